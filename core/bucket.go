@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+// A token bucket is kept as what is missing from a full one, in parts of a token, so that a counter never written is a
+// full bucket and raising the burst needs no rewriting.
+
+func (l *Limit) rollBucket(s *Slot) (store bool) {
+	if s.State.At == 0 {
+		s.State = State{At: s.now, Aux: l.unit}
+		return false
+	}
+	l.convert(s)
+	switch {
+	case s.State.At > s.now+l.window: // the clock went back further than a window
+		s.State.At = s.now
+		return true
+	case s.State.At > s.now:
+		s.now = s.State.At
+	}
+	elapsed := int64((s.now - s.State.At) / l.tick)
+	if elapsed >= ceilDiv(s.State.Used, l.refill) {
+		s.State.At, s.State.Used = s.now, 0
+		return false
+	}
+	s.State.At += Micros(elapsed) * l.tick
+	s.State.Used -= elapsed * l.refill
+	return false
+}
+
+// convert restates what is missing in this limit's parts, rounding against the client, and keeps a debt within one
+// window.
+func (l *Limit) convert(s *Slot) {
+	deepest := (l.burst + l.count) * l.unit
+	if s.State.Aux != l.unit {
+		s.State.Used = mulDivUp(s.State.Used, l.unit, s.State.Aux, deepest)
+		s.State.Aux = l.unit
+	}
+	s.State.Used = min(s.State.Used, deepest)
+}
+
+func (l *Limit) bucketHas(s *Slot, cost int64) Micros {
+	return l.bucketAt(s, (l.burst-cost)*l.unit)
+}
+
+func (l *Limit) bucketFull(s *Slot) Micros { return l.bucketAt(s, 0) }
+
+func (l *Limit) bucketNext(s *Slot, tokens int64) Micros {
+	return l.bucketAt(s, max(0, l.burst-max(0, tokens)-1)*l.unit)
+}
+
+// bucketAt returns when no more than missing parts are missing: 0 if that is so now.
+func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
+	if s.State.Used <= missing {
+		return 0
+	}
+	return s.State.At + Micros(ceilDiv(s.State.Used-missing, l.refill))*l.tick
+}
+
+// refund gives tokens back, unless the charge is so old that the bucket has filled since.
+func (l *Limit) refund(s *Slot, receipt Micros, n int64) int64 {
+	if s.now-receipt >= l.fill {
+		return 0
+	}
+	n = min(n, ceilDiv(s.State.Used, l.unit))
+	s.State.Used = max(0, s.State.Used-n*l.unit)
+	return n
+}

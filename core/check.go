@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"context"
+	"errors"
+)
+
+// ChecksMax is how many checks one call of [Store.Take] may carry. More is a policy error, found when it is compiled.
+const ChecksMax = 64
+
+// Op says what a check asks of its counter.
+type Op uint8
+
+// The operations of a check.
+const (
+	// OpTake charges Cost, if every OpTake and OpUpTo check of the call passes; otherwise none of them is charged.
+	// A Cost of 0 is a look.
+	OpTake Op = iota
+	// OpUpTo charges as much as there is between Min and Max: nothing if fewer than Min units are available, otherwise
+	// min(available, Cost) and of what then remains the share ShareMille, up to Max in all. It refuses the call when
+	// fewer than Min are available.
+	OpUpTo
+	// OpLook charges nothing and says whether Cost would pass (for Cost 0: when 1 would).
+	OpLook
+	// OpGiveBack returns Cost units of the charge that Receipt names. They go to that charge's window or are dropped,
+	// and never bring a counter below zero. The caller sends each give-back once, keeps the sum within the charge, and
+	// sends none when the charge's outcome is unknown.
+	OpGiveBack
+	// OpForce charges Cost whatever is available: it records what already happened. The counter may go into debt by at
+	// most one window's count; what is beyond that is dropped, and Granted says how much was recorded.
+	OpForce
+)
+
+// Check is one question about one counter.
+type Check struct {
+	// Key names the counter. Stores copy what they keep: the bytes belong to the caller and may change after Take. The
+	// keys of one call are distinct.
+	Key []byte
+	// ScopeLen is how many leading bytes of Key name the rule and not the client; a store that is full counts newcomers
+	// together within it.
+	ScopeLen int
+	Limit    *Limit
+	Op       Op
+	// Shadow marks a check whose refusal refuses nothing (action log_only). It is evaluated as if alone, and charged if
+	// it passed and the call is admitted.
+	Shadow bool
+	Cost   int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
+	Min    int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
+	Max    int64 // OpUpTo: the most, at least Cost
+	// ShareMille is the part of what remains beyond Cost that OpUpTo may take, in thousandths, 0 to 1000.
+	ShareMille int64
+	Receipt    Micros // OpGiveBack: the charge's receipt
+}
+
+// Result is a store's answer to one [Check]. Spans count from At.
+type Result struct {
+	At        Micros // the store's clock at the decision
+	Granted   int64  // units charged, given back or recorded; 0 if the call was refused
+	Remaining int64  // units left after this call, never negative
+	// Refused says that this check by itself would not let the request through. A Cost of 0, OpGiveBack and OpForce are
+	// never refused.
+	Refused bool
+	// Wait is how long until this check would pass (for OpUpTo: until Min units are there; for Cost 0: until 1 would
+	// pass), 0 if it would now, [Never] if the cost exceeds the limit's capacity. For OpGiveBack and OpForce it is 0.
+	Wait Micros
+	// Reset is how long until the end of the aligned window, until the oldest unit leaves a log, or until a bucket is
+	// full.
+	Reset Micros
+	// Next is how long until there is more than Remaining: for a token bucket the next token (0 when full), otherwise Reset.
+	Next Micros
+	// Receipt names a charge (OpTake, OpUpTo, OpForce) for OpGiveBack: the start of its window, or its instant. 0 if
+	// nothing was charged.
+	Receipt Micros
+	// LeasedIn is how long until every leased unit is spent or returned. Always 0 in this version.
+	LeasedIn Micros
+	// Overflow says that the store was full and a counter shared with other clients answered.
+	Overflow bool
+}
+
+// Store keeps counters. Implementations are safe for concurrent use.
+type Store interface {
+	// Take answers checks[i] in results[i], all in one atomic step, on the store's own clock. It returns when ctx is
+	// done at the latest. An error means that the store could not answer: results then hold nothing of use, and each
+	// charge was executed at most once. It wraps [ErrUnavailable] when the store is at fault, and [ErrInvalid] when the
+	// caller is. A refusal is a Result, never an error.
+	Take(ctx context.Context, checks []Check, results []Result) error
+}
+
+// ErrUnavailable is wrapped by every error that says the store could not be asked, or did not answer in time.
+var ErrUnavailable = errors.New("store unavailable")
+
+// ErrInvalid is wrapped by an error that says the call itself was wrong: too many checks, a key used twice, a number out
+// of bounds.
+var ErrInvalid = errors.New("invalid check")

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+// State is what a store keeps for one counter of any algorithm but the sliding log. The zero State is no counter.
+//
+//	fixed_window    At: start of the window   Used: units charged in it   Aux: 0
+//	sliding_window  At: start of the window   Used: units charged in it   Aux: units of the window before
+//	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
+type State struct {
+	At   Micros
+	Used int64
+	Aux  int64
+}
+
+// Mark is what a sliding log keeps for an instant at which units were charged.
+type Mark struct {
+	At    Micros
+	Units int64
+}
+
+// Slot is one counter in the hands of [Decide]: what the store held, then what it is to hold.
+type Slot struct {
+	State State  // every algorithm but the sliding log; for that one Used is the sum of Marks and At its newest instant
+	Marks []Mark // sliding log: oldest first, instants distinct
+	Write bool   // out: the counter changed and must be stored
+
+	now Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
+}
+
+// Decide answers checks[i] about slots[i] in results[i] at the instant now: it is [Store.Take] without the storing. All
+// slices have the same length. It changes the slots in place and sets Write on those a store must keep. It does not
+// allocate, but for a sliding log that grows. The caller holds whatever lock the slots need.
+func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
+	admitted := true
+	for i := range checks {
+		c, s, r := &checks[i], &slots[i], &results[i]
+		*r = Result{At: now}
+		s.Write = c.Limit.roll(s, now)
+		evaluate(c, s, r, now)
+		if r.Refused && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo) {
+			admitted = false
+		}
+	}
+	for i := range checks {
+		c, s, r := &checks[i], &slots[i], &results[i]
+		settle(c, s, r, admitted)
+		remaining, reset, next := c.Limit.describe(s)
+		r.Remaining = max(0, remaining)
+		r.Reset = sinceNow(reset, now)
+		r.Next = sinceNow(next, now)
+	}
+}
+
+// evaluate says whether the check would pass; for OpUpTo it leaves in Granted what the check would get.
+func evaluate(c *Check, s *Slot, r *Result, now Micros) {
+	var need int64
+	switch c.Op {
+	case OpGiveBack, OpForce:
+		return
+	case OpUpTo:
+		need = c.Min
+		r.Granted = c.upTo(c.Limit.room(s))
+	default:
+		need = max(1, c.Cost)
+	}
+	r.Wait = sinceNow(c.Limit.passesAt(s, need), now)
+	r.Refused = r.Wait != 0 && (c.Cost > 0 || c.Op == OpUpTo)
+}
+
+// upTo returns how much of the available units an OpUpTo check gets.
+func (c *Check) upTo(available int64) int64 {
+	if available < c.Min {
+		return 0
+	}
+	granted := min(available, c.Cost)
+	if spare := available - granted; spare > 0 {
+		granted += min(c.Max-granted, mulDiv(spare, c.ShareMille, 1000), spare)
+	}
+	return granted
+}
+
+// settle charges, records or gives back, now that it is known whether the call is admitted.
+func settle(c *Check, s *Slot, r *Result, admitted bool) {
+	amount := int64(0)
+	switch c.Op {
+	case OpLook:
+		return
+	case OpGiveBack:
+		r.Granted = c.Limit.giveBack(s, c.Receipt, c.Cost)
+		s.Write = s.Write || r.Granted > 0
+		return
+	case OpForce:
+		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))
+	case OpTake:
+		if admitted && !r.Refused {
+			amount = c.Cost
+		}
+	case OpUpTo:
+		if admitted {
+			amount = r.Granted
+		}
+	}
+	r.Granted = amount
+	if amount > 0 {
+		r.Receipt = c.Limit.charge(s, amount)
+		s.Write = true
+	}
+}
+
+// sinceNow turns an instant into a span from now, 0 if it has passed; Never stays Never.
+func sinceNow(at, now Micros) Micros {
+	if at == Never {
+		return Never
+	}
+	return max(0, at-now)
+}
+
+// roll brings the slot to the instant now and reports whether that must be stored even if nothing is charged.
+//
+// A clock that went back is absorbed: a counter up to one window ahead goes on at its own instant. One further ahead
+// would lock its clients out for as long as the clock was wrong, so it is moved to now with what it has counted.
+func (l *Limit) roll(s *Slot, now Micros) (store bool) {
+	s.now = now
+	switch l.algorithm {
+	case SlidingLog:
+		return l.rollLog(s)
+	case TokenBucket:
+		return l.rollBucket(s)
+	default:
+		return l.rollWindow(s)
+	}
+}
+
+// room returns the units available, negative in debt.
+func (l *Limit) room(s *Slot) int64 {
+	if l.algorithm == TokenBucket {
+		return floorDiv(l.burst*l.unit-s.State.Used, l.unit)
+	}
+	return l.count - l.used(s)
+}
+
+// used returns the units that count against the limit at the slot's instant.
+func (l *Limit) used(s *Slot) int64 {
+	if l.algorithm == SlidingWindow {
+		return l.weighted(s) + s.State.Used
+	}
+	return s.State.Used
+}
+
+// debtRoom returns how many units may still be forced onto the counter.
+func (l *Limit) debtRoom(s *Slot) int64 { return l.room(s) + l.count }
+
+// passesAt returns when cost would pass: the slot's instant or before if it would now, Never if it never can.
+func (l *Limit) passesAt(s *Slot, cost int64) Micros {
+	if cost > l.burst {
+		return Never
+	}
+	switch l.algorithm {
+	case TokenBucket:
+		return l.bucketHas(s, cost)
+	case SlidingLog:
+		return l.logHas(s, cost)
+	case SlidingWindow:
+		return l.slidingHas(s, cost)
+	default:
+		if s.State.Used+cost <= l.count {
+			return 0
+		}
+		return s.State.At + l.window
+	}
+}
+
+// describe returns the units left (negative in debt) and the instants of Reset and Next.
+func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
+	remaining = l.room(s)
+	switch l.algorithm {
+	case TokenBucket:
+		return remaining, l.bucketFull(s), l.bucketNext(s, remaining)
+	case SlidingLog:
+		reset = 0
+		if len(s.Marks) > 0 {
+			reset = s.Marks[0].At + l.window
+		}
+	default:
+		reset = s.State.At + l.window
+	}
+	return remaining, reset, reset
+}
+
+// charge adds n units and returns the receipt.
+func (l *Limit) charge(s *Slot, n int64) Micros {
+	switch l.algorithm {
+	case TokenBucket:
+		s.State.Used += n * l.unit
+		return s.now
+	case SlidingLog:
+		return l.mark(s, n)
+	default:
+		s.State.Used += n
+		return s.State.At
+	}
+}
+
+// giveBack returns up to n units of the charge named by receipt and reports how many.
+func (l *Limit) giveBack(s *Slot, receipt Micros, n int64) int64 {
+	if receipt <= 0 {
+		return 0
+	}
+	switch l.algorithm {
+	case TokenBucket:
+		return l.refund(s, receipt, n)
+	case SlidingLog:
+		return l.unmark(s, receipt, n)
+	default:
+		return l.uncount(s, receipt, n)
+	}
+}
+
+// Fresh returns the instant from which the counter behaves like one never used, so that a store may forget it.
+func (l *Limit) Fresh(s *Slot) Micros {
+	switch l.algorithm {
+	case TokenBucket:
+		return l.bucketFull(s)
+	case SlidingLog, FixedWindow:
+		return s.State.At + l.window
+	default:
+		return s.State.At + 2*l.window
+	}
+}

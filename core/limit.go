@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Micros is an instant (microseconds since the Unix epoch, on the store's clock) or a span in microseconds. Every
+// computation uses it: microseconds stay exact in a Lua number until the year 2255, nanoseconds already do not.
+type Micros int64
+
+// Spans that the limits of this package are stated in.
+const (
+	Millisecond Micros = 1_000
+	Second      Micros = 1_000_000
+	Minute             = 60 * Second
+	Hour               = 60 * Minute
+	Day                = 24 * Hour
+)
+
+// Bounds of a limit. Within them every product that Go or Lua forms fits 2^53.
+const (
+	CountMax    int64  = 1 << 40       // units in a window, a burst or a cost
+	LogCountMax int64  = 10_000        // units in a window of a sliding log: each may be a member of its own
+	WindowMin          = Millisecond   // shorter windows would be noise beside the network
+	WindowMax          = 31 * Day      // longer ones are calendar windows, which a later version brings
+	FillMax            = 366 * Day     // how long a token bucket may take to fill from empty
+	exactMax    int64  = 1 << 53       // what a Lua number holds exactly
+	Never       Micros = math.MaxInt64 // as a wait: this cost can never pass
+)
+
+// Algorithm names one of the four ways to count.
+type Algorithm uint8
+
+// The algorithms; the promises of each are in docs/policy.md. The zero Algorithm is none of them.
+const (
+	FixedWindow   Algorithm = iota + 1 // at most Count per aligned window
+	SlidingWindow                      // at most Count per aligned window, the window before it weighted in
+	SlidingLog                         // at most Count in any span of one window
+	TokenBucket                        // at most burst + Count·t/window in any span t
+)
+
+// Limit is one limit as the algorithms want it: how many units in which window, counted how. Make one with [NewLimit] or
+// [ParseLimit]; the zero Limit is not valid. A Limit is immutable and safe for concurrent use.
+type Limit struct {
+	algorithm Algorithm
+	count     int64  // units per window
+	burst     int64  // token bucket: capacity in units; otherwise count
+	window    Micros // a multiple of a microsecond between WindowMin and WindowMax
+
+	// Token bucket arithmetic: one token is unit parts, a tick adds refill parts. count/window was reduced by its
+	// greatest common divisor, and the tick coarsened until (burst+count)·unit fits 2^53.
+	unit   int64
+	refill int64
+	tick   Micros
+	fill   Micros // from empty to full
+}
+
+// NewLimit returns a limit of count units per window. burst is the capacity of a token bucket, 0 meaning count, and must
+// be 0 for every other algorithm. The error says which number is out of which bounds.
+func NewLimit(a Algorithm, count int64, window Micros, burst int64) (Limit, error) {
+	l := Limit{algorithm: a, count: count, window: window, burst: burst}
+	if burst == 0 {
+		l.burst = count
+	}
+	if err := l.validate(burst); err != nil {
+		return Limit{}, err
+	}
+	if a == TokenBucket {
+		if err := l.reduce(); err != nil {
+			return Limit{}, err
+		}
+	}
+	return l, nil
+}
+
+func (l *Limit) validate(burst int64) error {
+	countMax := CountMax
+	if l.algorithm == SlidingLog {
+		countMax = LogCountMax
+	}
+	switch {
+	case l.algorithm < FixedWindow || l.algorithm > TokenBucket:
+		return fmt.Errorf("algorithm %d is unknown", l.algorithm)
+	case l.count < 1 || l.count > countMax:
+		return fmt.Errorf("count %d is out of bounds: %s takes 1 to %d", l.count, l.algorithm, countMax)
+	case l.window < WindowMin || l.window > WindowMax:
+		return fmt.Errorf("window %s is out of bounds: it must be between %s and %s", l.window, WindowMin, WindowMax)
+	case burst != 0 && l.algorithm != TokenBucket:
+		return fmt.Errorf("burst %d does not go with %s: only token_bucket has a burst", burst, l.algorithm)
+	case burst < 0 || burst > CountMax:
+		return fmt.Errorf("burst %d is out of bounds: it must be between 1 and %d", burst, CountMax)
+	}
+	return nil
+}
+
+// reduce finds the smallest parts of a token in which a tick's refill is whole. A coarser tick rounds the rate down,
+// by less than one part in a thousand, so that a bucket never gives more than count per window.
+func (l *Limit) reduce() error {
+	if hi, lo := bits.Mul64(uint64(l.burst), uint64(l.window)); hi != 0 || lo/uint64(l.count) > uint64(FillMax) {
+		return fmt.Errorf("burst %d takes longer than %s to fill at %d per %s: lower the burst or raise the count",
+			l.burst, FillMax, l.count, l.window)
+	}
+	for _, tick := range ticks {
+		windowTicks := int64((l.window + tick - 1) / tick)
+		divisor := gcd(l.count, windowTicks)
+		unit := windowTicks / divisor
+		if l.burst+l.count > exactMax/unit {
+			continue
+		}
+		if windowTicks < 1000 {
+			break
+		}
+		l.tick, l.unit, l.refill = tick, unit, l.count/divisor
+		l.fill = Micros(ceilDiv(l.burst*unit, l.refill)) * tick
+		return nil
+	}
+	return fmt.Errorf("%d per %s with burst %d cannot be computed exactly: lower the burst", l.count, l.window, l.burst)
+}
+
+// ticks are the grains a token bucket may be refilled in, finest first.
+var ticks = func() (ts []Micros) {
+	for decade := Micros(1); decade <= 1_000*Second; decade *= 10 {
+		ts = append(ts, decade, 2*decade, 5*decade)
+	}
+	return ts
+}()
+
+// Algorithm returns how the limit counts.
+func (l *Limit) Algorithm() Algorithm { return l.algorithm }
+
+// Count returns the units per window.
+func (l *Limit) Count() int64 { return l.count }
+
+// Window returns the window's length.
+func (l *Limit) Window() Micros { return l.window }
+
+// Capacity returns the greatest cost that can ever pass: the burst of a token bucket, otherwise the count.
+func (l *Limit) Capacity() int64 { return l.burst }
+
+// Arithmetic returns what a token bucket computes with: parts per token, parts added per tick, and the tick. All are 0
+// for the other algorithms.
+func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
+
+// TTL returns how long after a write a store must keep the counter: two windows, for a sliding log one, for a token
+// bucket twice the time from empty to full. A bucket in debt must be kept for [Limit.Fresh] if that is longer.
+func (l *Limit) TTL() Micros {
+	switch l.algorithm {
+	case SlidingLog:
+		return l.window
+	case TokenBucket:
+		return 2 * l.fill
+	default:
+		return 2 * l.window
+	}
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
