@@ -1,0 +1,86 @@
+# Penstock: `make run` to see it, `make test` to see it proven, `make help` for the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+GO ?= go
+SEED ?=
+FUZZTIME ?= 20s
+ADDRESS ?= http://localhost:8080
+
+# Packages whose tests run under the race detector too: everything that shares memory between goroutines.
+RACE := ./core ./internal/... ./caddy
+FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy | xargs -rn1 dirname | sort -u)
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
+
+.PHONY: run
+run: build ## start Caddy on examples/Caddyfile and say what to try
+	@echo
+	@echo "Penstock is limiting $(ADDRESS): 3 requests a minute for each client."
+	@echo "In another terminal:"
+	@echo
+	@echo "    for i in 1 2 3 4; do curl -i $(ADDRESS); done"
+	@echo
+	@echo "Stop with Ctrl-C. The configuration is examples/Caddyfile."
+	@echo
+	@exec bin/caddy run --config examples/Caddyfile
+
+.PHONY: build
+build: bin/caddy ## build bin/caddy: Caddy with Penstock in it
+
+.PHONY: bin/caddy
+bin/caddy:
+	@$(GO) build -trimpath -ldflags '-s -w' -o bin/caddy ./cmd/caddy
+
+.PHONY: setup
+setup: ## install what the tests start: redis-server
+	@tools/setup.sh
+
+.PHONY: test
+test: setup lint unit race e2e ## everything: the whole truth, as CI runs it
+
+.PHONY: unit
+unit: setup ## unit tests, vectors, the store exam on a real Redis
+	$(GO) test $$($(GO) list ./... | grep -v /e2e)
+
+.PHONY: race
+race: setup ## the same under the race detector, with shorter random workloads
+	$(GO) test -race -short $(RACE)
+
+.PHONY: fuzz
+fuzz: ## fuzz every target for FUZZTIME each
+	@for package in $(FUZZ_PACKAGES); do \
+	  for target in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z0-9_]+' $$package | sed 's/func //' | sort -u); do \
+	    echo "== $$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$package; \
+	  done; \
+	done
+
+.PHONY: e2e
+e2e: setup ## real Caddy processes over a real Redis
+	$(GO) test -count=1 -timeout 10m ./e2e
+
+.PHONY: lint
+lint: ## gofmt, vet, staticcheck
+	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these"; exit 1; }
+	$(GO) vet ./...
+	@cd tools && $(GO) build -o ../.cache/staticcheck honnef.co/go/tools/cmd/staticcheck
+	.cache/staticcheck ./...
+
+.PHONY: bench
+bench: setup ## measure Penstock beside its rivals and print ratios
+	@tools/setup.sh wrk
+	bench/run.sh
+
+.PHONY: xcaddy
+xcaddy: ## build a Caddy with Penstock the way xcaddy does it, from this checkout
+	@cd tools && $(GO) build -o ../.cache/xcaddy github.com/caddyserver/xcaddy/cmd/xcaddy
+	.cache/xcaddy build v2.11.9 --output .cache/xcaddy-caddy \
+	  --with github.com/penstock/penstock/caddy --replace github.com/penstock/penstock=$(CURDIR)
+	.cache/xcaddy-caddy list-modules | grep penstock
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin .cache

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The rules this repository keeps about itself: which way imports point, what core may use, how large a function may
+// grow, that documents name what exists. Each failure says which rule and where.
+package penstock_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/penstock/penstock"
+
+// imports says what each folder may import of ours. A folder not listed is a finding: say where it belongs first.
+var imports = map[string][]string{
+	"core":                {},
+	"lua":                 {},
+	"internal/memstore":   {"core"},
+	"internal/redisstore": {"core", "lua"},
+	"internal/policy":     {"core"},
+	"internal/storetest":  {"core"},
+	"internal/redistest":  {},
+	"caddy":               {"core", "internal/memstore", "internal/redisstore", "internal/policy"},
+	"cmd/caddy":           {"caddy"},
+	"e2e":                 {},
+}
+
+// listed is what `go list -json` says of a package.
+type listed struct {
+	ImportPath, Dir, Doc      string
+	Standard                  bool
+	Imports, Deps             []string
+	GoFiles                   []string
+	TestImports, XTestImports []string
+}
+
+func list(t *testing.T, args ...string) []listed {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list", "-json"}, args...)...).Output()
+	if err != nil {
+		t.Fatalf("go list %v: %v", args, err)
+	}
+	var all []listed
+	for decoder := json.NewDecoder(bytes.NewReader(out)); decoder.More(); {
+		var p listed
+		if err := decoder.Decode(&p); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
+		if folder == "" {
+			continue
+		}
+		allowed, known := imports[folder]
+		if !known {
+			t.Errorf("%s is in no row of the table of imports: add one, in the direction the architecture allows", folder)
+		}
+		for _, path := range p.Imports {
+			ours, ok := strings.CutPrefix(path, module+"/")
+			if ok && !slices.Contains(allowed, ours) {
+				t.Errorf("%s imports %s: it may import %v", folder, ours, allowed)
+			}
+		}
+	}
+}
+
+func TestCoreStaysSmall(t *testing.T) {
+	banned := map[string]string{
+		"net/http":      "2 MB of every filter",
+		"net":           "core does no I/O",
+		"os/exec":       "core does no I/O",
+		"encoding/json": "reflection costs the filter a second of start-up per MB",
+		"text/template": "reflection costs the filter a second of start-up per MB",
+		"regexp":        "matching is by index, and compiling one on a request is an attack",
+		"database/sql":  "core does no I/O",
+		"log":           "core does not log",
+		"log/slog":      "core does not log",
+		"math/rand":     "core is deterministic",
+		"math/rand/v2":  "core is deterministic",
+	}
+	core := list(t, "./core")[0]
+	for _, dep := range core.Deps {
+		if why, bad := banned[dep]; bad {
+			t.Errorf("core depends on %s: %s", dep, why)
+		}
+	}
+	for _, path := range core.Imports {
+		if strings.Contains(path, ".") {
+			t.Errorf("core imports %s: it takes only the standard library", path)
+		}
+	}
+	build := exec.Command("go", "build", "./core")
+	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Errorf("core does not build for wasip1: %v\n%s", err, out)
+	}
+}
+
+func TestCoreHasNoClockAndNoGoroutine(t *testing.T) {
+	for path, file := range sources(t, func(p string) bool { return strings.HasPrefix(p, "core/") && !isTest(p) }) {
+		ast.Inspect(file.syntax, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine", file.at(n))
+			case *ast.SelectorExpr:
+				if pkg, ok := n.X.(*ast.Ident); ok && pkg.Name == "time" && n.Sel.Name == "Now" {
+					t.Errorf("%s reads the clock", file.at(n))
+				}
+			}
+			return true
+		})
+		_ = path
+	}
+}
+
+func TestEveryPackageSaysWhatItPromises(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		if len(p.GoFiles) > 0 && len(p.Doc) < 40 {
+			t.Errorf("%s has no package comment worth the name", p.ImportPath)
+		}
+	}
+}
+
+func TestFilesCarryTheLicence(t *testing.T) {
+	for path, file := range sources(t, func(string) bool { return true }) {
+		if !bytes.HasPrefix(file.text, []byte("// SPDX-License-Identifier: Apache-2.0\n\n")) {
+			t.Errorf("%s does not begin with the licence line and a blank line", path)
+		}
+	}
+}
+
+func TestNothingGrowsTooLarge(t *testing.T) {
+	const functionLinesMax, fileLinesMax = 70, 500
+	for path, file := range sources(t, func(string) bool { return true }) {
+		if n := bytes.Count(file.text, []byte("\n")); n > fileLinesMax {
+			t.Errorf("%s has %d lines: a file is one idea of at most %d", path, n, fileLinesMax)
+		}
+		for _, d := range file.syntax.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			lines := file.set.Position(f.End()).Line - file.set.Position(f.Pos()).Line + 1
+			if lines > functionLinesMax {
+				t.Errorf("%s: %s has %d lines, more than %d", file.at(f), f.Name.Name, lines, functionLinesMax)
+			}
+		}
+	}
+}
+
+func TestNamesSayWhatTheyHold(t *testing.T) {
+	vague := regexp.MustCompile(`(?i)(^|/)(utils?|common|helpers?|managers?|misc)(\.go|_test\.go)?$`)
+	for path := range sources(t, func(string) bool { return true }) {
+		for _, name := range []string{path, filepath.Dir(path)} {
+			if vague.MatchString(name) {
+				t.Errorf("%s: a name that says nothing", name)
+			}
+		}
+	}
+}
+
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, file := range sources(t, isTest) {
+		ast.Inspect(file.syntax, func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			if pkg, ok := s.X.(*ast.Ident); ok && pkg.Name == "time" && s.Sel.Name == "Sleep" {
+				t.Errorf("%s sleeps: time is an argument; where a server must be waited for, poll with a deadline", file.at(s))
+			}
+			return true
+		})
+	}
+}
+
+func TestModulesStandAlone(t *testing.T) {
+	for _, path := range tracked(t) {
+		switch filepath.Base(path) {
+		case "go.work", "go.work.sum":
+			t.Errorf("%s is committed: it would change how others build", path)
+		case "go.mod":
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if regexp.MustCompile(`(?m)^\s*replace\b`).Match(text) {
+				t.Errorf("%s has a replace directive: users would not inherit it", path)
+			}
+		}
+	}
+}
+
+// named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`, `docs/policy.md`.
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+
+func TestDocumentsNameWhatExists(t *testing.T) {
+	for _, path := range tracked(t) {
+		if filepath.Ext(path) != ".md" {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range named.FindAllSubmatch(text, -1) {
+			found, err := filepath.Glob(strings.TrimSuffix(string(match[1]), "/"))
+			if err != nil || len(found) == 0 {
+				t.Errorf("%s names %s, which is not there", path, match[1])
+			}
+		}
+	}
+}
+
+// source is one Go file of the repository.
+type source struct {
+	text   []byte
+	syntax *ast.File
+	set    *token.FileSet
+}
+
+func (s source) at(n ast.Node) string { return s.set.Position(n.Pos()).String() }
+
+func isTest(path string) bool { return strings.HasSuffix(path, "_test.go") }
+
+func sources(t *testing.T, want func(path string) bool) map[string]source {
+	t.Helper()
+	all := map[string]source{}
+	for _, path := range tracked(t) {
+		if filepath.Ext(path) != ".go" || !want(path) {
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := token.NewFileSet()
+		syntax, err := parser.ParseFile(set, path, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[path] = source{text, syntax, set}
+	}
+	return all
+}
+
+// tracked lists the files of the repository, whether committed yet or not.
+func tracked(t *testing.T) (paths []string) {
+	t.Helper()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (path == ".git" || path == ".cache" || path == "bin") {
+			return filepath.SkipDir
+		}
+		if !d.IsDir() {
+			paths = append(paths, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}
