@@ -43,13 +43,17 @@ func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 		}
 	}
 	for i := range checks {
-		c, s, r := &checks[i], &slots[i], &results[i]
-		settle(c, s, r, admitted)
-		remaining, reset, next := c.Limit.describe(s)
-		r.Remaining = max(0, remaining)
-		r.Reset = sinceNow(reset, now)
-		r.Next = sinceNow(next, now)
+		finish(&checks[i], &slots[i], &results[i], now, admitted)
 	}
+}
+
+// finish settles an evaluated check and describes what it leaves.
+func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
+	settle(c, s, r, admitted)
+	remaining, reset, next := c.Limit.describe(s)
+	r.Remaining = max(0, remaining)
+	r.Reset = sinceNow(reset, now)
+	r.Next = sinceNow(next, now)
 }
 
 // evaluate says whether the check would pass; for OpUpTo it leaves in Granted what the check would get.

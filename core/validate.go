@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"bytes"
+	"fmt"
+)
+
+// ValidateChecks says whether a [Store] may be asked these checks: at most [ChecksMax], as many results, keys distinct
+// and not empty, numbers within the bounds [Check] states. Every store calls it first, so that what one store refuses
+// none accepts. The error wraps [ErrInvalid] and names the check. It does not allocate when all is well.
+func ValidateChecks(checks []Check, results []Result) error {
+	switch {
+	case len(checks) > ChecksMax:
+		return fmt.Errorf("%w: %d checks, at most %d go in one call", ErrInvalid, len(checks), ChecksMax)
+	case len(results) < len(checks):
+		return fmt.Errorf("%w: %d results for %d checks", ErrInvalid, len(results), len(checks))
+	}
+	for i := range checks {
+		if why := checks[i].flaw(); why != "" {
+			return fmt.Errorf("%w: check %d with key %q: %s", ErrInvalid, i, checks[i].Key, why)
+		}
+		// ChecksMax bounds this: a few comparisons of lengths are cheaper than any table.
+		for j := range i {
+			if bytes.Equal(checks[i].Key, checks[j].Key) {
+				return fmt.Errorf("%w: checks %d and %d have the same key %q", ErrInvalid, j, i, checks[i].Key)
+			}
+		}
+	}
+	return nil
+}
+
+// flaw says what is wrong with the check, "" if nothing is.
+func (c *Check) flaw() string {
+	switch {
+	case len(c.Key) == 0:
+		return "the key is empty"
+	case c.ScopeLen < 0 || c.ScopeLen > len(c.Key):
+		return "the scope is longer than the key"
+	case c.Limit == nil || c.Limit.algorithm == 0:
+		return "there is no limit"
+	case c.Op > OpForce:
+		return "the operation is unknown"
+	case c.Cost < 0 || c.Cost > CountMax+1:
+		return "the cost is out of bounds"
+	case c.Op == OpUpTo && (c.Min < 1 || c.Min > max(1, c.Cost)):
+		return "min is out of bounds: it must be between 1 and the cost"
+	case c.Op == OpUpTo && (c.Max < c.Cost || c.Max > CountMax+1):
+		return "max is out of bounds: it must be at least the cost"
+	case c.Op == OpUpTo && (c.ShareMille < 0 || c.ShareMille > 1000):
+		return "the share is out of bounds: it must be between 0 and 1000"
+	case c.Op == OpGiveBack && int64(c.Receipt) > exactMax:
+		return "the receipt is none of ours"
+	}
+	return ""
+}
