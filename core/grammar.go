@@ -2,12 +2,44 @@
 
 package core
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
 
 var algorithmNames = [...]string{FixedWindow: "fixed_window", SlidingWindow: "sliding_window", SlidingLog: "sliding_log",
 	TokenBucket: "token_bucket"}
 
 var algorithmLabels = [...]string{FixedWindow: "fw", SlidingWindow: "sw", SlidingLog: "sl", TokenBucket: "tb"}
+
+// algorithmWords are all the words a policy may use for an algorithm.
+var algorithmWords = map[string]Algorithm{
+	"fixed_window": FixedWindow, "fw": FixedWindow,
+	"sliding_window": SlidingWindow, "sw": SlidingWindow, "sliding_window_counter": SlidingWindow,
+	"sliding_log": SlidingLog, "sl": SlidingLog,
+	"token_bucket": TokenBucket, "tb": TokenBucket,
+}
+
+// windowUnits are the units of a window, longest first.
+var windowUnits = [...]struct {
+	name string
+	span Micros
+}{{"d", Day}, {"h", Hour}, {"m", Minute}, {"s", Second}, {"ms", Millisecond}}
+
+// windowAdvice holds the words people write for a window, and what to write instead.
+var windowAdvice = map[string]string{
+	"s": "1s", "sec": "1s", "second": "1s", "m": "1m", "min": "1m", "minute": "1m", "h": "1h", "hr": "1h", "hour": "1h",
+	"d": "1d", "ms": "1ms",
+}
+
+// calendarUnits are the windows of a later version, and what is nearest to them in this one.
+var calendarUnits = map[string]string{
+	"day": "1d", "week": "7d", "month": "30d", "year": "31d at most",
+}
+
+// limitTextMax bounds what ParseLimit reads, and so what its errors quote: the longest valid text has 53 bytes.
+const limitTextMax = 128
 
 // String returns the algorithm's name as policies write it.
 func (a Algorithm) String() string {
@@ -32,7 +64,149 @@ func (m Micros) String() string {
 	}
 }
 
-// ParseLimit reads COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d fixed_window". The
-// algorithm may be given by its alias; without one it is token_bucket if there is a burst, otherwise sliding_window.
-// The error says what is wrong and what to write instead.
-func ParseLimit(text string) (Limit, error) { panic("todo") }
+// windowText returns a window as policies write it, in the largest unit that is whole: "1d", "90s", "500ms".
+func windowText(window Micros) string {
+	for _, unit := range windowUnits {
+		if window%unit.span == 0 {
+			return strconv.FormatInt(int64(window/unit.span), 10) + unit.name
+		}
+	}
+	return window.String()
+}
+
+// String returns the limit as policies write it, in the shortest form: "100/1m", "10/1s burst 20", "5000/1d
+// fixed_window". [ParseLimit] reads it back to an equal limit if the window is a whole number of milliseconds, as every
+// window that ParseLimit has read is.
+func (l Limit) String() string {
+	text := strconv.FormatInt(l.count, 10) + "/" + windowText(l.window)
+	switch {
+	case l.algorithm == SlidingWindow:
+		return text
+	case l.algorithm == TokenBucket && l.burst != l.count:
+		return text + " burst " + strconv.FormatInt(l.burst, 10)
+	default:
+		return text + " " + l.algorithm.String()
+	}
+}
+
+// ParseLimit reads COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d fixed_window". COUNT and N
+// are whole numbers. WINDOW is a whole number and one unit of ms, s, m, h and d, between 1ms and 31d; sums like 1h30m
+// are not read. The algorithm may be given by its alias; without one it is token_bucket if there is a burst, otherwise
+// sliding_window. The error says what is wrong and what to write instead.
+func ParseLimit(text string) (Limit, error) {
+	if len(text) > limitTextMax {
+		return Limit{}, fmt.Errorf("limit of %d bytes is too long: write COUNT/WINDOW, for example 100/1m", len(text))
+	}
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return Limit{}, fmt.Errorf("limit is empty: write COUNT/WINDOW, for example 100/1m")
+	}
+	count, window, err := parseRate(words[0])
+	if err != nil {
+		return Limit{}, err
+	}
+	algorithm, burst, err := parseOptions(words[1:])
+	if err != nil {
+		return Limit{}, err
+	}
+	return NewLimit(algorithm, count, window, burst)
+}
+
+func parseRate(word string) (count int64, window Micros, err error) {
+	countText, windowText, found := strings.Cut(word, "/")
+	if !found {
+		return 0, 0, fmt.Errorf("%q has no window: write COUNT/WINDOW, for example 100/1m", word)
+	}
+	if count, err = parseWhole("count", countText); err != nil {
+		return 0, 0, err
+	}
+	window, err = parseWindow(windowText)
+	return count, window, err
+}
+
+// parseOptions reads [burst N] [ALGORITHM]; burst is 0 if there is none.
+func parseOptions(words []string) (a Algorithm, burst int64, err error) {
+	a = SlidingWindow
+	if len(words) > 0 && words[0] == "burst" {
+		if len(words) == 1 {
+			return 0, 0, fmt.Errorf("burst has no number: write burst N, for example burst 20")
+		}
+		if burst, err = parseWhole("burst", words[1]); err != nil {
+			return 0, 0, err
+		}
+		if burst == 0 {
+			return 0, 0, fmt.Errorf("burst 0 lets nothing through: write 1 or more, or leave burst out for one as large as the count")
+		}
+		a, words = TokenBucket, words[2:]
+	}
+	if len(words) == 0 {
+		return a, burst, nil
+	}
+	a, known := algorithmWords[words[0]]
+	switch {
+	case !known:
+		return 0, 0, fmt.Errorf("%q is not an algorithm: write fixed_window, sliding_window, sliding_log or token_bucket, "+
+			"or burst N before it", words[0])
+	case len(words) > 1 && words[1] == "burst":
+		return 0, 0, fmt.Errorf("burst stands after the algorithm: write burst N %s", words[0])
+	case len(words) > 1:
+		return 0, 0, fmt.Errorf("%q stands after the algorithm: a limit ends there, write several limits as a list", words[1])
+	}
+	return a, burst, nil
+}
+
+// parseWhole reads digits. What is too large for an int64 is out of every bound, so it gets the bound's message.
+func parseWhole(what, text string) (int64, error) {
+	if text == "" {
+		return 0, fmt.Errorf("%s is missing: write COUNT/WINDOW, for example 100/1m", what)
+	}
+	for _, c := range []byte(text) {
+		if c < '0' || c > '9' {
+			return 0, fmt.Errorf("%s %q is not a whole number: write digits only, for example 100", what, text)
+		}
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s %s is out of bounds: it must be at most %d", what, text, CountMax)
+	}
+	return n, nil
+}
+
+func parseWindow(text string) (Micros, error) {
+	word := strings.ToLower(text)
+	advice, known := windowAdvice[word]
+	if !known && len(word) > len("ms") { // a plural
+		advice, known = windowAdvice[strings.TrimSuffix(word, "s")]
+	}
+	if known {
+		return 0, fmt.Errorf("window %q has no number: write %s", text, advice)
+	}
+	if advice, known := calendarUnits[strings.TrimSuffix(word, "s")]; known {
+		return 0, fmt.Errorf("calendar window %q is not yet in this version: write a duration, %s", text, advice)
+	}
+	digits := 0
+	for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
+		digits++
+	}
+	number, name := text[:digits], text[digits:]
+	if number == "" {
+		return 0, fmt.Errorf("window %q is not a duration: write a number and ms, s, m, h or d, for example 1m", text)
+	}
+	if name == "" {
+		return 0, fmt.Errorf("window %q has no unit: write %ss, or another of ms, s, m, h and d", text, text)
+	}
+	for _, unit := range windowUnits {
+		if unit.name == name {
+			return scaleWindow(text, number, unit.span)
+		}
+	}
+	return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write for example 90m", text)
+}
+
+func scaleWindow(text, number string, span Micros) (Micros, error) {
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil || n > int64(WindowMax/span) || Micros(n)*span < WindowMin {
+		return 0, fmt.Errorf("window %s is out of bounds: it must be between 1ms and 31d", text)
+	}
+	return Micros(n) * span, nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParseLimitReads(t *testing.T) {
+	for _, c := range []struct {
+		text      string
+		algorithm Algorithm
+		count     int64
+		window    Micros
+		capacity  int64
+		canonical string
+	}{
+		{"100/1m", SlidingWindow, 100, Minute, 100, "100/1m"},
+		{"100/60s", SlidingWindow, 100, Minute, 100, "100/1m"},
+		{" 100/1m  sw ", SlidingWindow, 100, Minute, 100, "100/1m"},
+		{"100/1m sliding_window_counter", SlidingWindow, 100, Minute, 100, "100/1m"},
+		{"007/90s", SlidingWindow, 7, 90 * Second, 7, "7/90s"},
+		{"5000/1d fixed_window", FixedWindow, 5000, Day, 5000, "5000/1d fixed_window"},
+		{"5000/31d fw", FixedWindow, 5000, 31 * Day, 5000, "5000/31d fixed_window"},
+		{"10000/500ms sl", SlidingLog, 10000, 500 * Millisecond, 10000, "10000/500ms sliding_log"},
+		{"10/1s burst 20", TokenBucket, 10, Second, 20, "10/1s burst 20"},
+		{"10/1s burst 20 tb", TokenBucket, 10, Second, 20, "10/1s burst 20"},
+		{"10/1s burst 10", TokenBucket, 10, Second, 10, "10/1s token_bucket"},
+		{"10/24h token_bucket", TokenBucket, 10, Day, 10, "10/1d token_bucket"},
+		{"1099511627776/1d fw", FixedWindow, CountMax, Day, CountMax, "1099511627776/1d fixed_window"},
+	} {
+		l, err := ParseLimit(c.text)
+		if err != nil {
+			t.Errorf("ParseLimit(%q): %v", c.text, err)
+			continue
+		}
+		if l.Algorithm() != c.algorithm || l.Count() != c.count || l.Window() != c.window || l.Capacity() != c.capacity {
+			t.Errorf("ParseLimit(%q) = %v %d/%v capacity %d", c.text, l.Algorithm(), l.Count(), l.Window(), l.Capacity())
+		}
+		if l.String() != c.canonical {
+			t.Errorf("ParseLimit(%q).String() = %q, want %q", c.text, l.String(), c.canonical)
+		}
+	}
+}
+
+// TestParseLimitRefuses holds, for each mistake, the part of the message that tells its author what to do.
+func TestParseLimitRefuses(t *testing.T) {
+	for _, c := range []struct{ text, says string }{
+		{"", "write COUNT/WINDOW"},
+		{"   ", "write COUNT/WINDOW"},
+		{"100", "has no window"},
+		{"/1m", "count is missing"},
+		{"100/", "is not a duration"},
+		{"100/hour", "write 1h"},
+		{"100/Hours", "write 1h"},
+		{"100/minute", "write 1m"},
+		{"100/second", "write 1s"},
+		{"100/s", "write 1s"},
+		{"100/ms", "write 1ms"},
+		{"100/m", "write 1m"},
+		{"100/day", "not yet in this version"},
+		{"100/week", "not yet in this version"},
+		{"100/month fixed_window", "not yet in this version"},
+		{"100/year", "not yet in this version"},
+		{"100/60", "write 60s"},
+		{"100/1h30m", "one whole number and one unit"},
+		{"100/1.5s", "one whole number and one unit"},
+		{"100/1us", "one whole number and one unit"},
+		{"100/1M", "one whole number and one unit"},
+		{"100/-1m", "is not a duration"},
+		{"100/0s", "between 1ms and 31d"},
+		{"100/32d", "between 1ms and 31d"},
+		{"100/99999999999999999999s", "between 1ms and 31d"},
+		{"0/1m", "count 0 is out of bounds"},
+		{"-1/1m", "not a whole number"},
+		{"+1/1m", "not a whole number"},
+		{"1.5/1m", "not a whole number"},
+		{"1_000/1m", "not a whole number"},
+		{"1e3/1m", "not a whole number"},
+		{"99999999999999999999/1m", "out of bounds"},
+		{"1099511627777/1m", "out of bounds"},
+		{"10001/1m sl", "sliding_log takes 1 to 10000"},
+		{"10/1m burst", "burst has no number"},
+		{"10/1m burst 0", "leave burst out"},
+		{"10/1m burst -5", "not a whole number"},
+		{"10/1m burst 2.5", "not a whole number"},
+		{"10/1m burst 20 fixed_window", "only token_bucket has a burst"},
+		{"10/1m burst 20 sw", "only token_bucket has a burst"},
+		{"10/1m token_bucket burst 20", "write burst N token_bucket"},
+		{"10/1m leaky", `"leaky" is not an algorithm`},
+		{"10/1m fw sw", `"sw" stands after the algorithm`},
+		{"10/1m fw 100/1d", "as a list"},
+		{"10 / 1m", "has no window"},
+		{"1/31d burst 1099511627776", "takes longer than"},
+		{strings.Repeat("1", 129), "too long"},
+	} {
+		l, err := ParseLimit(c.text)
+		if err == nil {
+			t.Errorf("ParseLimit(%q) = %v, want an error", c.text, l)
+		} else if !strings.Contains(err.Error(), c.says) {
+			t.Errorf("ParseLimit(%q): %v; want it to say %q", c.text, err, c.says)
+		}
+	}
+}
+
+func FuzzParseLimit(f *testing.F) {
+	for _, text := range []string{"100/1m", "10/1s burst 20", "5000/1d fixed_window", "1/1ms sl", "3/31d tb", "1/day",
+		"10/1m burst 0", "10/1h30m", "99999999999999999999/1m", "1/1m\x00", "۱/1m", "1099511627776/31d burst 9"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		l, err := ParseLimit(text)
+		if err != nil {
+			if l != (Limit{}) {
+				t.Errorf("ParseLimit(%q) returns both %v and %v", text, l, err)
+			}
+			return
+		}
+		again, err := ParseLimit(l.String())
+		if err != nil || again != l {
+			t.Errorf("ParseLimit(%q) = %v, which reads back as %v, %v", text, l, again, err)
+		}
+	})
+}
