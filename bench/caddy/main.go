@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command caddy is the Caddy that the benchmark measures: Penstock, a rival, and a handler that only sets headers, in one
+// binary, so that all of them pay for the same code around them.
+package main
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	caddycmd "github.com/caddyserver/caddy/v2/cmd"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	_ "github.com/caddyserver/caddy/v2/modules/standard"
+	_ "github.com/mholt/caddy-ratelimit"
+
+	_ "github.com/penstock/penstock/caddy"
+)
+
+func init() {
+	caddy.RegisterModule(headers{})
+	httpcaddyfile.RegisterHandlerDirective("bench_headers", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		h.Next()
+		return headers{}, nil
+	})
+	httpcaddyfile.RegisterDirectiveOrder("bench_headers", httpcaddyfile.Before, "basic_auth")
+}
+
+func main() { caddycmd.Main() }
+
+// headers sets the fields that Penstock sets, with values as fresh as Penstock's, and decides nothing: the baseline.
+type headers struct{ count int64 }
+
+func (headers) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.bench_headers", New: func() caddy.Module { return new(headers) }}
+}
+
+func (h headers) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	remaining := strconv.Itoa(1_000_000 + len(r.URL.Path))
+	field := w.Header()
+	field["X-Ratelimit-Limit"] = []string{"1000000000"}
+	field["X-Ratelimit-Remaining"] = []string{remaining}
+	field["X-Ratelimit-Reset"] = []string{"1795000000"}
+	field["Ratelimit-Policy"] = []string{`"one";q=1000000000;w=60,"two";q=1000000000;w=3600,"three";q=1000000000;w=86400`}
+	field["Ratelimit"] = []string{`"one";r=` + remaining + `;t=60`}
+	return next.ServeHTTP(w, r)
+}
+
+var _ caddyhttp.MiddlewareHandler = headers{}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures Penstock beside its rivals on one machine, in one run, and prints ratios. Rounds of all
+// variants are interleaved and medians quoted: on a small or shared machine a ratio below 5 % is noise.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// options are what a run can be told.
+type options struct {
+	caddy  string
+	rounds int
+	round  time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.caddy, "caddy", ".cache/bench/caddy", "the Caddy built from bench/caddy")
+	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
+	flag.DurationVar(&o.round, "round", 2*time.Second, "length of one measurement")
+	only := flag.String("only", "", "run one part: store, rules, caddy, added")
+	flag.Parse()
+
+	for _, part := range []struct {
+		name string
+		run  func(options) error
+	}{
+		{"store", storeThroughput}, {"rules", rulesLatency}, {"caddy", caddyCost}, {"added", addedLatency},
+	} {
+		if *only != "" && *only != part.name {
+			continue
+		}
+		if err := part.run(o); err != nil {
+			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", part.name, err)
+			os.Exit(1)
+		}
+	}
+}
+
+// median returns the middle of the figures.
+func median[T int64 | float64 | time.Duration](figures []T) T {
+	sorted := slices.Sorted(slices.Values(figures))
+	return sorted[len(sorted)/2]
+}
+
+// percentile returns the p-th percentile of sorted spans.
+func percentile(sorted []time.Duration, p float64) time.Duration {
+	return sorted[min(len(sorted)-1, int(p*float64(len(sorted))/100))]
+}
+
+// ownCPU returns the processor time this process has used.
+func ownCPU() time.Duration {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		panic(err) // cannot fail for RUSAGE_SELF
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// rulesLatency measures a whole check, from attributes to headers, over Redis, with 1,000 rules of which three match.
+func rulesLatency(o options) error {
+	address, stop, err := startRedis()
+	if err != nil {
+		return err
+	}
+	defer stop()
+	store, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	rules, err := manyRules(1_000)
+	if err != nil {
+		return err
+	}
+	spans := make([][]time.Duration, callers)
+	var wait sync.WaitGroup
+	var failed error
+	var once sync.Once
+	begin := time.Now()
+	for caller := range callers {
+		wait.Go(func() {
+			var plan core.Plan
+			for turn := 0; time.Since(begin) < 2*o.round; turn++ {
+				t := time.Now()
+				if err := oneCheck(&plan, rules, store, caller, turn); err != nil {
+					once.Do(func() { failed = err })
+					return
+				}
+				spans[caller] = append(spans[caller], time.Since(t))
+			}
+		})
+	}
+	wait.Wait()
+	if failed != nil {
+		return failed
+	}
+	all := slices.Concat(spans...)
+	slices.Sort(all)
+	fmt.Printf("\n## A check over Redis, %d callers in a closed loop, 1,000 rules of which three match\n\n", callers)
+	fmt.Println("| p50 | p95 | p99 | checks/s |")
+	fmt.Println("|---|---|---|---|")
+	fmt.Printf("| %v | %v | %v | %.0f |\n", percentile(all, 50), percentile(all, 95), percentile(all, 99),
+		float64(len(all))/(2*o.round).Seconds())
+	return nil
+}
+
+func oneCheck(plan *core.Plan, rules *core.Ruleset, store core.Store, caller, turn int) error {
+	plan.Reset()
+	plan.Add(rules, request{netip.AddrFrom4([4]byte{192, 0, byte(caller), byte(turn)})})
+	if n := len(plan.Checks()); n != 3 {
+		return fmt.Errorf("%d checks instead of 3", n)
+	}
+	if err := store.Take(context.Background(), plan.Checks(), plan.Results()); err != nil {
+		return err
+	}
+	decision := plan.Decide()
+	if fields := plan.Headers(&decision); fields.Limit == "" {
+		return fmt.Errorf("no headers in %+v", decision)
+	}
+	return nil
+}
+
+// manyRules returns n rules: one for everything, one for /api/*, and one for each of many endpoints.
+func manyRules(n int) (*core.Ruleset, error) {
+	limit, err := core.NewLimit(core.TokenBucket, 1_000_000_000, core.Minute, 0)
+	if err != nil {
+		return nil, err
+	}
+	policy := core.Policy{Name: "bench", Rules: []core.Rule{
+		{Name: "everything", Limits: []core.Limit{limit}},
+		{Name: "api", Match: core.Match{Path: []string{"/api/*"}}, Limits: []core.Limit{limit}},
+	}}
+	for i := range n - 2 {
+		policy.Rules = append(policy.Rules, core.Rule{Name: fmt.Sprintf("endpoint-%d", i),
+			Match: core.Match{Path: []string{fmt.Sprintf("/api/v1/resource%d/items", i)}}, Limits: []core.Limit{limit}})
+	}
+	return core.Compile(policy)
+}
+
+// request is a request for one of the endpoints.
+type request struct{ peer netip.Addr }
+
+func (request) Path() string                 { return "/api/v1/resource500/items" }
+func (request) Method() string               { return "GET" }
+func (request) Host() string                 { return "example.com" }
+func (request) Header(string) (string, bool) { return "", false }
+func (r request) Peer() netip.Addr           { return r.peer }
+func (request) Attr(string) (string, bool)   { return "", false }
