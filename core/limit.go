@@ -5,7 +5,6 @@ package core
 import (
 	"fmt"
 	"math"
-	"math/bits"
 )
 
 // Micros is an instant (microseconds since the Unix epoch, on the store's clock) or a span in microseconds. Every
@@ -100,7 +99,7 @@ func (l *Limit) validate(burst int64) error {
 // reduce finds the smallest parts of a token in which a tick's refill is whole. A coarser tick rounds the rate down,
 // by less than one part in a thousand, so that a bucket never gives more than count per window.
 func (l *Limit) reduce() error {
-	if hi, lo := bits.Mul64(uint64(l.burst), uint64(l.window)); hi != 0 || lo/uint64(l.count) > uint64(FillMax) {
+	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return fmt.Errorf("burst %d takes longer than %s to fill at %d per %s: lower the burst or raise the count",
 			l.burst, FillMax, l.count, l.window)
 	}

@@ -2,7 +2,10 @@
 
 package core
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // A sliding log remembers each instant at which units were charged. State.Used is the running sum, so that a decision
 // reads only the marks that leave and those a refusal must wait for.
@@ -69,7 +72,7 @@ func (l *Limit) mark(s *Slot, n int64) Micros {
 }
 
 func (l *Limit) unmark(s *Slot, receipt Micros, n int64) int64 {
-	i, found := slices.BinarySearchFunc(s.Marks, receipt, func(m Mark, at Micros) int { return int(m.At - at) })
+	i, found := slices.BinarySearchFunc(s.Marks, receipt, func(m Mark, at Micros) int { return cmp.Compare(m.At, at) })
 	if !found {
 		return 0
 	}
