@@ -5,8 +5,13 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"math/big"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/penstock/penstock/core"
 )
@@ -19,11 +24,12 @@ const start core.Micros = 1_700_049_600 * core.Second
 type examiner struct {
 	testing.TB
 	Subject
-	now core.Micros
+	now      core.Micros
+	patience time.Duration
 }
 
 func newExaminer(t testing.TB, s Subject) *examiner {
-	e := &examiner{TB: t, Subject: s}
+	e := &examiner{TB: t, Subject: s, patience: patience}
 	e.at(start)
 	return e
 }
@@ -149,3 +155,17 @@ func kept(state core.State, marks []core.Mark, l *core.Limit, now core.Micros) c
 	}
 	return core.Slot{State: s[0].State}
 }
+
+// same fails the test if a counter does not hold what it held, as it stands now.
+func (e *examiner) same(key string, l *core.Limit, state core.State, marks []core.Mark) {
+	e.Helper()
+	gotState, gotMarks := e.Counter(e, []byte(key), l)
+	if diff := cmp.Diff(kept(state, marks, l, e.now), kept(gotState, gotMarks, l, e.now), slotsByContent); diff != "" {
+		e.Fatalf("%q at %s: the counter (-want +got):\n%s", key, clockTime(e.now), diff)
+	}
+}
+
+// slotsByContent compares what is kept: the fields that stores see.
+var slotsByContent = cmp.Options{cmpopts.IgnoreUnexported(core.Slot{}), cmpopts.EquateEmpty()}
+
+func fraction(a, b int64) *big.Rat { return new(big.Rat).SetFrac64(a, max(1, b)) }

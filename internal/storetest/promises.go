@@ -2,53 +2,83 @@
 
 package storetest
 
-import "github.com/penstock/penstock/core"
-
 // promise is one thing that every store keeps.
 type promise struct {
 	name   string
-	broken string // what is broken if it fails, for whom
+	broken string // what is promised, and who is hurt when it is broken
 	ask    func(e *examiner)
 }
 
+// promises is the list that [RunPromises] goes through. The tests of this package hold a broken store for each.
 var promises = []promise{
-	{"all or nothing", "A request under several limits is charged on all of them or on none; otherwise a client pays " +
-		"for requests that were refused.", askAllOrNothing},
+	// What is charged.
+	{"all or nothing", "A request under several limits is charged on all of them or on none, whatever their " +
+		"algorithms; otherwise a client pays for requests that were refused.", askAllOrNothing},
 	{"refused costs nothing", "A refused request charges nothing; otherwise a client that keeps trying never gets in " +
 		"again.", askRefusedCostsNothing},
-}
+	{"log_only stands aside", "A shadow check is evaluated as if alone, refuses nothing, and is charged only if it " +
+		"passed and the call is admitted; otherwise trying a limit out changes what clients get.", askShadow},
+	{"up to n", "An up-to-n check gets min(available, cost) and of what remains a share, up to max in all, and refuses " +
+		"below min; otherwise leases take more than there is, or starve.", askUpTo},
+	{"a look leaves no trace", "A look charges nothing, refuses no other check and keeps nothing; otherwise watching a " +
+		"counter changes it.", askLook},
+	{"cost 0 is granted", "A check of cost 0 is never refused and says when 1 would pass; otherwise a client that asks " +
+		"how long to wait is told nothing.", askCostZero},
+	{"a whole limit, and no more", "From a fresh counter exactly the limit is admitted, in units of any size, up to the " +
+		"greatest limit there is.", askWholeLimit},
+	{"a cost above the capacity never passes", "Its wait is Never; otherwise the client is told to come back for " +
+		"nothing.", askNever},
 
-func askAllOrNothing(e *examiner) {
-	roomy, tight := limit(core.FixedWindow, 100, core.Minute), limit(core.TokenBucket, 2, core.Minute)
-	log, sliding := limit(core.SlidingLog, 50, core.Minute), limit(core.SlidingWindow, 70, core.Minute)
-	all := func(cost int64) []core.Check {
-		return []core.Check{take("fw", roomy, cost), take("sl", log, cost), take("tb", tight, cost),
-			take("sw", sliding, cost)}
-	}
-	for i, r := range e.take(all(2)...) {
-		if r.Refused || r.Granted != 2 || r.Receipt == 0 {
-			e.Fatalf("check %d of an admitted call: %+v, want 2 granted and a receipt", i, r)
-		}
-	}
-	for i, r := range e.take(all(1)...) {
-		if r.Refused != (i == 2) || r.Granted != 0 || r.Receipt != 0 {
-			e.Fatalf("check %d of a refused call: %+v, want refused only by the third and nothing granted", i, r)
-		}
-	}
-	e.left("fw", roomy, 98)
-	e.left("sl", log, 48)
-	e.left("tb", tight, 0)
-	e.left("sw", sliding, 68)
-}
+	// What is settled afterwards.
+	{"give back goes to its window", "Units given back are credited to the window, mark or bucket they were charged " +
+		"to, in sliding_window also to the window before; otherwise old refunds buy new requests.", askGiveBack},
+	{"a late give back is dropped", "When the charge's window is past, its mark has left or the bucket would have " +
+		"filled since, nothing is given back; nor for a receipt that names no charge.", askLateGiveBack},
+	{"never below zero", "Giving back more than was charged returns what there is and reports it; otherwise a refund " +
+		"sent twice raises the limit.", askNeverBelowZero},
+	{"debt of at most one window", "A forced charge is recorded whatever is available, up to one window's count of " +
+		"debt, and says how much was; otherwise one settlement locks a client out for good.", askDebt},
 
-func askRefusedCostsNothing(e *examiner) {
-	for _, a := range algorithms {
-		l := limit(a, 3, core.Minute)
-		e.admitted(take(a.Label(), l, 2))
-		for range 5 {
-			e.refused(take(a.Label(), l, 2))
-		}
-		e.admitted(take(a.Label(), l, 1))
-		e.left(a.Label(), l, 0)
-	}
+	// What the caller did wrong.
+	{"a key twice is invalid", "A call with the same key twice wraps ErrInvalid and charges nothing; otherwise one of " +
+		"the two answers is wrong.", askDuplicateKeys},
+	{"too many checks are invalid", "More than ChecksMax checks wrap ErrInvalid and charge nothing; as many as that " +
+		"are answered.", askTooManyChecks},
+	{"numbers out of bounds are invalid", "Numbers that the algorithms cannot compute with exactly wrap ErrInvalid and " +
+		"charge nothing, the rest of the call included.", askOutOfBounds},
+
+	// What a changed policy does to counters.
+	{"a changed limit keeps what was consumed", "Raising or lowering count or burst keeps the units already charged; " +
+		"otherwise every policy reload is a fresh allowance.", askChangedLimit},
+	{"a changed unit rounds against the client", "A bucket kept in other parts of a token is converted rounding up " +
+		"what is missing; otherwise reloads mint tokens.", askChangedUnit},
+
+	// What the clock does.
+	{"answers are dated by the store's clock", "Result.At is the store's clock, the one every span counts from; " +
+		"otherwise a receipt or a wait means something else on each node.", askAt},
+	{"windows are aligned to the epoch", "Fixed and sliding windows start at multiples of their length; otherwise " +
+		"X-RateLimit-Reset and two nodes' counters disagree.", askAligned},
+	{"a clock back within a window is absorbed", "A counter that is ahead by at most a window goes on at its own " +
+		"instant; otherwise a step of NTP is a fresh allowance.", askClockBack},
+	{"a clock back by an hour locks nobody out", "A counter further ahead than a window is moved to now with what it " +
+		"counted; otherwise its clients wait until the wrong hour has passed again.", askClockBackHour},
+	{"a clock forth by an hour", "An hour later a counter is fresh, and back again nobody is locked out; otherwise a " +
+		"clock that was wrong for a moment is felt for an hour.", askClockForth},
+	{"waits are the truth", "At At + Wait the same cost passes, and a microsecond before it does not (a token bucket: " +
+		"a tick); otherwise polite clients are refused twice, or sleep too long.", askWaits},
+	{"reset and next say what they say", "Reset is the end of the window, when the oldest unit leaves, or when the " +
+		"bucket is full; Next is when there is more than Remaining.", askResets},
+
+	// What a store is besides.
+	{"a context that is done charges nothing", "Take returns an error at once and nothing was charged; otherwise " +
+		"requests that were given up are paid for.", askDoneContext},
+	{"any bytes are a key", "Two keys that differ in any byte are two counters, NUL, invalid UTF-8 and a kibibyte of " +
+		"length included; otherwise clients share counters.", askBinaryKeys},
+	{"keys belong to the caller", "The caller may overwrite a key's bytes after Take; otherwise reused buffers move " +
+		"counts between clients.", askKeyReuse},
+	{"results are written whole", "Whatever the results slice held before is gone; otherwise the receipt of the last " +
+		"request is given back by this one.", askDirtyResults},
+	{"hammered, exactly the limit", "Any number of goroutines on one counter admit exactly the limit.", askHammer},
+	{"overlapping calls never deadlock", "Calls with overlapping keys in any order all return, and none of their " +
+		"counters admits more than its limit.", askOverlap},
 }
