@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// lazyConn is a connection that is dialled by its first Write, under that Write's deadline.
+//
+// go-redis' pool dials in a goroutine of its own that outlives both the caller and Close. After some failed dials it
+// stops trying, but for once a second in another goroutine, so that a Redis that is back would go unnoticed for a second.
+// With lazyConn the pool's dial always succeeds at once, the true one happens where the deadline is known, and Close
+// ends it.
+type lazyConn struct {
+	dial func(context.Context) (net.Conn, error)
+	live atomic.Pointer[net.Conn] // nil until dialled
+
+	mu            sync.Mutex
+	writeDeadline time.Time
+	cancel        context.CancelFunc // of the dial under way
+	closed        bool
+}
+
+// plainConn is a lazyConn without TLS. The pool can ask its socket whether the server has closed it; with TLS it must
+// not, as unread bytes there may be the protocol's own.
+type plainConn struct{ lazyConn }
+
+var (
+	_ net.Conn     = (*lazyConn)(nil)
+	_ syscall.Conn = (*plainConn)(nil)
+
+	errNotConnected = errors.New("not connected yet")
+)
+
+// dialer returns what go-redis calls for a connection.
+func dialer(a address, config *tls.Config) func(context.Context, string, string) (net.Conn, error) {
+	plain := &net.Dialer{KeepAlive: 30 * time.Second}
+	if config == nil {
+		dial := func(ctx context.Context) (net.Conn, error) { return plain.DialContext(ctx, a.network, a.target) }
+		return func(context.Context, string, string) (net.Conn, error) {
+			return &plainConn{lazyConn{dial: dial}}, nil
+		}
+	}
+	secure := &tls.Dialer{NetDialer: plain, Config: config}
+	dial := func(ctx context.Context) (net.Conn, error) { return secure.DialContext(ctx, a.network, a.target) }
+	return func(context.Context, string, string) (net.Conn, error) { return &lazyConn{dial: dial}, nil }
+}
+
+// Write dials if need be and writes.
+func (c *lazyConn) Write(p []byte) (int, error) {
+	if live := c.live.Load(); live != nil {
+		return (*live).Write(p)
+	}
+	conn, err := c.connect()
+	if err != nil {
+		return 0, err
+	}
+	return conn.Write(p)
+}
+
+func (c *lazyConn) connect() (net.Conn, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	deadline := c.writeDeadline
+	ctx, cancel := context.Background(), context.CancelFunc(nil)
+	if deadline.IsZero() {
+		ctx, cancel = context.WithTimeout(ctx, TimeoutMax)
+	} else {
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+	}
+	defer cancel()
+	c.cancel = cancel
+	c.mu.Unlock()
+
+	conn, err := c.dial(ctx)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = nil
+	if err != nil {
+		return nil, err
+	}
+	if c.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	if err := conn.SetWriteDeadline(c.writeDeadline); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c.live.Store(&conn)
+	return conn, nil
+}
+
+// Read reads; there is nothing to read before the first Write.
+func (c *lazyConn) Read(p []byte) (int, error) {
+	live := c.live.Load()
+	if live == nil {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return (*live).Read(p)
+}
+
+// Close closes the connection, or keeps it from being made.
+func (c *lazyConn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if live := c.live.Load(); live != nil {
+		return (*live).Close()
+	}
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (c *lazyConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline has no effect before the first Write.
+func (c *lazyConn) SetReadDeadline(t time.Time) error {
+	if live := c.live.Load(); live != nil {
+		return (*live).SetReadDeadline(t)
+	}
+	return nil
+}
+
+// SetWriteDeadline also bounds the dial.
+func (c *lazyConn) SetWriteDeadline(t time.Time) error {
+	if live := c.live.Load(); live != nil {
+		return (*live).SetWriteDeadline(t)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeDeadline = t
+	return nil
+}
+
+// LocalAddr returns nil before the first Write.
+func (c *lazyConn) LocalAddr() net.Addr {
+	if live := c.live.Load(); live != nil {
+		return (*live).LocalAddr()
+	}
+	return nil
+}
+
+// RemoteAddr returns nil before the first Write.
+func (c *lazyConn) RemoteAddr() net.Addr {
+	if live := c.live.Load(); live != nil {
+		return (*live).RemoteAddr()
+	}
+	return nil
+}
+
+// SyscallConn gives the pool's health check the socket.
+func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
+	live := c.live.Load()
+	if live == nil {
+		return nil, errNotConnected
+	}
+	socket, ok := (*live).(syscall.Conn)
+	if !ok {
+		return nil, errNotConnected
+	}
+	return socket.SyscallConn()
+}

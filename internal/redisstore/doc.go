@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redisstore keeps counters in Redis, so that a limit holds across every process that uses the same Redis.
+//
+// # Promise
+//
+// One call of [Store.Take] is one step in Redis and takes one round trip, however many checks it carries. It returns by
+// its deadline, whatever Redis does, and each of its charges is executed at most once: a call is sent again only after
+// the answer that the script was not there. A call whose caller has left before it was sent is never sent.
+//
+// # How
+//
+// Calls wait in one bounded queue. A few lanes, a goroutine with a connection each, take what is waiting and send it as
+// one pipeline: a lone caller finds an idle lane and waits for nobody, many callers share the system calls. A circuit
+// breaker watches the batches. When they fail it opens: calls then fail at once and Redis is probed in the background,
+// a few times a second, until it answers.
+//
+// # Price
+//
+// A round trip per call, two goroutine switches, and a few allocations. When Redis hangs, every caller loses one deadline
+// until the breaker opens, which takes about five failed batches.
+//
+// # When not to use it
+//
+// Not for one process alone: a store in memory decides in nanoseconds. Not with a Redis that evicts keys: limits are
+// then forgotten under memory pressure, and the store can only warn.
+//
+// # Permissions
+//
+// Redis 6.2 or newer. The least an ACL user needs, for keys that begin with rl1:
+//
+//	ACL SETUSER penstock on >PASSWORD resetkeys ~rl1:* resetchannels -@all
+//	    +ping +info +select +script|load +evalsha +time
+//	    +hmget +hset +hdel +pexpire +pexpireat +del +get +set +incrby
+//	    +zadd +zincrby +zrange +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank +zcard +zscore
+//
+// INFO is only read to warn of settings that lose counters; SELECT is needed for a database other than 0. On Redis 6.2
+// write +script, since it knows no subcommands with a vertical bar in this place.
+package redisstore

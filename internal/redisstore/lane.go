@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/lua"
+)
+
+// batchMax is how many calls go into one pipeline. Larger ones save nothing more, and a call in one waits for all before
+// it: 128 scripts are about a millisecond of Redis.
+const batchMax = 128
+
+// What has become of a call. Its caller and a lane race for it, so that exactly one of them ends it.
+const (
+	callWaiting  uint32 = iota // in the queue: no lane has seen it
+	callSent                   // a lane has put it into a batch
+	callAnswered               // the lane has written failure and signalled done: the call is the caller's
+	callLeft                   // the caller is gone: the call is the lane's, which must not send it if it has not yet
+)
+
+// call is one Take on its way. Calls are pooled; each has a timer and a channel of its own, so that a caller can leave at
+// its deadline whatever the lane does.
+type call struct {
+	state    atomic.Uint32
+	trial    bool // the breaker is half open and this call is the one that is tried
+	deadline time.Time
+	cmd      *takeCmd
+	failure  *Failure // set by the lane before done; nil: cmd holds the answer
+	timer    *time.Timer
+	done     chan struct{} // holds one
+}
+
+func newCall() any {
+	timer := time.NewTimer(time.Hour)
+	timer.Stop()
+	return &call{timer: timer, done: make(chan struct{}, 1)}
+}
+
+func (c *call) prepare(ctx context.Context, timeout time.Duration, trial bool) {
+	c.state.Store(callWaiting)
+	c.trial = trial
+	c.deadline = time.Now().Add(timeout)
+	if sooner, ok := ctx.Deadline(); ok && sooner.Before(c.deadline) {
+		c.deadline = sooner
+	}
+	c.timer.Reset(timeout)
+}
+
+// leave reports whether the caller may go. If not, the answer is there.
+func (c *call) leave() bool {
+	return c.state.CompareAndSwap(callWaiting, callLeft) || c.state.CompareAndSwap(callSent, callLeft)
+}
+
+// answer gives the call back to its caller and reports whether the caller was still there.
+func (c *call) answer(from uint32, failure *Failure) bool {
+	c.failure = failure
+	if !c.state.CompareAndSwap(from, callAnswered) {
+		return false
+	}
+	c.done <- struct{}{}
+	return true
+}
+
+// lane takes what is waiting and sends it as one pipeline, again and again. It is one goroutine's.
+type lane struct {
+	store    *Store
+	pipe     redis.Pipeliner
+	calls    []*call       // of the batch
+	commands []redis.Cmder // of the batch
+	again    []*call       // of the batch, those to send a second time
+	epoch    uint64        // of the breaker, when the batch began
+}
+
+func newLane(s *Store) *lane {
+	return &lane{
+		store:    s,
+		pipe:     s.client.Pipeline(),
+		calls:    make([]*call, 0, batchMax),
+		commands: make([]redis.Cmder, 0, batchMax+1),
+		again:    make([]*call, 0, batchMax),
+	}
+}
+
+// run ends when the store closes. Callers who are still waiting then notice that by themselves.
+func (l *lane) run() {
+	for {
+		select {
+		case c := <-l.store.queue:
+			l.batch(c)
+		case <-l.store.ctx.Done():
+			return
+		}
+	}
+}
+
+// batch sends the first call and whatever else is waiting, and answers them.
+func (l *lane) batch(first *call) {
+	now := time.Now()
+	l.epoch = l.store.breaker.epoch.Load()
+	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
+	l.admit(first, now)
+collect:
+	for len(l.calls) < batchMax {
+		select {
+		case c := <-l.store.queue:
+			l.admit(c, now)
+		default:
+			break collect
+		}
+	}
+	if len(l.calls) == 0 {
+		return
+	}
+	l.send()
+	clear(l.calls)
+	clear(l.commands)
+	clear(l.again)
+}
+
+// admit puts a call into the batch, unless its caller has left, its time is up, or the breaker has opened since.
+func (l *lane) admit(c *call, now time.Time) {
+	switch {
+	case c.state.Load() == callLeft:
+		l.store.drop(c)
+	case !c.trial && l.store.breaker.State() != BreakerClosed:
+		l.refuse(c, errBreakerOpen)
+	case !now.Before(c.deadline):
+		l.refuse(c, errTimeout)
+	case !c.state.CompareAndSwap(callWaiting, callSent):
+		l.store.drop(c)
+	default:
+		if c.trial {
+			l.epoch = l.store.breaker.epoch.Load() // it may have begun after the batch; it ends with this call
+		}
+		l.calls = append(l.calls, c)
+		l.commands = append(l.commands, c.cmd)
+	}
+}
+
+// refuse answers a call without sending it.
+func (l *lane) refuse(c *call, failure *Failure) {
+	if c.trial {
+		l.store.breaker.release()
+	}
+	if !c.answer(callWaiting, failure) {
+		l.store.recycle(c)
+	}
+}
+
+// send runs the batch and answers its calls.
+func (l *lane) send() {
+	ctx := &batchContext{Context: l.store.ctx}
+	for _, c := range l.calls {
+		if c.deadline.After(ctx.deadline) {
+			ctx.deadline = c.deadline
+		}
+	}
+	l.store.batches.Add(1)
+	whole := l.exec(ctx)
+	failed := false
+	for _, c := range l.calls {
+		failure := outcomeOf(c, whole)
+		if unknownScript(failure) {
+			l.again = append(l.again, c)
+			continue
+		}
+		failed = failed || failure != nil && failure.storeWide()
+		l.finish(c, failure)
+	}
+	if len(l.again) > 0 && l.sendAgain(ctx) {
+		failed = true
+	}
+	l.store.breaker.report(l.epoch, failed)
+}
+
+// unknownScript reports whether Redis answered that it does not know the script.
+func unknownScript(f *Failure) bool {
+	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
+}
+
+// exec sends the commands in one pipeline, once: takeCmd forbids the second time. The result is what became of the
+// pipeline as a whole, for the commands that got no reply of their own.
+func (l *lane) exec(ctx context.Context) *Failure {
+	for _, command := range l.commands {
+		command.SetErr(errUnanswered)
+	}
+	_ = l.pipe.BatchProcess(ctx, l.commands...)
+	if _, err := l.pipe.Exec(ctx); err != nil {
+		return failureOf(err)
+	}
+	return nil
+}
+
+// outcomeOf says what became of one call of a pipeline.
+func outcomeOf(c *call, whole *Failure) *Failure {
+	switch err := c.cmd.Err(); err {
+	case nil:
+		return nil
+	case errUnanswered:
+		return whole
+	default:
+		return failureOf(err)
+	}
+}
+
+// sendAgain loads the script and sends those calls a second time to which Redis has answered that it did not know it
+// (after SCRIPT FLUSH or a restart): that answer alone proves that they were not executed. The load travels ahead of them
+// on the same connection. It reports whether that failed.
+func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
+	now := time.Now()
+	l.calls, l.commands = l.calls[:0], l.commands[:0]
+	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
+	for _, c := range l.again {
+		if c.state.Load() == callLeft || !now.Before(c.deadline) {
+			l.finish(c, errTimeout)
+			continue
+		}
+		l.calls = append(l.calls, c)
+		l.commands = append(l.commands, c.cmd)
+	}
+	whole := l.exec(ctx)
+	for _, c := range l.calls {
+		failure := outcomeOf(c, whole)
+		if unknownScript(failure) && whole != nil {
+			failure = whole // why the script could not be loaded
+		}
+		failed = failed || failure != nil && failure.storeWide()
+		l.finish(c, failure)
+	}
+	return failed
+}
+
+// finish answers a call that was sent.
+func (l *lane) finish(c *call, failure *Failure) {
+	if !c.answer(callSent, failure) {
+		l.store.recycle(c)
+	}
+}
+
+// batchContext is the store's context with a batch's deadline: without the timer and the goroutine of the standard one,
+// as go-redis puts the deadline on the connection.
+type batchContext struct {
+	context.Context
+	deadline time.Time
+}
+
+// Deadline returns the latest deadline of the batch.
+func (c *batchContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// reportEvery is the least time between two log lines of one kind: an outage of a minute is six lines, not six million.
+const reportEvery = 10 * time.Second
+
+// reporter counts failures by kind and logs them at a bounded rate: the first at once, then one line per reportEvery with
+// the number since. Safe for concurrent use; no lock, no allocation unless a line is written.
+type reporter struct {
+	logger *slog.Logger
+	server string // without credentials
+	start  time.Time
+	kinds  [kindCount]tally
+	states tally // changes of the breaker's state
+}
+
+type tally struct {
+	total  atomic.Uint64
+	logged atomic.Uint64 // how many of total the log has told of
+	due    atomic.Int64  // nanoseconds since start before which nothing is logged
+}
+
+// failed records that n calls failed with f.
+func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
+	t := &r.kinds[f.Kind]
+	total := t.total.Add(n)
+	if f.Kind == KindCanceled || f.Kind == KindClosed || !t.claim(now.Sub(r.start)) {
+		return
+	}
+	r.logger.Warn("rate limit checks fail: "+f.Error(),
+		"kind", f.Kind.String(), "calls", total-t.logged.Swap(total), "redis", r.server)
+}
+
+// changed records a new state of the breaker.
+func (r *reporter) changed(now time.Time, state BreakerState) {
+	total := r.states.total.Add(1)
+	if !r.states.claim(now.Sub(r.start)) {
+		return
+	}
+	r.logger.Warn("circuit breaker of redis is now "+state.String(),
+		"state", state.String(), "changes", total-r.states.logged.Swap(total), "redis", r.server)
+}
+
+// claim reports whether a line may be written now. Of several callers at most one is told so.
+func (t *tally) claim(since time.Duration) bool {
+	due := t.due.Load()
+	return int64(since) >= due && t.due.CompareAndSwap(due, int64(since+reportEvery))
+}
