@@ -2,23 +2,164 @@
 
 package core
 
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// partSet is a set of the parts that a condition can have.
+type partSet uint8
+
+const (
+	partPath partSet = 1 << iota
+	partHost
+	partIP
+	partHeader
+	partMethod
+	partsAll = partPath | partHost | partIP | partHeader | partMethod
+)
+
 // condition is one compiled [Match]. It is immutable and safe for concurrent use. The zero condition always holds.
 type condition struct {
 	// everyReading makes a path that servers read in more than one way (see reading) match only if each of its readings
-	// does. It is for conditions that excuse a request (action allow); set it before newMatcher.
+	// does; otherwise one is enough. It is for conditions that excuse a request (action allow); set it before newMatcher.
 	everyReading bool
+
+	patterns []pattern // the most specific first; endpoint wants them even if one matches every path
+	parts    partSet   // what there is to compare: a path that may be any is no part
+	methods  []string
+	hosts    []hostPattern
+	headers  []headerCondition
+	prefixes []netip.Prefix // masked, IPv4 unmapped
 }
 
-// compileMatch checks m and compiles it; at says where it stands, such as "rules[2].match". With problems, all of them
-// reported, the condition is of no use.
-func compileMatch(at string, m Match) (condition, Problems) { panic("todo") }
+// hostPattern is a host's name in lower case; with any, whatever stands before it (".example.com") may not be empty.
+type hostPattern struct {
+	name string
+	any  bool
+}
+
+// headerCondition is a header that must be present and have one of the values, if there are any.
+type headerCondition struct {
+	name   string // canonical
+	values []headerValue
+}
+
+// headerValue is a value, or with prefix what it must start with. It is compared exactly.
+type headerValue struct {
+	text   string
+	prefix bool
+}
 
 // holds reports whether every part of the condition holds.
-func (c *condition) holds(r *request) bool { panic("todo") }
+func (c *condition) holds(r *request) bool { return c.holdsParts(r, partsAll) }
 
-// endpoint returns the path pattern that the request matches: of several the most specific. ok is false if the condition
-// has no path patterns or none matches.
-func (c *condition) endpoint(r *request) (pattern string, ok bool) { panic("todo") }
+// holdsParts reports whether those parts of the condition hold that are asked for.
+func (c *condition) holdsParts(r *request, asked partSet) bool {
+	asked &= c.parts
+	return (asked&partMethod == 0 || slices.Contains(c.methods, r.method)) &&
+		(asked&partIP == 0 || c.holdsIP(r.peer)) &&
+		(asked&partHost == 0 || c.holdsHost(r.host)) &&
+		(asked&partPath == 0 || c.holdsPath(r)) &&
+		(asked&partHeader == 0 || c.holdsHeaders(r.attrs))
+}
 
-// endpointSpecific reports whether the condition names a path, a method or a host.
-func (c *condition) endpointSpecific() bool { panic("todo") }
+func (c *condition) holdsPath(r *request) bool {
+	for i := range r.readings {
+		if (c.matching(&r.readings[i]) != nil) != c.everyReading {
+			return !c.everyReading
+		}
+	}
+	return c.everyReading
+}
+
+// matching returns the first pattern that matches the path read so, or nil.
+func (c *condition) matching(r *reading) *pattern {
+	for i := range c.patterns {
+		if c.patterns[i].matches(r) {
+			return &c.patterns[i]
+		}
+	}
+	return nil
+}
+
+func (c *condition) holdsHost(host string) bool {
+	for i := range c.hosts {
+		if c.hosts[i].matches(host) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hostPattern) matches(host string) bool {
+	if h.any {
+		return len(host) > len(h.name) && strings.HasSuffix(host, h.name)
+	}
+	return host == h.name
+}
+
+func (c *condition) holdsIP(peer netip.Addr) bool {
+	for _, p := range c.prefixes {
+		if p.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *condition) holdsHeaders(a Attributes) bool {
+	for i := range c.headers {
+		h := &c.headers[i]
+		value, ok := a.Header(h.name)
+		if !ok || len(h.values) > 0 && !h.matches(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether the field's value, or one element of it if it is a list, is one of the values. Lists are taken
+// apart because a header that is sent twice arrives as one: sending it twice must not be a way around a rule. Quotes are
+// not interpreted.
+func (h *headerCondition) matches(value string) bool {
+	if h.matchesElement(value) {
+		return true
+	}
+	for more := strings.IndexByte(value, ',') >= 0; more; {
+		var element string
+		element, value, more = strings.Cut(value, ",")
+		if h.matchesElement(strings.Trim(element, " \t")) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *headerCondition) matchesElement(element string) bool {
+	for i := range h.values {
+		v := &h.values[i]
+		if v.text == element || v.prefix && strings.HasPrefix(element, v.text) {
+			return true
+		}
+	}
+	return false
+}
+
+// endpoint returns the path pattern that the request matches, in its canonical spelling: of several the most specific,
+// of equals the one listed first. ok is false if the condition has no path patterns or none matches.
+func (c *condition) endpoint(r *request) (text string, ok bool) {
+	for i := range c.patterns {
+		for j := range r.readings {
+			if c.patterns[i].matches(&r.readings[j]) {
+				return c.patterns[i].text, true
+			}
+		}
+	}
+	return "", false
+}
+
+// endpointSpecific reports whether the condition names a path, a method or a host. A pattern that every path matches
+// names none.
+func (c *condition) endpointSpecific() bool { return c.parts&(partPath|partMethod|partHost) != 0 }

@@ -2,14 +2,200 @@
 
 package core
 
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
 // matcher finds which of many conditions hold for a request. It is immutable and safe for concurrent use.
+//
+// Each condition stands in the index under one part of it only, the one that fewest others share: its paths, hosts,
+// address ranges, methods, or the values of one header. A request looks up its own path, host, address, method and the
+// headers that are in the index, and what it finds under them is compared in the other parts. So the work grows with what
+// is found, not with the number of conditions. What it cannot help: each header name in the index is one question to the
+// request, and conditions that share all their parts with many others are compared one by one.
 type matcher struct {
 	conditions []condition
+	compare    []partSet // of each condition, what finding it leaves open
+	always     []int32   // conditions that the index cannot find
+	numbers    []int32   // conditions, list after list
+	starts     []int32   // where each list starts in numbers; list 0 is empty
+
+	paths   pathTrie
+	hosts   map[string]int32 // lists; what may stand before a host starts with "."
+	hostAny int              // the longest that starts with "."
+	ranges4 rangeTable
+	ranges6 rangeTable
+	methods map[string]int32
+	headers []headerTable
 }
 
-// newMatcher builds the index over cs, which it keeps.
-func newMatcher(cs []condition) *matcher { return &matcher{conditions: cs} }
+// rangeTable maps address ranges to lists, for one version of IP.
+type rangeTable struct {
+	bits  []uint8 // how many leading bits its ranges have, each once
+	lists map[rangeKey]int32
+}
+
+// rangeKey is an address with its trailing bits cleared.
+type rangeKey struct {
+	high, low uint64
+	bits      uint8
+}
+
+// headerTable maps the values of one header to lists.
+type headerTable struct {
+	name     string
+	present  int32 // whatever the value
+	exact    map[string]int32
+	prefixes prefixTable
+}
 
 // appendMatches appends to dst the index of every condition that holds, in ascending order. It does not allocate once
 // dst and the request's buffers have grown.
-func (m *matcher) appendMatches(dst []int32, r *request) []int32 { panic("todo") }
+func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
+	base := len(dst)
+	dst = m.verify(dst, m.always, r)
+	if len(m.paths.nodes) > 0 {
+		dst = m.appendPaths(dst, r)
+	}
+	if m.hosts != nil {
+		dst = m.appendHosts(dst, r)
+	}
+	if r.peer.Is4() {
+		dst = m.appendRanges(dst, &m.ranges4, r)
+	} else if r.peer.IsValid() {
+		dst = m.appendRanges(dst, &m.ranges6, r)
+	}
+	if m.methods != nil {
+		dst = m.appendList(dst, m.methods[r.method], r)
+	}
+	for i := range m.headers {
+		dst = m.appendHeader(dst, &m.headers[i], r)
+	}
+	found := dst[base:]
+	if !ascending(found) {
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
+	return dst[:base+len(found)]
+}
+
+func ascending(numbers []int32) bool {
+	for i := 1; i < len(numbers); i++ {
+		if numbers[i-1] >= numbers[i] {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *matcher) appendList(dst []int32, list int32, r *request) []int32 {
+	if list == 0 {
+		return dst
+	}
+	return m.verify(dst, m.numbers[m.starts[list]:m.starts[list+1]], r)
+}
+
+// verify appends those of the conditions found that hold.
+func (m *matcher) verify(dst, found []int32, r *request) []int32 {
+	for _, number := range found {
+		if open := m.compare[number]; open == 0 || m.conditions[number].holdsParts(r, open) {
+			dst = append(dst, number)
+		}
+	}
+	return dst
+}
+
+func (m *matcher) appendPaths(dst []int32, r *request) []int32 {
+	for i := range r.readings {
+		m.paths.find(&r.search, r.readings[i].folded)
+		for _, list := range r.search.lists {
+			dst = m.appendList(dst, list, r)
+		}
+	}
+	return dst
+}
+
+func (m *matcher) appendHosts(dst []int32, r *request) []int32 {
+	if r.host == "" {
+		return dst
+	}
+	if r.host[0] != '.' {
+		dst = m.appendList(dst, m.hosts[r.host], r)
+	}
+	// An entry ".example.com" needs something before it. No suffix longer than the longest entry can be one.
+	for at := max(1, len(r.host)-m.hostAny); m.hostAny > 0; at++ {
+		dot := strings.IndexByte(r.host[min(at, len(r.host)):], '.')
+		if dot < 0 {
+			break
+		}
+		at += dot
+		dst = m.appendList(dst, m.hosts[r.host[at:]], r)
+	}
+	return dst
+}
+
+func (m *matcher) appendRanges(dst []int32, t *rangeTable, r *request) []int32 {
+	if t.lists == nil {
+		return dst
+	}
+	key := newRangeKey(r.peer)
+	for _, bits := range t.bits {
+		dst = m.appendList(dst, t.lists[key.masked(bits)], r)
+	}
+	return dst
+}
+
+func newRangeKey(a netip.Addr) rangeKey {
+	if a.Is4() {
+		b := a.As4()
+		return rangeKey{high: uint64(binary.BigEndian.Uint32(b[:])) << 32}
+	}
+	b := a.As16()
+	return rangeKey{high: binary.BigEndian.Uint64(b[:8]), low: binary.BigEndian.Uint64(b[8:])}
+}
+
+// masked returns the key of the range of that many leading bits.
+func (k rangeKey) masked(bits uint8) rangeKey {
+	if bits <= 64 {
+		return rangeKey{high: k.high &^ (^uint64(0) >> bits), bits: bits}
+	}
+	return rangeKey{high: k.high, low: k.low &^ (^uint64(0) >> (bits - 64)), bits: bits}
+}
+
+func (m *matcher) appendHeader(dst []int32, t *headerTable, r *request) []int32 {
+	value, ok := r.attrs.Header(t.name)
+	if !ok {
+		return dst
+	}
+	dst = m.appendList(dst, t.present, r)
+	if t.exact == nil && t.prefixes.numbers == nil {
+		return dst
+	}
+	r.search.seen.start(len(m.starts))
+	dst = m.appendElement(dst, t, value, r)
+	for more := strings.IndexByte(value, ',') >= 0; more; {
+		var element string
+		element, value, more = strings.Cut(value, ",")
+		dst = m.appendElement(dst, t, strings.Trim(element, " \t"), r)
+	}
+	return dst
+}
+
+// appendElement looks one element up. A list is compared once, however often an element is repeated.
+func (m *matcher) appendElement(dst []int32, t *headerTable, element string, r *request) []int32 {
+	if list := t.exact[element]; list != 0 && r.search.seen.mark(list) {
+		dst = m.appendList(dst, list, r)
+	}
+	for _, length := range t.prefixes.lengths {
+		if int(length) > len(element) {
+			continue
+		}
+		if list := t.prefixes.numbers[element[:length]]; list != 0 && r.search.seen.mark(list) {
+			dst = m.appendList(dst, list, r)
+		}
+	}
+	return dst
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// place is an entry of the index under which a condition can be found. A condition that is to be found by one of its
+// parts stands in all the places of that part.
+type place struct {
+	part   partSet
+	header int    // partHeader: which of the condition's headers
+	key    string // tells the places of one part apart
+	open   bool   // what is found there must be compared in this part as well
+	insert func(m *matcher, list int32)
+}
+
+// placeID names a place: conditions in the same one share a list.
+type placeID struct {
+	part partSet
+	key  string
+}
+
+func (p *place) id() placeID { return placeID{p.part, p.key} }
+
+// newMatcher builds the index over cs, which it keeps.
+func newMatcher(cs []condition) *matcher {
+	m := &matcher{conditions: cs, compare: make([]partSet, len(cs))}
+	places := make([][]place, len(cs))
+	shared := make(map[placeID]int)
+	for i := range cs {
+		places[i] = cs[i].places()
+		for j := range places[i] {
+			shared[places[i][j].id()]++
+		}
+	}
+	lists := [][]int32{nil}
+	known := make(map[placeID]int32)
+	for i := range cs {
+		chosen := choosePlaces(places[i], shared)
+		m.compare[i] = cs[i].parts
+		if len(chosen) == 0 {
+			m.always = append(m.always, int32(i))
+		} else if !chosen[0].open {
+			m.compare[i] &^= chosen[0].part
+		}
+		for j := range chosen {
+			list, ok := known[chosen[j].id()]
+			if !ok {
+				list = int32(len(lists))
+				lists = append(lists, nil)
+				known[chosen[j].id()] = list
+				chosen[j].insert(m, list)
+			}
+			lists[list] = append(lists[list], int32(i))
+		}
+	}
+	m.lay(lists)
+	return m
+}
+
+// lay puts the lists into one array, so that what one request reads is close together.
+func (m *matcher) lay(lists [][]int32) {
+	for _, entries := range lists {
+		m.starts = append(m.starts, int32(len(m.numbers)))
+		m.numbers = append(m.numbers, slices.Compact(entries)...)
+	}
+	m.starts = append(m.starts, int32(len(m.numbers)))
+}
+
+// choosePlaces returns the places of that part of a condition which brings up the fewest other conditions; of equals the
+// first. A header counts as a part of its own.
+func choosePlaces(all []place, shared map[placeID]int) (best []place) {
+	least := 0
+	for len(all) > 0 {
+		n, others := 0, 0
+		for n < len(all) && all[n].part == all[0].part && all[n].header == all[0].header {
+			others += shared[all[n].id()]
+			n++
+		}
+		if best == nil || others < least {
+			best, least = all[:n], others
+		}
+		all = all[n:]
+	}
+	return best
+}
+
+// places lists the places in which the condition could stand, part by part, those first that cost least to look up.
+func (c *condition) places() []place {
+	var all []place
+	if c.parts&partPath != 0 {
+		for i := range c.patterns {
+			all = append(all, c.patterns[i].place(c.everyReading))
+		}
+	}
+	for _, h := range c.hosts {
+		all = append(all, h.place())
+	}
+	for _, p := range c.prefixes {
+		all = append(all, rangePlace(p))
+	}
+	for i := range c.headers {
+		all = c.headers[i].appendPlaces(all, i, len(c.headers) > 1)
+	}
+	for _, method := range c.methods {
+		all = append(all, place{part: partMethod, key: method, insert: func(m *matcher, list int32) {
+			if m.methods == nil {
+				m.methods = make(map[string]int32)
+			}
+			m.methods[method] = list
+		}})
+	}
+	return all
+}
+
+func (p *pattern) place(everyReading bool) place {
+	var key []byte
+	for _, s := range p.segments {
+		key = append(key, '/', byte('0'+s.kind))
+		key = appendFolded(key, s.text)
+	}
+	open := everyReading || p.caseSensitive || p.slash != slashAny
+	return place{part: partPath, key: string(key), open: open, insert: func(m *matcher, list int32) {
+		m.paths.insert(p.segments, list)
+	}}
+}
+
+func (h hostPattern) place() place {
+	return place{part: partHost, key: h.name, insert: func(m *matcher, list int32) {
+		if m.hosts == nil {
+			m.hosts = make(map[string]int32)
+		}
+		m.hosts[h.name] = list
+		if h.any {
+			m.hostAny = max(m.hostAny, len(h.name))
+		}
+	}}
+}
+
+func rangePlace(p netip.Prefix) place {
+	return place{part: partIP, key: p.String(), insert: func(m *matcher, list int32) {
+		t := &m.ranges6
+		if p.Addr().Is4() {
+			t = &m.ranges4
+		}
+		if t.lists == nil {
+			t.lists = make(map[rangeKey]int32)
+		}
+		bits := uint8(p.Bits())
+		t.lists[newRangeKey(p.Addr()).masked(bits)] = list
+		if !slices.Contains(t.bits, bits) {
+			t.bits = append(t.bits, bits)
+		}
+	}}
+}
+
+func (h *headerCondition) appendPlaces(all []place, header int, open bool) []place {
+	name := h.name
+	if len(h.values) == 0 {
+		return append(all, place{part: partHeader, header: header, key: name, open: open,
+			insert: func(m *matcher, list int32) { m.header(name).present = list }})
+	}
+	for _, v := range h.values {
+		key := name + ":" + strconv.FormatBool(v.prefix) + v.text
+		all = append(all, place{part: partHeader, header: header, key: key, open: open, insert: func(m *matcher, list int32) {
+			t := m.header(name)
+			if v.prefix {
+				t.prefixes.set(v.text, list)
+				return
+			}
+			if t.exact == nil {
+				t.exact = make(map[string]int32)
+			}
+			t.exact[v.text] = list
+		}})
+	}
+	return all
+}
+
+// header returns the table of the header, a new one if need be.
+func (m *matcher) header(name string) *headerTable {
+	for i := range m.headers {
+		if m.headers[i].name == name {
+			return &m.headers[i]
+		}
+	}
+	m.headers = append(m.headers, headerTable{name: name})
+	return &m.headers[len(m.headers)-1]
+}
