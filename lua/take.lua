@@ -1,1 +1,145 @@
-return redis.error_reply("ERR not yet")
+-- take answers many checks of many counters in one step: all that are to be charged, or none. Mirrors core/decide.go.
+--
+--   KEYS     for each check its key; for a sliding log that key and the key of its sum
+--   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
+--            BB      algorithm, operation (+ 8 if its refusal refuses nothing)
+--            dddd    cost, count, window in microseconds, time to live in milliseconds
+--            dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
+--            ddd     up to n: min, max, share in thousandths
+--            d       give back: the receipt
+--   reply    decimals: now, whether the call is admitted (1 or 0), then for each check the counter as it was, AT USED
+--            AUX; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
+--            empty) and the instant at which the check would pass (0 if it does now, or never can).
+--
+-- Everything is read before anything is written, so that a call that fails has changed nothing.
+
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 1, 2, 3, 4
+local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, SHADOW = 0, 1, 2, 3, 4, 8
+
+local unpack_plan, format = struct.unpack, string.format
+local plan = ARGV[1]
+local now, position = unpack_plan('<d', plan)
+local grace = 0
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+else
+  grace = 86400000 -- a pinned clock is a test's: the counters must not expire by the real one
+end
+
+local slots, admitted, next_key = {}, true, 1
+local log
+
+-- Evaluate.
+while position <= #plan do
+  local algorithm, op, cost, count, window, ttl
+  algorithm, op, cost, count, window, ttl, position = unpack_plan('<BBdddd', plan, position)
+  local s = {
+    key = KEYS[next_key], algorithm = algorithm, op = op, cost = cost, need = 0, count = count, window = window, ttl = ttl,
+    now = now, at = 0, used = 0, aux = 0, unit = 1, room = 0, text = false, write = false, refused = false, shadow = false,
+  }
+  next_key = next_key + 1
+  slots[#slots + 1] = s
+  if algorithm == TOKEN_BUCKET then
+    s.burst, s.unit, s.refill, s.tick, position = unpack_plan('<dddd', plan, position)
+  end
+  if op >= SHADOW then
+    op, s.shadow = op - SHADOW, true
+    s.op = op
+  end
+  if op == UP_TO then
+    s.need, s.most, s.share, position = unpack_plan('<ddd', plan, position)
+  elseif op == GIVE_BACK then
+    s.receipt, position = unpack_plan('<d', plan, position)
+  elseif op ~= FORCE then
+    s.need = cost > 0 and cost or 1
+  end
+
+  if algorithm == TOKEN_BUCKET then
+    roll_bucket(s, now)
+  elseif algorithm == SLIDING_WINDOW then
+    roll_sliding(s, now)
+  elseif algorithm == FIXED_WINDOW then
+    roll_window(s, now, false)
+  else
+    log = log or sliding_log()
+    s.sum_key = KEYS[next_key]
+    next_key = next_key + 1
+    log.roll(s, now)
+    if op == GIVE_BACK then
+      log.find(s, s.receipt)
+    end
+  end
+
+  if s.need > 0 and s.room < s.need and (cost > 0 or op == UP_TO) then
+    s.refused = true
+    if not s.shadow and op ~= LOOK then
+      admitted = false
+    end
+  end
+end
+
+-- up_to returns how much of the available units an up-to-n check gets.
+local function up_to(s, available)
+  if available < s.need then
+    return 0
+  end
+  local granted = math.min(available, s.cost)
+  local spare = available - granted
+  if spare > 0 then
+    granted = granted + math.min(s.most - granted, math.floor(spare * s.share / 1000), spare)
+  end
+  return granted
+end
+
+local function give_back(s)
+  if s.receipt <= 0 then
+    return 0
+  elseif s.algorithm == TOKEN_BUCKET then
+    return refund(s, s.receipt, s.cost)
+  elseif s.algorithm == SLIDING_LOG then
+    return log.unmark(s, s.cost)
+  end
+  return uncount(s, s.receipt, s.cost, s.algorithm == SLIDING_WINDOW)
+end
+
+-- Settle.
+local reply = { format(admitted and '%d 1' or '%d 0', now) }
+for i, s in ipairs(slots) do
+  local op, amount = s.op, 0
+  if op == FORCE then
+    amount = math.min(s.cost, math.max(0, s.room + s.count))
+  elseif admitted and not s.refused then
+    if op == TAKE then
+      amount = s.cost
+    elseif op == UP_TO then
+      amount = up_to(s, s.room)
+    end
+  end
+  local granted = amount
+  if op == GIVE_BACK then
+    granted = give_back(s)
+  end
+  if amount > 0 then
+    if s.algorithm == SLIDING_LOG then
+      log.mark(s, amount)
+    else
+      s.used = s.used + amount * s.unit
+    end
+  end
+  if granted > 0 or s.write then
+    local ttl = s.ttl + grace
+    if s.now > now then
+      ttl = ttl + math.ceil((s.now - now) / 1000)
+    end
+    if s.algorithm == TOKEN_BUCKET then
+      write_bucket(s, ttl)
+    elseif s.algorithm == SLIDING_LOG then
+      log.store(s, ttl)
+    else
+      write_counter(s, ttl)
+    end
+  end
+  reply[i + 1] = s.algorithm == SLIDING_LOG and log.reply(s, granted) or s.text
+end
+return table.concat(reply, ' ')

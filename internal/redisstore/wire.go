@@ -4,7 +4,9 @@ package redisstore
 
 import (
 	"context"
-	"errors"
+	"encoding/binary"
+	"fmt"
+	"math"
 
 	"github.com/redis/go-redis/v9"
 
@@ -12,27 +14,217 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
+// This file speaks the script's language; lua/take.lua states it.
+
 // takeCmd is one call of the script. It owns copies of all its bytes: a caller may leave at its deadline while the
 // command is still being written.
 type takeCmd struct {
 	*redis.StringCmd
+
+	// Room for the keys and arguments of a few checks, so that a call costs few allocations.
+	keysRoom [4]string
+	argsRoom [8]any
 }
 
-// newTake returns the command that asks checks, which must have passed core.ValidateChecks. pinned is the instant to
-// decide at; 0 is Redis' own clock.
+// sumSuffix ends the key that holds the sum of a sliding log. No key of the schema ends so: they end in an algorithm.
+const sumSuffix = ":n"
+
+// shadowOp marks the operation of a check whose refusal refuses nothing.
+const shadowOp = 8
+
+// newTake returns the command that asks checks, which must have passed [core.ValidateChecks]. pinned is the instant to
+// decide at; 0 is Redis' own clock. It allocates four times for up to four keys.
 func newTake(ctx context.Context, pinned core.Micros, checks []core.Check) *takeCmd {
-	_ = pinned
-	return &takeCmd{redis.NewStringCmd(ctx, "evalsha", lua.TakeSHA, len(checks))}
+	c := &takeCmd{}
+	var room [512]byte
+	text, keys := room[:0], 0
+	for i := range checks {
+		text = append(text, checks[i].Key...)
+		keys++
+		if checks[i].Limit.Algorithm() == core.SlidingLog {
+			text = append(text, sumSuffix...)
+			keys++
+		}
+	}
+	plan := len(text)
+	text = appendNumber(text, int64(pinned))
+	for i := range checks {
+		text = appendCheck(text, &checks[i])
+	}
+	c.StringCmd = redis.NewStringCmd(ctx, c.args(string(text), plan, keys, checks)...)
+	return c
+}
+
+// args returns the command's arguments: parts of text, which holds the keys and from plan on the plan. They are pointers
+// to strings, which fit an interface without another allocation.
+func (c *takeCmd) args(text string, plan, keys int, checks []core.Check) []any {
+	names, args := c.keysRoom[:0], c.argsRoom[:0]
+	if keys+1 > len(c.keysRoom) {
+		names, args = make([]string, 0, keys+1), make([]any, 0, keys+4)
+	}
+	at := 0
+	for i := range checks {
+		end := at + len(checks[i].Key)
+		names = append(names, text[at:end])
+		if checks[i].Limit.Algorithm() == core.SlidingLog {
+			names = append(names, text[at:end+len(sumSuffix)])
+			end += len(sumSuffix)
+		}
+		at = end
+	}
+	names = append(names, text[plan:])
+	args = append(args, "evalsha", &lua.TakeSHA, keys)
+	for i := range names {
+		args = append(args, &names[i])
+	}
+	return args
+}
+
+// appendCheck appends what the plan says of a check.
+func appendCheck(b []byte, c *core.Check) []byte {
+	l, op := c.Limit, byte(c.Op)
+	if c.Shadow {
+		op += shadowOp
+	}
+	b = append(b, byte(l.Algorithm()), op)
+	b = appendNumber(b, c.Cost)
+	b = appendNumber(b, l.Count())
+	b = appendNumber(b, int64(l.Window()))
+	b = appendNumber(b, int64((l.TTL()+core.Millisecond-1)/core.Millisecond))
+	if l.Algorithm() == core.TokenBucket {
+		unit, refill, tick := l.Arithmetic()
+		b = appendNumber(b, l.Capacity())
+		b = appendNumber(b, unit)
+		b = appendNumber(b, refill)
+		b = appendNumber(b, int64(tick))
+	}
+	switch c.Op {
+	case core.OpUpTo:
+		b = appendNumber(b, c.Min)
+		b = appendNumber(b, c.Max)
+		b = appendNumber(b, c.ShareMille)
+	case core.OpGiveBack:
+		b = appendNumber(b, int64(c.Receipt))
+	}
+	return b
+}
+
+// appendNumber appends n as Lua has it: a double.
+func appendNumber(b []byte, n int64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
 // NoRetry keeps go-redis from sending the command a second time after an error that leaves open whether it was
 // executed: a charge must not be made twice.
 func (c *takeCmd) NoRetry() bool { return true }
 
-// Clone returns a copy that is not retried either.
-func (c *takeCmd) Clone() redis.Cmder { return &takeCmd{c.StringCmd.Clone().(*redis.StringCmd)} }
+// Clone returns a copy that is not retried either. The copy shares the arguments, which nobody changes.
+func (c *takeCmd) Clone() redis.Cmder {
+	return &takeCmd{StringCmd: c.StringCmd.Clone().(*redis.StringCmd)}
+}
 
-// results decodes the reply into results.
+// results decodes the reply into results, which are as many as the checks of newTake or more. The error is the
+// command's own, or says that the reply is not one to these checks.
 func (c *takeCmd) results(checks []core.Check, results []core.Result) error {
-	return errors.New("not yet")
+	text, err := c.Result()
+	if err != nil {
+		return err
+	}
+	r := reply{rest: text}
+	now, admitted := core.Micros(r.number()), r.number()
+	refused := false
+	for i := range checks {
+		check := &checks[i]
+		if check.Limit.Algorithm() == core.SlidingLog {
+			r.log(now, check, &results[i])
+		} else {
+			slot := r.slot(check.Limit)
+			if r.bad {
+				break
+			}
+			core.Replay(now, admitted == 1, check, &slot, &results[i])
+		}
+		refused = refused || results[i].Refused && !check.Shadow && (check.Op == core.OpTake || check.Op == core.OpUpTo)
+	}
+	switch {
+	case r.bad || r.rest != "" || now < 1 || admitted > 1:
+		return fmt.Errorf("reply %.100q does not answer %d checks", text, len(checks))
+	case refused == (admitted == 1):
+		return fmt.Errorf("reply %.100q: the script and this process decide differently; are the versions mixed?", text)
+	}
+	return nil
+}
+
+// reply reads the decimals of a reply, separated by one space each.
+type reply struct {
+	rest string
+	bad  bool // something was missing, or no decimal up to 2^53
+}
+
+// numberMax is the greatest number that a Lua script can mean exactly.
+const numberMax = 1 << 53
+
+func (r *reply) number() int64 {
+	n, i := int64(0), 0
+	for i < len(r.rest) && r.rest[i] != ' ' {
+		digit := r.rest[i] - '0'
+		if digit > 9 || n > numberMax {
+			r.bad = true
+			return 0
+		}
+		n = n*10 + int64(digit)
+		i++
+	}
+	if i == 0 || n > numberMax {
+		r.bad = true
+		return 0
+	}
+	if i < len(r.rest) {
+		i++
+		if i == len(r.rest) {
+			r.bad = true
+		}
+	}
+	r.rest = r.rest[i:]
+	return n
+}
+
+// slot reads a counter as it was before the call.
+func (r *reply) slot(l *core.Limit) core.Slot {
+	s := core.State{At: core.Micros(r.number()), Used: r.number(), Aux: r.number()}
+	if l.Algorithm() == core.TokenBucket && s.At != 0 && s.Aux < 1 {
+		r.bad = true // what is missing is counted in parts of a token, and core divides by them
+	}
+	return core.Slot{State: s}
+}
+
+// log reads the answer of a sliding log, whose marks stay with Redis: the script does what [core.Decide] does.
+func (r *reply) log(now core.Micros, c *core.Check, result *core.Result) {
+	instant, granted := core.Micros(r.number()), r.number()
+	units, oldest, passesAt := r.number(), core.Micros(r.number()), core.Micros(r.number())
+	l := c.Limit
+	*result = core.Result{At: now, Granted: granted, Remaining: max(0, l.Count()-units)}
+	if oldest != 0 {
+		result.Reset = max(0, oldest+l.Window()-now)
+		result.Next = result.Reset
+	}
+	need := max(1, c.Cost)
+	switch c.Op {
+	case core.OpGiveBack:
+		return
+	case core.OpForce:
+		need = 0
+	case core.OpUpTo:
+		need = c.Min
+	}
+	if granted > 0 {
+		result.Receipt = instant
+	}
+	switch {
+	case need > l.Count():
+		result.Wait = core.Never
+	case passesAt != 0:
+		result.Wait = max(0, passesAt-now)
+	}
+	result.Refused = result.Wait != 0 && (c.Cost > 0 || c.Op == core.OpUpTo)
 }

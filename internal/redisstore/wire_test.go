@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/lua"
+)
+
+// bare is the least store over the script: one call, one command, no deadline of its own.
+type bare struct {
+	client *redis.Client
+	pinned atomic.Int64
+}
+
+// bareOn returns a store on a server that has loaded the script and holds no counter.
+func bareOn(t testing.TB, s *redistest.Server) *bare {
+	t.Helper()
+	ctx := context.Background()
+	if err := s.Client().FlushAll(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	sha, err := s.Client().ScriptLoad(ctx, lua.Take).Result()
+	if err != nil {
+		t.Fatalf("the script does not load: %v", err)
+	}
+	if sha != lua.TakeSHA {
+		t.Fatalf("Redis calls the script %s, we call it %s", sha, lua.TakeSHA)
+	}
+	return &bare{client: s.Client()}
+}
+
+func (b *bare) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	if err := core.ValidateChecks(checks, results); err != nil {
+		return err
+	}
+	cmd := newTake(ctx, core.Micros(b.pinned.Load()), checks)
+	_ = b.client.Process(ctx, cmd)
+	if err := cmd.results(checks, results); err != nil {
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	}
+	return nil
+}
+
+func (b *bare) subject() storetest.Subject {
+	return storetest.Subject{
+		Store:   b,
+		Pin:     func(now core.Micros) { b.pinned.Store(int64(now)) },
+		Counter: b.counter,
+	}
+}
+
+// counter reads what Redis keeps for a key.
+func (b *bare) counter(t testing.TB, key []byte, l *core.Limit) (core.State, []core.Mark) {
+	t.Helper()
+	ctx := context.Background()
+	if l.Algorithm() != core.SlidingLog {
+		text, err := b.client.Get(ctx, string(key)).Result()
+		if err == redis.Nil {
+			return core.State{}, nil
+		}
+		n := numbers(t, strings.Fields(text))
+		if err != nil || len(n) != 3 {
+			t.Fatalf("counter %q is %q (%v)", key, text, err)
+		}
+		return core.State{At: core.Micros(n[0]), Used: n[1], Aux: n[2]}, nil
+	}
+	members, err := b.client.ZRangeWithScores(ctx, string(key), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var marks []core.Mark
+	var units int64
+	for _, z := range members {
+		n := numbers(t, strings.Split(z.Member.(string), ":"))
+		if len(n) != 2 || float64(n[0]) != z.Score {
+			t.Fatalf("log %q: member %q has the score %.0f", key, z.Member, z.Score)
+		}
+		marks = append(marks, core.Mark{At: core.Micros(n[0]), Units: n[1]})
+		units += n[1]
+	}
+	sum, err := b.client.Get(ctx, string(key)+sumSuffix).Int64()
+	if err != nil && err != redis.Nil || sum != units {
+		t.Fatalf("log %q: the sum is %d (%v), the members make %d", key, sum, err, units)
+	}
+	return core.State{}, marks
+}
+
+func numbers(t testing.TB, texts []string) (ns []int64) {
+	t.Helper()
+	for _, text := range texts {
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns = append(ns, n)
+	}
+	return ns
+}
+
+func TestExam(t *testing.T) {
+	s := redistest.Start(t)
+	storetest.Run(t, func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() })
+}

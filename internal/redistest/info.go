@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redistest
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func (s *Server) info(section string) string {
+	s.t.Helper()
+	text, err := s.client.Info(context.Background(), section).Result()
+	if err != nil {
+		s.t.Fatalf("info %s: %v", section, err)
+	}
+	return text
+}
+
+// Memory returns used_memory in bytes.
+func (s *Server) Memory() int64 {
+	s.t.Helper()
+	return whole(s.t, field(s.info("memory"), "used_memory"))
+}
+
+// ServerTime returns the time that the server has spent executing a command, by its commandstats.
+func (s *Server) ServerTime(command string) time.Duration {
+	s.t.Helper()
+	return time.Duration(statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "usec")) * time.Microsecond
+}
+
+// field returns what stands behind NAME: in an INFO reply, "" if nothing does.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}
+
+// statistic returns one of the numbers of a line like cmdstat_get:calls=1,usec=2. A line that is not there is all zeros:
+// the command was never executed.
+func statistic(t testing.TB, info, line, name string) int64 {
+	t.Helper()
+	text := field(info, line)
+	if text == "" {
+		return 0
+	}
+	for pair := range strings.SplitSeq(text, ",") {
+		if value, ok := strings.CutPrefix(pair, name+"="); ok {
+			return whole(t, value)
+		}
+	}
+	t.Fatalf("%s has no %s: %q", line, name, text)
+	return 0
+}
+
+func whole(t testing.TB, text string) int64 {
+	t.Helper()
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		t.Fatalf("info: %v", err)
+	}
+	return n
+}

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redistest starts a real redis-server for a test: on a unix socket in a directory of its own, without
+// persistence, gone when the test ends.
+//
+// A start takes some 20 ms. A machine without redis-server fails the test: a limiter over Redis that was not tried on
+// Redis was not tried. Not for benchmarks across machines: the server shares this machine's cores.
+package redistest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// patience is how long a server may take to start or to stop on a busy machine.
+const patience = 20 * time.Second
+
+// Server is a running redis-server. Its methods fail the test when the server does not obey. It is for one goroutine;
+// Addr and Client may be used by several.
+type Server struct {
+	// Addr is the path of the server's unix socket.
+	Addr string
+
+	t       testing.TB
+	args    []string
+	dir     string
+	client  *redis.Client
+	process *exec.Cmd
+	done    chan struct{} // closed when the process has ended
+}
+
+// Start starts a server; args are further redis-server options, which win over the helper's own. The test's end stops it.
+func Start(t testing.TB, args ...string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis") // not t.TempDir: a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Addr: filepath.Join(dir, "s"), t: t, args: args, dir: dir}
+	s.client = redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() {
+		_ = s.client.Close()
+		if s.process != nil {
+			_ = s.process.Process.Kill()
+			<-s.done
+		}
+		_ = os.RemoveAll(dir)
+	})
+	s.run()
+	return s
+}
+
+// URL is the server's address as go-redis and the store's url take it.
+func (s *Server) URL() string { return "unix://" + s.Addr }
+
+// Client returns a client of the server, closed when the test ends. It never retries.
+func (s *Server) Client() *redis.Client { return s.client }
+
+// run starts the process and waits until it answers.
+func (s *Server) run() {
+	s.t.Helper()
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		s.t.Fatalf("these tests need redis-server: install it (apt-get install redis-server): %v", err)
+	}
+	args := append([]string{"--port", "0", "--unixsocket", s.Addr, "--dir", s.dir, "--save", "", "--appendonly", "no",
+		"--logfile", filepath.Join(s.dir, "log")}, s.args...)
+	process, done := exec.Command(binary, args...), make(chan struct{})
+	if err := process.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	go func() {
+		_ = process.Wait()
+		close(done)
+	}()
+	s.process, s.done = process, done
+	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
+		if err = s.client.Ping(context.Background()).Err(); err == nil {
+			return
+		}
+		select {
+		case <-done:
+			deadline = time.Time{}
+		default:
+		}
+		if time.Now().After(deadline) {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			s.t.Fatalf("redis-server does not answer: %v\n%s", err, log)
+		}
+	}
+}
+
+// end waits until the process has ended.
+func (s *Server) end() {
+	s.t.Helper()
+	select {
+	case <-s.done:
+		s.process = nil
+	case <-time.After(patience):
+		s.t.Fatal("redis-server does not end")
+	}
+}
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.t.Helper()
+	if s.process == nil {
+		s.t.Fatalf("%s: redis-server is not running", sig)
+	}
+	if err := s.process.Process.Signal(sig); err != nil {
+		s.t.Fatalf("%s: %v", sig, err)
+	}
+}
+
+// Stop ends the server in an orderly way. Its counters are lost.
+func (s *Server) Stop() {
+	s.t.Helper()
+	s.signal(syscall.SIGTERM)
+	s.end()
+}
+
+// Kill ends the server at once, as a crash does: connections are reset.
+func (s *Server) Kill() {
+	s.t.Helper()
+	s.signal(syscall.SIGKILL)
+	s.end()
+}
+
+// Pause stops the server in its tracks: connections stay open and nothing is answered, until Resume.
+func (s *Server) Pause() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+}
+
+// Resume lets a paused server go on: it answers what was sent meanwhile.
+func (s *Server) Resume() {
+	s.t.Helper()
+	s.signal(syscall.SIGCONT)
+}
+
+// Restart starts the server again, empty, on the same socket, killing it first if it runs.
+func (s *Server) Restart() {
+	s.t.Helper()
+	if s.process != nil {
+		s.Kill()
+	}
+	s.run()
+}
+
+// Calls returns how often the server has executed a command, by its commandstats.
+func (s *Server) Calls(command string) int64 {
+	s.t.Helper()
+	return statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "calls")
+}

@@ -1,0 +1,32 @@
+-- A counter of any algorithm but the sliding log is one string of three decimals, so that GET shows it: AT USED AUX, the
+-- core.State of core/decide.go. The tables that the functions here and in the algorithms' files pass around are
+-- core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at,
+-- used, aux, unit (parts per unit), room (units available), write.
+
+-- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody.
+local function corrupt(key, why)
+  error(redis.error_reply('CORRUPT counter "' .. string.gsub(key, '[%c\128-\255]', '?') .. '": ' .. why), 0)
+end
+
+-- read_counter fills in at, used and aux, and text, which is what the caller is told. No counter is a fresh one.
+local function read_counter(s)
+  local text = redis.call('GET', s.key)
+  if not text then
+    s.text, s.at, s.used, s.aux = '0 0 0', 0, 0, 0
+    return
+  end
+  local at, used, aux = string.match(text, '^(%d+) (%d+) (%d+)$')
+  if not at then
+    corrupt(s.key, 'want three decimals')
+  end
+  at, used, aux = at + 0, used + 0, aux + 0
+  if at > 9007199254740992 or used > 9007199254740992 or aux > 9007199254740992 then
+    corrupt(s.key, 'a number is beyond 2^53')
+  end
+  s.text, s.at, s.used, s.aux = text, at, used, aux
+end
+
+-- write_counter stores it for ttl milliseconds.
+local function write_counter(s, ttl)
+  redis.call('SET', s.key, string.format('%d %d %d', s.at, s.used, s.aux), 'PX', string.format('%d', ttl))
+end

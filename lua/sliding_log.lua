@@ -1,0 +1,179 @@
+-- Sliding log: a sorted set with a member for each instant at which units were charged: score INSTANT, member
+-- "INSTANT:UNITS". The key beside it, "KEY:n", holds the sum of the units, so that a decision reads only the marks that
+-- leave and those a refusal must wait for. A lost sum is counted anew. Mirrors core/log.go.
+--
+-- sliding_log returns its functions in a table, so that a call without logs does not pay for making them.
+local function sliding_log()
+  local call, format = redis.call, string.format
+  local log = {}
+
+  local function parse(s, member)
+    local at, units = string.match(member, '^(%d+):(%d+)$')
+    if not at or at + 0 > 9007199254740992 or units + 0 > 9007199254740992 or units + 0 < 1 then
+      corrupt(s.key, 'want members INSTANT:UNITS')
+    end
+    return at + 0, units + 0
+  end
+
+  local function total(s, members)
+    local sum = 0
+    for _, member in ipairs(members) do
+      local _, units = parse(s, member)
+      sum = sum + units
+    end
+    return sum
+  end
+
+  local function read_sum(s)
+    local sum = call('GET', s.sum_key)
+    if not sum then
+      return total(s, call('ZRANGE', s.key, 0, -1))
+    end
+    if not string.find(sum, '^%d+$') or sum + 0 > 9007199254740992 then
+      corrupt(s.sum_key, 'want a decimal')
+    end
+    return sum + 0
+  end
+
+  -- walk shows visit the marks from the oldest on, until it returns true. It reads them in chunks that grow: most
+  -- decisions need one mark, a long wait many.
+  local function walk(s, visit)
+    local first, size = 0, 2
+    while true do
+      local members = call('ZRANGE', s.key, first, first + size - 1)
+      for _, member in ipairs(members) do
+        if visit(parse(s, member)) then
+          return
+        end
+      end
+      if #members < size then
+        return
+      end
+      first, size = first + size, math.min(size * 4, 256)
+    end
+  end
+
+  -- scan drops from the sum what leaves (gone marks), finds the oldest mark that stays, and when enough of the oldest
+  -- have left for the cost to pass (passes_at; 0 if it would now, or never can).
+  local function scan(s)
+    local horizon, lacking = s.now - s.window, 0
+    walk(s, function(at, units)
+      if at <= horizon then
+        s.used, s.gone = s.used - units, s.gone + 1
+        return false
+      end
+      if s.oldest == 0 then
+        s.oldest = math.min(at, s.now)
+        if s.need > 0 and s.need <= s.count then
+          lacking = s.used + s.need - s.count
+        end
+      end
+      if lacking > 0 then
+        lacking = lacking - units
+        if lacking <= 0 then
+          s.passes_at = math.min(at, s.now) + s.window
+        end
+      end
+      return lacking <= 0
+    end)
+    if lacking > 0 or s.used < 0 or (s.oldest == 0) ~= (s.used == 0) then
+      corrupt(s.sum_key, 'it is not the sum of the log')
+    end
+  end
+
+  -- roll reads all that the decision can need. The newest mark is newest_at and newest_units. After a clock that went
+  -- back further than a window (gathered) all marks of the future count as one of now.
+  function log.roll(s, now)
+    s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
+    local newest = call('ZRANGE', s.key, -1, -1)[1]
+    if newest then
+      s.used = read_sum(s)
+      s.newest_at, s.newest_units = parse(s, newest)
+      if s.newest_at > now + s.window then
+        s.newest_at, s.gathered = now, true
+        s.newest_units = total(s, call('ZRANGEBYSCORE', s.key, format('%d', now), '+inf'))
+      elseif s.newest_at > now then
+        s.now = s.newest_at
+      end
+      scan(s)
+      s.write = s.gone > 0 or s.gathered
+    end
+    s.room = s.count - s.used
+  end
+
+  -- find reads the mark that a receipt names, before anything is written.
+  function log.find(s, receipt)
+    s.found_at, s.found_units = receipt, 0
+    if s.oldest == 0 or receipt < s.oldest or receipt > s.newest_at then
+      return
+    end
+    if receipt == s.newest_at then
+      s.found_units = s.newest_units
+      return
+    end
+    local text = format('%d', receipt)
+    local member = call('ZRANGEBYSCORE', s.key, text, text)[1]
+    if member then
+      local _, units = parse(s, member)
+      s.found_units = units
+    end
+  end
+
+  -- mark charges n units at the slot's instant.
+  function log.mark(s, n)
+    if s.oldest == 0 then
+      s.oldest, s.newest_at = s.now, 0
+    end
+    if s.newest_at == s.now then
+      s.newest_units, s.replaced = s.newest_units + n, true
+    else
+      s.newest_at, s.newest_units = s.now, n
+    end
+    s.used, s.marked = s.used + n, true
+  end
+
+  -- unmark gives units back to the mark that find found, and returns how many.
+  function log.unmark(s, n)
+    n = math.min(n, s.found_units)
+    s.used, s.found_left = s.used - n, s.found_units - n
+    return n
+  end
+
+  local function add(s, at, units)
+    local text = format('%d', at)
+    call('ZADD', s.key, text, format('%s:%d', text, units))
+  end
+
+  function log.store(s, ttl)
+    if s.gone > 0 then
+      call('ZREMRANGEBYRANK', s.key, 0, s.gone - 1)
+    end
+    if s.gathered or s.replaced then
+      call('ZREMRANGEBYSCORE', s.key, format('%d', s.now), '+inf')
+    end
+    if s.gathered or s.marked then
+      add(s, s.newest_at, s.newest_units)
+    end
+    if s.found_left and s.found_left < s.found_units then
+      local text = format('%d', s.found_at)
+      call('ZREMRANGEBYSCORE', s.key, text, text)
+      if s.found_left > 0 then
+        add(s, s.found_at, s.found_left)
+      elseif s.found_at == s.oldest then
+        s.oldest = (call('ZRANGE', s.key, 0, 0, 'WITHSCORES')[2] or 0) + 0
+      end
+    end
+    if s.used == 0 then
+      call('DEL', s.sum_key)
+    else
+      call('PEXPIRE', s.key, format('%d', ttl))
+      call('SET', s.sum_key, format('%d', s.used), 'PX', format('%d', ttl))
+    end
+  end
+
+  function log.reply(s, granted)
+    return format('%d %d %d %d %d', s.now, granted, s.used, s.oldest, s.passes_at)
+  end
+
+  return log
+end
