@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+)
+
+func TestReporterBoundsTheRate(t *testing.T) {
+	var out bytes.Buffer
+	start := time.Unix(0, 0)
+	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), server: "redis://host:6379/0", start: start}
+	for millis := range 60_000 {
+		now := start.Add(time.Duration(millis) * time.Millisecond)
+		r.failed(now, errTimeout, 3)
+		r.failed(now, errBreakerOpen, 1)
+		r.changed(now, BreakerOpen)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3*6 {
+		t.Errorf("%d lines in a minute of three kinds, want 18:\n%s", len(lines), out.String())
+	}
+	for _, want := range []string{"kind=timeout calls=3 ", "kind=timeout calls=30000 ", "kind=breaker_open calls=10000 ",
+		"state=open changes=10000 "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line contains %q:\n%s", want, out.String())
+		}
+	}
+	if n := r.kinds[KindTimeout].total.Load(); n != 180_000 {
+		t.Errorf("%d timeouts counted, want 180000", n)
+	}
+}
+
+func TestReporterLeavesCallersOut(t *testing.T) {
+	var out bytes.Buffer
+	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: time.Unix(0, 0)}
+	r.failed(time.Unix(0, 0), &Failure{Kind: KindCanceled}, 1)
+	r.failed(time.Unix(0, 0), errClosed, 1)
+	if out.Len() > 0 {
+		t.Errorf("callers who give up are logged: %s", out.String())
+	}
+}
+
+// serverError is an error as a server sends it.
+type serverError string
+
+func (r serverError) Error() string { return string(r) }
+func (serverError) RedisError()     {}
+
+var _ redis.Error = serverError("")
+
+func TestFailureKindsAndBreaker(t *testing.T) {
+	for _, test := range []struct {
+		err       error
+		kind      Kind
+		storeWide bool
+	}{
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, KindTimeout, true},
+		{fmt.Errorf("dial: %w", context.DeadlineExceeded), KindTimeout, true},
+		{io.EOF, KindConnection, true},
+		{errors.New("connection refused"), KindConnection, true},
+		{redis.ErrClosed, KindConnection, true},
+		{serverError("LOADING Redis is loading the dataset in memory"), KindScript, true},
+		{serverError("BUSY Redis is busy running a script"), KindScript, true},
+		{serverError("READONLY You can't write against a read only replica."), KindScript, true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), KindScript, true},
+		{serverError("MISCONF Redis is configured to save RDB snapshots"), KindScript, true},
+		{serverError("NOAUTH Authentication required."), KindScript, true},
+		{serverError("WRONGPASS invalid username-password pair"), KindScript, true},
+		{serverError("NOPERM this user has no permissions"), KindScript, true},
+		{serverError("ERR max number of clients reached"), KindScript, true},
+		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
+		{serverError("ERR user_script:12: attempt to index a nil value"), KindScript, false},
+	} {
+		f := failureOf(test.err)
+		if f.Kind != test.kind || f.storeWide() != test.storeWide {
+			t.Errorf("%v: kind %s, counts for the breaker: %v; want %s, %v", test.err, f.Kind, f.storeWide(), test.kind,
+				test.storeWide)
+		}
+		if !errors.Is(f, core.ErrUnavailable) || !errors.Is(f, test.err) {
+			t.Errorf("%v: the failure does not wrap core.ErrUnavailable and its cause", test.err)
+		}
+	}
+}
