@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/core"
+)
+
+// parseJSON reads a JSON document into nodes. It returns nil if the document is not JSON, with a problem saying so.
+func parseJSON(name string, data []byte, found *report) *Node {
+	p := jsonParser{name: name, found: found, lines: lines{data: data}}
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		offset := len(data)
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			offset = int(syntax.Offset) - 1
+		}
+		found.add(core.Problem{Path: "json", Place: placeAt(name, p.lines.of(offset)), Why: err.Error()})
+		return nil
+	}
+	p.decoder = json.NewDecoder(bytes.NewReader(data))
+	p.decoder.UseNumber()
+	return p.value(0)
+}
+
+// jsonParser walks the tokens of valid JSON.
+type jsonParser struct {
+	name    string
+	decoder *json.Decoder
+	lines   lines
+	found   *report
+	deep    bool // a value nested too deeply has been reported
+}
+
+// token returns the next token and the place of its end, which is on its line: no JSON token has a line break in it.
+func (p *jsonParser) token() (json.Token, string) {
+	token, err := p.decoder.Token()
+	if err != nil { // cannot be: the document is valid
+		return nil, ""
+	}
+	return token, p.place()
+}
+
+func (p *jsonParser) place() string {
+	if p.name == "" {
+		return ""
+	}
+	return placeAt(p.name, p.lines.of(int(p.decoder.InputOffset())))
+}
+
+func (p *jsonParser) value(depth int) *Node {
+	token, place := p.token()
+	n := &Node{Place: place}
+	switch token := token.(type) {
+	case json.Delim:
+		if depth >= depthMax {
+			p.tooDeep(place)
+			p.skip()
+			return n
+		}
+		if token == '[' {
+			n.Kind = KindList
+			for p.decoder.More() {
+				n.Items = append(n.Items, p.value(depth+1))
+			}
+		} else {
+			n.Kind = KindMap
+			for p.decoder.More() {
+				key, keyPlace := p.token()
+				n.Set(fmt.Sprint(key), keyPlace, p.value(depth+1))
+			}
+		}
+		p.token()
+	case string:
+		n.Kind, n.Text = KindWord, token
+	case json.Number:
+		n.Kind, n.Text = KindNumber, token.String()
+	case bool:
+		n.Kind, n.Text = KindBool, fmt.Sprint(token)
+	}
+	return n
+}
+
+// skip reads to the end of the list or map that was just opened.
+func (p *jsonParser) skip() {
+	for open := 1; open > 0; {
+		token, err := p.decoder.Token()
+		if err != nil {
+			return
+		}
+		switch token {
+		case json.Delim('['), json.Delim('{'):
+			open++
+		case json.Delim(']'), json.Delim('}'):
+			open--
+		}
+	}
+}
+
+func (p *jsonParser) tooDeep(place string) {
+	if !p.deep {
+		p.deep = true
+		p.found.add(deepProblem("json", place))
+	}
+}
+
+func deepProblem(format, place string) core.Problem {
+	return core.Problem{Path: format, Place: place, Why: fmt.Sprintf("is nested deeper than %d levels", depthMax)}
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/core"
+)
+
+const (
+	// SizeMax is the size of the largest document, in bytes. 10,000 rules with several words each fit.
+	SizeMax = 4 << 20
+	// depthMax is how deep lists and blocks may be nested. The deepest policy has 7 levels.
+	depthMax = 32
+)
+
+// Format is a way to write a document.
+type Format uint8
+
+// The formats.
+const (
+	YAML Format = iota
+	TOML
+	JSON
+)
+
+// FormatOf returns the format that a file's extension stands for: .yaml, .yml, .toml or .json.
+func FormatOf(path string) (Format, bool) {
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".yaml", ".yml":
+		return YAML, true
+	case ".toml":
+		return TOML, true
+	case ".json":
+		return JSON, true
+	}
+	return 0, false
+}
+
+// Load reads a policy file; its format follows from its extension. The error is [core.Problems], or says why the file
+// could not be read. It does not say everything that [Document.Compile] would.
+func Load(path string) (*Document, error) {
+	format, ok := FormatOf(path)
+	if !ok {
+		return nil, fmt.Errorf("policy file %q: the extension must be .yaml, .yml, .toml or .json", path)
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("policy file: %w", err)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, SizeMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("policy file: %w", err)
+	}
+	return Decode(filepath.Base(path), format, data)
+}
+
+// Decode reads a document; name is how its places call it. The error is [core.Problems].
+func Decode(name string, format Format, data []byte) (*Document, error) {
+	found := &report{}
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark, as some editors write it
+	if !readable(name, data, found) {
+		return nil, found.err()
+	}
+	var tree *Node
+	switch format {
+	case YAML:
+		tree = parseYAML(name, data, found)
+	case TOML:
+		tree = parseTOML(name, data, found)
+	case JSON:
+		tree = parseJSON(name, data, found)
+	default:
+		return nil, fmt.Errorf("format %d is unknown", format)
+	}
+	if tree != nil && tree.Kind == KindMap && len(tree.Entries) == 0 && len(found.problems) == 0 {
+		tree = nil
+		reportEmpty(name, found)
+	}
+	return fromNode(tree, found)
+}
+
+// readable refuses what no format can hold.
+func readable(name string, data []byte, found *report) bool {
+	problem := core.Problem{Path: "policy", Place: name}
+	switch {
+	case len(data) > SizeMax:
+		problem.Why, problem.Remedy = fmt.Sprintf("is larger than %d bytes", SizeMax), "use fewer or shorter rules"
+	case len(bytes.TrimSpace(data)) == 0:
+		reportEmpty(name, found)
+		return false
+	case !utf8.Valid(data):
+		at := 0
+		for at < len(data) {
+			r, size := utf8.DecodeRune(data[at:])
+			if r == utf8.RuneError && size == 1 {
+				break
+			}
+			at += size
+		}
+		problem.Place = placeAt(name, 1+bytes.Count(data[:at], []byte("\n")))
+		problem.Why, problem.Remedy = "is not UTF-8", "save the file as UTF-8"
+	default:
+		return true
+	}
+	found.add(problem)
+	return false
+}
+
+func reportEmpty(name string, found *report) {
+	found.add(core.Problem{Path: "policy", Place: name, Why: "is empty: it would limit nothing",
+		Remedy: `write at least rules; "enabled: false" switches a policy off`})
+}
+
+// placeAt names a line of a document; a document without a name has no places.
+func placeAt(name string, line int) string {
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", name, line)
+}
+
+// lines turns growing offsets into line numbers.
+type lines struct {
+	data []byte
+	at   int // everything before it has been counted
+	line int // breaks before at
+}
+
+func (l *lines) of(offset int) int {
+	offset = min(max(offset, 0), len(l.data))
+	if offset < l.at {
+		l.at, l.line = 0, 0
+	}
+	l.line += bytes.Count(l.data[l.at:offset], []byte("\n"))
+	l.at = offset
+	return l.line + 1
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// notYet is said of a word that a later version will understand: the document is right, the program too old.
+const notYet = "not yet in this version"
+
+const identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}}, or {attr: NAME}`
+
+// later holds, by the type they belong to, the words of later versions.
+var later = map[reflect.Type][]string{
+	reflect.TypeFor[Document](): {"penalty", "trusted_proxies", "shadow", "lease", "timezone", "overrides", "tiers",
+		"response", "on_invalid", "status_endpoint"},
+	reflect.TypeFor[Identify]():   {"jwt", "api_key", "cookie", "tenant", "tier", "user", "on_invalid", "trusted_proxies"},
+	reflect.TypeFor[IdentifyIP](): {"trusted_proxies", "trusted_hops"},
+	reflect.TypeFor[Rule](): {"tiers", "overrides", "penalty", "throttle", "max_delay", "max_waiting", "cost_after",
+		"count_if", "refund_on", "shadow", "lease", "timezone", "reason", "until", "response", "status", "message",
+		"retry_after"},
+	reflect.TypeFor[Match]():  {"tier", "user", "api_key", "tenant"},
+	reflect.TypeFor[Cost]():   {"header", "after"},
+	reflect.TypeFor[Exempt](): {"user", "key", "api_key", "tier", "tenant", "reason", "until"},
+}
+
+// laterValues holds, by the word they are written under, the values of later versions.
+var laterValues = map[string][]string{
+	"per":      {"user", "api_key", "tenant", "tier"},
+	"on_error": {"local"},
+	"action":   {"throttle"},
+}
+
+// instead says what to write for words of other limiters that have no counterpart of their own here.
+var instead = map[string]string{
+	"algorithm": `write the algorithm behind the limit: "100/1m token_bucket"`,
+	"burst":     `write the burst behind the limit: "10/1s burst 20"`,
+	"window":    `write the window in the limit: "100/1m"`,
+	"period":    `write the window in the limit: "100/1m"`,
+	"rate":      `write "limit"`,
+	"requests":  `write the count in the limit: "100/1m"`,
+	"count":     `write the count in the limit: "100/1m"`,
+	"key":       `write "per"`,
+	"keys":      `write "per"`,
+	"by":        `write "per"`,
+	"fail_open": `write "on_error: allow" or "on_error: deny"`,
+	"whitelist": `write "exempt"`,
+	"allowlist": `write "exempt"`,
+	"disabled":  `write "enabled: false"`,
+	"weight":    `write "cost"`,
+	"log_only":  `write "action: log_only"`,
+	"dry_run":   `write "action: log_only"`,
+}
+
+func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
+
+// remedyForWord says what to write for a number or bool where a word belongs.
+func remedyForWord(path, text string) string {
+	word := lastWord(path)
+	if plain, ok := plainNumber(text); ok && word == "limit" {
+		return `add the window: "` + plain + `/1m"`
+	}
+	if word == "per" && text == "false" {
+		return "write [] for one counter for everybody"
+	}
+	return `write it in quotes: "` + cut(text) + `"`
+}
+
+// remedyForBlock says what to write for something else where a map belongs.
+func remedyForBlock(path string) string {
+	switch lastWord(path) {
+	case "match":
+		return "write {path: /api/*}"
+	case "exempt":
+		return "write {ip: [10.0.0.0/8]}"
+	case "rules":
+		return `write {name: api, limit: 100/1m}`
+	case "cost":
+		return `write {match: {path: /search}, n: 5}`
+	case "ip":
+		return `write {ipv6_prefix: 64}, or the plain word ip`
+	case "header":
+		return `write {name: X-User, unverified: true}`
+	default:
+		return ""
+	}
+}
+
+// lastWord is the last key of a path: limit of rules[2].limit[0].
+func lastWord(path string) string {
+	path = path[strings.LastIndexByte(path, '.')+1:]
+	if bracket := strings.IndexByte(path, '['); bracket >= 0 {
+		path = path[:bracket]
+	}
+	return path
+}
+
+// words holds the keys of a struct: in order, and by name with the index of the field.
+type words struct {
+	order  []string
+	fields map[string]int
+}
+
+var vocabulary sync.Map // reflect.Type → *words
+
+func vocabularyOf(t reflect.Type) *words {
+	if known, ok := vocabulary.Load(t); ok {
+		return known.(*words)
+	}
+	w := &words{fields: make(map[string]int, t.NumField())}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			w.order = append(w.order, name)
+			w.fields[name] = i
+		}
+	}
+	vocabulary.Store(t, w)
+	return w
+}
+
+func fieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
+
+func wordsOf(t reflect.Type) []string { return vocabularyOf(t).order }
+
+// nearest returns the word that was probably meant, or "": at most a third of its letters differ.
+func nearest(word string, among []string) string {
+	best, bestDistance := "", len(word)/3+1
+	if len(word) > 32 { // longer than any word by more than the distance
+		return ""
+	}
+	word = strings.ToLower(strings.ReplaceAll(word, "-", "_"))
+	for _, candidate := range among {
+		if d := distance(word, candidate); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// distance counts the letters to insert, drop, change or swap with their neighbour to get from a to b.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/penstock/penstock/core"
+)
+
+// openMax is how many brackets or list dashes may stand open in YAML text before it is parsed: the parser calls itself
+// for each of them, and a stack that overflows cannot be caught. Brackets in words and comments are counted too.
+const openMax = 500
+
+// parseYAML reads a YAML 1.2 document into nodes. It returns nil if the document cannot be read, with a problem saying
+// why. Anchors, aliases, merge keys and tags are no part of a policy: it must say what it says where it says it, and an
+// alias can stand for a billion words.
+func parseYAML(name string, data []byte, found *report) *Node {
+	if line := tooOpen(data); line > 0 {
+		found.add(deepProblem("yaml", placeAt(name, line)))
+		return nil
+	}
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if err != nil {
+		problem := core.Problem{Path: "yaml", Place: name, Why: err.Error()}
+		var syntax yaml.Error
+		if errors.As(err, &syntax) {
+			problem.Why = cut(syntax.GetMessage())
+			problem.Place = placeAt(name, lineOf(syntax.GetToken()))
+			problem.Remedy = syntaxRemedy(syntax)
+		}
+		found.add(problem)
+		return nil
+	}
+	p := yamlParser{name: name, found: found}
+	return p.document(file)
+}
+
+// tooOpen returns the first line on which too many lists and blocks are open, or 0.
+func tooOpen(data []byte) int {
+	open := 0
+	for number, line := range bytes.Split(data, []byte("\n")) {
+		dashes := 0
+		for i, c := range line {
+			switch c {
+			case '[', '{':
+				open++
+			case ']', '}':
+				open = max(open-1, 0)
+			case '-', '?', ':':
+				if i+1 == len(line) || line[i+1] == ' ' || line[i+1] == '\t' || line[i+1] == '\r' {
+					dashes++
+				}
+			}
+			if open > openMax || dashes > openMax {
+				return number + 1
+			}
+		}
+	}
+	return 0
+}
+
+// syntaxRemedy explains the mistakes that are made most.
+func syntaxRemedy(syntax yaml.Error) string {
+	at := syntax.GetToken()
+	switch {
+	case at == nil:
+		return ""
+	case strings.HasPrefix(at.Value, "@"), strings.HasPrefix(at.Value, "`"):
+		return "put the word in quotes"
+	case strings.Contains(at.Origin, "\t"):
+		return "indent with spaces, not with tabs"
+	case strings.Contains(syntax.GetMessage(), "invalid key"):
+		return "put words that begin with a colon in quotes"
+	}
+	return ""
+}
+
+func lineOf(t *token.Token) int {
+	if t == nil || t.Position == nil {
+		return 1
+	}
+	return t.Position.Line
+}
+
+type yamlParser struct {
+	name  string
+	found *report
+	deep  bool // a value nested too deeply has been reported
+}
+
+func (p *yamlParser) problem(line int, value, why, remedy string) {
+	p.found.add(core.Problem{Path: "yaml", Place: placeAt(p.name, line), Value: value, Why: why, Remedy: remedy})
+}
+
+// document returns the tree of the file's only document.
+func (p *yamlParser) document(file *ast.File) *Node {
+	var tree *Node
+	for _, document := range file.Docs {
+		if _, isDirective := document.Body.(*ast.DirectiveNode); isDirective || document.Body == nil {
+			continue
+		}
+		if tree != nil {
+			p.problem(lineOf(document.Body.GetToken()), "", "is a second document in one file",
+				"keep one; everything goes between the lines ---")
+			return tree
+		}
+		tree = p.value(document.Body, 0)
+	}
+	if tree == nil && len(p.found.problems) == 0 {
+		reportEmpty(p.name, p.found)
+	}
+	return tree
+}
+
+func (p *yamlParser) value(from ast.Node, depth int) *Node {
+	line := lineOf(from.GetToken())
+	n := &Node{Place: placeAt(p.name, line)}
+	if word, ok := colonWord(from); ok {
+		n.Kind, n.Text = KindWord, word
+		return n
+	}
+	if depth > depthMax {
+		if !p.deep {
+			p.deep = true
+			p.found.add(deepProblem("yaml", n.Place))
+		}
+		return n
+	}
+	switch from := from.(type) {
+	case *ast.MappingNode:
+		return p.mapping(from, depth)
+	case *ast.MappingValueNode:
+		return p.mapping(&ast.MappingNode{Values: []*ast.MappingValueNode{from}}, depth)
+	case *ast.SequenceNode:
+		n.Kind = KindList
+		for _, item := range from.Values {
+			if value := p.value(item, depth+1); value != nil {
+				n.Items = append(n.Items, value)
+			}
+		}
+	case *ast.StringNode:
+		n.Kind, n.Text = KindWord, from.Value
+	case *ast.LiteralNode:
+		n.Kind, n.Text = KindWord, from.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		n.Kind, n.Text = KindNumber, from.GetToken().Value
+	case *ast.BoolNode:
+		n.Kind, n.Text = KindBool, fmt.Sprint(from.Value)
+	case *ast.NullNode:
+	default:
+		p.refuse(from, line)
+		return nil // the caller leaves it out: it has been reported
+	}
+	return n
+}
+
+// colonWord returns the plain word that the parser took for a key and its value: inside braces it reads the items of
+// [header:X-User, fe80::/10] as maps, though without a space behind its colon YAML makes neither of them one.
+func colonWord(from ast.Node) (string, bool) {
+	mapping, ok := from.(*ast.MappingNode)
+	if !ok || len(mapping.Values) != 1 || mapping.Start == nil || mapping.Start.Type != token.MappingValueType {
+		return "", false
+	}
+	pair := mapping.Values[0]
+	if pair.Value == nil || pair.Start == nil {
+		return "", false
+	}
+	key, value := pair.Key.GetToken(), pair.Value.GetToken()
+	_, isScalar := pair.Value.(ast.ScalarNode)
+	colon := pair.Start.Position
+	joined := key.Position.Line == colon.Line && value.Position.Line == colon.Line &&
+		key.Position.Column+utf8.RuneCountInString(key.Value) == colon.Column && value.Position.Column == colon.Column+1
+	if !isScalar || !joined || quoted(key) || quoted(value) {
+		return "", false
+	}
+	return key.Value + ":" + value.Value, true
+}
+
+func quoted(t *token.Token) bool { return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType }
+
+// refuse reports a node of a kind that policies do not use.
+func (p *yamlParser) refuse(from ast.Node, line int) {
+	switch from := from.(type) {
+	case *ast.AliasNode:
+		value := "*"
+		if from.Value != nil {
+			value += from.Value.GetToken().Value
+		}
+		p.problem(line, value, "begins with *, which makes it an alias, and a policy has none",
+			`put it in quotes: "`+cut(value)+`"`)
+	case *ast.AnchorNode:
+		p.problem(line, "", "has an anchor (&), and a policy has none", "write the value out, or put the word in quotes")
+	case *ast.TagNode:
+		p.problem(line, from.GetToken().Value, "is a tag, and a policy has none", "leave it out; quotes make a word")
+	default:
+		p.problem(line, "", "is "+from.Type().String()+", and a policy has none of those", "")
+	}
+}
+
+func (p *yamlParser) mapping(from *ast.MappingNode, depth int) *Node {
+	n := &Node{Kind: KindMap}
+	line := lineOf(from.Start)
+	if len(from.Values) > 0 && !from.IsFlowStyle {
+		line = lineOf(from.Values[0].Key.GetToken())
+	}
+	n.Place = placeAt(p.name, line)
+	for _, pair := range from.Values {
+		keyLine := lineOf(pair.Key.GetToken())
+		key, ok := pair.Key.(*ast.StringNode)
+		if !ok {
+			p.badKey(pair.Key, keyLine)
+			continue
+		}
+		if value := p.pairValue(pair, keyLine, depth); value != nil {
+			n.Set(key.Value, placeAt(p.name, keyLine), value)
+		}
+	}
+	if len(from.Values) > 0 && len(n.Entries) == 0 {
+		return nil // everything in it has been reported
+	}
+	return n
+}
+
+func (p *yamlParser) pairValue(pair *ast.MappingValueNode, line, depth int) *Node {
+	if pair.Value == nil {
+		return &Node{Place: placeAt(p.name, line)}
+	}
+	return p.value(pair.Value, depth+1)
+}
+
+func (p *yamlParser) badKey(key ast.Node, line int) {
+	if _, merge := key.(*ast.MergeKeyNode); merge {
+		p.problem(line, "<<", "merges another block, and a policy has no merge keys", "write the words out")
+		return
+	}
+	text := key.GetToken().Value
+	p.problem(line, text, "is not a word, and every key is one", "put the whole word in quotes, with its colons")
+}
