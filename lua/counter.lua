@@ -3,6 +3,8 @@
 -- core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at,
 -- used, aux, unit (parts per unit), room (units available), write.
 
+local call, format, match = redis.call, string.format, string.match
+
 -- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody.
 local function corrupt(key, why)
   error(redis.error_reply('CORRUPT counter "' .. string.gsub(key, '[%c\128-\255]', '?') .. '": ' .. why), 0)
@@ -10,12 +12,12 @@ end
 
 -- read_counter fills in at, used and aux, and text, which is what the caller is told. No counter is a fresh one.
 local function read_counter(s)
-  local text = redis.call('GET', s.key)
+  local text = call('GET', s.key)
   if not text then
     s.text, s.at, s.used, s.aux = '0 0 0', 0, 0, 0
     return
   end
-  local at, used, aux = string.match(text, '^(%d+) (%d+) (%d+)$')
+  local at, used, aux = match(text, '^(%d+) (%d+) (%d+)$')
   if not at then
     corrupt(s.key, 'want three decimals')
   end
@@ -28,5 +30,5 @@ end
 
 -- write_counter stores it for ttl milliseconds.
 local function write_counter(s, ttl)
-  redis.call('SET', s.key, string.format('%d %d %d', s.at, s.used, s.aux), 'PX', string.format('%d', ttl))
+  call('SET', s.key, format('%d %d %d', s.at, s.used, s.aux), 'PX', format('%d', ttl))
 end

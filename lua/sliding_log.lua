@@ -4,11 +4,10 @@
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for making them.
 local function sliding_log()
-  local call, format = redis.call, string.format
   local log = {}
 
   local function parse(s, member)
-    local at, units = string.match(member, '^(%d+):(%d+)$')
+    local at, units = match(member, '^(%d+):(%d+)$')
     if not at or at + 0 > 9007199254740992 or units + 0 > 9007199254740992 or units + 0 < 1 then
       corrupt(s.key, 'want members INSTANT:UNITS')
     end

@@ -16,12 +16,12 @@
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 1, 2, 3, 4
 local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, SHADOW = 0, 1, 2, 3, 4, 8
 
-local unpack_plan, format = struct.unpack, string.format
+local unpack_plan = struct.unpack
 local plan = ARGV[1]
 local now, position = unpack_plan('<d', plan)
 local grace = 0
 if now == 0 then
-  local time = redis.call('TIME')
+  local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
   grace = 86400000 -- a pinned clock is a test's: the counters must not expire by the real one
@@ -79,49 +79,35 @@ while position <= #plan do
   end
 end
 
--- up_to returns how much of the available units an up-to-n check gets.
-local function up_to(s, available)
-  if available < s.need then
-    return 0
-  end
-  local granted = math.min(available, s.cost)
-  local spare = available - granted
-  if spare > 0 then
-    granted = granted + math.min(s.most - granted, math.floor(spare * s.share / 1000), spare)
-  end
-  return granted
-end
-
-local function give_back(s)
-  if s.receipt <= 0 then
-    return 0
-  elseif s.algorithm == TOKEN_BUCKET then
-    return refund(s, s.receipt, s.cost)
-  elseif s.algorithm == SLIDING_LOG then
-    return log.unmark(s, s.cost)
-  end
-  return uncount(s, s.receipt, s.cost, s.algorithm == SLIDING_WINDOW)
-end
-
 -- Settle.
 local reply = { format(admitted and '%d 1' or '%d 0', now) }
-for i, s in ipairs(slots) do
-  local op, amount = s.op, 0
-  if op == FORCE then
+for i = 1, #slots do
+  local s = slots[i]
+  local op, algorithm, amount, granted = s.op, s.algorithm, 0, 0
+  if op == GIVE_BACK then
+    if s.receipt > 0 then
+      if algorithm == TOKEN_BUCKET then
+        granted = refund(s, s.receipt, s.cost)
+      elseif algorithm == SLIDING_LOG then
+        granted = log.unmark(s, s.cost)
+      else
+        granted = uncount(s, s.receipt, s.cost, algorithm == SLIDING_WINDOW)
+      end
+    end
+  elseif op == FORCE then
     amount = math.min(s.cost, math.max(0, s.room + s.count))
   elseif admitted and not s.refused then
     if op == TAKE then
       amount = s.cost
-    elseif op == UP_TO then
-      amount = up_to(s, s.room)
+    elseif op == UP_TO and s.room >= s.need then -- what is needed, and a share of what then remains
+      amount = math.min(s.room, s.cost)
+      local spare = s.room - amount
+      amount = amount + math.min(s.most - amount, math.floor(spare * s.share / 1000))
     end
   end
-  local granted = amount
-  if op == GIVE_BACK then
-    granted = give_back(s)
-  end
   if amount > 0 then
-    if s.algorithm == SLIDING_LOG then
+    granted = amount
+    if algorithm == SLIDING_LOG then
       log.mark(s, amount)
     else
       s.used = s.used + amount * s.unit
@@ -132,14 +118,14 @@ for i, s in ipairs(slots) do
     if s.now > now then
       ttl = ttl + math.ceil((s.now - now) / 1000)
     end
-    if s.algorithm == TOKEN_BUCKET then
+    if algorithm == TOKEN_BUCKET then
       write_bucket(s, ttl)
-    elseif s.algorithm == SLIDING_LOG then
+    elseif algorithm == SLIDING_LOG then
       log.store(s, ttl)
     else
       write_counter(s, ttl)
     end
   end
-  reply[i + 1] = s.algorithm == SLIDING_LOG and log.reply(s, granted) or s.text
+  reply[i + 1] = s.text or log.reply(s, granted)
 end
 return table.concat(reply, ' ')

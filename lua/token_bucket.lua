@@ -1,47 +1,50 @@
 -- Token bucket: at is the last refill, used what is missing from a full bucket, in parts of a token, aux how many parts
 -- a token had when that was written. Mirrors core/bucket.go.
 
--- convert restates what is missing in this limit's parts, rounding against the client, and keeps a debt within one
--- window.
+-- convert returns what is missing in this limit's parts, rounded against the client, and keeps a debt within one window.
 local function convert(s)
-  local deepest = (s.burst + s.count) * s.unit
+  local used, deepest = s.used, (s.burst + s.count) * s.unit
   if s.aux ~= s.unit then
     if s.aux < 1 or s.aux >= 4398046511104 then -- 2^42
       corrupt(s.key, 'the parts of a token are out of bounds')
     end
-    local quotient, rest = mul_div(s.used, s.unit, s.aux)
+    local rest
+    used, rest = mul_div(used, s.unit, s.aux)
     if rest > 0 then
-      quotient = quotient + 1
+      used = used + 1
     end
-    s.used, s.aux = quotient, s.unit
   end
-  s.used = math.min(s.used, deepest)
+  return used < deepest and used or deepest
 end
 
 local function roll_bucket(s, now)
   read_counter(s)
-  if s.at == 0 then
-    s.at, s.used, s.aux = now, 0, s.unit
+  local at, used, unit = s.at, 0, s.unit
+  if at == 0 then
+    at = now
   else
-    convert(s)
-    if s.at > now + s.window then -- the clock went back further than a window
-      s.at, s.write = now, true
+    used = convert(s)
+    if at > now + s.window then -- the clock went back further than a window
+      at, s.write = now, true
     else
-      if s.at > now then
-        s.now = s.at
+      if at > now then
+        now = at
+        s.now = at
       end
-      local elapsed = s.now - s.at
-      elapsed = (elapsed - elapsed % s.tick) / s.tick
-      if elapsed >= math.ceil(s.used / s.refill) then
-        s.at, s.used = s.now, 0
+      local tick, refill = s.tick, s.refill
+      local elapsed = now - at
+      elapsed = (elapsed - elapsed % tick) / tick
+      if elapsed >= used / refill then -- whole, so at least its ceiling
+        at, used = now, 0
       else
-        s.at = s.at + elapsed * s.tick
-        s.used = s.used - elapsed * s.refill
+        at = at + elapsed * tick
+        used = used - elapsed * refill
       end
     end
   end
-  local left = s.burst * s.unit - s.used
-  s.room = (left - left % s.unit) / s.unit -- rounded down, in debt too
+  s.at, s.used, s.aux = at, used, unit
+  local left = s.burst * unit - used
+  s.room = (left - left % unit) / unit -- rounded down, in debt too
 end
 
 -- refund gives tokens back, unless the charge is so old that the bucket has filled since, and returns how many.

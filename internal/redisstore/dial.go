@@ -7,7 +7,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,6 +25,7 @@ import (
 type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
 	live atomic.Pointer[net.Conn] // nil until dialled
+	gone func(*lazyConn)          // told of Close
 
 	mu            sync.Mutex
 	writeDeadline time.Time
@@ -32,7 +35,7 @@ type lazyConn struct {
 
 // plainConn is a lazyConn without TLS. The pool can ask its socket whether the server has closed it; with TLS it must
 // not, as unread bytes there may be the protocol's own.
-type plainConn struct{ lazyConn }
+type plainConn struct{ *lazyConn }
 
 var (
 	_ net.Conn     = (*lazyConn)(nil)
@@ -41,18 +44,59 @@ var (
 	errNotConnected = errors.New("not connected yet")
 )
 
-// dialer returns what go-redis calls for a connection.
-func dialer(a address, config *tls.Config) func(context.Context, string, string) (net.Conn, error) {
-	plain := &net.Dialer{KeepAlive: 30 * time.Second}
-	if config == nil {
-		dial := func(ctx context.Context) (net.Conn, error) { return plain.DialContext(ctx, a.network, a.target) }
-		return func(context.Context, string, string) (net.Conn, error) {
-			return &plainConn{lazyConn{dial: dial}}, nil
-		}
+// dialer makes the connections of one client and can end them all at once. go-redis' own Close would close them under
+// the hands of those who use them, and log that.
+type dialer struct {
+	dial  func(context.Context) (net.Conn, error)
+	plain bool
+
+	mu     sync.Mutex
+	conns  map[*lazyConn]struct{}
+	closed bool
+}
+
+func newDialer(a address, config *tls.Config) *dialer {
+	socket := &net.Dialer{KeepAlive: 30 * time.Second}
+	d := &dialer{plain: config == nil, conns: map[*lazyConn]struct{}{}}
+	if d.plain {
+		d.dial = func(ctx context.Context) (net.Conn, error) { return socket.DialContext(ctx, a.network, a.target) }
+	} else {
+		secure := &tls.Dialer{NetDialer: socket, Config: config}
+		d.dial = func(ctx context.Context) (net.Conn, error) { return secure.DialContext(ctx, a.network, a.target) }
 	}
-	secure := &tls.Dialer{NetDialer: plain, Config: config}
-	dial := func(ctx context.Context) (net.Conn, error) { return secure.DialContext(ctx, a.network, a.target) }
-	return func(context.Context, string, string) (net.Conn, error) { return &lazyConn{dial: dial}, nil }
+	return d
+}
+
+// open is what go-redis calls for a connection.
+func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
+	var conn net.Conn
+	lazy := &lazyConn{dial: d.dial, gone: d.forget}
+	conn = lazy
+	if d.plain {
+		conn = &plainConn{lazy}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lazy.closed = d.closed
+	d.conns[lazy] = struct{}{}
+	return conn, nil
+}
+
+func (d *dialer) forget(c *lazyConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c)
+}
+
+// close ends all connections; those opened from now on are closed from the start.
+func (d *dialer) close() {
+	d.mu.Lock()
+	d.closed = true
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
 }
 
 // Write dials if need be and writes.
@@ -115,6 +159,7 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 
 // Close closes the connection, or keeps it from being made.
 func (c *lazyConn) Close() error {
+	c.gone(c)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

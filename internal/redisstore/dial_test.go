@@ -12,7 +12,7 @@ import (
 
 func TestLazyConnDialsUnderTheWriteDeadline(t *testing.T) {
 	var deadline time.Time
-	c := &lazyConn{dial: func(ctx context.Context) (net.Conn, error) {
+	c := &lazyConn{gone: func(*lazyConn) {}, dial: func(ctx context.Context) (net.Conn, error) {
 		deadline, _ = ctx.Deadline()
 		return nil, errors.New("refused")
 	}}
@@ -30,7 +30,7 @@ func TestLazyConnDialsUnderTheWriteDeadline(t *testing.T) {
 
 func TestLazyConnCloseEndsTheDial(t *testing.T) {
 	dialling := make(chan struct{})
-	c := &lazyConn{dial: func(ctx context.Context) (net.Conn, error) {
+	c := &lazyConn{gone: func(*lazyConn) {}, dial: func(ctx context.Context) (net.Conn, error) {
 		close(dialling)
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -56,7 +56,10 @@ func TestLazyConnWritesToWhatItDialled(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
 	dials := 0
-	c := &lazyConn{dial: func(context.Context) (net.Conn, error) { dials++; return near, nil }}
+	c := &lazyConn{gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) {
+		dials++
+		return near, nil
+	}}
 	defer c.Close()
 	go func() {
 		_, _ = c.Write([]byte("a"))

@@ -176,6 +176,9 @@ func (l *lane) send() {
 	if len(l.again) > 0 && l.sendAgain(ctx) {
 		failed = true
 	}
+	if l.store.ctx.Err() != nil {
+		return // it failed because the store was closed
+	}
 	l.store.breaker.report(l.epoch, failed)
 }
 
@@ -238,6 +241,9 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 
 // finish answers a call that was sent.
 func (l *lane) finish(c *call, failure *Failure) {
+	if failure != nil && l.store.ctx.Err() != nil {
+		failure = errClosed
+	}
 	if !c.answer(callSent, failure) {
 		l.store.recycle(c)
 	}

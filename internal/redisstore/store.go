@@ -19,6 +19,7 @@ import (
 // Store keeps counters in one Redis. Make one with [New] and end it with [Store.Close]. Safe for concurrent use.
 type Store struct {
 	settings settings
+	dialer   *dialer
 	client   *redis.Client
 	queue    chan *call
 	breaker  breaker
@@ -52,6 +53,7 @@ func New(options Options) (*Store, error) {
 	s.calls.New = newCall
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.breaker.changed = s.breakerChanged
+	s.dialer = newDialer(settings.address, settings.tls)
 	s.client = redis.NewClient(s.clientOptions())
 	for range settings.lanes {
 		s.running.Go(newLane(s).run)
@@ -70,7 +72,7 @@ func (s *Store) clientOptions() *redis.Options {
 		Username: a.username,
 		Password: a.password,
 		DB:       a.database,
-		Dialer:   dialer(*a, s.settings.tls),
+		Dialer:   s.dialer.open,
 		Protocol: 2, // pushed messages would be looked for before every reply
 		OnConnect: func(ctx context.Context, conn *redis.Conn) error {
 			// Scripts loaded this way are never evicted, as those of EVAL are.
@@ -104,7 +106,10 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 		return s.fail(gaveUp(ctx))
 	}
 	admitted, trial := s.breaker.admit()
-	if !admitted {
+	switch {
+	case s.ctx.Err() != nil:
+		return s.fail(errClosed)
+	case !admitted:
 		return s.fail(errBreakerOpen)
 	}
 	c := s.calls.Get().(*call)
@@ -194,8 +199,9 @@ func (s *Store) breakerChanged(state BreakerState) {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
-		_ = s.client.Close() // ends what lanes and watch are waiting for
+		s.dialer.close() // ends what lanes and watch are waiting for
 		s.running.Wait()
+		_ = s.client.Close()
 	})
 	return nil
 }

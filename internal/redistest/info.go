@@ -66,3 +66,17 @@ func whole(t testing.TB, text string) int64 {
 	}
 	return n
 }
+
+// CPU returns the processor time that the server's main thread has used.
+func (s *Server) CPU() time.Duration {
+	s.t.Helper()
+	info, seconds := s.info("cpu"), 0.0
+	for _, name := range []string{"used_cpu_user_main_thread", "used_cpu_sys_main_thread"} {
+		n, err := strconv.ParseFloat(field(info, name), 64)
+		if err != nil {
+			s.t.Fatalf("info: %v", err)
+		}
+		seconds += n
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
