@@ -39,7 +39,7 @@ setup: ## install what the tests start: redis-server
 	@tools/setup.sh
 
 .PHONY: test
-test: setup lint unit race e2e ## everything: the whole truth, as CI runs it
+test: setup lint unit race e2e xcaddy ## everything: the whole truth, as CI runs it
 
 .PHONY: unit
 unit: setup ## unit tests, vectors, the store exam on a real Redis
