@@ -16,7 +16,7 @@ const (
 	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
 	OutcomeDegradedAllowed         // the store did not answer, on_error: allow
 	OutcomeDegradedDenied          // the store did not answer, on_error: deny: 503
-	OutcomeUncharged               // a rule only: it would have passed, but another refused the request
+	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
 	outcomeCount
 )
 
@@ -29,8 +29,16 @@ var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "bl
 // String returns the outcome's name as it stands in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
 
+// The statuses of refusals.
+const (
+	statusForbidden   = 403
+	statusDenied      = 429
+	statusUnavailable = 503
+)
+
 // Decision is what happens to a request and what is known about why. The zero Decision is a request that no rule was
-// for. It carries what an audit row asks for, but for the latency, which the front measures.
+// for. It carries what an audit row asks for, but for the latency, which the front measures. The strings of Client are
+// valid until the plan is reset, everything else for good.
 type Decision struct {
 	Outcome Outcome
 	// Status is the HTTP status of a refusal; 0 if the request goes on.
@@ -38,7 +46,7 @@ type Decision struct {
 	// Rule is the name of the rule that refused, or whose limit is shown; "" if none is.
 	Rule string
 	// Policy is the policy name of that limit, as in RateLimit-Policy: the rule's name, with the window appended if the
-	// rule has several limits.
+	// rule has several limits; "" if no limit is shown.
 	Policy string
 	// Limit is its limit (nil if none is shown): Count, Capacity, Window.
 	Limit *Limit
@@ -51,24 +59,170 @@ type Decision struct {
 	// Client is who was counted.
 	Client Identity
 
-	shown int // index of the check that Limit is of, -1 if none
+	shown int // index of the check that Limit is of, if there is one
 }
 
 // Refused reports whether the request must not go on.
 func (d *Decision) Refused() bool { return d.Status != 0 }
 
-// Fields are the response header fields of a decision; "" means that the field is absent.
-type Fields struct {
-	Limit      string // X-RateLimit-Limit
-	Remaining  string // X-RateLimit-Remaining
-	Reset      string // X-RateLimit-Reset: Unix seconds
-	RateLimit  string // RateLimit
-	Policy     string // RateLimit-Policy
-	RetryAfter string // Retry-After: seconds
+// Decide turns the store's answers into a decision.
+func (p *Plan) Decide() Decision {
+	if d, settled := p.settle(); settled {
+		return d
+	}
+	refusing := p.refusing()
+	for i := range p.uses {
+		p.outcomes[i].Outcome = p.answered(&p.uses[i], refusing >= 0)
+	}
+	if refusing < 0 {
+		d := Decision{Outcome: OutcomeAllowed, Client: p.client}
+		p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
+		return d
+	}
+	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.results[refusing].Wait}
+	d.Rule = p.ruleOf(refusing).name
+	if !p.ruleOf(refusing).hidden {
+		p.show(&d, refusing)
+	}
+	return d
 }
 
-// Headers returns what the client is told, by the table in docs/policy.md. It allocates once.
-func (p *Plan) Headers(d *Decision) Fields { panic("todo") }
+// Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
+// refuses nothing, here neither.
+func (p *Plan) Degrade() Decision {
+	if d, settled := p.settle(); settled {
+		return d
+	}
+	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client}
+	for i := range p.uses {
+		if u := &p.uses[i]; u.rule.refuses && !u.excused && d.Status == 0 {
+			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
+		}
+	}
+	for i := range p.uses {
+		switch u := &p.uses[i]; {
+		case u.excused:
+			p.outcomes[i].Outcome = OutcomeExempt
+		case d.Status != 0 && !u.rule.refuses:
+			p.outcomes[i].Outcome = OutcomeUncharged
+		default:
+			p.outcomes[i].Outcome = d.Outcome
+		}
+	}
+	return d
+}
 
-// AppendProblem appends the body of a refusal, an application/problem+json document, to dst.
-func (p *Plan) AppendProblem(dst []byte, d *Decision) []byte { panic("todo") }
+// settle decides what needs no store: refusals, and requests that no limit is for.
+func (p *Plan) settle() (d Decision, settled bool) {
+	d.Client = p.client
+	if p.refusal == refusalNone && len(p.checks) > 0 {
+		return d, false
+	}
+	switch p.refusal {
+	case refusalBlocked:
+		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
+	case refusalMissing:
+		d.Outcome, d.Status = OutcomeMissing, statusForbidden
+	case refusalCrowded:
+		d.Outcome, d.Status = OutcomeDegradedDenied, statusUnavailable
+	default:
+		if len(p.uses) > 0 {
+			d.Outcome = OutcomeExempt
+		}
+	}
+	for i := range p.uses {
+		u := &p.uses[i]
+		outcome := OutcomeUncharged
+		if u.excused {
+			outcome = OutcomeExempt
+		} else if p.refuses(u) {
+			outcome = d.Outcome
+			if d.Rule == "" {
+				d.Rule = u.rule.name
+			}
+		}
+		p.outcomes[i].Outcome = outcome
+	}
+	return d, true
+}
+
+// refuses reports whether the rule is one of those that the plan's refusal is by.
+func (p *Plan) refuses(u *use) bool {
+	switch p.refusal {
+	case refusalBlocked:
+		return u.rule.action == ActionBlock
+	case refusalMissing:
+		return u.missing
+	default:
+		return u.checks[0] == u.checks[1] // crowded out
+	}
+}
+
+// answered says what became of a rule that the store was asked about.
+func (p *Plan) answered(u *use, denied bool) Outcome {
+	if u.excused {
+		return OutcomeExempt
+	}
+	for i := u.checks[0]; i < u.checks[1]; i++ {
+		switch {
+		case !p.results[i].Refused:
+		case p.checks[i].Shadow:
+			return OutcomeShadowDenied
+		default:
+			return OutcomeDenied
+		}
+	}
+	if denied {
+		return OutcomeUncharged
+	}
+	return OutcomeAllowed
+}
+
+// refusing returns the check that refuses longest, the first of equals, or -1 if none does.
+func (p *Plan) refusing() int {
+	longest := -1
+	for i := range p.results {
+		if !p.results[i].Refused || p.checks[i].Shadow {
+			continue
+		}
+		if longest < 0 || p.results[i].Wait > p.results[longest].Wait {
+			longest = i
+		}
+	}
+	return longest
+}
+
+// tightest returns, of the limits shown to clients by policies with one of the families, the one that the fewest such
+// requests are left of, of equals the one that resets later, then the first; -1 if there is none.
+func (p *Plan) tightest(families HeaderFamilies) int {
+	best, fewest := -1, int64(0)
+	for i := range p.asked {
+		if !p.shows(i, families) {
+			continue
+		}
+		left := p.results[i].Remaining / max(1, p.checks[i].Cost)
+		if best < 0 || left < fewest || left == fewest && p.results[i].Reset > p.results[best].Reset {
+			best, fewest = i, left
+		}
+	}
+	return best
+}
+
+// shows reports whether a check's limit is shown to clients by a policy with one of the families.
+func (p *Plan) shows(check int, families HeaderFamilies) bool {
+	u := &p.uses[p.asked[check].use]
+	return !u.rule.hidden && u.ruleset.families&families != 0
+}
+
+func (p *Plan) ruleOf(check int) *rule { return p.uses[p.asked[check].use].rule }
+
+// show makes the decision tell of a check's limit; none for -1.
+func (p *Plan) show(d *Decision, check int) {
+	if check < 0 {
+		return
+	}
+	l := p.asked[check].limit
+	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.policy, &l.limit, check
+	d.Remaining = p.results[check].Remaining
+	d.Used = l.limit.Capacity() - d.Remaining
+}

@@ -2,7 +2,10 @@
 
 package core
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // Attributes is a request as the front sees it: Caddy, Envoy and Envoy's rate limit protocol are three sources of it.
 // Values are untrusted. Implementations need not be safe for concurrent use.
@@ -21,33 +24,8 @@ type Attributes interface {
 	Attr(name string) (value string, ok bool)
 }
 
-// Identity is who is asking.
-type Identity struct {
-	Kind   string // "ip", "header.x-user", "attr.name"; "" if nobody was found
-	ID     string // at most 255 bytes; a longer one is replaced by its hash, and Kind says so
-	Tier   string // "" in this version
-	Tenant string // "" in this version
-	// Overrides are limits of this client's own, by rule name. Always nil in this version.
-	Overrides map[string][]Limit
-}
-
-// Ruleset is a compiled policy. It is immutable and safe for concurrent use.
-type Ruleset struct{ todo int }
-
-// Compile checks the whole policy and builds its index. The error is [Problems], with every problem found.
-func Compile(p Policy) (*Ruleset, error) { panic("todo") }
-
-// Name returns the policy's namespace.
-func (rs *Ruleset) Name() string { panic("todo") }
-
-// Len returns the number of rules, disabled ones included; RuleName(i) is for i below it.
-func (rs *Ruleset) Len() int { panic("todo") }
-
-// RuleName returns the name of the i-th rule of the policy.
-func (rs *Ruleset) RuleName(i int) string { panic("todo") }
-
 // Plan is what one request asks of the store and what comes of it. The zero Plan is ready to use; reuse it after Reset,
-// so that its buffers are. It must not be used concurrently.
+// so that its buffers are. It must not be used concurrently, nor copied once used.
 //
 //	plan.Reset()
 //	plan.Add(ruleset, attributes)            // once per policy the request is under
@@ -56,33 +34,174 @@ func (rs *Ruleset) RuleName(i int) string { panic("todo") }
 //	}
 //	decision := plan.Decide()                // or plan.Degrade() if err != nil
 //	fields := plan.Headers(&decision)
-type Plan struct{ todo int }
+type Plan struct {
+	rulesets []*Ruleset
+	request  request
+	client   Identity // as the first policy added found
+	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
+	clientPart string
+
+	refusal  refusal
+	uses     []use
+	outcomes []RuleOutcome // of uses
+	checks   []Check
+	results  []Result
+	asked    []asked // of checks
+
+	// text holds the keys and what the identity's strings point to; it only grows until Reset. Values, dimensions and
+	// checks are bounded, so it is too: 64 keys of 8 escaped values make half a megabyte at worst.
+	text    []byte
+	out     []byte  // header fields while they are put together
+	matched []int32 // rules that match
+	winners []int32 // of each group the winner so far, plus one
+}
+
+// use is a rule in play in a request.
+type use struct {
+	ruleset *Ruleset
+	rule    *rule
+	checks  [2]int32 // the first of its checks and the one after the last
+	excused bool     // exempt, or an allow rule: nothing is asked
+	missing bool     // a dimension is missing and missing: deny
+}
+
+// asked says which limit a check is of.
+type asked struct {
+	use   int32
+	limit *ruleLimit
+}
+
+// refusal says why a request is refused whatever the store would say.
+type refusal uint8
+
+const (
+	refusalNone refusal = iota
+	refusalCrowded
+	refusalMissing
+	refusalBlocked // the strongest
+)
 
 // Reset forgets the last request and keeps the buffers.
-func (p *Plan) Reset() { panic("todo") }
+func (p *Plan) Reset() {
+	p.request.attrs = nil
+	p.client, p.clientPart, p.refusal = Identity{}, "", refusalNone
+	p.rulesets = p.rulesets[:0]
+	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
+	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
+	p.text = p.text[:0]
+}
 
-// Add identifies the client, matches the policy's rules and appends their checks. Adding more than ChecksMax checks in
-// all refuses the request (it cannot happen with one policy that compiled). It does not allocate once the plan's buffers
-// have grown.
-func (p *Plan) Add(rs *Ruleset, a Attributes) { panic("todo") }
+// Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
+// Adding more than ChecksMax checks in all refuses the request with 503; Compile refuses policies that alone would come
+// to that, as far as it can tell from the policy. It does not allocate once the plan's buffers have grown.
+func (p *Plan) Add(rs *Ruleset, a Attributes) {
+	if slices.Contains(p.rulesets, rs) {
+		return
+	}
+	p.rulesets = append(p.rulesets, rs)
+	p.request.read(a)
+	client := p.identify(rs)
+	if len(p.rulesets) == 1 {
+		p.client = client
+	}
+	if rs.disabled || p.refusal == refusalBlocked {
+		return
+	}
+	p.matched = rs.matcher.appendMatches(p.matched[:0], &p.request)
+	if len(p.matched) == 0 {
+		return
+	}
+	for i, condition := range p.matched {
+		p.matched[i] = rs.enabled[condition]
+	}
+	if rs.blocks && p.block(rs) {
+		return
+	}
+	p.clientPart = p.identityPart(&client)
+	p.compete(rs)
+	excused := rs.exempts && rs.exempt.holds(&p.request)
+	for _, index := range p.matched {
+		p.enter(rs, index, excused)
+	}
+}
+
+// block refuses the request if a rule that matches blocks. Then no other rule is in play, whatever its policy.
+func (p *Plan) block(rs *Ruleset) bool {
+	for _, index := range p.matched {
+		if rs.rules[index].action == ActionBlock {
+			p.refusal = refusalBlocked
+			p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
+			p.use(rs, index)
+			return true
+		}
+	}
+	return false
+}
+
+// use puts a rule in play.
+func (p *Plan) use(rs *Ruleset, index int32) *use {
+	next := int32(len(p.checks))
+	p.uses = append(p.uses, use{ruleset: rs, rule: &rs.rules[index], checks: [2]int32{next, next}})
+	p.outcomes = append(p.outcomes, RuleOutcome{Ruleset: rs, Index: int(index)})
+	return &p.uses[len(p.uses)-1]
+}
+
+// enter puts a rule in play and asks for its limits.
+func (p *Plan) enter(rs *Ruleset, index int32, excused bool) {
+	u := p.use(rs, index)
+	r := u.rule
+	if u.excused = excused || r.action == ActionAllow; u.excused {
+		return
+	}
+	if len(p.checks)+len(r.limits) > ChecksMax {
+		p.refusal = max(p.refusal, refusalCrowded)
+		return
+	}
+	start := len(p.text)
+	if !p.appendCounter(rs, r) {
+		p.text = p.text[:start]
+		u.missing = true
+		p.refusal = max(p.refusal, refusalMissing)
+		return
+	}
+	end, cost := len(p.text), r.cost(&p.request)
+	for i := range r.limits {
+		l := &r.limits[i]
+		if i > 0 {
+			mark := len(p.text)
+			p.text = append(p.text, p.text[start:end]...)
+			start, end = mark, len(p.text)
+		}
+		p.text = append(p.text, l.tail...)
+		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
+			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost})
+		p.results = append(p.results, Result{})
+		p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1), limit: l})
+	}
+	u.checks[1] = int32(len(p.checks))
+}
 
 // Checks returns what to ask the store; none means that no call is needed. Valid until Reset.
-func (p *Plan) Checks() []Check { panic("todo") }
+func (p *Plan) Checks() []Check {
+	if p.refusal != refusalNone {
+		return nil
+	}
+	return p.checks
+}
 
 // Results returns the slice for the store's answers, as long as Checks.
-func (p *Plan) Results() []Result { panic("todo") }
+func (p *Plan) Results() []Result {
+	if p.refusal != refusalNone {
+		return nil
+	}
+	return p.results
+}
 
 // Identity returns who is asking, as the first policy added found. Its strings are valid until Reset.
-func (p *Plan) Identity() Identity { panic("todo") }
-
-// Decide turns the store's answers into a decision.
-func (p *Plan) Decide() Decision { panic("todo") }
-
-// Degrade decides without the store: on_error of the limits the request is under, the strictest holds.
-func (p *Plan) Degrade() Decision { panic("todo") }
+func (p *Plan) Identity() Identity { return p.client }
 
 // Outcomes says what became of each rule in play, for metrics and logs: valid after Decide or Degrade, until Reset.
-func (p *Plan) Outcomes() []RuleOutcome { panic("todo") }
+func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 
 // RuleOutcome is what became of one rule in one request.
 type RuleOutcome struct {

@@ -9,7 +9,7 @@ import (
 )
 
 // Policy is one policy, already read from its document: what [Compile] turns into a [Ruleset]. The zero Policy limits
-// nothing. Defaults are those of DESIGN's section 3 and are all zero values here.
+// nothing. Every default is a zero value here.
 type Policy struct {
 	// Name is the namespace of the policy's counters. Stores shared by several processes need one.
 	Name     string

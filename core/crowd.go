@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// witnessesMax is how many rules' own requests [Compile] tries: where rules share no part that the index can use, each try
+// costs a comparison with every rule.
+const witnessesMax = 1_000
+
+// findCrowd looks for a request that would meet more limits than one call of a store takes. Whether there is one cannot be
+// told from the rules in general, for their headers may exclude each other or not; so it tries for each rule, or for
+// evenly chosen ones if there are many, a request that the rule is for.
+func (rs *Ruleset) findCrowd(p *Policy) Problems {
+	limits := 0
+	for _, index := range rs.enabled {
+		limits += len(rs.rules[index].limits)
+	}
+	if limits <= ChecksMax {
+		return nil
+	}
+	tried := *rs
+	tried.disabled, tried.exempts, tried.blocks = false, false, false
+	var plan Plan
+	for i := 0; i < len(rs.enabled); i += 1 + len(rs.enabled)/witnessesMax {
+		index := rs.enabled[i]
+		w := witness{&p.Rules[index].Match}
+		plan.Reset()
+		plan.Add(&tried, w)
+		if plan.refusal == refusalCrowded {
+			return Problems{{Path: ruleAt(int(index)), Value: rs.rules[index].name,
+				Why: fmt.Sprintf("stands beside so many others that %s %s meets more than %d limits, which is what a store "+
+					"is asked at once", w.Method(), w.Path(), ChecksMax),
+				Remedy: "narrow some matches, or put rules that replace each other in a group"}}
+		}
+	}
+	return nil
+}
+
+// witness is a request that a match is for.
+type witness struct{ match *Match }
+
+func (w witness) Path() string {
+	if len(w.match.Path) == 0 {
+		return "/"
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(w.match.Path[0], "**", "x"), "*", "x")
+}
+
+func (w witness) Method() string {
+	if len(w.match.Method) == 0 {
+		return "GET"
+	}
+	return w.match.Method[0]
+}
+
+func (w witness) Host() string {
+	if len(w.match.Host) == 0 {
+		return "example.com"
+	}
+	return strings.Replace(w.match.Host[0], "*", "x", 1)
+}
+
+// Header has every header, so that no rule is skipped for want of one.
+func (w witness) Header(name string) (value string, ok bool) {
+	for _, h := range w.match.Header {
+		if strings.EqualFold(h.Name, name) && len(h.Values) > 0 {
+			return strings.ReplaceAll(h.Values[0], "*", "x"), true
+		}
+	}
+	return "x", true
+}
+
+func (w witness) Peer() netip.Addr {
+	if len(w.match.IP) == 0 {
+		return netip.AddrFrom4([4]byte{192, 0, 2, 1})
+	}
+	return w.match.IP[0].Addr()
+}
+
+func (w witness) Attr(string) (value string, ok bool) { return "x", true }

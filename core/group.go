@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+// compete leaves in p.matched the rules that are in play: those outside any group, and of each group the winner. A rule
+// that is skipped for want of a dimension does not compete.
+//
+// Of a path that servers read in more than one way, a rule that is for some of the readings only wins against none: it is
+// in play beside the winner of the others. So no spelling of a path chooses the rule that it is counted by.
+func (p *Plan) compete(rs *Ruleset) {
+	if len(p.winners) < rs.groups {
+		p.winners = append(p.winners, make([]int32, rs.groups-len(p.winners))...)
+	}
+	competing := p.matched[:0]
+	for _, index := range p.matched {
+		r := &rs.rules[index]
+		if r.missing == MissingSkip && !p.has(r) {
+			continue
+		}
+		competing = append(competing, index)
+		if r.group < 0 || !r.when.certain(&p.request) {
+			continue
+		}
+		if best := p.winners[r.group]; best == 0 || r.rank < rs.rules[best-1].rank {
+			p.winners[r.group] = index + 1
+		}
+	}
+	p.matched = competing[:0]
+	for _, index := range competing {
+		if r := &rs.rules[index]; r.group < 0 || p.winners[r.group] == 0 || r.rank <= rs.rules[p.winners[r.group]-1].rank {
+			p.matched = append(p.matched, index)
+		}
+	}
+	for _, index := range p.matched {
+		if group := rs.rules[index].group; group >= 0 {
+			p.winners[group] = 0
+		}
+	}
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"strconv"
+)
+
+func (v *verifier) rule(at string, r *Rule) {
+	if r.Name == "" {
+		v.problem(at+".name", "", "is missing", "name the rule: the name stands in keys, metrics and header fields")
+	} else {
+		v.name(at+".name", r.Name)
+	}
+	v.onError(at+".on_error", r.OnError)
+	v.group(at, r)
+	if r.Missing > MissingDeny {
+		v.problem(at+".missing", strconv.Itoa(int(r.Missing)), "is unknown", "write client, share, skip or deny")
+	}
+	switch r.Action {
+	case ActionReject, ActionLogOnly:
+		v.limiting(at, r)
+	case ActionAllow, ActionBlock:
+		v.limitless(at, r)
+	default:
+		v.problem(at+".action", strconv.Itoa(int(r.Action)), "is unknown", "write reject, log_only, allow or block")
+	}
+}
+
+func (v *verifier) group(at string, r *Rule) {
+	first := v.policy.Enforce == EnforceFirst
+	switch {
+	case r.Group != "" && first:
+		v.problem(at+".group", r.Group, "does not go with enforce: first, which puts all rules in one group",
+			"leave out one of them")
+	case r.Group != "":
+		v.name(at+".group", r.Group)
+	case first:
+	case r.Priority != 0:
+		v.problem(at+".priority", strconv.Itoa(r.Priority), "has no effect outside a group: all rules that match count",
+			"add a group, or leave it out")
+	}
+	if r.Action == ActionAllow && r.Group == "" && !first {
+		v.problem(at+".action", "allow", "has no effect outside a group: it exempts from the rules of its own",
+			"add a group; to exempt from every rule, use exempt")
+	}
+	if r.Action == ActionBlock && r.Priority != 0 && (r.Group != "" || first) {
+		v.problem(at+".priority", strconv.Itoa(r.Priority), "has no effect: block wins whatever its group", "leave it out")
+	}
+}
+
+// limitless checks a rule that counts nothing.
+func (v *verifier) limitless(at string, r *Rule) {
+	action := map[Action]string{ActionAllow: "allow", ActionBlock: "block"}[r.Action]
+	for _, word := range []struct {
+		name    string
+		present bool
+	}{
+		{"limit", len(r.Limits) > 0},
+		{"per", len(r.Per) > 0 || r.PerNone},
+		{"cost", len(r.Cost) > 0},
+		{"missing", r.Missing != MissingClient},
+		{"unverified", r.Unverified},
+		{"on_error", r.OnError != OnErrorInherit},
+		{"expose", r.Expose},
+	} {
+		if word.present {
+			v.problem(at+"."+word.name, "", "does not go with action: "+action+", which counts nothing", "leave it out")
+		}
+	}
+}
+
+// limiting checks a rule that counts.
+func (v *verifier) limiting(at string, r *Rule) {
+	v.limits(at, r)
+	v.costs(at, r)
+	v.dimensions(at, r)
+	if r.Expose && !hiddenByDefault(r) {
+		v.problem(at+".expose", "true", "has no effect: the rule's limits are shown anyway", "leave it out")
+	}
+	if r.Action == ActionLogOnly && r.OnError != OnErrorInherit {
+		v.problem(at+".on_error", "", "has no effect: a log_only rule refuses nothing", "leave it out")
+	}
+}
+
+func (v *verifier) limits(at string, r *Rule) {
+	if len(r.Limits) == 0 {
+		v.problem(at+".limit", "", "is missing", "write COUNT/WINDOW, for example 100/1m")
+	}
+	if len(r.Limits) > ChecksMax {
+		v.problem(at+".limit", strconv.Itoa(len(r.Limits)), fmt.Sprintf("are more than %d limits", ChecksMax),
+			"leave some out")
+		return
+	}
+	for i := range r.Limits {
+		l, place := &r.Limits[i], fmt.Sprintf("%s.limit[%d]", at, i)
+		if l.algorithm == 0 {
+			v.problem(place, "", "is not a limit", "write COUNT/WINDOW, for example 100/1m")
+			continue
+		}
+		for j := range i {
+			if r.Limits[j].algorithm == l.algorithm && r.Limits[j].window == l.window {
+				v.problem(place, l.String(), fmt.Sprintf("has the window and algorithm of limit[%d]: they would share "+
+					"one counter", j), "keep the lower one")
+				break
+			}
+		}
+	}
+}
+
+func (v *verifier) costs(at string, r *Rule) {
+	if len(r.Cost) > costsMax {
+		v.problem(at+".cost", strconv.Itoa(len(r.Cost)), fmt.Sprintf("are more than %d entries", costsMax),
+			"split the rule")
+		return
+	}
+	for i := range r.Cost {
+		v.cost(fmt.Sprintf("%s.cost[%d].n", at, i), r, r.Cost[i].N)
+		if i > 0 && matchesAll(&r.Cost[i-1].Match) {
+			v.problem(fmt.Sprintf("%s.cost[%d]", at, i), "", fmt.Sprintf("is never reached: cost[%d] matches everything", i-1),
+				"put the entry without match last")
+		}
+	}
+}
+
+func (v *verifier) cost(place string, r *Rule, n int64) {
+	value := strconv.FormatInt(n, 10)
+	if n < 1 || n > CountMax {
+		v.problem(place, value, "is out of bounds", fmt.Sprintf("write 1 to %d", CountMax))
+		return
+	}
+	for i := range r.Limits {
+		if l := &r.Limits[i]; l.algorithm != 0 && n > l.Capacity() {
+			v.problem(place, value, fmt.Sprintf("can never pass limit[%d], %s", i, l),
+				fmt.Sprintf("lower it to %d, or raise the limit", l.Capacity()))
+		}
+	}
+}
+
+// matchesAll reports whether the match has no condition.
+func matchesAll(m *Match) bool {
+	return len(m.Path)+len(m.Method)+len(m.Host)+len(m.Header)+len(m.IP) == 0
+}
+
+func (v *verifier) dimensions(at string, r *Rule) {
+	if r.PerNone && len(r.Per) > 0 {
+		v.problem(at+".per", "", "says both nobody and somebody", "write an empty list or the dimensions")
+	}
+	if len(r.Per) > DimensionsMax {
+		v.problem(at+".per", strconv.Itoa(len(r.Per)), fmt.Sprintf("are more than %d dimensions", DimensionsMax),
+			"leave some out")
+		return
+	}
+	header, missable := false, len(r.Per) == 0 && !r.PerNone
+	seen := map[string]int{}
+	for i, d := range r.Per {
+		place := fmt.Sprintf("%s.per[%d]", at, i)
+		label, known := v.dimension(place, r, d)
+		if !known {
+			continue
+		}
+		if first, twice := seen[label]; twice {
+			v.problem(place, label, fmt.Sprintf("is per[%d] again", first), "leave it out")
+		} else {
+			seen[label] = i
+		}
+		header = header || d.Kind == PerHeader
+		missable = missable || d.Kind != PerMethod && d.Kind != PerEndpoint
+	}
+	if r.Missing != MissingClient && !missable {
+		v.problem(at+".missing", "", "has no effect: no dimension of the rule can be missing", "leave it out")
+	}
+	if header && !r.Unverified {
+		v.problem(at+".per", "", "names a header, which anyone can write to be counted apart",
+			"write unverified: true if something in front sets or removes it")
+	}
+	if r.Unverified && !header {
+		v.problem(at+".unverified", "true", "has no effect: per names no header", "leave it out")
+	}
+}
+
+// dimension checks one entry of per and returns what it is called in keys.
+func (v *verifier) dimension(place string, r *Rule, d Dimension) (label string, known bool) {
+	switch d.Kind {
+	case PerHeader:
+		v.header(place, d.Name)
+		return headerLabel(d.Name), true
+	case PerAttr:
+		v.attr(place, d.Name)
+		return attrLabel(d.Name), true
+	case PerClient, PerIP, PerHost, PerMethod, PerEndpoint:
+	default:
+		v.problem(place, strconv.Itoa(int(d.Kind)), "is an unknown dimension",
+			"write client, ip, host, method, endpoint, header:NAME or attr:NAME")
+		return "", false
+	}
+	label = dimensionLabels[d.Kind]
+	if d.Name != "" {
+		v.problem(place, d.Name, "is a name that "+label+" does not take", "leave it out")
+	}
+	if d.Kind == PerEndpoint && len(r.Match.Path) == 0 {
+		v.problem(place, label, "tells path patterns apart, and the rule's match has none", "add match: { path: … }")
+	}
+	return label, true
+}
