@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// BenchmarkTake measures one token bucket check over Redis: decisions a second and the CPU time of this process per
+// decision, beside the same script sent by plain go-redis, one call at a time.
+func BenchmarkTake(b *testing.B) {
+	server := redistest.Start(b)
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("store/%d", callers), func(b *testing.B) {
+			s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax})
+			ready(b, s)
+			decide(b, callers, s.Take)
+		})
+		b.Run(fmt.Sprintf("go-redis/%d", callers), func(b *testing.B) {
+			client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr, MaxRetries: -1, PoolSize: 64})
+			defer client.Close()
+			decide(b, callers, (&bare{client: client}).Take)
+		})
+	}
+}
+
+// BenchmarkLanes shows what the number of lanes does.
+func BenchmarkLanes(b *testing.B) {
+	server := redistest.Start(b)
+	for _, callers := range []int{1, 16, 64, 256} {
+		for _, lanes := range []int{1, 2, 3, 4} {
+			b.Run(fmt.Sprintf("callers=%d/lanes=%d", callers, lanes), func(b *testing.B) {
+				s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: lanes})
+				ready(b, s)
+				before := s.Stats().Batches
+				decide(b, callers, s.Take)
+				b.ReportMetric(float64(b.N)/float64(s.Stats().Batches-before), "calls/batch")
+			})
+		}
+	}
+}
+
+// decide makes b.N decisions in all with the given number of callers and reports rate and CPU.
+func decide(b *testing.B, callers int, take func(context.Context, []core.Check, []core.Result) error) {
+	limit := limitOf(b, "1000000/1s burst 1000000")
+	var left atomic.Int64
+	left.Store(int64(b.N))
+	var wg sync.WaitGroup
+	b.ReportAllocs()
+	b.ResetTimer()
+	start, cpu := time.Now(), cpuTime(b)
+	for range callers {
+		wg.Go(func() {
+			checks, results := take1("rl1:bench:api:{user:u_42}:1s:tb", limit), make([]core.Result, 1)
+			for left.Add(-1) >= 0 {
+				if err := take(context.Background(), checks, results); err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(float64(b.N)/time.Since(start).Seconds(), "decisions/s")
+	b.ReportMetric(float64((cpuTime(b)-cpu).Nanoseconds())/1e3/float64(b.N), "cpu-µs/decision")
+}
+
+// cpuTime returns the CPU time that this process has used.
+func cpuTime(b *testing.B) time.Duration {
+	b.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}

@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/storetest"
+)
+
+// patience is how long a test waits for what must come soon, on a busy machine.
+const patience = 20 * time.Second
+
+// open returns a store that is closed when the test ends, and tells when it leaves a goroutine behind.
+func open(t testing.TB, options Options) *Store {
+	t.Helper()
+	s, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// eventually waits until the condition holds.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", patience, what)
+		}
+	}
+}
+
+// ready waits until the store has its connections, so that a test begins with a store that works.
+func ready(t testing.TB, s *Store) {
+	t.Helper()
+	eventually(t, "redis answers", func() bool { return s.client.PoolStats().IdleConns >= uint32(s.settings.lanes) })
+}
+
+// limitOf returns a limit from its text.
+func limitOf(t testing.TB, text string) *core.Limit {
+	t.Helper()
+	l, err := core.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &l
+}
+
+// take1 returns a check that charges one unit of a key.
+func take1(key string, l *core.Limit) []core.Check {
+	return []core.Check{{Key: []byte(key), Limit: l, Cost: 1}}
+}
+
+// kindOf returns the kind of a call's failure, or an error text for what is none.
+func kindOf(err error) string {
+	var f *Failure
+	if !errors.As(err, &f) {
+		return fmt.Sprintf("%v", err)
+	}
+	return f.Kind.String()
+}
+
+func TestStoreExam(t *testing.T) {
+	server := redistest.Start(t)
+	storetest.Run(t, func(t testing.TB) storetest.Subject {
+		keeper := bareOn(t, server) // empties the server, and reads what it keeps
+		s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+		return storetest.Subject{
+			Store:   s,
+			Pin:     func(now core.Micros) { s.pinned.Store(int64(now)) },
+			Counter: keeper.counter,
+		}
+	})
+}
+
+func TestLimitHoldsUnderConcurrency(t *testing.T) {
+	server := redistest.Start(t)
+	limit := limitOf(t, "1000/1d fixed_window")
+	var stores []*Store
+	for range 3 {
+		stores = append(stores, open(t, Options{URL: server.URL(), Timeout: TimeoutMax}))
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	admitted := 0
+	for i := range 48 {
+		wg.Go(func() {
+			s, n := stores[i%len(stores)], 0
+			results := make([]core.Result, 1)
+			for range 50 {
+				if err := s.Take(context.Background(), take1("rl1:k", limit), results); err != nil {
+					t.Errorf("take: %v", err)
+					return
+				}
+				if !results[0].Refused {
+					n++
+				}
+			}
+			mu.Lock()
+			admitted += n
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	if admitted != 1000 {
+		t.Errorf("%d admitted by 48 callers on 3 stores, want 1000", admitted)
+	}
+	if calls := server.Calls("evalsha"); calls != 48*50 {
+		t.Errorf("redis executed %d calls, %d were made", calls, 48*50)
+	}
+}
+
+func TestManyChecksAreOneCall(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	limit := limitOf(t, "10/1m")
+	checks := make([]core.Check, core.ChecksMax)
+	for i := range checks {
+		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:%d", i), Limit: limit, Cost: 1}
+	}
+	if err := s.Take(context.Background(), checks, make([]core.Result, len(checks))); err != nil {
+		t.Fatal(err)
+	}
+	if calls := server.Calls("evalsha"); calls != 1 {
+		t.Errorf("%d checks took %d calls, want 1", len(checks), calls)
+	}
+}
+
+func TestConcurrentCallsShareBatches(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	limit := limitOf(t, "10/1m")
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for range 100 {
+				if err := s.Take(context.Background(), take1(fmt.Sprint("rl1:", i), limit), make([]core.Result, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if batches := s.Stats().Batches; batches > 6400/2 {
+		t.Errorf("6400 calls of 64 callers went out in %d batches", batches)
+	}
+}
+
+func TestInvalidChecksAreNotSent(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	limit := limitOf(t, "10/1m")
+	checks := append(take1("rl1:k", limit), take1("rl1:k", limit)...)
+	if err := s.Take(context.Background(), checks, make([]core.Result, 2)); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("the same key twice: error %v, want core.ErrInvalid", err)
+	}
+	if err := s.Take(context.Background(), nil, nil); err != nil {
+		t.Errorf("no checks: error %v, want none", err)
+	}
+	if calls := server.Calls("evalsha"); calls != 0 {
+		t.Errorf("redis executed %d calls", calls)
+	}
+}
+
+func TestCanceledCallIsNotSent(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := s.Take(ctx, take1("rl1:k", limitOf(t, "10/1m")), make([]core.Result, 1))
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, core.ErrUnavailable) || kindOf(err) != "canceled" {
+		t.Errorf("error %v (%s), want one that wraps context.Canceled and core.ErrUnavailable", err, kindOf(err))
+	}
+	if calls := server.Calls("evalsha"); calls != 0 {
+		t.Errorf("redis executed %d calls", calls)
+	}
+}
+
+func TestNewWithoutRedis(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	s := open(t, Options{URL: server.URL()})
+	limit := limitOf(t, "10/1m")
+	if err := s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)); !errors.Is(err, core.ErrUnavailable) {
+		t.Fatalf("take without redis: error %v, want core.ErrUnavailable", err)
+	}
+	server.Restart()
+	eventually(t, "the store works when redis comes up", func() bool {
+		return s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)) == nil
+	})
+}
+
+func TestCloseAnswersEveryoneAndLeavesNoGoroutine(t *testing.T) {
+	server := redistest.Start(t)
+	before := ours()
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: 4})
+	limit := limitOf(t, "10/1m")
+	ready(t, s)
+	server.Pause()
+	defer server.Resume()
+	start := time.Now()
+	failures := make(chan error, 500)
+	for range cap(failures) {
+		go func() {
+			failures <- s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1))
+		}()
+	}
+	eventually(t, "calls are under way", func() bool { return s.Stats().Batches >= 4 })
+	s.Close()
+	for range cap(failures) {
+		if err := <-failures; !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("a waiting call got the error %v, want core.ErrUnavailable", err)
+		}
+	}
+	if took := time.Since(start); took > TimeoutMax/2 {
+		t.Errorf("close took %s: it waited for the calls' deadline", took)
+	}
+	s.Close()
+	if err := s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)); kindOf(err) != "closed" {
+		t.Errorf("take after close: %v", err)
+	}
+	if left := ours(); left > before {
+		t.Errorf("%d goroutines of the store or its client are left, %d were there before:\n%s", left, before, stacks())
+	}
+}
+
+func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
+	server := redistest.Start(t)
+	before := ours()
+	server.Kill()
+	s := open(t, Options{URL: server.URL()})
+	eventually(t, "the breaker opens", func() bool {
+		_ = s.Take(context.Background(), take1("rl1:k", limitOf(t, "10/1m")), make([]core.Result, 1))
+		return s.Stats().Breaker == BreakerOpen
+	})
+	s.Close()
+	if left := ours(); left > before {
+		t.Errorf("%d goroutines of the store or its client are left, %d were there before:\n%s", left, before, stacks())
+	}
+}
+
+// ours counts the goroutines that run code of this package's store or of go-redis; the tests' own are not among them.
+func ours() (n int) {
+	for _, stack := range strings.Split(stacks(), "\n\n") {
+		if strings.Contains(stack, "redisstore.(*") || strings.Contains(stack, "go-redis") {
+			n++
+		}
+	}
+	return n
+}
+
+func stacks() string {
+	buf := make([]byte, 1<<20)
+	return string(buf[:runtime.Stack(buf, true)])
+}
+
+// journal is a logger whose lines a test can read while it is written to.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
+
+func TestEvictionIsWarnedOf(t *testing.T) {
+	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
+	log := &journal{}
+	s := open(t, Options{URL: server.URL(), Logger: log.logger()})
+	eventually(t, "a warning of the policy", func() bool { return strings.Contains(log.String(), "allkeys-lru") })
+	if err := s.Check(context.Background()); err == nil || !strings.Contains(err.Error(), "noeviction") {
+		t.Errorf("check: error %v, want one that asks for noeviction", err)
+	}
+}
+
+func TestCheckOfAGoodServer(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	if err := s.Check(context.Background()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+}
+
+func TestCheckVersion(t *testing.T) {
+	for version, want := range map[string]bool{"2.8.19": false, "5.0.14": false, "6.0.16": false, "6.2.0": true,
+		"6.2.14": true, "7.0.15": true, "8.2.1": true, "10.0.0": true, "": true, "unstable": true} {
+		if err := checkVersion(version); (err == nil) != want {
+			t.Errorf("version %q: error %v", version, err)
+		}
+	}
+}
+
+func TestTakeAllocations(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	checks, results := take1("rl1:k", limitOf(t, "10/1m burst 5")), make([]core.Result, 1)
+	ctx := context.Background()
+	allocations := testing.AllocsPerRun(200, func() {
+		if err := s.Take(ctx, checks, results); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Logf("%v allocations per call of one caller, its whole batch included", allocations)
+	if allocations > 30 {
+		t.Errorf("%v allocations per call, want at most 30", allocations)
+	}
+}
