@@ -6,12 +6,10 @@ import (
 	"context"
 	"fmt"
 	"math/big"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/penstock/penstock/core"
 )
@@ -135,27 +133,6 @@ func shadow(c core.Check) core.Check {
 
 var algorithms = []core.Algorithm{core.FixedWindow, core.SlidingWindow, core.SlidingLog, core.TokenBucket}
 
-// kept is what a store holds for a counter, as it would stand at now under l; nothing if that is as good as a fresh one.
-// Two stores hold the same if this is equal.
-func kept(state core.State, marks []core.Mark, l *core.Limit, now core.Micros) core.Slot {
-	c := []core.Check{{Key: []byte("k"), Limit: l, Op: core.OpLook}}
-	s := []core.Slot{{State: state, Marks: slices.Clone(marks)}}
-	if l.Algorithm() == core.SlidingLog {
-		s[0].State = core.State{}
-		for _, m := range marks {
-			s[0].State.Used, s[0].State.At = s[0].State.Used+m.Units, m.At
-		}
-	}
-	core.Decide(now, c, s, make([]core.Result, 1))
-	if s[0].State.Used == 0 && (l.Algorithm() != core.SlidingWindow || s[0].State.Aux == 0) {
-		return core.Slot{}
-	}
-	if l.Algorithm() == core.SlidingLog {
-		return core.Slot{Marks: s[0].Marks}
-	}
-	return core.Slot{State: s[0].State}
-}
-
 // same fails the test if a counter does not hold what it held, as it stands now.
 func (e *examiner) same(key string, l *core.Limit, state core.State, marks []core.Mark) {
 	e.Helper()
@@ -164,8 +141,5 @@ func (e *examiner) same(key string, l *core.Limit, state core.State, marks []cor
 		e.Fatalf("%q at %s: the counter (-want +got):\n%s", key, clockTime(e.now), diff)
 	}
 }
-
-// slotsByContent compares what is kept: the fields that stores see.
-var slotsByContent = cmp.Options{cmpopts.IgnoreUnexported(core.Slot{}), cmpopts.EquateEmpty()}
 
 func fraction(a, b int64) *big.Rat { return new(big.Rat).SetFrac64(a, max(1, b)) }

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/penstock/penstock/core"
+)
+
+// traffic makes up calls: greedy clients that know what remains and when the window ends, a clock that is not to be
+// trusted, and policies that change.
+type traffic struct {
+	rng      *rand.Rand
+	now      core.Micros
+	counters []*counter
+	calls    int // made so far
+	// honest traffic has a clock that only goes forward and limits that stay.
+	honest bool
+}
+
+// counter is what the traffic knows of one counter: no more than a client could.
+type counter struct {
+	key       string
+	limit     core.Limit
+	remaining int64
+	wakes     core.Micros // when it was told to come back
+	charges   []charge
+}
+
+type charge struct {
+	receipt core.Micros
+	units   int64
+}
+
+const (
+	trafficCounters = 10  // counters in use at a time
+	trafficLife     = 250 // calls until they are left for others with other limits
+	trafficChecks   = 8   // at most in one call
+	trafficCharges  = 6   // remembered by each counter, to give back
+	trafficSpan     = 100 * 365 * core.Day
+)
+
+// windows are the windows that traffic uses, beside some at random.
+var windows = []core.Micros{core.WindowMin, 7 * core.Millisecond, 100 * core.Millisecond, core.Second,
+	999_983, 7 * core.Second, core.Minute, core.Hour, core.Day, core.WindowMax}
+
+func newTraffic(seed uint64) *traffic {
+	return &traffic{rng: rand.New(rand.NewPCG(seed, 0)), now: start}
+}
+
+// next moves the clock and returns the next call.
+func (tr *traffic) next() []core.Check {
+	if tr.calls%trafficLife == 0 {
+		tr.renew()
+	}
+	tr.calls++
+	tr.move()
+	n := 1
+	if tr.rng.IntN(2) == 0 {
+		n = 1 + tr.rng.IntN(trafficChecks)
+	}
+	checks := make([]core.Check, n)
+	for i, which := range tr.rng.Perm(len(tr.counters))[:n] {
+		c := tr.counters[which]
+		if !tr.honest && tr.chance(3) {
+			c.limit = tr.changed(&c.limit)
+		}
+		checks[i] = tr.check(c, n)
+	}
+	return checks
+}
+
+// heard tells the traffic what was answered.
+func (tr *traffic) heard(checks []core.Check, results []core.Result) {
+	for i := range checks {
+		c := tr.counters[slices.IndexFunc(tr.counters, func(c *counter) bool { return c.key == string(checks[i].Key) })]
+		r := &results[i]
+		c.remaining, c.wakes = r.Remaining, tr.now+r.Reset
+		if r.Wait > 0 && r.Wait != core.Never {
+			c.wakes = tr.now + r.Wait
+		}
+		if r.Receipt != 0 {
+			c.charges = append(c.charges, charge{r.Receipt, r.Granted})
+			c.charges = c.charges[max(0, len(c.charges)-trafficCharges):]
+		}
+	}
+}
+
+func (tr *traffic) chance(percent int) bool { return tr.rng.IntN(100) < percent }
+
+// upTo returns a number from 0 to most, small ones as likely as large ones.
+func (tr *traffic) upTo(most int64) int64 {
+	if most <= 0 {
+		return 0
+	}
+	bound := int64(1)
+	for bound <= most && tr.rng.IntN(42) > 0 && bound < 1<<41 {
+		bound *= 1 + tr.rng.Int64N(4)
+	}
+	return tr.rng.Int64N(min(bound, most) + 1)
+}
+
+// renew leaves all counters for new ones.
+func (tr *traffic) renew() {
+	if tr.now > start+trafficSpan || tr.now < start-trafficSpan/10 {
+		tr.now = start
+	}
+	tr.counters = tr.counters[:0]
+	for i := range trafficCounters {
+		a := algorithms[i%len(algorithms)]
+		window := windows[tr.rng.IntN(len(windows))]
+		if tr.chance(30) {
+			window = core.Millisecond * core.Micros(1+tr.upTo(int64(core.WindowMax/core.Millisecond)-1))
+		}
+		l := tr.limit(a, window)
+		key := fmt.Sprintf("%d:%d:%s:%s", tr.calls, i, window, a.Label())
+		tr.counters = append(tr.counters, &counter{key: key, limit: l, remaining: l.Capacity()})
+	}
+}
+
+// limit returns a limit with a count, and a burst, of any size that goes with the window.
+func (tr *traffic) limit(a core.Algorithm, window core.Micros) core.Limit {
+	countMax := core.CountMax
+	if a == core.SlidingLog {
+		countMax = core.LogCountMax
+	}
+	for {
+		count := min(countMax, 1+int64(1)<<tr.rng.IntN(41)/2+tr.upTo(countMax)%1000)
+		if tr.chance(30) {
+			count = 1 + tr.rng.Int64N(12)
+		}
+		capacity := int64(0)
+		if a == core.TokenBucket && tr.chance(60) {
+			capacity = min(core.CountMax, 1+tr.upTo(3*count))
+		}
+		if l, err := core.NewLimit(a, count, window, capacity); err == nil {
+			return l
+		}
+	}
+}
+
+// changed returns the limit after its policy was edited: the window and the algorithm are part of the key.
+func (tr *traffic) changed(l *core.Limit) core.Limit {
+	if tr.chance(50) {
+		return tr.limit(l.Algorithm(), l.Window())
+	}
+	nearly, err := core.NewLimit(l.Algorithm(), max(1, l.Count()+tr.rng.Int64N(5)-2), l.Window(), 0)
+	if err != nil {
+		return *l
+	}
+	return nearly
+}
+
+// move moves the clock: mostly a little, often to just before, at or after an edge, now and then where it should not.
+func (tr *traffic) move() {
+	c := tr.counters[tr.rng.IntN(len(tr.counters))]
+	window := c.limit.Window()
+	switch dice := tr.rng.IntN(100); {
+	case dice < 30: // stands
+	case dice < 50:
+		tr.now += core.Micros(tr.rng.Int64N(int64(window)/10 + 1))
+	case dice < 65:
+		tr.forward(c.wakes + core.Micros(tr.rng.IntN(3)-1))
+	case dice < 80:
+		tr.forward(tr.now - tr.now%window + window + core.Micros(tr.rng.IntN(3)-1))
+	case dice < 84:
+		tr.now += core.Micros(tr.rng.Int64N(2*int64(window)) + 1)
+	case dice < 90:
+		tr.now += core.Micros(tr.rng.IntN(2000))
+	case tr.honest:
+	case dice < 96:
+		tr.now -= core.Micros(tr.rng.Int64N(int64(window)) + 1)
+	case dice < 97:
+		tr.now -= window + core.Micros(tr.rng.IntN(3)-1)
+	case dice < 98:
+		tr.now += core.Hour
+	case dice < 99:
+		tr.now -= core.Hour
+	default:
+		tr.now -= core.Micros(tr.rng.IntN(3))
+	}
+}
+
+// forward moves the clock to an instant that has not passed, and is not so far off that all else is forgotten.
+func (tr *traffic) forward(to core.Micros) {
+	if to > tr.now && to < tr.now+2*core.WindowMax {
+		tr.now = to
+	}
+}
+
+func (tr *traffic) check(c *counter, n int) core.Check {
+	k := check(core.OpTake, c.key, c.limit, tr.cost(c, n))
+	switch dice := tr.rng.IntN(100); {
+	case dice < 62:
+	case dice < 72:
+		k.Op, k.Min = core.OpUpTo, 1+tr.upTo(k.Cost-1)
+		k.Max = k.Cost + tr.upTo(c.limit.Capacity())
+		k.ShareMille = []int64{0, 1, 333, 500, 999, 1000}[tr.rng.IntN(6)]
+	case dice < 80:
+		k.Op = core.OpLook
+	case dice < 93:
+		k.Op = core.OpGiveBack
+		k.Receipt = []core.Micros{0, tr.now, tr.now - c.limit.Window(), -1}[tr.rng.IntN(4)]
+		if len(c.charges) > 0 && !tr.chance(5) {
+			charge := &c.charges[tr.rng.IntN(len(c.charges))]
+			k.Receipt, k.Cost = charge.receipt, tr.part(charge)
+		} else if tr.honest {
+			k.Op = core.OpLook
+		}
+	default:
+		k.Op = core.OpForce
+	}
+	k.Shadow = tr.chance(12)
+	return k
+}
+
+// part returns some of a charge's units, and takes them off if the client is honest.
+func (tr *traffic) part(c *charge) int64 {
+	units := min(core.CountMax+1, tr.rng.Int64N(c.units+1))
+	if tr.honest || tr.chance(80) {
+		c.units -= units
+		return units
+	}
+	return min(core.CountMax+1, c.units+tr.upTo(3))
+}
+
+// cost returns what a greedy client asks for; modest if it must pass with others.
+func (tr *traffic) cost(c *counter, n int) int64 {
+	most := min(c.limit.Capacity(), core.CountMax) + 1
+	switch dice := tr.rng.IntN(100); {
+	case dice < 30:
+		return 1
+	case dice < 50:
+		return tr.upTo(most)
+	case dice < 70:
+		return min(most, c.remaining)
+	case dice < 90/n:
+		return min(most, c.remaining+1)
+	case dice < 94/n:
+		return most - tr.rng.Int64N(2)
+	case dice < 97:
+		return 0
+	default:
+		return min(most, tr.rng.Int64N(20))
+	}
+}
