@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// slowest is how late a call with a deadline of 50 ms may return on a busy machine.
+const slowest = time.Second
+
+// traffic is callers who charge one counter each, again and again, and note what comes of it. The limit is never
+// reached, so that what the counters hold at the end is the number of executed charges.
+type traffic struct {
+	store   *Store
+	callers int
+	limit   *core.Limit
+
+	stop    chan struct{}
+	wg      sync.WaitGroup
+	granted []atomic.Int64 // by caller: answered
+	unknown []atomic.Int64 // by caller: failed in a way that leaves open whether it was executed
+	failed  atomic.Int64
+	longest atomic.Int64 // nanoseconds
+}
+
+// start sets the callers going. They pause a little after each failure that cost nothing, so that they do not take the
+// machine from the server.
+func start(t testing.TB, s *Store, callers int) *traffic {
+	t.Helper()
+	f := &traffic{store: s, callers: callers, limit: limitOf(t, "1000000000/31d fixed_window"),
+		stop: make(chan struct{}), granted: make([]atomic.Int64, callers), unknown: make([]atomic.Int64, callers)}
+	for i := range callers {
+		f.wg.Go(func() { f.call(i) })
+	}
+	return f
+}
+
+func key(caller int) string { return fmt.Sprintf("rl1:{%d}", caller) }
+
+func (f *traffic) call(i int) {
+	// Every other caller could give up, so that both ways into a lane are taken.
+	ctx := context.Background()
+	if i%2 == 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithCancel(ctx)
+		defer cancel()
+	}
+	checks, results := take1(key(i), f.limit), make([]core.Result, 1)
+	for {
+		select {
+		case <-f.stop:
+			return
+		default:
+		}
+		begin := time.Now()
+		err := f.store.Take(ctx, checks, results)
+		f.time(time.Since(begin))
+		var failure *Failure
+		switch {
+		case err == nil:
+			f.granted[i].Add(results[0].Granted)
+			continue
+		case !errors.As(err, &failure):
+			panic(err)
+		case failure.Kind == KindTimeout || failure.Kind == KindConnection:
+			f.unknown[i].Add(1)
+		case failure.Kind == KindBreakerOpen:
+			select {
+			case <-f.stop:
+			case <-time.After(time.Millisecond):
+			}
+		}
+		f.failed.Add(1)
+	}
+}
+
+func (f *traffic) time(took time.Duration) {
+	for {
+		longest := f.longest.Load()
+		if int64(took) <= longest || f.longest.CompareAndSwap(longest, int64(took)) {
+			return
+		}
+	}
+}
+
+// some waits for further calls that are answered.
+func (f *traffic) some(t testing.TB) {
+	t.Helper()
+	target := f.answered() + int64(10*f.callers)
+	eventually(t, "calls are answered", func() bool { return f.answered() >= target })
+}
+
+// failures waits for further calls that fail.
+func (f *traffic) failures(t testing.TB, n int64) {
+	t.Helper()
+	target := f.failed.Load() + n
+	eventually(t, "calls fail", func() bool { return f.failed.Load() >= target })
+}
+
+func (f *traffic) answered() (n int64) {
+	for i := range f.granted {
+		n += f.granted[i].Load()
+	}
+	return n
+}
+
+// end stops the callers and holds every call to its deadline.
+func (f *traffic) end(t testing.TB) {
+	t.Helper()
+	close(f.stop)
+	f.wg.Wait()
+	if longest := time.Duration(f.longest.Load()); longest > slowest {
+		t.Errorf("a call with a deadline of %s took %s", f.store.settings.timeout, longest)
+	}
+	t.Logf("%d answered, %d failed, the longest call took %s; %+v", f.answered(), f.failed.Load(),
+		time.Duration(f.longest.Load()), f.store.Stats())
+}
+
+// atMostOnce compares what the server holds with what the callers know. lost says that the server has forgotten
+// counters on the way.
+func (f *traffic) atMostOnce(t testing.TB, server *redistest.Server, lost bool) {
+	t.Helper()
+	keeper := &bare{client: server.Client()}
+	for i := range f.callers {
+		state, _ := keeper.counter(t, []byte(key(i)), f.limit)
+		granted, unknown := f.granted[i].Load(), f.unknown[i].Load()
+		if state.Used > granted+unknown {
+			t.Errorf("caller %d: %d charges executed, %d answered, %d unknown: some were executed twice", i, state.Used,
+				granted, unknown)
+		}
+		if !lost && state.Used < granted {
+			t.Errorf("caller %d: %d charges executed, %d answered: some were lost", i, state.Used, granted)
+		}
+	}
+}
+
+// calm waits until the store works, and says how long that took.
+func (f *traffic) calm(t testing.TB, since time.Time) {
+	t.Helper()
+	f.some(t)
+	took := time.Since(since)
+	t.Logf("limits held again %s after redis answered", took)
+	if took > 3*time.Second {
+		t.Errorf("limits held again only %s after redis answered", took)
+	}
+}
+
+func TestRedisKilledAndRestartedUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	f := start(t, open(t, Options{URL: server.URL()}), 32)
+	f.some(t)
+	server.Kill()
+	f.failures(t, 200)
+	server.Restart()
+	f.calm(t, time.Now())
+	f.end(t)
+	f.atMostOnce(t, server, true)
+}
+
+func TestRedisStoppedUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	f := start(t, open(t, Options{URL: server.URL()}), 64)
+	f.some(t)
+	server.Pause()
+	eventually(t, "the breaker opens", func() bool { return f.store.Stats().Breaker == BreakerOpen })
+	f.failures(t, 2000)
+	server.Resume()
+	f.calm(t, time.Now())
+	f.end(t)
+	f.atMostOnce(t, server, false)
+	executed, known := server.Calls("evalsha"), f.answered()
+	unknown := int64(0)
+	for i := range f.unknown {
+		unknown += f.unknown[i].Load()
+	}
+	if executed > known+unknown {
+		t.Errorf("redis executed %d calls; %d were answered and %d unknown", executed, known, unknown)
+	}
+}
+
+func TestClientPauseUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	f := start(t, open(t, Options{URL: server.URL()}), 32)
+	f.some(t)
+	if err := server.Client().Do(context.Background(), "client", "pause", "600", "all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the breaker opens", func() bool { return f.store.Stats().Breaker == BreakerOpen })
+	f.some(t)
+	f.end(t)
+	f.atMostOnce(t, server, false)
+}
+
+func TestFlushAllUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	f := start(t, open(t, Options{URL: server.URL(), Timeout: TimeoutMax}), 32)
+	f.some(t)
+	if err := server.Client().FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.some(t)
+	f.end(t)
+	f.atMostOnce(t, server, true)
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d calls failed: a flush loses counters but no call", n)
+	}
+}
+
+func TestScriptFlushUnderLoad(t *testing.T) {
+	server := redistest.Start(t)
+	f := start(t, open(t, Options{URL: server.URL(), Timeout: slowest / 2}), 32)
+	for range 5 {
+		f.some(t)
+		if err := server.Client().ScriptFlush(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.some(t)
+	f.end(t)
+	f.atMostOnce(t, server, false)
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d calls failed: the script is loaded again and they are sent again", n)
+	}
+	if n := server.Calls("script|load"); n < 5 {
+		t.Errorf("the script was loaded %d times", n)
+	}
+}
+
+func TestHungRedisCostsAFewDeadlines(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	ready(t, s)
+	f := start(t, s, 64)
+	f.some(t)
+	server.Pause()
+	defer server.Resume()
+	eventually(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })
+	atOpening := s.Stats()
+	f.failures(t, 5000)
+	f.end(t)
+	// Until the breaker opened, each of the 64 callers lost one deadline a round; five failed batches are at most five.
+	if n := atOpening.Failures[KindTimeout]; n > 64*(failuresInRow+3) {
+		t.Errorf("%d calls ran into their deadline before the breaker opened, want at most a few for each of 64", n)
+	}
+	late := s.Stats().Failures[KindTimeout] - atOpening.Failures[KindTimeout]
+	if late > 64*2 {
+		t.Errorf("%d calls ran into their deadline after the breaker had opened", late)
+	}
+}
+
+func TestOpenBreakerIsFast(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	ready(t, s)
+	server.Pause()
+	defer server.Resume()
+	limit := limitOf(t, "10/1m")
+	eventually(t, "the breaker opens", func() bool {
+		_ = s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1))
+		return s.Stats().Breaker == BreakerOpen
+	})
+	begin, refused := time.Now(), 0
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			for range 1000 {
+				if err := s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)); err == nil {
+					t.Error("a call was answered by a stopped redis")
+				}
+			}
+		})
+	}
+	wg.Wait()
+	refused = 64 * 1000
+	took := time.Since(begin)
+	t.Logf("%d calls in %s", refused, took)
+	if took > 5*time.Second {
+		t.Errorf("%d calls took %s with an open breaker", refused, took)
+	}
+}
