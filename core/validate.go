@@ -46,7 +46,7 @@ func (c *Check) flaw() string {
 		return "the cost is out of bounds"
 	case c.Op == OpUpTo && (c.Min < 1 || c.Min > max(1, c.Cost)):
 		return "min is out of bounds: it must be between 1 and the cost"
-	case c.Op == OpUpTo && (c.Max < c.Cost || c.Max > CountMax+1):
+	case c.Op == OpUpTo && c.Max < c.Cost:
 		return "max is out of bounds: it must be at least the cost"
 	case c.Op == OpUpTo && (c.ShareMille < 0 || c.ShareMille > 1000):
 		return "the share is out of bounds: it must be between 0 and 1000"

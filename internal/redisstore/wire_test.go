@@ -109,7 +109,13 @@ func numbers(t testing.TB, texts []string) (ns []int64) {
 	return ns
 }
 
-func TestExam(t *testing.T) {
+func TestScriptExam(t *testing.T) {
 	s := redistest.Start(t)
-	storetest.Run(t, func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() })
+	open := func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() }
+	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
+	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
+	t.Run("random", func(t *testing.T) { storetest.RunRandom(t, open, scriptSteps) })
 }
+
+// scriptSteps is how many random calls the script and core must agree on.
+const scriptSteps = 100_000
