@@ -31,7 +31,7 @@ func askChangedLimit(e *examiner) {
 }
 
 func askChangedUnit(e *examiner) {
-	// Sevenths of a token do not go into thirds: 10 a minute is refilled in 6 s steps of a whole token, 7 a minute is not.
+	// The parts of one do not go into the parts of the other.
 	pairs := [][2]core.Limit{
 		{burst(core.TokenBucket, 7, 11*core.Millisecond, 100), burst(core.TokenBucket, 3, 13*core.Millisecond, 100)},
 		{burst(core.TokenBucket, 999_983, core.Minute, 999_983), burst(core.TokenBucket, 999_979, core.Minute, 999_979)},
@@ -49,12 +49,12 @@ func askChangedUnit(e *examiner) {
 // refilled fails the test if a bucket read under another limit has more than under the one that wrote it.
 func (e *examiner) refilled(key string, from, to *core.Limit) {
 	e.Helper()
-	// Giving nothing back or taking nothing leaves the state as it is: it must be written to be converted.
+	// A bucket is brought forward and converted when it is written.
 	e.take(take(key, *from, 1))
 	before, _ := e.Counter(e, []byte(key), from)
 	e.take(take(key, *to, 1))
 	after, _ := e.Counter(e, []byte(key), to)
-	// before.Used/before.Aux + 1 ≤ after.Used/after.Aux, but for what is refilled in no time: nothing.
+	// A token more is missing, and no time has passed.
 	had := fraction(before.Used+before.Aux, before.Aux)
 	has := fraction(after.Used, after.Aux)
 	if has.Cmp(had) < 0 {

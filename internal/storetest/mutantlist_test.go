@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// mutants holds, for each promise, stores that break it.
+var mutants = map[string][]mutant{
+	"all or nothing":         {{"takes the checks one by one", apart}},
+	"refused costs nothing":  {{"charges what it refuses", keeping(chargeRefused)}},
+	"log_only stands aside":  {{"enforces shadows", eachAsked(unshadow)}, {"charges shadows in any case", keeping(chargeShadow)}},
+	"up to n":                {{"shares out what it has given", eachAsked(shareAll)}, {"gives less than the least", eachAsked(leastOne)}, {"ignores the most", eachAsked(noMost)}},
+	"a look leaves no trace": {{"charges looks", eachAsked(chargeLooks)}, {"keeps what it looks at", keepLooks}},
+	"cost 0 is granted":      {{"has no wait for cost 0", answering(noWaitForZero)}, {"refuses cost 0", answering(refuseZero)}},
+	"a whole limit, and no more": {
+		{"admits one too many", eachAsked(oneMore)},
+		{"counts in 32 bits", keeping(countIn(1 << 32))}},
+	"a cost above the capacity never passes": {{"waits for the window", answering(waitForWindow)}},
+
+	"give back goes to its window": {{"credits the window of now", eachAsked(creditNow)}, {"forgets the window before", eachAsked(onlyThisWindow)}},
+	"a late give back is dropped":  {{"credits the window of now", eachAsked(creditNow)}},
+	"never below zero":             {{"reports what was asked", answering(reportAll)}, {"goes below zero", keeping(belowZero)}},
+	"debt of at most one window":   {{"forces no more than there is", eachAsked(forceLooks)}, {"forces without end", keeping(forceAll)}},
+
+	"a key twice is invalid":                   {{"takes keys twice", unchecked(func([]core.Check, []core.Result) bool { return true })}},
+	"too many checks are invalid":              {{"takes any number", unchecked(func(c []core.Check, _ []core.Result) bool { return len(c) > core.ChecksMax })}, {"takes one less", oneLess}},
+	"numbers out of bounds are invalid":        outOfBoundsMutants(),
+	"a changed limit keeps what was consumed":  {{"counts under the limit's text", eachAsked(keyByLimit)}},
+	"a changed unit rounds against the client": {{"rounds down", eachAsked(roundDown)}},
+
+	"answers are dated by the store's clock":   {{"has no date", answering(func(_ *core.Check, r *core.Result) { r.At = 0 })}, {"dates in seconds", answering(func(_ *core.Check, r *core.Result) { r.At -= r.At % core.Second })}},
+	"windows are aligned to the epoch":         {{"starts windows elsewhere", dating(shifted)}},
+	"a clock back within a window is absorbed": {{"starts again when the clock goes back", eachAsked(forgetAhead(0))}},
+	"a clock back by an hour locks nobody out": {
+		{"starts again when the clock goes back an hour", eachAsked(forgetAhead(core.Minute))},
+		{"never goes back", dating((&monotonic{}).never)}},
+	"a clock forth by an hour":         {{"never goes back", dating((&monotonic{}).never)}, {"mistrusts the clock", dating((&monotonic{}).slow)}},
+	"waits are the truth":              {{"rounds waits up to milliseconds", answering(roundWaits(core.Millisecond, 1))}, {"rounds waits down", answering(roundWaits(10, 0))}, {"answers with the reset", answering(func(_ *core.Check, r *core.Result) { r.Wait = min(r.Wait, r.Reset) })}},
+	"reset and next say what they say": {{"answers next with reset", answering(func(_ *core.Check, r *core.Result) { r.Next = r.Reset })}, {"counts resets from the epoch", answering(func(_ *core.Check, r *core.Result) { r.Reset += r.At })}},
+
+	"a context that is done charges nothing": {{"ignores the context", func(m *Model, _ context.Context, c []core.Check, r []core.Result) error {
+		return m.Take(context.Background(), c, r)
+	}}, {"charges, then looks at the context", chargeAnyway}},
+	"any bytes are a key":              {{"stops at NUL", renamed(untilNUL)}, {"keeps 255 bytes", renamed(truncated(255))}, {"mends UTF-8", renamed(func(k string) string { return strings.ToValidUTF8(k, "?") })}, {"folds case", renamed(strings.ToLower)}, {"trims", renamed(strings.TrimSpace)}},
+	"keys belong to the caller":        {{"keeps the caller's bytes", aliasing}},
+	"results are written whole":        {{"does not write what is zero", leaky}},
+	"hammered, exactly the limit":      {{"reads, and writes a moment later", gap}},
+	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossing{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
+}
+
+func chargeRefused(_ *Model, c *core.Check, r *core.Result, s *core.Slot) {
+	if r.Refused && c.Limit.Algorithm() != core.SlidingLog {
+		s.State.Used += c.Cost
+	}
+}
+
+func unshadow(_ *Model, c *core.Check) { c.Shadow = false }
+
+func chargeShadow(_ *Model, c *core.Check, r *core.Result, s *core.Slot) {
+	if c.Shadow && r.Granted == 0 && c.Limit.Algorithm() == core.FixedWindow {
+		s.State.At, s.State.Used = r.At-r.At%c.Limit.Window(), s.State.Used+c.Cost
+	}
+}
+
+func shareAll(_ *Model, c *core.Check) {
+	if c.Op == core.OpUpTo && c.ShareMille > 0 {
+		c.Min, c.Cost = 1, 0
+	}
+}
+
+func leastOne(_ *Model, c *core.Check) { c.Min = min(c.Min, 1) }
+
+func noMost(_ *Model, c *core.Check) { c.Max = core.CountMax }
+
+func chargeLooks(_ *Model, c *core.Check) {
+	if c.Op == core.OpLook {
+		c.Op = core.OpTake
+	}
+}
+
+// keepLooks keeps every counter as it was brought forward, whatever Decide says.
+func keepLooks(m *Model, _ context.Context, checks []core.Check, results []core.Result) error {
+	return trusting(m, checks, results)
+}
+
+func noWaitForZero(c *core.Check, r *core.Result) {
+	if c.Cost == 0 {
+		r.Wait = 0
+	}
+}
+
+func refuseZero(c *core.Check, r *core.Result) {
+	if c.Cost == 0 && r.Wait > 0 {
+		r.Refused = true
+	}
+}
+
+func oneMore(_ *Model, c *core.Check) {
+	if l, err := core.NewLimit(c.Limit.Algorithm(), c.Limit.Count()+1, c.Limit.Window(), 0); err == nil {
+		c.Limit = &l
+	}
+}
+
+func countIn(modulus int64) func(*Model, *core.Check, *core.Result, *core.Slot) {
+	return func(_ *Model, _ *core.Check, _ *core.Result, s *core.Slot) { s.State.Used %= modulus }
+}
+
+func waitForWindow(c *core.Check, r *core.Result) {
+	if r.Wait == core.Never {
+		r.Wait = c.Limit.Window()
+	}
+}
+
+func creditNow(m *Model, c *core.Check) {
+	if c.Op != core.OpGiveBack {
+		return
+	}
+	c.Receipt = m.now
+	if a := c.Limit.Algorithm(); a == core.FixedWindow || a == core.SlidingWindow {
+		c.Receipt -= m.now % c.Limit.Window()
+	}
+}
+
+func onlyThisWindow(m *Model, c *core.Check) {
+	if c.Limit.Algorithm() == core.SlidingWindow && c.Receipt != m.now-m.now%c.Limit.Window() {
+		c.Receipt = 0
+	}
+}
+
+func reportAll(c *core.Check, r *core.Result) {
+	if c.Op == core.OpGiveBack {
+		r.Granted = c.Cost
+	}
+}
+
+func belowZero(_ *Model, c *core.Check, r *core.Result, s *core.Slot) {
+	if c.Op == core.OpGiveBack && c.Limit.Algorithm() == core.FixedWindow {
+		s.State.Used -= c.Cost - r.Granted
+	}
+}
+
+func forceLooks(m *Model, c *core.Check) {
+	if c.Op == core.OpForce {
+		c.Op, c.Min, c.Max, c.ShareMille = core.OpUpTo, 1, c.Cost, 0
+	}
+}
+
+func forceAll(_ *Model, c *core.Check, r *core.Result, s *core.Slot) {
+	if c.Op == core.OpForce && c.Limit.Algorithm() == core.FixedWindow {
+		s.State.Used += c.Cost - r.Granted
+		r.Granted = c.Cost
+	}
+}
+
+func oneLess(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {
+	if len(checks) >= core.ChecksMax {
+		return core.ErrInvalid
+	}
+	return m.Take(ctx, checks, results)
+}
+
+// outOfBoundsMutants accepts each kind of wrong number on its own.
+func outOfBoundsMutants() []mutant {
+	wrong := func(what string, is func(*core.Check) bool) mutant {
+		return mutant{"accepts " + what, unchecked(func(checks []core.Check, results []core.Result) bool {
+			c := &checks[len(checks)-1]
+			return len(results) == len(checks) && c.Limit != nil && c.Limit.Count() > 0 && is(c)
+		})}
+	}
+	return []mutant{
+		wrong("a negative cost", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpTake }),
+		wrong("a negative give back", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpGiveBack }),
+		wrong("a negative force", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpForce }),
+		wrong("any great cost", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpTake }),
+		wrong("any great force", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpForce }),
+		wrong("min 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min < 1 }),
+		wrong("min above the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > max(1, c.Cost) && c.Cost > 0 }),
+		wrong("min above 1 for cost 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > 1 && c.Cost == 0 }),
+		wrong("max below the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Max < c.Cost }),
+		wrong("a share above 1000", func(c *core.Check) bool { return c.ShareMille > 1000 }),
+		wrong("a negative share", func(c *core.Check) bool { return c.ShareMille < 0 }),
+		wrong("an unknown operation", func(c *core.Check) bool { return c.Op > core.OpForce }),
+		{"accepts too few results", unchecked(func(c []core.Check, r []core.Result) bool { return len(r) < len(c) })},
+		{"calls a wrong number its own fault", func(m *Model, ctx context.Context, c []core.Check, r []core.Result) error {
+			if err := m.Take(ctx, c, r); err != nil {
+				return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+			}
+			return nil
+		}},
+	}
+}
+
+func keyByLimit(_ *Model, c *core.Check) { c.Key = append([]byte(c.Limit.String()), c.Key...) }
+
+// roundDown takes off the part that the conversion would round up by.
+func roundDown(m *Model, c *core.Check) {
+	unit, _, _ := c.Limit.Arithmetic()
+	s, ok := m.counters[string(c.Key)]
+	if ok && unit > 0 && s.State.Aux != unit && s.State.Used > 0 {
+		s.State.Used = s.State.Used * unit / s.State.Aux
+		s.State.Aux = unit
+		m.counters[string(c.Key)] = s
+	}
+}
+
+func shifted(_ *Model, now core.Micros, _ []core.Check) core.Micros { return now + core.Millisecond/2 }
+
+func forgetAhead(by core.Micros) func(m *Model, c *core.Check) {
+	return func(m *Model, c *core.Check) {
+		if m.counters[string(c.Key)].State.At > m.now+by {
+			delete(m.counters, string(c.Key))
+		}
+	}
+}
+
+// monotonic is a clock with opinions.
+type monotonic struct{ last core.Micros }
+
+func (c *monotonic) never(_ *Model, now core.Micros, _ []core.Check) core.Micros {
+	c.last = max(c.last, now)
+	return c.last
+}
+
+func (c *monotonic) slow(_ *Model, now core.Micros, _ []core.Check) core.Micros {
+	if c.last != 0 {
+		now = min(now, c.last+10*core.Second)
+	}
+	c.last = now
+	return now
+}
+
+func roundWaits(grain, up core.Micros) func(*core.Check, *core.Result) {
+	return func(_ *core.Check, r *core.Result) {
+		if r.Wait != core.Never {
+			r.Wait = (r.Wait + up*(grain-1)) / grain * grain
+		}
+	}
+}
+
+func chargeAnyway(m *Model, ctx context.Context, c []core.Check, r []core.Result) error {
+	if err := m.Take(context.Background(), c, r); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
