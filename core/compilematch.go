@@ -120,7 +120,10 @@ func parseHost(text string) (h hostPattern, why, remedy string) {
 	case strings.Contains(text, "://") || strings.Contains(text, "/"):
 		return h, "is not a host", howTo
 	case text[0] == '[' || strings.Count(text, ":") > 1:
-		addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]"))
+		if strings.HasPrefix(text, "[") == strings.HasSuffix(text, "]") {
+			text = strings.Trim(text, "[]")
+		}
+		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" || !addr.Is6() {
 			return h, "is not an IPv6 address in brackets", `write one without port and zone, such as "[2001:db8::1]"`
 		}

@@ -44,7 +44,7 @@ func newMatcher(cs []condition) *matcher {
 		m.compare[i] = cs[i].parts
 		if len(chosen) == 0 {
 			m.always = append(m.always, int32(i))
-		} else if !chosen[0].open {
+		} else if !slices.ContainsFunc(chosen, func(p place) bool { return p.open }) {
 			m.compare[i] &^= chosen[0].part
 		}
 		for j := range chosen {

@@ -172,7 +172,7 @@ func dropSegment(dst []byte, base int) []byte {
 
 // appendDecoded appends the bytes that a piece of a path spells. What stays encoded gets upper case digits.
 func appendDecoded(dst []byte, s string) []byte {
-	stray := -2 // where a "%" was appended that starts no escape
+	stray := -3 // where a "%" was appended that starts no escape
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c != '%' {

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"strings"
+	"testing"
+)
+
+// FuzzNormalizePath holds for every path: normalising settles at once, hardly grows, and leaves no other spelling.
+func FuzzNormalizePath(f *testing.F) {
+	for _, p := range hostilePaths() {
+		f.Add(p)
+	}
+	f.Fuzz(func(t *testing.T, p string) {
+		n := normalized(p)
+		if again := normalized(n); again != n {
+			t.Fatalf("%q is %q, and that is %q", p, n, again)
+		}
+		if len(n) > len(p)+1 {
+			t.Fatalf("%q grew to %q", p, n)
+		}
+		if n[0] != '/' || strings.Contains(n, "//") || strings.Contains(n, "?") {
+			t.Fatalf("%q is %q", p, n)
+		}
+		for _, segment := range strings.Split(n, "/") {
+			if segment == "." || segment == ".." {
+				t.Fatalf("%q keeps dots: %q", p, n)
+			}
+		}
+		respelled(t, p, n)
+		var r request
+		r.read(&fakeAttributes{path: p})
+		if r.path != n || r.readings[0].path != n || r.folded != string(appendFolded(nil, n)) || len(r.readings) > 4 {
+			t.Fatalf("%q was read as %q", p, r.readings)
+		}
+	})
+}
+
+// respelled checks that other spellings of the path p, which is n when normalised, are n as well.
+func respelled(t *testing.T, p, n string) {
+	if strings.Contains(n, "%") {
+		return // what follows would respell a stray % or a byte that stays encoded
+	}
+	var encoded, dotted strings.Builder
+	for i := 0; i < len(n); i++ {
+		if n[i] == '/' {
+			encoded.WriteByte('/')
+			dotted.WriteString("//./x/%2e%2E/")
+			continue
+		}
+		encoded.Write([]byte{'%', upperHex[n[i]>>4], upperHex[n[i]&15]})
+		dotted.WriteByte(n[i])
+	}
+	for _, spelling := range []string{encoded.String(), dotted.String(), "/.." + n, n + "?" + p, "http://h" + n} {
+		if got := normalized(spelling); got != n {
+			t.Fatalf("%q is %q, but %q is %q", p, n, spelling, got)
+		}
+	}
+}
+
+// FuzzPattern holds for every pattern and path: no panic, and the index agrees with the pattern and
+// the pattern with an obvious reading of it.
+func FuzzPattern(f *testing.F) {
+	for _, p := range []string{"/", "/*", "/**", "/api/*", "/api/v*", "/a/*/b", "/a/**/b", "/**/a/**/b/**", "/a/*/", "/***", "/a*b",
+		"", "x", "/a?b", "/%2A", "/%zz", "/a/../b", "/A%2fb", "/caf\u00e9*", "/a//b", "/**/**", "/.*"} {
+		for i, path := range []string{"/api/search", "/a/x/b", "/a/a/b/b/a/b", "/API/V1/"} {
+			f.Add(p, path, i%2 == 0, i < 2)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, path string, caseSensitive, strict bool) {
+		p, why, _ := parsePattern(text, caseSensitive, strict)
+		if why != "" {
+			return
+		}
+		again, why, _ := parsePattern(p.text, caseSensitive, strict)
+		if why != "" || again.text != p.text || !equalSegments(again.segments, p.segments) || again.slash != p.slash {
+			t.Fatalf("%q is written as %q, which is another: %v %s", text, p.text, again, why)
+		}
+		c := compileAll(t, []Match{{Path: []string{text}, CaseSensitive: caseSensitive, StrictSlash: strict}})
+		m := newMatcher(c)
+		var r request
+		r.read(&fakeAttributes{path: path})
+		found := len(m.appendMatches(nil, &r)) == 1
+		if holds := c[0].holds(&r); holds != found {
+			t.Fatalf("%q and %q: holds %v, index %v", text, r.path, holds, found)
+		}
+		if strings.Count(path, "/")+strings.Count(path, `\`) > 24 {
+			return // the obvious way takes forever
+		}
+		obvious := false
+		for i := range r.readings {
+			obvious = obvious || obviousMatch(text, r.readings[i].path, caseSensitive, strict)
+		}
+		if found != obvious {
+			t.Fatalf("%q and %q: found %v, obviously %v", text, r.path, found, obvious)
+		}
+	})
+}
