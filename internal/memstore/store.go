@@ -5,7 +5,9 @@ package memstore
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
+	"math/bits"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,11 +15,25 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// CountersMaxDefault is how many counters a store holds unless told otherwise: about 100 MB of them.
-const CountersMaxDefault = 1 << 20
+// Bounds of a store.
+const (
+	// CountersMaxDefault is how many counters a store holds unless told otherwise: about 100 MB of them.
+	CountersMaxDefault = 1 << 20
+	// CountersMaxBound is the greatest bound that can be asked for: what 32-bit record numbers hold, even if every key
+	// has a page to itself.
+	CountersMaxBound = 1 << 28
 
-// CountersMaxBound is the greatest bound that can be asked for.
-const CountersMaxBound = 1 << 28
+	// shardBits make more shards than there are cores, so that calls seldom meet.
+	shardBits = 8
+	shardsMax = 1 << shardBits
+	// shardFill is how many counters a shard of a small store has to itself: with fewer, a full store could have shards
+	// that hold nothing, and a newcomer there would find nothing to reclaim.
+	shardFill = 64
+
+	// backwards is how long a store with a clock of the caller's keeps fresh counters while there is room, lest a clock
+	// that goes forth and back again by an hour costs their memory.
+	backwards = 2 * core.Hour
+)
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
@@ -34,60 +50,139 @@ type Options struct {
 // Store is a [core.Store] in memory. Make one with [New]; it is safe for concurrent use.
 type Store struct {
 	now       func() core.Micros
-	mu        sync.Mutex
-	slots     map[string]core.Slot
-	overflows atomic.Uint64
+	slack     core.Micros // how long after it is fresh a counter is kept while there is room
+	max       int64
+	seed      maphash.Seed
+	shards    []shard
+	shardBits uint8
+	overflow  overflow
+	alarm     alarm
+
+	_    [64]byte // counters is written by every newcomer, what is above is only read
+	held atomic.Int64
+	_    [56]byte
 }
 
-// New returns an empty store.
+// shard is a part of the counters, by the leading bits of their keys' hashes.
+type shard struct {
+	mu sync.Mutex
+	table
+	_ [64]byte // the next shard's lock is on another cache line
+}
+
+// New returns an empty store. The error says which option is out of bounds.
 func New(o Options) (*Store, error) {
 	if o.CountersMax < 0 || o.CountersMax > CountersMaxBound {
 		return nil, fmt.Errorf("counters max %d is out of bounds: it must be between 1 and %d", o.CountersMax,
 			CountersMaxBound)
 	}
-	if o.Now == nil {
-		o.Now = monotonic()
+	if o.CountersMax == 0 {
+		o.CountersMax = CountersMaxDefault
 	}
-	return &Store{now: o.Now, slots: make(map[string]core.Slot)}, nil
+	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), seed: maphash.MakeSeed(), alarm: alarm{log: o.Logger}}
+	if o.Now == nil {
+		s.now, s.slack = monotonic(), 0
+	}
+	for s.shardBits < shardBits && o.CountersMax>>s.shardBits >= 2*shardFill {
+		s.shardBits++
+	}
+	s.shards = make([]shard, 1<<s.shardBits)
+	for i := range s.shards {
+		s.shards[i].init(s.seed)
+	}
+	s.overflow.init(s.seed)
+	return s, nil
 }
 
+// monotonic returns a clock that starts as the wall clock and never goes back.
 func monotonic() func() core.Micros {
 	start := time.Now()
 	base := core.Micros(start.UnixMicro())
 	return func() core.Micros { return base + core.Micros(time.Since(start).Microseconds()) }
 }
 
-// Take answers the checks as [core.Store] says.
-func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
-	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	slots := make([]core.Slot, len(checks))
-	for i := range checks {
-		slots[i] = s.slots[string(checks[i].Key)]
-	}
-	core.Decide(s.now(), checks, slots, results)
-	for i := range checks {
-		if slots[i].Write {
-			s.slots[string(checks[i].Key)] = slots[i]
-		}
-	}
-	return nil
-}
-
-// Len returns how many counters the store holds.
-func (s *Store) Len() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.slots)
-}
+// Len returns how many counters the store holds, without those of overflow. While calls are under way it may count a
+// newcomer that will not be kept.
+func (s *Store) Len() int { return int(s.held.Load()) }
 
 // Overflows returns how many checks overflow counters have answered since New.
-func (s *Store) Overflows() uint64 { return s.overflows.Load() }
+func (s *Store) Overflows() uint64 { return s.overflow.answered.Load() }
 
-// Close does nothing and returns nil: the store has no goroutine.
+// Close does nothing and returns nil: the store has no goroutine, and calls that are still under way are answered.
 func (s *Store) Close() error { return nil }
 
 var _ core.Store = (*Store)(nil)
+
+// smallCall is the number of checks of most calls: so many are answered on a small stack.
+const smallCall = 6
+
+// Take answers the checks as [core.Store] says. When ctx is done already it charges nothing and the error wraps
+// [core.ErrUnavailable] and the context's; otherwise it never waits for more than other calls' locks. A key longer than
+// [KeyMax] is refused with [core.ErrInvalid].
+func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	if err := core.ValidateChecks(checks, results); err != nil {
+		return err
+	}
+	for i := range checks {
+		if n := len(checks[i].Key); n > KeyMax {
+			return fmt.Errorf("%w: check %d: the key has %d bytes, at most %d can be held", core.ErrInvalid, i, n, KeyMax)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
+	}
+	c := call{store: s, checks: checks, results: results[:len(checks)]}
+	if len(checks) <= smallCall {
+		var places [smallCall]place
+		var slots [smallCall]core.Slot
+		c.run(places[:len(checks)], slots[:len(checks)])
+		return nil
+	}
+	c.runLarge()
+	return nil
+}
+
+// runLarge is for calls of many checks: clearing this much stack is little beside them, and much beside a single one.
+func (c *call) runLarge() {
+	var places [core.ChecksMax]place
+	var slots [core.ChecksMax]core.Slot
+	c.run(places[:len(c.checks)], slots[:len(c.checks)])
+}
+
+// shardOf returns the number of the shard that holds the hash.
+func (s *Store) shardOf(hash uint64) int { return int(hash >> (64 - s.shardBits)) }
+
+// reserve takes one of the places for counters, if there is one.
+func (s *Store) reserve() bool {
+	for {
+		held := s.held.Load()
+		if held >= s.max {
+			return false
+		}
+		if s.held.CompareAndSwap(held, held+1) {
+			return true
+		}
+	}
+}
+
+// shardSet is a set of shard numbers.
+type shardSet [shardsMax / 64]uint64
+
+func (set *shardSet) add(shard int) { set[shard/64] |= 1 << (shard % 64) }
+
+// lock takes the locks of a set of shards in ascending order, so that two calls cannot wait for each other.
+func (s *Store) lock(set *shardSet) {
+	for word, members := range set {
+		for ; members != 0; members &= members - 1 {
+			s.shards[word*64+bits.TrailingZeros64(members)].mu.Lock()
+		}
+	}
+}
+
+func (s *Store) unlock(set *shardSet) {
+	for word, members := range set {
+		for ; members != 0; members &= members - 1 {
+			s.shards[word*64+bits.TrailingZeros64(members)].mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
+
+// key36 is a key of 36 bytes that tells millions of clients apart.
+func key36(dst []byte, client int, l *core.Limit) []byte {
+	return fmt.Appendf(dst[:0], "%s{user:u_%08d}:60s:%s", scope, client, l.Algorithm().Label())
+}
+
+func clientKeys(n int, l *core.Limit) [][]byte {
+	keys := make([][]byte, n)
+	for i := range keys {
+		keys[i] = key36(nil, i, l)
+	}
+	return keys
+}
+
+func openOnOwnClock(t testing.TB, countersMax int) *Store {
+	s, err := New(Options{CountersMax: countersMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func fill(t testing.TB, s *Store, keys [][]byte, l *core.Limit) {
+	results := make([]core.Result, 1)
+	for _, key := range keys {
+		c := [1]core.Check{{Key: key, ScopeLen: len(scope), Limit: l, Cost: 1}}
+		if err := s.Take(context.Background(), c[:], results); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	for _, text := range []string{"1000000/1m fixed_window", "1000000/1m sliding_window", "1000000/1m token_bucket",
+		"1000/1m sliding_log"} {
+		l := limitOf(b, text)
+		for _, n := range []int{1, 3} {
+			b.Run(fmt.Sprintf("%s/checks=%d/clients=100k", l.Algorithm(), n), func(b *testing.B) {
+				benchmarkTake(b, l, n)
+			})
+		}
+	}
+}
+
+func benchmarkTake(b *testing.B, l *core.Limit, n int) {
+	keys := clientKeys(100_000, l)
+	s := openOnOwnClock(b, 0)
+	fill(b, s, keys, l)
+	b.ReportAllocs()
+	b.ResetTimer()
+	b.RunParallel(func(pb *testing.PB) {
+		rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
+		checks, results := make([]core.Check, n), make([]core.Result, n)
+		for pb.Next() {
+			at := rng.IntN(len(keys) - n)
+			for i := range checks {
+				checks[i] = core.Check{Key: keys[at+i], ScopeLen: len(scope), Limit: l, Cost: 1}
+			}
+			if err := s.Take(context.Background(), checks, results); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkNewcomer is what a client costs that was never seen: while there is room, and when there is none.
+func BenchmarkNewcomer(b *testing.B) {
+	l := limitOf(b, "100/1h token_bucket")
+	for name, held := range map[string]int{"room": CountersMaxBound, "full": 100_000} {
+		b.Run(name, func(b *testing.B) {
+			s := openOnOwnClock(b, held)
+			fill(b, s, clientKeys(100_000, l), l)
+			keys := clientKeys(100_000+b.N, l)[100_000:]
+			b.ReportAllocs()
+			b.ResetTimer()
+			fill(b, s, keys, l)
+		})
+	}
+}
+
+// BenchmarkMemory fills a store with ten million counters and reports the live heap of each.
+func BenchmarkMemory(b *testing.B) {
+	const counters = 10_000_000
+	l := limitOf(b, "1000/1h sliding_window")
+	for range b.N {
+		before := liveHeap()
+		s := openOnOwnClock(b, CountersMaxBound)
+		var key []byte
+		one := make([][]byte, 1)
+		for i := range counters {
+			key = key36(key, i, l)
+			one[0] = key
+			fill(b, s, one, l)
+		}
+		b.ReportMetric(float64(liveHeap()-before)/counters, "B/counter")
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/counters/float64(b.N), "ns/counter")
+		runtime.KeepAlive(s)
+	}
+}
+
+func liveHeap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// An index finds records by the hash of their key. It is a directory of segments by the leading bits of the hash
+// (extendible hashing): a full segment is split in two, the others stay as they are. So growing never touches more than
+// one segment's records, however many the store holds. Hash bits are used like this:
+//
+//	63 … 56  the shard          (see Store)
+//	55 …     the directory, up to depthMax bits
+//	31 …     the group in the segment
+//	19 … 10  the overflow number (see overflow)
+//	 6 …  0  the tag
+//
+// A segment is an open-addressing table in groups of eight, whose one-byte tags are compared all at once.
+type index struct {
+	directory []*segment // 1 << depth of them; neighbours may be the same
+	depth     uint8
+}
+
+type segment struct {
+	groups [segmentGroups]group
+	live   uint16 // slots that hold a record
+	used   uint16 // and those that held one, which a search must not stop at
+	depth  uint8  // leading bits that all hashes in it share
+}
+
+type group struct {
+	tags [groupSlots]byte
+	refs [groupSlots]ref
+}
+
+const (
+	groupSlots    = 8
+	segmentGroups = 31 // 1,248 bytes, which the allocator rounds up to 1,280
+	segmentSlots  = segmentGroups * groupSlots
+	segmentFull   = segmentSlots * 7 / 8
+
+	tagEmpty = 0 // and never used: a search ends here
+	tagGone  = 1 // was used: a search goes on
+	tagLive  = 0x80
+
+	lows  = 0x0101010101010101
+	highs = 0x8080808080808080
+
+	directoryShift = 56
+	// depthMax bounds the directory (2 MiB per shard). With a seeded hash nothing comes near it: the largest store needs
+	// 14 or so. Should it be reached, the record has no room and its client is counted by overflow.
+	depthMax = 18
+)
+
+func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
+
+// matching returns a word with the high bit set in each byte of tags that may be tag, and in each that is.
+func matching(tags uint64, tag byte) uint64 {
+	x := tags ^ lows*uint64(tag)
+	return (x - lows) & ^x & highs
+}
+
+// hasEmpty says whether a search ends in this group.
+func hasEmpty(tags uint64) bool { return (tags-lows)&^tags&highs != 0 }
+
+func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
+
+func home(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
+
+func (x *index) at(hash uint64) *segment {
+	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
+}
+
+// next returns the group to search after g.
+func next(g int) int {
+	if g++; g == segmentGroups {
+		return 0
+	}
+	return g
+}
+
+// find returns the record with the key.
+func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
+	s, tag := x.at(hash), tagOf(hash)
+	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+		grp := &s.groups[g]
+		tags := grp.word()
+		for m := matching(tags, tag); m != 0; m &= m - 1 {
+			i := bits.TrailingZeros64(m) / 8
+			if grp.tags[i] == tag && a.has(grp.refs[i], key) {
+				return grp.refs[i], true
+			}
+		}
+		if hasEmpty(tags) {
+			break
+		}
+	}
+	return 0, false
+}
+
+// put adds a record. The caller has made room.
+func (s *segment) put(hash uint64, r ref) {
+	for g := home(hash); ; g = next(g) {
+		grp := &s.groups[g]
+		if room := ^grp.word() & highs; room != 0 {
+			i := bits.TrailingZeros64(room) / 8
+			if grp.tags[i] == tagEmpty {
+				s.used++
+			}
+			s.live++
+			grp.tags[i], grp.refs[i] = tagOf(hash), r
+			return
+		}
+	}
+}
+
+// remove forgets a record.
+func (x *index) remove(hash uint64, r ref) {
+	s, tag := x.at(hash), tagOf(hash)
+	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+		grp := &s.groups[g]
+		for i := range grp.tags {
+			if grp.tags[i] != tag || grp.refs[i] != r {
+				continue
+			}
+			s.live--
+			if hasEmpty(grp.word()) { // every search that came here ends here
+				grp.tags[i] = tagEmpty
+				s.used--
+			} else {
+				grp.tags[i] = tagGone
+			}
+			return
+		}
+	}
+}
+
+// room makes room for one more record of the hash, by rebuilding or splitting its segment if that is full. hashOf
+// returns the hash of a record. It fails when hashes are so alike that splitting does not separate them.
+func (t *table) room(hash uint64) bool {
+	for {
+		s := t.at(hash)
+		switch {
+		case s.used < segmentFull:
+			return true
+		case s.live < segmentFull*3/4:
+			t.rebuild(s)
+		case s.depth == depthMax:
+			return false
+		default:
+			t.split(s, hash)
+		}
+	}
+}
+
+// rebuild rids a segment of the slots that searches still pass although they hold nothing.
+func (t *table) rebuild(s *segment) {
+	var held [segmentSlots]ref
+	n := s.collect(&held)
+	*s = segment{depth: s.depth}
+	for _, r := range held[:n] {
+		s.put(t.hash(t.key(r)), r)
+	}
+}
+
+// split gives the records of the segment that hash is in to two segments, by the next bit of their hashes.
+func (t *table) split(s *segment, hash uint64) {
+	if s.depth == t.depth {
+		t.double()
+	}
+	bit := uint64(1) << (directoryShift - 1 - s.depth)
+	var held [segmentSlots]ref
+	n := s.collect(&held)
+	*s = segment{depth: s.depth + 1}
+	upper := &segment{depth: s.depth + 1}
+	for _, r := range held[:n] {
+		if h := t.hash(t.key(r)); h&bit == 0 {
+			s.put(h, r)
+		} else {
+			upper.put(h, r)
+		}
+	}
+	// The entries of the segment are neighbours; the second half of them is the upper one's now.
+	width := 1 << (t.depth - s.depth + 1)
+	first := int(hash<<(64-directoryShift)>>(64-t.depth)) &^ (width - 1)
+	for i := first + width/2; i < first+width; i++ {
+		t.directory[i] = upper
+	}
+}
+
+// collect copies the segment's records and returns how many there are.
+func (s *segment) collect(held *[segmentSlots]ref) (n int) {
+	for g := range s.groups {
+		for i, tag := range s.groups[g].tags {
+			if tag&tagLive != 0 {
+				held[n] = s.groups[g].refs[i]
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// double makes the directory twice as long.
+func (x *index) double() {
+	directory := make([]*segment, 2*len(x.directory))
+	for i := range directory {
+		directory[i] = x.directory[i/2]
+	}
+	x.directory = directory
+	x.depth++
+}

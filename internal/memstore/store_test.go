@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/storetest"
+)
+
+// noon is an instant at the start of windows of every length the tests use.
+const noon core.Micros = 1_700_049_600 * core.Second
+
+// pinned is a store whose clock stands where the test puts it.
+type pinned struct {
+	*Store
+	testing.TB
+	clock atomic.Int64
+}
+
+func open(t testing.TB, countersMax int) *pinned {
+	p := &pinned{TB: t}
+	p.at(noon)
+	s, err := New(Options{CountersMax: countersMax, Now: func() core.Micros { return core.Micros(p.clock.Load()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.slack = 0 // the clock of these tests goes back only where they say so
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	p.Store = s
+	return p
+}
+
+func (p *pinned) at(now core.Micros) { p.clock.Store(int64(now)) }
+
+// ask answers checks and fails the test if the store cannot.
+func (p *pinned) ask(checks ...core.Check) []core.Result {
+	p.Helper()
+	results := make([]core.Result, len(checks))
+	if err := p.Take(context.Background(), checks, results); err != nil {
+		p.Fatal(err)
+	}
+	return results
+}
+
+// collide makes the keys of the store collide but for the bits of mask.
+func (p *pinned) collide(mask uint64) {
+	p.overflow.mask = mask
+	for i := range p.shards {
+		p.shards[i].mask = mask
+	}
+}
+
+func limitOf(t testing.TB, text string) *core.Limit {
+	l, err := core.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &l
+}
+
+// scope is what the keys of the tests begin with, as those of a rule do.
+const scope = "rl1:shop:api:"
+
+// clientKey returns a key of a client as policies make them.
+func clientKey(client string, l *core.Limit) []byte {
+	return []byte(fmt.Sprintf("%s{user:%s}:%s:%s", scope, client, l.Window(), l.Algorithm().Label()))
+}
+
+func takeOf(client string, l *core.Limit, cost int64) core.Check {
+	return core.Check{Key: clientKey(client, l), ScopeLen: len(scope), Limit: l, Op: core.OpTake, Cost: cost}
+}
+
+// counter returns a copy of what the store keeps for key.
+func (s *Store) counter(_ testing.TB, key []byte, _ *core.Limit) (core.State, []core.Mark) {
+	hash := s.shards[0].hash(key)
+	sh := &s.shards[s.shardOf(hash)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	r, ok := sh.find(hash, key)
+	if !ok {
+		return core.State{}, nil
+	}
+	slot := sh.load(r)
+	return slot.State, slices.Clone(slot.Marks)
+}
+
+func subject(t testing.TB) storetest.Subject {
+	p := open(t, 0)
+	p.slack = backwards
+	return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter}
+}
+
+func TestPassesTheExam(t *testing.T) { storetest.Run(t, subject) }
+
+func TestAgreesWithTheModelOnLongTraffic(t *testing.T) { storetest.RunRandom(t, subject, 100_000) }
+
+func TestKeysThatCollideAreToldApart(t *testing.T) {
+	storetest.RunRandom(t, func(t testing.TB) storetest.Subject {
+		p := open(t, 0)
+		p.slack = backwards
+		p.collide(0b11 << 62)
+		return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter}
+	}, 20_000)
+}
+
+func TestOptionsOutOfBounds(t *testing.T) {
+	for _, n := range []int{-1, CountersMaxBound + 1} {
+		if _, err := New(Options{CountersMax: n}); err == nil {
+			t.Errorf("New with %d counters: no error", n)
+		}
+	}
+	s, err := New(Options{})
+	if err != nil || s.max != CountersMaxDefault {
+		t.Errorf("New with no options: bound %d, error %v", s.max, err)
+	}
+}
+
+func TestKeyTooLongToHold(t *testing.T) {
+	p := open(t, 10)
+	l := limitOf(t, "1/1m")
+	c := core.Check{Key: []byte(strings.Repeat("k", KeyMax)), Limit: l, Cost: 1}
+	if r := p.ask(c); r[0].Granted != 1 {
+		t.Errorf("the longest key: %+v", r[0])
+	}
+	if r := p.ask(c); !r[0].Refused {
+		t.Errorf("the longest key again: %+v", r[0])
+	}
+	c.Key = append(c.Key, 'k')
+	if err := p.Take(context.Background(), []core.Check{c}, make([]core.Result, 1)); !errors.Is(err, core.ErrInvalid) {
+		t.Errorf("a longer key: %v, want %v", err, core.ErrInvalid)
+	}
+}
+
+func TestDoneContextChargesNothing(t *testing.T) {
+	p := open(t, 10)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	err := p.Take(ctx, []core.Check{takeOf("ann", limitOf(t, "1/1m"), 1)}, make([]core.Result, 1))
+	if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, context.Canceled) || p.Len() != 0 {
+		t.Errorf("error %v and %d counters, want %v, %v and none", err, p.Len(), core.ErrUnavailable, context.Canceled)
+	}
+}
+
+func TestOwnClockNeverGoesBack(t *testing.T) {
+	s, err := New(Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.slack != 0 {
+		t.Errorf("a store on its own clock keeps fresh counters for %s", s.slack)
+	}
+	l := limitOf(t, "1000/1m token_bucket")
+	for last, i := core.Micros(0), 0; i < 100; i++ {
+		r := make([]core.Result, 1)
+		if err := s.Take(context.Background(), []core.Check{takeOf("ann", l, 1)}, r); err != nil {
+			t.Fatal(err)
+		}
+		if r[0].At < last || r[0].Granted != 1 {
+			t.Fatalf("after %d: %+v", last, r[0])
+		}
+		last = r[0].At
+	}
+}
+
+func TestTakeDoesNotAllocate(t *testing.T) {
+	p := open(t, 0)
+	now := noon
+	for _, n := range []int{1, 3, smallCall, smallCall + 2} {
+		for _, text := range []string{"100/1s fixed_window", "100/1s sliding_window", "100/1s token_bucket"} {
+			l := limitOf(t, text)
+			checks := make([]core.Check, n)
+			for i := range checks {
+				checks[i] = takeOf(fmt.Sprint("client", i), l, 1)
+			}
+			results := make([]core.Result, n)
+			got := testing.AllocsPerRun(2000, func() {
+				now += 1000
+				p.at(now)
+				if err := p.Take(context.Background(), checks, results); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if got != 0 {
+				t.Errorf("%d checks of %s: %v allocations, want 0", n, text, got)
+			}
+		}
+	}
+}
+
+// A sliding log allocates when its slice grows, and never again once it has held as much as it may.
+func TestSlidingLogAllocatesNoMoreOnceFull(t *testing.T) {
+	p := open(t, 0)
+	now := noon
+	checks := []core.Check{takeOf("ann", limitOf(t, "100/1s sliding_log"), 1)}
+	results := make([]core.Result, 1)
+	ask := func() {
+		now += 5000
+		p.at(now)
+		if err := p.Take(context.Background(), checks, results); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 1000 {
+		ask()
+	}
+	if got := testing.AllocsPerRun(2000, ask); got != 0 {
+		t.Errorf("%v allocations, want 0", got)
+	}
+}
+
+func TestOverflowDoesNotAllocate(t *testing.T) {
+	p := open(t, 10)
+	l := limitOf(t, "100/1m")
+	for i := range 10 {
+		p.ask(takeOf(fmt.Sprint("held", i), l, 1))
+	}
+	checks := []core.Check{takeOf("newcomer", l, 1)}
+	results := make([]core.Result, 1)
+	got := testing.AllocsPerRun(2000, func() {
+		if err := p.Take(context.Background(), checks, results); err != nil || !results[0].Overflow {
+			t.Fatal(err, results)
+		}
+	})
+	if got != 0 {
+		t.Errorf("%v allocations, want 0", got)
+	}
+}
+
+func random(t testing.TB) *rand.Rand { return rand.New(rand.NewPCG(storetest.Seed(t), 1)) }
