@@ -113,3 +113,23 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 		}
 	}
 }
+
+// The oracle knows nothing of the model, so it must find out broken ones by itself.
+func TestOracleFailsBrokenStores(t *testing.T) {
+	for _, promise := range []string{"all or nothing", "refused costs nothing", "log_only stands aside", "up to n",
+		"a whole limit, and no more", "give back goes to its window", "never below zero", "debt of at most one window",
+		"windows are aligned to the epoch", "waits are the truth", "reset and next say what they say"} {
+		for _, mutant := range mutants[promise] {
+			r, m := &recorder{TB: t}, &Model{}
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter}), 1, 2_000)
+			}()
+			<-done
+			if r.failed == "" {
+				t.Errorf("%s: a store that %s passes", promise, mutant.name)
+			}
+		}
+	}
+}

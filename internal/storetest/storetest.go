@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("promises", func(t *testing.T) { RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { RunVectors(t, open) })
 	t.Run("random", func(t *testing.T) { RunRandom(t, open, RandomSteps) })
+	t.Run("oracle", func(t *testing.T) { RunOracle(t, open, OracleSteps) })
 }
 
 // RunPromises asks each promise of a store of its own.

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"math/big"
+
+	"github.com/penstock/penstock/core"
+)
+
+// oracle remembers every charge and works each decision out from what the algorithms promise, by going through all of
+// them again. It carries nothing from one decision to the next. Its clock only goes forward and its limits stay: what
+// happens otherwise is a rule of its own, not something that follows from the promises.
+type oracle struct {
+	history map[string][]event
+}
+
+// event is units charged at an instant, or, for a token bucket, given back (negative).
+type event struct {
+	at    core.Micros
+	units int64
+}
+
+// room returns the units that are available at an instant, negative in debt.
+func (o *oracle) room(key string, l *core.Limit, at core.Micros) int64 {
+	events, window := o.history[key], l.Window()
+	switch l.Algorithm() {
+	case core.FixedWindow:
+		return l.Count() - charged(events, at-at%window, at-at%window+window)
+	case core.SlidingWindow:
+		begin := at - at%window
+		previous := big.NewInt(charged(events, begin-window, begin))
+		previous.Mul(previous, big.NewInt(int64(window-(at-begin))))
+		previous.Div(previous, big.NewInt(int64(window)))
+		return l.Count() - previous.Int64() - charged(events, begin, begin+window)
+	case core.SlidingLog:
+		return l.Count() - charged(events, at-window+1, at+1)
+	default:
+		room := new(big.Rat).Sub(big.NewRat(l.Capacity(), 1), missing(events, l, at))
+		return new(big.Int).Div(room.Num(), room.Denom()).Int64() // rounds down, below zero too
+	}
+}
+
+// charged returns the units charged from an instant on and before another.
+func charged(events []event, from, until core.Micros) (units int64) {
+	for _, e := range events {
+		if e.at >= from && e.at < until {
+			units += e.units
+		}
+	}
+	return units
+}
+
+// perTick returns the tokens that a tick brings: count per window, where a window is a whole number of ticks.
+func perTick(l *core.Limit) (*big.Rat, core.Micros) {
+	_, _, tick := l.Arithmetic()
+	return big.NewRat(l.Count(), int64((l.Window()+tick-1)/tick)), tick
+}
+
+// missing returns the tokens that a bucket lacks at an instant. Ticks are counted from when it was last full.
+func missing(events []event, l *core.Limit, at core.Micros) *big.Rat {
+	rate, tick := perTick(l)
+	lacks, since := new(big.Rat), core.Micros(0)
+	refill := func(until core.Micros) {
+		ticks := int64((until - since) / tick)
+		if lacks.Sign() > 0 {
+			lacks.Sub(lacks, new(big.Rat).Mul(rate, big.NewRat(ticks, 1)))
+		}
+		if since += core.Micros(ticks) * tick; lacks.Sign() <= 0 {
+			lacks, since = new(big.Rat), until
+		}
+	}
+	for _, e := range events {
+		refill(e.at)
+		if lacks.Add(lacks, big.NewRat(e.units, 1)); lacks.Sign() < 0 {
+			lacks = new(big.Rat)
+		}
+	}
+	refill(at)
+	return lacks
+}
+
+// fill returns how long an empty bucket takes.
+func fill(l *core.Limit) core.Micros {
+	rate, tick := perTick(l)
+	ticks := new(big.Rat).Quo(big.NewRat(l.Capacity(), 1), rate)
+	return core.Micros(ceil(ticks)) * tick
+}
+
+func ceil(r *big.Rat) int64 {
+	q, m := new(big.Int).DivMod(r.Num(), r.Denom(), new(big.Int))
+	if m.Sign() > 0 {
+		q.Add(q, big.NewInt(1))
+	}
+	return q.Int64()
+}
+
+// granted works out what each check gets at an instant and whether it is refused, and remembers it.
+func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, refused []bool) {
+	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
+	admitted := true
+	for i := range checks {
+		c := &checks[i]
+		room := o.room(string(c.Key), c.Limit, at)
+		switch c.Op {
+		case core.OpTake, core.OpLook:
+			refused[i] = c.Cost > 0 && c.Cost > room
+			if c.Op == core.OpTake && !refused[i] {
+				granted[i] = c.Cost
+			}
+		case core.OpUpTo:
+			if refused[i] = room < c.Min; !refused[i] {
+				granted[i] = min(c.Max, room, c.Cost+max(0, room-c.Cost)*c.ShareMille/1000)
+			}
+		}
+		admitted = admitted && (!refused[i] || c.Shadow || c.Op == core.OpLook)
+	}
+	for i := range checks {
+		c := &checks[i]
+		switch key := string(c.Key); c.Op {
+		case core.OpForce:
+			granted[i] = min(c.Cost, max(0, o.room(key, c.Limit, at)+c.Limit.Count()))
+		case core.OpGiveBack:
+			granted[i] = o.giveBack(key, c, at)
+			continue
+		default:
+			if !admitted {
+				granted[i] = 0
+			}
+		}
+		if granted[i] > 0 {
+			o.history[string(c.Key)] = append(o.history[string(c.Key)], event{at, granted[i]})
+		}
+	}
+	return granted, refused
+}
+
+// giveBack takes units off the charges that the receipt names, if they still count.
+func (o *oracle) giveBack(key string, c *core.Check, at core.Micros) (granted int64) {
+	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()
+	begin := at - at%window
+	alive := c.Receipt > at-window
+	switch c.Limit.Algorithm() {
+	case core.TokenBucket:
+		if c.Receipt <= 0 || at-c.Receipt >= fill(c.Limit) {
+			return 0
+		}
+		if granted = min(c.Cost, ceil(missing(o.history[key], c.Limit, at))); granted > 0 {
+			o.history[key] = append(o.history[key], event{at, -granted})
+		}
+		return granted
+	case core.FixedWindow:
+		until, alive = c.Receipt+window, c.Receipt == begin
+	case core.SlidingWindow:
+		until, alive = c.Receipt+window, c.Receipt == begin || c.Receipt == begin-window
+	}
+	for i := range o.history[key] {
+		if e := &o.history[key][i]; alive && e.at >= from && e.at < until {
+			units := min(e.units, c.Cost-granted)
+			e.units -= units
+			granted += units
+		}
+	}
+	return granted
+}

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
+
+// OracleSteps is how many calls [Run] has the oracle work out.
+const OracleSteps = 1_000
+
+// RunOracle sends steps random calls to a store and works each answer out from the whole history of its counters.
+func RunOracle(t *testing.T, open func(t testing.TB) Subject, steps int) {
+	foretell(newExaminer(t, open(t)), Seed(t), steps)
+}
+
+func foretell(e *examiner, seed uint64, steps int) {
+	tr, o := newTraffic(seed), &oracle{history: map[string][]event{}}
+	tr.honest = true
+	for step := range steps {
+		checks := tr.next()
+		e.at(tr.now)
+		results := e.take(checks...)
+		before := map[string][]event{}
+		for i := range checks {
+			before[string(checks[i].Key)] = append([]event(nil), o.history[string(checks[i].Key)]...)
+		}
+		granted, refused := o.granted(tr.now, checks)
+		for i := range checks {
+			what := o.differs(&checks[i], &results[i], granted[i], refused[i], before[string(checks[i].Key)])
+			if what != "" {
+				e.Fatalf("step %d at %d, check %d of\n%s: the oracle wants another %s: granted %d refused %t remaining %d\nanswer %+v",
+					step, tr.now, i+1, describe(checks), what, granted[i], refused[i],
+					o.room(string(checks[i].Key), checks[i].Limit, tr.now), results[i])
+			}
+		}
+		tr.heard(checks, results)
+	}
+}
+
+// differs says which number of an answer does not follow from the history, "" if they all do. before is the history
+// that the check was evaluated on.
+func (o *oracle) differs(c *core.Check, r *core.Result, granted int64, refused bool, before []event) string {
+	l, key := c.Limit, string(c.Key)
+	was := &oracle{history: map[string][]event{key: before}}
+	room := o.room(key, l, r.At)
+	switch {
+	case r.Granted != granted:
+		return "granted"
+	case r.Refused != refused:
+		return "refused"
+	case r.Remaining != max(0, room):
+		return "remaining"
+	case r.Receipt != receiptOf(c, r):
+		return "receipt"
+	case !was.waitIsTrue(c, r):
+		return "wait"
+	case !o.resetIsTrue(c, r):
+		return "reset"
+	case l.Algorithm() != core.TokenBucket && r.Next != r.Reset,
+		l.Algorithm() == core.TokenBucket && room < l.Capacity() && !o.passesFirst(c, r.At, r.Next, max(0, room)+1),
+		l.Algorithm() == core.TokenBucket && room >= l.Capacity() && r.Next != 0:
+		return "next"
+	}
+	return ""
+}
+
+func receiptOf(c *core.Check, r *core.Result) core.Micros {
+	switch {
+	case r.Granted == 0 || c.Op == core.OpGiveBack:
+		return 0
+	case c.Limit.Algorithm() == core.FixedWindow || c.Limit.Algorithm() == core.SlidingWindow:
+		return r.At - r.At%c.Limit.Window()
+	default:
+		return r.At
+	}
+}
+
+// waitIsTrue says whether the cost passes for the first time after the wait, as things stood before the call.
+func (o *oracle) waitIsTrue(c *core.Check, r *core.Result) bool {
+	need := max(1, c.Cost)
+	switch c.Op {
+	case core.OpGiveBack, core.OpForce:
+		return r.Wait == 0
+	case core.OpUpTo:
+		need = c.Min
+	}
+	if need > c.Limit.Capacity() {
+		return r.Wait == core.Never
+	}
+	return o.passesFirst(c, r.At, r.Wait, need)
+}
+
+// passesFirst says whether after the span, and not a microsecond before, there are as many units as needed.
+func (o *oracle) passesFirst(c *core.Check, at, span core.Micros, need int64) bool {
+	key := string(c.Key)
+	return o.room(key, c.Limit, at+span) >= need && (span == 0 || o.room(key, c.Limit, at+span-1) < need)
+}
+
+func (o *oracle) resetIsTrue(c *core.Check, r *core.Result) bool {
+	l, events := c.Limit, o.history[string(c.Key)]
+	switch l.Algorithm() {
+	case core.TokenBucket:
+		return missing(events, l, r.At+r.Reset).Sign() == 0 && (r.Reset == 0 || missing(events, l, r.At+r.Reset-1).Sign() > 0)
+	case core.SlidingLog:
+		for _, e := range events {
+			if e.units > 0 && e.at > r.At-l.Window() {
+				return r.Reset == e.at+l.Window()-r.At
+			}
+		}
+		return r.Reset == 0
+	default:
+		return r.Reset == l.Window()-r.At%l.Window()
+	}
+}
