@@ -41,6 +41,9 @@ func (d *Document) compile(found *report) *core.Ruleset {
 			}
 		}
 	}
+	if decoded["policy"] || decoded["yaml"] || decoded["toml"] || decoded["json"] {
+		return nil // a part of the document could not be read: what is missing now may be written there
+	}
 	ruleset, err := core.Compile(p)
 	var compiled core.Problems
 	switch {

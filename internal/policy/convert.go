@@ -134,6 +134,7 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	}
 	if *prefix < 1 || *prefix > most {
 		c.problem(path, fmt.Sprint(*prefix), fmt.Sprintf("is not between 1 and %d", most), "")
+		return 0
 	}
 	return *prefix
 }

@@ -120,6 +120,8 @@ func (d *decoder) unknown(entry Entry, path string, in reflect.Type) {
 		problem.Why = notYet
 	} else if remedy, ok := instead[entry.Key]; ok {
 		problem.Remedy = remedy
+	} else if home := homeOf(entry.Key, in); home != "" {
+		problem.Remedy = "it belongs in " + home
 	} else if near := nearest(entry.Key, wordsOf(in)); near != "" {
 		problem.Remedy = fmt.Sprintf("did you mean %q?", near)
 	} else {
@@ -292,7 +294,7 @@ func (d *decoder) number(n *Node, path string, into reflect.Value) {
 		into.SetInt(value)
 		return
 	}
-	remedy := "write a whole number in decimal digits"
+	remedy := ""
 	if plain, ok := plainNumber(n.Text); ok {
 		remedy = "write " + plain
 	}
@@ -312,11 +314,16 @@ func plainNumber(text string) (string, bool) {
 	return strconv.FormatInt(int64(value), 10), true
 }
 
+// join adds a key to a path. A key that could not be told from the path's own signs is quoted.
 func join(path, key string) string {
-	if path == "" {
-		return cut(key)
+	key = cut(key)
+	if key == "" || strings.ContainsAny(key, " \t\r\n\"[]:") {
+		key = strconv.Quote(key)
 	}
-	return path + "." + cut(key)
+	if path == "" {
+		return key
+	}
+	return path + "." + key
 }
 
 func index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }

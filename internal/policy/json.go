@@ -36,6 +36,7 @@ type jsonParser struct {
 	lines   lines
 	found   *report
 	deep    bool // a value nested too deeply has been reported
+	wide    bool // a block with too many keys has been reported
 }
 
 // token returns the next token and the place of its end, which is on its line: no JSON token has a line break in it.
@@ -73,7 +74,12 @@ func (p *jsonParser) value(depth int) *Node {
 			n.Kind = KindMap
 			for p.decoder.More() {
 				key, keyPlace := p.token()
-				n.Set(fmt.Sprint(key), keyPlace, p.value(depth+1))
+				value := p.value(depth + 1)
+				if len(n.Entries) == keysMax {
+					p.tooWide(keyPlace)
+					continue
+				}
+				n.Set(fmt.Sprint(key), keyPlace, value)
 			}
 		}
 		p.token()
@@ -108,6 +114,17 @@ func (p *jsonParser) tooDeep(place string) {
 		p.deep = true
 		p.found.add(deepProblem("json", place))
 	}
+}
+
+func (p *jsonParser) tooWide(place string) {
+	if !p.wide {
+		p.wide = true
+		p.found.add(wideProblem("json", place))
+	}
+}
+
+func wideProblem(format, place string) core.Problem {
+	return core.Problem{Path: format, Place: place, Why: fmt.Sprintf("has more than %d keys in one block", keysMax)}
 }
 
 func deepProblem(format, place string) core.Problem {

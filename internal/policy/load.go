@@ -19,6 +19,9 @@ const (
 	SizeMax = 4 << 20
 	// depthMax is how deep lists and blocks may be nested. The deepest policy has 7 levels.
 	depthMax = 32
+	// keysMax is how many keys may stand in one block. The widest, match.header, has far fewer, and the parsers take time
+	// that grows with the square.
+	keysMax = 1000
 )
 
 // Format is a way to write a document.

@@ -40,6 +40,9 @@ func (r *report) full() bool { return len(r.problems) == problemsMax }
 
 // at reports a problem with a node.
 func (r *report) at(n *Node, path, why, remedy string) {
+	if path == "" {
+		path = "policy"
+	}
 	r.add(core.Problem{Path: path, Value: n.shown(), Why: why, Remedy: remedy, Place: n.Place})
 }
 

@@ -18,7 +18,7 @@ import (
 func parseTOML(name string, data []byte, found *report) *Node {
 	p := tomlParser{name: name, found: found, lines: lines{data: data}, keys: map[*Node]map[string]*Node{}}
 	tree := p.document(data)
-	if tree == nil || p.deep || p.twice {
+	if tree == nil || p.twice {
 		return tree
 	}
 	// The parser above knows the grammar; what may not be defined again, and which numbers are none, the decoder knows.
@@ -42,7 +42,7 @@ type tomlParser struct {
 	lines  lines
 	found  *report
 	keys   map[*Node]map[string]*Node // the keys of the tables that are open, so that a wide one is not searched
-	deep   bool                       // a value nested too deeply has been reported
+	stop   bool                       // something nested too deeply, or too wide, has been reported
 	twice  bool                       // a key that stands twice has been seen; the decoder will report it
 }
 
@@ -60,7 +60,7 @@ func (p *tomlParser) document(data []byte) *Node {
 		case unstable.KeyValue:
 			p.pair(table, expression, 0)
 		}
-		if p.deep {
+		if p.stop {
 			return nil
 		}
 	}
@@ -144,6 +144,10 @@ func (p *tomlParser) set(table *Node, key, place string, value *Node) {
 		p.keys[table] = map[string]*Node{}
 	}
 	p.twice = p.twice || p.keys[table][key] != nil
+	if len(table.Entries) == keysMax && !p.stop {
+		p.stop = true
+		p.found.add(wideProblem("toml", place))
+	}
 	p.keys[table][key] = value
 	table.Set(key, place, value)
 }
@@ -191,8 +195,8 @@ func plainInteger(text string) string {
 }
 
 func (p *tomlParser) tooDeep(place string) {
-	if !p.deep {
-		p.deep = true
+	if !p.stop {
+		p.stop = true
 		p.found.add(deepProblem("toml", place))
 	}
 }

@@ -56,6 +56,26 @@ var instead = map[string]string{
 	"dry_run":   `write "action: log_only"`,
 }
 
+// homes are the parts of a document that a word is looked for in when it stands in the wrong one.
+var homes = []struct {
+	in   reflect.Type
+	name string
+}{
+	{reflect.TypeFor[Rule](), "a rule"},
+	{reflect.TypeFor[Match](), "match"},
+	{reflect.TypeFor[Document](), "the policy itself, beside rules"},
+}
+
+// homeOf says where a word belongs that is not known where it stands, or "".
+func homeOf(word string, notIn reflect.Type) string {
+	for _, home := range homes {
+		if _, ok := fieldsOf(home.in)[word]; ok && home.in != notIn {
+			return home.name
+		}
+	}
+	return ""
+}
+
 func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
 
 // remedyForWord says what to write for a number or bool where a word belongs.
@@ -127,7 +147,8 @@ func fieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
 
 func wordsOf(t reflect.Type) []string { return vocabularyOf(t).order }
 
-// nearest returns the word that was probably meant, or "": at most a third of its letters differ.
+// nearest returns the word that was probably meant, or "": one that begins so, or one of which at most a third of the
+// letters differ.
 func nearest(word string, among []string) string {
 	best, bestDistance := "", len(word)/3+1
 	if len(word) > 32 { // longer than any word by more than the distance
@@ -135,6 +156,9 @@ func nearest(word string, among []string) string {
 	}
 	word = strings.ToLower(strings.ReplaceAll(word, "-", "_"))
 	for _, candidate := range among {
+		if len(word) >= 3 && strings.HasPrefix(candidate, word) {
+			return candidate
+		}
 		if d := distance(word, candidate); d < bestDistance {
 			best, bestDistance = candidate, d
 		}

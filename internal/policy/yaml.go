@@ -17,16 +17,13 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// openMax is how many brackets or list dashes may stand open in YAML text before it is parsed: the parser calls itself
-// for each of them, and a stack that overflows cannot be caught. Brackets in words and comments are counted too.
-const openMax = 500
-
 // parseYAML reads a YAML 1.2 document into nodes. It returns nil if the document cannot be read, with a problem saying
 // why. Anchors, aliases, merge keys and tags are no part of a policy: it must say what it says where it says it, and an
 // alias can stand for a billion words.
 func parseYAML(name string, data []byte, found *report) *Node {
-	if line := tooOpen(data); line > 0 {
-		found.add(deepProblem("yaml", placeAt(name, line)))
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n")) // YAML ends a line with any of them
+	if refuseShape(name, data, found) {
 		return nil
 	}
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
@@ -45,30 +42,6 @@ func parseYAML(name string, data []byte, found *report) *Node {
 	return p.document(file)
 }
 
-// tooOpen returns the first line on which too many lists and blocks are open, or 0.
-func tooOpen(data []byte) int {
-	open := 0
-	for number, line := range bytes.Split(data, []byte("\n")) {
-		dashes := 0
-		for i, c := range line {
-			switch c {
-			case '[', '{':
-				open++
-			case ']', '}':
-				open = max(open-1, 0)
-			case '-', '?', ':':
-				if i+1 == len(line) || line[i+1] == ' ' || line[i+1] == '\t' || line[i+1] == '\r' {
-					dashes++
-				}
-			}
-			if open > openMax || dashes > openMax {
-				return number + 1
-			}
-		}
-	}
-	return 0
-}
-
 // syntaxRemedy explains the mistakes that are made most.
 func syntaxRemedy(syntax yaml.Error) string {
 	at := syntax.GetToken()
@@ -81,6 +54,8 @@ func syntaxRemedy(syntax yaml.Error) string {
 		return "indent with spaces, not with tabs"
 	case strings.Contains(syntax.GetMessage(), "invalid key"):
 		return "put words that begin with a colon in quotes"
+	case strings.Contains(syntax.GetMessage(), "not allowed in this context"):
+		return "look at how far this line and those above it are indented, and put words with a colon and a space in quotes"
 	}
 	return ""
 }
@@ -186,7 +161,9 @@ func colonWord(from ast.Node) (string, bool) {
 	return key.Value + ":" + value.Value, true
 }
 
-func quoted(t *token.Token) bool { return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType }
+func quoted(t *token.Token) bool {
+	return t.Type == token.SingleQuoteType || t.Type == token.DoubleQuoteType
+}
 
 // refuse reports a node of a kind that policies do not use.
 func (p *yamlParser) refuse(from ast.Node, line int) {
@@ -244,5 +221,5 @@ func (p *yamlParser) badKey(key ast.Node, line int) {
 		return
 	}
 	text := key.GetToken().Value
-	p.problem(line, text, "is not a word, and every key is one", "put the whole word in quotes, with its colons")
+	p.problem(line, text, "is not a word, and every key is one", "put it in quotes, with the colons that belong to it")
 }

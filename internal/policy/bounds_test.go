@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// Ten thousand rules, as people write them, are within the bound in every format.
+func TestTenThousandRulesFit(t *testing.T) {
+	for format, text := range tenThousandRules() {
+		if len(text) > SizeMax {
+			t.Errorf("%s: %d bytes, more than %d", formatsByExt[format], len(text), SizeMax)
+		}
+		d, err := Decode("big", Format(format), []byte(text))
+		if err != nil {
+			t.Fatalf("%s: %v", formatsByExt[format], err)
+		}
+		if len(d.Rules) != 10_000 || d.Rules[9_999].Limit[1] != "5000/1d" {
+			t.Errorf("%s: %d rules, want 10000", formatsByExt[format], len(d.Rules))
+		}
+	}
+}
+
+func tenThousandRules() [3]string {
+	var y, o, j strings.Builder
+	y.WriteString("rules:\n")
+	j.WriteString(`{"rules": [`)
+	for i := range 10_000 {
+		fmt.Fprintf(&y, "  - name: rule-%d\n    match:\n      path: /api/v1/service-%d/*\n      method: [GET, POST]\n"+
+			"    per: [client, host]\n    limit: [100/1m, 5000/1d]\n    group: service\n    priority: %d\n", i, i, i)
+		fmt.Fprintf(&o, "[[rules]]\nname = \"rule-%d\"\nmatch.path = \"/api/v1/service-%d/*\"\nmatch.method = [\"GET\", \"POST\"]\n"+
+			"per = [\"client\", \"host\"]\nlimit = [\"100/1m\", \"5000/1d\"]\ngroup = \"service\"\npriority = %d\n\n", i, i, i)
+		if i > 0 {
+			j.WriteString(",")
+		}
+		fmt.Fprintf(&j, "\n\t\t{\n\t\t\t\"name\": \"rule-%d\",\n\t\t\t\"match\": {\"path\": \"/api/v1/service-%d/*\", \"method\": [\"GET\", \"POST\"]},\n"+
+			"\t\t\t\"per\": [\"client\", \"host\"],\n\t\t\t\"limit\": [\"100/1m\", \"5000/1d\"],\n\t\t\t\"group\": \"service\",\n\t\t\t\"priority\": %d\n\t\t}", i, i, i)
+	}
+	j.WriteString("\n]}")
+	return [3]string{y.String(), o.String(), j.String()}
+}
+
+// Hostile documents are refused before they cost more than reading them.
+func TestHostileDocuments(t *testing.T) {
+	many := 200_000
+	for name, hostile := range map[string]struct {
+		format Format
+		text   string
+		want   string
+	}{
+		"yaml flow":      {YAML, "rules: " + strings.Repeat("[", many), "nested deeper than 32"},
+		"yaml braces":    {YAML, strings.Repeat("{a: ", many), "nested deeper than 32"},
+		"yaml dashes":    {YAML, strings.Repeat("- ", many), "nested deeper than 32"},
+		"yaml questions": {YAML, strings.Repeat("? ", many), "nested deeper than 32"},
+		"yaml closed":    {YAML, "rules: " + strings.Repeat("[", 40) + strings.Repeat("]", 40), "nested deeper than 32"},
+		"yaml bomb":      {YAML, "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n", "a policy has none"},
+		"json arrays":    {JSON, strings.Repeat("[", many), "json"},
+		"json closed":    {JSON, strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "nested deeper than 32"},
+		"json objects":   {JSON, strings.Repeat(`{"a":`, 5000) + "1" + strings.Repeat("}", 5000), "nested deeper than 32"},
+		"toml arrays":    {TOML, "a = " + strings.Repeat("[", 9000) + strings.Repeat("]", 9000), "nested deeper than 32"},
+		"toml tables":    {TOML, "a = " + strings.Repeat("{a = ", 9000) + "1" + strings.Repeat("}", 9000), "nested deeper than 32"},
+		"toml dots":      {TOML, "a" + strings.Repeat(".a", many) + " = 1", "nested deeper than 32"},
+		"toml header":    {TOML, "[a" + strings.Repeat(".a", many) + "]", "nested deeper than 32"},
+		"too large":      {YAML, strings.Repeat("#", SizeMax+1), "is larger than"},
+		"wide toml":      {TOML, wide("k%d = 1\n", many), "more than 1000 keys in one block"},
+		"wide json":      {JSON, "{" + strings.TrimSuffix(wide("\"k%d\": 1,", many), ",") + "}", "more than 1000 keys in one block"},
+		"wide yaml":      {YAML, wide("k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml flow": {YAML, "a: {" + wide("k%d: 1, ", many) + "}", "more than 1000 keys in one block"},
+		"wide yaml list": {YAML, "a: [" + strings.Repeat("x, ", many) + "]", "more than 10000 items in one pair of brackets"},
+		"old line ends":  {YAML, wide("k%d: 1\r", many), "more than 1000 keys in one block"},
+		"wide yaml item": {YAML, "a:\n- b: {}\n" + wide("  k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml nest": {YAML, "a: [" + wide("{k: %d}, ", 2000) + "]", "a: is not a word"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Decode("p", hostile.format, []byte(hostile.text))
+			if err == nil || !strings.Contains(err.Error(), hostile.want) {
+				t.Errorf("error %.200v, want %q", err, hostile.want)
+			}
+			if err != nil && len(err.Error()) > 50_000 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+func wide(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
+}
+
+func BenchmarkDecodeTenThousandRules(b *testing.B) {
+	for format, text := range tenThousandRules() {
+		b.Run(formatsByExt[format], func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				if _, err := Decode("big", Format(format), []byte(text)); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
+
+func FuzzYAML(f *testing.F) { fuzz(f, YAML, "yaml") }
+func FuzzTOML(f *testing.F) { fuzz(f, TOML, "toml") }
+func FuzzJSON(f *testing.F) { fuzz(f, JSON, "json") }
+
+// fuzz checks that no document makes the decoder panic, that every refusal says why, and that what is accepted can be
+// written down and read again as the same. Seeds are the example and every bad document.
+func fuzz(f *testing.F, format Format, ext string) {
+	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*."+ext))
+	if err != nil || len(paths) == 0 {
+		f.Fatalf("no seeds: %v", err)
+	}
+	for _, path := range append(paths, filepath.Join("..", "..", "examples", "policy."+ext)) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d, err := Decode("fuzz."+ext, format, data)
+		if err != nil {
+			reasonsGiven(t, err)
+			return
+		}
+		written, err := json.Marshal(d)
+		if err != nil {
+			t.Fatalf("Marshal of an accepted document: %v", err)
+		}
+		var again Document
+		if err := json.Unmarshal(written, &again); err != nil {
+			if !emptied(written) {
+				t.Fatalf("what was accepted is refused when written as\n%s\n%v", written, err)
+			}
+			return
+		}
+		sameDocument(t, d, &again)
+		p, err := d.Policy()
+		q, errAgain := again.Policy()
+		if (err == nil) != (errAgain == nil) || !reflect.DeepEqual(p, q) {
+			t.Fatalf("the policies differ: %v / %v", err, errAgain)
+		}
+	})
+}
+
+// emptied reports whether nothing is left of a document when it is written: empty lists are left out.
+func emptied(written []byte) bool { return string(written) == "{}" }
+
+func reasonsGiven(t *testing.T, err error) {
+	t.Helper()
+	var problems core.Problems
+	if !errors.As(err, &problems) || len(problems) == 0 {
+		t.Fatalf("error %v is not core.Problems", err)
+	}
+	for _, problem := range problems {
+		if problem.Path == "" || problem.Why == "" {
+			t.Fatalf("a problem lacks its path or reason: %+v", problem)
+		}
+	}
+}
