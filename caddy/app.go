@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+	"go.uber.org/zap"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+func init() { caddy.RegisterModule(new(App)) }
+
+// App is what the sites of a Caddy share: where counters are kept, and a policy that every `penstock` handler enforces
+// besides its own rules. Without it, counters are kept in memory.
+//
+// Counters outlive a reload as long as the store's settings stay the same: changing a limit's count keeps what was
+// consumed of it.
+type App struct {
+	// The namespace of the counters of the app's policy; with a store that is shared also of the rules of sites without a
+	// name. Every Caddy with the same name and the same Redis counts together. Required with such a store, unless the
+	// policy file or the sites have names.
+	Name string `json:"name,omitempty"`
+
+	// Where counters are kept. Default: in memory.
+	Store *Store `json:"store,omitempty"`
+
+	// A policy file (.yaml, .toml or .json) that every handler enforces. A relative path is relative to the working
+	// directory; the Caddyfile makes it relative to the Caddyfile.
+	Policy string `json:"policy,omitempty"`
+
+	PolicyWords
+
+	ctx      caddy.Context
+	logger   *zap.Logger
+	events   *caddyevents.App
+	store    *pooledStore
+	storeKey string
+	shared   bool // other processes count in the same store
+	policies []*enforced
+	compiled map[string]*enforced   // by namespace and text
+	owners   map[ruleName]ruleOwner // of every rule of this configuration
+	outage   outage
+}
+
+// ruleName is a rule's full name.
+type ruleName struct{ namespace, rule string }
+
+// ruleOwner says where a rule was written, and what its policy says.
+type ruleOwner struct{ place, text string }
+
+// enforced is a compiled policy with its counters of outcomes.
+type enforced struct {
+	ruleset  *core.Ruleset
+	outcomes ruleCounters
+}
+
+// CaddyModule returns the Caddy module information.
+func (*App) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "penstock", New: func() caddy.Module { return new(App) }}
+}
+
+// Provision opens the store and compiles the app's policies. The error lists everything that is wrong.
+func (a *App) Provision(ctx caddy.Context) error {
+	a.ctx, a.logger = ctx, ctx.Logger()
+	a.compiled, a.owners = make(map[string]*enforced), make(map[ruleName]ruleOwner)
+	events, err := ctx.App("events")
+	if err != nil {
+		return fmt.Errorf("getting the events app: %w", err)
+	}
+	a.events = events.(*caddyevents.App)
+	err = a.openStore()
+	if a.Policy != "" {
+		err = errors.Join(err, a.addFile())
+	}
+	if len(a.Rules) > 0 {
+		err = errors.Join(err, a.add(a.document("")))
+	}
+	if err != nil {
+		return err
+	}
+	return register(ctx.GetMetricsRegistry(), a.store)
+}
+
+func (a *App) openStore() error {
+	settings := a.Store
+	if settings == nil {
+		settings = new(Store)
+	}
+	a.shared = settings.shared()
+	resolved, err := settings.resolve()
+	if err != nil {
+		return err
+	}
+	settings.warnOfSecrets(a.logger)
+	a.storeKey, a.store, err = resolved.open()
+	return err
+}
+
+func (a *App) addFile() error {
+	d, err := loadPolicy(a.Policy)
+	if err != nil {
+		return err
+	}
+	inherit(d, &a.PolicyWords)
+	return a.add(d)
+}
+
+// add makes a policy one of the app's.
+func (a *App) add(d *policy.Document) error {
+	d.Name = cmp.Or(d.Name, a.Name)
+	if d.Name == "" {
+		if a.shared {
+			return errNameMissing
+		}
+		d.Name = "app"
+	}
+	e, err := a.compile(d, "the penstock app")
+	if err != nil {
+		return err
+	}
+	a.policies = append(a.policies, e)
+	return nil
+}
+
+var errNameMissing = errors.New("a name is missing: counters in a shared store need one, or programs that share the store " +
+	"would count apart, or together with strangers; write \"name shop\" in the penstock block of the site or the global options")
+
+// compile returns the policy compiled. A policy that says the same in the same place a second time, as when a site is
+// served by two listeners, is the same one, so that a request is not charged twice; anything else that uses a rule's
+// name again in its namespace is an error.
+func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
+	nameRules(d, func(rule string) bool {
+		_, taken := a.owners[ruleName{d.Name, rule}]
+		return taken
+	})
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("policy %q: %w", d.Name, err)
+	}
+	owner := ruleOwner{place: place, text: string(text)}
+	ruleset, err := d.Compile()
+	if err != nil {
+		return nil, err
+	}
+	known := a.compiled[place+"\x00"+owner.text]
+	var problems []error
+	for i := range ruleset.Len() {
+		name := ruleName{d.Name, ruleset.RuleName(i)}
+		if other, taken := a.owners[name]; taken && other != owner {
+			problems = append(problems, fmt.Errorf("rule %q stands twice in namespace %q: in %s and in %s; rename one, give one "+
+				"of the blocks another name, or move the rule to the global penstock block, which every site enforces", name.rule,
+				name.namespace, other.place, place))
+			continue
+		}
+		a.owners[name] = owner
+	}
+	if err := errors.Join(problems...); err != nil || known != nil {
+		return known, err
+	}
+	e := &enforced{ruleset: ruleset, outcomes: newRuleCounters(d.Name, ruleset)}
+	a.compiled[place+"\x00"+owner.text] = e
+	return e, nil
+}
+
+// loadPolicy reads a policy file; placeholders in its path are replaced.
+func loadPolicy(path string) (*policy.Document, error) {
+	resolved, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return nil, fmt.Errorf("policy %q: %w", path, err)
+	}
+	return policy.Load(resolved)
+}
+
+// Start does nothing: the store works from Provision on, for handlers may be asked before apps are started.
+func (*App) Start() error { return nil }
+
+// Stop does nothing; see Cleanup.
+func (*App) Stop() error { return nil }
+
+// Cleanup gives the store back. The last configuration that does so closes it.
+func (a *App) Cleanup() error {
+	if a.storeKey == "" {
+		return nil
+	}
+	_, err := stores.Delete(a.storeKey)
+	a.storeKey = ""
+	return err
+}
+
+var (
+	_ caddy.App          = (*App)(nil)
+	_ caddy.Provisioner  = (*App)(nil)
+	_ caddy.CleanerUpper = (*App)(nil)
+)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// attributes is one request as the policy sees it. It must not be used concurrently; reset makes it ready for the next
+// request, and release lets go of the last.
+type attributes struct {
+	r    *http.Request
+	path string
+	peer netip.Addr
+}
+
+// reset takes the request in. The path is that of the request as it arrived, before any rewrite.
+func (a *attributes) reset(r *http.Request) {
+	a.r = r
+	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
+		a.path = original.URL.EscapedPath()
+	} else {
+		a.path = r.URL.EscapedPath()
+	}
+	a.peer = clientAddr(r)
+}
+
+func (a *attributes) release() { *a = attributes{} }
+
+// clientAddr is Caddy's client_ip: the address a trusted proxy gave, or else that of the connection.
+func clientAddr(r *http.Request) netip.Addr {
+	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
+	if text == "" {
+		host, _, err := net.SplitHostPort(r.RemoteAddr)
+		if err != nil {
+			return netip.Addr{} // a Unix socket: nobody is told apart
+		}
+		text = host
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr.WithZone("")
+}
+
+func (a *attributes) Path() string     { return a.path }
+func (a *attributes) Method() string   { return a.r.Method }
+func (a *attributes) Host() string     { return a.r.Host }
+func (a *attributes) Peer() netip.Addr { return a.peer }
+
+func (a *attributes) Header(name string) (string, bool) {
+	switch values := a.r.Header[name]; len(values) {
+	case 0:
+		return "", false
+	case 1:
+		return values[0], true
+	default:
+		return strings.Join(values, ", "), true
+	}
+}
+
+// Attr returns the value of the placeholder with that name. A placeholder that is unknown or empty is missing.
+func (a *attributes) Attr(name string) (string, bool) {
+	replacer, ok := a.r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
+	if !ok {
+		return "", false
+	}
+	value, _ := replacer.GetString(name)
+	return value, value != ""
+}
+
+var _ core.Attributes = (*attributes)(nil)

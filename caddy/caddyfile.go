@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
+	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+func init() {
+	httpcaddyfile.RegisterHandlerDirective("penstock", parseDirective)
+	httpcaddyfile.RegisterDirectiveOrder("penstock", httpcaddyfile.Before, "basic_auth")
+	httpcaddyfile.RegisterGlobalOption("penstock", parseGlobalOption)
+}
+
+// parseDirective reads the penstock directive:
+//
+//	penstock [<matcher>] [<count>/<window> [burst <n>] [<algorithm>]...] {
+//	    name   <namespace>
+//	    policy <file>
+//	    rule   <name> [<limit>...] { <words of a rule> }
+//	    <words of a policy>
+//	    <words of a rule, for the limit on the first line>
+//	}
+func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+	site := siteOf(h)
+	b := newBlock(h.Dispenser)
+	b.nameLine = func() string { return lineName(h.State, site) }
+	if err := b.read(); err != nil {
+		return nil, err
+	}
+	if b.store != nil {
+		return nil, h.Errf("store is for the whole Caddy: write it in a penstock block of the global options")
+	}
+	d, err := b.document()
+	if err != nil {
+		return nil, err
+	}
+	handler := &Handler{Name: d.Name, Policy: b.policy, PolicyWords: wordsOf(d)}
+	if d.Name == "" && (len(d.Rules) > 0 || b.policy != "") {
+		handler.Site = site
+	}
+	return handler, nil
+}
+
+// lineName names the rule of one line: the n-th of its site is default, default-2 and so on, in the order of the file.
+func lineName(state map[string]any, site string) string {
+	key := "penstock.lines " + site
+	n, _ := state[key].(int)
+	state[key] = n + 1
+	return defaultName(n + 1)
+}
+
+// parseGlobalOption reads the penstock global option:
+//
+//	penstock {
+//	    name   <namespace>
+//	    store  memory|redis ...
+//	    policy <file>
+//	    rule   <name> [<limit>...] { <words of a rule> }
+//	    <words of a policy>
+//	}
+func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
+	if existing != nil {
+		d.Next()
+		return nil, d.Errf("penstock stands twice in the global options; write everything in one block")
+	}
+	b := newBlock(d)
+	if err := b.read(); err != nil {
+		return nil, err
+	}
+	if b.line != nil {
+		return nil, d.Errf("a limit alone does not say for which requests; write it in a site, or as a rule in this block: " +
+			"rule NAME LIMIT")
+	}
+	document, err := b.document()
+	if err != nil {
+		return nil, err
+	}
+	app := &App{Name: document.Name, Policy: b.policy, Store: b.store, PolicyWords: wordsOf(document)}
+	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
+}
+
+// UnmarshalCaddyfile reads the directive outside of a site, where it has no site and its lines are named one by one.
+func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
+	b := newBlock(d)
+	b.nameLine = func() string { return defaultName(1) }
+	if err := b.read(); err != nil {
+		return err
+	}
+	document, err := b.document()
+	if err != nil {
+		return err
+	}
+	h.Name, h.Policy, h.PolicyWords = document.Name, b.policy, wordsOf(document)
+	return nil
+}
+
+var _ caddyfile.Unmarshaler = (*Handler)(nil)

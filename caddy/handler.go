@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"go.uber.org/zap"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+func init() { caddy.RegisterModule(new(Handler)) }
+
+// Handler limits requests. It enforces the policy of the `penstock` app and its own rules, together and in one step. A
+// request that passes several handlers, or one handler several times, is charged for each rule once.
+//
+// A request over a limit is answered 429 with an `application/problem+json` body, unless error routes (`handle_errors`)
+// make an answer of their own. Every answer carries the rate limit fields, errors included.
+//
+// After a request has passed the handler there are the placeholders `{http.penstock.decision}` (`allowed`, `denied`,
+// `blocked`, `exempt`, `missing`, `none`, `degraded_allowed`, `degraded_denied`), `{http.penstock.rule}`,
+// `{http.penstock.limit}`, `{http.penstock.remaining}`, `{http.penstock.retry_after}` (seconds) and
+// `{http.penstock.client}`. A refusal emits the event `penstock_denied`.
+type Handler struct {
+	// The namespace of the counters of this handler's rules. Default: in memory one for each site; with a shared store
+	// the name of the app, and if that has none either it is an error.
+	Name string `json:"name,omitempty"`
+
+	// What tells this site from others when it has no name: handlers of one site share a namespace. The Caddyfile writes
+	// the addresses of the site here. Default: the name of the server.
+	Site string `json:"site,omitempty"`
+
+	// A policy file (.yaml, .toml or .json) to enforce besides the rules of this handler. A relative path is relative to
+	// the working directory; the Caddyfile makes it relative to the Caddyfile.
+	Policy string `json:"policy,omitempty"`
+
+	PolicyWords
+
+	app      *App
+	ctx      caddy.Context
+	logger   *zap.Logger
+	policies []*enforced
+	// delegates is whether error routes may answer for a refused request.
+	delegates bool
+	lenient   *atomic.Bool // the server believes forwarded addresses loosely, and that has not been said yet; or nil
+}
+
+// CaddyModule returns the Caddy module information.
+func (*Handler) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.penstock", New: func() caddy.Module { return new(Handler) }}
+}
+
+// Provision compiles the handler's rules. The error lists everything that is wrong.
+func (h *Handler) Provision(ctx caddy.Context) error {
+	app, err := ctx.App("penstock")
+	if err != nil {
+		return err
+	}
+	h.app, h.ctx, h.logger = app.(*App), ctx, ctx.Logger()
+	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
+	if server != nil {
+		h.Site = cmp.Or(h.Site, server.Name())
+		if server.TrustedProxiesStrict == 0 {
+			h.lenient = new(atomic.Bool)
+			h.lenient.Store(true)
+		}
+	}
+	h.delegates = delegateErrors(ctx, server)
+	h.policies = append(h.policies, h.app.policies...)
+	if h.Policy != "" {
+		err = errors.Join(err, h.addFile())
+	}
+	if len(h.Rules) > 0 {
+		d := h.document(h.Name)
+		inherit(d, &h.app.PolicyWords)
+		err = errors.Join(err, h.add(d))
+	}
+	return err
+}
+
+func (h *Handler) addFile() error {
+	d, err := loadPolicy(h.Policy)
+	if err != nil {
+		return err
+	}
+	inherit(d, &h.PolicyWords)
+	inherit(d, &h.app.PolicyWords)
+	return h.add(d)
+}
+
+// add makes a policy one of the handler's.
+func (h *Handler) add(d *policy.Document) error {
+	d.Name = cmp.Or(d.Name, h.Name)
+	if d.Name == "" && h.app.shared {
+		d.Name = h.app.Name
+		if d.Name == "" {
+			return errNameMissing
+		}
+	}
+	d.Name = cmp.Or(d.Name, siteNamespace(h.Site), "default")
+	e, err := h.app.compile(d, fmt.Sprintf("site %q", h.Site))
+	if err != nil {
+		return err
+	}
+	h.policies = append(h.policies, e)
+	return nil
+}
+
+// Validate refuses a handler that has nothing to do.
+func (h *Handler) Validate() error {
+	if len(h.policies) == 0 {
+		return errors.New("there is nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
+			"write a limit (penstock 100/1m), a rule or a policy file")
+	}
+	if len(h.Rules) == 0 && h.Policy == "" && !h.empty() {
+		return errors.New("this penstock block says how its rules work but has no rule; add one, or say it in the global " +
+			"penstock block, for whose policy it seems to be meant")
+	}
+	return nil
+}
+
+// scratch is what deciding a request needs and the next request can use again.
+type scratch struct {
+	plan  core.Plan
+	attrs attributes
+	body  []byte
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// scratchBodyBytesMax is how large a body's buffer may be to be kept: names in it are bounded, so most are far smaller.
+const scratchBodyBytesMax = 4096
+
+func (s *scratch) release() {
+	s.attrs.release()
+	if cap(s.body) > scratchBodyBytesMax {
+		s.body = nil
+	}
+	scratches.Put(s)
+}
+
+// ServeHTTP decides the request and passes it on, or answers it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	rec := recordOf(r)
+	s := scratches.Get().(*scratch)
+	s.plan.Reset()
+	s.attrs.reset(r)
+	added := false
+	for _, e := range h.policies {
+		if rec.begin(e.ruleset) {
+			s.plan.Add(e.ruleset, &s.attrs)
+			added = true
+		}
+	}
+	if !added {
+		s.release()
+		return next.ServeHTTP(w, r)
+	}
+	if h.lenient != nil {
+		h.warnOfForwarding(r)
+	}
+	d := h.decide(r, s)
+	rec.keep(&d)
+	h.count(&s.plan)
+	if d.Outcome == core.OutcomeNone {
+		s.release()
+		return next.ServeHTTP(w, r)
+	}
+	own := rec.responder(w)
+	own.fields = s.plan.Headers(&d)
+	own.remaining = d.Remaining
+	if d.Refused() {
+		rec.refusedBy = own
+		return h.refuse(own, r, s, &d)
+	}
+	s.release()
+	err := next.ServeHTTP(own, r)
+	own.apply() // an error, or nothing written: the header is written later, but not through us
+	return err
+}
+
+// decide asks the store, if there is something to ask.
+func (h *Handler) decide(r *http.Request, s *scratch) core.Decision {
+	checks := s.plan.Checks()
+	if len(checks) == 0 {
+		return s.plan.Decide()
+	}
+	start := time.Now()
+	err := h.app.store.Take(r.Context(), checks, s.plan.Results())
+	took := time.Since(start)
+	checkSeconds.Observe(took.Seconds())
+	if err == nil {
+		return s.plan.Decide()
+	}
+	d := s.plan.Degrade()
+	kind := failureKind(err)
+	storeErrorsTotal.WithLabelValues(kind).Inc()
+	if kind != "canceled" {
+		h.app.outage.note(h.logger, start.Add(took), &d, err)
+	}
+	return d
+}
+
+func (h *Handler) count(plan *core.Plan) {
+	for _, o := range plan.Outcomes() {
+		for _, e := range h.policies {
+			if e.ruleset == o.Ruleset {
+				e.outcomes[o.Index][o.Outcome].Inc()
+				break
+			}
+		}
+	}
+}
+
+var problemContentType = []string{"application/problem+json"}
+
+// refuse answers a request that must not go on, or leaves that to error routes. It ends the scratch.
+func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
+	defer s.release()
+	h.emit(r, d)
+	s.body = s.plan.AppendProblem(s.body[:0], d)
+	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
+		w.apply()
+		return caddyhttp.Error(d.Status, &Refusal{Status: d.Status, Rule: d.Rule, body: append([]byte(nil), s.body...)})
+	}
+	return writeProblem(w, d.Status, s.body)
+}
+
+func writeProblem(w http.ResponseWriter, status int, body []byte) error {
+	header := w.Header()
+	header["Content-Type"] = problemContentType
+	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.WriteHeader(status)
+	_, err := w.Write(body)
+	return err
+}
+
+// DeniedEvent is the name of the event that a refusal emits. Its data are `policy`, `rule`, `decision`, `status`,
+// `client`, `limit`, `remaining`, `retry_after` (seconds), `host`, `method` and `path`.
+const DeniedEvent = "penstock_denied"
+
+// emit tells those who listen; making an event costs more than a decision, so that is asked first.
+func (h *Handler) emit(r *http.Request, d *core.Decision) {
+	if !h.app.events.ShouldEmit(DeniedEvent) {
+		return
+	}
+	var limit int64
+	if d.Limit != nil {
+		limit = d.Limit.Capacity()
+	}
+	h.app.events.Emit(h.ctx, DeniedEvent, map[string]any{
+		"policy": d.Policy, "rule": d.Rule, "decision": d.Outcome.String(), "status": d.Status,
+		"client": string(append([]byte(nil), d.Client.ID...)), "limit": limit, "remaining": d.Remaining,
+		"retry_after": retryAfterSeconds(d), "host": r.Host, "method": r.Method, "path": r.URL.Path,
+	})
+}
+
+// warnOfForwarding says once, at the first request that came through a trusted proxy, that clients can choose their
+// address: only then is it known that the server has trusted proxies.
+func (h *Handler) warnOfForwarding(r *http.Request) {
+	if !h.lenient.Load() {
+		return
+	}
+	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	if trusted && h.lenient.CompareAndSwap(true, false) {
+		h.logger.Warn("trusted_proxies is set without trusted_proxies_strict: unless every proxy replaces X-Forwarded-For, " +
+			"clients can choose the address they are counted by; set trusted_proxies_strict")
+	}
+}
+
+var (
+	_ caddy.Provisioner           = (*Handler)(nil)
+	_ caddy.Validator             = (*Handler)(nil)
+	_ caddyhttp.MiddlewareHandler = (*Handler)(nil)
+)

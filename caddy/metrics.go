@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core"
+)
+
+// The metrics of this process. They are no configuration's own, so that a reload does not set them back; each
+// configuration registers them in its registry. No label ever names a client: there are as many series as the
+// configurations had rules, times the outcomes that have happened or can.
+var (
+	requestsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_requests_total",
+		Help: "Requests by policy, rule and what became of them there.",
+	}, []string{"policy", "rule", "outcome"})
+	checkSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "penstock_check_duration_seconds",
+		Help: "Time that requests spent asking the store.",
+		Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
+			5e-2, 0.1, 0.25, 1},
+	})
+	storeErrorsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_store_errors_total",
+		Help: "Checks that the store did not answer, so that on_error decided.",
+	}, []string{"kind"})
+)
+
+var (
+	countersDesc = prometheus.NewDesc("penstock_counters",
+		"Counters that the store in memory holds.", nil, nil)
+	overflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
+		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
+	breakerDesc = prometheus.NewDesc("penstock_breaker_state",
+		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open.", nil, nil)
+)
+
+// storeCollector asks a configuration's store at each scrape.
+type storeCollector struct{ store *pooledStore }
+
+func (c storeCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+
+func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
+	if c.store.counters != nil {
+		ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(c.store.counters()))
+	}
+	if c.store.overflows != nil {
+		ch <- prometheus.MustNewConstMetric(overflowsDesc, prometheus.CounterValue, float64(c.store.overflows()))
+	}
+	if c.store.breaker != nil {
+		ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, c.store.breaker())
+	}
+}
+
+// register puts the metrics into a configuration's registry.
+func register(registry *prometheus.Registry, store *pooledStore) error {
+	if registry == nil {
+		return nil // a context made without a configuration
+	}
+	var problems []error
+	for _, collector := range []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, storeCollector{store}} {
+		if err := registry.Register(collector); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// ruleCounters are a ruleset's counters by rule and outcome, looked up when the configuration is loaded.
+type ruleCounters [][core.OutcomeCount]prometheus.Counter
+
+func newRuleCounters(policy string, rs *core.Ruleset) ruleCounters {
+	counters := make(ruleCounters, rs.Len())
+	for i := range counters {
+		for outcome := range counters[i] {
+			counters[i][outcome] = requestsTotal.WithLabelValues(policy, rs.RuleName(i), core.Outcome(outcome).String())
+		}
+	}
+	return counters
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// recordVar is where a request's record is kept: Caddy's variables stay with a request through rewrites, subroutes and
+// error routes.
+const recordVar = "penstock"
+
+// record is what this package knows of one request: which policies it has been charged for, and what was decided last.
+// It lives as long as the request, for access logs read the placeholders after the handlers are done.
+type record struct {
+	done      []*core.Ruleset
+	doneRoom  [4]*core.Ruleset
+	decision  core.Decision
+	client    string
+	refusedBy *responder
+
+	clientRoom [48]byte // an address or a short identifier, so that keeping it costs no allocation
+	clientLen  int
+	first      responder // of the first handler; a further one makes its own
+	firstTaken bool
+}
+
+// recordOf returns the request's record and makes one the first time.
+func recordOf(r *http.Request) *record {
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	if rec, ok := vars[recordVar].(*record); ok {
+		return rec
+	}
+	rec := new(record)
+	rec.done = rec.doneRoom[:0]
+	if vars != nil {
+		vars[recordVar] = rec
+	}
+	if replacer, ok := r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
+		replacer.Map(rec.placeholder)
+	}
+	return rec
+}
+
+// begin notes that the request is charged for the policy, and reports false if it has been before.
+func (rec *record) begin(rs *core.Ruleset) bool {
+	if slices.Contains(rec.done, rs) {
+		return false
+	}
+	rec.done = append(rec.done, rs)
+	return true
+}
+
+// keep remembers the decision. Its client is copied, because its strings belong to a plan that will be used again.
+func (rec *record) keep(d *core.Decision) {
+	if len(rec.done) > 1 && d.Outcome == core.OutcomeNone {
+		return // a further handler without a rule for the request says nothing
+	}
+	rec.decision = *d
+	rec.decision.Client = core.Identity{}
+	rec.client, rec.clientLen = "", 0
+	if id := d.Client.ID; len(id) <= len(rec.clientRoom) {
+		rec.clientLen = copy(rec.clientRoom[:], id)
+	} else {
+		rec.client = strings.Clone(id)
+	}
+}
+
+func (rec *record) responder(w http.ResponseWriter) *responder {
+	own := &rec.first
+	if rec.firstTaken {
+		own = new(responder)
+	}
+	rec.firstTaken = true
+	own.ResponseWriter = w
+	own.record = rec
+	return own
+}
+
+// placeholder answers {http.penstock.*}. It is asked late and seldom, so nothing is made ready for it.
+func (rec *record) placeholder(key string) (any, bool) {
+	name, ok := strings.CutPrefix(key, "http.penstock.")
+	if !ok {
+		return nil, false
+	}
+	switch name {
+	case "decision":
+		return rec.decision.Outcome.String(), true
+	case "rule":
+		return rec.decision.Rule, true
+	case "limit":
+		if rec.decision.Limit == nil {
+			return "", true
+		}
+		return rec.decision.Limit.Capacity(), true
+	case "remaining":
+		if rec.decision.Limit == nil {
+			return "", true
+		}
+		return rec.decision.Remaining, true
+	case "retry_after":
+		return retryAfterSeconds(&rec.decision), true
+	case "client":
+		if rec.clientLen > 0 {
+			return string(rec.clientRoom[:rec.clientLen]), true
+		}
+		return rec.client, true
+	}
+	return nil, false
+}
+
+// retryAfterSeconds is the wait in whole seconds, rounded up; "" if there is none or waiting does not help.
+func retryAfterSeconds(d *core.Decision) any {
+	if d.RetryAfter <= 0 || d.RetryAfter == core.Never {
+		return ""
+	}
+	return int64((d.RetryAfter + core.Second - 1) / core.Second)
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// The response header fields as net/http spells them, so that Caddy's own header directive finds them.
+const (
+	fieldLimit      = "X-Ratelimit-Limit"
+	fieldRemaining  = "X-Ratelimit-Remaining"
+	fieldReset      = "X-Ratelimit-Reset"
+	fieldRateLimit  = "Ratelimit"
+	fieldPolicy     = "Ratelimit-Policy"
+	fieldRetryAfter = "Retry-After"
+)
+
+// responder adds the rate limit fields to a response when its header is written: after the upstream, a file server or an
+// error has said what it has to say. It is for one request.
+type responder struct {
+	caddyhttp.ResponseWriterWrapper
+	fields    core.Fields
+	remaining int64
+	values    [6]string // what the header's slices point into
+	applied   bool
+	record    *record
+}
+
+// apply merges the fields into the header, once.
+//
+// Of two families of X-RateLimit-* the one with the smaller remaining stays: it is the one the client will meet first. A
+// list of the IETF fields takes both, ours first. What another penstock handler inside of this one wrote when it
+// refused stays as it is.
+func (w *responder) apply() {
+	if w.applied {
+		return
+	}
+	w.applied = true
+	h := w.ResponseWriter.Header()
+	if w.fields.Limit != "" && !w.keepsTheirs(h) {
+		w.set(h, 0, fieldLimit, w.fields.Limit)
+		w.set(h, 1, fieldRemaining, w.fields.Remaining)
+		w.set(h, 2, fieldReset, w.fields.Reset)
+	}
+	w.prepend(h, 3, fieldRateLimit, w.fields.RateLimit)
+	w.prepend(h, 4, fieldPolicy, w.fields.Policy)
+	if w.fields.RetryAfter != "" {
+		w.set(h, 5, fieldRetryAfter, w.fields.RetryAfter)
+	}
+}
+
+func (w *responder) keepsTheirs(h http.Header) bool {
+	theirs := h[fieldRemaining]
+	if len(theirs) == 0 {
+		return false
+	}
+	if w.record.refusedBy != nil && w.record.refusedBy != w {
+		return true
+	}
+	remaining, err := strconv.ParseInt(strings.TrimSpace(theirs[0]), 10, 64)
+	return err == nil && remaining >= 0 && remaining < w.remaining
+}
+
+func (w *responder) set(h http.Header, slot int, name, value string) {
+	w.values[slot] = value
+	h[name] = w.values[slot : slot+1 : slot+1]
+}
+
+func (w *responder) prepend(h http.Header, slot int, name, value string) {
+	if value == "" {
+		return
+	}
+	if theirs := h[name]; len(theirs) > 0 {
+		value += ", " + strings.Join(theirs, ", ")
+	}
+	w.set(h, slot, name, value)
+}
+
+// WriteHeader adds the fields to everything but interim responses.
+func (w *responder) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.apply()
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *responder) Write(p []byte) (int, error) {
+	w.apply()
+	return w.ResponseWriter.Write(p)
+}
+
+// ReadFrom keeps sendfile possible.
+func (w *responder) ReadFrom(r io.Reader) (int64, error) {
+	w.apply()
+	return w.ResponseWriterWrapper.ReadFrom(r)
+}
+
+// FlushError is here because a flush writes the header, and would otherwise go past us to the writer within.
+func (w *responder) FlushError() error {
+	w.apply()
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Flush is for callers who do not use [http.ResponseController].
+func (w *responder) Flush() { _ = w.FlushError() }
+
+var (
+	_ http.ResponseWriter = (*responder)(nil)
+	_ http.Flusher        = (*responder)(nil)
+	_ io.ReaderFrom       = (*responder)(nil)
+)

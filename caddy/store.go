@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// The types of stores.
+const (
+	storeMemory = "memory"
+	storeRedis  = "redis"
+)
+
+// Store says where counters are kept. The fields beside `type` and `counters_max` are for `redis`. Values may hold
+// placeholders such as `{env.REDIS_PASSWORD}`, which are replaced when the configuration is loaded.
+type Store struct {
+	// Where: `memory` (the default) counts in this process, `redis` counts for every process that uses the same Redis and
+	// the same name.
+	Type string `json:"type,omitempty"`
+
+	// For `memory`: how many counters to hold at most. Beyond it, newcomers are counted together, so that nobody gets a
+	// fresh allowance. Default: 1048576, about 100 MB.
+	CountersMax int `json:"counters_max,omitempty"`
+
+	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:///path/to/socket?db=0`. Required.
+	URL string `json:"url,omitempty"`
+
+	// The user, instead of the one in the URL.
+	Username string `json:"username,omitempty"`
+
+	// The password, instead of the one in the URL. Caddy shows its configuration to whoever can reach its admin endpoint:
+	// write `{env.NAME}` here, or use password_file.
+	Password string `json:"password,omitempty"`
+
+	// A file that holds the password. It is read when the configuration is loaded.
+	PasswordFile string `json:"password_file,omitempty"`
+
+	// A PEM file with the certificates that the server's must descend from. Default: those of the system.
+	CA string `json:"ca,omitempty"`
+
+	// A PEM file with the client's certificate. It needs key.
+	Cert string `json:"cert,omitempty"`
+
+	// A PEM file with the client's key. It needs cert.
+	Key string `json:"key,omitempty"`
+
+	// The name that the server's certificate must have. Default: the host of the URL.
+	ServerName string `json:"server_name,omitempty"`
+
+	// How long a check may take before on_error decides: 1ms to 10s. Default: 50ms.
+	Timeout caddy.Duration `json:"timeout,omitempty"`
+
+	// How many checks may wait at once; one more is decided by on_error. Default: 8192.
+	QueueMax int `json:"queue_max,omitempty"`
+}
+
+// shared reports whether other processes count in the same store.
+func (s *Store) shared() bool { return s.Type == storeRedis }
+
+// resolve returns the store with defaults and placeholders filled in. The error lists everything that is wrong.
+func (s *Store) resolve() (Store, error) {
+	resolved := *s
+	if resolved.Type == "" {
+		resolved.Type = storeMemory
+	}
+	problems := resolved.misplaced()
+	replacer := caddy.NewReplacer()
+	for name, value := range map[string]*string{"url": &resolved.URL, "username": &resolved.Username,
+		"password": &resolved.Password, "password_file": &resolved.PasswordFile, "ca": &resolved.CA,
+		"cert": &resolved.Cert, "key": &resolved.Key, "server_name": &resolved.ServerName} {
+		if !strings.Contains(*value, "{") {
+			continue
+		}
+		// An empty secret would be no secret, so a variable that is not set is an error and not an empty word.
+		text, err := replacer.ReplaceOrErr(*value, true, true)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("store %s: %s: %w; set the variable, or write the value", resolved.Type,
+				name, err))
+			continue
+		}
+		*value = text
+	}
+	return resolved, errors.Join(problems...)
+}
+
+// misplaced returns what does not belong to the store's type.
+func (s *Store) misplaced() []error {
+	var problems []error
+	switch s.Type {
+	case storeMemory:
+		rest := *s
+		rest.Type, rest.CountersMax = "", 0
+		if rest != (Store{}) {
+			problems = append(problems, errors.New("store memory: only counters_max can stand here; the other words are those "+
+				"of \"store redis URL\""))
+		}
+		if s.CountersMax < 0 {
+			problems = append(problems, fmt.Errorf("store memory: counters_max %d is negative; leave it out for the default",
+				s.CountersMax))
+		}
+	case storeRedis:
+		if s.URL == "" {
+			problems = append(problems, errors.New("store redis: the URL is missing; write store redis redis://localhost:6379"))
+		}
+		if s.CountersMax != 0 {
+			problems = append(problems, errors.New("store redis: counters_max belongs to store memory; Redis is bounded by its "+
+				"own maxmemory"))
+		}
+	default:
+		problems = append(problems, fmt.Errorf("store type %q is unknown; write memory or redis", s.Type))
+	}
+	return problems
+}
+
+// literalSecret reports whether the configuration itself holds a password, which Caddy would show.
+func (s *Store) literalSecret() bool {
+	if s.Password != "" && !strings.Contains(s.Password, "{") {
+		return true
+	}
+	if parsed, err := url.Parse(s.URL); err == nil && parsed.User != nil {
+		password, given := parsed.User.Password()
+		return given && password != "" && !strings.Contains(password, "{")
+	}
+	return false
+}
+
+// open returns the key under which the store is in the pool, and the store: the one that is in use already if there is
+// one with the same settings. The caller gives the key back to the pool when it is done.
+func (s *Store) open() (string, *pooledStore, error) {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "", nil, fmt.Errorf("store %s: %w", s.Type, err)
+	}
+	key := string(text)
+	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) {
+		if s.shared() {
+			return s.openRedis()
+		}
+		return s.openMemory()
+	})
+	if err != nil {
+		return "", nil, err
+	}
+	return key, value.(*pooledStore), nil
+}
+
+func (s *Store) openMemory() (caddy.Destructor, error) {
+	store, err := memstore.New(memstore.Options{CountersMax: s.CountersMax, Logger: storeLogger()})
+	if err != nil {
+		return nil, fmt.Errorf("store memory: %w", err)
+	}
+	return &pooledStore{Store: store, counters: store.Len, overflows: store.Overflows, close: store.Close}, nil
+}
+
+func (s *Store) openRedis() (caddy.Destructor, error) {
+	store, err := redisstore.New(redisstore.Options{
+		URL: s.URL, Username: s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
+		CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
+		Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax, Logger: storeLogger(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	breaker := func() float64 { return float64(store.Stats().Breaker) }
+	return &pooledStore{Store: store, breaker: breaker, close: store.Close}, nil
+}
+
+// failureKind names what an error of Take was, for the metric of store errors.
+func failureKind(err error) string {
+	var failure *redisstore.Failure
+	switch {
+	case errors.As(err, &failure):
+		return failure.Kind.String()
+	case errors.Is(err, core.ErrInvalid):
+		return "invalid"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	default:
+		return "other"
+	}
+}
+
+// storeLogger returns a logger for something that outlives the configuration it was made in: it asks Caddy for the
+// logger of the configuration that runs when there is something to say.
+func storeLogger() *slog.Logger { return slog.New(currentLog{}) }
+
+type currentLog struct{ attrs []slog.Attr }
+
+func (currentLog) now() slog.Handler {
+	return zapslog.NewHandler(caddy.Log().Named("penstock").Core(), zapslog.WithName("penstock"),
+		zapslog.AddStacktraceAt(slog.Level(127)))
+}
+
+func (currentLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+func (l currentLog) Handle(ctx context.Context, record slog.Record) error {
+	record.AddAttrs(l.attrs...)
+	return l.now().Handle(ctx, record)
+}
+
+func (l currentLog) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return currentLog{attrs: append(l.attrs[:len(l.attrs):len(l.attrs)], attrs...)}
+}
+
+// WithGroup is not needed by the stores; their attributes stay at the top.
+func (l currentLog) WithGroup(string) slog.Handler { return l }
+
+// warnOfSecrets says once per load that the configuration shows a password.
+func (s *Store) warnOfSecrets(logger *zap.Logger) {
+	if s.literalSecret() {
+		logger.Warn("the password of the store is in the configuration, which Caddy shows to whoever can reach its admin "+
+			"endpoint; write {env.NAME} instead, or use password_file", zap.String("store", s.Type))
+	}
+}
