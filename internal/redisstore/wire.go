@@ -33,7 +33,7 @@ const sumSuffix = ":n"
 const shadowOp = 8
 
 // newTake returns the command that asks checks, which must have passed [core.ValidateChecks]. pinned is the instant to
-// decide at; 0 is Redis' own clock. It allocates four times for up to four keys.
+// decide at; 0 is Redis' own clock. It allocates three times for up to three keys.
 func newTake(ctx context.Context, pinned core.Micros, checks []core.Check) *takeCmd {
 	c := &takeCmd{}
 	var room [512]byte
