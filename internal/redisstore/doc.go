@@ -27,13 +27,11 @@
 //
 // # Permissions
 //
-// Redis 6.2 or newer. The least an ACL user needs, for keys that begin with rl1:
-//
-//	ACL SETUSER penstock on >PASSWORD resetkeys ~rl1:* resetchannels -@all
-//	    +ping +info +select +script|load +evalsha +time
-//	    +hmget +hset +hdel +pexpire +pexpireat +del +get +set +incrby
-//	    +zadd +zincrby +zrange +zrangebyscore +zrem +zremrangebyscore +zremrangebyrank +zcard +zscore
-//
-// INFO is only read to warn of settings that lose counters; SELECT is needed for a database other than 0. On Redis 6.2
-// write +script, since it knows no subcommands with a vertical bar in this place.
+// Redis 6.2 or newer. [LeastPrivilege] is what an ACL user needs.
 package redisstore
+
+// LeastPrivilege is the rest of an ACL SETUSER line that allows what the store does and no more. INFO is asked for
+// settings that lose counters: without it nothing is warned of. SELECT is needed for a database other than 0. A server
+// before 7.0 wants +script in place of +script|load.
+const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select +script|load +evalsha +time " +
+	"+get +set +del +pexpire +zadd +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"

@@ -44,6 +44,8 @@ func (k Kind) String() string {
 type Failure struct {
 	Kind  Kind
 	Cause error // nil where Kind says it all
+
+	whole bool // the server refused the connection, not one command
 }
 
 // Error says what failed.
@@ -133,7 +135,7 @@ var everyCheckRefused = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF"
 
 // storeWide reports whether the failure is the whole store's and not one check's.
 func (f *Failure) storeWide() bool {
-	if f.Kind != KindScript {
+	if f.whole || f.Kind != KindScript {
 		return true
 	}
 	var reply redis.Error

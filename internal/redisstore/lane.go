@@ -204,7 +204,9 @@ func (l *lane) exec(ctx context.Context) *Failure {
 	}
 	_ = l.pipe.BatchProcess(ctx, l.commands...)
 	if _, err := l.pipe.Exec(ctx); err != nil {
-		return failureOf(err)
+		whole := failureOf(err)
+		whole.whole = true
+		return whole
 	}
 	return nil
 }

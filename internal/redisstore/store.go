@@ -225,6 +225,9 @@ func (s *Store) Close() error {
 		s.cancel()
 		s.dialer.close() // ends what lanes and watch are waiting for
 		s.running.Wait()
+		for range s.settings.lanes {
+			<-s.idle // a caller may still be sending its own call
+		}
 		_ = s.client.Close()
 	})
 	return nil

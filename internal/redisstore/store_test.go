@@ -22,7 +22,7 @@ import (
 // patience is how long a test waits for what must come soon, on a busy machine.
 const patience = 20 * time.Second
 
-// open returns a store that is closed when the test ends, and tells when it leaves a goroutine behind.
+// open returns a store that is closed when the test ends.
 func open(t testing.TB, options Options) *Store {
 	t.Helper()
 	s, err := New(options)
@@ -203,6 +203,22 @@ func TestNewWithoutRedis(t *testing.T) {
 	})
 }
 
+func TestRestartWhileIdleCostsNoCall(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	limit := limitOf(t, "10/1d fixed_window")
+	for range 3 {
+		results := make([]core.Result, 1)
+		if err := s.Take(context.Background(), take1("rl1:k", limit), results); err != nil {
+			t.Fatalf("the first call after a restart: %v", err)
+		}
+		if results[0].Remaining != 9 {
+			t.Errorf("remaining %d after a restart, want 9: redis came up empty", results[0].Remaining)
+		}
+		server.Restart()
+	}
+}
+
 func TestCloseAnswersEveryoneAndLeavesNoGoroutine(t *testing.T) {
 	server := redistest.Start(t)
 	before := ours()
@@ -213,9 +229,15 @@ func TestCloseAnswersEveryoneAndLeavesNoGoroutine(t *testing.T) {
 	defer server.Resume()
 	start := time.Now()
 	failures := make(chan error, 500)
-	for range cap(failures) {
+	cancelable, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for i := range cap(failures) {
+		ctx := context.Background() // such a caller sends its own call if it can
+		if i%2 == 0 {
+			ctx = cancelable
+		}
 		go func() {
-			failures <- s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1))
+			failures <- s.Take(ctx, take1("rl1:k", limit), make([]core.Result, 1))
 		}()
 	}
 	eventually(t, "calls are under way", func() bool { return s.Stats().Batches >= 4 })

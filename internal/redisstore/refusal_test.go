@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/lua"
+)
+
+// failing calls until a call fails in the given way.
+func failing(t *testing.T, s *Store, want string) {
+	t.Helper()
+	limit, last := limitOf(t, "1000000/1d"), error(nil)
+	defer func() {
+		if t.Failed() {
+			t.Logf("the last error: %v", last)
+		}
+	}()
+	eventually(t, "a failure that says "+want, func() bool {
+		last = s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1))
+		return last != nil && errors.Is(last, core.ErrUnavailable) && strings.Contains(last.Error(), want)
+	})
+}
+
+// working calls until a call is answered.
+func working(t *testing.T, s *Store) {
+	t.Helper()
+	limit := limitOf(t, "1000000/1d")
+	eventually(t, "a call is answered", func() bool {
+		return s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)) == nil
+	})
+}
+
+// opens calls until the breaker opens.
+func opens(t *testing.T, s *Store) {
+	t.Helper()
+	limit := limitOf(t, "1000000/1d")
+	eventually(t, "the breaker opens", func() bool {
+		_ = s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1))
+		return s.Stats().Breaker == BreakerOpen
+	})
+}
+
+func configure(t *testing.T, server *redistest.Server, args ...any) {
+	t.Helper()
+	if err := server.Client().Do(context.Background(), args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func TestFullMemory(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	working(t, s)
+	configure(t, server, "config", "set", "maxmemory", "1")
+	failing(t, s, "raise maxmemory")
+	opens(t, s)
+	configure(t, server, "config", "set", "maxmemory", "0")
+	working(t, s)
+}
+
+func TestReplicaIsNotWrittenTo(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	working(t, s)
+	configure(t, server, "replicaof", "127.0.0.1", "1")
+	failing(t, s, "give the primary's")
+	opens(t, s)
+	configure(t, server, "replicaof", "no", "one")
+	working(t, s)
+}
+
+func TestBusyServer(t *testing.T) {
+	server := redistest.Start(t)
+	configure(t, server, "config", "set", "busy-reply-threshold", "1")
+	s := open(t, Options{URL: server.URL(), Timeout: slowest})
+	ready(t, s)
+	hung := make(chan error)
+	go func() {
+		hung <- server.Client().Eval(context.Background(), "while true do end", nil).Err()
+	}()
+	failing(t, s, "BUSY")
+	opens(t, s)
+	configure(t, server, "script", "kill")
+	<-hung
+	working(t, s)
+}
+
+func TestOneBadKeyDoesNotOpenTheBreaker(t *testing.T) {
+	server := redistest.Start(t)
+	log := &journal{}
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Logger: log.logger()})
+	configure(t, server, "lpush", "rl1:bad", "x")
+	limit := limitOf(t, "10/1m")
+	for range 100 {
+		err := s.Take(context.Background(), take1("rl1:bad", limit), make([]core.Result, 1))
+		if kindOf(err) != "script" || !errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("a key of another type: error %v (%s), want one of kind script", err, kindOf(err))
+		}
+	}
+	if !strings.Contains(log.String(), "WRONGTYPE") || strings.Contains(log.String(), "rl1:bad") {
+		t.Errorf("the log must tell of the failure and not of the key, which may name a client:\n%s", log.String())
+	}
+	if state := s.Stats().Breaker; state != BreakerClosed {
+		t.Errorf("the breaker is %s after 100 refusals of one key, want closed", state)
+	}
+	if err := s.Take(context.Background(), take1("rl1:good", limit), make([]core.Result, 1)); err != nil {
+		t.Errorf("another key: %v", err)
+	}
+}
+
+func TestScriptThatCannotBeLoaded(t *testing.T) {
+	server := redistest.Start(t)
+	configure(t, server, "acl", "setuser", "me", "on", ">secret", "~rl1:*", "+@all", "-script")
+	s := open(t, Options{URL: server.URL(), Username: "me", Password: "secret"})
+	failing(t, s, "the ACL user needs more rights")
+	configure(t, server, "acl", "setuser", "me", "+script|load")
+	working(t, s)
+}
+
+func TestStoreWithLeastPrivilege(t *testing.T) {
+	server := redistest.Start(t)
+	rules := leastPrivilege()
+	configure(t, server, append([]any{"acl", "setuser", "penstock", "on", ">secret"}, rules...)...)
+	log := &journal{}
+	s := open(t, Options{URL: server.URL() + "?db=1", Username: "penstock", Password: "secret", Timeout: TimeoutMax,
+		Logger: log.logger()})
+	for i, text := range []string{"10/1m fixed_window", "10/1m sliding_window", "10/1m sliding_log", "10/1m token_bucket"} {
+		limit, key := limitOf(t, text), []byte{'r', 'l', '1', ':', 'a' + byte(i)}
+		var receipt core.Micros
+		for _, op := range []core.Op{core.OpTake, core.OpUpTo, core.OpLook, core.OpForce, core.OpGiveBack} {
+			check := core.Check{Key: key, Limit: limit, Op: op, Cost: 2, Receipt: receipt}
+			if op == core.OpUpTo {
+				check.Min, check.Max = 1, 2
+			}
+			results := make([]core.Result, 1)
+			if err := s.Take(context.Background(), []core.Check{check}, results); err != nil {
+				t.Errorf("%s, operation %d: %v", text, op, err)
+			}
+			receipt = max(receipt, results[0].Receipt)
+		}
+	}
+	if err := s.Check(context.Background()); err != nil {
+		t.Errorf("check: %v", err)
+	}
+	err := s.Take(context.Background(), take1("other:k", limitOf(t, "10/1m")), make([]core.Result, 1))
+	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
+		t.Errorf("a key of others: error %v, want NOPERM", err)
+	}
+	if strings.Contains(log.String(), "secret") {
+		t.Errorf("the log shows the password:\n%s", log.String())
+	}
+}
+
+// TestLeastPrivilegeIsExact holds the rights against the commands that the script and this package use.
+func TestLeastPrivilegeIsExact(t *testing.T) {
+	want := map[string]bool{"+ping": true, "+info": true, "+select": true, "+script|load": true, "+evalsha": true}
+	for _, match := range regexp.MustCompile(`call\(\s*['"]([A-Za-z]+)`).FindAllStringSubmatch(lua.Take, -1) {
+		want["+"+strings.ToLower(match[1])] = true
+	}
+	got := map[string]bool{}
+	for _, rule := range leastPrivilege() {
+		if strings.HasPrefix(rule.(string), "+") {
+			got[rule.(string)] = true
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-used +granted):\n%s", diff)
+	}
+}
+
+func leastPrivilege() (rules []any) {
+	for _, word := range strings.Fields(LeastPrivilege) {
+		rules = append(rules, word)
+	}
+	return rules
+}
