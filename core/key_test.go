@@ -110,7 +110,8 @@ func (c counted) ruleset(t *testing.T) *Ruleset {
 	zone := Dimension{Kind: PerAttr, Name: "zone"}
 	r := Rule{Name: "r" + c.rule, Unverified: true, Missing: Missing(c.shape & 1),
 		Limits: []Limit{mustLimit(t, []string{"9/1m", "9/1m fw", "9/1s"}[c.shape>>4%3])}}
-	r.Per = [][]Dimension{{user, tenant}, {{}, tenant}, {tenant, zone}, {tenant}, {{}, user, zone}}[c.shape>>1%8%5]
+	r.Per = [][]Dimension{{user, tenant}, {{}, tenant}, {tenant, zone}, {tenant}, {{}, user, zone},
+		{tenant, user, zone}}[c.shape>>1%8%6]
 	rs, err := Compile(Policy{Name: c.namespace, Rules: []Rule{r},
 		Identify: []Identify{{Kind: IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: IdentifyAttr, Name: "zone"}}})
 	if err != nil {
@@ -121,11 +122,11 @@ func (c counted) ruleset(t *testing.T) *Ruleset {
 
 // tells returns what of the request the rule tells apart.
 func (c counted) tells() counted {
-	per := c.shape >> 1 % 8 % 5
+	per := c.shape >> 1 % 8 % 6
 	client := per == 1 || per == 4
 	stands := c.shape&1 == 0 // for a dimension that is missing, the client
 	out := counted{namespace: c.namespace, rule: c.rule, shape: c.shape}
-	hasUser, hasTenant, hasZone := per == 0 || per == 4, per != 4, per == 2 || per == 4
+	hasUser, hasTenant, hasZone := per == 0 || per >= 4, per != 4, per == 2 || per >= 4
 	if hasUser || client || stands && (hasTenant && c.tenant == "" || hasZone && c.zone == "") {
 		out.user = c.user
 	}
@@ -159,6 +160,8 @@ func FuzzKeys(f *testing.F) {
 	f.Add("a", "b", "u}", "{t", "", byte(4), "a", "b", "u%7D", "%7Bt", "", byte(4))
 	f.Add("a", "b", "", "", "", byte(5), "a", "b", "", "client", "", byte(5))
 	f.Add("a", "b", "x", "", "", byte(6), "a", "b", "", "x", "", byte(6))
+	f.Add("a", "b", "x:attr.zone:y", "t", "z", byte(10), "a", "b", "x", "t", "y:attr.zone:z", byte(10))
+	f.Add("a", "b", "x%3A", "t", "z", byte(10), "a", "b", "x:", "t", "z", byte(10))
 	f.Add("a", "b", strings.Repeat("u", 256), "", "", byte(0), "a", "b", strings.Repeat("u", 257), "", "", byte(0))
 	f.Fuzz(func(t *testing.T, n1, r1, u1, t1, z1 string, s1 byte, n2, r2, u2, t2, z2 string, s2 byte) {
 		one, two := counted{n1, r1, u1, t1, z1, s1 % 64}, counted{n2, r2, u2, t2, z2, s2 % 64}

@@ -165,7 +165,8 @@ func (v *verifier) rules() {
 			if r.Limits[j].algorithm == 0 {
 				continue
 			}
-			if name := policyName(r, j); name != r.Name {
+			// A name twice in one rule is a limit twice, which is reported as that.
+			if name := policyName(r, j); name != r.Name && !strings.HasPrefix(names[name], at+".") {
 				v.unique(names, fmt.Sprintf("%s.limit[%d]", at, j), name)
 			}
 		}
