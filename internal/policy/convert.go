@@ -106,9 +106,6 @@ func (c *converter) headers(list Words) (set core.HeaderFamilies) {
 		c.problem("headers", "", "none stands beside a family of headers", "write none alone, or leave it out")
 		return core.HeadersNone
 	}
-	if list != nil && len(list) == 0 {
-		c.problem("headers", "", "is an empty list", "write none for no headers, or leave the word out for all")
-	}
 	return set
 }
 
@@ -235,20 +232,7 @@ func (c *converter) match(path string, d *Match) (m core.Match) {
 		m.Header = append(m.Header, core.HeaderMatch{Name: textproto.CanonicalMIMEHeaderKey(name), Values: values})
 	}
 	slices.SortFunc(m.Header, func(a, b core.HeaderMatch) int { return strings.Compare(a.Name, b.Name) })
-	c.nothing(path, d)
 	return m
-}
-
-// nothing reports lists without an entry: to some readers they mean everything, to others nothing.
-func (c *converter) nothing(path string, d *Match) {
-	for _, list := range []struct {
-		word  string
-		words Words
-	}{{"path", d.Path}, {"method", d.Method}, {"host", d.Host}, {"ip", d.IP}} {
-		if list.words != nil && len(list.words) == 0 {
-			c.problem(path+"."+list.word, "", "is an empty list", "leave the word out to match everything")
-		}
-	}
 }
 
 func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix) {

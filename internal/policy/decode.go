@@ -46,7 +46,13 @@ func (d *decoder) value(n *Node, path string, into reflect.Value) {
 	}
 	switch target := into.Addr().Interface().(type) {
 	case *Words:
-		d.words(n, path, target)
+		if d.someItems(n, path) {
+			d.words(n, path, target)
+		}
+		return
+	case **Words: // per, of which an empty list says something
+		*target = new(Words)
+		d.words(n, path, *target)
 		return
 	case *Costs:
 		d.costs(n, path, target)
@@ -130,9 +136,30 @@ func (d *decoder) unknown(entry Entry, path string, in reflect.Type) {
 	d.found.add(problem)
 }
 
+// someItems reports lists without an item: to some readers they mean everything, to others nothing.
+func (d *decoder) someItems(n *Node, path string) bool {
+	if n.Kind != KindList || len(n.Items) > 0 {
+		return true
+	}
+	remedy := "leave the word out to mean everything"
+	switch lastWord(path) {
+	case "headers":
+		remedy = "write none for no headers, or leave the word out for all"
+	case "limit":
+		remedy = "write COUNT/WINDOW, for example 100/1m"
+	case "cost", "identify", "ip":
+		remedy = "leave the word out"
+	}
+	d.found.at(n, path, "is an empty list", remedy)
+	return false
+}
+
 func (d *decoder) list(n *Node, path string, into reflect.Value) {
 	if n.Kind != KindList {
 		d.found.at(n, path, "is "+n.Kind.String()+" where a list belongs", "write a list, even of one")
+		return
+	}
+	if len(n.Items) == 0 {
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Items), len(n.Items)))
@@ -156,9 +183,13 @@ func (d *decoder) named(n *Node, path string, into reflect.Value) {
 			continue
 		}
 		seen[key] = entry.Place
-		value := reflect.New(into.Type().Elem()).Elem()
-		d.value(entry.Value, at, value)
-		into.SetMapIndex(reflect.ValueOf(entry.Key), value)
+		var values Words
+		if entry.Value.Kind == KindNull {
+			d.found.at(entry.Value, at, "has no value", `write "*" for any value`)
+			continue
+		}
+		d.words(entry.Value, at, &values)
+		into.SetMapIndex(reflect.ValueOf(entry.Key), reflect.ValueOf(values))
 	}
 }
 
@@ -182,6 +213,9 @@ func (d *decoder) words(n *Node, path string, into *Words) {
 
 // costs reads a number or a list of costs.
 func (d *decoder) costs(n *Node, path string, into *Costs) {
+	if !d.someItems(n, path) {
+		return
+	}
 	if n.Kind == KindList {
 		d.list(n, path, reflect.ValueOf(into).Elem())
 		return
@@ -197,6 +231,9 @@ func (d *decoder) costs(n *Node, path string, into *Costs) {
 
 // identify reads a list of ways to identify, or one of them.
 func (d *decoder) identify(n *Node, path string, into *[]Identify) {
+	if !d.someItems(n, path) {
+		return
+	}
 	if n.Kind != KindList {
 		entry, _ := d.identifyEntry(n, path)
 		*into = []Identify{entry}

@@ -43,10 +43,7 @@ func fuzz(f *testing.F, format Format, ext string) {
 		}
 		var again Document
 		if err := json.Unmarshal(written, &again); err != nil {
-			if !emptied(written) {
-				t.Fatalf("what was accepted is refused when written as\n%s\n%v", written, err)
-			}
-			return
+			t.Fatalf("what was accepted is refused when written as\n%s\n%v", written, err)
 		}
 		sameDocument(t, d, &again)
 		p, err := d.Policy()
@@ -56,9 +53,6 @@ func fuzz(f *testing.F, format Format, ext string) {
 		}
 	})
 }
-
-// emptied reports whether nothing is left of a document when it is written: empty lists are left out.
-func emptied(written []byte) bool { return string(written) == "{}" }
 
 func reasonsGiven(t *testing.T, err error) {
 	t.Helper()
