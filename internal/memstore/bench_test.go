@@ -105,6 +105,9 @@ func BenchmarkMemory(b *testing.B) {
 			one[0] = key
 			fill(b, s, one, l)
 		}
+		if s.Len() != counters {
+			b.Fatalf("%d counters held, want %d", s.Len(), counters)
+		}
 		b.ReportMetric(float64(liveHeap()-before)/counters, "B/counter")
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/counters/float64(b.N), "ns/counter")
 		runtime.KeepAlive(s)

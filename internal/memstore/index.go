@@ -174,7 +174,7 @@ func (t *table) split(s *segment, hash uint64) {
 	var held [segmentSlots]ref
 	n := s.collect(&held)
 	*s = segment{depth: s.depth + 1}
-	upper := &segment{depth: s.depth + 1}
+	upper := &segment{depth: s.depth}
 	for _, r := range held[:n] {
 		if h := t.hash(t.key(r)); h&bit == 0 {
 			s.put(h, r)
