@@ -57,6 +57,16 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 	return s.State.At + Micros(ceilDiv(s.State.Used-missing, l.refill))*l.tick
 }
 
+// drain takes n tokens out. A bucket that lacks less than the next tick brings would fill before it: what has passed of
+// that tick is forfeited, or the tick would come on top of a full bucket taken just before.
+func (l *Limit) drain(s *Slot, n int64) Micros {
+	if s.State.Used < l.refill {
+		s.State.At = s.now
+	}
+	s.State.Used += n * l.unit
+	return s.now
+}
+
 // refund gives tokens back, unless the charge is so old that the bucket has filled since.
 func (l *Limit) refund(s *Slot, receipt Micros, n int64) int64 {
 	if s.now-receipt >= l.fill {

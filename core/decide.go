@@ -196,8 +196,7 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 func (l *Limit) charge(s *Slot, n int64) Micros {
 	switch l.algorithm {
 	case TokenBucket:
-		s.State.Used += n * l.unit
-		return s.now
+		return l.drain(s, n)
 	case SlidingLog:
 		return l.mark(s, n)
 	default:

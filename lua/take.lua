@@ -109,8 +109,10 @@ for i = 1, #slots do
     granted = amount
     if algorithm == SLIDING_LOG then
       log.mark(s, amount)
+    elseif algorithm == TOKEN_BUCKET then
+      drain(s, amount)
     else
-      s.used = s.used + amount * s.unit
+      s.used = s.used + amount
     end
   end
   if granted > 0 or s.write then

@@ -47,6 +47,14 @@ local function roll_bucket(s, now)
   s.room = (left - left % unit) / unit -- rounded down, in debt too
 end
 
+-- drain takes n tokens out. What has passed of a tick that would more than fill the bucket is forfeited.
+local function drain(s, n)
+  if s.used < s.refill then
+    s.at = s.now
+  end
+  s.used = s.used + n * s.unit
+end
+
 -- refund gives tokens back, unless the charge is so old that the bucket has filled since, and returns how many.
 local function refund(s, receipt, n)
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then

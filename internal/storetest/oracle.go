@@ -57,7 +57,8 @@ func perTick(l *core.Limit) (*big.Rat, core.Micros) {
 	return big.NewRat(l.Count(), int64((l.Window()+tick-1)/tick)), tick
 }
 
-// missing returns the tokens that a bucket lacks at an instant. Ticks are counted from when it was last full.
+// missing returns the tokens that a bucket lacks at an instant. Ticks are counted from when it was last full, or lacked
+// less than a tick brings when something was charged.
 func missing(events []event, l *core.Limit, at core.Micros) *big.Rat {
 	rate, tick := perTick(l)
 	lacks, since := new(big.Rat), core.Micros(0)
@@ -72,6 +73,9 @@ func missing(events []event, l *core.Limit, at core.Micros) *big.Rat {
 	}
 	for _, e := range events {
 		refill(e.at)
+		if e.units > 0 && lacks.Cmp(rate) < 0 {
+			since = e.at
+		}
 		if lacks.Add(lacks, big.NewRat(e.units, 1)); lacks.Sign() < 0 {
 			lacks = new(big.Rat)
 		}
