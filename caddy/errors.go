@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -33,41 +34,53 @@ func (r *Refusal) Error() string {
 // entry for each that costs more than the request. An error route that a handler stands in itself is added to too late;
 // it passes requests on, as error routes without an answer do.
 func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
-	delegates := false
-	add := func(config *caddyhttp.HTTPErrorConfig) {
-		if config == nil || len(config.Routes) == 0 {
-			return
-		}
-		delegates = true
-		last := config.Routes[len(config.Routes)-1]
-		if len(last.Handlers) == 1 {
-			if _, ours := last.Handlers[0].(answer); ours {
-				return
-			}
-		}
-		config.Routes = append(config.Routes, caddyhttp.Route{Handlers: []caddyhttp.MiddlewareHandler{answer{}}})
-	}
-	if server != nil {
-		add(server.Errors)
-	}
+	delegates := server != nil && addAnswer(server.Errors)
 	for _, module := range ctx.Modules() {
 		if around, ok := module.(*caddyhttp.Subroute); ok {
-			add(around.Errors)
+			delegates = addAnswer(around.Errors) || delegates
 		}
 	}
 	return delegates
 }
 
-// answer is the last error route: it answers refusals and nothing else.
-type answer struct{}
+// addAnswer adds the answer where error routes end: behind the last one, and in every one that is terminal, as those of
+// a site are. It reports whether there are error routes.
+func addAnswer(config *caddyhttp.HTTPErrorConfig) bool {
+	if config == nil || len(config.Routes) == 0 {
+		return false
+	}
+	for i := range config.Routes {
+		route := &config.Routes[i]
+		if route.Terminal && !endsInAnswer(route) {
+			route.HandlersRaw = append(route.HandlersRaw, answerJSON)
+		}
+	}
+	if last := &config.Routes[len(config.Routes)-1]; last.MatcherSetsRaw != nil || len(last.HandlersRaw) != 1 || !endsInAnswer(last) {
+		config.Routes = append(config.Routes, caddyhttp.Route{HandlersRaw: []json.RawMessage{answerJSON}})
+	}
+	return true
+}
 
-// CaddyModule names the route in Caddy's traces. It is not registered: no configuration holds it.
-func (answer) CaddyModule() caddy.ModuleInfo {
-	return caddy.ModuleInfo{ID: "http.handlers.penstock_answer", New: func() caddy.Module { return answer{} }}
+var answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
+
+func endsInAnswer(route *caddyhttp.Route) bool {
+	n := len(route.HandlersRaw)
+	return n > 0 && string(route.HandlersRaw[n-1]) == string(answerJSON)
+}
+
+func init() { caddy.RegisterModule(Answer{}) }
+
+// Answer is the last handler of error routes: it answers requests that a `penstock` handler refused and no error route
+// answered, and passes others on. Handlers add it where it is needed.
+type Answer struct{}
+
+// CaddyModule returns the Caddy module information.
+func (Answer) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.penstock_answer", New: func() caddy.Module { return new(Answer) }}
 }
 
 // ServeHTTP writes the body of a refusal.
-func (answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+func (Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
 	err, _ := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {
@@ -76,4 +89,4 @@ func (answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.H
 	return writeProblem(w, refusal.Status, refusal.body)
 }
 
-var _ caddyhttp.MiddlewareHandler = answer{}
+var _ caddyhttp.MiddlewareHandler = Answer{}

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyevents"
+
+	penstockcaddy "github.com/penstock/penstock/caddy"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+func TestHandleErrorsTakesOver(t *testing.T) {
+	s := start(t, `:PORT {
+		penstock 1/30d
+		handle_errors 429 {
+			respond "slow down: {err.status_code} {http.penstock.rule} {http.penstock.retry_after}"
+		}
+		respond "ok"
+	}`)
+	s.get("/")
+	r := s.get("/")
+	equal(t, "status", strconv.Itoa(r.StatusCode), "429")
+	if !strings.HasPrefix(r.body, "slow down: 429 default ") {
+		t.Errorf("body: %q", r.body)
+	}
+	r.want(t, "X-RateLimit-Limit", "1")
+	if r.Header.Get("Retry-After") == "" {
+		t.Error("Retry-After is missing")
+	}
+}
+
+func TestErrorRoutesForSomethingElseLeaveTheProblem(t *testing.T) {
+	s := start(t, `http://a.test:PORT {
+		penstock 1/30d
+		respond "ok"
+	}
+	http://b.test:PORT {
+		handle_errors {
+			respond "b"
+		}
+		error 404
+	}
+	http://c.test:PORT {
+		penstock 1/30d
+		handle_errors 404 {
+			respond "c"
+		}
+		respond "ok"
+	}`)
+	for _, host := range []string{"a.test", "c.test"} {
+		equal(t, host, s.statuses(2, "/", "Host", host), "200 429")
+		r := s.get("/", "Host", host)
+		r.want(t, "Content-Type", "application/problem+json")
+		if !strings.Contains(r.body, `"Rate limit exceeded"`) {
+			t.Errorf("%s: body %q", host, r.body)
+		}
+	}
+	equal(t, "b's own", s.get("/", "Host", "b.test").body, "b")
+}
+
+func TestPlaceholders(t *testing.T) {
+	s := start(t, `:PORT {
+		penstock /limited 2/30d
+		respond "[{http.penstock.decision}] [{http.penstock.rule}] [{http.penstock.limit}] [{http.penstock.remaining}] [{http.penstock.retry_after}] [{http.penstock.client}]"
+	}`)
+	equal(t, "limited", s.get("/limited").body, "[allowed] [default] [2] [1] [] [127.0.0.1]")
+	if got := s.get("/other").body; strings.Contains(got, "allowed") {
+		t.Errorf("a request that passed no handler: %s", got)
+	}
+}
+
+func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
+	site := func(limit string) string {
+		return ":PORT {\n penstock " + limit + "\n respond ok\n}"
+	}
+	s := start(t, site("3/30d"))
+	equal(t, "before", s.statuses(2, "/"), "200 200")
+	if err := s.load(site("4/30d")); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "after", s.statuses(3, "/"), "200 200 429")
+	if err := s.load(site("4/30")); err == nil {
+		t.Fatal("a broken configuration was taken")
+	}
+	if err := s.loadJSON([]byte(`{"apps":{"http":{"servers":{"srv0":{"listen":[":0"],"routes":[{"handle":[{"handler":"penstock","rules":[{"limit":"4/30"}]}]}]}}}}}`)); err == nil {
+		t.Fatal("broken JSON was taken")
+	}
+	equal(t, "after a refused reload", s.statuses(1, "/"), "429")
+}
+
+func TestReloadUnderTraffic(t *testing.T) {
+	const limit, clients, each = 500, 8, 150
+	site := ":PORT {\n penstock 500/30d\n respond ok\n}\n# "
+	s := start(t, site)
+	var admitted, failed atomic.Int64
+	var group sync.WaitGroup
+	for range clients {
+		group.Go(func() {
+			for range each {
+				response, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + "/")
+				switch {
+				case err != nil:
+					failed.Add(1)
+				case response.StatusCode == http.StatusOK:
+					admitted.Add(1)
+				}
+				if err == nil {
+					response.Body.Close()
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		if err := s.load(fmt.Sprintf("{\n grace_period %ds\n}\n%s", 5+i, site)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	group.Wait()
+	// A connection that a reload closes loses its answer, not its count: never over.
+	if got := admitted.Load(); got > limit || got < limit-failed.Load() {
+		t.Errorf("admitted %d of %d with %d broken connections, want exactly %d", got, clients*each, failed.Load(), limit)
+	}
+}
+
+func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
+	redis := redistest.Start(t)
+	config := func(onError string) string {
+		return `{
+			penstock {
+				name shop
+				store redis {env.PENSTOCK_TEST_REDIS} {
+					timeout 200ms
+				}
+				on_error ` + onError + `
+			}
+		}
+		:PORT {
+			penstock 3/30d
+			respond "{http.penstock.decision}"
+		}`
+	}
+	t.Setenv("PENSTOCK_TEST_REDIS", redis.URL())
+	s := start(t, config("allow"))
+	equal(t, "redis", s.statuses(4, "/"), "200 200 200 429")
+	keys, err := redis.Client().Keys(context.Background(), "*").Result()
+	if err != nil || len(keys) != 1 || !strings.HasPrefix(keys[0], "rl1:shop:default:") {
+		t.Errorf("keys: %q, %v", keys, err)
+	}
+	redis.Kill()
+	equal(t, "down", s.get("/").body, "degraded_allowed")
+	r := s.get("/")
+	equal(t, "down", strconv.Itoa(r.StatusCode), "200")
+	r.want(t, "X-RateLimit-Limit", "")
+	if err := s.load(config("deny")); err != nil {
+		t.Fatalf("Redis may be down when the configuration is loaded: %v", err)
+	}
+	r = s.get("/")
+	equal(t, "deny", strconv.Itoa(r.StatusCode), "503")
+	if !strings.Contains(r.body, "temporary-reduced-capacity") {
+		t.Errorf("body: %s", r.body)
+	}
+	metrics := s.metrics()
+	for _, word := range []string{`outcome="degraded_allowed",policy="shop",rule="default"} 2`, "penstock_store_errors_total{",
+		"penstock_breaker_state"} {
+		if !strings.Contains(metrics, word) {
+			t.Errorf("the metrics lack %s: %s", word, grep(metrics, "penstock"))
+		}
+	}
+	redis.Restart()
+	deadline := time.Now().Add(10 * time.Second)
+	for s.get("/").StatusCode != http.StatusOK {
+		if time.Now().After(deadline) {
+			t.Fatal("limits do not hold again after Redis is back")
+		}
+	}
+}
+
+// listener is an event handler that remembers what it was told.
+type listener struct{}
+
+var heard = make(chan caddy.Event, 16)
+
+func init() { caddy.RegisterModule(listener{}) }
+
+func (listener) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "events.handlers.penstock_test", New: func() caddy.Module { return new(listener) }}
+}
+
+func (listener) Handle(_ context.Context, e caddy.Event) error {
+	heard <- e
+	return nil
+}
+
+var _ caddyevents.Handler = listener{}
+
+func TestDenialIsAnEvent(t *testing.T) {
+	s := start(t, ":PORT {\n respond ok\n}")
+	port := strconv.Itoa(s.port)
+	if err := s.loadJSON([]byte(`{"apps":{
+		"events":{"subscriptions":[{"events":["penstock_denied"],"handlers":[{"handler":"penstock_test"}]}]},
+		"http":{"servers":{"main":{"listen":[":` + port + `"],"routes":[{"handle":[
+			{"handler":"penstock","rules":[{"limit":"1/30d"}]},
+			{"handler":"static_response","body":"ok"}]}]}}}}}`)); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "statuses", s.statuses(2, "/"), "200 429")
+	e := <-heard
+	equal(t, "event", e.Name(), penstockcaddy.DeniedEvent)
+	equal(t, "client", fmt.Sprint(e.Data["client"]), "127.0.0.1")
+	equal(t, "rule", fmt.Sprint(e.Data["rule"]), "default")
+	equal(t, "events", strconv.Itoa(len(heard)), "0")
+}
+
+func TestIdentifyAndForwardedClients(t *testing.T) {
+	s := start(t, `{
+		servers {
+			trusted_proxies static 127.0.0.1/32
+			trusted_proxies_strict
+		}
+	}
+	:PORT {
+		penstock /ip 1/30d
+		penstock /user 1/30d {
+			identify header X-User unverified
+			identify ip
+		}
+		penstock /attr {
+			rule tenant 1/30d {
+				per attr:http.request.uri.query.t
+			}
+		}
+		respond "{http.penstock.client}"
+	}`)
+	equal(t, "first", s.get("/ip", "X-Forwarded-For", "198.51.100.1").body, "198.51.100.1")
+	equal(t, "again", s.statuses(1, "/ip", "X-Forwarded-For", "198.51.100.1"), "429")
+	equal(t, "another", s.statuses(1, "/ip", "X-Forwarded-For", "198.51.100.2"), "200")
+	equal(t, "a user", s.get("/user", "X-User", "ann").body, "ann")
+	equal(t, "the user again", s.statuses(1, "/user", "X-User", "ann", "X-Forwarded-For", "198.51.100.3"), "429")
+	equal(t, "without a user", s.get("/user").body, "127.0.0.1")
+	equal(t, "attr", s.statuses(2, "/attr?t=a"), "200 429")
+	equal(t, "another attr", s.statuses(1, "/attr?t=b"), "200")
+}
