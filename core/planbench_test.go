@@ -56,6 +56,44 @@ func BenchmarkHeaders(b *testing.B) {
 	}
 }
 
+// BenchmarkPlanBadCases are the policies that an index can help least with; 1,000 rules, one request that three match.
+func BenchmarkPlanBadCases(b *testing.B) {
+	limit := mustLimit(b, "1000000/1m")
+	for name, match := range map[string]func(i int) Match{
+		"headers": func(i int) Match {
+			return Match{Header: []HeaderMatch{{Name: "X-Plan", Values: []string{fmt.Sprintf("plan-%d", max(2, i))}}}}
+		},
+		"cidrs": func(i int) Match {
+			return Match{IP: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(max(2, i) >> 8), byte(max(2, i))}), 24)}}
+		},
+		"same path": func(i int) Match {
+			return Match{Path: []string{"/*"}, Header: []HeaderMatch{{Name: "X-Plan", Values: []string{fmt.Sprintf("plan-%d", max(2, i))}}}}
+		},
+		"one group": func(int) Match { return Match{Path: []string{"/*"}} },
+	} {
+		p := Policy{Name: "shop"}
+		for i := range 1_000 {
+			p.Rules = append(p.Rules, Rule{Name: fmt.Sprintf("rule-%d", i), Limits: []Limit{limit}, Match: match(i)})
+			if name == "one group" {
+				p.Rules[i].Group = fmt.Sprintf("group-%d", i%3)
+			}
+		}
+		b.Run(name, func(b *testing.B) {
+			rs := mustCompile(b, p)
+			var a Attributes = &client{path: "/x", peer: netip.MustParseAddr("10.0.2.7"), header: map[string]string{"X-Plan": "plan-2"}}
+			var plan Plan
+			b.ReportAllocs()
+			for b.Loop() {
+				plan.Reset()
+				plan.Add(rs, a)
+				if len(plan.Checks()) != 3 {
+					b.Fatalf("%d checks, want 3", len(plan.Checks()))
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkCompile(b *testing.B) {
 	limit := mustLimit(b, "10/1m")
 	var p Policy

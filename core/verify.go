@@ -73,40 +73,48 @@ func (v *verifier) identify() {
 	seen := map[string]int{}
 	for i, m := range v.policy.Identify {
 		at := "identify[" + strconv.Itoa(i) + "]"
-		kind := ""
-		switch m.Kind {
-		case IdentifyIP:
-			kind = "ip"
-			v.prefixes(at, m)
-			if m.Name != "" {
-				v.problem(at+".name", m.Name, "does not go with ip", "leave it out")
-			}
-		case IdentifyHeader:
-			kind = headerLabel(m.Name)
-			v.header(at, m.Name)
-			if !m.Unverified {
-				v.problem(at, m.Name, "is a header that anyone can write, and so be anyone",
-					"write unverified: true if something in front sets or removes it")
-			}
-		case IdentifyAttr:
-			kind = attrLabel(m.Name)
-			v.attr(at, m.Name)
-		default:
-			v.problem(at, strconv.Itoa(int(m.Kind)), "is an unknown way of identifying", "write ip, header or attr")
+		label, known := v.identifyBy(at, m)
+		if !known {
 			continue
 		}
-		if m.Unverified && m.Kind != IdentifyHeader {
-			v.problem(at+".unverified", "true", "goes with header only", "leave it out")
-		}
-		if m.Kind != IdentifyIP && (m.IPv4Prefix != 0 || m.IPv6Prefix != 0) {
-			v.problem(at, "", "has a prefix, which goes with ip only", "leave it out")
-		}
-		if first, twice := seen[kind]; twice {
-			v.problem(at, kind, fmt.Sprintf("is identify[%d] again and finds nobody else", first), "leave it out")
+		if first, twice := seen[label]; twice {
+			v.problem(at, label, fmt.Sprintf("is identify[%d] again and finds nobody else", first), "leave it out")
 			continue
 		}
-		seen[kind] = i
+		seen[label] = i
 	}
+}
+
+// identifyBy checks one way of identifying and returns what it is called in keys.
+func (v *verifier) identifyBy(at string, m Identify) (label string, known bool) {
+	switch m.Kind {
+	case IdentifyIP:
+		label = "ip"
+		v.prefixes(at, m)
+		if m.Name != "" {
+			v.problem(at+".name", m.Name, "does not go with ip", "leave it out")
+		}
+	case IdentifyHeader:
+		label = headerLabel(m.Name)
+		v.header(at, m.Name)
+		if !m.Unverified {
+			v.problem(at, m.Name, "is a header that anyone can write, and so be anyone",
+				"write unverified: true if something in front sets or removes it")
+		}
+	case IdentifyAttr:
+		label = attrLabel(m.Name)
+		v.attr(at, m.Name)
+	default:
+		v.problem(at, strconv.Itoa(int(m.Kind)), "is an unknown way of identifying", "write ip, header or attr")
+		return "", false
+	}
+	if m.Unverified && m.Kind != IdentifyHeader {
+		v.problem(at+".unverified", "true", "goes with header only", "leave it out")
+	}
+	if m.Kind != IdentifyIP && (m.IPv4Prefix != 0 || m.IPv6Prefix != 0) {
+		v.problem(at, "", "has a prefix, which goes with ip only", "leave it out")
+	}
+	return label, true
 }
 
 func (v *verifier) prefixes(at string, m Identify) {
