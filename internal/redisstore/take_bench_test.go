@@ -43,7 +43,7 @@ const (
 // contender is a script under measurement.
 type contender struct {
 	name   string
-	tag    string // a letter that keeps its counters apart
+	tag    string       // a letter that keeps its counters apart
 	limits []core.Limit // none: by hand
 	server time.Duration
 	cpu    time.Duration

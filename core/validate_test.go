@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestValidateChecks(t *testing.T) {
+	l, err := NewLimit(TokenBucket, 10, Minute, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := func(key string) Check { return Check{Key: []byte(key), Limit: &l, Cost: 1, Min: 1, Max: 1} }
+	with := func(change func(c *Check)) []Check {
+		checks := []Check{good("a"), good("b")}
+		change(&checks[1])
+		return checks
+	}
+	var many []Check
+	for i := range ChecksMax + 1 {
+		many = append(many, good(fmt.Sprint(i)))
+	}
+	room := make([]Result, ChecksMax+1)
+	taken := map[string][]Check{
+		"none":                 nil,
+		"as many as there are": many[:ChecksMax],
+		"the greatest cost":    with(func(c *Check) { c.Cost = CountMax + 1 }),
+		"cost 0":               with(func(c *Check) { c.Cost = 0 }),
+		"any most":             with(func(c *Check) { c.Op, c.Max = OpUpTo, math.MaxInt64 }),
+		"up to nothing":        with(func(c *Check) { c.Op, c.Cost, c.Max = OpUpTo, 0, 0 }),
+		"a receipt of nothing": with(func(c *Check) { c.Op, c.Receipt = OpGiveBack, 0 }),
+	}
+	for name, checks := range taken {
+		if err := ValidateChecks(checks, room); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	refused := map[string][]Check{
+		"too many":           many,
+		"same key":           with(func(c *Check) { c.Key = []byte("a") }),
+		"key is empty":       with(func(c *Check) { c.Key = nil }),
+		"no limit":           with(func(c *Check) { c.Limit = nil }),
+		"there is no limit":  with(func(c *Check) { c.Limit = &Limit{} }),
+		"operation":          with(func(c *Check) { c.Op = OpForce + 1 }),
+		"scope":              with(func(c *Check) { c.ScopeLen = 2 }),
+		"cost is out":        with(func(c *Check) { c.Cost = -1 }),
+		"the cost is out of": with(func(c *Check) { c.Cost = CountMax + 2 }),
+		"min":                with(func(c *Check) { c.Op, c.Min = OpUpTo, 0 }),
+		"min is out":         with(func(c *Check) { c.Op, c.Min = OpUpTo, 2 }),
+		"max":                with(func(c *Check) { c.Op, c.Max = OpUpTo, 0 }),
+		"share":              with(func(c *Check) { c.Op, c.ShareMille = OpUpTo, 1001 }),
+		"receipt":            with(func(c *Check) { c.Op, c.Receipt = OpGiveBack, 1<<53+1 }),
+	}
+	for why, checks := range refused {
+		err := ValidateChecks(checks, room)
+		if why == "too many" {
+			why = "at most 64"
+		}
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", why, err)
+		}
+	}
+	if err := ValidateChecks(many[:2], room[:1]); !errors.Is(err, ErrInvalid) {
+		t.Errorf("one result for two checks: %v", err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = ValidateChecks(many[:8], room) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestReplay replays each check of a call and must come to what Decide came to.
+func TestReplay(t *testing.T) {
+	var checks []Check
+	for i, a := range []Algorithm{FixedWindow, SlidingWindow, TokenBucket} {
+		l, err := NewLimit(a, 10, Minute, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for op := OpTake; op <= OpForce; op++ {
+			checks = append(checks, Check{Limit: &l, Op: op, Cost: int64(3 * i), Min: 1, Max: 20, ShareMille: 500,
+				Receipt: 1_700_000_000 * Second, Shadow: op%2 == 0})
+		}
+	}
+	for _, used := range []int64{0, 4, 9, 10, 15} {
+		const now = 1_700_000_021 * Second
+		slots, results := make([]Slot, len(checks)), make([]Result, len(checks))
+		for i := range slots {
+			unit, _, _ := checks[i].Limit.Arithmetic()
+			slots[i].State = State{At: now - now%Minute, Used: used * max(1, unit), Aux: unit}
+		}
+		before := append([]Slot(nil), slots...)
+		Decide(now, checks, slots, results)
+		admitted := true
+		for i, r := range results {
+			admitted = admitted && (!r.Refused || checks[i].Shadow || checks[i].Op > OpUpTo)
+		}
+		for i := range checks {
+			var r Result
+			Replay(now, admitted, &checks[i], &before[i], &r)
+			if r != results[i] || before[i].State != slots[i].State || before[i].Write != slots[i].Write {
+				t.Errorf("used %d, check %d: %+v, Decide says %+v", used, i, r, results[i])
+			}
+		}
+	}
+}
