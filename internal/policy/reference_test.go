@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// reference reads docs/policy.md.
+func reference(t *testing.T) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("..", "..", "docs", "policy.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+var inBackticks = regexp.MustCompile("`([^`]+)`")
+
+// firstCells returns what stands in backticks in the first column of the table with that heading, in order.
+func firstCells(t *testing.T, text, heading string) (words []string) {
+	t.Helper()
+	_, table, ok := strings.Cut(text, "\n| "+heading+" |")
+	if !ok {
+		t.Fatalf("docs/policy.md has no table %q", heading)
+	}
+	for i, line := range strings.Split(table, "\n") {
+		if i < 2 { // the rest of the heading, and the line below it
+			continue
+		}
+		if !strings.HasPrefix(line, "| ") {
+			break
+		}
+		for _, match := range inBackticks.FindAllStringSubmatch(strings.Split(line, " | ")[0], -1) {
+			words = append(words, match[1])
+		}
+	}
+	return words
+}
+
+// Every word of the types has a line in its table, and every line is a word.
+func TestReferenceHasEveryWord(t *testing.T) {
+	text := reference(t)
+	for heading, of := range map[string]reflect.Type{
+		"word of the policy": reflect.TypeFor[Document](),
+		"word of identify":   reflect.TypeFor[Identify](),
+		"word of ip":         reflect.TypeFor[IdentifyIP](),
+		"word of header":     reflect.TypeFor[IdentifyHeader](),
+		"word of a rule":     reflect.TypeFor[Rule](),
+		"word of match":      reflect.TypeFor[Match](),
+		"word of cost":       reflect.TypeFor[Cost](),
+		"word of exempt":     reflect.TypeFor[Exempt](),
+	} {
+		if diff := cmp.Diff(wordsOf(of), firstCells(t, text, heading)); diff != "" {
+			t.Errorf("table %q (-types +docs):\n%s", heading, diff)
+		}
+	}
+	for heading, want := range map[string][]string{
+		"action":   choiceWords(actions),
+		"missing":  choiceWords(missings),
+		"on_error": choiceWords(onErrors),
+		"per":      append(choiceWords(dimensions), "header:NAME", "attr:NAME"),
+	} {
+		if diff := cmp.Diff(want, firstCells(t, text, heading)); diff != "" {
+			t.Errorf("table %q (-types +docs):\n%s", heading, diff)
+		}
+	}
+}
+
+func choiceWords[T any](among []choice[T]) (words []string) {
+	for _, c := range among {
+		words = append(words, c.word)
+	}
+	return words
+}
+
+// The words still to come are those that the decoder refuses as such, and no others.
+func TestReferenceHasEveryLaterWord(t *testing.T) {
+	want := map[string]bool{"day": true, "week": true, "month": true, "year": true}
+	for _, words := range later {
+		for _, word := range words {
+			want[word] = true
+		}
+	}
+	for _, words := range laterValues {
+		for _, word := range words {
+			want[word] = true
+		}
+	}
+	got := map[string]bool{}
+	for _, word := range firstCells(t, reference(t), "later word") {
+		got[word] = true
+	}
+	if diff := cmp.Diff(slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got))); diff != "" {
+		t.Errorf("table of later words (-types +docs):\n%s", diff)
+	}
+}
+
+// Every YAML example is a policy that compiles, and every limit in the table is one.
+func TestReferenceExamples(t *testing.T) {
+	text := reference(t)
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1)
+	if len(examples) < 5 {
+		t.Fatalf("docs/policy.md has %d examples in YAML, want at least 5", len(examples))
+	}
+	for _, example := range examples {
+		d, err := Decode("example", YAML, []byte(example[1]))
+		if err == nil {
+			_, err = d.Compile()
+		}
+		if err != nil {
+			t.Errorf("the example\n%s\n%v", example[1], err)
+		}
+	}
+	limits := firstCells(t, text, "limit")
+	if len(limits) < 5 {
+		t.Errorf("the table of limits has %d lines, want at least 5", len(limits))
+	}
+	for _, limit := range limits {
+		if _, err := core.ParseLimit(limit); err != nil {
+			t.Errorf("limit %q: %v", limit, err)
+		}
+	}
+	for _, word := range firstCells(t, text, "algorithm (alias)") {
+		if _, err := core.ParseLimit("10/1m " + word); word != "burst" && err != nil {
+			t.Errorf("algorithm %q: %v", word, err)
+		}
+	}
+}
+
+// The path patterns in the table compile, and the keys in the table are those of the first example.
+func TestReferenceKeys(t *testing.T) {
+	text := reference(t)
+	for _, pattern := range firstCells(t, text, "pattern") {
+		d := Document{Rules: []Rule{{Name: "a", Limit: Words{"1/1s"}, Match: &Match{Path: Words{pattern}}}}}
+		if _, err := d.Compile(); err != nil {
+			t.Errorf("pattern %q: %v", pattern, err)
+		}
+	}
+	_, example, _ := strings.Cut(text, "```yaml\n")
+	example, _, _ = strings.Cut(example, "```")
+	d, err := Decode("example", YAML, []byte(example))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ruleset, err := d.Compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plan core.Plan
+	plan.Reset()
+	plan.Add(ruleset, anyone{})
+	got := map[string]bool{}
+	for _, check := range plan.Checks() {
+		got[string(check.Key)] = true
+	}
+	keys := firstCells(t, text, "key")
+	if len(keys) != 2 {
+		t.Errorf("the table of keys has %d lines, want 2", len(keys))
+	}
+	for _, key := range keys {
+		if !got[key] {
+			t.Errorf("key %q is not one of %v", key, slices.Sorted(maps.Keys(got)))
+		}
+	}
+}
+
+// anyone asks for /api/cart from 192.0.2.7.
+type anyone struct{}
+
+func (anyone) Path() string                 { return "/api/cart" }
+func (anyone) Method() string               { return "GET" }
+func (anyone) Host() string                 { return "shop.example" }
+func (anyone) Header(string) (string, bool) { return "", false }
+func (anyone) Peer() netip.Addr             { return netip.MustParseAddr("192.0.2.7") }
+func (anyone) Attr(string) (string, bool)   { return "", false }
