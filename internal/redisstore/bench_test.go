@@ -18,7 +18,8 @@ import (
 )
 
 // BenchmarkTake measures one token bucket check over Redis: decisions a second and the CPU time of this process per
-// decision, beside the same script sent by plain go-redis, one call at a time.
+// decision, beside callers who could give up (a lane's goroutine sends their calls), and beside the same script sent by
+// plain go-redis, one call at a time.
 func BenchmarkTake(b *testing.B) {
 	server := redistest.Start(b)
 	for _, callers := range []int{1, 64} {
@@ -26,6 +27,15 @@ func BenchmarkTake(b *testing.B) {
 			s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax})
 			ready(b, s)
 			decide(b, callers, s.Take)
+		})
+		b.Run(fmt.Sprintf("cancelable/%d", callers), func(b *testing.B) {
+			s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax})
+			ready(b, s)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			decide(b, callers, func(_ context.Context, checks []core.Check, results []core.Result) error {
+				return s.Take(ctx, checks, results)
+			})
 		})
 		b.Run(fmt.Sprintf("go-redis/%d", callers), func(b *testing.B) {
 			client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Addr, MaxRetries: -1, PoolSize: 64})
