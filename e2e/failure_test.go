@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// answerWithin is how long a request may take whatever Redis does: far more than the store's deadline, because this
+// machine also runs the load.
+const answerWithin = time.Second
+
+func failingCaddy(t *testing.T, redis *redistest.Server) *process {
+	return startCaddy(t, `{
+	admin ADMIN
+	penstock {
+		name shop
+		store redis {env.PENSTOCK_REDIS}
+		on_error allow
+	}
+}
+:SITE {
+	penstock 100/31d
+	respond "{http.penstock.decision}"
+}
+`, "PENSTOCK_REDIS="+redis.URL())
+}
+
+func TestRedisFailsUnderLoad(t *testing.T) {
+	for name, fail := range map[string]func(r *redistest.Server, wait func()){
+		"killed": func(r *redistest.Server, wait func()) { r.Kill(); wait(); r.Restart() },
+		"frozen": func(r *redistest.Server, wait func()) { r.Pause(); wait(); r.Resume() },
+		"paused": func(r *redistest.Server, wait func()) {
+			r.Client().Do(context.Background(), "CLIENT", "PAUSE", "700", "ALL")
+			wait()
+		},
+		"slow": func(r *redistest.Server, wait func()) {
+			for range 4 {
+				r.Client().Do(context.Background(), "DEBUG", "SLEEP", "0.2")
+			}
+			wait()
+		},
+		"flushed": func(r *redistest.Server, wait func()) {
+			r.Client().FlushAll(context.Background())
+			wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redis := redistest.Start(t, "--enable-debug-command", "yes")
+			p := failingCaddy(t, redis)
+			var got tally
+			done := make(chan struct{})
+			group := crowd(p, 64, &got, atLeastUntil(done, 1_000))
+			eventually(t, 10*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
+			fail(redis, func() { <-time.After(700 * time.Millisecond) })
+			close(done)
+			group.Wait()
+			if got.serverErrors.Load() != 0 || got.broken.Load() != 0 {
+				t.Errorf("%d answers of 5xx and %d broken under on_error allow", got.serverErrors.Load(), got.broken.Load())
+			}
+			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
+				t.Errorf("an answer took %v", slowest)
+			}
+			if name != "flushed" {
+				p.showsDegradation(t)
+			}
+			p.holdsAgain(t)
+			t.Logf("%d admitted, %d refused, slowest %v", got.admitted.Load(), got.refused.Load(), time.Duration(got.slowest.Load()))
+		})
+	}
+}
+
+// showsDegradation checks that the outage is in the metrics and in the log, there in a few lines.
+func (p *process) showsDegradation(t *testing.T) {
+	t.Helper()
+	metrics := p.scrape()
+	for _, want := range []string{`penstock_requests_total{outcome="degraded_allowed",policy="shop",rule="default"}`,
+		"penstock_store_errors_total{kind=", "penstock_breaker_state"} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("the metrics lack %s", want)
+		}
+	}
+	const linesMax = 20
+	if lines := strings.Count(p.log.String(), "on_error decides"); lines < 1 || lines > linesMax {
+		t.Errorf("%d log lines about the outage, want 1 to %d", lines, linesMax)
+	}
+}
+
+// holdsAgain waits until requests are counted again, and then refused.
+func (p *process) holdsAgain(t *testing.T) {
+	t.Helper()
+	const beyondTheLimit = 100 + 100
+	eventually(t, 2*time.Second, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })
+	for range beyondTheLimit {
+		if p.get("/").status == http.StatusTooManyRequests {
+			return
+		}
+	}
+	t.Error("the limit does not hold again")
+}
