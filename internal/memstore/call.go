@@ -85,24 +85,28 @@ func (c *call) locate(places []place) (newcomers bool) {
 }
 
 // settleIn finds a counter for every check that has none of its own. Overflow comes first as long as any of its counters
-// is live: a client that was charged there must not get a fresh allowance by moving.
+// is live: a client that was charged there must not get a fresh allowance by moving. Units given back by a client that
+// has no counter are dropped: to a shared bucket they could be tokens that time has given back already, and that other
+// clients would get as well.
 func (c *call) settleIn(places []place, live bool) {
 	if live {
 		c.lockOverflow()
 	}
 	for i := range places {
-		if places[i].table == nil && !(c.locked && c.stay(places, i)) && charges(&c.checks[i]) && !c.own(places, i) {
+		if places[i].table != nil || c.checks[i].Op == core.OpGiveBack || c.locked && c.stay(places, i) {
+			continue
+		}
+		if charges(&c.checks[i]) && !c.own(places, i) {
 			c.lockOverflow()
 			c.share(places, i)
 		}
 	}
 }
 
-// charges says whether the check may need a counter that is not there yet. A give-back does not: what it returns units
-// to is gone.
+// charges says whether the check may need a counter that is not there yet.
 func charges(c *core.Check) bool {
 	switch c.Op {
-	case core.OpLook, core.OpGiveBack:
+	case core.OpLook:
 		return false
 	case core.OpUpTo:
 		return true
