@@ -59,7 +59,7 @@ type ruleOwner struct{ place, text string }
 // enforced is a compiled policy with its counters of outcomes.
 type enforced struct {
 	ruleset  *core.Ruleset
-	outcomes ruleCounters
+	outcomes *ruleCounters
 }
 
 // CaddyModule returns the Caddy module information.

@@ -19,8 +19,8 @@ type block struct {
 	d        *caddyfile.Dispenser
 	tree     *policy.Node
 	rules    *policy.Node
-	line     *policy.Node // the rule of the first line
-	nameLine func() string
+	line     *policy.Node  // the rule of the first line
+	nameLine func() string // nil: not in a site
 	policy   string
 	store    *Store
 }
@@ -82,6 +82,9 @@ func (b *block) word() error {
 	case "policy":
 		return b.policyFile()
 	case "store":
+		if b.nameLine != nil {
+			return d.Errf("the store is for the whole Caddy; write it in a penstock block of the global options")
+		}
 		return b.readStore()
 	case "rule":
 		return b.rule()

@@ -31,9 +31,6 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	if err := b.read(); err != nil {
 		return nil, err
 	}
-	if b.store != nil {
-		return nil, h.Errf("store is for the whole Caddy: write it in a penstock block of the global options")
-	}
 	d, err := b.document()
 	if err != nil {
 		return nil, err

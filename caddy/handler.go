@@ -216,7 +216,7 @@ func (h *Handler) count(plan *core.Plan) {
 	for _, o := range plan.Outcomes() {
 		for _, e := range h.policies {
 			if e.ruleset == o.Ruleset {
-				e.outcomes[o.Index][o.Outcome].Inc()
+				e.outcomes.inc(o.Index, o.Outcome)
 				break
 			}
 		}

@@ -4,6 +4,7 @@ package penstockcaddy
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -70,15 +71,25 @@ func register(registry *prometheus.Registry, store *pooledStore) error {
 	return errors.Join(problems...)
 }
 
-// ruleCounters are a ruleset's counters by rule and outcome, looked up when the configuration is loaded.
-type ruleCounters [][core.OutcomeCount]prometheus.Counter
+// ruleCounters are a ruleset's counters by rule and outcome. Each is looked up when its outcome first happens: ten
+// thousand rules would otherwise be a hundred thousand series, most of them 0 for ever. Safe for concurrent use.
+type ruleCounters struct {
+	policy string
+	rules  *core.Ruleset
+	of     [][core.OutcomeCount]atomic.Pointer[prometheus.Counter]
+}
 
-func newRuleCounters(policy string, rs *core.Ruleset) ruleCounters {
-	counters := make(ruleCounters, rs.Len())
-	for i := range counters {
-		for outcome := range counters[i] {
-			counters[i][outcome] = requestsTotal.WithLabelValues(policy, rs.RuleName(i), core.Outcome(outcome).String())
-		}
+func newRuleCounters(policy string, rs *core.Ruleset) *ruleCounters {
+	return &ruleCounters{policy: policy, rules: rs, of: make([][core.OutcomeCount]atomic.Pointer[prometheus.Counter], rs.Len())}
+}
+
+func (c *ruleCounters) inc(rule int, outcome core.Outcome) {
+	at := &c.of[rule][outcome]
+	counter := at.Load()
+	if counter == nil {
+		made := requestsTotal.WithLabelValues(c.policy, c.rules.RuleName(rule), outcome.String())
+		counter = &made
+		at.Store(counter)
 	}
-	return counters
+	(*counter).Inc()
 }

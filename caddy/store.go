@@ -80,15 +80,10 @@ func (s *Store) resolve() (Store, error) {
 		resolved.Type = storeMemory
 	}
 	problems := resolved.misplaced()
-	replacer := caddy.NewReplacer()
 	for name, value := range map[string]*string{"url": &resolved.URL, "username": &resolved.Username,
 		"password": &resolved.Password, "password_file": &resolved.PasswordFile, "ca": &resolved.CA,
 		"cert": &resolved.Cert, "key": &resolved.Key, "server_name": &resolved.ServerName} {
-		if !strings.Contains(*value, "{") {
-			continue
-		}
-		// An empty secret would be no secret, so a variable that is not set is an error and not an empty word.
-		text, err := replacer.ReplaceOrErr(*value, true, true)
+		text, err := fillIn(*value, name == "url")
 		if err != nil {
 			problems = append(problems, fmt.Errorf("store %s: %s: %w; set the variable, or write the value", resolved.Type,
 				name, err))
@@ -97,6 +92,26 @@ func (s *Store) resolve() (Store, error) {
 		*value = text
 	}
 	return resolved, errors.Join(problems...)
+}
+
+// fillIn replaces placeholders. An empty secret would be no secret, so a variable that is not set is an error and not an
+// empty word. In a URL, what stands before the host is escaped: passwords hold any character.
+func fillIn(text string, isURL bool) (string, error) {
+	if !strings.Contains(text, "{") {
+		return text, nil
+	}
+	replacer := caddy.NewReplacer()
+	if _, err := replacer.ReplaceOrErr(text, true, true); err != nil {
+		return "", err
+	}
+	at := strings.LastIndexByte(text, '@')
+	if !isURL || at < 0 {
+		return replacer.ReplaceAll(text, ""), nil
+	}
+	user, err := replacer.ReplaceFunc(text[:at], func(_ string, value any) (any, error) {
+		return strings.ReplaceAll(url.QueryEscape(caddy.ToString(value)), "+", "%20"), nil
+	})
+	return user + replacer.ReplaceAll(text[at:], ""), err
 }
 
 // misplaced returns what does not belong to the store's type.

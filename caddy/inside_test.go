@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// provisioned returns a handler of a configuration, in memory.
+func provisioned(t testing.TB, config string) *Handler {
+	t.Helper()
+	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, err := run.LoadModuleByID("http.handlers.penstock", json.RawMessage(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := module.(*Handler)
+	t.Cleanup(func() {
+		if err := h.app.Cleanup(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+const threeRules = `{"name":"inside","rules":[
+	{"name":"everyone","per":[],"limit":"1000000000/1d"},
+	{"name":"api","match":{"path":"/api/*"},"limit":"1000000000/1m"},
+	{"name":"search","match":{"path":"/api/search","method":"GET"},"limit":"COUNT/1m"}]}`
+
+type discard struct{ header http.Header }
+
+func (d *discard) Header() http.Header         { return d.header }
+func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
+func (d *discard) WriteHeader(int)             {}
+
+var nothing = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+	w.WriteHeader(http.StatusOK)
+	return nil
+})
+
+// asked returns a function that passes a request through the handler, with a new record each time, as a server would.
+func asked(t testing.TB, h *Handler) func() {
+	r := httptest.NewRequest(http.MethodGet, "http://shop.example/api/search?q=1", nil)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+	vars := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	vars[caddyhttp.ClientIPVarKey] = "192.0.2.7"
+	r = r.WithContext(context.WithValue(r.Context(), caddy.ReplacerCtxKey, caddy.NewEmptyReplacer()))
+	w := &discard{header: make(http.Header, 16)}
+	return func() {
+		delete(vars, recordVar)
+		clear(w.header)
+		if err := h.ServeHTTP(w, r, nothing); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestServingAllocatesLittle(t *testing.T) {
+	for name, c := range map[string]struct {
+		count string
+		most  float64
+	}{
+		// The record, the placeholder's function, the header texts; a map of variables that gains a key.
+		"admitted": {"1000000000", 4},
+		// The same, and the length of the body.
+		"refused": {"1", 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ask := asked(t, provisioned(t, strings.Replace(threeRules, "COUNT", c.count, 1)))
+			ask()
+			if got := testing.AllocsPerRun(1000, ask); got > c.most {
+				t.Errorf("%v allocations, want at most %v", got, c.most)
+			} else {
+				t.Logf("%v allocations", got)
+			}
+		})
+	}
+}
+
+func BenchmarkServe(b *testing.B) {
+	for name, count := range map[string]string{"admitted": "1000000000", "refused": "1"} {
+		b.Run(name, func(b *testing.B) {
+			ask := asked(b, provisioned(b, strings.Replace(threeRules, "COUNT", count, 1)))
+			b.ReportAllocs()
+			for b.Loop() {
+				ask()
+			}
+		})
+	}
+}
+
+func TestSecretsInURLs(t *testing.T) {
+	t.Setenv("PENSTOCK_TEST_SECRET", "a b@c/d:e#f")
+	s := Store{Type: storeRedis, URL: "redis://user:{env.PENSTOCK_TEST_SECRET}@host:6379/0", Password: "{env.PENSTOCK_TEST_SECRET}"}
+	resolved, err := s.resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "redis://user:a%20b%40c%2Fd%3Ae%23f@host:6379/0"; resolved.URL != want {
+		t.Errorf("URL: got %q, want %q", resolved.URL, want)
+	}
+	if resolved.Password != "a b@c/d:e#f" {
+		t.Errorf("password: got %q", resolved.Password)
+	}
+	if s.literalSecret() {
+		t.Error("a placeholder is no literal secret")
+	}
+	if literal := (&Store{URL: "redis://:secret@host"}); !literal.literalSecret() {
+		t.Error("a password in the URL is a literal secret")
+	}
+	unset := Store{Type: storeRedis, URL: "redis://host", Password: "{env.PENSTOCK_TEST_UNSET}"}
+	if _, err := unset.resolve(); err == nil || !strings.Contains(err.Error(), "PENSTOCK_TEST_UNSET") {
+		t.Errorf("an unset variable: %v", err)
+	}
+}
+
+func TestNamespacesOfSites(t *testing.T) {
+	seen := make(map[string]string)
+	for _, site := range []string{":8080", "8080", "example.com", "http://example.com", "https://example.com", "a.test b.test",
+		strings.Repeat("long.example ", 20), strings.Repeat("long.example ", 21), "ü.example", "ö.example", ":"} {
+		namespace := siteNamespace(site)
+		if other, taken := seen[namespace]; taken {
+			t.Errorf("%q and %q share the namespace %q", site, other, namespace)
+		}
+		seen[namespace] = site
+		if namespace == "" || len(namespace) > 64 {
+			t.Errorf("%q: namespace %q", site, namespace)
+		}
+	}
+	if got := siteNamespace("example.com"); got != "example.com" {
+		t.Errorf("got %q: a site that is a name stays as it is", got)
+	}
+}
+
+func TestProblemsAreAllTold(t *testing.T) {
+	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if app, err := run.App("penstock"); err != nil || app.(*App).Cleanup() != nil {
+			t.Error("the app is not there to be cleaned up")
+		}
+	})
+	for config, words := range map[string][]string{
+		`{"rules":[{"limit":"1/1x"},{"limit":"0/1m"}]}`:                       {"rules[0].limit", "rules[1].limit"},
+		`{"policy":"/nonexistent/policy.yaml","rules":[{"limit":"1/1x"}]}`:    {"/nonexistent/policy.yaml", "rules[0].limit"},
+		`{"rules":[{"name":"a","limit":"1/1m"},{"name":"a","limit":"1/1m"}]}`: {"rename one"},
+		`{"rules":[{"limits":"1/1m"}]}`:                                       {"limits", "did you mean"},
+		`{"on_error":"deny"}`:                                                 {"nothing to enforce"},
+		`{}`:                                                                  {"penstock 100/1m"},
+		`{"nmae":"x","rules":[{"limit":"1/1m"}]}`:                             {"nmae"},
+	} {
+		_, err = run.LoadModuleByID("http.handlers.penstock", json.RawMessage(config))
+		if err == nil {
+			t.Errorf("%s was taken", config)
+			continue
+		}
+		for _, word := range words {
+			if !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: the error lacks %q: %v", config, word, err)
+			}
+		}
+	}
+}
+
+func TestFailedLoadsLeaveNoStore(t *testing.T) {
+	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, config := range []string{
+		`{"store":{"counters_max":77},"rules":[{"limit":"1/1x"}]}`,
+		`{"store":{"counters_max":77},"policy":"/nonexistent/policy.yaml"}`,
+		`{"store":{"counters_max":-1}}`,
+		`{"store":{"type":"redis","url":"redis://localhost:1"},"rules":[{"limit":"1/1m"}]}`,
+	} {
+		if _, err := run.LoadModuleByID("penstock", json.RawMessage(config)); err == nil {
+			t.Errorf("%s was taken", config)
+		}
+	}
+	stores.Range(func(key, _ any) bool {
+		if text := key.(string); strings.Contains(text, "77") || strings.Contains(text, "redis") {
+			t.Errorf("a store is left behind: %v", key)
+		}
+		return true
+	})
+}
+
+func TestFlushAndReadFromCarryTheFields(t *testing.T) {
+	h := provisioned(t, `{"name":"flush","rules":[{"limit":"9/30d"}]}`)
+	for name, write := range map[string]func(http.ResponseWriter){
+		"flush":    func(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() },
+		"flusher":  func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+		"write":    func(w http.ResponseWriter) { _, _ = w.Write([]byte("x")) },
+		"readfrom": func(w http.ResponseWriter) { _, _ = w.(*responder).ReadFrom(strings.NewReader("x")) },
+		"nothing":  func(http.ResponseWriter) {},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://shop.example/", nil)
+		r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+		w := httptest.NewRecorder()
+		if err := h.ServeHTTP(w, r, caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) error {
+			write(w)
+			return nil
+		})); err != nil {
+			t.Fatal(err)
+		}
+		if got := w.Result().Header.Get("X-RateLimit-Limit"); got != "9" {
+			t.Errorf("%s: X-RateLimit-Limit %q", name, got)
+		}
+	}
+}
