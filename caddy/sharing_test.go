@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+func TestASharedStoreNeedsAName(t *testing.T) {
+	s := start(t, ":PORT {\n respond ok\n}")
+	err := s.load(`{
+		penstock {
+			store redis redis://127.0.0.1:1
+		}
+	}
+	:PORT {
+		penstock 3/1m
+	}`)
+	if err == nil || !strings.Contains(err.Error(), "name shop") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestRuleNamesAreUniqueInANamespace(t *testing.T) {
+	s := start(t, ":PORT {\n respond ok\n}")
+	err := s.load(`http://a.test:PORT {
+		penstock {
+			name shop
+			rule api 3/1m
+		}
+	}
+	http://b.test:PORT {
+		penstock {
+			name shop
+			rule api 4/1m
+		}
+	}`)
+	if err == nil || !strings.Contains(err.Error(), `rule "api" stands twice in namespace "shop"`) {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestSitesInMemoryCountApart(t *testing.T) {
+	s := start(t, `http://a.test:PORT, http://b.test:PORT {
+		penstock 2/30d
+		respond "ok"
+	}
+	http://c.test:PORT {
+		penstock 2/30d
+		respond "ok"
+	}`)
+	equal(t, "a", s.statuses(1, "/", "Host", "a.test"), "200")
+	equal(t, "b, the same site", s.statuses(2, "/", "Host", "b.test"), "200 429")
+	equal(t, "c, another", s.statuses(3, "/", "Host", "c.test"), "200 200 429")
+}
+
+// TestOneSiteOfTwoListeners has its handler twice, in two servers, and counts once.
+func TestOneSiteOfTwoListeners(t *testing.T) {
+	other := strconv.Itoa(freePort(t))
+	s := start(t, `:PORT, :`+other+` {
+		penstock 2/30d
+		respond "ok"
+	}`)
+	equal(t, "first", s.statuses(1, "/"), "200")
+	there := *s
+	there.port, _ = strconv.Atoi(other)
+	equal(t, "second", there.statuses(2, "/"), "200 429")
+}
+
+func TestPolicyFileInAppAndSite(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"app.yaml":  "name: shop\nrules:\n  - name: all\n    limit: 5/30d\n",
+		"site.toml": "[[rules]]\nname = \"api\"\nlimit = \"2/30d\"\nmatch.path = \"/api/*\"\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	redis := redistest.Start(t)
+	s := start(t, `{
+		penstock {
+			store redis `+redis.URL()+` {
+				timeout 1s
+			}
+			policy `+filepath.Join(dir, "app.yaml")+`
+		}
+	}
+	:PORT {
+		penstock {
+			name shop-web
+			policy `+filepath.Join(dir, "site.toml")+`
+			rule other {
+				match path /other
+				limit 9/30d
+			}
+		}
+		respond "ok"
+	}`)
+	before := redis.Calls("evalsha")
+	r := s.get("/api/x")
+	if got := redis.Calls("evalsha") - before; got != 1 {
+		t.Errorf("%d round trips for two rules of two policies, want 1", got)
+	}
+	if got := r.Header.Get("RateLimit-Policy"); !strings.Contains(got, `"all";q=5`) || !strings.Contains(got, `"api";q=2`) {
+		t.Errorf("RateLimit-Policy: %q", got)
+	}
+	equal(t, "api", s.statuses(2, "/api/x"), "200 429")
+	equal(t, "a refused request is charged nowhere", s.statuses(4, "/"), "200 200 200 429")
+	err := s.load(`:PORT {
+		penstock {
+			policy ` + filepath.Join(dir, "missing.yaml") + `
+		}
+	}`)
+	if err == nil || !strings.Contains(err.Error(), "missing.yaml") {
+		t.Errorf("error: %v", err)
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	s := start(t, `{
+		log {
+			output file `+log+`
+			level WARN
+		}
+		servers {
+			trusted_proxies static 127.0.0.1/32
+		}
+		penstock {
+			name shop
+			store redis redis://127.0.0.1:1 {
+				password hunter2
+			}
+		}
+	}
+	:PORT {
+		penstock 3/30d
+		respond "ok"
+	}`)
+	s.statuses(20, "/", "X-Forwarded-For", "198.51.100.1")
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for word, times := range map[string]int{"trusted_proxies_strict": 1, "on_error decides": 1, "password of the store": 1} {
+		if got := linesWith(string(text), word); got != times {
+			t.Errorf("%d lines say %q, want %d:\n%s", got, word, times, grep(string(text), word))
+		}
+	}
+	if strings.Contains(string(text), "hunter2") {
+		t.Error("the log shows the password")
+	}
+}
+
+func linesWith(text, word string) (n int) {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, word) {
+			n++
+		}
+	}
+	return n
+}
