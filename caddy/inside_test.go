@@ -67,28 +67,6 @@ func asked(t testing.TB, h *Handler) func() {
 	}
 }
 
-func TestServingAllocatesLittle(t *testing.T) {
-	for name, c := range map[string]struct {
-		count string
-		most  float64
-	}{
-		// The record, the placeholder's function, the header texts; a map of variables that gains a key.
-		"admitted": {"1000000000", 4},
-		// The same, and the length of the body.
-		"refused": {"1", 6},
-	} {
-		t.Run(name, func(t *testing.T) {
-			ask := asked(t, provisioned(t, strings.Replace(threeRules, "COUNT", c.count, 1)))
-			ask()
-			if got := testing.AllocsPerRun(1000, ask); got > c.most {
-				t.Errorf("%v allocations, want at most %v", got, c.most)
-			} else {
-				t.Logf("%v allocations", got)
-			}
-		})
-	}
-}
-
 func BenchmarkServe(b *testing.B) {
 	for name, count := range map[string]string{"admitted": "1000000000", "refused": "1"} {
 		b.Run(name, func(b *testing.B) {
