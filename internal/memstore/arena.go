@@ -19,6 +19,9 @@ import (
 // Every page holds records of one size. A page whose records are all free goes back to the garbage collector and its
 // number to a page of any size, so that clients who change the length of their keys do not make the store grow.
 type arena struct {
+	// data is the pages' memory, nil for vacant ones: apart from what else there is to know of pages, so that finding a
+	// record of a large store reads few cache lines.
+	data  []*[pageBytes]byte
 	pages []page
 	// roomy is, per size class, the first of the pages that have a free record: its number and one, 0 for none.
 	roomy [classCount]uint32
@@ -31,14 +34,13 @@ type arena struct {
 // position is a place in an arena: a page's number and an offset in it.
 type position struct{ page, offset uint32 }
 
-// page is 4 KiB of records of one size.
+// page is what there is to know of 4 KiB of records of one size.
 type page struct {
-	data       *[pageBytes]byte // nil: vacant
-	prev, next uint32           // in the list of roomy pages of the class; number and one
-	size       uint16           // bytes per record
-	live       uint16           // records in use
-	used       uint16           // bytes in use from the start: the records behind were never written
-	free       uint16           // first free record before used: its offset and one, 0 for none
+	prev, next uint32 // in the list of roomy pages of the class; number and one
+	size       uint16 // bytes per record
+	live       uint16 // records in use
+	used       uint16 // bytes in use from the start: the records behind were never written
+	free       uint16 // first free record before used: its offset and one, 0 for none
 }
 
 // ref names a record: its page's number and its offset in it in units of 8 bytes.
@@ -80,7 +82,7 @@ func class(keyLength int) (class int, size uint16) {
 
 // bytes returns the record and what follows it in its page.
 func (a *arena) bytes(r ref) []byte {
-	return a.pages[r>>offsetBits].data[uint(r)<<3&(pageBytes-1):]
+	return a.data[r>>offsetBits][uint(r)<<3&(pageBytes-1):]
 }
 
 // add makes a record with the key and the zero State, fresh at any time. It fails when there is no page number left.
@@ -94,7 +96,7 @@ func (a *arena) add(key []byte) (ref, bool) {
 	offset := p.used
 	if p.free != 0 {
 		offset = p.free - 1
-		p.free = binary.LittleEndian.Uint16(p.data[offset:])
+		p.free = binary.LittleEndian.Uint16(a.data[number][offset:])
 	} else {
 		p.used += size
 	}
@@ -116,13 +118,13 @@ func (a *arena) open(c int, size uint16) bool {
 		if len(a.pages) == pagesMax {
 			return false
 		}
-		a.pages = append(a.pages, page{})
+		a.pages, a.data = append(a.pages, page{}), append(a.data, nil)
 		a.vacant = append(a.vacant, uint32(len(a.pages)-1))
 	}
 	last := len(a.vacant) - 1
 	number := a.vacant[last]
 	a.vacant = a.vacant[:last]
-	a.pages[number] = page{data: new([pageBytes]byte), size: size}
+	a.pages[number], a.data[number] = page{size: size}, new([pageBytes]byte)
 	a.link(c, number)
 	return true
 }
@@ -131,7 +133,7 @@ func (a *arena) open(c int, size uint16) bool {
 func (a *arena) remove(r ref) {
 	number, offset := uint32(r>>offsetBits), uint16(r<<3)&(pageBytes-1)
 	p := &a.pages[number]
-	b := p.data[offset:]
+	b := a.data[number][offset:]
 	c, _ := class(int(binary.LittleEndian.Uint16(b[metaOffset:]) & metaLength))
 	if p.free == 0 && p.used+p.size > pageBytes {
 		a.link(c, number)
@@ -143,7 +145,7 @@ func (a *arena) remove(r ref) {
 	// The only page with room is kept, or one counter that comes and goes would open a page each time.
 	if p.live == 0 && (p.next != 0 || p.prev != 0) {
 		a.unlink(c, number)
-		*p = page{}
+		*p, a.data[number] = page{}, nil
 		a.vacant = append(a.vacant, number)
 	}
 }
@@ -180,7 +182,7 @@ func (a *arena) advance() (ref, bool) {
 		return 0, false
 	}
 	p := &a.pages[h.page]
-	if p.data == nil || h.offset >= uint32(p.used) {
+	if h.offset >= uint32(p.used) {
 		a.hand = position{page: h.page + 1}
 		return 0, false
 	}

@@ -39,18 +39,37 @@ const (
 
 func (c *call) run(places []place, slots []core.Slot) {
 	s := c.store
-	var set shardSet
 	for i := range c.checks {
 		places[i].hash = s.shards[0].hash(c.checks[i].Key)
-		set.add(s.shardOf(places[i].hash))
 	}
-	s.lock(&set)
+	if len(places) == 1 {
+		mu := &s.shards[s.shardOf(places[0].hash)].mu
+		mu.Lock()
+		c.answer(places, slots)
+		mu.Unlock()
+	} else {
+		var set shardSet
+		for i := range places {
+			set.add(s.shardOf(places[i].hash))
+		}
+		s.lock(&set)
+		c.answer(places, slots)
+		s.unlock(&set)
+	}
+	if c.overflow > 0 {
+		s.overflow.answered.Add(uint64(c.overflow))
+		s.alarm.raise(c.now, s.max)
+	}
+}
+
+// answer decides, with the shards locked.
+func (c *call) answer(places []place, slots []core.Slot) {
+	s := c.store
 	// The clock is read after the locks and after live, in this order: whoever saw a counter fresh and dropped it did
 	// so at an earlier instant than this, and a client that is free to move on may do so now.
 	live := s.overflow.live.Load()
 	c.now = s.now()
-	newcomers := c.locate(places)
-	if newcomers {
+	if newcomers := c.locate(places); newcomers {
 		c.settleIn(places, live)
 	}
 	for i := range places {
@@ -62,11 +81,6 @@ func (c *call) run(places []place, slots []core.Slot) {
 	}
 	if c.locked {
 		s.overflow.unlock()
-	}
-	s.unlock(&set)
-	if c.overflow > 0 {
-		s.overflow.answered.Add(uint64(c.overflow))
-		s.alarm.raise(c.now, s.max)
 	}
 }
 

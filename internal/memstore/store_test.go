@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"unsafe"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/storetest"
@@ -236,6 +237,16 @@ func TestOverflowDoesNotAllocate(t *testing.T) {
 	})
 	if got != 0 {
 		t.Errorf("%v allocations, want 0", got)
+	}
+}
+
+// The lock, the directory and the pages' addresses share one cache line.
+func TestShardIsLaidOutInCacheLines(t *testing.T) {
+	var s shard
+	const address = 2 * unsafe.Sizeof(uintptr(0)) // of data: its capacity is not read
+	size, end := unsafe.Sizeof(s), unsafe.Offsetof(s.table)+unsafe.Offsetof(s.arena)+unsafe.Offsetof(s.data)+address
+	if size%64 != 0 || end > 64 {
+		t.Errorf("a shard has %d bytes, want whole cache lines; what is read first ends at %d, want 64", size, end)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// table is counters by key: a shard's, or those of overflow. Its owner holds the lock.
+// table is counters by key: a shard's, or those of overflow. Its owner holds the lock. What every decision reads comes
+// first, so that it shares a cache line with the lock.
 type table struct {
 	index
 	arena

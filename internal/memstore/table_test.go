@@ -158,8 +158,8 @@ func TestPagesAreReusedForKeysOfAnyLength(t *testing.T) {
 			}
 		}
 		open := 0
-		for i := range tab.pages {
-			if tab.pages[i].data != nil {
+		for _, memory := range tab.data {
+			if memory != nil {
 				open++
 			}
 		}
