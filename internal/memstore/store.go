@@ -79,7 +79,8 @@ func New(o Options) (*Store, error) {
 	if o.CountersMax == 0 {
 		o.CountersMax = CountersMaxDefault
 	}
-	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), seed: maphash.MakeSeed(), alarm: alarm{log: o.Logger}}
+	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), seed: maphash.MakeSeed()}
+	s.alarm.log = o.Logger
 	if o.Now == nil {
 		s.now, s.slack = monotonic(), 0
 	}

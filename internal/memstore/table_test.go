@@ -59,7 +59,8 @@ func (t *table) sound(tb testing.TB) {
 
 // A table under random insertions and removals of keys of all lengths holds exactly what a map holds.
 func TestTableAgreesWithAMap(t *testing.T) {
-	for name, mask := range map[string]uint64{"hash": math.MaxUint64, "few hashes": 0x3f << 50, "few groups": 0xff<<48 | 0x7f} {
+	masks := map[string]uint64{"hash": math.MaxUint64, "few hashes": 0x3f << 50, "few groups": 0xff<<48 | 0x7f}
+	for name, mask := range masks {
 		t.Run(name, func(t *testing.T) {
 			rng, tab, want := random(t), openTable(), map[string]core.Micros{}
 			tab.mask = mask
