@@ -76,10 +76,7 @@ bench: setup ## measure Penstock beside its rivals and print ratios
 
 .PHONY: xcaddy
 xcaddy: ## build a Caddy with Penstock the way xcaddy does it, from this checkout
-	@cd tools && $(GO) build -o ../.cache/xcaddy github.com/caddyserver/xcaddy/cmd/xcaddy
-	.cache/xcaddy build v2.11.9 --output .cache/xcaddy-caddy \
-	  --with github.com/penstock/penstock/caddy --replace github.com/penstock/penstock=$(CURDIR)
-	.cache/xcaddy-caddy list-modules | grep penstock
+	@tools/xcaddy.sh
 
 .PHONY: clean
 clean: ## remove what was built
