@@ -174,7 +174,6 @@ func cpuTime(t testing.TB) int64 {
 
 func liveHeap() uint64 {
 	runtime.GC()
-	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc

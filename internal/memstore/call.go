@@ -153,7 +153,7 @@ func (c *call) own(places []place, i int) bool {
 
 func (c *call) load(i int, p *place, slot *core.Slot) {
 	if p.table != nil {
-		*slot = p.table.load(p.ref)
+		p.table.load(p.ref, slot)
 	}
 	if !p.barred {
 		return

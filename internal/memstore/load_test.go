@@ -152,7 +152,7 @@ const bytesPerCounterMax = 120
 
 // From a hundred thousand counters on, through several doublings of the index, none costs more than its bound.
 func TestBytesPerCounterAtTheWorstFill(t *testing.T) {
-	const first, last = 100_000, 1_200_000
+	const first, last = 100_000, 1_050_000
 	l := limitOf(t, "1000/1h sliding_window")
 	before := liveHeap()
 	s := openOnOwnClock(t, CountersMaxBound)
@@ -164,7 +164,7 @@ func TestBytesPerCounterAtTheWorstFill(t *testing.T) {
 		if n < next {
 			continue
 		}
-		next += next / 12
+		next += next / 10
 		if each := float64(liveHeap()-before) / float64(n); each > worst {
 			worst, at = each, n
 		}

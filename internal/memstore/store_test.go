@@ -94,7 +94,8 @@ func (s *Store) counter(_ testing.TB, key []byte, _ *core.Limit) (core.State, []
 	if !ok {
 		return core.State{}, nil
 	}
-	slot := sh.load(r)
+	var slot core.Slot
+	sh.load(r, &slot)
 	return slot.State, slices.Clone(slot.Marks)
 }
 

@@ -54,15 +54,13 @@ func (t *table) remove(hash uint64, r ref) {
 	t.held--
 }
 
-// load returns the counter as [core.Decide] wants it. The marks are the table's own.
-func (t *table) load(r ref) core.Slot {
-	s, log := t.state(r)
-	if !log {
-		return core.Slot{State: s}
+// load reads the counter into an empty slot, as [core.Decide] wants it. The marks are the table's own.
+func (t *table) load(r ref, slot *core.Slot) {
+	var log bool
+	if slot.State, log = t.state(r); log {
+		slot.Marks = t.logs[slot.State.Aux]
+		slot.State.Aux = 0
 	}
-	marks := t.logs[s.Aux]
-	s.Aux = 0
-	return core.Slot{State: s, Marks: marks}
 }
 
 // store keeps what [core.Decide] made of the counter.
