@@ -259,3 +259,36 @@ func TestTokenBucketSustainsItsRate(t *testing.T) {
 		}
 	}
 }
+
+// However small its burst, a bucket that is emptied whenever it is full sustains its rate, but for what the clock's own
+// grain, the rounding of the rate and waiting in ticks cost: a thousandth each.
+func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
+	rng := randomSource(t)
+	for range 2_000 {
+		count, window := 1+rng.Int64N(1<<rng.IntN(41)), WindowMin+Micros(rng.Int64N(int64(WindowMax)>>rng.IntN(30)))
+		window = min(window, WindowMax)
+		burst := max(1, mulDiv(count, 1000, int64(window))+rng.Int64N(1+count>>rng.IntN(41))) // a thousand grains of the clock
+		l, err := NewLimit(TokenBucket, count, window, min(burst, count))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mulDiv(count, 1000, int64(window)) > l.burst {
+			continue
+		}
+		g := newGreedy(rng, l)
+		begin, refills := g.now, int64(100)
+		for range refills + 1 {
+			wait := g.ask(OpLook, l.burst, 0).Wait
+			g.now += wait
+			if g.ask(OpTake, l.burst, 0).Refused {
+				t.Fatalf("%s: refuses after %s, the wait it named", l, wait)
+			}
+		}
+		took := int64(g.now - begin)
+		if most := mulDiv(refills*1003, mulDiv(l.burst, int64(window), count)+1, 1000); took > most {
+			unit, refill, tick := l.Arithmetic()
+			t.Fatalf("%s: %d refills took %d us, more than %d (unit %d, refill %d, tick %d)", l, refills, took, most,
+				unit, refill, tick)
+		}
+	}
+}

@@ -51,7 +51,7 @@ type Limit struct {
 	window    Micros // a multiple of a microsecond between WindowMin and WindowMax
 
 	// Token bucket arithmetic: one token is unit parts, a tick adds refill parts. count/window was reduced by its
-	// greatest common divisor, and the tick coarsened until (burst+count)·unit fits 2^53.
+	// greatest common divisor, and the tick coarsened or refill rounded down until (burst+count)·unit fits 2^53.
 	unit   int64
 	refill int64
 	tick   Micros
@@ -96,37 +96,43 @@ func (l *Limit) validate(burst int64) error {
 	return nil
 }
 
-// reduce finds the smallest parts of a token in which a tick's refill is whole. A coarser tick rounds the rate down,
-// by less than one part in a thousand, so that a bucket never gives more than count per window.
+// reduce finds the smallest parts of a token in which a tick's refill is whole. Where they are too small for the numbers,
+// the tick is coarsened, which rounds the window up and so the rate down, so that a bucket never gives more than count
+// per window. A bucket loses up to a tick's refill whenever it is full, so a coarser tick may bring less than a
+// thousandth of the burst only; where it would bring more, the rate is rounded instead. Either way it stays within one
+// part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return fmt.Errorf("burst %d takes longer than %s to fill at %d per %s: lower the burst or raise the count",
 			l.burst, FillMax, l.count, l.window)
 	}
-	for _, tick := range ticks {
-		windowTicks := int64((l.window + tick - 1) / tick)
-		divisor := gcd(l.count, windowTicks)
-		unit := windowTicks / divisor
-		if l.burst+l.count > exactMax/unit {
-			continue
-		}
-		if windowTicks < 1000 {
-			break
-		}
-		l.tick, l.unit, l.refill = tick, unit, l.count/divisor
-		l.fill = Micros(ceilDiv(l.burst*unit, l.refill)) * tick
-		return nil
+	l.tick, l.unit, l.refill = l.coarsen()
+	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
+		// The burst is less than the count here, or the tick would bring less of it: so refill is more than 1,600.
+		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
+		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}
-	return fmt.Errorf("%d per %s with burst %d cannot be computed exactly: lower the burst", l.count, l.window, l.burst)
+	l.fill = Micros(ceilDiv(l.burst*l.unit, l.refill)) * l.tick
+	return nil
 }
 
-// ticks are the grains a token bucket may be refilled in, finest first.
-var ticks = func() (ts []Micros) {
-	for decade := Micros(1); decade <= 1_000*Second; decade *= 10 {
-		ts = append(ts, decade, 2*decade, 5*decade)
+// lossMax is the part of a burst, one in so many, that a tick coarser than the clock may bring.
+const lossMax = 1000
+
+// coarsen returns the finest tick of 1, 2 or 5 times a power of ten in which the bucket's parts fit, with the parts of a
+// token and those that a tick adds. Counts and bursts are bounded, so a tick with more than 1,600 to the window fits.
+func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
+	for decade := Micros(1); ; decade *= 10 {
+		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {
+			windowTicks := ceilDiv(int64(l.window), int64(tick))
+			divisor := gcd(l.count, windowTicks)
+			unit, refill = windowTicks/divisor, l.count/divisor
+			if l.burst+l.count <= exactMax/unit {
+				return tick, unit, refill
+			}
+		}
 	}
-	return ts
-}()
+}
 
 // Algorithm returns how the limit counts.
 func (l *Limit) Algorithm() Algorithm { return l.algorithm }

@@ -51,10 +51,10 @@ func charged(events []event, from, until core.Micros) (units int64) {
 	return units
 }
 
-// perTick returns the tokens that a tick brings: count per window, where a window is a whole number of ticks.
+// perTick returns the tokens that a tick brings: count per window, as near as the limit's arithmetic comes to it.
 func perTick(l *core.Limit) (*big.Rat, core.Micros) {
-	_, _, tick := l.Arithmetic()
-	return big.NewRat(l.Count(), int64((l.Window()+tick-1)/tick)), tick
+	unit, refill, tick := l.Arithmetic()
+	return big.NewRat(refill, unit), tick
 }
 
 // missing returns the tokens that a bucket lacks at an instant. Ticks are counted from when it was last full, or lacked
