@@ -5,9 +5,11 @@
 
 local call, format, match = redis.call, string.format, string.match
 
--- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody.
+-- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody. Errors are
+-- logged, so it names the rule, which is what stands before the brace, and not the client.
 local function corrupt(key, why)
-  error(redis.error_reply('CORRUPT counter "' .. string.gsub(key, '[%c\128-\255]', '?') .. '": ' .. why), 0)
+  local rule = string.gsub(match(key, '^(.-){') or '', '[%c\128-\255]', '?')
+  error(redis.error_reply('CORRUPT counter of "' .. rule .. '": ' .. why), 0)
 end
 
 -- read_counter fills in at, used and aux, and text, which is what the caller is told. No counter is a fresh one.

@@ -134,12 +134,15 @@ func TestEdgeOf53Bits(t *testing.T) {
 	}
 }
 
+// foreignKey is a key as core makes them: the client is in the braces.
+const foreignKey = "rule:{bad}"
+
 // foreign is something that is not ours under a counter's key.
 type foreign struct {
 	name       string
 	algorithms []core.Algorithm
 	want       string   // in the error
-	plant      []string // the command that puts it there, key "bad"
+	plant      []string // the command that puts it there, key foreignKey
 }
 
 func foreigners() []foreign {
@@ -147,30 +150,30 @@ func foreigners() []foreign {
 	logs, bucket := []core.Algorithm{core.SlidingLog}, []core.Algorithm{core.TokenBucket}
 	all := append(logs, texts...)
 	return []foreign{
-		{"a list", all, "WRONGTYPE", []string{"RPUSH", "bad", "x"}},
-		{"words", texts, "CORRUPT", []string{"SET", "bad", "hello"}},
-		{"nothing", texts, "CORRUPT", []string{"SET", "bad", ""}},
-		{"two numbers", texts, "CORRUPT", []string{"SET", "bad", "1 2"}},
-		{"a negative number", texts, "CORRUPT", []string{"SET", "bad", "1 -2 3"}},
-		{"a fraction", texts, "CORRUPT", []string{"SET", "bad", "1 2.5 3"}},
-		{"a number beyond 2^53", texts, "CORRUPT", []string{"SET", "bad", "9007199254740994 1 1"}},
-		{"a very long number", texts, "CORRUPT", []string{"SET", "bad", "1 " + strings.Repeat("9", 400) + " 1"}},
-		{"no parts", bucket, "CORRUPT", []string{"SET", "bad", "1 2 0"}},
-		{"too many parts", bucket, "CORRUPT", []string{"SET", "bad", "1 2 4398046511104"}},
-		{"a string for a log", logs, "WRONGTYPE", []string{"SET", "bad", "1 2 3"}},
-		{"a foreign member", logs, "CORRUPT", []string{"ZADD", "bad", "1", "hello"}},
-		{"a member without units", logs, "CORRUPT", []string{"ZADD", "bad", "1", "1:0"}},
+		{"a list", all, "WRONGTYPE", []string{"RPUSH", foreignKey, "x"}},
+		{"words", texts, "CORRUPT", []string{"SET", foreignKey, "hello"}},
+		{"nothing", texts, "CORRUPT", []string{"SET", foreignKey, ""}},
+		{"two numbers", texts, "CORRUPT", []string{"SET", foreignKey, "1 2"}},
+		{"a negative number", texts, "CORRUPT", []string{"SET", foreignKey, "1 -2 3"}},
+		{"a fraction", texts, "CORRUPT", []string{"SET", foreignKey, "1 2.5 3"}},
+		{"a number beyond 2^53", texts, "CORRUPT", []string{"SET", foreignKey, "9007199254740994 1 1"}},
+		{"a very long number", texts, "CORRUPT", []string{"SET", foreignKey, "1 " + strings.Repeat("9", 400) + " 1"}},
+		{"no parts", bucket, "CORRUPT", []string{"SET", foreignKey, "1 2 0"}},
+		{"too many parts", bucket, "CORRUPT", []string{"SET", foreignKey, "1 2 4398046511104"}},
+		{"a string for a log", logs, "WRONGTYPE", []string{"SET", foreignKey, "1 2 3"}},
+		{"a foreign member", logs, "CORRUPT", []string{"ZADD", foreignKey, "1", "hello"}},
+		{"a member without units", logs, "CORRUPT", []string{"ZADD", foreignKey, "1", "1:0"}},
 		{"a sum that is a list", logs, "WRONGTYPE", []string{"EVAL",
-			"redis.call('ZADD', 'bad', 1, '1:1') return redis.call('RPUSH', 'bad:n', 1)", "0"}},
+			"redis.call('ZADD', 'rule:{bad}', 1, '1:1') return redis.call('RPUSH', 'rule:{bad}:n', 1)", "0"}},
 		{"a sum in words", logs, "CORRUPT", []string{"EVAL",
-			"redis.call('ZADD', 'bad', 1, '1:1') return redis.call('SET', 'bad:n', 'x')", "0"}},
+			"redis.call('ZADD', 'rule:{bad}', 1, '1:1') return redis.call('SET', 'rule:{bad}:n', 'x')", "0"}},
 		{"a sum too small", logs, "CORRUPT", []string{"EVAL",
-			"redis.call('ZADD', 'bad', 1, '1:5') return redis.call('SET', 'bad:n', '3')", "0"}},
+			"redis.call('ZADD', 'rule:{bad}', 1, '1:5') return redis.call('SET', 'rule:{bad}:n', '3')", "0"}},
 	}
 }
 
-// TestCorruptCounters finds foreign things under a counter's key: the call fails with words that name the key, nothing is
-// charged, and other counters go on.
+// TestCorruptCounters finds foreign things under a counter's key: the call fails with words that name the rule and, since
+// they are logged, not the client; nothing is charged, and other counters go on.
 func TestCorruptCounters(t *testing.T) {
 	s := redistest.Start(t)
 	for _, f := range foreigners() {
@@ -190,16 +193,16 @@ func (f *foreign) meet(t *testing.T, s *redistest.Server, a core.Algorithm) {
 	if err := client.Do(ctx, do...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	before := client.Dump(ctx, "bad").Val()
-	checks := []core.Check{{Key: []byte("good"), Limit: &good, Cost: 2}, {Key: []byte("bad"), Limit: &l, Cost: 1}}
+	before := client.Dump(ctx, foreignKey).Val()
+	checks := []core.Check{{Key: []byte("good"), Limit: &good, Cost: 2}, {Key: []byte(foreignKey), Limit: &l, Cost: 1}}
 	err := b.Take(ctx, checks, make([]core.Result, 2))
 	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), f.want) {
 		t.Errorf("error %v, want one with %s", err, f.want)
 	}
-	if f.want == "CORRUPT" && !strings.Contains(err.Error(), `"bad`) {
-		t.Errorf("error %v does not name the key", err)
+	if f.want == "CORRUPT" && !strings.Contains(err.Error(), `"rule:"`) || strings.Contains(err.Error(), "bad") {
+		t.Errorf("error %v must name the rule and not the client", err)
 	}
-	if client.Dump(ctx, "bad").Val() != before {
+	if client.Dump(ctx, foreignKey).Val() != before {
 		t.Error("the foreign value was changed")
 	}
 	var r [1]core.Result
