@@ -18,7 +18,8 @@ type reporter struct {
 	server string // without credentials
 	start  time.Time
 	kinds  [kindCount]tally
-	states tally // changes of the breaker's state
+	states tally        // changes of the breaker's state
+	told   BreakerState // the last one that the log was told of
 }
 
 type tally struct {
@@ -38,12 +39,18 @@ func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
 		"kind", f.Kind.String(), "calls", total-t.logged.Swap(total), "redis", r.server)
 }
 
-// changed records a new state of the breaker.
+// changed records a new state of the breaker. The end of an outage is told whenever its beginning was, or the log's last
+// word would be that it lasts: at most two lines per reportEvery. The breaker's lock makes the calls one after the other.
 func (r *reporter) changed(now time.Time, state BreakerState) {
 	total := r.states.total.Add(1)
-	if !r.states.claim(now.Sub(r.start)) {
+	if state == BreakerClosed {
+		if r.told == BreakerClosed {
+			return
+		}
+	} else if !r.states.claim(now.Sub(r.start)) {
 		return
 	}
+	r.told = state
 	r.logger.Warn("circuit breaker of redis is now "+state.String(),
 		"state", state.String(), "changes", total-r.states.logged.Swap(total), "redis", r.server)
 }

@@ -11,10 +11,12 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/penstock/penstock/core"
@@ -42,6 +44,27 @@ func TestReporterBoundsTheRate(t *testing.T) {
 	}
 	if n := r.kinds[KindTimeout].total.Load(); n != 180_000 {
 		t.Errorf("%d timeouts counted, want 180000", n)
+	}
+}
+
+// TestReporterTellsTheEndOfAnOutage shows that whoever reads that the breaker has opened also reads that it has closed.
+func TestReporterTellsTheEndOfAnOutage(t *testing.T) {
+	var out bytes.Buffer
+	start := time.Unix(0, 0)
+	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: start}
+	for millis := 0; millis < 60_000; millis += 1000 {
+		now := start.Add(time.Duration(millis) * time.Millisecond)
+		r.changed(now, BreakerOpen)
+		r.changed(now.Add(200*time.Millisecond), BreakerHalfOpen)
+		r.changed(now.Add(201*time.Millisecond), BreakerClosed)
+	}
+	told := regexp.MustCompile(`state=\w+`).FindAllString(out.String(), -1)
+	var want []string
+	for range 6 {
+		want = append(want, "state=open", "state=closed")
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("lines of a minute in which the breaker opens every second (-want +got):\n%s", diff)
 	}
 }
 
