@@ -10,7 +10,7 @@ const (
 	OutcomeNone            Outcome = iota
 	OutcomeAllowed                 // within every limit
 	OutcomeDenied                  // over a limit: 429
-	OutcomeShadowDenied            // a rule only: over the limit of a log_only rule; the request goes on
+	OutcomeShadowDenied            // a rule only: a log_only rule would refuse; the request goes on
 	OutcomeBlocked                 // a block rule matched: 403
 	OutcomeExempt                  // exempt or allowed by an allow rule
 	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
@@ -103,6 +103,8 @@ func (p *Plan) Degrade() Decision {
 		switch u := &p.uses[i]; {
 		case u.excused:
 			p.outcomes[i].Outcome = OutcomeExempt
+		case u.shadowMissing():
+			p.outcomes[i].Outcome = OutcomeShadowDenied
 		case d.Status != 0 && !u.rule.refuses:
 			p.outcomes[i].Outcome = OutcomeUncharged
 		default:
@@ -126,16 +128,17 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	case refusalCrowded:
 		d.Outcome, d.Status = OutcomeDegradedDenied, statusUnavailable
 	default:
-		if len(p.uses) > 0 {
-			d.Outcome = OutcomeExempt
-		}
+		d.Outcome = p.uncounted()
 	}
 	for i := range p.uses {
 		u := &p.uses[i]
 		outcome := OutcomeUncharged
-		if u.excused {
+		switch {
+		case u.excused:
 			outcome = OutcomeExempt
-		} else if p.refuses(u) {
+		case u.shadowMissing():
+			outcome = OutcomeShadowDenied
+		case p.refuses(u):
 			outcome = d.Outcome
 			if d.Rule == "" {
 				d.Rule = u.rule.name
@@ -145,6 +148,21 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	}
 	return d, true
 }
+
+// uncounted returns the outcome of a request that goes on and that no limit is for.
+func (p *Plan) uncounted() Outcome {
+	outcome := OutcomeNone
+	for i := range p.uses {
+		if p.uses[i].shadowMissing() {
+			return OutcomeAllowed
+		}
+		outcome = OutcomeExempt
+	}
+	return outcome
+}
+
+// shadowMissing reports whether the rule would refuse the request for want of a dimension, but is log_only.
+func (u *use) shadowMissing() bool { return u.missing && u.rule.action == ActionLogOnly }
 
 // refuses reports whether the rule is one of those that the plan's refusal is by.
 func (p *Plan) refuses(u *use) bool {
@@ -160,8 +178,11 @@ func (p *Plan) refuses(u *use) bool {
 
 // answered says what became of a rule that the store was asked about.
 func (p *Plan) answered(u *use, denied bool) Outcome {
-	if u.excused {
+	switch {
+	case u.excused:
 		return OutcomeExempt
+	case u.shadowMissing():
+		return OutcomeShadowDenied
 	}
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		switch {

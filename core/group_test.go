@@ -217,3 +217,28 @@ func TestLogOnly(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingUnderLogOnly: a log_only rule refuses nothing, not even what lacks a dimension under missing: deny; it reports
+// that it would.
+func TestMissingUnderLogOnly(t *testing.T) {
+	watched := Rule{Name: "watched", Per: []Dimension{{Kind: PerAttr, Name: "user"}}, Missing: MissingDeny,
+		Action: ActionLogOnly, Limits: limits(t, "1/1m")}
+	alone := mustCompile(t, Policy{Name: "n", Rules: []Rule{watched}})
+	if d := wantInPlay(t, alone, get("192.0.2.1", "/"), map[string]string{"n/watched": "shadow_denied"}); d.Refused() ||
+		d.Outcome != OutcomeAllowed {
+		t.Errorf("alone: %s, status %d", d.Outcome, d.Status)
+	}
+	both := mustCompile(t, Policy{Name: "n", Rules: []Rule{watched, {Name: "api", Limits: limits(t, "1/1m")}}})
+	store := newCounters()
+	for _, want := range []string{"allowed", "denied"} {
+		plan, d := store.ask(t, get("192.0.2.1", "/"), both)
+		wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": want})
+		if d.Outcome.String() != want {
+			t.Errorf("%s, want %s", d.Outcome, want)
+		}
+	}
+	plan := new(Plan)
+	plan.Add(both, get("192.0.2.1", "/"))
+	plan.Degrade()
+	wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": "degraded_allowed"})
+}

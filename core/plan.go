@@ -161,7 +161,9 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool) {
 	if !p.appendCounter(rs, r) {
 		p.text = p.text[:start]
 		u.missing = true
-		p.refusal = max(p.refusal, refusalMissing)
+		if r.action != ActionLogOnly {
+			p.refusal = max(p.refusal, refusalMissing)
+		}
 		return
 	}
 	end, cost := len(p.text), r.cost(&p.request)
