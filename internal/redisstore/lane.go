@@ -76,6 +76,7 @@ type lane struct {
 	commands []redis.Cmder // of the batch
 	again    []*call       // of the batch, those to send a second time
 	epoch    uint64        // of the breaker, when the batch began
+	deadline time.Time     // of the batch
 }
 
 func newLane(s *Store) *lane {
@@ -100,7 +101,8 @@ func (s *Store) dispatch() {
 		}
 		select {
 		case l := <-s.idle:
-			l.batch(first)
+			now := time.Now()
+			l.batch(first, now, now.Add(s.settings.timeout))
 			s.idle <- l
 		case <-s.ctx.Done():
 			return
@@ -108,9 +110,11 @@ func (s *Store) dispatch() {
 	}
 }
 
-// batch sends the first call and whatever else is waiting, and answers them.
-func (l *lane) batch(first *call) {
-	now := time.Now()
+// batch sends the first call and whatever else is waiting, and answers them. Redis has until the deadline to answer, the
+// first call's own if its caller is the one who sends. It is never that of calls that have waited, or are in a hurry: they
+// leave by themselves, and Redis is not to blame for the little time they left it.
+func (l *lane) batch(first *call, now, deadline time.Time) {
+	l.deadline = deadline
 	l.epoch = l.store.breaker.epoch.Load()
 	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
 	l.admit(first, now)
@@ -164,12 +168,7 @@ func (l *lane) refuse(c *call, failure *Failure) {
 
 // send runs the batch and answers its calls.
 func (l *lane) send() {
-	ctx := &batchContext{Context: l.store.ctx}
-	for _, c := range l.calls {
-		if c.deadline.After(ctx.deadline) {
-			ctx.deadline = c.deadline
-		}
-	}
+	ctx := &batchContext{Context: l.store.ctx, deadline: l.deadline}
 	l.store.batches.Add(1)
 	whole := l.exec(ctx)
 	failed := false
@@ -267,5 +266,5 @@ type batchContext struct {
 	deadline time.Time
 }
 
-// Deadline returns the latest deadline of the batch.
+// Deadline returns when the batch must have been answered.
 func (c *batchContext) Deadline() (time.Time, bool) { return c.deadline, true }

@@ -138,8 +138,7 @@ func (s *Store) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && len(s.queue) == 0 {
 		select {
 		case l := <-s.idle:
-			// The connection's deadline is the batch's latest: this call's own, or that of one made just now.
-			l.batch(c)
+			l.batch(c, time.Now(), c.deadline)
 			s.idle <- l
 			<-c.done
 			return s.outcome(c)

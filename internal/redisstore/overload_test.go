@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// TestCallersInAHurryDoNotOpenTheBreaker calls with deadlines that are too short for a healthy server: that is no news of
+// the server, and others must not lose their limits by it.
+func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server)
+	s := open(t, Options{URL: p.url(), Timeout: TimeoutMax})
+	ready(t, s)
+	p.set(10*time.Millisecond, false)
+	limit := limitOf(t, "100/1d")
+	for range 3 * failuresInRow {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
+		err := s.Take(ctx, take1("rl1:k", limit), make([]core.Result, 1))
+		cancel()
+		if kindOf(err) != "timeout" {
+			t.Fatalf("a deadline of 2 ms, an answer after 10: error %v, want a timeout", err)
+		}
+		eventually(t, "no lane is busy", func() bool { return s.Stats().Waiting == 0 && len(s.idle) == s.settings.lanes })
+	}
+	if err := s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)); err != nil {
+		t.Errorf("a caller with time: %v", err)
+	}
+	if state := s.Stats().Breaker; state != BreakerClosed {
+		t.Errorf("the breaker is %s, want closed", state)
+	}
+}
