@@ -47,6 +47,7 @@ type App struct {
 	policies []*enforced
 	compiled map[string]*enforced   // by namespace and text
 	owners   map[ruleName]ruleOwner // of every rule of this configuration
+	counted  map[ruleName]string    // how each is counted
 	outage   outage
 }
 
@@ -71,6 +72,7 @@ func (*App) CaddyModule() caddy.ModuleInfo {
 func (a *App) Provision(ctx caddy.Context) error {
 	a.ctx, a.logger = ctx, ctx.Logger()
 	a.compiled, a.owners = make(map[string]*enforced), make(map[ruleName]ruleOwner)
+	a.counted = make(map[ruleName]string)
 	events, err := ctx.App("events")
 	if err != nil {
 		return fmt.Errorf("getting the events app: %w", err)
@@ -161,6 +163,7 @@ func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 			continue
 		}
 		a.owners[name] = owner
+		a.counted[name] = countedAs(&d.Rules[i])
 	}
 	if err := errors.Join(problems...); err != nil || known != nil {
 		return known, err
@@ -179,8 +182,12 @@ func loadPolicy(path string) (*policy.Document, error) {
 	return policy.Load(resolved)
 }
 
-// Start does nothing: the store works from Provision on, for handlers may be asked before apps are started.
-func (*App) Start() error { return nil }
+// Start says which rules begin with new counters. The store works from Provision on, for handlers may be asked before
+// apps are started.
+func (a *App) Start() error {
+	a.store.counting.change(a.counted, a.logger)
+	return nil
+}
 
 // Stop does nothing; see Cleanup.
 func (*App) Stop() error { return nil }

@@ -19,6 +19,7 @@ type pooledStore struct {
 	overflows func() uint64  // checks answered by shared counters because the store was full; nil as above
 	breaker   func() float64 // what the circuit breaker does, as the metric says it; nil if there is none
 	close     func() error
+	counting  counting
 }
 
 // Destruct closes the store when no configuration uses it any more.

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"slices"
+	"strings"
+	"sync"
+
+	"go.uber.org/zap"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+// countedAs says by which windows and algorithms a rule counts: "60s sw, 86400s fw". It stands in the keys, so a rule
+// that counts otherwise after a reload has new counters.
+func countedAs(rule *policy.Rule) string {
+	var ways []string
+	for _, text := range rule.Limit {
+		if limit, err := core.ParseLimit(text); err == nil {
+			ways = append(ways, limit.Window().String()+" "+limit.Algorithm().Label())
+		}
+	}
+	slices.Sort(ways)
+	return strings.Join(ways, ", ")
+}
+
+// counting remembers, for one store, how the rules of the running configuration are counted. The zero counting knows of
+// none. Safe for concurrent use.
+type counting struct {
+	mu sync.Mutex
+	as map[ruleName]string
+}
+
+// change takes over the rules of the configuration that starts, and says which of them begin with new counters.
+func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, now := range next {
+		if before, known := c.as[name]; known && before != now {
+			logger.Warn("the rule counts by another window or algorithm than before the reload: its counters of those start afresh",
+				zap.String("policy", name.namespace), zap.String("rule", name.rule), zap.String("before", before),
+				zap.String("now", now))
+		}
+	}
+	c.as = next
+}
