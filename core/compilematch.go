@@ -63,6 +63,12 @@ func (c *matchCompiler) paths(m Match) {
 		everything = everything || p.everything()
 	}
 	slices.SortStableFunc(c.condition.patterns, func(a, b pattern) int { return compareSpecific(&a, &b) })
+	if len(m.Path) == 0 && m.CaseSensitive {
+		c.problem("case_sensitive", "true", "has no effect: the match has no path", "leave it out")
+	}
+	if len(m.Path) == 0 && m.StrictSlash {
+		c.problem("trailing_slash", "strict", "has no effect: the match has no path", "leave it out")
+	}
 	if len(m.Path) > 0 && !everything {
 		c.condition.parts |= partPath
 	}
@@ -155,11 +161,11 @@ func notHostByte(r rune) bool {
 
 func (c *matchCompiler) headers(headers []HeaderMatch) {
 	for i, m := range headers {
-		place := fmt.Sprintf("header[%d]", i)
+		place := "header." + m.Name
 		h := headerCondition{name: canonicalHeader(m.Name)}
 		switch {
 		case m.Name == "":
-			c.problem(place, "", "has no name", "write the header's name, such as X-Plan")
+			c.problem(fmt.Sprintf("header[%d]", i), "", "has no name", "write the header's name, such as X-Plan")
 		case len(m.Name) > headerNameBytesMax || strings.ContainsFunc(m.Name, notToken):
 			c.problem(place, m.Name, "is not a header's name", "write one such as X-Plan, without colon")
 		case h.name == "Host":
@@ -172,7 +178,7 @@ func (c *matchCompiler) headers(headers []HeaderMatch) {
 		for j, text := range m.Values {
 			v, why, remedy := parseHeaderValue(text)
 			if why != "" {
-				c.problem(fmt.Sprintf("%s.values[%d]", place, j), text, why, remedy)
+				c.problem(fmt.Sprintf("%s[%d]", place, j), text, why, remedy)
 			}
 			present = present || v.prefix && v.text == ""
 			h.values = append(h.values, v)

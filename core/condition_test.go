@@ -149,8 +149,8 @@ func TestMatchProblems(t *testing.T) {
 		IP:     []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/90")},
 	})
 	want := strings.Fields(`path[0] path[2] method[0] method[1] method[2] host[0] host[1] host[2] host[3] host[4] host[5] host[6]
-		host[7] host[8] host[9] host[10] host[11] host[12] header[0] header[1] header[2] header[3].values[1] header[3].values[2]
-		header[3].values[3] ip[0] ip[1]`)
+		host[7] host[8] host[9] host[10] host[11] host[12] header[0] header.X-A: header.host header.X-B[1] header.X-B[2]
+		header.X-B[3] ip[0] ip[1]`)
 	for i := range max(len(want), len(problems)) {
 		if i >= len(want) || i >= len(problems) || problems[i].Path != "rules[2].match."+want[i] {
 			t.Fatalf("problems are\n%v\nwant %q", problems, want)

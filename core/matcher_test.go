@@ -88,7 +88,9 @@ func (r random) match() Match {
 			m.IP = append(m.IP, netip.MustParsePrefix(text))
 		}
 	}
-	m.CaseSensitive, m.StrictSlash = r.IntN(4) == 0, r.IntN(4) == 0
+	if len(m.Path) > 0 {
+		m.CaseSensitive, m.StrictSlash = r.IntN(4) == 0, r.IntN(4) == 0
+	}
 	return m
 }
 

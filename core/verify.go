@@ -130,6 +130,8 @@ func (v *verifier) header(at, name string) {
 	switch {
 	case name == "" || strings.ContainsFunc(name, notToken):
 		v.problem(at, name, "is not the name of a header", "write one such as X-User")
+	case canonicalHeader(name) == "Host":
+		v.problem(at, name, "is not among a request's header fields", "a rule can count per host")
 	default:
 		v.label(at, name)
 	}

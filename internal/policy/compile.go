@@ -93,8 +93,8 @@ func (n *Node) place(path string) string {
 	return place
 }
 
-// step follows the first word or index of a path. A word may hold a dot, as header names may, so the longest key wins. A
-// single value stands for a list of one.
+// step follows the first word or index of a path. A word may hold a dot, as header names may, so the longest key wins; and
+// headers may be written in another case. A single value stands for a list of one.
 func (n *Node) step(path string) (next *Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if inner, ok := strings.CutPrefix(path, "["); ok {
@@ -114,7 +114,7 @@ func (n *Node) step(path string) (next *Node, rest string) {
 	best := -1
 	for i := range n.Entries {
 		key := n.Entries[i].Key
-		if within(path, key) && (best < 0 || len(key) > len(n.Entries[best].Key)) {
+		if len(key) <= len(path) && strings.EqualFold(path[:len(key)], key) && within(path[len(key):], "") && (best < 0 || len(key) > len(n.Entries[best].Key)) {
 			best = i
 		}
 	}

@@ -85,11 +85,18 @@ func (d *decoder) value(n *Node, path string, into reflect.Value) {
 	}
 }
 
+// saysNothing holds the blocks that, with nothing in them, are as if left out. The others lack a word that is required, or
+// say something, as an empty ip does.
+var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Exempt](): true}
+
 // fields reads a map into a struct, and reports keys that are unknown, belong to a later version, or stand twice.
 func (d *decoder) fields(n *Node, path string, into reflect.Value) {
 	if n.Kind != KindMap {
 		d.found.at(n, path, "is "+n.Kind.String()+" where words with values belong", remedyForBlock(path))
 		return
+	}
+	if len(n.Entries) == 0 && saysNothing[into.Type()] {
+		d.found.at(n, path, "is an empty block", "leave the word out")
 	}
 	fields := fieldsOf(into.Type())
 	seen := make(map[string]string, len(n.Entries))
@@ -160,6 +167,7 @@ func (d *decoder) list(n *Node, path string, into reflect.Value) {
 		return
 	}
 	if len(n.Items) == 0 {
+		d.found.at(n, path, "is an empty list", "leave the word out")
 		return
 	}
 	into.Set(reflect.MakeSlice(into.Type(), len(n.Items), len(n.Items)))
@@ -173,6 +181,9 @@ func (d *decoder) named(n *Node, path string, into reflect.Value) {
 	if n.Kind != KindMap {
 		d.found.at(n, path, "is "+n.Kind.String()+" where names with values belong", `write {X-Name: value}`)
 		return
+	}
+	if len(n.Entries) == 0 {
+		d.found.at(n, path, "is an empty block", "leave the word out to mean everything")
 	}
 	into.Set(reflect.MakeMapWithSize(into.Type(), len(n.Entries)))
 	seen := make(map[string]string, len(n.Entries))

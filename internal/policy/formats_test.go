@@ -44,7 +44,7 @@ func TestFormatsAgreeOnExamples(t *testing.T) {
 // Each line of the table is one document in the three formats.
 func TestFormatsAgree(t *testing.T) {
 	for _, documents := range [][3]string{
-		{"rules: []", "rules = []", `{"rules": []}`},
+		{"name: a", "name = 'a'", `{"name": "a"}`},
 		{"name: shop\nenabled: false", "name = 'shop'\nenabled = false", `{"name": "shop", "enabled": false}`},
 		{"identify: [ip]", "identify = ['ip']", `{"identify": ["ip"]}`},
 		{"identify: ip", "identify = 'ip'", `{"identify": "ip"}`},
