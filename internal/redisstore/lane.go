@@ -16,6 +16,10 @@ import (
 // it: 128 scripts are about a millisecond of Redis.
 const batchMax = 128
 
+// A call may spend waitParts of waitOf parts of the timeout in the queue. When more is asked than Redis can answer, the
+// oldest call there is always about to leave: sent, it would be charged and its answer heard by nobody.
+const waitParts, waitOf = 3, 4
+
 // What has become of a call. Its caller and a lane race for it, so that exactly one of them ends it.
 const (
 	callWaiting  uint32 = iota // in the queue: no lane has seen it
@@ -29,6 +33,7 @@ const (
 type call struct {
 	state    atomic.Uint32
 	trial    bool // the breaker is half open and this call is the one that is tried
+	stale    time.Time // when it has waited for too long to be sent
 	deadline time.Time
 	cmd      *takeCmd
 	failure  *Failure // set by the lane before done; nil: cmd holds the answer
@@ -45,7 +50,8 @@ func newCall() any {
 func (c *call) prepare(ctx context.Context, timeout time.Duration, trial bool) {
 	c.state.Store(callWaiting)
 	c.trial = trial
-	c.deadline = time.Now().Add(timeout)
+	now := time.Now()
+	c.stale, c.deadline = now.Add(timeout*waitParts/waitOf), now.Add(timeout)
 	if sooner, ok := ctx.Deadline(); ok && sooner.Before(c.deadline) {
 		c.deadline = sooner
 	}
@@ -136,14 +142,15 @@ collect:
 	clear(l.again)
 }
 
-// admit puts a call into the batch, unless its caller has left, its time is up, or the breaker has opened since.
+// admit puts a call into the batch, unless its caller has left, its time is up or soon will be, or the breaker has opened
+// since.
 func (l *lane) admit(c *call, now time.Time) {
 	switch {
 	case c.state.Load() == callLeft:
 		l.store.drop(c)
 	case !c.trial && l.store.breaker.State() != BreakerClosed:
 		l.refuse(c, errBreakerOpen)
-	case !now.Before(c.deadline):
+	case !now.Before(c.deadline) || now.After(c.stale):
 		l.refuse(c, errTimeout)
 	case !c.state.CompareAndSwap(callWaiting, callSent):
 		l.store.drop(c)

@@ -36,3 +36,26 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 		t.Errorf("the breaker is %s, want closed", state)
 	}
 }
+
+// TestCallsThatWaitedTooLongAreNotSent shows a lane a call that has a quarter of its time left, and one that has less.
+func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: 1})
+	ready(t, s)
+	checks, l := take1("rl1:k", limitOf(t, "100/1d")), <-s.idle
+	for waited, want := range map[time.Duration]int64{TimeoutMax / 2: 1, TimeoutMax*3/4 + time.Millisecond: 0} {
+		before, c := server.Calls("evalsha"), newCall().(*call)
+		c.prepare(context.Background(), TimeoutMax, false)
+		c.cmd = newTake(context.Background(), 0, checks)
+		now := time.Now().Add(waited)
+		l.batch(c, now, now.Add(TimeoutMax))
+		<-c.done
+		if sent := server.Calls("evalsha") - before; sent != want {
+			t.Errorf("after %s of %s in the queue the call was sent %d times, want %d", waited, TimeoutMax, sent, want)
+		}
+		if timeout := c.failure == errTimeout; timeout != (want == 0) {
+			t.Errorf("after %s of %s in the queue: failure %v", waited, TimeoutMax, c.failure)
+		}
+	}
+	s.idle <- l
+}
