@@ -32,7 +32,7 @@ const (
 // its deadline whatever the lane does.
 type call struct {
 	state    atomic.Uint32
-	trial    bool // the breaker is half open and this call is the one that is tried
+	trial    bool      // the breaker is half open and this call is the one that is tried
 	stale    time.Time // when it has waited for too long to be sent
 	deadline time.Time
 	cmd      *takeCmd

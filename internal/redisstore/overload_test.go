@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,4 +59,33 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 		}
 	}
 	s.idle <- l
+}
+
+// TestHealthChecksLeaveConnectionsToCalls asks a hung server for its health from all sides.
+func TestHealthChecksLeaveConnectionsToCalls(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	ready(t, s)
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			if err := s.Check(ctx); err == nil {
+				t.Error("a stopped server is healthy")
+			}
+		})
+	}
+	eventually(t, "a check is under way", func() bool { return len(s.checking) == 1 })
+	for range failuresInRow {
+		begin := time.Now()
+		_ = s.Take(context.Background(), take1("rl1:k", limitOf(t, "10/1m")), make([]core.Result, 1))
+		if took := time.Since(begin); took > slowest {
+			t.Errorf("a call with a deadline of %s took %s", TimeoutDefault, took)
+		}
+	}
+	cancel()
+	s.Close() // ends the check that holds a connection
+	wg.Wait()
 }

@@ -22,7 +22,8 @@ type Store struct {
 	dialer   *dialer
 	client   *redis.Client
 	queue    chan *call
-	idle     chan *lane // lanes that nobody uses
+	idle     chan *lane    // lanes that nobody uses
+	checking chan struct{} // holds one: a Check is under way
 	breaker  breaker
 	reporter reporter
 	calls    sync.Pool // of *call
@@ -49,6 +50,7 @@ func New(options Options) (*Store, error) {
 		settings: settings,
 		queue:    make(chan *call, settings.queueMax),
 		opened:   make(chan struct{}, 1),
+		checking: make(chan struct{}, 1),
 		reporter: reporter{logger: settings.logger, server: settings.address.String(), start: time.Now()},
 	}
 	s.calls.New = newCall
@@ -86,10 +88,11 @@ func (s *Store) clientOptions() *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		PoolSize:              2 * s.settings.lanes, // the lanes' own, and as many that the watch warms up beside them
-		MaxIdleConns:          s.settings.lanes,
-		PipelinePoolSize:      -1, // lanes use the connections that were warmed up
-		DisableIdentity:       true,
+		// The lanes' own, as many that the watch warms up beside them, and one for Check: a lane never waits for one.
+		PoolSize:         2*s.settings.lanes + 1,
+		MaxIdleConns:     s.settings.lanes,
+		PipelinePoolSize: -1, // lanes use the connections that were warmed up
+		DisableIdentity:  true,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},

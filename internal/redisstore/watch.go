@@ -117,8 +117,17 @@ type unsafeError struct{ text string }
 func (e *unsafeError) Error() string { return e.text }
 
 // Check asks Redis whether it answers and whether it is set up so that limits hold: its version, and what it does when
-// its memory is full. The store does so by itself in the background and logs the answer; Check is for health pages.
+// its memory is full. The store does so by itself in the background and logs the answer; Check is for health pages. One
+// asks at a time, so that those who ask cannot take the connections of those who are limited.
 func (s *Store) Check(ctx context.Context) error {
+	select {
+	case s.checking <- struct{}{}:
+		defer func() { <-s.checking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.ctx.Done():
+		return errClosed
+	}
 	text, err := s.client.Info(ctx, "server", "memory").Result()
 	switch {
 	case redis.IsPermissionError(err):
