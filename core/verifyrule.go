@@ -152,12 +152,13 @@ func (v *verifier) dimensions(at string, r *Rule) {
 			"leave some out")
 		return
 	}
-	header, missable := false, len(r.Per) == 0 && !r.PerNone
+	header, missable, unknown := false, len(r.Per) == 0 && !r.PerNone, false
 	seen := map[string]int{}
 	for i, d := range r.Per {
 		place := fmt.Sprintf("%s.per[%d]", at, i)
 		label, known := v.dimension(place, r, d)
 		if !known {
+			unknown = true
 			continue
 		}
 		if first, twice := seen[label]; twice {
@@ -168,14 +169,14 @@ func (v *verifier) dimensions(at string, r *Rule) {
 		header = header || d.Kind == PerHeader
 		missable = missable || d.Kind != PerMethod && d.Kind != PerEndpoint
 	}
-	if r.Missing != MissingClient && !missable {
+	if r.Missing != MissingClient && !missable && !unknown {
 		v.problem(at+".missing", "", "has no effect: no dimension of the rule can be missing", "leave it out")
 	}
 	if header && !r.Unverified {
 		v.problem(at+".per", "", "names a header, which anyone can write to be counted apart",
 			"write unverified: true if something in front sets or removes it")
 	}
-	if r.Unverified && !header {
+	if r.Unverified && !header && !unknown {
 		v.problem(at+".unverified", "true", "has no effect: per names no header", "leave it out")
 	}
 }

@@ -49,7 +49,7 @@ func (d *Document) compile(found *report) *core.Ruleset {
 	switch {
 	case errors.As(err, &compiled):
 		for _, problem := range compiled {
-			if found.touches(problem.Path) || decoded[root(problem.Path)] {
+			if found.touches(problem.Path) || decoded[root(problem.Path)] && !standsAlone(problem) {
 				continue
 			}
 			if problem.Place == "" {
@@ -61,6 +61,23 @@ func (d *Document) compile(found *report) *core.Ruleset {
 		found.add(core.Problem{Path: "policy", Why: err.Error()})
 	}
 	return ruleset
+}
+
+// standsAlone reports whether a problem is with a value that is there, whatever else its rule says. Others, such as a
+// priority without a group, may only follow from a word that was misspelled.
+func standsAlone(p core.Problem) bool {
+	_, inRule, _ := strings.Cut(p.Path, ".")
+	_, match, inMatch := strings.Cut("."+inRule, ".match.")
+	switch {
+	case p.Value == "":
+		return false
+	case inMatch:
+		return strings.HasPrefix(match, "header.") || strings.HasSuffix(match, "]")
+	case strings.HasPrefix(inRule, "cost["):
+		return strings.HasSuffix(inRule, ".n")
+	default:
+		return inRule == "name" || strings.HasPrefix(inRule, "limit[")
+	}
 }
 
 // problemRoots returns the parts of the document, such as rules[2], in which there are problems.
@@ -114,7 +131,7 @@ func (n *Node) step(path string) (next *Node, rest string) {
 	best := -1
 	for i := range n.Entries {
 		key := n.Entries[i].Key
-		if len(key) <= len(path) && strings.EqualFold(path[:len(key)], key) && within(path[len(key):], "") && (best < 0 || len(key) > len(n.Entries[best].Key)) {
+		if within(path, key) && (best < 0 || len(key) > len(n.Entries[best].Key)) {
 			best = i
 		}
 	}

@@ -152,16 +152,13 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 	}
 	if d.Per != nil {
 		for i, word := range *d.Per {
-			if dimension, ok := c.dimension(index(path+".per", i), word); ok {
-				r.Per = append(r.Per, dimension)
-			}
+			r.Per = append(r.Per, c.dimension(index(path+".per", i), word))
 		}
 	}
 	for i, text := range d.Limit {
 		limit, err := core.ParseLimit(text)
 		if err != nil {
-			c.limit(index(path+".limit", i), text, err)
-			continue
+			c.limit(index(path+".limit", i), text, err) // none stands in its place: the others keep their numbers
 		}
 		r.Limits = append(r.Limits, limit)
 	}
@@ -190,12 +187,18 @@ func (c *converter) cost(path string, d *Cost) core.Cost {
 	return core.Cost{Match: c.match(path+".match", d.Match), N: d.N}
 }
 
-func (c *converter) dimension(path, word string) (core.Dimension, bool) {
+// unknownDimension stands in the place of a word that could not be read, so that the others keep their numbers.
+var unknownDimension = core.Dimension{Kind: ^core.DimensionKind(0)}
+
+func (c *converter) dimension(path, word string) core.Dimension {
 	kind, name, hasName := strings.Cut(word, ":")
 	if !hasName {
 		before := len(c.problems) + c.more
 		value := choose(c, path, word, dimensions)
-		return core.Dimension{Kind: value}, len(c.problems)+c.more == before
+		if word == "" || len(c.problems)+c.more != before {
+			return unknownDimension
+		}
+		return core.Dimension{Kind: value}
 	}
 	for _, named := range namedDimensions {
 		if named.word != kind {
@@ -203,15 +206,15 @@ func (c *converter) dimension(path, word string) (core.Dimension, bool) {
 		}
 		if name == "" {
 			c.problem(path, word, "lacks a name", "write "+kind+":NAME")
-			return core.Dimension{}, false
+			return unknownDimension
 		}
 		if named.value == core.PerHeader {
 			name = textproto.CanonicalMIMEHeaderKey(name)
 		}
-		return core.Dimension{Kind: named.value, Name: name}, true
+		return core.Dimension{Kind: named.value, Name: name}
 	}
 	c.problem(path, word, "is not known here", "only header:NAME and attr:NAME take a name")
-	return core.Dimension{}, false
+	return unknownDimension
 }
 
 func (c *converter) match(path string, d *Match) (m core.Match) {

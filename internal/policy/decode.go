@@ -204,7 +204,7 @@ func (d *decoder) named(n *Node, path string, into reflect.Value) {
 	}
 }
 
-// words reads one word or a list of words.
+// words reads one word or a list of words. One that cannot be read is empty: the others keep their numbers.
 func (d *decoder) words(n *Node, path string, into *Words) {
 	items := []*Node{n}
 	if n.Kind == KindList {
@@ -216,9 +216,8 @@ func (d *decoder) words(n *Node, path string, into *Words) {
 		if n.Kind == KindList {
 			at = index(path, i)
 		}
-		if text, ok := d.word(item, at); ok {
-			*into = append(*into, text)
-		}
+		text, _ := d.word(item, at)
+		*into = append(*into, text)
 	}
 }
 

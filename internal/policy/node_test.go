@@ -36,7 +36,7 @@ func TestFromNode(t *testing.T) {
 	if diff := cmp.Diff(want, string(data)); diff != "" {
 		t.Errorf("the document is another (-want +got):\n%s", diff)
 	}
-	_, err = FromNode(tree("1/1m", "maybe"))
+	_, err = FromNode(tree("10/1m", "maybe"))
 	wantError(t, err, `Caddyfile:6: rules[0].expose: "maybe": is neither true nor false`)
 
 	d, err = FromNode(tree("1/1m", "true"))

@@ -91,10 +91,14 @@ func (r *report) touches(path string) bool {
 	})
 }
 
-// within reports whether the path is the outer one or leads into it.
+// within reports whether the path is the outer one or leads into it. Headers may be written in another case than they
+// are reported in.
 func within(path, outer string) bool {
-	rest, ok := strings.CutPrefix(path, outer)
-	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+	if len(path) < len(outer) || !strings.EqualFold(path[:len(outer)], outer) {
+		return false
+	}
+	rest := path[len(outer):]
+	return rest == "" || rest[0] == '.' || rest[0] == '['
 }
 
 // cut shortens a text that came from the document.
