@@ -5,8 +5,10 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +21,10 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/lua"
 )
 
 // handCheck is the script a bare EVALSHA runs in addedLatency: one counter and its expiry.
@@ -207,11 +213,18 @@ func addedLatency(o options) error {
 	if err != nil {
 		return err
 	}
+	store, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer store.Close()
 	variants := []struct {
 		name string
 		call func() error
 	}{
 		{"EVALSHA by go-redis", func() error { return client.EvalSha(ctx, sha, []string{"hand"}, 60_000).Err() }},
+		{"EVALSHA by go-redis of penstock's script, 3 checks", bareTake(client)},
+		{"penstock's store, 3 checks", threeChecks(store)},
 		{"Caddy, headers only", keepAlive(plain.url)},
 		{"Caddy, penstock, 3 rules over Redis", keepAlive(limited.url)},
 	}
@@ -225,13 +238,58 @@ func addedLatency(o options) error {
 			figures[i] = append(figures[i], p50)
 		}
 	}
-	bare, base, with := median(figures[0]), median(figures[1]), median(figures[2])
+	bare, same, base, with := median(figures[0]), median(figures[1]), median(figures[3]), median(figures[4])
 	fmt.Printf("\n## One connection: what three rules over Redis add\n\n| | p50 |\n|---|---|\n")
 	for i, v := range variants {
 		fmt.Printf("| %s | %v |\n", v.name, median(figures[i]))
 	}
-	fmt.Printf("\nadded: %v, %.2f × one EVALSHA\n", with-base, float64(with-base)/float64(bare))
+	fmt.Printf("\nadded: %v, %.2f × a bare EVALSHA of two commands, %.2f × a bare EVALSHA of the same checks\n", with-base,
+		float64(with-base)/float64(bare), float64(with-base)/float64(same))
 	return nil
+}
+
+// bareTake sends penstock's script for the same three limits, as lua/take.lua states its argument, and does nothing else.
+func bareTake(client *redis.Client) func() error {
+	ctx := context.Background()
+	sha := client.ScriptLoad(ctx, lua.Take).Val()
+	number := func(plan []byte, values ...float64) []byte {
+		for _, v := range values {
+			plan = binary.LittleEndian.AppendUint64(plan, math.Float64bits(v))
+		}
+		return plan
+	}
+	plan := number(nil, 0)
+	var keys []string
+	for i, text := range limits {
+		limit, err := core.ParseLimit(text)
+		if err != nil {
+			panic(err) // limits is right or the benchmark is wrong
+		}
+		keys = append(keys, fmt.Sprintf("rl1:bench:rule%d:{ip:127.0.0.2}:x", i))
+		plan = append(plan, byte(limit.Algorithm()), byte(core.OpTake))
+		plan = number(plan, 1, float64(limit.Count()), float64(limit.Window()), float64(limit.TTL()/core.Millisecond))
+		if limit.Algorithm() == core.TokenBucket {
+			unit, refill, tick := limit.Arithmetic()
+			plan = number(plan, float64(limit.Capacity()), float64(unit), float64(refill), float64(tick))
+		}
+	}
+	return func() error { return client.EvalSha(ctx, sha, keys, plan).Err() }
+}
+
+// limits are those of threeRules, which let everything through.
+var limits = []string{"1000000000/1m token_bucket", "1000000000/1h", "1000000000/1d fixed_window"}
+
+// threeChecks asks the store what the handler asks it for threeRules.
+func threeChecks(store core.Store) func() error {
+	var checks, results = make([]core.Check, 3), make([]core.Result, 3)
+	for i, text := range limits {
+		limit, err := core.ParseLimit(text)
+		if err != nil {
+			panic(err) // the texts above are right or the benchmark is wrong
+		}
+		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:bench:rule%d:{ip:127.0.0.1}:x", i), Limit: &limit, Cost: 1}
+	}
+	return func() error { return store.Take(context.Background(), checks, results) }
 }
 
 func medianSpan(span time.Duration, call func() error) (time.Duration, error) {
