@@ -43,6 +43,17 @@ func tenThousandRules() [3]string {
 	return [3]string{y.String(), o.String(), j.String()}
 }
 
+// Brackets over several lines have keys in every item, and no block of them is wide.
+func TestManyRulesInBracketsFit(t *testing.T) {
+	for _, format := range []string{"  {\n    name: a%d,\n    limit: 1/1m,\n  },\n", "  {name: a%d,\n   limit: 1/1m},\n",
+		"\t{\n\t\t\"name\": \"a%d\",\n\t\t\"limit\": \"1/1m\"\n\t},\n"} {
+		text := "rules: [\n" + wide(format, 3000) + "]\n"
+		if d, err := Decode("p.yaml", YAML, []byte(text)); err != nil || len(d.Rules) != 3000 {
+			t.Errorf("%q: error %.200v", format, err)
+		}
+	}
+}
+
 // Hostile documents are refused before they cost more than reading them.
 func TestHostileDocuments(t *testing.T) {
 	many := 200_000
@@ -72,6 +83,8 @@ func TestHostileDocuments(t *testing.T) {
 		"wide yaml list": {YAML, "a: [" + strings.Repeat("x, ", many) + "]", "more than 10000 items in one pair of brackets"},
 		"old line ends":  {YAML, wide("k%d: 1\r", many), "more than 1000 keys in one block"},
 		"wide yaml item": {YAML, "a:\n- b: {}\n" + wide("  k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml odd":  {YAML, "# [\n" + wide("k%d: 1\n", many), "more than 1000 keys in one block"},
+		"wide yaml word": {YAML, "a: \"[\"\n" + wide("k%d: 1\n", many), "more than 1000 keys in one block"},
 		"wide yaml nest": {YAML, "a: [" + wide("{k: %d}, ", 2000) + "]", "a: is not a word"},
 	} {
 		t.Run(name, func(t *testing.T) {

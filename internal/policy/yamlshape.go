@@ -48,13 +48,14 @@ type yamlShape struct {
 	deep, wide bool
 }
 
-// block counts the keys of blocks, which are lines with the same indentation, and the dashes of one line.
+// block counts the keys of blocks, which are lines with the same indentation, and the dashes of one line. It does so in
+// brackets as well: whether one is open cannot be told here, for it may stand in a word or a comment.
 func (s *yamlShape) block(line []byte) {
 	indent, dashes := 0, 0
 	for ; indent < len(line); indent++ {
 		c := line[indent]
 		isMark := (c == '-' || c == '?') && (indent+1 == len(line) || line[indent+1] == ' ' || line[indent+1] == '\t')
-		if !isMark && c != ' ' {
+		if !isMark && c != ' ' && c != '\t' {
 			break
 		}
 		if isMark { // a new item: what stands further in has ended
@@ -63,13 +64,18 @@ func (s *yamlShape) block(line []byte) {
 		}
 	}
 	s.deep = s.deep || dashes > openMax
-	if indent == len(line) || line[indent] == '#' || len(s.brackets) > 0 || !bytes.ContainsRune(line, ':') {
+	if indent == len(line) || line[indent] == '#' || !bytes.ContainsRune(line, ':') && !isBracket(line[indent]) {
 		return
 	}
 	s.forget(indent)
+	if isBracket(line[indent]) { // an item in brackets, or its end: no key of a block
+		return
+	}
 	s.keys[indent]++
 	s.wide = s.wide || s.keys[indent] > keysMax
 }
+
+func isBracket(c byte) bool { return c == '[' || c == ']' || c == '{' || c == '}' }
 
 func (s *yamlShape) forget(indent int) {
 	for further := range s.keys {
