@@ -26,6 +26,7 @@ local function sliding_log()
   local function read_sum(s)
     local sum = call('GET', s.sum_key)
     if not sum then
+      s.recounted = true
       return total(s, call('ZRANGE', s.key, 0, -1))
     end
     if not string.find(sum, '^%d+$') or sum + 0 > 9007199254740992 then
@@ -34,14 +35,18 @@ local function sliding_log()
     return sum + 0
   end
 
-  -- walk shows visit the marks from the oldest on, until it returns true. It reads them in chunks that grow: most
-  -- decisions need one mark, a long wait many.
-  local function walk(s, visit)
+  -- walk shows visit the marks from the oldest on, or from the newest, until it returns true. It reads them in chunks
+  -- that grow: most decisions need one mark, a long wait many.
+  local function walk(s, newest_first, visit)
     local first, size = 0, 2
     while true do
-      local members = call('ZRANGE', s.key, first, first + size - 1)
-      for _, member in ipairs(members) do
-        if visit(parse(s, member)) then
+      local from, to = first, first + size - 1
+      if newest_first then
+        from, to = -1 - to, -1 - from
+      end
+      local members = call('ZRANGE', s.key, from, to)
+      for i = 1, #members do
+        if visit(parse(s, members[newest_first and #members + 1 - i or i])) then
           return
         end
       end
@@ -53,18 +58,22 @@ local function sliding_log()
   end
 
   -- scan drops from the sum what leaves (gone marks), finds the oldest mark that stays, and when enough of the oldest
-  -- have left for the cost to pass (passes_at; 0 if it would now, or never can).
+  -- have left for the cost to pass (passes_at; 0 if it would now, or never can). That mark is looked for from the end that
+  -- is nearer in units, so that a refusal by a limit that was lowered does not read all that was once admitted.
   local function scan(s)
-    local horizon, lacking = s.now - s.window, 0
-    walk(s, function(at, units)
+    local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
+    walk(s, false, function(at, units)
       if at <= horizon then
         s.used, s.gone = s.used - units, s.gone + 1
         return false
       end
       if s.oldest == 0 then
         s.oldest = math.min(at, s.now)
-        if s.need > 0 and s.need <= s.count then
-          lacking = s.used + s.need - s.count
+        if s.need > 0 and keeps >= 0 then
+          lacking = s.used - keeps
+        end
+        if lacking > keeps then
+          return true
         end
       end
       if lacking > 0 then
@@ -75,6 +84,15 @@ local function sliding_log()
       end
       return lacking <= 0
     end)
+    if lacking > 0 and lacking > keeps then
+      walk(s, true, function(at, units)
+        keeps = keeps - units
+        if keeps < 0 then
+          lacking, s.passes_at = 0, math.min(at, s.now) + s.window
+        end
+        return keeps < 0
+      end)
+    end
     if lacking > 0 or s.used < 0 or (s.oldest == 0) ~= (s.used == 0) then
       corrupt(s.sum_key, 'it is not the sum of the log')
     end
@@ -95,7 +113,7 @@ local function sliding_log()
         s.now = s.newest_at
       end
       scan(s)
-      s.write = s.gone > 0 or s.gathered
+      s.write = s.gone > 0 or s.gathered or s.recounted
     end
     s.room = s.count - s.used
   end
