@@ -16,9 +16,10 @@ const identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}},
 
 // later holds, by the type they belong to, the words of later versions.
 var later = map[reflect.Type][]string{
-	reflect.TypeFor[Document](): {"penalty", "trusted_proxies", "shadow", "lease", "timezone", "overrides", "tiers",
-		"response", "on_invalid", "status_endpoint"},
-	reflect.TypeFor[Identify]():   {"jwt", "api_key", "cookie", "tenant", "tier", "user", "on_invalid", "trusted_proxies"},
+	reflect.TypeFor[Document](): {"penalty", "trusted_proxies", "trusted_hops", "shadow", "lease", "timezone", "overrides",
+		"tiers", "response", "on_invalid", "status_endpoint"},
+	reflect.TypeFor[Identify](): {"jwt", "api_key", "cookie", "tenant", "tier", "user", "on_invalid", "trusted_proxies",
+		"trusted_hops"},
 	reflect.TypeFor[IdentifyIP](): {"trusted_proxies", "trusted_hops"},
 	reflect.TypeFor[Rule](): {"tiers", "overrides", "penalty", "throttle", "max_delay", "max_waiting", "cost_after",
 		"count_if", "refund_on", "shadow", "lease", "timezone", "reason", "until", "response", "status", "message",
