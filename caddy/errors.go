@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -31,13 +32,13 @@ func (r *Refusal) Error() string {
 // last one, for those that leave it unanswered (another site's, or handle_errors 404).
 //
 // Without error routes a handler writes its answer itself: the server would send an empty one, and would prepare a log
-// entry for each that costs more than the request. An error route that a handler stands in itself is added to too late;
-// it passes requests on, as error routes without an answer do.
+// entry for each that costs more than the request. Error routes and named routes are set up after the others: a handler in
+// one adds nothing, and error routes that leave a refusal of a named route unanswered answer with its status alone.
 func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
-	delegates := server != nil && addAnswer(server.Errors)
+	delegates := server != nil && addAnswer(server.Errors, server.Routes)
 	for _, module := range ctx.Modules() {
 		if around, ok := module.(*caddyhttp.Subroute); ok {
-			delegates = addAnswer(around.Errors) || delegates
+			delegates = addAnswer(around.Errors, around.Routes) || delegates
 		}
 	}
 	return delegates
@@ -45,9 +46,15 @@ func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
 
 // addAnswer adds the answer where error routes end: behind the last one, and in every one that is terminal, as those of
 // a site are. It reports whether there are error routes.
-func addAnswer(config *caddyhttp.HTTPErrorConfig) bool {
+//
+// It leaves them alone once the routes they belong to are set up, for then they are being set up themselves, and a list
+// that grows under Caddy's hands loses the routes still to come.
+func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bool {
 	if config == nil || len(config.Routes) == 0 {
 		return false
+	}
+	if !slices.ContainsFunc(routes, beingSetUp) {
+		return true
 	}
 	for i := range config.Routes {
 		route := &config.Routes[i]
@@ -60,6 +67,9 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig) bool {
 	}
 	return true
 }
+
+// beingSetUp reports whether a route's handlers are not all made yet.
+func beingSetUp(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0 }
 
 var answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
 

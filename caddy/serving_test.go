@@ -69,6 +69,32 @@ func TestErrorRoutesForSomethingElseLeaveTheProblem(t *testing.T) {
 	equal(t, "b's own", s.get("/", "Host", "b.test").body, "b")
 }
 
+// TestAHandlerInErrorRoutesKeepsThem has a power of two of them, so that the list cannot grow in its place.
+func TestAHandlerInErrorRoutesKeepsThem(t *testing.T) {
+	const count = 8
+	var sites strings.Builder
+	for i := range count {
+		fmt.Fprintf(&sites, `http://site%d.test:PORT {
+			handle_errors {
+				penstock 1/30d
+				respond "%d"
+			}
+			error 404
+		}
+		`, i, i)
+	}
+	s := start(t, sites.String())
+	for i := range count {
+		host := fmt.Sprintf("site%d.test", i)
+		r := s.get("/", "Host", host)
+		equal(t, host, r.body, strconv.Itoa(i))
+		r.want(t, "X-RateLimit-Limit", "1")
+		r = s.get("/", "Host", host)
+		equal(t, host, strconv.Itoa(r.StatusCode), "429")
+		r.want(t, "Content-Type", "application/problem+json")
+	}
+}
+
 func TestPlaceholders(t *testing.T) {
 	s := start(t, `:PORT {
 		penstock /limited 2/30d
