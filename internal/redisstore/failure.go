@@ -20,7 +20,7 @@ type Kind uint8
 
 // The kinds of failure.
 const (
-	KindTimeout     Kind = iota // no answer by the deadline; the charge may have been executed
+	KindTimeout     Kind = iota // no answer by the deadline, or too long in the queue; the charge may have been executed
 	KindCanceled                // the caller gave up; the charge may have been executed
 	KindQueueFull               // too many calls were waiting; not executed
 	KindBreakerOpen             // Redis failed shortly before and was not asked; not executed
