@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/policy"
 )
 
@@ -23,6 +25,7 @@ type block struct {
 	nameLine func() string // nil: not in a site
 	policy   string
 	store    *Store
+	problems core.Problems // with how it is written; the tree has others
 }
 
 func newBlock(d *caddyfile.Dispenser) *block {
@@ -35,20 +38,21 @@ func (b *block) read() error {
 		return d.ArgErr()
 	}
 	b.tree.Place = place(d)
-	if limits := b.limits(d.RemainingArgs()); len(limits.Items) > 0 {
+	if limits := b.limits(d.RemainingArgs()); len(limits.Items) > 0 && b.nameLine == nil {
+		b.problem("penstock", "has a limit that does not say for which requests", "write it in a site, or as a rule in this "+
+			"block: rule NAME LIMIT")
+	} else if len(limits.Items) > 0 {
 		b.line = policy.Map(place(d))
 		b.line.Set("limit", place(d), limits)
 		b.rules.Items = append(b.rules.Items, b.line)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.word(); err != nil {
-			return err
-		}
+		b.word()
 	}
 	if d.Next() {
 		return d.Errf("%q stands behind the penstock block; write one directive a line", d.Val())
 	}
-	if b.line != nil && b.line.Get("name") == nil && b.nameLine != nil {
+	if b.line != nil && b.line.Get("name") == nil {
 		b.line.Set("name", b.line.Place, policy.Text(b.line.Place, b.nameLine()))
 	}
 	if len(b.rules.Items) > 0 {
@@ -57,9 +61,29 @@ func (b *block) read() error {
 	return nil
 }
 
+// problem notes that the word on this line is written wrongly.
+func (b *block) problem(word, why, remedy string) {
+	b.problemAt(place(b.d), word, why, remedy)
+}
+
+func (b *block) problemAt(at, word, why, remedy string) {
+	b.problems = append(b.problems, core.Problem{Path: word, Why: why, Remedy: remedy, Place: at})
+}
+
+// skip passes over the rest of a line and its block, for a word that makes no sense.
+func (b *block) skip() {
+	b.d.RemainingArgs()
+	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
+		b.skip()
+	}
+}
+
 // document makes the policy and tells everything that is wrong with it.
 func (b *block) document() (*policy.Document, error) {
 	d, err := policy.FromNode(b.tree)
+	if len(b.problems) > 0 {
+		err = errors.Join(b.problems, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("\n%w", err)
 	}
@@ -75,91 +99,90 @@ func (b *block) document() (*policy.Document, error) {
 // the policy's there.
 var ruleWords = []string{"match", "per", "limit", "group", "priority", "missing", "unverified", "cost", "action", "expose"}
 
-func (b *block) word() error {
-	d := b.d
-	word := d.Val()
-	switch word {
-	case "policy":
-		return b.policyFile()
-	case "store":
-		if b.nameLine != nil {
-			return d.Errf("the store is for the whole Caddy; write it in a penstock block of the global options")
-		}
-		return b.readStore()
-	case "rule":
-		return b.rule()
-	case "identify":
-		return b.identify()
-	case "exempt":
-		return b.merge(b.tree, word)
+func (b *block) word() {
+	word := b.d.Val()
+	switch {
+	case word == "policy":
+		b.policyFile()
+	case word == "store" && b.nameLine != nil:
+		b.problem(word, "is for the whole Caddy", "write it in a penstock block of the global options")
+		b.skip()
+	case word == "store":
+		b.readStore()
+	case word == "rule":
+		b.rule()
+	case word == "identify":
+		b.identify()
+	case word == "exempt":
+		b.merge(b.tree, word)
+	case !slices.Contains(ruleWords, word):
+		b.plain(b.tree)
+	case b.line == nil:
+		b.problem(word, "belongs to a rule", fmt.Sprintf("write rule NAME { %s ... }, or the limit on the first line", word))
+		b.skip()
+	default:
+		b.ruleWord(b.line)
 	}
-	if slices.Contains(ruleWords, word) {
-		if b.line == nil {
-			return d.Errf("%s belongs to a rule; write rule NAME { %s ... }, or the limit on the first line", word, word)
-		}
-		return b.ruleWord(b.line)
-	}
-	return b.plain(b.tree)
 }
 
-func (b *block) policyFile() error {
+func (b *block) policyFile() {
 	d := b.d
-	if b.policy != "" {
-		return d.Errf("policy stands here twice; keep one file")
+	args := d.RemainingArgs()
+	switch {
+	case len(args) != 1:
+		b.problem("policy", "takes one file", "write policy policy.yaml")
+	case b.policy != "":
+		b.problem("policy", "stands here twice", "keep one file")
+	default:
+		b.policy = args[0]
+		// Relative to the Caddyfile, as import is: the working directory of a service is seldom where its files are.
+		if !filepath.IsAbs(b.policy) && !strings.HasPrefix(b.policy, "{") {
+			b.policy = filepath.Join(filepath.Dir(d.File()), b.policy)
+		}
 	}
-	var path string
-	if !d.Args(&path) || d.NextArg() {
-		return d.Errf("policy takes one file; write policy policy.yaml")
-	}
-	b.policy = path
-	// Relative to the Caddyfile, as import is: the working directory of a service is seldom where its files are.
-	if !filepath.IsAbs(path) && !strings.HasPrefix(path, "{") {
-		b.policy = filepath.Join(filepath.Dir(d.File()), path)
-	}
-	return b.noBlock("policy")
+	b.noBlock("policy")
 }
 
-func (b *block) noBlock(word string) error {
+func (b *block) noBlock(word string) {
 	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
-		return b.d.Errf("%s takes no block", word)
+		b.problem(word, "takes no block", "")
+		b.skip()
 	}
-	return nil
 }
 
 // rule reads a rule: its name, optionally limits, optionally a block.
-func (b *block) rule() error {
+func (b *block) rule() {
 	d := b.d
 	at := place(d)
 	rule := policy.Map(at)
 	args := d.RemainingArgs()
 	if len(args) == 0 || strings.Contains(args[0], "/") {
-		return d.Errf("the rule has no name; write rule NAME { ... }")
+		b.problem("rule", "has no name", "write rule NAME { ... }")
+		b.skip()
+		return
 	}
 	rule.Set("name", at, policy.Text(at, args[0]))
 	if limits := b.limits(args[1:]); len(limits.Items) > 0 {
 		rule.Set("limit", at, limits)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.ruleWord(rule); err != nil {
-			return err
-		}
+		b.ruleWord(rule)
 	}
 	b.rules.Items = append(b.rules.Items, rule)
-	return nil
 }
 
-func (b *block) ruleWord(rule *policy.Node) error {
+func (b *block) ruleWord(rule *policy.Node) {
 	switch word := b.d.Val(); word {
 	case "match":
-		return b.merge(rule, word)
+		b.merge(rule, word)
 	case "limit":
 		at := place(b.d)
 		b.extend(rule, word, b.limits(b.d.RemainingArgs()), at)
-		return b.noBlock(word)
+		b.noBlock(word)
 	case "cost":
-		return b.cost(rule)
+		b.cost(rule)
 	default:
-		return b.plain(rule)
+		b.plain(rule)
 	}
 }
 
@@ -186,40 +209,38 @@ func (b *block) extend(into *policy.Node, word string, items *policy.Node, at st
 }
 
 // merge reads "word key value..." or "word { key value... }" into the map of that name.
-func (b *block) merge(into *policy.Node, word string) error {
+func (b *block) merge(into *policy.Node, word string) {
 	known := into.Get(word)
 	if known == nil {
 		known = policy.Map(place(b.d))
 		into.Set(word, place(b.d), known)
 	}
-	return b.matchWords(known)
+	b.matchWords(known)
 }
 
 // matchWords reads the rest of a line and its block as words of a match.
-func (b *block) matchWords(into *policy.Node) error {
+func (b *block) matchWords(into *policy.Node) {
 	d := b.d
 	if d.NextArg() {
-		if err := b.matchWord(into); err != nil {
-			return err
-		}
+		b.matchWord(into)
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.matchWord(into); err != nil {
-			return err
-		}
+		b.matchWord(into)
 	}
-	return nil
 }
 
-func (b *block) matchWord(into *policy.Node) error {
+func (b *block) matchWord(into *policy.Node) {
 	d := b.d
 	if d.Val() != "header" {
-		return b.plain(into)
+		b.plain(into)
+		return
 	}
 	at := place(d)
 	args := d.RemainingArgs()
 	if len(args) == 0 {
-		return d.Errf("header names no header; write header X-Name VALUE")
+		b.problem("header", "names no header", "write header X-Name VALUE")
+		b.skip()
+		return
 	}
 	headers := into.Get("header")
 	if headers == nil {
@@ -229,47 +250,48 @@ func (b *block) matchWord(into *policy.Node) error {
 	values := policy.Texts(at, args[1:]...)
 	if known := headers.Get(args[0]); known != nil && known.Kind == policy.KindList {
 		known.Items = append(known.Items, values.Items...)
-		return nil
+		return
 	}
 	headers.Set(args[0], at, values)
-	return nil
 }
 
 // cost reads "cost N", or "cost N key value..." and "cost N { key value... }" for the requests that match.
-func (b *block) cost(rule *policy.Node) error {
+func (b *block) cost(rule *policy.Node) {
 	d := b.d
 	at := place(d)
 	if !d.NextArg() {
-		return d.Errf("cost takes a number; write cost 5, or cost 5 path /search")
+		b.problem("cost", "has no number", "write cost 5, or cost 5 path /search")
+		b.skip()
+		return
 	}
 	entry := policy.Map(at).Set("n", at, policy.Text(at, d.Val()))
 	match := policy.Map(at)
-	if err := b.matchWords(match); err != nil {
-		return err
-	}
+	b.matchWords(match)
 	if len(match.Entries) > 0 {
 		entry.Set("match", at, match)
 	}
 	b.extend(rule, "cost", policy.List(at, entry), at)
-	return nil
 }
 
 // identify reads "identify ip|attr NAME|header NAME [unverified]" with an optional block, one way a line.
-func (b *block) identify() error {
+func (b *block) identify() {
 	d := b.d
-	at := place(d)
+	at, said := place(d), false
 	if d.NextArg() {
-		return b.identifyWay(at)
+		b.identifyWay(at)
+		return
 	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.identifyWay(place(d)); err != nil {
-			return err
-		}
+	for nesting := d.Nesting(); d.NextBlock(nesting); said = true {
+		b.identifyWay(place(d))
 	}
-	return nil
+	if !said {
+		b.problem("identify", "has no value", identifyRemedy)
+	}
 }
 
-func (b *block) identifyWay(at string) error {
+const identifyRemedy = "write identify ip, identify attr NAME or identify header NAME unverified"
+
+func (b *block) identifyWay(at string) {
 	d := b.d
 	kind := d.Val()
 	inner := policy.Map(at)
@@ -277,39 +299,39 @@ func (b *block) identifyWay(at string) error {
 	switch args := d.RemainingArgs(); {
 	case kind == "attr" && len(args) == 1:
 		value = policy.Text(at, args[0])
+		b.noBlock("identify attr")
 	case kind == "header" && len(args) > 0:
 		inner.Set("name", at, policy.Text(at, args[0]))
 		if len(args) == 2 && args[1] == "unverified" {
 			inner.Set("unverified", at, policy.Text(at, "true"))
 		} else if len(args) > 1 {
-			return d.Errf("%q cannot stand behind the header's name; write identify header %s unverified", args[1], args[0])
+			b.problem("identify header", fmt.Sprintf("cannot take %q behind the name", args[1]), identifyRemedy)
 		}
 	case len(args) > 0:
-		return d.Errf("identify %s cannot take %q; write identify ip, identify attr NAME or identify header NAME unverified",
-			kind, strings.Join(args, " "))
+		b.problem("identify "+kind, fmt.Sprintf("cannot take %q", strings.Join(args, " ")), identifyRemedy)
+		b.skip()
+		return
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.plain(inner); err != nil {
-			return err
-		}
+		b.plain(inner)
 	}
 	b.extend(b.tree, "identify", policy.List(at, policy.Map(at).Set(kind, at, value)), at)
-	return nil
 }
 
 // flags are the words that mean true when nothing follows them.
 var flags = []string{"enabled", "unverified", "expose", "case_sensitive"}
 
 // plain reads a word with its values, whatever it is: internal/policy knows which there are.
-func (b *block) plain(into *policy.Node) error {
+func (b *block) plain(into *policy.Node) {
 	d := b.d
 	word, at := d.Val(), place(d)
 	args := d.RemainingArgs()
 	inner := policy.Map(at)
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.plain(inner); err != nil {
-			return err
-		}
+		b.plain(inner)
+	}
+	if len(args) > 0 && len(inner.Entries) > 0 {
+		b.problem(word, "has values and a block", "write one of them")
 	}
 	var value *policy.Node
 	switch {
@@ -327,7 +349,6 @@ func (b *block) plain(into *policy.Node) error {
 		value = policy.Texts(at, args...)
 	}
 	into.Set(word, at, value)
-	return nil
 }
 
 // place says where the token was written.

@@ -68,10 +68,6 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err := b.read(); err != nil {
 		return nil, err
 	}
-	if b.line != nil {
-		return nil, d.Errf("a limit alone does not say for which requests; write it in a site, or as a rule in this block: " +
-			"rule NAME LIMIT")
-	}
 	document, err := b.document()
 	if err != nil {
 		return nil, err

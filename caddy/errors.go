@@ -69,7 +69,9 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bo
 }
 
 // beingSetUp reports whether a route's handlers are not all made yet.
-func beingSetUp(route caddyhttp.Route) bool { return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0 }
+func beingSetUp(route caddyhttp.Route) bool {
+	return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0
+}
 
 var answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
 

@@ -138,7 +138,9 @@ func (s *Store) misplaced() []error {
 				"own maxmemory"))
 		}
 	default:
-		problems = append(problems, fmt.Errorf("store type %q is unknown; write memory or redis", s.Type))
+		// What stands here may be a URL with a password, so it is not repeated.
+		problems = append(problems, errors.New("the store's type is neither memory nor redis; write store memory, or store "+
+			"redis redis://localhost:6379"))
 	}
 	return problems
 }

@@ -3,73 +3,75 @@
 package penstockcaddy
 
 import (
+	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 )
 
-func (b *block) readStore() error {
+// readStore reads "store memory|redis [URL]" with an optional block. No message repeats what was written where a URL with
+// a password may stand.
+func (b *block) readStore() {
 	d := b.d
 	if b.store != nil {
-		return d.Errf("store stands here twice; keep one")
+		b.problem("store", "stands here twice", "keep one")
+		b.skip()
+		return
 	}
-	args := d.RemainingArgs()
+	at, args := place(d), d.RemainingArgs()
 	if len(args) == 0 {
-		return d.Errf("store takes memory, or redis and a URL; write store redis redis://localhost:6379")
+		b.problem("store", "has no type", "write store memory, or store redis redis://localhost:6379")
+		b.skip()
+		return
 	}
 	b.store = &Store{Type: args[0]}
 	switch {
 	case args[0] == storeRedis && len(args) == 2:
 		b.store.URL = args[1]
-	case args[0] == storeRedis && len(args) == 1:
-		// the URL may stand in the block
-	case args[0] != storeMemory && args[0] != storeRedis:
-		return d.Errf("store %q is unknown; write memory or redis", args[0])
 	case len(args) > 1:
-		return d.Errf("store %s cannot take %q", args[0], strings.Join(args[1:], " "))
+		b.problem("store", "has more words on its line than it takes", "write store memory, or store redis redis://localhost:6379")
+		b.skip()
+		return
 	}
 	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		if err := b.storeWord(); err != nil {
-			return err
-		}
+		b.storeWord()
 	}
-	if problems := b.store.misplaced(); len(problems) > 0 {
-		return d.WrapErr(problems[0])
+	for _, problem := range b.store.misplaced() {
+		b.problemAt(at, "store", problem.Error(), "")
 	}
-	return nil
 }
 
-func (b *block) storeWord() error {
+func (b *block) storeWord() {
 	d, s := b.d, b.store
 	texts := map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password,
 		"password_file": &s.PasswordFile, "ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName}
 	numbers := map[string]*int{"counters_max": &s.CountersMax, "queue_max": &s.QueueMax}
 	word := d.Val()
-	var value string
-	if !d.Args(&value) || d.NextArg() {
-		return d.Errf("%s takes one value", word)
-	}
-	if text, ok := texts[word]; ok {
-		*text = value
-		return nil
-	}
-	if number, ok := numbers[word]; ok {
-		n, err := strconv.Atoi(value)
+	text, isText := texts[word]
+	number, isNumber := numbers[word]
+	args := d.RemainingArgs()
+	defer b.noBlock(word)
+	switch {
+	case !isText && !isNumber && word != "timeout":
+		b.problem("store."+word, "is not a word that can stand here", "the words are url, username, password, password_file, ca, "+
+			"cert, key, server_name, timeout and queue_max for redis, counters_max for memory")
+	case len(args) != 1:
+		b.problem("store."+word, "takes one value", "")
+	case isText && *text != "", isNumber && *number != 0, word == "timeout" && s.Timeout != 0:
+		b.problem("store."+word, "stands here twice", "keep one")
+	case isText:
+		*text = args[0]
+	case isNumber:
+		n, err := strconv.Atoi(args[0])
 		if err != nil || n < 1 {
-			return d.Errf("%s: %q is not a number above 0", word, value)
+			b.problem("store."+word, fmt.Sprintf("%q is not a number above 0", args[0]), "")
 		}
 		*number = n
-		return nil
+	default:
+		timeout, err := caddy.ParseDuration(args[0])
+		if err != nil || timeout <= 0 {
+			b.problem("store.timeout", fmt.Sprintf("%q is not a duration", args[0]), "write 50ms")
+		}
+		s.Timeout = caddy.Duration(timeout)
 	}
-	if word != "timeout" {
-		return d.Errf("%q is not a word of a store; the words are url, username, password, password_file, ca, cert, key, "+
-			"server_name, timeout and queue_max for redis, counters_max for memory", word)
-	}
-	timeout, err := caddy.ParseDuration(value)
-	if err != nil || timeout <= 0 {
-		return d.Errf("timeout: %q is not a duration; write 50ms", value)
-	}
-	s.Timeout = caddy.Duration(timeout)
-	return nil
 }
