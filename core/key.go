@@ -21,8 +21,20 @@ package core
 // keyVersion begins every key. It changes when the meaning of keys or counters does.
 const keyVersion = "rl1"
 
-// methodValueBytesMax is how long a method may stand in a key as it is. The longest in use has 17 bytes.
-const methodValueBytesMax = 17
+// otherMethod stands in keys for every method that is not in use: a method is whatever the client writes, and one that
+// it invents must not bring it a counter of its own. Lower case keeps it apart from methods.
+const otherMethod = "other"
+
+// methodInUse reports whether servers tell the method from others: those of HTTP and of WebDAV.
+func methodInUse(method string) bool {
+	switch method {
+	case "GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "QUERY",
+		"PROPFIND", "PROPPATCH", "MKCOL", "COPY", "MOVE", "LOCK", "UNLOCK", "REPORT", "SEARCH", "MKCALENDAR", "ACL",
+		"PURGE":
+		return true
+	}
+	return false
+}
 
 // dimension is one entry of a rule's per, made ready for requests.
 type dimension struct {
@@ -30,23 +42,19 @@ type dimension struct {
 	name   string // PerHeader, PerAttr: as Attributes wants it
 	label  string // as it stands in keys, with the colon
 	hashed string // the same for a value that was too long
-	// bytesMax is how long a value may be.
-	bytesMax int
 }
 
 var dimensionLabels = [...]string{PerClient: "client", PerIP: "ip", PerHost: "host", PerMethod: "method",
 	PerEndpoint: "endpoint"}
 
 func newDimension(d Dimension) dimension {
-	out := dimension{kind: d.Kind, name: d.Name, bytesMax: valueBytesMax}
+	out := dimension{kind: d.Kind, name: d.Name}
 	label := ""
 	switch d.Kind {
 	case PerHeader:
 		out.name, label = canonicalHeader(d.Name), headerLabel(d.Name)
 	case PerAttr:
 		label = attrLabel(d.Name)
-	case PerMethod:
-		label, out.bytesMax = dimensionLabels[PerMethod], methodValueBytesMax
 	default:
 		if int(d.Kind) < len(dimensionLabels) { // others are reported by the verifier
 			label = dimensionLabels[d.Kind]
@@ -97,7 +105,7 @@ func (p *Plan) appendDimension(rs *Ruleset, r *rule, d *dimension) (ok bool) {
 		var scratch [64]byte
 		p.text = append(p.text, d.label...)
 		p.text = appendEscaped(p.text, appendAddr(scratch[:0], p.request.peer, rs.prefixes))
-	case len(value) > d.bytesMax:
+	case len(value) > valueBytesMax:
 		p.text = appendHash(append(p.text, d.hashed...), value)
 	case value != "":
 		p.text = appendEscaped(append(p.text, d.label...), value)
@@ -117,7 +125,9 @@ func (p *Plan) value(r *rule, d *dimension) (value string) {
 	case PerHost:
 		value = p.request.host
 	case PerMethod:
-		value = p.request.method
+		if value = p.request.method; value != "" && !methodInUse(value) {
+			value = otherMethod
+		}
 	case PerEndpoint:
 		value, _ = r.when.endpoint(&p.request)
 	case PerHeader:
