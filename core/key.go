@@ -2,6 +2,11 @@
 
 package core
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // A key names a counter:
 //
 //	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM     rl1:shop:api:{header.x-user:u_42}:60s:sw
@@ -14,6 +19,7 @@ package core
 //
 //	kind:value           what the request has; an empty value counts as absent
 //	kind-sha256:HEX      the hash of a value over 255 bytes; no kind of a policy ends in -sha256
+//	all-sha256:HEX       the hash of all dimensions, where they are over 1,024 bytes together
 //	kind:                nothing, shared by all who lack it
 //	clientkind:ID        the client instead. If clientkind is kind, then the client was found by what the dimension is
 //	                     about, which is therefore not missing
@@ -73,10 +79,30 @@ func keyScope(namespace, rule string) string {
 	return string(b)
 }
 
+// dimensionsBytesMax is how long a key's dimensions may be together. Escaping makes a value three times as long, and
+// there may be eight: a store that must refuse a key for its length would let its client through.
+const dimensionsBytesMax = 1024
+
+// hashedDimensions begins what stands for dimensions that are too long together. No kind is called so.
+const hashedDimensions = "{all" + hashSuffix + ":"
+
 // appendCounter appends the key of the rule's counters but for the window and the algorithm. ok is false if a dimension
 // is missing and the rule denies that.
 func (p *Plan) appendCounter(rs *Ruleset, r *rule) (ok bool) {
 	p.text = append(p.text, r.scope...)
+	start := len(p.text)
+	if !p.appendDimensions(rs, r) {
+		return false
+	}
+	if len(p.text)-start > dimensionsBytesMax {
+		sum := sha256.Sum256(p.text[start:])
+		p.text = append(p.text[:start], hashedDimensions...)
+		p.text = append(hex.AppendEncode(p.text, sum[:]), '}')
+	}
+	return true
+}
+
+func (p *Plan) appendDimensions(rs *Ruleset, r *rule) (ok bool) {
 	if len(r.dims) == 0 {
 		p.text = append(p.text, r.tag...)
 		return true

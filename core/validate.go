@@ -19,16 +19,24 @@ func ValidateChecks(checks []Check, results []Result) error {
 	}
 	for i := range checks {
 		if why := checks[i].flaw(); why != "" {
-			return fmt.Errorf("%w: check %d with key %q: %s", ErrInvalid, i, checks[i].Key, why)
+			return fmt.Errorf("%w: check %d of %q: %s", ErrInvalid, i, checks[i].scope(), why)
 		}
 		// ChecksMax bounds this: a few comparisons of lengths are cheaper than any table.
 		for j := range i {
 			if bytes.Equal(checks[i].Key, checks[j].Key) {
-				return fmt.Errorf("%w: checks %d and %d have the same key %q", ErrInvalid, j, i, checks[i].Key)
+				return fmt.Errorf("%w: checks %d and %d of %q have the same key", ErrInvalid, j, i, checks[i].scope())
 			}
 		}
 	}
 	return nil
+}
+
+// scope is the part of the key that names no client: errors end in logs.
+func (c *Check) scope() []byte {
+	if c.ScopeLen < 0 || c.ScopeLen > len(c.Key) {
+		return nil
+	}
+	return c.Key[:c.ScopeLen]
 }
 
 // flaw says what is wrong with the check, "" if nothing is.
