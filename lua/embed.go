@@ -2,8 +2,8 @@
 
 // Package lua holds the script that takes many limits at once inside Redis, in one atomic step.
 //
-// It promises the decisions and the stored state of package core, to the unit and the microsecond, and needs Redis 7.0 or
-// newer. take.lua states the keys, the argument and the reply; internal/redisstore speaks it. Do not call it with a
+// It promises the decisions and the stored state of package core, to the unit and the microsecond, and needs Redis 6.2 or
+// newer (tested on 7.0). take.lua states the keys, the argument and the reply; internal/redisstore speaks it. Do not call it with a
 // pinned instant outside tests: counters must be decided by one clock, Redis' own.
 package lua
 
