@@ -84,6 +84,8 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	if len(a.Rules) > 0 {
 		err = errors.Join(err, a.add(a.document("")))
+	} else if _, wrong := a.document(a.Name).Compile(); wrong != nil { // what the app says for others holds good as well
+		err = errors.Join(err, wrong)
 	}
 	if err != nil {
 		return err
@@ -111,7 +113,7 @@ func (a *App) addFile() error {
 	if err != nil {
 		return err
 	}
-	inherit(d, &a.PolicyWords)
+	a.govern(d)
 	return a.add(d)
 }
 

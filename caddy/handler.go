@@ -95,7 +95,7 @@ func (h *Handler) addFile() error {
 	if err != nil {
 		return err
 	}
-	inherit(d, &h.PolicyWords)
+	h.govern(d)
 	inherit(d, &h.app.PolicyWords)
 	return h.add(d)
 }
@@ -124,7 +124,7 @@ func (h *Handler) Validate() error {
 		return errors.New("there is nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
 			"write a limit (penstock 100/1m), a rule or a policy file")
 	}
-	if len(h.Rules) == 0 && h.Policy == "" && !h.empty() {
+	if len(h.Rules) == 0 && h.Policy == "" && (h.Name != "" || !h.empty()) {
 		return errors.New("this penstock block says how its rules work but has no rule; add one, or say it in the global " +
 			"penstock block, for whose policy it seems to be meant")
 	}

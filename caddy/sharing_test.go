@@ -123,6 +123,46 @@ func TestPolicyFileInAppAndSite(t *testing.T) {
 	}
 }
 
+func TestABlockGovernsItsPolicyFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(file, []byte("rules:\n  - {name: one, limit: 1/30d}\n  - {name: two, limit: 2/30d}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	block := func(words string) string {
+		return "{\n" + words + "\n policy " + file + "\n}\n"
+	}
+	s := start(t, ":PORT {\n penstock "+block("enforce first")+" respond ok\n}")
+	s.get("/").want(t, "RateLimit-Policy", `"one";q=1;w=2592000`)
+	for name, config := range map[string]string{
+		"site":   ":PORT {\n penstock " + block("enabled false") + " respond {http.penstock.decision}\n}",
+		"global": "{\n penstock " + block("enabled false") + "}\n:PORT {\n penstock\n respond {http.penstock.decision}\n}",
+	} {
+		if err := s.load(config); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, name, s.statuses(3, "/"), "200 200 200")
+	}
+	// What is switched off for the whole Caddy are the rules of the global block, not the sites'.
+	if err := s.load("{\n penstock {\n enabled false\n }\n}\n:PORT {\n penstock 1/30d\n respond ok\n}"); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "a site's own", s.statuses(2, "/"), "200 429")
+}
+
+func TestWordsWithoutEffectAreRefused(t *testing.T) {
+	s := start(t, ":PORT {\n respond ok\n}")
+	for config, word := range map[string]string{
+		`{"apps":{"penstock":{"on_error":"perhaps"}}}`: "on_error",
+		`{"apps":{"penstock":{"name":"a b"}}}`:         "name",
+		`{"apps":{"penstock":{"rules":[{"limit":"1/1m"}]},"http":{"servers":{"a":{"listen":[":0"],"routes":[{"handle":[
+			{"handler":"penstock","name":"other"}]}]}}}}}`: "has no rule",
+	} {
+		if err := s.loadJSON([]byte(config)); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: error %v", config, err)
+		}
+	}
+}
+
 func TestWarnings(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	s := start(t, `{

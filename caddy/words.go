@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 
@@ -10,10 +11,11 @@ import (
 )
 
 // PolicyWords are the words of a policy that stand in the app and in handlers themselves, with the meaning they have in
-// a policy file. What a block says besides its rules holds for its own rules and its policy file, and what the app says
-// holds for every handler's as well, unless they say otherwise themselves.
+// a policy file. What a block says besides its rules holds for its own rules and its policy file. What the app says by
+// `identify`, `exempt`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise
+// themselves.
 type PolicyWords struct {
-	// Whether the rules of this block are in force. Default: true.
+	// Whether the rules of this block and of its policy file are in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 
 	// How to find out who is asking, tried in order: the first that finds someone names the client. Default: by IP
@@ -55,7 +57,16 @@ func (w *PolicyWords) document(name string) *policy.Document {
 // empty reports whether nothing is said.
 func (w *PolicyWords) empty() bool { return reflect.ValueOf(*w).IsZero() }
 
-// inherit fills in what a policy does not say with what the block around it says.
+// govern fills in what the policy file of a block does not say with what the block says.
+func (w *PolicyWords) govern(d *policy.Document) {
+	if d.Enabled == nil {
+		d.Enabled = w.Enabled
+	}
+	d.Enforce = cmp.Or(d.Enforce, w.Enforce)
+	inherit(d, w)
+}
+
+// inherit fills in what a policy does not say with what is said for everybody.
 func inherit(d *policy.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify
