@@ -90,7 +90,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	if err != nil {
 		return err
 	}
-	return register(ctx.GetMetricsRegistry(), a.store)
+	return register(ctx.GetMetricsRegistry())
 }
 
 func (a *App) openStore() error {

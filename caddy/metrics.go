@@ -40,30 +40,50 @@ var (
 		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open.", nil, nil)
 )
 
-// storeCollector asks a configuration's store at each scrape.
-type storeCollector struct{ store *pooledStore }
+// storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
+// shows the registry of the configuration that failed, while the one before runs on. During a reload there may be two
+// stores; counters are added up, and of two breakers one that is not closed counts.
+type storeCollector struct{}
 
-func (c storeCollector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
+// Describe implements [prometheus.Collector].
+func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- countersDesc
+	ch <- overflowsDesc
+	ch <- breakerDesc
+}
 
-func (c storeCollector) Collect(ch chan<- prometheus.Metric) {
-	if c.store.counters != nil {
-		ch <- prometheus.MustNewConstMetric(countersDesc, prometheus.GaugeValue, float64(c.store.counters()))
-	}
-	if c.store.overflows != nil {
-		ch <- prometheus.MustNewConstMetric(overflowsDesc, prometheus.CounterValue, float64(c.store.overflows()))
-	}
-	if c.store.breaker != nil {
-		ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, c.store.breaker())
+// Collect implements [prometheus.Collector].
+func (storeCollector) Collect(ch chan<- prometheus.Metric) {
+	sums, known := make(map[*prometheus.Desc]float64), make(map[*prometheus.Desc]bool)
+	stores.Range(func(_, value any) bool {
+		store := value.(*pooledStore)
+		if store.counters != nil {
+			sums[countersDesc] += float64(store.counters())
+			sums[overflowsDesc] += float64(store.overflows())
+			known[countersDesc], known[overflowsDesc] = true, true
+		}
+		if store.breaker != nil {
+			sums[breakerDesc] = max(sums[breakerDesc], store.breaker())
+			known[breakerDesc] = true
+		}
+		return true
+	})
+	for desc := range known {
+		kind := prometheus.GaugeValue
+		if desc == overflowsDesc {
+			kind = prometheus.CounterValue
+		}
+		ch <- prometheus.MustNewConstMetric(desc, kind, sums[desc])
 	}
 }
 
 // register puts the metrics into a configuration's registry.
-func register(registry *prometheus.Registry, store *pooledStore) error {
+func register(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil // a context made without a configuration
 	}
 	var problems []error
-	for _, collector := range []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, storeCollector{store}} {
+	for _, collector := range []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, storeCollector{}} {
 		if err := registry.Register(collector); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			problems = append(problems, err)
 		}

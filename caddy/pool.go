@@ -16,7 +16,7 @@ var stores = caddy.NewUsagePool()
 type pooledStore struct {
 	core.Store
 	counters  func() int     // counters held; nil if the store cannot tell
-	overflows func() uint64  // checks answered by shared counters because the store was full; nil as above
+	overflows func() uint64  // checks answered by shared counters because the store was full; nil with counters
 	breaker   func() float64 // what the circuit breaker does, as the metric says it; nil if there is none
 	close     func() error
 	counting  counting

@@ -125,6 +125,17 @@ func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
 	equal(t, "after a refused reload", s.statuses(1, "/"), "429")
 }
 
+func TestMetricsAfterARefusedReload(t *testing.T) {
+	s := start(t, ":PORT {\n penstock 3/30d\n respond ok\n}")
+	equal(t, "before", s.statuses(1, "/"), "200")
+	if err := s.loadJSON([]byte(`{"apps":{"penstock":{"store":{"counters_max":77}},"http":{"servers":{"a":{"listen":[":99999"]}}}}}`)); err == nil {
+		t.Fatal("a broken configuration was taken")
+	}
+	if metrics := s.metrics(); !strings.Contains(metrics, "\npenstock_counters 1\n") {
+		t.Errorf("the metrics are not those of the store in use: %s", grep(metrics, "penstock_counters"))
+	}
+}
+
 func TestReloadUnderTraffic(t *testing.T) {
 	const limit, clients, each = 500, 8, 150
 	site := ":PORT {\n penstock 500/30d\n respond ok\n}\n# "
