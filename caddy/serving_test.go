@@ -128,7 +128,9 @@ func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
 func TestMetricsAfterARefusedReload(t *testing.T) {
 	s := start(t, ":PORT {\n penstock 3/30d\n respond ok\n}")
 	equal(t, "before", s.statuses(1, "/"), "200")
-	if err := s.loadJSON([]byte(`{"apps":{"penstock":{"store":{"counters_max":77}},"http":{"servers":{"a":{"listen":[":99999"]}}}}}`)); err == nil {
+	// The listener is looked at last, when the handler has brought its store and its metrics.
+	if err := s.loadJSON([]byte(`{"apps":{"penstock":{"store":{"counters_max":77}},"http":{"servers":{"a":{"listen":[":99999"],
+		"routes":[{"handle":[{"handler":"penstock","rules":[{"limit":"1/1m"}]}]}]}}}}}`)); err == nil {
 		t.Fatal("a broken configuration was taken")
 	}
 	if metrics := s.metrics(); !strings.Contains(metrics, "\npenstock_counters 1\n") {
