@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -239,9 +238,9 @@ func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Deci
 }
 
 func writeProblem(w http.ResponseWriter, status int, body []byte) error {
-	header := w.Header()
-	header["Content-Type"] = problemContentType
-	header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	// The server adds the Content-Length. Said here it would outlive the body when a handler around us, such as intercept,
+	// puts another in its place.
+	w.Header()["Content-Type"] = problemContentType
 	w.WriteHeader(status)
 	_, err := w.Write(body)
 	return err

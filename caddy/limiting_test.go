@@ -244,3 +244,22 @@ func grep(text, word string) string {
 	}
 	return strings.Join(lines, "")
 }
+
+func TestInterceptReplacesTheBody(t *testing.T) {
+	s := start(t, `:PORT {
+		route {
+			intercept {
+				@refused status 429
+				handle_response @refused {
+					respond "come back later" 429
+				}
+			}
+			penstock 1/30d
+			respond "ok"
+		}
+	}`)
+	equal(t, "statuses", s.statuses(1, "/"), "200")
+	r := s.get("/")
+	equal(t, "status", strconv.Itoa(r.StatusCode), "429")
+	equal(t, "body", r.body, "come back later")
+}
