@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
 )
 
 // Refusal is the error within the [caddyhttp.HandlerError] of a refused request, where error routes may answer it.
@@ -45,7 +48,7 @@ func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
 }
 
 // addAnswer adds the answer where error routes end: behind the last one, and in every one that is terminal, as those of
-// a site are. It reports whether there are error routes.
+// a site are; and where they begin, what merges the fields. It reports whether there are error routes.
 //
 // It leaves them alone once the routes they belong to are set up, for then they are being set up themselves, and a list
 // that grows under Caddy's hands loses the routes still to come.
@@ -62,8 +65,11 @@ func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bo
 			route.HandlersRaw = append(route.HandlersRaw, answerJSON)
 		}
 	}
-	if last := &config.Routes[len(config.Routes)-1]; last.MatcherSetsRaw != nil || len(last.HandlersRaw) != 1 || !endsInAnswer(last) {
+	if !endsInAnswer(&config.Routes[len(config.Routes)-1]) || config.Routes[len(config.Routes)-1].MatcherSetsRaw != nil {
 		config.Routes = append(config.Routes, caddyhttp.Route{HandlersRaw: []json.RawMessage{answerJSON}})
+	}
+	if first := config.Routes[0].HandlersRaw; len(first) != 1 || string(first[0]) != string(mergeJSON) {
+		config.Routes = slices.Insert(config.Routes, 0, caddyhttp.Route{HandlersRaw: []json.RawMessage{mergeJSON}})
 	}
 	return true
 }
@@ -73,7 +79,10 @@ func beingSetUp(route caddyhttp.Route) bool {
 	return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0
 }
 
-var answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
+var (
+	answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
+	mergeJSON  = json.RawMessage(`{"handler":"penstock_answer","merge":true}`)
+)
 
 func endsInAnswer(route *caddyhttp.Route) bool {
 	n := len(route.HandlersRaw)
@@ -84,7 +93,11 @@ func init() { caddy.RegisterModule(Answer{}) }
 
 // Answer is the last handler of error routes: it answers requests that a `penstock` handler refused and no error route
 // answered, and passes others on. Handlers add it where it is needed.
-type Answer struct{}
+type Answer struct {
+	// Whether it is the first handler instead, which merges the rate limit fields with those that error routes add, as
+	// those of an upstream that makes the error page.
+	Merge bool `json:"merge,omitempty"`
+}
 
 // CaddyModule returns the Caddy module information.
 func (Answer) CaddyModule() caddy.ModuleInfo {
@@ -92,13 +105,42 @@ func (Answer) CaddyModule() caddy.ModuleInfo {
 }
 
 // ServeHTTP writes the body of a refusal.
-func (Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if a.Merge {
+		return mergeFields(w, r, next)
+	}
 	err, _ := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
 	var refusal *Refusal
 	if !errors.As(err, &refusal) {
 		return next.ServeHTTP(w, r)
 	}
 	return writeProblem(w, refusal.Status, refusal.body)
+}
+
+// mergeFields takes the fields that handlers have set before the error out of the header, and puts them back when the
+// error's answer is written.
+func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	rec, ok := vars[recordVar].(*record)
+	if !ok {
+		return next.ServeHTTP(w, r)
+	}
+	own := rec.responder(w)
+	take := func(name string) string {
+		value := w.Header().Get(name)
+		w.Header().Del(name)
+		return value
+	}
+	own.fields = core.Fields{Limit: take(fieldLimit), Remaining: take(fieldRemaining), Reset: take(fieldReset),
+		RateLimit: take(fieldRateLimit), Policy: take(fieldPolicy)}
+	own.remaining, _ = strconv.ParseInt(own.fields.Remaining, 10, 64)
+	if rec.refusedBy != nil {
+		own.fields.RetryAfter = take(fieldRetryAfter)
+		rec.refusedBy = own
+	}
+	err := next.ServeHTTP(own, r)
+	own.apply()
+	return err
 }
 
 var _ caddyhttp.MiddlewareHandler = Answer{}

@@ -95,6 +95,46 @@ func TestAHandlerInErrorRoutesKeepsThem(t *testing.T) {
 	}
 }
 
+func TestErrorPagesOfAnUpstreamKeepTheFields(t *testing.T) {
+	address := upstream(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-RateLimit-Limit", "77")
+		w.Header().Set("X-RateLimit-Remaining", "66")
+		w.Header().Set("X-RateLimit-Reset", "9")
+		w.Header().Set("RateLimit", `"up";r=1`)
+		w.Header().Set("Retry-After", "1")
+		fmt.Fprint(w, "a page")
+	})
+	s := start(t, `:PORT {
+		penstock 2/30d
+		error /missing 404
+		respond "ok"
+		handle_errors {
+			reverse_proxy `+address+`
+		}
+	}`)
+	for _, path := range []string{"/missing", "/"} {
+		remaining := "1"
+		if path == "/" {
+			remaining = "0"
+			s.statuses(1, path)
+		}
+		r := s.get(path)
+		equal(t, "body", r.body, "a page")
+		r.want(t, "X-RateLimit-Limit", "2")
+		r.want(t, "X-RateLimit-Remaining", remaining)
+		if got := r.Header.Values("X-RateLimit-Reset"); len(got) != 1 || got[0] == "9" {
+			t.Errorf("X-RateLimit-Reset: %q", got)
+		}
+		if got := strings.Join(r.Header.Values("RateLimit"), " | "); !strings.HasPrefix(got, `"default";r=`+remaining) ||
+			!strings.HasSuffix(got, `, "up";r=1`) || strings.Count(got, "default") != 1 {
+			t.Errorf("RateLimit: %q", got)
+		}
+		if got := r.Header.Values("Retry-After"); len(got) != 1 || (got[0] == "1") != (path == "/missing") {
+			t.Errorf("Retry-After: %q", got)
+		}
+	}
+}
+
 func TestPlaceholders(t *testing.T) {
 	s := start(t, `:PORT {
 		penstock /limited 2/30d
