@@ -54,6 +54,7 @@ type Handler struct {
 	// delegates is whether error routes may answer for a refused request.
 	delegates bool
 	lenient   *atomic.Bool // the server believes forwarded addresses loosely, and that has not been said yet; or nil
+	nameless  atomic.Bool  // it has been said that requests come without an address
 }
 
 // CaddyModule returns the Caddy module information.
@@ -169,6 +170,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	if h.lenient != nil {
 		h.warnOfForwarding(r)
+	}
+	if !s.attrs.peer.IsValid() && h.nameless.CompareAndSwap(false, true) {
+		h.logger.Warn("requests come without a client address, as over a Unix socket: where clients are told apart by address, " +
+			"they count as one; if a proxy is in front, set trusted_proxies_unix, so that the address it forwards is used")
 	}
 	d := h.decide(s)
 	rec.keep(&d)
