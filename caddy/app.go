@@ -142,8 +142,9 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 // name again in its namespace is an error.
 func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 	nameRules(d, func(rule string) bool {
-		_, taken := a.owners[ruleName{d.Name, rule}]
-		return taken
+		// Only in the same place: Caddy sets servers up in any order, and a name must not depend on it.
+		owner, taken := a.owners[ruleName{d.Name, rule}]
+		return taken && owner.place == place
 	})
 	text, err := json.Marshal(d)
 	if err != nil {

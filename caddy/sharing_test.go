@@ -3,6 +3,9 @@
 package penstockcaddy_test
 
 import (
+	"context"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -43,6 +46,27 @@ func TestRuleNamesAreUniqueInANamespace(t *testing.T) {
 	}`)
 	if err == nil || !strings.Contains(err.Error(), `rule "api" stands twice in namespace "shop"`) {
 		t.Errorf("error: %v", err)
+	}
+}
+
+// TestNamesDoNotDependOnTheOrderOfServers: Caddy sets them up in any order, so a rule named by turns would be another
+// one after a reload, and on another node.
+func TestNamesDoNotDependOnTheOrderOfServers(t *testing.T) {
+	s := start(t, ":PORT {\n respond ok\n}")
+	server := func(handler string) string {
+		return `{"listen":[":` + strconv.Itoa(freePort(t)) + `"],"routes":[{"handle":[` + handler + `]}]}`
+	}
+	err := s.loadJSON([]byte(`{"apps":{"http":{"servers":{
+		"a":` + server(`{"handler":"penstock","name":"shop","rules":[{"limit":"1/1m"}]}`) + `,
+		"b":` + server(`{"handler":"penstock","name":"shop","rules":[{"limit":"2/1m"}]}`) + `}}}}`))
+	if err == nil || !strings.Contains(err.Error(), `rule "default" stands twice in namespace "shop"`) {
+		t.Errorf("error: %v", err)
+	}
+	if err := s.loadJSON([]byte(`{"apps":{"http":{"servers":{
+		"a":` + server(`{"handler":"penstock","name":"shop","rules":[{"limit":"1/1m"},{"limit":"2/1m"}]},
+			{"handler":"penstock","name":"shop","rules":[{"limit":"3/1m"}]}`) + `,
+		"b":` + server(`{"handler":"penstock","rules":[{"limit":"2/1m"}]}`) + `}}}}`)); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -196,6 +220,43 @@ func TestWarnings(t *testing.T) {
 	}
 	if strings.Contains(string(text), "hunter2") {
 		t.Error("the log shows the password")
+	}
+}
+
+func TestUnixSocketsHaveNoClients(t *testing.T) {
+	dir := t.TempDir()
+	log, socket := filepath.Join(dir, "log"), filepath.Join(dir, "s")
+	start(t, `{
+		log {
+			output file `+log+`
+			level WARN
+		}
+	}
+	http:// {
+		bind unix/`+socket+`
+		penstock 1/30d
+		respond "ok"
+	}`)
+	over := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	defer over.CloseIdleConnections()
+	for _, want := range []int{200, 429, 429} {
+		response, err := over.Get("http://shop.example/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("status %d, want %d: all count together", response.StatusCode, want)
+		}
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := linesWith(string(text), "trusted_proxies_unix"); got != 1 {
+		t.Errorf("%d lines say that nobody is told apart, want 1:\n%s", got, text)
 	}
 }
 
