@@ -134,10 +134,14 @@ func (b *block) policyFile() {
 	case b.policy != "":
 		b.problem("policy", "stands here twice", "keep one file")
 	default:
+		// Relative to the Caddyfile, as import is: the working directory of a service is seldom where its files are, and
+		// that of "caddy reload" need not be the service's.
 		b.policy = args[0]
-		// Relative to the Caddyfile, as import is: the working directory of a service is seldom where its files are.
 		if !filepath.IsAbs(b.policy) && !strings.HasPrefix(b.policy, "{") {
 			b.policy = filepath.Join(filepath.Dir(d.File()), b.policy)
+			if path, err := filepath.Abs(b.policy); err == nil {
+				b.policy = path
+			}
 		}
 	}
 	b.noBlock("policy")

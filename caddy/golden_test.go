@@ -57,5 +57,9 @@ func adapt(t *testing.T, input string) string {
 	if err := json.Indent(&out, adapted, "", "\t"); err != nil {
 		t.Fatal(err)
 	}
-	return out.String() + "\n"
+	folder, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(out.String(), folder, "FOLDER") + "\n"
 }
