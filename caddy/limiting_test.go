@@ -200,6 +200,26 @@ func TestSeveralHandlersChargeOnce(t *testing.T) {
 	}
 }
 
+func TestVariablesDoNotMakeARequestNew(t *testing.T) {
+	s := start(t, `{
+		penstock {
+			name shop
+			rule everyone 10/30d
+		}
+	}
+	:PORT {
+		route {
+			penstock
+			vars penstock x
+			penstock
+			respond "{http.vars.penstock}"
+		}
+	}`)
+	r := s.get("/")
+	equal(t, "the variable", r.body, "x")
+	r.want(t, "X-RateLimit-Remaining", "9")
+}
+
 func TestUpstreamFields(t *testing.T) {
 	for name, c := range map[string]struct {
 		fields             http.Header

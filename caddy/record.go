@@ -14,8 +14,9 @@ import (
 )
 
 // recordVar is where a request's record is kept: Caddy's variables stay with a request through rewrites, subroutes and
-// error routes.
-const recordVar = "penstock"
+// error routes. The name is one that no configuration can write, so that "vars penstock x" does not make the request a
+// new one.
+const recordVar = "\x00penstock"
 
 // record is what this package knows of one request: which policies it has been charged for, and what was decided last.
 // It lives as long as the request, for access logs read the placeholders after the handlers are done.
