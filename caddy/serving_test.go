@@ -301,6 +301,27 @@ func TestDenialIsAnEvent(t *testing.T) {
 	equal(t, "events", strconv.Itoa(len(heard)), "0")
 }
 
+// TestUsersAreKnownAfterAuthentication holds what the reference says about the order.
+func TestUsersAreKnownAfterAuthentication(t *testing.T) {
+	site := `:PORT {
+		basic_auth {
+			bob $2a$04$GS/Le2PDNtJxd81Dn8bAfuB9bbt4CXiWPDVfVEL2bpSzgzusRIQlm
+		}
+		penstock 9/30d {
+			identify attr http.auth.user.id
+			identify ip
+		}
+		respond "{http.penstock.client}"
+	}`
+	s := start(t, site)
+	login := []string{"Authorization", "Basic Ym9iOmhpY2N1cA=="} // bob:hiccup
+	equal(t, "before", s.get("/", login...).body, "127.0.0.1")
+	if err := s.load("{\n order penstock after basic_auth\n}\n" + site); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "after", s.get("/", login...).body, "bob")
+}
+
 func TestIdentifyAndForwardedClients(t *testing.T) {
 	s := start(t, `{
 		servers {
