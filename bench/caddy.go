@@ -201,6 +201,11 @@ func addedLatency(o options) error {
 		return err
 	}
 	defer plain.stop()
+	trip, err := startCaddy(o.caddy, "", "\tbench_round_trip "+address+"\n\trespond \"ok\"")
+	if err != nil {
+		return err
+	}
+	defer trip.stop()
 	limited, err := startCaddy(o.caddy, global, named)
 	if err != nil {
 		return err
@@ -227,6 +232,7 @@ func addedLatency(o options) error {
 		{"penstock's store, 3 checks", threeChecks(store)},
 		{"Caddy, headers only", keepAlive(plain.url)},
 		{"Caddy, penstock, 3 rules over Redis", keepAlive(limited.url)},
+		{"Caddy, a handler that sends one EVALSHA", keepAlive(trip.url)},
 	}
 	figures := make([][]time.Duration, len(variants))
 	for range o.rounds {
@@ -243,8 +249,9 @@ func addedLatency(o options) error {
 	for i, v := range variants {
 		fmt.Printf("| %s | %v |\n", v.name, median(figures[i]))
 	}
-	fmt.Printf("\nadded: %v, %.2f × a bare EVALSHA of two commands, %.2f × a bare EVALSHA of the same checks\n", with-base,
-		float64(with-base)/float64(bare), float64(with-base)/float64(same))
+	fmt.Printf("\nadded: %v, %.2f × a bare EVALSHA of two commands, %.2f × a bare EVALSHA of the same checks, %.2f × what an\n"+
+		"EVALSHA of two commands adds inside Caddy\n", with-base, float64(with-base)/float64(bare),
+		float64(with-base)/float64(same), float64(with-base)/float64(median(figures[5])-base))
 	return nil
 }
 

@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	_ "github.com/mholt/caddy-ratelimit"
+	"github.com/redis/go-redis/v9"
 
 	_ "github.com/penstock/penstock/caddy"
 )
@@ -25,6 +27,16 @@ func init() {
 		return headers{}, nil
 	})
 	httpcaddyfile.RegisterDirectiveOrder("bench_headers", httpcaddyfile.Before, "basic_auth")
+	caddy.RegisterModule(new(roundTrip))
+	httpcaddyfile.RegisterHandlerDirective("bench_round_trip", func(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error) {
+		h.Next()
+		trip := new(roundTrip)
+		if !h.Args(&trip.Address) {
+			return nil, h.ArgErr()
+		}
+		return trip, nil
+	})
+	httpcaddyfile.RegisterDirectiveOrder("bench_round_trip", httpcaddyfile.Before, "basic_auth")
 }
 
 func main() { caddycmd.Main() }
@@ -47,4 +59,35 @@ func (h headers) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	return next.ServeHTTP(w, r)
 }
 
-var _ caddyhttp.MiddlewareHandler = headers{}
+// roundTrip sends one EVALSHA of two commands with go-redis and sets the headers: the least that a limiter over Redis
+// can do inside Caddy.
+type roundTrip struct {
+	Address string `json:"address"`
+	headers
+	client *redis.Client
+	sha    string
+}
+
+func (*roundTrip) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.bench_round_trip", New: func() caddy.Module { return new(roundTrip) }}
+}
+
+// Provision connects and loads the script.
+func (t *roundTrip) Provision(ctx caddy.Context) (err error) {
+	t.client = redis.NewClient(&redis.Options{Addr: t.Address})
+	t.sha, err = t.client.ScriptLoad(ctx,
+		"local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return n").Result()
+	return err
+}
+
+func (t *roundTrip) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if err := t.client.EvalSha(context.Background(), t.sha, []string{"hand"}, 60_000).Err(); err != nil {
+		return err
+	}
+	return t.headers.ServeHTTP(w, r, next)
+}
+
+var (
+	_ caddyhttp.MiddlewareHandler = headers{}
+	_ caddyhttp.MiddlewareHandler = (*roundTrip)(nil)
+)
