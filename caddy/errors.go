@@ -131,13 +131,14 @@ func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler)
 		w.Header().Del(name)
 		return value
 	}
-	own.fields = core.Fields{Limit: take(fieldLimit), Remaining: take(fieldRemaining), Reset: take(fieldReset),
+	fields := core.Fields{Limit: take(fieldLimit), Remaining: take(fieldRemaining), Reset: take(fieldReset),
 		RateLimit: take(fieldRateLimit), Policy: take(fieldPolicy)}
-	own.remaining, _ = strconv.ParseInt(own.fields.Remaining, 10, 64)
 	if rec.refusedBy != nil {
-		own.fields.RetryAfter = take(fieldRetryAfter)
+		fields.RetryAfter = take(fieldRetryAfter)
 		rec.refusedBy = own
 	}
+	remaining, _ := strconv.ParseInt(fields.Remaining, 10, 64)
+	own.tell(fields, remaining)
 	err := next.ServeHTTP(own, r)
 	own.apply()
 	return err

@@ -183,8 +183,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	own := rec.responder(w)
-	own.fields = s.plan.Headers(&d)
-	own.remaining = d.Remaining
+	own.tell(s.plan.Headers(&d), d.Remaining)
 	if d.Refused() {
 		rec.refusedBy = own
 		return h.refuse(own, r, s, &d)
@@ -267,7 +266,7 @@ func (h *Handler) emit(r *http.Request, d *core.Decision) {
 	h.app.events.Emit(h.ctx, DeniedEvent, map[string]any{
 		"policy": d.Policy, "rule": d.Rule, "decision": d.Outcome.String(), "status": d.Status,
 		"client": string(append([]byte(nil), d.Client.ID...)), "limit": limit, "remaining": d.Remaining,
-		"retry_after": retryAfterSeconds(d), "host": r.Host, "method": r.Method, "path": r.URL.Path,
+		"retry_after": retryAfterSeconds(d.RetryAfter), "host": r.Host, "method": r.Method, "path": r.URL.Path,
 	})
 }
 

@@ -23,7 +23,7 @@ const recordVar = "\x00penstock"
 type record struct {
 	done      []*core.Ruleset
 	doneRoom  [4]*core.Ruleset
-	decision  core.Decision
+	decision  verdict
 	client    string
 	refusedBy *responder
 
@@ -31,6 +31,15 @@ type record struct {
 	clientLen  int
 	first      responder // of the first handler; a further one makes its own
 	firstTaken bool
+}
+
+// verdict is what the placeholders tell of a decision: less than half of it, for every request keeps one.
+type verdict struct {
+	outcome    core.Outcome
+	rule       string
+	limit      int64 // capacity of the limit that is shown; 0 if none is
+	remaining  int64
+	retryAfter core.Micros
 }
 
 // recordOf returns the request's record and makes one the first time.
@@ -64,8 +73,10 @@ func (rec *record) keep(d *core.Decision) {
 	if len(rec.done) > 1 && d.Outcome == core.OutcomeNone {
 		return // a further handler without a rule for the request says nothing
 	}
-	rec.decision = *d
-	rec.decision.Client = core.Identity{}
+	rec.decision = verdict{outcome: d.Outcome, rule: d.Rule, remaining: d.Remaining, retryAfter: d.RetryAfter}
+	if d.Limit != nil {
+		rec.decision.limit = d.Limit.Capacity()
+	}
 	rec.client, rec.clientLen = "", 0
 	if id := d.Client.ID; len(id) <= len(rec.clientRoom) {
 		rec.clientLen = copy(rec.clientRoom[:], id)
@@ -93,21 +104,21 @@ func (rec *record) placeholder(key string) (any, bool) {
 	}
 	switch name {
 	case "decision":
-		return rec.decision.Outcome.String(), true
+		return rec.decision.outcome.String(), true
 	case "rule":
-		return rec.decision.Rule, true
+		return rec.decision.rule, true
 	case "limit":
-		if rec.decision.Limit == nil {
+		if rec.decision.limit == 0 {
 			return "", true
 		}
-		return rec.decision.Limit.Capacity(), true
+		return rec.decision.limit, true
 	case "remaining":
-		if rec.decision.Limit == nil {
+		if rec.decision.limit == 0 {
 			return "", true
 		}
-		return rec.decision.Remaining, true
+		return rec.decision.remaining, true
 	case "retry_after":
-		return retryAfterSeconds(&rec.decision), true
+		return retryAfterSeconds(rec.decision.retryAfter), true
 	case "client":
 		if rec.clientLen > 0 {
 			return string(rec.clientRoom[:rec.clientLen]), true
@@ -118,9 +129,9 @@ func (rec *record) placeholder(key string) (any, bool) {
 }
 
 // retryAfterSeconds is the wait in whole seconds, rounded up; "" if there is none or waiting does not help.
-func retryAfterSeconds(d *core.Decision) any {
-	if d.RetryAfter <= 0 || d.RetryAfter == core.Never {
+func retryAfterSeconds(wait core.Micros) any {
+	if wait <= 0 || wait == core.Never {
 		return ""
 	}
-	return int64((d.RetryAfter + core.Second - 1) / core.Second)
+	return int64((wait + core.Second - 1) / core.Second)
 }

@@ -27,11 +27,19 @@ const (
 // error has said what it has to say. It is for one request.
 type responder struct {
 	caddyhttp.ResponseWriterWrapper
-	fields    core.Fields
+	values    [len(fieldNames)]string // by fieldNames, "" for none; the header's slices point into it
 	remaining int64
-	values    [6]string // what the header's slices point into
 	applied   bool
 	record    *record
+}
+
+// fieldNames are the fields in the order of responder.values.
+var fieldNames = [...]string{fieldLimit, fieldRemaining, fieldReset, fieldRateLimit, fieldPolicy, fieldRetryAfter}
+
+// tell sets what the client is to be told.
+func (w *responder) tell(f core.Fields, remaining int64) {
+	w.values = [...]string{f.Limit, f.Remaining, f.Reset, f.RateLimit, f.Policy, f.RetryAfter}
+	w.remaining = remaining
 }
 
 // apply merges the fields into the header, once.
@@ -45,15 +53,19 @@ func (w *responder) apply() {
 	}
 	w.applied = true
 	h := w.ResponseWriter.Header()
-	if w.fields.Limit != "" && !w.keepsTheirs(h) {
-		w.set(h, 0, fieldLimit, w.fields.Limit)
-		w.set(h, 1, fieldRemaining, w.fields.Remaining)
-		w.set(h, 2, fieldReset, w.fields.Reset)
-	}
-	w.prepend(h, 3, fieldRateLimit, w.fields.RateLimit)
-	w.prepend(h, 4, fieldPolicy, w.fields.Policy)
-	if w.fields.RetryAfter != "" {
-		w.set(h, 5, fieldRetryAfter, w.fields.RetryAfter)
+	keeps := w.keepsTheirs(h)
+	for i, name := range fieldNames {
+		switch {
+		case w.values[i] == "":
+			continue
+		case name == fieldRateLimit || name == fieldPolicy:
+			if theirs := h[name]; len(theirs) > 0 {
+				w.values[i] += ", " + strings.Join(theirs, ", ")
+			}
+		case name != fieldRetryAfter && keeps:
+			continue
+		}
+		h[name] = w.values[i : i+1 : i+1]
 	}
 }
 
@@ -67,21 +79,6 @@ func (w *responder) keepsTheirs(h http.Header) bool {
 	}
 	remaining, err := strconv.ParseInt(strings.TrimSpace(theirs[0]), 10, 64)
 	return err == nil && remaining >= 0 && remaining < w.remaining
-}
-
-func (w *responder) set(h http.Header, slot int, name, value string) {
-	w.values[slot] = value
-	h[name] = w.values[slot : slot+1 : slot+1]
-}
-
-func (w *responder) prepend(h http.Header, slot int, name, value string) {
-	if value == "" {
-		return
-	}
-	if theirs := h[name]; len(theirs) > 0 {
-		value += ", " + strings.Join(theirs, ", ")
-	}
-	w.set(h, slot, name, value)
 }
 
 // WriteHeader adds the fields to everything but interim responses.
