@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestMetricsNeverNameAClient asks as several clients, by address and by header, allowed and refused, and looks at
+// every label of what is scraped.
+func TestMetricsNeverNameAClient(t *testing.T) {
+	s := start(t, `{
+		servers {
+			trusted_proxies static 127.0.0.1/32
+			trusted_proxies_strict
+		}
+	}
+	:PORT {
+		penstock /ip 1/30d
+		penstock /user 1/30d {
+			identify header X-User unverified
+		}
+		respond "ok"
+	}`)
+	addresses, users := []string{"198.51.100.1", "2001:db8::7"}, []string{"ann-of-the-test", "bob-of-the-test"}
+	for _, address := range addresses {
+		equal(t, address, s.statuses(2, "/ip", "X-Forwarded-For", address), "200 429")
+	}
+	for _, user := range users {
+		equal(t, user, s.statuses(2, "/user", "X-User", user), "200 429")
+	}
+	metrics := grep(s.metrics(), "penstock_")
+	for _, who := range append(append(addresses, users...), "2001:db8:", "127.0.0.1") {
+		if strings.Contains(metrics, who) {
+			t.Errorf("the metrics name %s:\n%s", who, grep(metrics, who))
+		}
+	}
+	known := map[string]bool{"policy": true, "rule": true, "outcome": true, "kind": true, "le": true}
+	labels := regexp.MustCompile(`(?:\{|",)([a-z_]+)="`).FindAllStringSubmatch(metrics, -1)
+	if len(labels) == 0 {
+		t.Errorf("no labels at all:\n%s", metrics)
+	}
+	for _, label := range labels {
+		if !known[label[1]] {
+			t.Errorf("a label %q, which is none of policy, rule, outcome, kind and le", label[1])
+		}
+	}
+}
