@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// certificate writes NAME.crt and NAME.key into a folder, signed by parent, or by itself if that is nil.
+func certificate(t *testing.T, dir, name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		IsCA: parent == nil, BasicConstraintsValid: true}
+	if parent == nil {
+		template.KeyUsage, parent, signer = x509.KeyUsageCertSign, template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for suffix, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: der},
+		".key": {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(filepath.Join(dir, name+suffix), pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return made, key
+}
+
+// TestRedisOverTLSWithSecretsFromElsewhere limits over a Redis that wants a client certificate, a user and a password,
+// which stands in the environment or in a file. Without the certificate nothing is counted.
+func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
+	dir := t.TempDir()
+	ca, signer := certificate(t, dir, "ca", nil, nil)
+	certificate(t, dir, "server", ca, signer)
+	certificate(t, dir, "client", ca, signer)
+	file := func(name string) string { return filepath.Join(dir, name) }
+	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	_, port, _ := net.SplitHostPort(address)
+	redis := redistest.Start(t, "--tls-port", port, "--bind", "127.0.0.1", "--tls-cert-file", file("server.crt"),
+		"--tls-key-file", file("server.key"), "--tls-ca-cert-file", file("ca.crt"), "--tls-auth-clients", "yes")
+	if err := redis.Client().Do(context.Background(), "acl", "setuser", "limiter", "on", ">secret", "~*", "+@all").Err(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PENSTOCK_TEST_PASSWORD", "secret")
+	if err := os.WriteFile(file("password"), []byte("secret\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	config := func(url, words string) string {
+		return `{
+			penstock {
+				name shop
+				on_error deny
+				store redis ` + url + ` {
+					ca ` + file("ca.crt") + `
+					timeout 1s
+					` + words + `
+				}
+			}
+		}
+		:PORT {
+			penstock 1/30d
+			respond "ok"
+		}`
+	}
+	pair := "cert " + file("client.crt") + "\n key " + file("client.key") + "\n"
+	plain := "rediss://limiter@" + address + "/0"
+	s := start(t, ":PORT {\n respond ok\n}")
+	for name, c := range map[string]struct{ config, want string }{
+		"password in the URL":   {config("rediss://limiter:{env.PENSTOCK_TEST_PASSWORD}@"+address+"/0", pair), "200 429"},
+		"password in the block": {config(plain, pair+"password {env.PENSTOCK_TEST_PASSWORD}"), "200 429"},
+		"password_file":         {config(plain, pair+"password_file "+file("password")), "200 429"},
+		"file placeholder":      {config(plain, pair+"password {file."+file("password")+"}"), "200 429"},
+		"no certificate":        {config(plain, "password_file "+file("password")), "503 503"},
+		"another name":          {config(plain, pair+"password_file "+file("password")+"\n server_name other.example"), "503 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := redis.Client().FlushAll(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.load(c.config); err != nil {
+				t.Fatal(err)
+			}
+			equal(t, "statuses", s.statuses(2, "/"), c.want)
+		})
+	}
+}
