@@ -46,8 +46,8 @@ unit: setup ## unit tests, vectors, the store exam on a real Redis
 	$(GO) test $$($(GO) list ./... | grep -v /e2e)
 
 .PHONY: race
-race: setup ## the same under the race detector, with shorter random workloads
-	$(GO) test -race -short $(RACE)
+race: setup ## the same under the race detector
+	$(GO) test -race $(RACE)
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME each

@@ -268,6 +268,11 @@ func (b *block) cost(rule *policy.Node) {
 		b.skip()
 		return
 	}
+	if word := d.Val(); word == "header" || word == "response" {
+		b.problem("cost", fmt.Sprintf("%q is not yet in this version", word), "write a number")
+		b.skip()
+		return
+	}
 	entry := policy.Map(at).Set("n", at, policy.Text(at, d.Val()))
 	match := policy.Map(at)
 	b.matchWords(match)

@@ -9,6 +9,9 @@ import (
 	"github.com/caddyserver/caddy/v2"
 )
 
+// laterStores are types of stores that a later version will have.
+var laterStores = map[string]bool{"sentinel": true, "cluster": true, "ring": true, "postgres": true}
+
 // readStore reads "store memory|redis [URL]" with an optional block. No message repeats what was written where a URL with
 // a password may stand.
 func (b *block) readStore() {
@@ -26,6 +29,10 @@ func (b *block) readStore() {
 	}
 	b.store = &Store{Type: args[0]}
 	switch {
+	case laterStores[args[0]]:
+		b.problem("store", fmt.Sprintf("%q is not yet in this version", args[0]), "write store memory, or store redis with one server")
+		b.skip()
+		return
 	case args[0] == storeRedis && len(args) == 2:
 		b.store.URL = args[1]
 	case len(args) > 1:

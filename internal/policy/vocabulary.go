@@ -17,7 +17,7 @@ const identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}},
 // later holds, by the type they belong to, the words of later versions.
 var later = map[reflect.Type][]string{
 	reflect.TypeFor[Document](): {"penalty", "trusted_proxies", "trusted_hops", "shadow", "lease", "timezone", "overrides",
-		"tiers", "response", "on_invalid", "status_endpoint"},
+		"tiers", "response", "on_invalid", "status_endpoint", "watch", "admin", "tenant", "throttle", "region"},
 	reflect.TypeFor[Identify](): {"jwt", "api_key", "cookie", "tenant", "tier", "user", "on_invalid", "trusted_proxies",
 		"trusted_hops"},
 	reflect.TypeFor[IdentifyIP](): {"trusted_proxies", "trusted_hops"},

@@ -57,6 +57,9 @@ func parseAddress(text string) (address, error) {
 		err = a.readUnix(u)
 	default:
 		err = fmt.Errorf("url has the scheme %q: it must be redis, rediss or unix", u.Scheme)
+		if strings.HasPrefix(u.Scheme, "redis+") || strings.HasPrefix(u.Scheme, "rediss+") {
+			err = fmt.Errorf("url has the scheme %q: sentinel and cluster are not yet in this version", u.Scheme)
+		}
 	}
 	if err == nil && u.Fragment != "" {
 		err = errors.New("url has a part after '#': percent-encode a '#' in the password as %23")

@@ -124,7 +124,7 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter}), 1, 2_000)
+				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter}), 1, 6_000)
 			}()
 			<-done
 			if r.failed == "" {

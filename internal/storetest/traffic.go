@@ -128,7 +128,7 @@ func (tr *traffic) limit(a core.Algorithm, window core.Micros) core.Limit {
 		countMax = core.LogCountMax
 	}
 	for {
-		count := min(countMax, 1+int64(1)<<tr.rng.IntN(41)/2+tr.upTo(countMax)%1000)
+		count := min(countMax, 1+int64(1)<<tr.rng.IntN(42)/2+tr.upTo(countMax)%1000)
 		if tr.chance(30) {
 			count = 1 + tr.rng.Int64N(12)
 		}
@@ -212,6 +212,9 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 		}
 	default:
 		k.Op = core.OpForce
+		if tr.chance(40) { // far beyond the debt that a counter may have
+			k.Cost = min(core.CountMax+1, 3*k.Cost)
+		}
 	}
 	k.Shadow = tr.chance(12)
 	return k
