@@ -220,11 +220,12 @@ func (l *Limit) giveBack(s *Slot, receipt Micros, n int64) int64 {
 	}
 }
 
-// Fresh returns the instant from which the counter behaves like one never used, so that a store may forget it.
+// Fresh returns the instant from which the counter behaves like one never used, so that a store may forget it. A full
+// bucket written before the clock went back is not yet such a one: what is taken from it flows back only from then on.
 func (l *Limit) Fresh(s *Slot) Micros {
 	switch l.algorithm {
 	case TokenBucket:
-		return l.bucketFull(s)
+		return max(s.State.At, l.bucketFull(s))
 	case SlidingLog, FixedWindow:
 		return s.State.At + l.window
 	default:

@@ -73,6 +73,15 @@ func TestFreshCountersBehaveLikeNone(t *testing.T) {
 	}
 }
 
+// A bucket that was filled by a give-back and whose clock then went back is no new one until that instant comes again.
+func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
+	l := mustParse(t, "3/3d token_bucket")
+	s := Slot{State: State{At: noon, Used: 0, Aux: l.unit}}
+	if got := l.Fresh(&s); got != noon {
+		t.Errorf("fresh from %d, want %d", got, noon)
+	}
+}
+
 // look asks on copies, so that nothing is brought forward.
 func (g *greedy) look() Result {
 	copied := *g
