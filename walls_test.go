@@ -31,9 +31,15 @@ var imports = map[string][]string{
 	"internal/policy":     {"core"},
 	"internal/storetest":  {"core"},
 	"internal/redistest":  {},
-	"caddy":               {"core", "internal/memstore", "internal/redisstore", "internal/policy"},
-	"cmd/caddy":           {"caddy"},
-	"e2e":                 {},
+	"internal/identity":   {"core", "internal/policy"},
+	"internal/throttle":   {},
+	"internal/usage":      {},
+	"internal/refusals":   {},
+	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
+		"internal/throttle", "internal/usage", "internal/refusals"},
+	"cmd/penstock": {"core", "internal/policy", "internal/identity"},
+	"cmd/caddy":    {"caddy"},
+	"e2e":          {},
 }
 
 // listed is what `go list -json` says of a package.

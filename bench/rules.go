@@ -103,4 +103,7 @@ func (request) Method() string               { return "GET" }
 func (request) Host() string                 { return "example.com" }
 func (request) Header(string) (string, bool) { return "", false }
 func (r request) Peer() netip.Addr           { return r.peer }
+func (r request) Query() string              { return "" }
+func (r request) Remote() netip.Addr         { return r.peer }
+func (r request) Now() core.Micros           { return 0 }
 func (request) Attr(string) (string, bool)   { return "", false }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
@@ -56,6 +57,18 @@ func (a *attributes) Path() string     { return a.path }
 func (a *attributes) Method() string   { return a.r.Method }
 func (a *attributes) Host() string     { return a.r.Host }
 func (a *attributes) Peer() netip.Addr { return a.peer }
+func (a *attributes) Query() string    { return a.r.URL.RawQuery }
+
+// Remote is the address of the connection; none over a Unix socket.
+func (a *attributes) Remote() netip.Addr {
+	addr, err := netip.ParseAddrPort(a.r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return addr.Addr()
+}
+
+func (a *attributes) Now() core.Micros { return core.Micros(time.Now().UnixMicro()) }
 
 func (a *attributes) Header(name string) (string, bool) {
 	switch values := a.r.Header[name]; len(values) {

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/caddyserver/caddy/v2"
@@ -112,7 +113,7 @@ func (s *server) do(method, path string, fields ...string) reply {
 func (s *server) send(r *http.Request) reply {
 	s.t.Helper()
 	response, err := client.Do(r)
-	if errors.Is(err, io.EOF) && r.Body == nil {
+	if (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && r.Body == nil {
 		// Caddy goes on shutting the old server down after a reload, which may close a new connection unread.
 		response, err = client.Do(r)
 	}

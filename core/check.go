@@ -31,6 +31,8 @@ const (
 	// OpForce charges Cost whatever is available: it records what already happened. The counter may go into debt by at
 	// most one window's count; what is beyond that is dropped, and Granted says how much was recorded.
 	OpForce
+	// OpReset forgets the counter, or lifts the penalty, as if it had never been. Granted says how many units it held.
+	OpReset
 )
 
 // Check is one question about one counter.
@@ -52,7 +54,28 @@ type Check struct {
 	// ShareMille is the part of what remains beyond Cost that OpUpTo may take, in thousandths, 0 to 1000.
 	ShareMille int64
 	Receipt    Micros // OpGiveBack: the charge's receipt
+	// Bounds are the boundaries of a calendar window; nil for any other limit.
+	Bounds *Bounds
+
+	// Penalty makes this a check of a client's penalty and not of a counter: Limit is nil, Op is OpTake, OpLook or
+	// OpReset, and Cost is 0. It refuses the call while a penalty is in force; and when the call is refused by checks that
+	// are violations (below) and by no penalty, it records them and may impose one.
+	Penalty *Penalty
+	// Guard is the number of the check in this call, counted from 1, in whose record of violations a refusal by this
+	// check counts; 0: it is no violation. Violation tells the counters of one client apart there: 1 to ViolationMax.
+	Guard     int
+	Violation int64
 }
+
+// ViolationMax is the greatest Check.Violation: a decimal that Lua holds exactly, with room beside it.
+const ViolationMax int64 = 1<<52 - 1
+
+// ViolationsMax is how many violations are remembered of one client; of more, the oldest are forgotten.
+const ViolationsMax = 1000
+
+// Bounds are consecutive boundaries of a calendar unit: of the period the caller believes to be in, and the three next
+// ones. The store's clock says which of the three periods it is; outside of them Take fails with [ErrStale].
+type Bounds [4]Micros
 
 // Result is a store's answer to one [Check]. Spans count from At.
 type Result struct {
@@ -77,6 +100,9 @@ type Result struct {
 	LeasedIn Micros
 	// Overflow says that the store was full and a counter shared with other clients answered.
 	Overflow bool
+	// Violations is, for a check of a penalty, how many violations are remembered after this call. Wait is then how long
+	// the penalty lasts, and Refused says that it is in force, be it since this call.
+	Violations int64
 }
 
 // Store keeps counters. Implementations are safe for concurrent use.
@@ -90,6 +116,10 @@ type Store interface {
 
 // ErrUnavailable is wrapped by every error that says the store could not be asked, or did not answer in time.
 var ErrUnavailable = errors.New("store unavailable")
+
+// ErrStale is wrapped, beside [ErrUnavailable], by an error that says that the store's clock is outside the boundaries of
+// a calendar window: the clocks of front and store are more than a period apart.
+var ErrStale = errors.New("stale calendar boundaries")
 
 // ErrInvalid is wrapped by an error that says the call itself was wrong: too many checks, a key used twice, a number out
 // of bounds.

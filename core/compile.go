@@ -27,9 +27,10 @@ type Ruleset struct {
 	matcher  *matcher
 	finders  []finder
 	prefixes prefixBits // what per: [ip] counts as one
-	exempt   condition
-	exempts  bool // exempt lists somebody
-	blocks   bool // an enabled rule blocks
+	exempt   []listed
+	block    []listed
+	blocks   bool     // an enabled rule blocks
+	penalty  *Penalty // nil: none
 	groups   int
 	families HeaderFamilies // never 0
 }
@@ -79,10 +80,7 @@ func Compile(p Policy) (*Ruleset, error) {
 	}
 	rs.compileIdentity(p.Identify)
 	conditions := rs.compileRules(&p, &v)
-	var problems Problems
-	rs.exempt, problems = compileMatch("exempt", Match{IP: p.Exempt.IP})
-	rs.exempts = len(p.Exempt.IP) > 0
-	v.problems = append(v.problems, problems...)
+	rs.exempt, rs.block = compileListed("exempt", p.Exempt, &v), compileListed("block", p.Block, &v)
 	if len(v.problems) > 0 {
 		return nil, v.problems
 	}

@@ -88,7 +88,7 @@ func TestCompileRefusesRules(t *testing.T) {
 		{Rule{Name: "r", Limits: one, Cost: []Cost{{N: CountMax + 1}}}, ".cost[0].n", "out of bounds"},
 		{Rule{Name: "r", Limits: one, Cost: []Cost{{N: 101}}}, ".cost[0].n", "can never pass limit[0], 100/1m"},
 		{Rule{Name: "r", Limits: one, Cost: []Cost{{N: 5}, {N: 1}}}, ".cost[1]", "never reached"},
-		{Rule{Name: "r", Limits: one, Cost: []Cost{{Match{Path: []string{"x"}}, 5}}}, ".cost[0].match.path[0]", ""},
+		{Rule{Name: "r", Limits: one, Cost: []Cost{{Match: Match{Path: []string{"x"}}, N: 5}}}, ".cost[0].match.path[0]", ""},
 		{Rule{Name: "r", Limits: one, Match: Match{Path: []string{"x"}}}, ".match.path[0]", ""},
 	} {
 		paths, text := problemPaths(t, Policy{Name: "n", Rules: []Rule{{Name: "before", Limits: one}, c.rule}})
@@ -128,7 +128,7 @@ func TestCompileRefusesPolicies(t *testing.T) {
 		{Policy{Identify: []Identify{{Kind: 9}}}, "identify[0]", "unknown way"},
 		{Policy{Identify: []Identify{header, {}, header}}, "identify[2]", "identify[0] again"},
 		{Policy{Identify: make([]Identify, 17)}, "identify", "more than 16"},
-		{Policy{Exempt: Exempt{IP: []netip.Prefix{{}}}}, "exempt.ip[0]", ""},
+		{Policy{Exempt: []Listed{{IP: []netip.Prefix{{}}}}}, "exempt[0].ip[0]", ""},
 		{Policy{Rules: make([]Rule, RulesMax+1)}, "rules", "more than 100000"},
 	} {
 		paths, text := problemPaths(t, c.policy)
@@ -141,10 +141,10 @@ func TestCompileRefusesPolicies(t *testing.T) {
 // TestCompileReportsEverything: one run names all that is wrong, in whichever part.
 func TestCompileReportsEverything(t *testing.T) {
 	paths, _ := problemPaths(t, Policy{Name: "a b", OnError: 9, Identify: []Identify{{IPv4Prefix: 40}},
-		Exempt: Exempt{IP: []netip.Prefix{{}}},
+		Exempt: []Listed{{IP: []netip.Prefix{{}}}},
 		Rules: []Rule{{Name: "r", Limits: []Limit{{}}, Match: Match{Path: []string{"x"}}, Cost: []Cost{{N: 0}}},
 			{Name: "r", Action: ActionAllow}}})
-	want := map[string]bool{"name": true, "on_error": true, "identify[0].ipv4_prefix": true, "exempt.ip[0]": true,
+	want := map[string]bool{"name": true, "on_error": true, "identify[0].ipv4_prefix": true, "exempt[0].ip[0]": true,
 		"rules[0].limit[0]": true, "rules[0].match.path[0]": true, "rules[0].cost[0].n": true, "rules[1].name": true,
 		"rules[1].action": true}
 	got := map[string]bool{}

@@ -24,7 +24,7 @@ func (rs *Ruleset) findCrowd(p *Policy) Problems {
 		return nil
 	}
 	tried := *rs
-	tried.disabled, tried.exempts, tried.blocks = false, false, false
+	tried.disabled, tried.exempt, tried.block, tried.blocks = false, nil, nil, false
 	var plan Plan
 	for i := 0; i < len(rs.enabled); i += 1 + len(rs.enabled)/witnessesMax {
 		index := rs.enabled[i]
@@ -50,6 +50,10 @@ func (w witness) Path() string {
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(w.match.Path[0], "**", "x"), "*", "x")
 }
+
+func (w witness) Query() string      { return "" }
+func (w witness) Remote() netip.Addr { return w.Peer() }
+func (w witness) Now() Micros        { return 0 }
 
 func (w witness) Method() string {
 	if len(w.match.Method) == 0 {

@@ -19,11 +19,21 @@ type Mark struct {
 	Units int64
 }
 
+// Violation is what is remembered of a refusal for the client's penalty.
+type Violation struct {
+	At    Micros
+	Until Micros // when the refusing limit's own wait is over: until then its refusals are the same violation
+	ID    int64  // of the counter: [Check.Violation]
+}
+
 // Slot is one counter in the hands of [Decide]: what the store held, then what it is to hold.
 type Slot struct {
 	State State  // every algorithm but the sliding log; for that one Used is the sum of Marks and At its newest instant
 	Marks []Mark // sliding log: oldest first, instants distinct
-	Write bool   // out: the counter changed and must be stored
+	// Violations are those of a penalty, oldest first; State.At is then the instant until which it is in force, 0 for
+	// none, and the rest of State is not used.
+	Violations []Violation
+	Write      bool // out: the counter changed and must be stored
 
 	now Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
 }

@@ -17,6 +17,9 @@ const (
 	OutcomeDegradedAllowed         // the store did not answer, on_error: allow
 	OutcomeDegradedDenied          // the store did not answer, on_error: deny: 503
 	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
+	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
+	OutcomePenalized               // the client has a penalty: 429
+	OutcomeDelayed                 // a rule only: a throttle rule let the request wait, and then go on
 	outcomeCount
 )
 
@@ -24,16 +27,17 @@ const (
 const OutcomeCount = int(outcomeCount)
 
 var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "blocked", "exempt", "missing",
-	"degraded_allowed", "degraded_denied", "uncharged"}
+	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed"}
 
 // String returns the outcome's name as it stands in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
 
 // The statuses of refusals.
 const (
-	statusForbidden   = 403
-	statusDenied      = 429
-	statusUnavailable = 503
+	statusUnauthorized = 401
+	statusForbidden    = 403
+	statusDenied       = 429
+	statusUnavailable  = 503
 )
 
 // Decision is what happens to a request and what is known about why. The zero Decision is a request that no rule was
@@ -54,8 +58,15 @@ type Decision struct {
 	Remaining, Used int64
 	// RetryAfter is how long until the request would pass every limit: 0 if it did, Never if its cost can never pass.
 	RetryAfter Micros
-	// Delay is how long the request must wait before it goes on. Always 0 in this version.
+	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
+	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses.
 	Delay Micros
+	// Credential is what is wrong with the credential, if that is why the request is refused.
+	Credential CredentialState
+	// Response is what the rule that refused says to answer; nil: the problem document.
+	Response *Response
+	// Cost is what the request costs under the limit that is shown, 0 if its rule says nothing of costs.
+	Cost int64
 	// Client is who was counted.
 	Client Identity
 
@@ -85,6 +96,20 @@ func (p *Plan) Decide() Decision {
 		p.show(&d, refusing)
 	}
 	return d
+}
+
+// Delayed says, after Decide, that the request had waited before it was admitted: throttle rules then have the outcome
+// delayed.
+func (p *Plan) Delayed() {}
+
+// Throttled returns the throttles that the request is under, one for each counter: the index of the check and how long
+// requests may wait for it. Valid until Reset.
+func (p *Plan) Throttled() []Throttled { return nil }
+
+// Throttled is a check that requests may wait for.
+type Throttled struct {
+	Check    int
+	Throttle *Throttle
 }
 
 // Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
@@ -123,6 +148,8 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	switch p.refusal {
 	case refusalBlocked:
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
+	case refusalUnauthorized:
+		d.Outcome, d.Status = OutcomeUnauthorized, statusUnauthorized
 	case refusalMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
 	case refusalCrowded:
@@ -168,7 +195,9 @@ func (u *use) shadowMissing() bool { return u.missing && u.rule.action == Action
 func (p *Plan) refuses(u *use) bool {
 	switch p.refusal {
 	case refusalBlocked:
-		return u.rule.action == ActionBlock
+		return true // nothing else is in play
+	case refusalUnauthorized:
+		return u.rule == &noRule
 	case refusalMissing:
 		return u.missing
 	default:

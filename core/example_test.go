@@ -27,6 +27,9 @@ func (v visit) Method() string               { return "GET" }
 func (v visit) Host() string                 { return "shop.example.com" }
 func (v visit) Header(string) (string, bool) { return "", false }
 func (v visit) Peer() netip.Addr             { return netip.MustParseAddr(v.peer) }
+func (v visit) Query() string                { return "" }
+func (v visit) Remote() netip.Addr           { return v.Peer() }
+func (v visit) Now() core.Micros             { return 0 }
 func (v visit) Attr(string) (string, bool)   { return "", false }
 
 func ExamplePlan() {

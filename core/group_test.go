@@ -79,7 +79,7 @@ func TestAllowExemptsFromItsGroupOnly(t *testing.T) {
 
 // TestBlockIsStrongest: it wins against its group, against exempt, and against a missing dimension.
 func TestBlockIsStrongest(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Exempt: Exempt{IP: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
+	rs := mustCompile(t, Policy{Name: "n", Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
 		Rules: []Rule{
 			{Name: "free", Group: "g", Priority: -5, Action: ActionAllow, Match: Match{Path: []string{"/*"}}},
 			{Name: "no", Group: "g", Action: ActionBlock, Match: Match{Method: []string{"DELETE"}}},
@@ -145,7 +145,7 @@ func TestSkippedDoesNotCompete(t *testing.T) {
 func TestSpellingChoosesNoWinner(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
 		{Name: "free", Group: "g", Priority: 1, Limits: limits(t, "1000/1m"), Match: Match{Path: []string{"/free/*"}},
-			Cost: []Cost{{Match{Path: []string{"/free/cheap"}}, 1}, {Match{}, 7}}},
+			Cost: []Cost{{Match: Match{Path: []string{"/free/cheap"}}, N: 1}, {N: 7}}},
 		{Name: "api", Group: "g", Priority: 2, Limits: limits(t, "10/1m"), Match: Match{Path: []string{"/api/*"}}},
 		{Name: "rest", Group: "g", Priority: 3, Limits: limits(t, "10/1m")},
 	}})
@@ -171,7 +171,7 @@ func TestDegrade(t *testing.T) {
 		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
 		{Name: "open", Limits: limits(t, "1/1m"), OnError: OnErrorAllow},
 		{Name: "closed", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/pay"}}},
-	}, Exempt: Exempt{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+	}, Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
 	for _, c := range []struct {
 		peer, path string
 		rs         *Ruleset

@@ -12,6 +12,7 @@ type Fields struct {
 	RateLimit  string // RateLimit
 	Policy     string // RateLimit-Policy
 	RetryAfter string // Retry-After: seconds
+	Cost       string // X-RateLimit-Cost
 }
 
 // Headers returns what the client is told, by the table in docs/policy.md. Each policy has its own families: a family

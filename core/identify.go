@@ -10,16 +10,6 @@ import (
 	"unsafe"
 )
 
-// Identity is who is asking.
-type Identity struct {
-	Kind   string // "ip", "header.x-user", "attr.name"; "" if nobody was found
-	ID     string // at most 255 bytes; a longer one is replaced by its hash, and Kind says so
-	Tier   string // "" in this version
-	Tenant string // "" in this version
-	// Overrides are limits of this client's own, by rule name. Always nil in this version.
-	Overrides map[string][]Limit
-}
-
 // valueBytesMax is how long an identifier or another value of a key may be: what clients write would otherwise fill the
 // store's memory. A longer value counts by its hash, under a kind of its own.
 const valueBytesMax = 255
@@ -77,8 +67,16 @@ func newFinder(m Identify) finder {
 	return f
 }
 
-// identify finds out who sent the request that was read last. The zero Identity is nobody.
-func (p *Plan) identify(rs *Ruleset) Identity {
+// identify finds out who sent the request that was read last, and leaves it in p.asking and for conditions in p.request.
+// It reports whether the request is refused for a credential.
+func (p *Plan) identify(rs *Ruleset) (refused bool) {
+	p.asking = p.whoAsks(rs)
+	p.request.client = &p.asking
+	return false
+}
+
+// whoAsks returns the client; the zero Identity is nobody.
+func (p *Plan) whoAsks(rs *Ruleset) Identity {
 	for i := range rs.finders {
 		f := &rs.finders[i]
 		if f.kind == IdentifyIP {

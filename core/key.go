@@ -50,7 +50,8 @@ type dimension struct {
 	hashed string // the same for a value that was too long
 }
 
-var dimensionLabels = [...]string{PerClient: "client", PerIP: "ip", PerHost: "host", PerMethod: "method",
+var dimensionLabels = [...]string{PerClient: "client", PerUser: "user", PerAPIKey: "api_key", PerTenant: "tenant",
+	PerTier: "tier", PerIP: "ip", PerHost: "host", PerMethod: "method",
 	PerEndpoint: "endpoint"}
 
 func newDimension(d Dimension) dimension {

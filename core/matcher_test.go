@@ -22,12 +22,19 @@ type fakeAttributes struct {
 	headers            map[string]string // by canonical name
 	peer               netip.Addr
 	attrs              map[string]string
+	query              string
+	remote             netip.Addr
+	now                Micros
 }
 
 func (a *fakeAttributes) Path() string     { return a.path }
 func (a *fakeAttributes) Method() string   { return a.method }
 func (a *fakeAttributes) Host() string     { return a.host }
 func (a *fakeAttributes) Peer() netip.Addr { return a.peer }
+
+func (a *fakeAttributes) Query() string      { return a.query }
+func (a *fakeAttributes) Remote() netip.Addr { return a.remote }
+func (a *fakeAttributes) Now() Micros        { return a.now }
 
 func (a *fakeAttributes) Header(name string) (string, bool) {
 	value, ok := a.headers[name]

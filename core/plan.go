@@ -18,8 +18,15 @@ type Attributes interface {
 	Host() string
 	// Header returns a request header by its canonical name; several lines are joined by ", ".
 	Header(name string) (value string, ok bool)
-	// Peer is the address the client is counted by; the zero Addr if there is none.
+	// Query is the query string as sent, without the question mark.
+	Query() string
+	// Peer is the client's address as the front knows it, forwarded addresses taken into account as the front is set up
+	// to; the zero Addr if there is none.
 	Peer() netip.Addr
+	// Remote is the address of whoever holds the connection, a proxy in front included; the zero Addr if there is none.
+	Remote() netip.Addr
+	// Now is the front's clock. It decides no counter: it is for what policies state in dates.
+	Now() Micros
 	// Attr returns a value that the proxy itself knows.
 	Attr(name string) (value string, ok bool)
 }
@@ -38,6 +45,9 @@ type Plan struct {
 	rulesets []*Ruleset
 	request  request
 	client   Identity // as the first policy added found
+	asking   Identity // as the policy being added found
+	// credentials are what became of every credential that was looked at.
+	credentials []CredentialUse
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
@@ -78,13 +88,15 @@ const (
 	refusalNone refusal = iota
 	refusalCrowded
 	refusalMissing
-	refusalBlocked // the strongest
+	refusalUnauthorized // a credential that was taken back, or an invalid one under on_invalid: deny
+	refusalBlocked      // the strongest
 )
 
 // Reset forgets the last request and keeps the buffers.
 func (p *Plan) Reset() {
 	p.request.attrs = nil
-	p.client, p.clientPart, p.refusal = Identity{}, "", refusalNone
+	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
+	p.credentials = p.credentials[:0]
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
@@ -100,11 +112,18 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	}
 	p.rulesets = append(p.rulesets, rs)
 	p.request.read(a)
-	client := p.identify(rs)
-	if len(p.rulesets) == 1 {
-		p.client = client
+	if rs.disabled {
+		return
 	}
-	if rs.disabled || p.refusal == refusalBlocked {
+	refused := p.identify(rs)
+	if p.client.Kind == "" {
+		p.client = p.asking
+	}
+	if p.refusal == refusalBlocked {
+		return
+	}
+	if e := p.find(rs.block); e != nil {
+		p.blockBy(rs, policyItself)
 		return
 	}
 	p.matched = rs.matcher.appendMatches(p.matched[:0], &p.request)
@@ -117,21 +136,42 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	if rs.blocks && p.block(rs) {
 		return
 	}
-	p.clientPart = p.identityPart(&client)
-	p.compete(rs)
-	excused := rs.exempts && rs.exempt.holds(&p.request)
-	for _, index := range p.matched {
-		p.enter(rs, index, excused)
+	if refused {
+		p.refuse(rs)
+		return
 	}
+	p.clientPart = p.identityPart(&p.asking)
+	p.compete(rs)
+	excused, guard := p.find(rs.exempt) != nil, 0
+	if !excused {
+		guard = p.guard(rs)
+	}
+	for _, index := range p.matched {
+		p.enter(rs, index, excused, guard)
+	}
+}
+
+// policyItself stands where the index of a rule would, for what the policy decides and none of its rules.
+const policyItself = -1
+
+// refuse refuses the request for its credential.
+func (p *Plan) refuse(rs *Ruleset) {
+	p.refusal = max(p.refusal, refusalUnauthorized)
+	p.use(rs, policyItself)
+}
+
+// blockBy refuses the request: no other rule is in play then, whatever its policy.
+func (p *Plan) blockBy(rs *Ruleset, index int32) {
+	p.refusal = refusalBlocked
+	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
+	p.use(rs, index)
 }
 
 // block refuses the request if a rule that matches blocks. Then no other rule is in play, whatever its policy.
 func (p *Plan) block(rs *Ruleset) bool {
 	for _, index := range p.matched {
 		if rs.rules[index].action == ActionBlock {
-			p.refusal = refusalBlocked
-			p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
-			p.use(rs, index)
+			p.blockBy(rs, index)
 			return true
 		}
 	}
@@ -141,13 +181,20 @@ func (p *Plan) block(rs *Ruleset) bool {
 // use puts a rule in play.
 func (p *Plan) use(rs *Ruleset, index int32) *use {
 	next := int32(len(p.checks))
-	p.uses = append(p.uses, use{ruleset: rs, rule: &rs.rules[index], checks: [2]int32{next, next}})
+	u := use{ruleset: rs, rule: &noRule, checks: [2]int32{next, next}}
+	if index >= 0 {
+		u.rule = &rs.rules[index]
+	}
+	p.uses = append(p.uses, u)
 	p.outcomes = append(p.outcomes, RuleOutcome{Ruleset: rs, Index: int(index)})
 	return &p.uses[len(p.uses)-1]
 }
 
-// enter puts a rule in play and asks for its limits.
-func (p *Plan) enter(rs *Ruleset, index int32, excused bool) {
+// noRule stands for the rule where the policy itself decides.
+var noRule = rule{hidden: true, group: -1}
+
+// enter puts a rule in play and asks for its limits. guard is the number of the check that a refusal is recorded with.
+func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	u := p.use(rs, index)
 	r := u.rule
 	if u.excused = excused || r.action == ActionAllow; u.excused {
@@ -202,12 +249,23 @@ func (p *Plan) Results() []Result {
 // Identity returns who is asking, as the first policy added found. Its strings are valid until Reset.
 func (p *Plan) Identity() Identity { return p.client }
 
+// CredentialUse is what became of one credential that a policy looked at.
+type CredentialUse struct {
+	Ruleset *Ruleset
+	Method  int // the index in the policy's identify
+	State   CredentialState
+}
+
+// Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.
+// Valid until Reset.
+func (p *Plan) Credentials() []CredentialUse { return p.credentials }
+
 // Outcomes says what became of each rule in play, for metrics and logs: valid after Decide or Degrade, until Reset.
 func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 
 // RuleOutcome is what became of one rule in one request.
 type RuleOutcome struct {
 	Ruleset *Ruleset
-	Index   int // of the rule in its Ruleset
+	Index   int // of the rule in its Ruleset; -1 for what the policy itself decides: block, credentials, penalties
 	Outcome Outcome
 }

@@ -15,6 +15,9 @@ type client struct {
 	path, method, host string
 	peer               netip.Addr
 	header, attr       map[string]string
+	query              string
+	remote             netip.Addr
+	now                Micros
 }
 
 func (c *client) Path() string {
@@ -40,6 +43,9 @@ func (c *client) Host() string {
 
 func (c *client) Header(name string) (string, bool) { v, ok := c.header[name]; return v, ok }
 func (c *client) Peer() netip.Addr                  { return c.peer }
+func (c *client) Query() string                     { return c.query }
+func (c *client) Remote() netip.Addr                { return c.remote }
+func (c *client) Now() Micros                       { return c.now }
 func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; return v, ok }
 
 // get is a request by an address.
@@ -187,7 +193,7 @@ func TestNoRuleIsFor(t *testing.T) {
 // either refuses.
 func TestSeveralPolicies(t *testing.T) {
 	app := mustCompile(t, Policy{Name: "app", Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m")}},
-		Exempt: Exempt{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}})
+		Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
 	site := mustCompile(t, Policy{Name: "site", Rules: []Rule{
 		{Name: "r", Limits: limits(t, "5/1m")},
 		{Name: "no", Action: ActionBlock, Match: Match{Path: []string{"/no"}}},

@@ -120,7 +120,7 @@ func TestPlanAllocates(t *testing.T) {
 		{Name: "three", Limits: []Limit{limit}, Unverified: true, Missing: MissingShare,
 			Per: []Dimension{{Kind: PerHeader, Name: "X-Tenant"}, {Kind: PerAttr, Name: "zone"}}},
 		{Name: "four", Limits: []Limit{limit}, Match: Match{Path: []string{"/api/*", "/api/items/*"}},
-			Per: []Dimension{{Kind: PerEndpoint}}, Cost: []Cost{{Match{Method: []string{"POST"}}, 5}, {Match{}, 2}}},
+			Per: []Dimension{{Kind: PerEndpoint}}, Cost: []Cost{{Match: Match{Method: []string{"POST"}}, N: 5}, {N: 2}}},
 	}
 	policies := map[string]Policy{
 		"ip":     {Name: "a", Rules: rules},

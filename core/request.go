@@ -21,7 +21,8 @@ type request struct {
 	folded string     // path without differences of case
 	method string     // upper case, HEAD as GET
 	host   string     // lower case, without port and trailing dot; an IPv6 address stands in brackets
-	peer   netip.Addr // unmapped, without zone; zero if unknown
+	peer   netip.Addr // the client's address, unmapped, without zone; zero if unknown
+	client *Identity  // as far as it has been found out; nil before
 
 	// readings are the ways to read the path: the plain one, which is also in path and folded, and any other that servers
 	// are known to have and that differs.
@@ -37,7 +38,7 @@ func (r *request) read(a Attributes) {
 		r.buffer, r.readings = nil, nil
 	}
 	r.buffer = r.buffer[:0]
-	r.attrs = a
+	r.attrs, r.client = a, nil
 	r.readPath(a.Path())
 	r.method = r.canonicalMethod(a.Method())
 	r.host = r.canonicalHost(a.Host())

@@ -30,7 +30,7 @@ func (d *Document) Policy() (core.Policy, error) {
 		p.Rules = append(p.Rules, c.rule(index("rules", i), &d.Rules[i]))
 	}
 	if d.Exempt != nil {
-		p.Exempt.IP = c.prefixes("exempt.ip", d.Exempt.IP)
+		p.Exempt = []core.Listed{{IP: c.prefixes("exempt.ip", d.Exempt.IP)}}
 	}
 	return p, c.err()
 }

@@ -215,4 +215,7 @@ func (anyone) Method() string               { return "GET" }
 func (anyone) Host() string                 { return "shop.example" }
 func (anyone) Header(string) (string, bool) { return "", false }
 func (anyone) Peer() netip.Addr             { return netip.MustParseAddr("192.0.2.7") }
+func (anyone) Query() string                { return "" }
+func (anyone) Remote() netip.Addr           { return netip.Addr{} }
+func (anyone) Now() core.Micros             { return 0 }
 func (anyone) Attr(string) (string, bool)   { return "", false }
