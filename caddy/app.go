@@ -12,7 +12,6 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 	"go.uber.org/zap"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/policy"
 )
 
@@ -56,12 +55,6 @@ type ruleName struct{ namespace, rule string }
 
 // ruleOwner says where a rule was written, and what its policy says.
 type ruleOwner struct{ place, text string }
-
-// enforced is a compiled policy with its counters of outcomes.
-type enforced struct {
-	ruleset  *core.Ruleset
-	outcomes *ruleCounters
-}
 
 // CaddyModule returns the Caddy module information.
 func (*App) CaddyModule() caddy.ModuleInfo {
@@ -171,7 +164,7 @@ func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 	if err := errors.Join(problems...); err != nil || known != nil {
 		return known, err
 	}
-	e := &enforced{ruleset: ruleset, outcomes: newRuleCounters(d.Name, ruleset)}
+	e := newEnforced(newEdition(d, ruleset))
 	a.compiled[place+"\x00"+owner.text] = e
 	return e, nil
 }

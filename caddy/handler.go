@@ -133,9 +133,10 @@ func (h *Handler) Validate() error {
 
 // scratch is what deciding a request needs and the next request can use again.
 type scratch struct {
-	plan  core.Plan
-	attrs attributes
-	body  []byte
+	plan     core.Plan
+	editions []*edition // of the policies that the request is under
+	attrs    attributes
+	body     []byte
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -157,14 +158,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.attrs.reset(r)
-	added := false
+	s.editions = s.editions[:0]
 	for _, e := range h.policies {
-		if rec.begin(e.ruleset) {
-			s.plan.Add(e.ruleset, &s.attrs)
-			added = true
+		if rec.begin(e) {
+			now := e.current.Load()
+			s.editions = append(s.editions, now)
+			s.plan.Add(now.ruleset, &s.attrs)
 		}
 	}
-	if !added {
+	if len(s.editions) == 0 {
 		s.release()
 		return next.ServeHTTP(w, r)
 	}
@@ -177,7 +179,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	d := h.decide(s)
 	rec.keep(&d)
-	h.count(&s.plan)
+	s.count()
 	if d.Outcome == core.OutcomeNone {
 		s.release()
 		return next.ServeHTTP(w, r)
@@ -216,9 +218,10 @@ func (h *Handler) decide(s *scratch) core.Decision {
 	return d
 }
 
-func (h *Handler) count(plan *core.Plan) {
-	for _, o := range plan.Outcomes() {
-		for _, e := range h.policies {
+// count counts what became of each rule.
+func (s *scratch) count() {
+	for _, o := range s.plan.Outcomes() {
+		for _, e := range s.editions {
 			if e.ruleset == o.Ruleset {
 				e.outcomes.inc(o.Index, o.Outcome)
 				break

@@ -96,18 +96,23 @@ func register(registry *prometheus.Registry) error {
 type ruleCounters struct {
 	policy string
 	rules  *core.Ruleset
-	of     [][core.OutcomeCount]atomic.Pointer[prometheus.Counter]
+	// of has a row for each rule, behind one for what the policy itself decides.
+	of [][core.OutcomeCount]atomic.Pointer[prometheus.Counter]
 }
 
 func newRuleCounters(policy string, rs *core.Ruleset) *ruleCounters {
-	return &ruleCounters{policy: policy, rules: rs, of: make([][core.OutcomeCount]atomic.Pointer[prometheus.Counter], rs.Len())}
+	return &ruleCounters{policy: policy, rules: rs, of: make([][core.OutcomeCount]atomic.Pointer[prometheus.Counter], rs.Len()+1)}
 }
 
 func (c *ruleCounters) inc(rule int, outcome core.Outcome) {
-	at := &c.of[rule][outcome]
+	at := &c.of[rule+1][outcome]
 	counter := at.Load()
 	if counter == nil {
-		made := requestsTotal.WithLabelValues(c.policy, c.rules.RuleName(rule), outcome.String())
+		name := ""
+		if rule >= 0 {
+			name = c.rules.RuleName(rule)
+		}
+		made := requestsTotal.WithLabelValues(c.policy, name, outcome.String())
 		counter = &made
 		at.Store(counter)
 	}

@@ -21,8 +21,8 @@ const recordVar = "\x00penstock"
 // record is what this package knows of one request: which policies it has been charged for, and what was decided last.
 // It lives as long as the request, for access logs read the placeholders after the handlers are done.
 type record struct {
-	done      []*core.Ruleset
-	doneRoom  [4]*core.Ruleset
+	done      []*enforced
+	doneRoom  [4]*enforced
 	decision  verdict
 	client    string
 	refusedBy *responder
@@ -60,11 +60,11 @@ func recordOf(r *http.Request) *record {
 }
 
 // begin notes that the request is charged for the policy, and reports false if it has been before.
-func (rec *record) begin(rs *core.Ruleset) bool {
-	if slices.Contains(rec.done, rs) {
+func (rec *record) begin(e *enforced) bool {
+	if slices.Contains(rec.done, e) {
 		return false
 	}
-	rec.done = append(rec.done, rs)
+	rec.done = append(rec.done, e)
 	return true
 }
 

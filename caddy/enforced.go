@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+// enforced is a policy in force. While it is, an edited file may replace its edition: a request is decided by the one it
+// finds. Safe for concurrent use.
+type enforced struct {
+	current atomic.Pointer[edition]
+}
+
+// edition is one version of a policy, with its counters of outcomes. It does not change.
+type edition struct {
+	document *policy.Document
+	ruleset  *core.Ruleset
+	outcomes *ruleCounters
+}
+
+func newEnforced(first *edition) *enforced {
+	e := new(enforced)
+	e.current.Store(first)
+	return e
+}
+
+func newEdition(d *policy.Document, rs *core.Ruleset) *edition {
+	return &edition{document: d, ruleset: rs, outcomes: newRuleCounters(d.Name, rs)}
+}
