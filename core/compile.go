@@ -61,11 +61,6 @@ type ruleLimit struct {
 	quota  string // X-RateLimit-Limit
 }
 
-type ruleCost struct {
-	when condition
-	n    int64
-}
-
 // Compile checks the whole policy and builds its index. The error is [Problems], with every problem found. The Ruleset
 // shares no memory with p. A policy of 10,000 rules takes a fraction of a second.
 func Compile(p Policy) (*Ruleset, error) {
@@ -216,33 +211,6 @@ func policyName(source *Rule, i int) string {
 		name += "-" + source.Limits[i].algorithm.Label()
 	}
 	return name
-}
-
-func compileCosts(at string, sources []Cost, v *verifier) []ruleCost {
-	costs := make([]ruleCost, len(sources))
-	for i, source := range sources {
-		when, problems := compileMatch(at+".cost["+strconv.Itoa(i)+"].match", source.Match)
-		v.problems = append(v.problems, problems...)
-		costs[i] = ruleCost{when: when, n: source.N}
-	}
-	return costs
-}
-
-// cost returns what the request costs under the rule. Of a path that servers read in more than one way it is no less than
-// what each of them would cost.
-func (r *rule) cost(req *request) int64 {
-	most := int64(1)
-	for i := range r.costs {
-		c := &r.costs[i]
-		if !c.when.holds(req) {
-			continue
-		}
-		most = max(most, c.n)
-		if c.when.certain(req) {
-			return most
-		}
-	}
-	return most
 }
 
 // certain reports whether a condition that holds does so however the path is read.
