@@ -2,6 +2,26 @@
 
 package core
 
+// ruleAfter is what a rule says of requests that it has decided: what its response makes of the charge, and what a
+// refused client is answered.
+type ruleAfter struct {
+	costAfter               *CostAfter // with its defaults filled in
+	countIf, refundOn       []Statuses
+	settles                 bool // any of the above is set
+	costs                   bool // the rule says something of costs
+	throttle                *Throttle
+	response                *Response
+	retryAfter, retryJitter Micros
+}
+
+// compileAfter fills in what the rule does once it has decided. It shares no memory with the source.
+func (r *rule) compileAfter(source *Rule) {
+}
+
+// after checks what a rule says of responses: cost_after, count_if, refund_on, response, retry_after, retry_jitter.
+func (v *verifier) after(at string, r *Rule) {
+}
+
 // Settlement is what remains to be done about the charges of a request that went on, once its response is known: to
 // charge more, or to give back. It owns its memory, so it outlives the plan. The zero Settlement has nothing to do. It
 // must not be used concurrently.
