@@ -35,3 +35,7 @@ func (v *verifier) cost(place string, r *Rule, n int64) {
 		}
 	}
 }
+
+// actions checks what a rule says of its action beside what it counts: throttle.
+func (v *verifier) actions(at string, r *Rule) {
+}
