@@ -50,6 +50,7 @@ type rule struct {
 	limits  []ruleLimit
 	costs   []ruleCost
 	when    *condition // nil if the rule is disabled
+	after   ruleAfter
 }
 
 // ruleLimit is a limit of a rule with the texts that stand in keys and header fields.
@@ -174,6 +175,7 @@ func (r *rule) compile(p *Policy, source *Rule) {
 		r.dims = compileDimensions(source.Per)
 	}
 	r.limits = compileLimits(source)
+	r.compileAfter(source)
 }
 
 func hiddenByDefault(source *Rule) bool { return source.PerNone || source.Action == ActionLogOnly }
