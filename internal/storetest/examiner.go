@@ -131,6 +131,20 @@ func shadow(c core.Check) core.Check {
 	return c
 }
 
+// penaltyCheck asks about a penalty.
+func penaltyCheck(op core.Op, key string, p *core.Penalty) core.Check {
+	return core.Check{Key: []byte(key), Op: op, Penalty: p}
+}
+
+// guarded makes a refusal by the check a violation, told apart by its number, in the record of another check of the call.
+func guarded(c core.Check, guard int, violation int64) core.Check {
+	c.Guard, c.Violation = guard, violation
+	return c
+}
+
+// reset forgets a counter.
+func reset(key string, l core.Limit) core.Check { return check(core.OpReset, key, l, 0) }
+
 var algorithms = []core.Algorithm{core.FixedWindow, core.SlidingWindow, core.SlidingLog, core.TokenBucket}
 
 // same fails the test if a counter does not hold what it held, as it stands now.

@@ -54,7 +54,7 @@ func askOutOfBounds(e *examiner) {
 	wrong := map[string]core.Check{
 		"no limit":                    none,
 		"the zero limit":              zero,
-		"an unknown operation":        check(core.OpForce+1, "k", l, 1),
+		"an unknown operation":        check(core.OpReset+1, "k", l, 1),
 		"a negative cost":             take("k", l, -1),
 		"a negative give back":        giveBack("k", l, -1, start),
 		"a negative forced charge":    force("k", l, -1),

@@ -39,6 +39,9 @@ func (m *Model) Take(ctx context.Context, checks []core.Check, results []core.Re
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := stale(checks, m.now); err != nil {
+		return err
+	}
 	slots := make([]core.Slot, len(checks))
 	for i := range checks {
 		slots[i] = m.slot(checks[i].Key)
@@ -55,7 +58,7 @@ func (m *Model) Take(ctx context.Context, checks []core.Check, results []core.Re
 // slot returns a copy of what is kept for key.
 func (m *Model) slot(key []byte) core.Slot {
 	s := m.counters[string(key)]
-	s.Marks = slices.Clone(s.Marks)
+	s.Marks, s.Violations = slices.Clone(s.Marks), slices.Clone(s.Violations)
 	return s
 }
 
@@ -74,8 +77,28 @@ func (m *Model) Counter(_ testing.TB, key []byte, _ *core.Limit) (core.State, []
 	return s.State, s.Marks
 }
 
+// Penalty returns a copy of what is kept of the penalty at key.
+func (m *Model) Penalty(_ testing.TB, key []byte) (until core.Micros, violations []core.Violation) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.slot(key)
+	return s.State.At, s.Violations
+}
+
 // Subject returns the model as a store under exam.
-func (m *Model) Subject() Subject { return Subject{Store: m, Pin: m.Pin, Counter: m.Counter} }
+func (m *Model) Subject() Subject {
+	return Subject{Store: m, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}
+}
+
+// stale returns the error of a call whose boundaries do not hold the instant.
+func stale(checks []core.Check, now core.Micros) error {
+	for i := range checks {
+		if b := checks[i].Bounds; b != nil && (now < b[0] || now >= b[3]) {
+			return fmt.Errorf("%w: %w: check %d", core.ErrUnavailable, core.ErrStale, i)
+		}
+	}
+	return nil
+}
 
 func validate(checks []core.Check, results []core.Result) error {
 	switch {
@@ -85,7 +108,7 @@ func validate(checks []core.Check, results []core.Result) error {
 		return fmt.Errorf("%w: room for %d results of %d checks", core.ErrInvalid, len(results), len(checks))
 	}
 	for i := range checks {
-		if !valid(&checks[i]) {
+		if !valid(&checks[i]) || !guardStands(checks, i) {
 			return fmt.Errorf("%w: check %d is out of bounds", core.ErrInvalid, i)
 		}
 		for j := range i {
@@ -98,9 +121,36 @@ func validate(checks []core.Check, results []core.Result) error {
 }
 
 func valid(c *core.Check) bool {
-	if c.Limit == nil || c.Limit.Count() == 0 || c.Op > core.OpForce || c.Cost < 0 || c.Cost > core.CountMax+1 {
+	if c.Penalty != nil {
+		return c.Limit == nil && c.Bounds == nil && c.Guard == 0 && c.Cost == 0 && penaltyStands(c.Penalty) &&
+			(c.Op == core.OpTake || c.Op == core.OpLook || c.Op == core.OpReset)
+	}
+	if c.Limit == nil || c.Limit.Count() == 0 || c.Op > core.OpReset || c.Cost < 0 || c.Cost > core.CountMax+1 {
+		return false
+	}
+	if b := c.Bounds; b != nil && (b[0] <= 0 || b[1] <= b[0] || b[2] <= b[1] || b[3] <= b[2]) {
 		return false
 	}
 	return c.Op != core.OpUpTo ||
 		c.Min >= 1 && c.Min <= max(1, c.Cost) && c.Max >= c.Cost && c.ShareMille >= 0 && c.ShareMille <= 1000
+}
+
+// penaltyStands reports whether the numbers of a penalty say something.
+func penaltyStands(p *core.Penalty) bool {
+	for _, m := range p.Multipliers {
+		if m < 1 {
+			return false
+		}
+	}
+	return p.Window > 0 && p.Threshold >= 1 && p.Threshold <= core.ViolationsMax && len(p.Multipliers) > 0 && p.Max >= 0
+}
+
+// guardStands reports whether a check names no guard, or the check of a penalty and a violation.
+func guardStands(checks []core.Check, i int) bool {
+	c := &checks[i]
+	if c.Guard == 0 {
+		return true
+	}
+	return c.Guard > 0 && c.Guard <= len(checks) && checks[c.Guard-1].Penalty != nil &&
+		c.Violation >= 1 && c.Violation <= core.ViolationMax
 }

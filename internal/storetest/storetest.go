@@ -35,6 +35,9 @@ type Subject struct {
 	// sliding log its marks, oldest first (the State is not looked at), otherwise its State. A counter that was never
 	// charged, or was dropped because it was equal to a fresh one, is the zero State and no marks.
 	Counter func(t testing.TB, key []byte, l *core.Limit) (core.State, []core.Mark)
+	// Penalty returns what the store keeps for the key of a penalty as it stands: until when it is in force, 0 if none was
+	// imposed or it was dropped since, and the violations that are remembered, in any order.
+	Penalty func(t testing.TB, key []byte) (until core.Micros, violations []core.Violation)
 }
 
 // RandomSteps is how many steps of random traffic [Run] asks for. A nightly run asks [RunRandom] for more.

@@ -5,7 +5,6 @@ package storetest
 import (
 	"bufio"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,12 +27,14 @@ type Step struct {
 	Checks  []core.Check
 	Want    [][]Expectation // for each check, what is said about its answer; what is not said is not looked at
 	Invalid bool            // the call is wrong, and there are no answers
+	Stale   bool            // the store's clock is outside the caller's boundaries, and there are no answers
 
 	receipts map[int]string // by check: which answer's receipt it gives back
 	names    []string       // by check: what its receipt is called from here on; "" if it is not used
 }
 
-// Expectation is a number that an answer must have: refused (0 or 1), granted, remaining; wait, reset, next in µs.
+// Expectation is a number that an answer must have: refused (0 or 1), granted, remaining, violations; wait, reset, next
+// in µs.
 type Expectation struct {
 	Field string
 	Value int64
@@ -42,54 +43,104 @@ type Expectation struct {
 // storyTeller reads one file.
 type storyTeller struct {
 	stories  []Story
-	limits   map[string]core.Limit
+	things   map[string]thing
 	receipts map[string]bool
 	now      time.Time
+	zone     *time.Location // of the calendar limits named from here on
+	caller   core.Micros    // how far the caller's clock is ahead of the store's
+}
+
+// line is a line of a vector file that says something.
+type line struct {
+	number int
+	text   string
+}
+
+// repeatMax bounds how often a story repeats itself.
+const repeatMax = 10_000
+
+// unrolled returns the lines of a file without comments, and those between repeat and end as often as they are told.
+func unrolled(text string) (out []line, err error) {
+	var block []line
+	times := 0
+	scanner := bufio.NewScanner(strings.NewReader(text))
+	for n := 1; scanner.Scan(); n++ {
+		said, _, _ := strings.Cut(scanner.Text(), "#")
+		said = strings.TrimSpace(said)
+		count, repeats := strings.CutPrefix(said, "repeat ")
+		switch {
+		case said == "":
+		case repeats:
+			if times, err = strconv.Atoi(count); err != nil || times < 1 || times > repeatMax || block != nil {
+				return nil, fmt.Errorf("line %d: %q: write repeat and 1 to %d, and not within another", n, said, repeatMax)
+			}
+			block = []line{}
+		case said == "end":
+			for range times {
+				out = append(out, block...)
+			}
+			block, times = nil, 0
+		case block != nil:
+			block = append(block, line{n, said})
+		default:
+			out = append(out, line{n, said})
+		}
+	}
+	if block != nil {
+		return nil, fmt.Errorf("a repeat has no end")
+	}
+	return out, scanner.Err()
 }
 
 // ParseStories reads a vector file. The error names the line.
 func ParseStories(text string) ([]Story, error) {
 	p := &storyTeller{}
-	lines := bufio.NewScanner(strings.NewReader(text))
-	for n := 1; lines.Scan(); n++ {
-		line, _, _ := strings.Cut(lines.Text(), "#")
-		line = strings.TrimSpace(line)
-		word, rest, _ := strings.Cut(line, " ")
-		rest = strings.TrimSpace(rest)
-		var err error
-		switch {
-		case line == "":
-		case word == "story":
-			p.begin(rest)
-		case len(p.stories) == 0:
-			err = fmt.Errorf("%q stands before the first story", line)
-		case word == "limit":
-			err = p.limit(rest)
-		case word == "at":
-			err = p.at(rest)
-		default:
-			err = p.step(n, line)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("line %d: %w", n, err)
+	lines, err := unrolled(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, line := range lines {
+		if err := p.hear(line); err != nil {
+			return nil, fmt.Errorf("line %d: %w", line.number, err)
 		}
 	}
-	return p.stories, lines.Err()
+	return p.stories, nil
+}
+
+// hear reads one line.
+func (p *storyTeller) hear(l line) error {
+	word, rest, _ := strings.Cut(l.text, " ")
+	rest = strings.TrimSpace(rest)
+	switch {
+	case word == "story":
+		p.begin(rest)
+		return nil
+	case len(p.stories) == 0:
+		return fmt.Errorf("%q stands before the first story", l.text)
+	case word == "limit":
+		return p.limit(rest)
+	case word == "penalty":
+		return p.penalty(rest)
+	case word == "at":
+		return p.at(rest)
+	case word == "zone":
+		zone, err := time.LoadLocation(rest)
+		p.zone = zone
+		return err
+	case word == "caller":
+		ahead, err := parseShift(rest)
+		p.caller = ahead
+		return err
+	default:
+		return p.step(l.number, l.text)
+	}
 }
 
 func (p *storyTeller) begin(name string) {
 	p.stories = append(p.stories, Story{Name: name})
-	p.limits = map[string]core.Limit{}
+	p.things, p.zone, p.caller = map[string]thing{}, time.UTC, 0
 	p.receipts = map[string]bool{"none": true}
 	p.now = time.UnixMicro(int64(start)).UTC()
-}
-
-// limit reads NAME LIMIT.
-func (p *storyTeller) limit(text string) error {
-	name, text, _ := strings.Cut(text, " ")
-	l, err := core.ParseLimit(strings.TrimSpace(text))
-	p.limits[name] = l
-	return err
 }
 
 // at reads [YYYY-MM-DD] HH:MM:SS[.ffffff], or + or - and a span.
@@ -98,10 +149,7 @@ func (p *storyTeller) at(text string) error {
 		return fmt.Errorf("at what time?")
 	}
 	if sign := text[0]; sign == '+' || sign == '-' {
-		span, err := parseSpan(text[1:])
-		if sign == '-' {
-			span = -span
-		}
+		span, err := parseShift(text)
 		p.now = time.UnixMicro(p.now.UnixMicro() + int64(span)).UTC()
 		return err
 	}
@@ -123,17 +171,12 @@ func (p *storyTeller) step(n int, line string) error {
 		return fmt.Errorf("%q has no answer: write -> and what is expected", line)
 	}
 	s := Step{Line: n, Text: line, At: core.Micros(p.now.UnixMicro()), receipts: map[int]string{}}
-	for i, question := range strings.Split(questions, " + ") {
-		c, receipt, err := p.check(strings.Fields(question))
-		if err != nil {
-			return fmt.Errorf("%q: %w", question, err)
-		}
-		if receipt != "" {
-			s.receipts[i] = receipt
-		}
-		s.Checks = append(s.Checks, c)
+	if err := p.questions(&s, questions); err != nil {
+		return err
 	}
-	if s.Invalid = strings.TrimSpace(answers) == "invalid"; !s.Invalid {
+	answers = strings.TrimSpace(answers)
+	s.Invalid, s.Stale = answers == "invalid", answers == "stale"
+	if !s.Invalid && !s.Stale {
 		for _, answer := range strings.Split(answers, " + ") {
 			want, name, err := p.answer(strings.Fields(answer))
 			if err != nil {
@@ -148,120 +191,4 @@ func (p *storyTeller) step(n int, line string) error {
 	story := &p.stories[len(p.stories)-1]
 	story.Steps = append(story.Steps, s)
 	return nil
-}
-
-// operations are the words for them; numbers is how many numbers follow the name of the limit in each operation.
-var operations = map[string]struct {
-	op      core.Op
-	numbers int
-}{"take": {core.OpTake, 1}, "shadow": {core.OpTake, 1}, "look": {core.OpLook, 1}, "upto": {core.OpUpTo, 4},
-	"back": {core.OpGiveBack, 1}, "force": {core.OpForce, 1}}
-
-// check reads OPERATION NAME NUMBER... [RECEIPT].
-func (p *storyTeller) check(words []string) (c core.Check, receipt string, err error) {
-	if len(words) < 3 {
-		return c, "", fmt.Errorf("want an operation, the name of a limit and a number")
-	}
-	operation, known := operations[words[0]]
-	l, limited := p.limits[words[1]]
-	if !known || !limited {
-		return c, "", fmt.Errorf("an unknown operation or limit")
-	}
-	if words[0] == "back" {
-		receipt = words[len(words)-1]
-		words = words[:len(words)-1]
-		if !p.receipts[receipt] {
-			return c, "", fmt.Errorf("no answer was named %q", receipt)
-		}
-	}
-	if len(words) != 2+operation.numbers {
-		return c, "", fmt.Errorf("%s takes %d numbers", words[0], operation.numbers)
-	}
-	var numbers [4]int64
-	for i, word := range words[2:] {
-		if numbers[i], err = strconv.ParseInt(word, 10, 64); err != nil {
-			return c, "", err
-		}
-	}
-	c = check(operation.op, words[1], l, numbers[0])
-	c.Shadow = words[0] == "shadow"
-	if operation.op == core.OpUpTo {
-		c.Min, c.Cost, c.Max, c.ShareMille = numbers[0], numbers[1], numbers[2], numbers[3]
-	}
-	return c, receipt, nil
-}
-
-// answer reads (granted N | refused | passes) [remaining N] [wait SPAN] [reset SPAN] [next SPAN] [as NAME].
-func (p *storyTeller) answer(words []string) (want []Expectation, name string, err error) {
-	for len(words) > 0 {
-		field := words[0]
-		words = words[1:]
-		switch field {
-		case "refused":
-			want = append(want, Expectation{"refused", 1}, Expectation{"granted", 0})
-			continue
-		case "passes":
-			want = append(want, Expectation{"refused", 0}, Expectation{"granted", 0})
-			continue
-		}
-		if len(words) == 0 {
-			return nil, "", fmt.Errorf("%s what?", field)
-		}
-		var value int64
-		switch {
-		case field == "as":
-			name = words[0]
-			p.receipts[name] = true
-		case field == "granted" || field == "remaining":
-			value, err = strconv.ParseInt(words[0], 10, 64)
-		case slices.Contains([]string{"wait", "reset", "next"}, field):
-			var span core.Micros
-			span, err = parseSpan(words[0])
-			value = int64(span)
-		default:
-			err = fmt.Errorf("unknown word %q", field)
-		}
-		if err != nil {
-			return nil, "", err
-		}
-		if field == "granted" {
-			want = append(want, Expectation{"refused", 0})
-		}
-		if field != "as" {
-			want = append(want, Expectation{field, value})
-		}
-		words = words[1:]
-	}
-	if len(want) == 0 {
-		return nil, "", fmt.Errorf("an answer must say something")
-	}
-	return want, name, nil
-}
-
-var spanUnits = map[string]core.Micros{"us": 1, "ms": core.Millisecond, "s": core.Second, "m": core.Minute,
-	"h": core.Hour, "d": core.Day}
-
-// parseSpan reads "never", "0", or whole numbers with units: "59s", "1m30s", "2d999us".
-func parseSpan(text string) (span core.Micros, err error) {
-	switch text {
-	case "never":
-		return core.Never, nil
-	case "0":
-		return 0, nil
-	case "":
-		return 0, fmt.Errorf("a span is missing")
-	}
-	for rest := text; rest != ""; {
-		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789"))]
-		rest = rest[len(digits):]
-		letters := rest[:len(rest)-len(strings.TrimLeft(rest, "usmhd"))]
-		rest = rest[len(letters):]
-		n, err := strconv.ParseInt(digits, 10, 64)
-		unit, ok := spanUnits[letters]
-		if err != nil || !ok {
-			return 0, fmt.Errorf("span %q: write whole numbers with us, ms, s, m, h or d", text)
-		}
-		span += core.Micros(n) * unit
-	}
-	return span, nil
 }

@@ -64,13 +64,14 @@ func (s *Story) tell(e *examiner, file string) {
 		}
 		results := make([]core.Result, len(step.Checks))
 		err := e.Store.Take(context.Background(), step.Checks, results)
-		if step.Invalid {
-			if !errors.Is(err, core.ErrInvalid) {
-				e.Fatalf("%s:%d: %s: the error is %v, want invalid", file, step.Line, step.Text, err)
-			}
+		switch {
+		case step.Invalid && !errors.Is(err, core.ErrInvalid):
+			e.Fatalf("%s:%d: %s: the error is %v, want invalid", file, step.Line, step.Text, err)
+		case step.Stale && !(errors.Is(err, core.ErrStale) && errors.Is(err, core.ErrUnavailable)):
+			e.Fatalf("%s:%d: %s: the error is %v, want stale and unavailable", file, step.Line, step.Text, err)
+		case step.Invalid || step.Stale:
 			continue
-		}
-		if err != nil {
+		case err != nil:
 			e.Fatalf("%s:%d: %s: %v", file, step.Line, step.Text, err)
 		}
 		for j := range results {
@@ -99,6 +100,8 @@ func (w *Expectation) of(r *core.Result) int64 {
 		return r.Granted
 	case "remaining":
 		return r.Remaining
+	case "violations":
+		return r.Violations
 	case "wait":
 		return int64(r.Wait)
 	case "reset":
