@@ -100,8 +100,9 @@ type Result struct {
 	LeasedIn Micros
 	// Overflow says that the store was full and a counter shared with other clients answered.
 	Overflow bool
-	// Violations is, for a check of a penalty, how many violations are remembered after this call. Wait is then how long
-	// the penalty lasts, and Refused says that it is in force, be it since this call.
+	// Violations is, for a check of a penalty, how many violations are remembered after this call; 0 for an OpTake in a
+	// call that is admitted, which does not look. Wait is then how long the penalty lasts, and Refused says that it is in
+	// force, be it since this call.
 	Violations int64
 }
 

@@ -188,7 +188,7 @@ func compileLimits(source *Rule) []ruleLimit {
 		if l.limit.algorithm == 0 { // reported by the verifier
 			continue
 		}
-		l.tail = ":" + l.limit.window.String() + ":" + l.limit.algorithm.Label()
+		l.tail = ":" + l.limit.WindowLabel() + ":" + l.limit.algorithm.Label()
 		l.policy = policyName(source, i)
 		l.item = policyItem(l.policy, &l.limit)
 		l.quota = strconv.FormatInt(l.limit.Capacity(), 10)
@@ -202,13 +202,13 @@ func policyName(source *Rule, i int) string {
 	if len(source.Limits) == 1 {
 		return source.Name
 	}
-	window, same := source.Limits[i].window, 0
+	window, same := source.Limits[i].windowName(), 0
 	for j := range source.Limits {
-		if source.Limits[j].window == window {
+		if source.Limits[j].windowName() == window {
 			same++
 		}
 	}
-	name := source.Name + "-" + windowText(window)
+	name := source.Name + "-" + window
 	if same > 1 {
 		name += "-" + source.Limits[i].algorithm.Label()
 	}

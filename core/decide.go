@@ -33,44 +33,71 @@ type Slot struct {
 	// Violations are those of a penalty, oldest first; State.At is then the instant until which it is in force, 0 for
 	// none, and the rest of State is not used.
 	Violations []Violation
-	Write      bool // out: the counter changed and must be stored
+	Write      bool // out: the counter changed and must be stored; after OpReset, that nothing may be kept of it
 
-	now Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
+	now  Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
+	ends Micros // calendar windows: when the one that State is of ends
 }
 
 // Decide answers checks[i] about slots[i] in results[i] at the instant now: it is [Store.Take] without the storing. All
-// slices have the same length. It changes the slots in place and sets Write on those a store must keep. It does not
-// allocate, but for a sliding log that grows. The caller holds whatever lock the slots need.
+// slices have the same length, and [Stale] has nothing to say. It changes the slots in place and sets Write on those a
+// store must keep. It does not allocate, but for a sliding log or a record of violations that grows. The caller holds
+// whatever lock the slots need.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
-	admitted := true
+	admitted, penalties, penalized := true, false, false
 	for i := range checks {
 		c, s, r := &checks[i], &slots[i], &results[i]
 		*r = Result{At: now}
-		s.Write = c.Limit.roll(s, now)
-		evaluate(c, s, r, now)
-		if r.Refused && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo) {
+		if c.Penalty != nil {
+			penalties = true
+			s.Write = false
+			c.Penalty.enforce(s, r, now)
+		} else {
+			s.Write = c.roll(s, now)
+			evaluate(c, s, r, now)
+		}
+		if c.refuses(r) {
 			admitted = false
+			penalized = penalized || c.Penalty != nil
 		}
 	}
 	for i := range checks {
-		finish(&checks[i], &slots[i], &results[i], now, admitted)
+		if checks[i].Penalty == nil {
+			finish(&checks[i], &slots[i], &results[i], now, admitted)
+		}
 	}
+	if !penalties {
+		return
+	}
+	for i := range checks {
+		if checks[i].Penalty != nil {
+			punish(now, i+1, checks, slots, results, admitted, !admitted && !penalized)
+		}
+	}
+}
+
+// refuses reports whether the check's answer refuses the call.
+func (c *Check) refuses(r *Result) bool {
+	return r.Refused && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo)
 }
 
 // finish settles an evaluated check and describes what it leaves.
 func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
-	settle(c, s, r, admitted)
+	settle(c, s, r, now, admitted)
 	remaining, reset, next := c.Limit.describe(s)
 	r.Remaining = max(0, remaining)
 	r.Reset = sinceNow(reset, now)
 	r.Next = sinceNow(next, now)
+	if c.Op == OpReset {
+		*s = Slot{Write: true}
+	}
 }
 
 // evaluate says whether the check would pass; for OpUpTo it leaves in Granted what the check would get.
 func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	var need int64
 	switch c.Op {
-	case OpGiveBack, OpForce:
+	case OpGiveBack, OpForce, OpReset:
 		return
 	case OpUpTo:
 		need = c.Min
@@ -95,7 +122,7 @@ func (c *Check) upTo(available int64) int64 {
 }
 
 // settle charges, records or gives back, now that it is known whether the call is admitted.
-func settle(c *Check, s *Slot, r *Result, admitted bool) {
+func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)
 	switch c.Op {
 	case OpLook:
@@ -103,6 +130,11 @@ func settle(c *Check, s *Slot, r *Result, admitted bool) {
 	case OpGiveBack:
 		r.Granted = c.Limit.giveBack(s, c.Receipt, c.Cost)
 		s.Write = s.Write || r.Granted > 0
+		return
+	case OpReset: // what is described then is a counter never used
+		r.Granted = c.Limit.burst - c.Limit.room(s)
+		*s = Slot{}
+		c.roll(s, now)
 		return
 	case OpForce:
 		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))
@@ -134,16 +166,26 @@ func sinceNow(at, now Micros) Micros {
 //
 // A clock that went back is absorbed: a counter up to one window ahead goes on at its own instant. One further ahead
 // would lock its clients out for as long as the clock was wrong, so it is moved to now with what it has counted.
-func (l *Limit) roll(s *Slot, now Micros) (store bool) {
+func (c *Check) roll(s *Slot, now Micros) (store bool) {
 	s.now = now
-	switch l.algorithm {
-	case SlidingLog:
+	switch l := c.Limit; {
+	case l.calendar != 0:
+		return l.rollCalendar(s, c.Bounds)
+	case l.algorithm == SlidingLog:
 		return l.rollLog(s)
-	case TokenBucket:
+	case l.algorithm == TokenBucket:
 		return l.rollBucket(s)
 	default:
 		return l.rollWindow(s)
 	}
+}
+
+// windowEnds returns the end of the window that the slot's state is of.
+func (l *Limit) windowEnds(s *Slot) Micros {
+	if l.calendar != 0 {
+		return s.ends
+	}
+	return s.State.At + l.window
 }
 
 // room returns the units available, negative in debt.
@@ -181,7 +223,7 @@ func (l *Limit) passesAt(s *Slot, cost int64) Micros {
 		if s.State.Used+cost <= l.count {
 			return 0
 		}
-		return s.State.At + l.window
+		return l.windowEnds(s)
 	}
 }
 
@@ -197,7 +239,7 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 			reset = s.Marks[0].At + l.window
 		}
 	default:
-		reset = s.State.At + l.window
+		reset = l.windowEnds(s)
 	}
 	return remaining, reset, reset
 }
@@ -231,12 +273,15 @@ func (l *Limit) giveBack(s *Slot, receipt Micros, n int64) int64 {
 }
 
 // Fresh returns the instant from which the counter behaves like one never used, so that a store may forget it. A full
-// bucket written before the clock went back is not yet such a one: what is taken from it flows back only from then on.
+// bucket written before the clock went back is not yet such a one: what is taken from it flows back only from then on. Of
+// a calendar window only [Decide] knows when it ends, so the slot must be as that left it.
 func (l *Limit) Fresh(s *Slot) Micros {
 	switch l.algorithm {
 	case TokenBucket:
 		return max(s.State.At, l.bucketFull(s))
-	case SlidingLog, FixedWindow:
+	case FixedWindow:
+		return l.windowEnds(s)
+	case SlidingLog:
 		return s.State.At + l.window
 	default:
 		return s.State.At + 2*l.window

@@ -33,11 +33,6 @@ var windowAdvice = map[string]string{
 	"d": "1d", "ms": "1ms",
 }
 
-// calendarUnits are the windows of a later version, and what is nearest to them in this one.
-var calendarUnits = map[string]string{
-	"day": "1d", "week": "7d", "month": "30d", "year": "31d at most",
-}
-
 // limitTextMax bounds what ParseLimit reads, and so what its errors quote: the longest valid text has 53 bytes.
 const limitTextMax = 128
 
@@ -74,13 +69,21 @@ func windowText(window Micros) string {
 	return window.String()
 }
 
+// windowName returns the limit's window as policies write it: "1m", "day".
+func (l *Limit) windowName() string {
+	if l.calendar != 0 {
+		return l.calendar.String()
+	}
+	return windowText(l.window)
+}
+
 // String returns the limit as policies write it, in the shortest form: "100/1m", "10/1s burst 20", "5000/1d
-// fixed_window". [ParseLimit] reads it back to an equal limit if the window is a whole number of milliseconds, as every
+// fixed_window", "5000/day". [ParseLimit] reads it back to an equal limit if the window is a whole number of milliseconds, as every
 // window that ParseLimit has read is.
 func (l Limit) String() string {
-	text := strconv.FormatInt(l.count, 10) + "/" + windowText(l.window)
+	text := strconv.FormatInt(l.count, 10) + "/" + l.windowName()
 	switch {
-	case l.algorithm == SlidingWindow:
+	case l.algorithm == SlidingWindow || l.calendar != 0:
 		return text
 	case l.algorithm == TokenBucket && l.burst != l.count:
 		return text + " burst " + strconv.FormatInt(l.burst, 10)
@@ -89,10 +92,11 @@ func (l Limit) String() string {
 	}
 }
 
-// ParseLimit reads COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d fixed_window". COUNT and N
-// are whole numbers. WINDOW is a whole number and one unit of ms, s, m, h and d, between 1ms and 31d; sums like 1h30m
-// are not read. The algorithm may be given by its alias; without one it is token_bucket if there is a burst, otherwise
-// sliding_window. The error says what is wrong and what to write instead.
+// ParseLimit reads COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d fixed_window", "5000/day".
+// COUNT and N are whole numbers. WINDOW is a whole number and one unit of ms, s, m, h and d, between 1ms and 31d; sums like
+// 1h30m are not read. Or it is a calendar's: day, week, month or year, and the algorithm then fixed_window. The algorithm
+// may be given by its alias; without one it is token_bucket if there is a burst, otherwise sliding_window. The error says
+// what is wrong and what to write instead.
 func ParseLimit(text string) (Limit, error) {
 	if len(text) > limitTextMax {
 		return Limit{}, fmt.Errorf("limit of %d bytes is too long: write COUNT/WINDOW, for example 100/1m", len(text))
@@ -101,7 +105,18 @@ func ParseLimit(text string) (Limit, error) {
 	if len(words) == 0 {
 		return Limit{}, fmt.Errorf("limit is empty: write COUNT/WINDOW, for example 100/1m")
 	}
-	count, window, err := parseRate(words[0])
+	countText, windowText, found := strings.Cut(words[0], "/")
+	if !found {
+		return Limit{}, fmt.Errorf("%q has no window: write COUNT/WINDOW, for example 100/1m", words[0])
+	}
+	count, err := parseWhole("count", countText)
+	if err != nil {
+		return Limit{}, err
+	}
+	if unit, known := calendarUnit(windowText); known {
+		return parseCalendar(count, unit, words[1:])
+	}
+	window, err := parseWindow(windowText)
 	if err != nil {
 		return Limit{}, err
 	}
@@ -112,16 +127,22 @@ func ParseLimit(text string) (Limit, error) {
 	return NewLimit(algorithm, count, window, burst)
 }
 
-func parseRate(word string) (count int64, window Micros, err error) {
-	countText, windowText, found := strings.Cut(word, "/")
-	if !found {
-		return 0, 0, fmt.Errorf("%q has no window: write COUNT/WINDOW, for example 100/1m", word)
+// parseCalendar reads what follows a calendar window: nothing, or fixed_window.
+func parseCalendar(count int64, unit CalendarUnit, words []string) (Limit, error) {
+	if len(words) > 0 {
+		algorithm, burst, err := parseOptions(words)
+		switch {
+		case err != nil:
+			return Limit{}, err
+		case burst != 0:
+			return Limit{}, fmt.Errorf("burst %d does not go with the calendar window %q, which is counted as fixed_window: "+
+				"leave it out, or write a duration, %s", burst, unit, calendarUnits[unit].nearest)
+		case algorithm != FixedWindow:
+			return Limit{}, fmt.Errorf("%s does not go with the calendar window %q, which is counted as fixed_window: leave "+
+				"it out, or write a duration, %s", algorithm, unit, calendarUnits[unit].nearest)
+		}
 	}
-	if count, err = parseWhole("count", countText); err != nil {
-		return 0, 0, err
-	}
-	window, err = parseWindow(windowText)
-	return count, window, err
+	return NewCalendarLimit(count, unit)
 }
 
 // parseOptions reads [burst N] [ALGORITHM]; burst is 0 if there is none.
@@ -181,8 +202,8 @@ func parseWindow(text string) (Micros, error) {
 	if known {
 		return 0, fmt.Errorf("window %q has no number: write %s", text, advice)
 	}
-	if advice, known := calendarUnits[strings.TrimSuffix(word, "s")]; known {
-		return 0, fmt.Errorf("calendar window %q is not yet in this version: write a duration, %s", text, advice)
+	if unit, known := calendarUnit(strings.TrimSuffix(word, "s")); known {
+		return 0, fmt.Errorf("window %q is no calendar window: write %s", text, unit)
 	}
 	digits := 0
 	for digits < len(text) && text[digits] >= '0' && text[digits] <= '9' {
@@ -199,6 +220,10 @@ func parseWindow(text string) (Micros, error) {
 		if unit.name == name {
 			return scaleWindow(text, number, unit.span)
 		}
+	}
+	if unit, known := calendarUnit(strings.TrimSuffix(strings.ToLower(name), "s")); known {
+		return 0, fmt.Errorf("window %q has a number before a calendar unit: write %s, or a duration, %s", text, unit,
+			calendarUnits[unit].nearest)
 	}
 	return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write for example 90m", text)
 }

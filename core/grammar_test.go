@@ -29,6 +29,10 @@ func TestParseLimitReads(t *testing.T) {
 		{"10/1s burst 10", TokenBucket, 10, Second, 10, "10/1s token_bucket"},
 		{"10/24h token_bucket", TokenBucket, 10, Day, 10, "10/1d token_bucket"},
 		{"1099511627776/1d fw", FixedWindow, CountMax, Day, CountMax, "1099511627776/1d fixed_window"},
+		{"5000/day", FixedWindow, 5000, Day, 5000, "5000/day"},
+		{"5000/week fw", FixedWindow, 5000, 7 * Day, 5000, "5000/week"},
+		{"100000/month fixed_window", FixedWindow, 100000, 30 * Day, 100000, "100000/month"},
+		{"1099511627776/year", FixedWindow, CountMax, 365 * Day, CountMax, "1099511627776/year"},
 	} {
 		l, err := ParseLimit(c.text)
 		if err != nil {
@@ -59,10 +63,19 @@ func TestParseLimitRefuses(t *testing.T) {
 		{"100/s", "write 1s"},
 		{"100/ms", "write 1ms"},
 		{"100/m", "write 1m"},
-		{"100/day", "not yet in this version"},
-		{"100/week", "not yet in this version"},
-		{"100/month fixed_window", "not yet in this version"},
-		{"100/year", "not yet in this version"},
+		{"100/days", "write day"},
+		{"100/Week", "write week"},
+		{"100/1month", "write month, or a duration, 30d"},
+		{"100/2years", "write year"},
+		{"100/day sliding_window", "sliding_window does not go with the calendar window"},
+		{"100/week sl", "sliding_log does not go with the calendar window"},
+		{"100/month tb", "leave it out, or write a duration, 30d"},
+		{"100/day burst 20", "burst 20 does not go with the calendar window"},
+		{"100/day burst 20 fw", "burst 20 does not go with the calendar window"},
+		{"100/day leaky", `"leaky" is not an algorithm`},
+		{"100/day fw sw", `"sw" stands after the algorithm`},
+		{"0/day", "count 0 is out of bounds"},
+		{"1099511627777/year", "out of bounds"},
 		{"100/60", "write 60s"},
 		{"100/1h30m", "one whole number and one unit"},
 		{"100/1.5s", "one whole number and one unit"},
@@ -106,6 +119,7 @@ func TestParseLimitRefuses(t *testing.T) {
 
 func FuzzParseLimit(f *testing.F) {
 	for _, text := range []string{"100/1m", "10/1s burst 20", "5000/1d fixed_window", "1/1ms sl", "3/31d tb", "1/day",
+		"7/week fw", "1/month burst 2",
 		"10/1m burst 0", "10/1h30m", "99999999999999999999/1m", "1/1m\x00", "۱/1m", "1099511627776/31d burst 9"} {
 		f.Add(text)
 	}

@@ -116,7 +116,7 @@ func (p *Plan) policies() (item string, several span) {
 // policyItem returns a limit's item in RateLimit-Policy. w is left out where whole seconds cannot say it.
 func policyItem(name string, l *Limit) string {
 	item := `"` + name + `";q=` + strconv.FormatInt(l.count, 10)
-	if l.window%Second == 0 {
+	if l.calendar == 0 && l.window%Second == 0 {
 		item += ";w=" + strconv.FormatInt(int64(l.window/Second), 10)
 	}
 	if l.algorithm == TokenBucket {

@@ -25,7 +25,7 @@ const (
 	CountMax    int64  = 1 << 40       // units in a window, a burst or a cost
 	LogCountMax int64  = 10_000        // units in a window of a sliding log: each may be a member of its own
 	WindowMin          = Millisecond   // shorter windows would be noise beside the network
-	WindowMax          = 31 * Day      // longer ones are calendar windows, which a later version brings
+	WindowMax          = 31 * Day      // longer ones are calendar windows
 	FillMax            = 366 * Day     // how long a token bucket may take to fill from empty
 	exactMax    int64  = 1 << 53       // what a Lua number holds exactly
 	Never       Micros = math.MaxInt64 // as a wait: this cost can never pass
@@ -46,9 +46,10 @@ const (
 // [ParseLimit]; the zero Limit is not valid. A Limit is immutable and safe for concurrent use.
 type Limit struct {
 	algorithm Algorithm
+	calendar  CalendarUnit
 	count     int64  // units per window
 	burst     int64  // token bucket: capacity in units; otherwise count
-	window    Micros // a multiple of a microsecond between WindowMin and WindowMax
+	window    Micros // a multiple of a microsecond between WindowMin and WindowMax; of a calendar unit, about
 
 	// Token bucket arithmetic: one token is unit parts, a tick adds refill parts. count/window was reduced by its
 	// greatest common divisor, and the tick coarsened or refill rounded down until (burst+count)·unit fits 2^53.
@@ -140,8 +141,20 @@ func (l *Limit) Algorithm() Algorithm { return l.algorithm }
 // Count returns the units per window.
 func (l *Limit) Count() int64 { return l.count }
 
-// Window returns the window's length.
+// Window returns the window's length. A calendar window has no one length: then it is that of its unit as a rule, 1, 7, 30
+// or 365 days, and good for comparing limits only.
 func (l *Limit) Window() Micros { return l.window }
+
+// Calendar returns the calendar unit that the limit counts in, 0 for none.
+func (l *Limit) Calendar() CalendarUnit { return l.calendar }
+
+// WindowLabel returns the window as it stands in a key: "60s", "500ms", "day".
+func (l *Limit) WindowLabel() string {
+	if l.calendar != 0 {
+		return l.calendar.String()
+	}
+	return l.window.String()
+}
 
 // Capacity returns the greatest cost that can ever pass: the burst of a token bucket, otherwise the count.
 func (l *Limit) Capacity() int64 { return l.burst }
@@ -151,7 +164,8 @@ func (l *Limit) Capacity() int64 { return l.burst }
 func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
 
 // TTL returns how long after a write a store must keep the counter: two windows, for a sliding log one, for a token
-// bucket twice the time from empty to full. A bucket in debt must be kept for [Limit.Fresh] if that is longer.
+// bucket twice the time from empty to full. A bucket in debt must be kept for [Limit.Fresh] if that is longer. Of a calendar
+// window it says about: its counter is kept to the boundary after next.
 func (l *Limit) TTL() Micros {
 	switch l.algorithm {
 	case SlidingLog:

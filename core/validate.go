@@ -18,7 +18,11 @@ func ValidateChecks(checks []Check, results []Result) error {
 		return fmt.Errorf("%w: %d results for %d checks", ErrInvalid, len(results), len(checks))
 	}
 	for i := range checks {
-		if why := checks[i].flaw(); why != "" {
+		why := checks[i].flaw()
+		if why == "" && checks[i].Guard != 0 {
+			why = checks[i].guardFlaw(checks)
+		}
+		if why != "" {
 			return fmt.Errorf("%w: check %d of %q: %s", ErrInvalid, i, checks[i].scope(), why)
 		}
 		// ChecksMax bounds this: a few comparisons of lengths are cheaper than any table.
@@ -46,9 +50,11 @@ func (c *Check) flaw() string {
 		return "the key is empty"
 	case c.ScopeLen < 0 || c.ScopeLen > len(c.Key):
 		return "the scope is longer than the key"
+	case c.Penalty != nil:
+		return c.penaltyFlaw()
 	case c.Limit == nil || c.Limit.algorithm == 0:
 		return "there is no limit"
-	case c.Op > OpForce:
+	case c.Op > OpReset:
 		return "the operation is unknown"
 	case c.Cost < 0 || c.Cost > CountMax+1:
 		return "the cost is out of bounds"
@@ -60,6 +66,32 @@ func (c *Check) flaw() string {
 		return "the share is out of bounds: it must be between 0 and 1000"
 	case c.Op == OpGiveBack && int64(c.Receipt) > exactMax:
 		return "the receipt is none of ours"
+	case (c.Bounds != nil) != (c.Limit.calendar != 0):
+		return "boundaries go with calendar windows, and with nothing else"
+	case c.Bounds != nil && !c.Bounds.ascending():
+		return "the boundaries are not each after the one before"
+	}
+	return ""
+}
+
+// penaltyFlaw says what is wrong with a check of a penalty.
+func (c *Check) penaltyFlaw() string {
+	switch {
+	case c.Limit != nil || c.Bounds != nil || c.Cost != 0 || c.Guard != 0:
+		return "a penalty has no limit, no boundaries, no cost and no guard"
+	case c.Op != OpTake && c.Op != OpLook && c.Op != OpReset:
+		return "the operation is none of a penalty"
+	}
+	return c.Penalty.flaw()
+}
+
+// guardFlaw says what is wrong with what the check says of a penalty.
+func (c *Check) guardFlaw(checks []Check) string {
+	switch {
+	case c.Guard < 0 || c.Guard > len(checks) || checks[c.Guard-1].Penalty == nil:
+		return "the guard is no penalty of this call"
+	case c.Violation < 1 || c.Violation > ViolationMax:
+		return "the violation is out of bounds"
 	}
 	return ""
 }

@@ -46,7 +46,7 @@ func TestValidateChecks(t *testing.T) {
 		"key is empty":       with(func(c *Check) { c.Key = nil }),
 		"no limit":           with(func(c *Check) { c.Limit = nil }),
 		"there is no limit":  with(func(c *Check) { c.Limit = &Limit{} }),
-		"operation":          with(func(c *Check) { c.Op = OpForce + 1 }),
+		"operation":          with(func(c *Check) { c.Op = OpReset + 1 }),
 		"scope":              with(func(c *Check) { c.ScopeLen = 2 }),
 		"cost is out":        with(func(c *Check) { c.Cost = -1 }),
 		"the cost is out of": with(func(c *Check) { c.Cost = CountMax + 2 }),
@@ -81,7 +81,7 @@ func TestReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for op := OpTake; op <= OpForce; op++ {
+		for op := OpTake; op <= OpReset; op++ {
 			checks = append(checks, Check{Limit: &l, Op: op, Cost: int64(3 * i), Min: 1, Max: 20, ShareMille: 500,
 				Receipt: 1_700_000_000 * Second, Shadow: op%2 == 0})
 		}

@@ -100,7 +100,7 @@ func (v *verifier) limits(at string, r *Rule) {
 			continue
 		}
 		for j := range i {
-			if r.Limits[j].algorithm == l.algorithm && r.Limits[j].window == l.window {
+			if r.Limits[j].algorithm == l.algorithm && r.Limits[j].WindowLabel() == l.WindowLabel() {
 				v.problem(place, l.String(), fmt.Sprintf("has the window and algorithm of limit[%d]: they would share "+
 					"one counter", j), "keep the lower one")
 				break

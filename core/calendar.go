@@ -1,0 +1,198 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"time"
+)
+
+// CalendarUnit is a unit of the calendar that a limit can count in: its windows begin when the date changes in a time zone,
+// and are as long as the calendar says. The zero CalendarUnit is none.
+type CalendarUnit uint8
+
+// The units of the calendar.
+const (
+	CalendarDay CalendarUnit = iota + 1
+	CalendarWeek
+	CalendarMonth
+	CalendarYear
+)
+
+// calendarUnits are the units as policies and keys name them, how long they are as a rule, and the duration that is
+// nearest to them.
+var calendarUnits = [...]struct {
+	name    string
+	span    Micros
+	nearest string
+}{
+	CalendarDay:   {"day", Day, "1d"},
+	CalendarWeek:  {"week", 7 * Day, "7d"},
+	CalendarMonth: {"month", 30 * Day, "30d"},
+	CalendarYear:  {"year", 365 * Day, "31d at most"},
+}
+
+// String returns the unit as policies write it: "day", "week", "month" or "year"; "none" for none.
+func (u CalendarUnit) String() string {
+	switch {
+	case u == 0:
+		return "none"
+	case int(u) >= len(calendarUnits):
+		return fmt.Sprintf("CalendarUnit(%d)", uint8(u))
+	}
+	return calendarUnits[u].name
+}
+
+// calendarUnit returns the unit of a name.
+func calendarUnit(name string) (CalendarUnit, bool) {
+	for u := CalendarDay; int(u) < len(calendarUnits); u++ {
+		if calendarUnits[u].name == name {
+			return u, true
+		}
+	}
+	return 0, false
+}
+
+// NewCalendarLimit returns a limit of count units per calendar unit. It counts in fixed windows. The error says which
+// number is out of which bounds.
+func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
+	if unit < CalendarDay || int(unit) >= len(calendarUnits) {
+		return Limit{}, fmt.Errorf("calendar unit %d is unknown", uint8(unit))
+	}
+	if count < 1 || count > CountMax {
+		return Limit{}, fmt.Errorf("count %d is out of bounds: %s takes 1 to %d", count, FixedWindow, CountMax)
+	}
+	return Limit{algorithm: FixedWindow, calendar: unit, count: count, burst: count, window: calendarUnits[unit].span}, nil
+}
+
+// Bounds returns the boundaries of the unit's period that holds now and of the two after it, by the dates in loc (nil is
+// UTC). A period begins at the first instant of its first date: not at midnight where the clocks skip that, and at the
+// first of two where they strike it twice. A week begins on Monday. A date that a zone never had is no period. It takes
+// a few microseconds; the result holds until its second boundary.
+func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
+	if loc == nil {
+		loc = time.UTC
+	}
+	year, month, day := time.UnixMicro(int64(now)).In(loc).Date()
+	// Where the clocks are put back over midnight, yesterday comes again after today has begun: it is today still.
+	ahead := 1
+	for u.start(year, month, day, ahead, loc) > now {
+		ahead--
+	}
+	var b Bounds
+	b[0] = u.start(year, month, day, ahead, loc)
+	for i := 1; i < len(b); {
+		ahead++
+		if next := u.start(year, month, day, ahead, loc); next > b[i-1] {
+			b[i] = next
+			i++
+		}
+	}
+	return b
+}
+
+// start returns the first instant of the period that is ahead periods after the one of the date.
+func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
+	switch u {
+	case CalendarDay:
+		day += ahead
+	case CalendarWeek:
+		weekday := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Weekday()
+		day += 7*ahead - (int(weekday)+6)%7
+	case CalendarMonth:
+		month, day = month+time.Month(ahead), 1
+	default:
+		year, month, day = year+ahead, time.January, 1
+	}
+	return dateBegins(time.Date(year, month, day, 0, 0, 0, 0, time.UTC), loc)
+}
+
+// offsetMax is further from UTC than any zone's clocks are, in hours.
+const offsetMax = 26
+
+// dateBegins returns the first instant at which the clocks of loc show the given midnight, written as if it were in UTC, or
+// anything later. It goes through the spans in which they are apart from UTC by the same: time.Date would do, but for the
+// midnights that are skipped or come twice.
+func dateBegins(midnight time.Time, loc *time.Location) Micros {
+	at := midnight.Add(-offsetMax * time.Hour)
+	for {
+		local := at.In(loc)
+		_, offset := local.Zone()
+		begins := midnight.Add(-time.Duration(offset) * time.Second)
+		if begins.Before(at) {
+			begins = at
+		}
+		_, end := local.ZoneBounds()
+		if end.IsZero() || begins.Before(end) {
+			return Micros(begins.UnixMicro())
+		}
+		at = end
+	}
+}
+
+// Holds reports whether now is in one of the three periods.
+func (b *Bounds) Holds(now Micros) bool { return now >= b[0] && now < b[3] }
+
+// at returns boundary i. Those after the last one are estimated: as far apart as the last two are.
+func (b *Bounds) at(i int) Micros {
+	if last := len(b) - 1; i > last {
+		return b[last] + Micros(i-last)*(b[last]-b[last-1])
+	}
+	return b[i]
+}
+
+// period returns the number of the period that holds now. Outside of the boundaries it is the nearest: nobody asks.
+func (b *Bounds) period(now Micros) int {
+	switch {
+	case now < b[1]:
+		return 0
+	case now < b[2]:
+		return 1
+	default:
+		return 2
+	}
+}
+
+// ascending reports whether the boundaries are instants that a store can keep, each after the one before.
+func (b *Bounds) ascending() bool {
+	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
+}
+
+// errStale is made once: when the clocks of a front and its store are apart, it is the answer to every call.
+var errStale = fmt.Errorf("%w: %w: the clocks of this process and of the store are more than a period apart", ErrUnavailable,
+	ErrStale)
+
+// Stale returns an error that wraps [ErrStale] and [ErrUnavailable] if the instant now is outside the boundaries of a
+// check's calendar window. A store asks it before [Decide], with the instant it decides at. It does not allocate.
+func Stale(now Micros, checks []Check) error {
+	for i := range checks {
+		if b := checks[i].Bounds; b != nil && !b.Holds(now) {
+			return errStale
+		}
+	}
+	return nil
+}
+
+// rollCalendar brings a counter of a calendar window to the slot's instant. A counter that a clock ahead of this one has
+// taken to a later period goes on there; any other of the future (the clock was wrong, or the time zone another) is moved
+// to now with what it has counted.
+func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
+	i := b.period(s.now)
+	switch at := s.State.At; {
+	case at <= s.now && at == b[i]:
+	case at <= s.now:
+		s.State = State{At: b[i]}
+	default:
+		later := i + 1
+		for later < len(b) && b[later] != at {
+			later++
+		}
+		if later < len(b) {
+			i, s.now = later, at
+		} else {
+			s.State.At, store = b[i], true
+		}
+	}
+	s.ends = b.at(i + 1)
+	return store
+}
