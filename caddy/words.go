@@ -12,8 +12,8 @@ import (
 
 // PolicyWords are the words of a policy that stand in the app and in handlers themselves, with the meaning they have in
 // a policy file. What a block says besides its rules holds for its own rules and its policy file. What the app says by
-// `identify`, `exempt`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise
-// themselves.
+// its words of clients (`identify`, `trusted_proxies`, `trusted_hops`, `tenant`, `tier`, `exempt`, `block`), by `penalty`,
+// `timezone`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise themselves.
 type PolicyWords struct {
 	// Whether the rules of this block and of its policy file are in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -22,12 +22,35 @@ type PolicyWords struct {
 	// address.
 	Identify []policy.Identify `json:"identify,omitempty"`
 
+	// The proxies in front of this one, as addresses or CIDR ranges: the client's address is the right-most one of
+	// X-Forwarded-For and the peer that is not in the list. Default: Caddy's own `client_ip`.
+	TrustedProxies policy.Words `json:"trusted_proxies,omitempty"`
+
+	// How many proxies stand in front of this one: the client's address is the one so many places left of the peer in
+	// X-Forwarded-For and the peer, and the peer itself when the chain is shorter. Instead of `trusted_proxies`.
+	TrustedHops *int `json:"trusted_hops,omitempty"`
+
+	// Where the tenant of clients is taken from whose credential names none: one source, or a list tried in order.
+	Tenant policy.Sources `json:"tenant,omitempty"`
+
+	// Where the tier of clients is taken from whose credential names none: one source, or a list tried in order.
+	Tier policy.Sources `json:"tier,omitempty"`
+
 	// The rules. Every enabled rule that matches a request is enforced, together with the others. A rule without a name
 	// is called `default`, a further one `default-2`, and so on.
 	Rules []policy.Rule `json:"rules,omitempty"`
 
-	// Who is never limited by these rules.
-	Exempt *policy.Exempt `json:"exempt,omitempty"`
+	// Who is never limited by these rules: one block of words, or a list of them.
+	Exempt policy.Lists `json:"exempt,omitempty"`
+
+	// Who is refused with 403, whatever the rules say: one block of words, or a list of them.
+	Block policy.Lists `json:"block,omitempty"`
+
+	// Makes clients that keep running into their limits wait longer each time. Default: nobody does.
+	Penalty *policy.Penalty `json:"penalty,omitempty"`
+
+	// The time zone of calendar windows, such as `Europe/Berlin`. Default: UTC.
+	Timezone string `json:"timezone,omitempty"`
 
 	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
 	Enforce string `json:"enforce,omitempty"`
@@ -42,15 +65,17 @@ type PolicyWords struct {
 
 // wordsOf takes a document apart; its name is the block's.
 func wordsOf(d *policy.Document) PolicyWords {
-	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, Rules: d.Rules, Exempt: d.Exempt, Enforce: d.Enforce,
-		OnError: d.OnError, Headers: d.Headers}
+	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, TrustedProxies: d.TrustedProxies, TrustedHops: d.TrustedHops,
+		Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
+		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Headers: d.Headers}
 }
 
 // document returns the words as a policy of that name. It shares no slice of rules with the words, so that naming them
 // does not change the configuration.
 func (w *PolicyWords) document(name string) *policy.Document {
-	return &policy.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify,
-		Rules: append([]policy.Rule(nil), w.Rules...), Exempt: w.Exempt, Enforce: w.Enforce, OnError: w.OnError,
+	return &policy.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
+		TrustedHops: w.TrustedHops, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policy.Rule(nil), w.Rules...),
+		Exempt: w.Exempt, Block: w.Block, Penalty: w.Penalty, Timezone: w.Timezone, Enforce: w.Enforce, OnError: w.OnError,
 		Headers: w.Headers}
 }
 
@@ -71,9 +96,25 @@ func inherit(d *policy.Document, from *PolicyWords) {
 	if d.Identify == nil {
 		d.Identify = from.Identify
 	}
+	if d.TrustedProxies == nil && d.TrustedHops == nil { // two ways to say one thing
+		d.TrustedProxies, d.TrustedHops = from.TrustedProxies, from.TrustedHops
+	}
+	if d.Tenant == nil {
+		d.Tenant = from.Tenant
+	}
+	if d.Tier == nil {
+		d.Tier = from.Tier
+	}
 	if d.Exempt == nil {
 		d.Exempt = from.Exempt
 	}
+	if d.Block == nil {
+		d.Block = from.Block
+	}
+	if d.Penalty == nil {
+		d.Penalty = from.Penalty
+	}
+	d.Timezone = cmp.Or(d.Timezone, from.Timezone)
 	if d.OnError == "" {
 		d.OnError = from.OnError
 	}

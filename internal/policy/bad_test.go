@@ -53,7 +53,7 @@ func problemsOf(t *testing.T, path string) string {
 	t.Helper()
 	d, err := Load(path)
 	if err == nil {
-		_, err = d.Compile()
+		err = d.Check()
 	}
 	var problems core.Problems
 	if !errors.As(err, &problems) {

@@ -9,28 +9,69 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// Compile makes the ruleset that decides. The error is [core.Problems]: what the words do not mean, and what the policy
-// they make cannot do, each with the place of the words where it is known.
-func (d *Document) Compile() (*core.Ruleset, error) {
+// Compile makes the ruleset that decides, of a policy that verifies no tokens and no API keys. It is [Document.CompileWith]
+// without verifiers.
+func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
+
+// CompileWith makes the ruleset that decides. verifiers[i] belongs to d.Identify[i]; it is nil, or missing, where nothing
+// is to be verified. The error is [core.Problems]: what the words do not mean, and what the policy they make cannot do,
+// each with the place of the words where it is known.
+func (d *Document) CompileWith(verifiers []core.Verifier) (*core.Ruleset, error) {
 	found := &report{}
-	ruleset := d.compile(found)
+	for i := range d.Identify {
+		word := d.Identify[i].verified()
+		if word != "" && (i >= len(verifiers) || verifiers[i] == nil) {
+			path := index("identify", i) + "." + word
+			found.add(core.Problem{Path: path, Why: "has nothing that verifies it", Place: d.tree.place(path),
+				Remedy: "this program cannot verify credentials where this policy stands"})
+		}
+	}
+	ruleset := d.compile(verifiers, found)
 	if err := found.err(); err != nil {
 		return nil, err
 	}
 	return ruleset, nil
 }
 
+// Check says everything that is wrong with the policy, without the files and services that its credentials are verified
+// with. The error is [core.Problems].
+func (d *Document) Check() error {
+	found := &report{}
+	d.compile(nil, found)
+	return found.err()
+}
+
+// verified returns the word of a way to identify that needs a verifier, or "".
+func (i *Identify) verified() string {
+	switch {
+	case i.JWT != nil:
+		return "jwt"
+	case i.APIKey != nil:
+		return "api_key"
+	}
+	return ""
+}
+
+// refusing is the verifier that believes nobody: it stands in where a policy is only checked.
+type refusing struct{}
+
+func (refusing) Verify(string) (*core.Identity, core.CredentialState) {
+	return nil, core.CredentialUnknown
+}
+
 // addFollowing adds to the problems of a tree those of the words it holds, so that one look tells everything. It adds
 // nothing to a document that decoded well: that is for Compile to say.
 func (d *Document) addFollowing(found *report) {
 	if len(found.problems) > 0 {
-		d.compile(found)
+		d.compile(nil, found)
 	}
 }
 
 // compile adds the problems of words and of the policy to those found before. What has been found wrong is not reported
 // again for what it leads to: a limit that cannot be read is not a limit that is missing.
-func (d *Document) compile(found *report) *core.Ruleset {
+//
+// A verifier that is missing is replaced by one that refuses everything.
+func (d *Document) compile(verifiers []core.Verifier, found *report) *core.Ruleset {
 	decoded := problemRoots(found.problems)
 	p, err := d.Policy()
 	var read core.Problems
@@ -43,6 +84,13 @@ func (d *Document) compile(found *report) *core.Ruleset {
 	}
 	if decoded["policy"] || decoded["yaml"] || decoded["toml"] || decoded["json"] {
 		return nil // a part of the document could not be read: what is missing now may be written there
+	}
+	for i := range p.Identify {
+		if i < len(verifiers) && verifiers[i] != nil {
+			p.Identify[i].Verifier = verifiers[i]
+		} else if d.Identify[i].verified() != "" {
+			p.Identify[i].Verifier = refusing{}
+		}
 	}
 	ruleset, err := core.Compile(p)
 	var compiled core.Problems

@@ -4,7 +4,6 @@ package policy
 
 import (
 	"fmt"
-	"net/netip"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -22,15 +21,21 @@ func (d *Document) Policy() (core.Policy, error) {
 		Enforce:  choose(&c, "enforce", d.Enforce, enforces),
 		OnError:  choose(&c, "on_error", d.OnError, onErrors),
 		Headers:  c.headers(d.Headers),
+
+		TrustedProxies: c.prefixes("trusted_proxies", d.TrustedProxies),
+		TrustedHops:    c.atLeastOne("trusted_hops", d.TrustedHops),
+		Tenant:         c.sources("tenant", d.Tenant),
+		Tier:           c.sources("tier", d.Tier),
+		Exempt:         c.lists("exempt", d.Exempt),
+		Block:          c.lists("block", d.Block),
+		Penalty:        c.penalty("penalty", d.Penalty),
+		Timezone:       c.timezone("timezone", d.Timezone),
 	}
 	for i := range d.Identify {
 		p.Identify = append(p.Identify, c.identify(index("identify", i), &d.Identify[i]))
 	}
 	for i := range d.Rules {
 		p.Rules = append(p.Rules, c.rule(index("rules", i), &d.Rules[i]))
-	}
-	if d.Exempt != nil {
-		p.Exempt = []core.Listed{{IP: c.prefixes("exempt.ip", d.Exempt.IP)}}
 	}
 	return p, c.err()
 }
@@ -46,13 +51,16 @@ var (
 	onErrors = []choice[core.OnError]{{"allow", core.OnErrorAllow}, {"deny", core.OnErrorDeny}}
 	missings = []choice[core.Missing]{{"client", core.MissingClient}, {"share", core.MissingShare},
 		{"skip", core.MissingSkip}, {"deny", core.MissingDeny}}
-	actions = []choice[core.Action]{{"reject", core.ActionReject}, {"log_only", core.ActionLogOnly},
+	actions = []choice[core.Action]{{"reject", core.ActionReject}, {"throttle", core.ActionThrottle},
+		{"log_only", core.ActionLogOnly},
 		{"allow", core.ActionAllow}, {"block", core.ActionBlock}}
 	families = []choice[core.HeaderFamilies]{{"x-ratelimit", core.HeadersX}, {"ietf", core.HeadersIETF},
 		{"none", core.HeadersNone}}
 	slashes    = []choice[bool]{{"strict", true}}
-	dimensions = []choice[core.DimensionKind]{{"client", core.PerClient}, {"ip", core.PerIP}, {"host", core.PerHost},
-		{"method", core.PerMethod}, {"endpoint", core.PerEndpoint}}
+	onInvalids = []choice[bool]{{"next", false}, {"deny", true}}
+	dimensions = []choice[core.DimensionKind]{{"client", core.PerClient}, {"user", core.PerUser},
+		{"api_key", core.PerAPIKey}, {"ip", core.PerIP}, {"tenant", core.PerTenant}, {"tier", core.PerTier},
+		{"host", core.PerHost}, {"method", core.PerMethod}, {"endpoint", core.PerEndpoint}}
 	namedDimensions = []choice[core.DimensionKind]{{"header", core.PerHeader}, {"attr", core.PerAttr}}
 )
 
@@ -109,84 +117,6 @@ func (c *converter) headers(list Words) (set core.HeaderFamilies) {
 	return set
 }
 
-func (c *converter) identify(path string, d *Identify) (id core.Identify) {
-	switch {
-	case d.IP != nil:
-		id.IPv4Prefix = c.bits(path+".ip.ipv4_prefix", d.IP.IPv4Prefix, 32)
-		id.IPv6Prefix = c.bits(path+".ip.ipv6_prefix", d.IP.IPv6Prefix, 128)
-	case d.Header != nil:
-		id.Kind = core.IdentifyHeader
-		id.Name, id.Unverified = textproto.CanonicalMIMEHeaderKey(d.Header.Name), d.Header.Unverified
-	case d.Attr != "":
-		id.Kind, id.Name = core.IdentifyAttr, d.Attr
-	default:
-		c.problem(path, "", "says nothing", identifyRemedy)
-	}
-	return id
-}
-
-func (c *converter) bits(path string, prefix *int, most int) int {
-	if prefix == nil {
-		return 0
-	}
-	if *prefix < 1 || *prefix > most {
-		c.problem(path, fmt.Sprint(*prefix), fmt.Sprintf("is not between 1 and %d", most), "")
-		return 0
-	}
-	return *prefix
-}
-
-func (c *converter) rule(path string, d *Rule) core.Rule {
-	r := core.Rule{
-		Name:       d.Name,
-		Match:      c.match(path+".match", d.Match),
-		PerNone:    d.Per != nil && len(*d.Per) == 0,
-		Group:      d.Group,
-		Priority:   d.Priority,
-		Disabled:   d.Enabled != nil && !*d.Enabled,
-		Missing:    choose(c, path+".missing", d.Missing, missings),
-		Unverified: d.Unverified,
-		Action:     choose(c, path+".action", d.Action, actions),
-		OnError:    choose(c, path+".on_error", d.OnError, onErrors),
-		Expose:     d.Expose,
-	}
-	if d.Per != nil {
-		for i, word := range *d.Per {
-			r.Per = append(r.Per, c.dimension(index(path+".per", i), word))
-		}
-	}
-	for i, text := range d.Limit {
-		limit, err := core.ParseLimit(text)
-		if err != nil {
-			c.limit(index(path+".limit", i), text, err) // none stands in its place: the others keep their numbers
-		}
-		r.Limits = append(r.Limits, limit)
-	}
-	for i := range d.Cost {
-		r.Cost = append(r.Cost, c.cost(index(path+".cost", i), &d.Cost[i]))
-	}
-	return r
-}
-
-// limit reports a limit that could not be read, and puts what its error advises where remedies stand.
-func (c *converter) limit(path, text string, err error) {
-	why, remedy := err.Error(), ""
-	for _, verb := range []string{": write ", ": lower "} {
-		if at := strings.LastIndex(why, verb); at >= 0 {
-			why, remedy = why[:at], why[at+len(": "):]
-		}
-	}
-	c.problem(path, text, why, remedy)
-}
-
-func (c *converter) cost(path string, d *Cost) core.Cost {
-	if d.N < 1 || d.N > core.CountMax {
-		c.problem(path+".n", fmt.Sprint(d.N), fmt.Sprintf("is not between 1 and %d", core.CountMax),
-			"write how many units a request takes")
-	}
-	return core.Cost{Match: c.match(path+".match", d.Match), N: d.N}
-}
-
 // unknownDimension stands in the place of a word that could not be read, so that the others keep their numbers.
 var unknownDimension = core.Dimension{Kind: ^core.DimensionKind(0)}
 
@@ -227,6 +157,10 @@ func (c *converter) match(path string, d *Match) (m core.Match) {
 		IP:            c.prefixes(path+".ip", d.IP),
 		CaseSensitive: d.CaseSensitive,
 		StrictSlash:   choose(c, path+".trailing_slash", d.TrailingSlash, slashes),
+		Tier:          d.Tier,
+		User:          d.User,
+		APIKey:        d.APIKey,
+		Tenant:        d.Tenant,
 	}
 	for _, method := range d.Method {
 		m.Method = append(m.Method, strings.ToUpper(method))
@@ -236,36 +170,4 @@ func (c *converter) match(path string, d *Match) (m core.Match) {
 	}
 	slices.SortFunc(m.Header, func(a, b core.HeaderMatch) int { return strings.Compare(a.Name, b.Name) })
 	return m
-}
-
-func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix) {
-	for i, text := range texts {
-		if prefix, ok := c.prefix(index(path, i), text); ok {
-			prefixes = append(prefixes, prefix)
-		}
-	}
-	return prefixes
-}
-
-func (c *converter) prefix(path, text string) (netip.Prefix, bool) {
-	const remedy = "write 192.0.2.7, 192.0.2.0/24 or 2001:db8::/32"
-	prefix, err := netip.ParsePrefix(text)
-	if err != nil {
-		address, err := netip.ParseAddr(text)
-		if err != nil || address.Zone() != "" {
-			c.problem(path, text, "is not an IP address or CIDR range", remedy)
-			return netip.Prefix{}, false
-		}
-		address = address.Unmap()
-		return netip.PrefixFrom(address, address.BitLen()), true
-	}
-	if prefix.Addr().Is4In6() {
-		c.problem(path, text, "is an IPv4 address written as IPv6", "write the IPv4 range")
-		return netip.Prefix{}, false
-	}
-	if masked := prefix.Masked(); masked != prefix {
-		c.problem(path, text, "has an address beyond its range", "write "+masked.String())
-		return netip.Prefix{}, false
-	}
-	return prefix, true
 }

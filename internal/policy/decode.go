@@ -57,6 +57,19 @@ func (d *decoder) value(n *Node, path string, into reflect.Value) {
 	case *Costs:
 		d.costs(n, path, target)
 		return
+	case *Lists, *Sources, *Numbers:
+		d.oneOrList(n, path, into)
+		return
+	case *StatusWords:
+		d.statuses(n, path, target)
+		return
+	case *Date:
+		*target = d.date(n, path)
+		return
+	case *Source:
+		d.fields(n, path, into)
+		d.oneWord(n, path, sourceRemedy)
+		return
 	case *[]Identify:
 		d.identify(n, path, target)
 		return
@@ -87,7 +100,8 @@ func (d *decoder) value(n *Node, path string, into reflect.Value) {
 
 // saysNothing holds the blocks that, with nothing in them, are as if left out. The others lack a word that is required, or
 // say something, as an empty ip does.
-var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Exempt](): true}
+var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
+	reflect.TypeFor[Response](): true}
 
 // fields reads a map into a struct, and reports keys that are unknown, belong to a later version, or stand twice.
 func (d *decoder) fields(n *Node, path string, into reflect.Value) {
@@ -176,34 +190,6 @@ func (d *decoder) list(n *Node, path string, into reflect.Value) {
 	}
 }
 
-// named reads a map whose keys are names that the user chose: match.header.
-func (d *decoder) named(n *Node, path string, into reflect.Value) {
-	if n.Kind != KindMap {
-		d.found.at(n, path, "is "+n.Kind.String()+" where names with values belong", `write {X-Name: value}`)
-		return
-	}
-	if len(n.Entries) == 0 {
-		d.found.at(n, path, "is an empty block", "leave the word out to mean everything")
-	}
-	into.Set(reflect.MakeMapWithSize(into.Type(), len(n.Entries)))
-	seen := make(map[string]string, len(n.Entries))
-	for _, entry := range n.Entries {
-		at, key := join(path, entry.Key), strings.ToLower(entry.Key)
-		if place, twice := seen[key]; twice {
-			d.twice(entry, at, place)
-			continue
-		}
-		seen[key] = entry.Place
-		var values Words
-		if entry.Value.Kind == KindNull {
-			d.found.at(entry.Value, at, "has no value", `write "*" for any value`)
-			continue
-		}
-		d.words(entry.Value, at, &values)
-		into.SetMapIndex(reflect.ValueOf(entry.Key), reflect.ValueOf(values))
-	}
-}
-
 // words reads one word or a list of words. One that cannot be read is empty: the others keep their numbers.
 func (d *decoder) words(n *Node, path string, into *Words) {
 	items := []*Node{n}
@@ -221,69 +207,6 @@ func (d *decoder) words(n *Node, path string, into *Words) {
 	}
 }
 
-// costs reads a number or a list of costs.
-func (d *decoder) costs(n *Node, path string, into *Costs) {
-	if !d.someItems(n, path) {
-		return
-	}
-	if n.Kind == KindList {
-		d.list(n, path, reflect.ValueOf(into).Elem())
-		return
-	}
-	if n.Kind == KindMap {
-		*into = make(Costs, 1)
-		d.value(n, path, reflect.ValueOf(&(*into)[0]).Elem())
-		return
-	}
-	*into = make(Costs, 1)
-	d.value(n, path, reflect.ValueOf(&(*into)[0].N).Elem())
-}
-
-// identify reads a list of ways to identify, or one of them.
-func (d *decoder) identify(n *Node, path string, into *[]Identify) {
-	if !d.someItems(n, path) {
-		return
-	}
-	if n.Kind != KindList {
-		entry, _ := d.identifyEntry(n, path)
-		*into = []Identify{entry}
-		return
-	}
-	*into = make([]Identify, len(n.Items))
-	for i, item := range n.Items {
-		(*into)[i], _ = d.identifyEntry(item, index(path, i))
-	}
-}
-
-// identifyEntry reads one way to identify: the plain word ip, or a map with exactly one word.
-func (d *decoder) identifyEntry(n *Node, path string) (entry Identify, ok bool) {
-	kind := reflect.TypeFor[Identify]()
-	switch n.Kind {
-	case KindWord, KindText:
-		switch {
-		case n.Text == "ip":
-			return Identify{IP: &IdentifyIP{}}, true
-		case isLater(kind, n.Text):
-			d.found.at(n, path, notYet, "")
-		case fieldsOf(kind)[n.Text] > 0:
-			d.found.at(n, path, "needs to be told more", identifyRemedy)
-		default:
-			d.found.at(n, path, "is not a way to identify a client", identifyRemedy)
-		}
-		return Identify{}, false
-	case KindMap:
-		into := reflect.ValueOf(&entry).Elem()
-		d.fields(n, path, into)
-		if len(n.Entries) != 1 {
-			d.found.at(n, path, fmt.Sprintf("must have exactly one word, not %d", len(n.Entries)), identifyRemedy)
-		}
-		return entry, true
-	default:
-		d.found.at(n, path, "is "+n.Kind.String()+" where a way to identify belongs", identifyRemedy)
-		return Identify{}, false
-	}
-}
-
 // word reads one word.
 func (d *decoder) word(n *Node, path string) (string, bool) {
 	switch n.Kind {
@@ -293,7 +216,7 @@ func (d *decoder) word(n *Node, path string) (string, bool) {
 			return "", false
 		}
 		return n.Text, true
-	case KindNumber, KindBool:
+	case KindNumber, KindBool, KindDate:
 		d.found.at(n, path, "is "+n.Kind.String()+" where a word belongs", remedyForWord(path, n.Text))
 	case KindNull:
 		d.found.at(n, path, "has no value", "write one, or leave the word out")

@@ -18,11 +18,34 @@ type Document struct {
 	// address.
 	Identify []Identify `json:"identify,omitempty"`
 
+	// The proxies in front of this one, as addresses or CIDR ranges: the client's address is the right-most one of
+	// X-Forwarded-For and the peer that is not in the list. Default: the client's address as the proxy knows it.
+	TrustedProxies Words `json:"trusted_proxies,omitempty"`
+
+	// How many proxies stand in front of this one: the client's address is the one so many places left of the peer in
+	// X-Forwarded-For and the peer, and the peer itself when the chain is shorter. Instead of `trusted_proxies`.
+	TrustedHops *int `json:"trusted_hops,omitempty"`
+
+	// Where the tenant of clients is taken from whose credential names none: one source, or a list tried in order.
+	Tenant Sources `json:"tenant,omitempty"`
+
+	// Where the tier of clients is taken from whose credential names none: one source, or a list tried in order.
+	Tier Sources `json:"tier,omitempty"`
+
 	// The rules. Every enabled rule that matches a request is enforced, together with the others.
 	Rules []Rule `json:"rules,omitempty"`
 
-	// Who is never limited by this policy.
-	Exempt *Exempt `json:"exempt,omitempty"`
+	// Who is never limited by this policy: one block of words, or a list of them.
+	Exempt Lists `json:"exempt,omitempty"`
+
+	// Who is refused with 403, whatever the rules say: one block of words, or a list of them.
+	Block Lists `json:"block,omitempty"`
+
+	// Makes clients that keep running into their limits wait longer each time. Default: nobody does.
+	Penalty *Penalty `json:"penalty,omitempty"`
+
+	// The time zone of calendar windows, such as `Europe/Berlin`. Default: UTC.
+	Timezone string `json:"timezone,omitempty"`
 
 	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
 	Enforce string `json:"enforce,omitempty"`
@@ -34,39 +57,8 @@ type Document struct {
 	// default), or `none`.
 	Headers Words `json:"headers,omitempty"`
 
-	tree *Node // what was read, for the places of problems found later; nil for a Document made in Go
-}
-
-// Identify is one way of finding out who is asking. It has exactly one of its words; the plain word `ip` is short for
-// an `ip` with nothing in it.
-type Identify struct {
-	// By IP address.
-	IP *IdentifyIP `json:"ip,omitempty"`
-
-	// By the value of a request header.
-	Header *IdentifyHeader `json:"header,omitempty"`
-
-	// By a value that the proxy itself knows: in Caddy the name of a placeholder without its braces, such as
-	// `http.auth.user.id`.
-	Attr string `json:"attr,omitempty"`
-}
-
-// IdentifyIP says how much of an IP address is one client.
-type IdentifyIP struct {
-	// How many leading bits of an IPv4 address are one client: 1 to 32. Default: 32.
-	IPv4Prefix *int `json:"ipv4_prefix,omitempty"`
-
-	// How many leading bits of an IPv6 address are one client: 1 to 128. Default: 64, the least a household is given.
-	IPv6Prefix *int `json:"ipv6_prefix,omitempty"`
-}
-
-// IdentifyHeader names a request header that says who is asking.
-type IdentifyHeader struct {
-	// The name of the header.
-	Name string `json:"name,omitempty"`
-
-	// Must be true. It says that you know that anyone can write a request header, and so pretend to be anyone.
-	Unverified bool `json:"unverified,omitempty"`
+	tree   *Node  // what was read, for the places of problems found later; nil for a Document made in Go
+	folder string // of the file it was read from; "" if it was not
 }
 
 // Rule is one rule of a policy.
@@ -77,13 +69,17 @@ type Rule struct {
 	// Which requests the rule is for. Default: every request.
 	Match *Match `json:"match,omitempty"`
 
-	// What shares a counter: one or several of `client`, `ip`, `host`, `method`, `endpoint`, `header:NAME`, `attr:NAME`.
-	// An empty list means one counter for everybody. Default: `client`.
+	// What shares a counter: one or several of `client`, `user`, `api_key`, `tenant`, `tier`, `ip`, `host`, `method`,
+	// `endpoint`, `header:NAME`, `attr:NAME`. An empty list means one counter for everybody. Default: `client`.
 	Per *Words `json:"per,omitempty"`
 
 	// How much is allowed: one or several of `COUNT/WINDOW [burst N] [ALGORITHM]`, such as `100/1m`. A request must pass
-	// every one of them.
+	// every one of them. A window may be a calendar's: `5000/day`, `week`, `month`, `year`.
 	Limit Words `json:"limit,omitempty"`
+
+	// Other limits for clients of a tier, by the tier's name: one or several limits, or the word `unlimited`. Clients of a
+	// tier that is not named have `limit`.
+	Tiers Tiers `json:"tiers,omitempty"`
 
 	// Rules with the same group compete, and only one of them counts.
 	Group string `json:"group,omitempty"`
@@ -105,9 +101,22 @@ type Rule struct {
 	// Default: 1.
 	Cost Costs `json:"cost,omitempty"`
 
-	// What the rule does: `reject` (the default) refuses what is over the limit, `log_only` counts and reports but
-	// refuses nothing, `allow` exempts from the rule's group, `block` refuses everything that matches.
+	// The cost as the response says it. Until then an estimate is charged. Default: the cost is known before.
+	CostAfter *CostAfter `json:"cost_after,omitempty"`
+
+	// The request counts only if its response has one of these statuses: `401`, `5xx`. Default: it counts.
+	CountIf *Statuses `json:"count_if,omitempty"`
+
+	// The request does not count if its response has one of these statuses: `401`, `5xx`. Default: it counts.
+	RefundOn *Statuses `json:"refund_on,omitempty"`
+
+	// What the rule does: `reject` (the default) refuses what is over the limit, `throttle` lets it wait for a while and
+	// refuses it after that, `log_only` counts and reports but refuses nothing, `allow` exempts from the rule's group,
+	// `block` refuses everything that matches.
 	Action string `json:"action,omitempty"`
+
+	// How long and how many requests may wait. Only with `action: throttle`.
+	Throttle *Throttle `json:"throttle,omitempty"`
 
 	// What happens to the requests of this rule when the store cannot answer: `allow` or `deny`. Default: as the policy
 	// says.
@@ -116,6 +125,16 @@ type Rule struct {
 	// Whether clients are told about limits that are hidden by default: those for everybody (an empty `per`) and those
 	// that are only logged. Default: false.
 	Expose bool `json:"expose,omitempty"`
+
+	// What a refused client is answered. Default: a problem document that says which limit it was, and how long to wait.
+	Response *Response `json:"response,omitempty"`
+
+	// How long a refused client is told to wait at least, such as `30s`. Default: as long as it takes.
+	RetryAfter string `json:"retry_after,omitempty"`
+
+	// Refused clients are told to wait up to this much longer, each another span, so that they do not come back together.
+	// Default: nothing.
+	RetryJitter string `json:"retry_jitter,omitempty"`
 }
 
 // Match says which requests are meant. Every word that is there must hold; of a list, any one entry.
@@ -136,6 +155,18 @@ type Match struct {
 	// IP addresses of clients, single or as CIDR ranges.
 	IP Words `json:"ip,omitempty"`
 
+	// The tiers of clients, exactly as they are called.
+	Tier Words `json:"tier,omitempty"`
+
+	// The users, as the token or the key's owner names them.
+	User Words `json:"user,omitempty"`
+
+	// The names of API keys, never the keys themselves.
+	APIKey Words `json:"api_key,omitempty"`
+
+	// The tenants of clients, exactly as they are called.
+	Tenant Words `json:"tenant,omitempty"`
+
 	// Whether upper and lower case make two paths. Default: false.
 	CaseSensitive bool `json:"case_sensitive,omitempty"`
 
@@ -148,12 +179,16 @@ type Cost struct {
 	// Which requests cost this much. Default: every request.
 	Match *Match `json:"match,omitempty"`
 
-	// How many units, at least 1.
+	// How many units, at least 1. With a header, what a request costs if the header does not say.
 	N int64 `json:"n"`
-}
 
-// Exempt lists who is never limited.
-type Exempt struct {
-	// IP addresses, single or as CIDR ranges.
-	IP Words `json:"ip,omitempty"`
+	// A request header that says how many units. It is believed from the peers in `trusted` only.
+	Header string `json:"header,omitempty"`
+
+	// The peers whose header is believed, as IP addresses or CIDR ranges. Required with `header`: clients would write
+	// their own price.
+	Trusted Words `json:"trusted,omitempty"`
+
+	// The most that the header may say; more is not believed. Default: 2^40.
+	Max *int64 `json:"max,omitempty"`
 }

@@ -63,7 +63,12 @@ func Load(path string) (*Document, error) {
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}
-	return Decode(filepath.Base(path), format, data)
+	d, err := Decode(filepath.Base(path), format, data)
+	if err != nil {
+		return nil, err
+	}
+	d.folder = filepath.Dir(path)
+	return d, nil
 }
 
 // Decode reads a document; name is how its places call it. The error is [core.Problems].

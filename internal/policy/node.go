@@ -12,12 +12,14 @@ const (
 	KindNumber             // a number, as it was written
 	KindBool               // "true" or "false"
 	KindText               // text of a format that has no types, such as the Caddyfile: a word, a number or a bool
+	KindDate               // a date of a format that has a type for it, as it was written
 	KindList
 	KindMap
 )
 
 func (k Kind) String() string {
-	return [...]string{"nothing", "a word", "a number", "true or false", "a word", "a list", "a block of words"}[k]
+	return [...]string{"nothing", "a word", "a number", "true or false", "a word", "a date", "a list",
+		"a block of words"}[k]
 }
 
 // Node is a part of a document with the place where it was written. All formats are read into nodes, and one decoder

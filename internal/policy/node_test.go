@@ -92,5 +92,5 @@ func TestCompileWithoutTree(t *testing.T) {
 	_, err := d.Compile()
 	wantError(t, err, `on_error: "local": not yet in this version; write allow or deny`,
 		`rules[0].limit[1]: "x": "x" has no window; write COUNT/WINDOW, for example 100/1m`,
-		`rules[0].action: "refuse": is not known here; write reject, log_only, allow or block`)
+		`rules[0].action: "refuse": is not known here; write reject, throttle, log_only, allow or block`)
 }

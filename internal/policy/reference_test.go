@@ -57,12 +57,21 @@ func TestReferenceHasEveryWord(t *testing.T) {
 	for heading, of := range map[string]reflect.Type{
 		"word of the policy": reflect.TypeFor[Document](),
 		"word of identify":   reflect.TypeFor[Identify](),
-		"word of ip":         reflect.TypeFor[IdentifyIP](),
+		"word of jwt":        reflect.TypeFor[IdentifyJWT](),
+		"word of api_key":    reflect.TypeFor[IdentifyAPIKey](),
 		"word of header":     reflect.TypeFor[IdentifyHeader](),
+		"word of cookie":     reflect.TypeFor[IdentifyCookie](),
+		"word of ip":         reflect.TypeFor[IdentifyIP](),
+		"word of tenant":     reflect.TypeFor[Source](),
 		"word of a rule":     reflect.TypeFor[Rule](),
 		"word of match":      reflect.TypeFor[Match](),
 		"word of cost":       reflect.TypeFor[Cost](),
-		"word of exempt":     reflect.TypeFor[Exempt](),
+		"word of cost_after": reflect.TypeFor[CostAfter](),
+		"word of count_if":   reflect.TypeFor[Statuses](),
+		"word of throttle":   reflect.TypeFor[Throttle](),
+		"word of response":   reflect.TypeFor[Response](),
+		"word of penalty":    reflect.TypeFor[Penalty](),
+		"word of exempt":     reflect.TypeFor[Listed](),
 	} {
 		if diff := cmp.Diff(wordsOf(of), firstCells(t, text, heading)); diff != "" {
 			t.Errorf("table %q (-types +docs):\n%s", heading, diff)
@@ -90,8 +99,7 @@ func choiceWords[T any](among []choice[T]) (words []string) {
 // Every word still to come is refused as such in every part of a policy that its line names.
 func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
 	parts := map[string]reflect.Type{"the policy": reflect.TypeFor[Document](), "a rule": reflect.TypeFor[Rule](),
-		"`identify`": reflect.TypeFor[Identify](), "`match`": reflect.TypeFor[Match](), "`exempt`": reflect.TypeFor[Exempt](),
-		"`cost`": reflect.TypeFor[Cost]()}
+		"`identify`": reflect.TypeFor[Identify](), "`match`": reflect.TypeFor[Match]()}
 	_, table, _ := strings.Cut(reference(t), "\n| later word |")
 	checked := 0
 	for _, line := range strings.Split(table, "\n")[2:] {
@@ -99,8 +107,7 @@ func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
 		if len(cells) != 3 {
 			break
 		}
-		words, _, _ := strings.Cut(cells[0], ", and the windows")
-		for _, match := range inBackticks.FindAllStringSubmatch(words, -1) {
+		for _, match := range inBackticks.FindAllStringSubmatch(cells[0], -1) {
 			for _, where := range strings.Split(cells[1], ", ") {
 				if part, ok := parts[where]; ok {
 					checked++
@@ -111,14 +118,14 @@ func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
 			}
 		}
 	}
-	if checked < 30 {
+	if checked < 3 {
 		t.Errorf("docs/policy.md: only %d places of later words were found", checked)
 	}
 }
 
 // The words still to come are those that the decoder refuses as such, and no others.
 func TestReferenceHasEveryLaterWord(t *testing.T) {
-	want := map[string]bool{"day": true, "week": true, "month": true, "year": true}
+	want := map[string]bool{}
 	for _, words := range later {
 		for _, word := range words {
 			want[word] = true
@@ -148,7 +155,7 @@ func TestReferenceExamples(t *testing.T) {
 	for _, example := range examples {
 		d, err := Decode("example", YAML, []byte(example[1]))
 		if err == nil {
-			_, err = d.Compile()
+			err = d.Check()
 		}
 		if err != nil {
 			t.Errorf("the example\n%s\n%v", example[1], err)

@@ -178,7 +178,9 @@ func (p *tomlParser) value(from *unstable.Node, place string, depth int) *Node {
 		n.Kind, n.Text = KindBool, string(from.Data)
 	case unstable.Integer:
 		n.Kind, n.Text = KindNumber, plainInteger(string(from.Data))
-	default: // a float, or a date, which no word takes
+	case unstable.DateTime, unstable.LocalDateTime, unstable.LocalDate, unstable.LocalTime:
+		n.Kind, n.Text = KindDate, string(from.Data)
+	default: // a float, which no word takes
 		n.Kind, n.Text = KindNumber, string(from.Data)
 	}
 	n.Place = p.place(from)

@@ -12,28 +12,21 @@ import (
 // notYet is said of a word that a later version will understand: the document is right, the program too old.
 const notYet = "not yet in this version"
 
-const identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}}, or {attr: NAME}`
+const (
+	identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}}, or {attr: NAME}, or {jwt: {jwks_file: FILE}}, ` +
+		`or {api_key: {keys_file: FILE}}`
+	sourceRemedy = `write {attr: NAME}, or {host_label: 1}, or {header: {name: X-Tenant, unverified: true}}`
+)
 
 // later holds, by the type they belong to, the words of later versions.
 var later = map[reflect.Type][]string{
-	reflect.TypeFor[Document](): {"penalty", "trusted_proxies", "trusted_hops", "shadow", "lease", "timezone", "overrides",
-		"tiers", "response", "on_invalid", "status_endpoint", "watch", "admin", "tenant", "throttle", "region"},
-	reflect.TypeFor[Identify](): {"jwt", "api_key", "cookie", "tenant", "tier", "user", "on_invalid", "trusted_proxies",
-		"trusted_hops"},
-	reflect.TypeFor[IdentifyIP](): {"trusted_proxies", "trusted_hops"},
-	reflect.TypeFor[Rule](): {"tiers", "overrides", "penalty", "throttle", "max_delay", "max_waiting", "cost_after",
-		"count_if", "refund_on", "shadow", "lease", "timezone", "reason", "until", "response", "status", "message",
-		"retry_after"},
-	reflect.TypeFor[Match]():  {"tier", "user", "api_key", "tenant"},
-	reflect.TypeFor[Cost]():   {"header", "after"},
-	reflect.TypeFor[Exempt](): {"user", "key", "api_key", "tier", "tenant", "reason", "until"},
+	reflect.TypeFor[Document](): {"lease", "region"},
+	reflect.TypeFor[Rule]():     {"lease"},
 }
 
 // laterValues holds, by the word they are written under, the values of later versions.
 var laterValues = map[string][]string{
-	"per":      {"user", "api_key", "tenant", "tier"},
 	"on_error": {"local"},
-	"action":   {"throttle"},
 }
 
 // instead says what to write for words of other limiters that have no counterpart of their own here.
@@ -55,6 +48,16 @@ var instead = map[string]string{
 	"weight":    `write "cost"`,
 	"log_only":  `write "action: log_only"`,
 	"dry_run":   `write "action: log_only"`,
+	"blacklist": `write "block"`,
+	"denylist":  `write "block"`,
+	"shadow": "a candidate policy is a file of its own: name it where this file is named, in a Caddyfile " +
+		`"shadow policy candidate.yaml"`,
+	"on_invalid":      "it belongs in jwt or api_key",
+	"watch":           "it needs no word: policy files are watched",
+	"admin":           "it belongs to the proxy and not to a policy: in Caddy see the admin endpoint",
+	"status_endpoint": `it belongs to the proxy and not to a policy: in a Caddyfile "penstock_status"`,
+	"overrides": "limits of one client's own belong to its key in the keys file, or to the claim that limits_claim of jwt " +
+		"names",
 }
 
 // homes are the parts of a document that a word is looked for in when it stands in the wrong one.
@@ -67,6 +70,23 @@ var homes = []struct {
 	{reflect.TypeFor[Document](), "the policy itself, beside rules"},
 }
 
+// innerHomes are looked in after the homes, for words that belong in one of them only.
+var innerHomes = []struct {
+	in   reflect.Type
+	name string
+}{
+	{reflect.TypeFor[Throttle](), "throttle"},
+	{reflect.TypeFor[Response](), "response"},
+	{reflect.TypeFor[Penalty](), "penalty"},
+	{reflect.TypeFor[CostAfter](), "cost_after"},
+	{reflect.TypeFor[Cost](), "cost"},
+	{reflect.TypeFor[Listed](), "an entry of exempt or block"},
+	{reflect.TypeFor[Identify](), "identify"},
+	{reflect.TypeFor[IdentifyJWT](), "jwt"},
+	{reflect.TypeFor[IdentifyAPIKey](), "api_key"},
+	{reflect.TypeFor[IdentifyIP](), "ip"},
+}
+
 // homeOf says where a word belongs that is not known where it stands, or "".
 func homeOf(word string, notIn reflect.Type) string {
 	for _, home := range homes {
@@ -74,7 +94,16 @@ func homeOf(word string, notIn reflect.Type) string {
 			return home.name
 		}
 	}
-	return ""
+	found := ""
+	for _, home := range innerHomes {
+		if _, ok := fieldsOf(home.in)[word]; ok {
+			if home.in == notIn || found != "" {
+				return ""
+			}
+			found = home.name
+		}
+	}
+	return found
 }
 
 func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
@@ -88,7 +117,22 @@ func remedyForWord(path, text string) string {
 	if word == "per" && text == "false" {
 		return "write [] for one counter for everybody"
 	}
+	if plain, ok := plainNumber(text); ok && spanWords[word] {
+		return "add the unit: " + plain + "s"
+	}
 	return `write it in quotes: "` + cut(text) + `"`
+}
+
+// spanWords are the words that take a duration.
+var spanWords = map[string]bool{"leeway": true, "refresh": true, "max_delay": true, "retry_after": true, "retry_jitter": true,
+	"window": true, "max": true}
+
+// remedyForNamed says what to write for something else where names with values belong.
+func remedyForNamed(path string) string {
+	if lastWord(path) == "tiers" {
+		return "write {premium: 1000/1m, enterprise: unlimited}"
+	}
+	return "write {X-Name: value}"
 }
 
 // remedyForBlock says what to write for something else where a map belongs.
@@ -98,6 +142,26 @@ func remedyForBlock(path string) string {
 		return "write {path: /api/*}"
 	case "exempt":
 		return "write {ip: [10.0.0.0/8]}"
+	case "block":
+		return "write {ip: [192.0.2.7]}"
+	case "tenant", "tier":
+		return sourceRemedy
+	case "count_if", "refund_on":
+		return "write {status: [401, 5xx]}"
+	case "throttle":
+		return "write {max_delay: 2s, max_waiting: 1000}"
+	case "penalty":
+		return "write {window: 1h, threshold: 3}"
+	case "cost_after":
+		return "write {header: X-Cost, estimate: 10}"
+	case "response":
+		return "write {message: TEXT}"
+	case "jwt":
+		return "write {jwks_file: FILE}"
+	case "api_key":
+		return "write {keys_file: FILE}"
+	case "cookie":
+		return "write {name: session, unverified: true}"
 	case "rules":
 		return `write {name: api, limit: 100/1m}`
 	case "cost":

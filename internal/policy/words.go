@@ -26,7 +26,7 @@ type Costs []Cost
 
 // MarshalJSON writes one cost for every request as its number, and everything else as a list.
 func (c Costs) MarshalJSON() ([]byte, error) {
-	if len(c) == 1 && c[0].Match == nil {
+	if len(c) == 1 && c[0].Match == nil && c[0].Header == "" {
 		return json.Marshal(c[0].N)
 	}
 	if c == nil {
@@ -37,6 +37,62 @@ func (c Costs) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a number or a list of costs.
 func (c *Costs) UnmarshalJSON(data []byte) error { return unmarshal(data, c) }
+
+// Lists says of whom something holds: everybody of whom one of its entries tells.
+type Lists []Listed
+
+// MarshalJSON writes a single entry as itself and everything else as a list.
+func (l Lists) MarshalJSON() ([]byte, error) { return oneOrList(l) }
+
+// UnmarshalJSON reads one entry or a list of entries.
+func (l *Lists) UnmarshalJSON(data []byte) error { return unmarshal(data, l) }
+
+// Sources are where a tenant or a tier is taken from, tried in order.
+type Sources []Source
+
+// MarshalJSON writes a single source as itself and everything else as a list.
+func (s Sources) MarshalJSON() ([]byte, error) { return oneOrList(s) }
+
+// UnmarshalJSON reads one source or a list of sources.
+func (s *Sources) UnmarshalJSON(data []byte) error { return unmarshal(data, s) }
+
+// Numbers is one whole number or a list of them.
+type Numbers []int64
+
+// MarshalJSON writes a single number as itself and everything else as a list.
+func (n Numbers) MarshalJSON() ([]byte, error) { return oneOrList(n) }
+
+// UnmarshalJSON reads one number or a list of numbers.
+func (n *Numbers) UnmarshalJSON(data []byte) error { return unmarshal(data, n) }
+
+func oneOrList[S ~[]T, T any](list S) ([]byte, error) {
+	if len(list) == 1 {
+		return json.Marshal(list[0])
+	}
+	if list == nil {
+		list = S{}
+	}
+	return json.Marshal([]T(list))
+}
+
+// StatusWords are response statuses: numbers such as 401, and classes such as 5xx. In a document one may stand without its
+// list, and a number without quotes.
+type StatusWords []string
+
+// MarshalJSON writes a single status as itself and everything else as a list.
+func (s StatusWords) MarshalJSON() ([]byte, error) { return Words(s).MarshalJSON() }
+
+// UnmarshalJSON reads one status or a list of statuses.
+func (s *StatusWords) UnmarshalJSON(data []byte) error { return unmarshal(data, s) }
+
+// Tiers are limits by the name of a tier: one or several, or the word unlimited.
+type Tiers map[string]Words
+
+// UnmarshalJSON reads limits by tier as strictly as a policy file is read. The error is [core.Problems].
+func (t *Tiers) UnmarshalJSON(data []byte) error { return unmarshal(data, t) }
+
+// Date is an instant as RFC 3339 writes it: 2026-12-01T00:00:00Z. TOML's own dates are read too.
+type Date string
 
 // UnmarshalJSON reads a whole policy as strictly as a policy file is read. The error is [core.Problems]. A struct that
 // embeds Document would inherit this method, and with it refuse its own words: give it a field instead.
@@ -50,9 +106,6 @@ func (i *Identify) UnmarshalJSON(data []byte) error { return unmarshal(data, i) 
 
 // UnmarshalJSON reads a match as strictly as a policy file is read. The error is [core.Problems].
 func (m *Match) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
-
-// UnmarshalJSON reads who is exempt as strictly as a policy file is read. The error is [core.Problems].
-func (e *Exempt) UnmarshalJSON(data []byte) error { return unmarshal(data, e) }
 
 // unmarshal reads one JSON value into one of the document's types. Lines would be those of the value and not of the
 // file it came from, so problems carry their path only.
