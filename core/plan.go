@@ -57,6 +57,8 @@ type Plan struct {
 	checks   []Check
 	results  []Result
 	asked    []asked // of checks
+	// throttled are the checks that requests may wait for, as last asked for.
+	throttled []Throttled
 
 	// text holds the keys and what the identity's strings point to; it only grows until Reset. Values, dimensions and
 	// checks are bounded, so it is too: 64 keys of 8 escaped values make half a megabyte at worst.
