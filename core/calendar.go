@@ -174,13 +174,13 @@ func Stale(now Micros, checks []Check) error {
 }
 
 // rollCalendar brings a counter of a calendar window to the slot's instant. A counter that a clock ahead of this one has
-// taken to a later period goes on there; any other of the future (the clock was wrong, or the time zone another) is moved
-// to now with what it has counted.
+// taken to a later period goes on there; any other that began after this period did (the clock was wrong, or the time zone
+// another) is moved to this one with what it has counted.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {
-	case at <= s.now && at == b[i]:
-	case at <= s.now:
+	case at == b[i]:
+	case at < b[i]:
 		s.State = State{At: b[i]}
 	default:
 		later := i + 1
