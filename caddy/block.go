@@ -89,7 +89,7 @@ func (b *block) document() (*policy.Document, error) {
 	}
 	named := *d
 	nameRules(&named, func(string) bool { return false })
-	if _, err := named.Compile(); err != nil {
+	if err := named.Check(); err != nil {
 		return nil, fmt.Errorf("\n%w", err)
 	}
 	return d, nil
@@ -97,7 +97,8 @@ func (b *block) document() (*policy.Document, error) {
 
 // ruleWords are the words that may stand in a block for the limit of its first line. Those a policy knows as well are
 // the policy's there.
-var ruleWords = []string{"match", "per", "limit", "group", "priority", "missing", "unverified", "cost", "action", "expose"}
+var ruleWords = []string{"match", "per", "limit", "tiers", "group", "priority", "missing", "unverified", "cost", "cost_after",
+	"count_if", "refund_on", "action", "throttle", "response", "retry_after", "retry_jitter", "expose"}
 
 func (b *block) word() {
 	word := b.d.Val()
@@ -113,8 +114,10 @@ func (b *block) word() {
 		b.rule()
 	case word == "identify":
 		b.identify()
-	case word == "exempt":
-		b.merge(b.tree, word)
+	case word == "exempt", word == "block":
+		b.listed(word)
+	case word == "tenant", word == "tier":
+		b.source(word)
 	case !slices.Contains(ruleWords, word):
 		b.plain(b.tree)
 	case b.line == nil:
@@ -134,59 +137,28 @@ func (b *block) policyFile() {
 	case b.policy != "":
 		b.problem("policy", "stands here twice", "keep one file")
 	default:
-		// Relative to the Caddyfile, as import is: the working directory of a service is seldom where its files are, and
-		// that of "caddy reload" need not be the service's.
-		b.policy = args[0]
-		if !filepath.IsAbs(b.policy) && !strings.HasPrefix(b.policy, "{") {
-			b.policy = filepath.Join(filepath.Dir(d.File()), b.policy)
-			if path, err := filepath.Abs(b.policy); err == nil {
-				b.policy = path
-			}
-		}
+		b.policy = absolute(d, args[0])
 	}
 	b.noBlock("policy")
+}
+
+// absolute returns the path of a file that is named relative to the Caddyfile, as import names them: the working
+// directory of a service is seldom where its files are, and that of "caddy reload" need not be the service's.
+func absolute(d *caddyfile.Dispenser, path string) string {
+	if filepath.IsAbs(path) || strings.HasPrefix(path, "{") {
+		return path
+	}
+	path = filepath.Join(filepath.Dir(d.File()), path)
+	if full, err := filepath.Abs(path); err == nil {
+		return full
+	}
+	return path
 }
 
 func (b *block) noBlock(word string) {
 	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
 		b.problem(word, "takes no block", "")
 		b.skip()
-	}
-}
-
-// rule reads a rule: its name, optionally limits, optionally a block.
-func (b *block) rule() {
-	d := b.d
-	at := place(d)
-	rule := policy.Map(at)
-	args := d.RemainingArgs()
-	if len(args) == 0 || strings.Contains(args[0], "/") {
-		b.problem("rule", "has no name", "write rule NAME { ... }")
-		b.skip()
-		return
-	}
-	rule.Set("name", at, policy.Text(at, args[0]))
-	if limits := b.limits(args[1:]); len(limits.Items) > 0 {
-		rule.Set("limit", at, limits)
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.ruleWord(rule)
-	}
-	b.rules.Items = append(b.rules.Items, rule)
-}
-
-func (b *block) ruleWord(rule *policy.Node) {
-	switch word := b.d.Val(); word {
-	case "match":
-		b.merge(rule, word)
-	case "limit":
-		at := place(b.d)
-		b.extend(rule, word, b.limits(b.d.RemainingArgs()), at)
-		b.noBlock(word)
-	case "cost":
-		b.cost(rule)
-	default:
-		b.plain(rule)
 	}
 }
 
@@ -259,76 +231,11 @@ func (b *block) matchWord(into *policy.Node) {
 	headers.Set(args[0], at, values)
 }
 
-// cost reads "cost N", or "cost N key value..." and "cost N { key value... }" for the requests that match.
-func (b *block) cost(rule *policy.Node) {
-	d := b.d
-	at := place(d)
-	if !d.NextArg() {
-		b.problem("cost", "has no number", "write cost 5, or cost 5 path /search")
-		b.skip()
-		return
-	}
-	if word := d.Val(); word == "header" || word == "response" {
-		b.problem("cost", fmt.Sprintf("%q is not yet in this version", word), "write a number")
-		b.skip()
-		return
-	}
-	entry := policy.Map(at).Set("n", at, policy.Text(at, d.Val()))
-	match := policy.Map(at)
-	b.matchWords(match)
-	if len(match.Entries) > 0 {
-		entry.Set("match", at, match)
-	}
-	b.extend(rule, "cost", policy.List(at, entry), at)
-}
-
-// identify reads "identify ip|attr NAME|header NAME [unverified]" with an optional block, one way a line.
-func (b *block) identify() {
-	d := b.d
-	at, said := place(d), false
-	if d.NextArg() {
-		b.identifyWay(at)
-		return
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); said = true {
-		b.identifyWay(place(d))
-	}
-	if !said {
-		b.problem("identify", "has no value", identifyRemedy)
-	}
-}
-
-const identifyRemedy = "write identify ip, identify attr NAME or identify header NAME unverified"
-
-func (b *block) identifyWay(at string) {
-	d := b.d
-	kind := d.Val()
-	inner := policy.Map(at)
-	value := inner
-	switch args := d.RemainingArgs(); {
-	case kind == "attr" && len(args) == 1:
-		value = policy.Text(at, args[0])
-		b.noBlock("identify attr")
-	case kind == "header" && len(args) > 0:
-		inner.Set("name", at, policy.Text(at, args[0]))
-		if len(args) == 2 && args[1] == "unverified" {
-			inner.Set("unverified", at, policy.Text(at, "true"))
-		} else if len(args) > 1 {
-			b.problem("identify header", fmt.Sprintf("cannot take %q behind the name", args[1]), identifyRemedy)
-		}
-	case len(args) > 0:
-		b.problem("identify "+kind, fmt.Sprintf("cannot take %q", strings.Join(args, " ")), identifyRemedy)
-		b.skip()
-		return
-	}
-	for nesting := d.Nesting(); d.NextBlock(nesting); {
-		b.plain(inner)
-	}
-	b.extend(b.tree, "identify", policy.List(at, policy.Map(at).Set(kind, at, value)), at)
-}
-
 // flags are the words that mean true when nothing follows them.
-var flags = []string{"enabled", "unverified", "expose", "case_sensitive"}
+var flags = []string{"enabled", "unverified", "expose", "case_sensitive", "bearer"}
+
+// files are the words whose value is the path of a file.
+var files = []string{"jwks_file", "secret_file", "keys_file"}
 
 // plain reads a word with its values, whatever it is: internal/policy knows which there are.
 func (b *block) plain(into *policy.Node) {
@@ -346,18 +253,47 @@ func (b *block) plain(into *policy.Node) {
 	switch {
 	case len(inner.Entries) > 0:
 		value = inner
+	case len(args) == 0 && word == "penalty": // all of it has defaults
+		value = inner
 	case len(args) == 0 && slices.Contains(flags, word):
 		value = policy.Text(at, "true")
 	case len(args) == 0:
 		value = &policy.Node{Place: at}
 	case len(args) == 1 && args[0] == "[]":
 		value = policy.List(at)
-	case len(args) == 1:
-		value = policy.Text(at, args[0])
+	case len(args) == 1 && slices.Contains(files, word):
+		value = policy.Text(at, absolute(d, args[0]))
 	default:
-		value = policy.Texts(at, args...)
+		value = oneOrMany(at, args)
 	}
 	into.Set(word, at, value)
+}
+
+// oneOrMany returns a word, or a list of several.
+func oneOrMany(at string, args []string) *policy.Node {
+	if len(args) == 1 {
+		return policy.Text(at, args[0])
+	}
+	return policy.Texts(at, args...)
+}
+
+// lineAndBlock reads "key value..." behind a word, as far as it is there, and the block that may follow: the words of
+// one thing, of which the line names what matters most.
+func (b *block) lineAndBlock() *policy.Node {
+	d := b.d
+	at := place(d)
+	into := policy.Map(at)
+	if args := d.RemainingArgs(); len(args) > 0 {
+		value := &policy.Node{Place: at}
+		if len(args) > 1 {
+			value = oneOrMany(at, args[1:])
+		}
+		into.Set(args[0], at, value)
+	}
+	for nesting := d.Nesting(); d.NextBlock(nesting); {
+		b.plain(into)
+	}
+	return into
 }
 
 // place says where the token was written.

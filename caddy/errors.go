@@ -18,9 +18,9 @@ import (
 
 // Refusal is the error within the [caddyhttp.HandlerError] of a refused request, where error routes may answer it.
 type Refusal struct {
-	Status int    // 429, 403 or 503
+	Status int    // 429, 403, 401 or 503, or what the rule says
 	Rule   string // the rule that refused; "" if its name is not for clients
-	body   []byte
+	answer answer
 }
 
 // Error says which rule refused.
@@ -114,7 +114,7 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	if !errors.As(err, &refusal) {
 		return next.ServeHTTP(w, r)
 	}
-	return writeProblem(w, refusal.Status, refusal.body)
+	return refusal.answer.write(w, r)
 }
 
 // mergeFields takes the fields that handlers have set before the error out of the header, and puts them back when the
@@ -132,7 +132,7 @@ func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler)
 		return value
 	}
 	fields := core.Fields{Limit: take(fieldLimit), Remaining: take(fieldRemaining), Reset: take(fieldReset),
-		RateLimit: take(fieldRateLimit), Policy: take(fieldPolicy)}
+		RateLimit: take(fieldRateLimit), Policy: take(fieldPolicy), Cost: take(fieldCost)}
 	if rec.refusedBy != nil {
 		fields.RetryAfter = take(fieldRetryAfter)
 		rec.refusedBy = own

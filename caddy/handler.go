@@ -137,6 +137,10 @@ type scratch struct {
 	editions []*edition // of the policies that the request is under
 	attrs    attributes
 	body     []byte
+	looking  []core.Check // the plan's checks as looks
+	looked   bool
+	// settlement is one that was not needed yet.
+	settlement *settlement
 }
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}
@@ -158,7 +162,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.attrs.reset(r)
-	s.editions = s.editions[:0]
+	s.editions, s.looked = s.editions[:0], false
 	for _, e := range h.policies {
 		if rec.begin(e) {
 			now := e.current.Load()
@@ -177,7 +181,12 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		h.logger.Warn("requests come without a client address, as over a Unix socket: where clients are told apart by address, " +
 			"they count as one; if a proxy is in front, set trusted_proxies_unix, so that the address it forwards is used")
 	}
-	d := h.decide(s)
+	d, gone := h.decide(r, s)
+	if gone {
+		s.release()
+		w.WriteHeader(statusClientGone) // for the log: nobody reads it
+		return nil
+	}
 	rec.keep(&d)
 	s.count()
 	if d.Outcome == core.OutcomeNone {
@@ -190,18 +199,29 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		rec.refusedBy = own
 		return h.refuse(own, r, s, &d)
 	}
+	if own.settlement = s.settlementOf(&d); own.settlement != nil {
+		own.settlement.settler = h.app.store.settler
+	}
 	s.release()
-	err := next.ServeHTTP(own, r)
+	err := own.pass(r, next)
 	own.apply() // an error, or nothing written: the header is written later, but not through us
 	return err
 }
 
-// decide asks the store, if there is something to ask.
-func (h *Handler) decide(s *scratch) core.Decision {
-	checks := s.plan.Checks()
-	if len(checks) == 0 {
-		return s.plan.Decide()
+// decide asks the store, if there is something to ask. It reports whether the client has left while the request waited.
+func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone bool) {
+	if len(s.plan.Checks()) == 0 {
+		return s.plan.Decide(), false
 	}
+	if throttled := s.plan.Throttled(); len(throttled) > 0 {
+		return h.decideThrottled(r, s, throttled)
+	}
+	d, _ = h.ask(s, s.plan.Checks())
+	return d, false
+}
+
+// ask asks the store and decides. It reports whether the store has answered; otherwise on_error has decided.
+func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answered bool) {
 	start := time.Now()
 	// A client that leaves does not end the check, which ends by itself at the store's deadline: a context that can end
 	// costs each lone call half as much again.
@@ -209,13 +229,12 @@ func (h *Handler) decide(s *scratch) core.Decision {
 	took := time.Since(start)
 	checkSeconds.Observe(took.Seconds())
 	if err == nil {
-		return s.plan.Decide()
+		return s.plan.Decide(), true
 	}
-	d := s.plan.Degrade()
-	kind := failureKind(err)
-	storeErrorsTotal.WithLabelValues(kind).Inc()
+	d = s.plan.Degrade()
+	storeErrorsTotal.WithLabelValues(failureKind(err)).Inc()
 	h.app.outage.note(h.logger, start.Add(took), &d, err)
-	return d
+	return d, false
 }
 
 // count counts what became of each rule.
@@ -230,27 +249,21 @@ func (s *scratch) count() {
 	}
 }
 
-var problemContentType = []string{"application/problem+json"}
-
 // refuse answers a request that must not go on, or leaves that to error routes. It ends the scratch.
 func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
 	s.body = s.plan.AppendProblem(s.body[:0], d)
+	a := answer{status: d.Status, body: s.body, response: d.Response}
+	if d.Outcome == core.OutcomeUnauthorized {
+		a.challenge = s.challenge(d.Credential)
+	}
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.apply()
-		return caddyhttp.Error(d.Status, &Refusal{Status: d.Status, Rule: d.Rule, body: append([]byte(nil), s.body...)})
+		a.body = append([]byte(nil), s.body...)
+		return caddyhttp.Error(d.Status, &Refusal{Status: d.Status, Rule: d.Rule, answer: a})
 	}
-	return writeProblem(w, d.Status, s.body)
-}
-
-func writeProblem(w http.ResponseWriter, status int, body []byte) error {
-	// The server adds the Content-Length. Said here it would outlive the body when a handler around us, such as intercept,
-	// puts another in its place.
-	w.Header()["Content-Type"] = problemContentType
-	w.WriteHeader(status)
-	_, err := w.Write(body)
-	return err
+	return a.write(w, r)
 }
 
 // DeniedEvent is the name of the event that a refusal emits. Its data are `policy`, `rule`, `decision`, `status`,

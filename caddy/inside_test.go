@@ -141,9 +141,8 @@ func TestProblemsAreAllTold(t *testing.T) {
 		`{}`:                                                                  {"penstock 100/1m"},
 		`{"nmae":"x","rules":[{"limit":"1/1m"}]}`:                             {"nmae"},
 		`{"penalty":{},"lease":1,"identify":[{"jwt":{}},{"ip":{"foo":1}}],
-		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"penalty: not yet", "lease: not yet",
-			"identify[0].jwt: not yet", "identify[1].ip.foo", "on_error", "rules[0].limits", "rules[0].tiers: not yet", "rules[1]: ",
-			"rules[2].limit"},
+		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"lease: not yet", "identify[0].jwt: does not say",
+			"identify[1].ip.foo", "on_error", "rules[0].limits", "rules[0].tiers: is an empty", "rules[1]: ", "rules[2].limit"},
 		`{"rules":{"limit":"1/1m"},"policy":5,"site":[]}`: {"rules: ", "policy: ", "site: "},
 	} {
 		_, err = run.LoadModuleByID("http.handlers.penstock", json.RawMessage(config))

@@ -29,6 +29,22 @@ var (
 		Name: "penstock_store_errors_total",
 		Help: "Checks that the store did not answer, so that on_error decided.",
 	}, []string{"kind"})
+	waitsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_waits_total",
+		Help: "Requests that waited for a throttle rule, or were to, by how that ended.",
+	}, []string{"result"})
+	settlementsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_settlements_total",
+		Help: "Charges that were corrected when the response was known, or were to be, by how that ended.",
+	}, []string{"result"})
+	unreadableTotal = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "penstock_unreadable_costs_total",
+		Help: "Costs that a response did not say, or said absurdly, so that the default was charged.",
+	})
+	waitingGauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "penstock_waiting",
+		Help: "Requests that wait for a throttle rule.",
+	}, func() float64 { return float64(lines.Waiting()) })
 )
 
 var (
@@ -77,13 +93,16 @@ func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
+var metrics = []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, waitsTotal, waitingGauge,
+	settlementsTotal, unreadableTotal, storeCollector{}}
+
 // register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {
 	if registry == nil {
 		return nil // a context made without a configuration
 	}
 	var problems []error
-	for _, collector := range []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, storeCollector{}} {
+	for _, collector := range metrics {
 		if err := registry.Register(collector); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			problems = append(problems, err)
 		}

@@ -19,8 +19,15 @@ type pooledStore struct {
 	overflows func() uint64  // checks answered by shared counters because the store was full; nil with counters
 	breaker   func() float64 // what the circuit breaker does, as the metric says it; nil if there is none
 	close     func() error
+	settler   *settler
 	counting  counting
 }
 
-// Destruct closes the store when no configuration uses it any more.
-func (s *pooledStore) Destruct() error { return s.close() }
+// Destruct closes the store when no configuration uses it any more: its requests have been answered then, and what
+// remained to be done about them is done first.
+func (s *pooledStore) Destruct() error {
+	if !s.settler.stop(settleDeadline) {
+		caddy.Log().Named("penstock").Warn("the store closes before everything was settled: what was reserved stands as charged")
+	}
+	return s.close()
+}

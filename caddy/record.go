@@ -24,14 +24,18 @@ type record struct {
 	done      []*enforced
 	doneRoom  [4]*enforced
 	decision  verdict
-	client    string
+	kind      string // how the client was found; it belongs to the policy
+	about     *about // what is not in clientRoom; nil if nothing is
 	refusedBy *responder
+	first     responder // of the first handler; a further one makes its own
 
 	clientRoom [48]byte // an address or a short identifier, so that keeping it costs no allocation
-	clientLen  int
-	first      responder // of the first handler; a further one makes its own
+	clientLen  uint8
 	firstTaken bool
 }
+
+// about is what is known of a client beside a short identifier.
+type about struct{ client, user, tenant, tier string }
 
 // verdict is what the placeholders tell of a decision: less than half of it, for every request keeps one.
 type verdict struct {
@@ -77,12 +81,25 @@ func (rec *record) keep(d *core.Decision) {
 	if d.Limit != nil {
 		rec.decision.limit = d.Limit.Capacity()
 	}
-	rec.client, rec.clientLen = "", 0
-	if id := d.Client.ID; len(id) <= len(rec.clientRoom) {
-		rec.clientLen = copy(rec.clientRoom[:], id)
-	} else {
-		rec.client = strings.Clone(id)
+	rec.identify(&d.Client)
+}
+
+// identify remembers who the client is.
+func (rec *record) identify(c *core.Identity) {
+	rec.kind, rec.about, rec.clientLen = c.Kind, nil, 0
+	short := len(c.ID) <= len(rec.clientRoom)
+	if short {
+		rec.clientLen = uint8(copy(rec.clientRoom[:], c.ID))
 	}
+	if short && c.User == "" && c.Tenant == "" && c.Tier == "" {
+		return
+	}
+	text := c.ID + c.User + c.Tenant + c.Tier // one copy of all four
+	take := func(n int) (part string) {
+		part, text = text[:n], text[n:]
+		return part
+	}
+	rec.about = &about{client: take(len(c.ID)), user: take(len(c.User)), tenant: take(len(c.Tenant)), tier: take(len(c.Tier))}
 }
 
 func (rec *record) responder(w http.ResponseWriter) *responder {
@@ -123,9 +140,21 @@ func (rec *record) placeholder(key string) (any, bool) {
 		if rec.clientLen > 0 {
 			return string(rec.clientRoom[:rec.clientLen]), true
 		}
-		return rec.client, true
+	case "identity":
+		return rec.kind, true
+	case "user", "tenant", "tier":
+	default:
+		return nil, false
 	}
-	return nil, false
+	return rec.about.text(name), true
+}
+
+// text returns what is known under a placeholder's name.
+func (a *about) text(name string) string {
+	if a == nil {
+		return ""
+	}
+	return map[string]string{"client": a.client, "user": a.user, "tenant": a.tenant, "tier": a.tier}[name]
 }
 
 // retryAfterSeconds is the wait in whole seconds, rounded up; "" if there is none or waiting does not help.

@@ -21,6 +21,7 @@ const (
 	fieldRateLimit  = "Ratelimit"
 	fieldPolicy     = "Ratelimit-Policy"
 	fieldRetryAfter = "Retry-After"
+	fieldCost       = "X-Ratelimit-Cost"
 )
 
 // responder adds the rate limit fields to a response when its header is written: after the upstream, a file server or an
@@ -31,14 +32,17 @@ type responder struct {
 	remaining int64
 	applied   bool
 	record    *record
+	// settlement is what remains to be done when the response is known; nil for nothing, and when it was done.
+	settlement *settlement
 }
 
 // fieldNames are the fields in the order of responder.values.
-var fieldNames = [...]string{fieldLimit, fieldRemaining, fieldReset, fieldRateLimit, fieldPolicy, fieldRetryAfter}
+var fieldNames = [...]string{fieldLimit, fieldRemaining, fieldReset, fieldRateLimit, fieldPolicy, fieldRetryAfter,
+	fieldCost}
 
 // tell sets what the client is to be told.
 func (w *responder) tell(f core.Fields, remaining int64) {
-	w.values = [...]string{f.Limit, f.Remaining, f.Reset, f.RateLimit, f.Policy, f.RetryAfter}
+	w.values = [...]string{f.Limit, f.Remaining, f.Reset, f.RateLimit, f.Policy, f.RetryAfter, f.Cost}
 	w.remaining = remaining
 }
 
@@ -84,24 +88,28 @@ func (w *responder) keepsTheirs(h http.Header) bool {
 // WriteHeader adds the fields to everything but interim responses.
 func (w *responder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.begin(status)
 		w.apply()
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
 
 func (w *responder) Write(p []byte) (int, error) {
+	w.begin(http.StatusOK)
 	w.apply()
 	return w.ResponseWriter.Write(p)
 }
 
 // ReadFrom keeps sendfile possible.
 func (w *responder) ReadFrom(r io.Reader) (int64, error) {
+	w.begin(http.StatusOK)
 	w.apply()
 	return w.ResponseWriterWrapper.ReadFrom(r)
 }
 
 // FlushError is here because a flush writes the header, and would otherwise go past us to the writer within.
 func (w *responder) FlushError() error {
+	w.begin(http.StatusOK)
 	w.apply()
 	return http.NewResponseController(w.ResponseWriter).Flush()
 }

@@ -182,7 +182,8 @@ func (s *Store) openMemory() (caddy.Destructor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store memory: %w", err)
 	}
-	return &pooledStore{Store: store, counters: store.Len, overflows: store.Overflows, close: store.Close}, nil
+	return &pooledStore{Store: store, counters: store.Len, overflows: store.Overflows, close: store.Close,
+		settler: newSettler(store)}, nil
 }
 
 func (s *Store) openRedis() (caddy.Destructor, error) {
@@ -195,7 +196,7 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 		return nil, err
 	}
 	breaker := func() float64 { return float64(store.Stats().Breaker) }
-	return &pooledStore{Store: store, breaker: breaker, close: store.Close}, nil
+	return &pooledStore{Store: store, breaker: breaker, close: store.Close, settler: newSettler(store)}, nil
 }
 
 // failureKind names what an error of Take was, for the metric of store errors.

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// settlement is what remains to be done about one request's charges, and what is known of its response. While the
+// request lasts it is the responder's, then the settler's.
+type settlement struct {
+	core.Settlement
+	settler *settler
+	ctx     context.Context // the request's
+	checks  []core.Check
+	results []core.Result
+
+	begun  bool
+	status int         // 0: there was no answer that anybody could learn from
+	header http.Header // of the response when it began
+	later  http.Header // of the response in the end: the trailers
+}
+
+var settlements = sync.Pool{New: func() any { return new(settlement) }}
+
+// release ends the settlement. Its buffers are used again.
+func (s *settlement) release() {
+	clear(s.checks) // they hold keys
+	*s = settlement{Settlement: s.Settlement, results: s.results}
+	settlements.Put(s)
+}
+
+// settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the
+// caller.
+func (s *scratch) settlementOf(d *core.Decision) *settlement {
+	if d.Refused() || d.Outcome == core.OutcomeDegradedAllowed {
+		return nil
+	}
+	if s.settlement == nil {
+		s.settlement = settlements.Get().(*settlement)
+	}
+	if !s.plan.Settlement(&s.settlement.Settlement) {
+		return nil
+	}
+	due := s.settlement
+	s.settlement = nil
+	return due
+}
+
+// pass passes the request on and settles what it cost when that is known: at the end at the latest, also when the
+// handlers within panic.
+func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
+	if w.settlement == nil {
+		return next.ServeHTTP(w, r)
+	}
+	w.settlement.ctx = r.Context()
+	panics := true
+	defer func() {
+		if s := w.settlement; s != nil {
+			s.end(w.ResponseWriter.Header(), err, panics)
+			w.settle()
+		}
+	}()
+	err = next.ServeHTTP(w, r)
+	panics = false
+	return err
+}
+
+// begin notes that the response begins. What follows from status and header alone is settled at once: a stream may last
+// for hours.
+func (w *responder) begin(status int) {
+	s := w.settlement
+	if s == nil || s.begun {
+		return
+	}
+	header := w.ResponseWriter.Header()
+	s.begun, s.status, s.header = true, status, header
+	if status == statusClientGone && s.ctx.Err() != nil {
+		s.status = 0 // Caddy's note that the client left before there was an answer
+	}
+	if len(s.Paths()) == 0 && len(header["Trailer"]) == 0 {
+		w.settle()
+		return
+	}
+	s.header = maps.Clone(header) // handlers around us may take fields out
+}
+
+// end completes what is known of the response when the handlers are done.
+func (s *settlement) end(header http.Header, err error, panics bool) {
+	s.later = header
+	switch {
+	case s.begun || panics:
+	case err == nil:
+		s.status, s.header = http.StatusOK, header
+	default:
+		// The answer is made by error routes, or by the server.
+		s.status, s.header = http.StatusInternalServerError, header
+		if failed := (caddyhttp.HandlerError{}); errors.As(err, &failed) && failed.StatusCode > 0 {
+			s.status = failed.StatusCode
+		}
+		if s.status == statusClientGone {
+			s.status = 0
+		}
+	}
+}
+
+// settle hands over what is to be done now that the response is known.
+func (w *responder) settle() {
+	s := w.settlement
+	w.settlement = nil
+	var unreadable int
+	s.checks, unreadable = s.Checks(s)
+	unreadableTotal.Add(float64(unreadable))
+	if len(s.checks) == 0 {
+		s.release()
+		return
+	}
+	s.settler.send(s)
+}
+
+// Status implements [core.Answer].
+func (s *settlement) Status() int { return s.status }
+
+// Header implements [core.Answer]: a field of the header, or else of the trailers.
+func (s *settlement) Header(name string) (string, bool) {
+	for _, values := range [][]string{s.header[name], s.later[name], s.later[http.TrailerPrefix+name]} {
+		if len(values) > 0 {
+			return strings.Join(values, ", "), true
+		}
+	}
+	return "", false
+}
+
+// JSON implements [core.Answer].
+func (s *settlement) JSON(path string) (string, bool) {
+	return "", false
+}
+
+var _ core.Answer = (*settlement)(nil)
