@@ -27,12 +27,16 @@ type Ruleset struct {
 	matcher  *matcher
 	finders  []finder
 	prefixes prefixBits // what per: [ip] counts as one
-	exempt   []listed
-	block    []listed
+	believes
+	exempt   *listing
+	block    *listing
 	blocks   bool     // an enabled rule blocks
 	penalty  *Penalty // nil: none
 	groups   int
-	families HeaderFamilies // never 0
+	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
+	standings []standing
+	calendar  *calendar
+	families  HeaderFamilies // never 0
 }
 
 // rule is a [Rule] made ready for requests.
@@ -48,18 +52,11 @@ type rule struct {
 	tag     string // the whole tag of a rule with one counter for everybody
 	dims    []dimension
 	limits  []ruleLimit
+	tiers   map[string]limitSet // in place of limits; nil if there are none
+	slot    uint32              // where Overrides look for the rule
 	costs   []ruleCost
 	when    *condition // nil if the rule is disabled
 	after   ruleAfter
-}
-
-// ruleLimit is a limit of a rule with the texts that stand in keys and header fields.
-type ruleLimit struct {
-	limit  Limit
-	tail   string // of its keys: ":60s:sw"
-	policy string // its policy name
-	item   string // its list item in RateLimit-Policy
-	quota  string // X-RateLimit-Limit
 }
 
 // Compile checks the whole policy and builds its index. The error is [Problems], with every problem found. The Ruleset
@@ -74,7 +71,8 @@ func Compile(p Policy) (*Ruleset, error) {
 	if len(p.Rules) > RulesMax {
 		return nil, v.problems
 	}
-	rs.compileIdentity(p.Identify)
+	rs.calendar, rs.penalty = &calendar{zone: p.Timezone}, compilePenalty(p.Penalty)
+	rs.compileIdentity(&p)
 	conditions := rs.compileRules(&p, &v)
 	rs.exempt, rs.block = compileListed("exempt", p.Exempt, &v), compileListed("block", p.Block, &v)
 	if len(v.problems) > 0 {
@@ -98,9 +96,8 @@ func (rs *Ruleset) RuleName(i int) string { return rs.rules[i].name }
 
 // compileRules fills in the rules and returns the conditions of those that are enabled.
 func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
-	rs.rules = make([]rule, len(p.Rules))
+	rs.rules, rs.standings = make([]rule, len(p.Rules)), make([]standing, len(p.Rules))
 	conditions := make([]condition, 0, len(p.Rules))
-	specific := make([]bool, len(p.Rules))
 	groups := map[string]int32{}
 	for i := range p.Rules {
 		source, r := &p.Rules[i], &rs.rules[i]
@@ -113,7 +110,7 @@ func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
 		if len(problems) > 0 || source.Disabled {
 			continue
 		}
-		specific[i] = when.endpointSpecific()
+		rs.standings[i] = standing{priority: source.Priority, specific: specificityOf(&when, source)}
 		// A path that servers read in two ways is excused only if the rule is for both.
 		when.everyReading = source.Action == ActionAllow
 		rs.blocks = rs.blocks || source.Action == ActionBlock
@@ -122,28 +119,8 @@ func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
 		r.when = &conditions[len(conditions)-1]
 	}
 	rs.groups = len(groups)
-	rs.rank(p, specific)
+	rs.rank()
 	return conditions
-}
-
-// rank orders the rules as they compete in their groups: lower priority, then endpoint-specific, then as written.
-func (rs *Ruleset) rank(p *Policy, specific []bool) {
-	order := make([]int, len(rs.rules))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int {
-		if c := cmp.Compare(p.Rules[i].Priority, p.Rules[j].Priority); c != 0 || specific[i] == specific[j] {
-			return c
-		}
-		if specific[i] {
-			return -1
-		}
-		return 1
-	})
-	for rank, i := range order {
-		rs.rules[i].rank = int32(rank)
-	}
 }
 
 func groupOf(p *Policy, source *Rule, groups map[string]int32) int32 {
@@ -166,7 +143,7 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	if onError == OnErrorInherit {
 		onError = p.OnError
 	}
-	r.refuses = onError == OnErrorDeny && source.Action == ActionReject
+	r.refuses = onError == OnErrorDeny && (source.Action == ActionReject || source.Action == ActionThrottle)
 	r.hidden = hiddenByDefault(source) && !source.Expose
 	r.scope = keyScope(p.Name, source.Name)
 	if source.PerNone {
@@ -174,46 +151,23 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	} else {
 		r.dims = compileDimensions(source.Per)
 	}
-	r.limits = compileLimits(source)
+	r.limits, r.tiers = compileLimits(source.Name, source.Limits), compileTiers(source)
+	r.slot = overrideSlot(source.Name)
 	r.compileAfter(source)
 }
 
+// compilePenalty returns a copy with its defaults filled in; nil for none.
+func compilePenalty(source *Penalty) *Penalty {
+	if source == nil {
+		return nil
+	}
+	penalty := *source
+	penalty.Multipliers = slices.Clone(source.Multipliers)
+	penalty.Max = cmp.Or(source.Max, source.Window)
+	return &penalty
+}
+
 func hiddenByDefault(source *Rule) bool { return source.PerNone || source.Action == ActionLogOnly }
-
-func compileLimits(source *Rule) []ruleLimit {
-	limits := make([]ruleLimit, len(source.Limits))
-	for i := range source.Limits {
-		l := &limits[i]
-		l.limit = source.Limits[i]
-		if l.limit.algorithm == 0 { // reported by the verifier
-			continue
-		}
-		l.tail = ":" + l.limit.WindowLabel() + ":" + l.limit.algorithm.Label()
-		l.policy = policyName(source, i)
-		l.item = policyItem(l.policy, &l.limit)
-		l.quota = strconv.FormatInt(l.limit.Capacity(), 10)
-	}
-	return limits
-}
-
-// policyName returns what clients know the rule's i-th limit by: the rule's name, with the window if the rule has
-// several limits, and with the algorithm's label if several of them have that window.
-func policyName(source *Rule, i int) string {
-	if len(source.Limits) == 1 {
-		return source.Name
-	}
-	window, same := source.Limits[i].windowName(), 0
-	for j := range source.Limits {
-		if source.Limits[j].windowName() == window {
-			same++
-		}
-	}
-	name := source.Name + "-" + window
-	if same > 1 {
-		name += "-" + source.Limits[i].algorithm.Label()
-	}
-	return name
-}
 
 // certain reports whether a condition that holds does so however the path is read.
 func (c *condition) certain(req *request) bool {

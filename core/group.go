@@ -2,6 +2,57 @@
 
 package core
 
+import (
+	"cmp"
+	"slices"
+)
+
+// specificity says how special the requests are that a rule's match names. The greater wins.
+type specificity uint8
+
+const (
+	tierSpecific     specificity = 1 << iota // it names a tier
+	endpointSpecific                         // it names a path, a method or a host
+)
+
+func specificityOf(when *condition, source *Rule) (s specificity) {
+	if when.endpointSpecific() {
+		s |= endpointSpecific
+	}
+	if len(source.Match.Tier) > 0 {
+		s |= tierSpecific
+	}
+	return s
+}
+
+// String returns the specificity in the words of docs/policy.md.
+func (s specificity) String() string {
+	return [...]string{"general", "tier-specific", "endpoint-specific", "endpoint- and tier-specific"}[s]
+}
+
+// standing is what decides between rules of a group.
+type standing struct {
+	priority int
+	specific specificity
+}
+
+// compareStanding is negative if a wins against b whatever the order in the document.
+func compareStanding(a, b standing) int {
+	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.specific, a.specific))
+}
+
+// rank orders the rules as they compete in their groups: lower priority, then the more specific, then as written.
+func (rs *Ruleset) rank() {
+	order := make([]int, len(rs.rules))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(i, j int) int { return compareStanding(rs.standings[i], rs.standings[j]) })
+	for rank, i := range order {
+		rs.rules[i].rank = int32(rank)
+	}
+}
+
 // compete leaves in p.matched the rules that are in play: those outside any group, and of each group the winner. A rule
 // that is skipped for want of a dimension does not compete.
 //

@@ -48,6 +48,10 @@ type Plan struct {
 	asking   Identity // as the policy being added found
 	// credentials are what became of every credential that was looked at.
 	credentials []CredentialUse
+	// badCredential is the state of the credential that the request is refused for; told is the entry of a list that told
+	// of the client, as the policy added last says. Nil: none did.
+	badCredential CredentialState
+	told          *listed
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
@@ -75,6 +79,9 @@ type use struct {
 	checks  [2]int32 // the first of its checks and the one after the last
 	excused bool     // exempt, or an allow rule: nothing is asked
 	missing bool     // a dimension is missing and missing: deny
+	// unlimited says that the client's own limits, or those of its tier, are none: nothing is asked.
+	unlimited bool
+	whose     whose // limits are asked for
 }
 
 // asked says which limit a check is of.
@@ -98,7 +105,7 @@ const (
 func (p *Plan) Reset() {
 	p.request.attrs = nil
 	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
-	p.credentials = p.credentials[:0]
+	p.credentials, p.badCredential, p.told = p.credentials[:0], CredentialAbsent, nil
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
@@ -202,7 +209,16 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	if u.excused = excused || r.action == ActionAllow; u.excused {
 		return
 	}
-	if len(p.checks)+len(r.limits) > ChecksMax {
+	limits := r.limits
+	if r.tiers != nil || p.asking.Overrides != nil {
+		var set limitSet
+		set, u.whose = p.limitsOf(r)
+		if u.unlimited = set.unlimited; u.unlimited {
+			return
+		}
+		limits = set.limits
+	}
+	if len(p.checks)+len(limits) > ChecksMax {
 		p.refusal = max(p.refusal, refusalCrowded)
 		return
 	}
@@ -215,9 +231,15 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 		}
 		return
 	}
-	end, cost := len(p.text), r.cost(&p.request)
-	for i := range r.limits {
-		l := &r.limits[i]
+	p.askFor(u, limits, start, guard)
+}
+
+// askFor appends the checks of a rule's limits. The key of its counters stands in the text from start.
+func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
+	r, end := u.rule, len(p.text)
+	cost := r.cost(&p.request)
+	for i := range limits {
+		l := &limits[i]
 		if i > 0 {
 			mark := len(p.text)
 			p.text = append(p.text, p.text[start:end]...)
@@ -226,6 +248,13 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 		p.text = append(p.text, l.tail...)
 		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
 			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost})
+		c := &p.checks[len(p.checks)-1]
+		if l.limit.calendar != 0 {
+			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.request.attrs.Now())
+		}
+		if guard != 0 {
+			c.Guard, c.Violation = p.violation(u.ruleset, r, guard, c.Key)
+		}
 		p.results = append(p.results, Result{})
 		p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1), limit: l})
 	}

@@ -39,6 +39,8 @@ func (v *verifier) verify() {
 	}
 	v.onError("on_error", p.OnError)
 	v.identify()
+	v.timezone()
+	v.penalty(p.Penalty)
 	v.rules()
 }
 
@@ -53,6 +55,11 @@ func (v *verifier) name(path, name string) {
 		v.problem(path, name, "holds a character that names cannot have",
 			`write ASCII letters, digits, ".", "_" and "-" only`)
 	}
+}
+
+// isName reports whether a name is one that a rule can have.
+func isName(name string) bool {
+	return name != "" && len(name) <= NameBytesMax && !strings.ContainsFunc(name, notNameRune)
 }
 
 func notNameRune(r rune) bool {
@@ -76,15 +83,7 @@ func (v *verifier) rules() {
 			continue
 		}
 		v.unique(names, at+".name", r.Name)
-		for j := range r.Limits {
-			if r.Limits[j].algorithm == 0 {
-				continue
-			}
-			// A name twice in one rule is a limit twice, which is reported as that.
-			if name := policyName(r, j); name != r.Name && !strings.HasPrefix(names[name], at+".") {
-				v.unique(names, fmt.Sprintf("%s.limit[%d]", at, j), name)
-			}
-		}
+		v.limitNames(names, at, r)
 	}
 }
 

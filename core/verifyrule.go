@@ -18,13 +18,14 @@ func (v *verifier) rule(at string, r *Rule) {
 	if r.Missing > MissingDeny {
 		v.problem(at+".missing", strconv.Itoa(int(r.Missing)), "is unknown", "write client, share, skip or deny")
 	}
+	v.actions(at, r)
 	switch r.Action {
-	case ActionReject, ActionLogOnly:
+	case ActionReject, ActionLogOnly, ActionThrottle:
 		v.limiting(at, r)
 	case ActionAllow, ActionBlock:
 		v.limitless(at, r)
 	default:
-		v.problem(at+".action", strconv.Itoa(int(r.Action)), "is unknown", "write reject, log_only, allow or block")
+		v.problem(at+".action", strconv.Itoa(int(r.Action)), "is unknown", "write reject, throttle, log_only, allow or block")
 	}
 }
 
@@ -58,6 +59,7 @@ func (v *verifier) limitless(at string, r *Rule) {
 		present bool
 	}{
 		{"limit", len(r.Limits) > 0},
+		{"tiers", len(r.Tiers) > 0},
 		{"per", len(r.Per) > 0 || r.PerNone},
 		{"cost", len(r.Cost) > 0},
 		{"missing", r.Missing != MissingClient},
@@ -74,8 +76,10 @@ func (v *verifier) limitless(at string, r *Rule) {
 // limiting checks a rule that counts.
 func (v *verifier) limiting(at string, r *Rule) {
 	v.limits(at, r)
+	v.tiers(at, r)
 	v.costs(at, r)
 	v.dimensions(at, r)
+	v.after(at, r)
 	if r.Expose && !hiddenByDefault(r) {
 		v.problem(at+".expose", "true", "has no effect: the rule's limits are shown anyway", "leave it out")
 	}
@@ -93,20 +97,7 @@ func (v *verifier) limits(at string, r *Rule) {
 			"leave some out")
 		return
 	}
-	for i := range r.Limits {
-		l, place := &r.Limits[i], fmt.Sprintf("%s.limit[%d]", at, i)
-		if l.algorithm == 0 {
-			v.problem(place, "", "is not a limit", "write COUNT/WINDOW, for example 100/1m")
-			continue
-		}
-		for j := range i {
-			if r.Limits[j].algorithm == l.algorithm && r.Limits[j].WindowLabel() == l.WindowLabel() {
-				v.problem(place, l.String(), fmt.Sprintf("has the window and algorithm of limit[%d]: they would share "+
-					"one counter", j), "keep the lower one")
-				break
-			}
-		}
-	}
+	v.limitList(at+".limit", r.Limits)
 }
 
 // matchesAll reports whether the match has no condition.
