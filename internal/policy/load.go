@@ -50,10 +50,22 @@ func FormatOf(path string) (Format, bool) {
 // Load reads a policy file; its format follows from its extension. The error is [core.Problems], or says why the file
 // could not be read. It does not say everything that [Document.Compile] would.
 func Load(path string) (*Document, error) {
-	format, ok := FormatOf(path)
-	if !ok {
-		return nil, fmt.Errorf("policy file %q: the extension must be .yaml, .yml, .toml or .json", path)
+	if _, ok := FormatOf(path); !ok {
+		return nil, badExtension(path)
 	}
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return decodeFile(path, data)
+}
+
+func badExtension(path string) error {
+	return fmt.Errorf("policy file %q: the extension must be .yaml, .yml, .toml or .json", path)
+}
+
+// readFile reads no more than what is refused as too large.
+func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
@@ -62,6 +74,15 @@ func Load(path string) (*Document, error) {
 	data, err := io.ReadAll(io.LimitReader(file, SizeMax+1))
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
+	}
+	return data, nil
+}
+
+// decodeFile decodes what was read from a file.
+func decodeFile(path string, data []byte) (*Document, error) {
+	format, ok := FormatOf(path)
+	if !ok {
+		return nil, badExtension(path)
 	}
 	d, err := Decode(filepath.Base(path), format, data)
 	if err != nil {
@@ -74,26 +95,32 @@ func Load(path string) (*Document, error) {
 // Decode reads a document; name is how its places call it. The error is [core.Problems].
 func Decode(name string, format Format, data []byte) (*Document, error) {
 	found := &report{}
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark, as some editors write it
-	if !readable(name, data, found) {
-		return nil, found.err()
-	}
-	var tree *Node
-	switch format {
-	case YAML:
-		tree = parseYAML(name, data, found)
-	case TOML:
-		tree = parseTOML(name, data, found)
-	case JSON:
-		tree = parseJSON(name, data, found)
-	default:
-		return nil, fmt.Errorf("format %d is unknown", format)
+	tree, err := parse(name, format, data, found)
+	if err != nil {
+		return nil, err
 	}
 	if tree != nil && tree.Kind == KindMap && len(tree.Entries) == 0 && len(found.problems) == 0 {
 		tree = nil
 		reportEmpty(name, found)
 	}
 	return fromNode(tree, found)
+}
+
+// parse reads a document into nodes. The error says that nothing of it can be read; other problems are found.
+func parse(name string, format Format, data []byte, found *report) (*Node, error) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark, as some editors write it
+	if !readable(name, data, found) {
+		return nil, found.err()
+	}
+	switch format {
+	case YAML:
+		return parseYAML(name, data, found), nil
+	case TOML:
+		return parseTOML(name, data, found), nil
+	case JSON:
+		return parseJSON(name, data, found), nil
+	}
+	return nil, fmt.Errorf("format %d is unknown", format)
 }
 
 // readable refuses what no format can hold.
