@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// Changes is what became of a policy, for the log. The zero Changes says that nothing changed.
+type Changes struct {
+	Words   []string // of the policy itself that say something else: "identify", "headers"
+	Added   []string // the names of rules that are new
+	Removed []string // the names of rules that are gone
+	Changed []string // rules that say something else, and by which words: "api (limit, cost)"
+	Anew    []string // counters that start anew, and why: "api 100/1h: its window or algorithm is new"
+}
+
+// Empty reports whether nothing changed.
+func (c *Changes) Empty() bool {
+	return len(c.Words)+len(c.Added)+len(c.Removed)+len(c.Changed)+len(c.Anew) == 0
+}
+
+// String tells the changes in one line.
+func (c *Changes) String() string {
+	if c.Empty() {
+		return "nothing changed"
+	}
+	var parts []string
+	for _, part := range []struct {
+		what string
+		list []string
+	}{
+		{"changed", c.Words}, {"rules added", c.Added}, {"rules removed", c.Removed}, {"rules changed", c.Changed},
+		{"counters that start anew", c.Anew},
+	} {
+		if len(part.list) > 0 {
+			parts = append(parts, part.what+": "+strings.Join(part.list, ", "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Diff says how two documents differ. Both have been compiled or checked: what a word means nothing for is left out. It
+// looks at what is written, so a word that is now written out and means its default is a change as well.
+func Diff(before, after *Document) (c Changes) {
+	c.Words = slices.DeleteFunc(differing(*before, *after), func(word string) bool { return word == "rules" })
+	was, is := rulesByName(before), rulesByName(after)
+	for i := range after.Rules {
+		rule := &after.Rules[i]
+		old, known := was[rule.Name]
+		if !known {
+			c.Added = append(c.Added, rule.Name)
+			continue
+		}
+		if words := differing(*old, *rule); len(words) > 0 {
+			c.Changed = append(c.Changed, rule.Name+" ("+strings.Join(words, ", ")+")")
+		}
+	}
+	for i := range before.Rules {
+		if _, kept := is[before.Rules[i].Name]; !kept {
+			c.Removed = append(c.Removed, before.Rules[i].Name)
+		}
+	}
+	c.Anew = anew(before, after, was)
+	return c
+}
+
+func rulesByName(d *Document) map[string]*Rule {
+	rules := make(map[string]*Rule, len(d.Rules))
+	for i := range d.Rules {
+		rules[d.Rules[i].Name] = &d.Rules[i]
+	}
+	return rules
+}
+
+// differing returns the words by which two values of one of the document's types differ, in their order.
+func differing[T any](a, b T) (changed []string) {
+	v, w := reflect.ValueOf(a), reflect.ValueOf(b)
+	fields := fieldsOf(v.Type())
+	for _, word := range wordsOf(v.Type()) {
+		i := fields[word]
+		if !reflect.DeepEqual(v.Field(i).Interface(), w.Field(i).Interface()) {
+			changed = append(changed, word)
+		}
+	}
+	return changed
+}
+
+// anew says which counters start anew: those of rules that stay, with a key that no counter of theirs had.
+func anew(before, after *Document, was map[string]*Rule) (list []string) {
+	if before.Name != after.Name {
+		return []string{fmt.Sprintf("all: the policy is called %q instead of %q", after.Name, before.Name)}
+	}
+	if !reflect.DeepEqual(before.Identify, after.Identify) {
+		list = append(list, "those of clients that are now identified otherwise")
+	}
+	for i := range after.Rules {
+		rule := &after.Rules[i]
+		if old, known := was[rule.Name]; known {
+			list = append(list, anewInRule(old, rule, before.Timezone != after.Timezone)...)
+		} else if name := renamedFrom(rule, before, after); name != "" {
+			list = append(list, fmt.Sprintf("%s: it was called %s", rule.Name, name))
+		}
+	}
+	return list
+}
+
+func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
+	if !slices.Equal(dimensionsOf(old), dimensionsOf(rule)) {
+		return []string{rule.Name + ": it counts per " + perText(rule) + " instead of per " + perText(old)}
+	}
+	if slices.Contains(dimensionsOf(rule), "endpoint") && old.Match != nil && rule.Match != nil &&
+		!slices.Equal(old.Match.Path, rule.Match.Path) {
+		list = append(list, rule.Name+": those of path patterns that are new")
+	}
+	seen := map[string]bool{}
+	for _, tier := range tiersOf(old, rule) {
+		had := countersOf(old.limitsOf(tier))
+		for _, counter := range countersOf(rule.limitsOf(tier)) {
+			kept := slices.ContainsFunc(had, func(c shape) bool { return c.key == counter.key })
+			line := ""
+			switch {
+			case !kept:
+				line = ": its window or algorithm is new"
+			case counter.calendar && zoneMoved:
+				line = ": its windows begin at other times, by the new time zone"
+			default:
+				continue
+			}
+			if line = rule.Name + " " + counter.text + line; !seen[line] {
+				seen[line] = true
+				list = append(list, line)
+			}
+		}
+	}
+	return list
+}
+
+// shape is what tells apart the counters that a limit makes for each client.
+type shape struct {
+	text, key string
+	calendar  bool
+}
+
+// countersOf returns the counters of limits; limits that cannot be read have none.
+func countersOf(limits Words) (counters []shape) {
+	for _, text := range limits {
+		limit, err := core.ParseLimit(text)
+		if err != nil {
+			continue
+		}
+		key := limit.Algorithm().Label() + " " + limit.Window().String()
+		if limit.Calendar() != 0 {
+			key = limit.Calendar().String()
+		}
+		counters = append(counters, shape{text: text, key: key, calendar: limit.Calendar() != 0})
+	}
+	return counters
+}
+
+// tiersOf returns the tiers that either rule names, and "" for clients of none of them.
+func tiersOf(a, b *Rule) []string {
+	tiers := map[string]bool{"": true}
+	for tier := range a.Tiers {
+		tiers[tier] = true
+	}
+	for tier := range b.Tiers {
+		tiers[tier] = true
+	}
+	return slices.Sorted(maps.Keys(tiers))
+}
+
+// limitsOf returns the limits of a client of that tier.
+func (r *Rule) limitsOf(tier string) Words {
+	if limits, ok := r.Tiers[tier]; ok {
+		return limits
+	}
+	return r.Limit
+}
+
+// dimensionsOf returns what a rule counts per, in one order.
+func dimensionsOf(r *Rule) []string {
+	if r.Per == nil {
+		return []string{"client"}
+	}
+	list := make([]string, 0, len(*r.Per))
+	for _, word := range *r.Per {
+		if name, ok := strings.CutPrefix(word, "header:"); ok {
+			word = "header:" + strings.ToLower(name)
+		}
+		list = append(list, word)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func perText(r *Rule) string {
+	if list := dimensionsOf(r); len(list) > 0 {
+		return strings.Join(list, " and ")
+	}
+	return "nobody"
+}
+
+// renamedFrom returns the rule that is gone and says what the new one says, or "".
+func renamedFrom(rule *Rule, before, after *Document) string {
+	is := rulesByName(after)
+	for i := range before.Rules {
+		old := before.Rules[i]
+		if _, stays := is[old.Name]; stays {
+			continue
+		}
+		name := old.Name
+		if old.Name = rule.Name; len(differing(old, *rule)) == 0 {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func decoded(t *testing.T, text string) *Document {
+	t.Helper()
+	d, err := Decode("p.yaml", YAML, []byte(text))
+	if err != nil {
+		t.Fatalf("%s\n%v", text, err)
+	}
+	return d
+}
+
+func TestDiff(t *testing.T) {
+	for _, test := range []struct{ before, after, want string }{
+		{"rules: [{name: a, limit: 1/1s}]", "rules:\n- name: a # the same\n  limit: [1/1s]\n", "nothing changed"},
+		{"name: s\nrules: [{name: a, limit: 1/1s}]", "name: t\nrules: [{name: a, limit: 1/1s}]",
+			`changed: name; counters that start anew: all: the policy is called "t" instead of "s"`},
+		{"rules: [{name: a, limit: 1/1s}, {name: b, limit: 1/1s}]", "rules: [{name: b, limit: 2/1s}, {name: c, limit: 3/1s}]",
+			"rules added: c; rules removed: a; rules changed: b (limit)"},
+		{"rules: [{name: a, limit: 1/1s}]", "rules: [{name: z, limit: 1/1s}]",
+			"rules added: z; rules removed: a; counters that start anew: z: it was called a"},
+		{"rules: [{name: a, limit: [1/1s, 5/1m]}]", "rules: [{name: a, limit: [1/1s token_bucket, 5/1m, 9/1h]}]",
+			"rules changed: a (limit); counters that start anew: a 1/1s token_bucket: its window or algorithm is new, " +
+				"a 9/1h: its window or algorithm is new"},
+		{"rules: [{name: a, limit: 10/60s, cost: 2}]", "rules: [{name: a, limit: 20/1m}]", "rules changed: a (limit, cost)"},
+		{"rules: [{name: a, limit: 1/1s, per: [client, host]}]", "rules: [{name: a, limit: 1/1s, per: [host, client]}]",
+			"rules changed: a (per)"},
+		{"rules: [{name: a, limit: 1/1s}]", "rules: [{name: a, limit: 1/1s, per: host}]",
+			"rules changed: a (per); counters that start anew: a: it counts per host instead of per client"},
+		{"rules: [{name: a, limit: 1/1s}]", "rules: [{name: a, limit: 1/1s, per: []}]",
+			"rules changed: a (per); counters that start anew: a: it counts per nobody instead of per client"},
+		{"rules: [{name: a, limit: 5/1d fw}]", "timezone: Europe/Berlin\nrules: [{name: a, limit: 5/1d fw}]", "changed: timezone"},
+		{"rules: [{name: a, limit: 5/day}]", "timezone: Europe/Berlin\nrules: [{name: a, limit: 5/day}]",
+			"changed: timezone; counters that start anew: a 5/day: its windows begin at other times, by the new time zone"},
+		{"rules: [{name: a, limit: 5/1d fw}]", "rules: [{name: a, limit: 5/day}]",
+			"rules changed: a (limit); counters that start anew: a 5/day: its window or algorithm is new"},
+		{"rules: [{name: a, limit: 1/1s, tiers: {gold: 5/1s, free: unlimited}}]", "rules: [{name: a, limit: 1/1s, tiers: {gold: 6/1s, free: 1/1m}}]",
+			"rules changed: a (tiers); counters that start anew: a 1/1m: its window or algorithm is new"},
+		{"rules: [{name: a, limit: 1/1s}]", "identify: [{ip: {ipv6_prefix: 48}}]\nrules: [{name: a, limit: 1/1s}]",
+			"changed: identify; counters that start anew: those of clients that are now identified otherwise"},
+		{"rules: [{name: a, limit: 1/1s, match: {path: /a}, per: endpoint}]", "rules: [{name: a, limit: 1/1s, match: {path: [/a, /b]}, per: endpoint}]",
+			"rules changed: a (match); counters that start anew: a: those of path patterns that are new"},
+		{"rules: [{name: a, limit: 1/1s}]", "exempt: {ip: 10.0.0.0/8}\npenalty: {}\nrules: [{name: a, limit: 1/1s}]",
+			"changed: exempt, penalty"},
+	} {
+		before, after := decoded(t, test.before), decoded(t, test.after)
+		got := Diff(before, after)
+		if diff := cmp.Diff(test.want, got.String()); diff != "" {
+			t.Errorf("%s\n-> %s\n(-want +got):\n%s", test.before, test.after, diff)
+		}
+		if same := before.Version() == after.Version(); same != got.Empty() {
+			t.Errorf("%s\n-> %s\nthe versions are the same: %t, the difference is empty: %t", test.before, test.after, same, got.Empty())
+		}
+		if back := Diff(after, after); !back.Empty() {
+			t.Errorf("%s\ndiffers from itself: %s", test.after, back.String())
+		}
+	}
+}
+
+// A version is short, the same for what says the same in another format, and another for every change.
+func TestVersion(t *testing.T) {
+	yaml := decoded(t, "name: shop\nrules: [{name: a, limit: 1/1s}]")
+	json, err := Decode("p.json", JSON, []byte(`{"rules": [{"limit": ["1/1s"], "name": "a"}], "name": "shop"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v := yaml.Version(); len(v) != 12 || v != json.Version() {
+		t.Errorf("versions %q and %q, want one of 12 digits", v, json.Version())
+	}
+	json.Rules[0].Tiers = Tiers{"gold": {"2/1s"}}
+	if yaml.Version() == json.Version() {
+		t.Error("a tier more is the same version")
+	}
+}
