@@ -56,7 +56,8 @@ type Decision struct {
 	Limit *Limit
 	// Remaining is what is left of it, and Used what has been consumed of it.
 	Remaining, Used int64
-	// RetryAfter is how long until the request would pass every limit: 0 if it did, Never if its cost can never pass.
+	// RetryAfter is how long the client is told to wait: until the request would pass every limit, or longer if a rule
+	// that refuses says so (retry_after, retry_jitter). 0 if it passed, Never if its cost can never pass.
 	RetryAfter Micros
 	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
 	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses.
@@ -81,35 +82,36 @@ func (p *Plan) Decide() Decision {
 	if d, settled := p.settle(); settled {
 		return d
 	}
-	refusing := p.refusing()
+	refused := p.refusing(true) >= 0
 	for i := range p.uses {
-		p.outcomes[i].Outcome = p.answered(&p.uses[i], refusing >= 0)
+		p.outcomes[i].Outcome = p.answered(&p.uses[i], refused)
 	}
-	if refusing < 0 {
+	if !refused {
 		d := Decision{Outcome: OutcomeAllowed, Client: p.client}
 		p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
 		return d
 	}
-	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.results[refusing].Wait}
-	d.Rule = p.ruleOf(refusing).name
-	if !p.ruleOf(refusing).hidden {
-		p.show(&d, refusing)
-	}
-	return d
+	return p.denied()
 }
 
-// Delayed says, after Decide, that the request had waited before it was admitted: throttle rules then have the outcome
-// delayed.
-func (p *Plan) Delayed() {}
-
-// Throttled returns the throttles that the request is under, one for each counter: the index of the check and how long
-// requests may wait for it. Valid until Reset.
-func (p *Plan) Throttled() []Throttled { return nil }
-
-// Throttled is a check that requests may wait for.
-type Throttled struct {
-	Check    int
-	Throttle *Throttle
+// denied decides a request that the store refuses. A penalty is told of rather than the limits, which may have room by
+// now; the wait is that for all of them.
+func (p *Plan) denied() Decision {
+	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
+	refusing := p.refusing(false)
+	if refusing >= 0 {
+		d.Rule = p.ruleOf(refusing).name
+	}
+	if p.penalized() {
+		d.Outcome = OutcomePenalized
+		return d
+	}
+	d.Delay = p.delay()
+	if r := p.ruleOf(refusing); !r.hidden {
+		p.show(&d, refusing)
+	}
+	d.respond(p.ruleOf(refusing))
+	return d
 }
 
 // Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
@@ -126,6 +128,8 @@ func (p *Plan) Degrade() Decision {
 	}
 	for i := range p.uses {
 		switch u := &p.uses[i]; {
+		case u.guards():
+			p.outcomes[i].Outcome = OutcomeNone
 		case u.excused:
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
@@ -161,6 +165,8 @@ func (p *Plan) settle() (d Decision, settled bool) {
 		u := &p.uses[i]
 		outcome := OutcomeUncharged
 		switch {
+		case u.guards():
+			outcome = OutcomeNone
 		case u.excused:
 			outcome = OutcomeExempt
 		case u.shadowMissing():
@@ -169,6 +175,9 @@ func (p *Plan) settle() (d Decision, settled bool) {
 			outcome = d.Outcome
 			if d.Rule == "" {
 				d.Rule = u.rule.name
+			}
+			if d.Outcome == OutcomeBlocked {
+				d.respond(u.rule)
 			}
 		}
 		p.outcomes[i].Outcome = outcome
@@ -208,6 +217,11 @@ func (p *Plan) refuses(u *use) bool {
 // answered says what became of a rule that the store was asked about.
 func (p *Plan) answered(u *use, denied bool) Outcome {
 	switch {
+	case u.guards():
+		if p.results[u.checks[0]].Refused {
+			return OutcomePenalized
+		}
+		return OutcomeNone
 	case u.excused:
 		return OutcomeExempt
 	case u.shadowMissing():
@@ -228,11 +242,12 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 	return OutcomeAllowed
 }
 
-// refusing returns the check that refuses longest, the first of equals, or -1 if none does.
-func (p *Plan) refusing() int {
+// refusing returns the check that refuses longest, the first of equals, or -1 if none does; without penalties, of the
+// checks of limits only.
+func (p *Plan) refusing(penalties bool) int {
 	longest := -1
 	for i := range p.results {
-		if !p.results[i].Refused || p.checks[i].Shadow {
+		if !p.results[i].Refused || p.checks[i].Shadow || p.penalty(i) && !penalties {
 			continue
 		}
 		if longest < 0 || p.results[i].Wait > p.results[longest].Wait {
@@ -258,10 +273,10 @@ func (p *Plan) tightest(families HeaderFamilies) int {
 	return best
 }
 
-// shows reports whether a check's limit is shown to clients by a policy with one of the families.
+// shows reports whether a check's limit is shown to clients by a policy with one of the families. A penalty has none.
 func (p *Plan) shows(check int, families HeaderFamilies) bool {
 	u := &p.uses[p.asked[check].use]
-	return !u.rule.hidden && u.ruleset.families&families != 0
+	return p.asked[check].limit != nil && !u.rule.hidden && u.ruleset.families&families != 0
 }
 
 func (p *Plan) ruleOf(check int) *rule { return p.uses[p.asked[check].use].rule }
@@ -275,4 +290,13 @@ func (p *Plan) show(d *Decision, check int) {
 	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.policy, &l.limit, check
 	d.Remaining = p.results[check].Remaining
 	d.Used = l.limit.Capacity() - d.Remaining
+	d.Cost = p.costOf(check)
+}
+
+// costOf returns what a check charges, 0 if its rule says nothing of costs.
+func (p *Plan) costOf(check int) int64 {
+	if !p.ruleOf(check).after.costs {
+		return 0
+	}
+	return p.checks[check].Cost
 }

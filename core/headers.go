@@ -13,7 +13,13 @@ type Fields struct {
 	Policy     string // RateLimit-Policy
 	RetryAfter string // Retry-After: seconds
 	Cost       string // X-RateLimit-Cost
+	// Authenticate is WWW-Authenticate, which goes with every 401.
+	Authenticate string
 }
+
+// authenticate is what a client is told whose credential is not accepted. It names no scheme of API keys: there is none
+// that is registered.
+const authenticate = `Bearer error="invalid_token"`
 
 // Headers returns what the client is told, by the table in docs/policy.md. Each policy has its own families: a family
 // tells of the limits of those policies that have it. A refusal is told only by the policy that refuses. It allocates
@@ -22,22 +28,28 @@ func (p *Plan) Headers(d *Decision) Fields {
 	var f Fields
 	x, ietf := p.chosen(d, HeadersX), p.chosen(d, HeadersIETF)
 	p.out = p.out[:0]
-	var remaining, reset, rateLimit, policy, retryAfter span
+	var remaining, reset, rateLimit, policy, retryAfter, cost span
 	if x >= 0 {
 		remaining = p.field(strconv.AppendInt(p.out, p.results[x].Remaining, 10))
 		reset = p.field(strconv.AppendInt(p.out, resetSeconds(&p.results[x]), 10))
+		if n := p.costOf(x); n > 0 {
+			cost = p.field(strconv.AppendInt(p.out, n, 10))
+		}
 	}
 	if ietf >= 0 {
 		rateLimit = p.field(p.appendRateLimit(p.out, d, ietf))
 		f.Policy, policy = p.policies()
 	}
-	if d.Outcome == OutcomeDenied && d.RetryAfter != Never {
+	if (d.Outcome == OutcomeDenied || d.Outcome == OutcomePenalized) && d.RetryAfter != Never {
 		retryAfter = p.field(strconv.AppendInt(p.out, retrySeconds(d), 10))
 	}
 	text := string(p.out)
 	if x >= 0 {
 		f.Limit = p.asked[x].limit.quota
-		f.Remaining, f.Reset = remaining.of(text), reset.of(text)
+		f.Remaining, f.Reset, f.Cost = remaining.of(text), reset.of(text), cost.of(text)
+	}
+	if d.Outcome == OutcomeUnauthorized {
+		f.Authenticate = authenticate
 	}
 	f.RateLimit, f.RetryAfter = rateLimit.of(text), retryAfter.of(text)
 	if f.Policy == "" {

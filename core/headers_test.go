@@ -32,19 +32,19 @@ func TestHeadersOfEachAlgorithm(t *testing.T) {
 		n     int
 		want  Fields
 	}{
-		{"3/1m fw", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
-		{"3/1m fw", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
-		{"3/1m", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
+		{"3/1m fw", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", "", ""}},
+		{"3/1m fw", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", "", ""}},
+		{"3/1m", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", "", ""}},
 		// As the next window begins, the three units of this one begin to weigh less than three.
-		{"3/1m", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
-		{"3/1m sl", 2, Fields{"3", "1", "1700000061", `"default";r=1;t=60`, `"default";q=3;w=60`, "", ""}},
-		{"3/1m sl", 4, Fields{"3", "0", "1700000061", `"default";r=0;t=60`, `"default";q=3;w=60`, "60", ""}},
-		{"6/1m burst 9", 2, Fields{"9", "7", "1700000021", `"default";r=7;t=10`, `"default";q=6;w=60;penstock-burst=9`, "", ""}},
-		{"6/1m burst 1", 2, Fields{"1", "0", "1700000011", `"default";r=0;t=10`, `"default";q=6;w=60;penstock-burst=1`, "10", ""}},
-		{"6/1m tb", 1, Fields{"6", "5", "1700000011", `"default";r=5;t=10`, `"default";q=6;w=60;penstock-burst=6`, "", ""}},
+		{"3/1m", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", "", ""}},
+		{"3/1m sl", 2, Fields{"3", "1", "1700000061", `"default";r=1;t=60`, `"default";q=3;w=60`, "", "", ""}},
+		{"3/1m sl", 4, Fields{"3", "0", "1700000061", `"default";r=0;t=60`, `"default";q=3;w=60`, "60", "", ""}},
+		{"6/1m burst 9", 2, Fields{"9", "7", "1700000021", `"default";r=7;t=10`, `"default";q=6;w=60;penstock-burst=9`, "", "", ""}},
+		{"6/1m burst 1", 2, Fields{"1", "0", "1700000011", `"default";r=0;t=10`, `"default";q=6;w=60;penstock-burst=1`, "10", "", ""}},
+		{"6/1m tb", 1, Fields{"6", "5", "1700000011", `"default";r=5;t=10`, `"default";q=6;w=60;penstock-burst=6`, "", "", ""}},
 		// Sub-second windows: w cannot say them, and everything is at least a second.
-		{"3/500ms fw", 4, Fields{"3", "0", "1700000002", `"default";r=0;t=1`, `"default";q=3`, "1", ""}},
-		{"3/1500ms fw", 1, Fields{"3", "2", "1700000002", `"default";r=2;t=1`, `"default";q=3`, "", ""}},
+		{"3/500ms fw", 4, Fields{"3", "0", "1700000002", `"default";r=0;t=1`, `"default";q=3`, "1", "", ""}},
+		{"3/1500ms fw", 1, Fields{"3", "2", "1700000002", `"default";r=2;t=1`, `"default";q=3`, "", "", ""}},
 	} {
 		store := newCounters()
 		store.now = 1_700_000_000*Second + 300*Millisecond
@@ -61,7 +61,7 @@ func TestHeadersOfAFullBucket(t *testing.T) {
 	plan.Add(oneRule(t, "6/1m burst 9"), get("192.0.2.1", "/"))
 	plan.Results()[0] = Result{At: 1_700_000_000 * Second, Remaining: 9}
 	d := plan.Decide()
-	want := Fields{"9", "9", "1700000001", `"default";r=9`, `"default";q=6;w=60;penstock-burst=9`, "", ""}
+	want := Fields{"9", "9", "1700000001", `"default";r=9`, `"default";q=6;w=60;penstock-burst=9`, "", "", ""}
 	if diff := cmp.Diff(want, plan.Headers(&d)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -78,7 +78,7 @@ func TestHeadersOfSeveralLimits(t *testing.T) {
 		`"dear";q=25;w=60`
 	store := newCounters()
 	got, _, d := told(t, store, 1, rs)
-	want := Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", ""} // one more request, of api-1m three
+	want := Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", "10", ""} // one more request, of api-1m three
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "dear" || d.Policy != "dear" || d.Used != 10 {
 		t.Errorf("%+v; -want +got:\n%s", d, diff)
 	}
@@ -105,7 +105,7 @@ func TestHeadersHideAndExpose(t *testing.T) {
 	}
 	store := newCounters()
 	got, _, d := told(t, store, 2, policy(false))
-	want := Fields{"9", "7", "1700000040", `"own";r=7;t=40`, `"own";q=9;w=60`, "", ""}
+	want := Fields{"9", "7", "1700000040", `"own";r=7;t=40`, `"own";q=9;w=60`, "", "", ""}
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "own" {
 		t.Errorf("hidden, allowed (-want +got):\n%s", diff)
 	}
@@ -118,7 +118,7 @@ func TestHeadersHideAndExpose(t *testing.T) {
 	}
 	got, plan, d = told(t, newCounters(), 3, policy(true))
 	want = Fields{"2", "0", "1700000040", `"all";r=0;t=40`,
-		`"shadow";q=1;w=60, "all";q=2;w=60, "own";q=9;w=60`, "40", ""}
+		`"shadow";q=1;w=60, "all";q=2;w=60, "own";q=9;w=60`, "40", "", ""}
 	if diff := cmp.Diff(want, got); diff != "" || d.Policy != "all" {
 		t.Errorf("exposed, refused (-want +got):\n%s", diff)
 	}
@@ -144,7 +144,7 @@ func TestHeaderFamilies(t *testing.T) {
 		{"ietf alone", 1, []*Ruleset{ietf}, Fields{RateLimit: `"ietf";r=8;t=40`, Policy: `"ietf";q=9;w=60`}},
 		{"none alone", 1, []*Ruleset{none}, Fields{}},
 		{"none, refused", 2, []*Ruleset{none, x}, Fields{RetryAfter: "40"}},
-		{"one each", 1, []*Ruleset{ietf, none, x}, Fields{"5", "4", "1700000040", `"ietf";r=8;t=40`, `"ietf";q=9;w=60`, "", ""}},
+		{"one each", 1, []*Ruleset{ietf, none, x}, Fields{"5", "4", "1700000040", `"ietf";r=8;t=40`, `"ietf";q=9;w=60`, "", "", ""}},
 		{"refused by ietf", 2, []*Ruleset{x, few, ietf}, Fields{RateLimit: `"few";r=0;t=40`,
 			Policy: `"few";q=1;w=60, "ietf";q=9;w=60`, RetryAfter: "40"}},
 	} {

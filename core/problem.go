@@ -6,63 +6,85 @@ import "strconv"
 
 // The problem types of draft-ietf-httpapi-ratelimit-headers-10, with the titles they are registered under.
 const (
-	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-	titleQuotaExceeded  = "Request cannot be satisfied as assigned quota has been exceeded"
-	typeReduced         = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-	titleReduced        = "Request cannot be satisfied due to temporary server capacity constraints"
-	typeUnspecified     = "about:blank"
-	titleForbidden      = "Forbidden"
+	typeQuotaExceeded  = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+	titleQuotaExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
+	typeReduced        = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+	titleReduced       = "Request cannot be satisfied due to temporary server capacity constraints"
+	typeAbnormal       = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
+	titleAbnormal      = "Request cannot be satisfied due to detection of abnormal request pattern"
+	typeUnspecified    = "about:blank"
+	titleForbidden     = "Forbidden"
+	titleUnauthorized  = "Unauthorized"
+)
+
+// What refusals say to people.
+const (
 	detailUnavailable   = "The service cannot take the request at the moment."
 	detailForbidden     = "The request is not allowed."
 	detailMissing       = "The request lacks what it would be counted by."
 	detailNeverPasses   = "The request costs more than the limit lets through at once: it can never pass."
 	detailQuotaExceeded = "Too many requests: try again in "
+	detailPenalized     = "Too many requests, again and again: try again in "
 )
 
-// AppendProblem appends the body of a refusal, an application/problem+json document, to dst. It appends nothing for a
-// request that goes on.
+// credentialDetails say what is wrong with a credential. They tell nobody what a right one would be.
+var credentialDetails = [CredentialStateCount]string{
+	CredentialAbsent:    "The request carries no credential.",
+	CredentialMalformed: "The credential is malformed.",
+	CredentialInvalid:   "The credential is not valid.",
+	CredentialExpired:   "The credential is expired, or not in force yet.",
+	CredentialUnknown:   "The credential is not known.",
+	CredentialValid:     "The credential is not accepted.",
+	CredentialRevoked:   "The credential was revoked.",
+	CredentialInactive:  "The credential is not active.",
+	CredentialLapsed:    "The credential is expired.",
+}
+
+// AppendProblem appends the body of a refusal to dst: the one that the rule has written, or else an
+// application/problem+json document; [Decision.ContentType] says which. It appends nothing for a request that goes on.
 func (p *Plan) AppendProblem(dst []byte, d *Decision) []byte {
-	switch d.Status {
-	case 0:
-		return dst
-	case statusDenied:
-		return p.appendExceeded(dst, d)
-	case statusUnavailable:
-		dst = appendHead(dst, typeReduced, titleReduced, d.Status)
-		dst = append(dst, `,"detail":"`+detailUnavailable+`","error":"Service unavailable"}`...)
-	default:
-		detail := detailForbidden
-		if d.Outcome == OutcomeMissing {
-			detail = detailMissing
-		}
-		dst = appendHead(dst, typeUnspecified, titleForbidden, d.Status)
-		dst = append(append(append(dst, `,"detail":"`...), detail...), `","error":"Forbidden"}`...)
+	if d.Response != nil && d.Response.Body != "" {
+		return append(dst, d.Response.Body...)
 	}
-	return dst
+	switch d.Outcome {
+	case OutcomeDenied:
+		return p.appendExceeded(dst, d, typeQuotaExceeded, titleQuotaExceeded)
+	case OutcomePenalized:
+		return p.appendExceeded(dst, d, typeAbnormal, titleAbnormal)
+	case OutcomeDegradedDenied:
+		return appendPlain(dst, d, typeReduced, titleReduced, "Service unavailable")
+	case OutcomeUnauthorized:
+		return appendPlain(dst, d, typeUnspecified, titleUnauthorized, titleUnauthorized)
+	case OutcomeBlocked, OutcomeMissing:
+		return appendPlain(dst, d, typeUnspecified, titleForbidden, titleForbidden)
+	default:
+		return dst
+	}
+}
+
+// appendPlain appends a problem that says no more than why.
+func appendPlain(dst []byte, d *Decision, kind, title, short string) []byte {
+	dst = appendHead(dst, d, kind, title)
+	return append(append(append(dst, `,"error":"`...), short...), `"}`...)
 }
 
 // appendHead appends the members that every problem has; the object stays open.
-func appendHead(dst []byte, kind, title string, status int) []byte {
+func appendHead(dst []byte, d *Decision, kind, title string) []byte {
 	dst = append(append(dst, `{"type":"`...), kind...)
 	dst = append(append(dst, `","title":"`...), title...)
-	return strconv.AppendInt(append(dst, `","status":`...), int64(status), 10)
+	dst = strconv.AppendInt(append(dst, `","status":`...), int64(d.Status), 10)
+	dst = append(dst, `,"detail":"`...)
+	if d.Response != nil && d.Response.Message != "" {
+		dst = appendJSON(dst, d.Response.Message)
+	} else {
+		dst = appendDetail(dst, d) // our own sentences hold nothing that JSON escapes
+	}
+	return append(dst, '"')
 }
 
-func (p *Plan) appendExceeded(dst []byte, d *Decision) []byte {
-	dst = appendHead(dst, typeQuotaExceeded, titleQuotaExceeded, d.Status)
-	dst = append(dst, `,"detail":"`...)
-	if d.RetryAfter == Never {
-		dst = append(dst, detailNeverPasses...)
-	} else {
-		seconds := retrySeconds(d)
-		dst = strconv.AppendInt(append(dst, detailQuotaExceeded...), seconds, 10)
-		if seconds == 1 {
-			dst = append(dst, " second."...)
-		} else {
-			dst = append(dst, " seconds."...)
-		}
-	}
-	dst = p.appendViolated(append(dst, '"'), d)
+func (p *Plan) appendExceeded(dst []byte, d *Decision, kind, title string) []byte {
+	dst = appendHead(dst, d, kind, title)
+	dst = p.appendViolated(dst, d)
 	dst = append(dst, `,"error":"Rate limit exceeded"`...)
 	if d.RetryAfter != Never {
 		dst = strconv.AppendInt(append(dst, `,"retry_after":`...), retrySeconds(d), 10)
@@ -73,16 +95,19 @@ func (p *Plan) appendExceeded(dst []byte, d *Decision) []byte {
 // appendViolated appends the policies that refuse, but for hidden ones; without any the member is left out, as it is when
 // what refuses longest is hidden. Policy names hold nothing that JSON escapes: Compile sees to it.
 func (p *Plan) appendViolated(dst []byte, d *Decision) []byte {
-	if d.Limit == nil {
+	if d.Limit == nil && d.Outcome != OutcomePenalized {
 		return dst
 	}
-	opening := `,"violated-policies":["`
+	opening, named := `,"violated-policies":["`, false
 	for i := range p.asked {
 		if !p.results[i].Refused || p.checks[i].Shadow || !p.shows(i, HeadersX|HeadersIETF|HeadersNone) {
 			continue
 		}
 		dst = append(append(append(dst, opening...), p.asked[i].limit.policy...), '"')
-		opening = `,"`
+		opening, named = `,"`, true
+	}
+	if !named {
+		return dst
 	}
 	return append(dst, ']')
 }

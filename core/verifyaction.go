@@ -4,7 +4,40 @@ package core
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+)
+
+// actions checks that a rule says of its action what goes with it, and nothing that another action would need.
+func (v *verifier) actions(at string, r *Rule) {
+	v.throttle(at, r)
+	var unfit []string // the words that this action has no use for
+	why := ""
+	switch r.Action {
+	case ActionAllow:
+		unfit, why = append(waitWords, append(settleWords, "response")...), "allow, which counts nothing and refuses nobody"
+	case ActionBlock:
+		unfit, why = append(waitWords, settleWords...), "block, which counts nothing and refuses for good"
+		v.response(at+".response", r.Response)
+	case ActionLogOnly:
+		unfit, why = append(waitWords, "response"), "log_only, which refuses nobody"
+	default:
+		return
+	}
+	present := map[string]bool{"retry_after": r.RetryAfter != 0, "retry_jitter": r.RetryJitter != 0,
+		"cost_after": r.CostAfter != nil, "count_if": len(r.CountIf) > 0, "refund_on": len(r.RefundOn) > 0,
+		"response": r.Response != nil}
+	for _, word := range unfit {
+		if present[word] {
+			v.problem(at+"."+word, "", "does not go with action: "+why, "leave it out")
+		}
+	}
+}
+
+// The words of what follows a decision, by what they are about.
+var (
+	waitWords   = slices.Clip([]string{"retry_after", "retry_jitter"})
+	settleWords = slices.Clip([]string{"cost_after", "count_if", "refund_on"})
 )
 
 func (v *verifier) costs(at string, r *Rule) {
@@ -14,28 +47,67 @@ func (v *verifier) costs(at string, r *Rule) {
 		return
 	}
 	for i := range r.Cost {
-		v.cost(fmt.Sprintf("%s.cost[%d].n", at, i), r, r.Cost[i].N)
+		c, place := &r.Cost[i], fmt.Sprintf("%s.cost[%d]", at, i)
+		v.cost(place+".n", r, c.N)
+		v.costHeader(place, c)
 		if i > 0 && matchesAll(&r.Cost[i-1].Match) {
-			v.problem(fmt.Sprintf("%s.cost[%d]", at, i), "", fmt.Sprintf("is never reached: cost[%d] matches everything", i-1),
+			v.problem(place, "", fmt.Sprintf("is never reached: cost[%d] matches everything", i-1),
 				"put the entry without match last")
 		}
 	}
 }
 
+// costHeader checks what a cost says of a request header. Whoever may write it decides what others pay, so nobody is
+// trusted unless named.
+func (v *verifier) costHeader(place string, c *Cost) {
+	if c.Header == "" {
+		if len(c.Trusted) > 0 {
+			v.problem(place+".trusted", "", "has no effect without a header", "add header, or leave it out")
+		}
+		if c.Max != 0 {
+			v.problem(place+".max", strconv.FormatInt(c.Max, 10), "has no effect without a header", "add header, or leave it out")
+		}
+		return
+	}
+	v.header(place+".header", c.Header)
+	if len(c.Trusted) == 0 {
+		v.problem(place+".trusted", "", "is missing: nobody is believed about the header "+c.Header,
+			"write the addresses of the proxies that set it, and remove it from other requests")
+	}
+	if c.Max < 0 || c.Max > CountMax {
+		v.problem(place+".max", strconv.FormatInt(c.Max, 10), "is out of bounds", fmt.Sprintf("write 1 to %d", CountMax))
+	}
+}
+
+// cost checks a cost that the rule itself says: one that no limit lets through would refuse everybody for good.
 func (v *verifier) cost(place string, r *Rule, n int64) {
 	value := strconv.FormatInt(n, 10)
 	if n < 1 || n > CountMax {
 		v.problem(place, value, "is out of bounds", fmt.Sprintf("write 1 to %d", CountMax))
 		return
 	}
-	for i := range r.Limits {
-		if l := &r.Limits[i]; l.algorithm != 0 && n > l.Capacity() {
-			v.problem(place, value, fmt.Sprintf("can never pass limit[%d], %s", i, l),
+	v.passable(place, n, "limit", r.Limits)
+	for _, tier := range sortedTiers(r) {
+		v.passable(place, n, "tiers."+tier, r.Tiers[tier].Limits)
+	}
+}
+
+// passable checks that a cost can pass limits that stand under a word of the rule.
+func (v *verifier) passable(place string, n int64, word string, limits []Limit) {
+	for i := range limits {
+		if l := &limits[i]; l.algorithm != 0 && n > l.Capacity() {
+			v.problem(place, strconv.FormatInt(n, 10), fmt.Sprintf("can never pass %s[%d], %s", word, i, l),
 				fmt.Sprintf("lower it to %d, or raise the limit", l.Capacity()))
 		}
 	}
 }
 
-// actions checks what a rule says of its action beside what it counts: throttle.
-func (v *verifier) actions(at string, r *Rule) {
+// sortedTiers returns the tiers' names in one order, so that problems are always the same.
+func sortedTiers(r *Rule) []string {
+	names := make([]string, 0, len(r.Tiers))
+	for name := range r.Tiers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }

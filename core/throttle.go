@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "strconv"
+
+// Throttled is a check that requests may wait for.
+type Throttled struct {
+	Check    int // its index in Plan.Checks
+	Throttle *Throttle
+}
+
+// Throttled returns the throttles that the request is under, one for each counter. A front asks before it asks the
+// store: those that already wait for a counter come first. Valid until Reset, or until it is asked again; it allocates
+// only until the plan's buffer has grown.
+func (p *Plan) Throttled() []Throttled {
+	p.throttled = p.throttled[:0]
+	if p.refusal != refusalNone {
+		return nil
+	}
+	for i := range p.uses {
+		u := &p.uses[i]
+		if u.rule.after.throttle == nil {
+			continue
+		}
+		for check := u.checks[0]; check < u.checks[1]; check++ {
+			p.throttled = append(p.throttled, Throttled{Check: int(check), Throttle: u.rule.after.throttle})
+		}
+	}
+	return p.throttled
+}
+
+// Delayed says, after Decide, that the request had waited before it was admitted: throttle rules then have the outcome
+// delayed. Of a request that was refused in the end it says nothing.
+func (p *Plan) Delayed() {
+	for i := range p.uses {
+		if p.uses[i].rule.after.throttle != nil && p.outcomes[i].Outcome == OutcomeAllowed {
+			p.outcomes[i].Outcome = OutcomeDelayed
+		}
+	}
+}
+
+// delay returns how long a refused request must wait for all that refuses it, 0 if that is more than one of the rules
+// lets requests wait, or if a check refuses that no request may wait for. Then the refusal is final: there is no sense in
+// waiting for one limit to be refused by another.
+func (p *Plan) delay() (longest Micros) {
+	for i := range p.results {
+		result := &p.results[i]
+		if !result.Refused || p.checks[i].Shadow {
+			continue
+		}
+		throttle := p.ruleOf(i).after.throttle
+		if throttle == nil || result.Wait > throttle.MaxDelay {
+			return 0
+		}
+		longest = max(longest, result.Wait)
+	}
+	return longest
+}
+
+// Bounds of a throttle.
+const (
+	DelayMax   = Minute  // what waits holds a connection, and clients give up
+	WaitingMax = 100_000 // waiting requests of one counter: each holds its memory
+)
+
+// throttle checks how long requests may wait. Without a bound on their number they would be an attack that the proxy
+// mounts on itself, so both bounds are written.
+func (v *verifier) throttle(at string, r *Rule) {
+	const howTo = "write throttle: { max_delay: 2s, max_waiting: 1000 }"
+	t := r.Throttle
+	switch {
+	case r.Action != ActionThrottle && t != nil:
+		v.problem(at+".throttle", "", "goes with action: throttle only", "write action: throttle, or leave it out")
+		return
+	case r.Action != ActionThrottle:
+		return
+	case t == nil:
+		v.problem(at+".throttle", "", "is missing: it says how many requests may wait, and how long", howTo)
+		return
+	}
+	if t.MaxDelay < Millisecond || t.MaxDelay > DelayMax {
+		v.problem(at+".throttle.max_delay", t.MaxDelay.String(), "is out of bounds", "write 1ms to 1m")
+	}
+	if t.MaxWaiting < 1 || t.MaxWaiting > WaitingMax {
+		v.problem(at+".throttle.max_waiting", strconv.Itoa(t.MaxWaiting), "is out of bounds",
+			"write 1 to "+strconv.Itoa(WaitingMax))
+	}
+}
