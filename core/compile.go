@@ -28,11 +28,11 @@ type Ruleset struct {
 	finders  []finder
 	prefixes prefixBits // what per: [ip] counts as one
 	believes
-	exempt   *listing
-	block    *listing
-	blocks   bool     // an enabled rule blocks
-	penalty  *Penalty // nil: none
-	groups   int
+	exempt  *listing
+	block   *listing
+	blocks  bool     // an enabled rule blocks
+	penalty *Penalty // nil: none
+	groups  int
 	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
 	standings []standing
 	calendar  *calendar

@@ -120,7 +120,7 @@ func TestCompileRefusesPolicies(t *testing.T) {
 		{Policy{Identify: []Identify{{Kind: IdentifyHeader, Name: "X-User"}}}, "identify[0]", "anyone can write"},
 		{Policy{Identify: []Identify{{Kind: IdentifyHeader, Unverified: true}}}, "identify[0]", "not the name of a header"},
 		{Policy{Identify: []Identify{{Kind: IdentifyHeader, Name: "X-sha256", Unverified: true}}}, "identify[0]", "-sha256"},
-		{Policy{Identify: []Identify{{Kind: IdentifyAttr, Name: "a", Unverified: true}}}, "identify[0].unverified", "header only"},
+		{Policy{Identify: []Identify{{Kind: IdentifyAttr, Name: "a", Unverified: true}}}, "identify[0].unverified", "header and cookie only"},
 		{Policy{Identify: []Identify{{Kind: IdentifyAttr, Name: "a", IPv6Prefix: 48}}}, "identify[0]", "ip only"},
 		{Policy{Identify: []Identify{{Name: "a"}}}, "identify[0].name", "does not go with ip"},
 		{Policy{Identify: []Identify{{IPv4Prefix: 33}}}, "identify[0].ipv4_prefix", "1 to 32"},

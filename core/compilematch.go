@@ -37,6 +37,7 @@ func compileMatch(at string, m Match) (condition, Problems) {
 		c.headers(m.Header)
 		c.prefixes(m.IP)
 	}
+	c.clients(m)
 	return c.condition, c.problems
 }
 
@@ -221,24 +222,88 @@ func canonicalHeader(name string) string {
 	return string(b)
 }
 
+// clients compiles what the match says of the client.
+func (c *matchCompiler) clients(m Match) {
+	for f, listed := range [clientFields][]string{m.Tier, m.User, m.APIKey, m.Tenant} {
+		if len(listed) == 0 || !c.bounded(clientWords[f], len(listed)) {
+			continue
+		}
+		if c.condition.client == nil {
+			c.condition.client = new(clientCondition)
+			c.condition.parts |= partClient
+		}
+		values := make([]string, 0, len(listed))
+		for i, text := range listed {
+			if why, remedy := badClientValue(clientField(f), text); why != "" {
+				c.problem(fmt.Sprintf("%s[%d]", clientWords[f], i), text, why, remedy)
+			} else if !slices.Contains(values, text) {
+				values = append(values, text)
+			}
+		}
+		c.condition.client[f] = values
+	}
+}
+
+// clientWords are what the fields of a client are called in a policy.
+var clientWords = [clientFields]string{clientTier: "tier", clientUser: "user", clientAPIKey: "api_key",
+	clientTenant: "tenant"}
+
+// badClientValue says what is wrong with a value that a match or list names; why is "" if nothing is. Values are compared
+// exactly, so that one which no credential can hold is a mistake.
+func badClientValue(f clientField, text string) (why, remedy string) {
+	switch {
+	case text == "":
+		return "is empty", "leave it out"
+	case len(text) > credentialBytesMax:
+		return fmt.Sprintf("has %d bytes, more than any credential", len(text)), "leave it out"
+	case strings.Trim(text, " \t\r\n") != text:
+		return "starts or ends with a space", "leave the space out: values are compared exactly"
+	case text == "*":
+		return "is no wildcard here: values are compared exactly", "leave " + clientWords[f] + " out to match everybody"
+	}
+	return "", ""
+}
+
+// compilePrefixes checks a list of address ranges and brings them into one form; at says where it stands.
+func compilePrefixes(at string, prefixes []netip.Prefix) ([]netip.Prefix, Problems) {
+	var c matchCompiler
+	if c.bounded("ip", len(prefixes)) {
+		c.prefixes(prefixes)
+	}
+	for i := range c.problems {
+		c.problems[i].Path = at + strings.TrimPrefix(c.problems[i].Path, ".ip")
+	}
+	return c.condition.prefixes, c.problems
+}
+
 func (c *matchCompiler) prefixes(prefixes []netip.Prefix) {
 	for i, p := range prefixes {
-		addr, bits := p.Addr(), p.Bits()
-		if addr.Is4In6() && bits >= 96 {
-			addr, bits = addr.Unmap(), bits-96
+		masked, problems := compilePrefix(p)
+		for _, problem := range problems {
+			c.problem(fmt.Sprintf("ip[%d]", i), problem.Value, problem.Why, problem.Remedy)
 		}
-		masked, err := addr.Prefix(bits)
-		switch {
-		case !p.IsValid() || err != nil:
-			c.problem(fmt.Sprintf("ip[%d]", i), "", "is not an address range", `write one such as "10.0.0.0/8"`)
-		case addr.Is4In6():
-			c.problem(fmt.Sprintf("ip[%d]", i), p.String(), "is IPv4 mapped into IPv6 and wider than all of IPv4",
-				`write "0.0.0.0/0" for all of IPv4`)
-		default:
+		if len(problems) == 0 {
 			c.condition.prefixes = append(c.condition.prefixes, masked)
 		}
 	}
 	if len(prefixes) > 0 {
 		c.condition.parts |= partIP
 	}
+}
+
+// compilePrefix brings an address range into one form: masked, IPv4 out of IPv6. The problem has no place.
+func compilePrefix(p netip.Prefix) (masked netip.Prefix, problems Problems) {
+	addr, bits := p.Addr(), p.Bits()
+	if addr.Is4In6() && bits >= 96 {
+		addr, bits = addr.Unmap(), bits-96
+	}
+	masked, err := addr.Prefix(bits)
+	switch {
+	case !p.IsValid() || err != nil:
+		return masked, Problems{{Why: "is not an address range", Remedy: `write one such as "10.0.0.0/8"`}}
+	case addr.Is4In6():
+		return masked, Problems{{Value: p.String(), Why: "is IPv4 mapped into IPv6 and wider than all of IPv4",
+			Remedy: `write "0.0.0.0/0" for all of IPv4`}}
+	}
+	return masked, nil
 }

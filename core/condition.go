@@ -17,7 +17,8 @@ const (
 	partIP
 	partHeader
 	partMethod
-	partsAll = partPath | partHost | partIP | partHeader | partMethod
+	partClient
+	partsAll = partPath | partHost | partIP | partHeader | partMethod | partClient
 )
 
 // condition is one compiled [Match]. It is immutable and safe for concurrent use. The zero condition always holds.
@@ -31,8 +32,37 @@ type condition struct {
 	methods  []string
 	hosts    []hostPattern
 	headers  []headerCondition
-	prefixes []netip.Prefix // masked, IPv4 unmapped
+	prefixes []netip.Prefix   // masked, IPv4 unmapped
+	client   *clientCondition // nil: anybody
 }
+
+// clientField names what a condition, or a list, can say of the client.
+type clientField uint8
+
+const (
+	clientTier clientField = iota
+	clientUser
+	clientAPIKey
+	clientTenant
+	clientFields
+)
+
+// of returns what the client has there, "" if it has nothing.
+func (f clientField) of(who *Identity) string {
+	switch f {
+	case clientTier:
+		return who.Tier
+	case clientUser:
+		return who.User
+	case clientAPIKey:
+		return who.APIKey
+	default:
+		return who.Tenant
+	}
+}
+
+// clientCondition is what the client must be: of each field that lists values, one of them.
+type clientCondition [clientFields][]string
 
 // hostPattern is a host's name in lower case; with any, whatever stands before it (".example.com") may not be empty.
 type hostPattern struct {
@@ -62,7 +92,21 @@ func (c *condition) holdsParts(r *request, asked partSet) bool {
 		(asked&partIP == 0 || c.holdsIP(r.peer)) &&
 		(asked&partHost == 0 || c.holdsHost(r.host)) &&
 		(asked&partPath == 0 || c.holdsPath(r)) &&
+		(asked&partClient == 0 || c.client.holds(r.client)) &&
 		(asked&partHeader == 0 || c.holdsHeaders(r.attrs))
+}
+
+// holds reports whether the client is one that is listed. Nobody is.
+func (c *clientCondition) holds(who *Identity) bool {
+	if who == nil {
+		return false
+	}
+	for f, values := range c {
+		if len(values) > 0 && !slices.Contains(values, clientField(f).of(who)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (c *condition) holdsPath(r *request) bool {
@@ -163,3 +207,6 @@ func (c *condition) endpoint(r *request) (text string, ok bool) {
 // endpointSpecific reports whether the condition names a path, a method or a host. A pattern that every path matches
 // names none.
 func (c *condition) endpointSpecific() bool { return c.parts&(partPath|partMethod|partHost) != 0 }
+
+// tierSpecific reports whether the condition names a tier.
+func (c *condition) tierSpecific() bool { return c.client != nil && len(c.client[clientTier]) > 0 }

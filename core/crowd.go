@@ -25,10 +25,12 @@ func (rs *Ruleset) findCrowd(p *Policy) Problems {
 	}
 	tried := *rs
 	tried.disabled, tried.exempt, tried.block, tried.blocks = false, nil, nil, false
+	tried.witnessed = new(Identity)
 	var plan Plan
 	for i := 0; i < len(rs.enabled); i += 1 + len(rs.enabled)/witnessesMax {
 		index := rs.enabled[i]
 		w := witness{&p.Rules[index].Match}
+		*tried.witnessed = w.who()
 		plan.Reset()
 		plan.Add(&tried, w)
 		if plan.refusal == refusalCrowded {
@@ -49,6 +51,18 @@ func (w witness) Path() string {
 		return "/"
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(w.match.Path[0], "**", "x"), "*", "x")
+}
+
+// who has everything that a client can have, so that no rule is skipped for want of it.
+func (w witness) who() Identity {
+	one := func(of []string) string {
+		if len(of) == 0 {
+			return "x"
+		}
+		return of[0]
+	}
+	return Identity{Kind: "user", ID: one(w.match.User), User: one(w.match.User), APIKey: one(w.match.APIKey),
+		Tier: one(w.match.Tier), Tenant: one(w.match.Tenant)}
 }
 
 func (w witness) Query() string      { return "" }

@@ -31,10 +31,24 @@ type finder struct {
 	label    string // Identity.Kind
 	hashed   string // Identity.Kind of an ID that was too long
 	prefixes prefixBits
+	// verifier says whose the credentials are that are found in the carriers; nil for what needs no proof.
+	verifier Verifier
+	carriers []CredentialSource
+	deny     bool // refuse a request whose credential does not verify
 }
 
-// compileIdentity fills in the finders, and the prefixes of per: [ip]: those of the first method that is by address.
-func (rs *Ruleset) compileIdentity(methods []Identify) {
+// believes is what a policy says of addresses, tenants and tiers.
+type believes struct {
+	forwarding forwarding
+	tenants    []source
+	tiers      []source
+	witnessed  *Identity // who is asking, whatever the request says; for findCrowd
+}
+
+// compileIdentity fills in the finders, the prefixes of per: [ip], which are those of the first method that is by
+// address, and what the policy says of addresses, tenants and tiers.
+func (rs *Ruleset) compileIdentity(p *Policy) {
+	methods := p.Identify
 	if len(methods) == 0 {
 		methods = []Identify{{Kind: IdentifyIP}}
 	}
@@ -47,6 +61,9 @@ func (rs *Ruleset) compileIdentity(methods []Identify) {
 		}
 		rs.finders = append(rs.finders, f)
 	}
+	trusted, _ := compilePrefixes("trusted_proxies", p.TrustedProxies) // the verifier reports the problems
+	rs.forwarding = forwarding{hops: p.TrustedHops, trusted: newAddrSet(trusted)}
+	rs.tenants, rs.tiers = newSources(p.Tenant), newSources(p.Tier)
 }
 
 func newFinder(m Identify) finder {
@@ -56,6 +73,10 @@ func newFinder(m Identify) finder {
 		f.name, f.label = canonicalHeader(m.Name), headerLabel(m.Name)
 	case IdentifyAttr:
 		f.label = attrLabel(m.Name)
+	case IdentifyCookie:
+		f.label = cookieLabel(m.Name)
+	case IdentifyJWT, IdentifyAPIKey:
+		f.verifier, f.carriers, f.deny = m.Verifier, newCarriers(m), m.DenyInvalid
 	}
 	f.hashed = f.label + hashSuffix
 	if m.IPv4Prefix != 0 {
@@ -67,43 +88,96 @@ func newFinder(m Identify) finder {
 	return f
 }
 
-// identify finds out who sent the request that was read last, and leaves it in p.asking and for conditions in p.request.
-// It reports whether the request is refused for a credential.
+// identify finds out who sent the request that was read last and from where, and leaves that in p.asking and for
+// conditions in p.request. It reports whether the request is refused for a credential; p.badCredential says what is wrong
+// with it.
 func (p *Plan) identify(rs *Ruleset) (refused bool) {
-	p.asking = p.whoAsks(rs)
+	p.toldBy = nil
 	p.request.client = &p.asking
-	return false
+	if rs.witnessed != nil {
+		p.asking = *rs.witnessed
+		return false
+	}
+	p.request.peer, p.request.origin = rs.forwarding.client(p.request.attrs)
+	who, bad := p.whoAsks(rs)
+	p.asking = who
+	if who.Tenant == "" {
+		p.asking.Tenant = p.request.firstOf(rs.tenants)
+	}
+	if who.Tier == "" {
+		p.asking.Tier = p.request.firstOf(rs.tiers)
+	}
+	if bad == CredentialAbsent {
+		return false
+	}
+	if p.refusal != refusalUnauthorized { // then another policy refused before
+		p.badCredential = bad
+	}
+	return true
 }
 
-// whoAsks returns the client; the zero Identity is nobody.
-func (p *Plan) whoAsks(rs *Ruleset) Identity {
+// whoAsks returns the client; the zero Identity is nobody. bad is the state of the credential that the request is refused
+// for; nobody is asking then, for whoever it is must not be counted as another.
+func (p *Plan) whoAsks(rs *Ruleset) (who Identity, bad CredentialState) {
 	for i := range rs.finders {
 		f := &rs.finders[i]
-		if f.kind == IdentifyIP {
-			if !p.request.peer.IsValid() {
-				continue
+		if f.verifier == nil {
+			if who := p.claimed(f); who.Kind != "" {
+				return who, CredentialAbsent
 			}
-			mark := len(p.text)
-			p.text = appendAddr(p.text, p.request.peer, f.prefixes)
-			return Identity{Kind: f.label, ID: p.textSince(mark)}
+			continue
 		}
-		value, ok := "", false
-		if f.kind == IdentifyHeader {
-			value, ok = p.request.attrs.Header(f.name)
-		} else {
-			value, ok = p.request.attrs.Attr(f.name)
-		}
-		switch {
-		case !ok || value == "":
-		case len(value) > valueBytesMax:
-			mark := len(p.text)
-			p.text = appendHash(p.text, value)
-			return Identity{Kind: f.hashed, ID: p.textSince(mark)}
+		switch who, state := p.verify(rs, i); state {
+		case CredentialAbsent:
+		case CredentialValid:
+			return bounded(*who), CredentialAbsent
 		default:
-			return Identity{Kind: f.label, ID: value}
+			return Identity{}, state
 		}
 	}
-	return Identity{}
+	return Identity{}, CredentialAbsent
+}
+
+// claimed returns who the request says it is from, where that needs no proof.
+func (p *Plan) claimed(f *finder) Identity {
+	value, ok := "", false
+	switch f.kind {
+	case IdentifyIP:
+		if !p.request.peer.IsValid() {
+			return Identity{}
+		}
+		mark := len(p.text)
+		p.text = appendAddr(p.text, p.request.peer, f.prefixes)
+		return Identity{Kind: f.label, ID: p.textSince(mark)}
+	case IdentifyHeader:
+		value, ok = p.request.attrs.Header(f.name)
+	case IdentifyCookie:
+		cookies, _ := p.request.attrs.Header("Cookie")
+		var state CredentialState
+		value, state = cookieValue(cookies, f.name)
+		ok = state == CredentialValid
+	default:
+		value, ok = p.request.attrs.Attr(f.name)
+	}
+	switch {
+	case !ok || value == "":
+		return Identity{}
+	case len(value) > valueBytesMax:
+		mark := len(p.text)
+		p.text = appendHash(p.text, value)
+		return Identity{Kind: f.hashed, ID: p.textSince(mark)}
+	default:
+		return Identity{Kind: f.label, ID: value}
+	}
+}
+
+// bounded returns the identity with an ID that is not too long. Verifiers see to that themselves, but others write them.
+func bounded(who Identity) Identity {
+	if len(who.ID) > valueBytesMax {
+		short := IdentityOf(who.Kind, who.ID)
+		who.Kind, who.ID = short.Kind, short.ID
+	}
+	return who
 }
 
 // textSince returns what was appended to the plan's text after mark. The text only grows until Reset.
@@ -136,5 +210,7 @@ func appendHash(dst []byte, value string) []byte {
 }
 
 func headerLabel(name string) string { return "header." + strings.ToLower(name) }
+
+func cookieLabel(name string) string { return "cookie." + name }
 
 func attrLabel(name string) string { return "attr." + name }

@@ -2,6 +2,11 @@
 
 package core
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // Identity is who is asking. The zero Identity is nobody.
 type Identity struct {
 	// Kind is how the client was found: "user" (a token's), "api_key", "ip", "header.x-user", "cookie.session",
@@ -18,12 +23,27 @@ type Identity struct {
 	Overrides *Overrides
 }
 
+// IdentityOf returns the identity of that kind and ID. An ID over 255 bytes is replaced by its SHA-256 in hexadecimal, and
+// the kind then ends in "-sha256", so that nobody is counted as another by having the other's hash for a name. An empty
+// ID is nobody's: the result is the zero Identity.
+func IdentityOf(kind, id string) Identity {
+	if id == "" {
+		return Identity{}
+	}
+	if len(id) > valueBytesMax {
+		sum := sha256.Sum256([]byte(id))
+		kind, id = kind+hashSuffix, hex.EncodeToString(sum[:])
+	}
+	return Identity{Kind: kind, ID: id}
+}
+
 // Verifier says whose a credential is: a token or an API key. Implementations are in internal/identity. They are safe for
 // concurrent use, know the time, bound what they remember, and answer without waiting for anybody.
 type Verifier interface {
-	// Verify returns the identity behind the credential and CredentialValid, or nil and what is wrong with it. The
-	// credential belongs to the caller. The identity is shared: nobody changes it. What is remembered costs no
-	// allocation.
+	// Verify returns the identity behind the credential and CredentialValid, or nil and what is wrong with it;
+	// CredentialAbsent says that it is none of this verifier's. The credential, of 1 to 8,192 bytes, belongs to the caller:
+	// what is kept of it must be copied. The identity is shared: nobody changes it. Its Kind and ID are those of
+	// [IdentityOf]: of a token "user" and User, of a key "api_key" and APIKey. What is remembered costs no allocation.
 	Verify(credential string) (*Identity, CredentialState)
 }
 

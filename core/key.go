@@ -157,6 +157,14 @@ func (p *Plan) value(r *rule, d *dimension) (value string) {
 		}
 	case PerEndpoint:
 		value, _ = r.when.endpoint(&p.request)
+	case PerUser:
+		value = p.asking.User
+	case PerAPIKey:
+		value = p.asking.APIKey
+	case PerTenant:
+		value = p.asking.Tenant
+	case PerTier:
+		value = p.asking.Tier
 	case PerHeader:
 		value, _ = p.request.attrs.Header(d.name)
 	case PerAttr:

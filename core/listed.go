@@ -2,31 +2,188 @@
 
 package core
 
-import "strconv"
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a list of clients. A list of this length, one entry each, takes some 30 MB and a client is looked up in it as
+// in a short one.
+const (
+	listedMax         = 100_000 // entries, and clients in all of them
+	listedReasonBytes = 256     // a reason stands in logs
+)
+
+// listing is a list of entries made ready for requests, indexed by who they tell of. A nil listing tells of nobody. It is
+// immutable.
+type listing struct {
+	entries []listed
+	ranges4 rangeTable // in place of lists there are links
+	ranges6 rangeTable
+	clients [clientFields]map[string]int32 // links
+	links   []link                         // link 0 is none
+	dated   bool                           // an entry ends some day
+}
 
 // listed is a [Listed] made ready for requests.
 type listed struct {
-	who    Listed
-	prefix condition // of its addresses
+	at     string // where it stands: "block[2]"
+	reason string
+	until  Micros
 }
 
-// compileListed checks the entries of a list; at says where they stand.
-func compileListed(at string, entries []Listed, v *verifier) []listed {
-	var out []listed
-	for i, e := range entries {
-		when, problems := compileMatch(at+"["+strconv.Itoa(i)+"]", Match{IP: e.IP})
-		v.problems = append(v.problems, problems...)
-		out = append(out, listed{who: e, prefix: when})
-	}
-	return out
-}
+// link says that an entry tells of somebody, and where the next entry is that does.
+type link struct{ entry, next int32 }
 
-// find returns the first entry that tells of the client and has not ended, or nil.
-func (p *Plan) find(entries []listed) *listed {
+// compileListed checks the entries of a list and builds its index; at says where they stand.
+func compileListed(at string, entries []Listed, v *verifier) *listing {
+	clients := 0
 	for i := range entries {
-		if e := &entries[i]; len(e.who.IP) > 0 && e.prefix.holds(&p.request) {
-			return e
+		clients += entries[i].clients()
+	}
+	if n := max(clients, len(entries)); n > listedMax {
+		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d entries or clients", listedMax),
+			"block that many in front of the proxy, or sum addresses up in ranges")
+		return nil
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	l := &listing{links: make([]link, 1, 1+clients)}
+	for i := range entries {
+		place := at + "[" + strconv.Itoa(i) + "]"
+		v.listed(place, &entries[i])
+		l.entries = append(l.entries, listed{at: place, reason: entries[i].Reason, until: entries[i].Until})
+		l.dated = l.dated || entries[i].Until != 0
+	}
+	// From the last to the first, so that each link leads to later entries.
+	for i := len(entries) - 1; i >= 0; i-- {
+		l.index(int32(i), &entries[i])
+	}
+	return l
+}
+
+// clients returns how many clients and ranges of clients the entry tells of.
+func (e *Listed) clients() int {
+	return len(e.IP) + len(e.User) + len(e.APIKey) + len(e.Tier) + len(e.Tenant)
+}
+
+// byField returns the values of the entry, field by field.
+func (e *Listed) byField() [clientFields][]string {
+	return [clientFields][]string{clientTier: e.Tier, clientUser: e.User, clientAPIKey: e.APIKey, clientTenant: e.Tenant}
+}
+
+// listed checks one entry.
+func (v *verifier) listed(at string, e *Listed) {
+	if e.clients() == 0 {
+		v.problem(at, e.Reason, "tells of nobody", "write at least one of ip, user, api_key, tier and tenant")
+	}
+	for f, values := range e.byField() {
+		for i, text := range values {
+			if why, remedy := badClientValue(clientField(f), text); why != "" {
+				v.problem(fmt.Sprintf("%s.%s[%d]", at, clientWords[f], i), text, why, remedy)
+			}
 		}
 	}
-	return nil
+	for i := range e.IP {
+		_, problems := compilePrefix(e.IP[i])
+		for _, p := range problems {
+			p.Path = fmt.Sprintf("%s.ip[%d]", at, i)
+			v.problems = append(v.problems, p)
+		}
+	}
+	if len(e.Reason) > listedReasonBytes {
+		v.problem(at+".reason", e.Reason[:NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(e.Reason)),
+			fmt.Sprintf("write at most %d", listedReasonBytes))
+	} else if strings.ContainsFunc(e.Reason, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+		v.problem(at+".reason", e.Reason, "holds a control character", "write it in one line")
+	}
+	if e.Until < 0 {
+		v.problem(at+".until", strconv.FormatInt(int64(e.Until), 10), "is before 1970", "write when the entry ends, or leave it out")
+	}
+}
+
+// index puts the entry under everybody it tells of.
+func (l *listing) index(entry int32, e *Listed) {
+	for f, values := range e.byField() {
+		for _, text := range values {
+			if l.clients[f] == nil {
+				l.clients[f] = make(map[string]int32)
+			}
+			l.clients[f][text] = l.linked(entry, l.clients[f][text])
+		}
+	}
+	for i := range e.IP {
+		masked, problems := compilePrefix(e.IP[i])
+		if len(problems) > 0 {
+			continue // the verifier reports it
+		}
+		t, bits := &l.ranges6, uint8(masked.Bits())
+		if masked.Addr().Is4() {
+			t = &l.ranges4
+		}
+		if t.lists == nil {
+			t.lists = make(map[rangeKey]int32)
+		}
+		if !slices.Contains(t.bits, bits) {
+			t.bits = append(t.bits, bits)
+		}
+		key := newRangeKey(masked.Addr()).masked(bits)
+		t.lists[key] = l.linked(entry, t.lists[key])
+	}
+}
+
+// linked returns a link to the entry and then to what next leads to. An entry that tells of somebody twice is linked once.
+func (l *listing) linked(entry, next int32) int32 {
+	if next != 0 && l.links[next].entry == entry {
+		return next
+	}
+	l.links = append(l.links, link{entry, next})
+	return int32(len(l.links) - 1)
+}
+
+// find returns the first entry that tells of the client and has not ended, or nil, and leaves it in p.toldBy. The work does
+// not grow with the length of the list but for ended entries about this very client, and for IPv6 and IPv4 with the number
+// of different prefix lengths: 129 and 33 at most. It does not allocate.
+func (p *Plan) find(l *listing) *listed {
+	if l == nil {
+		return nil
+	}
+	now := Micros(0)
+	if l.dated {
+		now = p.request.attrs.Now()
+	}
+	first := int32(len(l.entries))
+	for f, links := range l.clients {
+		if links != nil {
+			first = min(first, l.inForce(links[clientField(f).of(&p.asking)], now))
+		}
+	}
+	t := &l.ranges6
+	if p.request.peer.Is4() {
+		t = &l.ranges4
+	}
+	if t.lists != nil && p.request.peer.IsValid() {
+		key := newRangeKey(p.request.peer)
+		for _, bits := range t.bits {
+			first = min(first, l.inForce(t.lists[key.masked(bits)], now))
+		}
+	}
+	if int(first) == len(l.entries) {
+		return nil
+	}
+	p.toldBy = &l.entries[first]
+	return p.toldBy
+}
+
+// inForce returns the first entry of a chain of links that has not ended, or the number of entries.
+func (l *listing) inForce(at int32, now Micros) int32 {
+	for ; at != 0; at = l.links[at].next {
+		if e := &l.entries[l.links[at].entry]; e.until == 0 || now < e.until {
+			return l.links[at].entry
+		}
+	}
+	return int32(len(l.entries))
 }

@@ -12,8 +12,8 @@ import (
 // matcher finds which of many conditions hold for a request. It is immutable and safe for concurrent use.
 //
 // Each condition stands in the index under one part of it only, the one that fewest others share: its paths, hosts,
-// address ranges, methods, or the values of one header. A request looks up its own path, host, address, method and the
-// headers that are in the index, and what it finds under them is compared in the other parts. So the work grows with what
+// address ranges, methods, the values of one header, or of one field of the client. A request looks up its own path, host,
+// address, method, client and the headers that are in the index, and what it finds under them is compared in the other parts. So the work grows with what
 // is found, not with the number of conditions. What it cannot help: each header name in the index is one question to the
 // request, and conditions that share all their parts with many others are compared one by one.
 type matcher struct {
@@ -30,6 +30,7 @@ type matcher struct {
 	ranges6 rangeTable
 	methods map[string]int32
 	headers []headerTable
+	clients [clientFields]map[string]int32 // lists, by what the client has in the field
 }
 
 // rangeTable maps address ranges to lists, for one version of IP.
@@ -70,6 +71,9 @@ func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
 	}
 	if m.methods != nil {
 		dst = m.appendList(dst, m.methods[r.method], r)
+	}
+	if r.client != nil {
+		dst = m.appendClients(dst, r)
 	}
 	for i := range m.headers {
 		dst = m.appendHeader(dst, &m.headers[i], r)
@@ -163,6 +167,15 @@ func (k rangeKey) masked(bits uint8) rangeKey {
 		return rangeKey{high: k.high &^ (^uint64(0) >> bits), bits: bits}
 	}
 	return rangeKey{high: k.high, low: k.low &^ (^uint64(0) >> (bits - 64)), bits: bits}
+}
+
+func (m *matcher) appendClients(dst []int32, r *request) []int32 {
+	for f, lists := range m.clients {
+		if lists != nil {
+			dst = m.appendList(dst, lists[clientField(f).of(r.client)], r)
+		}
+	}
+	return dst
 }
 
 func (m *matcher) appendHeader(dst []int32, t *headerTable, r *request) []int32 {

@@ -12,7 +12,7 @@ import (
 // parts stands in all the places of that part.
 type place struct {
 	part   partSet
-	header int    // partHeader: which of the condition's headers
+	header int    // partHeader: which of the condition's headers; partClient: which field
 	key    string // tells the places of one part apart
 	open   bool   // what is found there must be compared in this part as well
 	insert func(m *matcher, list int32)
@@ -72,7 +72,7 @@ func (m *matcher) lay(lists [][]int32) {
 }
 
 // choosePlaces returns the places of that part of a condition which brings up the fewest other conditions; of equals the
-// first. A header counts as a part of its own.
+// first. A header counts as a part of its own, and so does a field of the client.
 func choosePlaces(all []place, shared map[placeID]int) (best []place) {
 	least := 0
 	for len(all) > 0 {
@@ -102,6 +102,9 @@ func (c *condition) places() []place {
 	}
 	for _, p := range c.prefixes {
 		all = append(all, rangePlace(p))
+	}
+	if c.client != nil {
+		all = c.client.appendPlaces(all)
 	}
 	for i := range c.headers {
 		all = c.headers[i].appendPlaces(all, i, len(c.headers) > 1)
@@ -156,6 +159,25 @@ func rangePlace(p netip.Prefix) place {
 			t.bits = append(t.bits, bits)
 		}
 	}}
+}
+
+func (c *clientCondition) appendPlaces(all []place) []place {
+	fields := 0
+	for _, values := range c {
+		fields += min(1, len(values))
+	}
+	for f, values := range c {
+		for _, value := range values {
+			all = append(all, place{part: partClient, header: f, key: strconv.Itoa(f) + value, open: fields > 1,
+				insert: func(m *matcher, list int32) {
+					if m.clients[f] == nil {
+						m.clients[f] = make(map[string]int32)
+					}
+					m.clients[f][value] = list
+				}})
+		}
+	}
+	return all
 }
 
 func (h *headerCondition) appendPlaces(all []place, header int, open bool) []place {

@@ -48,10 +48,10 @@ type Plan struct {
 	asking   Identity // as the policy being added found
 	// credentials are what became of every credential that was looked at.
 	credentials []CredentialUse
-	// badCredential is the state of the credential that the request is refused for; told is the entry of a list that told
+	// badCredential is the state of the credential that the request is refused for; toldBy is the entry of a list that told
 	// of the client, as the policy added last says. Nil: none did.
 	badCredential CredentialState
-	told          *listed
+	toldBy        *listed
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
@@ -105,7 +105,7 @@ const (
 func (p *Plan) Reset() {
 	p.request.attrs = nil
 	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
-	p.credentials, p.badCredential, p.told = p.credentials[:0], CredentialAbsent, nil
+	p.credentials, p.badCredential, p.toldBy = p.credentials[:0], CredentialAbsent, nil
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]

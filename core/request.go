@@ -22,7 +22,8 @@ type request struct {
 	method string     // upper case, HEAD as GET
 	host   string     // lower case, without port and trailing dot; an IPv6 address stands in brackets
 	peer   netip.Addr // the client's address, unmapped, without zone; zero if unknown
-	client *Identity  // as far as it has been found out; nil before
+	origin addressOrigin
+	client *Identity // as far as it has been found out; nil before
 
 	// readings are the ways to read the path: the plain one, which is also in path and folded, and any other that servers
 	// are known to have and that differs.
@@ -42,7 +43,7 @@ func (r *request) read(a Attributes) {
 	r.readPath(a.Path())
 	r.method = r.canonicalMethod(a.Method())
 	r.host = r.canonicalHost(a.Host())
-	r.peer = a.Peer().Unmap().WithZone("")
+	r.peer, r.origin = plainAddr(a.Peer()), addressOfFront
 }
 
 func (r *request) readPath(p string) {
@@ -149,8 +150,8 @@ func (r *request) canonicalAddr(host string) string {
 	if len(text) > addrBytesMax || strings.IndexByte(text, '%') >= 0 {
 		return r.lower(host)
 	}
-	addr, err := netip.ParseAddr(text)
-	if err != nil {
+	addr, ok := parseAddr(text)
+	if !ok {
 		return r.lower(host)
 	}
 	mark := len(r.buffer)

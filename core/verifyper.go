@@ -54,10 +54,14 @@ func (v *verifier) dimension(place string, r *Rule, d Dimension) (label string, 
 	case PerAttr:
 		v.attr(place, d.Name)
 		return attrLabel(d.Name), true
+	case PerUser, PerAPIKey, PerTenant, PerTier:
+		if f := clientFieldOf[d.Kind]; !v.knows(f) {
+			v.unknowable(place, f)
+		}
 	case PerClient, PerIP, PerHost, PerMethod, PerEndpoint:
 	default:
 		v.problem(place, strconv.Itoa(int(d.Kind)), "is an unknown dimension",
-			"write client, ip, host, method, endpoint, header:NAME or attr:NAME")
+			"write client, user, api_key, ip, tenant, tier, host, method, endpoint, header:NAME or attr:NAME")
 		return "", false
 	}
 	label = dimensionLabels[d.Kind]
@@ -69,3 +73,7 @@ func (v *verifier) dimension(place string, r *Rule, d Dimension) (label string, 
 	}
 	return label, true
 }
+
+// clientFieldOf is what a dimension that is about the client takes of it.
+var clientFieldOf = map[DimensionKind]clientField{PerUser: clientUser, PerAPIKey: clientAPIKey, PerTenant: clientTenant,
+	PerTier: clientTier}
