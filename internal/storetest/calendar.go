@@ -16,6 +16,7 @@ import (
 type calendar struct {
 	unit string // day, week, month or year
 	zone *time.Location
+	last core.Bounds // as they were worked out last
 }
 
 // calendarUnits are all units of calendar windows.
@@ -39,7 +40,7 @@ func zoned(unit, name string) *calendar {
 	if err != nil {
 		panic(err) // a mistake in the exam itself
 	}
-	return &calendar{unit, zone}
+	return &calendar{unit: unit, zone: zone}
 }
 
 // limit returns a limit per unit.
@@ -87,9 +88,12 @@ func (c *calendar) boundary(at core.Micros, ahead int) core.Micros {
 
 // bounds returns what a caller sends whose clock shows an instant.
 func (c *calendar) bounds(at core.Micros) *core.Bounds {
-	var b core.Bounds
-	for i := range b {
-		b[i] = c.boundary(at, i)
+	b := c.last
+	if at < b[0] || at >= b[1] {
+		for i := range b {
+			b[i] = c.boundary(at, i)
+		}
+		c.last = b
 	}
 	return &b
 }

@@ -128,6 +128,9 @@ func valid(c *core.Check) bool {
 	if c.Limit == nil || c.Limit.Count() == 0 || c.Op > core.OpReset || c.Cost < 0 || c.Cost > core.CountMax+1 {
 		return false
 	}
+	if (c.Bounds != nil) != (c.Limit.Calendar() != 0) {
+		return false
+	}
 	if b := c.Bounds; b != nil && (b[0] <= 0 || b[1] <= b[0] || b[2] <= b[1] || b[3] <= b[2]) {
 		return false
 	}

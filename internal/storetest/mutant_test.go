@@ -55,7 +55,7 @@ func examine(t *testing.T, p *promise, how takeFunc) string {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		e := newExaminer(r, Subject{Store: broken{m, how}, Pin: m.Pin, Counter: m.Counter})
+		e := newExaminer(r, Subject{Store: broken{m, how}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
 		e.patience = 300 * time.Millisecond
 		p.ask(e)
 	}()
@@ -103,7 +103,7 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				e := newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter})
+				e := newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
 				compare(e, newTraffic(1), 20_000)
 			}()
 			<-done
@@ -124,7 +124,7 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter}), 1, 6_000)
+				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}), 1, 6_000)
 			}()
 			<-done
 			if r.failed == "" {

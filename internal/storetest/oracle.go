@@ -12,7 +12,22 @@ import (
 // them again. It carries nothing from one decision to the next. Its clock only goes forward and its limits stay: what
 // happens otherwise is a rule of its own, not something that follows from the promises.
 type oracle struct {
-	history map[string][]event
+	history   map[string][]event
+	calendars map[string]*calendar // of the counters in calendar windows
+	records   map[string]*record   // of the penalties
+}
+
+func newOracle() *oracle {
+	return &oracle{history: map[string][]event{}, calendars: map[string]*calendar{}, records: map[string]*record{}}
+}
+
+// period returns the start and the end of the aligned or calendar window that holds an instant.
+func (o *oracle) period(key string, l *core.Limit, at core.Micros) (from, until core.Micros) {
+	if c := o.calendars[key]; c != nil {
+		return c.boundary(at, 0), c.boundary(at, 1)
+	}
+	from = at - at%l.Window()
+	return from, from + l.Window()
 }
 
 // event is units charged at an instant, or, for a token bucket, given back (negative).
@@ -26,7 +41,8 @@ func (o *oracle) room(key string, l *core.Limit, at core.Micros) int64 {
 	events, window := o.history[key], l.Window()
 	switch l.Algorithm() {
 	case core.FixedWindow:
-		return l.Count() - charged(events, at-at%window, at-at%window+window)
+		from, until := o.period(key, l, at)
+		return l.Count() - charged(events, from, until)
 	case core.SlidingWindow:
 		begin := at - at%window
 		previous := big.NewInt(charged(events, begin-window, begin))
@@ -99,12 +115,16 @@ func ceil(r *big.Rat) int64 {
 	return q.Int64()
 }
 
-// granted works out what each check gets at an instant and whether it is refused, and remembers it.
-func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, refused []bool) {
+// granted works out what each check of a counter gets at an instant, whether it is refused, and whether the call is
+// admitted, and remembers it.
+func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, refused []bool, admitted bool) {
 	granted, refused = make([]int64, len(checks)), make([]bool, len(checks))
-	admitted := true
+	admitted = !o.penalized(at, checks)
 	for i := range checks {
 		c := &checks[i]
+		if c.Penalty != nil {
+			continue
+		}
 		room := o.room(string(c.Key), c.Limit, at)
 		switch c.Op {
 		case core.OpTake, core.OpLook:
@@ -121,7 +141,14 @@ func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, 
 	}
 	for i := range checks {
 		c := &checks[i]
+		if c.Penalty != nil {
+			continue
+		}
 		switch key := string(c.Key); c.Op {
+		case core.OpReset:
+			granted[i] = c.Limit.Capacity() - o.room(key, c.Limit, at)
+			delete(o.history, key)
+			continue
 		case core.OpForce:
 			granted[i] = min(c.Cost, max(0, o.room(key, c.Limit, at)+c.Limit.Count()))
 		case core.OpGiveBack:
@@ -136,13 +163,13 @@ func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, 
 			o.history[string(c.Key)] = append(o.history[string(c.Key)], event{at, granted[i]})
 		}
 	}
-	return granted, refused
+	return granted, refused, admitted
 }
 
 // giveBack takes units off the charges that the receipt names, if they still count.
 func (o *oracle) giveBack(key string, c *core.Check, at core.Micros) (granted int64) {
 	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()
-	begin := at - at%window
+	begin, _ := o.period(key, c.Limit, at)
 	alive := c.Receipt > at-window
 	switch c.Limit.Algorithm() {
 	case core.TokenBucket:
@@ -154,7 +181,7 @@ func (o *oracle) giveBack(key string, c *core.Check, at core.Micros) (granted in
 		}
 		return granted
 	case core.FixedWindow:
-		until, alive = c.Receipt+window, c.Receipt == begin
+		until, alive = at+1, c.Receipt == begin
 	case core.SlidingWindow:
 		until, alive = c.Receipt+window, c.Receipt == begin || c.Receipt == begin-window
 	}

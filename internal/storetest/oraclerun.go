@@ -17,7 +17,7 @@ func RunOracle(t *testing.T, open func(t testing.TB) Subject, steps int) {
 }
 
 func foretell(e *examiner, seed uint64, steps int) {
-	tr, o := newTraffic(seed), &oracle{history: map[string][]event{}}
+	tr, o := newTraffic(seed), newOracle()
 	tr.honest = true
 	for step := range steps {
 		checks := tr.next()
@@ -25,15 +25,30 @@ func foretell(e *examiner, seed uint64, steps int) {
 		results := e.take(checks...)
 		before := map[string][]event{}
 		for i := range checks {
-			before[string(checks[i].Key)] = append([]event(nil), o.history[string(checks[i].Key)]...)
+			key := string(checks[i].Key)
+			before[key] = append([]event(nil), o.history[key]...)
+			o.calendars[key] = tr.find(checks[i].Key).calendar
 		}
-		granted, refused := o.granted(tr.now, checks)
+		penalized := o.penalized(tr.now, checks)
+		granted, refused, admitted := o.granted(tr.now, checks)
 		for i := range checks {
+			if checks[i].Penalty != nil {
+				continue
+			}
 			what := o.differs(&checks[i], &results[i], granted[i], refused[i], before[string(checks[i].Key)])
 			if what != "" {
 				e.Fatalf("step %d at %d, check %d of\n%s: the oracle wants another %s: granted %d refused %t remaining %d\nanswer %+v",
 					step, tr.now, i+1, describe(checks), what, granted[i], refused[i],
 					o.room(string(checks[i].Key), checks[i].Limit, tr.now), results[i])
+			}
+		}
+		for i := range checks {
+			if checks[i].Penalty == nil {
+				continue
+			}
+			if want := o.punished(tr.now, checks, results, i, admitted, penalized); results[i] != want {
+				e.Fatalf("step %d at %d, check %d of\n%s: the oracle wants another penalty: %+v\nanswer %+v", step, tr.now, i+1,
+					describe(checks), want, results[i])
 			}
 		}
 		tr.heard(checks, results)
@@ -44,7 +59,7 @@ func foretell(e *examiner, seed uint64, steps int) {
 // that the check was evaluated on.
 func (o *oracle) differs(c *core.Check, r *core.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
-	was := &oracle{history: map[string][]event{key: before}}
+	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}
 	room := o.room(key, l, r.At)
 	switch {
 	case r.Granted != granted:
@@ -53,7 +68,7 @@ func (o *oracle) differs(c *core.Check, r *core.Result, granted int64, refused b
 		return "refused"
 	case r.Remaining != max(0, room):
 		return "remaining"
-	case r.Receipt != receiptOf(c, r):
+	case r.Receipt != o.receiptOf(c, r):
 		return "receipt"
 	case !was.waitIsTrue(c, r):
 		return "wait"
@@ -67,12 +82,13 @@ func (o *oracle) differs(c *core.Check, r *core.Result, granted int64, refused b
 	return ""
 }
 
-func receiptOf(c *core.Check, r *core.Result) core.Micros {
+func (o *oracle) receiptOf(c *core.Check, r *core.Result) core.Micros {
 	switch {
-	case r.Granted == 0 || c.Op == core.OpGiveBack:
+	case r.Granted == 0 || c.Op == core.OpGiveBack || c.Op == core.OpReset:
 		return 0
 	case c.Limit.Algorithm() == core.FixedWindow || c.Limit.Algorithm() == core.SlidingWindow:
-		return r.At - r.At%c.Limit.Window()
+		from, _ := o.period(string(c.Key), c.Limit, r.At)
+		return from
 	default:
 		return r.At
 	}
@@ -82,7 +98,7 @@ func receiptOf(c *core.Check, r *core.Result) core.Micros {
 func (o *oracle) waitIsTrue(c *core.Check, r *core.Result) bool {
 	need := max(1, c.Cost)
 	switch c.Op {
-	case core.OpGiveBack, core.OpForce:
+	case core.OpGiveBack, core.OpForce, core.OpReset:
 		return r.Wait == 0
 	case core.OpUpTo:
 		need = c.Min
@@ -112,6 +128,7 @@ func (o *oracle) resetIsTrue(c *core.Check, r *core.Result) bool {
 		}
 		return r.Reset == 0
 	default:
-		return r.Reset == l.Window()-r.At%l.Window()
+		_, until := o.period(string(c.Key), l, r.At)
+		return r.Reset == until-r.At
 	}
 }

@@ -4,6 +4,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -35,7 +36,8 @@ func Seed(t testing.TB) uint64 {
 
 // RunRandom sends steps random calls to a store and to [Model], and fails at the first that is answered differently or
 // after which they do not hold the same. Every operation is asked, of limits from 1 to 2^40 in windows from 1 ms to 31 d
-// with 1 to 8 checks a call, at the edges of windows, by clocks that jump forth and back, under limits that change.
+// and of calendar windows in several zones, with 1 to 10 checks a call, penalties among them, at the edges of windows, by
+// clocks that jump forth and back and callers whose clocks are behind, under limits, penalties and zones that change.
 func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
 	compare(newExaminer(t, open(t)), newTraffic(Seed(t)), steps)
 }
@@ -43,16 +45,23 @@ func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
 // pair is a store and the model, asked the same.
 type pair struct {
 	*examiner
+	traffic *traffic
 	model   *Model
-	written map[string]core.Limit // under which limit the model last kept a counter
-	fresh   map[string]bool       // it was as good as fresh at some instant since, so the store may have dropped it
+	written map[string]written // as what the model last kept it
+	fresh   map[string]bool    // it was as good as fresh at some instant since, so the store may have dropped it
+}
+
+// written is what a counter or a penalty was when it was last kept.
+type written struct {
+	check    core.Check
+	calendar *calendar
 }
 
 // waitSlack is how far waits, resets and nexts may differ: those are derived, and not kept.
 const waitSlack core.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
-	p := &pair{examiner: e, model: &Model{}, written: map[string]core.Limit{}, fresh: map[string]bool{}}
+	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string]written{}, fresh: map[string]bool{}}
 	for step := range steps {
 		checks := tr.next()
 		if tr.calls%trafficLife == 1 { // the counters of before are never asked for again
@@ -64,11 +73,18 @@ func compare(e *examiner, tr *traffic, steps int) {
 		p.model.Pin(tr.now)
 		p.forget(checks)
 		before := p.slots(checks)
-		want := make([]core.Result, len(checks))
-		if err := p.model.Take(context.Background(), checks, want); err != nil {
-			e.Fatalf("step %d: the model: %v", step, err)
+		want, got := make([]core.Result, len(checks)), make([]core.Result, len(checks))
+		expected := p.model.Take(context.Background(), checks, want)
+		if expected != nil && !errors.Is(expected, core.ErrStale) {
+			e.Fatalf("step %d: the model: %v", step, expected)
 		}
-		got := e.take(checks...)
+		if err := e.Store.Take(context.Background(), checks, got); (err == nil) != (expected == nil) ||
+			errors.Is(err, core.ErrStale) != errors.Is(expected, core.ErrStale) {
+			e.Fatalf("step %d at %d:\n%s: the error is %v, want %v", step, tr.now, describe(checks), err, expected)
+		}
+		if expected != nil {
+			continue
+		}
 		for i := range checks {
 			if !alike(&want[i], &got[i]) {
 				e.Fatalf("step %d at %d, check %d of\n%s: the answer (-model +store):\n%s", step, tr.now, i+1,
@@ -82,52 +98,60 @@ func compare(e *examiner, tr *traffic, steps int) {
 
 // forget drops from the model what the store was free to drop and dropped.
 func (p *pair) forget(checks []core.Check) {
-	for key, l := range p.written {
-		if state, marks := p.model.Counter(p, []byte(key), &l); nothing(kept(state, marks, &l, p.now)) {
+	for key, w := range p.written {
+		if nothing(kept(w.check, p.modelHolds(&w.check), p.now)) {
 			p.fresh[key] = true
 		}
 	}
 	for i := range checks {
-		key, l := checks[i].Key, checks[i].Limit
-		if !p.fresh[string(key)] {
+		c := &checks[i]
+		key := string(c.Key)
+		if !p.fresh[key] {
 			continue
 		}
-		if state, marks := p.Counter(p, key, l); state == (core.State{}) && len(marks) == 0 {
-			delete(p.model.counters, string(key))
-			delete(p.fresh, string(key))
-			delete(p.written, string(key))
+		if nothing(p.holds(p, c)) {
+			delete(p.model.counters, key)
+			delete(p.fresh, key)
+			delete(p.written, key)
 			continue
 		}
-		// Fresh under the limit it was written under, and not under an edited one: the store may drop it in this very
-		// call, or not. The edit waits.
-		written := p.written[string(key)]
-		if state, marks := p.model.Counter(p, key, l); nothing(kept(state, marks, &written, p.now)) {
-			checks[i].Limit = &written
+		// Fresh under what it was written under, and not under the edited policy: the store may drop it in this very call,
+		// or not. The edit waits.
+		if w := p.written[key]; nothing(kept(w.check, p.modelHolds(c), p.now)) {
+			c.Limit, c.Penalty = w.check.Limit, w.check.Penalty
+			if w.calendar != nil {
+				*c = w.calendar.dated(*c, p.now)
+			}
 		}
 	}
+}
+
+// modelHolds returns what the model keeps.
+func (p *pair) modelHolds(c *core.Check) core.Slot {
+	model := p.model.Subject()
+	return model.holds(p, c)
 }
 
 // slots returns what the model holds for the checks' counters.
 func (p *pair) slots(checks []core.Check) []core.Slot {
 	slots := make([]core.Slot, len(checks))
 	for i := range checks {
-		slots[i].State, slots[i].Marks = p.model.Counter(p, checks[i].Key, checks[i].Limit)
+		slots[i] = p.modelHolds(&checks[i])
 	}
 	return slots
 }
 
-// hold fails the test if the model and the store do not hold the same for a check's counter.
+// hold fails the test if the model and the store do not hold the same for a check's counter or penalty.
 func (p *pair) hold(step int, checks []core.Check, i int, before *core.Slot) {
 	c := &checks[i]
-	wantState, wantMarks := p.model.Counter(p, c.Key, c.Limit)
-	gotState, gotMarks := p.Counter(p, c.Key, c.Limit)
-	want, got := kept(wantState, wantMarks, c.Limit, p.now), kept(gotState, gotMarks, c.Limit, p.now)
+	after := p.modelHolds(c)
+	want, got := kept(*c, after, p.now), kept(*c, p.holds(p, c), p.now)
 	if !sameSlot(&want, &got) {
 		p.Fatalf("step %d at %d, check %d of\n%s: the counter (-model +store):\n%s", step, p.now, i+1,
 			describe(checks), cmp.Diff(want, got, slotsByContent))
 	}
-	if !sameSlot(before, &core.Slot{State: wantState, Marks: wantMarks}) {
-		p.written[string(c.Key)] = *c.Limit
+	if !sameSlot(before, &after) {
+		p.written[string(c.Key)] = written{*c, p.traffic.find(c.Key).calendar}
 		p.fresh[string(c.Key)] = nothing(want)
 	}
 }
@@ -147,12 +171,22 @@ func describe(checks []core.Check) string {
 	var b strings.Builder
 	for i := range checks {
 		c := &checks[i]
+		if c.Penalty != nil {
+			fmt.Fprintf(&b, "  op %d %q %+v\n", c.Op, c.Key, *c.Penalty)
+			continue
+		}
 		fmt.Fprintf(&b, "  op %d shadow %t %q (%s) cost %d", c.Op, c.Shadow, c.Key, c.Limit, c.Cost)
 		if c.Op == core.OpUpTo {
 			fmt.Fprintf(&b, " min %d max %d share %d", c.Min, c.Max, c.ShareMille)
 		}
 		if c.Op == core.OpGiveBack {
 			fmt.Fprintf(&b, " receipt %d", c.Receipt)
+		}
+		if c.Guard != 0 {
+			fmt.Fprintf(&b, " for check %d as %d", c.Guard, c.Violation)
+		}
+		if c.Bounds != nil {
+			fmt.Fprintf(&b, " bounds %d", *c.Bounds)
 		}
 		b.WriteByte('\n')
 	}

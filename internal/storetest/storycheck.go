@@ -35,7 +35,7 @@ func (p *storyTeller) limit(text string) error {
 	l, err := core.ParseLimit(strings.TrimSpace(text))
 	t := thing{limit: l}
 	if unit := unitOf(strings.TrimSpace(text)); unit != "" {
-		t.calendar = &calendar{unit, p.zone}
+		t.calendar = &calendar{unit: unit, zone: p.zone}
 	}
 	p.name(name, t)
 	return err

@@ -13,18 +13,22 @@ import (
 // traffic makes up calls: greedy clients that know what remains and when the window ends, a clock that is not to be
 // trusted, and policies that change.
 type traffic struct {
-	rng      *rand.Rand
-	now      core.Micros
-	counters []*counter
-	calls    int // made so far
+	rng       *rand.Rand
+	now       core.Micros
+	counters  []*counter
+	penalties []*counter
+	calls     int // made so far
 	// honest traffic has a clock that only goes forward and limits that stay.
 	honest bool
 }
 
-// counter is what the traffic knows of one counter: no more than a client could.
+// counter is what the traffic knows of one counter or penalty: no more than a client could.
 type counter struct {
 	key       string
 	limit     core.Limit
+	calendar  *calendar     // of a limit per calendar unit
+	penalty   *core.Penalty // of a penalty, which has no limit
+	violation int64         // what its refusals are called in a penalty's record
 	remaining int64
 	wakes     core.Micros // when it was told to come back
 	charges   []charge
@@ -36,11 +40,11 @@ type charge struct {
 }
 
 const (
-	trafficCounters = 10  // counters in use at a time
+	trafficCounters = 12  // counters in use at a time
 	trafficLife     = 250 // calls until they are left for others with other limits
 	trafficChecks   = 8   // at most in one call
 	trafficCharges  = 6   // remembered by each counter, to give back
-	trafficSpan     = 100 * 365 * core.Day
+	trafficSpan     = 60 * 365 * core.Day
 )
 
 // windows are the windows that traffic uses, beside some at random.
@@ -66,18 +70,27 @@ func (tr *traffic) next() []core.Check {
 	for i, which := range tr.rng.Perm(len(tr.counters))[:n] {
 		c := tr.counters[which]
 		if !tr.honest && tr.chance(3) {
-			c.limit = tr.changed(&c.limit)
+			tr.edit(c)
 		}
-		checks[i] = tr.check(c, n)
+		checks[i] = tr.dated(c, tr.check(c, n))
 	}
-	return checks
+	return tr.guarded(checks)
+}
+
+// find returns the counter or penalty of a key.
+func (tr *traffic) find(key []byte) *counter {
+	for _, all := range [][]*counter{tr.counters, tr.penalties} {
+		if i := slices.IndexFunc(all, func(c *counter) bool { return c.key == string(key) }); i >= 0 {
+			return all[i]
+		}
+	}
+	return nil
 }
 
 // heard tells the traffic what was answered.
 func (tr *traffic) heard(checks []core.Check, results []core.Result) {
 	for i := range checks {
-		c := tr.counters[slices.IndexFunc(tr.counters, func(c *counter) bool { return c.key == string(checks[i].Key) })]
-		r := &results[i]
+		c, r := tr.find(checks[i].Key), &results[i]
 		c.remaining, c.wakes = r.Remaining, tr.now+r.Reset
 		if r.Wait > 0 && r.Wait != core.Never {
 			c.wakes = tr.now + r.Wait
@@ -110,15 +123,16 @@ func (tr *traffic) renew() {
 	}
 	tr.counters = tr.counters[:0]
 	for i := range trafficCounters {
-		a := algorithms[i%len(algorithms)]
-		window := windows[tr.rng.IntN(len(windows))]
-		if tr.chance(30) {
-			window = core.Millisecond * core.Micros(1+tr.upTo(int64(core.WindowMax/core.Millisecond)-1))
+		if i < trafficCalendars {
+			tr.counters = append(tr.counters, tr.calendarCounter(i))
+			continue
 		}
+		a, window := algorithms[i%len(algorithms)], tr.window()
 		l := tr.limit(a, window)
 		key := fmt.Sprintf("%d:%d:%s:%s", tr.calls, i, window, a.Label())
 		tr.counters = append(tr.counters, &counter{key: key, limit: l, remaining: l.Capacity()})
 	}
+	tr.renewPenalties()
 }
 
 // limit returns a limit with a count, and a burst, of any size that goes with the window.
@@ -157,7 +171,11 @@ func (tr *traffic) changed(l *core.Limit) core.Limit {
 // move moves the clock: mostly a little, often to just before, at or after an edge, now and then where it should not.
 func (tr *traffic) move() {
 	c := tr.counters[tr.rng.IntN(len(tr.counters))]
-	window := c.limit.Window()
+	window := min(c.limit.Window(), core.WindowMax)
+	if tr.chance(20) {
+		c = tr.penalties[tr.rng.IntN(len(tr.penalties))]
+		window = c.penalty.Window
+	}
 	switch dice := tr.rng.IntN(100); {
 	case dice < 30: // stands
 	case dice < 50:
@@ -165,7 +183,7 @@ func (tr *traffic) move() {
 	case dice < 65:
 		tr.forward(c.wakes + core.Micros(tr.rng.IntN(3)-1))
 	case dice < 80:
-		tr.forward(tr.now - tr.now%window + window + core.Micros(tr.rng.IntN(3)-1))
+		tr.forward(tr.edge(c) + core.Micros(tr.rng.IntN(3)-1))
 	case dice < 84:
 		tr.now += core.Micros(tr.rng.Int64N(2*int64(window)) + 1)
 	case dice < 90:
@@ -201,6 +219,8 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 		k.ShareMille = []int64{0, 1, 333, 500, 999, 1000}[tr.rng.IntN(6)]
 	case dice < 80:
 		k.Op = core.OpLook
+	case dice < 82:
+		k.Op, k.Cost = core.OpReset, 0
 	case dice < 93:
 		k.Op = core.OpGiveBack
 		k.Receipt = []core.Micros{0, tr.now, tr.now - c.limit.Window(), -1}[tr.rng.IntN(4)]
