@@ -1,7 +1,10 @@
 -- A counter of any algorithm but the sliding log is one string of three decimals, so that GET shows it: AT USED AUX, the
 -- core.State of core/decide.go. The tables that the functions here and in the algorithms' files pass around are
 -- core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at,
--- used, aux, unit (parts per unit), room (units available), write.
+-- used, aux, unit (parts per unit), room (units available), write, text (the counter as it was).
+
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY = 1, 2, 3, 4, 5, 6
+local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED = 0, 1, 2, 3, 4, 5, 8, 16
 
 local call, format, match = redis.call, string.format, string.match
 

@@ -188,6 +188,12 @@ local function sliding_log()
     end
   end
 
+  -- forget deletes the log and returns the reply to that.
+  function log.forget(s, now)
+    call('DEL', s.key, s.sum_key)
+    return format('%d %d 0 0 0', now, s.used)
+  end
+
   function log.reply(s, granted)
     return format('%d %d %d %d %d', s.now, granted, s.used, s.oldest, s.passes_at)
   end

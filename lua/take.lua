@@ -1,20 +1,24 @@
 -- take answers many checks of many counters in one step: all that are to be charged, or none. Mirrors core/decide.go.
 --
---   KEYS     for each check its key; for a sliding log that key and the key of its sum
+--   KEYS     for each check its key; for a sliding log that key and the key of its sum; for a penalty that of its
+--            violations and that of its end
 --   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
---            BB      algorithm, operation (+ 8 if its refusal refuses nothing)
---            dddd    cost, count, window in microseconds, time to live in milliseconds
+--            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation)
+--            dddd    cost, count, window in microseconds, time to live in milliseconds; of a penalty 0, the threshold, the
+--                    window and the longest penalty in microseconds
+--            dd      violation: the number of the penalty's check in this call, from 1, and the violation's own
 --            dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
+--            dddd    calendar window: its boundaries
+--            d, d…   penalty: how many multipliers, and each
 --            ddd     up to n: min, max, share in thousandths
 --            d       give back: the receipt
 --   reply    decimals: now, whether the call is admitted (1 or 0), then for each check the counter as it was, AT USED
 --            AUX; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
---            empty) and the instant at which the check would pass (0 if it does now, or never can).
+--            empty) and the instant at which the check would pass (0 if it does now, or never can); for a penalty the
+--            instant until which it is in force (0 if it is not), the violations that are remembered, and how many were
+--            forgotten by a reset. An error that begins with STALE says that now is outside of a calendar's boundaries.
 --
 -- Everything is read before anything is written, so that a call that fails has changed nothing.
-
-local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 1, 2, 3, 4
-local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, SHADOW = 0, 1, 2, 3, 4, 8
 
 local unpack_plan = struct.unpack
 local plan = ARGV[1]
@@ -28,7 +32,7 @@ else
 end
 
 local slots, admitted, next_key = {}, true, 1
-local log
+local log, penalty, penalized
 
 -- Evaluate.
 while position <= #plan do
@@ -40,18 +44,32 @@ while position <= #plan do
   }
   next_key = next_key + 1
   slots[#slots + 1] = s
+  if op >= SHADOW then
+    if op >= GUARDED then
+      op = op - GUARDED
+      s.guard, s.violation, position = unpack_plan('<dd', plan, position)
+    end
+    if op >= SHADOW then
+      op, s.shadow = op - SHADOW, true
+    end
+    s.op = op
+  end
   if algorithm == TOKEN_BUCKET then
     s.burst, s.unit, s.refill, s.tick, position = unpack_plan('<dddd', plan, position)
-  end
-  if op >= SHADOW then
-    op, s.shadow = op - SHADOW, true
-    s.op = op
+  elseif algorithm == CALENDAR then
+    s.bounds = { unpack_plan('<dddd', plan, position) }
+    position = table.remove(s.bounds)
+  elseif algorithm == PENALTY then
+    s.longest = ttl
+    local multipliers = unpack_plan('<d', plan, position)
+    s.multipliers = { unpack_plan('<' .. string.rep('d', multipliers), plan, position + 8) }
+    position = table.remove(s.multipliers)
   end
   if op == UP_TO then
     s.need, s.most, s.share, position = unpack_plan('<ddd', plan, position)
   elseif op == GIVE_BACK then
     s.receipt, position = unpack_plan('<d', plan, position)
-  elseif op ~= FORCE then
+  elseif op < FORCE then
     s.need = cost > 0 and cost or 1
   end
 
@@ -61,6 +79,16 @@ while position <= #plan do
     roll_sliding(s, now)
   elseif algorithm == FIXED_WINDOW then
     roll_window(s, now, false)
+  elseif algorithm == CALENDAR then
+    roll_calendar(s, now)
+  elseif algorithm == PENALTY then
+    penalty = penalty or penalties()
+    s.until_key = KEYS[next_key]
+    next_key = next_key + 1
+    penalty.enforce(s, now)
+    if s.refused and op == TAKE and not s.shadow then
+      admitted, penalized = false, true
+    end
   else
     log = log or sliding_log()
     s.sum_key = KEYS[next_key]
@@ -77,6 +105,10 @@ while position <= #plan do
       admitted = false
     end
   end
+end
+
+if penalty then
+  penalty.judge(slots, now, admitted, penalized)
 end
 
 -- Settle.
@@ -115,7 +147,16 @@ for i = 1, #slots do
       s.used = s.used + amount
     end
   end
-  if granted > 0 or s.write then
+  if algorithm == PENALTY then
+    penalty.store(s, now, grace)
+    s.text = penalty.reply(s)
+  elseif op == RESET then
+    if algorithm == SLIDING_LOG then
+      s.text = log.forget(s, now)
+    else
+      call('DEL', s.key)
+    end
+  elseif granted > 0 or s.write then
     local ttl = s.ttl + grace
     if s.now > now then
       ttl = ttl + math.ceil((s.now - now) / 1000)

@@ -34,4 +34,4 @@ package redisstore
 // settings that lose counters: without it nothing is warned of. SELECT is needed for a database other than 0. A server
 // before 7.0 wants +script in place of +script|load.
 const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select +script|load +evalsha +time " +
-	"+get +set +del +pexpire +zadd +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"
+	"+get +set +del +pexpire +zadd +zcount +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"

@@ -27,10 +27,12 @@ const (
 	KindConnection              // no connection, or it broke; the charge may have been executed
 	KindScript                  // Redis answered with an error
 	KindClosed                  // the store is closed; the charge may have been executed
+	KindStale                   // Redis' clock is outside of a calendar window's boundaries; not executed
 	kindCount
 )
 
-var kindNames = [kindCount]string{"timeout", "canceled", "queue_full", "breaker_open", "connection", "script", "closed"}
+var kindNames = [kindCount]string{"timeout", "canceled", "queue_full", "breaker_open", "connection", "script", "closed",
+	"stale"}
 
 // String returns the kind's name as it stands in metrics and logs.
 func (k Kind) String() string {
@@ -40,7 +42,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Failure is every error of [Store.Take] but the caller's own. It wraps core.ErrUnavailable and its cause.
+// Failure is every error of [Store.Take] but the caller's own. It wraps core.ErrUnavailable and its cause, which is
+// core.ErrStale for KindStale.
 type Failure struct {
 	Kind  Kind
 	Cause error // nil where Kind says it all
@@ -73,6 +76,7 @@ var failureTexts = [kindCount]string{
 	KindConnection:  "no working connection to redis",
 	KindScript:      "redis refused",
 	KindClosed:      "the redis store is closed",
+	KindStale:       "the clocks of redis and of this process are more than a period apart",
 }
 
 // The failures that every call may meet are made once: when Redis hangs they are all that is left of the hot path.
@@ -81,6 +85,7 @@ var (
 	errQueueFull   = &Failure{Kind: KindQueueFull}
 	errBreakerOpen = &Failure{Kind: KindBreakerOpen}
 	errClosed      = &Failure{Kind: KindClosed}
+	errStale       = &Failure{Kind: KindStale, Cause: core.ErrStale}
 )
 
 // gaveUp is the failure of a caller whose context is done. A context's deadline is a timeout like the store's own.
@@ -100,6 +105,8 @@ var errUnanswered = errors.New("no reply was read")
 func failureOf(err error) *Failure {
 	var reply redis.Error
 	switch {
+	case redis.HasErrorPrefix(err, "STALE"):
+		return errStale
 	case errors.As(err, &reply):
 		return &Failure{Kind: KindScript, Cause: remedy(err)}
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
@@ -135,6 +142,9 @@ var everyCheckRefused = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF"
 
 // storeWide reports whether the failure is the whole store's and not one check's.
 func (f *Failure) storeWide() bool {
+	if f.Kind == KindStale {
+		return false
+	}
 	if f.whole || f.Kind != KindScript {
 		return true
 	}

@@ -220,6 +220,6 @@ func TestLeastPrivilege(t *testing.T) {
 
 // scriptCommands are the commands that a user of the script needs, as ACL rules: besides those of connecting.
 func scriptCommands() []any {
-	return []any{"-@all", "+evalsha", "+time", "+get", "+set", "+del", "+pexpire", "+zadd", "+zrange", "+zrangebyscore",
+	return []any{"-@all", "+evalsha", "+time", "+get", "+set", "+del", "+pexpire", "+zadd", "+zcount", "+zrange", "+zrangebyscore",
 		"+zremrangebyscore", "+zremrangebyrank"}
 }

@@ -26,11 +26,36 @@ type takeCmd struct {
 	argsRoom [8]any
 }
 
-// sumSuffix ends the key that holds the sum of a sliding log. No key of the schema ends so: they end in an algorithm.
-const sumSuffix = ":n"
+// What ends the key that goes with a key: of the sum of a sliding log, and of a penalty's end. No key of the schema ends
+// so: they end in an algorithm, or, those of penalties, in a brace.
+const (
+	sumSuffix   = ":n"
+	untilSuffix = ":until"
+)
 
-// shadowOp marks the operation of a check whose refusal refuses nothing.
-const shadowOp = 8
+// besides returns what ends the second key of a check, "" if it has one only.
+func besides(c *core.Check) string {
+	switch {
+	case c.Penalty != nil:
+		return untilSuffix
+	case c.Limit.Algorithm() == core.SlidingLog:
+		return sumSuffix
+	default:
+		return ""
+	}
+}
+
+// What is added to the operation of a check: that its refusal refuses nothing, and that it may be a violation.
+const (
+	shadowOp  = 8
+	guardedOp = 16
+)
+
+// What the script calls algorithms that are none of core's.
+const (
+	calendarWindow byte = iota + byte(core.TokenBucket) + 1
+	penalty
+)
 
 // newTake returns the command that asks checks, which must have passed [core.ValidateChecks]. pinned is the instant to
 // decide at; 0 is Redis' own clock. It allocates three times for up to three keys.
@@ -41,8 +66,8 @@ func newTake(ctx context.Context, pinned core.Micros, checks []core.Check) *take
 	for i := range checks {
 		text = append(text, checks[i].Key...)
 		keys++
-		if checks[i].Limit.Algorithm() == core.SlidingLog {
-			text = append(text, sumSuffix...)
+		if second := besides(&checks[i]); second != "" {
+			text = append(text, second...)
 			keys++
 		}
 	}
@@ -66,9 +91,9 @@ func (c *takeCmd) args(text string, plan, keys int, checks []core.Check) []any {
 	for i := range checks {
 		end := at + len(checks[i].Key)
 		names = append(names, text[at:end])
-		if checks[i].Limit.Algorithm() == core.SlidingLog {
-			names = append(names, text[at:end+len(sumSuffix)])
-			end += len(sumSuffix)
+		if second := besides(&checks[i]); second != "" {
+			names = append(names, text[at:end+len(second)])
+			end += len(second)
 		}
 		at = end
 	}
@@ -82,21 +107,41 @@ func (c *takeCmd) args(text string, plan, keys int, checks []core.Check) []any {
 
 // appendCheck appends what the plan says of a check.
 func appendCheck(b []byte, c *core.Check) []byte {
-	l, op := c.Limit, byte(c.Op)
+	op := byte(c.Op)
 	if c.Shadow {
 		op += shadowOp
 	}
-	b = append(b, byte(l.Algorithm()), op)
+	if c.Penalty != nil {
+		return appendPenalty(append(b, penalty, op), c.Penalty)
+	}
+	if c.Guard > 0 {
+		op += guardedOp
+	}
+	l := c.Limit
+	algorithm := byte(l.Algorithm())
+	if c.Bounds != nil {
+		algorithm = calendarWindow
+	}
+	b = append(b, algorithm, op)
 	b = appendNumber(b, c.Cost)
 	b = appendNumber(b, l.Count())
 	b = appendNumber(b, int64(l.Window()))
 	b = appendNumber(b, int64((l.TTL()+core.Millisecond-1)/core.Millisecond))
-	if l.Algorithm() == core.TokenBucket {
+	if c.Guard > 0 {
+		b = appendNumber(b, int64(c.Guard))
+		b = appendNumber(b, c.Violation)
+	}
+	switch {
+	case l.Algorithm() == core.TokenBucket:
 		unit, refill, tick := l.Arithmetic()
 		b = appendNumber(b, l.Capacity())
 		b = appendNumber(b, unit)
 		b = appendNumber(b, refill)
 		b = appendNumber(b, int64(tick))
+	case c.Bounds != nil:
+		for _, at := range c.Bounds {
+			b = appendNumber(b, int64(at))
+		}
 	}
 	switch c.Op {
 	case core.OpUpTo:
@@ -105,6 +150,19 @@ func appendCheck(b []byte, c *core.Check) []byte {
 		b = appendNumber(b, c.ShareMille)
 	case core.OpGiveBack:
 		b = appendNumber(b, int64(c.Receipt))
+	}
+	return b
+}
+
+// appendPenalty appends what the plan says of a penalty, after its operation.
+func appendPenalty(b []byte, p *core.Penalty) []byte {
+	b = appendNumber(b, 0)
+	b = appendNumber(b, p.Threshold)
+	b = appendNumber(b, int64(p.Window))
+	b = appendNumber(b, int64(p.Longest()))
+	b = appendNumber(b, int64(len(p.Multipliers)))
+	for _, m := range p.Multipliers {
+		b = appendNumber(b, m)
 	}
 	return b
 }
@@ -135,14 +193,15 @@ func (c *takeCmd) results(checks []core.Check, results []core.Result) error {
 	refused := false
 	for i := range checks {
 		check := &checks[i]
-		if check.Limit.Algorithm() == core.SlidingLog {
+		switch {
+		case check.Penalty != nil:
+			r.penalty(now, &results[i])
+		case check.Limit.Algorithm() == core.SlidingLog:
 			r.log(now, check, &results[i])
-		} else {
-			slot := r.slot(check.Limit)
-			if r.bad {
-				break
+		default:
+			if slot := r.slot(check.Limit); !r.bad {
+				core.Replay(now, admitted == 1, check, &slot, &results[i])
 			}
-			core.Replay(now, admitted == 1, check, &slot, &results[i])
 		}
 		refused = refused || results[i].Refused && !check.Shadow && (check.Op == core.OpTake || check.Op == core.OpUpTo)
 	}
@@ -210,7 +269,7 @@ func (r *reply) log(now core.Micros, c *core.Check, result *core.Result) {
 	}
 	need := max(1, c.Cost)
 	switch c.Op {
-	case core.OpGiveBack:
+	case core.OpGiveBack, core.OpReset:
 		return
 	case core.OpForce:
 		need = 0
@@ -227,4 +286,11 @@ func (r *reply) log(now core.Micros, c *core.Check, result *core.Result) {
 		result.Wait = max(0, passesAt-now)
 	}
 	result.Refused = result.Wait != 0 && (c.Cost > 0 || c.Op == core.OpUpTo)
+}
+
+// penalty reads the answer of a penalty, whose violations stay with Redis.
+func (r *reply) penalty(now core.Micros, result *core.Result) {
+	until, violations, forgotten := core.Micros(r.number()), r.number(), r.number()
+	*result = core.Result{At: now, Granted: forgotten, Violations: violations, Wait: max(0, until-now)}
+	result.Refused = result.Wait > 0
 }

@@ -47,7 +47,10 @@ func (b *bare) Take(ctx context.Context, checks []core.Check, results []core.Res
 	}
 	cmd := newTake(ctx, core.Micros(b.pinned.Load()), checks)
 	_ = b.client.Process(ctx, cmd)
-	if err := cmd.results(checks, results); err != nil {
+	switch err := cmd.results(checks, results); {
+	case redis.HasErrorPrefix(err, "STALE"):
+		return errStale
+	case err != nil:
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 	}
 	return nil

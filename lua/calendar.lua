@@ -1,0 +1,28 @@
+-- Calendar window: a fixed window whose boundaries the caller states: bounds, four of them. Mirrors core/calendar.go.
+
+local function roll_calendar(s, now)
+  local b = s.bounds
+  if now < b[1] or now >= b[4] then
+    error(redis.error_reply('STALE calendar boundaries'), 0)
+  end
+  read_counter(s)
+  local last = b[4] - b[3] -- what follows is taken to be as long
+  b[5], b[6] = b[4] + last, b[4] + 2 * last
+  local i = now < b[2] and 1 or now < b[3] and 2 or 3
+  if s.at < b[i] then
+    s.at, s.used, s.aux = b[i], 0, 0
+  elseif s.at > b[i] then
+    local later = i + 1
+    while later <= 4 and b[later] ~= s.at do
+      later = later + 1
+    end
+    if later <= 4 then -- a clock ahead of this one has taken it there
+      i, s.now = later, s.at
+    else -- the clock was wrong, or the time zone another
+      s.at, s.write = b[i], true
+    end
+  end
+  s.ends = b[i + 1]
+  s.ttl = math.ceil((b[i + 2] - s.now) / 1000)
+  s.room = s.count - s.used
+end

@@ -1,0 +1,224 @@
+-- Penalty: a sorted set with a member for each violation of a client: score AT, member "AT-UNTIL-ID", each with 16 digits,
+-- so that members of one instant have an order that says something. The key beside it, "KEY:until", holds the instant
+-- until which a penalty is in force; a call that is admitted reads nothing else. Mirrors core/penalty.go.
+--
+-- penalties returns its functions in a table, so that a call without penalties does not pay for making them.
+local function penalties()
+  local penalty = {}
+  local most = 1000 -- core.ViolationsMax
+
+  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut.
+  function penalty.enforce(s, now)
+    local text = call('GET', s.until_key)
+    s.until_at, s.violations = 0, 0
+    if text then
+      if not string.find(text, '^%d+$') or text + 0 > 9007199254740992 then
+        corrupt(s.until_key, 'want a decimal')
+      end
+      s.until_at = text + 0
+    end
+    local latest = now + s.longest
+    if s.until_at > latest then
+      s.until_at, s.until_write = latest, true
+    end
+    s.refused = s.until_at > now
+  end
+
+  local function parse(s, member)
+    local at, until_at, id = match(member, '^(%d+)%-(%d+)%-(%d+)$')
+    if not at then
+      corrupt(s.key, 'want members AT-UNTIL-ID')
+    end
+    at, until_at, id = at + 0, until_at + 0, id + 0
+    if at > 9007199254740992 or until_at > 9007199254740992 or id > 9007199254740992 or until_at < at then
+      corrupt(s.key, 'a number of a violation is out of bounds')
+    end
+    return at, until_at, id
+  end
+
+  local function member(at, until_at, id)
+    return format('%016d-%016d-%016d', at, until_at, id)
+  end
+
+  -- gather takes all violations of the future to now, and forgets those that are over.
+  local function gather(s, now)
+    local members, known = {}, {}
+    for _, text in ipairs(call('ZRANGE', s.key, 0, -1)) do
+      local at, until_at, id = parse(s, text)
+      if at > now then
+        at, until_at = now, now + (until_at - at)
+      end
+      text = member(at, until_at, id)
+      if at > now - s.window and not known[text] then
+        known[text] = true
+        members[#members + 1] = text
+      end
+    end
+    table.sort(members)
+    s.members = members
+  end
+
+  -- remember counts the violations that are not over.
+  local function remember(s, now)
+    local newest = call('ZRANGE', s.key, -1, -1)[1]
+    if not newest then
+      return
+    end
+    s.newest_at = parse(s, newest)
+    if s.newest_at > now + s.window then -- the clock went back further than that
+      s.newest_at = now
+      gather(s, now)
+      s.violations = #s.members
+    else
+      s.violations = call('ZCOUNT', s.key, format('(%d', now - s.window), '+inf')
+    end
+  end
+
+  -- chunk returns members from the newest on, first and last counted from 0, the newest last.
+  local function chunk(s, first, last)
+    if not s.members then
+      return call('ZRANGE', s.key, -1 - last, -1 - first)
+    end
+    local part, n = {}, #s.members
+    for i = math.max(1, n - last), n - first do
+      part[#part + 1] = s.members[i]
+    end
+    return part
+  end
+
+  -- suppress takes those violations out of fresh (by their ID; pending is how many) that are remembered already and whose
+  -- wait is not over. It looks at the newest first: whoever is refused again and again has his there.
+  local function suppress(s, now, fresh, pending)
+    local first, size, horizon = 0, 4, now - s.window
+    while pending > 0 do
+      local members = chunk(s, first, first + size - 1)
+      for i = #members, 1, -1 do
+        local at, until_at, id = parse(s, members[i])
+        if at <= horizon then
+          return
+        end
+        if fresh[id] and until_at > now then
+          fresh[id], pending = nil, pending - 1
+          if pending == 0 then
+            return
+          end
+        end
+      end
+      if #members < size then
+        return
+      end
+      first, size = first + size, math.min(size * 4, 256)
+    end
+  end
+
+  -- fades returns the first instant of the window from start at which previous weighs at most room, nil if none.
+  local function fades(s, start, previous, room)
+    if room < 0 then
+      return nil
+    end
+    if previous <= room then
+      return start
+    end
+    local left, rest = mul_div(room + 1, s.window, previous)
+    if rest == 0 then
+      left = left - 1
+    end
+    return left > 0 and start + s.window - left or nil
+  end
+
+  -- passes_at returns when what a refused check needs will be there, nil if never.
+  local function passes_at(s)
+    if s.need > (s.burst or s.count) then
+      return nil
+    elseif s.algorithm == TOKEN_BUCKET then
+      return s.at + math.ceil((s.used - (s.burst - s.need) * s.unit) / s.refill) * s.tick
+    elseif s.algorithm == SLIDING_LOG then
+      return s.passes_at
+    elseif s.algorithm == SLIDING_WINDOW then
+      return fades(s, s.at, s.aux, s.count - s.need - s.used) or fades(s, s.at + s.window, s.used, s.count - s.need) or
+        s.at + 2 * s.window
+    end
+    return s.ends or s.at + s.window
+  end
+
+  -- record remembers the violations that refuse the call, and imposes a penalty.
+  local function record(p, number, slots, now)
+    local fresh, order, longest = {}, {}, 0
+    for _, s in ipairs(slots) do
+      local passes = s.guard == number and s.refused and not s.shadow and s.op <= UP_TO and passes_at(s)
+      if passes then
+        longest = math.max(longest, passes - now)
+        if not fresh[s.violation] then
+          fresh[s.violation], order[#order + 1] = passes, s.violation
+        end
+      end
+    end
+    suppress(p, now, fresh, #order)
+    p.added = {}
+    for _, id in ipairs(order) do
+      if fresh[id] then
+        p.added[#p.added + 1] = member(now, fresh[id], id)
+      end
+    end
+    p.over = p.violations + #p.added - most
+    p.violations = math.min(p.violations + #p.added, most)
+    if #p.added > 0 and p.violations >= p.count then
+      local step = math.min(p.violations - p.count, #p.multipliers - 1)
+      p.until_at = now + math.min(longest * p.multipliers[step + 1], p.longest)
+      p.refused, p.until_write = true, true
+    end
+  end
+
+  -- judge reads what the penalties need to know of a call, now that it is known whether it is admitted, or refused by a
+  -- penalty.
+  function penalty.judge(slots, now, admitted, penalized)
+    for number, p in ipairs(slots) do
+      if p.multipliers and not (admitted and p.op == TAKE) then
+        remember(p, now)
+        if p.op == TAKE and not penalized and not p.refused then
+          record(p, number, slots, now)
+        end
+      end
+    end
+  end
+
+  local function add(s, members)
+    for _, text in ipairs(members) do
+      call('ZADD', s.key, match(text, '^0*(%d+)'), text)
+    end
+  end
+
+  function penalty.store(s, now, grace)
+    if s.op == RESET then
+      call('DEL', s.key, s.until_key)
+      return
+    end
+    if s.until_write then
+      call('SET', s.until_key, format('%d', s.until_at), 'PX', format('%d', math.ceil((s.until_at - now) / 1000) + grace))
+    end
+    local added = s.added or {}
+    if s.members then
+      call('DEL', s.key)
+      add(s, s.members)
+    elseif #added > 0 then
+      call('ZREMRANGEBYSCORE', s.key, '-inf', format('%d', now - s.window))
+    else
+      return
+    end
+    add(s, added)
+    if #added > 0 and s.over > 0 then
+      call('ZREMRANGEBYRANK', s.key, 0, s.over - 1)
+    end
+    local newest = math.max(now, s.newest_at or now)
+    call('PEXPIRE', s.key, format('%d', math.ceil((newest + s.window - now) / 1000) + grace))
+  end
+
+  function penalty.reply(s)
+    if s.op == RESET then
+      return format('0 0 %d', s.violations)
+    end
+    return format('%d %d 0', s.refused and s.until_at or 0, s.violations)
+  end
+
+  return penalty
+end
