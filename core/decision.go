@@ -122,7 +122,7 @@ func (p *Plan) Degrade() Decision {
 	}
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client}
 	for i := range p.uses {
-		if u := &p.uses[i]; u.rule.refuses && !u.excused && d.Status == 0 {
+		if u := &p.uses[i]; u.rule.refuses && !u.excused && !u.unlimited && d.Status == 0 {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
 	}
@@ -134,8 +134,10 @@ func (p *Plan) Degrade() Decision {
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
 			p.outcomes[i].Outcome = OutcomeShadowDenied
-		case d.Status != 0 && !u.rule.refuses:
+		case d.Status != 0 && (u.unlimited || !u.rule.refuses):
 			p.outcomes[i].Outcome = OutcomeUncharged
+		case u.unlimited:
+			p.outcomes[i].Outcome = OutcomeAllowed
 		default:
 			p.outcomes[i].Outcome = d.Outcome
 		}
@@ -171,6 +173,8 @@ func (p *Plan) settle() (d Decision, settled bool) {
 			outcome = OutcomeExempt
 		case u.shadowMissing():
 			outcome = OutcomeShadowDenied
+		case u.unlimited && p.refusal == refusalNone:
+			outcome = OutcomeAllowed
 		case p.refuses(u):
 			outcome = d.Outcome
 			if d.Rule == "" {
@@ -189,7 +193,7 @@ func (p *Plan) settle() (d Decision, settled bool) {
 func (p *Plan) uncounted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.uses {
-		if p.uses[i].shadowMissing() {
+		if p.uses[i].shadowMissing() || p.uses[i].unlimited {
 			return OutcomeAllowed
 		}
 		outcome = OutcomeExempt
@@ -210,7 +214,7 @@ func (p *Plan) refuses(u *use) bool {
 	case refusalMissing:
 		return u.missing
 	default:
-		return u.checks[0] == u.checks[1] // crowded out
+		return u.checks[0] == u.checks[1] && !u.unlimited // crowded out
 	}
 }
 

@@ -34,7 +34,7 @@ func (p *Plan) Throttled() []Throttled {
 // delayed. Of a request that was refused in the end it says nothing.
 func (p *Plan) Delayed() {
 	for i := range p.uses {
-		if p.uses[i].rule.after.throttle != nil && p.outcomes[i].Outcome == OutcomeAllowed {
+		if u := &p.uses[i]; u.rule.after.throttle != nil && !u.unlimited && p.outcomes[i].Outcome == OutcomeAllowed {
 			p.outcomes[i].Outcome = OutcomeDelayed
 		}
 	}

@@ -32,7 +32,7 @@ const (
 // does not allocate, but for limits of the client's own that are new here (see Overrides).
 func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
 	if o := p.asking.Overrides; o != nil {
-		if own := o.of(r, p.holdsClient(r)); own != nil {
+		if own := o.of(r, p.countsClient(r)); own != nil {
 			return *own, whoseClient
 		}
 	}
@@ -42,25 +42,6 @@ func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
 		}
 	}
 	return limitSet{limits: r.limits}, whoseRule
-}
-
-// holdsClient reports whether the rule counts each client on its own, by who the client is.
-func (p *Plan) holdsClient(r *rule) bool {
-	for i := range r.dims {
-		switch r.dims[i].kind {
-		case PerClient:
-			return true
-		case PerUser:
-			if p.asking.Kind == "user" {
-				return true
-			}
-		case PerAPIKey:
-			if p.asking.Kind == "api_key" {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // compileTiers makes the rule's tiers ready; nil for none.
