@@ -102,5 +102,6 @@ func (v *verifier) limits(at string, r *Rule) {
 
 // matchesAll reports whether the match has no condition.
 func matchesAll(m *Match) bool {
-	return len(m.Path)+len(m.Method)+len(m.Host)+len(m.Header)+len(m.IP) == 0
+	return len(m.Path)+len(m.Method)+len(m.Host)+len(m.Header)+len(m.IP)+
+		len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) == 0
 }
