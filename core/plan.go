@@ -70,6 +70,7 @@ type Plan struct {
 	out     []byte  // header fields while they are put together
 	matched []int32 // rules that match
 	winners []int32 // of each group the winner so far, plus one
+	trace   *trace  // for Explain; nil if nobody asked for it
 }
 
 // use is a rule in play in a request.
@@ -109,7 +110,7 @@ func (p *Plan) Reset() {
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
-	p.text = p.text[:0]
+	p.text, p.trace = p.text[:0], nil
 }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
@@ -121,6 +122,14 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	}
 	p.rulesets = append(p.rulesets, rs)
 	p.request.read(a)
+	if p.trace != nil {
+		p.addTraced(rs)
+		return
+	}
+	p.add(rs)
+}
+
+func (p *Plan) add(rs *Ruleset) {
 	if rs.disabled {
 		return
 	}
@@ -141,6 +150,9 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	}
 	for i, condition := range p.matched {
 		p.matched[i] = rs.enabled[condition]
+	}
+	if p.trace != nil {
+		p.trace.matched = append(p.trace.matched, p.matched...)
 	}
 	if rs.blocks && p.block(rs) {
 		return

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+)
+
+// explainMatch says what became of a rule that matches, in the policy that was added last. listed is the entry that told
+// of the client.
+func (p *Plan) explainMatch(rs *Ruleset, index int32, listed string) RuleExplanation {
+	r := &rs.rules[index]
+	e := RuleExplanation{Name: r.name, Index: int(index), Action: r.action, Hidden: r.hidden}
+	u := p.useOf(rs, index)
+	switch {
+	case u == nil && (p.refusal == refusalBlocked || p.refusedByItself(rs)):
+		e.Fate = "not asked: the request is refused"
+	case u == nil && r.missing == MissingSkip && !p.has(r):
+		e.Fate = "skipped: the request lacks " + p.lacks(r)
+	case u == nil:
+		winner := p.winnerOf(rs, r.group)
+		e.LostTo = rs.rules[winner].name
+		e.Fate = "lost to " + e.LostTo + ": " + rs.whyLost(index, winner)
+	case r.action == ActionBlock:
+		e.Fate = "in play: it blocks the request"
+	case r.action == ActionAllow:
+		e.Fate = "in play: it exempts from its group"
+	case u.excused:
+		e.Fate = "exempt: " + listed + " tells of the client"
+	case u.missing:
+		e.Fate = "refuses: the request lacks " + p.lacks(r)
+	case u.crowdedOut():
+		e.Fate = "not asked: the request meets more limits than a store is asked at once"
+	case r.group >= 0 && !r.when.certain(&p.request):
+		e.Fate = "in play: the path can be read in several ways, and the rule is for some of them"
+	default:
+		e.Fate = "in play"
+	}
+	if u != nil && !u.excused && !u.missing && r.action != ActionBlock {
+		e.Limits, e.Unlimited = p.explainWhose(u.whose), u.unlimited
+	}
+	return e
+}
+
+// useOf returns the use of a rule, nil if it is not in play.
+func (p *Plan) useOf(rs *Ruleset, index int32) *use {
+	for i := range p.uses {
+		if p.outcomes[i].Ruleset == rs && p.outcomes[i].Index == int(index) {
+			return &p.uses[i]
+		}
+	}
+	return nil
+}
+
+// lacks returns the first dimension of the rule that the request lacks, as policies write it.
+func (p *Plan) lacks(r *rule) string {
+	for i := range r.dims {
+		one := *r
+		if one.dims = r.dims[i : i+1]; p.has(&one) {
+			continue
+		}
+		if d := &r.dims[i]; d.name != "" {
+			return map[DimensionKind]string{PerHeader: "header:", PerAttr: "attr:"}[d.kind] + d.name
+		}
+		return dimensionLabels[r.dims[i].kind]
+	}
+	return ""
+}
+
+// winnerOf returns the rule of the group that is in play, of several the one that the others stand beside.
+func (p *Plan) winnerOf(rs *Ruleset, group int32) int32 {
+	winner := p.matched[0]
+	for _, index := range p.matched {
+		if r := &rs.rules[index]; r.group == group && (rs.rules[winner].group != group || r.rank > rs.rules[winner].rank) {
+			winner = index
+		}
+	}
+	return winner
+}
+
+// whyLost says what decided between two rules of a group.
+func (rs *Ruleset) whyLost(loser, winner int32) string {
+	l, w := rs.standings[loser], rs.standings[winner]
+	switch {
+	case l.priority != w.priority:
+		return "its priority " + strconv.Itoa(w.priority) + " is before " + strconv.Itoa(l.priority)
+	case l.specific != w.specific:
+		return "it is " + w.specific.String() + ", which is before " + l.specific.String()
+	default:
+		return "it is written first"
+	}
+}
+
+func (p *Plan) explainWhose(w whose) string {
+	switch w {
+	case whoseTier:
+		return "tier " + p.asking.Tier
+	case whoseClient:
+		return "this client's own"
+	default:
+		return "the rule"
+	}
+}
+
+// explain completes what was found out about a policy by what is known since.
+func (p *Plan) explain(t *traced) Explanation {
+	e := t.said
+	e.Rules = slices.Clone(e.Rules)
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		u := p.useOf(t.ruleset, int32(r.Index))
+		if u == nil {
+			if r.LostTo == "" && p.refusal == refusalBlocked && e.Refused == "" {
+				r.Fate = "not asked: another policy blocks the request"
+			}
+			continue
+		}
+		r.Outcome = p.outcomes[slices.IndexFunc(p.outcomes, func(o RuleOutcome) bool {
+			return o.Ruleset == t.ruleset && o.Index == r.Index
+		})].Outcome
+		for c := u.checks[0]; c < u.checks[1]; c++ {
+			r.Checks = append(r.Checks, clonedCheck(p.checks[c]))
+			r.Results = append(r.Results, p.results[c])
+			r.Policies = append(r.Policies, p.asked[c].limit.policy)
+			r.Cost = p.checks[c].Cost
+		}
+	}
+	if u := p.useOf(t.ruleset, policyItself); u != nil && u.guards() {
+		e.Penalty = &PenaltyExplanation{Check: clonedCheck(p.checks[u.checks[0]]), Result: p.results[u.checks[0]]}
+	}
+	return e
+}
+
+// clonedCheck returns a check that outlives the plan.
+func clonedCheck(c Check) Check {
+	c.Key = bytes.Clone(c.Key)
+	return c
+}
