@@ -43,7 +43,11 @@ func (r *report) at(n *Node, path, why, remedy string) {
 	if path == "" {
 		path = "policy"
 	}
-	r.add(core.Problem{Path: path, Value: n.shown(), Why: why, Remedy: remedy, Place: n.Place})
+	value := n.shown()
+	if lastWord(path) == "secret" && value != "" { // problems end in logs
+		value, remedy = "", "write it in quotes"
+	}
+	r.add(core.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: n.Place})
 }
 
 // err returns the problems in the order of the document, or nil.

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// Advise returns what is right in a policy and probably not meant: warnings, each with its place, the value, why, and what
+// to write instead. A warning holds nothing up. Words that mean nothing are left to [Document.Check]. It compares rules
+// with each other, the first 1,000 of them.
+func (d *Document) Advise() []core.Problem {
+	a := adviser{converter: converter{tree: d.tree}, doc: d}
+	a.policy, _ = d.Policy()
+	a.identities()
+	a.lists()
+	for i := range d.Rules {
+		a.rule(index("rules", i), &d.Rules[i], &a.policy.Rules[i])
+	}
+	a.zone()
+	a.compareRules()
+	a.sort()
+	return a.problems
+}
+
+type adviser struct {
+	converter
+	doc    *Document
+	policy core.Policy
+}
+
+// repeaters are Caddy's placeholders, and the beginnings of such, whose value is what the client wrote.
+var repeaters = []string{"header", "cookie", "uri", "uri_escaped", "orig_uri", "host", "hostport", "method", "orig_method",
+	"body", "body_base64"}
+
+// repeats reports whether an attribute only repeats what the client wrote.
+func repeats(attr string) bool {
+	name, ok := strings.CutPrefix(attr, "http.request.")
+	name, _, _ = strings.Cut(name, ".")
+	return ok && slices.Contains(repeaters, name)
+}
+
+const (
+	remedyInvented = "use jwt or api_key, or make sure that something in front sets or removes it"
+	whyRepeated    = "only repeats what the client wrote"
+)
+
+// identities warns of clients that anyone can be.
+func (a *adviser) identities() {
+	for i := range a.doc.Identify {
+		at, way := index("identify", i), &a.doc.Identify[i]
+		switch {
+		case way.Header != nil && way.Header.Unverified:
+			a.problem(at+".header.name", way.Header.Name, "is a header that anyone can write, and so be anyone, or a new client "+
+				"each time", remedyInvented)
+		case way.Cookie != nil && way.Cookie.Unverified:
+			a.problem(at+".cookie.name", way.Cookie.Name, "is a cookie that anyone can write, and so be anyone, or a new client "+
+				"each time", remedyInvented)
+		case way.Attr != "" && repeats(way.Attr):
+			a.problem(at+".attr", way.Attr, whyRepeated+": anyone can be anyone", remedyInvented)
+		case way.JWT != nil:
+			a.jwtWords(at+".jwt", way.JWT)
+		}
+	}
+	a.sourcesOf("tenant", a.doc.Tenant)
+	a.sourcesOf("tier", a.doc.Tier)
+}
+
+func (a *adviser) jwtWords(at string, d *IdentifyJWT) {
+	if _, fromEnvironment := environment(d.Secret); d.Secret != "" && !fromEnvironment {
+		a.problem(at+".secret", "", "stands here for everybody who reads the policy, its history or its copies",
+			`write secret_file, or "{env.NAME}", and take another secret`)
+	}
+	if u, err := url.Parse(d.JWKSURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
+		a.problem(at+".jwks_url", d.JWKSURL, "is fetched without encryption: whoever is on the way can sign tokens",
+			"write https://")
+	}
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+func (a *adviser) sourcesOf(word string, sources Sources) {
+	for i := range sources {
+		at, from := index(word, i), &sources[i]
+		switch {
+		case from.Header != nil && from.Header.Unverified:
+			a.problem(at+".header.name", from.Header.Name, "is a header that anyone can write, and so be of any "+word,
+				remedyInvented)
+		case from.Attr != "" && repeats(from.Attr):
+			a.problem(at+".attr", from.Attr, whyRepeated+": anyone can be of any "+word, remedyInvented)
+		}
+	}
+}
+
+// inner are the ranges in which a proxy in front has its own address.
+var inner = []netip.Prefix{
+	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
+	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
+	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
+}
+
+// lists warns of exemptions for addresses that a proxy in front may have: all its clients would be exempt.
+func (a *adviser) lists() {
+	if len(a.policy.TrustedProxies) > 0 || a.policy.TrustedHops > 0 {
+		return
+	}
+	for i := range a.policy.Exempt {
+		a.innerRange(index("exempt", i)+".ip", a.doc.Exempt[i].IP)
+	}
+	for i := range a.policy.Rules {
+		if r := &a.policy.Rules[i]; r.Action == core.ActionAllow && a.doc.Rules[i].Match != nil {
+			a.innerRange(index("rules", i)+".match.ip", a.doc.Rules[i].Match.IP)
+		}
+	}
+}
+
+// innerRange warns once for a list.
+func (a *adviser) innerRange(at string, texts Words) {
+	quiet := converter{}
+	for i, text := range texts {
+		prefix, ok := quiet.prefix(at, text)
+		if !ok {
+			continue
+		}
+		for _, r := range inner {
+			if prefix.Overlaps(r) {
+				a.problem(index(at, i), text, "is an address that a proxy in front of this one may have, and then an exemption "+
+					"for everybody", "name the proxies in trusted_proxies, or leave out those addresses that proxies have")
+				return
+			}
+		}
+	}
+}
+
+// rule warns of what a rule says by itself.
+func (a *adviser) rule(at string, d *Rule, r *core.Rule) {
+	for i, dimension := range r.Per {
+		place := index(at+".per", i)
+		switch {
+		case dimension.Kind == core.PerHeader:
+			a.problem(place, (*d.Per)[i], "is a header that anyone can write, and so have a new counter each time", remedyInvented)
+		case dimension.Kind == core.PerAttr && repeats(dimension.Name):
+			a.problem(place, (*d.Per)[i], whyRepeated+": each made-up value is a new counter", remedyInvented)
+		}
+	}
+	shown := !r.PerNone && r.Action != core.ActionLogOnly || r.Expose
+	a.eachLimit(at, d, r, func(place, text string, l *core.Limit) {
+		if shown && l.Calendar() == 0 && l.Window()%core.Second != 0 {
+			a.problem(place, text, "has a window that header fields cannot say: they count in seconds",
+				"write whole seconds, such as "+wholeSeconds(l))
+		}
+		if l.Algorithm() == core.SlidingLog && l.Count() >= core.LogCountMax/2 {
+			a.problem(place, text, fmt.Sprintf("keeps up to %d entries for each counter, near the bound of %d", l.Count(),
+				core.LogCountMax), "use sliding_window, or a smaller window")
+		}
+	})
+	a.tierWindows(at, d)
+}
+
+// wholeSeconds writes about the same rate in whole seconds.
+func wholeSeconds(l *core.Limit) string {
+	window := (l.Window() + core.Second - 1) / core.Second * core.Second
+	count := int64(float64(l.Count()) * float64(window) / float64(l.Window()))
+	return fmt.Sprintf("%d/%s", count, spanText(window))
+}
+
+// eachLimit goes through the limits of a rule and of its tiers, as far as they can be read.
+func (a *adviser) eachLimit(at string, d *Rule, r *core.Rule, do func(place, text string, l *core.Limit)) {
+	for i := range r.Limits {
+		if r.Limits[i].Algorithm() != 0 {
+			do(index(at+".limit", i), d.Limit[i], &r.Limits[i])
+		}
+	}
+	for _, tier := range tiersOf(d, d)[1:] {
+		limits := r.Tiers[tier].Limits
+		for i := range limits {
+			if limits[i].Algorithm() != 0 {
+				do(index(join(at+".tiers", tier), i), d.Tiers[tier][i], &limits[i])
+			}
+		}
+	}
+}
+
+// tierWindows warns of tiers whose counters are others than those of the rule.
+func (a *adviser) tierWindows(at string, d *Rule) {
+	common := countersOf(d.Limit)
+	for _, tier := range tiersOf(d, d)[1:] {
+		own := countersOf(d.Tiers[tier])
+		if lacks(common, own) && lacks(own, common) {
+			a.problem(join(at+".tiers", tier), "", "has another window or algorithm than limit: a client that changes its tier "+
+				"starts a new counter, and may use both up", "keep window and algorithm, and change the count")
+		}
+	}
+}
+
+// lacks reports whether one of the counters is not among the others.
+func lacks(counters, others []shape) bool {
+	for _, c := range counters {
+		found := false
+		for _, o := range others {
+			found = found || o.key == c.key
+		}
+		if !found {
+			return true
+		}
+	}
+	return false
+}
+
+// zone warns, once, of calendar windows in a time zone that nobody chose.
+func (a *adviser) zone() {
+	if a.doc.Timezone != "" {
+		return
+	}
+	found := false
+	for i := range a.doc.Rules {
+		a.eachLimit(index("rules", i), &a.doc.Rules[i], &a.policy.Rules[i], func(place, text string, l *core.Limit) {
+			if !found && l.Calendar() != 0 {
+				found = true
+				a.problem(place, text, "begins by the calendar of UTC, for there is no timezone",
+					"write timezone: Europe/Berlin, or timezone: UTC if that is meant")
+			}
+		})
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Each document has the warnings that are listed, each by what it must hold, and no others.
+func TestAdvise(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{"rules: [{name: a, limit: 100/1m}]", nil},
+
+		// Identities anyone can invent.
+		{"identify: [{header: {name: X-User, unverified: true}}, ip]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].header.name: "X-User": is a header that anyone can write, and so be anyone`}},
+		{"identify: [{cookie: {name: sid, unverified: true}}, ip]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].cookie.name: "sid": is a cookie that anyone can write`}},
+		{"identify: [{attr: http.request.header.X-User}, ip]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].attr: "http.request.header.X-User": only repeats what the client wrote: anyone can be anyone`}},
+		{"identify: [{attr: http.request.uri.query.key}]\nrules: [{name: a, limit: 1/1s}]", []string{"identify[0].attr"}},
+		{"identify: [{attr: http.auth.user.id}, {attr: http.request.tls.client.subject}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"tenant: {header: {name: X-T, unverified: true}}\ntier: {attr: http.request.cookie.tier}\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`tenant[0].header.name: "X-T": is a header that anyone can write, and so be of any tenant`,
+				`tier[0].attr: "http.request.cookie.tier": only repeats what the client wrote: anyone can be of any tier`}},
+		{"tenant: {attr: http.vars.tenant}\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"rules: [{name: a, per: ['header:X-U', 'attr:http.request.host'], unverified: true, limit: 1/1s}]",
+			[]string{`rules[0].per[0]: "header:X-U": is a header that anyone can write, and so have a new counter each time`,
+				`rules[0].per[1]: "attr:http.request.host": only repeats`}},
+
+		// Secrets.
+		{"identify: [{jwt: {secret: hunter2-hunter2-hunter2-hunter2}}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].jwt.secret: stands here for everybody who reads the policy`}},
+		{"identify: [{jwt: {secret: '{env.TOKEN}'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"identify: [{jwt: {jwks_url: 'http://id.example/keys'}}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{"identify[0].jwt.jwks_url: \"http://id.example/keys\": is fetched without encryption"}},
+		{"identify: [{jwt: {jwks_url: 'http://127.0.0.1:80/keys'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+
+		// Exemptions for the address of a proxy in front.
+		{"exempt: [{ip: [192.0.2.1, 10.1.0.0/16]}, {ip: '::1'}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`exempt[0].ip[1]: "10.1.0.0/16": is an address that a proxy in front`, `exempt[1].ip[0]: "::1"`}},
+		{"exempt: {ip: 0.0.0.0/0}\nrules: [{name: a, limit: 1/1s}]", []string{"exempt[0].ip[0]"}},
+		{"exempt: {ip: 10.0.0.0/8}\ntrusted_hops: 1\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"exempt: {ip: 10.0.0.0/8}\ntrusted_proxies: 10.9.0.0/16\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"exempt: {ip: 192.0.2.0/24}\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"block: {ip: 10.0.0.0/8}\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"rules: [{name: a, group: g, limit: 1/1s}, {name: b, group: g, priority: -1, match: {ip: 127.0.0.1}, action: allow}]",
+			[]string{`rules[1].match.ip[0]: "127.0.0.1"`}},
+
+		// Windows.
+		{"rules: [{name: a, limit: [5/500ms, 50/1500ms]}]", []string{
+			`rules[0].limit[0]: "5/500ms": has a window that header fields cannot say: they count in seconds; write whole seconds, such as 10/1s`,
+			`rules[0].limit[1]: "50/1500ms"`}},
+		{"rules: [{name: a, per: [], limit: 5/500ms}, {name: b, action: log_only, limit: 5/500ms}]", nil},
+		{"rules: [{name: a, per: [], expose: true, limit: 5/500ms}]", []string{"rules[0].limit[0]"}},
+		{"rules: [{name: a, limit: [5/1s], tiers: {gold: 9/900ms, free: unlimited}}]", []string{
+			`rules[0].tiers.gold[0]: "9/900ms": has a window that header fields cannot say`,
+			`rules[0].tiers.gold: has another window or algorithm than limit`}},
+		{"rules: [{name: a, limit: 5000/1m sl}]", []string{`rules[0].limit[0]: "5000/1m sl": keeps up to 5000 entries`}},
+		{"rules: [{name: a, limit: 4999/1m sl}]", nil},
+		{"rules: [{name: a, limit: [5/day, 90/month]}]", []string{`rules[0].limit[0]: "5/day": begins by the calendar of UTC`}},
+		{"timezone: UTC\nrules: [{name: a, limit: 5/day}]", nil},
+
+		// Tiers.
+		{"rules: [{name: a, limit: 5/1s, tiers: {gold: 50/1s tb}}]", []string{"rules[0].tiers.gold: has another window or algorithm"}},
+		{"rules: [{name: a, limit: [5/1s, 50/1m], tiers: {gold: 60/60s, silver: [9/1s, 90/1m, 5000/1d]}}]", nil},
+	} {
+		wantAdvice(t, test.text, test.want)
+	}
+}
+
+// Rules and limits that others leave nothing to do.
+func TestAdviseComparesRules(t *testing.T) {
+	const a, never = "{name: a, group: g, limit: 1/1s", "can never win: a matches everything it matches"
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
+		{a + "}, {name: b, group: g, limit: 2/1s}", []string{`rules[1].name: "b": ` + never}},
+		{a + "}, {name: b, group: h, limit: 1/1s}", nil},
+		{a + "}, {name: b, group: g, priority: -1, limit: 2/1s}", []string{
+			`rules[0].name: "a": can never win: b matches everything it matches, and goes first; give it a lower priority`}},
+		{a + "}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil}, // an endpoint goes first
+		{a + ", priority: -1}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", []string{never}},
+		{a + ", priority: -1, enabled: false}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil},
+		{a + ", match: {path: /A/*}}, {name: b, group: g, limit: 2/1s, match: {path: [/a, /a/b, /a/x*/c]}}", []string{never}},
+		{a + ", match: {path: /a/*}}, {name: b, group: g, limit: 2/1s, match: {path: [/a/b, /c]}}", nil},
+		{a + ", match: {path: /a/*, case_sensitive: true}}, {name: b, group: g, limit: 2/1s, match: {path: /a/b}}", nil},
+		{a + ", match: {path: /a*}}, {name: b, group: g, limit: 2/1s, match: {path: /**/a}}", nil},
+		{a + ", match: {host: '*.x.example'}}, {name: b, group: g, limit: 2/1s, match: {host: A.x.example}}", []string{never}},
+		{a + ", match: {host: '*.x.example'}}, {name: b, group: g, limit: 2/1s, match: {host: x.example}}", nil},
+		{a + ", match: {method: [GET, POST]}}, {name: b, group: g, limit: 2/1s, match: {method: head}}", []string{never}},
+		{a + ", match: {header: {X-A: [v*]}}}, {name: b, group: g, limit: 2/1s, match: {header: {x-a: [v1], X-B: []}}}", []string{never}},
+		{a + ", match: {header: {X-A: [v*]}}}, {name: b, group: g, limit: 2/1s, match: {header: {x-a: []}}}", nil},
+		{a + ", match: {ip: 10.0.0.0/8}}, {name: b, group: g, limit: 2/1s, match: {ip: 10.1.0.0/16}}", []string{never}},
+		{a + ", match: {tier: [x, y]}}, {name: b, group: g, limit: 2/1s, match: {tier: x}}", []string{never}},
+		{a + ", match: {tier: [x]}}, {name: b, group: g, limit: 2/1s, match: {tier: [x, y]}}", nil},
+		{a + ", missing: skip}, {name: b, group: g, limit: 2/1s}", nil},
+		{"{name: a, action: block, match: {path: /a/*}}, {name: b, limit: 2/1s, match: {path: /a/b}}", []string{
+			`rules[1].name: "b": ` + never + ", and goes first; leave it out, or narrow what the other blocks"}},
+		{"{name: a, action: block, match: {path: /a/*}}, {name: b, action: block, match: {path: /a/b}}", nil},
+
+		{"{name: a, limit: [1000/1m, 500/1h]}", []string{`rules[0].limit[0]: "1000/1m": is never reached: 500/1h of a allows less`}},
+		{"{name: a, limit: [100/1m, 500/1h]}", nil},
+		{"{name: a, limit: [100/1m, 100/1m fw]}", nil},
+		{"{name: a, limit: [10/1s burst 2000, 1000/1h]}", []string{`"10/1s burst 2000": is never reached`}},
+		{"{name: a, limit: [10/1s burst 200, 1000/1h]}", nil},
+		{"{name: a, limit: [5000/1m, 10/1s burst 2000]}", []string{`"5000/1m": is never reached: 10/1s burst 2000 of a`}},
+		{"{name: a, limit: 500/1h, match: {path: /a/*}}, {name: b, limit: 1000/1m, match: {path: /a/b}}",
+			[]string{`rules[1].limit[0]: "1000/1m": is never reached: 500/1h of a allows less`}},
+		{"{name: a, limit: 500/1h, match: {path: /a/*}}, {name: b, limit: 1000/1m, match: {path: /b}}", nil},
+		{"{name: a, limit: 500/1h, match: {path: /a/*}}, {name: b, cost: 3, limit: 1000/1m, match: {path: /a/b}}", nil},
+		{"{name: a, limit: 500/1h, refund_on: {status: 5xx}}, {name: b, limit: 1000/1m}", nil},
+		{"{name: a, limit: 500/1h, action: log_only}, {name: b, limit: 1000/1m}", nil},
+		{"{name: a, limit: 500/1h, per: host}, {name: b, limit: 1000/1m}", nil},
+		{"{name: a, limit: 500/1h, per: []}, {name: b, limit: 1000/1m}", []string{"500/1h of a"}},
+		{"{name: a, limit: 500/1h, per: client}, {name: b, per: [host, client], limit: 1000/1m}", []string{"500/1h of a"}},
+		{"{name: a, limit: 500/1h, tiers: {gold: 9999/1h}}, {name: b, limit: 1000/1m}", nil},
+		{"{name: a, limit: 500/1h, tiers: {gold: unlimited}}, {name: b, limit: 1000/1m}", nil},
+		{"{name: a, limit: 500/1h, tiers: {gold: 700/1h}}, {name: b, limit: 1000/1m}", []string{"rules[1].limit[0]"}},
+		{"{name: a, limit: 500/1h}, {name: b, limit: 100/1h, tiers: {gold: 900/1h, free: unlimited}}",
+			[]string{`rules[1].tiers.gold[0]: "900/1h": is never reached: 500/1h of a allows less`}},
+	} {
+		wantAdvice(t, "rules: ["+test.text+"]", test.want)
+	}
+}
+
+func wantAdvice(t *testing.T, text string, want []string) {
+	t.Helper()
+	advice := decoded(t, text).Advise()
+	if len(advice) != len(want) {
+		t.Errorf("%s\nwarnings %v, want %d", text, advice, len(want))
+		return
+	}
+	var said strings.Builder
+	for _, warning := range advice {
+		if warning.Place == "" || warning.Why == "" || warning.Remedy == "" {
+			t.Errorf("%s\na warning lacks its place, reason or remedy: %+v", text, warning)
+		}
+		fmt.Fprintln(&said, warning)
+	}
+	for _, line := range want {
+		if !strings.Contains(said.String(), line) {
+			t.Errorf("%s\nwarnings\n%slack %s", text, said.String(), line)
+		}
+	}
+}
+
+// A secret is never repeated, whatever is wrong with it.
+func TestSecretsAreNotRepeated(t *testing.T) {
+	for _, text := range []string{
+		"identify: [{jwt: {secret: 8457362911}}]",
+		"identify: [{jwt: {secret: [8457362911]}}]",
+		"identify: [{jwt: {secret: '8457362911', jwks_file: f}}]",
+		"identify: [{jwt: {secret: '8457362911'}}]",
+	} {
+		d, err := Decode("p.yaml", YAML, []byte(text))
+		said := fmt.Sprint(err)
+		if err == nil {
+			said = fmt.Sprint(d.Advise(), d.Check())
+		}
+		if strings.Contains(said, "8457362911") || !strings.Contains(said, "jwt") {
+			t.Errorf("%s\nsays %s", text, said)
+		}
+	}
+}
+
+// Ten thousand rules that each match something else are advised on in time for a person who waits.
+func TestAdviseManyRules(t *testing.T) {
+	d, err := Decode("big.yaml", YAML, []byte(tenThousandRules()[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	if advice := d.Advise(); len(advice) != 0 {
+		t.Errorf("%d warnings, the first %v, want none", len(advice), advice[0])
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	} else {
+		t.Logf("it took %v", took)
+	}
+}
