@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+// eventReader reads a text/event-stream: lines that end in LF, CR LF or CR, of which those named data are the event's
+// document, put together with line feeds, and an empty one ends the event.
+type eventReader struct {
+	t     *Tap
+	part  linePart
+	name  []byte // of the field, as far as it is read; never more than fits
+	begun bool   // the event has a data line
+	size  int    // bytes of the event's data
+	after byte   // the byte before, if it was CR: an LF that follows is of the same line end
+	later bool   // a line has ended: no byte order mark can come
+}
+
+// linePart is what of a line comes next.
+type linePart uint8
+
+const (
+	partName  linePart = iota // the field's name
+	partSpace                 // the value, which may begin with one space
+	partValue                 // the value of a data field
+	partOther                 // what is not read
+)
+
+// nameBytesMax is how much of a field's name must be read to know that it is not data, a byte order mark included.
+const nameBytesMax = len(byteOrderMark) + len("data") + 1
+
+const byteOrderMark = "\uFEFF"
+
+// write takes the next piece of the stream.
+func (e *eventReader) write(piece []byte) {
+	for len(piece) > 0 {
+		c := piece[0]
+		pair := e.after == '\r' && c == '\n'
+		e.after = c
+		switch {
+		case pair:
+			piece = piece[1:]
+		case c == '\r' || c == '\n':
+			e.endLine()
+			piece = piece[1:]
+		case e.part == partName:
+			e.readName(c)
+			piece = piece[1:]
+		case e.part == partSpace && c == ' ':
+			e.part = partValue
+			piece = piece[1:]
+		default:
+			rest := lineRest(piece)
+			if e.part != partOther {
+				e.part = partValue
+				e.data(piece[:rest])
+			}
+			e.after = 0
+			piece = piece[rest:]
+		}
+	}
+}
+
+// lineRest returns how many bytes there are before the next line end.
+func lineRest(piece []byte) int {
+	for i, c := range piece {
+		if c == '\n' || c == '\r' {
+			return i
+		}
+	}
+	return len(piece)
+}
+
+// readName reads a byte of a field's name, or the colon behind it.
+func (e *eventReader) readName(c byte) {
+	switch {
+	case c != ':':
+		if e.name = append(e.name, c); len(e.name) == nameBytesMax {
+			e.part = partOther
+		}
+	case e.isData():
+		e.part = partSpace
+		e.beginData()
+	default:
+		e.part = partOther
+	}
+}
+
+func (e *eventReader) isData() bool {
+	name := string(e.name)
+	return name == "data" || !e.later && name == byteOrderMark+"data"
+}
+
+// beginData begins a data line; it is another line of the same document if there was one before.
+func (e *eventReader) beginData() {
+	if e.begun {
+		e.data([]byte{'\n'})
+	}
+	e.begun = true
+}
+
+// data reads the next piece of the event's document.
+func (e *eventReader) data(piece []byte) {
+	if e.size += len(piece); e.size <= documentBytesMax {
+		e.t.scan.write(piece)
+	}
+}
+
+// endLine ends a line, and the event if the line is empty.
+func (e *eventReader) endLine() {
+	empty := e.part == partName && len(e.name) == 0
+	if e.part == partName && e.isData() { // a field without colon has an empty value
+		e.beginData()
+	}
+	e.part, e.name, e.later = partName, e.name[:0], true
+	if empty {
+		e.endEvent()
+	}
+}
+
+func (e *eventReader) endEvent() {
+	if e.size > documentBytesMax {
+		e.t.scan.reset()
+	} else {
+		e.t.take()
+	}
+	e.begun, e.size = false, 0
+}
+
+// end ends the stream. An event that no empty line has ended counts if its document is complete: some servers leave the
+// line out.
+func (e *eventReader) end() { e.endEvent() }

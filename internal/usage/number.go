@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+// inNumber reads a byte of a number. It reports false if the number has ended before the byte, or could not.
+func (s *scanner) inNumber(c byte) bool {
+	next, ok := s.afterDigit(c)
+	if !ok {
+		if !s.numberMayEnd() {
+			s.state = stateBroken
+			return false
+		}
+		s.endNumber()
+		return false
+	}
+	s.state = next
+	if len(s.number) <= numberBytesMax {
+		s.number = append(s.number, c)
+	}
+	return true
+}
+
+// afterDigit returns the state behind the byte, if it can be the next one of the number.
+func (s *scanner) afterDigit(c byte) (next state, ok bool) {
+	digit := c >= '0' && c <= '9'
+	switch s.state {
+	case stateMinus:
+		if c == '0' {
+			return stateZero, true
+		}
+		return stateWhole, digit
+	case stateZero, stateWhole:
+		switch {
+		case c == '.':
+			return statePoint, true
+		case c|0x20 == 'e':
+			return stateExponent, true
+		}
+		return stateWhole, digit && s.state == stateWhole
+	case statePoint, stateFraction:
+		if c|0x20 == 'e' && s.state == stateFraction {
+			return stateExponent, true
+		}
+		return stateFraction, digit
+	case stateExponent:
+		if c == '+' || c == '-' {
+			return stateSign, true
+		}
+		return stateExponents, digit
+	default: // stateSign, stateExponents
+		return stateExponents, digit
+	}
+}
+
+// numberMayEnd reports whether a number is being read and is whole.
+func (s *scanner) numberMayEnd() bool {
+	return s.state == stateZero || s.state == stateWhole || s.state == stateFraction || s.state == stateExponents
+}
+
+// endNumber notes a number for the paths that lead to it.
+func (s *scanner) endNumber() {
+	depth := len(s.stack)
+	for i := range s.paths {
+		p := &s.paths[i]
+		if p.matched == depth && len(p.parts) == depth && len(s.number) <= numberBytesMax {
+			p.number, p.found = append(p.number[:0], s.number...), true
+		}
+	}
+	s.endValue()
+}

@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+)
+
+// Bounds of a document.
+const (
+	depthMax       = 512  // of containers within each other
+	keyBytesMax    = 1600 // as written: 256 characters, each escaped
+	numberBytesMax = 64   // of a number that is wanted
+)
+
+// scanner reads one JSON document (RFC 8259) in pieces and notes the numbers at some paths. It keeps no more of the
+// document than where it is in it. Of members with the same name the last one counts.
+type scanner struct {
+	paths  []path
+	state  state
+	rest   string      // of a literal such as true
+	hex    int         // digits of an escape that are to come
+	inKey  bool        // the string is a member's name
+	key    []byte      // as written, of a member that may be on a path
+	stack  []container // that are open
+	number []byte      // the number being read, if it is wanted
+}
+
+// container is an object or a list that is open.
+type container struct {
+	list bool
+	next int // the index of the next item of a list
+}
+
+// path is a path and what was found there.
+type path struct {
+	parts []part
+	// matched is how many parts the way to the current place has in common with the path.
+	matched int
+	found   bool
+	number  []byte
+}
+
+// part is the name of a member, or the index of an item.
+type part struct {
+	name  string
+	index int // -1 if it is none
+}
+
+// state is what the next byte may be.
+type state uint8
+
+const (
+	stateValue     state = iota // a value
+	stateFirstItem              // a value, or the end of an empty list
+	stateFirstKey               // a name, or the end of an empty object
+	stateKey                    // a name
+	stateColon                  // what stands between name and value
+	stateNext                   // a comma, or the container's end
+	stateEnd                    // nothing more
+	stateString                 // in a string
+	stateEscape                 // behind a backslash
+	stateHex                    // a digit of an escape
+	stateLiteral                // in true, false or null
+	stateMinus                  // behind a minus: a digit
+	stateZero                   // behind a leading zero: no digit
+	stateWhole                  // in the digits before a point
+	statePoint                  // behind the point: a digit
+	stateFraction               // in the digits behind the point
+	stateExponent               // behind an e: a sign or a digit
+	stateSign                   // behind its sign: a digit
+	stateExponents              // in the digits of an exponent
+	stateBroken                 // it is no JSON
+)
+
+func newScanner(paths []string) scanner {
+	s := scanner{paths: make([]path, len(paths))}
+	for i, text := range paths {
+		for _, name := range strings.Split(text, ".") {
+			index, err := strconv.Atoi(name)
+			if err != nil || index < 0 || strconv.Itoa(index) != name {
+				index = -1
+			}
+			s.paths[i].parts = append(s.paths[i].parts, part{name, index})
+		}
+	}
+	return s
+}
+
+// reset begins another document.
+func (s *scanner) reset() {
+	s.state, s.stack = stateValue, s.stack[:0]
+	for i := range s.paths {
+		p := &s.paths[i]
+		p.matched, p.found = 0, false
+	}
+}
+
+// complete reports whether what was written is a whole document.
+func (s *scanner) complete() bool {
+	if len(s.stack) == 0 && s.numberMayEnd() {
+		s.endNumber()
+	}
+	return s.state == stateEnd
+}
+
+// write reads the next piece.
+func (s *scanner) write(piece []byte) {
+	for i := 0; i < len(piece) && s.state != stateBroken; i++ {
+		if s.state == stateString {
+			n := plainBytes(piece[i:])
+			s.noteKey(piece[i : i+n]...)
+			if i += n; i == len(piece) {
+				return
+			}
+		}
+		s.step(piece[i])
+	}
+}
+
+// plainBytes returns how many bytes of a string mean themselves.
+func plainBytes(piece []byte) int {
+	for i, c := range piece {
+		if c == '"' || c == '\\' || c < ' ' {
+			return i
+		}
+	}
+	return len(piece)
+}
+
+// step reads a byte.
+func (s *scanner) step(c byte) {
+	switch {
+	case s.state == stateString || s.state == stateEscape || s.state == stateHex:
+		s.inString(c)
+		return
+	case s.state == stateLiteral:
+		s.inLiteral(c)
+		return
+	case s.state >= stateMinus:
+		if s.inNumber(c) {
+			return
+		}
+		if s.state == stateBroken {
+			return
+		}
+	}
+	if c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+		s.structure(c)
+	}
+}
+
+// structure reads a byte between values, or the first of one.
+func (s *scanner) structure(c byte) {
+	switch s.state {
+	case stateFirstItem:
+		if c == ']' {
+			s.pop(true)
+			return
+		}
+		s.begin(c)
+	case stateValue:
+		s.begin(c)
+	case stateFirstKey, stateKey:
+		switch {
+		case c == '"':
+			s.state, s.inKey, s.key = stateString, true, s.key[:0]
+		case c == '}' && s.state == stateFirstKey:
+			s.pop(false)
+		default:
+			s.state = stateBroken
+		}
+	case stateColon:
+		s.state = stateValue
+		if c != ':' {
+			s.state = stateBroken
+		}
+	case stateNext:
+		s.next(c)
+	default: // stateEnd
+		s.state = stateBroken
+	}
+}
+
+// next reads what may follow a value in a container.
+func (s *scanner) next(c byte) {
+	top := &s.stack[len(s.stack)-1]
+	switch {
+	case c == ',' && top.list:
+		s.state = stateValue
+	case c == ',':
+		s.state = stateKey
+	case c == ']' || c == '}':
+		s.pop(c == ']')
+	default:
+		s.state = stateBroken
+	}
+}
+
+// begin reads the first byte of a value.
+func (s *scanner) begin(c byte) {
+	if depth := len(s.stack); depth > 0 && s.stack[depth-1].list {
+		s.enterItem()
+	}
+	switch {
+	case c == '{' || c == '[':
+		s.push(c == '[')
+	case c == '"':
+		s.state, s.inKey = stateString, false
+	case c == '-' || c >= '0' && c <= '9':
+		s.number = append(s.number[:0], c)
+		s.state = stateWhole
+		if c == '-' {
+			s.state = stateMinus
+		} else if c == '0' {
+			s.state = stateZero
+		}
+	default:
+		s.state = stateLiteral
+		switch c {
+		case 't':
+			s.rest = "rue"
+		case 'f':
+			s.rest = "alse"
+		case 'n':
+			s.rest = "ull"
+		default:
+			s.state = stateBroken
+		}
+	}
+}
+
+func (s *scanner) push(list bool) {
+	if len(s.stack) == depthMax {
+		s.state = stateBroken
+		return
+	}
+	s.stack = append(s.stack, container{list: list})
+	s.state = stateFirstKey
+	if list {
+		s.state = stateFirstItem
+	}
+}
+
+func (s *scanner) pop(list bool) {
+	depth := len(s.stack)
+	if s.stack[depth-1].list != list {
+		s.state = stateBroken
+		return
+	}
+	for i := range s.paths {
+		s.paths[i].matched = min(s.paths[i].matched, depth-1)
+	}
+	s.stack = s.stack[:depth-1]
+	s.endValue()
+}
+
+// endValue comes after every value.
+func (s *scanner) endValue() {
+	s.state = stateNext
+	if len(s.stack) == 0 {
+		s.state = stateEnd
+	}
+}
+
+// enterItem comes before every item of a list.
+func (s *scanner) enterItem() {
+	top := &s.stack[len(s.stack)-1]
+	s.enter(func(p *part) bool { return p.index == top.next })
+	top.next++
+}
+
+// enterMember comes behind the name of every member.
+func (s *scanner) enterMember() {
+	if len(s.key) > keyBytesMax {
+		s.enter(func(*part) bool { return false })
+		return
+	}
+	if strings.IndexByte(string(s.key), '\\') < 0 {
+		s.enter(func(p *part) bool { return p.name == string(s.key) })
+		return
+	}
+	var name string
+	if json.Unmarshal([]byte(`"`+string(s.key)+`"`), &name) != nil {
+		s.state = stateBroken
+		return
+	}
+	s.enter(func(p *part) bool { return p.name == name })
+}
+
+// enter notes which paths lead to the next value of the innermost container. What was found there before, or within it,
+// does not count any more.
+func (s *scanner) enter(is func(p *part) bool) {
+	depth := len(s.stack)
+	for i := range s.paths {
+		p := &s.paths[i]
+		if p.matched < depth-1 {
+			continue
+		}
+		p.matched = depth - 1
+		if depth <= len(p.parts) && is(&p.parts[depth-1]) {
+			p.matched, p.found = depth, false
+		}
+	}
+}
+
+// noteKey keeps bytes of a member's name, one more than a name may have.
+func (s *scanner) noteKey(piece ...byte) {
+	if s.inKey {
+		s.key = append(s.key, piece[:min(len(piece), keyBytesMax+1-len(s.key))]...)
+	}
+}
+
+// inString reads a byte of a string that does not mean itself, or one of an escape.
+func (s *scanner) inString(c byte) {
+	switch {
+	case s.state == stateHex:
+		s.noteKey(c)
+		if !isHex(c) {
+			s.state = stateBroken
+		} else if s.hex--; s.hex == 0 {
+			s.state = stateString
+		}
+	case s.state == stateEscape:
+		s.noteKey(c)
+		s.state = stateString
+		if c == 'u' {
+			s.state, s.hex = stateHex, 4
+		} else if strings.IndexByte(`"\/bfnrt`, c) < 0 {
+			s.state = stateBroken
+		}
+	case c == '\\':
+		s.noteKey(c)
+		s.state = stateEscape
+	case c != '"': // a control character
+		s.state = stateBroken
+	case s.inKey:
+		s.inKey, s.state = false, stateColon
+		s.enterMember()
+	default:
+		s.endValue()
+	}
+}
+
+func isHex(c byte) bool { return c >= '0' && c <= '9' || c|0x20 >= 'a' && c|0x20 <= 'f' }
+
+func (s *scanner) inLiteral(c byte) {
+	if c != s.rest[0] {
+		s.state = stateBroken
+		return
+	}
+	if s.rest = s.rest[1:]; s.rest == "" {
+		s.endValue()
+	}
+}

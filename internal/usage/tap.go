@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package usage
+
+import (
+	"strings"
+)
+
+// Bounds of what is read. They bound what one response can cost the proxy in memory and time.
+const (
+	documentBytesMax = 1 << 20  // of a JSON document, and of one event: usage reports are at the end of far smaller ones
+	keptBytesMax     = 1 << 20  // of a compressed body
+	inflatedBytesMax = 16 << 20 // of a compressed event stream: a thousandfold expansion is an attack
+)
+
+// Tap reads numbers from a body that is written to it. Make one with [New]. It must not be used concurrently.
+type Tap struct {
+	scan    scanner
+	events  *eventReader // nil: the body is one document
+	coding  coding
+	kept    []byte // compressed
+	read    int    // bytes of the document
+	ended   bool
+	results []result
+}
+
+// result is what was found at one path.
+type result struct {
+	path  string
+	value string
+	found bool
+}
+
+// coding is how a body is compressed.
+type coding uint8
+
+const (
+	codingNone coding = iota
+	codingGzip
+	codingZstd
+	codingUnreadable // or compressed in a way that is not read here, or more of it than is kept
+)
+
+// New returns a tap on a body that reads the numbers at the paths: names of members with dots between them, a whole
+// number being the index in a list, as in usage.total_tokens or items.0.n. contentType and contentEncoding are those of
+// the response.
+func New(paths []string, contentType, contentEncoding string) *Tap {
+	t := &Tap{coding: codingOf(contentEncoding), scan: newScanner(paths), results: make([]result, len(paths))}
+	for i, path := range paths {
+		t.results[i].path = path
+	}
+	kind, _, _ := strings.Cut(contentType, ";")
+	switch kind = strings.ToLower(strings.TrimSpace(kind)); {
+	case kind == "text/event-stream":
+		t.events = &eventReader{t: t}
+	case kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json"):
+	default:
+		t.coding = codingUnreadable
+	}
+	return t
+}
+
+func codingOf(contentEncoding string) coding {
+	switch strings.ToLower(strings.TrimSpace(contentEncoding)) {
+	case "", "identity":
+		return codingNone
+	case "gzip", "x-gzip":
+		return codingGzip
+	case "zstd":
+		return codingZstd
+	default:
+		return codingUnreadable
+	}
+}
+
+// Readable reports whether there is any sense in writing to the tap: that the body is of a kind that is read here, and not
+// yet known to be too large.
+func (t *Tap) Readable() bool { return t.coding != codingUnreadable && !t.ended }
+
+// Write takes the next chunk of the body. It returns its length and no error, whatever it holds, and keeps nothing of it.
+func (t *Tap) Write(chunk []byte) (int, error) {
+	switch {
+	case !t.Readable():
+	case t.coding == codingNone:
+		t.plain(chunk)
+	case len(t.kept)+len(chunk) > keptBytesMax:
+		t.coding, t.kept = codingUnreadable, nil
+	default:
+		t.kept = append(t.kept, chunk...)
+	}
+	return len(chunk), nil
+}
+
+// plain reads the next piece of the body as it is when decompressed.
+func (t *Tap) plain(piece []byte) {
+	if t.events != nil {
+		t.events.write(piece)
+		return
+	}
+	if t.read += len(piece); t.read > documentBytesMax {
+		t.coding = codingUnreadable // and so it stays: nothing was taken over yet
+		return
+	}
+	t.scan.write(piece)
+}
+
+// JSON returns the number at the path, as it is written in the body; ok is false if there is none or it could not be read.
+// The body is over then: what is written after is not read. It is the part of an answer that core settles by.
+func (t *Tap) JSON(path string) (value string, ok bool) {
+	t.end()
+	for i := range t.results {
+		if r := &t.results[i]; r.path == path {
+			return r.value, r.found
+		}
+	}
+	return "", false
+}
+
+// end reads what is left when the body is over.
+func (t *Tap) end() {
+	if t.ended {
+		return
+	}
+	t.ended = true
+	if t.coding == codingGzip || t.coding == codingZstd {
+		t.inflate()
+	}
+	switch {
+	case t.coding == codingUnreadable:
+	case t.events != nil:
+		t.events.end()
+	default:
+		t.take()
+	}
+	t.kept = nil
+}
+
+// take takes over what was found in a document that is over, if that is what it was, and begins the next one.
+func (t *Tap) take() {
+	if t.scan.complete() {
+		for i := range t.scan.paths {
+			if p := &t.scan.paths[i]; p.found {
+				t.results[i].value, t.results[i].found = string(p.number), true
+			}
+		}
+	}
+	t.scan.reset()
+}
