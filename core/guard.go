@@ -144,7 +144,7 @@ func (v *verifier) penalty(p *Penalty) {
 				fmt.Sprintf("write 1 to %d", MultiplierMax))
 		}
 	}
-	if !v.anyViolates() {
+	if len(v.policy.Rules) > 0 && !v.anyViolates() { // without rules, it is said for policies that have some
 		v.problem("penalty", "", "has no effect: no rule has action: reject and counts each client, user or API key apart",
 			"add such a rule, or leave it out")
 	}
