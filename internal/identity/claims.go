@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+const (
+	// idBytesMax is how long an identifier may be in a key of the store; a longer one counts by its hash, under a kind of
+	// its own, so that nobody can write another's hash into a claim.
+	idBytesMax = 255
+	hashSuffix = "-sha256"
+	// overridesMax and overrideLimitsMax bound the limits that one client may have of its own.
+	overridesMax      = 64
+	overrideLimitsMax = 8
+	// unlimited stands for no limit at all.
+	unlimited = "unlimited"
+)
+
+// span is when a token is good, in microseconds since the epoch, leeway included: from <= now < until.
+type span struct{ from, until int64 }
+
+const (
+	always = math.MinInt64
+	never  = math.MaxInt64
+)
+
+// claims are what was signed.
+type claims map[string]any
+
+// at finds a claim by its path. The whole path is tried as a name first, so that "https://example.com/tier" needs no
+// escaping; then everything up to a dot names an object, the first dot before the others.
+func (c claims) at(path string) (value any, ok bool) {
+	if value, ok = c[path]; ok {
+		return value, value != nil
+	}
+	for i := range len(path) {
+		if path[i] != '.' {
+			continue
+		}
+		if inner, isObject := c[path[:i]].(map[string]any); isObject {
+			if value, ok = claims(inner).at(path[i+1:]); ok {
+				return value, true
+			}
+		}
+	}
+	return nil, false
+}
+
+// text returns a claim that is a name: a word, or a whole number as it was written. "" means that it is not there; what
+// cannot be a name is an error, since leaving it out would count the client as somebody else.
+func (c claims) text(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	value, ok := c.at(path)
+	if !ok {
+		return "", nil
+	}
+	switch v := value.(type) {
+	case string:
+		if strings.ContainsFunc(v, func(r rune) bool { return r < ' ' || r == 0x7f }) {
+			return "", fmt.Errorf("claim %q has control characters", path)
+		}
+		return v, nil
+	case json.Number:
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && strconv.FormatInt(n, 10) == v.String() {
+			return v.String(), nil
+		}
+		return "", fmt.Errorf("claim %q is a number but not a whole one of at most 64 bits", path)
+	}
+	return "", fmt.Errorf("claim %q is neither a word nor a whole number", path)
+}
+
+// instant returns a NumericDate in microseconds; ok is false if the claim is not there.
+func (c claims) instant(name string) (micros int64, ok bool, err error) {
+	value, ok := c[name]
+	if !ok {
+		return 0, false, nil
+	}
+	number, isNumber := value.(json.Number)
+	if !isNumber {
+		return 0, true, fmt.Errorf("claim %q is not a number of seconds", name)
+	}
+	seconds, err := number.Float64()
+	if err != nil {
+		return 0, true, fmt.Errorf("claim %q is out of bounds", name)
+	}
+	const most = 1 << 62 // 146,000 years, with room to add a leeway
+	return int64(min(max(seconds*1e6, -most), most)), true, nil
+}
+
+// times returns when the token is good.
+func (j *JWT) times(c claims) (span, error) {
+	when := span{always, never}
+	until, ok, err := c.instant("exp")
+	switch {
+	case err != nil:
+		return when, err
+	case ok:
+		when.until = until + j.leeway
+	case !j.noExpiry:
+		return when, fmt.Errorf(`claim "exp" is missing: the token would be good for ever`)
+	}
+	from, ok, err := c.instant("nbf")
+	if ok {
+		when.from = from - j.leeway
+	}
+	return when, err
+}
+
+// meant checks who made the token, and for whom.
+func (j *JWT) meant(c claims) error {
+	if j.issuer != "" && c["iss"] != j.issuer {
+		return fmt.Errorf(`claim "iss" is not the issuer`)
+	}
+	if len(j.audience) == 0 {
+		return nil
+	}
+	named, _ := c["aud"].([]any)
+	if one, ok := c["aud"].(string); ok {
+		named = []any{one}
+	}
+	for _, audience := range named {
+		if text, ok := audience.(string); ok && slices.Contains(j.audience, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf(`claim "aud" does not name this service`)
+}
+
+// identify makes the identity of the claims.
+func (j *JWT) identify(c claims) (*core.Identity, error) {
+	user, err := c.text(j.claim)
+	if err != nil {
+		return nil, err
+	}
+	if user == "" {
+		return nil, fmt.Errorf("claim %q is missing", j.claim)
+	}
+	id := boundedIdentity("user", user)
+	id.User = id.ID
+	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
+		return nil, err
+	}
+	if id.Tier, err = c.text(j.tierClaim); err != nil {
+		return nil, err
+	}
+	if j.limitsClaim == "" {
+		return id, nil
+	}
+	value, ok := c.at(j.limitsClaim)
+	if !ok {
+		return id, nil
+	}
+	if id.Overrides, err = readOverrides(value); err != nil {
+		return nil, fmt.Errorf("claim %q: %w", j.limitsClaim, err)
+	}
+	return id, nil
+}
+
+// boundedIdentity returns an identity whose ID fits a key of the store.
+func boundedIdentity(kind, id string) *core.Identity {
+	if len(id) <= idBytesMax {
+		return &core.Identity{Kind: kind, ID: id}
+	}
+	sum := sha256.Sum256([]byte(id))
+	return &core.Identity{Kind: kind + hashSuffix, ID: hex.EncodeToString(sum[:])}
+}
+
+// readOverrides reads limits by the name of their rule, each a limit, a list of limits, or "unlimited".
+func readOverrides(value any) (*core.Overrides, error) {
+	byRule, ok := value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("is not an object of limits by rule")
+	}
+	if len(byRule) > overridesMax {
+		return nil, fmt.Errorf("names %d rules, more than %d", len(byRule), overridesMax)
+	}
+	sets := make(map[string]core.LimitSet, len(byRule))
+	for rule, value := range byRule {
+		texts, err := limitTexts(value)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", cut(rule), err)
+		}
+		if sets[rule], err = parseLimits(texts); err != nil {
+			return nil, fmt.Errorf("%q: %w", cut(rule), err)
+		}
+	}
+	return core.NewOverrides(sets)
+}
+
+func limitTexts(value any) ([]string, error) {
+	items, isList := value.([]any)
+	if !isList {
+		items = []any{value}
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		text, ok := item.(string)
+		if !ok {
+			return nil, fmt.Errorf("is neither a limit such as %q nor a list of them", "100/1m")
+		}
+		texts[i] = text
+	}
+	return texts, nil
+}
+
+// parseLimits reads the limits that stand in for a rule's.
+func parseLimits(texts []string) (core.LimitSet, error) {
+	switch {
+	case len(texts) == 0:
+		return core.LimitSet{}, fmt.Errorf("has no limits: write %q if there are none", unlimited)
+	case len(texts) > overrideLimitsMax:
+		return core.LimitSet{}, fmt.Errorf("has %d limits, more than %d", len(texts), overrideLimitsMax)
+	case len(texts) == 1 && texts[0] == unlimited:
+		return core.LimitSet{Unlimited: true}, nil
+	}
+	set := core.LimitSet{}
+	for _, text := range texts {
+		limit, err := core.ParseLimit(text)
+		if err != nil {
+			return core.LimitSet{}, err
+		}
+		set.Limits = append(set.Limits, limit)
+	}
+	return set, nil
+}

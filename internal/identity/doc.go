@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package identity says whose a credential is: a JSON Web Token ([JWT]) or an API key ([Keys]).
+//
+// # Promise
+//
+// Nothing that a client writes chooses how it is verified. A key is of one kind and verifies the algorithms of that kind
+// only; what a token says about where its key is to be found is not read; a token is written in one way only, and no name
+// stands in it twice. A token must expire, unless the options say otherwise. Claims are not looked at before the signature
+// holds. A token that was signed but has limits or a tier that cannot be read is invalid: it never counts as somebody
+// else's.
+//
+// Verifying never waits: files are watched and URLs fetched by goroutines of this package, and when that fails the last
+// good keys stay in force. Keys are rotated without a restart; what a key has verified is forgotten with it.
+//
+// Verdicts are remembered by the whole token, good and failed ones apart, so that neither a client's second request nor an
+// attacker's thousandth costs a signature check, and so that failed ones push out no good ones. Memory is bounded.
+//
+// API keys are looked up by their SHA-256. A key is never kept, logged or shown. The hash has no salt and one round: keys
+// that [GenerateKey] makes have 256 random bits, so that neither would add anything. That is not so for passwords.
+//
+// # Price
+//
+// A remembered token of 700 bytes costs about 0.15 µs and no allocation, an API key its hash and 0.05 µs. A token that is
+// new costs its signature check and 15 µs. 65,536 tokens of 700 bytes take 70 MB at most. A bad edit, a URL that fails and
+// a token whose claims make no sense are log lines at a bounded rate.
+//
+// # When not to use it
+//
+// To authorize. This package finds out whom to count; it looks at no scope, role or grant, and asks nobody whether a token
+// was taken back: a token is good until it expires.
+package identity

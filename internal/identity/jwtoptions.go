@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+)
+
+// Bounds and defaults of [JWTOptions].
+const (
+	leewayDefault  = 30 * time.Second
+	leewayMax      = 5 * time.Minute // more makes the expiry of short-lived tokens mean nothing
+	refreshDefault = 5 * time.Minute
+	refreshMin     = time.Second
+	refreshMax     = 24 * time.Hour // until a key that was taken back is noticed
+	secretBytesMax = 4096
+	memoryEntries  = 1 << 16
+	memoryBytes    = 64 << 20
+)
+
+// validate checks every option that can be checked without looking anywhere.
+func (o *JWTOptions) validate() error {
+	named := 0
+	for _, source := range []string{o.Secret, o.SecretFile, o.JWKSFile, o.JWKSURL} {
+		if source != "" {
+			named++
+		}
+	}
+	switch {
+	case named == 0:
+		return errors.New("no key: one of jwks_file, jwks_url, secret_file and secret is needed")
+	case named > 1:
+		return errors.New("several keys: keep one of jwks_file, jwks_url, secret_file and secret")
+	case o.Leeway != nil && (*o.Leeway < 0 || *o.Leeway > leewayMax):
+		return fmt.Errorf("leeway %s is out of bounds: it must be between 0s and %s", *o.Leeway, leewayMax)
+	case o.Refresh != 0 && o.JWKSURL == "":
+		return fmt.Errorf("refresh %s has no effect without jwks_url: leave it out", o.Refresh)
+	case o.Refresh != 0 && (o.Refresh < refreshMin || o.Refresh > refreshMax):
+		return fmt.Errorf("refresh %s is out of bounds: it must be between %s and %s", o.Refresh, refreshMin, refreshMax)
+	case o.MemoryEntries < 0 || o.MemoryBytes < 0:
+		return errors.New("memory for tokens is negative: leave it out for the default")
+	case o.JWKSURL != "":
+		return validateURL(o.JWKSURL)
+	}
+	return nil
+}
+
+// validateURL refuses what anybody on the way could answer in the issuer's place.
+func validateURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil { // the error of url repeats the text, and so a password in it
+		return errors.New("jwks_url is not a URL: write https://HOST/PATH")
+	}
+	switch {
+	case u.Host == "":
+		return fmt.Errorf("jwks_url %q has no host: write https://HOST/PATH", redact(text))
+	case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
+		return nil
+	case u.Scheme == "http":
+		return fmt.Errorf("jwks_url %q is not encrypted, so that others could put their keys in: write https "+
+			"(http goes with 127.0.0.1, ::1 and localhost only)", redact(text))
+	}
+	return fmt.Errorf("jwks_url %q begins with neither https:// nor http://", redact(text))
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
+}
+
+// redact returns a URL or path without the password that may be in it.
+func redact(text string) string {
+	if u, err := url.Parse(text); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return text
+}
+
+// fill puts in the defaults.
+func (o *JWTOptions) fill() {
+	if o.Leeway == nil {
+		leeway := leewayDefault
+		o.Leeway = &leeway
+	}
+	o.Refresh = orElse(o.Refresh, refreshDefault)
+	o.Claim = orElse(o.Claim, "sub")
+	o.MemoryEntries = orElse(o.MemoryEntries, memoryEntries)
+	o.MemoryBytes = orElse(o.MemoryBytes, memoryBytes)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func orElse[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// IsLiteralSecret reports whether the secret of a policy stands there as it is, rather than by its place in the
+// environment: then it can be read by whoever reads the policy.
+func IsLiteralSecret(secret string) bool {
+	_, isName := environmentName(secret)
+	return secret != "" && !isName
+}
+
+// environmentName returns NAME of {env.NAME}.
+func environmentName(secret string) (string, bool) {
+	name, ok := strings.CutPrefix(secret, "{env.")
+	name, closed := strings.CutSuffix(name, "}")
+	return name, ok && closed && name != ""
+}
+
+// expandSecret takes a secret from the environment if it says so.
+func expandSecret(secret string) (string, error) {
+	name, ok := environmentName(secret)
+	if !ok {
+		return secret, nil
+	}
+	value := os.Getenv(name)
+	if value == "" {
+		return "", fmt.Errorf("secret %q: the environment variable %s is not set", secret, name)
+	}
+	return value, nil
+}
+
+// warnings says what is allowed but unwise.
+func (o *JWTOptions) warnings() (texts []string) {
+	if IsLiteralSecret(o.Secret) {
+		texts = append(texts, "the secret stands in the policy, for everybody who can read it: use secret_file or {env.NAME}")
+	}
+	if o.Issuer == "" && o.Secret == "" && o.SecretFile == "" {
+		texts = append(texts, "no issuer: every token that one of these keys has signed is believed, whoever it is by")
+	}
+	if len(o.Audience) == 0 {
+		texts = append(texts, "no audience: a token that was made for another service is believed here as well")
+	}
+	if o.NoExpiry {
+		texts = append(texts, "no_expiry: a token without exp that is stolen is good until its key is taken away")
+	}
+	return texts
+}
