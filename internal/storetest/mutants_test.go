@@ -19,7 +19,7 @@ func asking(change func(m *Model, checks []core.Check)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {
 		checks = slices.Clone(checks)
 		for i := range checks {
-			if checks[i].Limit == nil || checks[i].Limit.Count() == 0 {
+			if checks[i].Penalty == nil && (checks[i].Limit == nil || checks[i].Limit.Count() == 0) {
 				return core.ErrInvalid
 			}
 		}
@@ -28,17 +28,41 @@ func asking(change func(m *Model, checks []core.Check)) takeFunc {
 	}
 }
 
-// eachAsked is asking, check by check.
+// eachAsked is asking, check by check, but for those of penalties.
 func eachAsked(change func(m *Model, c *core.Check)) takeFunc {
 	return asking(func(m *Model, checks []core.Check) {
 		for i := range checks {
-			change(m, &checks[i])
+			if checks[i].Penalty == nil {
+				change(m, &checks[i])
+			}
+		}
+	})
+}
+
+// eachPenalty is asking, by a changed penalty.
+func eachPenalty(change func(p *core.Penalty)) takeFunc {
+	return asking(func(_ *Model, checks []core.Check) {
+		for i := range checks {
+			if checks[i].Penalty != nil {
+				p := *checks[i].Penalty
+				change(&p)
+				checks[i].Penalty = &p
+			}
 		}
 	})
 }
 
 // answering returns a mutant that answers something else than the model.
 func answering(change func(c *core.Check, r *core.Result)) takeFunc {
+	return answeringAll(func(c *core.Check, r *core.Result) {
+		if c.Penalty == nil {
+			change(c, r)
+		}
+	})
+}
+
+// answeringAll is answering, the checks of penalties too.
+func answeringAll(change func(c *core.Check, r *core.Result)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {
 		err := m.Take(ctx, checks, results)
 		for i := range checks {
@@ -50,8 +74,17 @@ func answering(change func(c *core.Check, r *core.Result)) takeFunc {
 	}
 }
 
-// keeping returns a mutant that decides like the model and keeps something else.
+// keeping returns a mutant that decides like the model and keeps something else of counters.
 func keeping(change func(m *Model, c *core.Check, r *core.Result, s *core.Slot)) takeFunc {
+	return keepingAll(func(m *Model, c *core.Check, r *core.Result, s *core.Slot) {
+		if c.Penalty == nil {
+			change(m, c, r, s)
+		}
+	})
+}
+
+// keepingAll is keeping, of penalties too.
+func keepingAll(change func(m *Model, c *core.Check, r *core.Result, s *core.Slot)) takeFunc {
 	return func(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {
 		err := m.Take(ctx, checks, results)
 		m.mu.Lock()

@@ -2,6 +2,8 @@
 
 package storetest
 
+import "slices"
+
 // promise is one thing that every store keeps.
 type promise struct {
 	name   string
@@ -10,7 +12,10 @@ type promise struct {
 }
 
 // promises is the list that [RunPromises] goes through. The tests of this package hold a broken store for each.
-var promises = []promise{
+var promises = slices.Concat(counterPromises, datedPromises, storePromises)
+
+// counterPromises are about the limits whose windows have a length.
+var counterPromises = []promise{
 	// What is charged.
 	{"all or nothing", "A request under several limits is charged on all of them or on none, whatever their " +
 		"algorithms; otherwise a client pays for requests that were refused.", askAllOrNothing},
@@ -68,8 +73,51 @@ var promises = []promise{
 		"a tick); otherwise polite clients are refused twice, or sleep too long.", askWaits},
 	{"reset and next say what they say", "Reset is the end of the window, when the oldest unit leaves, or when the " +
 		"bucket is full; Next is when there is more than Remaining.", askResets},
+}
 
-	// What a store is besides.
+// datedPromises are about calendar windows, penalties, and what is forgotten on purpose.
+var datedPromises = []promise{
+	// What the calendar does.
+	{"a calendar window is the zone's", "A day, week, month or year begins and ends with the dates of the zone, to the " +
+		"microsecond, however long it is; otherwise a quota is reset an hour early or late.", askCalendar},
+	{"the store's clock says which period it is", "A caller whose clock is up to two periods behind counts where the " +
+		"others do; otherwise two nodes count two days at once.", askCalendarClock},
+	{"stale boundaries are no answer", "A call with boundaries that do not hold the store's clock wraps ErrStale and " +
+		"ErrUnavailable, and nothing of it is executed; otherwise a wrong clock is a fresh allowance.", askStale},
+	{"a clock back over a boundary goes on", "A counter of the period that had begun goes on there, and one further ahead " +
+		"is counted now; otherwise a step of NTP at midnight is a fresh allowance, or locks out for a month.", askCalendarClockBack},
+	{"yesterday's receipt buys nothing today", "What was charged to a period that is over is not given back to the next.",
+		askCalendarReceipt},
+	{"a changed zone keeps the day", "Where the period of the new zone began before the counter, its count is kept; " +
+		"otherwise every edit of the zone is a fresh allowance.", askZone},
+
+	// What follows from refusals.
+	{"a penalty grows with the violations", "From the threshold on a refusal's wait is multiplied, each time by the next " +
+		"multiplier and then by the last, up to the longest; otherwise good clients are punished, or bad ones not.", askPenaltySteps},
+	{"a penalty lasts as long as it says", "To the microsecond, and refuses every call of the client; it charges nothing, " +
+		"and its refusals neither count nor prolong it; otherwise a client that asks again never gets out.", askPenaltyLasts},
+	{"one violation until its wait is over", "Any number of refusals by one limit are one violation until the wait that the " +
+		"first was told has passed, and two limits are two; otherwise a page that loads twenty things is a crime.", askOneViolation},
+	{"the longest wait is multiplied", "Of the limits that refused, known violations included; otherwise who runs into an " +
+		"hour's limit is let in after a second.", askLongestWait},
+	{"no violation of the client's", "A limit without a guard, one that passes, log_only, looks, settlements, give backs, " +
+		"resets, and what can never pass are no violations; otherwise a client is punished for others.", askNoViolation},
+	{"violations decay", "Each is forgotten when the window has passed since; otherwise a client never becomes good.", askDecay},
+	{"a thousand violations are remembered", "And of more the oldest are forgotten; otherwise a client fills the store.",
+		askViolationsMax},
+	{"a penalty can be lifted", "A reset forgets it and its violations, says how many those were, and stands in a call " +
+		"that is refused; otherwise an operator cannot help a client.", askLift},
+	{"a penalty survives a wrong clock", "A clock that goes back ends no penalty, and makes none longer than it may be; " +
+		"otherwise a step of NTP sets everybody free, or locks them out.", askPenaltyClockBack},
+	{"hammered, every violation", "Any number of goroutines lose none.", askViolationsHammered},
+
+	// What is forgotten on purpose.
+	{"a reset forgets", "A counter that was reset is as one never used, says how many units it held, and is so in a call " +
+		"that is refused; otherwise an operator cannot help a client.", askReset},
+}
+
+// storePromises are about what a store is besides.
+var storePromises = []promise{
 	{"a context that is done charges nothing", "Take returns an error at once and nothing was charged; otherwise " +
 		"requests that were given up are paid for.", askDoneContext},
 	{"any bytes are a key", "Two keys that differ in any byte are two counters, NUL, invalid UTF-8 and a kibibyte of " +
