@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
@@ -44,6 +46,8 @@ type App struct {
 	storeKey string
 	shared   bool // other processes count in the same store
 	policies []*enforced
+	files    []*policyFile
+	mu       sync.Mutex             // guards what follows, which an edited policy file changes while the app runs
 	compiled map[string]*enforced   // by namespace and text
 	owners   map[ruleName]ruleOwner // of every rule of this configuration
 	counted  map[ruleName]string    // how each is counted
@@ -102,16 +106,33 @@ func (a *App) openStore() error {
 }
 
 func (a *App) addFile() error {
-	d, err := loadPolicy(a.Policy)
-	if err != nil {
-		return err
+	e, err := a.openFile(&policyFile{path: a.Policy, place: appPlace, complete: func(d *policy.Document) error {
+		a.govern(d)
+		return a.name(d)
+	}})
+	if err == nil {
+		a.policies = append(a.policies, e)
 	}
-	a.govern(d)
-	return a.add(d)
+	return err
 }
+
+// appPlace says where the app's own policies are written.
+const appPlace = "the penstock app"
 
 // add makes a policy one of the app's.
 func (a *App) add(d *policy.Document) error {
+	if err := a.name(d); err != nil {
+		return err
+	}
+	e, err := a.compile(d, appPlace)
+	if err == nil {
+		a.policies = append(a.policies, e)
+	}
+	return err
+}
+
+// name gives a policy of the app the app's name if it has none.
+func (a *App) name(d *policy.Document) error {
 	d.Name = cmp.Or(d.Name, a.Name)
 	if d.Name == "" {
 		if a.shared {
@@ -119,11 +140,6 @@ func (a *App) add(d *policy.Document) error {
 		}
 		d.Name = "app"
 	}
-	e, err := a.compile(d, "the penstock app")
-	if err != nil {
-		return err
-	}
-	a.policies = append(a.policies, e)
 	return nil
 }
 
@@ -134,6 +150,23 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 // served by two listeners, is the same one, so that a request is not charged twice; anything else that uses a rule's
 // name again in its namespace is an error.
 func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, owner, err := a.edition(d, place)
+	if err != nil {
+		return nil, err
+	}
+	known := a.compiled[place+"\x00"+owner.text]
+	if err := a.claim(now, owner); err != nil || known != nil {
+		return known, err
+	}
+	e := newEnforced(now)
+	a.compiled[place+"\x00"+owner.text] = e
+	return e, nil
+}
+
+// edition compiles the policy and gives its rules names.
+func (a *App) edition(d *policy.Document, place string) (*edition, ruleOwner, error) {
 	nameRules(d, func(rule string) bool {
 		// Only in the same place: Caddy sets servers up in any order, and a name must not depend on it.
 		owner, taken := a.owners[ruleName{d.Name, rule}]
@@ -141,55 +174,59 @@ func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 	})
 	text, err := json.Marshal(d)
 	if err != nil {
-		return nil, fmt.Errorf("policy %q: %w", d.Name, err)
+		return nil, ruleOwner{}, fmt.Errorf("policy %q: %w", d.Name, err)
 	}
-	owner := ruleOwner{place: place, text: string(text)}
 	ruleset, err := d.Compile()
 	if err != nil {
-		return nil, err
+		return nil, ruleOwner{}, err
 	}
-	known := a.compiled[place+"\x00"+owner.text]
+	return newEdition(d, ruleset), ruleOwner{place: place, text: string(text)}, nil
+}
+
+// claim makes the edition's rules the owner's. The error names those that another has.
+func (a *App) claim(now *edition, owner ruleOwner) error {
 	var problems []error
-	for i := range ruleset.Len() {
-		name := ruleName{d.Name, ruleset.RuleName(i)}
+	for i := range now.ruleset.Len() {
+		name := ruleName{now.document.Name, now.ruleset.RuleName(i)}
 		if other, taken := a.owners[name]; taken && other != owner {
 			problems = append(problems, fmt.Errorf("rule %q stands twice in namespace %q: in %s and in %s; rename one, give one "+
 				"of the blocks another name, or move the rule to the global penstock block, which every site enforces", name.rule,
-				name.namespace, other.place, place))
+				name.namespace, other.place, owner.place))
 			continue
 		}
 		a.owners[name] = owner
-		a.counted[name] = countedAs(&d.Rules[i])
+		a.counted[name] = countedAs(&now.document.Rules[i])
 	}
-	if err := errors.Join(problems...); err != nil || known != nil {
-		return known, err
-	}
-	e := newEnforced(newEdition(d, ruleset))
-	a.compiled[place+"\x00"+owner.text] = e
-	return e, nil
+	return errors.Join(problems...)
 }
 
 // loadPolicy reads a policy file; placeholders in its path are replaced.
 func loadPolicy(path string) (*policy.Document, error) {
-	resolved, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	resolved, err := resolvePath(path)
 	if err != nil {
-		return nil, fmt.Errorf("policy %q: %w", path, err)
+		return nil, err
 	}
 	return policy.Load(resolved)
 }
 
 // Start says which rules begin with new counters. The store works from Provision on, for handlers may be asked before
 // apps are started.
+//
+// From now on edited policy files are taken over.
 func (a *App) Start() error {
-	a.store.counting.change(a.counted, a.logger)
+	a.store.counting.change(maps.Clone(a.counted), a.logger)
+	return a.watch()
+}
+
+// Stop ends the watching of policy files. The store is given back by Cleanup.
+func (a *App) Stop() error {
+	a.unwatch()
 	return nil
 }
 
-// Stop does nothing; see Cleanup.
-func (*App) Stop() error { return nil }
-
 // Cleanup gives the store back. The last configuration that does so closes it.
 func (a *App) Cleanup() error {
+	a.unwatch()
 	if a.storeKey == "" {
 		return nil
 	}

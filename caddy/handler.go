@@ -91,17 +91,34 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 }
 
 func (h *Handler) addFile() error {
-	d, err := loadPolicy(h.Policy)
-	if err != nil {
-		return err
+	e, err := h.app.openFile(&policyFile{path: h.Policy, place: h.place(), complete: func(d *policy.Document) error {
+		h.govern(d)
+		inherit(d, &h.app.PolicyWords)
+		return h.name(d)
+	}})
+	if err == nil {
+		h.policies = append(h.policies, e)
 	}
-	h.govern(d)
-	inherit(d, &h.app.PolicyWords)
-	return h.add(d)
+	return err
 }
 
 // add makes a policy one of the handler's.
 func (h *Handler) add(d *policy.Document) error {
+	if err := h.name(d); err != nil {
+		return err
+	}
+	e, err := h.app.compile(d, h.place())
+	if err == nil {
+		h.policies = append(h.policies, e)
+	}
+	return err
+}
+
+// place says where the handler's policies are written.
+func (h *Handler) place() string { return fmt.Sprintf("site %q", h.Site) }
+
+// name gives a policy of the handler a namespace if it has none.
+func (h *Handler) name(d *policy.Document) error {
 	d.Name = cmp.Or(d.Name, h.Name)
 	if d.Name == "" && h.app.shared {
 		d.Name = h.app.Name
@@ -110,11 +127,6 @@ func (h *Handler) add(d *policy.Document) error {
 		}
 	}
 	d.Name = cmp.Or(d.Name, siteNamespace(h.Site), "default")
-	e, err := h.app.compile(d, fmt.Sprintf("site %q", h.Site))
-	if err != nil {
-		return err
-	}
-	h.policies = append(h.policies, e)
 	return nil
 }
 

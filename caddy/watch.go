@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+
+	"github.com/penstock/penstock/internal/policy"
+)
+
+var (
+	policyReloadsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_policy_reloads_total",
+		Help: "Edited policy files that were taken over or refused.",
+	}, []string{"policy", "result"})
+	policyInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "penstock_policy_info",
+		Help: "The version of each policy file in force, always 1.",
+	}, []string{"policy", "version"})
+)
+
+// tellVersion makes the metrics tell the version of a policy file, in place of the one called before.
+func tellVersion(before string, d *policy.Document) {
+	for _, name := range []string{before, d.Name} {
+		policyInfo.DeletePartialMatch(prometheus.Labels{"policy": name})
+	}
+	policyInfo.WithLabelValues(d.Name, d.Version()).Set(1)
+}
+
+// policyFile is a policy file in force. Once the app runs, an edited file takes the place of the edition that is in
+// force, and one with an error is refused while that stays.
+type policyFile struct {
+	path     string
+	place    string                       // where the file is named: the app, or a site
+	complete func(*policy.Document) error // fills in what the file leaves to the block that names it
+
+	enforced *enforced
+	watcher  *policy.Watcher       // nil while the app does not run
+	refused  atomic.Pointer[error] // what was wrong with the last edit; nil if it was taken over
+}
+
+// openFile compiles a policy file and remembers to watch it.
+func (a *App) openFile(f *policyFile) (*enforced, error) {
+	d, err := loadPolicy(f.path)
+	if err == nil {
+		err = f.complete(d)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if f.enforced, err = a.compile(d, f.place); err != nil {
+		return nil, err
+	}
+	for _, known := range a.files {
+		if known.enforced == f.enforced { // a site that is served by two listeners names it twice
+			return f.enforced, nil
+		}
+	}
+	a.files = append(a.files, f)
+	tellVersion("", d)
+	return f.enforced, nil
+}
+
+// watch begins to follow the policy files. What was edited since they were loaded is taken over.
+func (a *App) watch() error {
+	var problems []error
+	for _, f := range a.files {
+		path, err := resolvePath(f.path)
+		if err == nil {
+			f.watcher, err = policy.Watch(path, func(d *policy.Document, err error) { a.edited(f, d, err) })
+		}
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		_ = f.watcher.Reload() // an error is in the log, and what was loaded is in force
+	}
+	return errors.Join(problems...)
+}
+
+func (a *App) unwatch() {
+	for _, f := range a.files {
+		if f.watcher != nil {
+			_ = f.watcher.Close() // ends it; there is no error to meet
+		}
+	}
+}
+
+// edited takes an edited policy file over, or says why it does not.
+func (a *App) edited(f *policyFile, d *policy.Document, err error) {
+	before := f.enforced.current.Load().document
+	if err == nil {
+		err = f.complete(d)
+	}
+	var changes policy.Changes
+	if err == nil {
+		if changes, err = a.replace(f, d); err == nil && changes.Empty() {
+			f.refused.Store(nil)
+			return
+		}
+	}
+	if err != nil {
+		f.refused.Store(&err)
+		policyReloadsTotal.WithLabelValues(before.Name, "refused").Inc()
+		a.logger.Error("the edited policy file is refused; the policy before stays in force",
+			zap.String("file", f.path), zap.String("version", before.Version()), zap.Error(err))
+		return
+	}
+	f.refused.Store(nil)
+	policyReloadsTotal.WithLabelValues(d.Name, "accepted").Inc()
+	tellVersion(before.Name, d)
+	a.logger.Info("the edited policy file is in force", zap.String("file", f.path), zap.String("policy", d.Name),
+		zap.String("version", d.Version()), zap.String("changes", changes.String()))
+}
+
+// replace puts the document in the place of the edition in force, and says what is new about it; nothing if it is the
+// same. An error changes nothing.
+func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	owners, counted := maps.Clone(a.owners), maps.Clone(a.counted)
+	before := f.enforced.current.Load()
+	for i := range before.ruleset.Len() {
+		name := ruleName{before.document.Name, before.ruleset.RuleName(i)}
+		delete(a.owners, name)
+		delete(a.counted, name)
+	}
+	now, owner, err := a.edition(d, f.place)
+	if err == nil {
+		err = a.claim(now, owner)
+	}
+	var changes policy.Changes
+	if err == nil {
+		changes = policy.Diff(before.document, d)
+	}
+	if err != nil || changes.Empty() && before.document.Version() == d.Version() {
+		a.owners, a.counted = owners, counted
+		return policy.Changes{}, err
+	}
+	f.enforced.current.Store(now)
+	a.store.counting.change(maps.Clone(a.counted), a.logger)
+	return changes, nil
+}
+
+// reload reads every policy file again, edited or not. The error lists what is wrong with those that are refused.
+func (a *App) reload() error {
+	var problems []error
+	for _, f := range a.files {
+		if f.watcher == nil {
+			continue
+		}
+		if err := f.watcher.Reload(); err != nil {
+			problems = append(problems, err)
+		} else if refused := f.refused.Load(); refused != nil {
+			problems = append(problems, *refused)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// resolvePath replaces the placeholders in the path of a policy file.
+func resolvePath(path string) (string, error) {
+	resolved, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return "", fmt.Errorf("policy %q: %w", path, err)
+	}
+	return resolved, nil
+}
+
+func init() { metrics = append(metrics, policyReloadsTotal, policyInfo) }
