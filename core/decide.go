@@ -33,7 +33,9 @@ type Slot struct {
 	// Violations are those of a penalty, oldest first; State.At is then the instant until which it is in force, 0 for
 	// none, and the rest of State is not used.
 	Violations []Violation
-	Write      bool // out: the counter changed and must be stored; after OpReset, that nothing may be kept of it
+	// Shared says that other clients share the counter: a refusal by it is nobody's violation.
+	Shared bool
+	Write  bool // out: the counter changed and must be stored; after OpReset, that nothing may be kept of it
 
 	now  Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
 	ends Micros // calendar windows: when the one that State is of ends

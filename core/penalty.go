@@ -122,7 +122,7 @@ func punish(now Micros, guard int, checks []Check, slots []Slot, results []Resul
 	longest, added := Micros(0), false
 	if c.Op == OpTake && recording && !r.Refused {
 		for i := range checks {
-			if !checks[i].violates(&results[i], guard) {
+			if slots[i].Shared || !checks[i].violates(&results[i], guard) {
 				continue
 			}
 			wait := results[i].Wait

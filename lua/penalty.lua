@@ -200,9 +200,10 @@ local function penalties()
     if s.members then
       call('DEL', s.key)
       add(s, s.members)
-    elseif #added > 0 then
+    elseif #added > 0 or s.until_write and s.newest_at then
       call('ZREMRANGEBYSCORE', s.key, '-inf', format('%d', now - s.window))
-    else
+    end
+    if #added == 0 and not s.members then
       return
     end
     add(s, added)

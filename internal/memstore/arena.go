@@ -57,7 +57,9 @@ const (
 
 	metaLive   = 1 << 15
 	metaLog    = 1 << 14 // Aux is the number of a sliding log's marks
-	metaLength = metaLog - 1
+	metaRecord = 1 << 13 // Aux is the number of a penalty's violations
+	metaSide   = metaLog | metaRecord
+	metaLength = metaRecord - 1
 
 	// fineBytes is up to which size there is a class for every multiple of 8 bytes; above it there is one for each
 	// number of records that a page can hold, so that no page is wasted by more than an eighth.
@@ -206,28 +208,25 @@ func (a *arena) freshAt(r ref) core.Micros {
 	return core.Micros(binary.LittleEndian.Uint64(a.bytes(r)[freshOffset:]))
 }
 
-// state returns the record's state and whether its Aux is the number of a log.
-func (a *arena) state(r ref) (core.State, bool) {
+// state returns the record's state and what its Aux is the number of: metaLog, metaRecord, or 0 for nothing.
+func (a *arena) state(r ref) (s core.State, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
 	return core.State{
 		At:   core.Micros(binary.LittleEndian.Uint64(b)),
 		Used: int64(binary.LittleEndian.Uint64(b[8:])),
 		Aux:  int64(binary.LittleEndian.Uint64(b[16:])),
-	}, binary.LittleEndian.Uint16(b[metaOffset:])&metaLog != 0
+	}, binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
 }
 
-// setState writes the record's state and freshness.
-func (a *arena) setState(r ref, s core.State, fresh core.Micros, log bool) {
+// setState writes the record's state, its freshness and what its Aux is the number of.
+func (a *arena) setState(r ref, s core.State, fresh core.Micros, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
 	binary.LittleEndian.PutUint64(b, uint64(s.At))
 	binary.LittleEndian.PutUint64(b[8:], uint64(s.Used))
 	binary.LittleEndian.PutUint64(b[16:], uint64(s.Aux))
 	binary.LittleEndian.PutUint64(b[freshOffset:], uint64(fresh))
-	meta := binary.LittleEndian.Uint16(b[metaOffset:]) &^ metaLog
-	if log {
-		meta |= metaLog
-	}
-	binary.LittleEndian.PutUint16(b[metaOffset:], meta)
+	meta := binary.LittleEndian.Uint16(b[metaOffset:]) &^ metaSide
+	binary.LittleEndian.PutUint16(b[metaOffset:], meta|side)
 }

@@ -37,7 +37,7 @@ const (
 	looksFull = 32
 )
 
-func (c *call) run(places []place, slots []core.Slot) {
+func (c *call) run(places []place, slots []core.Slot) (err error) {
 	s := c.store
 	for i := range c.checks {
 		places[i].hash = s.shards[0].hash(c.checks[i].Key)
@@ -45,7 +45,7 @@ func (c *call) run(places []place, slots []core.Slot) {
 	if len(places) == 1 {
 		mu := &s.shards[s.shardOf(places[0].hash)].mu
 		mu.Lock()
-		c.answer(places, slots)
+		err = c.answer(places, slots)
 		mu.Unlock()
 	} else {
 		var set shardSet
@@ -53,17 +53,19 @@ func (c *call) run(places []place, slots []core.Slot) {
 			set.add(s.shardOf(places[i].hash))
 		}
 		s.lock(&set)
-		c.answer(places, slots)
+		err = c.answer(places, slots)
 		s.unlock(&set)
 	}
 	if c.overflow > 0 {
 		s.overflow.answered.Add(uint64(c.overflow))
 		s.alarm.raise(c.now, s.max)
 	}
+	return err
 }
 
-// answer decides, with the shards locked.
-func (c *call) answer(places []place, slots []core.Slot) {
+// answer decides, with the shards locked. An error is that of boundaries that the clock is outside of: then nothing is
+// changed.
+func (c *call) answer(places []place, slots []core.Slot) error {
 	s := c.store
 	// The clock is read after the locks and after live, in this order: whoever saw a counter fresh and dropped it did
 	// so at an earlier instant than this, and a client that is free to move on may do so now.
@@ -72,26 +74,36 @@ func (c *call) answer(places []place, slots []core.Slot) {
 	if newcomers := c.locate(places); newcomers {
 		c.settleIn(places, live)
 	}
-	for i := range places {
-		c.load(i, &places[i], &slots[i])
-	}
-	core.Decide(c.now, c.checks, slots, c.results)
-	for i := range places {
-		c.keep(i, &places[i], &slots[i])
+	err := core.Stale(c.now, c.checks)
+	if err == nil {
+		for i := range places {
+			c.load(i, &places[i], &slots[i])
+		}
+		core.Decide(c.now, c.checks, slots, c.results)
+		for i := range places {
+			c.keep(i, places, &slots[i])
+		}
+	} else {
+		for i := range places {
+			if places[i].born {
+				c.drop(&places[i])
+			}
+		}
 	}
 	if c.locked {
 		s.overflow.unlock()
 	}
+	return err
 }
 
-// locate finds the counters that are held and says whether some are not.
+// locate finds what is held and says whether some counters are not.
 func (c *call) locate(places []place) (newcomers bool) {
 	for i := range places {
 		p := &places[i]
 		t := &c.store.shards[c.store.shardOf(p.hash)].table
 		if r, ok := t.find(p.hash, c.checks[i].Key); ok {
 			p.table, p.ref = t, r
-		} else {
+		} else if c.checks[i].Penalty == nil { // a client without violations has no record of them
 			newcomers = true
 		}
 	}
@@ -101,16 +113,19 @@ func (c *call) locate(places []place) (newcomers bool) {
 // settleIn finds a counter for every check that has none of its own. Overflow comes first as long as any of its counters
 // is live: a client that was charged there must not get a fresh allowance by moving. Units given back by a client that
 // has no counter are dropped: to a shared bucket they could be tokens that time has given back already, and that other
-// clients would get as well.
+// clients would get as well. Nor is a shared counter forgotten for one client's sake. Penalties are never shared: a
+// record is made when there is something to remember, see [call.record].
 func (c *call) settleIn(places []place, live bool) {
 	if live {
 		c.lockOverflow()
 	}
 	for i := range places {
-		if places[i].table != nil || c.checks[i].Op == core.OpGiveBack || c.locked && c.stay(places, i) {
+		check := &c.checks[i]
+		if places[i].table != nil || check.Penalty != nil || check.Op == core.OpGiveBack || check.Op == core.OpReset ||
+			c.locked && c.stay(places, i) {
 			continue
 		}
-		if charges(&c.checks[i]) && !c.own(places, i) {
+		if charges(check) && !c.own(places, i) {
 			c.lockOverflow()
 			c.share(places, i)
 		}
@@ -129,7 +144,7 @@ func charges(c *core.Check) bool {
 	}
 }
 
-// own gives the check a counter of its own, if there is room.
+// own gives the check a counter or a record of its own, if there is room.
 func (c *call) own(places []place, i int) bool {
 	s, p := c.store, &places[i]
 	t := &s.shards[s.shardOf(p.hash)].table
@@ -155,22 +170,22 @@ func (c *call) load(i int, p *place, slot *core.Slot) {
 	if p.table != nil {
 		p.table.load(p.ref, slot)
 	}
+	slot.Shared = p.barred || p.table == &c.store.overflow.table
 	if !p.barred {
 		return
 	}
 	// A counter with nothing left: the check is refused, and with it the call.
 	indebted := [1]core.Slot{{State: slot.State, Marks: slices.Clone(slot.Marks)}}
-	debt := [1]core.Check{{Limit: c.checks[i].Limit, Op: core.OpForce, Cost: core.CountMax}}
+	debt := [1]core.Check{{Limit: c.checks[i].Limit, Bounds: c.checks[i].Bounds, Op: core.OpForce, Cost: core.CountMax}}
 	var recorded [1]core.Result
 	core.Decide(c.now, debt[:], indebted[:], recorded[:])
-	*slot = indebted[0]
+	slot.State, slot.Marks = indebted[0].State, indebted[0].Marks
 }
 
-// keep stores what became of a check's counter.
-func (c *call) keep(i int, p *place, slot *core.Slot) {
-	r := &c.results[i]
-	shared := p.table == &c.store.overflow.table
-	if shared || p.barred {
+// keep stores what became of a check's counter or penalty.
+func (c *call) keep(i int, places []place, slot *core.Slot) {
+	p, r := &places[i], &c.results[i]
+	if slot.Shared {
 		r.Overflow = true
 		c.overflow++
 	}
@@ -178,12 +193,31 @@ func (c *call) keep(i int, p *place, slot *core.Slot) {
 	case p.barred:
 		r.Granted, r.Receipt = 0, 0
 	case p.table == nil:
-	case slot.Write:
-		p.table.store(p.ref, c.checks[i].Limit, slot)
-	case p.born:
-		p.table.remove(p.hash, p.ref)
-		if !shared {
-			c.store.held.Add(-1)
+		if c.checks[i].Penalty != nil && slot.Write && c.checks[i].Op != core.OpReset {
+			c.record(i, places, slot)
 		}
+	case slot.Write && c.checks[i].Op != core.OpReset:
+		p.table.store(p.ref, &c.checks[i], slot)
+	case slot.Write || p.born:
+		c.drop(p)
 	}
+}
+
+// drop forgets a check's counter.
+func (c *call) drop(p *place) {
+	p.table.remove(p.hash, p.ref)
+	if p.table != &c.store.overflow.table {
+		c.store.held.Add(-1)
+	}
+}
+
+// record makes a record for a client's first violation. When there is no room the client gets away with it: to punish it
+// together with others would punish those who have done nothing.
+func (c *call) record(i int, places []place, slot *core.Slot) {
+	if c.own(places, i) {
+		places[i].table.store(places[i].ref, &c.checks[i], slot)
+		return
+	}
+	c.results[i] = core.Result{At: c.now, Overflow: true}
+	c.overflow++
 }

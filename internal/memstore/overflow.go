@@ -43,12 +43,12 @@ func (o *overflow) unlock() {
 	o.mu.Unlock()
 }
 
-// appendKey appends the key of the overflow counter that a check with this hash shares. Its own algorithm and window
+// appendKey appends the key of the overflow counter that a check with this hash shares. Its own algorithm, calendar unit and window
 // stand for the end of the check's key. It lives in a table of its own, so it cannot be a client's key too.
 func appendKey(dst []byte, c *core.Check, hash uint64) []byte {
 	dst = append(dst, c.Key[:c.ScopeLen]...)
 	dst = binary.BigEndian.AppendUint16(dst, uint16(hash>>overflowShift&(overflowPerRule-1)))
-	dst = append(dst, byte(c.Limit.Algorithm()))
+	dst = append(dst, byte(c.Limit.Algorithm())|byte(c.Limit.Calendar())<<4)
 	return binary.BigEndian.AppendUint64(dst, uint64(c.Limit.Window()))
 }
 

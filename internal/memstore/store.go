@@ -67,7 +67,7 @@ type Store struct {
 type shard struct {
 	mu sync.Mutex
 	table
-	_ [56]byte // to seven cache lines, so that the lock and what is read first begin one in every shard
+	_ [72]byte // to eight cache lines, so that the lock and what is read first begin one in every shard
 }
 
 // New returns an empty store. The error says which option is out of bounds.
@@ -119,7 +119,8 @@ const smallCall = 4
 
 // Take answers the checks as [core.Store] says. When ctx is done already it charges nothing and the error wraps
 // [core.ErrUnavailable] and the context's; otherwise it never waits for more than other calls' locks. A key longer than
-// [KeyMax] is refused with [core.ErrInvalid].
+// [KeyMax] is refused with [core.ErrInvalid]. When its clock is outside of a calendar window's boundaries the error wraps
+// [core.ErrStale].
 func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
 	if err := core.ValidateChecks(checks, results); err != nil {
 		return err
@@ -136,18 +137,16 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	if len(checks) <= smallCall {
 		var places [smallCall]place
 		var slots [smallCall]core.Slot
-		c.run(places[:len(checks)], slots[:len(checks)])
-		return nil
+		return c.run(places[:len(checks)], slots[:len(checks)])
 	}
-	c.runLarge()
-	return nil
+	return c.runLarge()
 }
 
 // runLarge is for calls of many checks: clearing this much stack is little beside them, and much beside a single one.
-func (c *call) runLarge() {
+func (c *call) runLarge() error {
 	var places [core.ChecksMax]place
 	var slots [core.ChecksMax]core.Slot
-	c.run(places[:len(c.checks)], slots[:len(c.checks)])
+	return c.run(places[:len(c.checks)], slots[:len(c.checks)])
 }
 
 // shardOf returns the number of the shard that holds the hash.

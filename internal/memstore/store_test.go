@@ -99,10 +99,25 @@ func (s *Store) counter(_ testing.TB, key []byte, _ *core.Limit) (core.State, []
 	return slot.State, slices.Clone(slot.Marks)
 }
 
+// penalty returns a copy of what the store keeps of a client's violations.
+func (s *Store) penalty(_ testing.TB, key []byte) (until core.Micros, violations []core.Violation) {
+	hash := s.shards[0].hash(key)
+	sh := &s.shards[s.shardOf(hash)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	r, ok := sh.find(hash, key)
+	if !ok {
+		return 0, nil
+	}
+	var slot core.Slot
+	sh.load(r, &slot)
+	return slot.State.At, slices.Clone(slot.Violations)
+}
+
 func subject(t testing.TB) storetest.Subject {
 	p := open(t, 0)
 	p.slack = backwards
-	return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter}
+	return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter, Penalty: p.penalty}
 }
 
 func TestPassesTheExam(t *testing.T) { storetest.Run(t, subject) }
@@ -114,7 +129,7 @@ func TestKeysThatCollideAreToldApart(t *testing.T) {
 		p := open(t, 0)
 		p.slack = backwards
 		p.collide(0b11 << 62)
-		return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter}
+		return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter, Penalty: p.penalty}
 	}, 20_000)
 }
 

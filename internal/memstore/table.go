@@ -13,11 +13,11 @@ import (
 type table struct {
 	index
 	arena
-	logs     [][]core.Mark // of the sliding logs, by the number in their Aux
-	freeLogs []uint32      // numbers of logs that are free
-	held     int
-	seed     maphash.Seed // of this process: nobody can choose keys that collide
-	mask     uint64       // all ones; tests clear bits to make keys collide
+	logs    pile[core.Mark]      // of the sliding logs, by the number in their Aux
+	records pile[core.Violation] // of the penalties
+	held    int
+	seed    maphash.Seed // of this process: nobody can choose keys that collide
+	mask    uint64       // all ones; tests clear bits to make keys collide
 }
 
 func (t *table) init(seed maphash.Seed) {
@@ -45,62 +45,99 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 
 // remove forgets a counter.
 func (t *table) remove(hash uint64, r ref) {
-	if s, log := t.state(r); log {
-		t.logs[s.Aux] = nil
-		t.freeLogs = append(t.freeLogs, uint32(s.Aux))
-	}
+	state, side := t.state(r)
+	t.release(state.Aux, side)
 	t.index.remove(hash, r)
 	t.arena.remove(r)
 	t.held--
 }
 
-// load reads the counter into an empty slot, as [core.Decide] wants it. The marks are the table's own.
+// release frees what a record has besides its state.
+func (t *table) release(number int64, side uint16) {
+	switch side {
+	case metaLog:
+		t.logs.free(number)
+	case metaRecord:
+		t.records.free(number)
+	}
+}
+
+// load reads the counter into an empty slot, as [core.Decide] wants it. The marks and violations are the table's own.
 func (t *table) load(r ref, slot *core.Slot) {
-	var log bool
-	if slot.State, log = t.state(r); log {
-		slot.Marks = t.logs[slot.State.Aux]
-		slot.State.Aux = 0
+	var side uint16
+	slot.State, side = t.state(r)
+	switch side {
+	case metaLog:
+		slot.Marks = t.logs.items[slot.State.Aux]
+	case metaRecord:
+		slot.Violations = t.records.items[slot.State.Aux]
+	default:
+		return
 	}
+	slot.State.Aux = 0
 }
 
-// store keeps what [core.Decide] made of the counter.
-func (t *table) store(r ref, l *core.Limit, s *core.Slot) {
-	state, fresh := s.State, l.Fresh(s)
-	old, had := t.state(r)
-	log := l.Algorithm() == core.SlidingLog
+// store keeps what [core.Decide] made of the check's counter.
+func (t *table) store(r ref, c *core.Check, s *core.Slot) {
+	state, side, fresh := s.State, uint16(0), core.Micros(0)
 	switch {
-	case log && had:
-		state.Aux = old.Aux
-		t.logs[old.Aux] = trim(s.Marks)
-	case log:
-		state.Aux = t.newLog(s.Marks)
-	case had: // the caller changed the algorithm under one key; its marks mean nothing any more
-		t.logs[old.Aux] = nil
-		t.freeLogs = append(t.freeLogs, uint32(old.Aux))
+	case c.Penalty != nil:
+		side, fresh = metaRecord, c.Penalty.Fresh(s)
+	case c.Limit.Algorithm() == core.SlidingLog:
+		side, fresh = metaLog, c.Limit.Fresh(s)
+	default:
+		fresh = c.Limit.Fresh(s)
 	}
-	t.setState(r, state, fresh, log)
+	old, had := t.state(r)
+	if had != side { // new, or the caller changed the algorithm under one key: what it had means nothing any more
+		t.release(old.Aux, had)
+	}
+	switch {
+	case side == metaLog:
+		state.Aux = t.logs.keep(old.Aux, had == side, s.Marks)
+	case side == metaRecord:
+		state.Aux = t.records.keep(old.Aux, had == side, s.Violations)
+	}
+	t.setState(r, state, fresh, side)
 }
 
-func (t *table) newLog(marks []core.Mark) int64 {
-	if last := len(t.freeLogs) - 1; last >= 0 {
-		n := t.freeLogs[last]
-		t.freeLogs = t.freeLogs[:last]
-		t.logs[n] = marks
-		return int64(n)
-	}
-	t.logs = append(t.logs, marks)
-	return int64(len(t.logs) - 1)
+// pile is what counters have besides their states, by number.
+type pile[T any] struct {
+	items  [][]T
+	vacant []uint32
 }
 
-// trimMin is the capacity up to which a log is not worth trimming.
+// keep puts an item in the place it has, or in a new one if it has none, and returns its number.
+func (p *pile[T]) keep(number int64, placed bool, item []T) int64 {
+	last := len(p.vacant) - 1
+	switch {
+	case placed:
+		p.items[number] = trim(item)
+	case last >= 0:
+		number = int64(p.vacant[last])
+		p.vacant = p.vacant[:last]
+		p.items[number] = item
+	default:
+		number = int64(len(p.items))
+		p.items = append(p.items, item)
+	}
+	return number
+}
+
+func (p *pile[T]) free(number int64) {
+	p.items[number] = nil
+	p.vacant = append(p.vacant, uint32(number))
+}
+
+// trimMin is the capacity up to which an item is not worth trimming.
 const trimMin = 16
 
-// trim gives memory back when a log holds less than a quarter of what it once did.
-func trim(marks []core.Mark) []core.Mark {
-	if cap(marks) > trimMin && len(marks) < cap(marks)/4 {
-		return append(make([]core.Mark, 0, len(marks)*2), marks...)
+// trim gives memory back when an item holds less than a quarter of what it once did.
+func trim[T any](item []T) []T {
+	if cap(item) > trimMin && len(item) < cap(item)/4 {
+		return append(make([]T, 0, len(item)*2), item...)
 	}
-	return marks
+	return item
 }
 
 // reclaim moves the hand over looks records and forgets those that were fresh at horizon, but none of spared. It stops

@@ -84,6 +84,7 @@ func TestStoreExam(t *testing.T) {
 			Store:   s,
 			Pin:     func(now core.Micros) { s.pinned.Store(int64(now)) },
 			Counter: keeper.counter,
+			Penalty: keeper.penalty,
 		}
 	})
 }

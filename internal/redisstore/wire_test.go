@@ -61,6 +61,7 @@ func (b *bare) subject() storetest.Subject {
 		Store:   b,
 		Pin:     func(now core.Micros) { b.pinned.Store(int64(now)) },
 		Counter: b.counter,
+		Penalty: b.penalty,
 	}
 }
 
@@ -98,6 +99,28 @@ func (b *bare) counter(t testing.TB, key []byte, l *core.Limit) (core.State, []c
 		t.Fatalf("log %q: the sum is %d (%v), the members make %d", key, sum, err, units)
 	}
 	return core.State{}, marks
+}
+
+// penalty reads what Redis keeps of a client's violations.
+func (b *bare) penalty(t testing.TB, key []byte) (until core.Micros, violations []core.Violation) {
+	t.Helper()
+	ctx := context.Background()
+	n, err := b.client.Get(ctx, string(key)+untilSuffix).Int64()
+	if err != nil && err != redis.Nil {
+		t.Fatal(err)
+	}
+	members, err := b.client.ZRangeWithScores(ctx, string(key), 0, -1).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, z := range members {
+		parts := numbers(t, strings.Split(z.Member.(string), "-"))
+		if len(parts) != 3 || float64(parts[0]) != z.Score {
+			t.Fatalf("record %q: member %q has the score %.0f", key, z.Member, z.Score)
+		}
+		violations = append(violations, core.Violation{At: core.Micros(parts[0]), Until: core.Micros(parts[1]), ID: parts[2]})
+	}
+	return core.Micros(n), violations
 }
 
 func numbers(t testing.TB, texts []string) (ns []int64) {
