@@ -111,10 +111,13 @@ func inherit(d *policy.Document, from *PolicyWords) {
 	if d.Block == nil {
 		d.Block = from.Block
 	}
-	if d.Penalty == nil {
+	// What is said for everybody has an effect on some only; what a policy itself says must have one.
+	if d.Penalty == nil && d.CountsClients() {
 		d.Penalty = from.Penalty
 	}
-	d.Timezone = cmp.Or(d.Timezone, from.Timezone)
+	if d.Timezone == "" && d.CountsByCalendar() {
+		d.Timezone = from.Timezone
+	}
 	if d.OnError == "" {
 		d.OnError = from.OnError
 	}

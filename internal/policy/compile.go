@@ -4,6 +4,7 @@ package policy
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -97,6 +98,7 @@ func (d *Document) compile(verifiers []core.Verifier, found *report) *core.Rules
 	switch {
 	case errors.As(err, &compiled):
 		for _, problem := range compiled {
+			problem.Path = d.written(problem.Path)
 			if found.touches(problem.Path) || decoded[root(problem.Path)] && !standsAlone(problem) {
 				continue
 			}
@@ -109,6 +111,47 @@ func (d *Document) compile(verifiers []core.Verifier, found *report) *core.Rules
 		found.add(core.Problem{Path: "policy", Why: err.Error()})
 	}
 	return ruleset
+}
+
+// written returns the path of what was written for the path of a policy, which are the same but for the places of
+// credentials.
+func (d *Document) written(path string) string {
+	for i := range d.Identify {
+		rest, ok := strings.CutPrefix(path, index("identify", i)+".from[")
+		if !ok {
+			continue
+		}
+		digit, _, _ := strings.Cut(rest, "]")
+		way := &d.Identify[i]
+		words := way.places()
+		if at, err := strconv.Atoi(digit); err == nil && at < len(words) {
+			return index("identify", i) + "." + way.verified() + "." + words[at]
+		}
+	}
+	return path
+}
+
+// places returns the words for the places of a credential, in their order.
+func (i *Identify) places() []string {
+	switch {
+	case i.JWT != nil:
+		return placeWords(i.JWT.Header, i.JWT.Cookie, i.JWT.Query, i.JWT.Bearer)
+	case i.APIKey != nil:
+		return placeWords(i.APIKey.Header, i.APIKey.Cookie, i.APIKey.Query, i.APIKey.Bearer)
+	}
+	return nil
+}
+
+func placeWords(header, cookie, query string, bearer bool) (words []string) {
+	for _, place := range []struct {
+		word    string
+		present bool
+	}{{"header", header != ""}, {"cookie", cookie != ""}, {"query", query != ""}, {"bearer", bearer}} {
+		if place.present {
+			words = append(words, place.word)
+		}
+	}
+	return words
 }
 
 // standsAlone reports whether a problem is with a value that is there, whatever else its rule says. Others, such as a

@@ -34,8 +34,8 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 		OnError:     choose(c, path+".on_error", d.OnError, onErrors),
 		Expose:      d.Expose,
 		Response:    c.response(path+".response", d.Response),
-		RetryAfter:  c.span(path+".retry_after", d.RetryAfter, core.Second, core.WindowMax),
-		RetryJitter: c.span(path+".retry_jitter", d.RetryJitter, core.Second, core.WindowMax),
+		RetryAfter:  c.span(path+".retry_after", d.RetryAfter, core.Second, core.FillMax),
+		RetryJitter: c.span(path+".retry_jitter", d.RetryJitter, core.Second, core.FillMax),
 	}
 	if d.Per != nil {
 		for i, word := range *d.Per {
@@ -182,7 +182,7 @@ func (c *converter) throttle(path string, d *Throttle) *core.Throttle {
 		return nil
 	}
 	t := &core.Throttle{
-		MaxDelay:   c.span(path+".max_delay", d.MaxDelay, core.Millisecond, core.Minute),
+		MaxDelay:   c.span(path+".max_delay", d.MaxDelay, core.Millisecond, core.DelayMax),
 		MaxWaiting: c.atLeastOne(path+".max_waiting", d.MaxWaiting),
 	}
 	if d.MaxDelay == "" {
@@ -224,10 +224,10 @@ func (c *converter) penalty(path string, d *Penalty) *core.Penalty {
 		return nil
 	}
 	p := &core.Penalty{
-		Window:      c.span(path+".window", d.Window, core.Second, core.WindowMax),
+		Window:      c.span(path+".window", d.Window, core.Second, core.PenaltyMax),
 		Threshold:   c.optionalUnits(path+".threshold", d.Threshold),
 		Multipliers: d.Multipliers,
-		Max:         c.span(path+".max", d.Max, core.Second, core.WindowMax),
+		Max:         c.span(path+".max", d.Max, core.Second, core.PenaltyMax),
 	}
 	if d.Window == "" {
 		p.Window = penaltyWindowDefault

@@ -59,7 +59,8 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 func (c *converter) credential(path, header, cookie, query string, bearer bool) (from []core.CredentialSource) {
 	if header = textproto.CanonicalMIMEHeaderKey(header); header == "Authorization" {
 		c.problem(path+".header", header, "holds the word Bearer beside the token", "write bearer: true")
-	} else if header != "" {
+	}
+	if header != "" {
 		from = append(from, core.CredentialSource{Kind: core.FromHeader, Name: header})
 	}
 	if cookie != "" {
@@ -155,9 +156,6 @@ func (c *converter) sources(path string, list Sources) (sources []core.Source) {
 func (c *converter) lists(path string, list Lists) (entries []core.Listed) {
 	for i := range list {
 		at, d := index(path, i), &list[i]
-		if len(d.IP)+len(d.User)+len(d.APIKey)+len(d.Tier)+len(d.Tenant) == 0 {
-			c.problem(at, "", "tells of nobody", "write who: ip, user, api_key, tier or tenant")
-		}
 		entries = append(entries, core.Listed{IP: c.prefixes(at+".ip", d.IP), User: d.User, APIKey: d.APIKey, Tier: d.Tier,
 			Tenant: d.Tenant, Reason: d.Reason, Until: c.date(at+".until", string(d.Until))})
 	}

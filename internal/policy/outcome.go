@@ -48,7 +48,7 @@ type Response struct {
 	// The whole body, at most 64 KiB, instead of the problem document.
 	Body string `json:"body,omitempty"`
 
-	// The type of the body. Default: that of the problem document, `application/problem+json`.
+	// The type of the body. Default: `application/json` if it is a JSON object or list, else `text/plain; charset=utf-8`.
 	ContentType string `json:"content_type,omitempty"`
 
 	// Further header fields.
