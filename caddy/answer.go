@@ -4,7 +4,6 @@ package penstockcaddy
 
 import (
 	"net/http"
-	"net/textproto"
 	"strconv"
 	"strings"
 
@@ -13,20 +12,38 @@ import (
 
 // answer is what a refused client is sent.
 type answer struct {
-	status    int
-	body      []byte         // the problem document
-	response  *core.Response // what the rule says instead; nil if it says nothing
-	challenge string         // WWW-Authenticate; "" for none
+	status      int
+	contentType string
+	body        []byte
+	fields      []core.Field // what the rule adds
+	challenge   string       // WWW-Authenticate; "" for none
+
+	grpcType    string // the content type of an answer to a gRPC request; "" for any other request
+	grpcCode    int
+	grpcMessage string
 }
 
-var (
-	problemContentType = []string{"application/problem+json"}
-	jsonContentType    = []string{"application/json"}
-	textContentType    = []string{"text/plain; charset=utf-8"}
-)
+// answerTo returns what the client is sent. The body belongs to the scratch.
+func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
+	s.body = s.plan.AppendProblem(s.body[:0], d)
+	a := answer{status: d.Status, contentType: d.ContentType(), body: s.body}
+	if d.Response != nil {
+		a.fields = d.Response.Headers
+	}
+	if d.Outcome == core.OutcomeUnauthorized {
+		a.challenge = s.challenge(d.Credential)
+	}
+	if a.grpcType = grpcType(r); a.grpcType != "" {
+		a.grpcCode, a.grpcMessage = core.GRPCStatus(d)
+	}
+	return a
+}
 
 // guessedLengthMax is up to which length the server finds out by itself how long a body is.
 const guessedLengthMax = 2048
+
+// problemContentType is the content type of most refusals, ready to be put into a header.
+var problemContentType = []string{"application/problem+json"}
 
 // write sends the answer. A gRPC client gets it in gRPC's own form.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) error {
@@ -34,104 +51,49 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) error {
 	if a.challenge != "" {
 		header["Www-Authenticate"] = []string{a.challenge}
 	}
-	if a.response != nil {
-		for _, field := range a.response.Headers {
-			header[textproto.CanonicalMIMEHeaderKey(field.Name)] = []string{field.Value}
-		}
+	for i := range a.fields {
+		header[a.fields[i].Name] = []string{a.fields[i].Value}
 	}
-	if kind := grpcKind(r); kind != "" {
-		a.writeGRPC(w, kind)
+	if a.grpcType != "" {
+		a.writeGRPC(w)
 		return nil
 	}
-	body := a.body
-	header["Content-Type"] = problemContentType
-	if a.response != nil && a.response.Body != "" {
-		body = []byte(a.response.Body)
-		header["Content-Type"] = a.contentType()
-	} else if a.response != nil && a.response.ContentType != "" {
-		header["Content-Type"] = a.contentType()
+	if a.contentType == problemContentType[0] {
+		header["Content-Type"] = problemContentType
+	} else {
+		header["Content-Type"] = []string{a.contentType}
 	}
 	// The server adds the Content-Length. Said here it would outlive the body when a handler around us, such as intercept,
 	// puts another in its place. Of a long body that nobody is sent it does not know it.
-	if r.Method == http.MethodHead && len(body) > guessedLengthMax {
-		header["Content-Length"] = []string{strconv.Itoa(len(body))}
+	if r.Method == http.MethodHead && len(a.body) > guessedLengthMax {
+		header["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}
 	w.WriteHeader(a.status)
-	_, err := w.Write(body)
+	_, err := w.Write(a.body)
 	return err
 }
 
-// contentType is that of the rule's body: what the rule says, or what the body looks like.
-func (a *answer) contentType() []string {
-	text := strings.TrimLeft(a.response.Body, " \t\r\n")
-	switch {
-	case a.response.ContentType != "":
-		return []string{a.response.ContentType}
-	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):
-		return jsonContentType
-	default:
-		return textContentType
-	}
+// writeGRPC sends a response of trailers only: HTTP says 200, and the header block, which ends the stream, says what gRPC
+// is to know.
+func (a *answer) writeGRPC(w http.ResponseWriter) {
+	header := w.Header()
+	header["Content-Type"] = []string{a.grpcType}
+	header["Grpc-Status"] = []string{strconv.Itoa(a.grpcCode)}
+	header["Grpc-Message"] = []string{a.grpcMessage}
+	w.WriteHeader(http.StatusOK)
 }
 
-// grpcKind is the content type of an answer to a gRPC request, "" for any other request.
-func grpcKind(r *http.Request) string {
-	asked := r.Header.Get("Content-Type")
+// grpcType is the content type of an answer to a gRPC request, "" for any other request.
+func grpcType(r *http.Request) string {
+	asked := r.Header["Content-Type"]
+	if len(asked) == 0 || !strings.HasPrefix(asked[0], "application/grpc") {
+		return ""
+	}
 	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
-		// The message encoding may follow: application/grpc+proto. application/grpcx is something else.
-		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || rest[0] == '+' || rest[0] == ';' || rest[0] == ' ') {
+		// The encoding of messages may follow, as in application/grpc+proto. application/grpcx is something else.
+		if rest, ok := strings.CutPrefix(asked[0], kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
 			return kind
 		}
 	}
 	return ""
-}
-
-// The status codes of gRPC for what is refused here, as gRPC maps HTTP's; but 429 is RESOURCE_EXHAUSTED, which clients
-// know to come from a limit, where the mapping says UNAVAILABLE.
-const (
-	grpcPermissionDenied  = "7"
-	grpcResourceExhausted = "8"
-	grpcUnavailable       = "14"
-	grpcUnauthenticated   = "16"
-)
-
-// writeGRPC sends the refusal as a response of trailers only: HTTP says 200, and the header block, which ends the stream,
-// says what gRPC is to know.
-func (a *answer) writeGRPC(w http.ResponseWriter, kind string) {
-	code, message := grpcResourceExhausted, "rate limit exceeded"
-	switch a.status {
-	case http.StatusUnauthorized:
-		code, message = grpcUnauthenticated, "credential refused"
-	case http.StatusForbidden:
-		code, message = grpcPermissionDenied, "not allowed"
-	case http.StatusServiceUnavailable:
-		code, message = grpcUnavailable, "service unavailable"
-	}
-	if a.response != nil {
-		// A rule's own response is to requests over its limit, whatever status it gives them.
-		code = grpcResourceExhausted
-		if a.response.Message != "" {
-			message = a.response.Message
-		}
-	}
-	header := w.Header()
-	header["Content-Type"] = []string{kind}
-	header["Grpc-Status"] = []string{code}
-	header["Grpc-Message"] = []string{grpcMessage(message)}
-	w.WriteHeader(http.StatusOK)
-}
-
-// grpcMessage encodes a message as the header Grpc-Message has it: what is not printable ASCII, and the percent sign, as
-// percent and two digits.
-func grpcMessage(text string) string {
-	const digits = "0123456789ABCDEF"
-	var out strings.Builder
-	for i := 0; i < len(text); i++ {
-		if c := text[i]; c >= ' ' && c <= '~' && c != '%' {
-			out.WriteByte(c)
-		} else {
-			out.Write([]byte{'%', digits[c>>4], digits[c&15]})
-		}
-	}
-	return out.String()
 }

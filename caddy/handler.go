@@ -265,14 +265,10 @@ func (s *scratch) count() {
 func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
-	s.body = s.plan.AppendProblem(s.body[:0], d)
-	a := answer{status: d.Status, body: s.body, response: d.Response}
-	if d.Outcome == core.OutcomeUnauthorized {
-		a.challenge = s.challenge(d.Credential)
-	}
+	a := s.answerTo(r, d)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.apply()
-		a.body = append([]byte(nil), s.body...)
+		a.body = append([]byte(nil), a.body...)
 		return caddyhttp.Error(d.Status, &Refusal{Status: d.Status, Rule: d.Rule, answer: a})
 	}
 	return a.write(w, r)

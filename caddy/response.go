@@ -46,6 +46,13 @@ func (w *responder) tell(f core.Fields, remaining int64) {
 	w.remaining = remaining
 }
 
+// correct puts the true cost in place of the estimate.
+func (w *responder) correct(cost int64) {
+	if at := len(fieldNames) - 1; w.values[at] != "" {
+		w.values[at] = strconv.FormatInt(cost, 10)
+	}
+}
+
 // apply merges the fields into the header, once.
 //
 // Of two families of X-RateLimit-* the one with the smaller remaining stays: it is the one the client will meet first. A
@@ -97,13 +104,20 @@ func (w *responder) WriteHeader(status int) {
 func (w *responder) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
 	w.apply()
-	return w.ResponseWriter.Write(p)
+	n, err := w.ResponseWriter.Write(p)
+	if s := w.settlement; s != nil && s.tap != nil {
+		_, _ = s.tap.Write(p[:n]) // it takes everything
+	}
+	return n, err
 }
 
-// ReadFrom keeps sendfile possible.
+// ReadFrom keeps sendfile possible, where nobody reads the body.
 func (w *responder) ReadFrom(r io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
 	w.apply()
+	if s := w.settlement; s != nil && s.tap != nil {
+		return io.Copy(struct{ io.Writer }{w}, r)
+	}
 	return w.ResponseWriterWrapper.ReadFrom(r)
 }
 

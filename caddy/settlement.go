@@ -13,6 +13,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/usage"
 )
 
 // settlement is what remains to be done about one request's charges, and what is known of its response. While the
@@ -24,17 +25,18 @@ type settlement struct {
 	checks  []core.Check
 	results []core.Result
 
+	head   bool // there is no body, whatever the header says
 	begun  bool
 	status int         // 0: there was no answer that anybody could learn from
 	header http.Header // of the response when it began
 	later  http.Header // of the response in the end: the trailers
+	tap    *usage.Tap  // reads the body; nil if nobody need
 }
 
 var settlements = sync.Pool{New: func() any { return new(settlement) }}
 
 // release ends the settlement. Its buffers are used again.
 func (s *settlement) release() {
-	clear(s.checks) // they hold keys
 	*s = settlement{Settlement: s.Settlement, results: s.results}
 	settlements.Put(s)
 }
@@ -62,7 +64,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
 	}
-	w.settlement.ctx = r.Context()
+	w.settlement.ctx, w.settlement.head = r.Context(), r.Method == http.MethodHead
 	panics := true
 	defer func() {
 		if s := w.settlement; s != nil {
@@ -87,11 +89,29 @@ func (w *responder) begin(status int) {
 	if status == statusClientGone && s.ctx.Err() != nil {
 		s.status = 0 // Caddy's note that the client left before there was an answer
 	}
-	if len(s.Paths()) == 0 && len(header["Trailer"]) == 0 {
+	if cost, known := s.CostNow(s); known {
+		w.correct(cost)
+	}
+	s.tap = s.listen(header)
+	if s.tap == nil && len(header["Trailer"]) == 0 {
 		w.settle()
 		return
 	}
 	s.header = maps.Clone(header) // handlers around us may take fields out
+}
+
+// listen returns what reads the costs in the body; nil if there is none in it, or nothing that can be read.
+func (s *settlement) listen(header http.Header) *usage.Tap {
+	paths := s.Paths()
+	if len(paths) == 0 || s.head || s.status < http.StatusOK || s.status == http.StatusNoContent ||
+		s.status == http.StatusNotModified {
+		return nil
+	}
+	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"))
+	if !tap.Readable() {
+		return nil
+	}
+	return tap
 }
 
 // end completes what is known of the response when the handlers are done.
@@ -142,7 +162,10 @@ func (s *settlement) Header(name string) (string, bool) {
 
 // JSON implements [core.Answer].
 func (s *settlement) JSON(path string) (string, bool) {
-	return "", false
+	if s.tap == nil {
+		return "", false
+	}
+	return s.tap.JSON(path)
 }
 
 var _ core.Answer = (*settlement)(nil)

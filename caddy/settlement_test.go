@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// used returns how much of the first limit of a path is used, without using any.
+func used(t *testing.T, h *Handler, path string) int64 {
+	t.Helper()
+	synctest.Wait()
+	s := new(scratch)
+	s.attrs.reset(requestFor(http.MethodGet, path))
+	s.plan.Add(h.policies[0].current.Load().ruleset, &s.attrs)
+	if err := h.app.store.Take(context.Background(), s.looks(), s.plan.Results()); err != nil {
+		t.Fatal(err)
+	}
+	return s.plan.Checks()[0].Limit.Count() - s.plan.Results()[0].Remaining
+}
+
+func requestFor(method, path string) *http.Request {
+	r := httptest.NewRequest(method, "http://shop.example"+path, nil)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+	r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)[caddyhttp.ClientIPVarKey] = "192.0.2.7"
+	return r
+}
+
+// answering is an upstream.
+type answering = func(w http.ResponseWriter, r *http.Request) error
+
+func status(code int) answering {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(code)
+		return nil
+	}
+}
+
+func body(contentType, text string) answering {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Content-Type", contentType)
+		_, err := io.WriteString(w, text)
+		return err
+	}
+}
+
+// settled passes one request and returns what it cost in the end, and its answer.
+func settled(t *testing.T, rule, method string, upstream answering) (cost int64, w *httptest.ResponseRecorder) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := provisioned(t, `{"name":"settle","rules":[{"name":"r","limit":"1000/30d fixed_window",`+rule+`}]}`)
+		w = httptest.NewRecorder()
+		func() {
+			defer func() { _ = recover() }() // as the server does
+			_ = h.ServeHTTP(w, requestFor(method, "/"), caddyhttp.HandlerFunc(upstream))
+		}()
+		cost = used(t, h, "/")
+	})
+	return cost, w
+}
+
+const (
+	failedLogins = `"count_if":{"status":[401,403]}`
+	noErrors     = `"refund_on":{"status":"5xx"}`
+	costHeader   = `"cost_after":{"header":"X-Cost","estimate":10,"default":20,"max":100}`
+	costJSON     = `"cost_after":{"json":"usage.total_tokens","estimate":10,"default":20,"max":100}`
+)
+
+func headers(fields ...string) answering {
+	return func(w http.ResponseWriter, _ *http.Request) error {
+		for i := 0; i < len(fields); i += 2 {
+			w.Header().Set(fields[i], fields[i+1])
+		}
+		w.WriteHeader(http.StatusOK)
+		w.Header().Del("X-Cost") // as a header directive around us may
+		return nil
+	}
+}
+
+func TestWhatARequestCostsInTheEnd(t *testing.T) {
+	fails := func(code int) answering {
+		return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
+	}
+	nothingWritten := func(http.ResponseWriter, *http.Request) error { return nil }
+	panics := func(http.ResponseWriter, *http.Request) error { panic(http.ErrAbortHandler) }
+	panicsLater := func(w http.ResponseWriter, r *http.Request) error {
+		w.WriteHeader(http.StatusUnauthorized)
+		panic(http.ErrAbortHandler)
+	}
+	early := func(w http.ResponseWriter, _ *http.Request) error {
+		w.WriteHeader(http.StatusEarlyHints)
+		w.WriteHeader(http.StatusUnauthorized)
+		return nil
+	}
+	trailers := func(w http.ResponseWriter, _ *http.Request) error {
+		w.Header().Set("Trailer", "X-Cost")
+		_, err := io.WriteString(w, "text")
+		w.Header().Set("X-Cost", "7")
+		return err
+	}
+	for _, c := range []struct {
+		name, rule string
+		upstream   answering
+		cost       int64
+	}{
+		{"a failed login counts", failedLogins, status(401), 1},
+		{"a good one does not", failedLogins, status(200), 0},
+		{"nothing written is 200", failedLogins, nothingWritten, 0},
+		{"a status after early hints", failedLogins, early, 1},
+		{"a panic tells nothing: the charge stands", failedLogins, panics, 1},
+		{"a panic behind the header", failedLogins, panicsLater, 1},
+		{"an error of an upstream", noErrors, status(500), 0},
+		{"an error that Caddy answers", noErrors, fails(502), 0},
+		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
+		{"another error", noErrors, fails(404), 1},
+		{"no error", noErrors, status(200), 1},
+		{"an upgrade", noErrors, status(101), 1},
+		{"not modified", noErrors, status(304), 1},
+		{"less than estimated", costHeader, headers("X-Cost", "7"), 7},
+		{"more than estimated", costHeader, headers("X-Cost", "77"), 77},
+		{"nothing", costHeader, headers("X-Cost", "0"), 0},
+		{"no cost said", costHeader, headers(), 20},
+		{"an absurd one", costHeader, headers("X-Cost", "101"), 20},
+		{"not a number", costHeader, headers("X-Cost", "many"), 20},
+		{"in a trailer", costHeader, trailers, 7},
+		{"in a document", costJSON, body("application/json", `{"usage":{"total_tokens":33}}`), 33},
+		{"in an event", costJSON, body("text/event-stream", "data: {\"usage\":{\"total_tokens\":33}}\n\ndata: [DONE]\n\n"), 33},
+		{"in a page", costJSON, body("text/html", `{"usage":{"total_tokens":33}}`), 20},
+		{"in a document that is cut short", costJSON, body("application/json", `{"usage":{"total_tokens":33}`), 20},
+		{"an upgrade where a body is read", costJSON, status(101), 20},
+		{"no body where one is read", costJSON, status(204), 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got, _ := settled(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
+				t.Errorf("it cost %d, want %d", got, c.cost)
+			}
+		})
+	}
+}
+
+func TestTheClientIsToldWhatItCost(t *testing.T) {
+	for said, want := range map[string]string{"7": "7", "many": "20"} {
+		_, w := settled(t, costHeader, http.MethodGet, headers("X-Cost", said))
+		if got := w.Result().Header.Get("X-RateLimit-Cost"); got != want {
+			t.Errorf("cost %s: X-RateLimit-Cost %q, want %q", said, got, want)
+		}
+	}
+	if _, w := settled(t, costJSON, http.MethodGet, body("application/json", `{}`)); w.Result().Header.Get("X-RateLimit-Cost") != "10" {
+		t.Errorf("X-RateLimit-Cost %q, want the estimate", w.Result().Header.Get("X-RateLimit-Cost"))
+	}
+}
+
+func TestAHeadHasNoBodyToRead(t *testing.T) {
+	cost, _ := settled(t, costJSON, http.MethodHead, body("application/json", `{"usage":{"total_tokens":33}}`))
+	if cost != 20 {
+		t.Errorf("it cost %d, want the default: no client sees that body", cost)
+	}
+}
+
+func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := provisioned(t, `{"name":"leaves","rules":[{"name":"r","limit":"9/30d fixed_window",`+failedLogins+`}]}`)
+		r := requestFor(http.MethodGet, "/")
+		ctx, leave := context.WithCancel(r.Context())
+		leave()
+		// What Caddy's reverse_proxy does when the client has gone.
+		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(status(499))); err != nil {
+			t.Fatal(err)
+		}
+		if got := used(t, h, "/"); got != 1 {
+			t.Errorf("%d used, want 1: the login may have failed", got)
+		}
+		// An upstream that says 499 to a client that is there.
+		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(status(499))); err != nil {
+			t.Fatal(err)
+		}
+		if got := used(t, h, "/"); got != 1 {
+			t.Errorf("%d used, want 1", got)
+		}
+	})
+}
+
+// TestParallelLoginsAreReserved: while their answers are not known, all of them count.
+func TestParallelLoginsAreReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := provisioned(t, `{"name":"parallel","rules":[{"name":"r","limit":"3/30d fixed_window",`+failedLogins+`}]}`)
+		answer := make(chan struct{})
+		var codes [5]int
+		for i := range codes {
+			go func() {
+				w := httptest.NewRecorder()
+				_ = h.ServeHTTP(w, requestFor(http.MethodPost, "/"), caddyhttp.HandlerFunc(
+					func(w http.ResponseWriter, _ *http.Request) error {
+						<-answer
+						w.WriteHeader(http.StatusOK)
+						return nil
+					}))
+				codes[i] = w.Code
+			}()
+			synctest.Wait()
+		}
+		close(answer)
+		synctest.Wait()
+		if got := fmt.Sprint(codes); got != "[200 200 200 429 429]" {
+			t.Errorf("statuses %s", got)
+		}
+		if got := used(t, h, "/"); got != 0 {
+			t.Errorf("%d used, want 0: no login failed", got)
+		}
+	})
+}
+
+// TestSendfileWhereNobodyReadsTheBody: a response whose body nobody needs is copied by whoever does it best.
+func TestSendfileWhereNobodyReadsTheBody(t *testing.T) {
+	for rule, direct := range map[string]bool{noErrors: true, costHeader: true, costJSON: false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := provisioned(t, `{"name":"sendfile","rules":[{"name":"r","limit":"1000/30d",`+rule+`}]}`)
+			w := &copying{ResponseRecorder: httptest.NewRecorder()}
+			_ = h.ServeHTTP(w, requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(
+				func(w http.ResponseWriter, _ *http.Request) error {
+					w.Header().Set("Content-Type", "application/json")
+					_, err := io.Copy(w, struct{ io.Reader }{strings.NewReader(`{"usage":{"total_tokens":7}}`)})
+					return err
+				}))
+			if w.direct != direct {
+				t.Errorf("%s: read directly: %v, want %v", rule, w.direct, direct)
+			}
+			if got := w.Body.String(); got != `{"usage":{"total_tokens":7}}` {
+				t.Errorf("%s: body %q", rule, got)
+			}
+		})
+	}
+}
+
+// copying is a writer that can read by itself.
+type copying struct {
+	*httptest.ResponseRecorder
+	direct bool
+}
+
+func (c *copying) ReadFrom(r io.Reader) (int64, error) {
+	c.direct = true
+	return io.Copy(c.ResponseRecorder, r)
+}
+
+var _ core.Answer = (*settlement)(nil)
