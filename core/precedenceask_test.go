@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It asks twice: traced, it must come to the same,
+// and Explain must tell of no other rules, numbers and keys than there are.
+func (p *precedence) ask(words []string, want string) {
+	p.asked++
+	if p.rs == nil {
+		var err error
+		if p.rs, err = Compile(p.policy); err != nil {
+			p.fatal("%v", err)
+		}
+	}
+	request := &client{path: words[1], method: words[0], peer: netip.MustParseAddr("192.0.2.7"),
+		header: map[string]string{}, now: 1_700_050_000 * Second}
+	if rest, hasHost := strings.CutPrefix(words[1], "//"); hasHost {
+		host, path, _ := strings.Cut(rest, "/")
+		request.host, request.path = host, "/"+path
+	}
+	p.who = knownClient{state: CredentialUnknown}
+	if len(words) > 3 && words[2] == "as" {
+		carrier := "Authorization"
+		if words[3] == "api_key" {
+			carrier = "X-Api-Key"
+		}
+		request.header[carrier] = "Bearer token"
+		p.as(words[3], words[4], words[5:], request)
+	}
+	plan, d := newCounters().ask(p.t, request, p.rs)
+	if got := p.answer(plan, &d); got != want {
+		p.t.Errorf("testdata/precedence.txt:%d: %s\n got %s\nwant %s", p.line, strings.Join(words, " "), got, want)
+	}
+	traced := new(Plan)
+	traced.Trace()
+	traced.Add(p.rs, request)
+	newCounters().take(traced.Checks(), traced.Results())
+	d = traced.Decide()
+	if got := p.answer(traced, &d); got != want {
+		p.t.Errorf("testdata/precedence.txt:%d: traced, it comes to %s", p.line, got)
+	}
+	p.explained(traced)
+}
+
+// as makes the request one of a client with a credential.
+func (p *precedence) as(kind, id string, words []string, request *client) {
+	who := &Identity{Kind: kind, ID: id}
+	switch kind {
+	case "user":
+		who.User = id
+	case "api_key":
+		who.APIKey = id
+	case "revoked":
+		p.who.state = CredentialRevoked
+		return
+	default:
+		p.fatal("%q is no kind of client", kind)
+	}
+	own := map[string]LimitSet{}
+	for _, word := range words {
+		key, value, _ := strings.Cut(word, "=")
+		rule, isOwn := strings.CutPrefix(key, "own.")
+		switch {
+		case isOwn:
+			own[rule] = p.set(value)
+		case key == "tier":
+			who.Tier = value
+		case key == "tenant":
+			who.Tenant = value
+		case key == "user":
+			who.User = value
+		case key == "header":
+			name, text, _ := strings.Cut(value, ":")
+			request.header[name] = text
+		default:
+			p.fatal("%q is no word of a client", key)
+		}
+	}
+	var err error
+	if who.Overrides, err = NewOverrides(own); err != nil {
+		p.fatal("%v", err)
+	}
+	p.who = knownClient{identity: who, state: CredentialValid}
+}
+
+// answer says what a plan came to in the words of the stories.
+func (p *precedence) answer(plan *Plan, d *Decision) string {
+	switch {
+	case d.Outcome == OutcomeBlocked && d.Rule != "":
+		return "blocked:" + d.Rule
+	case d.Outcome == OutcomeBlocked, d.Outcome == OutcomeUnauthorized:
+		return d.Outcome.String()
+	case len(plan.uses) == 0:
+		return "none"
+	}
+	var answers []string
+	for i, o := range plan.Outcomes() {
+		u, said := &plan.uses[i], ""
+		switch {
+		case o.Outcome != OutcomeAllowed:
+			said = o.Outcome.String()
+		case u.unlimited:
+			said = "unlimited"
+		}
+		for c := u.checks[0]; c < u.checks[1] && o.Outcome == OutcomeAllowed; c++ {
+			said += "," + plan.checks[c].Limit.String()
+		}
+		answers = append(answers, u.rule.name+":"+strings.TrimPrefix(said, ","))
+	}
+	return strings.Join(answers, " ")
+}
+
+// explained holds that an explanation tells of every rule in play just what the plan holds, and of every other rule that
+// matches why it is not.
+func (p *precedence) explained(plan *Plan) {
+	explanations := plan.Explain()
+	if len(explanations) != 1 {
+		p.fatal("%d explanations", len(explanations))
+	}
+	e := explanations[0]
+	inPlay := 0
+	for _, r := range e.Rules {
+		u := plan.useOf(p.rs, int32(r.Index))
+		if r.Fate == "" || u == nil && strings.HasPrefix(r.Fate, "in play") {
+			p.fatal("%s is said to be %q", r.Name, r.Fate)
+		}
+		if u == nil {
+			continue
+		}
+		inPlay++
+		if len(r.Checks) != int(u.checks[1]-u.checks[0]) || r.Unlimited != u.unlimited || r.Name != u.rule.name {
+			p.fatal("%s: %+v, in the plan it is %+v", r.Name, r, u)
+		}
+		for i := range r.Checks {
+			c := &plan.checks[int(u.checks[0])+i]
+			if string(r.Checks[i].Key) != string(c.Key) || r.Checks[i].Limit != c.Limit || r.Cost != c.Cost {
+				p.fatal("%s asks %+v, said to be %+v", r.Name, c, r.Checks[i])
+			}
+		}
+	}
+	for _, o := range plan.Outcomes() {
+		if o.Index >= 0 {
+			inPlay--
+		}
+	}
+	if inPlay != 0 {
+		p.fatal("%d rules too many are explained: %+v", inPlay, e.Rules)
+	}
+}
