@@ -155,7 +155,7 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	case refusalBlocked:
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
 	case refusalUnauthorized:
-		d.Outcome, d.Status = OutcomeUnauthorized, statusUnauthorized
+		d.Outcome, d.Status, d.Credential = OutcomeUnauthorized, statusUnauthorized, p.badCredential
 	case refusalMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
 	case refusalCrowded:
