@@ -46,8 +46,12 @@ func (p *Penalty) flaw() string {
 }
 
 // enforce says whether the penalty is in force. It does not look at the violations. A penalty that lasts longer than any
-// may (the clock went back, or the policy was edited) is cut to what may be.
+// may (the clock went back, or the policy was edited) is cut to what may be. One that is over is forgotten with the next
+// write, so that it does not come back with the clock.
 func (p *Penalty) enforce(s *Slot, r *Result, now Micros) {
+	if s.State.At <= now {
+		s.State.At = 0
+	}
 	if latest := now + p.Longest(); s.State.At > latest {
 		s.State.At, s.Write = latest, true
 	}

@@ -7,7 +7,8 @@ local function penalties()
   local penalty = {}
   local most = 1000 -- core.ViolationsMax
 
-  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut.
+  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut. One that is over is forgotten
+  -- with the next write, so that it does not come back with the clock.
   function penalty.enforce(s, now)
     local text = call('GET', s.until_key)
     s.until_at, s.violations = 0, 0
@@ -22,6 +23,7 @@ local function penalties()
       s.until_at, s.until_write = latest, true
     end
     s.refused = s.until_at > now
+    s.until_over = text and not s.refused
   end
 
   local function parse(s, member)
@@ -205,6 +207,9 @@ local function penalties()
     end
     if #added == 0 and not s.members then
       return
+    end
+    if s.until_over and not s.until_write then
+      call('DEL', s.until_key)
     end
     add(s, added)
     if #added > 0 and s.over > 0 then
