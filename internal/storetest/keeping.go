@@ -94,13 +94,13 @@ func askDirtyResults(e *examiner) {
 		for _, c := range []core.Check{take(key, l, 1), look(key, l, 1), take(key, l, 2), take(key, l, 0),
 			giveBack(key, l, 1, 12345), upTo(key, l, 2, 2, 2, 0)} {
 			dirty := []core.Result{{At: 1, Granted: 2, Remaining: 3, Refused: true, Wait: 4, Reset: 5, Next: 6, Receipt: 7,
-				LeasedIn: 8, Overflow: true}}
+				LeasedIn: 8, Overflow: true, Violations: 9}}
 			clean := e.one(look(key, l, c.Cost))
 			if err := e.Store.Take(context.Background(), []core.Check{c}, dirty); err != nil {
 				e.Fatalf("Take: %v", err)
 			}
 			r, granted := dirty[0], dirty[0].Granted
-			if r.At != e.now || r.LeasedIn != 0 || r.Overflow || (r.Receipt != 0) != (granted > 0 && c.Op != core.OpGiveBack) ||
+			if r.At != e.now || r.LeasedIn != 0 || r.Overflow || r.Violations != 0 || (r.Receipt != 0) != (granted > 0 && c.Op != core.OpGiveBack) ||
 				r.Remaining != clean.Remaining-granted || c.Op == core.OpTake && (r.Refused != clean.Refused || r.Wait != clean.Wait) {
 				e.Fatalf("%s: %+v: something is left of what the results held before", name(&c), r)
 			}

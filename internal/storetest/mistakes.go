@@ -70,7 +70,71 @@ func askOutOfBounds(e *examiner) {
 	for what, c := range wrong {
 		e.invalid(what, []core.Check{take("beside", l, 1), c}, make([]core.Result, 2))
 	}
+	for what, c := range datedMistakes() {
+		e.invalid(what, []core.Check{penaltyCheck(core.OpLook, "beside a penalty", soon()), take("beside", l, 1), c}, make([]core.Result, 3))
+	}
 	e.invalid("too few results", []core.Check{take("beside", l, 1), take("k", l, 1)}, make([]core.Result, 1))
 	e.left("k", l, 10)
 	e.left("beside", l, 10)
+}
+
+// soon returns a penalty that is imposed at once.
+func soon() *core.Penalty {
+	return &core.Penalty{Window: core.Hour, Threshold: 1, Multipliers: []int64{1}}
+}
+
+// datedMistakes returns checks that are wrong in what they say of penalties or of the calendar, as the third of a call
+// whose first is of a penalty.
+func datedMistakes() map[string]core.Check {
+	day, minute := zoned("day", "UTC"), limit(core.FixedWindow, 10, core.Minute)
+	perDay := day.limit(10)
+	bounded := func(l core.Limit, change func(b *core.Bounds)) core.Check {
+		c := day.dated(take("k", l, 1), start)
+		if change != nil {
+			change(c.Bounds)
+		}
+		return c
+	}
+	punished := func(change func(p *core.Penalty, c *core.Check)) core.Check {
+		p := soon()
+		c := penaltyCheck(core.OpTake, "p", p)
+		change(p, &c)
+		return c
+	}
+	return map[string]core.Check{
+		"a calendar window without boundaries": take("k", perDay, 1),
+		"boundaries of another window":         bounded(minute, nil),
+		"boundaries that are equal":            bounded(perDay, func(b *core.Bounds) { b[2] = b[1] }),
+		"boundaries that go back":              bounded(perDay, func(b *core.Bounds) { b[3] = b[0] }),
+		"boundaries before the epoch":          bounded(perDay, func(b *core.Bounds) { b[0] = 0 }),
+		"a guard that is no penalty":           guarded(take("k", minute, 1), 2, 1),
+		"a guard that is not in the call":      guarded(take("k", minute, 1), 4, 1),
+		"a negative guard":                     guarded(take("k", minute, 1), -1, 1),
+		"the violation 0":                      guarded(take("k", minute, 1), 1, 0),
+		"a violation beyond ViolationMax":      guarded(take("k", minute, 1), 1, core.ViolationMax+1),
+		"a penalty that is given back":         punished(func(_ *core.Penalty, c *core.Check) { c.Op = core.OpGiveBack }),
+		"a penalty that is forced":             punished(func(_ *core.Penalty, c *core.Check) { c.Op = core.OpForce }),
+		"a penalty up to n":                    punished(func(_ *core.Penalty, c *core.Check) { c.Op, c.Min = core.OpUpTo, 1 }),
+		"a penalty with a limit":               punished(func(_ *core.Penalty, c *core.Check) { c.Limit = &minute }),
+		"a penalty with a cost":                punished(func(_ *core.Penalty, c *core.Check) { c.Cost = 1 }),
+		"a penalty that is guarded":            punished(func(_ *core.Penalty, c *core.Check) { c.Guard, c.Violation = 1, 1 }),
+		"no window of a penalty":               punished(func(p *core.Penalty, _ *core.Check) { p.Window = 0 }),
+		"a window beyond PenaltyMax":           punished(func(p *core.Penalty, _ *core.Check) { p.Window = core.PenaltyMax + 1 }),
+		"a negative longest penalty":           punished(func(p *core.Penalty, _ *core.Check) { p.Max = -1 }),
+		"a longest penalty beyond PenaltyMax":  punished(func(p *core.Penalty, _ *core.Check) { p.Max = core.PenaltyMax + 1 }),
+		"the threshold 0":                      punished(func(p *core.Penalty, _ *core.Check) { p.Threshold = 0 }),
+		"a threshold beyond ViolationsMax":     punished(func(p *core.Penalty, _ *core.Check) { p.Threshold = core.ViolationsMax + 1 }),
+		"no multipliers":                       punished(func(p *core.Penalty, _ *core.Check) { p.Multipliers = nil }),
+		"too many multipliers":                 punished(func(p *core.Penalty, _ *core.Check) { p.Multipliers = ones(core.MultipliersMax + 1) }),
+		"the multiplier 0":                     punished(func(p *core.Penalty, _ *core.Check) { p.Multipliers = []int64{1, 0} }),
+		"a multiplier beyond MultiplierMax":    punished(func(p *core.Penalty, _ *core.Check) { p.Multipliers = []int64{core.MultiplierMax + 1} }),
+	}
+}
+
+func ones(n int) []int64 {
+	out := make([]int64, n)
+	for i := range out {
+		out[i] = 1
+	}
+	return out
 }

@@ -141,11 +141,12 @@ func valid(c *core.Check) bool {
 // penaltyStands reports whether the numbers of a penalty say something.
 func penaltyStands(p *core.Penalty) bool {
 	for _, m := range p.Multipliers {
-		if m < 1 {
+		if m < 1 || m > core.MultiplierMax {
 			return false
 		}
 	}
-	return p.Window > 0 && p.Threshold >= 1 && p.Threshold <= core.ViolationsMax && len(p.Multipliers) > 0 && p.Max >= 0
+	return p.Window > 0 && p.Window <= core.PenaltyMax && p.Max >= 0 && p.Max <= core.PenaltyMax && p.Threshold >= 1 &&
+		p.Threshold <= core.ViolationsMax && len(p.Multipliers) > 0 && len(p.Multipliers) <= core.MultipliersMax
 }
 
 // guardStands reports whether a check names no guard, or the check of a penalty and a violation.

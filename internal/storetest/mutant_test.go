@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
@@ -94,37 +93,39 @@ func TestExamFailsBrokenStores(t *testing.T) {
 
 // Broken stores that random traffic must find out, besides those the promises find.
 func TestRandomTrafficFailsBrokenStores(t *testing.T) {
-	for promise, list := range mutants {
-		if !strings.HasPrefix(promise, "give") && !strings.HasPrefix(promise, "up to") && !strings.HasPrefix(promise, "log_only") {
-			continue
-		}
-		for _, mutant := range list {
-			r, m := &recorder{TB: t}, &Model{}
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				e := newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty})
-				compare(e, newTraffic(1), 20_000)
-			}()
-			<-done
-			if r.failed == "" {
-				t.Errorf("%s: a store that %s passes", promise, mutant.name)
-			}
-		}
-	}
+	failing(t, []string{"give back goes to its window", "a late give back is dropped", "up to n", "log_only stands aside",
+		"a calendar window is the zone's", "the store's clock says which period it is", "stale boundaries are no answer",
+		"a clock back over a boundary goes on", "yesterday's receipt buys nothing today", "a changed zone keeps the day",
+		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
+		"the longest wait is multiplied", "no violation of the client's", "violations decay", "a penalty can be lifted",
+		"a penalty survives a wrong clock", "a reset forgets"},
+		func(e *examiner) { compare(e, newTraffic(1), 20_000) })
 }
 
 // The oracle knows nothing of the model, so it must find out broken ones by itself.
 func TestOracleFailsBrokenStores(t *testing.T) {
-	for _, promise := range []string{"all or nothing", "refused costs nothing", "log_only stands aside", "up to n",
+	failing(t, []string{"all or nothing", "refused costs nothing", "log_only stands aside", "up to n",
 		"a whole limit, and no more", "give back goes to its window", "never below zero", "debt of at most one window",
-		"windows are aligned to the epoch", "waits are the truth", "reset and next say what they say"} {
+		"windows are aligned to the epoch", "waits are the truth", "reset and next say what they say",
+		"a calendar window is the zone's", "the store's clock says which period it is", "yesterday's receipt buys nothing today",
+		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
+		"the longest wait is multiplied", "no violation of the client's", "violations decay", "a penalty can be lifted",
+		"a reset forgets"},
+		func(e *examiner) { foretell(e, 1, 6_000) })
+}
+
+// failing fails the test for each broken store of the promises that passes.
+func failing(t *testing.T, promises []string, examine func(e *examiner)) {
+	for _, promise := range promises {
+		if len(mutants[promise]) == 0 {
+			t.Errorf("no broken store of %q", promise)
+		}
 		for _, mutant := range mutants[promise] {
 			r, m := &recorder{TB: t}, &Model{}
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				foretell(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}), 1, 6_000)
+				examine(newExaminer(r, Subject{Store: broken{m, mutant.take}, Pin: m.Pin, Counter: m.Counter, Penalty: m.Penalty}))
 			}()
 			<-done
 			if r.failed == "" {

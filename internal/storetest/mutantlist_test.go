@@ -5,6 +5,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -49,7 +50,7 @@ var mutants = map[string][]mutant{
 	}}, {"charges, then looks at the context", chargeAnyway}},
 	"any bytes are a key":              {{"stops at NUL", renamed(untilNUL)}, {"keeps 255 bytes", renamed(truncated(255))}, {"mends UTF-8", renamed(func(k string) string { return strings.ToValidUTF8(k, "?") })}, {"folds case", renamed(strings.ToLower)}, {"trims", renamed(strings.TrimSpace)}},
 	"keys belong to the caller":        {{"keeps the caller's bytes", aliasing}},
-	"results are written whole":        {{"does not write what is zero", leaky}},
+	"results are written whole":        {{"does not write what is zero", leaky}, {"leaves the violations", leavingViolations}},
 	"hammered, exactly the limit":      {{"reads, and writes a moment later", gap}},
 	"overlapping calls never deadlock": {{"locks in the order of the call", (&crossing{held: map[string]bool{}}).take}, {"reads, and writes a moment later", gap}},
 }
@@ -170,22 +171,34 @@ func outOfBoundsMutants() []mutant {
 	wrong := func(what string, is func(*core.Check) bool) mutant {
 		return mutant{"accepts " + what, unchecked(func(checks []core.Check, results []core.Result) bool {
 			c := &checks[len(checks)-1]
-			return len(results) == len(checks) && c.Limit != nil && c.Limit.Count() > 0 && is(c)
+			return len(results) == len(checks) && (c.Limit != nil || c.Penalty != nil) && is(c)
 		})}
 	}
+	counts := func(c *core.Check) bool {
+		return c.Penalty == nil && c.Limit.Count() > 0 && c.Guard == 0 && c.Bounds == nil
+	}
+	counter := func(what string, is func(*core.Check) bool) mutant {
+		return wrong(what, func(c *core.Check) bool { return counts(c) && is(c) })
+	}
 	return []mutant{
-		wrong("a negative cost", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpTake }),
-		wrong("a negative give back", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpGiveBack }),
-		wrong("a negative force", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpForce }),
-		wrong("any great cost", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpTake }),
-		wrong("any great force", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpForce }),
-		wrong("min 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min < 1 }),
-		wrong("min above the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > max(1, c.Cost) && c.Cost > 0 }),
-		wrong("min above 1 for cost 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > 1 && c.Cost == 0 }),
-		wrong("max below the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Max < c.Cost }),
-		wrong("a share above 1000", func(c *core.Check) bool { return c.ShareMille > 1000 }),
-		wrong("a negative share", func(c *core.Check) bool { return c.ShareMille < 0 }),
-		wrong("an unknown operation", func(c *core.Check) bool { return c.Op > core.OpForce }),
+		counter("a negative cost", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpTake }),
+		counter("a negative give back", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpGiveBack }),
+		counter("a negative force", func(c *core.Check) bool { return c.Cost < 0 && c.Op == core.OpForce }),
+		counter("any great cost", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpTake }),
+		counter("any great force", func(c *core.Check) bool { return c.Cost > core.CountMax+1 && c.Op == core.OpForce }),
+		counter("min 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min < 1 }),
+		counter("min above the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > max(1, c.Cost) && c.Cost > 0 }),
+		counter("min above 1 for cost 0", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Min > 1 && c.Cost == 0 }),
+		counter("max below the cost", func(c *core.Check) bool { return c.Op == core.OpUpTo && c.Max < c.Cost }),
+		counter("a share above 1000", func(c *core.Check) bool { return c.ShareMille > 1000 }),
+		counter("a negative share", func(c *core.Check) bool { return c.ShareMille < 0 }),
+		counter("an unknown operation", func(c *core.Check) bool { return c.Op > core.OpReset }),
+		wrong("any guard", func(c *core.Check) bool { return c.Guard > 1 && c.Penalty == nil }),
+		wrong("any violation", func(c *core.Check) bool { return c.Guard == 1 && c.Penalty == nil }),
+		wrong("boundaries in disorder", func(c *core.Check) bool { return c.Bounds != nil && c.Limit.Calendar() != 0 }),
+		wrong("boundaries of any limit", func(c *core.Check) bool { return c.Bounds != nil && c.Limit.Calendar() == 0 }),
+		wrong("any threshold", func(c *core.Check) bool { return c.Penalty != nil && c.Penalty.Threshold > core.ViolationsMax }),
+		wrong("any multiplier", func(c *core.Check) bool { return c.Penalty != nil && slices.Contains(c.Penalty.Multipliers, 0) }),
 		{"accepts too few results", unchecked(func(c []core.Check, r []core.Result) bool { return len(r) < len(c) })},
 		{"calls a wrong number its own fault", func(m *Model, ctx context.Context, c []core.Check, r []core.Result) error {
 			if err := m.Take(ctx, c, r); err != nil {

@@ -222,6 +222,18 @@ func leaky(m *Model, ctx context.Context, checks []core.Check, results []core.Re
 	return err
 }
 
+// leavingViolations is a mutant that writes violations only where there can be some.
+func leavingViolations(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {
+	was := slices.Clone(results)
+	err := m.Take(ctx, checks, results)
+	for i := range checks {
+		if checks[i].Penalty == nil {
+			results[i].Violations = was[i].Violations
+		}
+	}
+	return err
+}
+
 // unchecked is a mutant that accepts some wrong calls.
 func unchecked(accepts func(checks []core.Check, results []core.Result) bool) takeFunc {
 	return func(m *Model, ctx context.Context, checks []core.Check, results []core.Result) error {

@@ -78,8 +78,7 @@ func compare(e *examiner, tr *traffic, steps int) {
 		if expected != nil && !errors.Is(expected, core.ErrStale) {
 			e.Fatalf("step %d: the model: %v", step, expected)
 		}
-		if err := e.Store.Take(context.Background(), checks, got); (err == nil) != (expected == nil) ||
-			errors.Is(err, core.ErrStale) != errors.Is(expected, core.ErrStale) {
+		if err := e.Store.Take(context.Background(), checks, got); !sameError(err, expected) {
 			e.Fatalf("step %d at %d:\n%s: the error is %v, want %v", step, tr.now, describe(checks), err, expected)
 		}
 		if expected != nil {
@@ -94,6 +93,16 @@ func compare(e *examiner, tr *traffic, steps int) {
 		}
 		tr.heard(checks, want)
 	}
+}
+
+// sameError reports whether two errors say the same to a caller.
+func sameError(a, b error) bool {
+	for _, what := range []error{core.ErrStale, core.ErrUnavailable, core.ErrInvalid} {
+		if errors.Is(a, what) != errors.Is(b, what) {
+			return false
+		}
+	}
+	return (a == nil) == (b == nil)
 }
 
 // forget drops from the model what the store was free to drop and dropped.

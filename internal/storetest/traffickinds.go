@@ -137,6 +137,8 @@ func (tr *traffic) dated(c *counter, k core.Check) core.Check {
 	}
 	at := tr.now
 	switch dice := tr.rng.IntN(100); {
+	case !tr.honest && c.calendar.bounds(at)[0] == at && dice < 15:
+		at = c.calendar.boundary(at, -3) // stale since this very instant
 	case dice < 12:
 		at = c.calendar.bounds(at)[0] - 1 // the period before
 		if dice < 5 {
