@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+func newValidate() *cobra.Command {
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "validate FILE…",
+		Short: "Print every error of policy files, and what they probably do not mean",
+		Long: "Print every error of policy files, and warnings: what a policy says that its author probably does not mean.\n" +
+			"The exit status is 1 if there is an error, or with --strict a warning.",
+		Example: "  penstock validate policy.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			failed := false
+			for _, path := range paths {
+				errs, warnings := validate(path)
+				for _, line := range errs {
+					fmt.Fprintln(cmd.OutOrStdout(), "error:", line)
+				}
+				for _, line := range warnings {
+					fmt.Fprintln(cmd.OutOrStdout(), "warning:", line)
+				}
+				if len(errs) == 0 {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: valid, %s\n", path, plural(len(warnings), "warning"))
+				}
+				failed = failed || len(errs) > 0 || strict && len(warnings) > 0
+			}
+			if failed {
+				return errSaid
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings as well")
+	return cmd
+}
+
+// validate returns what is wrong with the file and what is doubtful, a line each.
+func validate(path string) (errs, warnings []string) {
+	document, err := policy.Load(path)
+	if err == nil {
+		err = document.Check()
+	}
+	if err != nil {
+		return linesOf(err), nil
+	}
+	for _, p := range document.Advise() {
+		warnings = append(warnings, p.String())
+	}
+	return nil, warnings
+}
+
+// linesOf returns one line for each problem.
+func linesOf(err error) []string {
+	if problems, ok := err.(core.Problems); ok { //nolint:errorlint // wrapped, its own words matter more than the list
+		lines := make([]string, len(problems))
+		for i, p := range problems {
+			lines[i] = p.String()
+		}
+		return lines
+	}
+	return []string{err.Error()}
+}
+
+func plural(n int, word string) string {
+	switch n {
+	case 0:
+		return "no " + word + "s"
+	case 1:
+		return "1 " + word
+	default:
+		return fmt.Sprintf("%d %ss", n, word)
+	}
+}
