@@ -81,7 +81,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	if len(a.Rules) > 0 {
 		err = errors.Join(err, a.add(a.document("")))
-	} else if _, wrong := a.document(a.Name).Compile(); wrong != nil { // what the app says for others holds good as well
+	} else if wrong := a.document(a.Name).Check(); wrong != nil { // what the app says for others holds good as well
 		err = errors.Join(err, wrong)
 	}
 	if err != nil {
@@ -158,14 +158,15 @@ func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 	}
 	known := a.compiled[place+"\x00"+owner.text]
 	if err := a.claim(now, owner); err != nil || known != nil {
-		return known, err
+		return known, errors.Join(err, now.verifiers.close())
 	}
+	now.verifiers.warn(a.logger, d.Name)
 	e := newEnforced(now)
 	a.compiled[place+"\x00"+owner.text] = e
 	return e, nil
 }
 
-// edition compiles the policy and gives its rules names.
+// edition compiles the policy and gives its rules names. Whoever does not put it in force closes its verifiers.
 func (a *App) edition(d *policy.Document, place string) (*edition, ruleOwner, error) {
 	nameRules(d, func(rule string) bool {
 		// Only in the same place: Caddy sets servers up in any order, and a name must not depend on it.
@@ -176,11 +177,15 @@ func (a *App) edition(d *policy.Document, place string) (*edition, ruleOwner, er
 	if err != nil {
 		return nil, ruleOwner{}, fmt.Errorf("policy %q: %w", d.Name, err)
 	}
-	ruleset, err := d.Compile()
+	who, err := openVerifiers(d)
 	if err != nil {
-		return nil, ruleOwner{}, err
+		return nil, ruleOwner{}, errors.Join(err, d.Check())
 	}
-	return newEdition(d, ruleset), ruleOwner{place: place, text: string(text)}, nil
+	ruleset, err := d.CompileWith(who.list)
+	if err != nil {
+		return nil, ruleOwner{}, errors.Join(err, who.close())
+	}
+	return newEdition(d, ruleset, who), ruleOwner{place: place, text: string(text)}, nil
 }
 
 // claim makes the edition's rules the owner's. The error names those that another has.
@@ -224,15 +229,20 @@ func (a *App) Stop() error {
 	return nil
 }
 
-// Cleanup gives the store back. The last configuration that does so closes it.
+// Cleanup gives the store and the verifiers back. The last configuration that does so closes them.
 func (a *App) Cleanup() error {
 	a.unwatch()
-	if a.storeKey == "" {
-		return nil
+	var problems []error
+	for _, e := range a.compiled {
+		problems = append(problems, e.current.Load().verifiers.close())
 	}
-	_, err := stores.Delete(a.storeKey)
-	a.storeKey = ""
-	return err
+	clear(a.compiled)
+	if a.storeKey != "" {
+		_, err := stores.Delete(a.storeKey)
+		problems = append(problems, err)
+		a.storeKey = ""
+	}
+	return errors.Join(problems...)
 }
 
 var (

@@ -17,9 +17,11 @@ type enforced struct {
 
 // edition is one version of a policy, with its counters of outcomes. It does not change.
 type edition struct {
-	document *policy.Document
-	ruleset  *core.Ruleset
-	outcomes *ruleCounters
+	document    *policy.Document
+	ruleset     *core.Ruleset
+	outcomes    *ruleCounters
+	credentials *credentialCounters
+	verifiers   *verifiers // of its credentials; closed when it is in force no longer
 }
 
 func newEnforced(first *edition) *enforced {
@@ -28,6 +30,6 @@ func newEnforced(first *edition) *enforced {
 	return e
 }
 
-func newEdition(d *policy.Document, rs *core.Ruleset) *edition {
-	return &edition{document: d, ruleset: rs, outcomes: newRuleCounters(d.Name, rs)}
+func newEdition(d *policy.Document, rs *core.Ruleset, v *verifiers) *edition {
+	return &edition{document: d, ruleset: rs, outcomes: newRuleCounters(d.Name, rs), credentials: newCredentialCounters(d), verifiers: v}
 }

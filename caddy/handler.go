@@ -249,8 +249,16 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 	return d, false
 }
 
-// count counts what became of each rule.
+// count counts what became of each rule, and what the credentials were worth.
 func (s *scratch) count() {
+	for _, c := range s.plan.Credentials() {
+		for _, e := range s.editions {
+			if e.ruleset == c.Ruleset {
+				e.credentials.inc(c.Method, c.State)
+				break
+			}
+		}
+	}
 	for _, o := range s.plan.Outcomes() {
 		for _, e := range s.editions {
 			if e.ruleset == o.Ruleset {

@@ -4,11 +4,13 @@ package penstockcaddy
 
 import (
 	"errors"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
 )
 
 // The metrics of this process. They are no configuration's own, so that a reload does not set them back; each
@@ -29,6 +31,10 @@ var (
 		Name: "penstock_store_errors_total",
 		Help: "Checks that the store did not answer, so that on_error decided.",
 	}, []string{"kind"})
+	credentialsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "penstock_credentials_total",
+		Help: "Tokens and API keys that requests came with, by what they were worth.",
+	}, []string{"policy", "method", "state"})
 	waitsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "penstock_waits_total",
 		Help: "Requests that waited for a throttle rule, or were to, by how that ended.",
@@ -93,7 +99,7 @@ func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-var metrics = []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, waitsTotal, waitingGauge,
+var metrics = []prometheus.Collector{requestsTotal, checkSeconds, storeErrorsTotal, credentialsTotal, waitsTotal, waitingGauge,
 	settlementsTotal, unreadableTotal, storeCollector{}}
 
 // register puts the metrics into a configuration's registry.
@@ -132,6 +138,45 @@ func (c *ruleCounters) inc(rule int, outcome core.Outcome) {
 			name = c.rules.RuleName(rule)
 		}
 		made := requestsTotal.WithLabelValues(c.policy, name, outcome.String())
+		counter = &made
+		at.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// credentialCounters are a policy's counters of credentials by way to identify and state. Safe for concurrent use.
+type credentialCounters struct {
+	policy string
+	ways   []string
+	of     [][core.CredentialStateCount]atomic.Pointer[prometheus.Counter]
+}
+
+// newCredentialCounters names the ways by their word; of several with one word, the second is jwt-2.
+func newCredentialCounters(d *policy.Document) *credentialCounters {
+	c := &credentialCounters{policy: d.Name}
+	counts := make(map[string]int)
+	for i := range d.Identify {
+		word := "other"
+		switch {
+		case d.Identify[i].JWT != nil:
+			word = "jwt"
+		case d.Identify[i].APIKey != nil:
+			word = "api_key"
+		}
+		if counts[word]++; counts[word] > 1 {
+			word += "-" + strconv.Itoa(counts[word])
+		}
+		c.ways = append(c.ways, word)
+	}
+	c.of = make([][core.CredentialStateCount]atomic.Pointer[prometheus.Counter], len(c.ways))
+	return c
+}
+
+func (c *credentialCounters) inc(way int, state core.CredentialState) {
+	at := &c.of[way][state]
+	counter := at.Load()
+	if counter == nil {
+		made := credentialsTotal.WithLabelValues(c.policy, c.ways[way], state.String())
 		counter = &made
 		at.Store(counter)
 	}

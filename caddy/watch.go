@@ -142,9 +142,14 @@ func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error)
 	}
 	if err != nil || changes.Empty() && before.document.Version() == d.Version() {
 		a.owners, a.counted = owners, counted
+		if now != nil {
+			err = errors.Join(err, now.verifiers.close())
+		}
 		return policy.Changes{}, err
 	}
+	now.verifiers.warn(a.logger, d.Name)
 	f.enforced.current.Store(now)
+	_ = before.verifiers.close() // requests that began with them go on with their last keys
 	a.store.counting.change(maps.Clone(a.counted), a.logger)
 	return changes, nil
 }
