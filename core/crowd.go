@@ -4,7 +4,9 @@ package core
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -14,33 +16,68 @@ const witnessesMax = 1_000
 
 // findCrowd looks for a request that would meet more limits than one call of a store takes. Whether there is one cannot be
 // told from the rules in general, for their headers may exclude each other or not; so it tries for each rule, or for
-// evenly chosen ones if there are many, a request that the rule is for.
+// evenly chosen ones if there are many, a request that the rule is for, of a client without and with each tier that has
+// more limits than others.
 func (rs *Ruleset) findCrowd(p *Policy) Problems {
-	limits := 0
+	most := 1 // a penalty is one
 	for _, index := range rs.enabled {
-		limits += len(rs.rules[index].limits)
+		r := &rs.rules[index]
+		limits := len(r.limits)
+		for _, set := range r.tiers {
+			limits = max(limits, len(set.limits))
+		}
+		most += limits
 	}
-	if limits <= ChecksMax {
+	if most <= ChecksMax {
 		return nil
 	}
 	tried := *rs
 	tried.disabled, tried.exempt, tried.block, tried.blocks = false, nil, nil, false
 	tried.witnessed = new(Identity)
 	var plan Plan
-	for i := 0; i < len(rs.enabled); i += 1 + len(rs.enabled)/witnessesMax {
+	tiers := append(rs.longTiers(), "")
+	for i := 0; i < len(rs.enabled); i += 1 + len(rs.enabled)*len(tiers)/witnessesMax {
 		index := rs.enabled[i]
 		w := witness{&p.Rules[index].Match}
-		*tried.witnessed = w.who()
-		plan.Reset()
-		plan.Add(&tried, w)
-		if plan.refusal == refusalCrowded {
-			return Problems{{Path: ruleAt(int(index)), Value: rs.rules[index].name,
-				Why: fmt.Sprintf("stands beside so many others that %s %s meets more than %d limits, which is what a store "+
-					"is asked at once", w.Method(), w.Path(), ChecksMax),
-				Remedy: "narrow some matches, or put rules that replace each other in a group"}}
+		for _, tier := range tiers {
+			who := w.who()
+			if tier != "" && len(w.match.Tier) == 0 {
+				who.Tier = tier
+			}
+			*tried.witnessed = who
+			plan.Reset()
+			plan.Add(&tried, w)
+			if plan.refusal == refusalCrowded {
+				return Problems{w.crowded(ruleAt(int(index)), rs.rules[index].name, tier)}
+			}
 		}
 	}
 	return nil
+}
+
+// longTiers returns the tiers for which a rule has more limits than for clients without a tier.
+func (rs *Ruleset) longTiers() []string {
+	long := map[string]bool{}
+	for i := range rs.rules {
+		for tier, set := range rs.rules[i].tiers {
+			if len(set.limits) > len(rs.rules[i].limits) {
+				long[tier] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(long))
+}
+
+// crowded is the problem of a rule that the witness is for.
+func (w witness) crowded(at, rule, tier string) Problem {
+	of := ""
+	if tier != "" {
+		of = fmt.Sprintf(" of a client of tier %q", tier)
+	}
+	return Problem{Path: at, Value: rule,
+		Why: fmt.Sprintf("stands beside so many others that %s %s%s meets more than %d limits, which is what a store "+
+			"is asked at once", w.Method(), w.Path(), of, ChecksMax),
+		Remedy: "narrow some matches, or put rules that replace each other in a group"}
 }
 
 // witness is a request that a match is for.

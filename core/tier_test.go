@@ -162,6 +162,27 @@ func TestCompileRefusesTiers(t *testing.T) {
 	}
 }
 
+// TestCompileFindsCrowdsOfATier: what only clients of a tier would meet too much of is refused, too; limits that no client
+// meets together are not.
+func TestCompileFindsCrowdsOfATier(t *testing.T) {
+	five := LimitSet{Limits: limits(t, "1/1m", "1/2m", "1/3m", "1/4m", "1/5m")}
+	for _, alike := range []bool{true, false} {
+		p := Policy{Name: "n", Tier: tierOf}
+		for i := range 14 {
+			tier := "gold"
+			if !alike {
+				tier = fmt.Sprint("tier-", i)
+			}
+			p.Rules = append(p.Rules, Rule{Name: fmt.Sprint("r", i), Limits: limits(t, "1/1m"),
+				Tiers: map[string]LimitSet{tier: five}})
+		}
+		paths, text := problemPaths(t, p)
+		if (len(paths) == 1) != alike || alike && !strings.Contains(text, `of tier "gold" meets more than 64`) {
+			t.Errorf("alike %v: %s", alike, text)
+		}
+	}
+}
+
 // TestLimitsOfAgainstOracle compares whose limits hold with the rule of precedence written down, on random policies.
 func TestLimitsOfAgainstOracle(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
