@@ -147,10 +147,11 @@ func TestMatchProblems(t *testing.T) {
 			strings.Repeat("a.", 127) + "a"},
 		Header: []HeaderMatch{{Name: ""}, {Name: "X-A:"}, {Name: "host"}, {Name: "X-B", Values: []string{"ok", "", " x", "a\nb"}}},
 		IP:     []netip.Prefix{{}, netip.MustParsePrefix("::ffff:0:0/90")},
+		Tier:   []string{"gold", ""}, User: []string{" u", "*"}, APIKey: []string{"k", "k"}, Tenant: []string{strings.Repeat("x", 8193)},
 	})
 	want := strings.Fields(`path[0] path[2] method[0] method[1] method[2] host[0] host[1] host[2] host[3] host[4] host[5] host[6]
 		host[7] host[8] host[9] host[10] host[11] host[12] header[0] header.X-A: header.host header.X-B[1] header.X-B[2]
-		header.X-B[3] ip[0] ip[1]`)
+		header.X-B[3] ip[0] ip[1] tier[1] user[0] user[1] tenant[0]`)
 	for i := range max(len(want), len(problems)) {
 		if i >= len(want) || i >= len(problems) || problems[i].Path != "rules[2].match."+want[i] {
 			t.Fatalf("problems are\n%v\nwant %q", problems, want)
@@ -161,5 +162,8 @@ func TestMatchProblems(t *testing.T) {
 	}
 	if _, problems := compileMatch("m", Match{Path: make([]string, matchListMax+1)}); len(problems) != 1 {
 		t.Errorf("a list of %d: %v", matchListMax+1, problems)
+	}
+	if _, problems := compileMatch("m", Match{User: make([]string, matchListMax+1)}); len(problems) != 1 {
+		t.Errorf("a list of %d users: %v", matchListMax+1, problems)
 	}
 }

@@ -39,6 +39,8 @@ func manyMatches(n int) []Match {
 			matches[i] = Match{IP: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)}}
 		case 5:
 			matches[i] = Match{Header: []HeaderMatch{{Name: "X-Plan", Values: []string{fmt.Sprintf("plan%d", i)}}}}
+		case 9:
+			matches[i] = Match{Path: []string{service + "/*"}, Tier: []string{fmt.Sprintf("tier%d", i)}}
 		case 6:
 			matches[i] = Match{Path: []string{service + "/v*"}, Host: []string{"*.example.com"}}
 		default:
@@ -115,6 +117,11 @@ func BenchmarkMatchBadCases(b *testing.B) {
 	})
 	b.Run("all the same, method differs", func(b *testing.B) {
 		benchmarkMatch(b, policy(func(int) Match { return Match{Path: []string{"/api/*"}, Method: []string{"POST"}} }), manyRequest(), 0)
+	})
+	b.Run("one path, many users", func(b *testing.B) {
+		benchmarkMatch(b, policy(func(i int) Match {
+			return Match{Path: []string{"/api/*"}, User: []string{fmt.Sprint("user", i)}}
+		}), manyRequest(), 0)
 	})
 	b.Run("address ranges of all lengths", func(b *testing.B) {
 		benchmarkMatch(b, policy(func(i int) Match {

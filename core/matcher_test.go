@@ -95,6 +95,10 @@ func (r random) match() Match {
 			m.IP = append(m.IP, netip.MustParsePrefix(text))
 		}
 	}
+	if r.IntN(3) == 0 {
+		m.Tier, m.User = r.some(2, "gold", "silver", "x"), r.some(1, "u", "x")
+		m.APIKey, m.Tenant = r.some(1, "k", "x"), r.some(2, "acme", "x")
+	}
 	if len(m.Path) > 0 {
 		m.CaseSensitive, m.StrictSlash = r.IntN(4) == 0, r.IntN(4) == 0
 	}
@@ -117,6 +121,10 @@ func (r random) request() *fakeAttributes {
 	return a
 }
 
+func (r random) identity() *Identity {
+	return &Identity{Tier: r.one("", "gold", "silver"), User: r.one("", "u"), APIKey: r.one("", "k"), Tenant: r.one("", "acme", "x")}
+}
+
 // The index finds exactly the conditions that hold, and paths hold as they obviously should.
 func TestMatcherAgreesWithConditions(t *testing.T) {
 	rnd := newRandom(t)
@@ -135,6 +143,9 @@ func TestMatcherAgreesWithConditions(t *testing.T) {
 		for range 50 {
 			a := rnd.request()
 			r.read(a)
+			if rnd.IntN(4) > 0 {
+				r.client = rnd.identity()
+			}
 			var want []int32
 			for i := range conditions {
 				if conditions[i].holds(&r) {
@@ -197,9 +208,11 @@ func TestMatcherDoesNotAllocate(t *testing.T) {
 	m := newMatcher(compileAll(t, append(manyMatches(1000), Match{Path: []string{"/**/a/**/b"}})))
 	var r request
 	var found []int32
+	who := &Identity{Tier: "tier9", User: "u"}
 	for _, a := range []*fakeAttributes{manyRequest(), odd, six, longRequest(8 << 10)} {
 		if n := testing.AllocsPerRun(100, func() {
 			r.read(a)
+			r.client = who
 			found = m.appendMatches(found[:0], &r)
 		}); n != 0 {
 			t.Errorf("%.0f allocations for %.40q", n, a.path)
