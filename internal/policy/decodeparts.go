@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -52,7 +53,7 @@ func (d *decoder) identifyEntry(n *Node, path string) (entry Identify, ok bool) 
 			return Identify{IP: &IdentifyIP{}}, true
 		case isLater(kind, n.Text):
 			d.found.at(n, path, notYet, "")
-		case fieldsOf(kind)[n.Text] > 0:
+		case slices.Contains(wordsOf(kind), n.Text):
 			d.found.at(n, path, "needs to be told more", identifyRemedy)
 		default:
 			d.found.at(n, path, "is not a way to identify a client", identifyRemedy)

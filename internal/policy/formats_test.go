@@ -17,27 +17,29 @@ import (
 
 var formatsByExt = []string{"yaml", "toml", "json"}
 
-// The same policy three times: whatever the format, the words mean the same.
+// The same policies three times: whatever the format, the words mean the same.
 func TestFormatsAgreeOnExamples(t *testing.T) {
-	policies := make([]core.Policy, len(formatsByExt))
-	for i, ext := range formatsByExt {
-		path := filepath.Join("..", "..", "examples", "policy."+ext)
-		d, err := Load(path)
-		if err != nil {
-			t.Fatalf("Load(%q):\n%v", path, err)
+	for name, rules := range map[string]int{"policy": 9, "tiers": 5} {
+		policies := make([]core.Policy, len(formatsByExt))
+		for i, ext := range formatsByExt {
+			path := filepath.Join("..", "..", "examples", name+"."+ext)
+			d, err := Load(path)
+			if err != nil {
+				t.Fatalf("Load(%q):\n%v", path, err)
+			}
+			if policies[i], err = d.Policy(); err != nil {
+				t.Fatalf("%s: Policy:\n%v", path, err)
+			}
+			if err := d.Check(); err != nil {
+				t.Errorf("%s: Check:\n%v", path, err)
+			}
 		}
-		if policies[i], err = d.Policy(); err != nil {
-			t.Fatalf("%s: Policy:\n%v", path, err)
+		if len(policies[0].Rules) != rules {
+			t.Fatalf("the example %s has %d rules, want %d", name, len(policies[0].Rules), rules)
 		}
-		if _, err := d.Compile(); err != nil {
-			t.Errorf("%s: Compile:\n%v", path, err)
+		for i, ext := range formatsByExt[1:] {
+			comparePolicies(t, "examples/"+name+"."+ext, policies[0], policies[i+1])
 		}
-	}
-	if len(policies[0].Rules) != 9 {
-		t.Fatalf("the example has %d rules, want 9", len(policies[0].Rules))
-	}
-	for i, ext := range formatsByExt[1:] {
-		comparePolicies(t, "examples/policy."+ext, policies[0], policies[i+1])
 	}
 }
 
@@ -68,6 +70,21 @@ func TestFormatsAgree(t *testing.T) {
 				`"match":{"ip":["2001:db8::/32","fe80::1"]}}]}`},
 		{"name: on\nrules:\n- {name: no, limit: 1/1s}", "name = 'on'\n[[rules]]\nname = 'no'\nlimit = '1/1s'",
 			`{"name": "on", "rules": [{"name": "no", "limit": "1/1s"}]}`},
+		{"exempt: [{ip: 10.0.0.1}, {user: [a, b], until: 2026-12-01T00:00:00+01:00}]",
+			"[[exempt]]\nip = '10.0.0.1'\n[[exempt]]\nuser = ['a', 'b']\nuntil = 2026-12-01T00:00:00+01:00",
+			`{"exempt": [{"ip": "10.0.0.1"}, {"user": ["a", "b"], "until": "2026-12-01T00:00:00+01:00"}]}`},
+		{"tier: {host_label: 2}", "tier.host_label = 2", `{"tier": [{"host_label": 2}]}`},
+		{"penalty: {}", "[penalty]", `{"penalty": {}}`},
+		{"penalty: {multipliers: 3}", "penalty.multipliers = [3]", `{"penalty": {"multipliers": [3]}}`},
+		{"rules: [{name: a, limit: 1/1s, count_if: {status: 401}, refund_on: {status: [5XX, '404']}}]",
+			"[[rules]]\nname = 'a'\nlimit = '1/1s'\ncount_if.status = '401'\nrefund_on.status = ['5xx', 404]",
+			`{"rules": [{"name": "a", "limit": "1/1s", "count_if": {"status": [401]}, "refund_on": {"status": ["5xx", "404"]}}]}`},
+		{"rules: [{name: a, limit: 1/1s, tiers: {Gold: 2/1s, gold: [3/1s, 4/1m], '*': unlimited}}]",
+			"[[rules]]\nname = 'a'\nlimit = '1/1s'\n[rules.tiers]\nGold = '2/1s'\ngold = ['3/1s', '4/1m']\n'*' = ['unlimited']",
+			`{"rules": [{"name": "a", "limit": "1/1s", "tiers": {"Gold": ["2/1s"], "gold": ["3/1s", "4/1m"], "*": "unlimited"}}]}`},
+		{"rules: [{name: a, limit: 1/1s, cost: {header: x-cost, trusted: 10.0.0.0/8, max: 9, n: 2}}]",
+			"[[rules]]\nname = 'a'\nlimit = '1/1s'\ncost = [{header = 'X-Cost', trusted = '10.0.0.0/8', max = 9, n = 2}]",
+			`{"rules": [{"name": "a", "limit": "1/1s", "cost": {"header": "X-COST", "trusted": ["10.0.0.0/8"], "max": 9, "n": 2}}]}`},
 	} {
 		var first core.Policy
 		for format, text := range documents {
@@ -114,6 +131,18 @@ func TestMarshalRoundTrip(t *testing.T) {
 		t.Errorf("Marshal wrote\n%s\nwithout %s", data, want)
 	}
 	var again Document
+	if err := json.Unmarshal(data, &again); err != nil {
+		t.Fatalf("Unmarshal of %s:\n%v", data, err)
+	}
+	sameDocument(t, original, &again)
+
+	if original, err = Load(filepath.Join("..", "..", "examples", "tiers.toml")); err != nil {
+		t.Fatal(err)
+	}
+	if data, err = json.Marshal(original); err != nil {
+		t.Fatal(err)
+	}
+	again = Document{}
 	if err := json.Unmarshal(data, &again); err != nil {
 		t.Fatalf("Unmarshal of %s:\n%v", data, err)
 	}

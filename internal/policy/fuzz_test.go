@@ -18,13 +18,17 @@ func FuzzTOML(f *testing.F) { fuzz(f, TOML, "toml") }
 func FuzzJSON(f *testing.F) { fuzz(f, JSON, "json") }
 
 // fuzz checks that no document makes the decoder panic, that every refusal says why, and that what is accepted can be
-// written down and read again as the same. Seeds are the example and every bad document.
+// written down and read again as the same. Seeds are the examples and every bad document.
 func fuzz(f *testing.F, format Format, ext string) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*."+ext))
 	if err != nil || len(paths) == 0 {
 		f.Fatalf("no seeds: %v", err)
 	}
-	for _, path := range append(paths, filepath.Join("..", "..", "examples", "policy."+ext)) {
+	examples, err := filepath.Glob(filepath.Join("..", "..", "examples", "*."+ext))
+	if err != nil || len(examples) < 2 {
+		f.Fatalf("no examples: %v", err)
+	}
+	for _, path := range append(paths, examples...) {
 		data, err := os.ReadFile(path)
 		if err != nil {
 			f.Fatal(err)
@@ -46,6 +50,13 @@ func fuzz(f *testing.F, format Format, ext string) {
 			t.Fatalf("what was accepted is refused when written as\n%s\n%v", written, err)
 		}
 		sameDocument(t, d, &again)
+		d.Advise()
+		if before, after := d.Version(), again.Version(); before != after {
+			t.Fatalf("the same document has the versions %s and %s", before, after)
+		}
+		if changes := Diff(d, &again); d.Check() == nil && !changes.Empty() {
+			t.Fatalf("a document differs from itself: %s", changes.String())
+		}
 		p, err := d.Policy()
 		q, errAgain := again.Policy()
 		if (err == nil) != (errAgain == nil) || !reflect.DeepEqual(p, q) {
