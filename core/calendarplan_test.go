@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func instant(tb testing.TB, text string) Micros {
+func rfc3339(tb testing.TB, text string) Micros {
 	tb.Helper()
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -26,7 +26,7 @@ func TestCalendarInThePlan(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "n", Timezone: berlin, Rules: []Rule{
 		{Name: "api", Limits: limits(t, "10/day", "70/week", "300/month", "3000/year", "5/1d fixed_window")}}})
 	a := get("192.0.2.1", "/")
-	a.now = instant(t, "2024-03-30T23:30:00+01:00") // the day after it has 23 hours
+	a.now = rfc3339(t, "2024-03-30T23:30:00+01:00") // the day after it has 23 hours
 	store := &counters{now: a.now}
 	plan, d := store.ask(t, a, rs)
 	wantKeys(t, plan, "rl1:n:api:{ip:192.0.2.1}:day:fw", "rl1:n:api:{ip:192.0.2.1}:week:fw",
@@ -39,8 +39,8 @@ func TestCalendarInThePlan(t *testing.T) {
 		t.Errorf("told %s", f.Policy)
 	}
 	day := plan.Checks()[0].Bounds
-	if *day != (Bounds{instant(t, "2024-03-30T00:00:00+01:00"), instant(t, "2024-03-31T00:00:00+01:00"),
-		instant(t, "2024-04-01T00:00:00+02:00"), instant(t, "2024-04-02T00:00:00+02:00")}) {
+	if *day != (Bounds{rfc3339(t, "2024-03-30T00:00:00+01:00"), rfc3339(t, "2024-03-31T00:00:00+01:00"),
+		rfc3339(t, "2024-04-01T00:00:00+02:00"), rfc3339(t, "2024-04-02T00:00:00+02:00")}) {
 		t.Errorf("bounds of the day: %v", *day)
 	}
 	if plan.Checks()[4].Bounds != nil {
@@ -65,7 +65,7 @@ func TestCalendarBoundsAreRemembered(t *testing.T) {
 		}
 		return b
 	}
-	noon := instant(t, "2024-02-28T12:00:00Z")
+	noon := rfc3339(t, "2024-02-28T12:00:00Z")
 	first := bounds(noon)
 	for _, c := range []struct {
 		after Micros
