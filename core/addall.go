@@ -100,6 +100,7 @@ type Counter struct {
 	Policy  string // what clients know the limit by
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
 	Hidden  bool   // clients are not told about it
+	Own     bool   // nobody but the client is counted by it
 }
 
 // Counter says what the counter of the plan's i-th check is of. Whose allocates for a tier.
@@ -109,6 +110,7 @@ func (p *Plan) Counter(check int) Counter {
 	if l := p.asked[check].limit; l != nil {
 		u := &p.uses[use]
 		c.Policy, c.Whose, c.Hidden = l.policy, p.explainWhose(u.whose), u.rule.hidden
+		c.Own = p.countsClient(u.rule) || u.rule.missing == MissingClient && p.clientPart != "" && !p.has(u.rule)
 	}
 	return c
 }

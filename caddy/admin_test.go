@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// ask asks the admin endpoint and returns the status and the answer.
+func (s *server) ask(method, path string) (int, map[string]any) {
+	s.t.Helper()
+	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d/penstock/%s", s.admin, path), nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	response, err := client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var answer map[string]any
+	if err := json.Unmarshal(body, &answer); err != nil {
+		s.t.Fatalf("%s %s: %s: %v", method, path, body, err)
+	}
+	return response.StatusCode, answer
+}
+
+// first returns the first object in a list of the answer.
+func first(t *testing.T, answer map[string]any, list string) map[string]any {
+	t.Helper()
+	all, _ := answer[list].([]any)
+	if len(all) == 0 {
+		t.Fatalf("%s is empty: %v", list, answer)
+	}
+	return all[0].(map[string]any)
+}
+
+const adminSite = `:PORT {
+	penstock {
+		name shop
+		penalty {
+			window 1h
+			threshold 2
+			multipliers 10 20
+		}
+		rule api {
+			limit 2/1m fixed_window
+		}
+		rule everybody {
+			per []
+			limit 100/1h fixed_window
+		}
+	}
+	respond "ok"
+}`
+
+func TestAdminTellsAClientsCountersWithoutSpending(t *testing.T) {
+	s := start(t, adminSite)
+	s.get("/")
+	for range 3 {
+		status, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
+		counter := first(t, answer, "counters")
+		if status != 200 || counter["remaining"] != 1.0 || counter["rule"] != "api" ||
+			counter["key"] != "rl1:shop:api:{ip:127.0.0.1}:60s:fw" {
+			t.Fatalf("%d %v", status, answer)
+		}
+	}
+	if got := s.statuses(2, "/"); got != "200 429" {
+		t.Errorf("after looking: %s, want 200 429", got)
+	}
+}
+
+func TestAdminResetsAClientAndNobodyElse(t *testing.T) {
+	s := start(t, adminSite)
+	if got := s.statuses(3, "/"); got != "200 200 429" {
+		t.Fatal(got)
+	}
+	if status, answer := s.ask(http.MethodPost, "reset?client=ip:127.0.0.1"); status != 200 || len(answer["counters"].([]any)) != 1 {
+		t.Fatalf("%d %v: want the client's own counter alone", status, answer)
+	}
+	if got := s.statuses(2, "/"); got != "200 200" {
+		t.Errorf("after a reset: %s", got)
+	}
+	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1&rule=everybody")
+	if left := first(t, answer, "counters")["remaining"]; left != 96.0 {
+		t.Errorf("the counter of everybody has %v left, want 96: it was not to be reset", left)
+	}
+}
+
+func TestAdminShowsAndLiftsAPenalty(t *testing.T) {
+	s := start(t, strings.Replace(adminSite, "threshold 2", "threshold 1", 1))
+	s.statuses(3, "/")
+	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
+	if p := first(t, answer, "penalties"); p["in_force"] != true || p["violations"] != 1.0 || p["wait_ms"].(float64) <= 60_000 {
+		t.Fatalf("the penalty: %v", p)
+	}
+	s.ask(http.MethodPost, "reset?client=ip:127.0.0.1")
+	if got := s.statuses(1, "/"); got != "429" {
+		t.Errorf("with its counters reset and its penalty in force: %s, want 429", got)
+	}
+	s.ask(http.MethodPost, "lift?client=ip:127.0.0.1")
+	if got := s.statuses(1, "/"); got != "200" {
+		t.Errorf("with its penalty lifted: %s, want 200", got)
+	}
+}
+
+func TestAdminTellsTheRulesWithoutSecrets(t *testing.T) {
+	s := start(t, strings.Replace(adminSite, "name shop", `name shop
+		identify jwt {
+			secret 0123456789abcdef0123456789abcdef
+		}`, 1))
+	status, answer := s.ask(http.MethodGet, "rules")
+	text, _ := json.Marshal(answer)
+	if p := first(t, answer, "policies"); status != 200 || p["name"] != "shop" || p["version"] == "" {
+		t.Errorf("%d %s", status, text)
+	}
+	if strings.Contains(string(text), "0123456789abcdef") || !strings.Contains(string(text), "everybody") {
+		t.Errorf("want the rules and no secret: %s", text)
+	}
+}
+
+func TestAdminRefusesWhatItCannotMean(t *testing.T) {
+	s := start(t, adminSite)
+	for _, c := range []struct {
+		method, path string
+		status       int
+		says         string
+	}{
+		{http.MethodGet, "client", 400, "write client=KIND:ID"},
+		{http.MethodGet, "client?client=ip:nowhere", 400, "is no address"},
+		{http.MethodGet, "reset?client=ip:127.0.0.1", 405, "is asked with POST"},
+		{http.MethodPost, "lift?client=ip:127.0.0.1&rule=api", 400, "rule means nothing here"},
+	} {
+		status, answer := s.ask(c.method, c.path)
+		if said, _ := answer["error"].(string); status != c.status || !strings.Contains(said, c.says) {
+			t.Errorf("%s %s: %d %v, want %d and %q", c.method, c.path, status, answer, c.status, c.says)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+// named is the client that an operator asks about: who it is was said, and not found out from a request.
+type named struct {
+	who    core.Identity
+	policy string // only this one; "" for all
+	rule   string // only this one; "" for all
+	host   string
+	addr   netip.Addr
+}
+
+// readNamed reads which client is meant: client=KIND:ID, and what else rules may count by.
+func readNamed(query url.Values) (*named, error) {
+	kind, id, ok := strings.Cut(query.Get("client"), ":")
+	if !ok || kind == "" || id == "" {
+		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q names nobody; write client=KIND:ID, such as "+
+			"client=user:u_42, client=api_key:acme or client=ip:192.0.2.7", query.Get("client")))
+	}
+	n := &named{who: core.IdentityOf(kind, id), policy: query.Get("policy"), rule: query.Get("rule"), host: query.Get("host")}
+	n.who.Tier, n.who.Tenant = query.Get("tier"), query.Get("tenant")
+	switch kind {
+	case "user":
+		n.who.User = id
+	case "api_key":
+		n.who.APIKey, n.who.User = id, query.Get("user")
+	case "ip":
+		addr, err := netip.ParseAddr(id)
+		if err != nil {
+			return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q is no address; write client=ip:192.0.2.7",
+				query.Get("client")))
+		}
+		n.addr = addr.Unmap()
+	}
+	return n, nil
+}
+
+// The request that stands for everything else that rules count by.
+func (n *named) Path() string                 { return "/" }
+func (n *named) Method() string               { return http.MethodGet }
+func (n *named) Host() string                 { return n.host }
+func (n *named) Query() string                { return "" }
+func (n *named) Header(string) (string, bool) { return "", false }
+func (n *named) Attr(string) (string, bool)   { return "", false }
+func (n *named) Peer() netip.Addr             { return n.addr }
+func (n *named) Remote() netip.Addr           { return n.addr }
+func (n *named) Now() core.Micros             { return core.Micros(time.Now().UnixMicro()) }
+
+// counterTold is what the endpoint tells of a counter.
+type counterTold struct {
+	Policy    string `json:"policy"`
+	Rule      string `json:"rule"`
+	Limit     string `json:"limit"`
+	Whose     string `json:"whose"`
+	Key       string `json:"key"`
+	Remaining int64  `json:"remaining"`
+	ResetMs   int64  `json:"reset_ms"`
+	WaitMs    int64  `json:"wait_ms"` // until one more unit would pass; 0 if it would now
+}
+
+// penaltyTold is what the endpoint tells of a client's penalty.
+type penaltyTold struct {
+	Policy     string `json:"policy"`
+	Key        string `json:"key"`
+	Violations int64  `json:"violations"`
+	InForce    bool   `json:"in_force"`
+	WaitMs     int64  `json:"wait_ms"`
+}
+
+// clientTold is what the endpoint tells of a client.
+type clientTold struct {
+	Client    string        `json:"client"`
+	Counters  []counterTold `json:"counters"`
+	Penalties []penaltyTold `json:"penalties"`
+}
+
+// visit asks the store about every counter of the client in every policy; op is what to ask of each that is wanted.
+func (a *App) visit(r *http.Request, n *named, wants func(core.Counter, string) bool, op core.Op) (*clientTold, error) {
+	told := &clientTold{Client: n.who.Kind + ":" + n.who.ID, Counters: []counterTold{}, Penalties: []penaltyTold{}}
+	var plan core.Plan
+	for _, e := range a.inForce() {
+		now := e.edition.current.Load()
+		if n.policy != "" && n.policy != now.ruleset.Name() {
+			continue
+		}
+		for from, more := 0, true; more; more = from != 0 {
+			plan.Reset()
+			if n.addr.IsValid() { // how much of an address is one client is the policy's to say
+				from = plan.AddAll(now.ruleset, n, from)
+			} else {
+				from = plan.AddAllOf(now.ruleset, n.who, n, from)
+			}
+			if err := a.ask(r, &plan, told, now, wants, op); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return told, nil
+}
+
+// ask puts the plan's checks that are wanted to the store and adds what it says.
+func (a *App) ask(r *http.Request, plan *core.Plan, told *clientTold, now *edition, wants func(core.Counter, string) bool,
+	op core.Op,
+) error {
+	var checks []core.Check
+	var counters []core.Counter
+	for i, check := range plan.Checks() {
+		counter := plan.Counter(i)
+		rule := ""
+		if counter.Rule >= 0 {
+			rule = now.ruleset.RuleName(counter.Rule)
+		}
+		if wants(counter, rule) {
+			check.Op, check.Guard = op, 0
+			checks, counters = append(checks, check), append(counters, counter)
+		}
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	results := make([]core.Result, len(checks))
+	if err := a.store.Take(r.Context(), checks, results); err != nil {
+		return refusal(http.StatusServiceUnavailable, fmt.Errorf("asking the store: %w", err))
+	}
+	for i := range checks {
+		told.add(&checks[i], &results[i], counters[i], now)
+	}
+	return nil
+}
+
+func (t *clientTold) add(check *core.Check, result *core.Result, counter core.Counter, now *edition) {
+	name, key := now.ruleset.Name(), string(check.Key)
+	if counter.Rule < 0 {
+		t.Penalties = append(t.Penalties, penaltyTold{Policy: name, Key: key, Violations: result.Violations,
+			InForce: result.Refused, WaitMs: ceilMillis(result.Wait)})
+		return
+	}
+	t.Counters = append(t.Counters, counterTold{Policy: name, Rule: now.ruleset.RuleName(counter.Rule),
+		Limit: check.Limit.String(), Whose: counter.Whose, Key: key, Remaining: result.Remaining,
+		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)})
+}
+
+func ceilMillis(span core.Micros) int64 {
+	return int64((span + core.Millisecond - 1) / core.Millisecond)
+}
+
+func (a *App) tellClient(r *http.Request) (any, error) {
+	n, err := readNamed(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	return a.visit(r, n, func(_ core.Counter, rule string) bool { return n.rule == "" || n.rule == rule }, core.OpLook)
+}
+
+// resetClient forgets the client's counters: of one rule, or of all whose counters are the client's own. A counter that
+// others share would give them a fresh allowance, so it is forgotten only by name.
+func (a *App) resetClient(r *http.Request) (any, error) {
+	n, err := readNamed(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	return a.visit(r, n, func(c core.Counter, rule string) bool {
+		return c.Rule >= 0 && (n.rule == rule || n.rule == "" && c.Own)
+	}, core.OpReset)
+}
+
+// liftPenalty lifts the client's penalty and forgets its violations.
+func (a *App) liftPenalty(r *http.Request) (any, error) {
+	n, err := readNamed(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	if n.rule != "" {
+		return nil, refusal(http.StatusBadRequest, errors.New("rule means nothing here: a penalty is a client's under a policy; "+
+			"leave it out"))
+	}
+	return a.visit(r, n, func(c core.Counter, _ string) bool { return c.Rule < 0 }, core.OpReset)
+}

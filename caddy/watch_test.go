@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// eventually waits until what is asked for holds; the deadline is far beyond what it takes.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			t.Fatalf("not within ten seconds: %s", what)
+		}
+	}
+}
+
+// write replaces a file whole, as an editor does.
+func write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func watched(t *testing.T, text string) (s *server, path string) {
+	path = filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, text)
+	return start(t, ":PORT {\n\tpenstock {\n\t\tpolicy "+path+"\n\t}\n\trespond \"ok\"\n}"), path
+}
+
+func (s *server) version() string {
+	_, answer := s.ask(http.MethodGet, "rules")
+	return answer["policies"].([]any)[0].(map[string]any)["version"].(string)
+}
+
+func TestEditedPolicyIsTakenOverAndKeepsWhatWasConsumed(t *testing.T) {
+	s, path := watched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	if got := s.statuses(3, "/"); got != "200 200 429" {
+		t.Fatal(got)
+	}
+	before := s.version()
+	write(t, path, "name: shop\nrules: [{name: api, limit: 5/1h fixed_window}]\n")
+	eventually(t, "the edited policy is in force", func() bool { return s.version() != before })
+	if got := s.statuses(4, "/"); got != "200 200 200 429" {
+		t.Errorf("a limit raised from 2 to 5 with 2 consumed: %s, want 200 200 200 429", got)
+	}
+}
+
+func TestWrongEditIsRefusedAndTheLastPolicyStays(t *testing.T) {
+	s, path := watched(t, "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	write(t, path, "name: shop\nrules: [{name: api, limit: 2/hour}]\n")
+	status, answer := s.ask(http.MethodPost, "reload")
+	if said := fmt.Sprint(answer["error"]); status != 422 || !strings.Contains(said, "policy.yaml:2: rules[0].limit[0]") || !strings.Contains(said, "1h") {
+		t.Errorf("reload of a wrong edit: %d %v, want the place and the remedy", status, answer)
+	}
+	if got := s.statuses(3, "/"); got != "200 200 429" {
+		t.Errorf("with a wrong edit: %s, want the last good policy", got)
+	}
+	write(t, path, "name: shop\nrules: [{name: api, limit: 3/1h fixed_window}]\n")
+	if status, answer := s.ask(http.MethodPost, "reload"); status != 200 {
+		t.Fatalf("reload of a mended edit: %d %v", status, answer)
+	}
+	if got := s.statuses(2, "/"); got != "200 429" {
+		t.Errorf("mended: %s, want 200 429", got)
+	}
+}
+
+// TestEditsUnderLoadLoseAndDoubleNothing edits a policy a hundred times while clients use a limit up: exactly the limit
+// is admitted, whatever edition each request met.
+func TestEditsUnderLoadLoseAndDoubleNothing(t *testing.T) {
+	const limit, edits, clients = 3000, 100, 8
+	text := func(edit int) string {
+		return fmt.Sprintf("name: shop\nrules:\n  - {name: api, limit: %d/1d fixed_window}\n"+
+			"  - {name: other-%d, match: {path: /none}, limit: 1/1s}\n", limit, edit)
+	}
+	s, path := watched(t, text(0))
+	var admitted, refused atomic.Int64
+	var done atomic.Bool
+	var load sync.WaitGroup
+	for range clients {
+		load.Go(func() {
+			for !done.Load() || admitted.Load()+refused.Load() < limit+500 {
+				switch status := s.get("/").StatusCode; status {
+				case 200:
+					admitted.Add(1)
+				case 429:
+					refused.Add(1)
+				default:
+					t.Errorf("status %d", status)
+					return
+				}
+			}
+		})
+	}
+	for i := 1; i <= edits; i++ {
+		write(t, path, text(i))
+		if status, answer := s.ask(http.MethodPost, "reload"); status != 200 {
+			t.Errorf("edit %d: %d %v", i, status, answer)
+		}
+	}
+	done.Store(true)
+	load.Wait()
+	if admitted.Load() != limit || refused.Load() == 0 {
+		t.Errorf("%d admitted and %d refused, want exactly %d admitted", admitted.Load(), refused.Load(), limit)
+	}
+}
