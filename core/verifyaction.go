@@ -48,7 +48,7 @@ func (v *verifier) costs(at string, r *Rule) {
 	}
 	for i := range r.Cost {
 		c, place := &r.Cost[i], fmt.Sprintf("%s.cost[%d]", at, i)
-		v.cost(place+".n", r, c.N)
+		v.cost(place+".n", r, c.N, c.Match.Tier)
 		v.costHeader(place, c)
 		if i > 0 && matchesAll(&r.Cost[i-1].Match) {
 			v.problem(place, "", fmt.Sprintf("is never reached: cost[%d] matches everything", i-1),
@@ -79,16 +79,27 @@ func (v *verifier) costHeader(place string, c *Cost) {
 	}
 }
 
-// cost checks a cost that the rule itself says: one that no limit lets through would refuse everybody for good.
-func (v *verifier) cost(place string, r *Rule, n int64) {
-	value := strconv.FormatInt(n, 10)
+// cost checks a cost that the rule itself says, for clients of some tiers or, without any, for everybody: one that a
+// client's limit never lets through would refuse that client for good.
+func (v *verifier) cost(place string, r *Rule, n int64, tiers []string) {
 	if n < 1 || n > CountMax {
-		v.problem(place, value, "is out of bounds", fmt.Sprintf("write 1 to %d", CountMax))
+		v.problem(place, strconv.FormatInt(n, 10), "is out of bounds", fmt.Sprintf("write 1 to %d", CountMax))
 		return
 	}
-	v.passable(place, n, "limit", r.Limits)
-	for _, tier := range sortedTiers(r) {
-		v.passable(place, n, "tiers."+tier, r.Tiers[tier].Limits)
+	everybody := len(tiers) == 0
+	if everybody {
+		tiers = sortedTiers(r)
+	}
+	rules := everybody
+	for _, tier := range tiers {
+		if set, own := r.Tiers[tier]; own {
+			v.passable(place, n, "tiers."+tier, set.Limits)
+		} else {
+			rules = true
+		}
+	}
+	if rules {
+		v.passable(place, n, "limit", r.Limits)
 	}
 }
 

@@ -57,7 +57,7 @@ func (v *verifier) costAfter(at string, r *Rule) {
 		v.problem(at, "", "stands beside cost, and would replace it",
 			"leave cost out: estimate is what is charged before the response says more")
 	}
-	v.cost(at+".estimate", r, c.Estimate)
+	v.cost(at+".estimate", r, c.Estimate, nil)
 	for _, bound := range []struct {
 		name string
 		n    int64

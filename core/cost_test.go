@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"math/big"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+func prefixes(texts ...string) (ps []netip.Prefix) {
+	for _, text := range texts {
+		ps = append(ps, netip.MustParsePrefix(text))
+	}
+	return ps
+}
+
+// TestCostOfAHeader: a trusted peer says the cost, nobody else, and nothing but a whole number within bounds is one.
+func TestCostOfAHeader(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "1000/1m"), Cost: []Cost{
+		{Header: "x-cost", Trusted: prefixes("10.0.0.0/8", "2001:db8::/32", "::ffff:192.168.0.0/112"), Max: 100, N: 3}}}}})
+	for _, c := range []struct {
+		remote, value string
+		want          int64
+	}{
+		{"10.1.2.3", "7", 7},
+		{"::ffff:10.1.2.3", "7", 7},
+		{"2001:db8::9", "100", 100},
+		{"192.168.3.4", "007", 7},
+		// Not from a trusted peer.
+		{"11.1.2.3", "7", 3},
+		{"", "7", 3},
+		// Not a cost: never less than 1, never more than max, and what is doubtful is not guessed at.
+		{"10.1.2.3", "0", 3},
+		{"10.1.2.3", "101", 3},
+		{"10.1.2.3", "99999999999999999999999999", 3},
+		{"10.1.2.3", "-7", 3},
+		{"10.1.2.3", "+7", 3},
+		{"10.1.2.3", "7.0", 3},
+		{"10.1.2.3", "7, 8", 3},
+		{"10.1.2.3", " 7", 3},
+		{"10.1.2.3", "٧", 3},
+		{"10.1.2.3", "", 3},
+	} {
+		a := get("192.0.2.1", "/")
+		a.header = map[string]string{"X-Cost": c.value}
+		if c.remote != "" {
+			a.remote = netip.MustParseAddr(c.remote)
+		}
+		var plan Plan
+		plan.Add(rs, a)
+		if got := plan.Checks()[0].Cost; got != c.want {
+			t.Errorf("%q from %s: cost %d, want %d", c.value, c.remote, got, c.want)
+		}
+	}
+}
+
+// TestForwardedAddressesAreNoTrust: the client's address may be what a proxy says; who is believed about a cost is whoever
+// holds the connection.
+func TestForwardedAddressesAreNoTrust(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"),
+		Cost: []Cost{{Header: "X-Cost", Trusted: prefixes("10.0.0.0/8"), N: 5}}}}})
+	a := &client{peer: netip.MustParseAddr("10.0.0.1"), remote: netip.MustParseAddr("192.0.2.1"),
+		header: map[string]string{"X-Cost": "1"}}
+	var plan Plan
+	plan.Add(rs, a)
+	if got := plan.Checks()[0].Cost; got != 5 {
+		t.Errorf("cost %d, want 5", got)
+	}
+}
+
+// TestCostThatNeverPasses is told so, without a time to come back.
+func TestCostThatNeverPasses(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "10/1m fw"),
+		Cost: []Cost{{Header: "X-Cost", Trusted: prefixes("0.0.0.0/0"), N: 1}}}}})
+	a := get("192.0.2.1", "/")
+	a.header, a.remote = map[string]string{"X-Cost": "11"}, a.peer
+	store := newCounters()
+	plan, d := store.ask(t, a, rs)
+	fields := plan.Headers(&d)
+	if d.Status != 429 || d.RetryAfter != Never || fields.RetryAfter != "" || fields.Cost != "11" || d.Cost != 11 {
+		t.Errorf("%+v %+v", d, fields)
+	}
+	if code, message := GRPCStatus(&d); code != 8 || message != detailNeverPasses {
+		t.Errorf("%d %q", code, message)
+	}
+}
+
+// TestCostIsTold only where a rule says something of costs.
+func TestCostIsTold(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
+		{Name: "plain", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/plain"}}},
+		{Name: "dear", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/dear"}}, Cost: []Cost{{N: 5}}},
+		{Name: "later", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/later"}},
+			CostAfter: &CostAfter{Header: "X-Cost", Estimate: 9}},
+	}})
+	for path, want := range map[string]string{"/plain": "", "/dear": "5", "/later": "9"} {
+		plan, d := newCounters().ask(t, get("192.0.2.1", path), rs)
+		if got := plan.Headers(&d).Cost; got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+}
+
+// TestCostNumber compares with arithmetic on fractions.
+func TestCostNumber(t *testing.T) {
+	rng := randomSource(t)
+	const alphabet = "0123456789012345.eE+-"
+	for range 200_000 {
+		b := make([]byte, rng.IntN(12))
+		for i := range b {
+			b[i] = alphabet[rng.IntN(len(alphabet))]
+		}
+		text, most := string(b), int64(1)<<rng.IntN(41)
+		want, wantOK := slowCost(text, most)
+		if got, ok := costNumber(text, most); ok != wantOK || ok && got != want {
+			t.Fatalf("%q up to %d: %d, %v, want %d, %v", text, most, got, ok, want, wantOK)
+		}
+	}
+	for text, want := range map[string]int64{"0": 0, "12": 12, "12.0": 12, "12.000000000000000000000000000001": 13, "1e3": 1000,
+		"1.5E+1": 15, "0.001": 1, "1e-99": 1, "0e999": 0, "000001": 1, "1099511627776": CountMax} {
+		if got, ok := costNumber(text, CountMax); !ok || got != want {
+			t.Errorf("%q: %d, %v, want %d", text, got, ok, want)
+		}
+	}
+	for _, text := range []string{"", "-1", "-0", "+1", "NaN", "Infinity", "0x10", "1_000", "1e", "1e+", "1.", ".5", "1 ", "1e1000",
+		"1e999", "1099511627777", strings.Repeat("9", 400), "null", `"1"`} {
+		if got, ok := costNumber(text, CountMax); ok {
+			t.Errorf("%q: %d, want none", text, got)
+		}
+	}
+}
+
+// slowCost is costNumber for texts of up to 12 characters, by exact fractions.
+func slowCost(text string, most int64) (int64, bool) {
+	mantissa, exponent, _ := strings.Cut(strings.ToLower(text), "e")
+	if mantissa == "" || mantissa[0] < '0' || mantissa[0] > '9' || strings.HasSuffix(mantissa, ".") {
+		return 0, false
+	}
+	if len(strings.TrimLeft(exponent, "+-")) > 3 && strings.TrimLeft(exponent, "+-0") != "" &&
+		len(strings.TrimLeft(exponent, "+-0")) > 3 {
+		return 0, false // no cost has such an exponent
+	}
+	value, ok := new(big.Rat).SetString(text)
+	if !ok || value.Sign() < 0 {
+		return 0, false
+	}
+	whole, rest := new(big.Int).QuoRem(value.Num(), value.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		whole.Add(whole, big.NewInt(1))
+	}
+	return whole.Int64(), whole.IsInt64() && whole.Int64() <= most
+}
