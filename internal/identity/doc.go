@@ -21,9 +21,10 @@
 //
 // # Price
 //
-// A remembered token of 700 bytes costs about 0.15 µs and no allocation, an API key its hash and 0.05 µs. A token that is
-// new costs its signature check and 15 µs. 65,536 tokens of 700 bytes take 70 MB at most. A bad edit, a URL that fails and
-// a token whose claims make no sense are log lines at a bounded rate.
+// A remembered token of 700 bytes costs 0.1 µs and no allocation, 0.4 µs where 10,000 of them do not stay in the processor's
+// cache; its SHA-256 alone would cost 0.9 µs. A new one costs its signature check, for RS256 some 30 µs, and 10 µs more. An
+// API key costs 0.12 µs, most of it the hash (2 cores, 2026). Tokens that are remembered take 64 MiB at most, some 48,000 of
+// 700 bytes. A bad edit, a URL that fails and a token whose claims make no sense are log lines at a bounded rate.
 //
 // # When not to use it
 //

@@ -170,3 +170,12 @@ func openTest(t testing.TB, o JWTOptions) *JWT {
 	})
 	return j
 }
+
+func newEC(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}

@@ -178,7 +178,7 @@ func parseHash(n *policy.Node) (sum [32]byte, ok bool) {
 }
 
 func isScalar(n *policy.Node) bool {
-	return n.Kind == policy.KindWord || n.Kind == policy.KindText || n.Kind == policy.KindNumber
+	return n.Kind == policy.KindWord || n.Kind == policy.KindText
 }
 
 // text reads a name; nil is none.
@@ -214,7 +214,7 @@ func (r *keyReader) instant(n *policy.Node, path string) core.Micros {
 		return 0
 	}
 	when, err := time.Parse(time.RFC3339, strings.Replace(n.Text, " ", "T", 1)) // TOML may write a space
-	if !isScalar(n) || err != nil || when.UnixMicro() <= 0 {
+	if !isScalar(n) && n.Kind != policy.KindDate || err != nil || when.UnixMicro() <= 0 {
 		r.at(n, path, n.Text, "is not a date and time with its zone", "write one such as 2026-12-01T00:00:00Z")
 		return 0
 	}
