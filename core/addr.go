@@ -3,6 +3,7 @@
 package core
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -97,60 +98,77 @@ func hexGroup(s string) (n, digits int) {
 	return n, digits
 }
 
-// addrSet is a set of address ranges: sorted, none touching another of its IP version from within. Looking an address up
-// costs a comparison for each doubling of their number.
-type addrSet []addrRange
+// addrSet is a set of address ranges, IPv4 and IPv6 apart: sorted, no two with an address in common. Looking an address
+// up costs a comparison for each doubling of their number.
+type addrSet struct{ four, six []addrRange }
 
-type addrRange struct{ first, last netip.Addr }
+type addrRange struct{ first, last rangeKey }
 
 // newAddrSet returns the set of the prefixes, which are masked and unmapped.
-func newAddrSet(prefixes []netip.Prefix) addrSet {
-	sorted := make(addrSet, len(prefixes))
-	for i, p := range prefixes {
-		sorted[i] = addrRange{p.Addr(), lastAddr(p)}
-	}
-	slices.SortFunc(sorted, func(a, b addrRange) int { return a.first.Compare(b.first) })
-	set := sorted[:0]
-	for _, r := range sorted {
-		// Of two prefixes one holds the other, or they have nothing in common.
-		if len(set) == 0 || set[len(set)-1].last.Compare(r.first) < 0 {
-			set = append(set, r)
-		} else if top := &set[len(set)-1]; top.last.Compare(r.last) < 0 {
-			top.last = r.last
+func newAddrSet(prefixes []netip.Prefix) (s addrSet) {
+	for _, p := range prefixes {
+		first := newRangeKey(p.Addr())
+		last := first.filled(p.Bits())
+		if p.Addr().Is4() {
+			s.four = append(s.four, addrRange{first, last})
+		} else {
+			s.six = append(s.six, addrRange{first, last})
 		}
 	}
-	return set
+	s.four, s.six = withoutInner(s.four), withoutInner(s.six)
+	return s
 }
 
-// lastAddr returns the last address of the prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	if p.Addr().Is4() {
-		b := p.Addr().As4()
-		fillBits(b[:], p.Bits())
-		return netip.AddrFrom4(b)
+// withoutInner sorts ranges and leaves out those inside another. Of two prefixes one holds the other, or they have
+// nothing in common.
+func withoutInner(ranges []addrRange) []addrRange {
+	slices.SortFunc(ranges, func(a, b addrRange) int {
+		return cmp.Or(a.first.compare(b.first), b.last.compare(a.last)) // the wider first
+	})
+	kept := ranges[:0]
+	for _, r := range ranges {
+		if len(kept) == 0 || kept[len(kept)-1].last.compare(r.first) < 0 {
+			kept = append(kept, r)
+		}
 	}
-	b := p.Addr().As16()
-	fillBits(b[:], p.Bits())
-	return netip.AddrFrom16(b)
+	return kept
 }
 
-// fillBits sets all bits from the given one on.
-func fillBits(b []byte, from int) {
-	for i := from; i < 8*len(b); i++ {
-		b[i/8] |= 0x80 >> (i % 8)
+// filled returns the last address of the range of that many leading bits.
+func (k rangeKey) filled(bits int) rangeKey {
+	if bits <= 64 {
+		return rangeKey{high: k.high | ^uint64(0)>>bits, low: ^uint64(0)}
 	}
+	return rangeKey{high: k.high, low: k.low | ^uint64(0)>>(bits-64)}
 }
+
+func (k rangeKey) compare(other rangeKey) int {
+	if k.high != other.high {
+		return cmp.Compare(k.high, other.high)
+	}
+	return cmp.Compare(k.low, other.low)
+}
+
+// empty reports whether the set holds no address.
+func (s *addrSet) empty() bool { return len(s.four)+len(s.six) == 0 }
 
 // contains reports whether the address, which is plain, is in one of the ranges. The zero Addr is in none.
-func (s addrSet) contains(a netip.Addr) bool {
-	low, high := 0, len(s) // the last range that starts at a or before is the one before low
+func (s *addrSet) contains(a netip.Addr) bool {
+	ranges := s.six
+	if a.Is4() {
+		ranges = s.four
+	} else if !a.IsValid() {
+		return false
+	}
+	key := newRangeKey(a)
+	low, high := 0, len(ranges) // the last range that starts at a or before is the one before low
 	for low < high {
-		middle := (low + high) / 2
-		if s[middle].first.Compare(a) <= 0 {
+		middle := int(uint(low+high) / 2)
+		if ranges[middle].first.compare(key) <= 0 {
 			low = middle + 1
 		} else {
 			high = middle
 		}
 	}
-	return low > 0 && a.Compare(s[low-1].last) <= 0
+	return low > 0 && key.compare(ranges[low-1].last) <= 0
 }

@@ -149,10 +149,30 @@ func FuzzBearer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, field string) {
 		got, state := bearer(field)
 		checkFound(t, field, got, state)
+		obvious := true
+		for i := 0; i < len(field); i++ {
+			obvious = obvious && field[i] > ' ' && field[i] < 0x7f && field[i] != ','
+		}
+		if isToken(field) != obvious {
+			t.Fatalf("%q is a token: %v", field, !obvious)
+		}
 		if strings.ContainsAny(got, " ,\t\r\n\x00") || !strings.HasSuffix(field, got) {
 			t.Fatalf("%q: found %q", field, got)
 		}
 	})
+}
+
+// TestIsToken: at every place among others each byte counts for itself.
+func TestIsToken(t *testing.T) {
+	for c := range 256 {
+		for at := range 20 {
+			b := []byte(strings.Repeat("x", 20))
+			b[at] = byte(c)
+			if got, want := isToken(string(b)), c > ' ' && c < 0x7f && c != ','; got != want {
+				t.Fatalf("%q: %v", b, got)
+			}
+		}
+	}
 }
 
 func checkFound(t *testing.T, text, got string, state CredentialState) {

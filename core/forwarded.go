@@ -47,7 +47,7 @@ func (o addressOrigin) String() string { return addressOrigins[o] }
 // client returns the client's address, plain; the zero Addr if it is unknown. What is no address tells nothing about who
 // is behind it, so the address right of it, the last that a trusted proxy vouches for, stands for all it forwards.
 func (f *forwarding) client(a Attributes) (netip.Addr, addressOrigin) {
-	if f.hops == 0 && len(f.trusted) == 0 {
+	if f.hops == 0 && f.trusted.empty() {
 		return plainAddr(a.Peer()), addressOfFront
 	}
 	remote := plainAddr(a.Remote())
@@ -117,7 +117,7 @@ func (c *chain) next() (element string, more bool) {
 			return "?", true
 		}
 		c.rest = c.rest[:len(c.rest)-len(window)+max(0, comma)]
-		if element = strings.Trim(window[comma+1:], " \t"); element != "" {
+		if element = trimSpace(window[comma+1:]); element != "" {
 			return element, true
 		}
 	}
@@ -127,6 +127,9 @@ func (c *chain) next() (element string, more bool) {
 // parseForwarded reads an element of a chain: an address, with port ("192.0.2.1:80", "[2001:db8::1]:80") or without, an
 // IPv6 address with or without brackets and zone. The result is plain.
 func parseForwarded(text string) (addr netip.Addr, ok bool) {
+	if four, ok := parseIPv4(text); ok { // most are just that
+		return netip.AddrFrom4(four), true
+	}
 	colon := strings.IndexByte(text, ':')
 	switch {
 	case text[0] == '[':
