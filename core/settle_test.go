@@ -46,8 +46,12 @@ func TestSettlement(t *testing.T) {
 	one := func(n int) []Statuses { return []Statuses{{n, n}} }
 	said := &CostAfter{Header: "x-cost", Estimate: 10, Default: 20, Max: 50}
 	inBody := &CostAfter{JSON: "usage.total", Estimate: 10}
-	header := func(status int, cost string) answer { return answer{status: status, header: map[string]string{"X-Cost": cost}} }
-	body := func(status int, cost string) answer { return answer{status: status, json: map[string]string{"usage.total": cost}} }
+	header := func(status int, cost string) answer {
+		return answer{status: status, header: map[string]string{"X-Cost": cost}}
+	}
+	body := func(status int, cost string) answer {
+		return answer{status: status, json: map[string]string{"usage.total": cost}}
+	}
 	ten := []Cost{{N: 10}}
 	for _, c := range []struct {
 		what       string
