@@ -68,7 +68,7 @@ func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
 // Bounds returns the boundaries of the unit's period that holds now and of the two after it, by the dates in loc (nil is
 // UTC). A period begins at the first instant of its first date: not at midnight where the clocks skip that, and at the
 // first of two where they strike it twice. A week begins on Monday. A date that a zone never had is no period. It takes
-// a few microseconds; the result holds until its second boundary.
+// about a microsecond; the result holds until its second boundary.
 func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	if loc == nil {
 		loc = time.UTC

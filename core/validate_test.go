@@ -35,11 +35,6 @@ func TestValidateChecks(t *testing.T) {
 		"up to nothing":        with(func(c *Check) { c.Op, c.Cost, c.Max = OpUpTo, 0, 0 }),
 		"a receipt of nothing": with(func(c *Check) { c.Op, c.Receipt = OpGiveBack, 0 }),
 	}
-	for name, checks := range taken {
-		if err := ValidateChecks(checks, room); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
 	refused := map[string][]Check{
 		"too many":           many,
 		"same key":           with(func(c *Check) { c.Key = []byte("a") }),
@@ -56,6 +51,84 @@ func TestValidateChecks(t *testing.T) {
 		"share":              with(func(c *Check) { c.Op, c.ShareMille = OpUpTo, 1001 }),
 		"receipt":            with(func(c *Check) { c.Op, c.Receipt = OpGiveBack, 1<<53+1 }),
 	}
+	holdValid(t, taken, refused)
+	if err := ValidateChecks(many[:2], room[:1]); !errors.Is(err, ErrInvalid) {
+		t.Errorf("one result for two checks: %v", err)
+	}
+	if n := testing.AllocsPerRun(100, func() { _ = ValidateChecks(many[:8], room) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestValidateCalendarsAndPenalties(t *testing.T) {
+	l := mustParse(t, "10/1m tb")
+	good := Check{Key: []byte("a"), Limit: &l, Cost: 1, Min: 1, Max: 1}
+	with := func(change func(c *Check)) []Check {
+		checks := []Check{good}
+		change(&checks[0])
+		return checks
+	}
+	daily, bounds := mustParse(t, "10/day"), Bounds{1, 2, 3, 4}
+	penalized := func(change func(p, c *Check)) []Check {
+		checks := []Check{{Key: []byte("p"), Penalty: &Penalty{Window: Hour, Threshold: 3, Multipliers: []int64{1, 2}}}, good}
+		checks[1].Guard, checks[1].Violation = 1, 1
+		change(&checks[0], &checks[1])
+		return checks
+	}
+	punishing := func(change func(p *Penalty)) []Check { return penalized(func(p, _ *Check) { change(p.Penalty) }) }
+	taken := map[string][]Check{
+		"a reset":              with(func(c *Check) { c.Op, c.Cost = OpReset, 0 }),
+		"a calendar window":    with(func(c *Check) { c.Limit, c.Bounds = &daily, &bounds }),
+		"the latest instants":  with(func(c *Check) { c.Limit, c.Bounds = &daily, &Bounds{1, 2, 3, 1 << 52} }),
+		"a penalty":            penalized(func(_, _ *Check) {}),
+		"a reset of a penalty": penalized(func(p, _ *Check) { p.Op = OpReset }),
+		"the greatest penalty": punishing(func(p *Penalty) {
+			p.Window, p.Max, p.Threshold, p.Multipliers = PenaltyMax, PenaltyMax, ViolationsMax, []int64{MultiplierMax}
+		}),
+		"the greatest violation": penalized(func(_, c *Check) { c.Violation = ViolationMax }),
+		"a violation unguarded":  penalized(func(_, c *Check) { c.Guard = 0 }),
+	}
+	refused := map[string][]Check{
+		"boundaries go with":               with(func(c *Check) { c.Limit = &daily }),
+		"boundaries go with calendar":      with(func(c *Check) { c.Bounds = &bounds }),
+		"the boundaries are not":           with(func(c *Check) { c.Limit, c.Bounds = &daily, &Bounds{1, 2, 2, 3} }),
+		"the boundaries are not each":      with(func(c *Check) { c.Limit, c.Bounds = &daily, &Bounds{0, 2, 3, 4} }),
+		"boundaries are not each after":    with(func(c *Check) { c.Limit, c.Bounds = &daily, &Bounds{1, 3, 2, 4} }),
+		"each after the one before":        with(func(c *Check) { c.Limit, c.Bounds = &daily, &Bounds{1, 2, 3, 1<<52 + 1} }),
+		"a penalty has no limit":           penalized(func(p, _ *Check) { p.Limit = &l }),
+		"a penalty has no limit, no bound": penalized(func(p, _ *Check) { p.Bounds = &bounds }),
+		"no cost":                          penalized(func(p, _ *Check) { p.Cost = 1 }),
+		"no guard":                         penalized(func(p, _ *Check) { p.Guard = 1 }),
+		"none of a penalty":                penalized(func(p, _ *Check) { p.Op = OpForce }),
+		"the window is out":                punishing(func(p *Penalty) { p.Window = 0 }),
+		"the window is out of bounds":      punishing(func(p *Penalty) { p.Window = PenaltyMax + 1 }),
+		"the longest penalty":              punishing(func(p *Penalty) { p.Max = -1 }),
+		"the longest penalty is out":       punishing(func(p *Penalty) { p.Max = PenaltyMax + 1 }),
+		"the threshold":                    punishing(func(p *Penalty) { p.Threshold = 0 }),
+		"the threshold is out":             punishing(func(p *Penalty) { p.Threshold = ViolationsMax + 1 }),
+		"too few":                          punishing(func(p *Penalty) { p.Multipliers = nil }),
+		"too many multipliers":             punishing(func(p *Penalty) { p.Multipliers = make([]int64, MultipliersMax+1) }),
+		"a multiplier":                     punishing(func(p *Penalty) { p.Multipliers[1] = 0 }),
+		"a multiplier is out":              punishing(func(p *Penalty) { p.Multipliers[0] = MultiplierMax + 1 }),
+		"the guard is no penalty":          penalized(func(_, c *Check) { c.Guard = 2 }),
+		"the guard is no":                  penalized(func(_, c *Check) { c.Guard = 3 }),
+		"the guard is":                     penalized(func(_, c *Check) { c.Guard = -1 }),
+		"the violation is out":             penalized(func(_, c *Check) { c.Violation = 0 }),
+		"the violation is out of":          penalized(func(_, c *Check) { c.Violation = ViolationMax + 1 }),
+	}
+	holdValid(t, taken, refused)
+}
+
+// holdValid fails the test if one of the calls that are to be taken is refused, or one of the others taken, or refused for
+// something else than it is called.
+func holdValid(t *testing.T, taken, refused map[string][]Check) {
+	t.Helper()
+	room := make([]Result, ChecksMax+1)
+	for name, checks := range taken {
+		if err := ValidateChecks(checks, room); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 	for why, checks := range refused {
 		err := ValidateChecks(checks, room)
 		if why == "too many" {
@@ -64,12 +137,6 @@ func TestValidateChecks(t *testing.T) {
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", why, err)
 		}
-	}
-	if err := ValidateChecks(many[:2], room[:1]); !errors.Is(err, ErrInvalid) {
-		t.Errorf("one result for two checks: %v", err)
-	}
-	if n := testing.AllocsPerRun(100, func() { _ = ValidateChecks(many[:8], room) }); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
