@@ -116,7 +116,7 @@ func (d *decoder) status(n *Node, path string) string {
 // date reads a date, which some formats have a type of its own for.
 func (d *decoder) date(n *Node, path string) Date {
 	if n.Kind == KindDate {
-		return Date(n.Text)
+		return Date(strings.Replace(n.Text, " ", "T", 1)) // TOML may write a space
 	}
 	text, _ := d.word(n, path)
 	return Date(text)

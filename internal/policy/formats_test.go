@@ -71,7 +71,7 @@ func TestFormatsAgree(t *testing.T) {
 		{"name: on\nrules:\n- {name: no, limit: 1/1s}", "name = 'on'\n[[rules]]\nname = 'no'\nlimit = '1/1s'",
 			`{"name": "on", "rules": [{"name": "no", "limit": "1/1s"}]}`},
 		{"exempt: [{ip: 10.0.0.1}, {user: [a, b], until: 2026-12-01T00:00:00+01:00}]",
-			"[[exempt]]\nip = '10.0.0.1'\n[[exempt]]\nuser = ['a', 'b']\nuntil = 2026-12-01T00:00:00+01:00",
+			"[[exempt]]\nip = '10.0.0.1'\n[[exempt]]\nuser = ['a', 'b']\nuntil = 2026-12-01 00:00:00+01:00",
 			`{"exempt": [{"ip": "10.0.0.1"}, {"user": ["a", "b"], "until": "2026-12-01T00:00:00+01:00"}]}`},
 		{"tier: {host_label: 2}", "tier.host_label = 2", `{"tier": [{"host_label": 2}]}`},
 		{"penalty: {}", "[penalty]", `{"penalty": {}}`},
