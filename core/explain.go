@@ -106,7 +106,7 @@ func (p *Plan) addTraced(rs *Ruleset) {
 		e.Listed = explainListed(p.toldBy)
 		e.Refused = p.explainRefusal(rs)
 		for _, index := range p.trace.matched {
-			e.Rules = append(e.Rules, p.explainMatch(rs, index, e.Listed))
+			e.Rules = append(e.Rules, p.explainMatch(rs, index))
 		}
 	}
 	p.trace.policies = append(p.trace.policies, traced{ruleset: rs, said: e})

@@ -8,9 +8,8 @@ import (
 	"strconv"
 )
 
-// explainMatch says what became of a rule that matches, in the policy that was added last. listed is the entry that told
-// of the client.
-func (p *Plan) explainMatch(rs *Ruleset, index int32, listed string) RuleExplanation {
+// explainMatch says what became of a rule that matches, in the policy that was added last.
+func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 	r := &rs.rules[index]
 	e := RuleExplanation{Name: r.name, Index: int(index), Action: r.action, Hidden: r.hidden}
 	u := p.useOf(rs, index)
@@ -28,7 +27,7 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32, listed string) RuleExplana
 	case r.action == ActionAllow:
 		e.Fate = "in play: it exempts from its group"
 	case u.excused:
-		e.Fate = "exempt: " + listed + " tells of the client"
+		e.Fate = "exempt: " + p.toldBy.at + " tells of the client"
 	case u.missing:
 		e.Fate = "refuses: the request lacks " + p.lacks(r)
 	case u.crowdedOut():
