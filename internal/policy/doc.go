@@ -7,7 +7,8 @@
 // Every format becomes the same tree of [Node]s with places, and one strict decoder turns the tree into a [Document]. It
 // reports every problem it finds, not only the first, each with its place, path, value and remedy. Words that are not
 // known are refused, and words of a later version are told apart from misspelled ones. [Document.Policy] turns words into
-// [core.Policy]; [Document.Compile] makes the ruleset that decides.
+// [core.Policy]; [Document.CompileWith] makes the ruleset that decides. [Document.Advise] says what is right and probably
+// not meant, [Watch] when a file changes, and [Diff] what changed in it.
 //
 // # Price
 //
