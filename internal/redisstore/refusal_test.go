@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -137,7 +138,7 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 	for i, text := range []string{"10/1m fixed_window", "10/1m sliding_window", "10/1m sliding_log", "10/1m token_bucket"} {
 		limit, key := limitOf(t, text), []byte{'r', 'l', '1', ':', 'a' + byte(i)}
 		var receipt core.Micros
-		for _, op := range []core.Op{core.OpTake, core.OpUpTo, core.OpLook, core.OpForce, core.OpGiveBack} {
+		for _, op := range []core.Op{core.OpTake, core.OpUpTo, core.OpLook, core.OpForce, core.OpGiveBack, core.OpReset} {
 			check := core.Check{Key: key, Limit: limit, Op: op, Cost: 2, Receipt: receipt}
 			if op == core.OpUpTo {
 				check.Min, check.Max = 1, 2
@@ -148,6 +149,13 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 			}
 			receipt = max(receipt, results[0].Receipt)
 		}
+	}
+	penalized := append(request(t), daily(t, core.Micros(time.Now().UnixMicro())))
+	for _, op := range []core.Op{core.OpTake, core.OpTake, core.OpTake, core.OpLook, core.OpReset} {
+		for i := range penalized {
+			penalized[i].Op = op
+		}
+		ask(t, s, penalized...)
 	}
 	if err := s.Check(context.Background()); err != nil {
 		t.Errorf("check: %v", err)

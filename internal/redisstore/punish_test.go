@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// The keys of the tests, as policies make them.
+const (
+	penaltyKey = "rl1:shop:~penalty:{user:u_42}"
+	dailyKey   = "rl1:shop:api:{user:u_42}:day:fw"
+	guardedKey = "rl1:shop:api:{user:u_42}:3600s:fw"
+)
+
+// request is the checks of a client that a penalty and a limit of one an hour are for.
+func request(t testing.TB) []core.Check {
+	t.Helper()
+	p := &core.Penalty{Window: core.Hour, Threshold: 1, Multipliers: []int64{1, 2}, Max: 10 * core.Minute}
+	l := limitOf(t, "1/1h fixed_window")
+	return []core.Check{{Key: []byte(penaltyKey), Penalty: p},
+		{Key: []byte(guardedKey), Limit: l, Cost: 1, Guard: 1, Violation: 7}}
+}
+
+// daily is a check of a calendar day whose boundaries a caller sends whose clock shows now.
+func daily(t testing.TB, now core.Micros) core.Check {
+	t.Helper()
+	b := core.CalendarDay.Bounds(now, time.UTC)
+	return core.Check{Key: []byte(dailyKey), Limit: limitOf(t, "3/day"), Cost: 1, Bounds: &b}
+}
+
+// ask takes and fails the test if there is no answer.
+func ask(t testing.TB, s core.Store, checks ...core.Check) []core.Result {
+	t.Helper()
+	results := make([]core.Result, len(checks))
+	if err := s.Take(context.Background(), checks, results); err != nil {
+		t.Fatal(err)
+	}
+	return results
+}
+
+// expires returns the instant at which Redis forgets a key; 0 if it is not there.
+func expires(t testing.TB, s *redistest.Server, key string) core.Micros {
+	t.Helper()
+	at, err := s.Client().PExpireTime(t.Context(), key).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return max(0, core.Micros(at.Microseconds()))
+}
+
+// near fails the test if two instants are further apart than Redis' milliseconds make them.
+func near(t testing.TB, what string, got, want core.Micros) {
+	t.Helper()
+	if d := got - want; d < -core.Millisecond || d > 3*core.Millisecond {
+		t.Errorf("%s is forgotten %s after it should be", what, d)
+	}
+}
+
+// TestTimeToLiveOfPenalties looks at the instants Redis will forget a penalty and its violations at, on the real clock.
+func TestTimeToLiveOfPenalties(t *testing.T) {
+	s := redistest.Start(t)
+	b, checks := bareOn(t, s), request(t)
+	ask(t, b, checks...)
+	if expires(t, s, penaltyKey) != 0 || expires(t, s, penaltyKey+untilSuffix) != 0 {
+		t.Error("an admitted request leaves something")
+	}
+	r := ask(t, b, checks...)
+	if !r[0].Refused || r[0].Wait > 10*core.Minute || r[0].Violations != 1 {
+		t.Fatalf("%+v", r[0])
+	}
+	near(t, "the violation", expires(t, s, penaltyKey), r[0].At+core.Hour)
+	near(t, "the penalty", expires(t, s, penaltyKey+untilSuffix), r[0].At+r[0].Wait)
+	at := expires(t, s, penaltyKey)
+	if r = ask(t, b, checks...); expires(t, s, penaltyKey) != at {
+		t.Error("a refusal by the penalty moves the expiry")
+	}
+	checks[0].Op, checks[1].Op, checks[1].Guard = core.OpReset, core.OpReset, 0
+	if r = ask(t, b, checks...); r[0].Granted != 1 || r[1].Granted != 1 {
+		t.Errorf("a reset: %+v", r)
+	}
+	if keys := s.Client().Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("after a reset there are %q", keys)
+	}
+}
+
+// TestTimeToLiveOfCalendars: to the boundary after next, whichever period the store's clock is in.
+func TestTimeToLiveOfCalendars(t *testing.T) {
+	s := redistest.Start(t)
+	now := core.Micros(time.Now().UnixMicro())
+	for late := range core.Micros(3) {
+		b, c := bareOn(t, s), daily(t, now-late*core.Day)
+		r := ask(t, b, c)
+		near(t, "the counter", expires(t, s, dailyKey), r[0].Receipt+2*core.Day)
+		if got := s.Client().Get(t.Context(), dailyKey).Val(); !strings.HasSuffix(got, " 1 0") {
+			t.Errorf("the counter is %q", got)
+		}
+	}
+}
+
+// TestPriceOfAPenalty counts what Redis does for a client that does no wrong: one GET more, and no look at a sorted set.
+func TestPriceOfAPenalty(t *testing.T) {
+	s := redistest.Start(t)
+	b, checks := bareOn(t, s), request(t)
+	ask(t, b, checks...)
+	got := map[string]int64{"get": s.Calls("get"), "zrange": s.Calls("zrange"), "zcount": s.Calls("zcount")}
+	if diff := cmp.Diff(map[string]int64{"get": 2, "zrange": 0, "zcount": 0}, got); diff != "" {
+		t.Errorf("an admitted request (-want +got):\n%s", diff)
+	}
+}
+
+// TestCorruptPenalties finds foreign things under a penalty's keys, as TestCorruptCounters under a counter's.
+func TestCorruptPenalties(t *testing.T) {
+	s := redistest.Start(t)
+	for name, c := range map[string]struct {
+		plant    []any
+		want     string
+		refusals bool // only a request that is refused comes by it
+	}{
+		"an end in words":           {[]any{"SET", penaltyKey + untilSuffix, "soon"}, "CORRUPT", false},
+		"an end beyond 2^53":        {[]any{"SET", penaltyKey + untilSuffix, "9007199254740994"}, "CORRUPT", false},
+		"a list for an end":         {[]any{"RPUSH", penaltyKey + untilSuffix, "1"}, "WRONGTYPE", false},
+		"a string for a record":     {[]any{"SET", penaltyKey, "1"}, "WRONGTYPE", true},
+		"a foreign member":          {[]any{"ZADD", penaltyKey, "1", "hello"}, "CORRUPT", true},
+		"a member of two numbers":   {[]any{"ZADD", penaltyKey, "1", "1-2"}, "CORRUPT", true},
+		"a member beyond 2^53":      {[]any{"ZADD", penaltyKey, "1", "1-9007199254740994-1"}, "CORRUPT", true},
+		"a violation that ends ago": {[]any{"ZADD", penaltyKey, "5", "5-4-1"}, "CORRUPT", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, checks := bareOn(t, s), request(t)
+			if err := s.Client().Do(t.Context(), c.plant...).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if c.refusals {
+				if r := ask(t, b, checks...); r[1].Granted != 1 {
+					t.Errorf("an admitted request: %+v", r)
+				}
+			}
+			dump := s.Client().Dump(t.Context(), penaltyKey).Val() + s.Client().Dump(t.Context(), penaltyKey+untilSuffix).Val()
+			beside := core.Check{Key: []byte("rl1:beside"), Limit: limitOf(t, "5/1h fw"), Op: core.OpForce, Cost: 1}
+			err := b.Take(t.Context(), append(checks, beside), make([]core.Result, 3))
+			if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want one with %s", err, c.want)
+			}
+			if c.want == "CORRUPT" && !strings.Contains(err.Error(), `~penalty:`) || strings.Contains(err.Error(), "u_42") {
+				t.Errorf("error %v must name the penalty and not the client", err)
+			}
+			if s.Client().Dump(t.Context(), penaltyKey).Val()+s.Client().Dump(t.Context(), penaltyKey+untilSuffix).Val() != dump {
+				t.Error("the foreign value was changed")
+			}
+			if r := ask(t, b, beside); r[0].Remaining != 4 {
+				t.Errorf("beside it %d are left, want 4: nothing was charged before", r[0].Remaining)
+			}
+		})
+	}
+}
+
+// TestStaleIsNoFailureOfTheStore: boundaries that Redis' clock is outside of are an error of their own. It is sent once,
+// charges nothing, and neither the breaker nor the other calls of the batch know of it.
+func TestStaleIsNoFailureOfTheStore(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	now := core.Micros(time.Now().UnixMicro())
+	good := daily(t, now)
+	for _, caller := range []core.Micros{now - 4*core.Day, now + 2*core.Day} {
+		checks := []core.Check{{Key: []byte("rl1:beside"), Limit: limitOf(t, "100/1h fw"), Cost: 1}, daily(t, caller)}
+		for range 2 * failuresInRow {
+			before := server.Calls("evalsha")
+			err := s.Take(context.Background(), checks, make([]core.Result, 2))
+			if !errors.Is(err, core.ErrStale) || !errors.Is(err, core.ErrUnavailable) || kindOf(err) != "stale" {
+				t.Fatalf("error %v (%s), want stale", err, kindOf(err))
+			}
+			if n := server.Calls("evalsha") - before; n != 1 {
+				t.Errorf("sent %d times", n)
+			}
+		}
+	}
+	if stats := s.Stats(); stats.Breaker != BreakerClosed || stats.Failures[KindStale] != 4*failuresInRow {
+		t.Errorf("%+v", stats)
+	}
+	if r := ask(t, s, good, core.Check{Key: []byte("rl1:beside"), Limit: limitOf(t, "100/1h fw"), Cost: 1}); r[0].Remaining != 2 || r[1].Remaining != 99 {
+		t.Errorf("%+v: a stale call was charged", r)
+	}
+}
+
+// TestPenaltyRepliesThatAreNone feeds the decoder what no script of ours says of a penalty.
+func TestPenaltyRepliesThatAreNone(t *testing.T) {
+	checks := request(t)
+	decode := func(text string) error {
+		cmd := newTake(context.Background(), 0, checks)
+		cmd.SetVal(text)
+		return cmd.results(checks, make([]core.Result, 2))
+	}
+	for _, good := range []string{"1700000000000000 1 0 0 0 0 0 0", "1700000000000000 0 1700000000000001 3 0 0 0 0"} {
+		if err := decode(good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for _, bad := range []string{"1700000000000000 1 0 0 0 0 0", "1700000000000000 1 1700000000000001 3 0 0 0 0",
+		"1700000000000000 0 1700000000000000 3 0 0 0 0", "1700000000000000 0 -1 3 0 0 0 0"} {
+		if decode(bad) == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// TestAllocationsOfAPenalty holds the command of a call with a penalty to the price of one without.
+func TestAllocationsOfAPenalty(t *testing.T) {
+	checks := request(t)
+	if n := testing.AllocsPerRun(100, func() { newTake(context.Background(), 0, checks) }); n > 3 {
+		t.Errorf("newTake allocates %v times, want 3", n)
+	}
+}
