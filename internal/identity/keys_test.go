@@ -192,13 +192,13 @@ func TestEditsOfAKeysFile(t *testing.T) {
 	stateBecomes(core.CredentialValid)
 	edit("keys: [{id: a, hash: oops}]\n")
 	eventually(t, "the edit is refused", func() bool {
-		return log.count("refused, what it held before stays in force") == 1 && log.count("keys[0].hash") == 1
+		return log.count("refused, what it held before stays in force") > 0 && log.count("keys[0].hash") == 1
 	})
 	stateBecomes(core.CredentialValid)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "it is told that the file is gone", func() bool { return log.count("cannot be read") == 1 })
+	eventually(t, "it is told that the file is gone", func() bool { return log.count("cannot be read") > 0 })
 	stateBecomes(core.CredentialValid)
 	edit("keys: [{id: a, hash: " + hashOf(t, presented) + ", revoked: true}]\n")
 	stateBecomes(core.CredentialRevoked)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/golang-jwt/jwt/v5"
 
@@ -68,10 +69,42 @@ func TestTheWholeTokenIsRemembered(t *testing.T) {
 	}
 }
 
+func TestTokensWithOneHashAreToldApart(t *testing.T) {
+	m := newMemory(maphash.MakeSeed(), 10, 1<<20)
+	one, two := &verdict{token: "one", sum: 7, span: span{0, 10}}, &verdict{token: "two", sum: 7, span: span{0, 10}}
+	m.remember(one, nil, 0)
+	if m.find(7, "two") != nil {
+		t.Error("a token passes for another of the same hash")
+	}
+	m.remember(two, nil, 0)
+	if m.find(7, "one") != one || m.find(7, "two") != two {
+		t.Error("one pushed the other out")
+	}
+}
+
+// TestVerdictsThatComeLate is what a request leaves behind that was verifying while the keys changed.
+func TestVerdictsThatComeLate(t *testing.T) {
+	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
+	forged := theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, tokenClaims, "other")
+	gone := &key{}
+	gone.gone.Store(true)
+	j.good.remember(&verdict{token: forged, sum: maphash.String(j.seed, forged), key: gone, span: span{always, never},
+		identity: &core.Identity{Kind: "user", ID: "admin"}, state: core.CredentialValid}, j.set.Load(), 0)
+	if id, state := j.Verify(forged); state != core.CredentialInvalid {
+		t.Errorf("what a key verified that is gone is believed: %v %s", id, state)
+	}
+	good := theIssuer.good(t, "u")
+	j.bad.remember(&verdict{token: good, sum: maphash.String(j.seed, good), set: newKeySet(nil), span: span{always, never},
+		state: core.CredentialInvalid}, j.set.Load(), 0)
+	if _, state := j.Verify(good); state != core.CredentialValid {
+		t.Errorf("what failed with other keys fails with these: %s", state)
+	}
+}
+
 func TestTheTokenIsCopied(t *testing.T) {
 	m := newMemory(maphash.MakeSeed(), 10, 1<<20)
 	text := []byte("a token in a buffer that is used again")
-	v := &verdict{token: string(text), sum: 1, span: span{0, 10}}
+	v := &verdict{token: unsafe.String(&text[0], len(text)), sum: 1, span: span{0, 10}}
 	m.remember(v, nil, 0)
 	clear(text)
 	if m.find(1, "a token in a buffer that is used again") != v {

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identity
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// watching is a watched file and what was loaded of it.
+type watching struct {
+	*watchedFile
+	loads []string
+}
+
+func watchTest(t *testing.T, text string) *watching {
+	t.Helper()
+	w := &watching{}
+	w.watchedFile = &watchedFile{path: write(t, "f", text), sizeMax: 100, notices: newNotices(nil), load: func(data []byte) error {
+		w.loads = append(w.loads, string(data))
+		return nil
+	}}
+	if err := w.open(); err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// put writes the file, as of a time.
+func (w *watching) put(t *testing.T, text string, at time.Time) {
+	t.Helper()
+	if err := os.WriteFile(w.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(w.path, at, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *watching) loaded(t *testing.T, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.loads); diff != "" {
+		t.Errorf("(-want +loaded)\n%s", diff)
+	}
+}
+
+func TestFileThatIsBeingWrittenIsLeftAlone(t *testing.T) {
+	w, now := watchTest(t, "old"), time.Now()
+	w.put(t, "ne", now.Add(time.Second))
+	w.look(now)
+	w.put(t, "new,", now.Add(2*time.Second))
+	w.look(now)
+	w.put(t, "new, all of it", now.Add(3*time.Second))
+	w.look(now)
+	w.loaded(t, "old")
+	w.look(now)
+	w.loaded(t, "old", "new, all of it")
+	for range 3 {
+		w.look(now)
+	}
+	w.loaded(t, "old", "new, all of it")
+}
+
+func TestEditThatDoesNotShowIsSeen(t *testing.T) {
+	w := watchTest(t, "old")
+	info, err := os.Stat(w.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same length and time: nothing shows it but what is in it.
+	w.put(t, "new", info.ModTime())
+	w.look(info.ModTime().Add(racyFor / 2))
+	w.loaded(t, "old")
+	w.look(info.ModTime().Add(2 * racyFor))
+	w.loaded(t, "old", "new")
+}
+
+func TestFileThatIsTouchedIsNotLoadedAgain(t *testing.T) {
+	w, now := watchTest(t, "old"), time.Now()
+	w.put(t, "old", now.Add(time.Second))
+	w.look(now)
+	w.look(now)
+	w.loaded(t, "old")
+}
