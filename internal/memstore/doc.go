@@ -18,6 +18,9 @@
 //   - Units given back for a client that has no counter of its own are dropped. They are small change while the store is
 //     full, and could otherwise become tokens that time has given back already. A forced charge of a newcomer goes to
 //     its overflow counter, at most one window's count into debt.
+//   - Penalties are never shared, and refusals by a shared counter are nobody's violation: a client must not be punished
+//     for what others did. While there is no room the violations of a client that has no record yet are not remembered.
+//   - A reset of a client that is counted with others does nothing.
 //   - Two checks of one call that fall to the same overflow counter cannot both be charged: the second is refused. A call
 //     about one request has no such two, as limits of one rule differ in window or algorithm.
 //
@@ -37,7 +40,8 @@
 //
 // A counter costs 34 bytes and its key, rounded up to 8, and between 6 and 12 bytes of index: 82 bytes with a key of 36
 // at ten million, 90 at the worst fill of a hundred thousand. A sliding log costs 16 bytes more for every instant it
-// remembers. Pages hold no pointers, so the garbage collector does not look at counters. An empty store takes 0.5 MB.
+// remembers. The record of a client's violations is made at the first one; it counts as a counter and costs 24 bytes more
+// for each that is remembered. Pages hold no pointers, so the garbage collector does not look at counters. An empty store takes 0.5 MB.
 // Pages of 4 KiB are freed when all their counters are gone; the index keeps the size it once had.
 //
 // The longest pause is the split of an index segment, 217 counters: tens of microseconds for one shard. The directory

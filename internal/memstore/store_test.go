@@ -77,7 +77,7 @@ const scope = "rl1:shop:api:"
 
 // clientKey returns a key of a client as policies make them.
 func clientKey(client string, l *core.Limit) []byte {
-	return []byte(fmt.Sprintf("%s{user:%s}:%s:%s", scope, client, l.Window(), l.Algorithm().Label()))
+	return []byte(fmt.Sprintf("%s{user:%s}:%s:%s", scope, client, l.WindowLabel(), l.Algorithm().Label()))
 }
 
 func takeOf(client string, l *core.Limit, cost int64) core.Check {

@@ -45,6 +45,7 @@ type contender struct {
 	name   string
 	tag    string       // a letter that keeps its counters apart
 	limits []core.Limit // none: by hand
+	guard  *core.Penalty
 	server time.Duration
 	cpu    time.Duration
 	calls  int
@@ -58,6 +59,12 @@ func (c *contender) command(ctx context.Context, client int, sha string) redis.C
 	for i := range c.limits {
 		key := benchKey(client, c.tag+strconv.Itoa(i))
 		checks[i] = core.Check{Key: []byte(key), Limit: &c.limits[i], Cost: 1}
+	}
+	if c.guard != nil {
+		for i := range checks {
+			checks[i].Guard, checks[i].Violation = 1, int64(i+1)
+		}
+		checks = append([]core.Check{{Key: []byte(benchKey(client, c.tag+"p")), Penalty: c.guard}}, checks...)
 	}
 	return newTake(ctx, 0, checks)
 }
@@ -107,6 +114,8 @@ func BenchmarkTakeServer(b *testing.B) {
 		{name: "sw", limits: []core.Limit{sw}},
 		{name: "fw", limits: []core.Limit{fw}},
 		{name: "sl", limits: []core.Limit{sl}},
+		{name: "tb+penalty", limits: []core.Limit{tb}, guard: &core.Penalty{Window: core.Hour, Threshold: 3,
+			Multipliers: []int64{1, 2, 4, 8}}},
 	}
 	for i, c := range contenders {
 		c.tag = string(rune('a' + i))
