@@ -8,7 +8,7 @@ FUZZTIME ?= 20s
 ADDRESS ?= http://localhost:8080
 
 # Packages whose tests run under the race detector too: everything that shares memory between goroutines.
-RACE := ./core ./internal/... ./caddy
+RACE := ./core ./internal/... ./caddy ./cmd/penstock
 FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
@@ -28,11 +28,15 @@ run: build ## start Caddy on examples/Caddyfile and say what to try
 	@exec bin/caddy run --config examples/Caddyfile
 
 .PHONY: build
-build: bin/caddy ## build bin/caddy: Caddy with Penstock in it
+build: bin/caddy bin/penstock ## build bin/caddy, Caddy with Penstock in it, and the command bin/penstock
 
 .PHONY: bin/caddy
 bin/caddy:
 	@$(GO) build -trimpath -ldflags '-s -w' -o bin/caddy ./cmd/caddy
+
+.PHONY: bin/penstock
+bin/penstock:
+	@$(GO) build -trimpath -ldflags '-s -w' -o bin/penstock ./cmd/penstock
 
 .PHONY: setup
 setup: ## install what the tests start: redis-server

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// run runs the command and returns what it printed.
+func run(t *testing.T, input string, args ...string) (out, diagnostics string, err error) {
+	t.Helper()
+	var o, d bytes.Buffer
+	root := newRoot()
+	root.SetArgs(args)
+	root.SetIn(strings.NewReader(input))
+	root.SetOut(&o)
+	root.SetErr(&d)
+	err = root.Execute()
+	return o.String(), d.String(), err
+}
+
+func file(t *testing.T, name, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestValidatePrintsEveryErrorAndWarning(t *testing.T) {
+	bad := file(t, "bad.yaml", "rules:\n  - {name: a, limit: 10/minute}\n  - {name: b, limit: 0/1s}\n")
+	doubtful := file(t, "doubtful.yaml", "rules: [{name: a, limit: 10/day}]\n")
+	good := file(t, "good.yaml", "rules: [{name: a, limit: 10/1m}]\n")
+	out, _, err := run(t, "", "validate", bad, doubtful, good)
+	if !errors.Is(err, errSaid) {
+		t.Errorf("error %v", err)
+	}
+	for _, want := range []string{"error: bad.yaml:2: rules[0].limit[0]: \"10/minute\"", "error: bad.yaml:3: rules[1].limit[0]: \"0/1s\"",
+		"warning: doubtful.yaml:1: rules[0].limit[0]", doubtful + ": valid, 1 warning\n", good + ": valid, no warnings\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("want %q in\n%s", want, out)
+		}
+	}
+	if _, _, err := run(t, "", "validate", doubtful); err != nil {
+		t.Errorf("a warning fails: %v", err)
+	}
+	if _, _, err := run(t, "", "validate", "--strict", doubtful); !errors.Is(err, errSaid) {
+		t.Errorf("a warning with --strict: %v", err)
+	}
+}
+
+func TestExplainSaysWhoWhichAndWhy(t *testing.T) {
+	keys := file(t, "keys.toml", "")
+	entry, said, err := run(t, "", "hash-key", "acme", "--tier", "premium")
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.TrimSpace(said[strings.LastIndex(said, ":")+1:])
+	if err := os.WriteFile(keys, []byte(entry), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy := filepath.Join(filepath.Dir(keys), "policy.yaml")
+	if err := os.WriteFile(policy, []byte(`name: shop
+identify: [{api_key: {keys_file: keys.toml}}, ip]
+rules:
+  - {name: api, group: g, limit: 100/1m, tiers: {premium: [1000/1m]}}
+  - {name: search, group: g, match: {path: /search}, limit: 10/1m}
+block: [{ip: [203.0.113.0/24], reason: scraper}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--path", "/", "--header", "X-API-Key: " + key},
+			[]string{"client    api_key:acme (tier premium)", "limit 1000/1m of tier premium, cost 1",
+				"key rl1:shop:api:{api_key:acme}:60s:sw"}},
+		{[]string{"--path", "/search", "--ip", "192.0.2.7", "--header", "X-API-Key: pk_" + strings.Repeat("ab", 20)},
+			[]string{"api_key: unknown", "ip: found ip 192.0.2.7", "rule      api: lost to search", "rule      search: in play",
+				"key rl1:shop:search:{ip:192.0.2.7}:60s:sw"}},
+		{[]string{"--ip", "203.0.113.9"}, []string{"scraper", "refused   blocked by block[0]"}},
+	} {
+		out, _, err := run(t, "", append([]string{"explain", "--policy", policy}, c.args...)...)
+		for _, want := range c.want {
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("%v: error %v, want %q in\n%s", c.args, err, want, out)
+			}
+		}
+	}
+}
+
+func TestExplainRefusesFlagsThatMeanNothing(t *testing.T) {
+	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
+	for flag, text := range map[string]string{"--ip": "nowhere", "--header": "no colon", "--attr": "novalue", "--now": "today",
+		"--path": "search"} {
+		if _, _, err := run(t, "", "explain", "--policy", policy, flag, text); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s %s: %v, want it named", flag, text, err)
+		}
+	}
+}
+
+func TestHashKeyTakesAndRefusesKeys(t *testing.T) {
+	const key = "0123456789abcdefghij"
+	out, said, err := run(t, key+"\n", "hash-key", "acme", "--stdin", "--limit", "search=50/1m", "--expires", "2027-12-31")
+	if err != nil || strings.Contains(out+said, key) || !strings.Contains(out, `"search" = ["50/1m"]`) ||
+		!strings.Contains(out, "expires = 2027-12-31T00:00:00Z") {
+		t.Errorf("%v\n%s%s", err, out, said)
+	}
+	for _, c := range []struct{ input, flag, value, want string }{
+		{"short\n", "--stdin", "", "could be guessed"},
+		{"", "--stdin", "", "is no key"},
+		{"", "--limit", "50/1m", "has no rule"},
+		{"", "--limit", "a=50/minute", "write 1m"},
+		{"", "--expires", "tomorrow", "is no date"},
+	} {
+		args := []string{"hash-key", "acme", c.flag}
+		if c.value != "" {
+			args = append(args, c.value)
+		}
+		if _, _, err := run(t, c.input, args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, want %q", args, err, c.want)
+		}
+	}
+}
+
+func TestAdminCommandsAsk(t *testing.T) {
+	var got string
+	caddy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Method + " " + r.URL.RequestURI()
+		if r.URL.Path == "/penstock/reload" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = w.Write([]byte(`{"error":"policy.yaml:2: wrong"}`))
+			return
+		}
+		_, _ = w.Write([]byte(`{"a":1}`))
+	}))
+	defer caddy.Close()
+	address := strings.TrimPrefix(caddy.URL, "http://")
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"rules"}, "GET /penstock/rules"},
+		{[]string{"client", "--client", "user:u 1", "--tier", "premium"}, "GET /penstock/client?client=user%3Au+1&tier=premium"},
+		{[]string{"reset", "--client", "ip:192.0.2.7", "--rule", "api"}, "POST /penstock/reset?client=ip%3A192.0.2.7&rule=api"},
+		{[]string{"lift", "--client", "ip:192.0.2.7"}, "POST /penstock/lift?client=ip%3A192.0.2.7"},
+		{[]string{"top", "-n", "5"}, "GET /penstock/top?n=5"},
+	} {
+		out, _, err := run(t, "", append(c.args, "--admin", address)...)
+		if err != nil || got != c.want || out != "{\n  \"a\": 1\n}\n" {
+			t.Errorf("%v asks %q, want %q; printed %q, error %v", c.args, got, c.want, out, err)
+		}
+	}
+	if _, _, err := run(t, "", "reload", "--admin", address); err == nil || !strings.Contains(err.Error(), "policy.yaml:2: wrong") {
+		t.Errorf("a refused reload: %v", err)
+	}
+	if _, _, err := run(t, "", "client", "--admin", address); err == nil {
+		t.Error("client without --client: no error")
+	}
+}
