@@ -173,10 +173,54 @@ func TestCredentialPlaces(t *testing.T) {
 			} else if d.Status != 401 || d.Credential != states[len(states)-1] {
 				t.Errorf("%+v", d)
 			}
-			if strings.Contains(string(plan.text[:cap(plan.text)]), "good") {
-				t.Error("the plan keeps the credential")
-			}
 		})
+	}
+}
+
+// TestCredentialsAreNotKept: what was decoded to be verified does not stay in the plan's buffers, for plans are pooled.
+func TestCredentialsAreNotKept(t *testing.T) {
+	secret := strings.Repeat("s3cret/", 100)
+	v := &answers{other: CredentialUnknown}
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}},
+		Identify: []Identify{{Kind: IdentifyAPIKey, Verifier: v, From: []CredentialSource{{Kind: FromQuery, Name: "key"}}}}})
+	var plan Plan
+	for range 2 { // the second time the buffer is large enough
+		plan.Reset()
+		plan.Add(rs, &client{query: "key=" + strings.ReplaceAll(secret, "/", "%2F")})
+	}
+	if len(v.asked) != 2 || v.asked[0] != secret {
+		t.Fatalf("asked %q", v.asked)
+	}
+	if strings.Contains(string(plan.text[:cap(plan.text)]), "s3cret") {
+		t.Error("the plan keeps the credential")
+	}
+}
+
+// TestSeveralPoliciesRefuse: the decision names the credential for which the request is refused, and of several the first.
+func TestSeveralPoliciesRefuse(t *testing.T) {
+	by := func(path string, deny bool) *Ruleset {
+		return mustCompile(t, Policy{Name: "n", Identify: []Identify{{Kind: IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},
+			Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Match: Match{Path: []string{path}}}}})
+	}
+	key := func(path string) *Ruleset {
+		return mustCompile(t, Policy{Name: "n", Identify: []Identify{{Kind: IdentifyAPIKey, Verifier: newAnswers(),
+			From: []CredentialSource{{Kind: FromHeader, Name: "X-API-Key"}}}},
+			Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Match: Match{Path: []string{path}}}}})
+	}
+	a := &client{path: "/a", header: map[string]string{"Authorization": "Bearer expired", "X-Api-Key": "revoked"}}
+	for _, c := range []struct {
+		policies []*Ruleset
+		want     CredentialState
+	}{
+		{[]*Ruleset{by("/a", true), key("/a")}, CredentialExpired},
+		{[]*Ruleset{key("/a"), by("/a", true)}, CredentialRevoked},
+		{[]*Ruleset{by("/other", true), key("/a")}, CredentialRevoked}, // the first has no rule for it
+		{[]*Ruleset{by("/a", true), key("/other")}, CredentialExpired},
+		{[]*Ruleset{by("/a", false), key("/a")}, CredentialRevoked},
+	} {
+		if _, d := newCounters().ask(t, a, c.policies...); d.Status != 401 || d.Credential != c.want {
+			t.Errorf("%+v, want %s", d, c.want)
+		}
 	}
 }
 
