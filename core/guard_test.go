@@ -73,7 +73,9 @@ func TestPenaltyOfAClient(t *testing.T) {
 func TestWhoIsGuarded(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "shop", Penalty: strict(), Exempt: []Listed{{IP: prefixes("192.0.2.9/32")}},
 		Identify: []Identify{{Kind: IdentifyAttr, Name: "user"}, {IPv6Prefix: 48}},
-		Rules:    []Rule{{Name: "a", Limits: limits(t, "1/1m fw"), Match: Match{Path: []string{"/a"}}}}})
+		Rules: []Rule{{Name: "a", Limits: limits(t, "1/1m fw"), Match: Match{Path: []string{"/a"}}},
+			{Name: "skipped", Limits: limits(t, "1/1m fw"), Match: Match{Path: []string{"/skip"}}, Missing: MissingSkip,
+				Per: []Dimension{{Kind: PerAttr, Name: "none"}}}}})
 	for _, c := range []struct {
 		what string
 		a    *client
@@ -85,6 +87,7 @@ func TestWhoIsGuarded(t *testing.T) {
 		{"an exempt client", get("192.0.2.9", "/a"), ""},
 		{"nobody", &client{path: "/a"}, ""},
 		{"no rule", get("192.0.2.1", "/b"), ""},
+		{"no rule but one that is skipped", get("192.0.2.1", "/skip"), ""},
 	} {
 		var plan Plan
 		plan.Add(rs, c.a)
