@@ -23,15 +23,12 @@ type answer struct {
 	grpcMessage string
 }
 
-// answerTo returns what the client is sent. The body belongs to the scratch.
-func (s *scratch) answerTo(r *http.Request, d *core.Decision) answer {
+// answerTo returns what the client is sent beside the rate limit fields. The body belongs to the scratch.
+func (s *scratch) answerTo(r *http.Request, d *core.Decision, challenge string) answer {
 	s.body = s.plan.AppendProblem(s.body[:0], d)
-	a := answer{status: d.Status, contentType: d.ContentType(), body: s.body}
+	a := answer{status: d.Status, contentType: d.ContentType(), body: s.body, challenge: challenge}
 	if d.Response != nil {
 		a.fields = d.Response.Headers
-	}
-	if d.Outcome == core.OutcomeUnauthorized {
-		a.challenge = s.challenge(d.Credential)
 	}
 	if a.grpcType = grpcType(r); a.grpcType != "" {
 		a.grpcCode, a.grpcMessage = core.GRPCStatus(d)

@@ -52,6 +52,7 @@ type App struct {
 	owners   map[ruleName]ruleOwner // of every rule of this configuration
 	counted  map[ruleName]string    // how each is counted
 	outage   outage
+	sites    siteBook // which policies the handlers of each site enforce
 }
 
 // ruleName is a rule's full name.

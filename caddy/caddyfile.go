@@ -11,6 +11,8 @@ import (
 
 func init() {
 	httpcaddyfile.RegisterHandlerDirective("penstock", parseDirective)
+	// Of two that are before the same one, the later is nearer to it: penstock_status stands before penstock.
+	httpcaddyfile.RegisterDirectiveOrder("penstock_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("penstock", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterGlobalOption("penstock", parseGlobalOption)
 }
@@ -36,7 +38,7 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 		return nil, err
 	}
 	handler := &Handler{Name: d.Name, Policy: b.policy, PolicyWords: wordsOf(d)}
-	if d.Name == "" && (len(d.Rules) > 0 || b.policy != "") {
+	if len(d.Rules) > 0 || b.policy != "" {
 		handler.Site = site
 	}
 	return handler, nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,17 +29,25 @@ func init() { caddy.RegisterModule(new(Handler)) }
 // A request over a limit is answered 429 with an `application/problem+json` body, unless error routes (`handle_errors`)
 // make an answer of their own. Every answer carries the rate limit fields, errors included.
 //
+// A rule may give refusals a response of its own. gRPC requests are answered in gRPC's form: HTTP 200 and `grpc-status`.
+//
 // After a request has passed the handler there are the placeholders `{http.penstock.decision}` (`allowed`, `denied`,
-// `blocked`, `exempt`, `missing`, `none`, `degraded_allowed`, `degraded_denied`), `{http.penstock.rule}`,
-// `{http.penstock.limit}`, `{http.penstock.remaining}`, `{http.penstock.retry_after}` (seconds) and
-// `{http.penstock.client}`. A refusal emits the event `penstock_denied`.
+// `penalized`, `unauthorized`, `blocked`, `exempt`, `missing`, `none`, `degraded_allowed`, `degraded_denied`),
+// `{http.penstock.rule}`, `{http.penstock.limit}`, `{http.penstock.remaining}`, `{http.penstock.retry_after}` (seconds),
+// and who the client is: `{http.penstock.client}`, `{http.penstock.identity}` (how that was found: `user`, `api_key`,
+// `ip`), `{http.penstock.user}`, `{http.penstock.tenant}` and `{http.penstock.tier}`. A refusal emits the event
+// `penstock_denied`.
+//
+// A request that waits for a throttle rule and whose client leaves is neither admitted nor refused: it is charged
+// nothing, and the log has status 499. That the client has left is noticed once the request's body has been read, or at
+// the end of the wait.
 type Handler struct {
 	// The namespace of the counters of this handler's rules. Default: in memory one for each site; with a shared store
 	// the name of the app, and if that has none either it is an error.
 	Name string `json:"name,omitempty"`
 
-	// What tells this site from others when it has no name: handlers of one site share a namespace. The Caddyfile writes
-	// the addresses of the site here. Default: the name of the server.
+	// What tells this site from others: without a name, handlers of one site share a namespace, and penstock_status tells
+	// of those of its site. The Caddyfile writes the addresses of the site here. Default: the name of the server.
 	Site string `json:"site,omitempty"`
 
 	// A policy file (.yaml, .toml or .json) to enforce besides the rules of this handler. A relative path is relative to
@@ -51,6 +60,7 @@ type Handler struct {
 	ctx      caddy.Context
 	logger   *zap.Logger
 	policies []*enforced
+	server   string // that the handler is in
 	// delegates is whether error routes may answer for a refused request.
 	delegates bool
 	lenient   *atomic.Bool // the server believes forwarded addresses loosely, and that has not been said yet; or nil
@@ -71,7 +81,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	h.app, h.ctx, h.logger = app.(*App), ctx, ctx.Logger()
 	server, _ := ctx.Value(caddyhttp.ServerCtxKey).(*caddyhttp.Server)
 	if server != nil {
-		h.Site = cmp.Or(h.Site, server.Name())
+		h.server = server.Name()
+		h.Site = cmp.Or(h.Site, h.server)
 		if server.TrustedProxiesStrict == 0 {
 			h.lenient = new(atomic.Bool)
 			h.lenient.Store(true)
@@ -87,6 +98,7 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		inherit(d, &h.app.PolicyWords)
 		err = errors.Join(err, h.add(d))
 	}
+	h.app.sites.add(h.Site, h.policies)
 	return err
 }
 
@@ -114,8 +126,14 @@ func (h *Handler) add(d *policy.Document) error {
 	return err
 }
 
-// place says where the handler's policies are written.
-func (h *Handler) place() string { return fmt.Sprintf("site %q", h.Site) }
+// place says where the handler's policies are written. Sites whose policies have one name share them, if they say the
+// same.
+func (h *Handler) place() string {
+	if h.Name != "" {
+		return fmt.Sprintf("site %q", cmp.Or(h.server, h.Site))
+	}
+	return fmt.Sprintf("site %q", h.Site)
+}
 
 // name gives a policy of the handler a namespace if it has none.
 func (h *Handler) name(d *policy.Document) error {
@@ -206,10 +224,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		return next.ServeHTTP(w, r)
 	}
 	own := rec.responder(w)
-	own.tell(s.plan.Headers(&d), d.Remaining)
+	fields := s.plan.Headers(&d)
+	own.tell(fields, d.Remaining)
 	if d.Refused() {
 		rec.refusedBy = own
-		return h.refuse(own, r, s, &d)
+		return h.refuse(own, r, s, &d, fields.Authenticate)
 	}
 	if own.settlement = s.settlementOf(&d); own.settlement != nil {
 		own.settlement.settler = h.app.store.settler
@@ -270,10 +289,10 @@ func (s *scratch) count() {
 }
 
 // refuse answers a request that must not go on, or leaves that to error routes. It ends the scratch.
-func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
+func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision, challenge string) error {
 	defer s.release()
 	h.emit(r, d)
-	a := s.answerTo(r, d)
+	a := s.answerTo(r, d, challenge)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.apply()
 		a.body = append([]byte(nil), a.body...)
@@ -283,7 +302,8 @@ func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Deci
 }
 
 // DeniedEvent is the name of the event that a refusal emits. Its data are `policy`, `rule`, `decision`, `status`,
-// `client`, `limit`, `remaining`, `retry_after` (seconds), `host`, `method` and `path`.
+// `client`, `identity`, `user`, `tenant`, `tier`, `credential` (what is wrong with it, of a 401), `limit`, `remaining`,
+// `retry_after` (seconds), `host`, `method` and `path`.
 const DeniedEvent = "penstock_denied"
 
 // emit tells those who listen; making an event costs more than a decision, so that is asked first.
@@ -295,9 +315,15 @@ func (h *Handler) emit(r *http.Request, d *core.Decision) {
 	if d.Limit != nil {
 		limit = d.Limit.Capacity()
 	}
+	credential := ""
+	if d.Outcome == core.OutcomeUnauthorized {
+		credential = d.Credential.String()
+	}
 	h.app.events.Emit(h.ctx, DeniedEvent, map[string]any{
 		"policy": d.Policy, "rule": d.Rule, "decision": d.Outcome.String(), "status": d.Status,
-		"client": string(append([]byte(nil), d.Client.ID...)), "limit": limit, "remaining": d.Remaining,
+		"client": strings.Clone(d.Client.ID), "identity": d.Client.Kind, "user": strings.Clone(d.Client.User),
+		"tenant": strings.Clone(d.Client.Tenant), "tier": strings.Clone(d.Client.Tier), "credential": credential,
+		"limit": limit, "remaining": d.Remaining,
 		"retry_after": retryAfterSeconds(d.RetryAfter), "host": r.Host, "method": r.Method, "path": r.URL.Path,
 	})
 }

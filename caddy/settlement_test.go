@@ -42,7 +42,7 @@ func requestFor(method, path string) *http.Request {
 // answering is an upstream.
 type answering = func(w http.ResponseWriter, r *http.Request) error
 
-func status(code int) answering {
+func says(code int) answering {
 	return func(w http.ResponseWriter, _ *http.Request) error {
 		w.WriteHeader(code)
 		return nil
@@ -116,19 +116,19 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 		upstream   answering
 		cost       int64
 	}{
-		{"a failed login counts", failedLogins, status(401), 1},
-		{"a good one does not", failedLogins, status(200), 0},
+		{"a failed login counts", failedLogins, says(401), 1},
+		{"a good one does not", failedLogins, says(200), 0},
 		{"nothing written is 200", failedLogins, nothingWritten, 0},
 		{"a status after early hints", failedLogins, early, 1},
 		{"a panic tells nothing: the charge stands", failedLogins, panics, 1},
 		{"a panic behind the header", failedLogins, panicsLater, 1},
-		{"an error of an upstream", noErrors, status(500), 0},
+		{"an error of an upstream", noErrors, says(500), 0},
 		{"an error that Caddy answers", noErrors, fails(502), 0},
 		{"an error without a status", noErrors, func(http.ResponseWriter, *http.Request) error { return io.EOF }, 0},
 		{"another error", noErrors, fails(404), 1},
-		{"no error", noErrors, status(200), 1},
-		{"an upgrade", noErrors, status(101), 1},
-		{"not modified", noErrors, status(304), 1},
+		{"no error", noErrors, says(200), 1},
+		{"an upgrade", noErrors, says(101), 1},
+		{"not modified", noErrors, says(304), 1},
 		{"less than estimated", costHeader, headers("X-Cost", "7"), 7},
 		{"more than estimated", costHeader, headers("X-Cost", "77"), 77},
 		{"nothing", costHeader, headers("X-Cost", "0"), 0},
@@ -140,8 +140,8 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 		{"in an event", costJSON, body("text/event-stream", "data: {\"usage\":{\"total_tokens\":33}}\n\ndata: [DONE]\n\n"), 33},
 		{"in a page", costJSON, body("text/html", `{"usage":{"total_tokens":33}}`), 20},
 		{"in a document that is cut short", costJSON, body("application/json", `{"usage":{"total_tokens":33}`), 20},
-		{"an upgrade where a body is read", costJSON, status(101), 20},
-		{"no body where one is read", costJSON, status(204), 20},
+		{"an upgrade where a body is read", costJSON, says(101), 20},
+		{"no body where one is read", costJSON, says(204), 20},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got, _ := settled(t, c.rule, http.MethodGet, c.upstream); got != c.cost {
@@ -177,14 +177,14 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 		ctx, leave := context.WithCancel(r.Context())
 		leave()
 		// What Caddy's reverse_proxy does when the client has gone.
-		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(status(499))); err != nil {
+		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
 		if got := used(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1: the login may have failed", got)
 		}
 		// An upstream that says 499 to a client that is there.
-		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(status(499))); err != nil {
+		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
 		if got := used(t, h, "/"); got != 1 {

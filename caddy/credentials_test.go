@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// keysFile writes a file of API keys; an entry is the words of one, by the key.
+func keysFile(t *testing.T, entries map[string]string) string {
+	t.Helper()
+	var text strings.Builder
+	for key, words := range entries {
+		sum := sha256.Sum256([]byte(key))
+		text.WriteString("[[keys]]\nhash = \"sha256:" + hex.EncodeToString(sum[:]) + "\"\n" + words + "\n")
+	}
+	path := filepath.Join(t.TempDir(), "keys.toml")
+	if err := os.WriteFile(path, []byte(text.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	premiumKey  = "pk_premium-0123456789-abcdefghijkl"
+	ownKey      = "pk_own-limits-0123456789-abcdefghi"
+	revokedKey  = "pk_revoked-0123456789-abcdefghijkl"
+	inactiveKey = "pk_inactive-0123456789-abcdefghijk"
+	lapsedKey   = "pk_lapsed-0123456789-abcdefghijklm"
+	unknownKey  = "pk_unknown-0123456789-abcdefghijkl"
+)
+
+var someKeys = map[string]string{
+	premiumKey:  "id = \"k-premium\"\ntier = \"premium\"\ntenant = \"acme\"\nuser = \"ann\"",
+	ownKey:      "id = \"k-own\"\nlimits = { \"api\" = [\"4/30d\"] }",
+	revokedKey:  "id = \"k-revoked\"\nrevoked = true",
+	inactiveKey: "id = \"k-inactive\"\ninactive = true",
+	lapsedKey:   "id = \"k-lapsed\"\nexpires = 2020-01-01T00:00:00Z",
+}
+
+const byKey = `:PORT {
+	penstock {
+		name keys
+		identify api_key {
+			keys_file KEYS
+		}
+		identify ip
+		rule api 2/30d {
+			tiers premium 5/30d
+		}
+	}
+	respond "{http.penstock.client} {http.penstock.identity} {http.penstock.tier} {http.penstock.tenant} {http.penstock.user}"
+}`
+
+func TestCredentialStates(t *testing.T) {
+	s := start(t, strings.ReplaceAll(byKey, "KEYS", keysFile(t, someKeys)))
+	for _, c := range []struct{ name, key, status, limit, body string }{
+		{"valid, with a tier", premiumKey, "200", "5", "k-premium api_key premium acme ann"},
+		{"valid, with limits of its own", ownKey, "200", "4", "k-own api_key   "},
+		{"absent", "", "200", "2", "127.0.0.1 ip   "},
+		{"unknown", unknownKey, "200", "2", "127.0.0.1 ip   "},
+		{"malformed", "no key", "429", "2", ""}, // the address has been used up
+		{"revoked", revokedKey, "401", "", ""},
+		{"inactive", inactiveKey, "401", "", ""},
+		{"lapsed", lapsedKey, "401", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := *s
+			s.t = t
+			r := s.get("/", "X-API-Key", c.key)
+			equal(t, "status", strconv.Itoa(r.StatusCode), c.status)
+			r.want(t, "X-RateLimit-Limit", c.limit)
+			if c.body != "" {
+				equal(t, "body", r.body, c.body)
+			}
+			if c.status == "401" {
+				r.want(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
+				r.want(t, "Content-Type", "application/problem+json")
+			}
+		})
+	}
+	metrics := s.metrics()
+	for _, state := range []string{"valid", "unknown", "malformed", "revoked", "inactive", "lapsed"} {
+		line := `penstock_credentials_total{method="api_key",policy="keys",state="` + state + `"} `
+		if !strings.Contains(metrics, line) {
+			t.Errorf("no metric %s in\n%s", line, grep(metrics, "credentials"))
+		}
+	}
+	for key := range someKeys {
+		if strings.Contains(metrics, key) {
+			t.Errorf("the metrics hold a key")
+		}
+	}
+}
+
+func TestATokenThatMustVerify(t *testing.T) {
+	t.Setenv("PENSTOCK_TEST_JWT", "a shared secret of 32 characters")
+	s := start(t, `:PORT {
+		penstock {
+			name deny
+			identify jwt {
+				secret {env.PENSTOCK_TEST_JWT}
+				on_invalid deny
+			}
+			rule api 2/30d {
+				match path /api/*
+			}
+		}
+		handle_errors {
+			header X-Seen "{err.status_code} {http.penstock.decision}"
+		}
+		respond "ok"
+	}`)
+	r := s.get("/api/x", "Authorization", "Bearer not.a.token")
+	equal(t, "status", strconv.Itoa(r.StatusCode), "401")
+	r.want(t, "X-Seen", "401 unauthorized")
+	r.want(t, "WWW-Authenticate", `Bearer error="invalid_token"`)
+	equal(t, "where no rule is", s.statuses(1, "/", "Authorization", "Bearer not.a.token"), "200")
+}
+
+func TestALiteralSecretIsWarnedOf(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	start(t, `{
+		log {
+			output file `+log+`
+		}
+	}
+	:PORT {
+		penstock {
+			name warn
+			identify jwt {
+				secret "a shared secret of 32 characters"
+			}
+			rule api 2/30d
+		}
+	}`)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(text), "identify[0]: the secret stands in the policy"); got != 1 || strings.Contains(string(text), "shared secret of") {
+		t.Errorf("%d warnings, want one, without the secret:\n%s", got, grep(string(text), "identify"))
+	}
+}
+
+func TestPenaltiesGrow(t *testing.T) {
+	s := start(t, `:PORT {
+		penstock {
+			name penal
+			penalty {
+				window 1h
+				threshold 2
+				multipliers 2 4
+				max 30m
+			}
+			rule a 1/30d {
+				match path /a
+			}
+			rule b 1/30d {
+				match path /b
+			}
+			rule c 100/30d {
+				match path /c
+			}
+		}
+		penstock_status /quota
+		handle_errors {
+			header X-Seen "{err.status_code} {http.penstock.decision}"
+		}
+		respond "ok"
+	}`)
+	equal(t, "a", s.statuses(3, "/a"), "200 429 429") // one violation: it lasts until its Retry-After
+	equal(t, "c", s.statuses(1, "/c"), "200")
+	equal(t, "b", s.statuses(1, "/b"), "200")
+	r := s.get("/b")
+	r.want(t, "X-Seen", "429 penalized")
+	if !strings.Contains(r.body, "abnormal-usage-detected") {
+		t.Errorf("body: %s", r.body)
+	}
+	r = s.get("/c") // a good path of a penalized client
+	r.want(t, "X-Seen", "429 penalized")
+	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || wait < 1700 || wait > 1800 {
+		t.Errorf("Retry-After %q, want what is left of 30 min", r.Header.Get("Retry-After"))
+	}
+	var told struct{ Penalized int64 }
+	if err := json.Unmarshal([]byte(s.get("/quota").body), &told); err != nil || told.Penalized < 1700 || told.Penalized > 1800 {
+		t.Errorf("penalized for %d s, want 30 min: %v", told.Penalized, err)
+	}
+	if metrics := s.metrics(); !strings.Contains(metrics, `penstock_requests_total{outcome="penalized",policy="penal",rule=""}`) {
+		t.Errorf("metrics:\n%s", grep(metrics, "penalized"))
+	}
+}
+
+func TestForwardedAddresses(t *testing.T) {
+	site := func(words string) string {
+		return `http://HOST.test:PORT {
+			penstock {
+				` + words + `
+				rule api 2/30d
+			}
+			respond "{http.penstock.client}"
+		}
+		`
+	}
+	s := start(t, strings.ReplaceAll(site(""), "HOST", "own")+
+		strings.ReplaceAll(site("trusted_proxies 127.0.0.0/8 10.0.0.0/8"), "HOST", "list")+
+		strings.ReplaceAll(site("trusted_hops 1"), "HOST", "hops"))
+	for _, c := range []struct{ host, forwarded, client string }{
+		{"own", "203.0.113.9", "127.0.0.1"}, // Caddy trusts nobody
+		{"list", "203.0.113.9", "203.0.113.9"},
+		{"list", "192.0.2.66, 203.0.113.10, 10.1.2.3", "203.0.113.10"},
+		{"list", "192.0.2.66, ::ffff:203.0.113.11", "203.0.113.11"},
+		{"list", "2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
+		{"hops", "192.0.2.66, 203.0.113.12", "203.0.113.12"},
+		{"hops", "", "127.0.0.1"},
+	} {
+		var fields []string
+		if c.forwarded != "" {
+			fields = []string{"X-Forwarded-For", c.forwarded}
+		}
+		r := s.get("/", append(fields, "Host", c.host+".test")...)
+		if r.StatusCode != http.StatusOK || r.body != c.client {
+			t.Errorf("%s, %q: %d, client %q, want %q", c.host, c.forwarded, r.StatusCode, r.body, c.client)
+		}
+	}
+}
