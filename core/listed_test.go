@@ -65,6 +65,12 @@ func TestListsTell(t *testing.T) {
 	if d.Status != 403 || plan.toldBy.at != "block[3]" || plan.toldBy.reason != "key" {
 		t.Errorf("%+v, told by %+v", d, plan.toldBy)
 	}
+	// What one policy was told, the next was not.
+	first, second := Policy{Name: "m", Exempt: list[5:6], Rules: by.Rules}, Policy{Name: "n", Rules: by.Rules}
+	plan, d = newCounters().ask(t, get("192.0.2.1", "/"), mustCompile(t, first), mustCompile(t, second))
+	if plan.toldBy != nil || d.Outcome != OutcomeAllowed {
+		t.Errorf("%+v, told by %+v", d, plan.toldBy)
+	}
 }
 
 // TestListsAgreeWithLooking: the index finds the entry that reading the whole list finds.
