@@ -3,9 +3,6 @@
 -- core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at,
 -- used, aux, unit (parts per unit), room (units available), write, text (the counter as it was).
 
-local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY = 1, 2, 3, 4, 5, 6
-local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED = 0, 1, 2, 3, 4, 5, 8, 16
-
 local call, format, match = redis.call, string.format, string.match
 
 -- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody. Errors are

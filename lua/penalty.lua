@@ -2,29 +2,14 @@
 -- so that members of one instant have an order that says something. The key beside it, "KEY:until", holds the instant
 -- until which a penalty is in force; a call that is admitted reads nothing else. Mirrors core/penalty.go.
 --
--- penalties returns its functions in a table, so that a call without penalties does not pay for making them.
-local function penalties()
-  local penalty = {}
-  local most = 1000 -- core.ViolationsMax
+-- penalties returns what every call with penalties needs. What only those need that are refused, or ask for more than a
+-- take, is made when they do, by penalty_records: making functions costs as much as reading a counter.
 
-  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut. One that is over is forgotten
-  -- with the next write, so that it does not come back with the clock.
-  function penalty.enforce(s, now)
-    local text = call('GET', s.until_key)
-    s.until_at, s.violations = 0, 0
-    if text then
-      if not string.find(text, '^%d+$') or text + 0 > 9007199254740992 then
-        corrupt(s.until_key, 'want a decimal')
-      end
-      s.until_at = text + 0
-    end
-    local latest = now + s.longest
-    if s.until_at > latest then
-      s.until_at, s.until_write = latest, true
-    end
-    s.refused = s.until_at > now
-    s.until_over = text and not s.refused
-  end
+local function penalty_records()
+  local most = 1000 -- core.ViolationsMax
+  -- As in take.lua; from there every call would pay for handing them over.
+  local SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 2, 3, 4
+  local TAKE, UP_TO, RESET = 0, 1, 5
 
   local function parse(s, member)
     local at, until_at, id = match(member, '^(%d+)%-(%d+)%-(%d+)$')
@@ -165,17 +150,18 @@ local function penalties()
     p.over = p.violations + #p.added - most
     p.violations = math.min(p.violations + #p.added, most)
     if #p.added > 0 and p.violations >= p.count then
-      local step = math.min(p.violations - p.count, #p.multipliers - 1)
-      p.until_at = now + math.min(longest * p.multipliers[step + 1], p.longest)
+      local step = math.min(p.violations - p.count, p.steps - 1)
+      local multiplier = struct.unpack('<d', ARGV[1], p.steps_at + 8 * step)
+      p.until_at = now + math.min(longest * multiplier, p.longest)
       p.refused, p.until_write = true, true
     end
   end
 
   -- judge reads what the penalties need to know of a call, now that it is known whether it is admitted, or refused by a
   -- penalty.
-  function penalty.judge(slots, now, admitted, penalized)
+  local function judge(slots, now, admitted, penalized)
     for number, p in ipairs(slots) do
-      if p.multipliers and not (admitted and p.op == TAKE) then
+      if p.steps and not (admitted and p.op == TAKE) then
         remember(p, now)
         if p.op == TAKE and not penalized and not p.refused then
           record(p, number, slots, now)
@@ -190,7 +176,7 @@ local function penalties()
     end
   end
 
-  function penalty.store(s, now, grace)
+  local function store(s, now, grace)
     if s.op == RESET then
       call('DEL', s.key, s.until_key)
       return
@@ -219,11 +205,54 @@ local function penalties()
     call('PEXPIRE', s.key, format('%d', math.ceil((newest + s.window - now) / 1000) + grace))
   end
 
-  function penalty.reply(s)
+  return judge, function(s, now, grace)
+    store(s, now, grace)
     if s.op == RESET then
       return format('0 0 %d', s.violations)
     end
     return format('%d %d 0', s.refused and s.until_at or 0, s.violations)
+  end
+end
+
+local function penalties()
+  local penalty = {}
+  local plain = true -- a call of nothing but takes, in which no penalty is in force
+
+  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut. One that is over is forgotten
+  -- with the next write, so that it does not come back with the clock.
+  function penalty.enforce(s, now)
+    local text = call('GET', s.until_key)
+    s.until_at, s.violations = 0, 0
+    if s.op ~= 0 then
+      plain = false
+    end
+    if not text then
+      return
+    end
+    if not string.find(text, '^%d+$') or text + 0 > 9007199254740992 then
+      corrupt(s.until_key, 'want a decimal')
+    end
+    s.until_at = text + 0
+    local latest = now + s.longest
+    if s.until_at > latest then
+      s.until_at, s.until_write = latest, true
+    end
+    s.refused = s.until_at > now
+    s.until_over = not s.refused
+    plain = plain and not s.refused
+  end
+
+  -- judge settles the penalties, now that it is known whether the call is admitted, or refused by a penalty. It returns
+  -- what is left to do for each: to write it, and to say what it is.
+  function penalty.judge(slots, now, admitted, penalized)
+    if admitted and plain then
+      return function(s)
+        return '0 0 0'
+      end
+    end
+    local judge, finish = penalty_records()
+    judge(slots, now, admitted, penalized)
+    return finish
   end
 
   return penalty

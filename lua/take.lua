@@ -20,6 +20,9 @@
 --
 -- Everything is read before anything is written, so that a call that fails has changed nothing.
 
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY = 1, 2, 3, 4, 5, 6
+local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED = 0, 1, 2, 3, 4, 5, 8, 16
+
 local unpack_plan = struct.unpack
 local plan = ARGV[1]
 local now, position = unpack_plan('<d', plan)
@@ -61,9 +64,8 @@ while position <= #plan do
     position = table.remove(s.bounds)
   elseif algorithm == PENALTY then
     s.longest = ttl
-    local multipliers = unpack_plan('<d', plan, position)
-    s.multipliers = { unpack_plan('<' .. string.rep('d', multipliers), plan, position + 8) }
-    position = table.remove(s.multipliers)
+    s.steps, s.steps_at = unpack_plan('<d', plan, position)
+    position = s.steps_at + 8 * s.steps
   end
   if op == UP_TO then
     s.need, s.most, s.share, position = unpack_plan('<ddd', plan, position)
@@ -108,7 +110,7 @@ while position <= #plan do
 end
 
 if penalty then
-  penalty.judge(slots, now, admitted, penalized)
+  penalty = penalty.judge(slots, now, admitted, penalized)
 end
 
 -- Settle.
@@ -148,8 +150,7 @@ for i = 1, #slots do
     end
   end
   if algorithm == PENALTY then
-    penalty.store(s, now, grace)
-    s.text = penalty.reply(s)
+    s.text = penalty(s, now, grace)
   elseif op == RESET then
     if algorithm == SLIDING_LOG then
       s.text = log.forget(s, now)

@@ -93,6 +93,18 @@ func TestTimeToLiveOfPenalties(t *testing.T) {
 	}
 }
 
+// TestPenaltyInShadow: a penalty that refuses nothing is said to be in force all the same.
+func TestPenaltyInShadow(t *testing.T) {
+	s := redistest.Start(t)
+	b, checks := bareOn(t, s), request(t)
+	ask(t, b, checks...)
+	ask(t, b, checks...)
+	checks[0].Shadow, checks[1].Limit = true, limitOf(t, "5/1h fw")
+	if r := ask(t, b, checks...); !r[0].Refused || r[0].Wait == 0 || r[1].Granted != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestTimeToLiveOfCalendars: to the boundary after next, whichever period the store's clock is in.
 func TestTimeToLiveOfCalendars(t *testing.T) {
 	s := redistest.Start(t)
