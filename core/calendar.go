@@ -68,7 +68,7 @@ func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
 // Bounds returns the boundaries of the unit's period that holds now and of the two after it, by the dates in loc (nil is
 // UTC). A period begins at the first instant of its first date: not at midnight where the clocks skip that, and at the
 // first of two where they strike it twice. A week begins on Monday. A date that a zone never had is no period. It takes
-// about a microsecond; the result holds until its second boundary.
+// some ten microseconds; the result holds until its second boundary.
 func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	if loc == nil {
 		loc = time.UTC
@@ -110,24 +110,40 @@ func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *tim
 // offsetMax is further from UTC than any zone's clocks are, in hours.
 const offsetMax = 26
 
+const (
+	// clocksStand is a time in which no zone's clocks change twice.
+	clocksStand = 15 * time.Minute
+	// clocksChange is by how much clocks change at most, but for zones that move over the date line.
+	clocksChange = 2 * time.Hour
+)
+
 // dateBegins returns the first instant at which the clocks of loc show the given midnight, written as if it were in UTC, or
-// anything later. It goes through the spans in which they are apart from UTC by the same: time.Date would do, but for the
-// midnights that are skipped or come twice.
+// anything later. It looks at the clocks and at nothing else: time.Date does not say which of two midnights it returns, and
+// on the last day of a leap year Time.ZoneBounds returns spans that are over, where a zone's rules go on beyond its table.
 func dateBegins(midnight time.Time, loc *time.Location) Micros {
-	at := midnight.Add(-offsetMax * time.Hour)
-	for {
-		local := at.In(loc)
-		_, offset := local.Zone()
-		begins := midnight.Add(-time.Duration(offset) * time.Second)
-		if begins.Before(at) {
-			begins = at
-		}
-		_, end := local.ZoneBounds()
-		if end.IsZero() || begins.Before(end) {
-			return Micros(begins.UnixMicro())
-		}
-		at = end
+	shown := func(at time.Time) bool {
+		_, offset := at.In(loc).Zone()
+		return !at.Add(time.Duration(offset) * time.Second).Before(midnight)
 	}
+	// Most clocks change by an hour at most, so that midnight is near where the clocks of the day before would show it.
+	first := midnight.Add(-offsetMax * time.Hour)
+	_, offset := first.In(loc).Zone()
+	at := midnight.Add(-time.Duration(offset)*time.Second - clocksChange)
+	if shown(at) {
+		at = first
+	}
+	for !shown(at) {
+		at = at.Add(clocksStand)
+	}
+	before := at.Add(-clocksStand)
+	for at.Sub(before) > time.Second { // clocks change with whole seconds
+		if between := before.Add(at.Sub(before) / 2).Truncate(time.Second); shown(between) {
+			at = between
+		} else {
+			before = between
+		}
+	}
+	return Micros(at.UnixMicro())
 }
 
 // Holds reports whether now is in one of the three periods.

@@ -90,8 +90,11 @@ func (c *calendar) boundary(at core.Micros, ahead int) core.Micros {
 func (c *calendar) bounds(at core.Micros) *core.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
+		ahead := 0
 		for i := range b {
-			b[i] = c.boundary(at, i)
+			b[i] = c.boundary(at, ahead)
+			for ahead++; c.boundary(at, ahead) == b[i]; ahead++ { // a date that the zone never had
+			}
 		}
 		c.last = b
 	}
