@@ -190,3 +190,21 @@ func TestExplainAnotherPolicysBlock(t *testing.T) {
 		t.Errorf("after it: %+v", said)
 	}
 }
+
+// TestExplainReadings: of a path that servers read in two ways, the rules that are for one of them are in play beside the
+// winner of the others.
+func TestExplainReadings(t *testing.T) {
+	l := limits(t, "10/1m")
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
+		{Name: "free", Group: "g", Priority: 1, Limits: l, Match: Match{Path: []string{"/free/*"}}},
+		{Name: "api", Group: "g", Priority: 2, Limits: l, Match: Match{Path: []string{"/api/*"}}},
+		{Name: "rest", Group: "g", Priority: 3, Limits: l},
+		{Name: "last", Group: "g", Priority: 4, Limits: l},
+	}})
+	const beside = "in play: the path can be read in several ways, and the rule is for some of them | the rule"
+	want := map[string]string{"free": beside, "api": beside, "rest": "in play | the rule",
+		"last": "lost to rest: its priority 3 is before 4"}
+	if diff := cmp.Diff(want, fates(explain(t, get("192.0.2.1", "/free/..\\api\\x"), rs))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
