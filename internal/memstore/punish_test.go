@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -46,6 +47,27 @@ func TestRecordIsMadeAtTheFirstViolation(t *testing.T) {
 	}
 	if r := p.ask(reset...); r[0].Granted != 0 || r[1].Granted != 0 || p.Len() != 0 {
 		t.Errorf("a reset of nothing: %+v, %d held", r, p.Len())
+	}
+}
+
+// Twenty requests at once are one violation.
+func TestTwentyParallelRequestsAreOneViolation(t *testing.T) {
+	p, checks := open(t, 10), request(t, "a")
+	checks[0].Penalty.Threshold = 2
+	p.ask(checks...)
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			results := make([]core.Result, len(checks))
+			err := p.Take(context.Background(), checks, results)
+			if err != nil || results[0].Violations != 1 || results[0].Refused || !results[1].Refused {
+				t.Errorf("%+v (%v)", results, err)
+			}
+		})
+	}
+	wg.Wait()
+	if _, violations := p.penalty(t, checks[0].Key); len(violations) != 1 {
+		t.Errorf("%+v are remembered", violations)
 	}
 }
 

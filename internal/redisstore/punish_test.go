@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,6 +91,29 @@ func TestTimeToLiveOfPenalties(t *testing.T) {
 	}
 	if keys := s.Client().Keys(t.Context(), "*").Val(); len(keys) != 0 {
 		t.Errorf("after a reset there are %q", keys)
+	}
+}
+
+// TestTwentyParallelRequestsAreOneViolation over two stores on one Redis.
+func TestTwentyParallelRequestsAreOneViolation(t *testing.T) {
+	server := redistest.Start(t)
+	stores := []*Store{open(t, Options{URL: server.URL(), Timeout: TimeoutMax}), open(t, Options{URL: server.URL(), Timeout: TimeoutMax})}
+	checks := request(t)
+	checks[0].Penalty.Threshold = 2
+	ask(t, stores[0], checks...)
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			results := make([]core.Result, len(checks))
+			err := stores[i%2].Take(context.Background(), checks, results)
+			if err != nil || results[0].Violations != 1 || results[0].Refused || !results[1].Refused {
+				t.Errorf("%+v (%v)", results, err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := server.Client().ZCard(t.Context(), penaltyKey).Val(); n != 1 {
+		t.Errorf("%d violations are remembered", n)
 	}
 }
 
