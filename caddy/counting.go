@@ -19,7 +19,7 @@ func countedAs(rule *policy.Rule) string {
 	var ways []string
 	for _, text := range rule.Limit {
 		if limit, err := core.ParseLimit(text); err == nil {
-			ways = append(ways, limit.Window().String()+" "+limit.Algorithm().Label())
+			ways = append(ways, limit.WindowLabel()+" "+limit.Algorithm().Label())
 		}
 	}
 	slices.Sort(ways)
