@@ -46,6 +46,7 @@ func (Admin) Routes() []caddy.AdminRoute {
 		{http.MethodGet, "client", (*App).tellClient},
 		{http.MethodPost, "reset", (*App).resetClient},
 		{http.MethodPost, "lift", (*App).liftPenalty},
+		{http.MethodGet, "top", (*App).tellTop},
 		{http.MethodPost, "reload", (*App).tellReload},
 	}
 	var out []caddy.AdminRoute

@@ -128,6 +128,18 @@ func TestAdminTellsTheRulesWithoutSecrets(t *testing.T) {
 	}
 }
 
+func TestAdminTellsWhoIsRefusedMost(t *testing.T) {
+	s := start(t, strings.Replace(adminSite, "name shop", "name top-shop", 1))
+	s.statuses(6, "/")
+	status, answer := s.ask(http.MethodGet, "top?n=1000")
+	for _, entry := range answer["clients"].([]any) {
+		if e := entry.(map[string]any); e["policy"] == "top-shop" && e["client"] == "ip:127.0.0.1" && e["refused"].(float64) >= 4 {
+			return
+		}
+	}
+	t.Errorf("%d %v: want ip:127.0.0.1 with 4 refusals", status, answer)
+}
+
 func TestAdminRefusesWhatItCannotMean(t *testing.T) {
 	s := start(t, adminSite)
 	for _, c := range []struct {
@@ -138,6 +150,7 @@ func TestAdminRefusesWhatItCannotMean(t *testing.T) {
 		{http.MethodGet, "client", 400, "write client=KIND:ID"},
 		{http.MethodGet, "client?client=ip:nowhere", 400, "is no address"},
 		{http.MethodGet, "reset?client=ip:127.0.0.1", 405, "is asked with POST"},
+		{http.MethodGet, "top?n=0", 400, "is no number from 1 to"},
 		{http.MethodPost, "lift?client=ip:127.0.0.1&rule=api", 400, "rule means nothing here"},
 	} {
 		status, answer := s.ask(c.method, c.path)

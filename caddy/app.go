@@ -37,6 +37,11 @@ type App struct {
 	// directory; the Caddyfile makes it relative to the Caddyfile.
 	Policy string `json:"policy,omitempty"`
 
+	// A policy file to try out besides what is in force, for every handler: metrics tell what it would refuse that the
+	// policies in force admit, and the reverse. It refuses nothing, and its counters are its own. It asks the store once
+	// more for each request.
+	ShadowPolicy string `json:"shadow_policy,omitempty"`
+
 	PolicyWords
 
 	ctx      caddy.Context
@@ -46,6 +51,8 @@ type App struct {
 	storeKey string
 	shared   bool // other processes count in the same store
 	policies []*enforced
+	tried    []*enforced // candidates of the app
+	shadows  *shadows    // nil if nothing is tried out
 	files    []*policyFile
 	mu       sync.Mutex             // guards what follows, which an edited policy file changes while the app runs
 	compiled map[string]*enforced   // by namespace and text
@@ -79,6 +86,14 @@ func (a *App) Provision(ctx caddy.Context) error {
 	err = a.openStore()
 	if a.Policy != "" {
 		err = errors.Join(err, a.addFile())
+	}
+	if a.ShadowPolicy != "" {
+		e, wrong := a.openShadow(a.ShadowPolicy, appPlace, func(d *policy.Document) error {
+			a.govern(d)
+			return a.name(d)
+		})
+		err = errors.Join(err, wrong)
+		a.tried = append(a.tried, e)
 	}
 	if len(a.Rules) > 0 {
 		err = errors.Join(err, a.add(a.document("")))
@@ -233,6 +248,10 @@ func (a *App) Stop() error {
 // Cleanup gives the store and the verifiers back. The last configuration that does so closes them.
 func (a *App) Cleanup() error {
 	a.unwatch()
+	if a.shadows != nil {
+		a.shadows.stop()
+		a.shadows = nil
+	}
 	var problems []error
 	for _, e := range a.compiled {
 		problems = append(problems, e.current.Load().verifiers.close())

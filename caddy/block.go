@@ -24,8 +24,10 @@ type block struct {
 	line     *policy.Node  // the rule of the first line
 	nameLine func() string // nil: not in a site
 	policy   string
-	store    *Store
-	problems core.Problems // with how it is written; the tree has others
+	// shadowPolicy is the file of a candidate.
+	shadowPolicy string
+	store        *Store
+	problems     core.Problems // with how it is written; the tree has others
 }
 
 func newBlock(d *caddyfile.Dispenser) *block {
@@ -104,7 +106,9 @@ func (b *block) word() {
 	word := b.d.Val()
 	switch {
 	case word == "policy":
-		b.policyFile()
+		b.policyFile(word, &b.policy)
+	case word == "shadow":
+		b.shadow()
 	case word == "store" && b.nameLine != nil:
 		b.problem(word, "is for the whole Caddy", "write it in a penstock block of the global options")
 		b.skip()
@@ -128,18 +132,28 @@ func (b *block) word() {
 	}
 }
 
-func (b *block) policyFile() {
+// shadow reads "shadow policy FILE".
+func (b *block) shadow() {
+	if !b.d.NextArg() || b.d.Val() != "policy" {
+		b.problem("shadow", "tries a policy file out and nothing else", "write shadow policy candidate.yaml; for one rule, action log_only")
+		b.skip()
+		return
+	}
+	b.policyFile("shadow policy", &b.shadowPolicy)
+}
+
+func (b *block) policyFile(word string, file *string) {
 	d := b.d
 	args := d.RemainingArgs()
 	switch {
 	case len(args) != 1:
-		b.problem("policy", "takes one file", "write policy policy.yaml")
-	case b.policy != "":
-		b.problem("policy", "stands here twice", "keep one file")
+		b.problem(word, "takes one file", "write "+word+" policy.yaml")
+	case *file != "":
+		b.problem(word, "stands here twice", "keep one file")
 	default:
-		b.policy = absolute(d, args[0])
+		*file = absolute(d, args[0])
 	}
-	b.noBlock("policy")
+	b.noBlock(word)
 }
 
 // absolute returns the path of a file that is named relative to the Caddyfile, as import names them: the working

@@ -22,6 +22,7 @@ func init() {
 //	penstock [<matcher>] [<count>/<window> [burst <n>] [<algorithm>]...] {
 //	    name   <namespace>
 //	    policy <file>
+//	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
 //	    <words of a rule, for the limit on the first line>
@@ -37,8 +38,8 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	if err != nil {
 		return nil, err
 	}
-	handler := &Handler{Name: d.Name, Policy: b.policy, PolicyWords: wordsOf(d)}
-	if len(d.Rules) > 0 || b.policy != "" {
+	handler := &Handler{Name: d.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, PolicyWords: wordsOf(d)}
+	if len(d.Rules) > 0 || b.policy != "" || b.shadowPolicy != "" {
 		handler.Site = site
 	}
 	return handler, nil
@@ -58,6 +59,7 @@ func lineName(state map[string]any, site string) string {
 //	    name   <namespace>
 //	    store  memory|redis ...
 //	    policy <file>
+//	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
 //	}
@@ -74,7 +76,8 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Name: document.Name, Policy: b.policy, Store: b.store, PolicyWords: wordsOf(document)}
+	app := &App{Name: document.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, Store: b.store,
+		PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
@@ -89,7 +92,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	h.Name, h.Policy, h.PolicyWords = document.Name, b.policy, wordsOf(document)
+	h.Name, h.Policy, h.ShadowPolicy, h.PolicyWords = document.Name, b.policy, b.shadowPolicy, wordsOf(document)
 	return nil
 }
 

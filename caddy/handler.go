@@ -54,13 +54,19 @@ type Handler struct {
 	// the working directory; the Caddyfile makes it relative to the Caddyfile.
 	Policy string `json:"policy,omitempty"`
 
+	// A policy file to try out on the requests of this handler, besides what is in force: metrics tell what it would
+	// refuse that the policies in force admit, and the reverse. It refuses nothing, and its counters are its own. It asks
+	// the store once more for each request.
+	ShadowPolicy string `json:"shadow_policy,omitempty"`
+
 	PolicyWords
 
 	app      *App
 	ctx      caddy.Context
 	logger   *zap.Logger
 	policies []*enforced
-	server   string // that the handler is in
+	server   string      // that the handler is in
+	tried    []*enforced // candidates
 	// delegates is whether error routes may answer for a refused request.
 	delegates bool
 	lenient   *atomic.Bool // the server believes forwarded addresses loosely, and that has not been said yet; or nil
@@ -93,6 +99,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	if h.Policy != "" {
 		err = errors.Join(err, h.addFile())
 	}
+	h.tried = append(h.tried, h.app.tried...)
+	if h.ShadowPolicy != "" {
+		err = errors.Join(err, h.addShadow())
+	}
 	if len(h.Rules) > 0 {
 		d := h.document(h.Name)
 		inherit(d, &h.app.PolicyWords)
@@ -110,6 +120,18 @@ func (h *Handler) addFile() error {
 	}})
 	if err == nil {
 		h.policies = append(h.policies, e)
+	}
+	return err
+}
+
+func (h *Handler) addShadow() error {
+	e, err := h.app.openShadow(h.ShadowPolicy, h.place(), func(d *policy.Document) error {
+		h.govern(d)
+		inherit(d, &h.app.PolicyWords)
+		return h.name(d)
+	})
+	if err == nil {
+		h.tried = append(h.tried, e)
 	}
 	return err
 }
@@ -150,11 +172,11 @@ func (h *Handler) name(d *policy.Document) error {
 
 // Validate refuses a handler that has nothing to do.
 func (h *Handler) Validate() error {
-	if len(h.policies) == 0 {
+	if len(h.policies)+len(h.tried) == 0 {
 		return errors.New("there is nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
 			"write a limit (penstock 100/1m), a rule or a policy file")
 	}
-	if len(h.Rules) == 0 && h.Policy == "" && (h.Name != "" || !h.empty()) {
+	if len(h.Rules) == 0 && h.Policy == "" && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
 		return errors.New("this penstock block says how its rules work but has no rule; add one, or say it in the global " +
 			"penstock block, for whose policy it seems to be meant")
 	}
@@ -201,6 +223,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		}
 	}
 	if len(s.editions) == 0 {
+		h.tryOut(rec, r, false)
 		s.release()
 		return next.ServeHTTP(w, r)
 	}
@@ -219,6 +242,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	rec.keep(&d)
 	s.count()
+	h.tryOut(rec, r, d.Refused())
 	if d.Outcome == core.OutcomeNone {
 		s.release()
 		return next.ServeHTTP(w, r)
@@ -237,6 +261,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	err := own.pass(r, next)
 	own.apply() // an error, or nothing written: the header is written later, but not through us
 	return err
+}
+
+// tryOut asks the candidates, once for each request. Nobody waits for their answers.
+func (h *Handler) tryOut(rec *record, r *http.Request, refused bool) {
+	for _, candidate := range h.tried {
+		if rec.begin(candidate) {
+			h.app.shadows.try(candidate, r, refused)
+		}
+	}
 }
 
 // decide asks the store, if there is something to ask. It reports whether the client has left while the request waited.
@@ -279,6 +312,9 @@ func (s *scratch) count() {
 		}
 	}
 	for _, o := range s.plan.Outcomes() {
+		if o.Outcome == core.OutcomeNone {
+			continue // the penalty of a client who has none
+		}
 		for _, e := range s.editions {
 			if e.ruleset == o.Ruleset {
 				e.outcomes.inc(o.Index, o.Outcome)
@@ -292,6 +328,7 @@ func (s *scratch) count() {
 func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Decision, challenge string) error {
 	defer s.release()
 	h.emit(r, d)
+	s.noteRefusal(d)
 	a := s.answerTo(r, d, challenge)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.apply()

@@ -15,7 +15,7 @@ import (
 
 // UnmarshalJSON reads the app's configuration. The error lists everything that is wrong.
 func (a *App) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"store", &a.Store}, own{"policy", &a.Policy})
+	d, err := readWords(data, own{"store", &a.Store}, own{"policy", &a.Policy}, own{"shadow_policy", &a.ShadowPolicy})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}
@@ -24,7 +24,7 @@ func (a *App) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads the handler's configuration. The error lists everything that is wrong.
 func (h *Handler) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy})
+	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy}, own{"shadow_policy", &h.ShadowPolicy})
 	if err == nil {
 		h.Name, h.PolicyWords = d.Name, wordsOf(d)
 	}

@@ -10,18 +10,32 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCompileRefusesWhatFollows holds each mistake about costs, settlements, throttles and responses.
+// afterProblem is a rule that must be refused for one thing only.
+type afterProblem struct {
+	rule       Rule
+	path, says string
+}
+
+// wantProblems compiles a policy of each rule alone.
+func wantProblems(t *testing.T, problems []afterProblem) {
+	t.Helper()
+	for _, c := range problems {
+		c.rule.Name, c.rule.Limits = "r", limits(t, "100/1m")
+		paths, text := problemPaths(t, Policy{Name: "n", Rules: []Rule{c.rule}})
+		if diff := cmp.Diff([]string{"rules[0]" + c.path}, paths); diff != "" || !strings.Contains(text, c.says) {
+			t.Errorf("%+v:\n%s\nwant %q about %s alone", c.rule, text, c.says, c.path)
+		}
+	}
+}
+
+// TestCompileRefusesWhatFollows holds each mistake about costs, settlements and throttles.
 func TestCompileRefusesWhatFollows(t *testing.T) {
 	trusted := prefixes("10.0.0.0/8")
-	fields := func(name, value string) *Response { return &Response{Headers: []Field{{name, value}}} }
 	after := func(c CostAfter) Rule { return Rule{CostAfter: &c} }
 	throttle := func(d Micros, n int) Rule {
 		return Rule{Action: ActionThrottle, Throttle: &Throttle{MaxDelay: d, MaxWaiting: n}}
 	}
-	for _, c := range []struct {
-		rule       Rule
-		path, says string
-	}{
+	wantProblems(t, []afterProblem{
 		{Rule{Cost: []Cost{{N: 1, Header: "X-Cost"}}}, ".cost[0].trusted", "nobody is believed"},
 		{Rule{Cost: []Cost{{N: 1, Header: "X Cost", Trusted: trusted}}}, ".cost[0].header", "not the name"},
 		{Rule{Cost: []Cost{{N: 1, Trusted: trusted}}}, ".cost[0].trusted", "without a header"},
@@ -63,6 +77,13 @@ func TestCompileRefusesWhatFollows(t *testing.T) {
 		{throttle(Minute+1, 1), ".throttle.max_delay", "1ms to 1m"},
 		{throttle(Second, 0), ".throttle.max_waiting", "1 to 100000"},
 		{throttle(Second, 100_001), ".throttle.max_waiting", "1 to 100000"},
+	})
+}
+
+// TestCompileRefusesResponses holds each mistake about what a refused client is told.
+func TestCompileRefusesResponses(t *testing.T) {
+	fields := func(name, value string) *Response { return &Response{Headers: []Field{{name, value}}} }
+	wantProblems(t, []afterProblem{
 		{Rule{Response: &Response{}}, ".response", "empty"},
 		{Rule{Response: &Response{Status: 399}}, ".response.status", "400 to 599"},
 		{Rule{Response: &Response{Status: 600}}, ".response.status", "400 to 599"},
@@ -92,13 +113,7 @@ func TestCompileRefusesWhatFollows(t *testing.T) {
 		{Rule{Response: fields("RateLimit-Policy", "1")}, ".response.headers.RateLimit-Policy", "tells of the limit"},
 		{Rule{Response: &Response{Headers: []Field{{"X-A", "1"}, {"x-a", "2"}}}}, ".response.headers.x-a", "twice"},
 		{Rule{Response: &Response{Headers: make([]Field, 33)}}, ".response.headers", "more than 32"},
-	} {
-		c.rule.Name, c.rule.Limits = "r", limits(t, "100/1m")
-		paths, text := problemPaths(t, Policy{Name: "n", Rules: []Rule{c.rule}})
-		if diff := cmp.Diff([]string{"rules[0]" + c.path}, paths); diff != "" || !strings.Contains(text, c.says) {
-			t.Errorf("%+v:\n%s\nwant %q about %s alone", c.rule, text, c.says, c.path)
-		}
-	}
+	})
 }
 
 // TestCompileRefusesWhatFollowsNothing: rules that count nothing settle nothing, and refuse for good or not at all.

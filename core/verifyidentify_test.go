@@ -8,6 +8,23 @@ import (
 	"testing"
 )
 
+// identityProblem is a policy that must be refused for one thing only.
+type identityProblem struct {
+	policy    Policy
+	path, why string
+}
+
+// wantIdentityProblems compiles each; every problem must name a remedy.
+func wantIdentityProblems(t *testing.T, problems []identityProblem) {
+	t.Helper()
+	for _, c := range problems {
+		paths, text := problemPaths(t, c.policy)
+		if len(paths) != 1 || paths[0] != c.path || !strings.Contains(text, c.why) || !strings.Contains(text, "; ") {
+			t.Errorf("%.300s\nwant %q about %s alone, with a remedy", text, c.why, c.path)
+		}
+	}
+}
+
 // TestIdentityProblems: what is wrong with who is asking is told with its place and what to write instead.
 func TestIdentityProblems(t *testing.T) {
 	v := newAnswers()
@@ -15,19 +32,7 @@ func TestIdentityProblems(t *testing.T) {
 	from := func(places ...CredentialSource) Policy {
 		return ways(Identify{Kind: IdentifyAPIKey, Verifier: v, From: places})
 	}
-	trusted := func(texts ...string) (p Policy) {
-		for _, text := range texts {
-			p.TrustedProxies = append(p.TrustedProxies, netip.MustParsePrefix(text))
-		}
-		return p
-	}
-	both := trusted("10.0.0.0/8")
-	both.TrustedHops = 1
-	for _, c := range []struct {
-		policy Policy
-		path   string
-		why    string
-	}{
+	wantIdentityProblems(t, []identityProblem{
 		{ways(Identify{Kind: IdentifyJWT}), "identify[0]", "nothing to verify"},
 		{ways(Identify{}, Identify{Kind: IdentifyAPIKey}), "identify[1]", "nothing to verify"},
 		{ways(Identify{Kind: IdentifyCookie, Name: "s"}), "identify[0]", "unverified: true"},
@@ -51,7 +56,20 @@ func TestIdentityProblems(t *testing.T) {
 		{from(CredentialSource{FromCookie, "a;b"}), "identify[0].from[0]", "not the name of a cookie"},
 		{from(CredentialSource{9, ""}), "identify[0].from[0]", "unknown place"},
 		{from(make([]CredentialSource, carriersMax+1)...), "identify[0].from", "more than 8"},
+	})
+}
 
+// TestProblemsOfProxiesAndSources: the same for who is believed, and for where tenants and tiers are from.
+func TestProblemsOfProxiesAndSources(t *testing.T) {
+	trusted := func(texts ...string) (p Policy) {
+		for _, text := range texts {
+			p.TrustedProxies = append(p.TrustedProxies, netip.MustParsePrefix(text))
+		}
+		return p
+	}
+	both := trusted("10.0.0.0/8")
+	both.TrustedHops = 1
+	wantIdentityProblems(t, []identityProblem{
 		{both, "trusted_hops", "does not go with trusted_proxies"},
 		{Policy{TrustedHops: -1}, "trusted_hops", "1 to 64"},
 		{Policy{TrustedHops: 65}, "trusted_hops", "1 to 64"},
@@ -73,12 +91,7 @@ func TestIdentityProblems(t *testing.T) {
 		{Policy{Tenant: []Source{{Kind: 9}}}, "tenant[0]", "unknown source"},
 		{Policy{Tier: []Source{{Name: "a"}, {Name: "a"}}}, "tier[1]", "tier[0] again"},
 		{Policy{Tier: make([]Source, sourcesMax+1)}, "tier", "more than 16"},
-	} {
-		paths, text := problemPaths(t, c.policy)
-		if len(paths) != 1 || paths[0] != c.path || !strings.Contains(text, c.why) || !strings.Contains(text, "; ") {
-			t.Errorf("%.300s\nwant %q about %s alone, with a remedy", text, c.why, c.path)
-		}
-	}
+	})
 }
 
 // TestUnknowableIsRefused: what no way of identifying can tell of a client has no effect in a match, list or key.

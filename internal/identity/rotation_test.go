@@ -150,7 +150,7 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 		do   http.HandlerFunc
 		says string
 	}{
-		{"fails", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", 503) }, "503"},
+		{"fails", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusServiceUnavailable) }, "503"},
 		{"is slow", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, "deadline exceeded"},
 		{"is huge", func(w http.ResponseWriter, _ *http.Request) { w.Write(make([]byte, 2<<20)) }, "more than 1048576"},
 		{"is no set", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "is not a JWK set"},
@@ -158,8 +158,8 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 		{"has secrets", func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, setOf(`{"kty":"oct","k":"c2VjcmV0"}`))
 		}, "no key that can be used"},
-		{"leads elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, 302) }, "is refused"},
-		{"leads in circles", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", 302) }, "3 redirects"},
+		{"leads elsewhere", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, elsewhere.URL, http.StatusFound) }, "is refused"},
+		{"leads in circles", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, "3 redirects"},
 	} {
 		site.do(c.do)
 		before := site.asked.Load()

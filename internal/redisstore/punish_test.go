@@ -82,7 +82,7 @@ func TestTimeToLiveOfPenalties(t *testing.T) {
 	near(t, "the violation", expires(t, s, penaltyKey), r[0].At+core.Hour)
 	near(t, "the penalty", expires(t, s, penaltyKey+untilSuffix), r[0].At+r[0].Wait)
 	at := expires(t, s, penaltyKey)
-	if r = ask(t, b, checks...); expires(t, s, penaltyKey) != at {
+	if ask(t, b, checks...); expires(t, s, penaltyKey) != at {
 		t.Error("a refusal by the penalty moves the expiry")
 	}
 	checks[0].Op, checks[1].Op, checks[1].Guard = core.OpReset, core.OpReset, 0

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"net/http"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+)
+
+// shadowSuffix is what the namespace of a candidate has behind that of the policy it would replace, so that its counters
+// are its own.
+const shadowSuffix = ".shadow"
+
+// Bounds of trying candidates out. They run beside the traffic and never hold it up: what the workers cannot keep up with
+// is counted as untried.
+const (
+	trialWorkers   = 2
+	trialsQueueMax = 4096
+)
+
+var shadowTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "penstock_shadow_decisions_total",
+	Help: "Requests by what the policies in force made of them and what a candidate would have: admitted or refused; " +
+		"untried if there was no time to ask.",
+}, []string{"policy", "present", "candidate"})
+
+// trial is one request as a candidate sees it.
+type trial struct {
+	plan    core.Plan
+	attrs   attributes
+	edition *edition
+	refused bool // by the policies in force
+}
+
+var trials = sync.Pool{New: func() any { return new(trial) }}
+
+// shadows tries candidate policies out on the requests of one configuration: each candidate is asked as if it were in
+// force, on counters of its own, and nobody waits for its answer.
+type shadows struct {
+	store   core.Store
+	queue   chan *trial
+	ending  chan struct{}
+	workers sync.WaitGroup
+}
+
+func startShadows(store core.Store) *shadows {
+	s := &shadows{store: store, queue: make(chan *trial, trialsQueueMax), ending: make(chan struct{})}
+	for range trialWorkers {
+		s.workers.Go(s.work)
+	}
+	return s
+}
+
+func (s *shadows) work() {
+	for {
+		select {
+		case t := <-s.queue:
+			s.run(t)
+		case <-s.ending:
+			return
+		}
+	}
+}
+
+// stop ends the trials. What is queued is dropped: a configuration that ends must not wait for what nobody waits for. It
+// may be called once.
+func (s *shadows) stop() {
+	close(s.ending)
+	s.workers.Wait()
+}
+
+// try takes the request in, for the request must not be read once its handler has returned, and leaves the rest to a
+// worker.
+func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) {
+	t := trials.Get().(*trial)
+	t.edition, t.refused = candidate.current.Load(), refused
+	t.plan.Reset()
+	t.attrs.reset(r)
+	t.plan.Add(t.edition.ruleset, &t.attrs)
+	select {
+	case s.queue <- t:
+	default:
+		s.tell(t, "untried")
+	}
+}
+
+func (s *shadows) run(t *trial) {
+	var d core.Decision
+	if checks := t.plan.Checks(); len(checks) == 0 {
+		d = t.plan.Decide()
+	} else if err := s.store.Take(context.Background(), checks, t.plan.Results()); err == nil {
+		d = t.plan.Decide()
+	} else {
+		d = t.plan.Degrade()
+	}
+	for _, o := range t.plan.Outcomes() {
+		t.edition.outcomes.inc(o.Index, o.Outcome)
+	}
+	s.tell(t, admitted(d.Refused() && d.Delay == 0))
+}
+
+// tell counts the trial and lets go of it.
+func (s *shadows) tell(t *trial, candidate string) {
+	shadowTotal.WithLabelValues(t.edition.document.Name, admitted(t.refused), candidate).Inc()
+	t.attrs.release()
+	t.edition = nil
+	trials.Put(t)
+}
+
+func admitted(refused bool) string {
+	if refused {
+		return "refused"
+	}
+	return "admitted"
+}
+
+func init() { metrics = append(metrics, shadowTotal) }
+
+// openShadow compiles a candidate beside the policies of an app or a handler; complete is theirs.
+func (a *App) openShadow(path, place string, complete func(*policy.Document) error) (*enforced, error) {
+	if a.shadows == nil {
+		a.shadows = startShadows(a.store)
+	}
+	return a.openFile(&policyFile{path: path, place: place + ", shadow policy", complete: func(d *policy.Document) error {
+		if err := complete(d); err != nil {
+			return err
+		}
+		d.Name += shadowSuffix
+		return nil
+	}})
+}

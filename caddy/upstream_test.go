@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// remaining asks penstock_status what is left of the first limit.
+func (s *server) remaining() int64 {
+	s.t.Helper()
+	var told struct{ Limits []struct{ Remaining int64 } }
+	r := s.get("/quota")
+	if err := json.Unmarshal([]byte(r.body), &told); err != nil || len(told.Limits) == 0 {
+		s.t.Fatalf("%d %s: %v", r.StatusCode, r.body, err)
+	}
+	return told.Limits[0].Remaining
+}
+
+// overRedis is a site with rules of its own, before an upstream, on a Redis.
+func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
+	t.Helper()
+	return start(t, `{
+		penstock {
+			store redis `+redistest.Start(t).URL()+`
+		}
+	}
+	:PORT {
+		penstock {
+			name shop
+			`+rules+`
+		}
+		penstock_status /quota
+		reverse_proxy `+upstream(t, h)+`
+	}`)
+}
+
+// TestAStreamedAnswerIsSettledAtItsEnd: every event reaches the client when it was sent, and what the last one says is
+// charged.
+func TestAStreamedAnswerIsSettledAtItsEnd(t *testing.T) {
+	goOn := make(chan struct{})
+	s := overRedis(t, `rule llm 10000/30d {
+		cost_after json usage.total_tokens {
+			estimate 100
+		}
+	}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range 3 {
+			fmt.Fprintf(w, "data: {\"choice\":%d}\n\n", i)
+			_ = http.NewResponseController(w).Flush()
+			<-goOn
+		}
+		fmt.Fprint(w, "data: {\"usage\":{\"total_tokens\":2345}}\n\ndata: [DONE]\n\n")
+	})
+	r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + "/v1/chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	equal(t, "the cost as far as it is known", r.Header.Get("X-RateLimit-Cost"), "100")
+	lines := bufio.NewScanner(r.Body)
+	for i := range 3 {
+		if !lines.Scan() || lines.Text() != fmt.Sprintf(`data: {"choice":%d}`, i) || !lines.Scan() {
+			t.Fatalf("event %d: %q %v", i, lines.Text(), lines.Err())
+		}
+		if got := s.remaining(); got != 9900 {
+			t.Errorf("%d left while it goes on, want what was reserved to be gone", got)
+		}
+		goOn <- struct{}{} // the upstream sends the next event only when this one has arrived
+	}
+	if rest, err := io.ReadAll(r.Body); err != nil && len(rest) == 0 {
+		t.Fatal(err)
+	}
+	eventually(t, "2345 units are charged", func() bool { return s.remaining() == 10000-2345 })
+	if metrics := s.metrics(); !strings.Contains(metrics, `penstock_settlements_total{result="settled"}`) {
+		t.Errorf("metrics:\n%s", grep(metrics, "settle"))
+	}
+}
+
+// TestAnAnswerThatBreaksOffCostsTheDefault: the upstream dies in the middle of a document.
+func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
+	s := overRedis(t, `rule llm 10000/30d {
+		cost_after json usage.total_tokens {
+			estimate 100
+			default 700
+		}
+	}`, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"usage":{"total_tokens":7},`)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	})
+	r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + "/v1/chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = io.ReadAll(r.Body)
+	r.Body.Close()
+	if err == nil {
+		t.Error("the client was not told that the answer broke off")
+	}
+	eventually(t, "700 units are charged", func() bool { return s.remaining() == 9300 })
+	if metrics := s.metrics(); !strings.Contains(metrics, "penstock_unreadable_costs_total") {
+		t.Errorf("metrics:\n%s", grep(metrics, "unreadable"))
+	}
+}
+
+// TestAnUpgradedConnection: a websocket passes both ways, and is settled when it begins.
+func TestAnUpgradedConnection(t *testing.T) {
+	s := overRedis(t, `rule ws 10/30d {
+		refund_on status 101
+	}`, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Upgrade") == "" {
+			return
+		}
+		w.Header().Set("Connection", "Upgrade")
+		w.Header().Set("Upgrade", "echo")
+		w.WriteHeader(http.StatusSwitchingProtocols)
+		connection, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer connection.Close()
+		line, _ := buffered.ReadString('\n')
+		fmt.Fprint(connection, "you said ", line)
+	})
+	equal(t, "a request that is none", s.statuses(1, "/"), "200")
+	connection, err := net.Dial("tcp", "127.0.0.1:"+strconv.Itoa(s.port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Close()
+	fmt.Fprint(connection, "GET /ws HTTP/1.1\r\nHost: ws\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	reader := bufio.NewReader(connection)
+	r, err := http.ReadResponse(reader, nil)
+	if err != nil || r.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v %v", r, err)
+	}
+	equal(t, "the limit", r.Header.Get("X-RateLimit-Limit"), "10")
+	eventually(t, "the upgrade is given back while it lasts", func() bool { return s.remaining() == 9 })
+	fmt.Fprint(connection, "hello\n")
+	if line, err := reader.ReadString('\n'); err != nil || line != "you said hello\n" {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+// TestADelayThatIsCancelled: who leaves frees their place, and the next goes on.
+func TestADelayThatIsCancelled(t *testing.T) {
+	s := overRedis(t, `rule slow 1/2s fixed_window {
+		action throttle {
+			max_delay 30s
+			max_waiting 2
+		}
+	}`, func(w http.ResponseWriter, _ *http.Request) {})
+	waiting := func(n string) func() bool {
+		return func() bool { return strings.Contains(s.metrics(), "penstock_waiting "+n+"\n") }
+	}
+	ask := func(ctx context.Context) <-chan int {
+		said := make(chan int, 1)
+		go func() {
+			request, _ := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:"+strconv.Itoa(s.port)+"/", nil)
+			r, err := client.Do(request)
+			if err != nil {
+				said <- 0
+				return
+			}
+			r.Body.Close()
+			said <- r.StatusCode
+		}()
+		return said
+	}
+	// The second waits for the next window, or is in it, and so the rest begins where a window does.
+	for range 2 {
+		if got := <-ask(context.Background()); got != http.StatusOK {
+			t.Fatalf("status %d", got)
+		}
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	left := ask(ctx)
+	eventually(t, "one waits", waiting("1"))
+	next := ask(context.Background())
+	eventually(t, "two wait", waiting("2"))
+	equal(t, "a third", s.statuses(1, "/"), "429")
+	gone := func() string { return grep(s.metrics(), `penstock_waits_total{result="gone"}`) }
+	before := gone() // the metrics are the process's, other tests' too
+	leave()
+	if got := <-left; got != 0 {
+		t.Errorf("the one that left was answered %d", got)
+	}
+	eventually(t, "the place is free", waiting("1"))
+	if got := <-next; got != http.StatusOK {
+		t.Errorf("the next was answered %d", got)
+	}
+	metrics := s.metrics()
+	if gone() == before || !strings.Contains(metrics, `outcome="delayed",policy="shop",rule="slow"`) {
+		t.Errorf("metrics:\n%s", grep(metrics, "wait")+grep(metrics, "requests_total"))
+	}
+}
