@@ -46,6 +46,8 @@ type process struct {
 	admin   string
 	file    string // the Caddyfile
 	log     syncBuffer
+	command *exec.Cmd
+	done    chan struct{} // closed when the process has ended
 }
 
 // syncBuffer is a buffer that a process writes and a test reads.
@@ -80,6 +82,7 @@ func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 		t.Fatal(err)
 	}
 	done := make(chan struct{})
+	p.command, p.done = command, done
 	go func() { _ = command.Wait(); close(done) }()
 	t.Cleanup(func() {
 		_ = command.Process.Signal(syscall.SIGTERM)
