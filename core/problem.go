@@ -4,14 +4,14 @@ package core
 
 import "strconv"
 
-// The problem types of draft-ietf-httpapi-ratelimit-headers-10, with the titles they are registered under.
+// The problem types of draft-ietf-httpapi-ratelimit-headers-10, with the titles of its examples (one word of the third spelt right).
 const (
 	typeQuotaExceeded  = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	titleQuotaExceeded = "Request cannot be satisfied as assigned quota has been exceeded"
 	typeReduced        = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 	titleReduced       = "Request cannot be satisfied due to temporary server capacity constraints"
 	typeAbnormal       = "https://iana.org/assignments/http-problem-types#abnormal-usage-detected"
-	titleAbnormal      = "Request cannot be satisfied due to detection of abnormal request pattern"
+	titleAbnormal      = "Request not satisfied due to detection of abnormal request pattern"
 	typeUnspecified    = "about:blank"
 	titleForbidden     = "Forbidden"
 	titleUnauthorized  = "Unauthorized"
