@@ -14,7 +14,7 @@ import (
 
 // Changes is what became of a policy, for the log. The zero Changes says that nothing changed.
 type Changes struct {
-	Words   []string // of the policy itself that say something else: "identify", "headers"
+	Words   []string // of the policy itself that say something else: "identify", "headers"; and "order of rules"
 	Added   []string // the names of rules that are new
 	Removed []string // the names of rules that are gone
 	Changed []string // rules that say something else, and by which words: "api (limit, cost)"
@@ -67,8 +67,21 @@ func Diff(before, after *Document) (c Changes) {
 			c.Removed = append(c.Removed, before.Rules[i].Name)
 		}
 	}
+	if !slices.Equal(staying(before, is), staying(after, was)) {
+		c.Words = append(c.Words, "order of rules")
+	}
 	c.Anew = anew(before, after, was)
 	return c
+}
+
+// staying returns the names of the document's rules that are in others as well, in its order.
+func staying(d *Document, others map[string]*Rule) (names []string) {
+	for i := range d.Rules {
+		if name := d.Rules[i].Name; others[name] != nil {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 func rulesByName(d *Document) map[string]*Rule {
