@@ -120,7 +120,7 @@ func (b *block) word() {
 		b.identify()
 	case word == "exempt", word == "block":
 		b.listed(word)
-	case word == "tenant", word == "tier":
+	case word == "user", word == "tenant", word == "tier":
 		b.source(word)
 	case !slices.Contains(ruleWords, word):
 		b.plain(b.tree)

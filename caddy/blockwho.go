@@ -61,8 +61,8 @@ func (b *block) named(path, kind, remedy string) *policy.Node {
 	return inner
 }
 
-// source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with one a line. tier has the same
-// forms.
+// source reads "tenant attr NAME|header NAME unverified|host_label N", or a block with one a line. user and tier have
+// the same forms.
 func (b *block) source(word string) {
 	d := b.d
 	if d.NextArg() {

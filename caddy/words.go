@@ -12,8 +12,9 @@ import (
 
 // PolicyWords are the words of a policy that stand in the app and in handlers themselves, with the meaning they have in
 // a policy file. What a block says besides its rules holds for its own rules and its policy file. What the app says by
-// its words of clients (`identify`, `trusted_proxies`, `trusted_hops`, `tenant`, `tier`, `exempt`, `block`), by `penalty`,
-// `timezone`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise themselves.
+// its words of clients (`identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`, `tier`, `exempt`, `block`), by
+// `penalty`, `timezone`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise
+// themselves.
 type PolicyWords struct {
 	// Whether the rules of this block and of its policy file are in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -29,6 +30,9 @@ type PolicyWords struct {
 	// How many proxies stand in front of this one: the client's address is the one so many places left of the peer in
 	// X-Forwarded-For and the peer, and the peer itself when the chain is shorter. Instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
+
+	// Where the user is taken from of clients whose credential names none: one source, or a list tried in order.
+	User policy.Sources `json:"user,omitempty"`
 
 	// Where the tenant of clients is taken from whose credential names none: one source, or a list tried in order.
 	Tenant policy.Sources `json:"tenant,omitempty"`
@@ -66,7 +70,7 @@ type PolicyWords struct {
 // wordsOf takes a document apart; its name is the block's.
 func wordsOf(d *policy.Document) PolicyWords {
 	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, TrustedProxies: d.TrustedProxies, TrustedHops: d.TrustedHops,
-		Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
+		User: d.User, Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
 		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Headers: d.Headers}
 }
 
@@ -74,7 +78,7 @@ func wordsOf(d *policy.Document) PolicyWords {
 // does not change the configuration.
 func (w *PolicyWords) document(name string) *policy.Document {
 	return &policy.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
-		TrustedHops: w.TrustedHops, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policy.Rule(nil), w.Rules...),
+		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policy.Rule(nil), w.Rules...),
 		Exempt: w.Exempt, Block: w.Block, Penalty: w.Penalty, Timezone: w.Timezone, Enforce: w.Enforce, OnError: w.OnError,
 		Headers: w.Headers}
 }
@@ -98,6 +102,9 @@ func inherit(d *policy.Document, from *PolicyWords) {
 	}
 	if d.TrustedProxies == nil && d.TrustedHops == nil { // two ways to say one thing
 		d.TrustedProxies, d.TrustedHops = from.TrustedProxies, from.TrustedHops
+	}
+	if d.User == nil {
+		d.User = from.User
 	}
 	if d.Tenant == nil {
 		d.Tenant = from.Tenant

@@ -66,14 +66,15 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 }
 
 // countsClient reports whether the rule counts this client apart from others: per holds the client, or what the client
-// was found by. A user may be found behind an API key, and then shares what is per user with the user's other keys.
+// was found by. A user may be found behind an API key, and then shares what is per user with the user's other keys. One that
+// the policy takes from elsewhere may be what the client was found by, as in identify: [{attr: A}] with user: {attr: A}.
 func (p *Plan) countsClient(r *rule) bool {
 	for i := range r.dims {
 		switch r.dims[i].kind {
 		case PerClient:
 			return true
 		case PerUser:
-			if p.asking.User != "" && isKind(p.asking.Kind, "user") {
+			if p.asking.User != "" && (isKind(p.asking.Kind, "user") || p.asking.APIKey == "" && p.asking.User == p.asking.ID) {
 				return true
 			}
 		case PerAPIKey:

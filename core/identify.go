@@ -37,16 +37,17 @@ type finder struct {
 	deny     bool // refuse a request whose credential does not verify
 }
 
-// believes is what a policy says of addresses, tenants and tiers.
+// believes is what a policy says of addresses, users, tenants and tiers.
 type believes struct {
 	forwarding forwarding
+	users      []source
 	tenants    []source
 	tiers      []source
 	witnessed  *Identity // who is asking, whatever the request says; for findCrowd
 }
 
 // compileIdentity fills in the finders, the prefixes of per: [ip], which are those of the first method that is by
-// address, and what the policy says of addresses, tenants and tiers.
+// address, and what the policy says of addresses, users, tenants and tiers.
 func (rs *Ruleset) compileIdentity(p *Policy) {
 	methods := p.Identify
 	if len(methods) == 0 {
@@ -63,7 +64,7 @@ func (rs *Ruleset) compileIdentity(p *Policy) {
 	}
 	trusted, _ := compilePrefixes("trusted_proxies", p.TrustedProxies) // the verifier reports the problems
 	rs.forwarding = forwarding{hops: p.TrustedHops, trusted: newAddrSet(trusted)}
-	rs.tenants, rs.tiers = newSources(p.Tenant), newSources(p.Tier)
+	rs.users, rs.tenants, rs.tiers = newSources(p.User), newSources(p.Tenant), newSources(p.Tier)
 }
 
 func newFinder(m Identify) finder {
@@ -101,6 +102,9 @@ func (p *Plan) identify(rs *Ruleset) (refused bool) {
 	p.request.peer, p.request.origin = rs.forwarding.client(p.request.attrs)
 	who, bad := p.whoAsks(rs)
 	p.asking = who
+	if who.User == "" {
+		p.asking.User = p.request.firstOf(rs.users)
+	}
 	if who.Tenant == "" {
 		p.asking.Tenant = p.request.firstOf(rs.tenants)
 	}

@@ -297,3 +297,41 @@ func TestTenantAndTierSources(t *testing.T) {
 		}
 	}
 }
+
+// TestUserSource: who a proxy has found out is a user for lists, matches and counters, and never in place of the user of a
+// credential. A penalty counts it as the client where the client is called so.
+func TestUserSource(t *testing.T) {
+	known := newAnswers()
+	known.known["key"] = Identity{Kind: "api_key", ID: "ann", APIKey: "ann"}
+	rs := mustCompile(t, Policy{Name: "n", Exempt: []Listed{{User: []string{"root"}}}, Penalty: &Penalty{Threshold: 3, Window: Hour, Multipliers: []int64{1}},
+		Identify: []Identify{{Kind: IdentifyJWT, Verifier: known}, {Kind: IdentifyAttr, Name: "login"}, {}},
+		User:     []Source{{Name: "login"}},
+		Rules:    []Rule{{Name: "r", Limits: limits(t, "9/1m"), Per: []Dimension{{Kind: PerUser}}}}})
+	for _, c := range []struct {
+		token, login string
+		user, key    string
+		guarded      bool
+	}{
+		{"", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", true},
+		{"good", "ann", "u_42", "rl1:n:r:{user:u_42}:60s:sw", true},
+		{"key", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", false}, // one of the user's keys may be called as the user
+		{"", "", "", "rl1:n:r:{ip:192.0.2.1}:60s:sw", false},
+		{"", "root", "root", "", false},
+	} {
+		a := &client{peer: netip.MustParseAddr("192.0.2.1"), attr: map[string]string{"login": c.login}}
+		if c.token != "" {
+			a.header = map[string]string{"Authorization": "Bearer " + c.token}
+		}
+		var plan Plan
+		plan.Add(rs, a)
+		key, guarded := "", false
+		for _, check := range plan.Checks() {
+			if check.Penalty == nil {
+				key, guarded = string(check.Key), check.Guard != 0
+			}
+		}
+		if plan.asking.User != c.user || key != c.key || guarded != c.guarded {
+			t.Errorf("token %q, login %q: user %q, key %q, guarded %t; want %+v", c.token, c.login, plan.asking.User, key, guarded, c)
+		}
+	}
+}

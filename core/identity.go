@@ -14,7 +14,7 @@ type Identity struct {
 	Kind string
 	ID   string // at most 255 bytes; a longer one is replaced by its hash, and Kind says so (see [IdentityOf])
 
-	User   string // who the token, or the owner of the key, is; "" if that is not known
+	User   string // who the token, or the owner of the key, is, or who Policy.User says; "" if that is not known
 	APIKey string // the name of the key, never the key itself; "" if there was none
 	Tier   string
 	Tenant string

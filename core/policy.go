@@ -26,10 +26,10 @@ type Policy struct {
 	// With neither it is the front's: [Attributes.Peer].
 	TrustedProxies []netip.Prefix
 	TrustedHops    int
-	// Tenant and Tier are where these are taken from when the identity has none, tried in order.
-	Tenant, Tier []Source
-	Penalty      *Penalty       // nil: refusals have no consequence
-	Timezone     *time.Location // of calendar windows; nil means UTC
+	// User, Tenant and Tier are where these are taken from when the identity has none, tried in order.
+	User, Tenant, Tier []Source
+	Penalty            *Penalty       // nil: refusals have no consequence
+	Timezone           *time.Location // of calendar windows; nil means UTC
 }
 
 // Identify is one way of finding out who is asking. Exactly one of its kinds is set.
@@ -67,7 +67,7 @@ const (
 	FromCookie
 )
 
-// Source is where a tenant or a tier is taken from.
+// Source is where a user, a tenant or a tier is taken from.
 type Source struct {
 	Kind SourceKind
 	Name string // of the header or attribute

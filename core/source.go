@@ -4,7 +4,7 @@ package core
 
 import "strings"
 
-// sourcesMax is how many places a tenant or tier may be looked for in: each is a question at every request.
+// sourcesMax is how many places a user, tenant or tier may be looked for in: each is a question at every request.
 const sourcesMax = 16
 
 // hostLabelMax is how many labels a host's name can have: 253 bytes, every other one a dot.

@@ -12,6 +12,7 @@ import (
 // identify checks everything that is about who is asking, and whether what is said of clients anywhere can be known.
 func (v *verifier) identify() {
 	v.forwarding()
+	v.sources("user", v.policy.User)
 	v.sources("tenant", v.policy.Tenant)
 	v.sources("tier", v.policy.Tier)
 	v.knowable()
@@ -172,7 +173,7 @@ func (v *verifier) forwarding() {
 	}
 }
 
-// sources checks where tenants or tiers are taken from.
+// sources checks where users, tenants or tiers are taken from.
 func (v *verifier) sources(at string, sources []Source) {
 	if n := len(sources); n > sourcesMax {
 		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d sources", sourcesMax), "leave some out")
@@ -226,7 +227,7 @@ func (v *verifier) knows(f clientField) bool {
 	case clientAPIKey:
 		return key
 	case clientUser:
-		return key || token
+		return key || token || len(v.policy.User) > 0
 	case clientTenant:
 		return key || token || len(v.policy.Tenant) > 0
 	default:
@@ -240,7 +241,8 @@ func (v *verifier) identifiesBy(kind IdentifyKind) bool {
 
 // unknowable reports that the policy says something at the place that it can know of nobody.
 func (v *verifier) unknowable(place string, f clientField) {
-	remedy := map[clientField]string{clientAPIKey: "add api_key to identify", clientUser: "add jwt or api_key to identify",
+	remedy := map[clientField]string{clientAPIKey: "add api_key to identify",
+		clientUser:   "say where users come from: user, or jwt or api_key in identify",
 		clientTenant: "say where tenants come from: tenant, or jwt or api_key in identify",
 		clientTier:   "say where tiers come from: tier, or jwt or api_key in identify"}[f]
 	v.problem(place, "", "can never be known: no way of identifying a client tells its "+clientWords[f], remedy)

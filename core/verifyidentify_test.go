@@ -84,6 +84,7 @@ func TestProblemsOfProxiesAndSources(t *testing.T) {
 		{Policy{Tier: []Source{{Name: "a"}, {Kind: SourceHeader, Name: "X-T"}}}, "tier[1]", "unverified: true"},
 		{Policy{Tier: []Source{{Name: ""}}}, "tier[0]", "not the name of an attribute"},
 		{Policy{Tier: []Source{{Name: "a", Unverified: true}}}, "tier[0].unverified", "header only"},
+		{Policy{User: []Source{{Kind: SourceHeader, Name: "X-U"}}}, "user[0]", "unverified: true"},
 		{Policy{Tenant: []Source{{Kind: SourceHost}}}, "tenant[0].host_label", "1 for the left-most"},
 		{Policy{Tenant: []Source{{Kind: SourceHost, Label: 128}}}, "tenant[0].host_label", "to 127"},
 		{Policy{Tenant: []Source{{Kind: SourceHost, Label: 1, Name: "x"}}}, "tenant[0]", "does not take"},
@@ -109,18 +110,19 @@ func TestUnknowableIsRefused(t *testing.T) {
 	const user, apiKey = "exempt[0].user rules[0].match.user rules[1].per[0]", "block[0].api_key rules[1].per[1]"
 	const tenant, tier = "block[0].tenant rules[1].per[2]", "exempt[1].tier rules[0].cost[0].match.tier rules[1].per[3]"
 	for _, c := range []struct {
-		identify     []Identify
-		tenant, tier []Source
-		want         string
+		identify           []Identify
+		user, tenant, tier []Source
+		want               string
 	}{
-		{nil, nil, nil, user + " " + apiKey + " " + tenant + " " + tier},
-		{[]Identify{{Kind: IdentifyAttr, Name: "x"}}, nil, sources, user + " " + apiKey + " " + tenant},
-		{nil, sources, nil, user + " " + apiKey + " " + tier},
-		{[]Identify{token}, nil, nil, apiKey},
-		{[]Identify{key}, nil, nil, ""},
+		{nil, nil, nil, nil, user + " " + apiKey + " " + tenant + " " + tier},
+		{[]Identify{{Kind: IdentifyAttr, Name: "x"}}, nil, nil, sources, user + " " + apiKey + " " + tenant},
+		{nil, nil, sources, nil, user + " " + apiKey + " " + tier},
+		{nil, sources, nil, nil, apiKey + " " + tenant + " " + tier},
+		{[]Identify{token}, nil, nil, nil, apiKey},
+		{[]Identify{key}, nil, nil, nil, ""},
 	} {
 		p := everything
-		p.Identify, p.Tenant, p.Tier = c.identify, c.tenant, c.tier
+		p.Identify, p.User, p.Tenant, p.Tier = c.identify, c.user, c.tenant, c.tier
 		if c.want == "" {
 			mustCompile(t, p)
 			continue

@@ -68,8 +68,9 @@ func (a *adviser) identities() {
 			a.jwtWords(at+".jwt", way.JWT)
 		}
 	}
-	a.sourcesOf("tenant", a.doc.Tenant)
-	a.sourcesOf("tier", a.doc.Tier)
+	a.sourcesOf("user", "any user", a.doc.User)
+	a.sourcesOf("tenant", "of any tenant", a.doc.Tenant)
+	a.sourcesOf("tier", "of any tier", a.doc.Tier)
 }
 
 func (a *adviser) jwtWords(at string, d *IdentifyJWT) {
@@ -88,15 +89,15 @@ func isLoopback(host string) bool {
 	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
-func (a *adviser) sourcesOf(word string, sources Sources) {
+func (a *adviser) sourcesOf(word, anyOne string, sources Sources) {
 	for i := range sources {
 		at, from := index(word, i), &sources[i]
 		switch {
 		case from.Header != nil && from.Header.Unverified:
-			a.problem(at+".header.name", from.Header.Name, "is a header that anyone can write, and so be of any "+word,
+			a.problem(at+".header.name", from.Header.Name, "is a header that anyone can write, and so be "+anyOne,
 				remedyInvented)
 		case from.Attr != "" && repeats(from.Attr):
-			a.problem(at+".attr", from.Attr, whyRepeated+": anyone can be of any "+word, remedyInvented)
+			a.problem(at+".attr", from.Attr, whyRepeated+": anyone can be "+anyOne, remedyInvented)
 		}
 	}
 }

@@ -29,6 +29,8 @@ func TestAdvise(t *testing.T) {
 		{"tenant: {header: {name: X-T, unverified: true}}\ntier: {attr: http.request.cookie.tier}\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`tenant[0].header.name: "X-T": is a header that anyone can write, and so be of any tenant`,
 				`tier[0].attr: "http.request.cookie.tier": only repeats what the client wrote: anyone can be of any tier`}},
+		{"user: [{attr: http.auth.user.id}, {attr: http.request.header.Remote-User}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`user[1].attr: "http.request.header.Remote-User": only repeats what the client wrote: anyone can be any user`}},
 		{"tenant: {attr: http.vars.tenant}\nrules: [{name: a, limit: 1/1s}]", nil},
 		{"rules: [{name: a, per: ['header:X-U', 'attr:http.request.host'], unverified: true, limit: 1/1s}]",
 			[]string{`rules[0].per[0]: "header:X-U": is a header that anyone can write, and so have a new counter each time`,

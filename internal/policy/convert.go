@@ -24,6 +24,7 @@ func (d *Document) Policy() (core.Policy, error) {
 
 		TrustedProxies: c.prefixes("trusted_proxies", d.TrustedProxies),
 		TrustedHops:    c.atLeastOne("trusted_hops", d.TrustedHops),
+		User:           c.sources("user", d.User),
 		Tenant:         c.sources("tenant", d.Tenant),
 		Tier:           c.sources("tier", d.Tier),
 		Exempt:         c.lists("exempt", d.Exempt),

@@ -20,6 +20,7 @@ const everyNewWord = `
 name: shop
 trusted_hops: 2
 timezone: Europe/Berlin
+user: {attr: http.auth.user.id}
 tenant: {host_label: 1}
 tier: [{attr: plan}, {header: {name: x-plan, unverified: true}}]
 identify:
@@ -60,6 +61,7 @@ func TestEveryNewWordIsConverted(t *testing.T) {
 	}
 	want := core.Policy{
 		Name:   "shop",
+		User:   []core.Source{{Name: "http.auth.user.id"}},
 		Tenant: []core.Source{{Kind: core.SourceHost, Label: 1}},
 		Tier:   []core.Source{{Name: "plan"}, {Kind: core.SourceHeader, Name: "X-Plan", Unverified: true}},
 		Identify: []core.Identify{

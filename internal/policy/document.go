@@ -26,6 +26,9 @@ type Document struct {
 	// X-Forwarded-For and the peer, and the peer itself when the chain is shorter. Instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
+	// Where the user is taken from of clients whose credential names none: one source, or a list tried in order.
+	User Sources `json:"user,omitempty"`
+
 	// Where the tenant of clients is taken from whose credential names none: one source, or a list tried in order.
 	Tenant Sources `json:"tenant,omitempty"`
 

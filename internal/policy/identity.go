@@ -140,7 +140,7 @@ type IdentifyIP struct {
 	IPv6Prefix *int `json:"ipv6_prefix,omitempty"`
 }
 
-// Source is where a tenant or a tier is taken from. It has exactly one of its words.
+// Source is where a user, a tenant or a tier is taken from. It has exactly one of its words.
 type Source struct {
 	// The value of a request header.
 	Header *IdentifyHeader `json:"header,omitempty"`

@@ -62,7 +62,7 @@ func TestReferenceHasEveryWord(t *testing.T) {
 		"word of header":                 reflect.TypeFor[IdentifyHeader](),
 		"word of cookie":                 reflect.TypeFor[IdentifyCookie](),
 		"word of ip":                     reflect.TypeFor[IdentifyIP](),
-		"word of tenant and tier":        reflect.TypeFor[Source](),
+		"word of user, tenant and tier":  reflect.TypeFor[Source](),
 		"word of a rule":                 reflect.TypeFor[Rule](),
 		"word of match":                  reflect.TypeFor[Match](),
 		"word of cost":                   reflect.TypeFor[Cost](),

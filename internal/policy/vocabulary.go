@@ -144,7 +144,7 @@ func remedyForBlock(path string) string {
 		return "write {ip: [10.0.0.0/8]}"
 	case "block":
 		return "write {ip: [192.0.2.7]}"
-	case "tenant", "tier":
+	case "user", "tenant", "tier":
 		return sourceRemedy
 	case "count_if", "refund_on":
 		return "write {status: [401, 5xx]}"

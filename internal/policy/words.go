@@ -47,7 +47,7 @@ func (l Lists) MarshalJSON() ([]byte, error) { return oneOrList(l) }
 // UnmarshalJSON reads one entry or a list of entries.
 func (l *Lists) UnmarshalJSON(data []byte) error { return unmarshal(data, l) }
 
-// Sources are where a tenant or a tier is taken from, tried in order.
+// Sources are where a user, a tenant or a tier is taken from, tried in order.
 type Sources []Source
 
 // MarshalJSON writes a single source as itself and everything else as a list.
