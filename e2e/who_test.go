@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// asking is the client of tests that ask as several people: it keeps the connections of a crowd.
+var asking = &http.Client{
+	Timeout:   30 * time.Second,
+	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
+}
+
+// ask sends a request; fields are names and values of headers by turns. It may be called by several goroutines. A request
+// without an answer has status 0.
+func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
+	if err != nil {
+		p.t.Error(err)
+		return answer{}
+	}
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Set(fields[i], fields[i+1])
+	}
+	response, err := asking.Do(r)
+	if err != nil {
+		if ctx.Err() == nil {
+			p.t.Error(err)
+		}
+		return answer{}
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Error(err)
+		return answer{}
+	}
+	return answer{response.StatusCode, response.Header, string(body)}
+}
+
+// number is a header field that is a whole number; -1 if it is not.
+func (a answer) number(field string) int64 {
+	n, err := strconv.ParseInt(a.header.Get(field), 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// metric returns the sum of the series that begin with this.
+func (p *process) metric(series string) float64 {
+	p.t.Helper()
+	sum := 0.0
+	for line := range strings.Lines(p.scrape()) {
+		if !strings.HasPrefix(line, series) {
+			continue
+		}
+		n, err := strconv.ParseFloat(strings.TrimSpace(line[strings.LastIndexByte(line, ' '):]), 64)
+		if err != nil {
+			p.t.Fatalf("metric %q: %v", line, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// fleet starts Caddys that count in one Redis.
+func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*process {
+	t.Helper()
+	var all []*process
+	for range n {
+		all = append(all, startCaddy(t, caddyfile, "PENSTOCK_REDIS="+redis.URL()))
+	}
+	return all
+}
+
+// shared is the head of a Caddyfile whose counters are in Redis. The deadline is long, because this machine also runs
+// the load: what these tests are about is not what happens when Redis is away.
+const shared = `{
+	admin ADMIN
+	penstock {
+		name who
+		store redis {env.PENSTOCK_REDIS} {
+			timeout 5s
+		}
+		on_error deny
+	}
+}
+`
+
+// used returns how many units are charged in the counters whose keys match, by their keys.
+func used(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
+	t.Helper()
+	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]int64{}
+	for _, key := range keys {
+		text, err := redis.Client().Get(context.Background(), key).Result()
+		parts := strings.Fields(text) // AT USED AUX
+		if err != nil || len(parts) != 3 {
+			t.Fatalf("counter %s: %q, %v", key, text, err)
+		}
+		if all[key], err = strconv.ParseInt(parts[1], 10, 64); err != nil {
+			t.Fatalf("counter %s: %v", key, err)
+		}
+	}
+	return all
+}
+
+func sum(counters map[string]int64) (n int64) {
+	for _, units := range counters {
+		n += units
+	}
+	return n
+}
+
+// keysFile is a file of API keys that a test edits. An entry is the words of a key, by its name; see keyOf.
+type keysFile struct {
+	t    testing.TB
+	path string
+}
+
+func newKeysFile(t testing.TB, entries map[string]string) *keysFile {
+	f := &keysFile{t, filepath.Join(t.TempDir(), "keys.toml")}
+	f.edit(entries)
+	return f
+}
+
+// keyOf is the key of a name.
+func keyOf(name string) string { return "pk_0123456789-abcdefghijklmnopqrstuvwxyz-" + name }
+
+func (f *keysFile) edit(entries map[string]string) {
+	f.t.Helper()
+	var text strings.Builder
+	for name, words := range entries {
+		sum := sha256.Sum256([]byte(keyOf(name)))
+		text.WriteString("[[keys]]\nid = \"" + name + "\"\nhash = \"sha256:" + hex.EncodeToString(sum[:]) + "\"\n" + words + "\n")
+	}
+	f.write(text.String())
+}
+
+// write writes the file as an editor does: in place.
+func (f *keysFile) write(text string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
