@@ -23,6 +23,9 @@ const (
 	// overridesMax and overrideLimitsMax bound the limits that one client may have of its own.
 	overridesMax      = 64
 	overrideLimitsMax = 8
+	// instantMax is the end of the year 9999 in seconds. What is later was meant in milliseconds: a token would be good for
+	// as long as there are keys.
+	instantMax = 253_402_300_799
 	// unlimited stands for no limit at all.
 	unlimited = "unlimited"
 )
@@ -93,11 +96,10 @@ func (c claims) instant(name string) (micros int64, ok bool, err error) {
 		return 0, true, fmt.Errorf("claim %q is not a number of seconds", name)
 	}
 	seconds, err := number.Float64()
-	if err != nil {
-		return 0, true, fmt.Errorf("claim %q is out of bounds", name)
+	if err != nil || seconds > instantMax {
+		return 0, true, fmt.Errorf("claim %q is after the year 9999: it counts seconds, not milliseconds", name)
 	}
-	const most = 1 << 62 // 146,000 years, with room to add a leeway
-	return int64(min(max(seconds*1e6, -most), most)), true, nil
+	return int64(max(seconds, -instantMax) * 1e6), true, nil
 }
 
 // times returns when the token is good.
@@ -149,7 +151,7 @@ func (j *JWT) identify(c claims) (*core.Identity, error) {
 		return nil, fmt.Errorf("claim %q is missing", j.claim)
 	}
 	id := boundedIdentity("user", user)
-	id.User = id.ID
+	id.User = user // whole: the hash of a long name may be the name of another
 	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
 		return nil, err
 	}

@@ -44,8 +44,13 @@ func TestLongUserCountsByHash(t *testing.T) {
 		t.Errorf("255 bytes: %+v", fits)
 	}
 	long, _ := j.Verify(theIssuer.good(t, strings.Repeat("x", 256)))
-	if long == nil || long.Kind != "user-sha256" || len(long.ID) != 64 || long.User != long.ID {
+	if long == nil || long.Kind != "user-sha256" || len(long.ID) != 64 || long.User != strings.Repeat("x", 256) {
 		t.Errorf("256 bytes: %+v", long)
+	}
+	// Who is called as the hash of another's name is not that other: neither as client nor as user.
+	hash, _ := j.Verify(theIssuer.good(t, long.ID))
+	if hash == nil || hash.Kind == long.Kind || hash.User == long.User {
+		t.Errorf("the hash as a name: %+v, the long name: %+v", hash, long)
 	}
 }
 
