@@ -3,6 +3,7 @@
 package core
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
@@ -15,13 +16,11 @@ const penaltyScope = ":~penalty:"
 
 // guard appends the check of the client's penalty and returns its number among the checks, counted from 1; 0 if the
 // policy has no penalties, if nobody was found, or if no rule is in play.
+//
+// Policies of one namespace that know the client by the same name share the client's record. It is asked for once, and the
+// penalty of the policy that was added first is the one that holds.
 func (p *Plan) guard(rs *Ruleset) int {
 	if rs.penalty == nil || p.clientPart == "" || len(p.matched) == 0 {
-		return 0
-	}
-	u := p.use(rs, policyItself)
-	if len(p.checks) >= ChecksMax {
-		p.refusal = max(p.refusal, refusalCrowded)
 		return 0
 	}
 	start := len(p.text)
@@ -29,12 +28,31 @@ func (p *Plan) guard(rs *Ruleset) int {
 	p.text = append(appendEscaped(p.text, rs.name), penaltyScope...)
 	scope := len(p.text) - start
 	p.text = append(append(append(p.text, '{'), p.clientPart...), '}')
-	p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: scope, Op: OpTake,
-		Penalty: rs.penalty})
+	key := p.text[start:len(p.text):len(p.text)]
+	if shared := p.guardOf(key); shared != 0 {
+		return shared
+	}
+	u := p.use(rs, policyItself)
+	if len(p.checks) >= ChecksMax {
+		p.refusal = max(p.refusal, refusalCrowded)
+		return 0
+	}
+	p.checks = append(p.checks, Check{Key: key, ScopeLen: scope, Op: OpTake, Penalty: rs.penalty})
 	p.results = append(p.results, Result{})
 	p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1)})
 	u.checks[1] = int32(len(p.checks))
 	return len(p.checks)
+}
+
+// guardOf returns the number of the check of a penalty that has the key, 0 if there is none. Only the first check of each
+// policy can be one.
+func (p *Plan) guardOf(key []byte) int {
+	for i := range p.uses {
+		if u := &p.uses[i]; u.guards() && bytes.Equal(p.checks[u.checks[0]].Key, key) {
+			return int(u.checks[0]) + 1
+		}
+	}
+	return 0
 }
 
 // guards reports whether what is in play is no rule, but the client's penalty.

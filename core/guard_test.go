@@ -217,6 +217,31 @@ func TestTwoPolicies(t *testing.T) {
 	}
 }
 
+// TestPoliciesOfOneNamespace share a client's record: a store that were asked for it twice would answer neither.
+func TestPoliciesOfOneNamespace(t *testing.T) {
+	of := func(rule, limit string, p *Penalty, methods ...Identify) *Ruleset {
+		return mustCompile(t, Policy{Name: "shop", Identify: methods, Penalty: p, Rules: []Rule{{Name: rule, Limits: limits(t, limit)}}})
+	}
+	once := &Penalty{Window: Hour, Threshold: 1, Multipliers: []int64{2}}
+	app, site := of("app", "9/1m fw", once), of("site", "1/1m fw", strict())
+	store := newCounters()
+	plan, _ := store.ask(t, get("192.0.2.1", "/"), app, site)
+	wantKeys(t, plan, "rl1:shop:~penalty:{ip:192.0.2.1}", "rl1:shop:app:{ip:192.0.2.1}:60s:fw", "rl1:shop:site:{ip:192.0.2.1}:60s:fw")
+	if checks := plan.Checks(); checks[1].Guard != 1 || checks[2].Guard != 1 {
+		t.Errorf("guards: %d and %d", checks[1].Guard, checks[2].Guard)
+	}
+	if plan, d := store.ask(t, get("192.0.2.1", "/"), app, site); d.Outcome != OutcomePenalized || len(plan.Outcomes()) != 3 {
+		t.Errorf("refused by the second policy, punished by the first: %+v", d)
+	}
+	byUser := of("user", "1/1m fw", strict(), Identify{Kind: IdentifyHeader, Name: "X-User", Unverified: true})
+	request := get("192.0.2.2", "/")
+	request.header = map[string]string{"X-User": "a"}
+	plan, _ = store.ask(t, request, app, byUser)
+	if checks := plan.Checks(); len(checks) != 4 || checks[3].Guard != 3 {
+		t.Errorf("another name is another record: %+v", checks)
+	}
+}
+
 // TestHiddenLimitsStayHidden also from those who are penalized for them.
 func TestHiddenLimitsStayHidden(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "n", Penalty: &Penalty{Window: Hour, Threshold: 1, Multipliers: []int64{1}}, Rules: []Rule{
