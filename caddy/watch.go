@@ -15,24 +15,12 @@ import (
 	"github.com/penstock/penstock/internal/policy"
 )
 
-var (
-	policyReloadsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "penstock_policy_reloads_total",
-		Help: "Edited policy files that were taken over or refused.",
-	}, []string{"policy", "result"})
-	policyInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "penstock_policy_info",
-		Help: "The version of each policy file in force, always 1.",
-	}, []string{"policy", "version"})
-)
+var policyReloadsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "penstock_policy_reloads_total",
+	Help: "Edited policy files that were taken over or refused.",
+}, []string{"policy", "result"})
 
-// tellVersion makes the metrics tell the version of a policy file, in place of the one called before.
-func tellVersion(before string, d *policy.Document) {
-	for _, name := range []string{before, d.Name} {
-		policyInfo.DeletePartialMatch(prometheus.Labels{"policy": name})
-	}
-	policyInfo.WithLabelValues(d.Name, d.Version()).Set(1)
-}
+func init() { metrics = append(metrics, policyReloadsTotal) }
 
 // policyFile is a policy file in force. Once the app runs, an edited file takes the place of the edition that is in
 // force, and one with an error is refused while that stays.
@@ -44,6 +32,13 @@ type policyFile struct {
 	enforced *enforced
 	watcher  *policy.Watcher       // nil while the app does not run
 	refused  atomic.Pointer[error] // what was wrong with the last edit; nil if it was taken over
+	told     fileVersion           // what the metric says of it; none while the app does not run
+}
+
+// tell makes the metric say which version of the file is in force.
+func (f *policyFile) tell(now fileVersion) {
+	filesInForce.change(f.told, now)
+	f.told = now
 }
 
 // openFile compiles a policy file and remembers to watch it.
@@ -64,7 +59,6 @@ func (a *App) openFile(f *policyFile) (*enforced, error) {
 		}
 	}
 	a.files = append(a.files, f)
-	tellVersion("", d)
 	return f.enforced, nil
 }
 
@@ -72,6 +66,7 @@ func (a *App) openFile(f *policyFile) (*enforced, error) {
 func (a *App) watch() error {
 	var problems []error
 	for _, f := range a.files {
+		f.tell(versionOf(f.enforced.current.Load().document))
 		path, err := resolvePath(f.path)
 		if err == nil {
 			f.watcher, err = policy.Watch(path, func(d *policy.Document, err error) { a.edited(f, d, err) })
@@ -90,6 +85,7 @@ func (a *App) unwatch() {
 		if f.watcher != nil {
 			_ = f.watcher.Close() // ends it; there is no error to meet
 		}
+		f.tell(fileVersion{})
 	}
 }
 
@@ -101,10 +97,7 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 	}
 	var changes policy.Changes
 	if err == nil {
-		if changes, err = a.replace(f, d); err == nil && changes.Empty() {
-			f.refused.Store(nil)
-			return
-		}
+		changes, err = a.replace(f, d)
 	}
 	if err != nil {
 		f.refused.Store(&err)
@@ -114,8 +107,11 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 		return
 	}
 	f.refused.Store(nil)
+	if f.enforced.current.Load().document == before {
+		return // it says the same
+	}
 	policyReloadsTotal.WithLabelValues(d.Name, "accepted").Inc()
-	tellVersion(before.Name, d)
+	f.tell(versionOf(d))
 	a.logger.Info("the edited policy file is in force", zap.String("file", f.path), zap.String("policy", d.Name),
 		zap.String("version", d.Version()), zap.String("changes", changes.String()))
 }
@@ -178,5 +174,3 @@ func resolvePath(path string) (string, error) {
 	}
 	return resolved, nil
 }
-
-func init() { metrics = append(metrics, policyReloadsTotal, policyInfo) }

@@ -4,6 +4,7 @@ package penstockcaddy_test
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -122,4 +123,33 @@ func TestEditsUnderLoadLoseAndDoubleNothing(t *testing.T) {
 	if admitted.Load() != limit || refused.Load() == 0 {
 		t.Errorf("%d admitted and %d refused, want exactly %d admitted", admitted.Load(), refused.Load(), limit)
 	}
+}
+
+// TestTheVersionMetricTellsWhatRuns: neither a configuration that was refused nor one that is gone is told of, and an edit
+// takes the place of what it replaced.
+func TestTheVersionMetricTellsWhatRuns(t *testing.T) {
+	s, path := watched(t, "name: told\nrules: [{name: api, limit: 2/1h fixed_window}]\n")
+	told := func() string { return grep(s.metrics(), "penstock_policy_info{") }
+	want := func(version string) string {
+		return `penstock_policy_info{policy="told",version="` + version + "\"} 1\n"
+	}
+	equal(t, "at the start", told(), want(s.version()))
+	other := filepath.Join(t.TempDir(), "other.yaml")
+	write(t, other, "name: other\nrules: [{name: api, limit: 2/1h}]\n")
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := s.load("http://" + taken.Addr().String() + " {\n\tbind 127.0.0.1\n\tpenstock {\n\t\tpolicy " + other + "\n\t}\n}"); err == nil {
+		t.Fatal("a configuration was taken over whose port is taken")
+	}
+	equal(t, "after a load that was refused", told(), want(s.version()))
+	write(t, path, "name: told\nrules: [{name: api, limit: 3/1h fixed_window}]\n")
+	s.ask(http.MethodPost, "reload")
+	equal(t, "after an edit", told(), want(s.version()))
+	if err := s.load(":PORT {\n\tpenstock 1/1m\n}"); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "after the file is gone", told(), "")
 }
