@@ -5,6 +5,7 @@ package identity
 import (
 	"bytes"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -42,7 +43,7 @@ func readKeys(name string, format policy.Format, data []byte) (map[[32]byte]*Key
 	}
 	tree, err := policy.Tree(name, format, data)
 	if err != nil {
-		return nil, err
+		return nil, withoutKeys(err, data)
 	}
 	if tree == nil || tree.Kind != policy.KindMap {
 		r.add(core.Problem{Path: "keys", Place: name, Why: "is missing", Remedy: "write a list under the word keys"})
@@ -67,9 +68,37 @@ func readKeys(name string, format policy.Format, data []byte) (map[[32]byte]*Key
 
 func (r *keyReader) add(p core.Problem) {
 	if len(r.problems) < keyProblemsMax {
-		p.Value = cut(p.Value)
+		p.Path, p.Value, p.Why = cut(orElse(p.Path, "file")), cut(p.Value), cut(p.Why)
 		r.problems = append(r.problems, p)
 	}
+}
+
+// withoutKeys returns the problems of a file that cannot be read without what they repeat of it: it may be a key, or most
+// of one.
+func withoutKeys(err error, data []byte) error {
+	var problems core.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	for i := range problems {
+		problems[i].Value = ""
+		problems[i].Why, problems[i].Remedy = withoutWords(problems[i].Why, data), withoutWords(problems[i].Remedy, data)
+	}
+	return problems
+}
+
+// repeatedBytesMax is how much of a file a message may repeat in one word: half of the shortest key.
+const repeatedBytesMax = KeyBytesMin / 2
+
+// withoutWords puts an ellipsis in the place of the longer words of a message that stand in the file.
+func withoutWords(text string, data []byte) string {
+	words := strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \"'*&!,;", c) })
+	for _, word := range words {
+		if len(word) > repeatedBytesMax && bytes.Contains(data, []byte(word)) {
+			text = strings.ReplaceAll(text, word, "…")
+		}
+	}
+	return text
 }
 
 func (r *keyReader) at(n *policy.Node, path, value, why, remedy string) {
@@ -192,6 +221,8 @@ func (r *keyReader) text(n *policy.Node, path string) string {
 		r.at(n, path, "", fmt.Sprintf("has %d bytes", len(n.Text)), fmt.Sprintf("write at most %d", idBytesMax))
 	case strings.ContainsFunc(n.Text, func(c rune) bool { return c < ' ' || c == 0x7f }):
 		r.at(n, path, "", "has control characters", "leave them out")
+	case strings.TrimSpace(n.Text) != n.Text: // no match and no list of a policy can name it
+		r.at(n, path, n.Text, "starts or ends with a space", "leave the space out: values are compared exactly")
 	default:
 		return n.Text
 	}
@@ -230,7 +261,7 @@ func (r *keyReader) limits(n *policy.Node, path string) *core.Overrides {
 		r.at(n, path, n.Text, "is not a block of limits by rule", `write for example { api: [100/1m], "*": [1000/1h] }`)
 		return nil
 	}
-	sets := make(map[string]core.LimitSet, len(n.Entries))
+	before, sets := len(r.problems), make(map[string]core.LimitSet, len(n.Entries))
 	for _, entry := range n.Entries {
 		at := path + "." + entry.Key
 		if _, twice := sets[entry.Key]; twice {
@@ -240,7 +271,7 @@ func (r *keyReader) limits(n *policy.Node, path string) *core.Overrides {
 		sets[entry.Key] = r.limitSet(entry.Value, at)
 	}
 	overrides, err := core.NewOverrides(sets)
-	if err != nil && len(r.problems) == 0 {
+	if err != nil && len(r.problems) == before {
 		r.at(n, path, "", "cannot be: "+err.Error(), "")
 	}
 	return overrides

@@ -134,6 +134,8 @@ func TestBadKeyFiles(t *testing.T) {
 		{"keys: [{" + good + ", limits: {}}]", "is not a block of limits"},
 		{"keys: [{" + good + ", reason: " + strings.Repeat("x", 501) + "}]", "at most 500 bytes"},
 		{"keys: [{" + good + ", tier: " + strings.Repeat("x", 256) + "}]", "has 256 bytes"},
+		{"keys: [{" + good + ", tier: ' gold'}]", "keys[0].tier: \" gold\": starts or ends with a space"},
+		{"keys: [{id: 7, hash: 7}, {" + good + ", limits: {'a b': 1/1m}}]", `"a b" is not the name of a rule`},
 		{"keys: [", "k.yaml:1"},
 	} {
 		_, err := NewKeys(KeysOptions{File: write(t, "k.yaml", c.text)})
@@ -150,6 +152,18 @@ func TestNoMessageShowsAKey(t *testing.T) {
 		"keys: [{id: a, key: " + secret + "}]", secret + ": 5", "keys: [" + secret + "]"} {
 		if _, err := NewKeys(KeysOptions{File: write(t, "k.yaml", text)}); err == nil || strings.Contains(err.Error(), secret) {
 			t.Errorf("%v", err)
+		}
+	}
+	// Nor what the parsers say of a file that cannot be read, in whole or in part.
+	for _, file := range []struct{ name, text string }{
+		{"k.yaml", "keys: [{id: a, hash: *" + secret + "}]"}, {"k.yaml", "keys: [{id: a, hash: !" + secret + " x}]"},
+		{"k.yaml", "keys:\n- id: a\n  hash: >" + secret}, {"k.yaml", "keys:\n- id: a\n  hash: |" + secret + "\n"},
+		{"k.yaml", "keys:\n- id: a\n  hash: &" + secret + " x"}, {"k.toml", "[keys." + secret + "]\n[keys." + secret + "]"},
+		{"k.toml", "[[keys]]\nhash = " + secret}, {"k.json", `{"keys":[{"hash":` + secret + "}]}"},
+	} {
+		_, err := NewKeys(KeysOptions{File: write(t, file.name, file.text)})
+		if err == nil || strings.Contains(err.Error(), secret[3:12]) || !strings.Contains(err.Error(), file.name+":") {
+			t.Errorf("%s: %v", file.text, err)
 		}
 	}
 	if _, err := HashKey(" " + secret); err == nil || strings.Contains(err.Error(), secret) {
