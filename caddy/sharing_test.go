@@ -268,3 +268,29 @@ func linesWith(text, word string) (n int) {
 	}
 	return n
 }
+
+// TestPenaltyOfASharedNamespace: a site without a name shares that of the app, its penalty and so the client's record.
+func TestPenaltyOfASharedNamespace(t *testing.T) {
+	s := start(t, `{
+		penstock {
+			name shop
+			store redis `+redistest.Start(t).URL()+` {
+				timeout 1s
+			}
+			penalty {
+				threshold 1
+			}
+			rule all 9/30d
+		}
+	}
+	:PORT {
+		penstock {
+			rule api 1/30d
+		}
+		respond "ok"
+	}`)
+	equal(t, "statuses", s.statuses(3, "/"), "200 429 429")
+	if got := s.get("/").body; !strings.Contains(got, "abnormal-usage-detected") {
+		t.Errorf("the penalty is not told: %s", got)
+	}
+}
