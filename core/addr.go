@@ -4,6 +4,7 @@ package core
 
 import (
 	"cmp"
+	"encoding/binary"
 	"net/netip"
 	"slices"
 	"strings"
@@ -20,7 +21,7 @@ func parseAddr(text string) (addr netip.Addr, ok bool) {
 		return netip.AddrFrom4(four), ok
 	}
 	six, ok := parseIPv6(text)
-	return netip.AddrFrom16(six), ok
+	return six.addr(), ok
 }
 
 // parseIPv4 reads four decimals without leading zeros, which some take for octal.
@@ -44,70 +45,82 @@ func parseIPv4(s string) (a [4]byte, ok bool) {
 	return a, field == 3 && digits > 0
 }
 
-// parseIPv6 reads up to eight groups, of which "::" stands for one or more that are zero and a dotted IPv4 address for
-// the last two.
-func parseIPv6(s string) (a [16]byte, ok bool) {
-	at, gap := 0, -1 // where the next group goes, and where "::" stood
+// parseIPv6 reads eight groups, of which "::" stands for one or more that are zero and a dotted IPv4 address for the last
+// two.
+func parseIPv6(s string) (k addrKey, ok bool) {
+	var left addrKey     // what stands left of "::"
+	groups, gap := 0, -1 // how many there are so far, and how many left of "::"
+	i := 0
 	if strings.HasPrefix(s, "::") {
-		gap, s = 0, s[2:]
+		gap, i = 0, 2
 	}
-	for s != "" {
-		group, digits := hexGroup(s)
-		if digits == 0 || digits > 4 || at > 14 {
-			return a, false
+	for i < len(s) {
+		start, group := i, uint64(0)
+		for ; i < len(s) && hexValues[s[i]] < 16; i++ {
+			group = group<<4 | uint64(hexValues[s[i]])
 		}
-		if digits < len(s) && s[digits] == '.' {
-			four, ok := parseIPv4(s)
-			if !ok || at > 12 {
-				return a, false
+		if i == start || i > start+4 || groups == 8 {
+			return k, false
+		}
+		if i < len(s) && s[i] == '.' {
+			four, ok := parseIPv4(s[start:])
+			if !ok || groups > 6 {
+				return k, false
 			}
-			at += copy(a[at:], four[:])
+			k, groups = k.with(32, uint64(binary.BigEndian.Uint32(four[:]))), groups+2
 			break
 		}
-		a[at], a[at+1] = byte(group>>8), byte(group)
-		at += 2
-		if s = s[digits:]; s == "" {
+		k, groups = k.with(16, group), groups+1
+		if i == len(s) {
 			break
 		}
-		if s[0] != ':' || len(s) == 1 {
-			return a, false
+		if i++; s[i-1] != ':' || i == len(s) {
+			return k, false
 		}
-		if s = s[1:]; s[0] == ':' {
+		if s[i] == ':' {
 			if gap >= 0 {
-				return a, false
+				return k, false
 			}
-			gap, s = at, s[1:]
+			left, k = k, addrKey{}
+			gap, i = groups, i+1
 		}
 	}
-	if gap < 0 || at == len(a) {
-		return a, gap < 0 && at == len(a)
+	if gap < 0 || groups == 8 {
+		return k, gap < 0 && groups == 8
 	}
-	copy(a[len(a)-(at-gap):], a[gap:at])
-	clear(a[gap : len(a)-(at-gap)])
-	return a, true
+	left = left.with(uint(16*(8-gap)), 0)
+	return addrKey{left.high | k.high, left.low | k.low}, true
 }
 
-// hexGroup reads the hexadecimal digits that s begins with, five at most.
-func hexGroup(s string) (n, digits int) {
-	for digits < len(s) && digits <= 4 {
-		if !isHex(s[digits]) {
-			break
-		}
-		n, digits = n<<4|int(hexDigit(s[digits])), digits+1
-	}
-	return n, digits
+// with returns the number with so many further bits at its right, 1 to 128. A shift by more than there is leaves nothing,
+// and one by less than zero wraps to that.
+func (k addrKey) with(count uint, bits uint64) addrKey {
+	return addrKey{high: k.high<<count | k.low>>(64-count) | k.low<<(count-64), low: k.low<<count | bits}
 }
+
+// hexValues are what hexadecimal digits stand for; what is none has 16.
+var hexValues = func() (values [256]byte) {
+	for c := range values {
+		if values[c] = 16; isHex(byte(c)) {
+			values[c] = hexDigit(byte(c))
+		}
+	}
+	return values
+}()
 
 // addrSet is a set of address ranges, IPv4 and IPv6 apart: sorted, no two with an address in common. Looking an address
 // up costs a comparison for each doubling of their number.
 type addrSet struct{ four, six []addrRange }
 
-type addrRange struct{ first, last rangeKey }
+type addrRange struct{ first, last addrKey }
+
+// addrKey is an address as a number; IPv4 stands in the high bits.
+type addrKey struct{ high, low uint64 }
 
 // newAddrSet returns the set of the prefixes, which are masked and unmapped.
 func newAddrSet(prefixes []netip.Prefix) (s addrSet) {
 	for _, p := range prefixes {
-		first := newRangeKey(p.Addr())
+		first := newAddrKey(p.Addr())
 		last := first.filled(p.Bits())
 		if p.Addr().Is4() {
 			s.four = append(s.four, addrRange{first, last})
@@ -134,19 +147,34 @@ func withoutInner(ranges []addrRange) []addrRange {
 	return kept
 }
 
-// filled returns the last address of the range of that many leading bits.
-func (k rangeKey) filled(bits int) rangeKey {
-	if bits <= 64 {
-		return rangeKey{high: k.high | ^uint64(0)>>bits, low: ^uint64(0)}
-	}
-	return rangeKey{high: k.high, low: k.low | ^uint64(0)>>(bits-64)}
+func newAddrKey(a netip.Addr) addrKey {
+	k := newRangeKey(a)
+	return addrKey{k.high, k.low}
 }
 
-func (k rangeKey) compare(other rangeKey) int {
-	if k.high != other.high {
-		return cmp.Compare(k.high, other.high)
+// addr returns the IPv6 address.
+func (k addrKey) addr() netip.Addr {
+	var a [16]byte
+	binary.BigEndian.PutUint64(a[:8], k.high)
+	binary.BigEndian.PutUint64(a[8:], k.low)
+	return netip.AddrFrom16(a)
+}
+
+// filled returns the last address of the range of that many leading bits.
+func (k addrKey) filled(bits int) addrKey {
+	if bits <= 64 {
+		return addrKey{high: k.high | ^uint64(0)>>bits, low: ^uint64(0)}
 	}
-	return cmp.Compare(k.low, other.low)
+	return addrKey{high: k.high, low: k.low | ^uint64(0)>>(bits-64)}
+}
+
+func (k addrKey) compare(other addrKey) int {
+	return cmp.Or(cmp.Compare(k.high, other.high), cmp.Compare(k.low, other.low))
+}
+
+// after reports whether the address comes after the other.
+func (k addrKey) after(other addrKey) bool {
+	return k.high > other.high || k.high == other.high && k.low > other.low
 }
 
 // empty reports whether the set holds no address.
@@ -160,15 +188,15 @@ func (s *addrSet) contains(a netip.Addr) bool {
 	} else if !a.IsValid() {
 		return false
 	}
-	key := newRangeKey(a)
+	key := newAddrKey(a)
 	low, high := 0, len(ranges) // the last range that starts at a or before is the one before low
 	for low < high {
 		middle := int(uint(low+high) / 2)
-		if ranges[middle].first.compare(key) <= 0 {
-			low = middle + 1
-		} else {
+		if ranges[middle].first.after(key) {
 			high = middle
+		} else {
+			low = middle + 1
 		}
 	}
-	return low > 0 && key.compare(ranges[low-1].last) <= 0
+	return low > 0 && !key.after(ranges[low-1].last)
 }

@@ -130,6 +130,9 @@ func parseForwarded(text string) (addr netip.Addr, ok bool) {
 	if four, ok := parseIPv4(text); ok { // most are just that
 		return netip.AddrFrom4(four), true
 	}
+	if six, ok := parseIPv6(text); ok {
+		return six.addr().Unmap(), true
+	}
 	colon := strings.IndexByte(text, ':')
 	switch {
 	case text[0] == '[':

@@ -100,15 +100,14 @@ func (p *Plan) identify(rs *Ruleset) (refused bool) {
 		return false
 	}
 	p.request.peer, p.request.origin = rs.forwarding.client(p.request.attrs)
-	who, bad := p.whoAsks(rs)
-	p.asking = who
-	if who.User == "" {
+	bad := p.whoAsks(rs)
+	if p.asking.User == "" {
 		p.asking.User = p.request.firstOf(rs.users)
 	}
-	if who.Tenant == "" {
+	if p.asking.Tenant == "" {
 		p.asking.Tenant = p.request.firstOf(rs.tenants)
 	}
-	if who.Tier == "" {
+	if p.asking.Tier == "" {
 		p.asking.Tier = p.request.firstOf(rs.tiers)
 	}
 	if bad == CredentialAbsent {
@@ -120,39 +119,42 @@ func (p *Plan) identify(rs *Ruleset) (refused bool) {
 	return true
 }
 
-// whoAsks returns the client; the zero Identity is nobody. bad is the state of the credential that the request is refused
-// for; nobody is asking then, for whoever it is must not be counted as another.
-func (p *Plan) whoAsks(rs *Ruleset) (who Identity, bad CredentialState) {
+// whoAsks finds out who that is; the zero Identity is nobody. It returns the state of the credential that the request is
+// refused for; nobody is asking then, for whoever it is must not be counted as another. An identity is large, so it is
+// written where it stays.
+func (p *Plan) whoAsks(rs *Ruleset) (bad CredentialState) {
+	p.asking = Identity{}
 	for i := range rs.finders {
 		f := &rs.finders[i]
 		if f.verifier == nil {
-			if who := p.claimed(f); who.Kind != "" {
-				return who, CredentialAbsent
+			if p.claimed(f); p.asking.Kind != "" {
+				return CredentialAbsent
 			}
 			continue
 		}
 		switch who, state := p.verify(rs, i); state {
 		case CredentialAbsent:
 		case CredentialValid:
-			return bounded(*who), CredentialAbsent
+			p.asking = bounded(*who)
+			return CredentialAbsent
 		default:
-			return Identity{}, state
+			return state
 		}
 	}
-	return Identity{}, CredentialAbsent
+	return CredentialAbsent
 }
 
-// claimed returns who the request says it is from, where that needs no proof.
-func (p *Plan) claimed(f *finder) Identity {
+// claimed takes the client from what the request says, where that needs no proof.
+func (p *Plan) claimed(f *finder) {
 	value, ok := "", false
 	switch f.kind {
 	case IdentifyIP:
-		if !p.request.peer.IsValid() {
-			return Identity{}
+		if p.request.peer.IsValid() {
+			mark := len(p.text)
+			p.text = appendAddr(p.text, p.request.peer, f.prefixes)
+			p.asking.Kind, p.asking.ID = f.label, p.textSince(mark)
 		}
-		mark := len(p.text)
-		p.text = appendAddr(p.text, p.request.peer, f.prefixes)
-		return Identity{Kind: f.label, ID: p.textSince(mark)}
+		return
 	case IdentifyHeader:
 		value, ok = p.request.attrs.Header(f.name)
 	case IdentifyCookie:
@@ -165,13 +167,12 @@ func (p *Plan) claimed(f *finder) Identity {
 	}
 	switch {
 	case !ok || value == "":
-		return Identity{}
 	case len(value) > valueBytesMax:
 		mark := len(p.text)
 		p.text = appendHash(p.text, value)
-		return Identity{Kind: f.hashed, ID: p.textSince(mark)}
+		p.asking.Kind, p.asking.ID = f.hashed, p.textSince(mark)
 	default:
-		return Identity{Kind: f.label, ID: value}
+		p.asking.Kind, p.asking.ID = f.label, value
 	}
 }
 
