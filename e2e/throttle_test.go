@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// throttled is a site whose requests wait for LIMIT. The rule audit never refuses: it counts who was charged. The rule
+// hard does, for its path.
+func throttled(head, limit string) string {
+	return head + `:SITE {
+	penstock {
+		rule slow ` + limit + ` {
+			action throttle {
+				max_delay 20s
+				max_waiting 7
+			}
+		}
+		rule audit 1000000/30d fixed_window
+		rule hard 1/30d fixed_window {
+			match path /hard
+		}
+	}
+	respond "{http.penstock.decision}"
+}
+`
+}
+
+const audits = "rl1:who:audit:*"
+
+// visitor is somebody who may have to wait.
+type visitor struct {
+	name    string
+	path    string
+	leave   context.CancelFunc
+	answer  answer
+	ended   time.Time
+	reset   int64 // of the window it was charged in
+	ordinal int64 // in that window, the first being 1
+}
+
+// queue is visitors in the order in which they came.
+type queue struct {
+	t     *testing.T
+	p     *process
+	count int64 // of the limit
+	group sync.WaitGroup
+
+	mu    sync.Mutex
+	here  []*visitor
+	ended int
+}
+
+// join sends a request and waits until it was answered or stands in line, so that it came before the next.
+func (q *queue) join(name, path string) *visitor {
+	q.t.Helper()
+	ctx, leave := context.WithCancel(context.Background())
+	v := &visitor{name: name, path: path, leave: leave}
+	q.t.Cleanup(leave)
+	q.mu.Lock()
+	q.here = append(q.here, v)
+	q.mu.Unlock()
+	q.group.Go(func() {
+		a := q.p.ask(ctx, http.MethodGet, path)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		v.answer, v.ended = a, time.Now()
+		v.reset, v.ordinal = a.number("X-RateLimit-Reset"), q.count-a.number("X-RateLimit-Remaining")
+		q.ended++
+	})
+	eventually(q.t, 5*time.Second, name+" was answered or waits", func() bool {
+		q.mu.Lock()
+		all, ended := len(q.here), q.ended
+		q.mu.Unlock()
+		return q.waiting()+ended >= all
+	})
+	return v
+}
+
+func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
+
+// order returns the names of those that were admitted to the path /, in the order in which they were charged: by window,
+// and by what each left there.
+func (q *queue) order() string {
+	q.t.Helper()
+	q.group.Wait()
+	admitted := slices.Clone(q.here)
+	admitted = slices.DeleteFunc(admitted, func(v *visitor) bool {
+		return v.path != "/" || v.answer.status != http.StatusOK
+	})
+	slices.SortFunc(admitted, func(a, b *visitor) int {
+		return cmp.Or(cmp.Compare(a.reset, b.reset), cmp.Compare(a.ordinal, b.ordinal))
+	})
+	var names []string
+	for i, v := range admitted {
+		names = append(names, v.name)
+		if i > 0 && v.reset == admitted[i-1].reset && v.ordinal != admitted[i-1].ordinal+1 {
+			q.t.Errorf("%s is charge %d of its window, after %d: a unit was lost or charged twice", v.name, v.ordinal, admitted[i-1].ordinal)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// begins waits until a window of this span has just begun, by the clock of this machine, which is that of Redis.
+func begins(t *testing.T, span time.Duration) {
+	t.Helper()
+	eventually(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
+}
+
+// TestThrottleIsTheRateOverTwoNodes: sixty requests at once over two Caddys pass at the rate of the limit, no faster and
+// no slower, and nobody is refused.
+func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
+	const perNode, rate, burst = 30, 20, 5
+	redis := redistest.Start(t)
+	config := strings.Replace(throttled(shared, "20/1s burst 5"), "max_waiting 7", "max_waiting 1000", 1)
+	nodes := fleet(t, 2, redis, config)
+	var mu sync.Mutex
+	var passed []time.Time
+	var group sync.WaitGroup
+	for _, p := range nodes {
+		for range perNode {
+			group.Go(func() {
+				a := p.ask(context.Background(), http.MethodGet, "/")
+				mu.Lock()
+				defer mu.Unlock()
+				if passed = append(passed, time.Now()); a.status != http.StatusOK {
+					t.Errorf("status %d", a.status)
+				}
+			})
+		}
+	}
+	group.Wait()
+	slices.SortFunc(passed, time.Time.Compare)
+	const late = 150 * time.Millisecond // an answer on a machine that is busy
+	for i := range passed {
+		for j := i; j < len(passed); j++ {
+			span := passed[j].Sub(passed[i]) + late
+			if most := burst + int(rate*span.Seconds()); j-i+1 > most {
+				t.Fatalf("%d requests passed in %v, more than %d", j-i+1, span-late, most)
+			}
+		}
+	}
+	ideal := time.Second * (2*perNode - burst) / rate
+	took := passed[len(passed)-1].Sub(passed[0])
+	if took > ideal*5/4 {
+		t.Errorf("%d requests took %v, want %v", len(passed), took, ideal)
+	}
+	t.Logf("%d requests in %v, want %v", len(passed), took, ideal)
+	if n := sum(used(t, redis, audits)); n != 2*perNode {
+		t.Errorf("%d charged, want %d", n, 2*perNode)
+	}
+}
+
+// TestThrottleServesInTurn: first come, first served; who leaves frees a place and is charged nothing; one too many is
+// refused, and so is at once whom another limit refuses, however long the line.
+func TestThrottleServesInTurn(t *testing.T) {
+	t.Parallel()
+	const span = 2 * time.Second
+	redis := redistest.Start(t)
+	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "4/2s fixed_window"))[0], count: 4}
+	begins(t, span)
+	first := q.join("hard", "/hard")
+	for _, name := range []string{"a", "b", "c"} {
+		q.join(name, "/")
+	}
+	begin := time.Now()
+	var left *visitor
+	for _, name := range []string{"d", "e", "f", "g", "h", "i", "j"} {
+		if v := q.join(name, "/"); name == "e" {
+			left = v
+		}
+	}
+	refused := q.join("too many", "/")
+	hard := q.join("hard again", "/hard")
+	left.leave()
+	eventually(t, time.Second, "the place is free", func() bool { return q.waiting() == 6 })
+	q.join("k", "/")
+	if len := q.waiting(); len != 7 {
+		t.Fatalf("%d wait, want 7: the machine was too slow for this test", len)
+	}
+	if got, want := q.order(), "a b c d f g h i j k"; got != want || first.answer.status != http.StatusOK {
+		t.Errorf("served in the order %q, want %q, and before them status %d", got, want, first.answer.status)
+	}
+	for _, v := range []*visitor{refused, hard} {
+		if took := v.ended.Sub(begin); v.answer.status != http.StatusTooManyRequests || took > span-span/4 {
+			t.Errorf("%s: status %d after %v", v.name, v.answer.status, took)
+		}
+	}
+	if wait := refused.answer.number("Retry-After"); wait != 20 {
+		t.Errorf("one too many is told to come back after %d s, want those of max_delay", wait)
+	}
+	if wait := hard.answer.number("Retry-After"); wait < 3600 {
+		t.Errorf("whom another limit refuses is told to come back after %d s", wait)
+	}
+	if n := sum(used(t, redis, audits)); n != 11 {
+		t.Errorf("%d charged, want 11", n)
+	}
+	for end, n := range map[string]float64{"gone": 1, "full": 1, "admitted": 7} {
+		if got := q.p.metric(`penstock_waits_total{result="` + end + `"}`); got != n {
+			t.Errorf("%v waits ended %s, want %v", got, end, n)
+		}
+	}
+}
+
+// TestReloadWhileRequestsWait: they keep their places, also before those that come to the new configuration.
+func TestReloadWhileRequestsWait(t *testing.T) {
+	t.Parallel()
+	const span = 2 * time.Second
+	redis := redistest.Start(t)
+	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "3/2s fixed_window"))[0], count: 3}
+	begins(t, span)
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		q.join(name, "/")
+	}
+	if err := q.p.reload(); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"f", "g"} {
+		q.join(name, "/")
+	}
+	if got, want := q.order(), "a b c d e f g"; got != want {
+		t.Errorf("served in the order %q, want %q", got, want)
+	}
+	if n := sum(used(t, redis, audits)); n != 7 {
+		t.Errorf("%d charged, want 7", n)
+	}
+}
+
+// TestCaddyStopsWhileRequestsWait: each is answered in its turn before the process ends, and is charged once.
+func TestCaddyStopsWhileRequestsWait(t *testing.T) {
+	t.Parallel()
+	const span = time.Second
+	redis := redistest.Start(t)
+	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "3/1s fixed_window"))[0], count: 3}
+	begins(t, span)
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+		q.join(name, "/")
+	}
+	if err := q.p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := q.order(), "a b c d e f g h"; got != want {
+		t.Errorf("served in the order %q, want %q", got, want)
+	}
+	select {
+	case <-q.p.done:
+	case <-time.After(10 * time.Second):
+		t.Fatal("Caddy does not end")
+	}
+	if code := q.p.command.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("Caddy ended with status %d", code)
+	}
+	if n := sum(used(t, redis, audits)); n != 8 {
+		t.Errorf("%d charged, want 8", n)
+	}
+}
