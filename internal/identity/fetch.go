@@ -46,7 +46,10 @@ type fetcher struct {
 func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) error) *fetcher {
 	transport := o.Transport
 	if transport == nil {
-		own := http.DefaultTransport.(*http.Transport).Clone()
+		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok { // plugins put others in its place
+			own = usual.Clone()
+		}
 		own.DisableKeepAlives = true // it is asked every few minutes
 		own.MaxResponseHeaderBytes = headerBytesMax
 		transport = own

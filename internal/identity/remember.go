@@ -97,8 +97,9 @@ func (m *memory) bucket(sum uint64) int { return int(sum & uint64(m.buckets-1)) 
 // verdictBytes is what a verdict takes beside its texts: itself, the identity, its places in chain and ring.
 const verdictBytes = int(unsafe.Sizeof(verdict{})) + int(unsafe.Sizeof(core.Identity{})) + 32
 
-// overridesBytes is what limits of a client's own take at most for each byte of the token that they were written in.
-const overridesBytes = 16
+// overridesBytes is what limits of a client's own take at most for each byte of the token that they were written in: 26 for
+// the shortest that can be written.
+const overridesBytes = 28
 
 // remember keeps a verdict. The token is the caller's, so it is copied.
 func (m *memory) remember(v *verdict, current *keySet, now int64) {

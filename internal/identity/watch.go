@@ -32,6 +32,8 @@ type watchedFile struct {
 	loaded os.FileInfo // how it looked then
 	racy   bool        // whether it may have changed since without looking otherwise
 	seen   os.FileInfo // how it looked at the last look, if it had changed
+	// missing says that the last look found no file.
+	missing bool
 }
 
 // open loads the file for the first time.
@@ -62,11 +64,13 @@ func (w *watchedFile) look(now time.Time) {
 	info, err := os.Stat(w.path)
 	if err != nil {
 		w.notices.failing("a file cannot be read, what it held stays in force: " + cut(err.Error()))
+		w.missing = true
 		return
 	}
 	settled := w.racy && now.Sub(info.ModTime()) > racyFor
 	if sameFile(info, w.loaded) && !settled {
 		w.seen = nil
+		w.back()
 		return
 	}
 	if !sameFile(info, w.loaded) && (w.seen == nil || !sameFile(info, w.seen)) {
@@ -81,11 +85,25 @@ func (w *watchedFile) look(now time.Time) {
 	case changed:
 		w.notices.mended("a file is in order again", "file", w.path)
 		w.notices.logger.Info("a file was edited, and is in force", "file", w.path)
+		w.missing = false
+	default:
+		w.back()
+	}
+}
+
+// back says that a file that was missing is there again, as it was.
+func (w *watchedFile) back() {
+	if w.missing {
+		w.missing = false
+		w.notices.mended("a file can be read again, and is as it was", "file", w.path)
 	}
 }
 
 // read loads the file unless its content is the one that was read last.
 func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
+	if !info.Mode().IsRegular() { // to open a pipe would wait for whoever writes to it
+		return false, fmt.Errorf("%s is no regular file", w.path)
+	}
 	file, err := os.Open(w.path)
 	if err != nil {
 		return false, err

@@ -85,3 +85,29 @@ func TestFileThatIsTouchedIsNotLoadedAgain(t *testing.T) {
 	w.look(now)
 	w.loaded(t, "old")
 }
+
+// TestFileThatComesBackIsTold: an outage ends in the log as well, and the next one is told again.
+func TestFileThatComesBackIsTold(t *testing.T) {
+	log, now := &lines{}, time.Now()
+	w := watchTest(t, "one")
+	w.notices = newNotices(log.logger())
+	aside := w.path + ".aside"
+	for outage := 1; outage <= 2; outage++ {
+		if err := os.Rename(w.path, aside); err != nil {
+			t.Fatal(err)
+		}
+		w.look(now)
+		w.look(now)
+		if err := os.Rename(aside, w.path); err != nil {
+			t.Fatal(err)
+		}
+		for range 3 { // what is younger than the file system's clock is read again
+			now = now.Add(racyFor)
+			w.look(now)
+		}
+		if gone, back := log.count("cannot be read"), log.count("can be read again"); gone != outage || back != outage {
+			t.Errorf("after %d outages the log tells of %d, and of the end of %d", outage, gone, back)
+		}
+	}
+	w.loaded(t, "one")
+}
