@@ -37,7 +37,7 @@ var imports = map[string][]string{
 	"internal/refusals":   {},
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/usage", "internal/refusals"},
-	"cmd/penstock": {"core", "internal/policy", "internal/identity"},
+	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity"},
 	"cmd/caddy":    {"caddy"},
 	"e2e":          {},
 }

@@ -57,7 +57,7 @@ func adminCommands() []*cobra.Command {
 type request func() (method, path string, query url.Values)
 
 func (a *admin) command(name, short string, prepare func(*cobra.Command) request) *cobra.Command {
-	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs}
 	ask := prepare(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		method, path, query := ask()
@@ -78,6 +78,7 @@ func (a *admin) aboutClient(path string) func(*cobra.Command) request {
 			"client": cmd.Flags().String("client", "", "who: KIND:ID as in keys, such as user:u_42, api_key:acme or ip:192.0.2.7"),
 			"policy": cmd.Flags().String("policy", "", "only the policy of this name"),
 			"rule":   cmd.Flags().String("rule", "", "only the rule of this name"),
+			"user":   cmd.Flags().String("user", "", "the client's user, if it is known by something else and rules count per user"),
 			"tier":   cmd.Flags().String("tier", "", "the client's tier, if rules have limits by tier"),
 			"tenant": cmd.Flags().String("tenant", "", "the client's tenant, if rules count per tenant"),
 			"host":   cmd.Flags().String("host", "", "the host, if rules count per host"),

@@ -4,8 +4,9 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -26,26 +27,33 @@ const keysWait = 5 * time.Second
 
 // question is the request that explain is asked about, as it stands in the flags.
 type question struct {
-	policy, method, target, host string
-	client, remote, now          string
-	headers, attrs               []string
+	policy, name, method, target, host string
+	client, remote, now                string
+	headers, attrs                     []string
+	store                              storeFlags
+	asJSON                             bool
 }
 
 func newExplain() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
 		Use:   "explain --policy FILE",
-		Short: "Say who a request counts for, which rules are for it, and what would be asked of the store",
-		Long: "Say who a request counts for and why, which rules match and which lost to which, and the keys and numbers that the\n" +
-			"store would be asked. The code is that of a request, tokens and keys are verified; only nothing is counted.",
-		Example: "  penstock explain --policy policy.yaml --method GET --path /api/search --header 'X-API-Key: pk_…' --ip 192.0.2.7",
-		Args:    cobra.NoArgs,
+		Short: "Say who a request counts for, which rules are for it, and what they make of it",
+		Long: "Say who a request counts for and why, which rules match and which lost to which, the keys and numbers that the\n" +
+			"store is asked, and what becomes of the request. The code is that of a request, tokens and keys are verified; only\n" +
+			"nothing is counted: with --redis the counters are looked at, without it they are taken as fresh.\n\n" +
+			"What is explained is the policy file. What a Caddyfile says around it (identify, exempt, a name, rules of its own)\n" +
+			"is not known here. The exit status is 0 whether the request would go on or not, and 1 if that cannot be said.",
+		Example: "  penstock explain --policy policy.yaml --method GET --path /api/search --header 'X-API-Key: pk_…' --ip 192.0.2.7\n" +
+			"  penstock explain --policy policy.yaml --path /api/search --ip 192.0.2.7 --redis 'redis://limiter:{env.REDIS_PASSWORD}@redis.internal:6379/0'",
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return q.explain(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return q.explain(cmd)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&q.policy, "policy", "", "the policy file")
+	flags.StringVar(&q.policy, "policy", "", "the policy file; - is YAML on the standard input")
+	flags.StringVar(&q.name, "name", "", "the namespace of counters, if the policy file does not name it but the Caddyfile does")
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
 	flags.StringVar(&q.host, "host", "localhost", "the request's host")
@@ -54,27 +62,34 @@ func newExplain() *cobra.Command {
 	flags.StringArrayVar(&q.headers, "header", nil, "a request header, as 'Name: value'; may be given several times")
 	flags.StringArrayVar(&q.attrs, "attr", nil, "a value that the proxy knows, as NAME=VALUE; may be given several times")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
-	if err := cmd.MarkFlagRequired("policy"); err != nil {
-		panic(err) // the flag is defined above
-	}
+	flags.BoolVar(&q.asJSON, "json", false, "print JSON, for programs")
+	q.store.add(flags)
 	return cmd
 }
 
-func (q *question) explain(out, diagnostics io.Writer) error {
+func (q *question) explain(cmd *cobra.Command) error {
 	asked, now, err := q.read()
 	if err != nil {
 		return err
 	}
-	document, err := policy.Load(q.policy)
+	document, err := readPolicy(q.policy, cmd.InOrStdin())
 	if err != nil {
 		return err
 	}
+	if err := q.nameIt(document); err != nil {
+		return err
+	}
+	store, err := q.store.open(asked.now)
+	if err != nil {
+		return err
+	}
+	defer store.Close() //nolint:errcheck // nothing was written
 	verifiers, closer, err := identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(q.policy), Wait: keysWait,
-		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(diagnostics, nil))})
+		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
 	if err != nil {
 		return err
 	}
-	defer closer.Close()
+	defer closer.Close() //nolint:errcheck // nothing was written
 	rules, err := document.CompileWith(verifiers)
 	if err != nil {
 		return err
@@ -82,9 +97,32 @@ func (q *question) explain(out, diagnostics io.Writer) error {
 	var plan core.Plan
 	plan.Trace()
 	plan.Add(rules, asked)
-	for _, e := range plan.Explain() {
-		printExplanation(out, &e)
+	if err := look(cmd.Context(), store, &plan); err != nil {
+		return err
 	}
+	decision := plan.Decide()
+	e := plan.Explain()[0]
+	told := tell(&e, &decision, store.name)
+	if !q.asJSON {
+		return told.print(cmd.OutOrStdout())
+	}
+	out := json.NewEncoder(cmd.OutOrStdout())
+	out.SetIndent("", "  ")
+	out.SetEscapeHTML(false)
+	return out.Encode(told)
+}
+
+// nameIt gives the policy the namespace of the flag. Without one, nobody's counters would be looked at.
+func (q *question) nameIt(d *policy.Document) error {
+	switch {
+	case q.name != "" && d.Name != "" && q.name != d.Name:
+		return fmt.Errorf("--name %q is not the name %q that stands in the policy file, which is the one that counts; leave it out",
+			q.name, d.Name)
+	case q.name == "" && d.Name == "" && q.store.url != "":
+		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name that " +
+			"stands in the Caddyfile")
+	}
+	d.Name = cmp.Or(d.Name, q.name)
 	return nil
 }
 
@@ -92,6 +130,9 @@ func (q *question) explain(out, diagnostics io.Writer) error {
 func (q *question) read() (*asked, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {
+		if q.store.url != "" {
+			return nil, now, errors.New("--now does not go with --redis: its counters are looked at as they are now; leave one out")
+		}
 		var err error
 		if now, err = time.Parse(time.RFC3339, q.now); err != nil {
 			return nil, now, fmt.Errorf("--now %q is no instant; write 2026-12-01T00:00:00Z", q.now)
@@ -103,31 +144,34 @@ func (q *question) read() (*asked, time.Time, error) {
 	}
 	a := &asked{method: q.method, path: path, query: query, host: q.host, now: core.Micros(now.UnixMicro()),
 		headers: http.Header{}, attrs: map[string]string{}}
-	for flag, text := range map[string]string{"ip": q.client, "remote": cmp.Or(q.remote, q.client)} {
-		if text == "" {
+	for _, flag := range []struct {
+		name, text string
+		to         *netip.Addr
+	}{{"ip", q.client, &a.peer}, {"remote", cmp.Or(q.remote, q.client), &a.remote}} {
+		if flag.text == "" {
 			continue
 		}
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil, now, fmt.Errorf("--%s %q is no address; write 192.0.2.7 or 2001:db8::7", flag, text)
-		}
-		if flag == "ip" {
-			a.peer = addr
-		} else {
-			a.remote = addr
+		var err error
+		if *flag.to, err = netip.ParseAddr(flag.text); err != nil {
+			return nil, now, fmt.Errorf("--%s %q is no address; write 192.0.2.7 or 2001:db8::7", flag.name, flag.text)
 		}
 	}
-	for _, text := range q.headers {
+	for i, text := range q.headers {
 		name, value, ok := strings.Cut(text, ":")
-		if !ok || strings.TrimSpace(name) == "" {
-			return nil, now, fmt.Errorf("--header %q has no colon; write 'X-API-Key: value'", text)
+		if name = strings.TrimSpace(name); !ok || name == "" {
+			return nil, now, fmt.Errorf("--header number %d has no name and colon (it is not repeated here, since it may hold a "+
+				"key); write 'X-API-Key: value'", i+1)
 		}
-		a.headers.Add(strings.TrimSpace(name), strings.TrimSpace(value))
+		if strings.EqualFold(name, "Host") { // no header field to a server
+			a.host = strings.TrimSpace(value)
+			continue
+		}
+		a.headers.Add(name, strings.TrimSpace(value))
 	}
 	for _, text := range q.attrs {
 		name, value, ok := strings.Cut(text, "=")
-		if !ok {
-			return nil, now, fmt.Errorf("--attr %q has no value; write NAME=VALUE", text)
+		if !ok || name == "" {
+			return nil, now, fmt.Errorf("--attr %q has no name or no value; write NAME=VALUE", text)
 		}
 		a.attrs[name] = value
 	}

@@ -30,7 +30,12 @@ func newHashKey() *cobra.Command {
 			"standard error. With --stdin the key is the first line of the standard input: a key on the command line would stay\n" +
 			"in the shell's history. The file holds the key's hash only.",
 		Example: "  penstock hash-key acme-prod --tier premium --expires 2027-12-31 >> keys.toml",
-		Args:    cobra.ExactArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("hash-key takes one ID, what the key is to be called; write penstock hash-key acme-prod")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			entry.ID = args[0]
 			if entry.Expires, err = parseDate("expires", expires); err != nil {

@@ -87,7 +87,7 @@ block: [{ip: [203.0.113.0/24], reason: scraper}]
 		{[]string{"--path", "/search", "--ip", "192.0.2.7", "--header", "X-API-Key: pk_" + strings.Repeat("ab", 20)},
 			[]string{"api_key: unknown", "ip: found ip 192.0.2.7", "rule      api: lost to search", "rule      search: in play",
 				"key rl1:shop:search:{ip:192.0.2.7}:60s:sw"}},
-		{[]string{"--ip", "203.0.113.9"}, []string{"scraper", "refused   blocked by block[0]"}},
+		{[]string{"--ip", "203.0.113.9"}, []string{"scraper", "decision  refused with 403: blocked by block[0]"}},
 	} {
 		out, _, err := run(t, "", append([]string{"explain", "--policy", policy}, c.args...)...)
 		for _, want := range c.want {
@@ -100,10 +100,58 @@ block: [{ip: [203.0.113.0/24], reason: scraper}]
 
 func TestExplainRefusesFlagsThatMeanNothing(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
-	for flag, text := range map[string]string{"--ip": "nowhere", "--header": "no colon", "--attr": "novalue", "--now": "today",
-		"--path": "search"} {
+	for flag, text := range map[string]string{"--ip": "nowhere", "--attr": "novalue", "--now": "today", "--path": "search"} {
 		if _, _, err := run(t, "", "explain", "--policy", policy, flag, text); err == nil || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s %s: %v, want it named", flag, text, err)
+		}
+	}
+}
+
+func TestExplainNeverRepeatsAHeaderThatMayBeAKey(t *testing.T) {
+	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
+	for _, text := range []string{"X-API-Key pk_geheim", ": pk_geheim"} {
+		_, _, err := run(t, "", "explain", "--policy", policy, "--header", "A: b", "--header", text)
+		if err == nil || strings.Contains(err.Error(), "geheim") || !strings.Contains(err.Error(), "--header number 2") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestPoliciesComeFromFilesAndTheStandardInput(t *testing.T) {
+	const yaml, json = "rules: [{name: a, limit: 10/1m}]\n", ` {"rules": [{"name": "a", "limit": "10/1m"}]}`
+	for _, text := range []string{yaml, json} {
+		if out, _, err := run(t, text, "validate", "-"); err != nil || out != "-: valid, no warnings\n" {
+			t.Errorf("%s: %v %s", text, err, out)
+		}
+		if out, _, err := run(t, text, "explain", "--policy", "-", "--ip", "192.0.2.7"); err != nil || !strings.Contains(out, "rule      a: in play") {
+			t.Errorf("%s: %v %s", text, err, out)
+		}
+	}
+	if out, _, err := run(t, "rules: [{name: a, limit: 10/minute}]\n", "validate", "-"); err == nil || !strings.Contains(out, "error: standard input:1: rules[0]") {
+		t.Errorf("%v %s", err, out)
+	}
+	for path, want := range map[string]string{"": "--policy policy.yaml", t.TempDir(): "is a folder", "none.yaml": "no such file",
+		"policy.txt": "the extension must be", file(t, "Caddyfile", ":80"): "Caddy alone can read", file(t, "x.caddyfile", ":80"): "\"policy FILE\""} {
+		if _, _, err := run(t, "", "explain", "--policy", path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("explain --policy %q: %v, want %q", path, err, want)
+		}
+		if out, _, _ := run(t, "", "validate", path); path != "" && !strings.Contains(out, want) {
+			t.Errorf("validate %q: %s, want %q", path, out, want)
+		}
+	}
+}
+
+func TestWhatMeansNothingIsRefused(t *testing.T) {
+	for _, c := range [][]string{{`"foo" is no command; see penstock --help`, "foo"}, {"unknown flag", "explain", "--polic", "x"}, {"explain --help", "explain", "--polic", "x"},
+		{"takes no", "top", "x"}, {"takes no", "version", "x"}, {"hash-key acme-prod", "hash-key"}, {"hash-key acme-prod", "hash-key", "a", "b"},
+		{"validate policy.yaml", "validate"}, {"--policy policy.yaml", "explain"}, {`"client" not set`, "lift"}} {
+		if _, _, err := run(t, "", c[1:]...); err == nil || !strings.Contains(err.Error(), c[0]) {
+			t.Errorf("%v: %v, want %q", c[1:], err, c[0])
+		}
+	}
+	for _, c := range [][]string{{}, {"--help"}, {"help", "explain"}, {"version"}, {"--version"}} {
+		if out, _, err := run(t, "", c...); err != nil || !strings.Contains(out, "penstock") {
+			t.Errorf("%v: %v %s", c, err, out)
 		}
 	}
 }

@@ -3,27 +3,34 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/policy"
 )
 
 func newValidate() *cobra.Command {
 	var strict bool
 	cmd := &cobra.Command{
-		Use:   "validate FILE…",
+		Use:   "validate FILE...",
 		Short: "Print every error of policy files, and what they probably do not mean",
 		Long: "Print every error of policy files, and warnings: what a policy says that its author probably does not mean.\n" +
-			"The exit status is 1 if there is an error, or with --strict a warning.",
+			"The file - is YAML or JSON on the standard input. Files that a policy names, such as keys_file, are not read: a\n" +
+			"policy is checked where its keys are not. The exit status is 1 if there is an error, or with --strict a warning.",
 		Example: "  penstock validate policy.yaml",
-		Args:    cobra.MinimumNArgs(1),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("validate takes policy files; write penstock validate policy.yaml")
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			failed := false
 			for _, path := range paths {
-				errs, warnings := validate(path)
+				errs, warnings := validate(path, cmd.InOrStdin())
 				for _, line := range errs {
 					fmt.Fprintln(cmd.OutOrStdout(), "error:", line)
 				}
@@ -46,8 +53,8 @@ func newValidate() *cobra.Command {
 }
 
 // validate returns what is wrong with the file and what is doubtful, a line each.
-func validate(path string) (errs, warnings []string) {
-	document, err := policy.Load(path)
+func validate(path string, in io.Reader) (errs, warnings []string) {
+	document, err := readPolicy(path, in)
 	if err == nil {
 		err = document.Check()
 	}
