@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// TestRedisFailsWhileRequestsWait: those who wait do so no longer once Redis has not answered: on_error lets them all
+// through, within a second. What was charged before is charged once, and afterwards the limit holds again.
+func TestRedisFailsWhileRequestsWait(t *testing.T) {
+	t.Parallel()
+	for name, outage := range map[string]struct{ begin, end func(r *redistest.Server) }{
+		"killed": {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"frozen": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redis := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			q := &queue{t: t, p: fleet(t, 1, redis, throttled(open, "2/1s fixed_window"))[0], count: 2}
+			begins(t, time.Second)
+			for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i"} {
+				q.join(name, "/") // c and d may go after a second, e and f after two
+			}
+			outage.begin(redis)
+			start := time.Now()
+			q.group.Wait()
+			if took := time.Since(start); took > time.Second+answerWithin {
+				t.Errorf("the last was answered after %v", took)
+			}
+			var charged, degraded int64
+			for _, v := range q.here {
+				switch {
+				case v.answer.status != http.StatusOK:
+					t.Errorf("%s: status %d", v.name, v.answer.status)
+				case v.answer.body == "allowed":
+					charged++
+				case v.answer.body == "degraded_allowed":
+					degraded++
+				}
+			}
+			if degraded < 5 || charged+degraded != int64(len(q.here)) {
+				t.Errorf("%d charged and %d let through, want those who waited let through", charged, degraded)
+			}
+			outage.end(redis)
+			eventually(t, 5*time.Second, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
+			charged++ // that one
+			// A question that a frozen Redis had been sent already may be done when it wakes up. Whoever asked was let
+			// through, so that it is charged at most once.
+			if n := sum(used(t, redis, audits)); n < charged || n > charged+degraded || name == "killed" && n != charged {
+				t.Errorf("%d charged by Redis, %d by what the answers say, and %d were let through", n, charged, degraded)
+			}
+			if a := q.p.get("/hard"); a.status != http.StatusTooManyRequests {
+				t.Errorf("status %d: the limit does not hold again", a.status)
+			}
+		})
+	}
+}
