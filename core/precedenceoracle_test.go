@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// drawn is a policy and a client drawn at random, in the words of docs/policy.md, and what comes of them by its sentences.
+type drawn struct {
+	*rand.Rand
+	policy Policy
+	who    Identity
+	state  CredentialState
+	own    map[string]LimitSet
+	asks   *client
+}
+
+const drawnNow = 1_700_000_000 * Second
+
+func (d *drawn) chance(percent int) bool { return d.IntN(100) < percent }
+
+// some returns one of the texts, or none.
+func (d *drawn) some(texts ...string) []string {
+	if d.chance(70) {
+		return nil
+	}
+	return []string{texts[d.IntN(len(texts))]}
+}
+
+func (d *drawn) set(t *testing.T) LimitSet {
+	if d.chance(20) {
+		return LimitSet{Unlimited: true}
+	}
+	return LimitSet{Limits: limits(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))}
+}
+
+func (d *drawn) rule(t *testing.T, i int) Rule {
+	r := Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: Match{Path: d.some("/a", "/b"), Method: d.some("GET", "PUT"),
+		Tier: d.some("gold", "silver"), User: d.some("u", "v"), Tenant: d.some("t")}}
+	if r.Group = ""; d.policy.Enforce == EnforceAll && d.chance(70) {
+		r.Group = []string{"g", "h"}[d.IntN(2)]
+	}
+	if grouped := r.Group != "" || d.policy.Enforce == EnforceFirst; grouped {
+		r.Priority = d.IntN(3) - 1
+		if r.Action = ActionReject; d.chance(15) {
+			r.Action = ActionAllow
+			return r
+		}
+	}
+	if d.chance(4) {
+		r.Action, r.Priority = ActionBlock, 0
+		return r
+	}
+	r.Limits = limits(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))
+	r.Per = [][]Dimension{nil, {{Kind: PerUser}}, {{Kind: PerTenant}}, {{Kind: PerHost}}, {{Kind: PerTenant}, {Kind: PerClient}}}[d.IntN(5)]
+	if len(r.Per) > 0 && r.Per[0].Kind != PerHost {
+		r.Missing = []Missing{MissingClient, MissingShare, MissingSkip, MissingDeny}[d.IntN(4)]
+	}
+	for _, tier := range []string{"gold", "silver"} {
+		if len(r.Match.Tier) == 0 && d.chance(40) {
+			if r.Tiers == nil {
+				r.Tiers = map[string]LimitSet{}
+			}
+			r.Tiers[tier] = d.set(t)
+		}
+	}
+	return r
+}
+
+func (d *drawn) list() (list []Listed) {
+	for d.chance(15) {
+		e := Listed{User: d.some("u", "v"), Tier: d.some("gold"), Tenant: d.some("t"),
+			Until: []Micros{0, 0, drawnNow - 1, drawnNow, drawnNow + 1}[d.IntN(5)]}
+		if d.chance(30) || e.clients() == 0 {
+			e.IP = []netip.Prefix{netip.MustParsePrefix([]string{"192.0.2.0/24", "198.51.100.0/24"}[d.IntN(2)])}
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+func draw(t *testing.T, random *rand.Rand) *drawn {
+	d := &drawn{Rand: random, own: map[string]LimitSet{}}
+	if d.chance(30) {
+		d.policy.Enforce = EnforceFirst
+	}
+	d.policy.Name, d.policy.Exempt, d.policy.Block = "n", d.list(), d.list()
+	for i := range 1 + d.IntN(6) {
+		r := d.rule(t, i)
+		if d.policy.Rules = append(d.policy.Rules, r); d.chance(15) {
+			d.own[r.Name] = d.set(t)
+		}
+	}
+	if d.chance(20) {
+		d.own["*"] = d.set(t)
+	}
+	user := []string{"u", "v", "w"}[d.IntN(3)]
+	d.who = Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.some("gold", "silver"), ""),
+		Tenant: strings.Join(d.some("t"), "")}
+	d.state = []CredentialState{CredentialValid, CredentialValid, CredentialExpired, CredentialRevoked}[d.IntN(4)]
+	d.asks = get("192.0.2.7", []string{"/a", "/b", "/c"}[d.IntN(3)])
+	d.asks.method, d.asks.now = []string{"GET", "PUT"}[d.IntN(2)], drawnNow
+	d.asks.header = map[string]string{"Authorization": "Bearer x"}
+	return d
+}
+
+// known is who is asking: by the credential if it is good, otherwise an address, or nobody with a name if it is refused.
+func (d *drawn) known() Identity {
+	switch d.state {
+	case CredentialValid:
+		return d.who
+	case CredentialRevoked:
+		return Identity{}
+	}
+	return Identity{Kind: "ip", ID: "192.0.2.7"}
+}
+
+func oneOf(list []string, text string) bool { return len(list) == 0 || slices.Contains(list, text) }
+
+func (d *drawn) matches(m *Match, who Identity) bool {
+	return oneOf(m.Path, d.asks.path) && oneOf(m.Method, d.asks.method) && oneOf(m.Tier, who.Tier) && oneOf(m.User, who.User) &&
+		oneOf(m.Tenant, who.Tenant)
+}
+
+func (d *drawn) listed(list []Listed, who Identity) bool {
+	return slices.ContainsFunc(list, func(e Listed) bool {
+		return (e.Until == 0 || drawnNow < e.Until) && (len(e.IP) > 0 && e.IP[0].Contains(d.asks.peer) ||
+			slices.Contains(e.User, who.User) || slices.Contains(e.Tier, who.Tier) || slices.Contains(e.Tenant, who.Tenant))
+	})
+}
+
+// lacks reports whether the client lacks something that the rule counts by.
+func lacks(r *Rule, who Identity) bool {
+	return slices.ContainsFunc(r.Per, func(d Dimension) bool {
+		return d.Kind == PerUser && who.User == "" || d.Kind == PerTenant && who.Tenant == ""
+	})
+}
+
+// before reports whether rule i wins against rule j of its group.
+func (d *drawn) before(i, j int) bool {
+	a, b := &d.policy.Rules[i], &d.policy.Rules[j]
+	special := func(r *Rule) (n int) {
+		if len(r.Match.Path)+len(r.Match.Method) > 0 {
+			n = 2
+		}
+		if len(r.Match.Tier) > 0 {
+			n++
+		}
+		return n
+	}
+	switch {
+	case a.Priority != b.Priority:
+		return a.Priority < b.Priority
+	case special(a) != special(b):
+		return special(a) > special(b)
+	}
+	return i < j
+}
+
+// answer is what docs/policy.md says, in the words of testdata/precedence.txt.
+func (d *drawn) answer() string {
+	who, matching := d.known(), []int{}
+	if d.listed(d.policy.Block, who) {
+		return "blocked"
+	}
+	for i := range d.policy.Rules {
+		if r := &d.policy.Rules[i]; !r.Disabled && d.matches(&r.Match, who) {
+			matching = append(matching, i)
+		}
+	}
+	blocking := slices.IndexFunc(matching, func(i int) bool { return d.policy.Rules[i].Action == ActionBlock })
+	switch {
+	case blocking >= 0:
+		return "blocked:" + d.policy.Rules[matching[blocking]].Name
+	case len(matching) == 0:
+		return "none"
+	case d.state == CredentialRevoked:
+		return "unauthorized"
+	}
+	competing := slices.DeleteFunc(matching, func(i int) bool {
+		return d.policy.Rules[i].Missing == MissingSkip && lacks(&d.policy.Rules[i], who)
+	})
+	var said []string
+	exempt := d.listed(d.policy.Exempt, who)
+	for _, i := range competing {
+		r := &d.policy.Rules[i]
+		loses := (r.Group != "" || d.policy.Enforce == EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
+			return d.policy.Rules[j].Group == r.Group && d.before(j, i)
+		})
+		if !loses {
+			said = append(said, r.Name+":"+d.limitOf(r, who, exempt))
+		}
+	}
+	if refused := slices.ContainsFunc(said, func(s string) bool { return strings.HasSuffix(s, ":missing") }); refused {
+		for i, s := range said {
+			if !strings.HasSuffix(s, ":missing") && !strings.HasSuffix(s, ":exempt") {
+				said[i] = s[:strings.IndexByte(s, ':')] + ":uncharged"
+			}
+		}
+	}
+	if len(said) == 0 {
+		return "none"
+	}
+	return strings.Join(said, " ")
+}
+
+func (d *drawn) limitOf(r *Rule, who Identity, exempt bool) string {
+	if exempt || r.Action == ActionAllow {
+		return "exempt"
+	}
+	set, tiered := r.Tiers[who.Tier]
+	if !tiered {
+		set = LimitSet{Limits: r.Limits}
+	}
+	if d.state == CredentialValid {
+		star, all := d.own["*"]
+		if perClient := len(r.Per) == 0 || r.Per[0].Kind == PerUser || len(r.Per) == 2; all && perClient {
+			set = star
+		}
+		if mine, named := d.own[r.Name]; named {
+			set = mine
+		}
+	}
+	switch {
+	case set.Unlimited:
+		return "unlimited"
+	case r.Missing == MissingDeny && lacks(r, who):
+		return "missing"
+	}
+	return set.Limits[0].String()
+}
+
+// TestPrecedenceAgainstOracle compares 20,000 policies and requests with the sentences of docs/policy.md, followed one by
+// one.
+func TestPrecedenceAgainstOracle(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("PENSTOCK_SEED"); text != "" {
+		seed, _ = strconv.ParseUint(text, 10, 64)
+	}
+	t.Logf("repeat with PENSTOCK_SEED=%d", seed)
+	random, answers := rand.New(rand.NewPCG(seed, 1)), map[string]int{}
+	for range 20_000 {
+		d := draw(t, random)
+		who := d.who
+		var err error
+		if who.Overrides, err = NewOverrides(d.own); err != nil {
+			t.Fatal(err)
+		}
+		d.policy.Identify = []Identify{{Kind: IdentifyJWT, Verifier: &knownClient{&who, d.state}}, {Kind: IdentifyIP}}
+		rs := mustCompile(t, d.policy)
+		plan, decision := newCounters().ask(t, d.asks, rs)
+		want, got := d.answer(), new(precedence).answer(plan, &decision)
+		if got != want {
+			t.Fatalf("%+v\nlimits of its own %v, credential %s, %s %s of\n%+v\n got %s\nwant %s", d.who, d.own, d.state, d.asks.method,
+				d.asks.path, d.policy, got, want)
+		}
+		for _, said := range strings.Fields(want) {
+			answers[said[strings.IndexByte(said, ':')+1:]]++
+		}
+	}
+	for _, kind := range []string{"none", "blocked", "unauthorized", "exempt", "unlimited", "missing", "uncharged"} {
+		if answers[kind] == 0 {
+			t.Errorf("none was %s", kind)
+		}
+	}
+}
