@@ -35,6 +35,7 @@ var imports = map[string][]string{
 	"internal/throttle":   {},
 	"internal/usage":      {},
 	"internal/refusals":   {},
+	"internal/wire":       {"core"},
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/usage", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity"},

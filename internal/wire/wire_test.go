@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/penstock/penstock/core"
+)
+
+var alike = []cmp.Option{cmp.Comparer(func(a, b netip.Addr) bool { return a == b }), cmpopts.EquateEmpty()}
+
+var items = []Item{
+	{Kind: KindAsk, Ask: Ask{Path: "/api/x", Method: "GET", Host: "example.com:8080", Query: "a=b",
+		Peer: netip.MustParseAddr("192.0.2.7"), Remote: netip.MustParseAddr("2001:db8::1"), Known: 1 << 63,
+		Headers: []Value{{}, {Given: true}, {Text: "x\x00é", Given: true}}, Attrs: []Value{{Text: "a", Given: true}}}},
+	{Kind: KindWait},
+	{Kind: KindSettle, Settle: Settle{Receipt: "\xff\x00", Status: 200, Headers: []Field{{"X-Cost", "5"}}, Numbers: []Field{{"usage.total", "17"}}}},
+	{Kind: KindSettle},
+}
+
+var answers = []Answer{
+	{Status: StatusUnavailable},
+	{Results: []core.Result{{At: 1_700_000_000_000_000, Granted: 1, Remaining: 9, Reset: 5, Next: 6, Violations: 2},
+		{At: 1_700_000_000_000_007, Refused: true, Wait: core.Never, Overflow: true}, {Refused: true, Wait: 60_000_000, LeasedIn: 3}},
+		Receipt: "sealed"},
+	{Verdict: &Verdict{Fingerprint: 7, TTLMicros: 60_000_000, Ways: []Way{{Index: 0, State: core.CredentialExpired},
+		{Index: 2, State: core.CredentialValid, Identity: core.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold"}}}}},
+	{Status: StatusBusy},
+}
+
+func callOf(items ...Item) []byte {
+	call := AppendCall(nil, "v1")
+	for i := range items {
+		call = AppendItem(call, &items[i])
+	}
+	return call
+}
+
+func replyOf(answers ...Answer) []byte {
+	reply := AppendReply(nil)
+	for i := range answers {
+		reply = AppendAnswer(reply, &answers[i])
+	}
+	return reply
+}
+
+func TestCallsAreReadAlike(t *testing.T) {
+	r, err := ReadCall(callOf(items...))
+	if err != nil || r.Version != "v1" {
+		t.Fatal(r, err)
+	}
+	for i, want := range items {
+		var got Item
+		if ok, err := r.Next(&got); !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+		if diff := cmp.Diff(want, got, alike...); diff != "" {
+			t.Errorf("item %d: %s", i, diff)
+		}
+	}
+	if ok, err := r.Next(new(Item)); ok || err != nil {
+		t.Error(ok, err)
+	}
+}
+
+func TestRepliesAreReadAlike(t *testing.T) {
+	r, err := ReadReply(replyOf(answers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range answers {
+		var got Answer
+		if ok, err := r.Next(&got); !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+		if diff := cmp.Diff(want, got, alike...); diff != "" {
+			t.Errorf("answer %d: %s", i, diff)
+		}
+	}
+	if ok, err := r.Next(new(Answer)); ok || err != nil {
+		t.Error(ok, err)
+	}
+}
+
+// TestListsAreUsedAgain: what one item had must not show in the next.
+func TestListsAreUsedAgain(t *testing.T) {
+	r, err := ReadCall(callOf(items[0], Item{Kind: KindAsk}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var item Item
+	for range 2 {
+		if ok, err := r.Next(&item); !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+	}
+	if diff := cmp.Diff(Item{Kind: KindAsk}, item, alike...); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWhatIsCutIsRefused: a call or reply without its end has fewer items, or an error; never another item.
+func TestWhatIsCutIsRefused(t *testing.T) {
+	call, reply := callOf(items...), replyOf(answers...)
+	for n := range call {
+		got, err := readAll(call[:n])
+		if err == nil && !bytes.Equal(callOf(got...), call[:n]) {
+			t.Fatalf("the first %d bytes are read as %+v", n, got)
+		}
+	}
+	for n := range reply {
+		got, err := readAnswers(reply[:n])
+		if err == nil && !bytes.Equal(replyOf(got...), reply[:n]) {
+			t.Fatalf("the first %d bytes are read as %+v", n, got)
+		}
+	}
+}
+
+func readAll(data []byte) (all []Item, err error) {
+	r, err := ReadCall(data)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var item Item
+		ok, err := r.Next(&item)
+		if !ok {
+			return all, err
+		}
+		all = append(all, item)
+	}
+}
+
+func readAnswers(data []byte) (all []Answer, err error) {
+	r, err := ReadReply(data)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		var answer Answer
+		ok, err := r.Next(&answer)
+		if !ok {
+			return all, err
+		}
+		all = append(all, answer)
+	}
+}
+
+func TestBounds(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		data []byte
+		ok   bool
+	}{
+		{"as many items as there may be", callOf(asks(ItemsMax)...), true},
+		{"one more", callOf(asks(ItemsMax + 1)...), false},
+		{"another version", []byte("pc\x02\x00"), false},
+		{"a reply", replyOf(), false},
+		{"nothing", nil, false},
+		{"too long", append(callOf(), make([]byte, CallBytesMax)...), false},
+		{"too many values", callOf(Item{Kind: KindAsk, Ask: Ask{Headers: make([]Value, ValuesMax+1)}}), false},
+		{"an unknown kind", append(callOf(), 9), false},
+	} {
+		if _, err := readAll(c.data); (err == nil) != c.ok {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	if _, err := readAll([]byte("x")); !errors.Is(err, ErrMalformed) {
+		t.Error(err)
+	}
+}
+
+func asks(n int) []Item {
+	all := make([]Item, n)
+	for i := range all {
+		all[i].Kind = KindAsk
+	}
+	return all
+}
+
+func TestWritingAllocatesNothing(t *testing.T) {
+	var buffer []byte
+	if n := testing.AllocsPerRun(100, func() {
+		buffer = AppendCall(buffer[:0], "v1")
+		buffer = AppendItem(buffer, &items[0])
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzRead: nothing makes a reader panic, and what is read is written and read again alike.
+func FuzzRead(f *testing.F) {
+	f.Add(callOf(items...))
+	f.Add(replyOf(answers...))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if got, err := readAll(data); err == nil {
+			r, _ := ReadCall(data)
+			call := AppendCall(nil, r.Version)
+			for i := range got {
+				call = AppendItem(call, &got[i])
+			}
+			again, err := readAll(call)
+			if diff := cmp.Diff(got, again, alike...); err != nil || diff != "" {
+				t.Fatal(err, diff)
+			}
+		}
+		if got, err := readAnswers(data); err == nil {
+			again, err := readAnswers(replyOf(got...))
+			if err != nil || fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", got) && cmp.Diff(got, again, append(alike, cmpopts.IgnoreUnexported(core.Overrides{}))...) != "" {
+				t.Fatalf("%v\n%+v\n%+v", err, got, again)
+			}
+		}
+	})
+}
