@@ -5,7 +5,9 @@ package core
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	mathbits "math/bits"
 	"net/netip"
+	"strconv"
 	"strings"
 	"unsafe"
 )
@@ -201,11 +203,32 @@ func appendAddr(dst []byte, addr netip.Addr, prefixes prefixBits) []byte {
 	if bits >= addr.BitLen() {
 		return addr.AppendTo(dst)
 	}
+	if bits <= 64 && addr.Is6() {
+		return appendHalf(dst, newAddrKey(addr).high, bits)
+	}
 	prefix, err := addr.Prefix(bits)
 	if err != nil { // Compile checked the bits
 		return addr.AppendTo(dst)
 	}
 	return prefix.AppendTo(dst)
+}
+
+// appendHalf appends an IPv6 prefix of at most 64 bits as [netip.Prefix] writes it, in half the time: the groups of
+// its right half are zero, so that those which "::" stands for are at the end. It is how most IPv6 clients are counted.
+func appendHalf(dst []byte, high uint64, bits int) []byte {
+	const digits = "0123456789abcdef"
+	high &^= ^uint64(0) >> bits
+	for ; high != 0; high <<= 16 {
+		group := high >> 48
+		for at := max(0, (mathbits.Len64(group)-1)/4*4); at >= 0; at -= 4 {
+			dst = append(dst, digits[group>>at&15])
+		}
+		if high<<16 != 0 {
+			dst = append(dst, ':')
+		}
+	}
+	dst = append(dst, "::/"...)
+	return strconv.AppendInt(dst, int64(bits), 10)
 }
 
 // appendHash appends what stands for a value that is too long.

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/inturns"
 )
 
 // asking is a policy and a request by which a client is found in one way.
@@ -67,24 +69,28 @@ func TestIdentifyAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkIdentify measures finding out who is asking. The first is the baseline: an address that the front has found out.
+// BenchmarkIdentify measures finding out who is asking, in turns. The first is the baseline: an address that the front has
+// found out.
 func BenchmarkIdentify(b *testing.B) {
+	var ways []inturns.Way
 	for _, w := range waysOfAsking() {
-		b.Run(w.name, func(b *testing.B) {
-			w.policy.Rules = []Rule{{Name: "r", Limits: []Limit{mustLimit(b, "9/1m")}}}
-			rs := mustCompile(b, w.policy)
-			var plan Plan
-			plan.Add(rs, w.request)
-			mark := len(plan.text)
-			b.ReportAllocs()
-			for b.Loop() {
-				plan.text, plan.credentials = plan.text[:mark], plan.credentials[:0]
-				if plan.identify(rs) {
-					b.Fatal("refused")
-				}
-			}
-		})
+		ways = append(ways, wayToIdentify(b, w.name, w.policy, w.request))
 	}
+	inturns.Measure(b, ways)
+}
+
+func wayToIdentify(b *testing.B, name string, p Policy, request *client) inturns.Way {
+	p.Rules = []Rule{{Name: "r", Limits: []Limit{mustLimit(b, "9/1m")}}}
+	rs := mustCompile(b, p)
+	plan := new(Plan)
+	plan.Add(rs, request)
+	mark := len(plan.text)
+	return inturns.Way{Name: name, Call: func() {
+		plan.text, plan.credentials = plan.text[:mark], plan.credentials[:0]
+		if plan.identify(rs) {
+			b.Fatal("refused")
+		}
+	}}
 }
 
 // BenchmarkIdentifyHostile is what the longest headers cost that a client can send.
