@@ -79,6 +79,47 @@ func TestAdminTellsAClientsCountersWithoutSpending(t *testing.T) {
 	}
 }
 
+// What is said of a client beside its name holds for every kind of client.
+func TestAdminTakesWhatIsSaidOfAClient(t *testing.T) {
+	s := start(t, `:PORT {
+	penstock {
+		name shop
+		identify attr http.auth.user.id
+		identify ip
+		user attr http.auth.user.id
+		tenant host_label 1
+		tier attr http.vars.tier
+		rule api 2/1m {
+			tiers gold 20/1m
+		}
+		rule person 7/1m {
+			per user
+		}
+		rule firm 9/1m {
+			per tenant
+		}
+	}
+	respond "ok"
+}`)
+	for query, want := range map[string]string{
+		"client=ip:127.0.0.1":                                           "api{ip:127.0.0.1}:2 person{ip:127.0.0.1}:7 firm{ip:127.0.0.1}:9",
+		"client=ip:127.0.0.1&tier=gold&user=ann&tenant=t":               "api{ip:127.0.0.1}:20 person{user:ann}:7 firm{tenant:t}:9",
+		"client=ip:127.0.0.1&host=acme.shop.example":                    "api{ip:127.0.0.1}:2 person{ip:127.0.0.1}:7 firm{tenant:acme}:9",
+		"client=attr.http.auth.user.id:ann&user=ann&tier=gold&tenant=t": "api{attr.http.auth.user.id:ann}:20 person{user:ann}:7 firm{tenant:t}:9",
+	} {
+		status, answer := s.ask(http.MethodGet, "client?"+query)
+		var got []string
+		for _, c := range answer["counters"].([]any) {
+			counter := c.(map[string]any)
+			key := counter["key"].(string)
+			got = append(got, fmt.Sprintf("%s%s:%v", counter["rule"], key[strings.Index(key, "{"):strings.Index(key, "}")+1], counter["remaining"]))
+		}
+		if text := strings.Join(got, " "); status != 200 || text != want {
+			t.Errorf("%s: %d %s, want %s", query, status, text, want)
+		}
+	}
+}
+
 func TestAdminResetsAClientAndNobodyElse(t *testing.T) {
 	s := start(t, adminSite)
 	if got := s.statuses(3, "/"); got != "200 200 429" {

@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,12 +32,12 @@ func readNamed(query url.Values) (*named, error) {
 			"client=user:u_42, client=api_key:acme or client=ip:192.0.2.7", query.Get("client")))
 	}
 	n := &named{who: core.IdentityOf(kind, id), policy: query.Get("policy"), rule: query.Get("rule"), host: query.Get("host")}
-	n.who.Tier, n.who.Tenant = query.Get("tier"), query.Get("tenant")
+	n.who.User, n.who.Tier, n.who.Tenant = query.Get("user"), query.Get("tier"), query.Get("tenant")
 	switch kind {
 	case "user":
 		n.who.User = id
 	case "api_key":
-		n.who.APIKey, n.who.User = id, query.Get("user")
+		n.who.APIKey = id
 	case "ip":
 		addr, err := netip.ParseAddr(id)
 		if err != nil {
@@ -46,6 +47,19 @@ func readNamed(query url.Values) (*named, error) {
 		n.addr = addr.Unmap()
 	}
 	return n, nil
+}
+
+// in returns who that is under a policy: how much of an address is one client is the policy's to say, and where the rest
+// comes from that was not said.
+func (n *named) in(rs *core.Ruleset) core.Identity {
+	if !n.addr.IsValid() {
+		return n.who
+	}
+	var found core.Plan
+	found.AddAll(rs, n, 0)
+	who := found.Identity()
+	who.User, who.Tier, who.Tenant = cmp.Or(n.who.User, who.User), cmp.Or(n.who.Tier, who.Tier), cmp.Or(n.who.Tenant, who.Tenant)
+	return who
 }
 
 // The request that stands for everything else that rules count by.
@@ -96,13 +110,10 @@ func (a *App) visit(r *http.Request, n *named, wants func(core.Counter, string) 
 		if n.policy != "" && n.policy != now.ruleset.Name() {
 			continue
 		}
+		who := n.in(now.ruleset)
 		for from, more := 0, true; more; more = from != 0 {
 			plan.Reset()
-			if n.addr.IsValid() { // how much of an address is one client is the policy's to say
-				from = plan.AddAll(now.ruleset, n, from)
-			} else {
-				from = plan.AddAllOf(now.ruleset, n.who, n, from)
-			}
+			from = plan.AddAllOf(now.ruleset, who, n, from)
 			if err := a.ask(r, &plan, told, now, wants, op); err != nil {
 				return nil, err
 			}
