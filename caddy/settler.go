@@ -31,56 +31,47 @@ const (
 type settler struct {
 	store   core.Store
 	queue   chan *settlement
-	done    chan struct{} // closed when no more will come
 	started sync.Once
-	stopped sync.Once
 	workers sync.WaitGroup
+	mu      sync.RWMutex // held while something is put into the queue, so that nothing comes behind its end
+	ended   bool         // the queue is closed
 }
 
 func newSettler(store core.Store) *settler {
-	return &settler{store: store, queue: make(chan *settlement, settlementsMax), done: make(chan struct{})}
+	return &settler{store: store, queue: make(chan *settlement, settlementsMax)}
 }
 
 // send takes over a settlement with its checks.
 func (s *settler) send(job *settlement) {
+	if s.enqueue(job) {
+		return
+	}
+	settlementsTotal.WithLabelValues(settlementDropped).Inc()
+	job.release()
+}
+
+func (s *settler) enqueue(job *settlement) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if s.ended {
+		return false
+	}
 	s.started.Do(func() {
 		for range settlersCount {
 			s.workers.Go(s.work)
 		}
 	})
 	select {
-	case <-s.done:
+	case s.queue <- job:
+		return true
 	default:
-		select {
-		case s.queue <- job:
-			return
-		default:
-		}
+		return false
 	}
-	settlementsTotal.WithLabelValues(settlementDropped).Inc()
-	job.release()
 }
 
 func (s *settler) work() {
-	for {
-		select {
-		case job := <-s.queue:
-			s.settle(job)
-		case <-s.done:
-			s.drain()
-			return
-		}
-	}
-}
-
-func (s *settler) drain() {
-	for {
-		select {
-		case job := <-s.queue:
-			s.settle(job)
-		default:
-			return
-		}
+	for job := range s.queue {
+		s.settle(job)
 	}
 }
 
@@ -99,8 +90,12 @@ func (s *settler) settle(job *settlement) {
 // stop sends what waits, and returns when that is done or the deadline is over; it reports which. The store is open until
 // then.
 func (s *settler) stop(deadline time.Duration) (drained bool) {
-	s.started.Do(func() {}) // workers that have not started never will
-	s.stopped.Do(func() { close(s.done) })
+	s.mu.Lock()
+	if !s.ended {
+		s.ended = true
+		close(s.queue)
+	}
+	s.mu.Unlock()
 	finished := make(chan struct{})
 	go func() {
 		s.workers.Wait()

@@ -5,6 +5,7 @@ package penstockcaddy
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -129,3 +130,38 @@ func TestNothingToSettleStopsAtOnce(t *testing.T) {
 		t.Error("workers that never started are waited for")
 	}
 }
+
+// TestNoSettlementIsLostWhenAStoreCloses: each that is sent while a settler stops is settled or counted as dropped.
+func TestNoSettlementIsLostWhenAStoreCloses(t *testing.T) {
+	const rounds, senders, each = 500, 4, 200
+	sum := func() float64 {
+		return counted(t, settlementsTotal, settlementSettled) + counted(t, settlementsTotal, settlementDropped)
+	}
+	before := sum()
+	for range rounds {
+		s := newSettler(quickStore{})
+		var sending sync.WaitGroup
+		halfway := make(chan struct{}, senders)
+		for range senders {
+			sending.Go(func() {
+				for i := range each {
+					if i == each/2 {
+						halfway <- struct{}{}
+					}
+					s.send(&settlement{checks: make([]core.Check, 1)})
+				}
+			})
+		}
+		<-halfway
+		s.stop(settleDeadline)
+		sending.Wait()
+	}
+	if got := sum() - before; got != rounds*senders*each {
+		t.Errorf("%v settled or dropped of %d", got, rounds*senders*each)
+	}
+}
+
+// quickStore answers at once.
+type quickStore struct{}
+
+func (quickStore) Take(context.Context, []core.Check, []core.Result) error { return nil }
