@@ -168,8 +168,9 @@ func (s *shard) appendTo(entries []Entry) []Entry {
 			continue
 		}
 		n := &s.names[i]
+		refused, certain := (s.counts[i]+one-1)/one, (s.counts[i]-s.overs[i])/one
 		entries = append(entries, Entry{Policy: string(n.text[:n.policyBytes]), Client: string(n.text[n.policyBytes:]),
-			Refused: (s.counts[i] + one - 1) / one, Over: (s.overs[i] + one - 1) / one})
+			Refused: refused, Over: refused - certain})
 	}
 	return entries
 }

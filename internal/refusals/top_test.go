@@ -184,7 +184,7 @@ func TestBoundHoldsWhileCountsDecay(t *testing.T) {
 		s.Add("", client)
 	}
 	for _, e := range s.Top(Entries) {
-		if n := exact[e.Client]; float64(e.Refused) < n || n < float64(e.Refused)-float64(e.Over)-1 { // 1: rounded for people
+		if n := exact[e.Client]; float64(e.Refused) < n || n < float64(e.Refused)-float64(e.Over) {
 			t.Errorf("%+v, want %f", e, n)
 		}
 	}
