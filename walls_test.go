@@ -35,11 +35,8 @@ var imports = map[string][]string{
 	"internal/throttle":   {},
 	"internal/usage":      {},
 	"internal/refusals":   {},
-<<<<<<< main
 	"internal/wire":       {"core"},
-=======
 	"internal/inturns":    {},
->>>>>>> local
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/usage", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity"},
