@@ -221,15 +221,6 @@ func (a *App) claim(now *edition, owner ruleOwner) error {
 	return errors.Join(problems...)
 }
 
-// loadPolicy reads a policy file; placeholders in its path are replaced.
-func loadPolicy(path string) (*policy.Document, error) {
-	resolved, err := resolvePath(path)
-	if err != nil {
-		return nil, err
-	}
-	return policy.Load(resolved)
-}
-
 // Start says which rules begin with new counters. The store works from Provision on, for handlers may be asked before
 // apps are started.
 //

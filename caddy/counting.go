@@ -46,3 +46,10 @@ func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	}
 	c.as = next
 }
+
+// follow takes over the rules as a policy file says them that was edited.
+func (c *counting) follow(next map[ruleName]string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.as = next
+}

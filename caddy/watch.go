@@ -43,7 +43,12 @@ func (f *policyFile) tell(now fileVersion) {
 
 // openFile compiles a policy file and remembers to watch it.
 func (a *App) openFile(f *policyFile) (*enforced, error) {
-	d, err := loadPolicy(f.path)
+	path, err := resolvePath(f.path)
+	if err != nil {
+		return nil, err
+	}
+	f.path = path // what is said of the file names the one that was meant
+	d, err := policy.Load(path)
 	if err == nil {
 		err = f.complete(d)
 	}
@@ -67,10 +72,8 @@ func (a *App) watch() error {
 	var problems []error
 	for _, f := range a.files {
 		f.tell(versionOf(f.enforced.current.Load().document))
-		path, err := resolvePath(f.path)
-		if err == nil {
-			f.watcher, err = policy.Watch(path, func(d *policy.Document, err error) { a.edited(f, d, err) })
-		}
+		var err error
+		f.watcher, err = policy.Watch(f.path, func(d *policy.Document, err error) { a.edited(f, d, err) })
 		if err != nil {
 			problems = append(problems, err)
 			continue
@@ -106,9 +109,13 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 			zap.String("file", f.path), zap.String("version", before.Version()), zap.Error(err))
 		return
 	}
-	f.refused.Store(nil)
-	if f.enforced.current.Load().document == before {
-		return // it says the same
+	mended := f.refused.Swap(nil) != nil
+	if f.enforced.current.Load().document == before { // it says the same
+		if mended {
+			a.logger.Info("the policy file says again what is in force", zap.String("file", f.path),
+				zap.String("policy", d.Name), zap.String("version", before.Version()))
+		}
+		return
 	}
 	policyReloadsTotal.WithLabelValues(d.Name, "accepted").Inc()
 	f.tell(versionOf(d))
@@ -145,8 +152,8 @@ func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error)
 	}
 	now.verifiers.warn(a.logger, d.Name)
 	f.enforced.current.Store(now)
-	_ = before.verifiers.close() // requests that began with them go on with their last keys
-	a.store.counting.change(maps.Clone(a.counted), a.logger)
+	_ = before.verifiers.close()                   // requests that began with them go on with their last keys
+	a.store.counting.follow(maps.Clone(a.counted)) // what begins anew is among the changes
 	return changes, nil
 }
 

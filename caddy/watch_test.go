@@ -153,3 +153,32 @@ func TestTheVersionMetricTellsWhatRuns(t *testing.T) {
 	}
 	equal(t, "after the file is gone", told(), "")
 }
+
+// TestTheLogNamesTheFileAndSaysOnceWhatBeginsAnew: also where the path has a placeholder, and when a wrong edit is taken
+// back.
+func TestTheLogNamesTheFileAndSaysOnceWhatBeginsAnew(t *testing.T) {
+	dir := t.TempDir()
+	path, log := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "log")
+	t.Setenv("PENSTOCK_TEST_FOLDER", dir)
+	hourly := "name: shop\nrules: [{name: api, limit: 2/1h fixed_window}]\n"
+	write(t, path, hourly)
+	s := start(t, "{\n\tlog {\n\t\toutput file "+log+"\n\t}\n}\n"+
+		":PORT {\n\tpenstock {\n\t\tpolicy {env.PENSTOCK_TEST_FOLDER}/policy.yaml\n\t}\n\trespond \"ok\"\n}")
+	for _, text := range []string{"name: shop\nrules: []\n", hourly, strings.ReplaceAll(hourly, "1h", "2h")} {
+		write(t, path, text)
+		s.ask(http.MethodPost, "reload")
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"the edited policy file is refused", "the policy file says again what is in force",
+		"counters that start anew: api 2/2h fixed_window: its window or algorithm is new"} {
+		if said := grep(string(text), line); linesWith(said, `"file":"`+path+`"`) != 1 {
+			t.Errorf("want one line %q that names %s:\n%s", line, path, text)
+		}
+	}
+	if said := grep(string(text), "afresh"); said != "" {
+		t.Errorf("what begins anew is said twice:\n%s", said)
+	}
+}
