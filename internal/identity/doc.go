@@ -24,7 +24,8 @@
 // A remembered token of 700 bytes costs 0.1 µs and no allocation, 0.4 µs where 10,000 of them do not stay in the processor's
 // cache; its SHA-256 alone would cost 0.9 µs. A new one costs its signature check, for RS256 some 30 µs, and 10 µs more. An
 // API key costs 0.12 µs, most of it the hash (2 cores, 2026). Tokens that are remembered take 64 MiB at most, some 48,000 of
-// 700 bytes; beside that, a client's own limits for "*" take 300 bytes each in every rule that it meets. A bad edit, a URL that fails and a token whose claims make no sense are log lines at a bounded rate.
+// 700 bytes; beside that, a client's own limits for "*" take 300 bytes each in every rule that it meets. A bad edit, a URL
+// that fails and a token whose claims make no sense are log lines at a bounded rate.
 //
 // # When not to use it
 //

@@ -5,7 +5,6 @@ package policy
 import (
 	"fmt"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -78,15 +77,6 @@ func (a *adviser) jwtWords(at string, d *IdentifyJWT) {
 		a.problem(at+".secret", "", "stands here for everybody who reads the policy, its history or its copies",
 			`write secret_file, or "{env.NAME}", and take another secret`)
 	}
-	if u, err := url.Parse(d.JWKSURL); err == nil && u.Scheme == "http" && !isLoopback(u.Hostname()) {
-		a.problem(at+".jwks_url", d.JWKSURL, "is fetched without encryption: whoever is on the way can sign tokens",
-			"write https://")
-	}
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 func (a *adviser) sourcesOf(word, anyOne string, sources Sources) {

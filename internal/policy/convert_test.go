@@ -148,7 +148,7 @@ func (b *believing) Verify(string) (*core.Identity, core.CredentialState) {
 
 // A policy that verifies needs its verifiers, one for each way, and each problem is told with its place.
 func TestCompileWith(t *testing.T) {
-	d := decodedTree(t, "identify:\n- ip\n- jwt: {secret_file: s}\n- api_key: {keys_file: k}\nrules: [{name: a, limit: 1/1s}]")
+	d := decodedTree(t, "identify:\n- ip\n- jwt: {secret_file: s}\n- api_key: {keys_file: k.toml}\nrules: [{name: a, limit: 1/1s}]")
 	if err := d.Check(); err != nil {
 		t.Errorf("Check: %v", err)
 	}
@@ -160,7 +160,7 @@ func TestCompileWith(t *testing.T) {
 	if _, err = d.CompileWith([]core.Verifier{nil, v, v}); err != nil {
 		t.Errorf("CompileWith: %v", err)
 	}
-	d = decodedTree(t, "identify: [{api_key: {keys_file: k, header: 'X Y', bearer: true}}]\nrules: [{name: a, limit: 1/1s}]")
+	d = decodedTree(t, "identify: [{api_key: {keys_file: k.toml, header: 'X Y', bearer: true}}]\nrules: [{name: a, limit: 1/1s}]")
 	wantError(t, d.Check(), `p.yaml:1: identify[0].api_key.header: "X Y": is not the name of a header`)
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -32,9 +33,7 @@ func (c *converter) identify(path string, d *Identify) (id core.Identify) {
 		id.From = c.credential(path+".jwt", d.JWT.Header, d.JWT.Cookie, d.JWT.Query, d.JWT.Bearer)
 		id.DenyInvalid = choose(c, path+".jwt.on_invalid", d.JWT.OnInvalid, onInvalids)
 	case d.APIKey != nil:
-		if d.APIKey.KeysFile == "" {
-			c.problem(path+".api_key.keys_file", "", "is missing", "write the file with the hashes of the keys")
-		}
+		c.keysFile(path+".api_key.keys_file", d.APIKey.KeysFile)
 		id.Kind = core.IdentifyAPIKey
 		id.From = c.credential(path+".api_key", d.APIKey.Header, d.APIKey.Cookie, d.APIKey.Query, d.APIKey.Bearer)
 		id.DenyInvalid = choose(c, path+".api_key.on_invalid", d.APIKey.OnInvalid, onInvalids)
@@ -42,6 +41,14 @@ func (c *converter) identify(path string, d *Identify) (id core.Identify) {
 		c.problem(path, "", "says nothing", identifyRemedy)
 	}
 	return id
+}
+
+func (c *converter) keysFile(path, name string) {
+	if name == "" {
+		c.problem(path, "", "is missing", "write the file with the hashes of the keys")
+	} else if _, ok := FormatOf(name); !ok {
+		c.problem(path, name, "has an extension that says no format", "name it .toml, .yaml, .yml or .json")
+	}
 }
 
 func (c *converter) bits(path string, prefix *int, most int) int {
@@ -103,14 +110,14 @@ func (c *converter) jwt(path string, d *IdentifyJWT) {
 		c.problem(path, "", "says in more than one way with which keys its tokens are signed", remedy)
 	default:
 		c.algorithms(path+".algorithms", d.Algorithms, isKeySet)
-		if d.Refresh != "" && !isKeySet {
-			c.problem(path+".refresh", d.Refresh, "has no effect: a secret is not fetched", "leave it out")
+		c.secret(path+".secret", d.Secret, d.Algorithms)
+		if d.Refresh != "" && d.JWKSURL == "" {
+			c.problem(path+".refresh", d.Refresh, "has no effect without jwks_url: files are read again when they change",
+				"leave it out")
 		}
 	}
 	if d.JWKSURL != "" {
-		if u, err := url.Parse(d.JWKSURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			c.problem(path+".jwks_url", d.JWKSURL, "is not the URL of a key set", "write one that begins with https://")
-		}
+		c.keySetURL(path+".jwks_url", d.JWKSURL)
 	}
 	c.span(path+".leeway", d.Leeway, 0, leewayMax)
 	c.span(path+".refresh", d.Refresh, refreshMin, refreshMax)
@@ -123,6 +130,8 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 	}
 	for i, name := range names {
 		switch at := index(path, i); {
+		case slices.Contains(names[:i], name):
+			c.problem(at, name, "stands here twice", "keep one of them")
 		case slices.Contains(good, name):
 		case slices.Contains(other, name):
 			c.problem(at, name, why, "write "+alternatives(good))
@@ -132,6 +141,48 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 			c.problem(at, name, "is not known here", "write "+alternatives(good))
 		}
 	}
+}
+
+// secret reports a secret, as far as it stands in the policy, that its verifier will refuse. The problem never repeats it.
+func (c *converter) secret(path, text string, algorithms Words) {
+	_, fromEnvironment := environment(text)
+	if text == "" || fromEnvironment {
+		return
+	}
+	if strings.HasPrefix(text, "{env.") {
+		c.problem(path, "", "begins as the name of an environment variable and does not end as one", `write "{env.NAME}"`)
+		return
+	}
+	if len(algorithms) == 0 {
+		algorithms = secretAlgorithms[:1]
+	}
+	for _, name := range algorithms {
+		bits, err := strconv.Atoi(strings.TrimPrefix(name, "HS")) // of its hash: a shorter secret is the weakest part
+		if err == nil && slices.Contains(secretAlgorithms, name) && len(text) < bits/8 {
+			c.problem(path, "", fmt.Sprintf("has %d bytes, and %s needs %d", len(text), name, bits/8),
+				fmt.Sprintf("make one with openssl rand -base64 %d", bits/8))
+			return
+		}
+	}
+}
+
+// keySetURL reports what no key set is fetched from.
+func (c *converter) keySetURL(path, text string) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil: // what it says repeats the text, and there may be a password in it
+		c.problem(path, "", "is not a URL", "write one that begins with https://")
+	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
+		c.problem(path, u.Redacted(), "is not the URL of a key set", "write one that begins with https://")
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		c.problem(path, u.Redacted(), "is not encrypted: whoever is on the way could put in keys of his own",
+			"write https:// (http:// goes with 127.0.0.1, ::1 and localhost only)")
+	}
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
 }
 
 func (c *converter) sources(path string, list Sources) (sources []core.Source) {

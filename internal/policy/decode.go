@@ -162,14 +162,15 @@ func (d *decoder) someItems(n *Node, path string) bool {
 	if n.Kind != KindList || len(n.Items) > 0 {
 		return true
 	}
-	remedy := "leave the word out to mean everything"
+	remedy := "leave the word out"
+	if strings.Contains(path, ".match.") {
+		remedy += " to mean everything"
+	}
 	switch lastWord(path) {
 	case "headers":
 		remedy = "write none for no headers, or leave the word out for all"
 	case "limit":
 		remedy = "write COUNT/WINDOW, for example 100/1m"
-	case "cost", "identify", "ip":
-		remedy = "leave the word out"
 	}
 	d.found.at(n, path, "is an empty list", remedy)
 	return false

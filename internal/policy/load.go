@@ -4,8 +4,10 @@ package policy
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -67,6 +69,9 @@ func badExtension(path string) error {
 // readFile reads no more than what is refused as too large.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("policy file: %w; put it there, or name another", err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("policy file: %w", err)
 	}

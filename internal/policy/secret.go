@@ -15,7 +15,8 @@ func environment(text string) (name string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	return strings.CutSuffix(name, "}")
+	name, ok = strings.CutSuffix(name, "}")
+	return name, ok && name != ""
 }
 
 // Secret returns the secret that a word of the policy says: the value of an environment variable for {env.NAME},

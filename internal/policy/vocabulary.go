@@ -53,6 +53,7 @@ var instead = map[string]string{
 	"shadow": "a candidate policy is a file of its own: name it where this file is named, in a Caddyfile " +
 		`"shadow policy candidate.yaml"`,
 	"on_invalid":      "it belongs in jwt or api_key",
+	"no_expiry":       "a token without exp would be good for ever: let its issuer set one",
 	"watch":           "it needs no word: policy files are watched",
 	"admin":           "it belongs to the proxy and not to a policy: in Caddy see the admin endpoint",
 	"status_endpoint": `it belongs to the proxy and not to a policy: in a Caddyfile "penstock_status"`,

@@ -71,9 +71,14 @@ type yamlParser struct {
 	name  string
 	found *report
 	deep  bool // a value nested too deeply has been reported
+	// secret says that the value is one that no problem may repeat.
+	secret bool
 }
 
 func (p *yamlParser) problem(line int, value, why, remedy string) {
+	if p.secret {
+		value, remedy = "", "put it in quotes"
+	}
 	p.found.add(core.Problem{Path: "yaml", Place: placeAt(p.name, line), Value: value, Why: why, Remedy: remedy})
 }
 
@@ -198,7 +203,10 @@ func (p *yamlParser) mapping(from *ast.MappingNode, depth int) *Node {
 			p.badKey(pair.Key, keyLine)
 			continue
 		}
-		if value := p.pairValue(pair, keyLine, depth); value != nil {
+		p.secret = key.Value == "secret"
+		value := p.pairValue(pair, keyLine, depth)
+		p.secret = false
+		if value != nil {
 			n.Set(key.Value, placeAt(p.name, keyLine), value)
 		}
 	}
