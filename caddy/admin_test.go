@@ -192,6 +192,12 @@ func TestAdminRefusesWhatItCannotMean(t *testing.T) {
 		{http.MethodGet, "client?client=ip:nowhere", 400, "is no address"},
 		{http.MethodGet, "reset?client=ip:127.0.0.1", 405, "is asked with POST"},
 		{http.MethodGet, "top?n=0", 400, "is no number from 1 to"},
+		{http.MethodPost, "reset?client=ip:127.0.0.1&polcy=shop", 400, `"polcy" is no parameter`},
+		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=api&rule=everybody", 400, "stands there twice"},
+		{http.MethodPost, "reset?client=ip:127.0.0.1;rule=api", 400, "cannot be read"},
+		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=apo", 404, `a rule "apo"`},
+		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shap", 404, `the name "shap"`},
+		{http.MethodGet, "top?m=5", 400, `"m" is no parameter`},
 		{http.MethodPost, "lift?client=ip:127.0.0.1&rule=api", 400, "rule means nothing here"},
 	} {
 		status, answer := s.ask(c.method, c.path)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,8 +25,61 @@ type named struct {
 	addr   netip.Addr
 }
 
+// namedWords are the parameters that say which client and which counters are meant.
+var namedWords = []string{"client", "policy", "rule", "host", "tier", "tenant", "user"}
+
 // readNamed reads which client is meant: client=KIND:ID, and what else rules may count by.
-func readNamed(query url.Values) (*named, error) {
+func (a *App) readNamed(r *http.Request) (*named, error) {
+	query, err := readQuery(r, namedWords)
+	if err != nil {
+		return nil, err
+	}
+	n, err := namedBy(query)
+	if err == nil && !a.knows(n) {
+		err = refusal(http.StatusNotFound, fmt.Errorf("no policy in force has the name %q and a rule %q, as far as they are "+
+			"said; GET /penstock/rules tells which there are", n.policy, n.rule))
+	}
+	return n, err
+}
+
+// readQuery reads the parameters of a question. What is misspelled would otherwise widen it: policy left out is all of
+// them.
+func readQuery(r *http.Request, words []string) (url.Values, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, refusal(http.StatusBadRequest, fmt.Errorf("the query cannot be read: %w", err))
+	}
+	for word, values := range query {
+		if !slices.Contains(words, word) {
+			return nil, refusal(http.StatusBadRequest, fmt.Errorf("%q is no parameter of %s; there are: %q", word, r.URL.Path, words))
+		}
+		if len(values) > 1 {
+			return nil, refusal(http.StatusBadRequest, fmt.Errorf("%q stands there twice; keep one", word))
+		}
+	}
+	return query, nil
+}
+
+// knows reports whether the policy and the rule are there that are asked about.
+func (a *App) knows(n *named) bool {
+	for _, e := range a.inForce() {
+		rules := e.edition.current.Load().ruleset
+		if n.policy != "" && n.policy != rules.Name() {
+			continue
+		}
+		if n.rule == "" {
+			return true
+		}
+		for i := range rules.Len() {
+			if rules.RuleName(i) == n.rule {
+				return true
+			}
+		}
+	}
+	return n.policy == "" && n.rule == ""
+}
+
+func namedBy(query url.Values) (*named, error) {
 	kind, id, ok := strings.Cut(query.Get("client"), ":")
 	if !ok || kind == "" || id == "" {
 		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q names nobody; write client=KIND:ID, such as "+
@@ -169,7 +223,7 @@ func ceilMillis(span core.Micros) int64 {
 }
 
 func (a *App) tellClient(r *http.Request) (any, error) {
-	n, err := readNamed(r.URL.Query())
+	n, err := a.readNamed(r)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +233,7 @@ func (a *App) tellClient(r *http.Request) (any, error) {
 // resetClient forgets the client's counters: of one rule, or of all whose counters are the client's own. A counter that
 // others share would give them a fresh allowance, so it is forgotten only by name.
 func (a *App) resetClient(r *http.Request) (any, error) {
-	n, err := readNamed(r.URL.Query())
+	n, err := a.readNamed(r)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +244,7 @@ func (a *App) resetClient(r *http.Request) (any, error) {
 
 // liftPenalty lifts the client's penalty and forgets its violations.
 func (a *App) liftPenalty(r *http.Request) (any, error) {
-	n, err := readNamed(r.URL.Query())
+	n, err := a.readNamed(r)
 	if err != nil {
 		return nil, err
 	}

@@ -43,9 +43,12 @@ type clientRefused struct {
 const topMax = 1024
 
 func (a *App) tellTop(r *http.Request) (any, error) {
+	query, err := readQuery(r, []string{"n"})
+	if err != nil {
+		return nil, err
+	}
 	n := 20
-	if text := r.URL.Query().Get("n"); text != "" {
-		var err error
+	if text := query.Get("n"); text != "" {
 		if n, err = strconv.Atoi(text); err != nil || n < 1 || n > topMax {
 			return nil, refusal(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", text, topMax))
 		}
