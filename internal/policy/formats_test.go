@@ -163,7 +163,7 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, want := range map[string]string{
 		"policy.ini":  `the extension must be .yaml, .yml, .toml or .json`,
-		"absent.yaml": "no such file",
+		"absent.yaml": "no such file or directory; put it there, or name another",
 	} {
 		if _, err := Load(filepath.Join(dir, name)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Load(%q) = %v, want %q", name, err, want)
