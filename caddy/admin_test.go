@@ -181,6 +181,21 @@ func TestAdminTellsWhoIsRefusedMost(t *testing.T) {
 	t.Errorf("%d %v: want ip:127.0.0.1 with 4 refusals", status, answer)
 }
 
+// TestAdminKnowsClientsByTheNamesItGivesThem: the client of an IPv6 address is a prefix, and so it is named.
+func TestAdminKnowsClientsByTheNamesItGivesThem(t *testing.T) {
+	s := start(t, adminSite)
+	for _, name := range []string{"ip:2001:db8::7", "ip:2001:db8::/64", "ip:::ffff:192.0.2.7", "ip:192.0.2.7"} {
+		status, answer := s.ask(http.MethodGet, "client?client="+name)
+		want := "rl1:shop:api:{ip:2001%3Adb8%3A%3A/64}:60s:fw"
+		if strings.HasSuffix(name, "192.0.2.7") {
+			want = "rl1:shop:api:{ip:192.0.2.7}:60s:fw"
+		}
+		if counter := first(t, answer, "counters"); status != 200 || counter["key"] != want {
+			t.Errorf("%s: %d %v, want the key %s", name, status, counter, want)
+		}
+	}
+}
+
 func TestAdminRefusesWhatItCannotMean(t *testing.T) {
 	s := start(t, adminSite)
 	for _, c := range []struct {

@@ -93,7 +93,8 @@ func namedBy(query url.Values) (*named, error) {
 	case "api_key":
 		n.who.APIKey = id
 	case "ip":
-		addr, err := netip.ParseAddr(id)
+		text, _, _ := strings.Cut(id, "/") // as clients are named who are told apart by a prefix: how long it is, policies say
+		addr, err := netip.ParseAddr(text)
 		if err != nil {
 			return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q is no address; write client=ip:192.0.2.7",
 				query.Get("client")))
