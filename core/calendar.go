@@ -189,14 +189,15 @@ func Stale(now Micros, checks []Check) error {
 	return nil
 }
 
-// rollCalendar brings a counter of a calendar window to the slot's instant. A counter that a clock ahead of this one has
-// taken to a later period goes on there; any other that began after this period did (the clock was wrong, or the time zone
-// another) is moved to this one with what it has counted.
+// rollCalendar brings a counter of a calendar window to the slot's instant. A counter that began half a period before this
+// one or earlier is over. One that a clock ahead of this one has taken to a later period goes on there. Any other (the time
+// zone was another, or the clock wrong) is moved to this period with what it has counted: otherwise an edit of the time
+// zone would be a fresh allowance, and two nodes of which one has not taken it over yet would give one at every turn.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {
 	case at == b[i]:
-	case at < b[i]:
+	case 2*(b[i]-at) >= b[i+1]-b[i]:
 		s.State = State{At: b[i]}
 	default:
 		later := i + 1

@@ -162,14 +162,15 @@ func TestCalendarWindowAheadOfTheClock(t *testing.T) {
 			t.Errorf("%d days ahead: %+v, %+v; want it kept", ahead, r, s[0])
 		}
 	}
-	for _, at := range []Micros{midnight + 4*Day, midnight + Day + 1, noon + 1, noon - Hour, midnight + 1} {
+	for _, at := range []Micros{midnight + 4*Day, midnight + Day + 1, noon + 1, noon - Hour, midnight + 1, midnight - 1,
+		midnight - 12*Hour + 1} {
 		s := [1]Slot{{State: State{At: at, Used: 2}}}
 		r := dailyAt(&s, OpLook, 2, midnight, noon)
 		if r.Remaining != 1 || r.Reset != 12*Hour || !s[0].Write || s[0].State != (State{At: midnight, Used: 2}) {
 			t.Errorf("begun at %d: %+v, %+v; want it moved to today with its count", at-midnight, r, s[0])
 		}
 	}
-	for _, at := range []Micros{midnight - 1, midnight - Day} {
+	for _, at := range []Micros{midnight - 12*Hour, midnight - Day} {
 		s := [1]Slot{{State: State{At: at, Used: 2}}}
 		if r := dailyAt(&s, OpTake, 3, midnight, noon); r.Granted != 3 {
 			t.Errorf("begun at %d: %+v, want a new day", at-midnight, r)

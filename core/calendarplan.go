@@ -14,21 +14,19 @@ type calendar struct {
 	units [len(calendarUnits)]atomic.Pointer[Bounds]
 }
 
-// calendarSkew is how far the front's clock may be ahead of the store's, beside being behind: for so long after a new
-// period has begun, the boundaries that are sent still begin with the one before. They hold the next two anyway.
-const calendarSkew = Hour
-
-// bounds returns the boundaries for a limit; nil if it is not by the calendar. It allocates when a period begins.
+// bounds returns the boundaries for a limit; nil if it is not by the calendar. They begin with the period before the one
+// that the front is in, so that the store's clock may be a period behind as well as one ahead. It allocates when a period
+// begins.
 func (c *calendar) bounds(l *Limit, now Micros) *Bounds {
 	if l.calendar == 0 {
 		return nil
 	}
-	now -= calendarSkew
 	last := &c.units[l.calendar]
-	if b := last.Load(); b != nil && b[0] <= now && now < b[1] {
+	if b := last.Load(); b != nil && b[1] <= now && now < b[2] {
 		return b
 	}
 	b := l.calendar.Bounds(now, c.zone)
+	b = l.calendar.Bounds(b[0]-1, c.zone)
 	last.Store(&b)
 	return &b
 }

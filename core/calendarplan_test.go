@@ -39,8 +39,8 @@ func TestCalendarInThePlan(t *testing.T) {
 		t.Errorf("told %s", f.Policy)
 	}
 	day := plan.Checks()[0].Bounds
-	if *day != (Bounds{rfc3339(t, "2024-03-30T00:00:00+01:00"), rfc3339(t, "2024-03-31T00:00:00+01:00"),
-		rfc3339(t, "2024-04-01T00:00:00+02:00"), rfc3339(t, "2024-04-02T00:00:00+02:00")}) {
+	if *day != (Bounds{rfc3339(t, "2024-03-29T00:00:00+01:00"), rfc3339(t, "2024-03-30T00:00:00+01:00"),
+		rfc3339(t, "2024-03-31T00:00:00+01:00"), rfc3339(t, "2024-04-01T00:00:00+02:00")}) {
 		t.Errorf("bounds of the day: %v", *day)
 	}
 	if plan.Checks()[4].Bounds != nil {
@@ -49,7 +49,7 @@ func TestCalendarInThePlan(t *testing.T) {
 }
 
 // TestCalendarBoundsAreRemembered: within a period they are the same, after it they are new, and each time they hold the
-// clock of a store that is an hour behind, or a day ahead.
+// clock of a store that is a period behind, or one ahead.
 func TestCalendarBoundsAreRemembered(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "api", Limits: limits(t, "10/day")}}})
 	bounds := func(now Micros) *Bounds {
@@ -58,7 +58,7 @@ func TestCalendarBoundsAreRemembered(t *testing.T) {
 		var plan Plan
 		plan.Add(rs, a)
 		b := plan.Checks()[0].Bounds
-		for _, store := range []Micros{now - calendarSkew, now, now + Day} {
+		for _, store := range []Micros{now - Day, now, now + Day} {
 			if !b.Holds(store) {
 				t.Errorf("at %d, a store at %d is outside of %v", now, store, *b)
 			}
@@ -70,7 +70,7 @@ func TestCalendarBoundsAreRemembered(t *testing.T) {
 	for _, c := range []struct {
 		after Micros
 		same  bool
-	}{{Hour, true}, {12 * Hour, true}, {13*Hour - 1, true}, {13 * Hour, false}, {12 * Hour, false}, {-12 * Hour, false}} {
+	}{{Hour, true}, {12*Hour - 1, true}, {-12 * Hour, true}, {12 * Hour, false}, {12*Hour - 1, false}, {-12*Hour - 1, false}} {
 		if next := bounds(noon + c.after); (next == first) != c.same {
 			t.Errorf("after %s: the same is %v, want %v", c.after, next == first, c.same)
 		}

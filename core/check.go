@@ -73,8 +73,9 @@ const ViolationMax int64 = 1<<52 - 1
 // ViolationsMax is how many violations are remembered of one client; of more, the oldest are forgotten.
 const ViolationsMax = 1000
 
-// Bounds are consecutive boundaries of a calendar unit: of the period the caller believes to be in, and the three next
-// ones. The store's clock says which of the three periods it is; outside of them Take fails with [ErrStale].
+// Bounds are consecutive boundaries of a calendar unit, of three periods: a caller that does not know by how much its clock
+// is wrong sends the one it believes to be in between the one before and the one after. The store's clock says which of
+// the three periods it is; outside of them Take fails with [ErrStale].
 type Bounds [4]Micros
 
 // Result is a store's answer to one [Check]. Spans count from At.

@@ -175,6 +175,21 @@ func (s *Settlement) Paths() []string {
 	return s.paths
 }
 
+// Awaits reports whether a response header that a cost is read from is not in the answer so far, so that it may yet come
+// in the trailers.
+func (s *Settlement) Awaits(a Answer) bool {
+	for i := range s.rules {
+		c := s.rules[i].after.costAfter
+		if c == nil || c.Header == "" || !s.rules[i].after.counts(a.Status()) {
+			continue
+		}
+		if _, ok := a.Header(c.Header); !ok {
+			return true
+		}
+	}
+	return false
+}
+
 // CostNow returns what the request costs under the limit that the client is shown, as far as it is known once the
 // response's header is: the cost for X-RateLimit-Cost in place of the estimate. ok is false if the settlement does not
 // change it, or if it stands in the body.
@@ -201,8 +216,8 @@ func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 // replaced by their default. Call it once: a charge must not be given back twice, so a second call returns nothing.
 // Without checks there is nothing to do. The checks are valid until the settlement is filled in again.
 //
-// The boundaries of calendar windows are those of the request. A response that comes more than two periods later finds
-// the store answering [ErrStale]; then what was reserved stands, for all rules of the request.
+// The boundaries of calendar windows are those of the request. A response that comes more than a period later finds the
+// store answering [ErrStale]; then what was reserved stands, for all rules of the request.
 func (s *Settlement) Checks(a Answer) (checks []Check, unreadable int) {
 	s.checks = s.checks[:0]
 	if a.Status() == 0 {

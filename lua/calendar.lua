@@ -9,16 +9,16 @@ local function roll_calendar(s, now)
   local last = b[4] - b[3] -- what follows is taken to be as long
   b[5], b[6] = b[4] + last, b[4] + 2 * last
   local i = now < b[2] and 1 or now < b[3] and 2 or 3
-  if s.at < b[i] then
+  if 2 * (b[i] - s.at) >= b[i + 1] - b[i] then
     s.at, s.used, s.aux = b[i], 0, 0
-  elseif s.at > b[i] then
+  elseif s.at ~= b[i] then
     local later = i + 1
     while later <= 4 and b[later] ~= s.at do
       later = later + 1
     end
     if later <= 4 then -- a clock ahead of this one has taken it there
       i, s.now = later, s.at
-    else -- the clock was wrong, or the time zone another
+    else -- the time zone was another, or the clock wrong
       s.at, s.write = b[i], true
     end
   end

@@ -133,5 +133,15 @@ func askZone(e *examiner) {
 		e.admitted(west.dated(take(unit, l, 1), e.now))
 		e.refused(e.today(west.boundary(begins, 1)-1, west, take(unit, l, 1)))
 		e.admitted(e.today(west.boundary(begins, 1), west, take(unit, l, 3)))
+
+		// The zones of two nodes, by turns: in the east the period began two hours earlier.
+		east, key := zoned(unit, "Europe/Berlin"), unit+" by turns"
+		e.admitted(e.today(begins+core.Hour, east, take(key, l, 1)))
+		for range 2 {
+			e.refused(utc.dated(take(key, l, 3), e.now))
+			e.admitted(utc.dated(take(key, l, 1), e.now))
+			utc, east = east, utc
+		}
+		e.refused(utc.dated(take(key, l, 1), e.now))
 	}
 }

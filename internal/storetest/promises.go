@@ -88,8 +88,9 @@ var datedPromises = []promise{
 		"is counted now; otherwise a step of NTP at midnight is a fresh allowance, or locks out for a month.", askCalendarClockBack},
 	{"yesterday's receipt buys nothing today", "What was charged to a period that is over is not given back to the next.",
 		askCalendarReceipt},
-	{"a changed zone keeps the day", "Where the period of the new zone began before the counter, its count is kept; " +
-		"otherwise every edit of the zone is a fresh allowance.", askZone},
+	{"a changed zone keeps the day", "Where the period of the new zone began before the counter, or less than half a period " +
+		"after it, its count is kept; otherwise every edit of the zone is a fresh allowance, and two nodes of which one has " +
+		"not taken it over yet give one at every turn.", askZone},
 
 	// What follows from refusals.
 	{"a penalty grows with the violations", "From the threshold on a refusal's wait is multiplied, each time by the next " +
