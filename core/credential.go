@@ -228,7 +228,7 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 		if state == CredentialAbsent {
 			continue
 		}
-		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state})
+		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who})
 		if f.deny || state >= CredentialValid {
 			return who, state
 		}

@@ -297,6 +297,8 @@ type CredentialUse struct {
 	Ruleset *Ruleset
 	Method  int // the index in the policy's identify
 	State   CredentialState
+	// Identity is what the verifier said of a valid one, before a tenant or tier from elsewhere; nil of any other.
+	Identity *Identity
 }
 
 // Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.

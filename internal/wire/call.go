@@ -50,7 +50,7 @@ type Ask struct {
 	Peer, Remote netip.Addr
 	// Headers and Attrs are the values of what the policy reads, in the order of core.Reads.
 	Headers, Attrs []Value
-	// Known is the fingerprint of the verdict that the filter remembers of the request's credentials, 0 for none.
+	// Known is the sum of the fingerprints of the ways whose verdicts the filter remembers; 0 for none.
 	Known uint64
 }
 

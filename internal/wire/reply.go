@@ -4,6 +4,7 @@ package wire
 
 import (
 	"errors"
+	"hash/fnv"
 
 	"github.com/penstock/penstock/core"
 )
@@ -34,9 +35,8 @@ type Answer struct {
 
 // Verdict is what a request's credentials are worth, way by way as the policy lists them.
 type Verdict struct {
-	Fingerprint uint64 // what [Ask.Known] is to be from now on
-	TTLMicros   int64  // how long it may be remembered
-	Ways        []Way
+	TTLMicros int64 // how long it may be remembered
+	Ways      []Way
 }
 
 // Way is one way to identify whose credential was looked at.
@@ -97,16 +97,28 @@ func (v *Verdict) append(dst []byte) []byte {
 	if v == nil {
 		return append(dst, 0)
 	}
-	dst = appendInt(appendFixed(append(dst, 1), v.Fingerprint), v.TTLMicros)
+	dst = appendInt(append(dst, 1), v.TTLMicros)
 	dst = appendInt(dst, int64(len(v.Ways)))
 	for i := range v.Ways {
-		w := &v.Ways[i]
-		dst = append(appendInt(dst, int64(w.Index)), byte(w.State))
-		if w.State == core.CredentialValid {
-			dst = appendText(dst, string(w.Identity.AppendCompact(nil)))
-		}
+		dst = v.Ways[i].append(dst)
 	}
 	return dst
+}
+
+func (w *Way) append(dst []byte) []byte {
+	dst = append(appendInt(dst, int64(w.Index)), byte(w.State))
+	if w.State == core.CredentialValid {
+		dst = appendText(dst, string(w.Identity.AppendCompact(nil)))
+	}
+	return dst
+}
+
+// Fingerprint returns the 64-bit FNV-1a hash of the way. The sum of those of a request's ways is what a filter knows of
+// them. It decides nothing but whether the bridge says it again.
+func (w *Way) Fingerprint() uint64 {
+	h := fnv.New64a()
+	h.Write(w.append(nil))
+	return h.Sum64()
 }
 
 // ReplyReader reads a reply answer by answer.
@@ -171,7 +183,7 @@ func (c *cursor) verdict() *Verdict {
 		c.fail()
 		return nil
 	}
-	v := &Verdict{Fingerprint: c.fixed(), TTLMicros: c.int()}
+	v := &Verdict{TTLMicros: c.int()}
 	for n := c.count(core.IdentifyMax); n > 0 && !c.failed; n-- {
 		w := Way{Index: int(c.int()), State: core.CredentialState(c.byte())}
 		if int(w.State) >= core.CredentialStateCount {
