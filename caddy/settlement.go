@@ -89,22 +89,30 @@ func (w *responder) begin(status int) {
 	if status == statusClientGone && s.ctx.Err() != nil {
 		s.status = 0 // Caddy's note that the client left before there was an answer
 	}
-	if cost, known := s.CostNow(s); known {
-		w.correct(cost)
+	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
+	if !awaits {
+		if cost, known := s.CostNow(s); known {
+			w.correct(cost)
+		}
 	}
 	s.tap = s.listen(header)
-	if s.tap == nil && len(header["Trailer"]) == 0 {
+	if s.tap == nil && !awaits {
 		w.settle()
 		return
 	}
 	s.header = maps.Clone(header) // handlers around us may take fields out
 }
 
+// hasBody reports whether the response may have a body. If its length is not known, trailers may follow; they are not
+// always announced, over HTTP/2 seldom.
+func (s *settlement) hasBody() bool {
+	return !s.head && s.status >= http.StatusOK && s.status != http.StatusNoContent && s.status != http.StatusNotModified
+}
+
 // listen returns what reads the costs in the body; nil if there is none in it, or nothing that can be read.
 func (s *settlement) listen(header http.Header) *usage.Tap {
 	paths := s.Paths()
-	if len(paths) == 0 || s.head || s.status < http.StatusOK || s.status == http.StatusNoContent ||
-		s.status == http.StatusNotModified {
+	if len(paths) == 0 || !s.hasBody() {
 		return nil
 	}
 	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"))

@@ -111,6 +111,11 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 		w.Header().Set("X-Cost", "7")
 		return err
 	}
+	trailersUnannounced := func(w http.ResponseWriter, _ *http.Request) error {
+		_, err := io.WriteString(w, "text")
+		w.Header().Set(http.TrailerPrefix+"X-Cost", "7") // as reverse_proxy passes on those of gRPC
+		return err
+	}
 	for _, c := range []struct {
 		name, rule string
 		upstream   answering
@@ -136,6 +141,7 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 		{"an absurd one", costHeader, headers("X-Cost", "101"), 20},
 		{"not a number", costHeader, headers("X-Cost", "many"), 20},
 		{"in a trailer", costHeader, trailers, 7},
+		{"in a trailer that was not announced", costHeader, trailersUnannounced, 7},
 		{"in a document", costJSON, body("application/json", `{"usage":{"total_tokens":33}}`), 33},
 		{"in an event", costJSON, body("text/event-stream", "data: {\"usage\":{\"total_tokens\":33}}\n\ndata: [DONE]\n\n"), 33},
 		{"in a page", costJSON, body("text/html", `{"usage":{"total_tokens":33}}`), 20},
@@ -157,6 +163,14 @@ func TestTheClientIsToldWhatItCost(t *testing.T) {
 		if got := w.Result().Header.Get("X-RateLimit-Cost"); got != want {
 			t.Errorf("cost %s: X-RateLimit-Cost %q, want %q", said, got, want)
 		}
+	}
+	_, w := settled(t, costHeader, http.MethodGet, headers("Trailer", "X-Cost"))
+	if got := w.Result().Header.Get("X-RateLimit-Cost"); got != "10" {
+		t.Errorf("X-RateLimit-Cost %q of a cost that comes behind the body, want the estimate", got)
+	}
+	_, w = settled(t, costHeader, http.MethodGet, headers("Content-Length", "0"))
+	if got := w.Result().Header.Get("X-RateLimit-Cost"); got != "20" {
+		t.Errorf("X-RateLimit-Cost %q of a cost that does not come, want the default", got)
 	}
 	if _, w := settled(t, costJSON, http.MethodGet, body("application/json", `{}`)); w.Result().Header.Get("X-RateLimit-Cost") != "10" {
 		t.Errorf("X-RateLimit-Cost %q, want the estimate", w.Result().Header.Get("X-RateLimit-Cost"))
