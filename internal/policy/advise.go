@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
+	"strconv"
 
 	"github.com/penstock/penstock/core"
 )
@@ -35,19 +35,24 @@ type adviser struct {
 }
 
 // repeaters are Caddy's placeholders, and the beginnings of such, whose value is what the client wrote.
-var repeaters = []string{"header", "cookie", "uri", "uri_escaped", "orig_uri", "host", "hostport", "method", "orig_method",
-	"body", "body_base64"}
+var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
+	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
+	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
+	"http.request.tls.server_name", "http.regexp"}
+
+// fleeting are placeholders that are another value at each request or connection.
+var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port"}
 
 // repeats reports whether an attribute only repeats what the client wrote.
 func repeats(attr string) bool {
-	name, ok := strings.CutPrefix(attr, "http.request.")
-	name, _, _ = strings.Cut(name, ".")
-	return ok && slices.Contains(repeaters, name)
+	return slices.ContainsFunc(repeaters, func(name string) bool { return within(attr, name) })
 }
 
 const (
 	remedyInvented = "use jwt or api_key, or make sure that something in front sets or removes it"
 	whyRepeated    = "only repeats what the client wrote"
+	whyFleeting    = "is another one at each request or connection, so that each has a counter of its own"
+	remedyFleeting = "use what stays the same, such as ip or http.auth.user.id"
 )
 
 // identities warns of clients that anyone can be.
@@ -63,6 +68,8 @@ func (a *adviser) identities() {
 				"each time", remedyInvented)
 		case way.Attr != "" && repeats(way.Attr):
 			a.problem(at+".attr", way.Attr, whyRepeated+": anyone can be anyone", remedyInvented)
+		case slices.Contains(fleeting, way.Attr):
+			a.problem(at+".attr", way.Attr, whyFleeting, remedyFleeting)
 		case way.JWT != nil:
 			a.jwtWords(at+".jwt", way.JWT)
 		}
@@ -88,8 +95,28 @@ func (a *adviser) sourcesOf(word, anyOne string, sources Sources) {
 				remedyInvented)
 		case from.Attr != "" && repeats(from.Attr):
 			a.problem(at+".attr", from.Attr, whyRepeated+": anyone can be "+anyOne, remedyInvented)
+		case from.HostLabel != nil && a.trustsHost(word):
+			a.problem(at+".host_label", strconv.Itoa(*from.HostLabel), "is of the host as the client writes it, and so anyone can be "+
+				anyOne, "match the hosts there are in each rule that goes by the "+word)
 		}
 	}
+}
+
+// trustsHost reports whether it matters what the host says of the user, tenant or tier: for an exemption, or for a rule
+// that takes any host.
+func (a *adviser) trustsHost(word string) bool {
+	names := func(user, tenant, tier Words) bool {
+		return len(map[string]Words{"user": user, "tenant": tenant, "tier": tier}[word]) > 0
+	}
+	return slices.ContainsFunc(a.doc.Exempt, func(l Listed) bool { return names(l.User, l.Tenant, l.Tier) }) ||
+		slices.ContainsFunc(a.doc.Rules, func(r Rule) bool {
+			m := Match{}
+			if r.Match != nil {
+				m = *r.Match
+			}
+			return len(m.Host) == 0 && (names(m.User, m.Tenant, m.Tier) || slices.Contains(dimensionsOf(&r), word) ||
+				word == "tier" && len(r.Tiers) > 0)
+		})
 }
 
 // inner are the ranges in which a proxy in front has its own address.
@@ -141,6 +168,8 @@ func (a *adviser) rule(at string, d *Rule, r *core.Rule) {
 			a.problem(place, (*d.Per)[i], "is a header that anyone can write, and so have a new counter each time", remedyInvented)
 		case dimension.Kind == core.PerAttr && repeats(dimension.Name):
 			a.problem(place, (*d.Per)[i], whyRepeated+": each made-up value is a new counter", remedyInvented)
+		case dimension.Kind == core.PerAttr && slices.Contains(fleeting, dimension.Name):
+			a.problem(place, (*d.Per)[i], whyFleeting, remedyFleeting)
 		}
 	}
 	shown := !r.PerNone && r.Action != core.ActionLogOnly || r.Expose

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Each document has the warnings that are listed, each by what it must hold, and no others.
+// Each document has the warnings that are listed, each by what it must hold, and no others: here of identities.
 func TestAdvise(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -31,11 +31,31 @@ func TestAdvise(t *testing.T) {
 				`tier[0].attr: "http.request.cookie.tier": only repeats what the client wrote: anyone can be of any tier`}},
 		{"user: [{attr: http.auth.user.id}, {attr: http.request.header.Remote-User}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`user[1].attr: "http.request.header.Remote-User": only repeats what the client wrote: anyone can be any user`}},
+		{"identify: [{attr: http.request.tls.server_name}, {attr: http.request.uuid}, {attr: http.request.remote.host}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{`identify[0].attr: "http.request.tls.server_name": only repeats`, `identify[1].attr: "http.request.uuid": is another one at each request`}},
+		{"rules: [{name: a, per: ['attr:http.request.remote', 'attr:http.regexp.id.1', 'attr:http.request.remote.host/24'], limit: 1/1s}]",
+			[]string{`rules[0].per[0]: "attr:http.request.remote": is another one`, `rules[0].per[1]: "attr:http.regexp.id.1": only repeats`}},
+		{"tenant: {host_label: 1}\nrules: [{name: a, per: tenant, limit: 1/1s}]",
+			[]string{`tenant[0].host_label: "1": is of the host as the client writes it, and so anyone can be of any tenant; match the hosts`}},
+		{"tenant: {host_label: 1}\nrules: [{name: a, per: tenant, match: {host: '*.shop.example'}, limit: 1/1s}]", nil},
+		{"tenant: {host_label: 1}\nrules: [{name: a, limit: 1/1s}, {name: b, match: {tenant: x}, limit: 1/1s}]", []string{"tenant[0].host_label"}},
+		{"tenant: {host_label: 1}\nexempt: {tenant: x}\nrules: [{name: a, match: {host: h.example}, limit: 1/1s}]", []string{"tenant[0].host_label"}},
+		{"tier: [{attr: t}, {host_label: 2}]\nrules: [{name: a, limit: 1/1s, tiers: {gold: 2/1s}}]", []string{`tier[1].host_label: "2"`}},
 		{"tenant: {attr: http.vars.tenant}\nrules: [{name: a, limit: 1/1s}]", nil},
 		{"rules: [{name: a, per: ['header:X-U', 'attr:http.request.host'], unverified: true, limit: 1/1s}]",
 			[]string{`rules[0].per[0]: "header:X-U": is a header that anyone can write, and so have a new counter each time`,
 				`rules[0].per[1]: "attr:http.request.host": only repeats`}},
+	} {
+		wantAdvice(t, test.text, test.want)
+	}
+}
 
+// Secrets, exemptions, windows and tiers that are probably not meant.
+func TestAdviseOnWords(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
 		// Secrets.
 		{"identify: [{jwt: {secret: hunter2-hunter2-hunter2-hunter2}}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`identify[0].jwt.secret: stands here for everybody who reads the policy`}},

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"reflect"
@@ -110,13 +111,12 @@ func anew(before, after *Document, was map[string]*Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy is called %q instead of %q", after.Name, before.Name)}
 	}
-	if !reflect.DeepEqual(before.Identify, after.Identify) {
-		list = append(list, "those of clients that are now identified otherwise")
-	}
+	list = append(list, anewForWhom(before, after)...)
+	zoneMoved := cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
 	for i := range after.Rules {
 		rule := &after.Rules[i]
 		if old, known := was[rule.Name]; known {
-			list = append(list, anewInRule(old, rule, before.Timezone != after.Timezone)...)
+			list = append(list, anewInRule(old, rule, zoneMoved)...)
 		} else if name := renamedFrom(rule, before, after); name != "" {
 			list = append(list, fmt.Sprintf("%s: it was called %s", rule.Name, name))
 		}
@@ -124,13 +124,49 @@ func anew(before, after *Document, was map[string]*Rule) (list []string) {
 	return list
 }
 
+// anewForWhom says whose counters start anew because they are now taken for somebody else.
+func anewForWhom(before, after *Document) (list []string) {
+	if !reflect.DeepEqual(finding(before), finding(after)) {
+		list = append(list, "those of clients that are now identified otherwise")
+	}
+	if !reflect.DeepEqual(before.TrustedProxies, after.TrustedProxies) || !reflect.DeepEqual(before.TrustedHops, after.TrustedHops) {
+		list = append(list, "those of clients whose address is now taken from elsewhere")
+	}
+	for _, source := range []struct {
+		word          string
+		before, after Sources
+	}{{"user", before.User, after.User}, {"tenant", before.Tenant, after.Tenant}, {"tier", before.Tier, after.Tier}} {
+		counted := slices.ContainsFunc(after.Rules, func(r Rule) bool { return slices.Contains(dimensionsOf(&r), source.word) })
+		if counted && !reflect.DeepEqual(source.before, source.after) {
+			list = append(list, "those per "+source.word+" of clients whose "+source.word+" is now taken from elsewhere")
+		}
+	}
+	return list
+}
+
+// finding returns how clients are identified, without what only says when tokens and keys are looked at.
+func finding(d *Document) []Identify {
+	ways := slices.Clone(d.Identify)
+	for i := range ways {
+		if ways[i].JWT != nil {
+			jwt := *ways[i].JWT
+			jwt.Refresh, jwt.Leeway = "", ""
+			ways[i].JWT = &jwt
+		}
+	}
+	return ways
+}
+
 func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
 	if !slices.Equal(dimensionsOf(old), dimensionsOf(rule)) {
 		return []string{rule.Name + ": it counts per " + perText(rule) + " instead of per " + perText(old)}
 	}
 	if slices.Contains(dimensionsOf(rule), "endpoint") && old.Match != nil && rule.Match != nil &&
-		!slices.Equal(old.Match.Path, rule.Match.Path) {
+		slices.ContainsFunc(rule.Match.Path, func(path string) bool { return !slices.Contains(old.Match.Path, path) }) {
 		list = append(list, rule.Name+": those of path patterns that are new")
+	}
+	if cmp.Or(old.Missing, "client") != cmp.Or(rule.Missing, "client") {
+		list = append(list, rule.Name+": those of requests that lack what it counts per")
 	}
 	seen := map[string]bool{}
 	for _, tier := range tiersOf(old, rule) {
