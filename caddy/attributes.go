@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -77,7 +76,7 @@ func (a *attributes) Header(name string) (string, bool) {
 	case 1:
 		return values[0], true
 	default:
-		return strings.Join(values, ", "), true
+		return core.JoinLines(name, values), true
 	}
 }
 

@@ -204,3 +204,13 @@ func TestFlushAndReadFromCarryTheFields(t *testing.T) {
 		}
 	}
 }
+
+// TestSecondCookieLineHidesNothing: the upstream reads it too.
+func TestSecondCookieLineHidesNothing(t *testing.T) {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.Header["Cookie"] = []string{"a=1", "session=s-1"}
+	a := attributes{r: r}
+	if got, _ := a.Header("Cookie"); got != "a=1; session=s-1" {
+		t.Errorf("the lines are read as %q", got)
+	}
+}

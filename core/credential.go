@@ -114,8 +114,7 @@ func isToken(text string) bool {
 
 // cookieValue returns the value of the cookie, without the quotes that may be around it. Two values of one name that
 // differ are malformed: servers differ in which of them they take, so that a client could be one to the limiter and
-// another to the upstream. Cookies are told apart by ";" only: a second Cookie line, which no browser sends, becomes part
-// of the value before it.
+// another to the upstream. Cookies are told apart by ";" only: a comma is part of a value.
 func cookieValue(header, name string) (value string, state CredentialState) {
 	if len(header) > carrierBytesMax {
 		return "", CredentialMalformed

@@ -88,6 +88,21 @@ func TestCredentialSpoofs(t *testing.T) {
 	}
 }
 
+// TestLinesOfCookiesAreOne: what stands in a second line is a cookie as in the first.
+func TestLinesOfCookiesAreOne(t *testing.T) {
+	cookies := JoinLines("Cookie", []string{"a=1", "session=s-1"})
+	if value, state := cookieValue(cookies, "session"); value != "s-1" || state != CredentialValid {
+		t.Errorf("%q: %q, %s", cookies, value, state)
+	}
+	cookies = JoinLines("Cookie", []string{"session=s-2; a=1", "session=s-1"})
+	if value, state := cookieValue(cookies, "session"); value != "" || state != CredentialMalformed {
+		t.Errorf("%q: %q, %s", cookies, value, state)
+	}
+	if chain := JoinLines("X-Forwarded-For", []string{"1.2.3.4", "203.0.113.9"}); chain != "1.2.3.4, 203.0.113.9" {
+		t.Errorf("joined as %q", chain)
+	}
+}
+
 // FuzzQueryValue: what is found is what net/url finds, wherever that finds one value and no other.
 func FuzzQueryValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {

@@ -16,7 +16,7 @@ type Attributes interface {
 	Method() string
 	// Host is the request's host, with or without port.
 	Host() string
-	// Header returns a request header by its canonical name; several lines are joined by ", ".
+	// Header returns a request header by its canonical name; several lines are put together as JoinLines does.
 	Header(name string) (value string, ok bool)
 	// Query is the query string as sent, without the question mark.
 	Query() string

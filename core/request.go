@@ -8,6 +8,15 @@ import (
 	"unsafe"
 )
 
+// JoinLines returns the lines of a request header as one: joined by ", ", those of Cookie by "; ", as RFC 9113 says. Servers
+// read every line of Cookie, so a second one must hide no credential. It allocates for more than one line.
+func JoinLines(name string, lines []string) string {
+	if name == "Cookie" {
+		return strings.Join(lines, "; ")
+	}
+	return strings.Join(lines, ", ")
+}
+
 // requestBufferBytesMax is how much buffer a request keeps for the next one: what a path of 8 KiB needs in all its
 // readings. What a longer path needed is let go of, so that no client makes a pool of requests large for good.
 const requestBufferBytesMax = 64 << 10

@@ -197,7 +197,7 @@ func (a *asked) Now() core.Micros   { return a.now }
 
 func (a *asked) Header(name string) (string, bool) {
 	values := a.headers.Values(name)
-	return strings.Join(values, ", "), len(values) > 0
+	return core.JoinLines(name, values), len(values) > 0
 }
 
 func (a *asked) Attr(name string) (string, bool) {
