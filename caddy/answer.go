@@ -42,8 +42,9 @@ const guessedLengthMax = 2048
 // problemContentType is the content type of most refusals, ready to be put into a header.
 var problemContentType = []string{"application/problem+json"}
 
-// write sends the answer. A gRPC client gets it in gRPC's own form.
-func (a *answer) write(w http.ResponseWriter, r *http.Request) error {
+// write sends the answer. A gRPC client gets it in gRPC's own form. That a client does not wait for its refusal is no error
+// of this server, which would log it as one: it is a thing to be had by the thousand.
+func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	if a.challenge != "" {
 		header["Www-Authenticate"] = []string{a.challenge}
@@ -53,7 +54,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) error {
 	}
 	if a.grpcType != "" {
 		a.writeGRPC(w)
-		return nil
+		return
 	}
 	if a.contentType == problemContentType[0] {
 		header["Content-Type"] = problemContentType
@@ -66,8 +67,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) error {
 		header["Content-Length"] = []string{strconv.Itoa(len(a.body))}
 	}
 	w.WriteHeader(a.status)
-	_, err := w.Write(a.body)
-	return err
+	_, _ = w.Write(a.body)
 }
 
 // writeGRPC sends a response of trailers only: HTTP says 200, and the header block, which ends the stream, says what gRPC

@@ -114,7 +114,8 @@ func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp
 	if !errors.As(err, &refusal) {
 		return next.ServeHTTP(w, r)
 	}
-	return refusal.answer.write(w, r)
+	refusal.answer.write(w, r)
+	return nil
 }
 
 // mergeFields takes the fields that handlers have set before the error out of the header, and puts them back when the

@@ -335,7 +335,8 @@ func (h *Handler) refuse(w *responder, r *http.Request, s *scratch, d *core.Deci
 		a.body = append([]byte(nil), a.body...)
 		return caddyhttp.Error(d.Status, &Refusal{Status: d.Status, Rule: d.Rule, answer: a})
 	}
-	return a.write(w, r)
+	a.write(w, r)
+	return nil
 }
 
 // DeniedEvent is the name of the event that a refusal emits. Its data are `policy`, `rule`, `decision`, `status`,

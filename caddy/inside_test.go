@@ -5,6 +5,7 @@ package penstockcaddy
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -212,5 +213,21 @@ func TestSecondCookieLineHidesNothing(t *testing.T) {
 	a := attributes{r: r}
 	if got, _ := a.Header("Cookie"); got != "a=1; session=s-1" {
 		t.Errorf("the lines are read as %q", got)
+	}
+}
+
+// broken is a connection that its client has closed.
+type broken struct{ discard }
+
+func (*broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestWhoDoesNotWaitForARefusalIsNoError: Caddy logs the errors of handlers, so a client could fill the log.
+func TestWhoDoesNotWaitForARefusalIsNoError(t *testing.T) {
+	h := provisioned(t, strings.Replace(threeRules, "COUNT", "1", 1))
+	for range 2 {
+		w := &broken{discard{header: make(http.Header)}}
+		if err := h.ServeHTTP(w, requestFor(http.MethodGet, "/api/search"), nothing); err != nil {
+			t.Error(err)
+		}
 	}
 }
