@@ -4,6 +4,7 @@ package core
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ const (
 // immutable.
 type listing struct {
 	entries []listed
+	within  addrSet    // everybody of whom an entry tells by address: most clients are in none, and need no more
 	ranges4 rangeTable // in place of lists there are links
 	ranges6 rangeTable
 	clients [clientFields]map[string]int32 // links
@@ -58,10 +60,17 @@ func compileListed(at string, entries []Listed, v *verifier) *listing {
 		l.entries = append(l.entries, listed{at: place, reason: entries[i].Reason, until: entries[i].Until})
 		l.dated = l.dated || entries[i].Until != 0
 	}
-	// From the last to the first, so that each link leads to later entries.
-	for i := len(entries) - 1; i >= 0; i-- {
+	var ranges []netip.Prefix
+	for i := len(entries) - 1; i >= 0; i-- { // from the last to the first, so that each link leads to later entries
 		l.index(int32(i), &entries[i])
+		for _, p := range entries[i].IP {
+			if masked, problems := compilePrefix(p); len(problems) == 0 { // the verifier reports them
+				l.indexRange(int32(i), masked)
+				ranges = append(ranges, masked)
+			}
+		}
 	}
+	l.within = newAddrSet(ranges)
 	return l
 }
 
@@ -105,7 +114,7 @@ func (v *verifier) listed(at string, e *Listed) {
 	}
 }
 
-// index puts the entry under everybody it tells of.
+// index puts the entry under every client it names.
 func (l *listing) index(entry int32, e *Listed) {
 	for f, values := range e.byField() {
 		for _, text := range values {
@@ -115,24 +124,22 @@ func (l *listing) index(entry int32, e *Listed) {
 			l.clients[f][text] = l.linked(entry, l.clients[f][text])
 		}
 	}
-	for i := range e.IP {
-		masked, problems := compilePrefix(e.IP[i])
-		if len(problems) > 0 {
-			continue // the verifier reports it
-		}
-		t, bits := &l.ranges6, uint8(masked.Bits())
-		if masked.Addr().Is4() {
-			t = &l.ranges4
-		}
-		if t.lists == nil {
-			t.lists = make(map[rangeKey]int32)
-		}
-		if !slices.Contains(t.bits, bits) {
-			t.bits = append(t.bits, bits)
-		}
-		key := newRangeKey(masked.Addr()).masked(bits)
-		t.lists[key] = l.linked(entry, t.lists[key])
+}
+
+// indexRange puts the entry under a range of addresses.
+func (l *listing) indexRange(entry int32, masked netip.Prefix) {
+	t, bits := &l.ranges6, uint8(masked.Bits())
+	if masked.Addr().Is4() {
+		t = &l.ranges4
 	}
+	if t.lists == nil {
+		t.lists = make(map[rangeKey]int32)
+	}
+	if !slices.Contains(t.bits, bits) {
+		t.bits = append(t.bits, bits)
+	}
+	key := newRangeKey(masked.Addr()).masked(bits)
+	t.lists[key] = l.linked(entry, t.lists[key])
 }
 
 // linked returns a link to the entry and then to what next leads to. An entry that tells of somebody twice is linked once.
@@ -145,8 +152,9 @@ func (l *listing) linked(entry, next int32) int32 {
 }
 
 // find returns the first entry that tells of the client and has not ended, or nil, and leaves it in p.toldBy. The work does
-// not grow with the length of the list but for ended entries about this very client, and for IPv6 and IPv4 with the number
-// of different prefix lengths: 129 and 33 at most. It does not allocate.
+// not grow with the length of the list but for a comparison for each doubling of its ranges, for ended entries about this
+// very client, and, if it is in one of the ranges, for IPv6 and IPv4 with the number of different prefix lengths: 129 and
+// 33 at most. It does not allocate.
 func (p *Plan) find(l *listing) *listed {
 	if l == nil {
 		return nil
@@ -161,11 +169,11 @@ func (p *Plan) find(l *listing) *listed {
 			first = min(first, l.inForce(links[clientField(f).of(&p.asking)], now))
 		}
 	}
-	t := &l.ranges6
-	if p.request.peer.Is4() {
-		t = &l.ranges4
-	}
-	if t.lists != nil && p.request.peer.IsValid() {
+	if l.within.contains(p.request.peer) {
+		t := &l.ranges6
+		if p.request.peer.Is4() {
+			t = &l.ranges4
+		}
 		key := newRangeKey(p.request.peer)
 		for _, bits := range t.bits {
 			first = min(first, l.inForce(t.lists[key.masked(bits)], now))
