@@ -4,7 +4,6 @@ package core
 
 import (
 	"cmp"
-	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -14,7 +13,7 @@ type ruleCost struct {
 	when    condition
 	n       int64
 	header  string // canonical; "": n always
-	trusted []netip.Prefix
+	trusted addrSet
 	max     int64
 }
 
@@ -24,17 +23,10 @@ func compileCosts(at string, sources []Cost, v *verifier) []ruleCost {
 		place := at + ".cost[" + strconv.Itoa(i) + "]"
 		when, problems := compileMatch(place+".match", source.Match)
 		v.problems = append(v.problems, problems...)
-		// The addresses of a match are checked and brought into one form as these must be.
-		peers := matchCompiler{at: place}
-		if peers.bounded("trusted", len(source.Trusted)) {
-			peers.prefixes(source.Trusted)
-		}
-		for _, p := range peers.problems {
-			p.Path = strings.Replace(p.Path, ".ip[", ".trusted[", 1)
-			v.problems = append(v.problems, p)
-		}
+		trusted, problems := compilePrefixes(place+".trusted", source.Trusted)
+		v.problems = append(v.problems, problems...)
 		costs[i] = ruleCost{when: when, n: source.N, header: canonicalHeader(source.Header),
-			trusted: peers.condition.prefixes, max: cmp.Or(source.Max, CountMax)}
+			trusted: newAddrSet(trusted), max: cmp.Or(source.Max, CountMax)}
 	}
 	return costs
 }
@@ -66,25 +58,15 @@ func (c *ruleCost) amount(req *request) int64 {
 		return c.n
 	}
 	value, ok := req.attrs.Header(c.header)
-	if !ok || !c.trusts(req.attrs.Remote()) {
+	// It is about who holds the connection and not about the client: what a proxy says of the client's address, the client
+	// may have said to the proxy.
+	if !ok || !c.trusted.contains(plainAddr(req.attrs.Remote())) {
 		return c.n
 	}
 	if n, ok := wholeNumber(value, c.max); ok && n >= 1 {
 		return n
 	}
 	return c.n
-}
-
-// trusts reports whether the peer's word about a cost is believed. It is about who holds the connection and not about
-// the client: what a proxy says of the client's address, the client may have said to the proxy.
-func (c *ruleCost) trusts(peer netip.Addr) bool {
-	peer = peer.Unmap().WithZone("")
-	for _, p := range c.trusted {
-		if p.Contains(peer) {
-			return true
-		}
-	}
-	return false
 }
 
 // costBytesMax is how long the text of a cost may be: CountMax has 13 digits, the rest is for zeros and a fraction.

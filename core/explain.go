@@ -162,12 +162,10 @@ func (p *Plan) explainMethod(f *finder, method int, looked []CredentialUse) (fat
 
 // String returns the way of identifying as policies write it.
 func (f *finder) String() string {
-	word := [...]string{IdentifyIP: "ip", IdentifyHeader: "header", IdentifyAttr: "attr", IdentifyCookie: "cookie",
-		IdentifyJWT: "jwt", IdentifyAPIKey: "api_key"}[f.kind]
 	if f.name == "" {
-		return word
+		return identifyWords[f.kind]
 	}
-	return word + " " + f.name
+	return identifyWords[f.kind] + " " + f.name
 }
 
 func explainListed(e *listed) string {

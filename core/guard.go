@@ -110,8 +110,8 @@ func isKind(kind, want string) bool {
 }
 
 // violationOf returns the number that a counter's refusals have among one client's violations: the FNV-1a hash of its
-// key, folded to 52 bits, and never 0. Two of a client's few counters that shared a number would pass for one, which errs towards fewer
-// violations.
+// key, folded to 52 bits, and never 0. Two of a client's few counters that shared a number would pass for one, which errs
+// towards fewer violations.
 func violationOf(key []byte) int64 {
 	hash := fnv(key)
 	folded := int64(hash>>52) ^ int64(hash)&ViolationMax
@@ -122,10 +122,10 @@ func violationOf(key []byte) int64 {
 const fnvPrime = 1099511628211
 
 // fnv returns the 64-bit FNV-1a hash. It is for numbers that nobody gains from choosing.
-func fnv(key []byte) uint64 {
+func fnv[T string | []byte](text T) uint64 {
 	hash := uint64(14695981039346656037)
-	for _, c := range key {
-		hash = (hash ^ uint64(c)) * fnvPrime
+	for i := 0; i < len(text); i++ {
+		hash = (hash ^ uint64(text[i])) * fnvPrime
 	}
 	return hash
 }

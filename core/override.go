@@ -173,11 +173,5 @@ func (o *Overrides) forRule(r *rule) *limitSet {
 	return &made.set
 }
 
-// overrideSlot returns where the rule's limits are looked for first: FNV-1a.
-func overrideSlot(rule string) uint32 {
-	hash := uint32(2166136261)
-	for i := 0; i < len(rule); i++ {
-		hash = (hash ^ uint32(rule[i])) * 16777619
-	}
-	return hash
-}
+// overrideSlot returns where the rule's limits are looked for first. The high bits of the hash are the well mixed ones.
+func overrideSlot(rule string) uint32 { return uint32(fnv(rule) >> 32) }
