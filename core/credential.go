@@ -70,24 +70,38 @@ func presence(text string) CredentialState {
 	return CredentialValid
 }
 
-// bearer returns the token of an Authorization field. Another scheme is another's business. A token has no space, comma
-// or control character: then it is several fields in one, and nobody knows which of them the upstream believes.
+// bearer returns the token of an Authorization field. Another scheme is another's business, unless ours stands behind a
+// comma. A token has no space, comma or control character. In either case it is several fields in one, and nobody knows
+// which of them the upstream believes.
 func bearer(field string) (token string, state CredentialState) {
-	const scheme = "bearer"
-	if len(field) < len(scheme) || !strings.EqualFold(field[:len(scheme)], scheme) {
-		return "", CredentialAbsent
+	rest, ours := cutBearer(field)
+	for !ours {
+		var more bool
+		if _, rest, more = strings.Cut(rest, ","); !more {
+			return "", CredentialAbsent
+		}
+		if _, second := cutBearer(strings.TrimLeft(rest, " \t")); second {
+			return "", CredentialMalformed
+		}
 	}
-	token = strings.TrimLeft(field[len(scheme):], " ")
-	if len(field) > len(scheme) && field[len(scheme)] != ' ' {
-		return "", CredentialAbsent // a scheme that only begins so
-	}
-	if token == "" || len(token) > credentialBytesMax {
-		return "", CredentialMalformed
-	}
-	if !isToken(token) {
+	token = strings.TrimLeft(rest, " ")
+	if token == "" || len(token) > credentialBytesMax || !isToken(token) {
 		return "", CredentialMalformed
 	}
 	return token, CredentialValid
+}
+
+// cutBearer returns what follows the scheme, in any case, if the field is of that scheme, and otherwise the field.
+func cutBearer(field string) (rest string, ok bool) {
+	const scheme = "bearer"
+	if len(field) < len(scheme) || !strings.EqualFold(field[:len(scheme)], scheme) {
+		return field, false
+	}
+	rest = field[len(scheme):]
+	if rest != "" && rest[0] != ' ' {
+		return field, false // a scheme that only begins so
+	}
+	return rest, true
 }
 
 // isToken reports whether the text is of visible ASCII characters without a comma. It looks at eight bytes at once: at a
