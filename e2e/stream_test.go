@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// says is an upstream that sends a whole document; fields are names and values of headers by turns.
+func says(body string, fields ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(fields); i += 2 {
+			w.Header().Set(fields[i], fields[i+1])
+		}
+		if w.Header().Get("Content-Type") == "" {
+			w.Header().Set("Content-Type", "application/json")
+		}
+		if r.Method != http.MethodHead {
+			w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+			_, _ = io.WriteString(w, body)
+		}
+	}
+}
+
+// inPieces is an upstream that sends pieces of a body whose length nobody knows; it breaks off behind them if it is to.
+func inPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", kind)
+		for _, piece := range pieces {
+			_, _ = io.WriteString(w, piece)
+			_ = http.NewResponseController(w).Flush()
+		}
+		if breaksOff {
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// trailing is an upstream that says the cost behind the body.
+func trailing(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Trailer", "X-Cost")
+	_, _ = io.WriteString(w, "some text")
+	w.Header().Set("X-Cost", "44")
+}
+
+const (
+	documentKind = "application/json"
+	streamKind   = "text/event-stream"
+)
+
+// meteredCase is a response, and what it costs.
+type meteredCase struct {
+	path     string // /tokens/… or /priced/…
+	method   string // GET if it is not said
+	accepts  string // encodings
+	upstream http.HandlerFunc
+	status   int    // 200 if it is not said
+	told     string // X-RateLimit-Cost
+	bytes    int    // of the body, -1 if it breaks off or is not compared
+	charged  int64
+}
+
+// MiB is how much of a body is read for its cost.
+const mib = 1 << 20
+
+func meteredCases() []meteredCase {
+	large, huge := usageJSON(mib-100, "41"), usageJSON(mib+100, "42")
+	return []meteredCase{
+		{path: "/tokens/json", upstream: says(usageJSON(60, "31")), told: "100", bytes: len(usageJSON(60, "31")), charged: 31},
+		{path: "/tokens/chunked", upstream: inPieces(documentKind, false, `{"usage":{"total_`, `tokens":3`, `2}`, `}`), told: "100", bytes: 29, charged: 32},
+		{path: "/tokens/fraction", upstream: says(usageJSON(6, "32.2")), told: "100", bytes: -1, charged: 33},
+		{path: "/tokens/zipped", accepts: "gzip", upstream: says(zipped(usageJSON(6000, "34")), "Content-Encoding", "gzip"), told: "100",
+			bytes: len(zipped(usageJSON(6000, "34"))), charged: 34},
+		{path: "/tokens/encoded/gzip", accepts: "gzip", upstream: says(usageJSON(6000, "35")), told: "100", bytes: -1, charged: 35},
+		{path: "/tokens/encoded/zstd", accepts: "zstd", upstream: says(usageJSON(6000, "36")), told: "100", bytes: -1, charged: 36},
+		{path: "/tokens/large", upstream: says(large), told: "100", bytes: len(large), charged: 41},
+		{path: "/tokens/too-large", upstream: says(huge), told: "100", bytes: len(huge), charged: 700},
+		{path: "/tokens/too-large-chunked", upstream: inPieces(documentKind, false, huge), told: "100", bytes: len(huge), charged: 700},
+		{path: "/tokens/absurd", upstream: says(usageJSON(6, "50001")), told: "100", bytes: -1, charged: 700},
+		{path: "/tokens/negative", upstream: says(usageJSON(6, "-1")), told: "100", bytes: -1, charged: 700},
+		{path: "/tokens/silent", upstream: says(`{"usage":{}}`), told: "100", bytes: 12, charged: 700},
+		{path: "/tokens/html", upstream: says(usageJSON(6, "37"), "Content-Type", "text/html"), told: "100", bytes: -1, charged: 700},
+		{path: "/tokens/head", method: http.MethodHead, upstream: says(usageJSON(6, "38")), told: "100", bytes: 0, charged: 700},
+		{path: "/tokens/broken-off", upstream: inPieces(documentKind, true, `{"usage":{"total_tokens":39},`), told: "100", bytes: -1, charged: 700},
+		{path: "/tokens/stream-broken-off", upstream: inPieces(streamKind, true, longStream(3, "9")[:3]...), told: "100", bytes: -1, charged: 3},
+		{path: "/tokens/unending-event", upstream: inPieces(streamKind, false, "data: {\"usage\":{\"total_tokens\":40}}\n\n", "data: "+huge+"\n\n"),
+			told: "100", bytes: len(huge) + 45, charged: 40},
+		{path: "/priced/header", upstream: says("{}", "X-Cost", "43"), told: "43", bytes: 2, charged: 43},
+		{path: "/priced/trailer", upstream: trailing, told: "100", bytes: 9, charged: 44},
+		{path: "/priced/free", upstream: says("{}", "X-Cost", "0"), told: "0", bytes: 2, charged: 0},
+		{path: "/priced/absurd", upstream: says("{}", "X-Cost", "1e9"), told: "700", bytes: 2, charged: 700},
+		{path: "/priced/silent", upstream: says("{}"), told: "700", bytes: 2, charged: 700},
+		{path: "/priced/head", method: http.MethodHead, upstream: says("{}", "X-Cost", "45"), told: "45", bytes: 0, charged: 45},
+		{path: "/priced/dead", upstream: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, status: 502,
+			told: "100", bytes: 0, charged: 700},
+	}
+}
+
+// TestWhatResponsesCost asks all of them at once, each as a client of its own, and reads in Redis what they cost.
+func TestWhatResponsesCost(t *testing.T) {
+	cases := meteredCases()
+	mux := http.NewServeMux()
+	for _, c := range cases {
+		mux.Handle(c.path, c.upstream)
+	}
+	m := startMetered(t, mux)
+	var asking sync.WaitGroup
+	for i, c := range cases {
+		asking.Go(func() { m.costs(t, c, fmt.Sprintf("192.0.2.%d", i+1)) })
+	}
+	asking.Wait()
+	for i, c := range cases { // nothing is settled twice
+		if got := m.charged(t, ruleOf(c.path), fmt.Sprintf("192.0.2.%d", i+1)); got != c.charged {
+			t.Errorf("%s: %d charged in the end, want %d", c.path, got, c.charged)
+		}
+	}
+	if got := m.metric(`penstock_settlements_total{result="settled"}`); int(got) != len(cases) {
+		t.Errorf("%v settlements, want %d", got, len(cases))
+	}
+	unreadable := 0
+	for _, c := range cases {
+		if c.charged == 700 {
+			unreadable++
+		}
+	}
+	if got := m.metric("penstock_unreadable_costs_total"); int(got) != unreadable {
+		t.Errorf("%v costs were unreadable, want %d", got, unreadable)
+	}
+}
+
+func ruleOf(path string) string { return strings.Split(path, "/")[1] }
+
+// costs asks once and waits for the charge.
+func (m *metered) costs(t *testing.T, c meteredCase, address string) {
+	method := c.method
+	if method == "" {
+		method = http.MethodGet
+	}
+	r, err := m.open(t.Context(), m.process, method, c.path, address, "Accept-Encoding", c.accepts)
+	if err != nil {
+		t.Errorf("%s: %v", c.path, err)
+		return
+	}
+	body, err := io.ReadAll(r.Body)
+	r.Body.Close()
+	if want := max(c.status, 200); r.StatusCode != want && !(c.status == 0 && r.StatusCode == 200) {
+		t.Errorf("%s: status %d", c.path, r.StatusCode)
+	}
+	if c.bytes >= 0 && (err != nil || len(body) != c.bytes) {
+		t.Errorf("%s: %d bytes and %v, want %d", c.path, len(body), err, c.bytes)
+	}
+	if strings.HasPrefix(c.path, "/tokens/encoded/") && r.Header.Get("Content-Encoding") != c.accepts {
+		t.Errorf("%s: the content is encoded as %q", c.path, r.Header.Get("Content-Encoding"))
+	}
+	if got := r.Header.Get("X-RateLimit-Cost"); got != c.told {
+		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.told)
+	}
+	eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+		return m.charged(t, ruleOf(c.path), address) == c.charged
+	})
+}
+
+// TestStreamsAreNotHeldBack: the upstream sends an event when the one before has reached the client.
+func TestStreamsAreNotHeldBack(t *testing.T) {
+	const events = 20
+	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
+	streams := map[string]*stepwise{
+		"/tokens/events":         {events: longStream(events, "2001"), kind: streamKind},
+		"/tokens/document":       {events: document, kind: documentKind},
+		"/tokens/zipped":         {events: longStream(events, "2003"), kind: streamKind, gzipped: true},
+		"/tokens/encoded/events": {events: longStream(events, "2004"), kind: streamKind},
+	}
+	mux := http.NewServeMux()
+	for path, s := range streams {
+		s.arrived = make(chan struct{})
+		mux.Handle(path, s)
+	}
+	m := startMetered(t, mux)
+	wants := map[string]int64{"/tokens/events": 2001, "/tokens/document": 2002, "/tokens/zipped": 2003, "/tokens/encoded/events": 2004}
+	var reading sync.WaitGroup
+	for path, s := range streams {
+		address := fmt.Sprintf("192.0.2.%d", wants[path]-2000)
+		reading.Go(func() {
+			r, err := m.open(t.Context(), m.process, http.MethodGet, path, address, "Accept-Encoding", "gzip")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			if got := m.charged(t, "tokens", address); got != 100 {
+				t.Errorf("%s: %d charged while it goes on, want what is reserved", path, got)
+			}
+			read := *s
+			read.gzipped = r.Header.Get("Content-Encoding") == "gzip"
+			read.readsInStep(t, r.Body)
+			eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
+				return m.charged(t, "tokens", address) == wants[path]
+			})
+		})
+	}
+	reading.Wait()
+}
+
+// TestClientsThatLeave: what has been heard of the cost by then is charged; the default if that is nothing, and what was
+// reserved if there was no response yet.
+func TestClientsThatLeave(t *testing.T) {
+	left := make(chan struct{}, 3)
+	stays := func(kind string, pieces ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			if len(pieces) > 0 {
+				inPieces(kind, false, pieces...)(w, r)
+			}
+			<-r.Context().Done()
+			left <- struct{}{}
+		}
+	}
+	cases := []meteredCase{
+		{path: "/tokens/stream", upstream: stays(streamKind, longStream(4, "9")[:4]...), charged: 4},
+		{path: "/tokens/stream-silent", upstream: stays(streamKind, "data: {}\n\n"), charged: 700},
+		{path: "/tokens/document", upstream: stays(documentKind, `{"usage":{"total_tokens":5}`), charged: 700},
+		{path: "/tokens/waiting", upstream: stays(documentKind), charged: 100},
+	}
+	mux := http.NewServeMux()
+	for _, c := range cases {
+		mux.Handle(c.path, c.upstream)
+	}
+	m := startMetered(t, mux)
+	for i, c := range cases {
+		address := fmt.Sprintf("192.0.2.%d", i+1)
+		ctx, leave := context.WithCancel(t.Context())
+		answered := make(chan error, 1)
+		go func() {
+			r, err := m.open(ctx, m.process, http.MethodGet, c.path, address)
+			if err == nil {
+				_, err = io.ReadFull(r.Body, make([]byte, 10))
+				r.Body.Close()
+			}
+			answered <- err
+		}()
+		if c.charged == 100 {
+			eventually(t, 5*time.Second, "it is reserved", func() bool { return m.charged(t, "tokens", address) == 100 })
+		} else if err := <-answered; err != nil {
+			t.Errorf("%s: %v", c.path, err)
+		}
+		leave()
+		<-left
+		eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+			return m.charged(t, "tokens", address) == c.charged
+		})
+	}
+	if got := m.charged(t, "tokens", "192.0.2.4"); got != 100 {
+		t.Errorf("%d charged to who left before there was a response, want what was reserved", got)
+	}
+}
