@@ -172,6 +172,14 @@ func (a *adviser) rule(at string, d *Rule, r *core.Rule) {
 			a.problem(place, (*d.Per)[i], whyFleeting, remedyFleeting)
 		}
 	}
+	for i := range r.Cost {
+		for k, prefix := range r.Cost[i].Trusted {
+			if prefix.Bits() == 0 && len(d.Cost[i].Trusted) == len(r.Cost[i].Trusted) {
+				a.problem(index(index(at+".cost", i)+".trusted", k), prefix.String(), "is everybody, so that each client writes its own price",
+					"write the addresses of the proxies that set the header")
+			}
+		}
+	}
 	shown := !r.PerNone && r.Action != core.ActionLogOnly || r.Expose
 	a.eachLimit(at, d, r, func(place, text string, l *core.Limit) {
 		if shown && l.Calendar() == 0 && l.Window()%core.Second != 0 {

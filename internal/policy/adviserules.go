@@ -164,16 +164,55 @@ func countsWithin(parent, child Rule) bool {
 	return true
 }
 
-// holdsBelow reports whether what passes the first limit always passes the second: but for the edge of a window, where two
-// windows' worth may pass in a short span.
+// holdsBelow reports whether what passes the first limit always passes the other, at the edges of windows too.
 func holdsBelow(l, other *core.Limit) bool {
-	if l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window() {
+	switch {
+	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
 		return false // neither is below the other
+	case other.Algorithm() == core.TokenBucket:
+		return atOnce(l) <= other.Capacity() && slower(l, other)
+	case l.Algorithm() == core.TokenBucket: // what it holds, and what flows in meanwhile
+		high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
+		room := other.Count() - l.Capacity()
+		if room < 0 || high >= uint64(l.Window()) {
+			return false
+		}
+		flow, rest := bits.Div64(high, low, uint64(l.Window()))
+		return flow < uint64(room) || flow == uint64(room) && rest == 0
+	case l.Window() < other.Window():
+		return false
+	case l.Algorithm() == other.Algorithm() || other.Algorithm() == core.FixedWindow:
+		if nests(other, l) {
+			return l.Count() <= other.Count()
+		}
 	}
-	if other.Algorithm() == core.TokenBucket || l.Algorithm() == core.TokenBucket {
-		return l.Capacity() <= other.Capacity() && slower(l, other)
+	return atOnce(l) <= other.Count()
+}
+
+// atOnce returns how much may pass a limit in no time: what a bucket holds, and of windows the end of one and the begin of
+// the next.
+func atOnce(l *core.Limit) int64 {
+	switch l.Algorithm() {
+	case core.TokenBucket, core.SlidingLog:
+		return l.Capacity()
+	default:
+		return 2 * l.Count()
 	}
-	return l.Count() <= other.Count() && l.Window() >= other.Window()
+}
+
+// nests reports whether each window of the first limit lies within one of the other. Days begin at a full or half hour in
+// nearly every time zone.
+func nests(l, other *core.Limit) bool {
+	inner, outer := l.Calendar(), other.Calendar()
+	switch {
+	case inner == 0 && outer == 0:
+		return other.Window()%l.Window() == 0
+	case inner == 0:
+		return core.Hour/2%l.Window() == 0
+	case outer == 0:
+		return false
+	}
+	return inner == outer || inner == core.CalendarDay || outer == core.CalendarYear && inner == core.CalendarMonth
 }
 
 // slower reports whether the first limit's rate is at most the second one's.

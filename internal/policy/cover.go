@@ -73,7 +73,10 @@ func coversPaths(outer, inner *core.Match) bool {
 
 // coversPath knows equal patterns, patterns that end in a star, and /**.
 func coversPath(outer, inner string) bool {
-	if outer == inner || outer == "/*" || outer == "/**" {
+	if strings.HasSuffix(outer, "/**") { // at the end a star is any rest as well
+		outer = outer[:len(outer)-1]
+	}
+	if outer == inner || outer == "/*" {
 		return true
 	}
 	prefix, isPrefix := strings.CutSuffix(outer, "*")
