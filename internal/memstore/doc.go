@@ -27,10 +27,12 @@
 // Two clients never share a counter otherwise: the whole key is compared. The hash is seeded per process, so that keys
 // cannot be chosen to collide.
 //
-// The store's own clock never goes back. One given by [Options.Now] may: [core.Decide] absorbs that for counters that
-// are held. One that was dropped while the clock was ahead starts anew when the clock is back, as it does for any
-// client charged meanwhile. With such a clock fresh counters are therefore kept for two hours more while there is room.
-// At the bound they are not: then a clock that was ahead by more than a window may cost the store its memory of it.
+// The store's own clock does not go back, but to follow the wall clock when the two have come to be a calendar period
+// apart: after a machine has slept for days its monotonic clock is that much behind. One given by [Options.Now] may:
+// [core.Decide] absorbs that for counters that are held. One that was dropped while the clock was ahead starts anew
+// when the clock is back, as it does for any client charged meanwhile. With such a clock fresh counters are therefore
+// kept for two hours more while there is room. At the bound they are not: then a clock that was ahead by more than a
+// window may cost the store its memory of it.
 //
 // # Price
 //

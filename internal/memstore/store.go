@@ -10,7 +10,6 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/penstock/penstock/core"
 )
@@ -41,7 +40,8 @@ type Options struct {
 	// CountersMaxBound.
 	CountersMax int
 	// Now is the store's clock; it must be safe for concurrent use. Nil means the wall clock at New plus the time since
-	// then on the monotonic clock, which never goes back.
+	// then on the monotonic clock, which does not go back; it follows the wall clock when it is asked about a calendar
+	// period that it does not know.
 	Now func() core.Micros
 	// Logger is told, at most once a minute, that the store is full. Nil means nobody is.
 	Logger *slog.Logger
@@ -50,6 +50,7 @@ type Options struct {
 // Store is a [core.Store] in memory. Make one with [New]; it is safe for concurrent use.
 type Store struct {
 	now       func() core.Micros
+	clock     *ownClock   // nil: the clock is the caller's
 	slack     core.Micros // how long after it is fresh a counter is kept while there is room
 	max       int64
 	seed      maphash.Seed
@@ -82,7 +83,8 @@ func New(o Options) (*Store, error) {
 	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), seed: maphash.MakeSeed()}
 	s.alarm.log = o.Logger
 	if o.Now == nil {
-		s.now, s.slack = monotonic(), 0
+		s.clock = newOwnClock()
+		s.now, s.slack = s.clock.now, 0
 	}
 	for s.shardBits < shardBits && o.CountersMax>>s.shardBits >= 2*shardFill {
 		s.shardBits++
@@ -93,13 +95,6 @@ func New(o Options) (*Store, error) {
 	}
 	s.overflow.init(s.seed)
 	return s, nil
-}
-
-// monotonic returns a clock that starts as the wall clock and never goes back.
-func monotonic() func() core.Micros {
-	start := time.Now()
-	base := core.Micros(start.UnixMicro())
-	return func() core.Micros { return base + core.Micros(time.Since(start).Microseconds()) }
 }
 
 // Len returns how many counters the store holds, without those of overflow. While calls are under way it may count a
@@ -133,7 +128,15 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%w: %w", core.ErrUnavailable, err)
 	}
-	c := call{store: s, checks: checks, results: results[:len(checks)]}
+	err := s.answer(checks, results[:len(checks)])
+	if err != nil && s.clock != nil && s.clock.follow() { // it is stale, and has changed nothing
+		err = s.answer(checks, results[:len(checks)])
+	}
+	return err
+}
+
+func (s *Store) answer(checks []core.Check, results []core.Result) error {
+	c := call{store: s, checks: checks, results: results}
 	if len(checks) <= smallCall {
 		var places [smallCall]place
 		var slots [smallCall]core.Slot

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/penstock/penstock/core"
@@ -189,6 +190,33 @@ func TestOwnClockNeverGoesBack(t *testing.T) {
 			t.Fatalf("after %d: %+v", last, r[0])
 		}
 		last = r[0].At
+	}
+}
+
+// TestOwnClockFollowsTheCalendar: a machine that has slept, or was started with a wrong clock, knows the day again.
+func TestOwnClockFollowsTheCalendar(t *testing.T) {
+	for _, wrong := range []time.Duration{-3 * 24 * time.Hour, 3 * 24 * time.Hour} {
+		s, err := New(Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := core.NewCalendarLimit(3, core.CalendarDay)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checks, r := []core.Check{takeOf("ann", &l, 1)}, make([]core.Result, 1)
+		b := core.CalendarDay.Bounds(core.Micros(time.Now().UnixMicro()), time.UTC)
+		checks[0].Bounds = &b
+		s.clock.base.Add(wrong.Microseconds())
+		for i := range 3 {
+			if err := s.Take(context.Background(), checks, r); err != nil || r[0].Remaining != int64(2-i) {
+				t.Fatalf("a clock %s wrong: %+v (%v)", wrong, r[0], err)
+			}
+		}
+		b = core.CalendarDay.Bounds(b[0]-core.Micros(9*core.Day), time.UTC) // here it is the caller that is wrong
+		if err := s.Take(context.Background(), checks, r); !errors.Is(err, core.ErrStale) {
+			t.Errorf("boundaries of another week: %v", err)
+		}
 	}
 }
 
