@@ -28,7 +28,7 @@ run: build ## start Caddy on examples/Caddyfile and say what to try
 	@exec bin/caddy run --config examples/Caddyfile
 
 .PHONY: build
-build: bin/caddy bin/penstock ## build bin/caddy, Caddy with Penstock in it, and the command bin/penstock
+build: bin/caddy bin/penstock bin/penstock.wasm ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm for Envoy
 
 .PHONY: bin/caddy
 bin/caddy:
@@ -37,6 +37,10 @@ bin/caddy:
 .PHONY: bin/penstock
 bin/penstock:
 	@$(GO) build -trimpath -ldflags '-s -w' -o bin/penstock ./cmd/penstock
+
+.PHONY: bin/penstock.wasm
+bin/penstock.wasm:
+	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
 setup: ## install what the tests start: redis-server

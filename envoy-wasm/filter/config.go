@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"encoding/base64"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// Config is how Envoy's configuration sets the filter up.
+type Config struct {
+	Cluster  string      // of the bridge
+	Host     string      // the :authority of calls
+	Token    string      // sent to the bridge; "" for none
+	Deadline core.Micros // how long a request waits for the bridge
+	// Deny says that requests are refused while there is no policy yet. From then on the policy says.
+	Deny   bool
+	Policy []byte      // a compact policy; nil: asked of the bridge
+	Poll   core.Micros // how often the bridge is asked for another policy
+	// Appended says that Envoy has added the address of its peer to X-Forwarded-For, as it does with use_remote_address.
+	Appended bool
+}
+
+// Bounds of the configuration.
+const (
+	deadlineMin, deadlineMax = core.Millisecond, 10 * core.Second
+	pollMin, pollMax         = 100 * core.Millisecond, core.Hour
+	configBytesMax           = core.PolicyBytesMax * 2
+)
+
+// ParseConfig reads lines of "name: value", or an object of JSON with texts, numbers and booleans, which is what Istio makes
+// of a pluginConfig. The error lists everything that is wrong.
+func ParseConfig(data []byte) (Config, error) {
+	c := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * core.Millisecond, Poll: core.Second, Appended: true}
+	if len(data) > configBytesMax {
+		return c, errors.New("the configuration is longer than 32 MiB")
+	}
+	settings, err := settingsOf(strings.TrimSpace(string(data)))
+	if err != nil {
+		return c, err
+	}
+	var wrong []error
+	seen := map[string]bool{}
+	for _, s := range settings {
+		if seen[s.name] {
+			wrong = append(wrong, errors.New(s.name+" is there twice; leave one out"))
+		}
+		seen[s.name] = true
+		if err := c.set(s.name, s.value); err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	return c, errors.Join(wrong...)
+}
+
+type setting struct{ name, value string }
+
+func (c *Config) set(name, value string) (err error) {
+	switch name {
+	case "cluster":
+		c.Cluster, err = nonempty(name, value)
+	case "host":
+		c.Host, err = nonempty(name, value)
+	case "token":
+		c.Token, err = nonempty(name, value)
+	case "deadline":
+		c.Deadline, err = span(name, value, deadlineMin, deadlineMax)
+	case "poll":
+		c.Poll, err = span(name, value, pollMin, pollMax)
+	case "on_error":
+		c.Deny, err = either(name, value, "allow", "deny")
+	case "xff_appended":
+		c.Appended, err = either(name, value, "false", "true")
+	case "policy":
+		if c.Policy, err = base64.StdEncoding.DecodeString(value); err != nil {
+			err = errors.New("policy is not in base64; take it from the bridge as it is")
+		}
+	default:
+		err = errors.New(strconv.Quote(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
+	}
+	return err
+}
+
+func nonempty(name, value string) (string, error) {
+	if value == "" {
+		return "", errors.New(name + " is empty; leave it out for the default")
+	}
+	return value, nil
+}
+
+func either(name, value, no, yes string) (bool, error) {
+	if value != no && value != yes {
+		return false, errors.New(name + ": " + strconv.Quote(value) + " is neither " + no + " nor " + yes)
+	}
+	return value == yes, nil
+}
+
+// span reads a duration: a whole number and ms, s or m.
+func span(name, value string, least, most core.Micros) (core.Micros, error) {
+	for _, unit := range [...]struct {
+		suffix string
+		is     core.Micros
+	}{{"ms", core.Millisecond}, {"s", core.Second}, {"m", core.Minute}} {
+		digits, ok := strings.CutSuffix(value, unit.suffix)
+		if n, err := strconv.ParseInt(digits, 10, 32); ok && err == nil {
+			if d := core.Micros(n) * unit.is; d >= least && d <= most {
+				return d, nil
+			}
+			break
+		}
+	}
+	return 0, errors.New(name + ": " + strconv.Quote(value) + " is no duration from " + least.String() + " to " + most.String() +
+		"; write for example 50ms")
+}
+
+// settingsOf reads either form.
+func settingsOf(text string) ([]setting, error) {
+	if strings.HasPrefix(text, "{") {
+		return objectOf(text)
+	}
+	var settings []setting
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if !ok {
+			return nil, errors.New("line " + strconv.Itoa(i+1) + " is not \"name: value\"")
+		}
+		settings = append(settings, setting{strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"`)})
+	}
+	return settings, nil
+}
+
+// objectOf reads a flat object of JSON. Texts without escapes are all that a configuration needs.
+func objectOf(text string) ([]setting, error) {
+	malformed := errors.New(`the configuration is not a flat object such as {"cluster": "penstock"}`)
+	rest, ok := strings.CutSuffix(text[1:], "}")
+	if !ok {
+		return nil, malformed
+	}
+	var settings []setting
+	for rest = strings.TrimSpace(rest); rest != ""; {
+		var s setting
+		if s.name, rest, ok = token(rest); !ok || !strings.HasPrefix(rest, ":") {
+			return nil, malformed
+		}
+		if s.value, rest, ok = token(strings.TrimSpace(rest[1:])); !ok {
+			return nil, malformed
+		}
+		settings = append(settings, s)
+		if rest == "" {
+			break
+		}
+		if rest, ok = strings.CutPrefix(rest, ","); !ok || strings.TrimSpace(rest) == "" {
+			return nil, malformed
+		}
+		rest = strings.TrimSpace(rest)
+	}
+	return settings, nil
+}
+
+// token reads a text in quotes, or a bare word, and returns what is behind it.
+func token(text string) (value, rest string, ok bool) {
+	if quoted, found := strings.CutPrefix(text, `"`); found {
+		end := strings.IndexAny(quoted, `"\`)
+		if end < 0 || quoted[end] != '"' {
+			return "", "", false
+		}
+		return quoted[:end], strings.TrimSpace(quoted[end+1:]), true
+	}
+	end := strings.IndexAny(text, " ,:}{[]\"\t\r\n")
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end], strings.TrimSpace(text[end:]), end > 0
+}

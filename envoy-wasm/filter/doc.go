@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package filter is the Envoy filter without Envoy: what it does at each step of a request, over a [Host] that does the
+// rest. It decides by the same core as Caddy, and asks the bridge for what only a store knows.
+//
+// # Promise
+//
+// A request is identified and matched here. If a limit is for it, it waits for at most one call, which it may share with
+// others: a worker has one call under way, and what arrives meanwhile rides in the next. Each rider has its own deadline
+// and its own answer. When the bridge does not answer in time, or not at all, the policy's on_error decides; nobody
+// waits longer, and no request is lost. What is remembered is bounded.
+//
+// # Price
+//
+// A request that no limit is for costs reading its headers. Any other costs that, the decision, and its part of a call to
+// the bridge.
+//
+// # When not to use it
+//
+// Without the bridge: the filter counts nothing itself.
+//
+// All of it runs on one goroutine, the worker's; nothing here is safe for concurrent use.
+package filter

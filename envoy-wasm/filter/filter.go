@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core"
+)
+
+// Filter is what one worker of Envoy has of one plugin: the policy in force, the requests that wait, and the call under
+// way.
+type Filter struct {
+	host   Host
+	config Config
+	policy *policy // nil until there is one
+	etag   string
+	calls  calls
+	poll   struct {
+		due   core.Micros
+		under bool
+	}
+	// Of the request under decision: the time, and what its credentials are.
+	now    core.Micros
+	looked []looked
+	known  uint64
+}
+
+// New returns the filter for a configuration, as [ParseConfig] reads it. The error says why it cannot be used; then Envoy
+// keeps the one before.
+func New(host Host, configuration []byte) (*Filter, error) {
+	config, err := ParseConfig(configuration)
+	if err != nil {
+		return nil, err
+	}
+	f := &Filter{host: host, config: config}
+	if config.Policy != nil {
+		if f.policy, err = f.load(config.Policy); err != nil {
+			return nil, err
+		}
+		host.Count(CounterPolicyLoaded)
+	}
+	return f, nil
+}
+
+// TickMillis is how often Envoy is to call [Filter.Tick]: no request waits longer than that beyond its deadline.
+const TickMillis = 10
+
+// Tick ends the waits that are over, and asks for another policy when it is time.
+func (f *Filter) Tick() {
+	f.expire()
+	f.pollPolicy()
+}
+
+// policyPath is where the bridge tells of its policy.
+const policyPath = "/v1/policy"
+
+// pollPolicy asks the bridge for another policy. Who was given one by Envoy is given the next one too.
+func (f *Filter) pollPolicy() {
+	if f.config.Policy != nil || f.poll.under {
+		return
+	}
+	now := f.host.Now()
+	if now < f.poll.due {
+		return
+	}
+	f.poll.due = now + f.config.Poll
+	call := f.call("GET", policyPath, nil, uint32(core.Second/core.Millisecond))
+	if f.etag != "" {
+		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
+	}
+	f.poll.under = f.host.Call(call, f.polled) == nil
+}
+
+// polled takes a policy over. One that cannot be read is refused, and the one before stays.
+func (f *Filter) polled(r Reply) {
+	f.poll.under = false
+	if r.Status != 200 || r.ETag == f.etag && f.etag != "" {
+		return
+	}
+	next, err := f.load(r.Body)
+	f.etag = r.ETag // not asked for again, good or bad
+	if err != nil {
+		f.host.Count(CounterPolicyRefused)
+		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())
+		return
+	}
+	f.policy = next
+	f.host.Count(CounterPolicyLoaded)
+}
+
+// call returns a request to the bridge.
+func (f *Filter) call(method, path string, body []byte, timeoutMillis uint32) Call {
+	header := [][2]string{{":method", method}, {":path", path}, {":authority", f.config.Host}}
+	if f.config.Token != "" {
+		header = append(header, [2]string{"authorization", "Bearer " + f.config.Token})
+	}
+	return Call{Method: method, Path: path, Header: header, Body: body, TimeoutMillis: timeoutMillis}
+}
+
+// Cluster is the bridge's, as Envoy calls it.
+func (f *Filter) Cluster() string { return f.config.Cluster }

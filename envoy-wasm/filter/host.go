@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import "github.com/penstock/penstock/core"
+
+// Host is what the filter needs of Envoy. Its methods return at once.
+type Host interface {
+	// Call sends a request to the bridge; answered is called later, once, with status 0 if there was no answer. An error
+	// means that nothing was sent, and answered is not called.
+	Call(c Call, answered func(Reply)) error
+	// Wake makes Envoy call [Filter.Flush] soon. Only from there calls may be sent that outlive a stream.
+	Wake() error
+	// Resume lets a paused request go on.
+	Resume(stream uint32)
+	// Respond answers a request in place of the upstream.
+	Respond(stream uint32, r Response)
+	// Now is the time of the worker's clock.
+	Now() core.Micros
+	// Property returns a value that Envoy knows, for the stream whose callback is running.
+	Property(path ...string) (value string, ok bool)
+	// Count adds one to a counter of Envoy's statistics.
+	Count(Counter)
+	// Warn writes a line into Envoy's log.
+	Warn(line string)
+}
+
+// Call is a request to the bridge.
+type Call struct {
+	Method, Path  string
+	Header        [][2]string
+	Body          []byte
+	TimeoutMillis uint32
+}
+
+// Reply is what the bridge answered.
+type Reply struct {
+	Status int // 0: nothing
+	ETag   string
+	Body   []byte
+}
+
+// Response is an answer of our own to a client.
+type Response struct {
+	Status     uint32
+	Headers    [][2]string
+	Body       []byte
+	GRPCStatus int32 // what Envoy tells gRPC clients; -1 leaves it to Envoy
+}
+
+// Counter names a counter of Envoy's statistics.
+type Counter uint8
+
+// The counters: what became of requests, and why the bridge did not decide.
+const (
+	CounterAllowed Counter = iota
+	CounterDenied
+	CounterDegraded
+	CounterTimeout      // a rider's deadline was over
+	CounterUnreachable  // the bridge could not be called, or the call failed
+	CounterUnanswered   // the bridge answered with an error, or what cannot be read
+	CounterUnavailable  // the bridge's store did not answer
+	CounterUnknown      // the bridge does not know our policy, or decides by another
+	CounterOpen         // no call: the last ones failed
+	CounterPolicyLoaded // a policy came into force
+	CounterPolicyRefused
+	CounterPanic
+	counterCount
+)
+
+// CounterNames are the names of the counters, by Counter.
+var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "bridge_timeout", "bridge_unreachable",
+	"bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open", "policy_loaded", "policy_refused", "panic"}

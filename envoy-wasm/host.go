@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/envoy-wasm/filter"
+)
+
+// replyBytesMax is how much of the bridge's answer is read: that of a policy may be long.
+const replyBytesMax = core.PolicyBytesMax
+
+// host is Envoy as the filter sees it.
+type host struct {
+	cluster  string
+	queue    uint32
+	counters []proxywasm.MetricCounter
+}
+
+func newHost() *host {
+	h := new(host)
+	for _, name := range filter.CounterNames {
+		h.counters = append(h.counters, proxywasm.DefineCounterMetric("penstock."+name))
+	}
+	return h
+}
+
+// Call implements [filter.Host].
+func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
+	_, err := proxywasm.DispatchHttpCall(h.cluster, c.Header, c.Body, nil, c.TimeoutMillis, func(_, bodyBytes, _ int) {
+		var r filter.Reply
+		defer func() {
+			if p := recover(); p != nil {
+				h.panicked(p)
+			}
+		}()
+		headers, err := proxywasm.GetHttpCallResponseHeaders()
+		if err == nil {
+			for _, field := range headers {
+				switch field[0] {
+				case ":status":
+					r.Status, _ = strconv.Atoi(field[1])
+				case "etag":
+					r.ETag = field[1]
+				}
+			}
+		}
+		if r.Status == 200 && bodyBytes > 0 {
+			r.Body, err = proxywasm.GetHttpCallResponseBody(0, min(bodyBytes, replyBytesMax))
+			if err != nil {
+				r = filter.Reply{}
+			}
+		}
+		answered(r)
+	})
+	return err
+}
+
+// Wake implements [filter.Host].
+func (h *host) Wake() error { return proxywasm.EnqueueSharedQueue(h.queue, []byte{1}) }
+
+// Resume implements [filter.Host].
+func (h *host) Resume(stream uint32) {
+	if proxywasm.SetEffectiveContext(stream) == nil {
+		_ = proxywasm.ResumeHttpRequest() // a stream that has ended meanwhile needs none
+	}
+}
+
+// Respond implements [filter.Host].
+func (h *host) Respond(stream uint32, r filter.Response) {
+	if proxywasm.SetEffectiveContext(stream) == nil {
+		if err := proxywasm.SendHttpResponse(r.Status, r.Headers, r.Body, r.GRPCStatus); err != nil {
+			proxywasm.LogWarn("penstock: a refusal cannot be sent: " + err.Error())
+		}
+	}
+}
+
+// Now implements [filter.Host].
+func (h *host) Now() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+
+// Property implements [filter.Host].
+func (h *host) Property(path ...string) (string, bool) {
+	value, err := proxywasm.GetProperty(path)
+	return string(value), err == nil
+}
+
+// Count implements [filter.Host].
+func (h *host) Count(c filter.Counter) { h.counters[c].Increment(1) }
+
+// Warn implements [filter.Host].
+func (h *host) Warn(line string) { proxywasm.LogWarn(line) }
+
+func (h *host) panicked(reason any) {
+	h.Count(filter.CounterPanic)
+	text := "of an unknown kind"
+	switch reason := reason.(type) {
+	case error:
+		text = reason.Error()
+	case string:
+		text = reason
+	}
+	proxywasm.LogError("penstock: a panic: " + text)
+}
