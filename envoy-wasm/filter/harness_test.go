@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// envoy is a worker of Envoy with a clock that the test moves. Calls wait until the test answers them.
+type envoy struct {
+	t          *testing.T
+	now        core.Micros
+	calls      []made
+	wakes      int
+	resumed    []uint32
+	responses  map[uint32]Response
+	properties map[string]string
+	counts     [counterCount]int
+	warnings   []string
+	refuses    error // of every call
+	sleeps     error // of every wake
+}
+
+// made is a call that the filter has made.
+type made struct {
+	Call
+	answer func(Reply)
+}
+
+func newEnvoy(t *testing.T) *envoy {
+	return &envoy{t: t, now: 1_700_000_000 * core.Second, responses: map[uint32]Response{},
+		properties: map[string]string{"source.address": "192.0.2.7:4711"}}
+}
+
+func (e *envoy) Call(c Call, answered func(Reply)) error {
+	if e.refuses != nil {
+		return e.refuses
+	}
+	c.Body, c.Header = slices.Clone(c.Body), slices.Clone(c.Header)
+	once := false
+	e.calls = append(e.calls, made{c, func(r Reply) {
+		if once {
+			e.t.Error("a call is answered twice")
+		}
+		once = true
+		answered(r)
+	}})
+	return nil
+}
+
+func (e *envoy) Wake() error {
+	if e.sleeps == nil {
+		e.wakes++
+	}
+	return e.sleeps
+}
+
+func (e *envoy) Resume(stream uint32)              { e.resumed = append(e.resumed, stream) }
+func (e *envoy) Respond(stream uint32, r Response) { e.responses[stream] = r }
+func (e *envoy) Now() core.Micros                  { return e.now }
+func (e *envoy) Count(c Counter)                   { e.counts[c]++ }
+func (e *envoy) Warn(line string)                  { e.warnings = append(e.warnings, line) }
+func (e *envoy) Property(path ...string) (string, bool) {
+	value, ok := e.properties[strings.Join(path, ".")]
+	return value, ok
+}
+
+// count returns the counters that are not zero.
+func (e *envoy) count() map[string]int {
+	all := map[string]int{}
+	for c, n := range e.counts {
+		if n > 0 {
+			all[CounterNames[c]] = n
+		}
+	}
+	return all
+}
+
+// check returns the call for decisions that was made last and not looked at, with its items.
+func (e *envoy) check() (made, *wire.CallReader, []wire.Item) {
+	e.t.Helper()
+	if len(e.calls) == 0 {
+		e.t.Fatal("there is no call")
+	}
+	c := e.calls[0]
+	e.calls = e.calls[1:]
+	if c.Path != checkPath {
+		e.t.Fatalf("a call to %s", c.Path)
+	}
+	reader, err := wire.ReadCall(c.Body)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	var items []wire.Item
+	for {
+		var item wire.Item
+		ok, err := reader.Next(&item)
+		if err != nil {
+			e.t.Fatal(err)
+		}
+		if !ok {
+			return c, reader, items
+		}
+		items = append(items, item)
+	}
+}
+
+// replied is the bridge's reply with these answers.
+func replied(answers ...wire.Answer) Reply {
+	body := wire.AppendReply(nil)
+	for i := range answers {
+		body = wire.AppendAnswer(body, &answers[i])
+	}
+	return Reply{Status: 200, Body: body}
+}
+
+// left answers that a limit has room.
+func left(n int64) wire.Answer {
+	return wire.Answer{Results: []core.Result{{At: core.Second, Granted: 1, Remaining: n, Reset: core.Minute, Next: core.Second}}}
+}
+
+// over answers that it has none.
+func over() wire.Answer {
+	return wire.Answer{Results: []core.Result{{At: core.Second, Refused: true, Wait: 30 * core.Second, Reset: core.Minute}}}
+}
+
+// withPolicy is a filter with a policy in force.
+func withPolicy(t *testing.T, e *envoy, p core.Policy, settings ...string) *Filter {
+	t.Helper()
+	f, err := New(e, []byte(strings.Join(settings, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Tick()
+	e.publish(f, p, "v1")
+	return f
+}
+
+// publish answers the poll that is under way with a policy.
+func (e *envoy) publish(f *Filter, p core.Policy, version string) {
+	e.t.Helper()
+	i := slices.IndexFunc(e.calls, func(c made) bool { return c.Path == policyPath })
+	if i < 0 {
+		e.t.Fatal("nobody has asked for a policy")
+	}
+	c := e.calls[i]
+	e.calls = slices.Delete(e.calls, i, i+1)
+	c.answer(Reply{Status: 200, ETag: `"` + version + `"`, Body: p.AppendCompact(nil, version)})
+	if f.policy == nil || f.policy.version != version {
+		e.t.Fatalf("the policy is not in force: %q", e.warnings)
+	}
+}
+
+func shop(t *testing.T, limit string) core.Policy {
+	t.Helper()
+	l, err := core.ParseLimit(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core.Policy{Name: "shop", Rules: []core.Rule{{Name: "api", Match: core.Match{Path: []string{"/api/*"}},
+		Limits: []core.Limit{l}}}}
+}
+
+func get(path string, fields ...string) [][2]string {
+	headers := [][2]string{{":method", "GET"}, {":path", path}, {":authority", "example.com"}}
+	for i := 0; i < len(fields); i += 2 {
+		headers = append(headers, [2]string{fields[i], fields[i+1]})
+	}
+	return headers
+}
+
+func equalCounts(t *testing.T, e *envoy, want map[string]int) {
+	t.Helper()
+	if got := e.count(); !maps.Equal(got, want) {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
+var errNo = errors.New("no")
