@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+const candidateCaddyfile = `{
+	admin ADMIN
+	penstock {
+		name trial
+		store redis {env.PENSTOCK_REDIS} {
+			timeout 5s
+		}
+		on_error deny
+		policy {env.POLICY}
+		shadow policy {env.CANDIDATE}
+	}
+}
+:SITE {
+	penstock
+	respond "ok"
+}
+`
+
+// In force and candidate disagree both ways: the candidate is tighter for /tight and looser for /loose, and refuses
+// /blocked.
+const (
+	inForcePolicy = `rules:
+  - {name: tight, match: {path: /tight}, limit: 500/31d fixed_window}
+  - {name: loose, match: {path: /loose}, limit: 100/31d fixed_window}
+  - {name: same, match: {path: /same}, limit: 200/31d fixed_window}
+`
+	candidatePolicy = `rules:
+  - {name: tight, match: {path: /tight}, limit: 60/31d fixed_window}
+  - {name: loose, match: {path: /loose}, limit: 100000/31d fixed_window}
+  - {name: same, match: {path: /same}, limit: 200/31d fixed_window}
+  - {name: candidate-only, match: {path: /blocked}, action: block}
+`
+)
+
+// trial is two Caddys that try a candidate out on one Redis.
+type trial struct {
+	nodes             [2]*process
+	policy, candidate *policyFile
+}
+
+func startTrial(t *testing.T) *trial {
+	redis, dir := redistest.Start(t), t.TempDir()
+	tr := &trial{policy: renamed(t, filepath.Join(dir, "policy.yaml")), candidate: renamed(t, filepath.Join(dir, "candidate.yaml"))}
+	tr.policy.edit(inForcePolicy)
+	tr.candidate.edit(candidatePolicy)
+	for i := range tr.nodes {
+		tr.nodes[i] = startCaddy(t, candidateCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+tr.policy.path,
+			"CANDIDATE="+tr.candidate.path)
+	}
+	return tr
+}
+
+// asks sends each path n times from several connections to both nodes, and returns how many were admitted by path.
+func (tr *trial) asks(t *testing.T, n int, paths ...string) map[string]int64 {
+	t.Helper()
+	const connections = 8
+	var got [4]tally
+	var asking sync.WaitGroup
+	for i, path := range paths {
+		more := times(int64(n))
+		for c := range connections {
+			asking.Go(func() {
+				client := &http.Client{Timeout: 10 * time.Second}
+				for more() {
+					got[i].ask(client, "http://"+tr.nodes[c%2].address+path)
+				}
+			})
+		}
+	}
+	asking.Wait()
+	admitted := map[string]int64{}
+	for i, path := range paths {
+		admitted[path] = got[i].admitted.Load()
+		if all := admitted[path] + got[i].refused.Load(); all != int64(n) {
+			t.Errorf("%s: %d admitted or refused of %d", path, all, n)
+		}
+	}
+	return admitted
+}
+
+// decided returns the metric of both nodes together.
+func (tr *trial) decided(present, candidate string) (n int) {
+	for _, node := range tr.nodes {
+		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))
+	}
+	return n
+}
+
+// outcome returns what the candidate's rule has made of requests, on both nodes together.
+func (tr *trial) outcome(rule, outcome string) (n int) {
+	for _, node := range tr.nodes {
+		n += int(node.metric(fmt.Sprintf(`penstock_requests_total{outcome=%q,policy="trial.shadow",rule=%q}`, outcome, rule)))
+	}
+	return n
+}
+
+// TestACandidateUnderLoad: clients see the policy in force and nothing else, and the metrics say exactly where the candidate
+// differs.
+func TestACandidateUnderLoad(t *testing.T) {
+	const each = 900 // and in all less than may wait for a trial, so that none is left out
+	tr := startTrial(t)
+	admitted := tr.asks(t, each, "/tight", "/loose", "/same", "/blocked")
+	for path, want := range map[string]int64{"/tight": 500, "/loose": 100, "/same": 200, "/blocked": each} {
+		if admitted[path] != want {
+			t.Errorf("%s: %d admitted, want the %d of the policy in force", path, admitted[path], want)
+		}
+	}
+	eventually(t, 10*time.Second, "all requests are tried", func() bool {
+		return tr.decided("admitted", "admitted")+tr.decided("admitted", "refused")+tr.decided("refused", "admitted")+
+			tr.decided("refused", "refused")+tr.decided("admitted", "untried")+tr.decided("refused", "untried") == 4*each
+	})
+	for _, c := range []struct {
+		rule, outcome string
+		want          int
+	}{
+		{"tight", "allowed", 60}, {"tight", "denied", each - 60},
+		{"loose", "allowed", each},
+		{"same", "allowed", 200}, {"same", "denied", each - 200},
+		{"candidate-only", "blocked", each},
+	} {
+		if got := tr.outcome(c.rule, c.outcome); got != c.want {
+			t.Errorf("the candidate's rule %s has %s %d, want %d", c.rule, c.outcome, got, c.want)
+		}
+	}
+	// Which of the requests for /tight and /same the candidate admits depends on who is first; how many does not.
+	if got, want := tr.decided("admitted", "refused")+tr.decided("refused", "refused"), each-60+each-200+each; got != want {
+		t.Errorf("the candidate would have refused %d, want %d", got, want)
+	}
+	if got, want := tr.decided("refused", "admitted")+tr.decided("refused", "refused"), each-500+each-100+each-200; got != want {
+		t.Errorf("the policy in force has refused %d, want %d", got, want)
+	}
+	if got := tr.decided("refused", "admitted"); got < each-100 {
+		t.Errorf("the candidate would have admitted %d that were refused, want at least the %d for /loose", got, each-100)
+	}
+	a := tr.nodes[0].get("/same")
+	if text := fmt.Sprint(a.header, a.body); a.status != 429 || strings.Contains(text, "shadow") || strings.Contains(text, "candidate") ||
+		a.header.Get("RateLimit-Policy") != `"same";q=200;w=2678400` {
+		t.Errorf("the client sees %d %s", a.status, text)
+	}
+}
+
+// TestACandidateIsEdited: it is watched as well; a wrong edit of it is refused and concerns nobody else.
+func TestACandidateIsEdited(t *testing.T) {
+	tr := startTrial(t)
+	p := tr.nodes[0]
+	before, inForce := p.version("trial.shadow"), p.version("trial")
+	tr.candidate.edit(strings.Replace(candidatePolicy, "limit: 60/31d", "limit: 60/month", 1) + "  - {name: x, limit: 1/fortnight}\n")
+	eventually(t, 5*time.Second, "the wrong edit is refused", func() bool { return p.edits("trial.shadow", "refused") == 1 })
+	eventually(t, 5*time.Second, "the log says what is wrong", func() bool {
+		lines := p.logLines(editRefused)
+		return len(lines) == 1 && lines[0].File == tr.candidate.path && strings.Contains(lines[0].Error, `candidate.yaml:6: rules[4].limit[0]: "1/fortnight"`)
+	})
+	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
+		t.Errorf("%d of 10 admitted", got["/blocked"])
+	}
+	eventually(t, 5*time.Second, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
+	tr.candidate.edit(strings.Replace(candidatePolicy, "action: block", "limit: 4/31d fixed_window", 1))
+	for _, node := range tr.nodes {
+		eventually(t, 5*time.Second, "the mended edit is tried", func() bool {
+			now := node.version("trial.shadow")
+			return now != before && now != "" && node.edits("trial.shadow", "accepted") == 1
+		})
+	}
+	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
+		t.Errorf("%d of 10 admitted", got["/blocked"])
+	}
+	eventually(t, 5*time.Second, "the candidate now admits four", func() bool {
+		return tr.decided("admitted", "refused") == 16 && tr.decided("admitted", "admitted") == 4
+	})
+	if p.version("trial") != inForce || p.edits("trial", "accepted")+p.edits("trial", "refused") != 0 {
+		t.Errorf("the policy in force was %s and is %s", inForce, p.version("trial"))
+	}
+	if got := tr.asks(t, 300, "/same"); got["/same"] != 200 {
+		t.Errorf("%d admitted by the policy in force, want 200", got["/same"])
+	}
+}
+
+// TestAWrongCandidateIsNotStarted: neither at the start nor by a reload, and what runs goes on.
+func TestAWrongCandidateIsNotStarted(t *testing.T) {
+	tr := startTrial(t)
+	p := tr.nodes[0]
+	wrong := renamed(t, filepath.Join(t.TempDir(), "wrong.yaml"))
+	wrong.edit("rules: [{name: a, limit: 5/minute}]\n")
+	p.write(strings.ReplaceAll(candidateCaddyfile, "{env.CANDIDATE}", wrong.path))
+	// However often it is quoted on its way.
+	const want = `wrong.yaml:1: rules[0].limit[0]: "5/minute": window "minute" has no number; write 1m`
+	says := func(text string) bool { return strings.Contains(strings.ReplaceAll(text, `\`, ``), want) }
+	if err := p.reload(); err == nil || !says(err.Error()) {
+		t.Errorf("a reload with a wrong candidate: %v, want %s", err, want)
+	}
+	validate := exec.Command(binary, "validate", "--config", p.file)
+	validate.Env = append(environment(t), "PENSTOCK_REDIS=unix:///none", "POLICY="+tr.policy.path)
+	if out, err := validate.CombinedOutput(); err == nil || !says(string(out)) {
+		t.Errorf("caddy validate of a wrong candidate: %v\n%s", err, out)
+	}
+	if got := tr.asks(t, 300, "/same"); got["/same"] != 200 {
+		t.Errorf("%d admitted by the policy in force, want 200", got["/same"])
+	}
+	// Until the next good reload, Caddy's endpoint shows the metrics of the configuration that was refused.
+	p.write(candidateCaddyfile)
+	if err := p.reload(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 5*time.Second, "the candidate went on", func() bool {
+		return tr.outcome("same", "allowed") == 200 && tr.outcome("same", "denied") == 100
+	})
+}
