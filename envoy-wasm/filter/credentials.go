@@ -42,9 +42,10 @@ type looked struct {
 // Verify implements [core.Verifier].
 func (r *remembered) Verify(credential string) (*core.Identity, core.CredentialState) {
 	f := r.filter
+	f.looked = append(f.looked, looked{r, credential})
 	known, ok := r.verdicts[credential]
 	if !ok || known.until <= f.now {
-		f.looked = append(f.looked, looked{r, credential})
+		f.unsure = true
 		return nil, core.CredentialAbsent
 	}
 	f.known += known.fingerprint

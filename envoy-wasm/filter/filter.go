@@ -18,9 +18,11 @@ type Filter struct {
 		due   core.Micros
 		under bool
 	}
-	// Of the request under decision: the time, and what its credentials are.
+	// Of the request under decision: the time, the credentials it shows, whether one of them is not known, and the
+	// fingerprints of those that are.
 	now    core.Micros
 	looked []looked
+	unsure bool
 	known  uint64
 }
 

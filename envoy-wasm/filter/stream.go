@@ -53,7 +53,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) Action {
 	}
 	s.attrs.take(f.host, s.policy, headers, f.config.Appended)
 	s.identify()
-	if len(s.plan.Checks()) == 0 && len(s.looked) == 0 {
+	if len(s.plan.Checks()) == 0 && !f.unsure {
 		s.decide(s.plan.Decide())
 	} else {
 		s.deadline = s.attrs.now + f.config.Deadline
@@ -85,7 +85,7 @@ func (s *Stream) unguarded() Action {
 // identify makes the plan of the request, with what is remembered of its credentials.
 func (s *Stream) identify() {
 	f := s.f
-	f.now, f.looked, f.known = s.attrs.now, f.looked[:0], 0
+	f.now, f.looked, f.unsure, f.known = s.attrs.now, f.looked[:0], false, 0
 	s.plan.Reset()
 	s.plan.Add(s.policy.ruleset, &s.attrs)
 	s.looked, s.known = append(s.looked[:0], f.looked...), f.known
