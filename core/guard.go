@@ -32,11 +32,11 @@ func (p *Plan) guard(rs *Ruleset) int {
 	if shared := p.guardOf(key); shared != 0 {
 		return shared
 	}
-	u := p.use(rs, policyItself)
 	if len(p.checks) >= ChecksMax {
 		p.refusal = max(p.refusal, refusalCrowded)
 		return 0
 	}
+	u := p.use(rs, policyItself)
 	p.checks = append(p.checks, Check{Key: key, ScopeLen: scope, Op: OpTake, Penalty: rs.penalty})
 	p.results = append(p.results, Result{})
 	p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1)})

@@ -187,6 +187,15 @@ func TestPenaltyAndCrowd(t *testing.T) {
 	if _, err := Compile(Policy{Name: "n", Rules: rules, Penalty: strict()}); err == nil {
 		t.Error("with a penalty there is one check too many, and nobody said so")
 	}
+	beside := mustCompile(t, Policy{Name: "beside", Penalty: strict(), Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}}})
+	var plan Plan
+	plan.Trace()
+	plan.Add(mustCompile(t, Policy{Name: "n", Rules: rules}), get("192.0.2.1", "/"))
+	plan.Add(beside, get("192.0.2.1", "/"))
+	d := plan.Decide()
+	if said := plan.Explain()[1].Refused; said != "it meets more limits than a store is asked at once" || d.Rule != "r" {
+		t.Errorf("explained as %q, refused by the rule %q", said, d.Rule)
+	}
 }
 
 // TestTwoPolicies: each has its own penalty; the one in force refuses, whichever it is, and a store that fails is no
