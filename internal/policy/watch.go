@@ -103,7 +103,7 @@ func (w *Watcher) run() {
 		case <-w.done:
 			return
 		case event := <-w.notify.Events:
-			if !w.route.has(event.Name) {
+			if !w.route.has(event.Name) && !w.route.folders[event.Name] { // a folder itself is moved away, or removed
 				continue
 			}
 			now := time.Now()

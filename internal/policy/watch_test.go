@@ -220,21 +220,46 @@ func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	wantName(t, said, "two")
 }
 
-// Where nothing is told, as on network file systems, the file is read from time to time: here the folder itself is
-// replaced, which no watch of it notices.
-func TestWatchPolls(t *testing.T) {
+// twoFolders makes two folders, each with a policy at the path within it that is called as the folder.
+func twoFolders(t *testing.T, path string) (folder, other string) {
+	t.Helper()
 	dir := t.TempDir()
-	folder, other := filepath.Join(dir, "folder"), filepath.Join(dir, "other")
+	folder, other = filepath.Join(dir, "folder"), filepath.Join(dir, "other")
 	for _, f := range []string{folder, other} {
-		if err := os.Mkdir(f, 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(f, path)), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join(f, "policy.yaml"), policyText(filepath.Base(f)))
+		write(t, filepath.Join(f, path), policyText(filepath.Base(f)))
 	}
+	return folder, other
+}
+
+// A release that is swapped as a folder is seen at once, and then what is written in it.
+func TestWatchSeesTheFolderReplaced(t *testing.T) {
+	folder, other := twoFolders(t, "policy.yaml")
+	path := filepath.Join(folder, "policy.yaml")
+	_, said := watching(t, path, fast)
+	rename(t, folder, folder+".old")
+	rename(t, other, folder)
+	wantName(t, said, "other")
+	write(t, path, policyText("edited"))
+	wantName(t, said, "edited")
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	if what := next(t, said); what.err == nil {
+		t.Errorf("the folder is gone, and the watcher said %+v", what)
+	}
+}
+
+// Where nothing is told, as on network file systems, the file is read from time to time: here a folder above that of the
+// file is replaced, which no watch notices.
+func TestWatchPolls(t *testing.T) {
+	folder, other := twoFolders(t, "conf/policy.yaml")
 	eager := fast
 	eager.poll = 20 * time.Millisecond
-	_, said := watching(t, filepath.Join(folder, "policy.yaml"), eager)
-	rename(t, folder, filepath.Join(dir, "old"))
+	_, said := watching(t, filepath.Join(folder, "conf/policy.yaml"), eager)
+	rename(t, folder, folder+".old")
 	rename(t, other, folder)
 	wantName(t, said, "other")
 }
