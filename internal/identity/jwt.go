@@ -4,6 +4,7 @@ package identity
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"log/slog"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
 )
 
 // JWTOptions say which tokens are believed. Exactly one of Secret, SecretFile, JWKSFile and JWKSURL is set.
@@ -124,9 +126,9 @@ func (j *JWT) start(ctx context.Context, o *JWTOptions, pace pace, every time.Du
 	notices := newNotices(o.Logger)
 	switch {
 	case o.Secret != "":
-		secret, err := expandSecret(o.Secret)
+		secret, err := policy.Secret(o.Secret)
 		if err != nil {
-			return err
+			return fmt.Errorf("secret: %w", err)
 		}
 		keys, err := readSecret([]byte(secret), j.algorithms)
 		if err != nil {

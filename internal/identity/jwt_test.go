@@ -129,7 +129,7 @@ func TestBadJWTOptions(t *testing.T) {
 		{JWTOptions{Secret: testSecret, Algorithms: []string{"HS512"}}, "the secret has 32 bytes, HS512 needs 64"},
 		{JWTOptions{Secret: strings.Repeat("x", 5000)}, "longer than 4096"},
 		{JWTOptions{Secret: "-----BEGIN PUBLIC KEY-----\nMIIBIjANBgkqhkiG"}, "PEM"},
-		{JWTOptions{Secret: "{env.IDENTITY_TEST_UNSET}"}, "IDENTITY_TEST_UNSET is not set"},
+		{JWTOptions{Secret: "{env.IDENTITY_TEST_UNSET}"}, `secret: environment variable "IDENTITY_TEST_UNSET" is not set`},
 		{JWTOptions{Secret: testSecret, Algorithms: []string{"RS256"}}, "RS256 does not go with this kind of key"},
 		{JWTOptions{JWKSFile: set, Algorithms: []string{"HS256"}}, "HS256 does not go with this kind of key"},
 		{JWTOptions{JWKSFile: set, Algorithms: []string{"none"}}, `"none" is not verified`},

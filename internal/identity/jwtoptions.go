@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"os"
-	"strings"
 	"time"
+
+	"github.com/penstock/penstock/internal/policy"
 )
 
 // Bounds and defaults of [JWTOptions].
@@ -105,36 +105,9 @@ func orElse[T comparable](value, otherwise T) T {
 	return value
 }
 
-// IsLiteralSecret reports whether the secret of a policy stands there as it is, rather than by its place in the
-// environment: then it can be read by whoever reads the policy.
-func IsLiteralSecret(secret string) bool {
-	_, isName := environmentName(secret)
-	return secret != "" && !isName
-}
-
-// environmentName returns NAME of {env.NAME}.
-func environmentName(secret string) (string, bool) {
-	name, ok := strings.CutPrefix(secret, "{env.")
-	name, closed := strings.CutSuffix(name, "}")
-	return name, ok && closed && name != ""
-}
-
-// expandSecret takes a secret from the environment if it says so.
-func expandSecret(secret string) (string, error) {
-	name, ok := environmentName(secret)
-	if !ok {
-		return secret, nil
-	}
-	value := os.Getenv(name)
-	if value == "" {
-		return "", fmt.Errorf("secret %q: the environment variable %s is not set", secret, name)
-	}
-	return value, nil
-}
-
 // warnings says what is allowed but unwise.
 func (o *JWTOptions) warnings() (texts []string) {
-	if IsLiteralSecret(o.Secret) {
+	if o.Secret != "" && !policy.FromEnvironment(o.Secret) {
 		texts = append(texts, "the secret stands in the policy, for everybody who can read it: use secret_file or {env.NAME}")
 	}
 	if o.Issuer == "" && o.Secret == "" && o.SecretFile == "" {
