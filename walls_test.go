@@ -40,6 +40,7 @@ var imports = map[string][]string{
 	"envoy-wasm/filter":   {"core", "internal/wire"},
 	"envoy-wasm":          {"core", "envoy-wasm/filter"},
 	"internal/inturns":    {},
+	"internal/underrace":  {},
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/usage", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",

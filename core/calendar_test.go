@@ -10,6 +10,8 @@ import (
 	_ "time/tzdata" // the tests say the same on a machine without zones
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 func mustZone(t testing.TB, name string) *time.Location {
@@ -101,8 +103,9 @@ func texts(b Bounds, zone *time.Location) (out [4]string) {
 // instant is in one period, and who asks a microsecond before it ends hears of the same one.
 func TestCalendarBoundsGoOn(t *testing.T) {
 	rng := randomSource(t)
-	for _, name := range []string{"UTC", "Europe/Berlin", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Pacific/Apia",
-		"Pacific/Kwajalein", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Tehran", "America/Caracas"} {
+	zones := []string{"Europe/Berlin", "UTC", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Pacific/Apia",
+		"Pacific/Kwajalein", "Asia/Kathmandu", "Australia/Lord_Howe", "Africa/Cairo", "Asia/Tehran", "America/Caracas"}
+	for _, name := range zones[:underrace.Fewer(len(zones))] {
 		zone := mustZone(t, name)
 		for unit := CalendarDay; unit <= CalendarYear; unit++ {
 			b := unit.Bounds(instant(t, "1971-01-01T00:00:00Z"), zone)

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // fakeAttributes is a request made up for a test.
@@ -130,7 +132,7 @@ func TestMatcherAgreesWithConditions(t *testing.T) {
 	rnd := newRandom(t)
 	var r request // one for all matchers, as a plan has it
 	held := 0
-	for range 300 {
+	for range underrace.Fewer(300) {
 		matches := make([]Match, 1+rnd.IntN(60))
 		for i := range matches {
 			matches[i] = rnd.match()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // drawn is a policy and a client drawn at random, in the words of docs/policy.md, and what comes of them by its sentences.
@@ -248,7 +250,7 @@ func TestPrecedenceAgainstOracle(t *testing.T) {
 	}
 	t.Logf("repeat with PENSTOCK_SEED=%d", seed)
 	random, answers := rand.New(rand.NewPCG(seed, 1)), map[string]int{}
-	for range 20_000 {
+	for range underrace.Fewer(20_000) {
 		d := draw(t, random)
 		who := d.who
 		var err error
