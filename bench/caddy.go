@@ -35,6 +35,7 @@ type server struct {
 	process *exec.Cmd
 	url     string
 	dir     string
+	header  string // that load sends with every request; "" for none
 }
 
 func freePort() (int, error) {
@@ -115,7 +116,11 @@ func (s *server) load(span time.Duration, connections int) (requests int, cpu ti
 	if err != nil {
 		return 0, 0, err
 	}
-	out, err := exec.Command("wrk", "-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(span.Seconds())), s.url).Output()
+	args := []string{"-t1", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", int(span.Seconds())), s.url}
+	if s.header != "" {
+		args = append(args, "-H", s.header)
+	}
+	out, err := exec.Command("wrk", args...).Output()
 	if err != nil {
 		return 0, 0, fmt.Errorf("wrk: %w", err)
 	}

@@ -16,6 +16,7 @@ import (
 // options are what a run can be told.
 type options struct {
 	caddy  string
+	before string
 	rounds int
 	round  time.Duration
 }
@@ -23,16 +24,18 @@ type options struct {
 func main() {
 	var o options
 	flag.StringVar(&o.caddy, "caddy", ".cache/bench/caddy", "the Caddy built from bench/caddy")
+	flag.StringVar(&o.before, "before", "", "an older Caddy of that kind, to measure its three rules beside")
 	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
 	flag.DurationVar(&o.round, "round", 2*time.Second, "length of one measurement")
-	only := flag.String("only", "", "run one part: store, rules, caddy, added")
+	only := flag.String("only", "", "run one part: store, rules, caddy, features, added")
 	flag.Parse()
 
 	for _, part := range []struct {
 		name string
 		run  func(options) error
 	}{
-		{"store", storeThroughput}, {"rules", rulesLatency}, {"caddy", caddyCost}, {"added", addedLatency},
+		{"store", storeThroughput}, {"rules", rulesLatency}, {"caddy", caddyCost},
+		{"features", featureCost}, {"added", addedLatency},
 	} {
 		if *only != "" && *only != part.name {
 			continue

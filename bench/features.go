@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// tokenSecret signs the token of featureCost.
+const tokenSecret = "a shared secret of 32 characters"
+
+// feature is a site of a Caddy under measurement.
+type feature struct {
+	name   string
+	caddy  string
+	site   string
+	header string // of every request
+}
+
+// featureCost compares what a request costs a Caddy's processor under three rules in memory, alone and with what a policy
+// may say besides. The same answers without a decision are the baseline.
+func featureCost(o options) error {
+	dir, err := os.MkdirTemp("", "penstock-bench")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	features, err := allFeatures(o, dir)
+	if err != nil {
+		return err
+	}
+	servers := make([]*server, len(features))
+	for i, f := range features {
+		s, err := startCaddy(f.caddy, "", f.site)
+		if err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+		defer s.stop()
+		s.header = f.header
+		servers[i] = s
+	}
+	cpu := make([][]float64, len(features))
+	for range o.rounds {
+		for i, s := range servers {
+			_, c, err := s.load(o.round, callers)
+			if err != nil {
+				return fmt.Errorf("%s: %w", features[i].name, err)
+			}
+			cpu[i] = append(cpu[i], float64(c.Nanoseconds())/1e3)
+		}
+	}
+	fmt.Printf("\n## Caddy, %d connections: what else a policy says\n\n| | CPU µs/request | above the baseline | ratio |\n|---|---|---|---|\n", callers)
+	for i, f := range features {
+		m := median(cpu[i])
+		fmt.Printf("| %s | %.1f | %+.1f | %.2f |\n", f.name, m, m-median(cpu[0]), m/median(cpu[0]))
+	}
+	return nil
+}
+
+// allFeatures returns what to measure, the baseline first. Every answer has the same body, in which cost_after finds what
+// the request cost.
+func allFeatures(o options, dir string) ([]feature, error) {
+	const unlimited = "1000000000"
+	answer := "\theader Content-Type application/json\n\trespond `{\"usage\":{\"total_tokens\":3},\"text\":\"" + strings.Repeat("word ", 40) + "\"}`"
+	three := strings.Replace(fmt.Sprintf(threeRules, unlimited), "\trespond \"ok\"", answer, 1)
+	with := func(words string) string { return strings.Replace(three, "penstock {", "penstock {\n"+words, 1) }
+	onOne := func(words string) string { return strings.Replace(three, "token_bucket", "token_bucket\n"+words, 1) }
+	candidate := filepath.Join(dir, "candidate.yaml")
+	rules := "name: bench\nrules:\n  - { name: one, limit: 1000000000/1m token_bucket }\n  - { name: two, limit: 1000000000/1h }\n" +
+		"  - { name: three, match: { path: /* }, limit: 1000000000/1d fixed_window }\n"
+	if err := os.WriteFile(candidate, []byte(rules), 0o600); err != nil {
+		return nil, err
+	}
+	features := []feature{
+		{name: "headers only (baseline)", site: "\tbench_headers\n" + answer},
+		{name: "penstock, 3 rules", site: three},
+		{name: "with a remembered token of 700 bytes", header: "Authorization: Bearer " + token(),
+			site: with("identify jwt {\n secret \"" + tokenSecret + "\"\n }")},
+		{name: "with the token, which nobody looks at", header: "Authorization: Bearer " + token(), site: three},
+		{name: "with cost_after json", site: onOne("cost_after json usage.total_tokens {\n estimate 10\n default 10\n }")},
+		{name: "with count_if", site: onOne("count_if status 401 403")},
+		{name: "with refund_on", site: onOne("refund_on status 5xx")},
+		{name: "with a penalty", site: with("penalty {\n window 1h\n threshold 3\n multipliers 1 2 4\n }")},
+		{name: "with shadow policy, 3 rules", site: with("name bench-site\n shadow policy " + candidate)},
+	}
+	for i := range features {
+		features[i].caddy = o.caddy
+	}
+	if o.before != "" {
+		features = append(features, feature{name: "before: headers only", caddy: o.before, site: features[0].site},
+			feature{name: "before: penstock, 3 rules", caddy: o.before, site: three})
+	}
+	return features, nil
+}
+
+// token returns a token of some 700 bytes that is good for a day.
+func token() string {
+	encode := base64.RawURLEncoding.EncodeToString
+	claims := fmt.Sprintf(`{"sub":"u_42","exp":%d,"scope":%q}`, time.Now().Add(24*time.Hour).Unix(), strings.Repeat("r", 435))
+	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(claims))
+	mac := hmac.New(sha256.New, []byte(tokenSecret))
+	mac.Write([]byte(text))
+	return text + "." + encode(mac.Sum(nil))
+}
