@@ -87,7 +87,7 @@ func (p *Plan) Decide() Decision {
 		p.outcomes[i].Outcome = p.answered(&p.uses[i], refused)
 	}
 	if !refused {
-		d := Decision{Outcome: OutcomeAllowed, Client: p.client}
+		d := Decision{Outcome: p.admitted(), Client: p.client}
 		p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
 		return d
 	}
@@ -189,14 +189,26 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	return d, true
 }
 
+// admitted returns the outcome of a request that the store lets pass.
+func (p *Plan) admitted() Outcome {
+	for i := range p.checks {
+		if !p.penalty(i) {
+			return OutcomeAllowed
+		}
+	}
+	return p.uncounted() // the store was asked for a penalty only
+}
+
 // uncounted returns the outcome of a request that goes on and that no limit is for.
 func (p *Plan) uncounted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.uses {
-		if p.uses[i].shadowMissing() || p.uses[i].unlimited {
+		switch u := &p.uses[i]; {
+		case u.shadowMissing() || u.unlimited:
 			return OutcomeAllowed
+		case !u.guards():
+			outcome = OutcomeExempt
 		}
-		outcome = OutcomeExempt
 	}
 	return outcome
 }

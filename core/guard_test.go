@@ -175,6 +175,26 @@ func TestViolationNumbers(t *testing.T) {
 	}
 }
 
+// TestPenaltyAndAllow: who is not penalized is exempt where a rule allows, as without a penalty.
+func TestPenaltyAndAllow(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Penalty: strict(), Rules: []Rule{
+		{Name: "health", Group: "g", Action: ActionAllow, Match: Match{Path: []string{"/health"}}},
+		{Name: "rest", Group: "g", Limits: limits(t, "1/1m fw")}}})
+	store := newCounters()
+	if _, d := store.ask(t, get("192.0.2.1", "/health"), rs); d.Outcome != OutcomeExempt || d.Status != 0 {
+		t.Errorf("before: %+v", d)
+	}
+	for range 3 {
+		store.ask(t, get("192.0.2.1", "/"), rs)
+		store.now += Minute
+		store.ask(t, get("192.0.2.1", "/"), rs)
+		store.ask(t, get("192.0.2.1", "/"), rs)
+	}
+	if _, d := store.ask(t, get("192.0.2.1", "/health"), rs); d.Outcome != OutcomePenalized {
+		t.Errorf("penalized: %+v", d)
+	}
+}
+
 // TestPenaltyAndCrowd: the penalty takes a place among the checks of a call.
 func TestPenaltyAndCrowd(t *testing.T) {
 	var rules []Rule
