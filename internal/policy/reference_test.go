@@ -145,22 +145,9 @@ func TestReferenceHasEveryLaterWord(t *testing.T) {
 	}
 }
 
-// Every YAML example is a policy that compiles, and every limit in the table is one.
-func TestReferenceExamples(t *testing.T) {
+// Every limit in the table is one, and every algorithm.
+func TestReferenceLimits(t *testing.T) {
 	text := reference(t)
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1)
-	if len(examples) < 5 {
-		t.Fatalf("docs/policy.md has %d examples in YAML, want at least 5", len(examples))
-	}
-	for _, example := range examples {
-		d, err := Decode("example", YAML, []byte(example[1]))
-		if err == nil {
-			err = d.Check()
-		}
-		if err != nil {
-			t.Errorf("the example\n%s\n%v", example[1], err)
-		}
-	}
 	limits := firstCells(t, text, "limit")
 	if len(limits) < 5 {
 		t.Errorf("the table of limits has %d lines, want at least 5", len(limits))

@@ -38,8 +38,9 @@ func examples(t *testing.T) (all []fenced) {
 	return all
 }
 
-// Every example says what it is, and that is something that a test runs: this one and the next, TestReferenceKeysFile, and
-// in package caddy TestReferenceCaddyfiles. The others are what a terminal shows.
+// Every example says what it is, and that is something that a test runs: policies here, mistakes in TestReferenceMistakes,
+// keys files in TestReferenceKeysFile, Caddyfiles and the answer of penstock_status in TestReferenceCaddyfiles of package
+// caddy. The others are what a terminal shows.
 func TestEveryExampleIsRun(t *testing.T) {
 	kinds := map[string]int{}
 	for _, example := range examples(t) {
@@ -47,7 +48,7 @@ func TestEveryExampleIsRun(t *testing.T) {
 		switch example.kind {
 		case "yaml":
 			runExample(t, example)
-		case "yaml wrong", "text", "toml", "caddyfile":
+		case "yaml wrong", "text", "toml", "caddyfile", "json":
 			if example.document != "docs/policy.md" && example.kind != "caddyfile" {
 				t.Errorf("%s has an example of %q, which is run in docs/policy.md only", example.document, example.kind)
 			}
