@@ -22,7 +22,7 @@ func FuzzClaims(f *testing.F) {
 	j := openTest(f, JWTOptions{JWKSFile: write(f, "k.json", theIssuer.set), TenantClaim: "org.id", TierClaim: "tier",
 		LimitsClaim: "limits", NoExpiry: true})
 	f.Fuzz(func(t *testing.T, text string) {
-		object, err := decodeObject([]byte(text))
+		object, err := decodeObject([]byte(text), claimsValuesMax)
 		if err == nil {
 			var plain map[string]any
 			d := json.NewDecoder(strings.NewReader(text))

@@ -276,7 +276,7 @@ func (j *JWT) judge(payload string, now int64) (*core.Identity, span, core.Crede
 	if !ok {
 		return nil, span{}, core.CredentialMalformed
 	}
-	object, err := decodeObject(data)
+	object, err := decodeObject(data, claimsValuesMax)
 	if err != nil {
 		return nil, span{}, core.CredentialMalformed
 	}

@@ -13,31 +13,45 @@ import (
 	"unicode/utf8"
 )
 
-// objectDepthMax is how deep claims may be nested. Real ones have three levels.
-const objectDepthMax = 16
+const (
+	// objectDepthMax is how deep claims may be nested. Real ones have three levels.
+	objectDepthMax = 16
+	// headerValuesMax is how many values a token's header may have, those in lists and objects included: RFC 7515 knows
+	// eleven, of which one is a list of certificates and one a key. Anybody can write a header, and one of 2,000 values would
+	// cost as much as thirty signature checks.
+	headerValuesMax = 32
+	// claimsValuesMax bounds nothing that is signed: there is no room for as many.
+	claimsValuesMax = TokenBytesMax
+)
 
 var errObject = errors.New("is not one JSON object with every name once")
 
-// decodeObject reads a JSON object more strictly than encoding/json: a name that stands twice, names that differ from what
-// was asked for in case only, invalid UTF-8, half a surrogate pair and anything behind the object are where two readers of
-// one token disagree, and an attacker lives on that. Numbers are json.Number.
-func decodeObject(data []byte) (map[string]any, error) {
+// decodeObject reads a JSON object of so many values at most, more strictly than encoding/json: a name that stands twice,
+// names that differ from what was asked for in case only, invalid UTF-8, half a surrogate pair and anything behind the object
+// are where two readers of one token disagree, and an attacker lives on that. Numbers are json.Number.
+func decodeObject(data []byte, valuesMax int) (map[string]any, error) {
 	if !utf8.Valid(data) || !json.Valid(data) || halvesPair(data) {
 		return nil, errObject
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.UseNumber()
-	if opening, err := d.Token(); err != nil || opening != json.Delim('{') {
+	o := objectReader{json.NewDecoder(bytes.NewReader(data)), valuesMax}
+	o.UseNumber()
+	if opening, err := o.Token(); err != nil || opening != json.Delim('{') {
 		return nil, errObject
 	}
-	object, err := decodeMembers(d, 1)
+	object, err := o.members(1)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := d.Token(); err != io.EOF {
+	if _, err := o.Token(); err != io.EOF {
 		return nil, errObject
 	}
 	return object, nil
+}
+
+// objectReader reads valid JSON.
+type objectReader struct {
+	*json.Decoder
+	left int // values that may come
 }
 
 // halvesPair reports whether valid JSON escapes one half of a surrogate pair without the other: encoding/json reads each
@@ -78,11 +92,11 @@ func escapedUnit(data []byte) rune {
 	return rune(unit)
 }
 
-// decodeMembers reads an object whose brace is open.
-func decodeMembers(d *json.Decoder, depth int) (map[string]any, error) {
+// members reads an object whose brace is open.
+func (o *objectReader) members(depth int) (map[string]any, error) {
 	object := map[string]any{}
-	for d.More() {
-		name, err := d.Token()
+	for o.More() {
+		name, err := o.Token()
 		if err != nil {
 			return nil, errObject
 		}
@@ -90,35 +104,35 @@ func decodeMembers(d *json.Decoder, depth int) (map[string]any, error) {
 		if _, twice := object[text]; twice || !ok {
 			return nil, errObject
 		}
-		if object[text], err = decodeValue(d, depth); err != nil {
+		if object[text], err = o.value(depth); err != nil {
 			return nil, err
 		}
 	}
-	_, err := d.Token() // the closing brace
+	_, err := o.Token() // the closing brace
 	return object, err
 }
 
-func decodeValue(d *json.Decoder, depth int) (any, error) {
-	if depth > objectDepthMax {
+func (o *objectReader) value(depth int) (any, error) {
+	if o.left--; o.left < 0 || depth > objectDepthMax {
 		return nil, errObject
 	}
-	token, err := d.Token()
+	token, err := o.Token()
 	if err != nil {
 		return nil, errObject
 	}
 	switch token {
 	case json.Delim('{'):
-		return decodeMembers(d, depth+1)
+		return o.members(depth + 1)
 	case json.Delim('['):
 		list := []any{}
-		for d.More() {
-			item, err := decodeValue(d, depth+1)
+		for o.More() {
+			item, err := o.value(depth + 1)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, item)
 		}
-		_, err := d.Token()
+		_, err := o.Token()
 		return list, err
 	}
 	return token, nil

@@ -39,6 +39,7 @@ func readSpoofs(t testing.TB) (cases []spoof) {
 func (s spoof) token(t testing.TB) string {
 	t.Helper()
 	header := strings.ReplaceAll(s["header"], "@JWK", rsaJWK("a1", &theIssuer.other.PublicKey))
+	header = strings.ReplaceAll(header, "@MANY", strings.Repeat("0,", headerValuesMax-2))
 	claims := strings.ReplaceAll(s["claims"], "@PAD", strings.Repeat("x", 9000))
 	token := theIssuer.token(t, header, claims, s["sign"])
 	parts := strings.Split(token, ".")

@@ -44,7 +44,7 @@ func (j *JWT) parseToken(text string) (t token, state core.CredentialState) {
 	if !ok {
 		return t, core.CredentialMalformed
 	}
-	header, err := decodeObject(data)
+	header, err := decodeObject(data, headerValuesMax)
 	if err != nil {
 		return t, core.CredentialMalformed
 	}
