@@ -219,30 +219,38 @@ func (b *block) matchWords(into *policy.Node) {
 	}
 }
 
+// matchNames are the words of match that are followed by a name and values, with what is wrong without a name.
+var matchNames = map[string][2]string{
+	"header": {"names no header", "write header X-Name VALUE"},
+	"attr":   {"names no attribute", "write attr NAME VALUE"},
+}
+
 func (b *block) matchWord(into *policy.Node) {
 	d := b.d
-	if d.Val() != "header" {
+	word := d.Val()
+	lacks, known := matchNames[word]
+	if !known {
 		b.plain(into)
 		return
 	}
 	at := place(d)
 	args := d.RemainingArgs()
 	if len(args) == 0 {
-		b.problem("header", "names no header", "write header X-Name VALUE")
+		b.problem(word, lacks[0], lacks[1])
 		b.skip()
 		return
 	}
-	headers := into.Get("header")
-	if headers == nil {
-		headers = policy.Map(at)
-		into.Set("header", at, headers)
+	named := into.Get(word)
+	if named == nil {
+		named = policy.Map(at)
+		into.Set(word, at, named)
 	}
 	values := policy.Texts(at, args[1:]...)
-	if known := headers.Get(args[0]); known != nil && known.Kind == policy.KindList {
+	if known := named.Get(args[0]); known != nil && known.Kind == policy.KindList {
 		known.Items = append(known.Items, values.Items...)
 		return
 	}
-	headers.Set(args[0], at, values)
+	named.Set(args[0], at, values)
 }
 
 // flags are the words that mean true when nothing follows them.

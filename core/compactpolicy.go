@@ -10,7 +10,7 @@ import (
 
 // The compact form of a policy is what a filter is sent: a head, the policy's version, the policy, and a checksum of all
 // of it. Another build of Penstock reads it if the head is its own; one with other fields has another head.
-const compactHead = "penstock policy 1\n"
+const compactHead = "penstock policy 2\n"
 
 // PolicyBytesMax is how long a compact policy may be: 100,000 rules of 160 bytes.
 const PolicyBytesMax = 16 << 20
@@ -153,6 +153,10 @@ func (c *coder) match(m *Match) {
 	words(c, &m.User)
 	words(c, &m.APIKey)
 	words(c, &m.Tenant)
+	list(c, &m.Attr, func(c *coder, a *AttrMatch) {
+		c.text(&a.Name)
+		words(c, &a.Values)
+	})
 }
 
 func (c *coder) cost(k *Cost) {

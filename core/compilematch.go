@@ -30,11 +30,13 @@ type matchCompiler struct {
 func compileMatch(at string, m Match) (condition, Problems) {
 	c := matchCompiler{at: at}
 	if c.bounded("path", len(m.Path)) && c.bounded("method", len(m.Method)) && c.bounded("host", len(m.Host)) &&
-		c.bounded("header", len(m.Header)) && c.bounded("ip", len(m.IP)) {
+		c.bounded("header", len(m.Header)) && c.bounded("ip", len(m.IP)) &&
+		c.bounded("attr", len(m.Attr)) {
 		c.paths(m)
 		c.methods(m.Method)
 		c.hosts(m.Host)
 		c.headers(m.Header)
+		c.attrs(m.Attr)
 		c.prefixes(m.IP)
 	}
 	c.clients(m)

@@ -18,7 +18,8 @@ const (
 	partHeader
 	partMethod
 	partClient
-	partsAll = partPath | partHost | partIP | partHeader | partMethod | partClient
+	partAttr
+	partsAll = partPath | partHost | partIP | partHeader | partMethod | partClient | partAttr
 )
 
 // condition is one compiled [Match]. It is immutable and safe for concurrent use. The zero condition always holds.
@@ -32,6 +33,7 @@ type condition struct {
 	methods  []string
 	hosts    []hostPattern
 	headers  []headerCondition
+	attrs    []attrCondition
 	prefixes []netip.Prefix   // masked, IPv4 unmapped
 	client   *clientCondition // nil: anybody
 }
@@ -93,7 +95,8 @@ func (c *condition) holdsParts(r *request, asked partSet) bool {
 		(asked&partHost == 0 || c.holdsHost(r.host)) &&
 		(asked&partPath == 0 || c.holdsPath(r)) &&
 		(asked&partClient == 0 || c.client.holds(r.client)) &&
-		(asked&partHeader == 0 || c.holdsHeaders(r.attrs))
+		(asked&partHeader == 0 || c.holdsHeaders(r.attrs)) &&
+		(asked&partAttr == 0 || c.holdsAttrs(r.attrs))
 }
 
 // holds reports whether the client is one that is listed. Nobody is.

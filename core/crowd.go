@@ -137,4 +137,12 @@ func (w witness) Peer() netip.Addr {
 	return w.match.IP[0].Addr()
 }
 
-func (w witness) Attr(string) (value string, ok bool) { return "x", true }
+// Attr has every attribute, as Header has every header.
+func (w witness) Attr(name string) (value string, ok bool) {
+	for _, a := range w.match.Attr {
+		if a.Name == name && len(a.Values) > 0 {
+			return strings.ReplaceAll(a.Values[0], "*", "x"), true
+		}
+	}
+	return "x", true
+}

@@ -12,7 +12,7 @@ import (
 // matcher finds which of many conditions hold for a request. It is immutable and safe for concurrent use.
 //
 // Each condition stands in the index under one part of it only, the one that fewest others share: its paths, hosts,
-// address ranges, methods, the values of one header, or of one field of the client. A request looks up its own path, host,
+// address ranges, methods, the values of one header or attribute, or of one field of the client. A request looks up its own path, host,
 // address, method, client and the headers that are in the index, and what it finds under them is compared in the other parts. So the work grows with what
 // is found, not with the number of conditions. What it cannot help: each header name in the index is one question to the
 // request, and conditions that share all their parts with many others are compared one by one.
@@ -30,6 +30,7 @@ type matcher struct {
 	ranges6 rangeTable
 	methods map[string]int32
 	headers []headerTable
+	attrs   []headerTable                  // their values are no lists, and are taken whole
 	clients [clientFields]map[string]int32 // lists, by what the client has in the field
 }
 
@@ -77,6 +78,9 @@ func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
 	}
 	for i := range m.headers {
 		dst = m.appendHeader(dst, &m.headers[i], r)
+	}
+	for i := range m.attrs {
+		dst = m.appendAttr(dst, &m.attrs[i], r)
 	}
 	found := dst[base:]
 	if !ascending(found) {

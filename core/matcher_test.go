@@ -101,6 +101,9 @@ func (r random) match() Match {
 		m.Tier, m.User = r.some(2, "gold", "silver", "x"), r.some(1, "u", "x")
 		m.APIKey, m.Tenant = r.some(1, "k", "x"), r.some(2, "acme", "x")
 	}
+	for range r.IntN(2) * r.IntN(3) {
+		m.Attr = append(m.Attr, AttrMatch{Name: r.one("x", "y"), Values: r.some(2, "1", "12", "1*", "1*2", "*2", "*", "*1*", "X")})
+	}
 	if len(m.Path) > 0 {
 		m.CaseSensitive, m.StrictSlash = r.IntN(4) == 0, r.IntN(4) == 0
 	}
@@ -116,6 +119,10 @@ func (r random) request() *fakeAttributes {
 	a.path += r.one("", "/")
 	for _, name := range r.some(2, "X-A", "X-B") {
 		a.headers[name] = r.one("", "1", "2", "12", "3, 1", "3,12 ,3", ",", "1, 1", "*")
+	}
+	a.attrs = map[string]string{}
+	for _, name := range r.some(2, "x", "y") {
+		a.attrs[name] = r.one("", "1", "2", "12", "112", "1x2", "1, 2", "x")
 	}
 	if text := r.one("", "10.1.2.3", "10.2.0.1", "::ffff:10.1.9.9", "2001:db8::1", "fe80::1%eth0", "192.0.2.1"); text != "" {
 		a.peer = netip.MustParseAddr(text)

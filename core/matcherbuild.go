@@ -12,7 +12,7 @@ import (
 // parts stands in all the places of that part.
 type place struct {
 	part   partSet
-	header int    // partHeader: which of the condition's headers; partClient: which field
+	header int    // partHeader, partAttr: which of the condition's headers or attributes; partClient: which field
 	key    string // tells the places of one part apart
 	open   bool   // what is found there must be compared in this part as well
 	insert func(m *matcher, list int32)
@@ -109,6 +109,9 @@ func (c *condition) places() []place {
 	for i := range c.headers {
 		all = c.headers[i].appendPlaces(all, i, len(c.headers) > 1)
 	}
+	for i := range c.attrs {
+		all = c.attrs[i].appendPlaces(all, i, len(c.attrs) > 1)
+	}
 	for _, method := range c.methods {
 		all = append(all, place{part: partMethod, key: method, insert: func(m *matcher, list int32) {
 			if m.methods == nil {
@@ -189,18 +192,22 @@ func (h *headerCondition) appendPlaces(all []place, header int, open bool) []pla
 	for _, v := range h.values {
 		key := name + ":" + strconv.FormatBool(v.prefix) + v.text
 		all = append(all, place{part: partHeader, header: header, key: key, open: open, insert: func(m *matcher, list int32) {
-			t := m.header(name)
-			if v.prefix {
-				t.prefixes.set(v.text, list)
-				return
-			}
-			if t.exact == nil {
-				t.exact = make(map[string]int32)
-			}
-			t.exact[v.text] = list
+			m.header(name).set(v.text, v.prefix, list)
 		}})
 	}
 	return all
+}
+
+// set lets a value, or what values begin with, find the list.
+func (t *headerTable) set(text string, prefix bool, list int32) {
+	if prefix {
+		t.prefixes.set(text, list)
+		return
+	}
+	if t.exact == nil {
+		t.exact = make(map[string]int32)
+	}
+	t.exact[text] = list
 }
 
 // header returns the table of the header, a new one if need be.

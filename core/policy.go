@@ -188,10 +188,18 @@ type Match struct {
 	StrictSlash bool
 	// Tier, User, APIKey and Tenant are those of the client: "premium". Exact.
 	Tier, User, APIKey, Tenant []string
+	Attr                       []AttrMatch
 }
 
 // HeaderMatch is a request header and the values it may have; no values: it is present. A value may end in "*".
 type HeaderMatch struct {
+	Name   string
+	Values []string
+}
+
+// AttrMatch is an attribute, by the name that [Attributes] knows it by, and the values it may have; no values: it is present.
+// A star in a value stands for any run of characters. The case of letters counts.
+type AttrMatch struct {
 	Name   string
 	Values []string
 }

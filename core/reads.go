@@ -100,4 +100,7 @@ func (r *Reads) match(m *Match) {
 	for i := range m.Header {
 		r.header(m.Header[i].Name)
 	}
+	for i := range m.Attr {
+		r.attr(m.Attr[i].Name)
+	}
 }

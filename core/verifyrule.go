@@ -103,5 +103,5 @@ func (v *verifier) limits(at string, r *Rule) {
 // matchesAll reports whether the match has no condition.
 func matchesAll(m *Match) bool {
 	return len(m.Path)+len(m.Method)+len(m.Host)+len(m.Header)+len(m.IP)+
-		len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) == 0
+		len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant)+len(m.Attr) == 0
 }

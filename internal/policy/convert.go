@@ -4,6 +4,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"net/textproto"
 	"slices"
 	"strings"
@@ -170,5 +171,8 @@ func (c *converter) match(path string, d *Match) (m core.Match) {
 		m.Header = append(m.Header, core.HeaderMatch{Name: textproto.CanonicalMIMEHeaderKey(name), Values: values})
 	}
 	slices.SortFunc(m.Header, func(a, b core.HeaderMatch) int { return strings.Compare(a.Name, b.Name) })
+	for _, name := range slices.Sorted(maps.Keys(d.Attr)) {
+		m.Attr = append(m.Attr, core.AttrMatch{Name: name, Values: d.Attr[name]})
+	}
 	return m
 }

@@ -213,3 +213,28 @@ func TestSpan(t *testing.T) {
 		}
 	}
 }
+
+// TestMatchAttr: attributes are matched by the name that the proxy knows them by, letter by letter.
+func TestMatchAttr(t *testing.T) {
+	d, err := Decode("p.yaml", YAML, []byte("rules: [{name: a, match: {attr: {http.vars.Plan: gold, b: [x, y*z], c: []}}, limit: 1/1m}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := d.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []core.AttrMatch{{Name: "b", Values: []string{"x", "y*z"}}, {Name: "c", Values: []string{}},
+		{Name: "http.vars.Plan", Values: []string{"gold"}}}
+	if diff := cmp.Diff(want, p.Rules[0].Match.Attr); diff != "" {
+		t.Error(diff)
+	}
+	_, err = Decode("p.yaml", YAML, []byte("rules: [{name: a, match: {attr: {b: [\"\"]}}, limit: 1/1m}]"))
+	if err == nil {
+		d, _ = Decode("p.yaml", YAML, []byte("rules: [{name: a, match: {attr: {b: [\"\"]}}, limit: 1/1m}]"))
+		err = d.Check()
+	}
+	if err == nil || !strings.Contains(err.Error(), "p.yaml:1: rules[0].match.attr.b[0]: is empty") {
+		t.Errorf("%v", err)
+	}
+}

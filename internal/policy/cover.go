@@ -15,7 +15,7 @@ func covers(outer, inner *core.Match) bool {
 	return coversPaths(outer, inner) &&
 		coversList(outer.Method, inner.Method, func(o, i string) bool { return o == i || o == "GET" && i == "HEAD" }) &&
 		coversList(outer.Host, inner.Host, coversHost) &&
-		coversHeaders(outer.Header, inner.Header) &&
+		coversHeaders(outer.Header, inner.Header) && coversAttrs(outer.Attr, inner.Attr) &&
 		coversList(outer.IP, inner.IP, func(o, i netip.Prefix) bool { return o.Bits() <= i.Bits() && o.Contains(i.Addr()) }) &&
 		coversList(outer.Tier, inner.Tier, same) && coversList(outer.User, inner.User, same) &&
 		coversList(outer.APIKey, inner.APIKey, same) && coversList(outer.Tenant, inner.Tenant, same)
@@ -52,6 +52,24 @@ func coversHeaders(outer, inner []core.HeaderMatch) bool {
 		}
 	}
 	return true
+}
+
+func coversAttrs(outer, inner []core.AttrMatch) bool {
+	for _, o := range outer {
+		if !slices.ContainsFunc(inner, func(i core.AttrMatch) bool {
+			return o.Name == i.Name && coversList(o.Values, i.Values, coversGlob)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// coversGlob knows equal values, and outer ones whose only star is at their end.
+func coversGlob(outer, inner string) bool {
+	prefix, isPrefix := strings.CutSuffix(outer, "*")
+	literal, _, _ := strings.Cut(inner, "*")
+	return outer == inner || isPrefix && !strings.Contains(prefix, "*") && strings.HasPrefix(literal, prefix)
 }
 
 func coversValue(outer, inner string) bool {

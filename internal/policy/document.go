@@ -170,6 +170,11 @@ type Match struct {
 	// The tenants of clients, exactly as they are called.
 	Tenant Words `json:"tenant,omitempty"`
 
+	// Values that the proxy knows of the request, by name, each with one value or a list of values; an empty list means
+	// that it is there. In Caddy they are placeholders, behind Envoy's rate limit filter the entries of a descriptor. A `*`
+	// in a value stands for any run of characters.
+	Attr map[string]Words `json:"attr,omitempty"`
+
 	// Whether upper and lower case make two paths. Default: false.
 	CaseSensitive bool `json:"case_sensitive,omitempty"`
 

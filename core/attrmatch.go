@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// attrStarsMax is how many stars a value may hold. With them the work of comparing grows with the value's length only.
+const attrStarsMax = 8
+
+// attrCondition is an attribute that must be present and have one of the values, if there are any.
+type attrCondition struct {
+	name   string
+	values []glob
+}
+
+// glob is a text with stars, each of which stands for any run of bytes, none included: the pieces between them. Without a
+// star it is one piece.
+type glob []string
+
+func parseGlob(text string) glob { return strings.Split(text, "*") }
+
+// matches reports whether the value is one that the glob is for. Each piece is looked for once, from the left: the first
+// place where it fits leaves the most for the rest.
+func (g glob) matches(value string) bool {
+	last := len(g) - 1
+	rest, ok := strings.CutPrefix(value, g[0])
+	if !ok || last == 0 {
+		return ok && rest == ""
+	}
+	for _, piece := range g[1:last] {
+		at := strings.Index(rest, piece)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(piece):]
+	}
+	return strings.HasSuffix(rest, g[last])
+}
+
+// prefixOnly reports whether whatever begins with the first piece matches.
+func (g glob) prefixOnly() bool { return len(g) == 2 && g[1] == "" }
+
+func (c *condition) holdsAttrs(a Attributes) bool {
+	for i := range c.attrs {
+		at := &c.attrs[i]
+		value, ok := a.Attr(at.name)
+		if !ok || len(at.values) > 0 && !slices.ContainsFunc(at.values, func(g glob) bool { return g.matches(value) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// attrs compiles what the match says of attributes.
+func (c *matchCompiler) attrs(attrs []AttrMatch) {
+	for i, m := range attrs {
+		place := "attr." + m.Name
+		switch {
+		case m.Name == "" || strings.ContainsFunc(m.Name, isControl):
+			c.problem("attr["+strconv.Itoa(i)+"]", m.Name, "is not the name of an attribute", "write a name that the proxy knows")
+		case len(m.Name) > labelBytesMax:
+			c.problem(place, m.Name[:NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(m.Name)),
+				fmt.Sprintf("write at most %d", labelBytesMax))
+		}
+		if !c.bounded(place, len(m.Values)) {
+			continue
+		}
+		at := attrCondition{name: m.Name}
+		present := len(m.Values) == 0
+		for j, text := range m.Values {
+			if why, remedy := badAttrValue(text); why != "" {
+				c.problem(fmt.Sprintf("%s[%d]", place, j), text, why, remedy)
+			}
+			present = present || strings.Trim(text, "*") == "" && text != ""
+			at.values = append(at.values, parseGlob(text))
+		}
+		if present {
+			at.values = nil
+		}
+		c.condition.attrs = append(c.condition.attrs, at)
+	}
+	if len(attrs) > 0 {
+		c.condition.parts |= partAttr
+	}
+}
+
+// badAttrValue says what is wrong with a value; why is "" if nothing is.
+func badAttrValue(text string) (why, remedy string) {
+	switch {
+	case text == "":
+		return "is empty", `leave the values out to match any`
+	case len(text) > headerValuesBytesMax:
+		return "is longer than 4096 bytes", "end it earlier, with *"
+	case strings.Count(text, "*") > attrStarsMax:
+		return fmt.Sprintf("holds more than %d stars", attrStarsMax), "write fewer: one star stands for any run of characters"
+	}
+	return "", ""
+}
+
+// appendPlaces lists the places of the index under which the condition can be found by this attribute.
+func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
+	name := a.name
+	if len(a.values) == 0 {
+		return append(all, place{part: partAttr, header: attr, key: name, open: open,
+			insert: func(m *matcher, list int32) { m.attr(name).present = list }})
+	}
+	for _, g := range a.values {
+		first, star := g[0], len(g) > 1
+		key := name + ":" + strconv.FormatBool(star) + first
+		all = append(all, place{part: partAttr, header: attr, key: key, open: open || star && !g.prefixOnly(),
+			insert: func(m *matcher, list int32) { m.attr(name).set(first, star, list) }})
+	}
+	return all
+}
+
+// attr returns the table of the attribute, a new one if need be.
+func (m *matcher) attr(name string) *headerTable {
+	for i := range m.attrs {
+		if m.attrs[i].name == name {
+			return &m.attrs[i]
+		}
+	}
+	m.attrs = append(m.attrs, headerTable{name: name})
+	return &m.attrs[len(m.attrs)-1]
+}
+
+func (m *matcher) appendAttr(dst []int32, t *headerTable, r *request) []int32 {
+	value, ok := r.attrs.Attr(t.name)
+	if !ok {
+		return dst
+	}
+	dst = m.appendList(dst, t.present, r)
+	if t.exact == nil && t.prefixes.numbers == nil {
+		return dst
+	}
+	r.search.seen.start(len(m.starts))
+	return m.appendElement(dst, t, value, r)
+}
