@@ -33,3 +33,12 @@ func newEnforced(first *edition) *enforced {
 func newEdition(d *policy.Document, rs *core.Ruleset, v *verifiers) *edition {
 	return &edition{document: d, ruleset: rs, outcomes: newRuleCounters(d.Name, rs), credentials: newCredentialCounters(d), verifiers: v}
 }
+
+// count counts what became of the edition's rules in one request.
+func (e *edition) count(outcomes []core.RuleOutcome) {
+	for _, o := range outcomes {
+		if o.Ruleset == e.ruleset && o.Outcome != core.OutcomeNone { // none: the penalty of a client who has none
+			e.outcomes.inc(o.Index, o.Outcome)
+		}
+	}
+}

@@ -223,9 +223,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		}
 	}
 	if len(s.editions) == 0 {
-		h.tryOut(rec, r, false)
 		s.release()
-		return next.ServeHTTP(w, r)
+		return rec.observed(w, r, h.tryOut(rec, r, false), next)
 	}
 	if h.lenient != nil {
 		h.warnOfForwarding(r)
@@ -242,10 +241,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	rec.keep(&d)
 	s.count()
-	h.tryOut(rec, r, d.Refused())
+	waiting := h.tryOut(rec, r, d.Refused())
 	if d.Outcome == core.OutcomeNone {
 		s.release()
-		return next.ServeHTTP(w, r)
+		return rec.observed(w, r, waiting, next)
 	}
 	own := rec.responder(w)
 	fields := s.plan.Headers(&d)
@@ -254,8 +253,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		rec.refusedBy = own
 		return h.refuse(own, r, s, &d, fields.Authenticate)
 	}
-	if own.settlement = s.settlementOf(&d); own.settlement != nil {
-		own.settlement.settler = h.app.store.settler
+	own.settlement = waiting
+	if due := s.settlementOf(&d); due != nil {
+		due.settler, due.next = h.app.store.settler, waiting
+		own.settlement = due
 	}
 	s.release()
 	err := own.pass(r, next)
@@ -263,13 +264,28 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	return err
 }
 
-// tryOut asks the candidates, once for each request. Nobody waits for their answers.
-func (h *Handler) tryOut(rec *record, r *http.Request, refused bool) {
+// tryOut asks the candidates, once for each request. Nobody waits for their answers. Those that charge by the response are
+// asked when it is known: they are returned.
+func (h *Handler) tryOut(rec *record, r *http.Request, refused bool) (waiting *settlement) {
 	for _, candidate := range h.tried {
-		if rec.begin(candidate) {
-			h.app.shadows.try(candidate, r, refused)
+		if !rec.begin(candidate) {
+			continue
+		}
+		if s := h.app.shadows.try(candidate, r, refused); s != nil {
+			s.next, waiting = waiting, s
 		}
 	}
+	return waiting
+}
+
+// observed passes a request on that no policy in force is for, and tells the candidates that wait of its response.
+func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *settlement, next caddyhttp.Handler) error {
+	if waiting == nil {
+		return next.ServeHTTP(w, r)
+	}
+	own := rec.responder(w)
+	own.settlement = waiting
+	return own.pass(r, next)
 }
 
 // decide asks the store, if there is something to ask. It reports whether the client has left while the request waited.
@@ -303,24 +319,13 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 
 // count counts what became of each rule, and what the credentials were worth.
 func (s *scratch) count() {
-	for _, c := range s.plan.Credentials() {
-		for _, e := range s.editions {
-			if e.ruleset == c.Ruleset {
+	for _, e := range s.editions {
+		for _, c := range s.plan.Credentials() {
+			if c.Ruleset == e.ruleset {
 				e.credentials.inc(c.Method, c.State)
-				break
 			}
 		}
-	}
-	for _, o := range s.plan.Outcomes() {
-		if o.Outcome == core.OutcomeNone {
-			continue // the penalty of a client who has none
-		}
-		for _, e := range s.editions {
-			if e.ruleset == o.Ruleset {
-				e.outcomes.inc(o.Index, o.Outcome)
-				break
-			}
-		}
+		e.count(s.plan.Outcomes())
 	}
 }
 

@@ -32,7 +32,7 @@ type responder struct {
 	remaining int64
 	applied   bool
 	record    *record
-	// settlement is what remains to be done when the response is known; nil for nothing, and when it was done.
+	// settlement is the first of what remains to be done when the response is known; nil for nothing, and when it was done.
 	settlement *settlement
 }
 
@@ -105,8 +105,10 @@ func (w *responder) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
 	w.apply()
 	n, err := w.ResponseWriter.Write(p)
-	if s := w.settlement; s != nil && s.tap != nil {
-		_, _ = s.tap.Write(p[:n]) // it takes everything
+	for s := w.settlement; s != nil; s = s.next {
+		if s.tap != nil {
+			_, _ = s.tap.Write(p[:n]) // it takes everything
+		}
 	}
 	return n, err
 }
@@ -115,7 +117,7 @@ func (w *responder) Write(p []byte) (int, error) {
 func (w *responder) ReadFrom(r io.Reader) (int64, error) {
 	w.begin(http.StatusOK)
 	w.apply()
-	if s := w.settlement; s != nil && s.tap != nil {
+	if w.listens() {
 		return io.Copy(struct{ io.Writer }{w}, r)
 	}
 	return w.ResponseWriterWrapper.ReadFrom(r)

@@ -17,10 +17,12 @@ import (
 )
 
 // settlement is what remains to be done about one request's charges, and what is known of its response. While the
-// request lasts it is the responder's, then the settler's.
+// request lasts it is the responder's, then the settler's, or that of the trial that waits for it.
 type settlement struct {
 	core.Settlement
+	next    *settlement // of the same response
 	settler *settler
+	trial   *trial          // of a candidate, which is asked once the response is known; nil for the policies in force
 	ctx     context.Context // the request's
 	checks  []core.Check
 	results []core.Result
@@ -64,13 +66,15 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
 	}
-	w.settlement.ctx, w.settlement.head = r.Context(), r.Method == http.MethodHead
+	for s := w.settlement; s != nil; s = s.next {
+		s.ctx, s.head = r.Context(), r.Method == http.MethodHead
+	}
 	panics := true
 	defer func() {
-		if s := w.settlement; s != nil {
+		w.settle(func(s *settlement) bool {
 			s.end(w.ResponseWriter.Header(), err, panics)
-			w.settle()
-		}
+			return true
+		})
 	}()
 	err = next.ServeHTTP(w, r)
 	panics = false
@@ -80,10 +84,27 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 // begin notes that the response begins. What follows from status and header alone is settled at once: a stream may last
 // for hours.
 func (w *responder) begin(status int) {
-	s := w.settlement
-	if s == nil || s.begun {
+	if w.settlement == nil {
 		return
 	}
+	w.settle(func(s *settlement) bool { return !s.begun && s.begin(w, status) })
+}
+
+// settle settles what the function says is known by now.
+func (w *responder) settle(known func(*settlement) bool) {
+	for at := &w.settlement; *at != nil; {
+		s := *at
+		if !known(s) {
+			at = &s.next
+			continue
+		}
+		*at, s.next = s.next, nil
+		s.settle()
+	}
+}
+
+// begin takes in what the beginning of the response says, and reports whether that is all there is to know.
+func (s *settlement) begin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
 	if status == statusClientGone && s.ctx.Err() != nil {
@@ -95,12 +116,21 @@ func (w *responder) begin(status int) {
 			w.correct(cost)
 		}
 	}
-	s.tap = s.listen(header)
-	if s.tap == nil && !awaits {
-		w.settle()
-		return
+	if s.tap = s.listen(header); s.tap == nil && !awaits {
+		return true
 	}
 	s.header = maps.Clone(header) // handlers around us may take fields out
+	return false
+}
+
+// listens reports whether somebody reads the body.
+func (w *responder) listens() bool {
+	for s := w.settlement; s != nil; s = s.next {
+		if s.tap != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // hasBody reports whether the response may have a body. If its length is not known, trailers may follow; they are not
@@ -142,9 +172,12 @@ func (s *settlement) end(header http.Header, err error, panics bool) {
 }
 
 // settle hands over what is to be done now that the response is known.
-func (w *responder) settle() {
-	s := w.settlement
-	w.settlement = nil
+func (s *settlement) settle() {
+	if s.trial != nil {
+		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server goes on with its own
+		s.trial.enqueue()
+		return
+	}
 	var unreadable int
 	s.checks, unreadable = s.Checks(s)
 	unreadableTotal.Add(float64(unreadable))

@@ -35,7 +35,10 @@ type trial struct {
 	plan    core.Plan
 	attrs   attributes
 	edition *edition
+	shadows *shadows
 	refused bool // by the policies in force
+	// response is what the candidate charges by; nil if it asks for nothing, or if there is none.
+	response *settlement
 }
 
 var trials = sync.Pool{New: func() any { return new(trial) }}
@@ -76,17 +79,32 @@ func (s *shadows) stop() {
 }
 
 // try takes the request in, for the request must not be read once its handler has returned, and leaves the rest to a
-// worker.
-func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) {
+// worker. If the candidate charges by the response, that is when the response is known: what is returned waits for it.
+func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) (waiting *settlement) {
 	t := trials.Get().(*trial)
-	t.edition, t.refused = candidate.current.Load(), refused
+	t.shadows, t.edition, t.refused = s, candidate.current.Load(), refused
 	t.plan.Reset()
 	t.attrs.reset(r)
 	t.plan.Add(t.edition.ruleset, &t.attrs)
+	t.attrs.release() // what is needed of the request is in the plan
+	if !refused {
+		response := settlements.Get().(*settlement)
+		if t.plan.Expect(&response.Settlement) {
+			t.response, response.trial = response, t
+			return response
+		}
+		response.release()
+	}
+	t.enqueue()
+	return nil
+}
+
+// enqueue leaves the trial to a worker, if there is one with time for it.
+func (t *trial) enqueue() {
 	select {
-	case s.queue <- t:
+	case t.shadows.queue <- t:
 	default:
-		s.tell(t, "untried")
+		t.tell("untried")
 	}
 }
 
@@ -96,20 +114,34 @@ func (s *shadows) run(t *trial) {
 		d = t.plan.Decide()
 	} else if err := s.store.Take(context.Background(), checks, t.plan.Results()); err == nil {
 		d = t.plan.Decide()
+		s.settle(t, &d)
 	} else {
 		d = t.plan.Degrade()
 	}
-	for _, o := range t.plan.Outcomes() {
-		t.edition.outcomes.inc(o.Index, o.Outcome)
+	t.edition.count(t.plan.Outcomes())
+	t.tell(admitted(d.Refused() && d.Delay == 0))
+}
+
+// settle corrects what the candidate charged, as it would have when the response was known.
+func (s *shadows) settle(t *trial, d *core.Decision) {
+	if t.response == nil || d.Refused() || !t.plan.Settlement(&t.response.Settlement) {
+		return
 	}
-	s.tell(t, admitted(d.Refused() && d.Delay == 0))
+	checks, _ := t.response.Checks(t.response)
+	if len(checks) == 0 {
+		return
+	}
+	// Without an answer what was reserved stands, as in earnest.
+	_ = s.store.Take(context.Background(), checks, make([]core.Result, len(checks)))
 }
 
 // tell counts the trial and lets go of it.
-func (s *shadows) tell(t *trial, candidate string) {
+func (t *trial) tell(candidate string) {
 	shadowTotal.WithLabelValues(t.edition.document.Name, admitted(t.refused), candidate).Inc()
-	t.attrs.release()
-	t.edition = nil
+	if t.response != nil {
+		t.response.release()
+	}
+	t.edition, t.response, t.shadows = nil, nil, nil
 	trials.Put(t)
 }
 

@@ -3,6 +3,9 @@
 package penstockcaddy_test
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -46,6 +49,46 @@ func TestShadowPolicyTellsWhatItWouldChangeAndChangesNothing(t *testing.T) {
 		`penstock_requests_total{outcome="denied",policy="trial.shadow",rule="tight"} 3`,
 	} {
 		eventually(t, want, func() bool { return strings.Contains(s.metrics(), want) })
+	}
+}
+
+// TestShadowPolicyChargesByTheResponse: a candidate that counts failed logins, or tokens, is tried on what the responses
+// say, whether or not a policy in force is for the request.
+func TestShadowPolicyChargesByTheResponse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "candidate.yaml")
+	write(t, path, `rules:
+  - {name: logins, match: {path: /login/*}, limit: 3/1d fixed_window, count_if: {status: 401}}
+  - {name: tokens, match: {path: /chat}, limit: 100/1d fixed_window, cost_after: {json: usage.total, estimate: 90}}
+  - {name: units, match: {path: /units}, limit: 100/1d fixed_window, cost_after: {header: X-Units, estimate: 90}}
+`)
+	site := upstream(t, func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/login/bad":
+			w.WriteHeader(http.StatusUnauthorized)
+		case "/chat":
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"usage":{"total":25}}`)
+		case "/units":
+			_, _ = io.WriteString(w, strings.Repeat("long ", 1000))
+			w.Header().Set(http.TrailerPrefix+"X-Units", "25")
+		}
+	})
+	for name, inForce := range map[string]string{"alone": "", "beside": "rule all 1000/1m"} {
+		s := start(t, ":PORT {\n\tpenstock {\n\t\tname "+name+"-settles\n\t\tshadow policy "+path+"\n\t\t"+inForce+"\n\t}\n\treverse_proxy "+site+"\n}")
+		told := func(rule, outcome string, n int) {
+			t.Helper()
+			want := fmt.Sprintf(`penstock_requests_total{outcome="%s",policy="%s-settles.shadow",rule="%s"} %d`, outcome, name, rule, n)
+			eventually(t, want, func() bool { return strings.Contains(s.metrics(), want) })
+		}
+		s.statuses(10, "/login/good")
+		told("logins", "allowed", 10)
+		s.statuses(5, "/login/bad")
+		told("logins", "denied", 2)
+		s.statuses(5, "/chat")
+		told("tokens", "allowed", 1) // the estimate does not pass beside the cost of the first
+		told("tokens", "denied", 4)
+		s.statuses(5, "/units")
+		told("units", "denied", 4)
 	}
 }
 

@@ -112,6 +112,18 @@ func (p *Plan) Settlement(s *Settlement) bool {
 	return len(s.rules) > 0
 }
 
+// Expect fills in what the response will be asked for if the request is admitted, and reports whether that is anything: for
+// a front that must know before Decide. Until Settlement has filled in the rest, Paths and Awaits can be asked.
+func (p *Plan) Expect(s *Settlement) bool {
+	s.reset()
+	for i := range p.uses {
+		if u := &p.uses[i]; u.rule.after.settles && u.checks[0] < u.checks[1] {
+			s.rules = append(s.rules, settling{after: &u.rule.after})
+		}
+	}
+	return len(s.rules) > 0
+}
+
 // chargedBy reports whether a rule of that outcome was asked about and may have been charged.
 func chargedBy(o Outcome) bool {
 	return o == OutcomeAllowed || o == OutcomeDelayed || o == OutcomeShadowDenied
@@ -227,6 +239,9 @@ func (s *Settlement) Checks(a Answer) (checks []Check, unreadable int) {
 	for i := range s.rules {
 		r := &s.rules[i]
 		first := r.charges[0]
+		if first == r.charges[1] {
+			continue // nothing is charged yet, see Expect
+		}
 		cost, said := r.after.final(a, s.charges[first].granted)
 		if !said {
 			unreadable++

@@ -134,6 +134,39 @@ func TestSettlementOfSeveralRules(t *testing.T) {
 	}
 }
 
+// TestExpect: what a response will be asked for is known before the request is decided, and charges nothing.
+func TestExpect(t *testing.T) {
+	failed := []Statuses{{500, 599}}
+	rs := mustCompile(t, Policy{Name: "n",
+		Rules: []Rule{
+			{Name: "plain", Match: Match{Path: []string{"/plain", "/all"}}, Limits: limits(t, "9/1m fw")},
+			{Name: "body", Match: Match{Path: []string{"/all"}}, Limits: limits(t, "9/1m fw"), CostAfter: &CostAfter{JSON: "a", Estimate: 5}},
+			{Name: "field", Match: Match{Path: []string{"/all"}}, Limits: limits(t, "9/1m fw"), RefundOn: failed,
+				CostAfter: &CostAfter{Header: "X-Cost", Estimate: 5}},
+		}})
+	var s Settlement
+	var plan Plan
+	plan.Add(rs, get("192.0.2.1", "/plain"))
+	if plan.Expect(&s) || len(s.Paths()) != 0 || s.Awaits(answer{status: 200}) {
+		t.Error("something is expected of a rule that settles nothing")
+	}
+	plan.Reset()
+	plan.Add(rs, get("192.0.2.1", "/all"))
+	if !plan.Expect(&s) || len(s.Paths()) != 1 || s.Paths()[0] != "a" {
+		t.Errorf("paths %q", s.Paths())
+	}
+	if !s.Awaits(answer{status: 200}) || s.Awaits(answer{status: 502}) ||
+		s.Awaits(answer{status: 200, header: map[string]string{"X-Cost": "many"}}) {
+		t.Error("a field is awaited where the request counts and the field is not there yet")
+	}
+	if _, known := s.CostNow(answer{status: 200}); known {
+		t.Error("a cost is known that nobody reserved")
+	}
+	if checks, _ := s.Checks(answer{status: 502}); len(checks) != 0 {
+		t.Errorf("%d checks about charges that were not made", len(checks))
+	}
+}
+
 // TestNothingToSettle: of a request that was refused, degraded or not decided yet nothing is given back, for nothing of it
 // is known to be charged.
 func TestNothingToSettle(t *testing.T) {
