@@ -57,6 +57,37 @@ func TestValidatePrintsEveryErrorAndWarning(t *testing.T) {
 	}
 }
 
+func TestValidateReadsWhatPoliciesNameIfItIsTold(t *testing.T) {
+	policy := file(t, "policy.yaml", "identify: [{api_key: {keys_file: keys.toml}}, {jwt: {secret_file: secret}}, {jwt: {jwks_file: set.json}}]\n"+
+		"rules: [{name: a, limit: 10/1m}]\n")
+	folder := filepath.Dir(policy)
+	if out, _, err := run(t, "", "validate", policy); err != nil {
+		t.Errorf("without its files: %v\n%s", err, out)
+	}
+	out, _, err := run(t, "", "validate", "--files", policy)
+	for _, want := range []string{"keys.toml", "secret", "set.json"} {
+		if !errors.Is(err, errSaid) || !strings.Contains(out, want) {
+			t.Errorf("%v, want %q in\n%s", err, want, out)
+		}
+	}
+	for name, text := range map[string]string{"keys.toml": "[[keys]]\nid = 'a'\nhash = 'pk_0123456789abcdef'\n", "secret": strings.Repeat("s", 32),
+		"set.json": `{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, _, err = run(t, "", "validate", "--files", policy)
+	if !errors.Is(err, errSaid) || !strings.Contains(out, "error: keys.toml:3: identify[0].api_key.keys_file: keys[0].hash") || strings.Contains(out, "pk_0") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "keys.toml"), []byte("keys = []\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, _, err = run(t, "", "validate", "--files", policy); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestExplainSaysWhoWhichAndWhy(t *testing.T) {
 	keys := file(t, "keys.toml", "")
 	entry, said, err := run(t, "", "hash-key", "acme", "--tier", "premium")

@@ -6,20 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/identity"
 )
 
 func newValidate() *cobra.Command {
-	var strict bool
+	var strict, files bool
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Print every error of policy files, and what they probably do not mean",
 		Long: "Print every error of policy files, and warnings: what a policy says that its author probably does not mean.\n" +
-			"The file - is YAML or JSON on the standard input. Files that a policy names, such as keys_file, are not read: a\n" +
-			"policy is checked where its keys are not. The exit status is 1 if there is an error, or with --strict a warning.",
+			"The file - is YAML or JSON on the standard input. Files and variables that a policy names, such as keys_file, are\n" +
+			"read with --files only: a policy may be checked where its keys are not. The exit status is 1 if there is an error,\n" +
+			"or with --strict a warning.",
 		Example: "  penstock validate policy.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -30,7 +33,7 @@ func newValidate() *cobra.Command {
 		RunE: func(cmd *cobra.Command, paths []string) error {
 			failed := false
 			for _, path := range paths {
-				errs, warnings := validate(path, cmd.InOrStdin())
+				errs, warnings := validate(path, cmd.InOrStdin(), files)
 				for _, line := range errs {
 					fmt.Fprintln(cmd.OutOrStdout(), "error:", line)
 				}
@@ -49,14 +52,21 @@ func newValidate() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings as well")
+	cmd.Flags().BoolVar(&files, "files", false, "read the files and variables that the policies name, too")
 	return cmd
 }
 
 // validate returns what is wrong with the file and what is doubtful, a line each.
-func validate(path string, in io.Reader) (errs, warnings []string) {
+func validate(path string, in io.Reader, files bool) (errs, warnings []string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
 		err = document.Check()
+	}
+	if err == nil && files {
+		var opened io.Closer
+		if _, opened, err = identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(path)}); err == nil {
+			_ = opened.Close() // nothing was written
+		}
 	}
 	if err != nil {
 		return linesOf(err), nil
