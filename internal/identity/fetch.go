@@ -17,10 +17,10 @@ import (
 type pace struct {
 	timeout  time.Duration // of one attempt
 	retryMin time.Duration // after the first failure; it doubles up to the refresh
-	unknown  time.Duration // the least between two looks that unknown keys cause
+	unknown  time.Duration // the least between two looks that tokens of unknown keys cause
 }
 
-// fetchPace is the pace of production. Anybody can write an unknown kid into a token, so that the issuer is asked at most
+// fetchPace is the pace of production. Anybody can write a token of an unknown key, so that the issuer is asked at most
 // six times a minute for it.
 var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 10 * time.Second}
 
@@ -40,7 +40,7 @@ type fetcher struct {
 	pace    pace
 	load    func(data []byte) error
 	notices *notices
-	want    chan struct{} // a token named a key that is not there
+	want    chan struct{} // a token is by a key that is not there
 }
 
 func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) error) *fetcher {

@@ -246,6 +246,8 @@ func (j *JWT) verify(text string, sum uint64, set *keySet, now int64) (*core.Ide
 	v := &verdict{token: text, sum: sum, state: core.CredentialInvalid}
 	if v.key = signer(&t, found); v.key != nil {
 		v.identity, v.span, v.state = j.judge(t.payload, now)
+	} else if j.fetcher != nil { // its key may be new, and called as one before it, or not at all
+		j.fetcher.wanted()
 	}
 	if v.state == core.CredentialValid {
 		j.good.remember(v, set, now)

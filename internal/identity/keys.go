@@ -104,7 +104,8 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	}
 	list := &keyList{}
 	k.source = list
-	file := &watchedFile{path: o.File, sizeMax: policy.SizeMax, notices: newNotices(o.Logger)}
+	file := &watchedFile{path: o.File, sizeMax: policy.SizeMax, notices: newNotices(o.Logger),
+		smaller: ": spread the keys over several files, an api_key entry of identify each"}
 	file.load = func(data []byte) error {
 		keys, err := readKeys(filepath.Base(o.File), format, data)
 		if err == nil {

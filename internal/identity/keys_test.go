@@ -4,6 +4,7 @@ package identity
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -177,6 +178,28 @@ func TestBadKeysOptions(t *testing.T) {
 			k.Close()
 			t.Errorf("%+v is accepted", o)
 		}
+	}
+}
+
+// TestManyKeys: forty thousand keys fit a file; of one that is larger it is said where the others go.
+func TestManyKeys(t *testing.T) {
+	var b strings.Builder
+	add := func(from, to int) {
+		for i := from; i < to; i++ {
+			fmt.Fprintf(&b, "[[keys]]\nid=\"%d\"\nhash=\"sha256:%064x\"\n", i, i+1)
+		}
+	}
+	add(0, 40_000)
+	path := write(t, "k.toml", b.String())
+	k, err := NewKeys(KeysOptions{File: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Close()
+	add(40_000, 50_000)
+	if _, err := NewKeys(KeysOptions{File: write(t, "k.toml", b.String())}); err == nil ||
+		!strings.Contains(err.Error(), "larger than 4194304 bytes: spread the keys over several files") {
+		t.Error(err)
 	}
 }
 

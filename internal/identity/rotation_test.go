@@ -183,6 +183,31 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 	eventually(t, "the log tells of the end", func() bool { return log.count("can be fetched again") == 1 })
 }
 
+// TestKeysWithoutNamesRotate: an issuer that gives its keys no kid, or always the same, changes them as well.
+func TestKeysWithoutNamesRotate(t *testing.T) {
+	for _, kid := range []string{`"kid":"always"`, `"use":"sig"`} {
+		header := `{"alg":"ES256",` + kid + "}"
+		old, fresh := &issuer{rsa: theIssuer.rsa, ec: newEC(t)}, &issuer{rsa: theIssuer.rsa, ec: newEC(t)}
+		a := strings.Replace(ecJWK("", &old.ec.PublicKey), `"kid":""`, kid, 1)
+		b := strings.Replace(ecJWK("", &fresh.ec.PublicKey), `"kid":""`, kid, 1)
+		tokenA, tokenB := old.token(t, header, tokenClaims, "ec"), fresh.token(t, header, tokenClaims, "ec")
+		site := &published{}
+		site.say(setOf(a))
+		server := httptest.NewServer(site)
+		t.Cleanup(server.Close)
+		j := fetching(t, server.URL, &lines{})
+		<-j.Ready()
+		if !stateIs(j, tokenA, core.CredentialValid)() {
+			t.Fatal("the first key is not in force")
+		}
+		site.say(setOf(b))
+		eventually(t, "a signature of another key makes the set be fetched", stateIs(j, tokenB, core.CredentialValid))
+		if !stateIs(j, tokenA, core.CredentialInvalid)() {
+			t.Error("the key that is gone is still in force")
+		}
+	}
+}
+
 func TestUnknownKidsAreAskedForAtABoundedRate(t *testing.T) {
 	a, _, _, tokenB := twoKeys(t)
 	site := &published{}

@@ -25,6 +25,7 @@ const (
 type watchedFile struct {
 	path    string
 	sizeMax int64
+	smaller string                  // what to do about one that is larger; may be empty
 	load    func(data []byte) error // an error leaves in force what was
 	notices *notices
 
@@ -114,7 +115,7 @@ func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
 		return false, err
 	}
 	if int64(len(data)) > w.sizeMax {
-		err = fmt.Errorf("%s is larger than %d bytes", w.path, w.sizeMax)
+		err = fmt.Errorf("%s is larger than %d bytes%s", w.path, w.sizeMax, w.smaller)
 	}
 	sum := sha256.Sum256(data)
 	same := w.loaded != nil && sum == w.sum
