@@ -84,12 +84,17 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // nothing was written
-	verifiers, closer, err := identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(q.policy), Wait: keysWait,
+	verifiers, closer, err := identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(q.policy),
 		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
 	if err != nil {
 		return err
 	}
 	defer closer.Close() //nolint:errcheck // nothing was written
+	for i, v := range verifiers {
+		if jwt, ok := v.(*identity.JWT); ok {
+			verifiers[i] = patient{jwt}
+		}
+	}
 	rules, err := document.CompileWith(verifiers)
 	if err != nil {
 		return err
@@ -110,6 +115,17 @@ func (q *question) explain(cmd *cobra.Command) error {
 	out.SetIndent("", "  ")
 	out.SetEscapeHTML(false)
 	return out.Encode(told)
+}
+
+// patient is a verifier of tokens that waits for its keys, once there is a token.
+type patient struct{ *identity.JWT }
+
+func (p patient) Verify(credential string) (*core.Identity, core.CredentialState) {
+	select {
+	case <-p.Ready():
+	case <-time.After(keysWait):
+	}
+	return p.JWT.Verify(credential)
 }
 
 // nameIt gives the policy the namespace of the flag. Without one, nobody's counters would be looked at.

@@ -129,6 +129,39 @@ block: [{ip: [203.0.113.0/24], reason: scraper}]
 	}
 }
 
+// The examples can be asked about as they are.
+func TestExplainTellsOfTheExamples(t *testing.T) {
+	for _, format := range []string{"yaml", "toml", "json"} {
+		for key, want := range map[string]string{
+			"try-business-2f6d0c1ab9":  "limit 3000/1m of tier business, cost 1",
+			"try-partner-3-77b0e4c5d8": "refused with 403: blocked by block[0]",
+			"try-revoked-0d9e8a7c6b":   "refused with 401: its credential is revoked",
+		} {
+			out, _, err := run(t, "", "explain", "--policy", filepath.Join("..", "..", "examples", "tiers."+format), "--method", "GET",
+				"--path", "/v1/search", "--header", "X-API-Key: "+key, "--ip", "192.0.2.7")
+			if err != nil || !strings.Contains(out, want) {
+				t.Errorf("%s, %s: error %v, want %q in\n%s", format, key, err, want, out)
+			}
+		}
+	}
+}
+
+func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
+	issuer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"keys":[{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}`))
+	}))
+	defer issuer.Close()
+	policy := file(t, "policy.yaml", "identify: [{jwt: {jwks_url: \""+issuer.URL+"\"}}, ip]\nrules: [{name: a, limit: 10/1m}]\n")
+	// Signed by the key of RFC 8037, without a claim of a token: what is said of it shows that the keys were there.
+	const token = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
+	for header, want := range map[string]string{"A: b": "jwt: absent", "Authorization: Bearer " + token: "jwt: malformed"} {
+		out, _, err := run(t, "", "explain", "--policy", policy, "--ip", "192.0.2.7", "--header", header)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: error %v, want %q in\n%s", header, err, want, out)
+		}
+	}
+}
+
 func TestExplainRefusesFlagsThatMeanNothing(t *testing.T) {
 	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m}]\n")
 	for flag, text := range map[string]string{"--ip": "nowhere", "--attr": "novalue", "--now": "today", "--path": "search"} {
