@@ -29,7 +29,7 @@ var imports = map[string][]string{
 	"internal/memstore":   {"core"},
 	"internal/redisstore": {"core", "lua"},
 	"internal/policy":     {"core"},
-	"internal/storetest":  {"core"},
+	"internal/storetest":  {"core", "internal/underrace"},
 	"internal/redistest":  {},
 	"internal/identity":   {"core", "internal/policy"},
 	"internal/throttle":   {},
@@ -45,8 +45,8 @@ var imports = map[string][]string{
 		"internal/throttle", "internal/usage", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/bridge"},
-	"cmd/caddy":    {"caddy"},
-	"e2e":          {},
+	"cmd/caddy": {"caddy"},
+	"e2e":       {},
 }
 
 // listed is what `go list -json` says of a package.

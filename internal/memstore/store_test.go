@@ -16,6 +16,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // noon is an instant at the start of windows of every length the tests use.
@@ -123,7 +124,9 @@ func subject(t testing.TB) storetest.Subject {
 
 func TestPassesTheExam(t *testing.T) { storetest.Run(t, subject) }
 
-func TestAgreesWithTheModelOnLongTraffic(t *testing.T) { storetest.RunRandom(t, subject, 100_000) }
+func TestAgreesWithTheModelOnLongTraffic(t *testing.T) {
+	storetest.RunRandom(t, subject, underrace.Fewer(100_000))
+}
 
 func TestKeysThatCollideAreToldApart(t *testing.T) {
 	storetest.RunRandom(t, func(t testing.TB) storetest.Subject {
@@ -131,7 +134,7 @@ func TestKeysThatCollideAreToldApart(t *testing.T) {
 		p.slack = backwards
 		p.collide(0b11 << 62)
 		return storetest.Subject{Store: p.Store, Pin: p.at, Counter: p.counter, Penalty: p.penalty}
-	}, 20_000)
+	}, underrace.Fewer(20_000))
 }
 
 func TestOptionsOutOfBounds(t *testing.T) {

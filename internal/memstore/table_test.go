@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 func openTable() *table {
@@ -64,7 +65,8 @@ func TestTableAgreesWithAMap(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rng, tab, want := random(t), openTable(), map[string]core.Micros{}
 			tab.mask = mask
-			for step := range 60_000 {
+			steps := underrace.Fewer(60_000)
+			for step := range steps {
 				key := []byte(fmt.Sprint("key", rng.IntN(4000)))
 				key = append(key, strings.Repeat("x", int(key[len(key)-1]-'0')*(int(key[3]-'0')*40))...)
 				hash := tab.hash(key)
@@ -73,7 +75,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 				if found != wanted || found && tab.freshAt(r) != value {
 					t.Fatalf("step %d: %.20q: found %t, want %t", step, key, found, wanted)
 				}
-				grow := step%20_000 < 12_000 // phases of growth and of decline
+				grow := step%(steps/3) < steps/5 // phases of growth and of decline
 				switch {
 				case !found && (grow || rng.IntN(4) == 0):
 					r, ok := tab.insert(hash, key)

@@ -15,6 +15,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/underrace"
 	"github.com/penstock/penstock/lua"
 )
 
@@ -140,7 +141,7 @@ func TestScriptExam(t *testing.T) {
 	open := func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() }
 	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
-	t.Run("random", func(t *testing.T) { storetest.RunRandom(t, open, scriptSteps) })
+	t.Run("random", func(t *testing.T) { storetest.RunRandom(t, open, underrace.Fewer(scriptSteps)) })
 }
 
 // scriptSteps is how many random calls the script and core must agree on.

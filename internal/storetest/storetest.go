@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // Subject is a store under exam.
@@ -40,14 +41,15 @@ type Subject struct {
 	Penalty func(t testing.TB, key []byte) (until core.Micros, violations []core.Violation)
 }
 
-// RandomSteps is how many steps of random traffic [Run] asks for. A nightly run asks [RunRandom] for more.
+// RandomSteps is how many steps of random traffic [Run] asks for, under the race detector a tenth. A nightly run asks
+// [RunRandom] for more.
 const RandomSteps = 20_000
 
 // Run holds the whole exam. open returns an empty store each time it is called and closes it with t.Cleanup.
 func Run(t *testing.T, open func(t testing.TB) Subject) {
 	t.Run("promises", func(t *testing.T) { RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { RunVectors(t, open) })
-	t.Run("random", func(t *testing.T) { RunRandom(t, open, RandomSteps) })
+	t.Run("random", func(t *testing.T) { RunRandom(t, open, underrace.Fewer(RandomSteps)) })
 	t.Run("oracle", func(t *testing.T) { RunOracle(t, open, OracleSteps) })
 }
 
