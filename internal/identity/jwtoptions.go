@@ -110,6 +110,12 @@ func (o *JWTOptions) warnings() (texts []string) {
 	if o.Secret != "" && !policy.FromEnvironment(o.Secret) {
 		texts = append(texts, "the secret stands in the policy, for everybody who can read it: use secret_file or {env.NAME}")
 	}
+	if from, err := url.Parse(o.JWKSURL); err == nil && from.User != nil {
+		if _, given := from.User.Password(); given {
+			texts = append(texts, "the password of jwks_url stands in the policy, for everybody who can read it: use jwks_file, or an "+
+				"issuer that publishes its keys")
+		}
+	}
 	if o.Issuer == "" && o.Secret == "" && o.SecretFile == "" {
 		texts = append(texts, "no issuer: every token that one of these keys has signed is believed, whoever it is by")
 	}

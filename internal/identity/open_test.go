@@ -63,6 +63,17 @@ rules: [{ name: r, limit: 1/1m }]
 	}
 }
 
+func TestAPasswordInTheURLOfKeysIsWarnedOf(t *testing.T) {
+	for address, want := range map[string]bool{"https://bob:hunter2@issuer.example/keys": true, "https://bob@issuer.example/keys": false,
+		"https://issuer.example/keys": false} {
+		o := JWTOptions{JWKSURL: address, Issuer: "i", Audience: []string{"a"}}
+		told := strings.Join(o.warnings(), " ")
+		if strings.Contains(told, "password of jwks_url") != want || strings.Contains(told, "hunter2") {
+			t.Errorf("%s: %q, want a warning: %v", address, told, want)
+		}
+	}
+}
+
 func TestOpenAllTellsEveryProblem(t *testing.T) {
 	keys := write(t, "keys.yaml", "keys: [{id: a, hash: oops}]")
 	d := document(t, `
