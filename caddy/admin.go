@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -138,16 +139,23 @@ func (a *App) tellRules(*http.Request) (any, error) {
 	return map[string]any{"policies": told}, nil
 }
 
-// withoutSecrets returns the policy to be shown: a secret that stands in it is left out.
+// withoutSecrets returns the policy to be shown: secrets that stand in it are left out.
 func withoutSecrets(d *policy.Document) *policy.Document {
 	shown := *d
 	shown.Identify = slices.Clone(d.Identify)
 	for i := range shown.Identify {
-		if jwt := shown.Identify[i].JWT; jwt != nil && jwt.Secret != "" {
-			hidden := *jwt
-			hidden.Secret = "(secret)"
-			shown.Identify[i].JWT = &hidden
+		jwt := shown.Identify[i].JWT
+		if jwt == nil {
+			continue
 		}
+		hidden := *jwt
+		if hidden.Secret != "" {
+			hidden.Secret = "(secret)"
+		}
+		if from, err := url.Parse(hidden.JWKSURL); err == nil { // otherwise it would not be in force
+			hidden.JWKSURL = from.Redacted()
+		}
+		shown.Identify[i].JWT = &hidden
 	}
 	return &shown
 }

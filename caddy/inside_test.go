@@ -13,6 +13,8 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/internal/policy"
 )
 
 // provisioned returns a handler of a configuration, in memory.
@@ -229,5 +231,17 @@ func TestWhoDoesNotWaitForARefusalIsNoError(t *testing.T) {
 		if err := h.ServeHTTP(w, requestFor(http.MethodGet, "/api/search"), nothing); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestAPolicyIsShownWithoutSecrets(t *testing.T) {
+	d := &policy.Document{Identify: []policy.Identify{{JWT: &policy.IdentifyJWT{Secret: "hunter2"}},
+		{JWT: &policy.IdentifyJWT{JWKSURL: "https://bob:hunter2@issuer.example/keys?a=b"}}}}
+	text, err := json.Marshal(withoutSecrets(d))
+	if err != nil || strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), "@issuer.example/keys?a=b") {
+		t.Errorf("%s: %v", text, err)
+	}
+	if d.Identify[0].JWT.Secret != "hunter2" || !strings.Contains(d.Identify[1].JWT.JWKSURL, "hunter2") {
+		t.Error("the policy itself was changed")
 	}
 }
