@@ -82,7 +82,9 @@ while position <= #plan do
   elseif algorithm == FIXED_WINDOW then
     roll_window(s, now, false)
   elseif algorithm == CALENDAR then
-    roll_calendar(s, now)
+    if roll_calendar(s, now) then
+      return redis.error_reply('STALE calendar boundaries') -- returned, for Redis before 7 cannot raise an error that begins so
+    end
   elseif algorithm == PENALTY then
     penalty = penalty or penalties()
     s.until_key = KEYS[next_key]
