@@ -210,6 +210,8 @@ func (s *scratch) release() {
 
 // ServeHTTP decides the request and passes it on, or answers it.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	h.app.store.hold()
+	defer h.app.store.release()
 	rec := recordOf(r)
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()

@@ -3,7 +3,11 @@
 package penstockcaddy
 
 import (
+	"sync"
+	"sync/atomic"
+
 	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
 )
@@ -12,7 +16,9 @@ import (
 // from. A reload that does not change the store finds it here with its counters.
 var stores = caddy.NewUsagePool()
 
-// pooledStore is a store in use by one or several configurations.
+// pooledStore is a store in use by one or several configurations. It is open until none has it any more and the requests
+// that came to them are done: after a reload Caddy lets those go on, and some wait for a throttle rule, or for the end of
+// a stream that says what it cost.
 type pooledStore struct {
 	core.Store
 	counters  func() int     // counters held; nil if the store cannot tell
@@ -21,13 +27,42 @@ type pooledStore struct {
 	close     func() error
 	settler   *settler
 	counting  counting
+
+	requests atomic.Int64 // that are under way
+	removed  atomic.Bool  // no configuration has it any more
+	ended    sync.Once
 }
 
-// Destruct closes the store when no configuration uses it any more: its requests have been answered then, and what
-// remained to be done about them is done first.
-func (s *pooledStore) Destruct() error {
-	if !s.settler.stop(settleDeadline) {
-		caddy.Log().Named("penstock").Warn("the store closes before everything was settled: what was reserved stands as charged")
+// hold keeps the store open until release.
+func (s *pooledStore) hold() { s.requests.Add(1) }
+
+// release is the end of a request that holds the store. The last one closes a store that no configuration has, so that a
+// process that waits for its requests has settled them as well.
+func (s *pooledStore) release() {
+	if s.requests.Add(-1) == 0 && s.removed.Load() {
+		if err := s.end(); err != nil {
+			caddy.Log().Named("penstock").Warn("closing a store that is used no more", zap.Error(err))
+		}
 	}
-	return s.close()
+}
+
+// Destruct closes the store when no configuration uses it any more, or leaves that to the last of its requests. A process
+// that ends has waited for them as long as it wants to.
+func (s *pooledStore) Destruct() error {
+	s.removed.Store(true)
+	if s.requests.Load() > 0 && !caddy.Exiting() {
+		return nil
+	}
+	return s.end()
+}
+
+// end closes the store, once. What remained to be done about its requests is done first.
+func (s *pooledStore) end() (err error) {
+	s.ended.Do(func() {
+		if !s.settler.stop(settleDeadline) {
+			caddy.Log().Named("penstock").Warn("the store closes before everything was settled: what was reserved stands as charged")
+		}
+		err = s.close()
+	})
+	return err
 }
