@@ -83,7 +83,7 @@ while position <= #plan do
     roll_window(s, now, false)
   elseif algorithm == CALENDAR then
     if roll_calendar(s, now) then
-      return redis.error_reply('STALE calendar boundaries') -- returned, for Redis before 7 cannot raise an error that begins so
+      return redis.error_reply('STALE calendar boundaries') -- Redis before 7 cannot raise an error that begins so
     end
   elseif algorithm == PENALTY then
     penalty = penalty or penalties()
