@@ -138,7 +138,8 @@ func TestAdminResetsAClientAndNobodyElse(t *testing.T) {
 }
 
 func TestAdminShowsAndLiftsAPenalty(t *testing.T) {
-	s := start(t, strings.Replace(adminSite, "threshold 2", "threshold 1", 1))
+	// The wait, and so the penalty, is as long whatever the time of day.
+	s := start(t, strings.NewReplacer("threshold 2", "threshold 1", "2/1m fixed_window", "2/1m sliding_log").Replace(adminSite))
 	s.statuses(3, "/")
 	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
 	if p := first(t, answer, "penalties"); p["in_force"] != true || p["violations"] != 1.0 || p["wait_ms"].(float64) <= 60_000 {
@@ -211,7 +212,10 @@ func TestAdminRefusesWhatItCannotMean(t *testing.T) {
 		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=api&rule=everybody", 400, "stands there twice"},
 		{http.MethodPost, "reset?client=ip:127.0.0.1;rule=api", 400, "cannot be read"},
 		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=apo", 404, `a rule "apo"`},
-		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shap", 404, `the name "shap"`},
+		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shap", 404, `no policy "shap" is in force; there are: ["shop"]`},
+		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shop&rule=apo", 404, `the policy "shop" has no rule "apo"`},
+		{http.MethodGet, "client?client=usr:ann", 400, "of no kind that there is; write user:ID"},
+		{http.MethodGet, "client?client=header.:ann", 400, "header.NAME:VALUE"},
 		{http.MethodGet, "top?m=5", 400, `"m" is no parameter`},
 		{http.MethodPost, "lift?client=ip:127.0.0.1&rule=api", 400, "rule means nothing here"},
 	} {
