@@ -13,6 +13,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/inturns"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // request is one as a front has read it: all but its credential is always the same.
@@ -48,10 +49,7 @@ type asked struct {
 	kind     string // of whom it finds: where a credential is bad, the address comes next
 }
 
-const (
-	manyTokens = 10_000
-	manyKeys   = 100_000
-)
+var manyTokens, manyKeys = underrace.Fewer(10_000), underrace.Fewer(100_000)
 
 // waysOfAsking are the ways of finding out who a request is from, the plain one first. The verifiers are real ones, with
 // the clock of the machine.
