@@ -68,11 +68,7 @@ func badExtension(path string) error {
 
 // readFile reads no more than what is refused as too large.
 func readFile(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, fmt.Errorf("policy file: %w", err)
-	}
-	if !info.Mode().IsRegular() { // to open a pipe would wait for whoever writes to it
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // to open a pipe would wait for its writer
 		return nil, fmt.Errorf("policy file %q is no regular file", path)
 	}
 	file, err := os.Open(path)
