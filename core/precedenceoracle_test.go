@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/underrace"
 )
@@ -244,12 +241,7 @@ func (d *drawn) limitOf(r *Rule, who Identity, exempt bool) string {
 // TestPrecedenceAgainstOracle compares 20,000 policies and requests with the sentences of docs/policy.md, followed one by
 // one.
 func TestPrecedenceAgainstOracle(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("PENSTOCK_SEED"); text != "" {
-		seed, _ = strconv.ParseUint(text, 10, 64)
-	}
-	t.Logf("repeat with PENSTOCK_SEED=%d", seed)
-	random, answers := rand.New(rand.NewPCG(seed, 1)), map[string]int{}
+	random, answers := randomSource(t), map[string]int{}
 	for range underrace.Fewer(20_000) {
 		d := draw(t, random)
 		who := d.who

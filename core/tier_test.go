@@ -4,7 +4,6 @@ package core
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
@@ -185,8 +184,7 @@ func TestCompileFindsCrowdsOfATier(t *testing.T) {
 
 // TestLimitsOfAgainstOracle compares whose limits hold with the rule of precedence written down, on random policies.
 func TestLimitsOfAgainstOracle(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	random := rand.New(rand.NewPCG(seed, 1))
+	random := randomSource(t)
 	for range 2_000 {
 		texts := map[string]string{"rule": "1/1m", "tier": "", "named": "", "star": ""}
 		for _, where := range []string{"tier", "named", "star"} {
@@ -232,7 +230,7 @@ func TestLimitsOfAgainstOracle(t *testing.T) {
 			got = checks[0].Limit.String()
 		}
 		if got != want {
-			t.Fatalf("seed %d: %v, gold %v, per host %v: %s, want %s", seed, texts, isGold, perHost, got, want)
+			t.Fatalf("%v, gold %v, per host %v: %s, want %s", texts, isGold, perHost, got, want)
 		}
 	}
 }
