@@ -105,6 +105,10 @@ func (a *admin) aboutClient(path string) func(*cobra.Command) request {
 
 // ask returns the reply as indented JSON.
 func (a *admin) ask(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
+	if scheme, rest, ok := strings.Cut(a.address, "://"); ok {
+		return nil, fmt.Errorf("--admin %q begins with %s://, and is host:port or unix//path; write --admin %s", a.address, scheme,
+			strings.TrimSuffix(rest, "/"))
+	}
 	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
 	defer cancel()
 	host, client := a.address, new(http.Client)
@@ -139,7 +143,8 @@ func (a *admin) ask(ctx context.Context, method, path string, query url.Values) 
 	}
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(body), "", "  "); err != nil {
-		return nil, fmt.Errorf("what Caddy said is not JSON: %w", err)
+		return nil, fmt.Errorf("what answers at %s is not the admin endpoint of Caddy, whose answers are JSON: %w; --admin takes "+
+			"the address that \"admin\" has in the Caddyfile", a.address, err)
 	}
 	out.WriteByte('\n')
 	return out.Bytes(), nil

@@ -275,6 +275,9 @@ func TestAdminCommandsAsk(t *testing.T) {
 	if _, _, err := run(t, "", "reload", "--admin", address); err == nil || !strings.Contains(err.Error(), "policy.yaml:2: wrong") {
 		t.Errorf("a refused reload: %v", err)
 	}
+	if _, _, err := run(t, "", "rules", "--admin", caddy.URL+"/"); err == nil || !strings.HasSuffix(err.Error(), "write --admin "+address) {
+		t.Errorf("a URL for the admin endpoint: %v", err)
+	}
 	if _, _, err := run(t, "", "client", "--admin", address); err == nil {
 		t.Error("client without --client: no error")
 	}
