@@ -25,6 +25,7 @@ rules:
   - {name: search, match: {path: /search}, limit: 3/1h}
   - {name: quiet, match: {path: /search}, limit: 1/1h, action: log_only}
   - {name: export, match: {path: /export}, limit: 1/1h burst 1, action: throttle, throttle: {max_delay: 1m}}
+  - {name: patient, match: {path: /wait}, limit: 2/1m burst 1, action: throttle, throttle: {max_delay: 1m}}
   - {name: month, match: {path: /month}, limit: 9/month}
   - {name: dear, match: {path: /dear}, limit: 9/1h, cost_after: {json: n, estimate: 2}}
 `
@@ -92,6 +93,7 @@ func TestExplainLooksAtCountersAndChargesNothing(t *testing.T) {
 		{"/search", 1, "/search", []string{"2 of 3 left, reset in ", "rule      quiet (log_only): in play", "0 of 1 left: passes in ",
 			"decision  goes on\n"}},
 		{"/export", 1, "/export", []string{"0 of 1 left: passes in ", "decision  refused with 429 by export, retry after "}},
+		{"/wait", 1, "/wait", []string{"rule      patient (throttle): in play", "decision  waits ", " for patient, unless too many wait already\n"}},
 		{"/month", 2, "/month", []string{"7 of 9 left, reset in ", ":month:fw"}},
 		{"/dear", 1, "/dear", []string{"limit 9/1h of the rule, cost 2", "7 of 9 left"}},
 		{"/search", 2, "/search", []string{"0 of 3 left: passes in ", "decision  refused with 429 by search, retry after "}},

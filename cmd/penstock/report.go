@@ -108,7 +108,7 @@ func (d *decisionAnswer) String() string {
 	case d.Status == 0:
 		return "goes on"
 	case d.DelayMillis > 0:
-		return fmt.Sprintf("waits %s%s, unless too many wait already", span(&d.DelayMillis), by)
+		return fmt.Sprintf("waits %s for %s, unless too many wait already", span(&d.DelayMillis), d.Rule)
 	case d.Why != "":
 		return fmt.Sprintf("refused with %d: %s", d.Status, d.Why)
 	case d.Outcome == "penalized":
