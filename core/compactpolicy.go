@@ -116,6 +116,7 @@ func (c *coder) rule(r *Rule) {
 	})
 	c.flag(&r.PerNone)
 	list(c, &r.Limits, (*coder).limit)
+	words(c, &r.Replaces)
 	c.text(&r.Group)
 	number(c, &r.Priority)
 	c.flag(&r.Disabled)

@@ -33,6 +33,8 @@ type Ruleset struct {
 	blocks  bool     // an enabled rule blocks
 	penalty *Penalty // nil: none
 	groups  int
+	// replaces says that there are rules that replace others.
+	replaces bool
 	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
 	standings []standing
 	calendar  *calendar
@@ -56,7 +58,9 @@ type rule struct {
 	slot    uint32              // where Overrides look for the rule
 	costs   []ruleCost
 	when    *condition // nil if the rule is disabled
-	after   ruleAfter
+	// replaces are the rules that are out of play where this one is in play.
+	replaces []*rule
+	after    ruleAfter
 }
 
 // Compile checks the whole policy and builds its index. The error is [Problems], with every problem found. The Ruleset
@@ -119,6 +123,7 @@ func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
 		r.when = &conditions[len(conditions)-1]
 	}
 	rs.groups = len(groups)
+	rs.linkReplaced(p)
 	rs.rank()
 	return conditions
 }

@@ -43,7 +43,7 @@ type RuleExplanation struct {
 	Name   string
 	Index  int // of the rule in its Ruleset
 	Action Action
-	// Fate is "in play", "lost to NAME: why", "skipped: why", "exempt: who", "refuses: why" or "not asked: why".
+	// Fate is "in play", "lost to NAME: why", "replaced by NAME", "skipped: why", "exempt: who", "refuses: why" or "not asked: why".
 	Fate    string
 	LostTo  string  // the rule that won instead; "" if none did
 	Limits  string  // whose limits are used: "the rule", "tier premium", "this client's own"; "" if none are

@@ -18,6 +18,9 @@ func (p *Plan) explainMatch(rs *Ruleset, index int32) RuleExplanation {
 		e.Fate = "not asked: the request is refused"
 	case u == nil && r.missing == MissingSkip && !p.has(r):
 		e.Fate = "skipped: the request lacks " + p.lacks(r)
+	case u == nil && p.replacedBy(rs, r) != "":
+		e.LostTo = p.replacedBy(rs, r)
+		e.Fate = "replaced by " + e.LostTo
 	case u == nil:
 		winner := p.winnerOf(rs, r.group)
 		e.LostTo = rs.rules[winner].name
@@ -70,9 +73,24 @@ func (p *Plan) lacks(r *rule) string {
 
 // winnerOf returns the rule of the group that is in play, of several the one that the others stand beside.
 func (p *Plan) winnerOf(rs *Ruleset, group int32) int32 {
+	if !slices.ContainsFunc(p.matched, func(index int32) bool { return rs.rules[index].group == group }) {
+		return p.winnerBefore(rs, group)
+	}
 	winner := p.matched[0]
 	for _, index := range p.matched {
 		if r := &rs.rules[index]; r.group == group && (rs.rules[winner].group != group || r.rank > rs.rules[winner].rank) {
+			winner = index
+		}
+	}
+	return winner
+}
+
+// winnerBefore returns the rule of the group that has won, and was then replaced.
+func (p *Plan) winnerBefore(rs *Ruleset, group int32) int32 {
+	winner := int32(-1)
+	for _, index := range p.trace.matched {
+		if r := &rs.rules[index]; r.group == group && slices.Contains(p.replaced, r) &&
+			(winner < 0 || r.rank < rs.rules[winner].rank) {
 			winner = index
 		}
 	}

@@ -58,6 +58,8 @@ func (rs *Ruleset) rank() {
 //
 // Of a path that servers read in more than one way, a rule that is for some of the readings only wins against none: it is
 // in play beside the winner of the others. So no spelling of a path chooses the rule that it is counted by.
+//
+// Then those are taken out that others in play replace; nothing comes in their place.
 func (p *Plan) compete(rs *Ruleset) {
 	if len(p.winners) < rs.groups {
 		p.winners = append(p.winners, make([]int32, rs.groups-len(p.winners))...)
@@ -86,5 +88,8 @@ func (p *Plan) compete(rs *Ruleset) {
 		if group := rs.rules[index].group; group >= 0 {
 			p.winners[group] = 0
 		}
+	}
+	if rs.replaces {
+		p.replace(rs)
 	}
 }

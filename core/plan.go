@@ -70,7 +70,10 @@ type Plan struct {
 	out     []byte  // header fields while they are put together
 	matched []int32 // rules that match
 	winners []int32 // of each group the winner so far, plus one
-	trace   *trace  // for Explain; nil if nobody asked for it
+	// replaced are the rules that others in play replace, in the policy being added.
+	replaced []*rule
+	parts    []part // of descriptors
+	trace    *trace // for Explain; nil if nobody asked for it
 }
 
 // use is a rule in play in a request.
@@ -110,7 +113,7 @@ func (p *Plan) Reset() {
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
-	p.text, p.trace = p.text[:0], nil
+	p.text, p.parts, p.trace = p.text[:0], p.parts[:0], nil
 }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
@@ -122,6 +125,7 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	}
 	p.rulesets = append(p.rulesets, rs)
 	p.request.read(a)
+	p.replaced = p.replaced[:0]
 	if p.trace != nil {
 		p.addTraced(rs)
 		return
@@ -144,12 +148,8 @@ func (p *Plan) add(rs *Ruleset) {
 		p.blockBy(rs, policyItself)
 		return
 	}
-	p.matched = rs.matcher.appendMatches(p.matched[:0], &p.request)
-	if len(p.matched) == 0 {
+	if p.match(rs); len(p.matched) == 0 {
 		return
-	}
-	for i, condition := range p.matched {
-		p.matched[i] = rs.enabled[condition]
 	}
 	if p.trace != nil {
 		p.trace.matched = append(p.trace.matched, p.matched...)

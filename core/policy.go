@@ -102,11 +102,13 @@ const (
 
 // Rule is one rule of a policy.
 type Rule struct {
-	Name     string // unique in the policy; part of every key
-	Match    Match  // zero: every request
-	Per      []Dimension
-	PerNone  bool // per: [] was written: one counter for everybody. An empty Per otherwise means per client.
-	Limits   []Limit
+	Name    string // unique in the policy; part of every key
+	Match   Match  // zero: every request
+	Per     []Dimension
+	PerNone bool // per: [] was written: one counter for everybody. An empty Per otherwise means per client.
+	Limits  []Limit
+	// Replaces names rules that are out of play where this one is in play, be they in a group or not.
+	Replaces []string
 	Group    string // rules of one group compete, one wins
 	Priority int    // within a group the lowest wins
 	Disabled bool

@@ -85,6 +85,7 @@ func (v *verifier) rules() {
 		v.unique(names, at+".name", r.Name)
 		v.limitNames(names, at, r)
 	}
+	v.replaces()
 }
 
 // unique checks that no rule and no limit is called as another: clients could not tell them apart.

@@ -142,7 +142,7 @@ func (a *adviser) parents(i int) []int {
 	for j := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
 		parent := &a.policy.Rules[j]
 		if j == i || parent.Disabled || parent.Action != core.ActionReject && parent.Action != core.ActionThrottle ||
-			parent.Missing != child.Missing || parent.Group != "" || a.policy.Enforce == core.EnforceFirst ||
+			parent.Missing != child.Missing || parent.Group != "" || a.replaced(parent.Name) || a.policy.Enforce == core.EnforceFirst ||
 			parent.CostAfter != nil || parent.CountIf != nil || parent.RefundOn != nil ||
 			child.CostAfter != nil || !reflect.DeepEqual(parent.Cost, child.Cost) ||
 			!countsWithin(a.doc.Rules[j], a.doc.Rules[i]) || !covers(&parent.Match, &child.Match) {
@@ -151,6 +151,11 @@ func (a *adviser) parents(i int) []int {
 		list = append(list, j)
 	}
 	return list
+}
+
+// replaced reports whether a rule is out of play at times.
+func (a *adviser) replaced(name string) bool {
+	return slices.ContainsFunc(a.policy.Rules, func(r core.Rule) bool { return slices.Contains(r.Replaces, name) })
 }
 
 // countsWithin reports whether the child counts apart whatever the parent counts apart.

@@ -21,6 +21,7 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 		PerNone:     d.Per != nil && len(*d.Per) == 0,
 		Limits:      c.limits(path+".limit", d.Limit),
 		Tiers:       c.tiers(path+".tiers", d.Tiers),
+		Replaces:    d.Replaces,
 		Group:       d.Group,
 		Priority:    d.Priority,
 		Disabled:    d.Enabled != nil && !*d.Enabled,

@@ -84,6 +84,9 @@ type Rule struct {
 	// tier that is not named have `limit`.
 	Tiers Tiers `json:"tiers,omitempty"`
 
+	// The names of rules that do not count where this one does.
+	Replaces Words `json:"replaces,omitempty"`
+
 	// Rules with the same group compete, and only one of them counts.
 	Group string `json:"group,omitempty"`
 

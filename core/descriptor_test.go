@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// entries is a descriptor that is all attributes.
+func entries(pairs ...string) *client {
+	c := &client{attr: map[string]string{}, now: newCounters().now}
+	for i := 0; i < len(pairs); i += 2 {
+		c.attr[pairs[i]] = pairs[i+1]
+	}
+	return c
+}
+
+func perAttr(name, limit string, tb testing.TB) Rule {
+	return Rule{Name: name, Match: Match{Attr: []AttrMatch{{Name: name}}}, Per: []Dimension{{Kind: PerAttr, Name: name}},
+		Limits: []Limit{mustLimit(tb, limit)}}
+}
+
+// describe sends one request of several descriptors past a store, reports included.
+func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
+	t.Helper()
+	plan := new(Plan)
+	plan.AddDescriptors(ds)
+	checks, results := plan.Checks(), plan.Results()
+	if err := ValidateChecks(checks, results); err != nil {
+		t.Fatal(err)
+	}
+	c.take(checks, results)
+	d := plan.Decide()
+	if reports := plan.Reports(nil, ds, d.Refused()); len(reports) > 0 && len(checks) > 0 {
+		results := make([]Result, len(reports))
+		if err := ValidateChecks(reports, results); err != nil {
+			t.Fatal(err)
+		}
+		c.take(reports, results)
+	}
+	return plan, d
+}
+
+// left asks how much of the limit of one attribute is left, charging nothing.
+func (c *counters) left(t *testing.T, rs *Ruleset, pairs ...string) int64 {
+	t.Helper()
+	ds := []Descriptor{{Ruleset: rs, Attributes: entries(pairs...), Negative: true}}
+	plan, _ := c.describe(t, ds)
+	return plan.Status(&ds[0]).Remaining
+}
+
+func compiled(t *testing.T, p Policy) *Ruleset {
+	t.Helper()
+	rs, err := Compile(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rs
+}
+
+// TestDescriptorsAreAllOrNothing: one that is over its limit leaves the others uncharged, and each knows its own limit.
+func TestDescriptorsAreAllOrNothing(t *testing.T) {
+	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
+	c := newCounters()
+	both := func() []Descriptor {
+		return []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 3},
+			{Ruleset: rs, Attributes: entries("c", "1"), Hits: 1}}
+	}
+	for i := range 4 {
+		ds := both()
+		plan, d := c.describe(t, ds)
+		if d.Refused() != (i >= 2) {
+			t.Fatalf("request %d: refused %t", i, d.Refused())
+		}
+		a, b, none := plan.Status(&ds[0]), plan.Status(&ds[1]), plan.Status(&ds[2])
+		left := int64(9 - 3*min(i+1, 2))
+		if a.Refused != (i >= 2) || a.Policy != "a" || a.Remaining != int64(max(0, 1-i)) || b.Refused || b.Remaining != left || b.Policy != "b" {
+			t.Errorf("request %d: %+v, %+v", i, a, b)
+		}
+		if diff := cmp.Diff(DescriptorStatus{}, none); diff != "" {
+			t.Error(diff)
+		}
+		if d.Refused() && (d.Rule != "a" || plan.Headers(&d).RetryAfter == "") {
+			t.Errorf("refused by %q", d.Rule)
+		}
+	}
+}
+
+// TestDescriptorsShareACounter: descriptors that meet one counter charge it once, by the most that one of them costs.
+func TestDescriptorsShareACounter(t *testing.T) {
+	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m fixed_window", t), perAttr("b", "10/1m fixed_window", t)}})
+	c := newCounters()
+	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 2},
+		{Ruleset: rs, Attributes: entries("a", "1", "b", "1"), Hits: 4}, {Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}}
+	plan, d := c.describe(t, ds)
+	if d.Refused() || len(plan.Checks()) != 2 || len(plan.Outcomes()) != 2 {
+		t.Fatalf("%+v, %d checks, %d outcomes", d, len(plan.Checks()), len(plan.Outcomes()))
+	}
+	for i, want := range []int64{6, 6, 6} {
+		if s := plan.Status(&ds[i]); s.Remaining != want {
+			t.Errorf("descriptor %d: %+v, want %d left", i, s, want)
+		}
+	}
+}
+
+// TestHits: none looks, a report is charged whether it fits or not, and negative ones come back to this window.
+func TestHits(t *testing.T) {
+	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m fixed_window", t), perAttr("s", "10/1m sliding_window", t),
+		perAttr("l", "10/1m sliding_log", t), perAttr("t", "10/1m token_bucket", t), perAttr("d", "10/day", t)}})
+	for _, name := range []string{"a", "s", "l", "t", "d"} {
+		c := newCounters()
+		ask := func(d Descriptor) bool {
+			d.Ruleset, d.Attributes = rs, entries(name, "1")
+			_, decision := c.describe(t, []Descriptor{d})
+			return !decision.Refused()
+		}
+		step := func(what string, passed, want bool, left int64) {
+			t.Helper()
+			got := c.left(t, rs, name, "1")
+			if name == "l" && strings.Contains(what, "back") {
+				left = 0 // a sliding log knows its charges by their receipts only
+			}
+			if passed != want || got != left {
+				t.Errorf("%s: %s: passed %t, want %t; %d left, want %d", name, what, passed, want, got, left)
+			}
+		}
+		step("look", ask(Descriptor{}), true, 10)
+		step("seven", ask(Descriptor{Hits: 7}), true, 3)
+		step("four do not fit", ask(Descriptor{Hits: 4}), false, 3)
+		step("absurdly many", ask(Descriptor{Hits: 1 << 62}), false, 3)
+		step("four reported", ask(Descriptor{Hits: 4, Reported: true}), false, 0)
+		step("look at nothing", ask(Descriptor{}), false, 0)
+		step("back", ask(Descriptor{Hits: 5, Negative: true}), true, 4)
+		step("more back than was used", ask(Descriptor{Hits: 1 << 62, Negative: true}), true, 10)
+	}
+}
+
+// TestReplaces: a rule in play takes those it names out of play, whatever descriptor they are met by, whatever the order,
+// and even if it is replaced itself.
+func TestReplaces(t *testing.T) {
+	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t), perAttr("d", "1/1m", t)}
+	rules[0].Replaces = []string{"b"}
+	rules[1].Replaces = []string{"c"}
+	rs := compiled(t, Policy{Rules: rules})
+	for want, attrs := range map[string][]string{
+		"a":   {"a", "b"},
+		"b":   {"b", "c"},
+		"a d": {"d", "c", "b", "a"},
+		"a c": {"c", "a"},
+		"c d": {"d", "c"},
+	} {
+		one, several := new(Plan), new(Plan)
+		all, ds := entries(), []Descriptor(nil)
+		for _, name := range attrs {
+			all.attr[name] = "1"
+			ds = append(ds, Descriptor{Ruleset: rs, Attributes: entries(name, "1"), Hits: 1})
+		}
+		one.Trace()
+		one.Add(rs, all)
+		several.AddDescriptors(ds)
+		for what, plan := range map[string]*Plan{"one": one, "several": several} {
+			var got []string
+			for _, o := range plan.Outcomes() {
+				got = append(got, rs.RuleName(o.Index))
+			}
+			slices.Sort(got)
+			if strings.Join(got, " ") != want {
+				t.Errorf("%s: %v: in play %v, want %s", what, attrs, got, want)
+			}
+		}
+		for _, r := range one.Explain()[0].Rules {
+			if replaced := strings.HasPrefix(r.Fate, "replaced by "); replaced == strings.Contains(want, r.Name) {
+				t.Errorf("%v: fate of %s: %s", attrs, r.Name, r.Fate)
+			}
+		}
+	}
+}
+
+// TestReplacesInGroups: whom a winner replaces stays out, and nobody of the group comes in its place.
+func TestReplacesInGroups(t *testing.T) {
+	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t)}
+	rules[1].Group, rules[2].Group, rules[2].Priority = "g", "g", 1
+	rules[0].Replaces = []string{"b"}
+	rs := compiled(t, Policy{Rules: rules})
+	plan := new(Plan)
+	plan.Trace()
+	plan.Add(rs, entries("a", "1", "b", "1", "c", "1"))
+	if len(plan.Outcomes()) != 1 {
+		t.Errorf("%+v", plan.Outcomes())
+	}
+	fates := map[string]string{"a": "in play", "b": "replaced by a", "c": "lost to b: its priority 0 is before 1"}
+	for _, r := range plan.Explain()[0].Rules {
+		if r.Fate != fates[r.Name] {
+			t.Errorf("fate of %s: %q", r.Name, r.Fate)
+		}
+	}
+}
+
+func TestReplacesProblems(t *testing.T) {
+	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), {Name: "c", Action: ActionBlock, Replaces: []string{"a"}}}
+	rules[0].Replaces = []string{"a", "x", "b", "b", "c", ""}
+	_, err := Compile(Policy{Rules: rules})
+	for _, want := range []string{`rules[0].replaces[0]: "a": is the rule itself`, `replaces[1]: "x": is the name of no rule`,
+		`replaces[3]: "b": is there twice`, `replaces[4]: "c": blocks`, `replaces[5]: is the name of no rule`,
+		`rules[2].replaces[0]: "a": is out of play anyway`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in\n%v", want, err)
+		}
+	}
+}
+
+// TestDescriptorsDoNotAllocate: of a service that answers thousands a second.
+func TestDescriptorsDoNotAllocate(t *testing.T) {
+	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m", t), perAttr("b", "10/1m", t)}})
+	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1}}
+	var plan Plan
+	if n := testing.AllocsPerRun(100, func() {
+		plan.Reset()
+		plan.AddDescriptors(ds)
+		plan.Decide()
+		plan.Status(&ds[0])
+	}); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
