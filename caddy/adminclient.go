@@ -35,9 +35,8 @@ func (a *App) readNamed(r *http.Request) (*named, error) {
 		return nil, err
 	}
 	n, err := namedBy(query)
-	if err == nil && !a.knows(n) {
-		err = refusal(http.StatusNotFound, fmt.Errorf("no policy in force has the name %q and a rule %q, as far as they are "+
-			"said; GET /penstock/rules tells which there are", n.policy, n.rule))
+	if err == nil {
+		err = a.knows(n)
 	}
 	return n, err
 }
@@ -60,23 +59,28 @@ func readQuery(r *http.Request, words []string) (url.Values, error) {
 	return query, nil
 }
 
-// knows reports whether the policy and the rule are there that are asked about.
-func (a *App) knows(n *named) bool {
+// knows returns an error if the policy or the rule is not there that is asked about.
+func (a *App) knows(n *named) error {
+	var policies, rules []string
 	for _, e := range a.inForce() {
-		rules := e.edition.current.Load().ruleset
-		if n.policy != "" && n.policy != rules.Name() {
+		of := e.edition.current.Load().ruleset
+		policies = append(policies, of.Name())
+		if n.policy != "" && n.policy != of.Name() {
 			continue
 		}
-		if n.rule == "" {
-			return true
-		}
-		for i := range rules.Len() {
-			if rules.RuleName(i) == n.rule {
-				return true
-			}
+		for i := range of.Len() {
+			rules = append(rules, of.RuleName(i))
 		}
 	}
-	return n.policy == "" && n.rule == ""
+	switch {
+	case n.policy != "" && !slices.Contains(policies, n.policy):
+		return refusal(http.StatusNotFound, fmt.Errorf("no policy %q is in force; there are: %q", n.policy, slices.Compact(policies)))
+	case n.rule == "" || slices.Contains(rules, n.rule):
+		return nil
+	case n.policy != "":
+		return refusal(http.StatusNotFound, fmt.Errorf("the policy %q has no rule %q; /penstock/rules tells which it has", n.policy, n.rule))
+	}
+	return refusal(http.StatusNotFound, fmt.Errorf("no policy in force has a rule %q; /penstock/rules tells which there are", n.rule))
 }
 
 func namedBy(query url.Values) (*named, error) {
@@ -84,6 +88,10 @@ func namedBy(query url.Values) (*named, error) {
 	if !ok || kind == "" || id == "" {
 		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q names nobody; write client=KIND:ID, such as "+
 			"client=user:u_42, client=api_key:acme or client=ip:192.0.2.7", query.Get("client")))
+	}
+	if kind, ok = knownKind(kind); !ok {
+		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q is of no kind that there is; write user:ID, api_key:ID, "+
+			"ip:ADDRESS, header.NAME:VALUE, cookie.NAME:VALUE or attr.NAME:VALUE", query.Get("client")))
 	}
 	n := &named{who: core.IdentityOf(kind, id), policy: query.Get("policy"), rule: query.Get("rule"), host: query.Get("host")}
 	n.who.User, n.who.Tier, n.who.Tenant = query.Get("user"), query.Get("tier"), query.Get("tenant")
@@ -102,6 +110,22 @@ func namedBy(query url.Values) (*named, error) {
 		n.addr = addr.Unmap()
 	}
 	return n, nil
+}
+
+// hashSuffix ends the kind of a client whose identifier is too long and counts by its hash.
+const hashSuffix = "-sha256"
+
+// knownKind returns the kind of a client as it stands in keys; ok is false if no client is of that kind.
+func knownKind(kind string) (known string, ok bool) {
+	switch strings.TrimSuffix(kind, hashSuffix) {
+	case "user", "api_key", "ip":
+		return kind, true
+	}
+	word, name, _ := strings.Cut(kind, ".")
+	if word == "header" { // which are the same however they are written
+		kind = strings.ToLower(kind)
+	}
+	return kind, name != "" && (word == "header" || word == "cookie" || word == "attr")
 }
 
 // in returns who that is under a policy: how much of an address is one client is the policy's to say, and where the rest
