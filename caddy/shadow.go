@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
@@ -76,6 +77,30 @@ func (s *shadows) work() {
 func (s *shadows) stop() {
 	close(s.ending)
 	s.workers.Wait()
+}
+
+// tryOut asks the candidates, once for each request. Nobody waits for their answers. Those that charge by the response are
+// asked when it is known: they are returned.
+func (h *Handler) tryOut(rec *record, r *http.Request, refused bool) (waiting *settlement) {
+	for _, candidate := range h.tried {
+		if !rec.begin(candidate) {
+			continue
+		}
+		if s := h.app.shadows.try(candidate, r, refused); s != nil {
+			s.next, waiting = waiting, s
+		}
+	}
+	return waiting
+}
+
+// observed passes a request on that no policy in force is for, and tells the candidates that wait of its response.
+func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *settlement, next caddyhttp.Handler) error {
+	if waiting == nil {
+		return next.ServeHTTP(w, r)
+	}
+	own := rec.responder(w)
+	own.settlement = waiting
+	return own.pass(r, next)
 }
 
 // try takes the request in, for the request must not be read once its handler has returned, and leaves the rest to a
