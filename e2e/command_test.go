@@ -79,3 +79,31 @@ func (s said) read(t testing.TB, into any) {
 		t.Fatalf("%v: %s", err, s.out)
 	}
 }
+
+// TestExitStatusOfValidate: 0 for what is right, 1 for errors, and for warnings where that is asked for.
+func TestExitStatusOfValidate(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct {
+		name, text string
+		flags      []string
+		status     int
+		says       string
+	}{
+		{"good.yaml", "rules: [{name: a, limit: 10/1m}]\n", nil, 0, "valid, no warnings"},
+		{"good.toml", "[[rules]]\nname = \"a\"\nlimit = \"10/1m\"\n", []string{"--strict"}, 0, "valid, no warnings"},
+		{"doubtful.yaml", "rules: [{name: a, limit: 10/day}]\n", nil, 0, "valid, 1 warning"},
+		{"doubtful.yaml", "rules: [{name: a, limit: 10/day}]\n", []string{"--strict"}, 1, "warning: doubtful.yaml:1: rules[0].limit[0]"},
+		{"bad.json", `{"rules": [{"name": "a", "limit": "10/minute"}]}`, nil, 1, `error: bad.json:1: rules[0].limit[0]: "10/minute"`},
+	} {
+		path := filepath.Join(dir, c.name)
+		if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := penstock(t, append([]string{"validate", path}, c.flags...)...); got.status != c.status || !strings.Contains(got.out, c.says) {
+			t.Errorf("%v %s: status %d and %q, want %d and %q", c.flags, c.name, got.status, got.out, c.status, c.says)
+		}
+	}
+	penstock(t, "explain", "--policy", filepath.Join(dir, "none.yaml")).refuses(t, "none.yaml: no such file", "put it there")
+	penstock(t, "explain", "--policy", filepath.Join(dir, "bad.json")).refuses(t, `"10/minute"`)
+	penstock(t, "explain").refuses(t, "--policy policy.yaml")
+}
