@@ -72,7 +72,11 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	panics := true
 	defer func() {
 		w.settle(func(s *settlement) bool {
+			begun := s.begun
 			s.end(w.ResponseWriter.Header(), err, panics)
+			if cost, known := s.CostNow(s); known && !begun { // the header is written later, by error routes or the server
+				w.correct(cost)
+			}
 			return true
 		})
 	}()

@@ -177,6 +177,19 @@ func TestTheClientIsToldWhatItCost(t *testing.T) {
 	}
 }
 
+// TestTheClientIsToldWhatAnErrorCost: of an upstream that is away, error routes or the server write the answer.
+func TestTheClientIsToldWhatAnErrorCost(t *testing.T) {
+	away := func(http.ResponseWriter, *http.Request) error {
+		return caddyhttp.Error(http.StatusBadGateway, errors.New("away"))
+	}
+	for rule, want := range map[string]string{costHeader: "20", `"cost":5,` + noErrors: "0"} {
+		cost, w := settled(t, rule, http.MethodGet, away)
+		if got := w.Header().Get("X-RateLimit-Cost"); got != want || fmt.Sprint(cost) != want {
+			t.Errorf("%s: X-RateLimit-Cost %q of what cost %d, want %s", rule, got, cost, want)
+		}
+	}
+}
+
 func TestAHeadHasNoBodyToRead(t *testing.T) {
 	cost, _ := settled(t, costJSON, http.MethodHead, body("application/json", `{"usage":{"total_tokens":33}}`))
 	if cost != 20 {

@@ -100,7 +100,7 @@ func meteredCases() []meteredCase {
 		{path: "/priced/silent", upstream: says("{}"), told: "700", bytes: 2, charged: 700},
 		{path: "/priced/head", method: http.MethodHead, upstream: says("{}", "X-Cost", "45"), told: "45", bytes: 0, charged: 45},
 		{path: "/priced/dead", upstream: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, status: 502,
-			told: "100", bytes: 0, charged: 700},
+			told: "700", bytes: 0, charged: 700},
 	}
 }
 
