@@ -36,6 +36,7 @@ type wait struct {
 	h         *Handler
 	s         *scratch
 	throttled []core.Throttled
+	asked     time.Time // when the store answered last
 	until     time.Time // when the shortest max_delay is over
 	due       time.Time // before that it is not worth asking again
 }
@@ -63,9 +64,9 @@ func (h *Handler) decideThrottled(r *http.Request, s *scratch, throttled []core.
 		}
 		return d, false
 	}
-	now := time.Now()
-	w.due = now.Add(micros(d.Delay))
-	w.until = now.Add(w.patience())
+	w.asked = time.Now()
+	w.due = w.asked.Add(micros(d.Delay))
+	w.until = w.asked.Add(w.patience())
 	ticket := lines.Join(w.places())
 	if ticket == nil {
 		waitsTotal.WithLabelValues(waitFull).Inc()
@@ -143,8 +144,15 @@ func (w *wait) places() []throttle.Place {
 
 // refuse decides against a request for the line alone: it is full, or the turn did not come in time. By the time its
 // client is told to come back, everybody who stands there now has left.
+//
+// What the store answered is brought to the present, or the client would be told instants that have passed.
 func (w *wait) refuse() core.Decision {
-	results := w.s.plan.Results()
+	results, waited := w.s.plan.Results(), core.Micros(time.Since(w.asked).Microseconds())
+	for i := range results {
+		result := &results[i]
+		result.At += waited
+		result.Reset, result.Next = max(0, result.Reset-waited), max(0, result.Next-waited)
+	}
 	for _, t := range w.throttled {
 		result := &results[t.Check]
 		result.Refused, result.Wait = true, max(result.Wait, t.Throttle.MaxDelay)

@@ -57,6 +57,9 @@ func (q *queueing) ask(name, path string) (leave context.CancelFunc) {
 		if wait := w.Header().Get("Retry-After"); wait != "" {
 			line += " retry " + wait
 		}
+		if reset := w.Header().Get("X-RateLimit-Reset"); reset != "" && reset <= fmt.Sprint(time.Now().Unix()) {
+			line += " reset in the past"
+		}
 		q.mu.Lock()
 		q.said = append(q.said, line)
 		q.mu.Unlock()
@@ -118,6 +121,21 @@ func TestNobodyWaitsLongerThanTheyMay(t *testing.T) {
 		q.ask("a", "/")
 		q.ask("b", "/")
 		q.want(0, "0s a 200", "0s b 429 retry 1")
+	})
+}
+
+// TestWhoWaitedInVainIsToldThePresent: d is told off behind c, two seconds after the store was asked for it.
+func TestWhoWaitedInVainIsToldThePresent(t *testing.T) {
+	queued(t, throttling("2s", 10, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			q.ask(name, "/")
+		}
+		synctest.Wait()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if told := strings.Join(q.said, ", "); !strings.Contains(told, "2s d 429") || strings.Contains(told, "past") {
+			t.Error(told)
+		}
 	})
 }
 
