@@ -13,7 +13,7 @@ if [ $# -eq 0 ]; then
 	echo
 	echo "## In the process"
 	echo
-	GOWORK=off go test -run '^$' -bench . -benchtime 1s ./core ./internal/memstore | grep -E '^Benchmark'
+	GOWORK=off go test -run '^$' -bench . -benchtime 1s ./core ./internal/identity ./internal/memstore | grep -E '^Benchmark'
 	echo
 	echo "## On the Redis server"
 	echo
