@@ -222,10 +222,11 @@ func TestClientsThatLeave(t *testing.T) {
 			left <- struct{}{}
 		}
 	}
+	stream := longStream(4, "9")[:4]
 	cases := []meteredCase{
-		{path: "/tokens/stream", upstream: stays(streamKind, longStream(4, "9")[:4]...), charged: 4},
-		{path: "/tokens/stream-silent", upstream: stays(streamKind, "data: {}\n\n"), charged: 700},
-		{path: "/tokens/document", upstream: stays(documentKind, `{"usage":{"total_tokens":5}`), charged: 700},
+		{path: "/tokens/stream", upstream: stays(streamKind, stream...), bytes: len(strings.Join(stream, "")), charged: 4},
+		{path: "/tokens/stream-silent", upstream: stays(streamKind, "data: {}\n\n"), bytes: 10, charged: 700},
+		{path: "/tokens/document", upstream: stays(documentKind, `{"usage":{"total_tokens":5}`), bytes: 27, charged: 700},
 		{path: "/tokens/waiting", upstream: stays(documentKind), charged: 100},
 	}
 	mux := http.NewServeMux()
@@ -240,7 +241,7 @@ func TestClientsThatLeave(t *testing.T) {
 		go func() {
 			r, err := m.open(ctx, m.process, http.MethodGet, c.path, address)
 			if err == nil {
-				_, err = io.ReadFull(r.Body, make([]byte, 10))
+				_, err = io.ReadFull(r.Body, make([]byte, c.bytes))
 				r.Body.Close()
 			}
 			answered <- err
