@@ -21,7 +21,7 @@ var errCompact = errors.New("not a policy in its compact form, or damaged")
 func (c *coder) fail() { c.broken, c.data = true, nil }
 
 // number codes an integer of any type.
-func number[T ~int | ~int64 | ~uint8](c *coder, v *T) {
+func number[T ~int | ~int32 | ~int64 | ~uint8](c *coder, v *T) {
 	if !c.reading {
 		c.data = binary.AppendVarint(c.data, int64(*v))
 		return

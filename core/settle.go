@@ -79,6 +79,8 @@ type Settlement struct {
 
 // settling is a rule whose charges wait for the response.
 type settling struct {
+	ruleset *Ruleset
+	index   int32 // of the rule there
 	after   *ruleAfter
 	charges [2]int32 // the first and the one after the last
 }
@@ -106,7 +108,7 @@ func (p *Plan) Settlement(s *Settlement) bool {
 	s.reset()
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.settles && !u.excused && chargedBy(p.outcomes[i].Outcome) {
-			p.keepCharges(s, u)
+			p.keepCharges(s, u, p.outcomes[i].Index)
 		}
 	}
 	return len(s.rules) > 0
@@ -129,8 +131,8 @@ func chargedBy(o Outcome) bool {
 	return o == OutcomeAllowed || o == OutcomeDelayed || o == OutcomeShadowDenied
 }
 
-// keepCharges takes over what a rule charged.
-func (p *Plan) keepCharges(s *Settlement, u *use) {
+// keepCharges takes over what a rule charged, which has that index in its ruleset.
+func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
 	first, shown := int32(len(s.charges)), -1
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		c, result := &p.checks[i], &p.results[i]
@@ -153,7 +155,8 @@ func (p *Plan) keepCharges(s *Settlement, u *use) {
 		s.charges = append(s.charges, charge)
 	}
 	if end := int32(len(s.charges)); end > first {
-		s.rules = append(s.rules, settling{after: &u.rule.after, charges: [2]int32{first, end}})
+		s.rules = append(s.rules, settling{ruleset: u.ruleset, index: int32(index), after: &u.rule.after,
+			charges: [2]int32{first, end}})
 	}
 }
 
