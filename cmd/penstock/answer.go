@@ -33,6 +33,7 @@ type clientAnswer struct {
 type methodAnswer struct {
 	Method string `json:"method"`
 	Fate   string `json:"fate"`
+	Reason string `json:"reason,omitempty"` // of a key that was taken back, as its entry says
 }
 
 type penaltyAnswer struct {
@@ -104,7 +105,7 @@ func tell(e *core.Explanation, d *core.Decision, store string) *answer {
 		a.Client = &clientAnswer{who.Kind, who.ID, who.User, who.APIKey, who.Tier, who.Tenant, who.Overrides.Rules()}
 	}
 	for _, m := range e.Methods {
-		a.Methods = append(a.Methods, methodAnswer(m))
+		a.Methods = append(a.Methods, methodAnswer{Method: m.Method, Fate: m.Fate})
 	}
 	if p := e.Penalty; p != nil {
 		a.Penalty = &penaltyAnswer{string(p.Check.Key), p.Result.Refused, p.Result.Violations, millis(p.Result.Wait)}

@@ -90,9 +90,13 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	defer closer.Close() //nolint:errcheck // nothing was written
+	reasons := make([]string, len(verifiers))
 	for i, v := range verifiers {
-		if jwt, ok := v.(*identity.JWT); ok {
-			verifiers[i] = patient{jwt}
+		switch v := v.(type) {
+		case *identity.JWT:
+			verifiers[i] = patient{v}
+		case *identity.Keys:
+			verifiers[i] = reasoning{v, &reasons[i]}
 		}
 	}
 	rules, err := document.CompileWith(verifiers)
@@ -108,6 +112,11 @@ func (q *question) explain(cmd *cobra.Command) error {
 	decision := plan.Decide()
 	e := plan.Explain()[0]
 	told := tell(&e, &decision, store.name)
+	for i, reason := range reasons {
+		if reason != "" {
+			told.Methods[i].Reason = reason
+		}
+	}
 	if !q.asJSON {
 		return told.print(cmd.OutOrStdout())
 	}
@@ -126,6 +135,17 @@ func (p patient) Verify(credential string) (*core.Identity, core.CredentialState
 	case <-time.After(keysWait):
 	}
 	return p.JWT.Verify(credential)
+}
+
+// reasoning is a verifier of keys that notes why the one it was shown is not good any more.
+type reasoning struct {
+	*identity.Keys
+	reason *string
+}
+
+func (r reasoning) Verify(credential string) (*core.Identity, core.CredentialState) {
+	*r.reason = r.Reason(credential)
+	return r.Keys.Verify(credential)
 }
 
 // nameIt gives the policy the namespace of the flag. Without one, nobody's counters would be looked at.

@@ -135,7 +135,7 @@ func TestExplainTellsOfTheExamples(t *testing.T) {
 		for key, want := range map[string]string{
 			"try-business-2f6d0c1ab9":  "limit 3000/1m of tier business, cost 1",
 			"try-partner-3-77b0e4c5d8": "refused with 403: blocked by block[0]",
-			"try-revoked-0d9e8a7c6b":   "refused with 401: its credential is revoked",
+			"try-revoked-0d9e8a7c6b":   "refused: revoked: the laptop was stolen",
 		} {
 			out, _, err := run(t, "", "explain", "--policy", filepath.Join("..", "..", "examples", "tiers."+format), "--method", "GET",
 				"--path", "/v1/search", "--header", "X-API-Key: "+key, "--ip", "192.0.2.7")

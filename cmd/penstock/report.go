@@ -26,6 +26,9 @@ func (a *answer) print(out io.Writer) error {
 	}
 	line("client", "%s", a.Client)
 	for _, m := range a.Methods {
+		if m.Reason != "" {
+			m.Fate += ": " + m.Reason
+		}
 		line("", "%s: %s", m.Method, m.Fate)
 	}
 	if strings.HasPrefix(a.Address, "unknown") {
