@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock/penstock/core"
+)
+
+// Bounds of a request. How many descriptors and entries there are is what Envoy is set up to send and not what its clients
+// choose, so that beyond them the answer is an error, which shows that set-up to be wrong. How long a value is, clients
+// choose: there gRPC's own bound of a message holds, 4 MiB, which is more than Envoy takes of headers.
+const (
+	DescriptorsMax = core.ChecksMax // each asks a store at least one thing, or it has no rule
+	EntriesMax     = 32             // of a descriptor
+)
+
+// Options are what a service is made of.
+type Options struct {
+	// Ruleset returns the policy in force for a domain; nil if there is none, then nothing is limited. It is called for every
+	// request, concurrently.
+	Ruleset func(domain string) *core.Ruleset
+	Store   core.Store
+	// Observer is told what becomes of requests; nil: nobody is.
+	Observer Observer
+	// Now is the wall clock; nil is that of this machine. It decides no counter.
+	Now func() core.Micros
+}
+
+// Observer counts what becomes of requests. It is called concurrently, and must not keep what it is given.
+type Observer interface {
+	// Decided is told of a request that was decided; Outcomes and Credentials of the plan say how.
+	Decided(plan *core.Plan, decision *core.Decision)
+	// StoreFailed is told that the store did not answer, so that on_error decided, or, of a report, that it may be lost.
+	StoreFailed(err error, report bool)
+	// UnknownDomain is told of a request for whose domain there is no policy, so that it is let through.
+	UnknownDomain()
+	// Invalid is told of a request that was answered with an error.
+	Invalid(err error)
+}
+
+// Service answers ShouldRateLimit. Make one with [New]; it is safe for concurrent use.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	options   Options
+	health    *health.Server
+	calls     sync.Pool
+	overrides overrides
+}
+
+// New returns a service, which is serving until SetServing says otherwise. Ruleset and Store are required.
+func New(o Options) *Service {
+	if o.Now == nil {
+		o.Now = func() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	s := &Service{options: o, health: health.NewServer()}
+	s.calls.New = func() any { return new(call) }
+	s.SetServing(true)
+	return s
+}
+
+// Register adds the service and gRPC's health service to a server.
+func (s *Service) Register(server *grpc.Server) {
+	pb.RegisterRateLimitServiceServer(server, s)
+	healthpb.RegisterHealthServer(server, s.health)
+}
+
+// SetServing sets what the health service answers, for the server and for the rate limit service.
+func (s *Service) SetServing(serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", state)
+	s.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, state)
+}
+
+// call is one request on its way. It is used again.
+type call struct {
+	plan         core.Plan
+	descriptions []description
+	descriptors  []core.Descriptor
+	reports      []core.Check
+	results      []core.Result
+	body         []byte
+}
+
+// release lets go of the request, so that nothing of it is kept until the next.
+func (c *call) release() {
+	c.plan.Reset()
+	clear(c.descriptions)
+	clear(c.descriptors)
+	clear(c.reports)
+}
+
+// ShouldRateLimit decides one request of Envoy's. The error is for requests that are wrong: what the policy refuses is
+// OVER_LIMIT, also where the store cannot be asked and on_error says deny.
+func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	if err := validate(request); err != nil {
+		return nil, s.invalid(err)
+	}
+	rs := s.options.Ruleset(request.GetDomain())
+	if rs == nil {
+		s.options.Observer.UnknownDomain()
+		return unlimited(request), nil
+	}
+	c := s.calls.Get().(*call)
+	defer func() {
+		c.release()
+		s.calls.Put(c)
+	}()
+	if response, err := s.read(c, rs, request); err != nil || response != nil {
+		return response, err
+	}
+	return s.decide(ctx, c, request), nil
+}
+
+func (s *Service) invalid(err error) error {
+	s.options.Observer.Invalid(err)
+	return status.Error(codes.InvalidArgument, err.Error())
+}
+
+// validate refuses what cannot be decided.
+func validate(request *pb.RateLimitRequest) error {
+	switch n := len(request.GetDescriptors()); {
+	case request.GetDomain() == "":
+		return fmt.Errorf("the domain is empty")
+	case n == 0:
+		return fmt.Errorf("there is no descriptor")
+	case n > DescriptorsMax:
+		return fmt.Errorf("%d descriptors are more than %d", n, DescriptorsMax)
+	}
+	for i, d := range request.GetDescriptors() {
+		if n := len(d.GetEntries()); n > EntriesMax {
+			return fmt.Errorf("descriptor %d has %d entries, more than %d", i, n, EntriesMax)
+		}
+	}
+	return nil
+}
+
+// read makes descriptors of the request. The response is the answer where a limit that Envoy sends is 0.
+func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	sources := request.GetDescriptors()
+	if cap(c.descriptions) < len(sources) {
+		c.descriptions, c.descriptors = make([]description, len(sources)), make([]core.Descriptor, len(sources))
+	}
+	c.descriptions, c.descriptors = c.descriptions[:len(sources)], c.descriptors[:len(sources)]
+	now := s.options.Now()
+	for i, source := range sources {
+		d := &c.descriptions[i]
+		d.read(request.GetDomain(), source, now)
+		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
+		readHits(&c.descriptors[i], source)
+		if source.GetLimit() == nil {
+			continue
+		}
+		if source.GetLimit().GetRequestsPerUnit() == 0 {
+			return forbidden(request), nil
+		}
+		own, err := s.overrides.of(rs, source.GetLimit())
+		if err != nil {
+			return nil, s.invalid(fmt.Errorf("descriptor %d: %w", i, err))
+		}
+		c.descriptors[i].Ruleset = own
+	}
+	return nil, nil
+}
+
+// decide asks the store and answers.
+func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	c.plan.AddDescriptors(c.descriptors)
+	checks := c.plan.Checks()
+	var err error
+	if len(checks) > 0 {
+		err = s.options.Store.Take(ctx, checks, c.plan.Results())
+	}
+	var decision core.Decision
+	if err != nil {
+		s.options.Observer.StoreFailed(err, false)
+		decision = c.plan.Degrade()
+	} else {
+		decision = c.plan.Decide()
+		s.report(ctx, c, len(checks) > 0, decision.Refused())
+	}
+	s.options.Observer.Decided(&c.plan, &decision)
+	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
+}
+
+// report asks the store to record what has happened whatever was decided.
+func (s *Service) report(ctx context.Context, c *call, asked, refused bool) {
+	if !asked {
+		return
+	}
+	c.reports = c.plan.Reports(c.reports[:0], c.descriptors, refused)
+	if len(c.reports) == 0 {
+		return
+	}
+	if cap(c.results) < len(c.reports) {
+		c.results = make([]core.Result, len(c.reports))
+	}
+	if err := s.options.Store.Take(ctx, c.reports, c.results[:len(c.reports)]); err != nil {
+		s.options.Observer.StoreFailed(err, true)
+	}
+}
+
+// nobody observes nothing.
+type nobody struct{}
+
+func (nobody) Decided(*core.Plan, *core.Decision) {}
+func (nobody) StoreFailed(error, bool)            {}
+func (nobody) UnknownDomain()                     {}
+func (nobody) Invalid(error)                      {}
