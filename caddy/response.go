@@ -5,8 +5,6 @@ package penstockcaddy
 import (
 	"io"
 	"net/http"
-	"strconv"
-	"strings"
 
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
@@ -28,7 +26,7 @@ const (
 // error has said what it has to say. It is for one request.
 type responder struct {
 	caddyhttp.ResponseWriterWrapper
-	values    [len(fieldNames)]string // by fieldNames, "" for none; the header's slices point into it
+	values    core.Telling // the header's slices point into it
 	remaining int64
 	applied   bool
 	record    *record
@@ -37,59 +35,32 @@ type responder struct {
 }
 
 // fieldNames are the fields in the order of responder.values.
-var fieldNames = [...]string{fieldLimit, fieldRemaining, fieldReset, fieldRateLimit, fieldPolicy, fieldRetryAfter,
+var fieldNames = [core.ToldCount]string{fieldLimit, fieldRemaining, fieldReset, fieldRateLimit, fieldPolicy, fieldRetryAfter,
 	fieldCost}
 
 // tell sets what the client is to be told.
 func (w *responder) tell(f core.Fields, remaining int64) {
-	w.values = [...]string{f.Limit, f.Remaining, f.Reset, f.RateLimit, f.Policy, f.RetryAfter, f.Cost}
-	w.remaining = remaining
+	w.values, w.remaining = f.Telling(), remaining
 }
 
 // correct puts the true cost in place of the estimate.
-func (w *responder) correct(cost int64) {
-	if at := len(fieldNames) - 1; w.values[at] != "" {
-		w.values[at] = strconv.FormatInt(cost, 10)
-	}
-}
+func (w *responder) correct(cost int64) { w.values.Correct(cost) }
 
-// apply merges the fields into the header, once.
-//
-// Of two families of X-RateLimit-* the one with the smaller remaining stays: it is the one the client will meet first. A
-// list of the IETF fields takes both, ours first. What another penstock handler inside of this one wrote when it
-// refused stays as it is.
+// apply merges the fields into the header, once. What another penstock handler inside of this one wrote when it refused
+// stays as it is.
 func (w *responder) apply() {
 	if w.applied {
 		return
 	}
 	w.applied = true
 	h := w.ResponseWriter.Header()
-	keeps := w.keepsTheirs(h)
+	yields := w.record.refusedBy != nil && w.record.refusedBy != w
+	w.values.Merge(w.remaining, yields, func(f core.Told) []string { return h[fieldNames[f]] })
 	for i, name := range fieldNames {
-		switch {
-		case w.values[i] == "":
-			continue
-		case name == fieldRateLimit || name == fieldPolicy:
-			if theirs := h[name]; len(theirs) > 0 {
-				w.values[i] += ", " + strings.Join(theirs, ", ")
-			}
-		case name != fieldRetryAfter && keeps:
-			continue
+		if w.values[i] != "" {
+			h[name] = w.values[i : i+1 : i+1]
 		}
-		h[name] = w.values[i : i+1 : i+1]
 	}
-}
-
-func (w *responder) keepsTheirs(h http.Header) bool {
-	theirs := h[fieldRemaining]
-	if len(theirs) == 0 {
-		return false
-	}
-	if w.record.refusedBy != nil && w.record.refusedBy != w {
-		return true
-	}
-	remaining, err := strconv.ParseInt(strings.TrimSpace(theirs[0]), 10, 64)
-	return err == nil && remaining >= 0 && remaining < w.remaining
 }
 
 // WriteHeader adds the fields to everything but interim responses.
