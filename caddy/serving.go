@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/throttle"
 )
 
 // scratch is what deciding a request needs and the next request can use again.
@@ -19,8 +20,8 @@ type scratch struct {
 	editions []*edition // of the policies that the request is under
 	attrs    attributes
 	body     []byte
-	looking  []core.Check // the plan's checks as looks
-	looked   bool
+	wait     throttle.Wait
+	asks     *Handler // for the one that waits
 	// settlement is one that was not needed yet.
 	settlement *settlement
 }
@@ -46,7 +47,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.attrs.reset(r)
-	s.editions, s.looked = s.editions[:0], false
+	s.editions = s.editions[:0]
 	for _, e := range h.policies {
 		if rec.begin(e) {
 			now := e.current.Load()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -26,7 +27,11 @@ func used(t *testing.T, h *Handler, path string) int64 {
 	s := new(scratch)
 	s.attrs.reset(requestFor(http.MethodGet, path))
 	s.plan.Add(h.policies[0].current.Load().ruleset, &s.attrs)
-	if err := h.app.store.Take(context.Background(), s.looks(), s.plan.Results()); err != nil {
+	looks := slices.Clone(s.plan.Checks())
+	for i := range looks {
+		looks[i].Op = core.OpLook
+	}
+	if err := h.app.store.Take(context.Background(), looks, s.plan.Results()); err != nil {
 		t.Fatal(err)
 	}
 	return s.plan.Checks()[0].Limit.Count() - s.plan.Results()[0].Remaining

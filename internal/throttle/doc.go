@@ -9,7 +9,8 @@
 // other. Who leaves, for whatever reason, frees every place at once. Lines and waiters are bounded; what is beyond is told
 // to go away and never waits.
 //
-// The package knows no clock, no network and no requests: how long somebody waits, and what for, is the caller's.
+// Lines know no clock and no requests. [Wait] is what a front does with them: it decides a request under throttle rules, and
+// takes units for those that wait in the order in which they came, none for those that have left.
 //
 // # Price
 //

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+// pollMin is the least time between two questions of a waiting request: the clocks of store and node are never quite
+// alike, and a unit that another node was quicker to take makes the wait begin again.
+const pollMin = time.Millisecond
+
+// End says how a wait ended, as metrics name it.
+type End string
+
+// The ends of a wait.
+const (
+	EndNone     End = ""         // the request was decided without a wait
+	EndAdmitted End = "admitted" // it was let go on
+	EndRefused  End = "refused"  // by another limit meanwhile, or the store did not answer
+	EndLate     End = "late"     // max_delay is over, or would be
+	EndFull     End = "full"     // max_waiting
+	EndGone     End = "gone"     // the client has left
+)
+
+// Asker asks the store the checks, which are those of the plan or as many, fills in the plan's results, and decides by
+// them. answered is false if the store did not answer, so that on_error decided.
+type Asker interface {
+	Ask(checks []core.Check) (d core.Decision, answered bool)
+}
+
+// Wait is a request under throttle rules, whose plan has Throttled. It may be used again for another request, and keeps its
+// buffers then.
+type Wait struct {
+	lines     *Lines
+	plan      *core.Plan
+	asker     Asker
+	throttled []core.Throttled
+	looking   []core.Check // the plan's checks as looks
+	looked    bool
+	at        time.Time // when the store answered last
+	until     time.Time // when the shortest max_delay is over
+	due       time.Time // before that it is not worth asking again
+}
+
+// begin asks the store for the first time, and reports whether that decided the request. Otherwise it has to wait.
+//
+// While nobody waits, a request is asked about as any other is, and waits if it was refused. While somebody does, it is
+// looked at, so that one that another limit refuses is told at once, and then goes to the end of the line. It asks for its
+// units when it is the first there, so none are taken ahead of those who came before.
+func (w *Wait) begin(lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (d core.Decision, answered, decided bool) {
+	*w = Wait{lines: lines, plan: plan, asker: asker, throttled: throttled, looking: w.looking}
+	if w.busy() {
+		d, answered = asker.Ask(w.looks())
+	} else if d, answered = asker.Ask(plan.Checks()); !d.Refused() {
+		return d, answered, true
+	}
+	switch {
+	case !answered:
+		return d, false, true
+	case d.Refused() && d.Delay == 0:
+		if w.looked && w.guarded() {
+			d, answered = asker.Ask(plan.Checks()) // a refusal that counts as a violation is recorded by a take only
+		}
+		return d, answered, true
+	}
+	return d, true, false
+}
+
+// Decide decides a request that may have to wait, and returns when it is decided. After [EndGone] there is nobody to answer
+// and nothing was charged; any other end comes with a decision, by the plan's results.
+func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
+	d, _, decided := w.begin(lines, plan, throttled, asker)
+	if decided {
+		return d, EndNone
+	}
+	w.at = time.Now()
+	w.due = w.at.Add(span(d.Delay))
+	w.until = w.at.Add(w.patience())
+	ticket := lines.Join(w.places())
+	if ticket == nil {
+		return w.refuse(), EndFull
+	}
+	defer ticket.Leave()
+	return w.stand(ctx, ticket)
+}
+
+// Announce decides a request that another call will wait for, if it has to wait: the plan's results then refuse it, with a
+// delay that says so. answered is false if the store did not answer.
+func (w *Wait) Announce(lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (d core.Decision, answered bool) {
+	d, answered, decided := w.begin(lines, plan, throttled, asker)
+	if decided || d.Refused() {
+		return d, answered
+	}
+	results := plan.Results() // there would be room, but others wait for it
+	for _, t := range throttled {
+		results[t.Check].Refused, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
+	}
+	return plan.Decide(), true
+}
+
+// stand waits until it is the ticket's turn and then until the request is admitted.
+func (w *Wait) stand(ctx context.Context, ticket *Ticket) (d core.Decision, end End) {
+	timer := time.NewTimer(time.Until(w.until))
+	defer timer.Stop()
+	select {
+	case <-ticket.Turn():
+	case <-timer.C:
+		return w.refuse(), EndLate
+	case <-ctx.Done():
+		return d, EndGone
+	}
+	for {
+		if delay := time.Until(w.due); delay > 0 {
+			timer.Reset(max(delay, pollMin))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return d, EndGone
+			}
+		}
+		var answered bool
+		d, answered = w.asker.Ask(w.plan.Checks())
+		switch {
+		case !d.Refused():
+			w.plan.Delayed()
+			return d, EndAdmitted
+		case !answered, d.Delay == 0:
+			return d, EndRefused
+		}
+		if w.due = time.Now().Add(span(d.Delay)); w.due.After(w.until) {
+			return d, EndLate
+		}
+	}
+}
+
+// busy reports whether somebody waits for one of the counters.
+func (w *Wait) busy() bool {
+	checks := w.plan.Checks()
+	for _, t := range w.throttled {
+		if w.lines.Busy(checks[t.Check].Key) {
+			return true
+		}
+	}
+	return false
+}
+
+// patience is how long the request may wait: under several rules as long as every one of them lets it.
+func (w *Wait) patience() time.Duration {
+	shortest := w.throttled[0].Throttle.MaxDelay
+	for _, t := range w.throttled {
+		shortest = min(shortest, t.Throttle.MaxDelay)
+	}
+	return span(shortest)
+}
+
+func (w *Wait) places() []Place {
+	checks := w.plan.Checks()
+	places := make([]Place, len(w.throttled))
+	for i, t := range w.throttled {
+		places[i] = Place{Key: checks[t.Check].Key, Max: t.Throttle.MaxWaiting}
+	}
+	return places
+}
+
+// refuse decides against a request for the line alone: it is full, or the turn did not come in time. By the time its
+// client is told to come back, everybody who stands there now has left.
+//
+// What the store answered is brought to the present, or the client would be told instants that have passed.
+func (w *Wait) refuse() core.Decision {
+	results, waited := w.plan.Results(), micros(time.Since(w.at))
+	for i := range results {
+		result := &results[i]
+		result.At += waited
+		result.Reset, result.Next = max(0, result.Reset-waited), max(0, result.Next-waited)
+	}
+	for _, t := range w.throttled {
+		result := &results[t.Check]
+		result.Refused, result.Wait = true, max(result.Wait, t.Throttle.MaxDelay)
+	}
+	return w.plan.Decide()
+}
+
+// looks returns the plan's checks as questions that charge nothing.
+func (w *Wait) looks() []core.Check {
+	w.looked = true
+	w.looking = append(w.looking[:0], w.plan.Checks()...)
+	for i := range w.looking {
+		w.looking[i].Op = core.OpLook
+	}
+	return w.looking
+}
+
+// guarded reports whether a refusal may be a violation.
+func (w *Wait) guarded() bool {
+	for i := range w.looking {
+		if w.looking[i].Guard > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func span(m core.Micros) time.Duration { return time.Duration(m) * time.Microsecond }
+
+func micros(d time.Duration) core.Micros { return core.Micros(d / time.Microsecond) }

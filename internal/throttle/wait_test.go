@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
+)
+
+// front decides requests of one client over a store in memory.
+type front struct {
+	t       *testing.T
+	store   core.Store
+	fails   error
+	ruleset *core.Ruleset
+	lines   *Lines
+}
+
+// asking is a request that a front decides.
+type asking struct {
+	*front
+	plan core.Plan
+	wait Wait
+	path string
+}
+
+func (a *asking) Ask(checks []core.Check) (core.Decision, bool) {
+	if a.fails != nil {
+		return a.plan.Degrade(), false
+	}
+	if err := a.store.Take(context.Background(), checks, a.plan.Results()); err != nil {
+		a.t.Fatal(err)
+	}
+	return a.plan.Decide(), true
+}
+
+func (a *asking) Path() string               { return a.path }
+func (*asking) Method() string               { return "GET" }
+func (*asking) Host() string                 { return "" }
+func (*asking) Query() string                { return "" }
+func (*asking) Header(string) (string, bool) { return "", false }
+func (*asking) Attr(string) (string, bool)   { return "", false }
+func (*asking) Peer() netip.Addr             { return netip.MustParseAddr("192.0.2.7") }
+func (*asking) Remote() netip.Addr           { return netip.Addr{} }
+func (*asking) Now() core.Micros             { return micros(time.Since(time.Time{})) }
+
+// fronted runs a story with a front of two rules: one request a second, which others wait for, and two an hour of /hard.
+func fronted(t *testing.T, story func(*front)) {
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(memstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		limits := func(text string) []core.Limit {
+			l, err := core.ParseLimit(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return []core.Limit{l}
+		}
+		rs, err := core.Compile(core.Policy{Name: "n", Rules: []core.Rule{
+			{Name: "slow", Limits: limits("1/1s fixed_window"), Action: core.ActionThrottle,
+				Throttle: &core.Throttle{MaxDelay: 2 * core.Second, MaxWaiting: 2}},
+			{Name: "hard", Match: core.Match{Path: []string{"/hard"}}, Limits: limits("1/1h fixed_window")},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // where windows begin
+		story(&front{t: t, store: store, ruleset: rs, lines: New(Options{})})
+	})
+}
+
+func (f *front) request(path string) *asking {
+	a := &asking{front: f, path: path}
+	a.plan.Add(f.ruleset, a)
+	return a
+}
+
+func (a *asking) decide(ctx context.Context) (core.Decision, End) {
+	return a.wait.Decide(ctx, a.lines, &a.plan, a.plan.Throttled(), a)
+}
+
+func (a *asking) announce() (core.Decision, bool) {
+	return a.wait.Announce(a.lines, &a.plan, a.plan.Throttled(), a)
+}
+
+// TestAnnounceTakesNothingAheadOfTheLine: the unit of a new second is of the one that waits for it.
+func TestAnnounceTakesNothingAheadOfTheLine(t *testing.T) {
+	fronted(t, func(f *front) {
+		if d, answered := f.request("/").announce(); d.Refused() || !answered {
+			t.Fatal("the first request must wait", d)
+		}
+		if d, _ := f.request("/").announce(); !d.Refused() || d.Delay != core.Second {
+			t.Fatal("the second request does not wait for a second", d)
+		}
+		ended := make(chan End, 1)
+		go func() {
+			_, end := f.request("/").decide(context.Background())
+			ended <- end
+		}()
+		synctest.Wait()
+		time.Sleep(time.Second - time.Microsecond) // the line's head asks now
+		if d, answered := f.request("/").announce(); !d.Refused() || d.Delay == 0 || d.Delay > core.Second || !answered {
+			t.Error("who comes later goes ahead", d)
+		}
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		if end := <-ended; end != EndAdmitted {
+			t.Error("the one that waited was not admitted: ", end)
+		}
+		time.Sleep(10 * time.Second)
+		if d, _ := f.request("/").announce(); d.Refused() {
+			t.Error("nobody waits, and still it is refused", d)
+		}
+	})
+}
+
+// TestAnnounceTellsFinalRefusals: what waiting does not help is refused at once, and the store's failure is one.
+func TestAnnounceTellsFinalRefusals(t *testing.T) {
+	fronted(t, func(f *front) {
+		f.request("/hard").announce()
+		if d, answered := f.request("/hard").announce(); !d.Refused() || d.Delay != 0 || !answered {
+			t.Error("to wait for one limit and be refused by another:", d)
+		}
+		f.fails = errors.New("away")
+		if _, answered := f.request("/").announce(); answered {
+			t.Error("the store is away, and the request was decided")
+		}
+	})
+}
+
+// TestWhoIsGoneLeavesTheLine and takes nothing.
+func TestWhoIsGoneLeavesTheLine(t *testing.T) {
+	fronted(t, func(f *front) {
+		f.request("/").decide(context.Background())
+		ctx, leave := context.WithCancel(context.Background())
+		ended := make(chan End, 1)
+		go func() {
+			_, end := f.request("/").decide(ctx)
+			ended <- end
+		}()
+		synctest.Wait()
+		if f.lines.Waiting() != 1 {
+			t.Fatal("nobody waits")
+		}
+		leave()
+		if end := <-ended; end != EndGone || f.lines.Waiting() != 0 {
+			t.Error(end, f.lines.Waiting())
+		}
+		time.Sleep(time.Second)
+		if d, end := f.request("/").decide(context.Background()); d.Refused() || end != EndNone {
+			t.Error("the unit of the one that left is gone:", d, end)
+		}
+	})
+}
