@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/settle"
 )
 
 // stores holds the stores of the configuration that runs and of the one that is being loaded, by what they were made
@@ -25,7 +26,7 @@ type pooledStore struct {
 	overflows func() uint64  // checks answered by shared counters because the store was full; nil with counters
 	breaker   func() float64 // what the circuit breaker does, as the metric says it; nil if there is none
 	close     func() error
-	settler   *settler
+	settler   *settle.Queue
 	counting  counting
 
 	requests atomic.Int64 // that are under way
@@ -59,7 +60,7 @@ func (s *pooledStore) Destruct() error {
 // end closes the store, once. What remained to be done about its requests is done first.
 func (s *pooledStore) end() (err error) {
 	s.ended.Do(func() {
-		if !s.settler.stop(settleDeadline) {
+		if !s.settler.Stop(settle.Deadline) {
 			caddy.Log().Named("penstock").Warn("the store closes before everything was settled: what was reserved stands as charged")
 		}
 		err = s.close()

@@ -13,7 +13,9 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/settle"
 	"github.com/penstock/penstock/internal/usage"
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // settlement is what remains to be done about one request's charges, and what is known of its response. While the
@@ -21,11 +23,10 @@ import (
 type settlement struct {
 	core.Settlement
 	next    *settlement // of the same response
-	settler *settler
+	settler *settle.Queue
 	trial   *trial          // of a candidate, which is asked once the response is known; nil for the policies in force
 	ctx     context.Context // the request's
 	checks  []core.Check
-	results []core.Result
 
 	head   bool // there is no body, whatever the header says
 	begun  bool
@@ -37,10 +38,18 @@ type settlement struct {
 
 var settlements = sync.Pool{New: func() any { return new(settlement) }}
 
-// release ends the settlement. Its buffers are used again.
-func (s *settlement) release() {
-	*s = settlement{Settlement: s.Settlement, results: s.results}
+// Due implements [settle.Job].
+func (s *settlement) Due() []core.Check { return s.checks }
+
+// Release ends the settlement. Its buffers are used again.
+func (s *settlement) Release() {
+	*s = settlement{Settlement: s.Settlement}
 	settlements.Put(s)
+}
+
+// newSettler returns what settles charges in a store.
+func newSettler(store core.Store) *settle.Queue {
+	return settle.New(store, func(end settle.End) { settlementsTotal.WithLabelValues(string(end)).Inc() })
 }
 
 // settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the
@@ -149,7 +158,7 @@ func (s *settlement) listen(header http.Header) *usage.Tap {
 	if len(paths) == 0 || !s.hasBody() {
 		return nil
 	}
-	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"))
+	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"), inflate.Bodies{})
 	if !tap.Readable() {
 		return nil
 	}
@@ -186,10 +195,10 @@ func (s *settlement) settle() {
 	s.checks, unreadable = s.Checks(s)
 	unreadableTotal.Add(float64(unreadable))
 	if len(s.checks) == 0 {
-		s.release()
+		s.Release()
 		return
 	}
-	s.settler.send(s)
+	s.settler.Send(s)
 }
 
 // Status implements [core.Answer].

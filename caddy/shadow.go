@@ -118,7 +118,7 @@ func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) (waiti
 			t.response, response.trial = response, t
 			return response
 		}
-		response.release()
+		response.Release()
 	}
 	t.enqueue()
 	return nil
@@ -164,7 +164,7 @@ func (s *shadows) settle(t *trial, d *core.Decision) {
 func (t *trial) tell(candidate string) {
 	shadowTotal.WithLabelValues(t.edition.document.Name, admitted(t.refused), candidate).Inc()
 	if t.response != nil {
-		t.response.release()
+		t.response.Release()
 	}
 	t.edition, t.response, t.shadows = nil, nil, nil
 	trials.Put(t)

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+// ends counts the ends of jobs.
+type ends struct {
+	mu    sync.Mutex
+	count map[End]int
+}
+
+func (e *ends) note(end End) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.count == nil {
+		e.count = map[End]int{}
+	}
+	e.count[end]++
+}
+
+func (e *ends) of(end End) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.count[end]
+}
+
+// job is of one check, and knows how often it was released.
+type job struct{ released atomic.Int64 }
+
+func (*job) Due() []core.Check { return make([]core.Check, 1) }
+func (j *job) Release()        { j.released.Add(1) }
+
+// slowStore answers a second after it was asked, or not before a time, or with an error.
+type slowStore struct {
+	takes atomic.Int64
+	fails error
+	until time.Time
+}
+
+func (s *slowStore) Take(context.Context, []core.Check, []core.Result) error {
+	time.Sleep(max(time.Second, time.Until(s.until)))
+	s.takes.Add(1)
+	return s.fails
+}
+
+// settling sends so many jobs to a queue of the store.
+func settling(store core.Store, n int) (*Queue, *ends) {
+	e := new(ends)
+	q := New(store, e.note)
+	for range n {
+		q.Send(new(job))
+	}
+	return q, e
+}
+
+func TestJobsAreDoneBeforeTheStoreCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{}
+		start := time.Now()
+		q, e := settling(store, 40)
+		if !q.Stop(Deadline) {
+			t.Error("not drained")
+		}
+		if e.of(Settled) != 40 || store.takes.Load() != 40 {
+			t.Errorf("%v settled, and the store was asked %d times; want 40", e.of(Settled), store.takes.Load())
+		}
+		if took := time.Since(start); took != 3*time.Second { // 40 by 16 workers, a second each
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestAHangingStoreDelaysNoStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		q, _ := settling(&slowStore{until: start.Add(time.Hour)}, 1)
+		if q.Stop(Deadline) {
+			t.Error("drained")
+		}
+		if took := time.Since(start); took != Deadline {
+			t.Errorf("stopped after %s, want %s", took, Deadline)
+		}
+		time.Sleep(2 * time.Hour) // until the store answers, which takes no time here
+	})
+}
+
+func TestTooManyJobsAreDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{}
+		q, e := settling(store, workersCount)
+		synctest.Wait() // the workers have one each
+		for i := range jobsMax + 5 {
+			if sent := q.Send(new(job)); sent != (i < jobsMax) {
+				t.Errorf("job %d is sent: %v", i, sent)
+			}
+		}
+		if got := e.of(Dropped); got != 5 {
+			t.Errorf("%v dropped, want 5", got)
+		}
+		if !q.Stop(time.Hour) || store.takes.Load() != workersCount+jobsMax {
+			t.Errorf("the store was asked %d times", store.takes.Load())
+		}
+		q.Send(new(job))
+		if got := e.of(Dropped); got != 6 {
+			t.Errorf("%v dropped, want one more after the stop", got)
+		}
+	})
+}
+
+func TestAFailedJobIsNotTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &slowStore{fails: errors.New("no answer")}
+		q, e := settling(store, 3)
+		q.Stop(Deadline)
+		if e.of(Failed) != 3 || store.takes.Load() != 3 {
+			t.Errorf("%v failed and the store was asked %d times, want 3", e.of(Failed), store.takes.Load())
+		}
+	})
+}
+
+func TestNothingToDoStopsAtOnce(t *testing.T) {
+	if q, _ := settling(&slowStore{}, 0); !q.Stop(time.Nanosecond) && !q.Stop(time.Second) {
+		t.Error("workers that never started are waited for")
+	}
+}
+
+// TestNoJobIsLostWhenAStoreCloses: each that is sent while a queue stops is settled or dropped, and released once.
+func TestNoJobIsLostWhenAStoreCloses(t *testing.T) {
+	const rounds, senders, each = 500, 4, 200
+	e, one := new(ends), new(job)
+	for range rounds {
+		q := New(quickStore{}, e.note)
+		var sending sync.WaitGroup
+		halfway := make(chan struct{}, senders)
+		for range senders {
+			sending.Go(func() {
+				for i := range each {
+					if i == each/2 {
+						halfway <- struct{}{}
+					}
+					q.Send(one)
+				}
+			})
+		}
+		<-halfway
+		q.Stop(Deadline)
+		sending.Wait()
+	}
+	if got := e.of(Settled) + e.of(Dropped); got != rounds*senders*each || one.released.Load() != int64(got) {
+		t.Errorf("%v settled or dropped of %d, %d released", got, rounds*senders*each, one.released.Load())
+	}
+}
+
+// quickStore answers at once.
+type quickStore struct{}
+
+func (quickStore) Take(context.Context, []core.Check, []core.Result) error { return nil }
