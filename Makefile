@@ -27,6 +27,11 @@ run: build ## start Caddy on examples/Caddyfile and say what to try
 	@echo
 	@exec bin/caddy run --config examples/Caddyfile
 
+.PHONY: run-envoy
+run-envoy: bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy on examples/envoy.yaml and say what to try
+	@tools/setup.sh envoy
+	@exec tools/run-envoy.sh
+
 .PHONY: build
 build: bin/caddy bin/penstock bin/penstock.wasm ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm for Envoy
 
@@ -43,8 +48,8 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install what the tests start: redis-server
-	@tools/setup.sh
+setup: ## install what the tests start: redis-server, and Envoy in .cache/envoy
+	@tools/setup.sh envoy
 
 .PHONY: test
 test: setup lint unit race e2e xcaddy ## everything: the whole truth, as CI runs it
@@ -67,8 +72,8 @@ fuzz: ## fuzz every target for FUZZTIME each
 	done
 
 .PHONY: e2e
-e2e: setup ## real Caddy processes over a real Redis
-	$(GO) test -count=1 -timeout 10m ./e2e
+e2e: setup ## real Caddy and Envoy processes over a real Redis
+	$(GO) test -count=1 -timeout 20m ./e2e
 
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck

@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Runs examples/envoy.yaml until Ctrl-C: Redis, unless one is there already, the bridge, and Envoy. The order does not matter to
+# them; it is so that the first request is counted. What was started here ends here, whichever ends first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+redis_port=6379
+bridge=127.0.0.1:8441
+envoy=http://localhost:8090
+
+# Without job control, what runs in the background does not hear Ctrl-C: it is told here.
+started=()
+end() {
+	trap - EXIT INT TERM
+	[ ${#started[@]} -eq 0 ] || kill "${started[@]}" 2>/dev/null || true
+	wait
+}
+trap end EXIT
+trap 'exit 0' INT TERM
+
+if ! redis-cli -p $redis_port ping >/dev/null 2>&1; then
+	redis-server --port $redis_port --save '' --appendonly no >/dev/null &
+	started+=($!)
+	for _ in {1..100}; do
+		redis-cli -p $redis_port ping >/dev/null 2>&1 && break
+		sleep 0.1
+	done
+fi
+bin/penstock bridge --policy examples/envoy.policy.yaml --redis redis://localhost:$redis_port --listen $bridge &
+started+=($!)
+.cache/envoy/bin/envoy -c examples/envoy.yaml --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
+started+=($!)
+
+# Envoy compiles the filter before it listens. A moment later both workers and the main thread have the policy.
+until curl -s -o /dev/null $envoy/ && curl -s http://localhost:9901/stats | grep -q 'penstock.policy_loaded: [3-9]'; do
+	for process in "${started[@]}"; do
+		kill -0 "$process" 2>/dev/null || { echo "one of them did not start: see above" >&2; exit 1; }
+	done
+	sleep 0.2
+done
+
+cat <<END
+
+Penstock is limiting $envoy/api/: 5 requests a minute for each client. In another terminal:
+
+    for i in 1 2 3 4 5 6; do curl -i $envoy/api/; done
+    curl -i -H 'X-API-Key: try-business-2f6d0c1ab9' $envoy/api/
+    curl -s localhost:9901/stats | grep penstock
+
+Edit examples/envoy.policy.yaml while it runs: it counts within two seconds. Stop with Ctrl-C.
+
+END
+wait -n "${started[@]}" || true
