@@ -5,6 +5,8 @@ package usage
 import (
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // BenchmarkBody is what a tap costs beside copying the body: a document of 16 KiB, and an event stream of 200 events, in
@@ -30,7 +32,7 @@ func BenchmarkBody(b *testing.B) {
 			b.ReportAllocs()
 			sent := make([]byte, c.chunk)
 			for b.Loop() {
-				tap := New([]string{tokens}, c.kind, "")
+				tap := New([]string{tokens}, c.kind, "", inflate.Bodies{})
 				for rest := c.body; len(rest) > 0; {
 					n := copy(sent, rest)
 					if c.tapped {

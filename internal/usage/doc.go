@@ -7,8 +7,8 @@
 //
 // A [Tap] is written every chunk of the body that is also sent on. It never waits, never fails and holds nothing back. It
 // reads JSON documents (application/json and what ends in +json) and event streams (text/event-stream), where the last
-// event counts that has the number. Into which chunks the body is cut makes no difference. The body may be plain, gzip or
-// zstd.
+// event counts that has the number. Into which chunks the body is cut makes no difference. With
+// an [Inflater] the body may be compressed, as by package inflate in gzip or zstd.
 //
 // What it cannot read has no number: a document of more than 1 MiB or one that is cut short, a body compressed in another
 // way or to more than 1 MiB, JSON nested deeper than 512 levels, a number of more than 64 characters. An event that is any

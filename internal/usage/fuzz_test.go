@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // oracle reads a number the slow and obvious way.
@@ -100,7 +102,7 @@ func FuzzCompressed(f *testing.F) {
 		if gz {
 			encoding = "gzip"
 		}
-		tap := New([]string{tokens}, document, encoding)
+		tap := New([]string{tokens}, document, encoding, inflate.Bodies{})
 		if n, err := tap.Write(body); n != len(body) || err != nil {
 			t.Fatal(n, err)
 		}

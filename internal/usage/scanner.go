@@ -3,7 +3,6 @@
 package usage
 
 import (
-	"encoding/json"
 	"strconv"
 	"strings"
 )
@@ -282,11 +281,7 @@ func (s *scanner) enterMember() {
 		s.enter(func(p *part) bool { return p.name == string(s.key) })
 		return
 	}
-	var name string
-	if json.Unmarshal([]byte(`"`+string(s.key)+`"`), &name) != nil {
-		s.state = stateBroken
-		return
-	}
+	name := unescaped(s.key)
 	s.enter(func(p *part) bool { return p.name == name })
 }
 

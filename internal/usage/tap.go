@@ -15,13 +15,16 @@ const (
 
 // Tap reads numbers from a body that is written to it. Make one with [New]. It must not be used concurrently.
 type Tap struct {
-	scan    scanner
-	events  *eventReader // nil: the body is one document
-	coding  coding
-	kept    []byte // compressed
-	read    int    // bytes of the document
-	ended   bool
-	results []result
+	scan   scanner
+	events *eventReader // nil: the body is one document
+	coding coding
+	// inflater decompresses what is kept, which is in the content coding; nil if the body is not compressed.
+	inflater Inflater
+	content  string
+	kept     []byte // compressed
+	read     int    // bytes of the document
+	ended    bool
+	results  []result
 }
 
 // result is what was found at one path.
@@ -35,17 +38,25 @@ type result struct {
 type coding uint8
 
 const (
-	codingNone coding = iota
-	codingGzip
-	codingZstd
-	codingUnreadable // or compressed in a way that is not read here, or more of it than is kept
+	codingNone       coding = iota
+	codingCompressed        // in a way that the inflater knows
+	codingUnreadable        // or of a kind that is not read here, or more of it than is kept
 )
+
+// Inflater decompresses bodies. It is an option, so that who reads plain bodies only does not carry decoders.
+type Inflater interface {
+	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
+	Inflates(coding string) bool
+	// Inflate gives the decompressed body to pour, piece by piece, until it is over or broken or pour reports false.
+	Inflate(coding string, body []byte, pour func(piece []byte) (more bool))
+}
 
 // New returns a tap on a body that reads the numbers at the paths: names of members with dots between them, a whole
 // number being the index in a list, as in usage.total_tokens or items.0.n. contentType and contentEncoding are those of
-// the response.
-func New(paths []string, contentType, contentEncoding string) *Tap {
-	t := &Tap{coding: codingOf(contentEncoding), scan: newScanner(paths), results: make([]result, len(paths))}
+// the response. Compressed bodies are read with the inflater, and not without.
+func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
+	t := &Tap{scan: newScanner(paths), results: make([]result, len(paths))}
+	t.encoded(strings.ToLower(strings.TrimSpace(contentEncoding)), inflater)
 	for i, path := range paths {
 		t.results[i].path = path
 	}
@@ -60,16 +71,13 @@ func New(paths []string, contentType, contentEncoding string) *Tap {
 	return t
 }
 
-func codingOf(contentEncoding string) coding {
-	switch strings.ToLower(strings.TrimSpace(contentEncoding)) {
-	case "", "identity":
-		return codingNone
-	case "gzip", "x-gzip":
-		return codingGzip
-	case "zstd":
-		return codingZstd
+func (t *Tap) encoded(content string, inflater Inflater) {
+	switch {
+	case content == "" || content == "identity":
+	case inflater != nil && inflater.Inflates(content):
+		t.coding, t.content, t.inflater = codingCompressed, content, inflater
 	default:
-		return codingUnreadable
+		t.coding = codingUnreadable
 	}
 }
 
@@ -122,7 +130,7 @@ func (t *Tap) end() {
 		return
 	}
 	t.ended = true
-	if t.coding == codingGzip || t.coding == codingZstd {
+	if t.coding == codingCompressed {
 		t.inflate()
 	}
 	switch {
@@ -145,4 +153,19 @@ func (t *Tap) take() {
 		}
 	}
 	t.scan.reset()
+}
+
+// inflate reads the body that was kept, as much of it as is read. What is broken is read up to there, as a body that was
+// cut short is.
+func (t *Tap) inflate() {
+	total := 0
+	t.inflater.Inflate(t.content, t.kept, func(piece []byte) bool {
+		if total += len(piece); total > inflatedBytesMax {
+			t.coding = codingUnreadable
+			t.results = nil // the last report is not among what was read
+			return false
+		}
+		t.plain(piece)
+		return t.coding != codingUnreadable
+	})
 }

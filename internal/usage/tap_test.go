@@ -9,6 +9,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 // read returns what a tap finds in a body that is written in chunks of n bytes.
 func read(t *testing.T, body, contentType, encoding string, n int, path string) (string, bool) {
 	t.Helper()
-	tap := New([]string{path}, contentType, encoding)
+	tap := New([]string{path}, contentType, encoding, inflate.Bodies{})
 	for rest := []byte(body); len(rest) > 0; {
 		chunk := rest[:min(n, len(rest))]
 		if wrote, err := tap.Write(chunk); wrote != len(chunk) || err != nil {
@@ -123,7 +125,7 @@ func TestOtherBodies(t *testing.T) {
 		{document, "gzip, gzip", false},
 	} {
 		got, ok := read(t, body, c.contentType, c.encoding, 4, tokens)
-		if ok != c.readable || ok != (got == "21") || New(nil, c.contentType, c.encoding).Readable() != c.readable {
+		if ok != c.readable || ok != (got == "21") || New(nil, c.contentType, c.encoding, inflate.Bodies{}).Readable() != c.readable {
 			t.Errorf("%q in %q: %q, %v", c.contentType, c.encoding, got, ok)
 		}
 	}
@@ -184,13 +186,13 @@ func TestBoundOfADocument(t *testing.T) {
 	if got, _ := read(t, fits, document, "", 4096, tokens); got != "21" {
 		t.Errorf("1 MiB: %q", got)
 	}
-	tap := New([]string{tokens}, document, "")
+	tap := New([]string{tokens}, document, "", inflate.Bodies{})
 	_, _ = tap.Write([]byte(fits))
 	_, _ = tap.Write([]byte(" "))
 	if _, ok := tap.JSON(tokens); ok || tap.Readable() {
 		t.Error("more than 1 MiB is read")
 	}
-	tap = New([]string{tokens}, document, "gzip")
+	tap = New([]string{tokens}, document, "gzip", inflate.Bodies{})
 	for range keptBytesMax/1024 + 1 {
 		_, _ = tap.Write(make([]byte, 1024))
 	}
@@ -208,7 +210,7 @@ func TestBoundOfADocument(t *testing.T) {
 }
 
 func TestSeveralPaths(t *testing.T) {
-	tap := New([]string{"a.b", "a", "c", "a.b"}, document, "")
+	tap := New([]string{"a.b", "a", "c", "a.b"}, document, "", inflate.Bodies{})
 	_, _ = tap.Write([]byte(`{"a":{"b":1},"c":3}`))
 	for path, want := range map[string]string{"a.b": "1", "a": "", "c": "3", "d": ""} {
 		if got, ok := tap.JSON(path); got != want || ok != (want != "") {
@@ -224,7 +226,7 @@ func TestSeveralPaths(t *testing.T) {
 // TestWritingDoesNotAllocate: what passes is not kept.
 func TestWritingDoesNotAllocate(t *testing.T) {
 	chunk := []byte("data: {\"choices\":[{\"delta\":{\"content\":\"some words\"}}],\"usage\":null}\n\n")
-	tap := New([]string{tokens}, stream, "")
+	tap := New([]string{tokens}, stream, "", inflate.Bodies{})
 	_, _ = tap.Write(chunk)
 	if n := testing.AllocsPerRun(1000, func() { _, _ = tap.Write(chunk) }); n != 0 {
 		t.Errorf("a chunk allocates %v times", n)
