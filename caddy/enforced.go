@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/tally"
 )
 
 // enforced is a policy in force. While it is, an edited file may replace its edition: a request is decided by the one it
@@ -19,8 +20,8 @@ type enforced struct {
 type edition struct {
 	document    *policy.Document
 	ruleset     *core.Ruleset
-	outcomes    *ruleCounters
-	credentials *credentialCounters
+	outcomes    *tally.Rules
+	credentials *tally.Credentials
 	verifiers   *verifiers // of its credentials; closed when it is in force no longer
 }
 
@@ -31,14 +32,14 @@ func newEnforced(first *edition) *enforced {
 }
 
 func newEdition(d *policy.Document, rs *core.Ruleset, v *verifiers) *edition {
-	return &edition{document: d, ruleset: rs, outcomes: newRuleCounters(d.Name, rs), credentials: newCredentialCounters(d), verifiers: v}
+	return &edition{document: d, ruleset: rs, outcomes: common.Rules(d.Name, rs), credentials: common.CredentialsOf(d), verifiers: v}
 }
 
 // count counts what became of the edition's rules in one request.
 func (e *edition) count(outcomes []core.RuleOutcome) {
 	for _, o := range outcomes {
 		if o.Ruleset == e.ruleset && o.Outcome != core.OutcomeNone { // none: the penalty of a client who has none
-			e.outcomes.inc(o.Index, o.Outcome)
+			e.outcomes.Inc(o.Index, o.Outcome)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/tally"
 	"github.com/penstock/penstock/internal/throttle"
 )
 
@@ -121,7 +122,7 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 		return s.plan.Decide(), true
 	}
 	d = s.plan.Degrade()
-	storeErrorsTotal.WithLabelValues(failureKind(err)).Inc()
+	storeErrorsTotal.WithLabelValues(tally.FailureKind(err)).Inc()
 	h.app.outage.note(h.logger, start.Add(took), &d, err)
 	return d, false
 }
@@ -131,7 +132,7 @@ func (s *scratch) count() {
 	for _, e := range s.editions {
 		for _, c := range s.plan.Credentials() {
 			if c.Ruleset == e.ruleset {
-				e.credentials.inc(c.Method, c.State)
+				e.credentials.Inc(c.Method, c.State)
 			}
 		}
 		e.count(s.plan.Outcomes())

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/redisstore"
 )
@@ -197,23 +196,6 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 	}
 	breaker := func() float64 { return float64(store.Stats().Breaker) }
 	return &pooledStore{Store: store, breaker: breaker, close: store.Close, settler: newSettler(store)}, nil
-}
-
-// failureKind names what an error of Take was, for the metric of store errors.
-func failureKind(err error) string {
-	var failure *redisstore.Failure
-	switch {
-	case errors.As(err, &failure):
-		return failure.Kind.String()
-	case errors.Is(err, core.ErrInvalid):
-		return "invalid"
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	default:
-		return "other"
-	}
 }
 
 // storeLogger returns a logger for something that outlives the configuration it was made in: it asks Caddy for the
