@@ -19,13 +19,13 @@ const replyBytesMax = core.PolicyBytesMax
 type host struct {
 	cluster  string
 	queue    uint32
-	counters []proxywasm.MetricCounter
+	counters []counter
 }
 
 func newHost() *host {
 	h := new(host)
 	for _, name := range filter.CounterNames {
-		h.counters = append(h.counters, proxywasm.DefineCounterMetric("penstock."+name))
+		h.counters = append(h.counters, newCounter("penstock."+name))
 	}
 	return h
 }
@@ -90,7 +90,7 @@ func (h *host) Property(path ...string) (string, bool) {
 }
 
 // Count implements [filter.Host].
-func (h *host) Count(c filter.Counter) { h.counters[c].Increment(1) }
+func (h *host) Count(c filter.Counter) { h.counters[c].increment() }
 
 // Warn implements [filter.Host].
 func (h *host) Warn(line string) { proxywasm.LogWarn(line) }
