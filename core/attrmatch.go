@@ -3,7 +3,6 @@
 package core
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,50 +55,23 @@ func (c *condition) holdsAttrs(a Attributes) bool {
 	return true
 }
 
-// attrs compiles what the match says of attributes.
-func (c *matchCompiler) attrs(attrs []AttrMatch) {
-	for i, m := range attrs {
-		place := "attr." + m.Name
-		switch {
-		case m.Name == "" || strings.ContainsFunc(m.Name, isControl):
-			c.problem("attr["+strconv.Itoa(i)+"]", m.Name, "is not the name of an attribute", "write a name that the proxy knows")
-		case len(m.Name) > labelBytesMax:
-			c.problem(place, m.Name[:NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(m.Name)),
-				fmt.Sprintf("write at most %d", labelBytesMax))
-		}
-		if !c.bounded(place, len(m.Values)) {
-			continue
-		}
+// addAttrs compiles what the match says of attributes.
+func (c *condition) addAttrs(attrs []AttrMatch) {
+	for _, m := range attrs {
 		at := attrCondition{name: m.Name}
 		present := len(m.Values) == 0
-		for j, text := range m.Values {
-			if why, remedy := badAttrValue(text); why != "" {
-				c.problem(fmt.Sprintf("%s[%d]", place, j), text, why, remedy)
-			}
-			present = present || strings.Trim(text, "*") == "" && text != ""
+		for _, text := range m.Values {
 			at.values = append(at.values, parseGlob(text))
+			present = present || text != "" && strings.Trim(text, "*") == ""
 		}
 		if present {
 			at.values = nil
 		}
-		c.condition.attrs = append(c.condition.attrs, at)
+		c.attrs = append(c.attrs, at)
 	}
 	if len(attrs) > 0 {
-		c.condition.parts |= partAttr
+		c.parts |= partAttr
 	}
-}
-
-// badAttrValue says what is wrong with a value; why is "" if nothing is.
-func badAttrValue(text string) (why, remedy string) {
-	switch {
-	case text == "":
-		return "is empty", `leave the values out to match any`
-	case len(text) > headerValuesBytesMax:
-		return "is longer than 4096 bytes", "end it earlier, with *"
-	case strings.Count(text, "*") > attrStarsMax:
-		return fmt.Sprintf("holds more than %d stars", attrStarsMax), "write fewer: one star stands for any run of characters"
-	}
-	return "", ""
 }
 
 // appendPlaces lists the places of the index under which the condition can be found by this attribute.

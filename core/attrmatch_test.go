@@ -57,10 +57,7 @@ func TestAttrMatches(t *testing.T) {
 		{[]string{"/api/*/action"}, "/api/action", false},
 		{[]string{"bar*b"}, "bar", false},
 	} {
-		when, problems := compileMatch("m", Match{Attr: []AttrMatch{{Name: "plan", Values: c.values}}})
-		if len(problems) > 0 {
-			t.Fatal(problems)
-		}
+		when := compiledMatch(t, Match{Attr: []AttrMatch{{Name: "plan", Values: c.values}}})
 		m := newMatcher([]condition{when})
 		var r request
 		r.read(&fakeAttributes{attrs: map[string]string{"plan": c.value}})
@@ -88,7 +85,7 @@ func TestAttrMatchProblems(t *testing.T) {
 		{AttrMatch{Name: "a", Values: []string{strings.Repeat("*b", 9)}}, "holds more than 8 stars"},
 		{AttrMatch{Name: "a", Values: make([]string, 1001)}, "has 1001 entries"},
 	} {
-		_, problems := compileMatch("m", Match{Attr: []AttrMatch{c.attr}})
+		problems := matchProblems("m", Match{Attr: []AttrMatch{c.attr}})
 		if !strings.Contains(problems.Error(), c.want) {
 			t.Errorf("%.40q: %.300q, want %q", c.attr, problems.Error(), c.want)
 		}

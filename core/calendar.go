@@ -3,7 +3,8 @@
 package core
 
 import (
-	"fmt"
+	"errors"
+	"strconv"
 	"time"
 )
 
@@ -38,7 +39,7 @@ func (u CalendarUnit) String() string {
 	case u == 0:
 		return "none"
 	case int(u) >= len(calendarUnits):
-		return fmt.Sprintf("CalendarUnit(%d)", uint8(u))
+		return "CalendarUnit(" + strconv.Itoa(int(u)) + ")"
 	}
 	return calendarUnits[u].name
 }
@@ -57,10 +58,10 @@ func calendarUnit(name string) (CalendarUnit, bool) {
 // number is out of which bounds.
 func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
 	if unit < CalendarDay || int(unit) >= len(calendarUnits) {
-		return Limit{}, fmt.Errorf("calendar unit %d is unknown", uint8(unit))
+		return Limit{}, errors.New("calendar unit " + strconv.Itoa(int(unit)) + " is unknown")
 	}
 	if count < 1 || count > CountMax {
-		return Limit{}, fmt.Errorf("count %d is out of bounds: %s takes 1 to %d", count, FixedWindow, CountMax)
+		return Limit{}, countOutOfBounds(FixedWindow, count, CountMax)
 	}
 	return Limit{algorithm: FixedWindow, calendar: unit, count: count, burst: count, window: calendarUnits[unit].span}, nil
 }
@@ -175,8 +176,16 @@ func (b *Bounds) ascending() bool {
 }
 
 // errStale is made once: when the clocks of a front and its store are apart, it is the answer to every call.
-var errStale = fmt.Errorf("%w: %w: the clocks of this process and of the store are more than a period apart", ErrUnavailable,
-	ErrStale)
+var errStale error = staleError{}
+
+// staleError wraps [ErrUnavailable] and [ErrStale].
+type staleError struct{}
+
+func (staleError) Error() string {
+	return ErrUnavailable.Error() + ": " + ErrStale.Error() + ": the clocks of this process and of the store are more than a period apart"
+}
+
+func (staleError) Unwrap() []error { return []error{ErrUnavailable, ErrStale} }
 
 // Stale returns an error that wraps [ErrStale] and [ErrUnavailable] if the instant now is outside the boundaries of a
 // check's calendar window. A store asks it before [Decide], with the instant it decides at. It does not allocate.

@@ -14,6 +14,14 @@ type calendar struct {
 	units [len(calendarUnits)]atomic.Pointer[Bounds]
 }
 
+// boundsFinder finds the boundaries for a limit. It is an interface so that a program that asks no store does without time
+// zones.
+type boundsFinder interface {
+	bounds(l *Limit, now Micros) *Bounds
+}
+
+func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
+
 // bounds returns the boundaries for a limit; nil if it is not by the calendar. They begin with the period before the one
 // that the front is in, so that the store's clock may be a period behind as well as one ahead. It allocates when a period
 // begins.

@@ -4,6 +4,7 @@ package core
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +38,7 @@ type Ruleset struct {
 	replaces bool
 	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
 	standings []standing
-	calendar  *calendar
+	calendar  boundsFinder   // nil: no store is asked
 	families  HeaderFamilies // never 0
 	onError   OnError
 }
@@ -67,26 +68,43 @@ type rule struct {
 // Compile checks the whole policy and builds its index. The error is [Problems], with every problem found. The Ruleset
 // shares no memory with p. A policy of 10,000 rules takes a fraction of a second.
 func Compile(p Policy) (*Ruleset, error) {
-	rs := &Ruleset{name: p.Name, disabled: p.Disabled, families: p.Headers, onError: p.OnError}
-	if rs.families == 0 {
-		rs.families = HeadersX | HeadersIETF
-	}
 	v := verifier{policy: &p}
-	v.verify()
-	if len(p.Rules) > RulesMax {
+	if v.verify(); len(v.problems) > 0 {
 		return nil, v.problems
 	}
-	rs.calendar, rs.penalty = &calendar{zone: p.Timezone}, compilePenalty(p.Penalty)
-	rs.compileIdentity(&p)
-	conditions := rs.compileRules(&p, &v)
-	rs.exempt, rs.block = compileListed("exempt", p.Exempt, &v), compileListed("block", p.Block, &v)
-	if len(v.problems) > 0 {
-		return nil, v.problems
+	rs, err := Assemble(p)
+	if err != nil {
+		return nil, err
 	}
-	rs.matcher = newMatcher(conditions)
+	rs.calendar = newCalendar(p.Timezone)
 	if crowd := rs.findCrowd(&p); len(crowd) > 0 {
 		return nil, crowd
 	}
+	return rs, nil
+}
+
+// errUnsound is all that Assemble says: whoever wrote the policy was told more by Compile.
+var errUnsound = errors.New("not a policy that Compile takes")
+
+// Assemble builds the index of a policy that Compile has taken elsewhere, such as one that was sent in its compact form: it
+// decides as Compile's does, except that the checks of a plan have no Bounds, so that they are for no store. The Ruleset
+// shares no memory with p. Of another policy it returns an error if requests could not be decided by it; what else may be
+// wrong it does not look for. A program without Compile is smaller by everything that explains a policy to people.
+func Assemble(p Policy) (*Ruleset, error) {
+	rs := &Ruleset{name: p.Name, disabled: p.Disabled, families: cmp.Or(p.Headers, HeadersX|HeadersIETF),
+		onError: p.OnError}
+	if !p.sound() || !rs.compileIdentity(&p) {
+		return nil, errUnsound
+	}
+	rs.penalty = compilePenalty(p.Penalty)
+	conditions, rules := rs.compileRules(&p)
+	var exempt, block bool
+	rs.exempt, exempt = compileListed("exempt", p.Exempt)
+	rs.block, block = compileListed("block", p.Block)
+	if !rules || !exempt || !block {
+		return nil, errUnsound
+	}
+	rs.matcher = newMatcher(conditions)
 	return rs, nil
 }
 
@@ -105,20 +123,22 @@ func (rs *Ruleset) Len() int { return len(rs.rules) }
 // RuleName returns the name of the i-th rule of the policy.
 func (rs *Ruleset) RuleName(i int) string { return rs.rules[i].name }
 
-// compileRules fills in the rules and returns the conditions of those that are enabled.
-func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
+// compileRules fills in the rules and returns the conditions of those that are enabled. ok is false if a rule cannot be.
+func (rs *Ruleset) compileRules(p *Policy) (conditions []condition, ok bool) {
 	rs.rules, rs.standings = make([]rule, len(p.Rules)), make([]standing, len(p.Rules))
-	conditions := make([]condition, 0, len(p.Rules))
+	conditions = make([]condition, 0, len(p.Rules))
 	groups := map[string]int32{}
 	for i := range p.Rules {
 		source, r := &p.Rules[i], &rs.rules[i]
-		at := ruleAt(i)
-		when, problems := compileMatch(at+".match", source.Match)
-		v.problems = append(v.problems, problems...)
+		when, matches := compileMatch(&source.Match)
+		costs, costly := compileCosts(source.Cost)
+		if !matches || !costly {
+			return nil, false
+		}
 		r.compile(p, source)
-		r.costs = compileCosts(at, source.Cost, v)
+		r.costs = costs
 		r.group = groupOf(p, source, groups)
-		if len(problems) > 0 || source.Disabled {
+		if source.Disabled {
 			continue
 		}
 		rs.standings[i] = standing{priority: source.Priority, specific: specificityOf(&when, source)}
@@ -132,7 +152,7 @@ func (rs *Ruleset) compileRules(p *Policy, v *verifier) []condition {
 	rs.groups = len(groups)
 	rs.linkReplaced(p)
 	rs.rank()
-	return conditions
+	return conditions, true
 }
 
 func groupOf(p *Policy, source *Rule, groups map[string]int32) int32 {

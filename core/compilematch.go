@@ -3,7 +3,6 @@
 package core
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -18,83 +17,48 @@ const (
 	headerValuesBytesMax = 4096 // one value
 )
 
-// matchCompiler compiles one Match and collects what is wrong with it.
-type matchCompiler struct {
-	at        string
-	condition condition
-	problems  Problems
-}
-
-// compileMatch checks m and compiles it; at says where it stands, such as "rules[2].match". With problems, all of them
-// reported, the condition is of no use.
-func compileMatch(at string, m Match) (condition, Problems) {
-	c := matchCompiler{at: at}
-	if c.bounded("path", len(m.Path)) && c.bounded("method", len(m.Method)) && c.bounded("host", len(m.Host)) &&
-		c.bounded("header", len(m.Header)) && c.bounded("ip", len(m.IP)) &&
-		c.bounded("attr", len(m.Attr)) {
-		c.paths(m)
-		c.methods(m.Method)
-		c.hosts(m.Host)
-		c.headers(m.Header)
-		c.attrs(m.Attr)
-		c.prefixes(m.IP)
+// compileMatch makes m ready for requests. ok is false if it holds what cannot be compiled; what can be and is a mistake all
+// the same, the verifier reports.
+func compileMatch(m *Match) (c condition, ok bool) {
+	var ranges bool
+	c.prefixes, ranges = compilePrefixes(m.IP)
+	ok = c.addPaths(m) && c.addHosts(m.Host) && ranges
+	c.addMethods(m.Method)
+	c.addHeaders(m.Header)
+	c.addAttrs(m.Attr)
+	c.addClients(m)
+	if len(m.IP) > 0 {
+		c.parts |= partIP
 	}
-	c.clients(m)
-	return c.condition, c.problems
+	return c, ok
 }
 
-func (c *matchCompiler) problem(place, value, why, remedy string) {
-	c.problems = append(c.problems, Problem{Path: c.at + "." + place, Value: value, Why: why, Remedy: remedy})
-}
-
-func (c *matchCompiler) bounded(list string, n int) bool {
-	if n > matchListMax {
-		c.problem(list, "", fmt.Sprintf("has %d entries, more than %d", n, matchListMax), "use a wildcard, or several rules")
-	}
-	return n <= matchListMax
-}
-
-func (c *matchCompiler) paths(m Match) {
+func (c *condition) addPaths(m *Match) (ok bool) {
 	everything := false
-	for i, text := range m.Path {
-		p, why, remedy := parsePattern(text, m.CaseSensitive, m.StrictSlash)
+	for _, text := range m.Path {
+		p, why, _ := parsePattern(text, m.CaseSensitive, m.StrictSlash)
 		if why != "" {
-			c.problem(fmt.Sprintf("path[%d]", i), text, why, remedy)
-			continue
+			return false
 		}
-		c.condition.patterns = append(c.condition.patterns, p)
+		c.patterns = append(c.patterns, p)
 		everything = everything || p.everything()
 	}
-	slices.SortStableFunc(c.condition.patterns, func(a, b pattern) int { return compareSpecific(&a, &b) })
-	if len(m.Path) == 0 && m.CaseSensitive {
-		c.problem("case_sensitive", "true", "has no effect: the match has no path", "leave it out")
-	}
-	if len(m.Path) == 0 && m.StrictSlash {
-		c.problem("trailing_slash", "strict", "has no effect: the match has no path", "leave it out")
-	}
+	slices.SortStableFunc(c.patterns, func(a, b pattern) int { return compareSpecific(&a, &b) })
 	if len(m.Path) > 0 && !everything {
-		c.condition.parts |= partPath
+		c.parts |= partPath
 	}
+	return true
 }
 
-func (c *matchCompiler) methods(methods []string) {
-	for i, text := range methods {
+func (c *condition) addMethods(methods []string) {
+	for _, text := range methods {
 		method := strings.ToUpper(text)
-		place := fmt.Sprintf("method[%d]", i)
-		isGet := func(s string) bool { return strings.EqualFold(s, "GET") }
-		switch {
-		case text == "":
-			c.problem(place, "", "is empty", "leave it out to match every method")
-		case len(text) > methodBytesMax || strings.ContainsFunc(text, notToken):
-			c.problem(place, text, "is not a method", "write one such as GET or POST; leave method out to match every one")
-		case method == "HEAD" && !slices.ContainsFunc(methods, isGet):
-			c.problem(place, text, "counts as GET", "write GET, which also matches HEAD")
-		case method != "HEAD" && !slices.Contains(c.condition.methods, method):
-			c.condition.methods = append(c.condition.methods, method)
+		if method != "HEAD" && !slices.Contains(c.methods, method) { // GET stands for it
+			c.methods = append(c.methods, method)
 		}
 	}
 	if len(methods) > 0 {
-		c.condition.parts |= partMethod
+		c.parts |= partMethod
 	}
 }
 
@@ -104,18 +68,20 @@ func notToken(r rune) bool {
 		r < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", r))
 }
 
-func (c *matchCompiler) hosts(hosts []string) {
-	for i, text := range hosts {
-		h, why, remedy := parseHost(text)
+func (c *condition) addHosts(hosts []string) (ok bool) {
+	for _, text := range hosts {
+		h, why, _ := parseHost(text)
 		if why != "" {
-			c.problem(fmt.Sprintf("host[%d]", i), text, why, remedy)
-		} else if !slices.Contains(c.condition.hosts, h) {
-			c.condition.hosts = append(c.condition.hosts, h)
+			return false
+		}
+		if !slices.Contains(c.hosts, h) {
+			c.hosts = append(c.hosts, h)
 		}
 	}
 	if len(hosts) > 0 {
-		c.condition.parts |= partHost
+		c.parts |= partHost
 	}
+	return true
 }
 
 // parseHost compiles a host: a name, an address (IPv6 in brackets), or "*." and a name, for any number of labels.
@@ -162,37 +128,20 @@ func notHostByte(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' || r == '.')
 }
 
-func (c *matchCompiler) headers(headers []HeaderMatch) {
-	for i, m := range headers {
-		place := "header." + m.Name
+func (c *condition) addHeaders(headers []HeaderMatch) {
+	for _, m := range headers {
 		h := headerCondition{name: canonicalHeader(m.Name)}
-		switch {
-		case m.Name == "":
-			c.problem(fmt.Sprintf("header[%d]", i), "", "has no name", "write the header's name, such as X-Plan")
-		case len(m.Name) > headerNameBytesMax || strings.ContainsFunc(m.Name, notToken):
-			c.problem(place, m.Name, "is not a header's name", "write one such as X-Plan, without colon")
-		case h.name == "Host":
-			c.problem(place, m.Name, "is not among a request's header fields", "use host")
-		}
-		if !c.bounded(place, len(m.Values)) {
-			continue
-		}
-		present := len(m.Values) == 0
-		for j, text := range m.Values {
-			v, why, remedy := parseHeaderValue(text)
-			if why != "" {
-				c.problem(fmt.Sprintf("%s[%d]", place, j), text, why, remedy)
-			}
-			present = present || v.prefix && v.text == ""
+		for _, text := range m.Values {
+			v, _, _ := parseHeaderValue(text)
 			h.values = append(h.values, v)
 		}
-		if present {
+		if slices.Contains(h.values, headerValue{prefix: true}) { // any value is one of those
 			h.values = nil
 		}
-		c.condition.headers = append(c.condition.headers, h)
+		c.headers = append(c.headers, h)
 	}
 	if len(headers) > 0 {
-		c.condition.parts |= partHeader
+		c.parts |= partHeader
 	}
 }
 
@@ -224,88 +173,42 @@ func canonicalHeader(name string) string {
 	return string(b)
 }
 
-// clients compiles what the match says of the client.
-func (c *matchCompiler) clients(m Match) {
+func (c *condition) addClients(m *Match) {
 	for f, listed := range [clientFields][]string{m.Tier, m.User, m.APIKey, m.Tenant} {
-		if len(listed) == 0 || !c.bounded(clientWords[f], len(listed)) {
+		if len(listed) == 0 {
 			continue
 		}
-		if c.condition.client == nil {
-			c.condition.client = new(clientCondition)
-			c.condition.parts |= partClient
+		if c.client == nil {
+			c.client = new(clientCondition)
+			c.parts |= partClient
 		}
-		values := make([]string, 0, len(listed))
-		for i, text := range listed {
-			if why, remedy := badClientValue(clientField(f), text); why != "" {
-				c.problem(fmt.Sprintf("%s[%d]", clientWords[f], i), text, why, remedy)
-			} else if !slices.Contains(values, text) {
-				values = append(values, text)
+		for _, text := range listed {
+			if !slices.Contains(c.client[f], text) {
+				c.client[f] = append(c.client[f], text)
 			}
 		}
-		c.condition.client[f] = values
 	}
 }
 
-// clientWords are what the fields of a client are called in a policy.
-var clientWords = [clientFields]string{clientTier: "tier", clientUser: "user", clientAPIKey: "api_key",
-	clientTenant: "tenant"}
-
-// badClientValue says what is wrong with a value that a match or list names; why is "" if nothing is. Values are compared
-// exactly, so that one which no credential can hold is a mistake.
-func badClientValue(f clientField, text string) (why, remedy string) {
-	switch {
-	case text == "":
-		return "is empty", "leave it out"
-	case len(text) > credentialBytesMax:
-		return fmt.Sprintf("has %d bytes, more than any credential", len(text)), "leave it out"
-	case strings.Trim(text, " \t\r\n") != text:
-		return "starts or ends with a space", "leave the space out: values are compared exactly"
-	case text == "*":
-		return "is no wildcard here: values are compared exactly", "leave " + clientWords[f] + " out to match everybody"
-	}
-	return "", ""
-}
-
-// compilePrefixes checks a list of address ranges and brings them into one form; at says where it stands.
-func compilePrefixes(at string, prefixes []netip.Prefix) ([]netip.Prefix, Problems) {
-	var c matchCompiler
-	if c.bounded("ip", len(prefixes)) {
-		c.prefixes(prefixes)
-	}
-	for i := range c.problems {
-		c.problems[i].Path = at + strings.TrimPrefix(c.problems[i].Path, ".ip")
-	}
-	return c.condition.prefixes, c.problems
-}
-
-func (c *matchCompiler) prefixes(prefixes []netip.Prefix) {
-	for i, p := range prefixes {
-		masked, problems := compilePrefix(p)
-		for _, problem := range problems {
-			c.problem(fmt.Sprintf("ip[%d]", i), problem.Value, problem.Why, problem.Remedy)
+// compilePrefixes brings address ranges into one form. ok is false if one of them is none.
+func compilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
+	for _, p := range prefixes {
+		m, ok := compilePrefix(p)
+		if !ok {
+			return nil, false
 		}
-		if len(problems) == 0 {
-			c.condition.prefixes = append(c.condition.prefixes, masked)
-		}
+		masked = append(masked, m)
 	}
-	if len(prefixes) > 0 {
-		c.condition.parts |= partIP
-	}
+	return masked, true
 }
 
-// compilePrefix brings an address range into one form: masked, IPv4 out of IPv6. The problem has no place.
-func compilePrefix(p netip.Prefix) (masked netip.Prefix, problems Problems) {
+// compilePrefix brings an address range into one form: masked, IPv4 out of IPv6. ok is false for what is no range, and for
+// one of mapped addresses that is wider than all of IPv4.
+func compilePrefix(p netip.Prefix) (masked netip.Prefix, ok bool) {
 	addr, bits := p.Addr(), p.Bits()
 	if addr.Is4In6() && bits >= 96 {
 		addr, bits = addr.Unmap(), bits-96
 	}
 	masked, err := addr.Prefix(bits)
-	switch {
-	case !p.IsValid() || err != nil:
-		return masked, Problems{{Why: "is not an address range", Remedy: `write one such as "10.0.0.0/8"`}}
-	case addr.Is4In6():
-		return masked, Problems{{Value: p.String(), Why: "is IPv4 mapped into IPv6 and wider than all of IPv4",
-			Remedy: `write "0.0.0.0/0" for all of IPv4`}}
-	}
-	return masked, nil
+	return masked, p.IsValid() && err == nil && !addr.Is4In6()
 }

@@ -140,7 +140,7 @@ func TestEndpointIsTheMostSpecific(t *testing.T) {
 
 // All problems are reported, each with its place.
 func TestMatchProblems(t *testing.T) {
-	_, problems := compileMatch("rules[2].match", Match{
+	problems := matchProblems("rules[2].match", Match{
 		Path:   []string{"api", "/fine", "/***"},
 		Method: []string{"", "GE T", "HEAD"},
 		Host: []string{"", "*", "http://a", "a:80", "a.*", "*.", "b\u00fccher.de", "[::1", "[::1%eth0]", "[::1]:80", "a..b", "a b",
@@ -160,10 +160,10 @@ func TestMatchProblems(t *testing.T) {
 			t.Errorf("no help: %+v", problems[i])
 		}
 	}
-	if _, problems := compileMatch("m", Match{Path: make([]string, matchListMax+1)}); len(problems) != 1 {
+	if problems := matchProblems("m", Match{Path: make([]string, matchListMax+1)}); len(problems) != 1 {
 		t.Errorf("a list of %d: %v", matchListMax+1, problems)
 	}
-	if _, problems := compileMatch("m", Match{User: make([]string, matchListMax+1)}); len(problems) != 1 {
+	if problems := matchProblems("m", Match{User: make([]string, matchListMax+1)}); len(problems) != 1 {
 		t.Errorf("a list of %d users: %v", matchListMax+1, problems)
 	}
 }

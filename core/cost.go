@@ -4,7 +4,6 @@ package core
 
 import (
 	"cmp"
-	"strconv"
 	"strings"
 )
 
@@ -17,18 +16,19 @@ type ruleCost struct {
 	max     int64
 }
 
-func compileCosts(at string, sources []Cost, v *verifier) []ruleCost {
-	costs := make([]ruleCost, len(sources))
-	for i, source := range sources {
-		place := at + ".cost[" + strconv.Itoa(i) + "]"
-		when, problems := compileMatch(place+".match", source.Match)
-		v.problems = append(v.problems, problems...)
-		trusted, problems := compilePrefixes(place+".trusted", source.Trusted)
-		v.problems = append(v.problems, problems...)
+func compileCosts(sources []Cost) (costs []ruleCost, ok bool) {
+	costs = make([]ruleCost, len(sources))
+	for i := range sources {
+		source := &sources[i]
+		when, fine := compileMatch(&source.Match)
+		trusted, known := compilePrefixes(source.Trusted)
+		if !fine || !known {
+			return nil, false
+		}
 		costs[i] = ruleCost{when: when, n: source.N, header: canonicalHeader(source.Header),
 			trusted: newAddrSet(trusted), max: cmp.Or(source.Max, CountMax)}
 	}
-	return costs
+	return costs, true
 }
 
 // cost returns what is charged before the request goes on: what it costs under the rule, or the estimate where the

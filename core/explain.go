@@ -59,7 +59,8 @@ type RuleExplanation struct {
 
 // trace is what a plan remembers for Explain.
 type trace struct {
-	matched  []int32 // the rules that match, before they compete
+	add      func(*Plan, *Ruleset) // addTraced; by reference, so that a program that asks for no explanation has none in it
+	matched  []int32               // the rules that match, before they compete
 	policies []traced
 }
 
@@ -72,7 +73,7 @@ type traced struct {
 // Trace makes the policies added next be remembered, for Explain. That costs allocations. Reset ends it.
 func (p *Plan) Trace() {
 	if p.trace == nil {
-		p.trace = new(trace)
+		p.trace = &trace{add: (*Plan).addTraced}
 	}
 }
 

@@ -39,7 +39,7 @@ const limitTextMax = 128
 // String returns the algorithm's name as policies write it.
 func (a Algorithm) String() string {
 	if a < FixedWindow || a > TokenBucket {
-		return fmt.Sprintf("Algorithm(%d)", uint8(a))
+		return "Algorithm(" + strconv.Itoa(int(a)) + ")"
 	}
 	return algorithmNames[a]
 }
@@ -51,11 +51,11 @@ func (a Algorithm) Label() string { return algorithmLabels[a] }
 func (m Micros) String() string {
 	switch {
 	case m%Second == 0:
-		return fmt.Sprintf("%ds", m/Second)
+		return decimal(int64(m/Second)) + "s"
 	case m%Millisecond == 0:
-		return fmt.Sprintf("%dms", m/Millisecond)
+		return decimal(int64(m/Millisecond)) + "ms"
 	default:
-		return fmt.Sprintf("%dus", int64(m))
+		return decimal(int64(m)) + "us"
 	}
 }
 

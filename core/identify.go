@@ -49,8 +49,9 @@ type believes struct {
 }
 
 // compileIdentity fills in the finders, the prefixes of per: [ip], which are those of the first method that is by
-// address, and what the policy says of addresses, users, tenants and tiers.
-func (rs *Ruleset) compileIdentity(p *Policy) {
+// address, and what the policy says of addresses, users, tenants and tiers. ok is false if a trusted proxy is no address
+// range.
+func (rs *Ruleset) compileIdentity(p *Policy) (ok bool) {
 	methods := p.Identify
 	if len(methods) == 0 {
 		methods = []Identify{{Kind: IdentifyIP}}
@@ -64,9 +65,10 @@ func (rs *Ruleset) compileIdentity(p *Policy) {
 		}
 		rs.finders = append(rs.finders, f)
 	}
-	trusted, _ := compilePrefixes("trusted_proxies", p.TrustedProxies) // the verifier reports the problems
+	trusted, ok := compilePrefixes(p.TrustedProxies)
 	rs.forwarding = forwarding{hops: p.TrustedHops, trusted: newAddrSet(trusted)}
 	rs.users, rs.tenants, rs.tiers = newSources(p.User), newSources(p.Tenant), newSources(p.Tier)
+	return ok
 }
 
 func newFinder(m Identify) finder {

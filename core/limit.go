@@ -3,8 +3,9 @@
 package core
 
 import (
-	"fmt"
+	"errors"
 	"math"
+	"strconv"
 )
 
 // Micros is an instant (microseconds since the Unix epoch, on the store's clock) or a span in microseconds. Every
@@ -84,18 +85,25 @@ func (l *Limit) validate(burst int64) error {
 	}
 	switch {
 	case l.algorithm < FixedWindow || l.algorithm > TokenBucket:
-		return fmt.Errorf("algorithm %d is unknown", l.algorithm)
+		return errors.New("algorithm " + strconv.Itoa(int(l.algorithm)) + " is unknown")
 	case l.count < 1 || l.count > countMax:
-		return fmt.Errorf("count %d is out of bounds: %s takes 1 to %d", l.count, l.algorithm, countMax)
+		return countOutOfBounds(l.algorithm, l.count, countMax)
 	case l.window < WindowMin || l.window > WindowMax:
-		return fmt.Errorf("window %s is out of bounds: it must be between %s and %s", l.window, WindowMin, WindowMax)
+		return errors.New("window " + l.window.String() + " is out of bounds: it must be between " + WindowMin.String() +
+			" and " + WindowMax.String())
 	case burst != 0 && l.algorithm != TokenBucket:
-		return fmt.Errorf("burst %d does not go with %s: only token_bucket has a burst", burst, l.algorithm)
+		return errors.New("burst " + decimal(burst) + " does not go with " + l.algorithm.String() + ": only token_bucket has a burst")
 	case burst < 0 || burst > CountMax:
-		return fmt.Errorf("burst %d is out of bounds: it must be between 1 and %d", burst, CountMax)
+		return errors.New("burst " + decimal(burst) + " is out of bounds: it must be between 1 and " + decimal(CountMax))
 	}
 	return nil
 }
+
+func countOutOfBounds(a Algorithm, count, most int64) error {
+	return errors.New("count " + decimal(count) + " is out of bounds: " + a.String() + " takes 1 to " + decimal(most))
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // reduce finds the smallest parts of a token in which a tick's refill is whole. Where they are too small for the numbers,
 // the tick is coarsened, which rounds the window up and so the rate down, so that a bucket never gives more than count
@@ -104,8 +112,8 @@ func (l *Limit) validate(burst int64) error {
 // part in a thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
-		return fmt.Errorf("burst %d takes longer than %s to fill at %d per %s: lower the burst or raise the count",
-			l.burst, FillMax, l.count, l.window)
+		return errors.New("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
+			decimal(l.count) + " per " + l.window.String() + ": lower the burst or raise the count")
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {

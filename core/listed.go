@@ -3,11 +3,9 @@
 package core
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Bounds of a list of clients. A list of this length, one entry each, takes some 30 MB and a client is looked up in it as
@@ -39,39 +37,40 @@ type listed struct {
 // link says that an entry tells of somebody, and where the next entry is that does.
 type link struct{ entry, next int32 }
 
-// compileListed checks the entries of a list and builds its index; at says where they stand.
-func compileListed(at string, entries []Listed, v *verifier) *listing {
-	clients := 0
-	for i := range entries {
-		clients += entries[i].clients()
-	}
-	if n := max(clients, len(entries)); n > listedMax {
-		v.problem(at, strconv.Itoa(n), fmt.Sprintf("are more than %d entries or clients", listedMax),
-			"block that many in front of the proxy, or sum addresses up in ranges")
-		return nil
-	}
+// compileListed builds the index of a list; at says where its entries stand. ok is false if it holds what is no address
+// range.
+func compileListed(at string, entries []Listed) (l *listing, ok bool) {
 	if len(entries) == 0 {
-		return nil
+		return nil, true
 	}
-	l := &listing{links: make([]link, 1, 1+clients)}
+	l = &listing{links: make([]link, 1, 1+listedClients(entries))}
 	for i := range entries {
-		place := at + "[" + strconv.Itoa(i) + "]"
-		v.listed(place, &entries[i])
-		l.entries = append(l.entries, listed{at: place, reason: entries[i].Reason, until: entries[i].Until})
-		l.dated = l.dated || entries[i].Until != 0
+		e := &entries[i]
+		l.entries = append(l.entries, listed{at: at + "[" + strconv.Itoa(i) + "]", reason: e.Reason, until: e.Until})
+		l.dated = l.dated || e.Until != 0
 	}
 	var ranges []netip.Prefix
 	for i := len(entries) - 1; i >= 0; i-- { // from the last to the first, so that each link leads to later entries
 		l.index(int32(i), &entries[i])
-		for _, p := range entries[i].IP {
-			if masked, problems := compilePrefix(p); len(problems) == 0 { // the verifier reports them
-				l.indexRange(int32(i), masked)
-				ranges = append(ranges, masked)
-			}
+		masked, ok := compilePrefixes(entries[i].IP)
+		if !ok {
+			return nil, false
 		}
+		for _, p := range masked {
+			l.indexRange(int32(i), p)
+		}
+		ranges = append(ranges, masked...)
 	}
 	l.within = newAddrSet(ranges)
-	return l
+	return l, true
+}
+
+// listedClients returns how many clients and ranges of clients a list tells of.
+func listedClients(entries []Listed) (n int) {
+	for i := range entries {
+		n += entries[i].clients()
+	}
+	return n
 }
 
 // clients returns how many clients and ranges of clients the entry tells of.
@@ -82,36 +81,6 @@ func (e *Listed) clients() int {
 // byField returns the values of the entry, field by field.
 func (e *Listed) byField() [clientFields][]string {
 	return [clientFields][]string{clientTier: e.Tier, clientUser: e.User, clientAPIKey: e.APIKey, clientTenant: e.Tenant}
-}
-
-// listed checks one entry.
-func (v *verifier) listed(at string, e *Listed) {
-	if e.clients() == 0 {
-		v.problem(at, e.Reason, "tells of nobody", "write at least one of ip, user, api_key, tier and tenant")
-	}
-	for f, values := range e.byField() {
-		for i, text := range values {
-			if why, remedy := badClientValue(clientField(f), text); why != "" {
-				v.problem(fmt.Sprintf("%s.%s[%d]", at, clientWords[f], i), text, why, remedy)
-			}
-		}
-	}
-	for i := range e.IP {
-		_, problems := compilePrefix(e.IP[i])
-		for _, p := range problems {
-			p.Path = fmt.Sprintf("%s.ip[%d]", at, i)
-			v.problems = append(v.problems, p)
-		}
-	}
-	if len(e.Reason) > listedReasonBytes {
-		v.problem(at+".reason", e.Reason[:NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(e.Reason)),
-			fmt.Sprintf("write at most %d", listedReasonBytes))
-	} else if strings.ContainsFunc(e.Reason, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		v.problem(at+".reason", e.Reason, "holds a control character", "write it in one line")
-	}
-	if e.Until < 0 {
-		v.problem(at+".until", strconv.FormatInt(int64(e.Until), 10), "is before 1970", "write when the entry ends, or leave it out")
-	}
 }
 
 // index puts the entry under every client it names.

@@ -13,12 +13,29 @@ func compileAll(t testing.TB, matches []Match) []condition {
 	t.Helper()
 	conditions := make([]condition, len(matches))
 	for i, m := range matches {
-		var problems Problems
-		if conditions[i], problems = compileMatch(fmt.Sprintf("rules[%d].match", i), m); len(problems) > 0 {
-			t.Fatal(problems)
-		}
+		conditions[i] = compiledMatch(t, m)
 	}
 	return conditions
+}
+
+// compiledMatch compiles a match that is expected to be right.
+func compiledMatch(t testing.TB, m Match) condition {
+	t.Helper()
+	if problems := matchProblems("match", m); len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	c, ok := compileMatch(&m)
+	if !ok {
+		t.Fatalf("not compiled: %+v", m)
+	}
+	return c
+}
+
+// matchProblems returns what is wrong with a match.
+func matchProblems(at string, m Match) Problems {
+	var v verifier
+	v.match(at, &m)
+	return v.problems
 }
 
 // manyMatches returns n matches of a large API: endpoints with methods, subtrees, tenants' hosts, networks and headers.

@@ -4,9 +4,9 @@ package core
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync/atomic"
 )
 
@@ -53,8 +53,8 @@ func NewOverrides(byRule map[string]LimitSet) (*Overrides, error) {
 		return nil, nil
 	}
 	if len(byRule) > OverridesMax {
-		return nil, fmt.Errorf("limits for %d rules are too many: a client may have its own for at most %d; write \"*\" for "+
-			"all that are alike", len(byRule), OverridesMax)
+		return nil, errors.New("limits for " + strconv.Itoa(len(byRule)) + " rules are too many: a client may have its own for at most " +
+			strconv.Itoa(OverridesMax) + `; write "*" for all that are alike`)
 	}
 	o := &Overrides{sets: make(map[string]LimitSet, len(byRule)), named: make(map[string]*limitSet, len(byRule))}
 	var wrong []error
@@ -99,13 +99,14 @@ func (o *Overrides) Of(rule string) (set LimitSet, ok bool) {
 // checkOverride says what is wrong with a client's limits for a rule.
 func checkOverride(rule string, set LimitSet) error {
 	if rule != everyRule && !isName(rule) {
-		return fmt.Errorf("%q is not the name of a rule: write one, or \"*\" for every rule that counts the client", rule)
+		return errors.New(strconv.Quote(rule) + ` is not the name of a rule: write one, or "*" for every rule that counts the client`)
 	}
-	if len(set.Limits) > OverrideLimitsMax {
-		return fmt.Errorf("limits for rule %q: %d are more than %d", rule, len(set.Limits), OverrideLimitsMax)
+	at := "limits for rule " + strconv.Quote(rule) + ": "
+	if n := len(set.Limits); n > OverrideLimitsMax {
+		return errors.New(at + strconv.Itoa(n) + " are more than " + strconv.Itoa(OverrideLimitsMax))
 	}
 	if place, why, remedy := flawOfSet(set); why != "" {
-		return fmt.Errorf("limits for rule %q: %s%s; %s", rule, place, why, remedy)
+		return errors.New(at + place + why + "; " + remedy)
 	}
 	return nil
 }
@@ -120,10 +121,10 @@ func flawOfSet(set LimitSet) (place, why, remedy string) {
 	}
 	for i := range set.Limits {
 		if set.Limits[i].algorithm == 0 {
-			return fmt.Sprintf("limit[%d] ", i), "is not a limit", "write COUNT/WINDOW, for example 100/1m"
+			return "limit[" + strconv.Itoa(i) + "] ", "is not a limit", "write COUNT/WINDOW, for example 100/1m"
 		}
 		if j := sameCounter(set.Limits, i); j >= 0 {
-			return fmt.Sprintf("limit[%d], %s, ", i, set.Limits[i]), sharedCounter(j), "keep the lower one"
+			return "limit[" + strconv.Itoa(i) + "], " + set.Limits[i].String() + ", ", sharedCounter(j), "keep the lower one"
 		}
 	}
 	return "", "", ""
@@ -142,7 +143,7 @@ func sameCounter(limits []Limit, i int) int {
 }
 
 func sharedCounter(j int) string {
-	return fmt.Sprintf("has the window and algorithm of limit[%d]: they would share one counter", j)
+	return "has the window and algorithm of limit[" + strconv.Itoa(j) + "]: they would share one counter"
 }
 
 // of returns the limits in place of the rule's, or nil; holdsClient says whether "*" is for it.

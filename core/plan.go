@@ -127,7 +127,7 @@ func (p *Plan) Add(rs *Ruleset, a Attributes) {
 	p.request.read(a)
 	p.replaced = p.replaced[:0]
 	if p.trace != nil {
-		p.addTraced(rs)
+		p.trace.add(p, rs)
 		return
 	}
 	p.add(rs)
@@ -261,7 +261,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
 			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost})
 		c := &p.checks[len(p.checks)-1]
-		if l.limit.calendar != 0 {
+		if l.limit.calendar != 0 && u.ruleset.calendar != nil {
 			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.request.attrs.Now())
 		}
 		if guard != 0 {

@@ -3,8 +3,8 @@
 package core
 
 import (
-	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -319,7 +319,7 @@ func (p Problem) String() string {
 	}
 	b.WriteString(p.Path)
 	if p.Value != "" {
-		fmt.Fprintf(&b, ": %q", p.Value)
+		b.WriteString(": " + strconv.Quote(p.Value))
 	}
 	b.WriteString(": " + p.Why)
 	if p.Remedy != "" {

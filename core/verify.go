@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// verifier finds everything that is wrong with a policy, but for what its matches say: [compileMatch] reports that. What
-// a policy says without effect is wrong too: a word that is ignored is a limit that its author believes in.
+// verifier finds everything that is wrong with a policy, but for requests that too many limits hold for: findCrowd finds
+// those. What a policy says without effect is wrong too: a word that is ignored is a limit that its author believes in.
 type verifier struct {
 	policy   *Policy
 	problems Problems
@@ -42,6 +42,9 @@ func (v *verifier) verify() {
 	v.timezone()
 	v.penalty(p.Penalty)
 	v.rules()
+	v.requests()
+	v.lists("exempt", p.Exempt)
+	v.lists("block", p.Block)
 }
 
 // name checks a name that stands in keys, metrics and header fields.
@@ -86,6 +89,21 @@ func (v *verifier) rules() {
 		v.limitNames(names, at, r)
 	}
 	v.replaces()
+}
+
+// requests checks what rules and costs say of the requests that they are for.
+func (v *verifier) requests() {
+	for i := range v.policy.Rules {
+		r, at := &v.policy.Rules[i], ruleAt(i)
+		v.match(at+".match", &r.Match)
+		for j := range r.Cost {
+			place := at + ".cost[" + strconv.Itoa(j) + "]"
+			v.match(place+".match", &r.Cost[j].Match)
+			if v.bounded(place+".trusted", len(r.Cost[j].Trusted)) {
+				v.ranges(place+".trusted", r.Cost[j].Trusted)
+			}
+		}
+	}
 }
 
 // unique checks that no rule and no limit is called as another: clients could not tell them apart.

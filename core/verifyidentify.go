@@ -156,9 +156,12 @@ func (v *verifier) forwarding() {
 		v.problem("trusted_hops", strconv.Itoa(p.TrustedHops), "is no number of proxies",
 			fmt.Sprintf("write how many stand in front, 1 to %d; leave it out for none", forwardedMax))
 	}
-	trusted, problems := compilePrefixes("trusted_proxies", p.TrustedProxies)
-	v.problems = append(v.problems, problems...)
-	if len(problems) > 0 {
+	if !v.bounded("trusted_proxies", len(p.TrustedProxies)) {
+		return
+	}
+	v.ranges("trusted_proxies", p.TrustedProxies)
+	trusted, ok := compilePrefixes(p.TrustedProxies)
+	if !ok {
 		return
 	}
 	for i, prefix := range trusted {

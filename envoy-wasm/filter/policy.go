@@ -36,6 +36,6 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 	for i, name := range p.reads.Headers {
 		p.headers[strings.ToLower(name)] = i
 	}
-	p.ruleset, err = core.Compile(source)
+	p.ruleset, err = core.Assemble(source)
 	return p, err
 }
