@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os/signal"
 	"strings"
@@ -74,9 +72,9 @@ func serveBridge(ctx context.Context, address string, handler http.Handler, logg
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		network, address = "unix", path
 	}
-	listener, err := net.Listen(network, address)
+	listener, err := listenOn(network, address)
 	if err != nil {
-		return fmt.Errorf("listening on %q: %w", address, err)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
