@@ -94,20 +94,34 @@ const (
 // (permission denied) for what is forbidden, 14 (unavailable) where the store did not answer. The code is 0 for a request
 // that goes on.
 func GRPCStatus(d *Decision) (code int, message string) {
-	switch d.Outcome {
-	case OutcomeDenied, OutcomePenalized:
-		code = grpcResourceExhausted
-	case OutcomeUnauthorized:
-		code = grpcUnauthenticated
-	case OutcomeBlocked, OutcomeMissing:
-		code = grpcPermissionDenied
-	case OutcomeDegradedDenied:
-		code = grpcUnavailable
-	default:
+	if code = grpcCode(d); code == 0 {
 		return 0, ""
 	}
 	var scratch [128]byte
 	return code, percentEncoded(appendDetail(scratch[:0], d))
+}
+
+// Detail returns what a refusal says to people, in plain text; "" for a request that goes on.
+func (d *Decision) Detail() string {
+	if grpcCode(d) == 0 {
+		return ""
+	}
+	return string(appendDetail(nil, d))
+}
+
+func grpcCode(d *Decision) int {
+	switch d.Outcome {
+	case OutcomeDenied, OutcomePenalized:
+		return grpcResourceExhausted
+	case OutcomeUnauthorized:
+		return grpcUnauthenticated
+	case OutcomeBlocked, OutcomeMissing:
+		return grpcPermissionDenied
+	case OutcomeDegradedDenied:
+		return grpcUnavailable
+	default:
+		return 0
+	}
 }
 
 // percentEncoded returns the text as gRPC wants it in a header: what is not printable ASCII, and the percent sign, as %XX.

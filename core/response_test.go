@@ -53,6 +53,9 @@ func TestResponseOfARule(t *testing.T) {
 			t.Errorf("%s: gRPC %d, want %d", c.path, code, c.code)
 		}
 		if c.path == "/text" {
+			if d.Detail() != "Our \"free\" plan\nallows one: 50%." {
+				t.Errorf("the detail is %q", d.Detail())
+			}
 			if _, message := GRPCStatus(&d); message != `Our "free" plan%0Aallows one: 50%25.` {
 				t.Errorf("gRPC says %q", message)
 			}
@@ -160,7 +163,7 @@ func TestGRPCStatus(t *testing.T) {
 		OutcomeDenied: 8, OutcomePenalized: 8, OutcomeUnauthorized: 16, OutcomeBlocked: 7, OutcomeMissing: 7,
 		OutcomeDegradedDenied: 14} {
 		d := Decision{Outcome: outcome, RetryAfter: 90 * Second}
-		if code, message := GRPCStatus(&d); code != want || (message == "") != (want == 0) {
+		if code, message := GRPCStatus(&d); code != want || (message == "") != (want == 0) || d.Detail() != message {
 			t.Errorf("%s: %d %q, want %d", outcome, code, message, want)
 		}
 	}

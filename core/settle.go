@@ -74,6 +74,7 @@ type Settlement struct {
 	text    []byte // the keys of charges
 	shown   int32  // the charge that X-RateLimit-Cost tells of, -1 for none
 	paths   []string
+	names   []string
 	checks  []Check
 }
 
@@ -188,6 +189,18 @@ func (s *Settlement) Paths() []string {
 		}
 	}
 	return s.paths
+}
+
+// Headers returns the canonical names of the response headers that the settlement needs, for a front that hands them on.
+// Valid until the settlement is filled in again.
+func (s *Settlement) Headers() []string {
+	s.names = s.names[:0]
+	for i := range s.rules {
+		if c := s.rules[i].after.costAfter; c != nil && c.Header != "" && !slices.Contains(s.names, c.Header) {
+			s.names = append(s.names, c.Header)
+		}
+	}
+	return s.names
 }
 
 // Awaits reports whether a response header that a cost is read from is not in the answer so far, so that it may yet come

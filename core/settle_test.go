@@ -155,6 +155,9 @@ func TestExpect(t *testing.T) {
 	if !plan.Expect(&s) || len(s.Paths()) != 1 || s.Paths()[0] != "a" {
 		t.Errorf("paths %q", s.Paths())
 	}
+	if names := s.Headers(); len(names) != 1 || names[0] != "X-Cost" {
+		t.Errorf("headers %q", names)
+	}
 	if !s.Awaits(answer{status: 200}) || s.Awaits(answer{status: 502}) ||
 		s.Awaits(answer{status: 200, header: map[string]string{"X-Cost": "many"}}) {
 		t.Error("a field is awaited where the request counts and the field is not there yet")
