@@ -19,6 +19,10 @@ type tally struct {
 
 // crowd sends requests over connections of its own until more says stop, and counts the answers.
 func crowd(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
+	return crowdAt(p.address, connections, got, more)
+}
+
+func crowdAt(address string, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	client := &http.Client{
 		Timeout:   10 * time.Second,
 		Transport: &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections},
@@ -27,7 +31,7 @@ func crowd(p *process, connections int, got *tally, more func() bool) *sync.Wait
 	for range connections {
 		group.Go(func() {
 			for more() {
-				got.ask(client, "http://"+p.address+"/")
+				got.ask(client, "http://"+address+"/")
 			}
 		})
 	}

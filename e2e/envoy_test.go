@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// envoyProgram is where tools/setup.sh puts Envoy.
+const envoyProgram = "../.cache/envoy/bin/envoy"
+
+// envoyPatience is how long Envoy may take to be ready: it compiles the filter first, on a machine that has other work.
+const envoyPatience = 3 * time.Minute
+
+// site is a listener of an Envoy with the filter in front of the upstream. One Envoy has many, since it takes seconds to
+// start; each has a bridge of its own.
+type site struct {
+	// set are lines of the filter's configuration beside the cluster and the poll.
+	set string
+	// cluster is the bridge's, in YAML, where NAME is its name and SOCKET the bridge's; "" is bridgeCluster.
+	cluster string
+	// named is the cluster that the filter calls; "" is the bridge's.
+	named string
+	// route is added to the route, in YAML.
+	route string
+
+	envoy   *envoy
+	address string // of the listener
+	bridge  string // the socket where the bridge is to listen
+}
+
+// bridgeCluster reaches the bridge over HTTP/2 and its socket.
+const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s,
+  circuit_breakers: {thresholds: [{max_requests: 4096, max_pending_requests: 4096}]},
+  load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]},
+  typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}`
+
+// listener is what a site is for Envoy.
+const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, port_value: PORT}}, filter_chains: [{filters: [
+  {name: envoy.filters.network.http_connection_manager, typed_config: {
+    "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
+    stat_prefix: NAME, use_remote_address: true, normalize_path: false,
+    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: upstream, timeout: 30sROUTE}}]}]},
+    http_filters: [
+      {name: penstock, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
+        name: penstock, root_id: penstock, failure_policy: FAIL_RELOAD, reload_config: {backoff: {base_interval: 0.2s}},
+        configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: SETTINGS},
+        vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM}}}}}},
+      {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
+
+// upstreamCluster is the server behind the sites.
+const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
+  circuit_breakers: {thresholds: [{max_connections: 4096, max_requests: 65536, max_pending_requests: 65536}]},
+  load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: PORT}}}}]}]}}`
+
+// envoy is a running Envoy.
+type envoy struct {
+	*server
+	admin string
+}
+
+// startEnvoy runs Envoy with the sites in front of a server that answers by upstream, or with 200 and "ok" if that is nil,
+// until the test ends. wasm is the filter.
+func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
+	t.Helper()
+	e := &envoy{admin: laterAddress(t)}
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	if err := os.WriteFile(file, []byte(e.configuration(t, wasm, startUpstream(t, upstream), sites)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.server = startServer(t, envoyCommand(t, file))
+	eventually(t, envoyPatience, "Envoy is ready", func() bool {
+		e.mustRun()
+		response, err := http.Get("http://" + e.admin + "/ready")
+		if err != nil {
+			return false
+		}
+		response.Body.Close()
+		return response.StatusCode == http.StatusOK
+	})
+	return e
+}
+
+// envoyCommand is the Envoy of this checkout. Without it nothing of this was tried.
+func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
+	t.Helper()
+	if _, err := os.Stat(envoyProgram); err != nil {
+		t.Fatalf("these tests need Envoy: run tools/setup.sh envoy: %v", err)
+	}
+	return exec.Command(envoyProgram, append([]string{"-c", file, "--concurrency", "2", "--use-dynamic-base-id",
+		"--disable-hot-restart", "--log-level", "warning"}, args...)...)
+}
+
+func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site) string {
+	t.Helper()
+	sockets, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
+	var text strings.Builder
+	text.WriteString("node: {id: test, cluster: test}\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: " +
+		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
+	for i, s := range sites {
+		s.envoy, s.address, s.bridge = e, laterAddress(t), filepath.Join(sockets, strconv.Itoa(i))
+		settings := "cluster: " + either(s.named, "bridge-"+strconv.Itoa(i)) + "\npoll: 200ms\n" + s.set
+		route := ""
+		if s.route != "" {
+			route = ", " + s.route
+		}
+		text.WriteString("  - " + strings.NewReplacer("NAME", "site-"+strconv.Itoa(i), "PORT", portOf(s.address), "ROUTE", route,
+			"SETTINGS", strconv.Quote(settings), "WASM", wasm).Replace(listener) + "\n")
+	}
+	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
+	for i, s := range sites {
+		text.WriteString("  - " + strings.NewReplacer("NAME", "bridge-"+strconv.Itoa(i), "SOCKET", s.bridge).
+			Replace(either(s.cluster, bridgeCluster)) + "\n")
+	}
+	return text.String()
+}
+
+// laterAddress is an address that is still free when Envoy has compiled the filter and listens: its port is none of those that
+// the system gives to connections.
+func laterAddress(t testing.TB) string {
+	t.Helper()
+	const first, ports = 20_000, 12_000
+	for range 100 {
+		address := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports))
+		if l, err := net.Listen("tcp", address); err == nil {
+			l.Close()
+			return address
+		}
+	}
+	t.Fatal("no free port")
+	return ""
+}
+
+func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+
+func either(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// startUpstream runs a server until the test ends.
+func startUpstream(t testing.TB, handler http.Handler) (address string) {
+	t.Helper()
+	if handler == nil {
+		handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	}
+	return serveAt(t, "tcp", "127.0.0.1:0", handler)
+}
+
+// serveAt serves HTTP/1.1 and h2c until the test ends.
+func serveAt(t testing.TB, network, address string, handler http.Handler) string {
+	t.Helper()
+	l, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler, Protocols: new(http.Protocols)}
+	s.Protocols.SetHTTP1(true)
+	s.Protocols.SetUnencryptedHTTP2(true)
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return l.Addr().String()
+}
+
+// counter returns a counter of Envoy's statistics; 0 if it is not there. Those of the filter begin with "penstock." and
+// count for all sites.
+func (e *envoy) counter(name string) int {
+	e.t.Helper()
+	body := e.read("/stats?filter=" + name)
+	for line := range strings.Lines(body) {
+		if rest, ok := strings.CutPrefix(line, "wasmcustom."+name+": "); ok {
+			n, err := strconv.Atoi(strings.TrimSpace(rest))
+			if err != nil {
+				e.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// read asks the admin endpoint.
+func (e *envoy) read(path string) string {
+	e.t.Helper()
+	response, err := http.Get("http://" + e.admin + path)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return string(body)
+}
+
+// loads does something that brings the filter another policy, and waits until the workers and the main thread have it.
+func (e *envoy) loads(t testing.TB, change func()) {
+	t.Helper()
+	const threads = 3
+	before := e.counter("penstock.policy_loaded")
+	change()
+	eventually(t, 30*time.Second, "the filter has the policy", func() bool {
+		return e.counter("penstock.policy_loaded") >= before+threads
+	})
+}
+
+// get asks the site. A request that is not answered fails the test.
+func (s *site) get(t testing.TB, path string, header ...string) answer {
+	t.Helper()
+	a, err := ask(http.DefaultClient, "http://"+s.address+path, header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// ask sends a GET with header fields, each a name and its value.
+func ask(client *http.Client, url string, header ...string) (answer, error) {
+	request, err := http.NewRequest("GET", url, nil)
+	if err != nil {
+		return answer{}, err
+	}
+	for i := 0; i < len(header); i += 2 {
+		request.Header.Add(header[i], header[i+1])
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return answer{}, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return answer{response.StatusCode, response.Header, string(body)}, err
+}
+
+// buildWasm builds the filter beside the Caddy of this run, once.
+var buildWasm = sync.OnceValues(func() (string, error) { return compileWasm("penstock.wasm") })
+
+func compileWasm(name string, flags ...string) (string, error) {
+	path := filepath.Join(filepath.Dir(binary), name)
+	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
+	command := exec.Command("go", append(args, "../envoy-wasm")...)
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := command.CombinedOutput(); err != nil {
+		return "", errors.Join(err, errors.New(string(out)))
+	}
+	return path, nil
+}
+
+// wasm returns the filter that users load.
+func wasm(t testing.TB) string {
+	t.Helper()
+	path, err := buildWasm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// bridge is a running bridge.
+type bridge struct {
+	*server
+	policy *policyFile
+	args   []string
+	listen string
+}
+
+// startBridge runs a bridge for the site, on a policy, until the test ends; args are further flags. It answers when this
+// returns, and the filter has the policy.
+func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
+	t.Helper()
+	b := &bridge{policy: byTurns(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: s.bridge}
+	b.policy.edit(policy)
+	s.envoy.loads(t, func() { b.run(t) })
+	return b
+}
+
+// run starts the process.
+func (b *bridge) run(t testing.TB) {
+	t.Helper()
+	path, err := buildPenstock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.server = startServer(t, exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path}, b.args...)...))
+	eventually(t, 20*time.Second, "the bridge answers", func() bool {
+		b.mustRun()
+		connection, err := net.Dial("unix", b.listen)
+		if err != nil {
+			return false
+		}
+		connection.Close()
+		return true
+	})
+}
+
+// server is a process that serves until the test ends.
+type server struct {
+	t       testing.TB
+	command *exec.Cmd
+	log     syncBuffer
+	done    chan struct{} // closed when the process has ended
+}
+
+func startServer(t testing.TB, command *exec.Cmd) *server {
+	t.Helper()
+	s := &server{t: t, command: command, done: make(chan struct{})}
+	command.Stdout, command.Stderr = &s.log, &s.log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = command.Wait(); close(s.done) }()
+	t.Cleanup(func() {
+		s.signal(syscall.SIGCONT)
+		s.signal(syscall.SIGTERM)
+		select {
+		case <-s.done:
+		case <-time.After(10 * time.Second):
+			s.kill()
+		}
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(command.Path), s.tail())
+		}
+	})
+	return s
+}
+
+// tail is the end of what the process has said.
+func (s *server) tail() string {
+	const most = 8 << 10
+	text := s.log.String()
+	return text[max(0, len(text)-most):]
+}
+
+// mustRun fails the test if the process has ended.
+func (s *server) mustRun() {
+	s.t.Helper()
+	select {
+	case <-s.done:
+		s.t.Fatalf("%s ended:\n%s", filepath.Base(s.command.Path), s.tail())
+	default:
+	}
+}
+
+func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
+
+// kill ends the process as a crash does.
+func (s *server) kill() {
+	s.signal(syscall.SIGKILL)
+	<-s.done
+}
+
+// residentKB returns how much memory the process has.
+func (s *server) residentKB() int {
+	s.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.command.Process.Pid))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			n, _ := strconv.Atoi(fields[1])
+			return n
+		}
+	}
+	s.t.Fatal("no VmRSS in the status of the process")
+	return 0
+}
