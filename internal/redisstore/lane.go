@@ -78,6 +78,7 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 type lane struct {
 	store    *Store
 	pipe     redis.Pipeliner
+	first    [1]*call      // of batchOne
 	calls    []*call       // of the batch
 	commands []redis.Cmder // of the batch
 	again    []*call       // of the batch, those to send a second time
@@ -108,7 +109,7 @@ func (s *Store) dispatch() {
 		select {
 		case l := <-s.idle:
 			now := time.Now()
-			l.batch(first, now, now.Add(s.settings.timeout))
+			l.batchOne(first, now, now.Add(s.settings.timeout))
 			s.idle <- l
 		case <-s.ctx.Done():
 			return
@@ -116,14 +117,25 @@ func (s *Store) dispatch() {
 	}
 }
 
-// batch sends the first call and whatever else is waiting, and answers them. Redis has until the deadline to answer, the
-// first call's own if its caller is the one who sends. It is never that of calls that have waited, or are in a hurry: they
-// leave by themselves, and Redis is not to blame for the little time they left it.
-func (l *lane) batch(first *call, now, deadline time.Time) {
+// batchOne is batch for one call.
+func (l *lane) batchOne(first *call, now, deadline time.Time) {
+	l.first[0] = first
+	l.batch(l.first[:], now, deadline)
+	l.first[0] = nil
+}
+
+// batch sends the first calls, batchMax of them at most and those that are not nil, and whatever else is waiting, and answers them. Redis has until
+// the deadline to answer, the first call's own if its caller is the one who sends. It is never that of calls that have
+// waited, or are in a hurry: they leave by themselves, and Redis is not to blame for the little time they left it.
+func (l *lane) batch(first []*call, now, deadline time.Time) {
 	l.deadline = deadline
 	l.epoch = l.store.breaker.epoch.Load()
 	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
-	l.admit(first, now)
+	for _, c := range first {
+		if c != nil {
+			l.admit(c, now)
+		}
+	}
 collect:
 	for len(l.calls) < batchMax {
 		select {

@@ -49,7 +49,7 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 		c.prepare(context.Background(), TimeoutMax, false)
 		c.cmd = newTake(context.Background(), 0, checks)
 		now := time.Now().Add(waited)
-		l.batch(c, now, now.Add(TimeoutMax))
+		l.batchOne(c, now, now.Add(TimeoutMax))
 		<-c.done
 		if sent := server.Calls("evalsha") - before; sent != want {
 			t.Errorf("after %s of %s in the queue the call was sent %d times, want %d", waited, TimeoutMax, sent, want)

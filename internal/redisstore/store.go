@@ -111,22 +111,36 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	if len(checks) == 0 {
 		return nil
 	}
+	c, failure := s.admit(ctx, checks)
+	if failure == nil {
+		failure = s.carry(ctx, c)
+	}
+	if failure != nil {
+		return s.fail(failure)
+	}
+	return s.read(c, checks, results)
+}
+
+// admit makes a call of checks, unless there is no sense in sending it.
+func (s *Store) admit(ctx context.Context, checks []core.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
-		return s.fail(gaveUp(ctx))
+		return nil, gaveUp(ctx)
 	}
 	admitted, trial := s.breaker.admit()
 	switch {
 	case s.ctx.Err() != nil:
-		return s.fail(errClosed)
+		return nil, errClosed
 	case !admitted:
-		return s.fail(errBreakerOpen)
+		return nil, errBreakerOpen
 	}
 	c := s.calls.Get().(*call)
 	c.prepare(ctx, s.settings.timeout, trial)
 	c.cmd = newTake(context.Background(), core.Micros(s.pinned.Load()), checks)
-	if failure := s.carry(ctx, c); failure != nil {
-		return s.fail(failure)
-	}
+	return c, nil
+}
+
+// read takes the results out of a call that was answered, and ends it.
+func (s *Store) read(c *call, checks []core.Check, results []core.Result) error {
 	err := c.cmd.results(checks, results)
 	s.recycle(c)
 	if err != nil {
@@ -141,20 +155,28 @@ func (s *Store) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && len(s.queue) == 0 {
 		select {
 		case l := <-s.idle:
-			l.batch(c, time.Now(), c.deadline)
+			l.batchOne(c, time.Now(), c.deadline)
 			s.idle <- l
 			<-c.done
 			return s.outcome(c)
 		default:
 		}
 	}
+	if !s.enqueue(c) {
+		return errQueueFull
+	}
+	return s.wait(ctx, c)
+}
+
+// enqueue leaves a call to the dispatchers, if there is room; otherwise it ends it.
+func (s *Store) enqueue(c *call) bool {
 	c.timer.Reset(s.settings.timeout)
 	select {
 	case s.queue <- c:
-		return s.wait(ctx, c)
+		return true
 	default:
 		s.drop(c)
-		return errQueueFull
+		return false
 	}
 }
 

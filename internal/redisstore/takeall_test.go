@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// many returns calls of one check each, of keys of their own.
+func many(n int, limit *core.Limit) []core.Call {
+	calls := make([]core.Call, n)
+	for i := range calls {
+		calls[i] = core.Call{Checks: take1(fmt.Sprint("rl1:all:", i), limit), Results: make([]core.Result, 1)}
+	}
+	return calls
+}
+
+// TestManyCallsAreOnePipeline: and each has its own answer, also when Redis has forgotten the script meanwhile.
+func TestManyCallsAreOnePipeline(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
+	ready(t, s)
+	limit := limitOf(t, "2/1m")
+	for name, ctx := range map[string]func() (context.Context, context.CancelFunc){
+		"alone":       func() (context.Context, context.CancelFunc) { return context.Background(), func() {} },
+		"can be done": func() (context.Context, context.CancelFunc) { return context.WithCancel(context.Background()) },
+	} {
+		if err := server.Client().FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		for round := range 3 {
+			ctx, cancel := ctx()
+			if err := server.Client().ScriptFlush(ctx).Err(); err != nil {
+				t.Fatal(err)
+			}
+			before, asked := s.Stats().Batches, server.Calls("evalsha")
+			calls := many(300, limit)
+			calls[7].Checks[0].Cost = -1
+			calls[8].Checks = nil
+			s.TakeAll(ctx, calls)
+			cancel()
+			for i := range calls {
+				call := &calls[i]
+				switch {
+				case i == 7 && !errors.Is(call.Err, core.ErrInvalid):
+					t.Errorf("%s: call 7: %v", name, call.Err)
+				case i != 7 && call.Err != nil:
+					t.Errorf("%s: call %d: %v", name, i, call.Err)
+				case i != 7 && i != 8 && call.Results[0].Refused != (round == 2):
+					t.Errorf("%s: call %d in round %d: %+v", name, i, round, call.Results[0])
+				}
+			}
+			if n := s.Stats().Batches - before; n > 6 {
+				t.Errorf("%s: 300 calls went out in %d pipelines, want 3 or so", name, n)
+			}
+			if n := server.Calls("evalsha") - asked; n < 298 {
+				t.Errorf("%s: redis was asked %d times", name, n)
+			}
+		}
+	}
+}
+
+// TestTakeAllFailsCallByCall: without Redis each call has an error, and the queue's bound holds.
+func TestTakeAllFailsCallByCall(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL(), Timeout: 20 * time.Millisecond, QueueMax: 16})
+	ready(t, s)
+	server.Pause()
+	calls := many(200, limitOf(t, "2/1m"))
+	start := time.Now()
+	s.TakeAll(context.Background(), calls)
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	kinds := map[string]int{}
+	for i := range calls {
+		if !errors.Is(calls[i].Err, core.ErrUnavailable) {
+			t.Fatalf("call %d: %v", i, calls[i].Err)
+		}
+		kinds[kindOf(calls[i].Err)]++
+	}
+	if kinds["queue_full"] == 0 || kinds["timeout"] < batchMax {
+		t.Error(kinds)
+	}
+	server.Resume()
+	eventually(t, "redis is asked again", func() bool {
+		calls := many(3, limitOf(t, "9/1m"))
+		s.TakeAll(context.Background(), calls)
+		return calls[0].Err == nil && calls[1].Err == nil && calls[2].Err == nil
+	})
+}
+
+// BenchmarkTakeAll: 64 questions of a call, together and each from a goroutine of its own; servers is the CPU of Redis.
+func BenchmarkTakeAll(b *testing.B) {
+	const questions = 64
+	server := redistest.Start(b)
+	ways := map[string]func(*Store, []core.Call){
+		"together": func(s *Store, calls []core.Call) { s.TakeAll(context.Background(), calls) },
+		"goroutines": func(s *Store, calls []core.Call) {
+			var all sync.WaitGroup
+			for i := range calls {
+				all.Go(func() { calls[i].Err = s.Take(context.Background(), calls[i].Checks, calls[i].Results) })
+			}
+			all.Wait()
+		},
+	}
+	for _, name := range []string{"goroutines", "together", "goroutines", "together"} {
+		b.Run(name, func(b *testing.B) {
+			s := open(b, Options{URL: server.URL(), Timeout: TimeoutMax})
+			ready(b, s)
+			calls := many(questions, limitOf(b, "1000000/1s burst 1000000"))
+			ways[name](s, calls)
+			before := s.Stats().Batches
+			b.ReportAllocs()
+			b.ResetTimer()
+			cpu, servers := cpuTime(b), server.CPU()
+			for range b.N {
+				ways[name](s, calls)
+			}
+			each := float64(b.N * questions)
+			b.ReportMetric(float64((cpuTime(b)-cpu).Nanoseconds())/1e3/each, "cpu-µs/question")
+			b.ReportMetric(float64((server.CPU()-servers).Nanoseconds())/1e3/each, "redis-µs/question")
+			b.ReportMetric(float64(s.Stats().Batches-before)/float64(b.N), "pipelines/call")
+			for i := range calls {
+				if calls[i].Err != nil {
+					b.Fatal(calls[i].Err)
+				}
+			}
+		})
+	}
+}
