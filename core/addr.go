@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -135,7 +134,7 @@ func newAddrSet(prefixes []netip.Prefix) (s addrSet) {
 // withoutInner sorts ranges and leaves out those inside another. Of two prefixes one holds the other, or they have
 // nothing in common.
 func withoutInner(ranges []addrRange) []addrRange {
-	slices.SortFunc(ranges, func(a, b addrRange) int {
+	ranges = sorted(ranges, func(a, b *addrRange) int {
 		return cmp.Or(a.first.compare(b.first), b.last.compare(a.last)) // the wider first
 	})
 	kept := ranges[:0]

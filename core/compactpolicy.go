@@ -4,6 +4,7 @@ package core
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -199,10 +200,9 @@ func (c *coder) tiers(tiers *map[string]LimitSet) {
 		set  LimitSet
 	}
 	var all []tier
-	for name, set := range *tiers {
-		all = append(all, tier{name, set})
+	for _, name := range slices.Sorted(maps.Keys(*tiers)) {
+		all = append(all, tier{name, (*tiers)[name]})
 	}
-	slices.SortFunc(all, func(a, b tier) int { return strings.Compare(a.name, b.name) })
 	list(c, &all, func(c *coder, t *tier) {
 		c.text(&t.name)
 		list(c, &t.set.Limits, (*coder).limit)

@@ -222,8 +222,7 @@ func compileDimensions(per []Dimension) []dimension {
 	for i, d := range per {
 		dims[i] = newDimension(d)
 	}
-	slices.SortStableFunc(dims, func(a, b dimension) int {
+	return sorted(dims, func(a, b *dimension) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.label, b.label))
 	})
-	return dims
 }

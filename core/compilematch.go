@@ -43,7 +43,7 @@ func (c *condition) addPaths(m *Match) (ok bool) {
 		c.patterns = append(c.patterns, p)
 		everything = everything || p.everything()
 	}
-	slices.SortStableFunc(c.patterns, func(a, b pattern) int { return compareSpecific(&a, &b) })
+	c.patterns = sorted(c.patterns, compareSpecific)
 	if len(m.Path) > 0 && !everything {
 		c.parts |= partPath
 	}

@@ -2,10 +2,7 @@
 
 package core
 
-import (
-	"cmp"
-	"slices"
-)
+import "cmp"
 
 // specificity says how special the requests are that a rule's match names. The greater wins.
 type specificity uint8
@@ -43,11 +40,7 @@ func compareStanding(a, b standing) int {
 
 // rank orders the rules as they compete in their groups: lower priority, then the more specific, then as written.
 func (rs *Ruleset) rank() {
-	order := make([]int, len(rs.rules))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(i, j int) int { return compareStanding(rs.standings[i], rs.standings[j]) })
+	order := inOrder(len(rs.rules), func(i, j int) int { return compareStanding(rs.standings[i], rs.standings[j]) })
 	for rank, i := range order {
 		rs.rules[i].rank = int32(rank)
 	}

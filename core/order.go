@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "slices"
+
+// inOrder returns the numbers from 0 to n-1 in the order of compare; equals stay in theirs. Lists of every type are sorted
+// by it: a sorting for each type would be 10 to 20 KB of a filter.
+func inOrder(n int, compare func(i, j int) int) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, compare)
+	return order
+}
+
+// sorted returns the list in the order of compare; equals stay in theirs.
+func sorted[T any](list []T, compare func(a, b *T) int) []T {
+	out := make([]T, len(list))
+	for to, from := range inOrder(len(list), func(i, j int) int { return compare(&list[i], &list[j]) }) {
+		out[to] = list[from]
+	}
+	return out
+}
