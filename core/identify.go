@@ -3,7 +3,6 @@
 package core
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 	mathbits "math/bits"
 	"net/netip"
@@ -235,7 +234,7 @@ func appendHalf(dst []byte, high uint64, bits int) []byte {
 
 // appendHash appends what stands for a value that is too long.
 func appendHash(dst []byte, value string) []byte {
-	sum := sha256.Sum256(unsafe.Slice(unsafe.StringData(value), len(value)))
+	sum := sum256(unsafe.Slice(unsafe.StringData(value), len(value)))
 	return hex.AppendEncode(dst, sum[:])
 }
 

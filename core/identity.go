@@ -3,7 +3,6 @@
 package core
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 )
 
@@ -31,7 +30,7 @@ func IdentityOf(kind, id string) Identity {
 		return Identity{}
 	}
 	if len(id) > valueBytesMax {
-		sum := sha256.Sum256([]byte(id))
+		sum := sum256([]byte(id))
 		kind, id = kind+hashSuffix, hex.EncodeToString(sum[:])
 	}
 	return Identity{Kind: kind, ID: id}

@@ -3,7 +3,6 @@
 package core
 
 import (
-	"crypto/sha256"
 	"encoding/hex"
 )
 
@@ -96,7 +95,7 @@ func (p *Plan) appendCounter(rs *Ruleset, r *rule) (ok bool) {
 		return false
 	}
 	if len(p.text)-start > dimensionsBytesMax {
-		sum := sha256.Sum256(p.text[start:])
+		sum := sum256(p.text[start:])
 		p.text = append(p.text[:start], hashedDimensions...)
 		p.text = append(hex.AppendEncode(p.text, sum[:]), '}')
 	}
