@@ -28,7 +28,8 @@ func newHashKey() *cobra.Command {
 		Short: "Make an API key, or take one, and print its entry for a keys file",
 		Long: "Make an API key and print its entry for a keys file on the standard output, and the key itself, this once, on the\n" +
 			"standard error. With --stdin the key is the first line of the standard input: a key on the command line would stay\n" +
-			"in the shell's history. The file holds the key's hash only.",
+			"in the shell's history. The file holds the key's hash only. With --stdin and --revoked the entry refuses a key\n" +
+			"that is known elsewhere, such as one that was found in public.",
 		Example: "  penstock hash-key acme-prod --tier premium --expires 2027-12-31 >> keys.toml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -45,6 +46,9 @@ func newHashKey() *cobra.Command {
 				return err
 			}
 			if entry.Limits, err = parseLimits(limits); err != nil {
+				return err
+			}
+			if err = sayWhy(&entry, given); err != nil {
 				return err
 			}
 			key := identity.GenerateKey()
@@ -75,7 +79,21 @@ func newHashKey() *cobra.Command {
 	flags.StringArrayVar(&limits, "limit", nil, `a limit of its own, as RULE=LIMIT or "*=LIMIT"; may be given several times`)
 	flags.StringVar(&expires, "expires", "", "when it ends: 2027-12-31 or 2027-12-31T12:00:00Z")
 	flags.StringVar(&notBefore, "not-before", "", "when it begins")
+	flags.BoolVar(&entry.Revoked, "revoked", false, "refuse the key with 401: it was taken back")
+	flags.BoolVar(&entry.Inactive, "inactive", false, "refuse the key with 401 until the entry is edited: it is switched off")
+	flags.StringVar(&entry.Reason, "reason", "", "why it is revoked or inactive, for logs and explanations")
 	return cmd
+}
+
+// sayWhy checks what is said of a key that is refused.
+func sayWhy(entry *identity.Entry, given bool) error {
+	switch {
+	case entry.Revoked && !given:
+		return errors.New("--revoked is for a key that there is, and this one would be new; add --stdin and hand over the key")
+	case entry.Reason != "" && !entry.Revoked && !entry.Inactive:
+		return fmt.Errorf("--reason %q has no effect on a key that is good; add --revoked or --inactive, or leave it out", entry.Reason)
+	}
+	return nil
 }
 
 func readKey(in io.Reader) (string, error) {

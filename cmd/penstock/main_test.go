@@ -227,7 +227,14 @@ func TestHashKeyTakesAndRefusesKeys(t *testing.T) {
 		!strings.Contains(out, "expires = 2027-12-31T00:00:00Z") {
 		t.Errorf("%v\n%s%s", err, out, said)
 	}
+	out, said, err = run(t, key+"\n", "hash-key", "leaked", "--stdin", "--revoked", "--inactive", "--reason", "found in public")
+	if err != nil || strings.Contains(out+said, key) ||
+		!strings.Contains(out, "revoked = true\ninactive = true\nreason = \"found in public\"\n") {
+		t.Errorf("%v\n%s%s", err, out, said)
+	}
 	for _, c := range []struct{ input, flag, value, want string }{
+		{"", "--revoked", "", "add --stdin"},
+		{"", "--reason", "why", "add --revoked"},
 		{"short\n", "--stdin", "", "could be guessed"},
 		{"", "--stdin", "", "is no key"},
 		{"", "--limit", "50/1m", "has no rule"},
