@@ -67,7 +67,7 @@ const (
 // throttle checks how long requests may wait. Without a bound on their number they would be an attack that the proxy
 // mounts on itself, so both bounds are written.
 func (v *verifier) throttle(at string, r *Rule) {
-	const howTo = "write throttle: { max_delay: 2s, max_waiting: 1000 }"
+	const howTo = "write throttle: { max_delay: 2s, max_waiting: 1000 }, or action: reject if it is to be a 429 at once"
 	t := r.Throttle
 	switch {
 	case r.Action != ActionThrottle && t != nil:
