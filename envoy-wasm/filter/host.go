@@ -65,9 +65,11 @@ const (
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRefused
 	CounterPanic
+	CounterNoPolicy // there is none yet: on_error of the filter's configuration decides
 	counterCount
 )
 
 // CounterNames are the names of the counters, by Counter.
 var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "bridge_timeout", "bridge_unreachable",
-	"bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open", "policy_loaded", "policy_refused", "panic"}
+	"bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open", "policy_loaded", "policy_refused", "panic",
+	"no_policy"}
