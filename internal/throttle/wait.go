@@ -46,38 +46,45 @@ type Wait struct {
 	due       time.Time // before that it is not worth asking again
 }
 
-// begin asks the store for the first time, and reports whether that decided the request. Otherwise it has to wait.
+// First returns what to ask the store first about a request.
 //
 // While nobody waits, a request is asked about as any other is, and waits if it was refused. While somebody does, it is
 // looked at, so that one that another limit refuses is told at once, and then goes to the end of the line. It asks for its
 // units when it is the first there, so none are taken ahead of those who came before.
-func (w *Wait) begin(lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (d core.Decision, answered, decided bool) {
-	*w = Wait{lines: lines, plan: plan, asker: asker, throttled: throttled, looking: w.looking}
+func (w *Wait) First(lines *Lines, plan *core.Plan, throttled []core.Throttled) []core.Check {
+	*w = Wait{lines: lines, plan: plan, throttled: throttled, looking: w.looking}
 	if w.busy() {
-		d, answered = asker.Ask(w.looks())
-	} else if d, answered = asker.Ask(plan.Checks()); !d.Refused() {
-		return d, answered, true
+		return w.looks()
 	}
+	return plan.Checks()
+}
+
+// waits reports whether the request has to wait, by what the store said first. If not, the decision is final.
+func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
 	switch {
-	case !answered:
-		return d, false, true
-	case d.Refused() && d.Delay == 0:
-		if w.looked && w.guarded() {
-			d, answered = asker.Ask(plan.Checks()) // a refusal that counts as a violation is recorded by a take only
-		}
-		return d, answered, true
+	case !first.Refused():
+		return first, true, w.looked
+	case first.Delay > 0:
+		return first, true, true
+	case w.looked && w.guarded():
+		d, answered = asker.Ask(w.plan.Checks()) // a refusal that counts as a violation is recorded by a take only
+		return d, answered, false
 	}
-	return d, true, false
+	return first, true, false
 }
 
 // Decide decides a request that may have to wait, and returns when it is decided. After [EndGone] there is nobody to answer
 // and nothing was charged; any other end comes with a decision, by the plan's results.
 func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
-	d, _, decided := w.begin(lines, plan, throttled, asker)
-	if decided {
+	d, answered := asker.Ask(w.First(lines, plan, throttled))
+	if !answered {
 		return d, EndNone
 	}
-	w.at = time.Now()
+	d, _, waits := w.waits(d, asker)
+	if !waits {
+		return d, EndNone
+	}
+	w.asker, w.at = asker, time.Now()
 	w.due = w.at.Add(span(d.Delay))
 	w.until = w.at.Add(w.patience())
 	ticket := lines.Join(w.places())
@@ -89,17 +96,18 @@ func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, thrott
 }
 
 // Announce decides a request that another call will wait for, if it has to wait: the plan's results then refuse it, with a
-// delay that says so. answered is false if the store did not answer.
-func (w *Wait) Announce(lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (d core.Decision, answered bool) {
-	d, answered, decided := w.begin(lines, plan, throttled, asker)
-	if decided || d.Refused() {
+// delay that says so. The store has answered what First returned, and first is the decision by that. answered is false if
+// the store was asked again and did not answer.
+func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
+	d, answered, waits := w.waits(first, asker)
+	if !waits || d.Refused() {
 		return d, answered
 	}
-	results := plan.Results() // there would be room, but others wait for it
-	for _, t := range throttled {
+	results := w.plan.Results() // there would be room, but others wait for it
+	for _, t := range w.throttled {
 		results[t.Check].Refused, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
 	}
-	return plan.Decide(), true
+	return w.plan.Decide(), true
 }
 
 // stand waits until it is the ticket's turn and then until the request is admitted.

@@ -89,7 +89,11 @@ func (a *asking) decide(ctx context.Context) (core.Decision, End) {
 }
 
 func (a *asking) announce() (core.Decision, bool) {
-	return a.wait.Announce(a.lines, &a.plan, a.plan.Throttled(), a)
+	d, answered := a.Ask(a.wait.First(a.lines, &a.plan, a.plan.Throttled()))
+	if !answered {
+		return d, false
+	}
+	return a.wait.Announce(d, a)
 }
 
 // TestAnnounceTakesNothingAheadOfTheLine: the unit of a new second is of the one that waits for it.
