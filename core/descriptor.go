@@ -18,6 +18,8 @@ type Descriptor struct {
 
 	parts  [2]int32 // of the plan's: the first and the one after the last
 	exempt bool     // a rule says that it has no limit
+	// refused says that the request is refused for it whatever the store says.
+	refused bool
 }
 
 // part is a check that a descriptor asks for, be it the first to ask or not.
@@ -34,7 +36,7 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
 		d := &ds[i]
-		d.parts, d.exempt = [2]int32{}, false
+		d.parts, d.exempt, d.refused = [2]int32{}, false, false
 		if d.Ruleset.replaces {
 			p.request.read(d.Attributes)
 			p.findReplaced(d.Ruleset)
@@ -42,9 +44,12 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 	}
 	for i := range ds {
 		d := &ds[i]
-		uses, checks := len(p.uses), len(p.checks)
+		uses, checks, before := len(p.uses), len(p.checks), p.refusal
 		p.request.read(d.Attributes)
-		if p.add(d.Ruleset); p.refusal == refusalBlocked {
+		p.refusal = refusalNone
+		p.add(d.Ruleset)
+		d.refused = p.refusal != refusalNone
+		if p.refusal = max(p.refusal, before); p.refusal == refusalBlocked {
 			return
 		}
 		p.divide(d, uses, checks)
@@ -215,8 +220,8 @@ type DescriptorStatus struct {
 
 // Status returns what became of a descriptor, after Decide.
 func (p *Plan) Status(d *Descriptor) DescriptorStatus {
-	if p.refusal != refusalNone {
-		return DescriptorStatus{Refused: true}
+	if p.refusal != refusalNone { // then nothing was asked
+		return DescriptorStatus{Refused: d.refused}
 	}
 	s := DescriptorStatus{Refused: p.penalized(), Unlimited: d.exempt}
 	shown, refusing := -1, false

@@ -227,3 +227,32 @@ func TestDescriptorsDoNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// TestDescriptorsRefusedWithoutTheStore: the descriptor that the request is refused for is known, and nothing is charged.
+func TestDescriptorsRefusedWithoutTheStore(t *testing.T) {
+	deny := perAttr("a", "5/1m", t)
+	deny.Per, deny.Missing = []Dimension{{Kind: PerAttr, Name: "never"}}, MissingDeny
+	rs := compiled(t, Policy{Rules: []Rule{deny, perAttr("b", "5/1m", t),
+		{Name: "c", Match: Match{Attr: []AttrMatch{{Name: "c"}}}, Action: ActionBlock}}})
+	for name, want := range map[string]Outcome{"a": OutcomeMissing, "c": OutcomeBlocked} {
+		for first, order := range [][]string{{"b", name, "b"}, {name, "b"}} {
+			c := newCounters()
+			var ds []Descriptor
+			for _, attr := range order {
+				ds = append(ds, Descriptor{Ruleset: rs, Attributes: entries(attr, "1"), Hits: 1})
+			}
+			plan, d := c.describe(t, ds)
+			if d.Outcome != want {
+				t.Errorf("%v: %s", order, d.Outcome)
+			}
+			for i := range ds {
+				if got := plan.Status(&ds[i]); got.Refused != (order[i] == name) || got.Limit != nil {
+					t.Errorf("%v: descriptor %d: %+v", order, i, got)
+				}
+			}
+			if left := c.left(t, rs, "b", "1"); left != 5 {
+				t.Errorf("%d: %d left", first, left)
+			}
+		}
+	}
+}

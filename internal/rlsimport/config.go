@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rlsimport
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/rls"
+)
+
+// File is one configuration file.
+type File struct {
+	Name string // as places call it
+	Data []byte
+}
+
+// entry is a descriptor of the configuration: an entry that descriptors of requests are looked up by.
+type entry struct {
+	key, value string // value is "" for any
+	place      string
+	limit      *limit // nil: none
+	shadow     bool
+	share      bool
+	children   []*entry
+}
+
+// limit is the rate_limit of an entry.
+type limit struct {
+	unlimited bool
+	count     int64
+	unit      string // as the configuration writes it, in lower case
+	name      string
+	replaces  []string
+	place     string
+}
+
+// wild reports whether the entry's value is a pattern.
+func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
+
+// domain is what is known of one domain, of however many files.
+type domain struct {
+	name    string
+	place   string
+	entries []*entry
+}
+
+// reader reads configurations. Errors are what envoyproxy/ratelimit refuses too, notes what cannot be carried over.
+type reader struct {
+	errors, notes core.Problems
+}
+
+func (r *reader) wrong(n *policy.Node, path, why, remedy string) {
+	r.errors = append(r.errors, core.Problem{Path: path, Value: n.Text, Why: why, Remedy: remedy, Place: n.Place})
+}
+
+func (r *reader) note(place, path, value, why, remedy string) {
+	r.notes = append(r.notes, core.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: place})
+}
+
+// file reads one file and adds its domain to those known.
+func (r *reader) file(f File, domains []*domain) []*domain {
+	tree, err := policy.ParseYAML(f.Name, f.Data)
+	if err != nil {
+		if problems, ok := err.(core.Problems); ok {
+			r.errors = append(r.errors, problems...)
+		} else {
+			r.errors = append(r.errors, core.Problem{Path: "yaml", Why: err.Error(), Place: f.Name})
+		}
+		return domains
+	}
+	if tree == nil || tree.Kind != policy.KindMap {
+		r.errors = append(r.errors, core.Problem{Path: "yaml", Place: f.Name, Why: "is no configuration of envoyproxy/ratelimit",
+			Remedy: "name a file with domain and descriptors"})
+		return domains
+	}
+	words := r.words(tree, "configuration", "domain", "descriptors")
+	name := r.text(words["domain"], "domain")
+	if name == "" {
+		r.wrong(tree, "domain", "is missing", "name the domain")
+		return domains
+	}
+	at := slices.IndexFunc(domains, func(d *domain) bool { return d.name == name })
+	if at < 0 {
+		domains, at = append(domains, &domain{name: name, place: tree.Place}), len(domains)
+	}
+	domains[at].entries = r.entries(words["descriptors"], "descriptors", domains[at].entries, 1)
+	return domains
+}
+
+// words returns the values of a map whose keys are known ones.
+func (r *reader) words(n *policy.Node, path string, known ...string) map[string]*policy.Node {
+	found := map[string]*policy.Node{}
+	if n.Kind != policy.KindMap {
+		r.wrong(n, path, "is "+n.Kind.String()+" where a block of words belongs", "")
+		return found
+	}
+	for _, e := range n.Entries {
+		at := &policy.Node{Text: e.Key, Place: e.Place}
+		switch {
+		case !slices.Contains(known, e.Key):
+			r.wrong(at, path, "is not a word that can stand here", "the words are "+strings.Join(known, ", "))
+		case found[e.Key] != nil:
+			r.wrong(at, path, "is there twice", "leave one of them out")
+		default:
+			found[e.Key] = e.Value
+		}
+	}
+	return found
+}
+
+// text returns a word, number or bool as it is written; "" for none.
+func (r *reader) text(n *policy.Node, path string) string {
+	switch {
+	case n == nil || n.Kind == policy.KindNull:
+		return ""
+	case n.Kind == policy.KindList || n.Kind == policy.KindMap:
+		r.wrong(n, path, "is "+n.Kind.String()+" where a word belongs", "")
+		return ""
+	}
+	return n.Text
+}
+
+func (r *reader) flag(n *policy.Node, path string) bool {
+	text := r.text(n, path)
+	if text != "" && text != "true" && text != "false" {
+		r.wrong(n, path, "is neither true nor false", "write true or false")
+	}
+	return text == "true"
+}
+
+func (r *reader) items(n *policy.Node, path string) []*policy.Node {
+	switch {
+	case n == nil || n.Kind == policy.KindNull:
+		return nil
+	case n.Kind != policy.KindList:
+		r.wrong(n, path, "is "+n.Kind.String()+" where a list belongs", "")
+		return nil
+	}
+	return n.Items
+}
+
+// depthMax is how deep descriptors may be nested: descriptors of more entries are refused by the service.
+const depthMax = 32
+
+// entries adds the entries of a list to those of the same place in other files.
+func (r *reader) entries(n *policy.Node, path string, known []*entry, depth int) []*entry {
+	if depth > depthMax {
+		r.wrong(n, path, "is nested too deep", fmt.Sprintf("nest %d lists at most", depthMax))
+		return known
+	}
+	for i, item := range r.items(n, path) {
+		e := r.entry(item, path+"["+strconv.Itoa(i)+"]", depth)
+		if e == nil {
+			continue
+		}
+		if slices.ContainsFunc(known, func(o *entry) bool { return o.key == e.key && o.value == e.value }) {
+			r.wrong(&policy.Node{Text: strings.Trim(e.key+" "+e.value, " "), Place: e.place}, path, "is there twice", "leave one of them out")
+			continue
+		}
+		known = append(known, e)
+	}
+	return known
+}
+
+func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
+	words := r.words(n, path, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
+		"value_to_metric", "share_threshold", "metadata")
+	e := &entry{key: r.text(words["key"], path+".key"), value: r.text(words["value"], path+".value"), place: n.Place,
+		shadow: r.flag(words["shadow_mode"], path+".shadow_mode"), share: r.flag(words["share_threshold"], path+".share_threshold")}
+	switch {
+	case e.key == "":
+		r.wrong(n, path+".key", "is missing", "name the key")
+		return nil
+	case e.key == rls.AttrDomain || e.key == rls.AttrDescriptor:
+		r.wrong(words["key"], path+".key", "is what the service itself calls something", "rename it in Envoy's actions")
+		return nil
+	case strings.Contains(e.key, "*"):
+		r.note(e.place, path+".key", e.key, "is a pattern of keys, and is taken for a key that holds a star",
+			"write an entry for each key")
+	}
+	if e.share && !e.wild() {
+		r.wrong(words["share_threshold"], path+".share_threshold", "goes with a value that holds a star only", "leave it out")
+	}
+	if node := words["rate_limit"]; node != nil && node.Kind != policy.KindNull {
+		e.limit = r.limit(node, path+".rate_limit")
+	}
+	r.lost(words, path)
+	e.children = r.entries(words["descriptors"], path+".descriptors", nil, depth+1)
+	return e
+}
+
+// lost notes the words of an entry that have no counterpart.
+func (r *reader) lost(words map[string]*policy.Node, path string) {
+	for _, word := range []struct{ name, why, remedy string }{
+		{"quota_mode", "is an ordinary limit here: it refuses even where another quota of the request has room",
+			"leave it out if that is what you mean"},
+		{"detailed_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
+		{"value_to_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
+	} {
+		if n := words[word.name]; n != nil && r.flag(n, path+"."+word.name) {
+			r.note(n.Place, path+"."+word.name, "", word.why, word.remedy)
+		}
+	}
+	if n := words["metadata"]; n != nil {
+		r.note(n.Place, path+".metadata", "", "is left out: answers carry no dynamic metadata",
+			"let another filter of Envoy set it")
+	}
+}
+
+func (r *reader) limit(n *policy.Node, path string) *limit {
+	words := r.words(n, path, "unit", "requests_per_unit", "unlimited", "name", "replaces")
+	l := &limit{unlimited: r.flag(words["unlimited"], path+".unlimited"), place: n.Place,
+		unit: strings.ToLower(r.text(words["unit"], path+".unit")), name: r.text(words["name"], path+".name")}
+	_, known := windows[l.unit]
+	switch {
+	case l.unlimited && known:
+		r.wrong(words["unit"], path+".unit", "does not go with unlimited", "leave one of them out")
+	case !l.unlimited && !known:
+		at := words["unit"]
+		if at == nil {
+			at = n
+		}
+		r.wrong(at, path+".unit", "is no unit", "write second, minute, hour, day, week, month or year")
+	}
+	if text := r.text(words["requests_per_unit"], path+".requests_per_unit"); text != "" {
+		count, err := strconv.ParseUint(text, 10, 32)
+		if err != nil {
+			r.wrong(words["requests_per_unit"], path+".requests_per_unit", "is no number from 0 to 4294967295", "")
+		}
+		l.count = int64(count)
+	}
+	for i, item := range r.items(words["replaces"], path+".replaces") {
+		at := path + ".replaces[" + strconv.Itoa(i) + "]"
+		switch name := r.text(r.words(item, at, "name")["name"], at+".name"); {
+		case name == "":
+			r.wrong(item, at+".name", "is missing", "name the limit that is replaced")
+		case name == l.name:
+			r.wrong(item, at+".name", "is the limit itself", "leave it out")
+		case !slices.Contains(l.replaces, name):
+			l.replaces = append(l.replaces, name)
+		}
+	}
+	return l
+}
+
+// windows are the units as policies write them. A day, a week and a month are spans counted from 1970 there, the month
+// one of 30 days, and they are the same here.
+var windows = map[string]string{"second": "1s", "minute": "1m", "hour": "1h", "day": "1d", "week": "7d", "month": "30d",
+	"year": "year"}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rlsimport
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
+
+// FuzzImport: whatever a configuration holds, it becomes a policy that is in order, or problems that say what is wrong.
+func FuzzImport(f *testing.F) {
+	text, err := os.ReadFile("testdata/edge.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte("domain: d\ndescriptors: [{key: 'a\\n', value: \"\\u0000*\", rate_limit: {unit: year, requests_per_unit: 0}}]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > 4096 {
+			return
+		}
+		_, _, err := Import("p", []File{{Name: "f", Data: text}, {Name: "g", Data: text}})
+		if problems := (core.Problems)(nil); err != nil && !errors.As(err, &problems) {
+			t.Errorf("the error is a %T: %v", err, err)
+		}
+		out, _, err := Import("p", []File{{Name: "f", Data: text}})
+		if err == nil && len(out) == 0 {
+			t.Error("no policy and no error")
+		}
+	})
+}

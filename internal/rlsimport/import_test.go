@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rlsimport
+
+import (
+	"errors"
+	"math"
+	"os"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// d is a descriptor of keys and values in turn.
+func d(pairs ...string) (list [][2]string) {
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, [2]string{pairs[i], pairs[i+1]})
+	}
+	return list
+}
+
+// TestEdge asks what the documentation of envoyproxy/ratelimit promises of configurations like this one.
+func TestEdge(t *testing.T) {
+	text, err := os.ReadFile("testdata/edge.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name        string
+		descriptors [][][2]string
+		passes      int // how many times in a row; -1: always
+	}{
+		{"an address has the limit of all", [][][2]string{d("remote_address", "203.0.113.4")}, 10},
+		{"the most specific entry counts", [][][2]string{d("remote_address", "203.0.113.5")}, 0},
+		{"nested", [][][2]string{d("mail", "newsletter", "to", "1")}, 2},
+		{"both descriptors count", [][][2]string{d("mail", "newsletter", "to", "1"), d("to", "1")}, 2},
+		{"the one without nesting alone", [][][2]string{d("mail", "other", "to", "1"), d("to", "1")}, 3},
+		{"as deep as the descriptor only", [][][2]string{d("to", "1", "more", "1")}, -1},
+		{"the order of entries counts", [][][2]string{d("to", "1", "mail", "newsletter")}, -1},
+		{"another domain's key", [][][2]string{d("nothing", "1")}, -1},
+		{"a pattern", [][][2]string{d("path", "/api/a")}, 2},
+		{"a value without a limit is let through", [][][2]string{d("path", "/api/login")}, -1},
+		{"and does not give way to less specific ones", [][][2]string{d("path", "/api/login", "method", "GET")}, -1},
+		{"below a pattern", [][][2]string{d("path", "/api/a", "method", "GET")}, 1},
+		{"below the key", [][][2]string{d("path", "/b", "method", "GET")}, 5},
+		{"shadow", [][][2]string{d("user", "ann")}, -1},
+		{"unlimited", [][][2]string{d("internal", "x")}, -1},
+		{"one limit", [][][2]string{d("plan", "free")}, 1},
+		{"replaced by another", [][][2]string{d("plan", "free"), d("campaign", "spring")}, 3},
+	} {
+		s := importAll(t, string(text))
+		for i := range 12 {
+			response := s.ask("edge", 1, c.descriptors...)
+			want := c.passes < 0 || i < c.passes
+			if got := response.OverallCode == pb.RateLimitResponse_OK; got != want {
+				t.Errorf("%s: request %d passes: %t, want %t: %v", c.name, i, got, want, response)
+				break
+			}
+		}
+		if len(s.notes) > 0 {
+			t.Fatalf("%v", s.notes)
+		}
+		if s.ask("other", 1, c.descriptors...).OverallCode != pb.RateLimitResponse_OK {
+			t.Errorf("%s: another domain is limited", c.name)
+		}
+	}
+}
+
+// TestCounters: what shares a counter and what does not; and what is said of limits.
+func TestCounters(t *testing.T) {
+	text, err := os.ReadFile("testdata/edge.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := importAll(t, string(text))
+	left := func(want uint32, descriptor [][2]string) {
+		t.Helper()
+		if got := s.ask("edge", 1, descriptor).Statuses[0]; got.LimitRemaining != want || got.CurrentLimit == nil {
+			t.Errorf("%v: %v, want %d left", descriptor, got, want)
+		}
+	}
+	left(1, d("path", "/api/a")) // share_threshold
+	left(0, d("path", "/api/b"))
+	left(9, d("remote_address", "203.0.113.1"))
+	left(9, d("remote_address", "203.0.113.2"))
+	left(8, d("remote_address", "203.0.113.2"))
+	left(4, d("path", "/b", "method", "GET"))
+	left(4, d("path", "/c", "method", "GET"))
+	left(4, d("path", "/b", "method", ""))
+	if got := s.ask("edge", 1, d("internal", "x")).Statuses[0]; got.LimitRemaining != math.MaxUint32 {
+		t.Errorf("%v", got)
+	}
+	left(0, d("plan", "free"))
+	for range 3 { // what is replaced is not charged, and not asked
+		if s.ask("edge", 1, d("plan", "free"), d("campaign", "spring")).OverallCode != pb.RateLimitResponse_OK {
+			t.Error("a limit that is replaced refuses")
+		}
+	}
+	s.now += core.Day - s.now%core.Day - 1
+	left(2, d("to", "5"))
+	left(1, d("to", "5"))
+	s.now++ // midnight, UTC
+	left(2, d("to", "5"))
+}
+
+// TestFiles: domains of several files, one of them in two parts.
+func TestFiles(t *testing.T) {
+	one := func(domain, key, value string, count string) string {
+		return "domain: " + domain + "\ndescriptors: [{key: " + key + ", value: " + value +
+			", rate_limit: {unit: minute, requests_per_unit: " + count + "}}]"
+	}
+	s := importAll(t, one("a", "k", `"1"`, "1"), one("b", "k", `""`, "2"), one("a", "k", `""`, "3"))
+	for _, c := range []struct {
+		domain, value string
+		want          uint32
+	}{{"a", "1", 1}, {"a", "2", 3}, {"b", "1", 2}, {"b", "2", 2}} {
+		got := s.ask(c.domain, 1, d("k", c.value)).Statuses[0]
+		if got.CurrentLimit.GetRequestsPerUnit() != c.want || got.LimitRemaining != c.want-1 {
+			t.Errorf("%s %s: %v", c.domain, c.value, got)
+		}
+	}
+	if got := s.ask("c", 1, d("k", "1")).Statuses[0]; got.CurrentLimit != nil {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestNotes: what cannot be carried over is said, with its place and what to do.
+func TestNotes(t *testing.T) {
+	s := importAll(t, `domain: d
+descriptors:
+  - key: a
+    detailed_metric: true
+    value_to_metric: true
+    quota_mode: true
+    metadata: {x: {y: [1]}}
+    rate_limit:
+      unit: year
+      requests_per_unit: 1
+      replaces: [{name: nobody}]
+  - key: b*
+    detailed_metric: false
+    rate_limit: {unit: minute, requests_per_unit: 1}
+`)
+	want := []string{
+		"0.yaml:4: descriptors[0].detailed_metric: is left out: metrics are by rule",
+		"0.yaml:5: descriptors[0].value_to_metric: is left out",
+		"0.yaml:6: descriptors[0].quota_mode: is an ordinary limit here",
+		"0.yaml:7: descriptors[0].metadata: is left out: answers carry no dynamic metadata; let another filter",
+		`0.yaml:12: descriptors[1].key: "b*": is a pattern of keys`,
+		`rate_limit.unit: "year": is the calendar's year here`,
+		`rate_limit.replaces: "nobody": is the name of no limit`,
+	}
+	got := s.notes.Error()
+	for _, line := range want {
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in\n%s", line, got)
+		}
+	}
+	if len(s.notes) != len(want) {
+		t.Errorf("%d notes, want %d:\n%s", len(s.notes), len(want), got)
+	}
+	if s.ask("d", 1, d("a", "1")).Statuses[0].CurrentLimit.GetUnit() != pb.RateLimitResponse_RateLimit_YEAR {
+		t.Error("no year")
+	}
+}
+
+// TestErrors: what the service refuses to load is refused here, and what no policy can say.
+func TestErrors(t *testing.T) {
+	limited := func(rest string) string { return "domain: d\ndescriptors:\n  - {key: a, " + rest + "}\n" }
+	for text, want := range map[string]string{
+		"":                                     "is empty",
+		"- a":                                  "is no configuration",
+		"descriptors: []":                      "domain: is missing",
+		"domain: d\ncolour: red":               `f:2: configuration: "colour": is not a word that can stand here`,
+		"domain: [d]":                          "domain: is a list where a word belongs",
+		"domain: d\ndescriptors: x":            `descriptors: "x": is a word where a list belongs`,
+		"domain: d\ndescriptors: [x]":          "descriptors[0]: \"x\": is a word where a block",
+		"domain: d\ndescriptors: [{value: x}]": "descriptors[0].key: is missing",
+		"domain: d\ndescriptors: [{key: a}, {key: a, value: \"\"}]":                           `descriptors: "a": is there twice`,
+		"domain: d\ndescriptors: [{key: envoy.domain}]":                                       "is what the service itself calls something",
+		limited("share_threshold: true"):                                                      "goes with a value that holds a star",
+		limited("shadow_mode: maybe"):                                                         `shadow_mode: "maybe": is neither true nor false`,
+		limited("rate_limit: {requests_per_unit: 1}"):                                         "rate_limit.unit: is no unit",
+		limited("rate_limit: {unit: fortnight, requests_per_unit: 1}"):                        `unit: "fortnight": is no unit`,
+		limited("rate_limit: {unit: day, unlimited: true}"):                                   "does not go with unlimited",
+		limited("rate_limit: {unit: day, requests_per_unit: -1}"):                             `"-1": is no number from 0`,
+		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):                     "is no number from 0",
+		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"):                    "is the limit itself",
+		limited("rate_limit: {unit: day, replaces: [{}]}"):                                    "name the limit that is replaced",
+		limited(`value: "*1*2*3*4*5*6*7*8*9", rate_limit: {unit: day, requests_per_unit: 1}`): "f:3: rules[0].match.attr.a[0]",
+		limited(strings.Repeat("descriptors: [{key: a, ", 14) + "rate_limit: {unit: day, requests_per_unit: 1}" +
+			strings.Repeat("}]", 14)): "are more than 8 dimensions",
+	} {
+		_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q:\n%v\nwant %q", text, err, want)
+		}
+		if problems := (core.Problems)(nil); err != nil && !errors.As(err, &problems) {
+			t.Errorf("%q: the error is a %T", text, err)
+		}
+	}
+}
+
+// TestText: the policy is one that people can read.
+func TestText(t *testing.T) {
+	s := importAll(t, "domain: d\ndescriptors: [{key: \"x y\", value: \"true\", rate_limit: {unit: minute, requests_per_unit: 2}}]")
+	want := `name: envoy
+rules:
+  # from 0.yaml:2
+  - name: x-y_true
+    match:
+      attr:
+        envoy.domain: d
+        envoy.descriptor: "x y"
+        "x y": "true"
+    per: []
+    limit: 2/1m fixed_window
+    expose: true
+`
+	if diff := cmp.Diff(want, s.text); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestNames: rules whose names would be alike are told apart.
+func TestNames(t *testing.T) {
+	text := "domain: d\ndescriptors:\n"
+	for _, value := range []string{"a b", "a/b", "a-b", strings.Repeat("z", 80) + "1", strings.Repeat("z", 80) + "2"} {
+		text += "  - {key: k, value: \"" + value + "\", rate_limit: {unit: minute, requests_per_unit: 1}}\n"
+	}
+	s := importAll(t, text)
+	for _, name := range []string{"k_a-b\n", "k_a-b-2\n", "k_a-b-3\n", strings.Repeat("z", 20) + "-2\n"} {
+		if !strings.Contains(s.text, name) {
+			t.Errorf("no rule is called %q:\n%s", name, s.text)
+		}
+	}
+}
