@@ -31,6 +31,7 @@ var imports = map[string][]string{
 	"internal/policy":        {"core"},
 	"internal/storetest":     {"core", "internal/underrace"},
 	"internal/redistest":     {},
+	"internal/conformance":   {"core"},
 	"internal/identity":      {"core", "internal/policy"},
 	"internal/throttle":      {"core"},
 	"internal/settle":        {"core"},

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conformance
+
+import (
+	"strings"
+	"testing"
+)
+
+// Asker asks a front one request of a story. If the exchange says that something is settled, it returns once that has
+// happened.
+type Asker func(t testing.TB, e *Exchange) Answer
+
+// Run tells a front the stories, each under the asker that begin returns for it. It fails the test at every answer that
+// is not as wanted, and logs what the front may answer otherwise.
+func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
+	asked, told, others := 0, 0, 0
+	for i := range stories {
+		s := &stories[i]
+		if why, excepted := s.Except[front]; excepted {
+			t.Logf("%s: %s is not told this story: %s", s.Place, front, why)
+			others++
+			continue
+		}
+		told++
+		t.Run(s.ID+" "+s.Name, func(t *testing.T) {
+			ask := begin(t, s)
+			for j := range s.Exchanges {
+				e := &s.Exchanges[j]
+				if other, differs := e.Other[front]; differs {
+					t.Logf("%s: %s answers otherwise: %s", e.Place, front, other.Why)
+					others++
+				}
+				want := e.For(front)
+				for n := range e.Times {
+					asked++
+					answer := ask(t, e)
+					if problems := want.Problems(&answer); len(problems) > 0 {
+						t.Fatalf("%s, time %d of %d: %s\n%s", e.Place, n+1, e.Times, e.Text, strings.Join(problems, "\n"))
+					}
+				}
+			}
+		})
+	}
+	t.Logf("%s: %d requests in %d stories, %d places where it differs by design", front, asked, told, others)
+}
+
+// RunWrong tells a front the stories with wrong expectations and fails the test if it agrees with one: then it is not
+// looked at closely enough.
+func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
+	for i := range stories {
+		s := &stories[i]
+		ask := begin(t, s)
+		for j := range s.Exchanges {
+			e := &s.Exchanges[j]
+			answer := ask(t, e)
+			if problems := e.Want.Problems(&answer); len(problems) == 0 {
+				t.Errorf("%s: %s\n%s agrees with a wrong expectation: %+v", e.Place, e.Text, front, answer)
+			}
+		}
+	}
+}
+
+// Requests counts the requests of stories.
+func Requests(stories []Story) (all int) {
+	for i := range stories {
+		for j := range stories[i].Exchanges {
+			all += stories[i].Exchanges[j].Times
+		}
+	}
+	return all
+}
