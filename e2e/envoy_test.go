@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,6 +40,7 @@ type site struct {
 	route string
 
 	envoy   *envoy
+	name    string // of its statistics
 	address string // of the listener
 	bridge  string // the socket where the bridge is to listen
 }
@@ -108,22 +110,17 @@ func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
 
 func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site) string {
 	t.Helper()
-	sockets, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(sockets) })
 	var text strings.Builder
 	text.WriteString("node: {id: test, cluster: test}\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: " +
 		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
 	for i, s := range sites {
-		s.envoy, s.address, s.bridge = e, laterAddress(t), filepath.Join(sockets, strconv.Itoa(i))
-		settings := "cluster: " + either(s.named, "bridge-"+strconv.Itoa(i)) + "\npoll: 200ms\n" + s.set
+		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), laterAddress(t), socket(t)
+		settings := "cluster: " + either(s.named, "bridge-"+strconv.Itoa(i)) + "\npoll: 500ms\n" + s.set
 		route := ""
 		if s.route != "" {
 			route = ", " + s.route
 		}
-		text.WriteString("  - " + strings.NewReplacer("NAME", "site-"+strconv.Itoa(i), "PORT", portOf(s.address), "ROUTE", route,
+		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ROUTE", route,
 			"SETTINGS", strconv.Quote(settings), "WASM", wasm).Replace(listener) + "\n")
 	}
 	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
@@ -148,6 +145,17 @@ func laterAddress(t testing.TB) string {
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+// socket is the path of a socket that is not there yet.
+func socket(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return filepath.Join(folder, "s")
 }
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
@@ -183,13 +191,14 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	return l.Addr().String()
 }
 
-// counter returns a counter of Envoy's statistics; 0 if it is not there. Those of the filter begin with "penstock." and
-// count for all sites.
-func (e *envoy) counter(name string) int {
+// counter returns a counter of the filter's. They count for all sites of an Envoy.
+func (e *envoy) counter(name string) int { return e.stat("wasmcustom." + name) }
+
+// stat returns one of Envoy's statistics; 0 if it is not there.
+func (e *envoy) stat(name string) int {
 	e.t.Helper()
-	body := e.read("/stats?filter=" + name)
-	for line := range strings.Lines(body) {
-		if rest, ok := strings.CutPrefix(line, "wasmcustom."+name+": "); ok {
+	for line := range strings.Lines(e.read("/stats?filter=^" + name + "$")) {
+		if rest, ok := strings.CutPrefix(line, name+": "); ok {
 			n, err := strconv.Atoi(strings.TrimSpace(rest))
 			if err != nil {
 				e.t.Fatal(err)
@@ -290,10 +299,25 @@ type bridge struct {
 // returns, and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
-	b := &bridge{policy: byTurns(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: s.bridge}
-	b.policy.edit(policy)
+	b := newBridge(t, policy, args...)
+	b.listen = s.bridge
 	s.envoy.loads(t, func() { b.run(t) })
 	return b
+}
+
+// newBridge returns a bridge that does not run yet.
+func newBridge(t testing.TB, policy string, args ...string) *bridge {
+	t.Helper()
+	b := &bridge{policy: byTurns(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: socket(t)}
+	b.policy.edit(policy)
+	return b
+}
+
+// transport reaches the bridge, whatever the host of a request is.
+func (b *bridge) transport() http.RoundTripper {
+	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", b.listen)
+	}}
 }
 
 // run starts the process.

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/base64"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// troubles are what can become of the bridge, and of the way to it. Each is tried under both words of on_error.
+var troubles = []struct {
+	name string
+	site site
+	held bool // the policy is in the filter's configuration
+	run  func(s *site, t *testing.T, word string)
+}{
+	{name: "bridge absent at start", run: (*site).isAbsentAtStart},
+	{name: "outages", run: (*site).outlivesOutages},
+	{name: "useless answers", run: (*site).bearsUselessAnswers},
+	{name: "useless policy", run: (*site).keepsItsPolicy},
+	{name: "clients that leave", site: site{set: "deadline: 5s"}, run: (*site).forgetsClients},
+	{name: "no endpoints", site: site{cluster: emptyCluster}, run: (*site).goesWithoutPolicy},
+	{name: "no endpoints, policy held", site: site{cluster: emptyCluster}, held: true, run: (*site).goesWithoutBridge},
+	{name: "unknown cluster", site: site{named: "nowhere"}, run: (*site).goesWithoutPolicy},
+	{name: "unknown cluster, policy held", site: site{named: "nowhere"}, held: true, run: (*site).goesWithoutBridge},
+	{name: "circuit breaker full", site: site{cluster: fullCluster}, run: (*site).goesWithoutPolicy},
+	{name: "circuit breaker full, policy held", site: site{cluster: fullCluster}, held: true, run: (*site).goesWithoutBridge},
+}
+
+// Clusters that no call gets through.
+const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
+
+var fullCluster = strings.ReplaceAll(bridgeCluster, "4096", "0")
+
+// TestEnvoyTroubles: whatever becomes of the bridge and of Redis, requests are answered soon, by the upstream or with 503 as the
+// policy says, the reason is counted, and limits hold again by themselves. One Envoy has a site for each of the troubles, since it
+// takes long to start; they come one after the other, since its counters are of all sites.
+func TestEnvoyTroubles(t *testing.T) {
+	held := map[string]string{"allow": compactPolicy(t, onError("allow")), "deny": compactPolicy(t, onError("deny"))}
+	var sites []*site
+	for _, trouble := range troubles {
+		for _, word := range []string{"allow", "deny"} {
+			s := trouble.site
+			s.set += "\non_error: " + word
+			if trouble.held {
+				s.set += "\npolicy: " + held[word]
+			}
+			sites = append(sites, &s)
+		}
+	}
+	startEnvoy(t, wasm(t), nil, sites...)
+	for i, trouble := range troubles {
+		t.Run(trouble.name+"/allow", func(t *testing.T) { trouble.run(sites[2*i], t, "allow") })
+		t.Run(trouble.name+"/deny", func(t *testing.T) { trouble.run(sites[2*i+1], t, "deny") })
+	}
+}
+
+// outagePolicy counts so that a limit outlives any test.
+const outagePolicy = `name: shop
+on_error: ON_ERROR
+rules: [{name: all, limit: 100/31d}]
+`
+
+// onError is the policy of the troubles with its word for them.
+func onError(word string) string { return strings.ReplaceAll(outagePolicy, "ON_ERROR", word) }
+
+// compactPolicy returns a policy as a bridge tells of it, in base64.
+func compactPolicy(t *testing.T, policy string) string {
+	t.Helper()
+	b := newBridge(t, policy)
+	b.run(t)
+	a, err := ask(&http.Client{Transport: b.transport()}, "http://bridge/v1/policy")
+	if err != nil || a.status != http.StatusOK {
+		t.Fatal(a.status, err)
+	}
+	return base64.StdEncoding.EncodeToString([]byte(a.body))
+}
+
+// isAbsentAtStart: nothing is limited while there has been no bridge yet, or everything is refused; then a bridge comes.
+func (s *site) isAbsentAtStart(t *testing.T, word string) {
+	s.goesWithoutPolicy(t, word)
+	s.startBridge(t, onError(word))
+	s.holdsAgain(t)
+}
+
+// goesWithoutPolicy: the filter has never heard of a policy.
+func (s *site) goesWithoutPolicy(t *testing.T, word string) {
+	s.goesWithout(t, word, "degraded")
+}
+
+// goesWithoutBridge: the filter has a policy and cannot ask.
+func (s *site) goesWithoutBridge(t *testing.T, word string) {
+	s.goesWithout(t, word, "bridge_unreachable", "breaker_open")
+}
+
+// goesWithout holds that every request is decided by on_error, soon, and that the reason is one of the counters.
+func (s *site) goesWithout(t *testing.T, word string, counters ...string) {
+	t.Helper()
+	const requests = 20
+	count := func() (reasons int) {
+		for _, c := range counters {
+			reasons += s.envoy.counter("penstock." + c)
+		}
+		return reasons
+	}
+	before := count()
+	for range requests {
+		start := time.Now()
+		s.isDegraded(t, s.get(t, "/"), word)
+		if took := time.Since(start); took > answerWithin {
+			t.Errorf("an answer took %v", took)
+		}
+	}
+	if grown := count() - before; grown != requests {
+		t.Errorf("%d of %d requests were counted as %v", grown, requests, counters)
+	}
+}
+
+// isDegraded checks an answer that was given without the bridge.
+func (s *site) isDegraded(t *testing.T, a answer, word string) {
+	t.Helper()
+	switch {
+	case word == "allow" && (a.status != http.StatusOK || a.body != "ok"):
+		t.Errorf("status %d, %q, want the upstream's answer", a.status, a.body)
+	case word == "deny" && (a.status != http.StatusServiceUnavailable ||
+		a.header.Get("Content-Type") != "application/problem+json" || !strings.Contains(a.body, `"status":503`)):
+		t.Errorf("status %d, %v, %q, want a problem of status 503", a.status, a.header, a.body)
+	}
+	if got := a.header.Get("RateLimit"); got != "" {
+		t.Errorf("an answer without the bridge tells of a limit: %q", got)
+	}
+}
+
+// holdsAgain waits until requests are counted again, and then refused.
+func (s *site) holdsAgain(t *testing.T) {
+	t.Helper()
+	const beyondTheLimit = 100 + 100
+	s.isDecided(t)
+	for range beyondTheLimit {
+		if s.get(t, "/").status == http.StatusTooManyRequests {
+			return
+		}
+	}
+	t.Error("the limit does not hold again")
+}
+
+// isDecided waits until the bridge decides on both workers.
+func (s *site) isDecided(t *testing.T) {
+	t.Helper()
+	inARow := 0
+	eventually(t, 10*time.Second, "requests are counted again", func() bool {
+		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // each connection may be another worker's
+		a, err := ask(fresh, "http://"+s.address+"/")
+		if inARow++; err != nil || a.header.Get("RateLimit") == "" {
+			inARow = 0
+		}
+		return inARow == 10
+	})
+}
+
+// keepsItsPolicy: a policy file that is edited wrongly is refused by the bridge, and the limit stays; one that is right counts.
+func (s *site) keepsItsPolicy(t *testing.T, word string) {
+	b := s.startBridge(t, onError(word))
+	policyOf := func() string { return s.get(t, "/").header.Get("RateLimit-Policy") }
+	const before, after = `"all";q=100;w=2678400`, `"all";q=200;w=2678400`
+	s.isDecided(t)
+	b.policy.edit("name: shop\nrules: [{name: all, limit: 100/minute}]\n")
+	eventually(t, 10*time.Second, "the bridge refuses the file", func() bool {
+		return strings.Contains(b.log.String(), "the edited policy file is refused")
+	})
+	if got := policyOf(); got != before {
+		t.Errorf("with a wrong policy file the policy is %s, want %s", got, before)
+	}
+	s.envoy.loads(t, func() { b.policy.edit(strings.Replace(onError(word), "100/31d", "200/31d", 1)) })
+	if got := policyOf(); got != after {
+		t.Errorf("after the edit the policy is %s, want %s", got, after)
+	}
+}
+
+// forgetsClients: clients that leave while they wait spoil nothing for those who stay.
+func (s *site) forgetsClients(t *testing.T, word string) {
+	const leaving, staying = 200, 16
+	b := s.startBridge(t, strings.Replace(onError(word), "100/31d", "100000/31d", 1))
+	s.isDecided(t)
+	panics, timeouts := s.envoy.counter("penstock.panic"), s.envoy.counter("penstock.bridge_timeout")
+	b.signal(syscall.SIGSTOP)
+	stays := make(chan answer, staying)
+	for range staying {
+		go func() {
+			a, err := ask(new(http.Client), "http://"+s.address+"/")
+			if err != nil {
+				a.body = err.Error()
+			}
+			stays <- a
+		}()
+	}
+	var gone []net.Conn
+	for range leaving {
+		connection, err := net.Dial("tcp", s.address)
+		if err == nil {
+			_, err = io.WriteString(connection, "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone = append(gone, connection)
+	}
+	waiting := func() int { return s.envoy.stat("http." + s.name + ".downstream_rq_active") }
+	eventually(t, 4*time.Second, "all wait", func() bool { return waiting() == leaving+staying })
+	for _, connection := range gone {
+		connection.Close()
+	}
+	eventually(t, 4*time.Second, "those who left are gone", func() bool { return waiting() == staying })
+	b.signal(syscall.SIGCONT)
+	for range staying {
+		if a := <-stays; a.status != http.StatusOK || a.header.Get("RateLimit") == "" {
+			t.Errorf("one that stayed got status %d, %v, %q", a.status, a.header, a.body)
+		}
+	}
+	if p, w := s.envoy.counter("penstock.panic")-panics, s.envoy.counter("penstock.bridge_timeout")-timeouts; p != 0 || w != 0 {
+		t.Errorf("%d panics and %d timeouts", p, w)
+	}
+}

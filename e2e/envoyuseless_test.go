@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// useless are answers that decide nothing, and the counters of which one must grow.
+var useless = []struct {
+	name     string
+	counters []string
+	answer   http.HandlerFunc
+}{
+	{"garbage", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\xff\x00<html>")) }},
+	{"an error", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a bug", 500) }},
+	{"unavailable", []string{"bridge_unreachable"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) }},
+	{"nothing", []string{"bridge_unanswered"}, func(http.ResponseWriter, *http.Request) {}},
+	{"no content", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }},
+	{"another place", []string{"bridge_unanswered"}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 302) }},
+	{"a megabyte", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }},
+	{"a megabyte of errors", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(500)
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
+	}},
+	{"hanging up", []string{"bridge_unreachable"}, func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+	{"hanging up half way", []string{"bridge_unreachable", "bridge_timeout"}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		_, _ = w.Write([]byte("x"))
+		panic(http.ErrAbortHandler)
+	}},
+	{"silence", []string{"bridge_timeout", "bridge_unreachable"}, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }},
+	{"a trickle", []string{"bridge_timeout", "bridge_unreachable"}, func(w http.ResponseWriter, r *http.Request) {
+		for tick := time.Tick(20 * time.Millisecond); ; {
+			_, _ = w.Write([]byte("x"))
+			_ = http.NewResponseController(w).Flush()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-tick:
+			}
+		}
+	}},
+}
+
+// falseBridge tells of a true bridge's policy and answers questions as it is told to.
+type falseBridge struct {
+	answer, policy atomic.Pointer[http.HandlerFunc] // nil: as the true one
+	true           http.Handler
+}
+
+func (f *falseBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	instead := &f.answer
+	if r.URL.Path == "/v1/policy" {
+		instead = &f.policy
+	}
+	if handler := instead.Load(); handler != nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		(*handler)(w, r)
+		return
+	}
+	f.true.ServeHTTP(w, r)
+}
+
+// startFalseBridge runs a false bridge in front of a true one.
+func (s *site) startFalseBridge(t *testing.T, policy string) *falseBridge {
+	t.Helper()
+	b := newBridge(t, policy)
+	b.run(t)
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "bridge"})
+	proxy.Transport = b.transport()
+	f := &falseBridge{true: proxy}
+	s.envoy.loads(t, func() { serveAt(t, "unix", s.bridge, f) })
+	return f
+}
+
+// bearsUselessAnswers: an answer of the bridge that is of no use is as none.
+func (s *site) bearsUselessAnswers(t *testing.T, word string) {
+	f := s.startFalseBridge(t, onError(word))
+	for _, c := range useless {
+		t.Run(c.name, func(t *testing.T) {
+			s.isDecided(t)
+			count := func() (reasons int) {
+				for _, counter := range c.counters {
+					reasons += s.envoy.counter("penstock." + counter)
+				}
+				return reasons
+			}
+			before := count()
+			f.answer.Store(&c.answer)
+			var got tally
+			crowdAt(s.address, 16, &got, times(200)).Wait()
+			s.isDegraded(t, s.get(t, "/"), word)
+			f.answer.Store(nil)
+			if slowest := time.Duration(got.slowest.Load()); slowest > answerWithin {
+				t.Errorf("an answer took %v", slowest)
+			}
+			if decided := map[string]int64{"allow": got.admitted.Load(), "deny": got.serverErrors.Load()}[word]; decided != 200 {
+				t.Errorf("%d of 200 requests were decided by on_error %s; %d admitted, %d refused, %d of 5xx, %d broken", decided, word,
+					got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(), got.broken.Load())
+			}
+			if count() == before {
+				t.Errorf("none of %v has grown; the counters are\n%s", c.counters, s.envoy.read("/stats?filter=wasmcustom"))
+			}
+		})
+	}
+	s.holdsAgain(t)
+	s.refusesUselessPolicies(t, f)
+}
+
+// refusesUselessPolicies: what the bridge tells as its policy and is none changes nothing.
+func (s *site) refusesUselessPolicies(t *testing.T, f *falseBridge) {
+	t.Helper()
+	for tag, body := range map[string][]byte{`"garbage"`: []byte("\xff\x00<html>"), `"empty"`: nil, `"zeros"`: make([]byte, 1<<20)} {
+		refused := s.envoy.counter("penstock.policy_refused")
+		tells := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Etag", tag)
+			_, _ = w.Write(body)
+		})
+		f.policy.Store(&tells)
+		eventually(t, 10*time.Second, "the policy is refused: "+tag, func() bool {
+			return s.envoy.counter("penstock.policy_refused") >= refused+3
+		})
+		if a := s.get(t, "/"); a.status != http.StatusTooManyRequests {
+			t.Errorf("with the policy %s: status %d, want the limit of the one before", tag, a.status)
+		}
+	}
+}
