@@ -17,48 +17,52 @@ const replyBytesMax = core.PolicyBytesMax
 
 // host is Envoy as the filter sees it.
 type host struct {
+	plugin   uint32 // the context of the plugin
 	cluster  string
 	queue    uint32
 	counters []counter
 }
 
-func newHost() *host {
-	h := new(host)
+func newHost(plugin uint32) *host {
+	h := &host{plugin: plugin}
 	for _, name := range filter.CounterNames {
 		h.counters = append(h.counters, newCounter("penstock."+name))
 	}
 	return h
 }
 
-// Call implements [filter.Host].
+// Call implements [filter.Host]. A call belongs to the plugin and not to the stream that was resumed last: with that one
+// its answer would be lost.
 func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
+	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
+		return err
+	}
 	_, err := proxywasm.DispatchHttpCall(h.cluster, c.Header, c.Body, nil, c.TimeoutMillis, func(_, bodyBytes, _ int) {
-		var r filter.Reply
-		defer func() {
-			if p := recover(); p != nil {
-				h.panicked(p)
-			}
-		}()
-		headers, err := proxywasm.GetHttpCallResponseHeaders()
-		if err == nil {
-			for _, field := range headers {
-				switch field[0] {
-				case ":status":
-					r.Status, _ = strconv.Atoi(field[1])
-				case "etag":
-					r.ETag = field[1]
-				}
-			}
-		}
-		if r.Status == 200 && bodyBytes > 0 {
-			r.Body, err = proxywasm.GetHttpCallResponseBody(0, min(bodyBytes, replyBytesMax))
-			if err != nil {
-				r = filter.Reply{}
-			}
-		}
-		answered(r)
+		answered(reply(bodyBytes))
 	})
 	return err
+}
+
+// reply reads the answer to a call. One that cannot be read is none.
+func reply(bodyBytes int) (r filter.Reply) {
+	headers, err := proxywasm.GetHttpCallResponseHeaders()
+	if err != nil {
+		return r
+	}
+	for _, field := range headers {
+		switch field[0] {
+		case ":status":
+			r.Status, _ = strconv.Atoi(field[1]) // 0, no answer, for what is no number
+		case "etag":
+			r.ETag = field[1]
+		}
+	}
+	if r.Status == 200 && bodyBytes > 0 {
+		if r.Body, err = proxywasm.GetHttpCallResponseBody(0, min(bodyBytes, replyBytesMax)); err != nil {
+			return filter.Reply{}
+		}
+	}
+	return r
 }
 
 // Wake implements [filter.Host].
@@ -94,15 +98,3 @@ func (h *host) Count(c filter.Counter) { h.counters[c].increment() }
 
 // Warn implements [filter.Host].
 func (h *host) Warn(line string) { proxywasm.LogWarn(line) }
-
-func (h *host) panicked(reason any) {
-	h.Count(filter.CounterPanic)
-	text := "of an unknown kind"
-	switch reason := reason.(type) {
-	case error:
-		text = reason.Error()
-	case string:
-		text = reason
-	}
-	proxywasm.LogError("penstock: a panic: " + text)
-}

@@ -14,4 +14,4 @@ func init() { proxywasm.SetVMContext(new(vm)) }
 type vm struct{ types.DefaultVMContext }
 
 // NewPluginContext implements [types.VMContext].
-func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
+func (*vm) NewPluginContext(id uint32) types.PluginContext { return &plugin{id: id} }

@@ -14,6 +14,7 @@ import (
 // plugin is one configuration of the filter in one worker.
 type plugin struct {
 	types.DefaultPluginContext
+	id     uint32
 	filter *filter.Filter
 	host   *host
 }
@@ -25,8 +26,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.LogCritical("penstock: the configuration cannot be read: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	p.host = newHost()
-	if p.filter, err = filter.New(p.host, configuration); err != nil {
+	p.host = newHost(p.id)
+	if p.filter, err = filter.New(provoked(p.host), configuration); err != nil {
 		proxywasm.LogCritical("penstock: the configuration is refused: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
@@ -45,7 +46,6 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 
 // OnQueueReady implements [types.PluginContext].
 func (p *plugin) OnQueueReady(queue uint32) {
-	defer p.recovered()
 	for {
 		if _, err := proxywasm.DequeueSharedQueue(queue); err != nil {
 			break
@@ -55,20 +55,11 @@ func (p *plugin) OnQueueReady(queue uint32) {
 }
 
 // OnTick implements [types.PluginContext].
-func (p *plugin) OnTick() {
-	defer p.recovered()
-	p.filter.Tick()
-}
+func (p *plugin) OnTick() { p.filter.Tick() }
 
 // NewHttpContext implements [types.PluginContext].
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	return &stream{plugin: p, step: p.filter.NewStream(id)}
-}
-
-func (p *plugin) recovered() {
-	if r := recover(); r != nil {
-		p.host.panicked(r)
-	}
 }
 
 // stream is one request.
@@ -79,13 +70,7 @@ type stream struct {
 }
 
 // OnHttpRequestHeaders implements [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.plugin.host.panicked(r)
-			action = actionOf(s.step.Failed())
-		}
-	}()
+func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	headers, err := proxywasm.GetHttpRequestHeaders()
 	if err != nil {
 		return actionOf(s.step.Failed())
@@ -94,8 +79,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
 }
 
 // OnHttpResponseHeaders implements [types.HttpContext].
-func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
-	defer s.plugin.recovered()
+func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
 	if !s.step.Tells() {
 		return types.ActionContinue
 	}
@@ -103,7 +87,7 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	if err != nil {
 		return types.ActionContinue
 	}
-	for _, field := range s.step.ResponseHeaders(headers) {
+	for _, field := range s.step.ResponseHeaders(headers, ends) {
 		if err := proxywasm.ReplaceHttpResponseHeader(field[0], field[1]); err != nil {
 			proxywasm.LogWarn("penstock: " + field[0] + " cannot be set: " + err.Error())
 		}
@@ -111,11 +95,27 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// OnHttpStreamDone implements [types.HttpContext].
-func (s *stream) OnHttpStreamDone() {
-	defer s.plugin.recovered()
-	s.step.Done()
+// OnHttpResponseBody implements [types.HttpContext]. Nothing is held back, so each piece is seen once.
+func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
+	var piece []byte
+	if size > 0 && s.step.Listens() {
+		piece, _ = proxywasm.GetHttpResponseBody(0, size) // without it no number is found, and the default is charged
+	}
+	s.step.ResponseBody(piece, ends)
+	return types.ActionContinue
 }
+
+// OnHttpResponseTrailers implements [types.HttpContext].
+func (s *stream) OnHttpResponseTrailers(int) types.Action {
+	if s.step.Awaits() {
+		trailers, _ := proxywasm.GetHttpResponseTrailers()
+		s.step.ResponseTrailers(trailers)
+	}
+	return types.ActionContinue
+}
+
+// OnHttpStreamDone implements [types.HttpContext].
+func (s *stream) OnHttpStreamDone() { s.step.Done() }
 
 func actionOf(a filter.Action) types.Action {
 	if a == filter.Pause {

@@ -15,19 +15,18 @@ import (
 // policy reads and nothing else.
 type attributes struct {
 	path, method, host, query string
+	contentType               string
 	peer, remote              netip.Addr
 	now                       core.Micros
 	reads                     *core.Reads
 	headers, attrs            []wire.Value
-	grpc                      bool
+	origin                    uint64 // a hash of the connection's address and x-request-id
 }
-
-// forwarded is the header that proxies write addresses in.
-const forwarded = "X-Forwarded-For"
 
 // take takes a request in. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
-	*a = attributes{now: h.Now(), reads: &p.reads, headers: a.headers[:0], attrs: a.attrs[:0]}
+	*a = attributes{now: h.Now(), reads: &p.reads, headers: a.headers[:0], attrs: a.attrs[:0],
+		origin: 14695981039346656037}
 	for range p.reads.Headers {
 		a.headers = append(a.headers, wire.Value{})
 	}
@@ -39,8 +38,15 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			a.method = field[1]
 		case ":authority":
 			a.host = field[1]
+		case "host": // is :authority, and stands there as well at most
+			if a.host == "" {
+				a.host = field[1]
+			}
+		case "x-request-id":
+			a.origin = hash(a.origin, field[1])
+			a.header(p, name, field[1])
 		case "content-type":
-			a.grpc = strings.HasPrefix(field[1], "application/grpc")
+			a.contentType = field[1]
 			a.header(p, name, field[1])
 		default:
 			a.header(p, name, field[1])
@@ -51,65 +57,56 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 	}
 	a.address(h, appended)
 	for _, name := range p.reads.Attrs {
-		value, ok := h.Property(propertyPath(name)...)
-		a.attrs = append(a.attrs, wire.Value{Text: value, Given: ok && value != ""})
+		a.attrs = append(a.attrs, attribute(h, name))
 	}
 }
 
-// header keeps a header that the policy reads. Several lines are joined.
+// hash goes on with the 64-bit FNV-1a hash of a text.
+func hash(h uint64, text string) uint64 {
+	for i := range len(text) {
+		h = (h ^ uint64(text[i])) * 1099511628211
+	}
+	return h
+}
+
+// release lets go of the request.
+func (a *attributes) release() {
+	clear(a.headers)
+	clear(a.attrs)
+	*a = attributes{headers: a.headers[:0], attrs: a.attrs[:0]}
+}
+
+// askBytesMax is how long a question may be: so long that it fits into a call. Envoy takes 60 KiB of headers, unless it is
+// told to take up to 8 MiB.
+const askBytesMax = wire.CallBytesMax - 4096
+
+// size returns how many bytes a question about the request has at most.
+func (a *attributes) size() int {
+	const overhead = 8 // of a text: its length, and whether it is there
+	n := 64 + 4*overhead + len(a.path) + len(a.method) + len(a.host) + len(a.query)
+	for _, list := range [...][]wire.Value{a.headers, a.attrs} {
+		for i := range list {
+			n += overhead + len(list[i].Text)
+		}
+	}
+	return n
+}
+
+// header keeps a header that the policy reads. Several lines are joined as [core.JoinLines] does.
 func (a *attributes) header(p *policy, name, value string) {
 	i, ok := p.headers[name]
 	if !ok {
 		return
 	}
-	if v := &a.headers[i]; v.Given {
-		v.Text += ", " + value
-	} else {
+	v := &a.headers[i]
+	switch {
+	case !v.Given:
 		*v = wire.Value{Text: value, Given: true}
+	case name == "cookie":
+		v.Text += "; " + value
+	default:
+		v.Text += ", " + value
 	}
-}
-
-// address finds the addresses. The peer's is what Envoy says; where Envoy has added it to X-Forwarded-For it is taken out
-// there, since a chain of addresses ends with it anyway.
-func (a *attributes) address(h Host, appended bool) {
-	text, _ := h.Property("source", "address")
-	a.peer = addrOf(text)
-	a.remote = a.peer
-	i, ok := slices.BinarySearch(a.reads.Headers, forwarded)
-	if !ok || !appended || !a.headers[i].Given {
-		return
-	}
-	chain := a.headers[i].Text
-	last := strings.LastIndexByte(chain, ',')
-	if addrOf(strings.TrimSpace(chain[last+1:])) != a.remote {
-		return
-	}
-	a.headers[i] = wire.Value{Text: chain[:max(0, last)], Given: last >= 0}
-}
-
-// addrOf reads an address with or without a port.
-func addrOf(text string) netip.Addr {
-	if with, err := netip.ParseAddrPort(text); err == nil {
-		return with.Addr().Unmap().WithZone("")
-	}
-	addr, _ := netip.ParseAddr(text) // the zero Addr for what is none
-	return addr.Unmap().WithZone("")
-}
-
-// propertyPath splits the name of an attribute: metadata.filter_metadata.ns.key. Parts that hold dots are written in
-// brackets: metadata.filter_metadata.[envoy.filters.http.jwt_authn].payload.sub.
-func propertyPath(name string) (path []string) {
-	for name != "" {
-		var part string
-		if rest, ok := strings.CutPrefix(name, "["); ok {
-			part, rest, _ = strings.Cut(rest, "]")
-			name = strings.TrimPrefix(rest, ".")
-		} else {
-			part, name, _ = strings.Cut(name, ".")
-		}
-		path = append(path, part)
-	}
-	return path
 }
 
 func (a *attributes) Path() string       { return a.path }

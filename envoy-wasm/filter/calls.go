@@ -17,20 +17,21 @@ const (
 	openFor     = 500 * core.Millisecond
 )
 
-// Bounds of what waits. The bridge refuses calls that are larger.
+// Bounds of what waits.
 const (
 	batchItemsMax = wire.ItemsMax
-	batchBytesMax = 256 << 10
-	waitingMax    = 16384 // requests of one worker; one more is decided by on_error
-	settlingMax   = 16384
+	batchBytesMax = 256 << 10 // of a call with several questions; a longer question has a call for itself
+	waitingMax    = 16384     // requests of one worker; one more is decided by on_error
+	settlingMax   = 16384     // one more is not told of, so what was reserved stands as the charge
 )
 
 // calls are those of one worker: one is under way, and what arrives meanwhile rides in the next.
 type calls struct {
-	waiting  []*Stream     // have not been asked about yet
-	settling []wire.Settle // responses to be told of
-	riding   []*Stream     // of the call under way, in its order; nil for what needs no answer
-	riders   map[uint32]*Stream
+	waiting  []*Stream // have not been asked about yet
+	settling []*due    // responses to be told of
+	riding   []*Stream // of the call under way, in its order; nil for what needs no answer
+	spare    []*Stream // for the next one
+	standing []*Stream // have calls of their own
 	under    bool
 	woken    bool
 	failures int
@@ -48,122 +49,203 @@ func (f *Filter) enqueue(s *Stream) bool {
 		f.host.Count(CounterOpen)
 		return false
 	case len(c.waiting) >= waitingMax:
-		f.host.Count(CounterOpen)
+		f.host.Count(CounterFull)
 		return false
 	}
-	if !c.under && !c.woken {
-		if f.host.Wake() != nil {
-			f.host.Count(CounterUnreachable)
-			return false
-		}
-		c.woken = true
-	}
 	c.waiting = append(c.waiting, s)
+	if !f.summon() {
+		c.waiting = c.waiting[:len(c.waiting)-1]
+		f.host.Count(CounterUnreachable)
+		return false
+	}
 	return true
 }
 
-// settle tells the bridge of a response, with the next call.
-func (f *Filter) settle(s wire.Settle) {
+// tell tells the bridge of a response, with the next call.
+func (f *Filter) tell(d *due) {
 	c := &f.calls
 	if len(c.settling) >= settlingMax {
-		return // what was reserved stands as the charge
+		f.host.Count(CounterUnsettled)
+		f.forget(d)
+		return
 	}
-	c.settling = append(c.settling, s)
-	if !c.under && !c.woken {
-		c.woken = f.host.Wake() == nil
+	c.settling = append(c.settling, d)
+	f.summon() // without it, with the next call
+}
+
+// summon makes the host call Flush soon, unless a call is under way, whose end does it as well. Something waits already, so
+// the host may do it at once.
+func (f *Filter) summon() bool {
+	c := &f.calls
+	if c.under || c.woken {
+		return true
 	}
+	c.woken = true
+	if !f.wake() {
+		c.woken = false
+		return false
+	}
+	return true
 }
 
 // Flush sends what waits, unless a call is under way.
 func (f *Filter) Flush() {
-	c := &f.calls
-	c.woken = false
-	if c.under || len(c.waiting)+len(c.settling) == 0 {
-		return
-	}
+	defer f.guard()
+	f.calls.woken = false
 	f.send()
 }
 
-// send makes the next call of what waits: of the requests of one version of the policy, and of responses.
+// send makes the next call of what waits: of the requests of one version of the policy, and of responses. Where a call
+// cannot be made, its riders are decided at once, and those who came after them have the next.
 func (f *Filter) send() {
 	c := &f.calls
-	c.riding = c.riding[:0]
+	for !c.under && len(c.waiting)+len(c.settling) > 0 {
+		c.riding, c.spare = c.spare[:0], nil
+		f.board()
+		if len(c.riding) == 0 {
+			c.spare = c.riding
+			continue // all of them were gone
+		}
+		c.under = true
+		if f.dispatch(f.checkCall(c.body, millis(f.config.Deadline)), f.answered) != nil {
+			c.under = false
+			f.note(Reply{})
+			f.deal(f.riders(), Reply{})
+		}
+	}
+}
+
+// board puts into a call what waits, and takes it from the lists.
+func (f *Filter) board() {
+	c := &f.calls
+	taken := 0
+	for taken < len(c.waiting) && c.waiting[taken].state != waiting {
+		taken++ // gone, or its time is over
+	}
 	version := ""
-	if len(c.waiting) > 0 {
-		version = c.waiting[0].policy.version
+	if taken < len(c.waiting) {
+		version = c.waiting[taken].asking.policy.version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
-	taken := 0
-	var item wire.Item
-	for _, s := range c.waiting {
-		if len(c.riding) >= batchItemsMax || len(c.body) > batchBytesMax || s.policy.version != version {
-			break
-		}
+	for taken < len(c.waiting) && c.fits(c.waiting[taken], version) {
+		c.waiting[taken].ride()
 		taken++
-		if s.state != waiting {
-			continue // gone, or its time is over
-		}
-		item.Kind, item.Ask = wire.KindAsk, s.attrs.ask(s.known)
-		c.body = wire.AppendItem(c.body, &item)
-		c.riding = append(c.riding, s)
 	}
-	c.waiting = c.waiting[:copy(c.waiting, c.waiting[taken:])]
+	rest := copy(c.waiting, c.waiting[taken:])
+	clear(c.waiting[rest:])
+	c.waiting = c.waiting[:rest]
+	f.boardSettling()
+}
+
+// fits reports whether a request may ride with those that do already.
+func (c *calls) fits(s *Stream, version string) bool {
+	switch {
+	case s.state != waiting || len(c.riding) == 0:
+		return true
+	case s.asking.policy.version != version:
+		return false
+	default:
+		return len(c.riding) < batchItemsMax && len(c.body)+s.asking.attrs.size() <= batchBytesMax
+	}
+}
+
+// ride puts the request's question into the call, unless it waits no longer.
+func (s *Stream) ride() {
+	c := &s.f.calls
+	if s.state != waiting {
+		return
+	}
+	whole, length := false, len(c.body)
+	defer func() {
+		if !whole {
+			c.body = c.body[:length]
+		}
+	}()
+	defer s.rescue()
+	c.body = wire.AppendItem(c.body, &wire.Item{Kind: wire.KindAsk, Ask: s.asking.attrs.ask(s.asking.known)})
+	whole = true
+	c.riding = append(c.riding, s)
+}
+
+func (f *Filter) boardSettling() {
+	c := &f.calls
 	settled := 0
-	for _, s := range c.settling {
-		if len(c.riding) >= batchItemsMax || len(c.body) > batchBytesMax {
+	for _, d := range c.settling {
+		if len(c.riding) >= batchItemsMax || len(c.riding) > 0 && len(c.body) > batchBytesMax {
 			break
 		}
 		settled++
-		c.body = wire.AppendItem(c.body, &wire.Item{Kind: wire.KindSettle, Settle: s})
+		c.body = wire.AppendItem(c.body, &wire.Item{Kind: wire.KindSettle,
+			Settle: wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers}})
 		c.riding = append(c.riding, nil)
+		f.forget(d)
 	}
-	c.settling = c.settling[:copy(c.settling, c.settling[settled:])]
-	if len(c.riding) == 0 {
-		return
-	}
-	c.under = true
-	call := f.call("POST", checkPath, c.body, millis(f.config.Deadline))
-	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
-	if f.host.Call(call, f.answered) != nil {
-		f.answered(Reply{})
-	}
+	rest := copy(c.settling, c.settling[settled:])
+	clear(c.settling[rest:])
+	c.settling = c.settling[:rest]
+}
+
+// riders takes the riders of the call that is over.
+func (f *Filter) riders() []*Stream {
+	c := &f.calls
+	riding := c.riding
+	c.riding = nil
+	return riding
 }
 
 // answered gives each rider its answer, after the next call was sent: that is then under way while this worker decides.
 func (f *Filter) answered(r Reply) {
-	c := &f.calls
-	riding := append([]*Stream(nil), c.riding...)
-	c.under = false
+	defer f.guard()
+	riding := f.riders()
+	f.calls.under = false
 	f.note(r)
-	if len(c.waiting)+len(c.settling) > 0 {
-		f.send()
-	}
-	reply, err := f.replyOf(r)
-	for _, s := range riding {
+	f.send()
+	f.deal(riding, r)
+}
+
+// deal gives each rider its answer.
+func (f *Filter) deal(riding []*Stream, r Reply) {
+	c := &f.calls
+	reply, err := replyOf(r)
+	for i, s := range riding {
 		ok := false
 		if err == nil {
 			ok, err = reply.Next(&c.answer)
 		}
+		riding[i] = nil
 		switch {
+		case s == nil && (!ok || err != nil || c.answer.Status != wire.StatusOK):
+			f.host.Count(CounterUnsettled)
 		case s == nil || s.state != waiting:
-		case ok:
-			s.answered(&c.answer)
-		case r.Status == 0 || r.Status == 503 || r.Status == 504:
-			s.degrade(CounterUnreachable)
+		case ok && err == nil:
+			s.take(&c.answer)
 		default:
-			s.degrade(CounterUnanswered)
+			s.lose(whyOf(r))
 		}
 	}
+	c.spare = riding[:0]
 }
 
-func (f *Filter) replyOf(r Reply) (*wire.ReplyReader, error) {
+// lose decides a rider that has no answer.
+func (s *Stream) lose(why Counter) {
+	defer s.rescue()
+	s.degrade(why)
+}
+
+// whyOf says why a reply holds no answer.
+func whyOf(r Reply) Counter {
+	if r.Status == 0 || r.Status == 503 || r.Status == 504 {
+		return CounterUnreachable
+	}
+	return CounterUnanswered
+}
+
+func replyOf(r Reply) (*wire.ReplyReader, error) {
 	if r.Status != 200 {
-		return nil, errStatus
+		return nil, wire.ErrMalformed
 	}
 	return wire.ReadReply(r.Body)
 }
-
-var errStatus = wire.ErrMalformed
 
 // note counts failed calls.
 func (f *Filter) note(r Reply) {
@@ -179,27 +261,39 @@ func (f *Filter) note(r Reply) {
 
 // expire ends the waits whose deadline is over, and looks whether the bridge is back.
 func (f *Filter) expire() {
+	defer f.guard()
 	c := &f.calls
 	now := f.host.Now()
 	for _, list := range [...][]*Stream{c.waiting, c.riding} {
 		for _, s := range list {
 			if s != nil && s.state == waiting && now >= s.deadline {
-				s.degrade(CounterTimeout)
+				s.expire()
 			}
 		}
 	}
+	f.expireStanding(now)
+	f.send() // what no wake was to be had for
 	if c.failures < failuresMax || c.probing || now < c.openTill {
 		return
 	}
-	call := f.call("POST", checkPath, wire.AppendCall(nil, ""), millis(f.config.Deadline))
-	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
-	c.probing = f.host.Call(call, func(r Reply) {
+	c.probing = f.dispatch(f.checkCall(wire.AppendCall(nil, ""), millis(f.config.Deadline)), func(r Reply) {
+		defer f.guard()
 		c.probing = false
 		f.note(r)
 	}) == nil
 	if !c.probing {
 		c.openTill = now + openFor
 	}
+}
+
+// expire decides a request whose time is over.
+func (s *Stream) expire() { s.lose(CounterTimeout) }
+
+// checkCall is a call for decisions.
+func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
+	call := f.call("POST", checkPath, body, timeoutMillis)
+	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
+	return call
 }
 
 func millis(m core.Micros) uint32 { return uint32((m + core.Millisecond - 1) / core.Millisecond) }

@@ -52,12 +52,12 @@ func TestCredentialsAreRemembered(t *testing.T) {
 	if first.Known != 0 || !slices.Contains(first.Headers, wire.Value{Text: "secret", Given: true}) {
 		t.Fatalf("the bridge is not asked about the credential: %+v", first)
 	}
-	if got := s.ResponseHeaders(nil)[0]; got[1] != "100" {
+	if got := s.ResponseHeaders(nil, true)[0]; got[1] != "100" {
 		t.Errorf("the limit shown is not that of the tier: %v", got)
 	}
 	s, second := ask(2, left(98))
-	if second.Known == 0 || s.ResponseHeaders(nil)[0][1] != "100" {
-		t.Errorf("known %x, %v", second.Known, s.ResponseHeaders(nil))
+	if second.Known == 0 || s.ResponseHeaders(nil, true)[0][1] != "100" {
+		t.Errorf("known %x, %v", second.Known, s.ResponseHeaders(nil, true))
 	}
 	_, third := ask(3, said(left(8), core.CredentialUnknown, core.Minute)) // the key is gone
 	_, fourth := ask(4, left(8))

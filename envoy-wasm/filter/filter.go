@@ -24,6 +24,11 @@ type Filter struct {
 	looked []looked
 	unsure bool
 	known  uint64
+
+	ended *Stream     // the last that has ended without a response, until the next begins
+	idle  []*asking   // to be used again
+	dues  []*due      // likewise
+	quiet core.Micros // until when no panic is told of
 }
 
 // New returns the filter for a configuration, as [ParseConfig] reads it. The error says why it cannot be used; then Envoy
@@ -48,6 +53,7 @@ const TickMillis = 10
 
 // Tick ends the waits that are over, and asks for another policy when it is time.
 func (f *Filter) Tick() {
+	defer f.guard()
 	f.expire()
 	f.pollPolicy()
 }
@@ -69,11 +75,12 @@ func (f *Filter) pollPolicy() {
 	if f.etag != "" {
 		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
 	}
-	f.poll.under = f.host.Call(call, f.polled) == nil
+	f.poll.under = f.dispatch(call, f.polled) == nil
 }
 
 // polled takes a policy over. One that cannot be read is refused, and the one before stays.
 func (f *Filter) polled(r Reply) {
+	defer f.guard()
 	f.poll.under = false
 	if r.Status != 200 || r.ETag == f.etag && f.etag != "" {
 		return

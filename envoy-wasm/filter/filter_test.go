@@ -32,7 +32,7 @@ func TestTheWayOfARequest(t *testing.T) {
 	}
 	want := [][2]string{{"x-ratelimit-limit", "10"}, {"x-ratelimit-remaining", "9"}, {"x-ratelimit-reset", "61"},
 		{"ratelimit", `"api";r=9;t=1`}, {"ratelimit-policy", `"api";q=10;w=60`}}
-	if got := s.ResponseHeaders(nil); !slices.Equal(got, want) {
+	if got := s.ResponseHeaders(nil, true); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}
 	equalCounts(t, e, map[string]int{"allowed": 1, "policy_loaded": 1})
@@ -51,7 +51,7 @@ func TestARefusalIsAnsweredHere(t *testing.T) {
 		!slices.Contains(r.Headers, [2]string{"content-type", "application/problem+json"}) {
 		t.Errorf("%+v", r)
 	}
-	if got := s.ResponseHeaders(nil); got != nil || s.Tells() {
+	if got := s.ResponseHeaders(nil, true); got != nil || s.Tells() {
 		t.Errorf("Envoy shows us our own answer, which has its fields: %v", got)
 	}
 }
@@ -61,7 +61,7 @@ func TestWhatNoLimitIsForGoesOn(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	s := f.NewStream(1)
-	if s.RequestHeaders(get("/other")) != Continue || e.wakes+len(e.calls) != 0 || s.ResponseHeaders(nil) != nil {
+	if s.RequestHeaders(get("/other")) != Continue || e.wakes+len(e.calls) != 0 || s.ResponseHeaders(nil, true) != nil {
 		t.Error("it waits, or is told of a limit")
 	}
 }
@@ -124,7 +124,7 @@ func TestDeadlines(t *testing.T) {
 	f.NewStream(2).RequestHeaders(get("/api/x"))
 	e.now += 20 * core.Millisecond
 	f.Tick()
-	if !slices.Equal(e.resumed, []uint32{1}) || s.ResponseHeaders(nil) != nil {
+	if !slices.Equal(e.resumed, []uint32{1}) || s.ResponseHeaders(nil, true) != nil {
 		t.Fatalf("resumed %v after 50 ms", e.resumed)
 	}
 	e.now += 30 * core.Millisecond
@@ -244,7 +244,7 @@ func TestNoPolicyYet(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := f.NewStream(1)
-		if got := s.RequestHeaders(get("/api/x")); got != want || (e.responses[1].Status == 503) != (want == Pause) || s.Tells() != (want == Continue) {
+		if got := s.RequestHeaders(get("/api/x")); got != want || (e.responses[1].Status == 503) != (want == Pause) || s.Tells() {
 			t.Errorf("%q: %v, %+v", setting, got, e.responses)
 		}
 	}

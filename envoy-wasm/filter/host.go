@@ -56,12 +56,18 @@ const (
 	CounterAllowed Counter = iota
 	CounterDenied
 	CounterDegraded
-	CounterTimeout      // a rider's deadline was over
+	CounterDelayed      // waited for a throttle rule and was admitted; counted as allowed too
+	CounterRedirected   // goes on after an internal redirect, decided before
+	CounterOversized    // too large to be asked about; counted as denied too
+	CounterTimeout      // a request's deadline was over
 	CounterUnreachable  // the bridge could not be called, or the call failed
 	CounterUnanswered   // the bridge answered with an error, or what cannot be read
 	CounterUnavailable  // the bridge's store did not answer
 	CounterUnknown      // the bridge does not know our policy, or decides by another
 	CounterOpen         // no call: the last ones failed
+	CounterFull         // no call: as many wait as may
+	CounterUnreadable   // responses that said no cost, or an absurd one, so that the default was charged
+	CounterUnsettled    // responses that the bridge could not be told of: what was reserved stands
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRefused
 	CounterPanic
@@ -70,6 +76,6 @@ const (
 )
 
 // CounterNames are the names of the counters, by Counter.
-var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "bridge_timeout", "bridge_unreachable",
-	"bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open", "policy_loaded", "policy_refused", "panic",
-	"no_policy"}
+var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "delayed", "redirected", "oversized",
+	"bridge_timeout", "bridge_unreachable", "bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open",
+	"waiting_full", "unreadable_costs", "unsettled", "policy_loaded", "policy_refused", "panic", "no_policy"}

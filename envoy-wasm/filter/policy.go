@@ -3,9 +3,11 @@
 package filter
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
 )
 
 // policy is one version of a policy, made ready for requests.
@@ -32,6 +34,9 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 			p.ways[i] = &remembered{way: i, filter: f}
 			way.Verifier = p.ways[i]
 		}
+	}
+	if max(len(p.reads.Headers), len(p.reads.Attrs)) > wire.ValuesMax {
+		return nil, errors.New("it reads more than 256 headers, or more than 256 attributes, of a request")
 	}
 	for i, name := range p.reads.Headers {
 		p.headers[strings.ToLower(name)] = i

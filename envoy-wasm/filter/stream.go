@@ -20,80 +20,120 @@ const (
 type state uint8
 
 const (
-	fresh   state = iota
-	waiting       // for the bridge
+	fresh    state = iota
+	waiting        // for the bridge, in a call that it shares
+	standing       // under a throttle rule, with a call of its own
 	decided
 	gone
 )
 
 // Stream is one request and its response.
 type Stream struct {
-	f            *Filter
-	id           uint32
-	state        state
-	policy       *policy
-	plan         core.Plan
-	attrs        attributes
-	looked       []looked
-	known        uint64
-	deadline     core.Micros
-	decision     core.Decision
-	fields       core.Fields
-	answeredHere bool // the response is our own
+	f         *Filter
+	id        uint32
+	state     state
+	head      bool    // the method is HEAD
+	answered  bool    // the response is our own
+	grpcType  string  // the content type of our own response, if Envoy would leave it out
+	responded bool    // the response has begun
+	origin    uint64  // of the request: its connection and its x-request-id
+	before    *Stream // that ended just before this one began, if that had no response
+	asking    *asking // until it is decided
+	deadline  core.Micros
+	told      core.Telling
+	remaining int64
+	due       *due // what the response settles; nil for nothing
 }
+
+// asking is what a request needs until it is decided. It is used again.
+type asking struct {
+	policy *policy
+	plan   core.Plan
+	attrs  attributes
+	looked []looked
+	known  uint64
+}
+
+// askingMax is how many are kept for later requests: some KB each.
+const askingMax = 256
 
 // NewStream begins a request.
-func (f *Filter) NewStream(id uint32) *Stream { return &Stream{f: f, id: id} }
-
-// RequestHeaders decides the request, or makes it wait for the bridge.
-func (s *Stream) RequestHeaders(headers [][2]string) Action {
-	f := s.f
-	if s.policy = f.policy; s.policy == nil {
-		return s.unguarded()
-	}
-	s.attrs.take(f.host, s.policy, headers, f.config.Appended)
-	s.identify()
-	if len(s.plan.Checks()) == 0 && !f.unsure {
-		s.decide(s.plan.Decide())
-	} else {
-		s.deadline = s.attrs.now + f.config.Deadline
-		s.state = waiting
-		if f.enqueue(s) {
-			return Pause
-		}
-		s.decide(s.plan.Degrade())
-	}
-	if s.decision.Refused() {
-		return Pause
-	}
-	return Continue
+func (f *Filter) NewStream(id uint32) *Stream {
+	s := &Stream{f: f, id: id, before: f.ended}
+	f.ended = nil
+	return s
 }
 
-// unguarded decides while there is no policy.
-func (s *Stream) unguarded() Action {
-	s.state = decided
-	s.f.host.Count(CounterDegraded)
-	if !s.f.config.Deny {
-		return Continue
+// RequestHeaders decides the request, or makes it wait for the bridge.
+func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
+	defer s.guard(&action)
+	f := s.f
+	if f.policy == nil {
+		f.host.Count(CounterNoPolicy)
+		return s.unguarded(f.config.Deny)
 	}
-	s.answeredHere = true
-	s.f.host.Respond(s.id, Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", "application/problem+json"}},
-		Body: []byte(`{"type":"about:blank","title":"Service unavailable","status":503}`)})
-	return Pause
+	a := f.ask()
+	s.asking, a.policy = a, f.policy
+	a.attrs.take(f.host, f.policy, headers, f.config.Appended)
+	s.origin = a.attrs.origin
+	if before := s.before; before != nil && before.origin == s.origin && f.redirected() {
+		return s.goOn(before)
+	}
+	s.before = nil
+	s.head = a.attrs.method == "HEAD"
+	a.identify(f)
+	switch {
+	case len(a.plan.Checks()) == 0 && !f.unsure:
+		return s.decide(a.plan.Decide())
+	case a.attrs.size() > askBytesMax:
+		return s.oversized()
+	}
+	s.deadline = a.attrs.now + f.config.Deadline
+	s.state = waiting
+	if f.enqueue(s) {
+		return Pause
+	}
+	return s.decide(a.plan.Degrade())
+}
+
+// ask returns what a request needs until it is decided.
+func (f *Filter) ask() *asking {
+	last := len(f.idle) - 1
+	if last < 0 {
+		return new(asking)
+	}
+	a := f.idle[last]
+	f.idle[last], f.idle = nil, f.idle[:last]
+	return a
+}
+
+// release lets go of what the request needed to be decided.
+func (s *Stream) release() {
+	a := s.asking
+	if s.asking = nil; a == nil || len(s.f.idle) >= askingMax {
+		return
+	}
+	a.plan.Reset()
+	a.attrs.release()
+	clear(a.looked)
+	a.policy = nil
+	s.f.idle = append(s.f.idle, a)
 }
 
 // identify makes the plan of the request, with what is remembered of its credentials.
-func (s *Stream) identify() {
-	f := s.f
-	f.now, f.looked, f.unsure, f.known = s.attrs.now, f.looked[:0], false, 0
-	s.plan.Reset()
-	s.plan.Add(s.policy.ruleset, &s.attrs)
-	s.looked, s.known = append(s.looked[:0], f.looked...), f.known
+func (a *asking) identify(f *Filter) {
+	f.now, f.looked, f.unsure, f.known = a.attrs.now, f.looked[:0], false, 0
+	a.plan.Reset()
+	a.plan.Add(a.policy.ruleset, &a.attrs)
+	a.looked, a.known = append(a.looked[:0], f.looked...), f.known
+	clear(f.looked)
 }
 
-// answered decides by what the bridge said.
-func (s *Stream) answered(a *wire.Answer) {
-	switch a.Status {
+// take decides by what the bridge said, or lets the request stand in line.
+func (s *Stream) take(answer *wire.Answer) {
+	defer s.rescue()
+	a := s.asking
+	switch answer.Status {
 	case wire.StatusOK:
 	case wire.StatusUnavailable, wire.StatusBusy:
 		s.degrade(CounterUnavailable)
@@ -105,95 +145,72 @@ func (s *Stream) answered(a *wire.Answer) {
 		s.degrade(CounterUnanswered)
 		return
 	}
-	if a.Verdict != nil {
-		s.f.learn(s.looked, a.Verdict)
-		s.attrs.now = s.f.host.Now()
-		s.identify()
+	if answer.Verdict != nil {
+		s.f.learn(a.looked, answer.Verdict)
+		a.attrs.now = s.f.host.Now()
+		a.identify(s.f)
 	}
-	results := s.plan.Results()
-	if len(results) != len(a.Results) {
+	results := a.plan.Results()
+	if len(results) != len(answer.Results) {
 		s.degrade(CounterUnknown)
 		return
 	}
-	copy(results, a.Results)
-	s.resume(s.plan.Decide())
+	copy(results, answer.Results)
+	d := a.plan.Decide()
+	if s.state == waiting && d.Refused() && d.Delay > 0 && s.stand() {
+		return
+	}
+	if s.state == standing && !d.Refused() {
+		s.f.host.Count(CounterDelayed)
+	}
+	s.expect(&d, answer.Receipt)
+	s.resume(d)
 }
 
 // degrade decides without the bridge.
 func (s *Stream) degrade(why Counter) {
 	s.f.host.Count(why)
-	s.resume(s.plan.Degrade())
+	s.resume(s.asking.plan.Degrade())
 }
 
 // resume ends the wait.
 func (s *Stream) resume(d core.Decision) {
-	s.decide(d)
-	if !d.Refused() {
+	if s.decide(d) == Continue {
 		s.f.host.Resume(s.id)
 	}
 }
 
 // decide takes the decision, and answers the request if it is refused.
-func (s *Stream) decide(d core.Decision) {
-	s.state, s.decision = decided, d
-	s.fields = s.plan.Headers(&d)
+func (s *Stream) decide(d core.Decision) Action {
+	s.state = decided
+	fields := s.asking.plan.Headers(&d)
+	s.told, s.remaining = fields.Telling(), d.Remaining
+	action, count := Continue, CounterAllowed
 	switch {
 	case d.Refused():
-		s.f.host.Count(CounterDenied)
-		s.refuse()
+		action, count = Pause, CounterDenied
 	case d.Outcome == core.OutcomeDegradedAllowed:
-		s.f.host.Count(CounterDegraded)
-	default:
-		s.f.host.Count(CounterAllowed)
+		count = CounterDegraded
 	}
-}
-
-// refuse answers the request. Its header fields are all here: the filter's own answers pass ResponseHeaders too.
-func (s *Stream) refuse() {
-	d := &s.decision
-	r := Response{Status: uint32(d.Status), GRPCStatus: -1, Body: s.plan.AppendProblem(nil, d)}
-	r.Headers = append(s.told(), [2]string{"content-type", d.ContentType()})
-	if d.Response != nil {
-		for _, f := range d.Response.Headers {
-			r.Headers = append(r.Headers, [2]string{f.Name, f.Value})
-		}
+	s.f.host.Count(count)
+	if action == Pause {
+		s.refuse(&d, fields.Authenticate)
 	}
-	if s.attrs.grpc {
-		code, _ := core.GRPCStatus(d)
-		r.GRPCStatus = int32(code)
-	}
-	s.answeredHere = true
-	s.f.host.Respond(s.id, r)
-}
-
-// told are the header fields that tell of the limit.
-func (s *Stream) told() (fields [][2]string) {
-	for _, f := range [...][2]string{{"x-ratelimit-limit", s.fields.Limit}, {"x-ratelimit-remaining", s.fields.Remaining},
-		{"x-ratelimit-reset", s.fields.Reset}, {"ratelimit", s.fields.RateLimit}, {"ratelimit-policy", s.fields.Policy},
-		{"retry-after", s.fields.RetryAfter}, {"x-ratelimit-cost", s.fields.Cost}, {"www-authenticate", s.fields.Authenticate}} {
-		if f[1] != "" {
-			fields = append(fields, f)
-		}
-	}
-	return fields
-}
-
-// ResponseHeaders returns the fields to set in the response.
-func (s *Stream) ResponseHeaders(_ [][2]string) [][2]string {
-	if s.answeredHere || s.state != decided {
-		return nil
-	}
-	return s.told()
+	s.release()
+	return action
 }
 
 // Done ends the stream. A rider that is gone is skipped.
-func (s *Stream) Done() { s.state = gone }
-
-// Tells reports whether ResponseHeaders has something to say, so that a response need not be read otherwise.
-func (s *Stream) Tells() bool { return !s.answeredHere && s.state == decided }
-
-// Failed decides a request that cannot be decided: the headers cannot be read, or the filter has panicked.
-func (s *Stream) Failed() Action {
-	s.state = decided
-	return s.unguarded()
+func (s *Stream) Done() {
+	defer s.f.guard()
+	switch s.state {
+	case waiting, standing:
+		s.release()
+	case decided:
+		s.settle() // a body that was cut short counts as far as it came
+		if !s.answered && !s.responded {
+			s.f.ended = s
+		}
+	}
+	s.state, s.before = gone, nil
 }

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// forwarded is the header that proxies write addresses in.
+const forwarded = "X-Forwarded-For"
+
+// address finds the addresses.
+//
+// source.address is that of the connection, with its port; or, with port 0, the one that Envoy was told to find in
+// X-Forwarded-For. With use_remote_address Envoy has added the connection's address at the end of X-Forwarded-For, or, if
+// that is of this machine, its own in its place. A chain of addresses ends with the connection's anyway, so it is taken out
+// there; and where source.address is not it, that is where it is found.
+//
+// Without use_remote_address nothing was added, and source.address is the last that X-Forwarded-For names: who can connect
+// to such an Envoy can choose it. Over a Unix socket there is none.
+func (a *attributes) address(h Host, appended bool) {
+	text, _ := h.Property("source", "address")
+	a.origin = hash(a.origin, text)
+	source, port := addrOf(text)
+	a.peer, a.remote = source, source
+	i, ok := slices.BinarySearch(a.reads.Headers, forwarded)
+	if !ok || !appended || !source.IsValid() || !a.headers[i].Given {
+		return
+	}
+	chain := a.headers[i].Text
+	comma := strings.LastIndexByte(chain, ',')
+	last, _ := addrOf(strings.TrimSpace(chain[comma+1:]))
+	switch {
+	case port != 0 && last != source && !source.IsLoopback():
+		return // it was not added: skip_xff_append
+	case port == 0 && (last == source || !last.IsValid()):
+		return // nor was it here
+	case port == 0:
+		a.remote = last
+	}
+	a.headers[i] = wire.Value{Text: chain[:max(0, comma)], Given: comma >= 0}
+}
+
+// addrOf reads an address with or without a port, which is 0 then; the zero Addr for what is none.
+func addrOf(text string) (addr netip.Addr, port uint16) {
+	if with, err := netip.ParseAddrPort(text); err == nil {
+		return with.Addr().Unmap().WithZone(""), with.Port()
+	}
+	addr, _ = netip.ParseAddr(text)
+	return addr.Unmap().WithZone(""), 0
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/usage"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// due is what the response of a request settles, and what is known of it. It is used again.
+type due struct {
+	core.Settlement
+	receipt string
+	status  int
+	headers []wire.Field // those that costs are read from, as far as they have come
+	tap     *usage.Tap   // reads the body; nil if nobody need
+	awaits  bool         // a header may yet come in the trailers
+	numbers []wire.Field
+}
+
+// dueMax is how many are kept for later requests.
+const dueMax = 256
+
+// expect notes what the response will settle: what the bridge has sealed, if there is anything.
+func (s *Stream) expect(d *core.Decision, receipt string) {
+	f := s.f
+	if receipt == "" || d.Refused() {
+		return
+	}
+	next := new(due)
+	if last := len(f.dues) - 1; last >= 0 {
+		next, f.dues = f.dues[last], f.dues[:last]
+	}
+	if !s.asking.plan.Settlement(&next.Settlement) {
+		f.dues = append(f.dues, next)
+		return
+	}
+	next.receipt = strings.Clone(receipt) // it is cut from the reply to all
+	s.due = next
+}
+
+// forget lets go of what was due.
+func (f *Filter) forget(d *due) {
+	if len(f.dues) < dueMax {
+		*d = due{Settlement: d.Settlement, headers: d.headers[:0], numbers: d.numbers[:0]}
+		f.dues = append(f.dues, d)
+	}
+}
+
+// Tells reports whether ResponseHeaders has something to say or to learn, so that a response need not be read otherwise.
+func (s *Stream) Tells() bool {
+	if s.answered {
+		return s.grpcType != ""
+	}
+	return s.state == decided && (s.due != nil || s.told != (core.Telling{}))
+}
+
+// ResponseHeaders returns the fields to set in the response, each in place of all its lines. ends says that there is no
+// body. A response that Envoy makes itself is one like any other; our own is left alone.
+func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
+	defer s.f.guard()
+	switch {
+	case s.answered && s.grpcType != "":
+		return [][2]string{{"content-type", s.grpcType}}
+	case s.answered || s.state != decided:
+		return nil
+	}
+	status := statusOf(headers)
+	if status >= 100 && status < 200 && status != 101 {
+		return nil // interim: the response is yet to come
+	}
+	s.responded = true
+	if s.due != nil {
+		s.begin(status, headers, ends)
+	}
+	return s.merged(headers)
+}
+
+func statusOf(headers [][2]string) int {
+	for i := range headers {
+		if headers[i][0] == ":status" {
+			status, _ := strconv.Atoi(headers[i][1]) // 0, and settled as such, for what is none
+			return status
+		}
+	}
+	return 0
+}
+
+// begin takes in what the beginning of the response says. What follows from status and headers alone is settled at once:
+// a stream may last for hours.
+func (s *Stream) begin(status int, headers [][2]string, ends bool) {
+	d := s.due
+	d.status = status
+	d.learn(headers)
+	bodied := !ends && !s.head && status >= 200 && status != 204 && status != 304
+	d.awaits = bodied && lines(headers, "content-length") == nil && d.Awaits(d)
+	if !d.awaits {
+		if cost, known := d.CostNow(d); known {
+			s.told.Correct(cost)
+		}
+	}
+	if paths := d.Paths(); bodied && len(paths) > 0 {
+		tap := usage.New(paths, first(headers, "content-type"), first(headers, "content-encoding"), nil)
+		if tap.Readable() {
+			d.tap = tap
+		}
+	}
+	if d.tap == nil && !d.awaits {
+		s.settle()
+	}
+}
+
+func first(headers [][2]string, name string) string {
+	if values := lines(headers, name); values != nil {
+		return values[0]
+	}
+	return ""
+}
+
+// learn keeps the headers that costs are read from. What is known already stays.
+func (d *due) learn(headers [][2]string) {
+	for _, name := range d.Settlement.Headers() {
+		if _, known := d.Header(name); known {
+			continue
+		}
+		if values := lines(headers, strings.ToLower(name)); values != nil {
+			d.headers = append(d.headers, wire.Field{Name: name, Text: strings.Clone(strings.Join(values, ", "))})
+		}
+	}
+}
+
+// Listens reports whether the body is to be shown to ResponseBody.
+func (s *Stream) Listens() bool { return s.due != nil && s.due.tap != nil && s.due.tap.Readable() }
+
+// ResponseBody reads a piece of the body as it passes. Nothing is held back.
+func (s *Stream) ResponseBody(piece []byte, ends bool) {
+	defer s.f.guard()
+	if s.Listens() {
+		_, _ = s.due.tap.Write(piece) // it takes everything
+	}
+	if ends {
+		s.settle()
+	}
+}
+
+// Awaits reports whether the response's trailers are to be shown to ResponseTrailers.
+func (s *Stream) Awaits() bool { return s.due != nil }
+
+// ResponseTrailers ends the response.
+func (s *Stream) ResponseTrailers(trailers [][2]string) {
+	defer s.f.guard()
+	if s.due != nil {
+		s.due.learn(trailers)
+		s.settle()
+	}
+}
+
+// settle tells the bridge what the response said, once, if that changes what was charged. A response that never began
+// changes nothing.
+func (s *Stream) settle() {
+	d := s.due
+	if d == nil || !s.responded {
+		return
+	}
+	s.due = nil
+	for _, path := range d.Paths() {
+		if number, ok := d.JSON(path); ok {
+			d.numbers = append(d.numbers, wire.Field{Name: path, Text: number})
+		}
+	}
+	checks, unreadable := d.Checks(d)
+	if unreadable > 0 {
+		s.f.host.Count(CounterUnreadable)
+	}
+	if len(checks) == 0 {
+		s.f.forget(d)
+		return
+	}
+	s.f.tell(d)
+}
+
+// Status implements [core.Answer].
+func (d *due) Status() int { return d.status }
+
+// Header implements [core.Answer].
+func (d *due) Header(name string) (string, bool) {
+	for i := range d.headers {
+		if d.headers[i].Name == name {
+			return d.headers[i].Text, true
+		}
+	}
+	return "", false
+}
+
+// JSON implements [core.Answer].
+func (d *due) JSON(path string) (string, bool) {
+	if d.tap == nil {
+		return "", false
+	}
+	return d.tap.JSON(path)
+}
+
+var _ core.Answer = (*due)(nil)
