@@ -113,7 +113,7 @@ type Rule struct {
 	Priority int    // within a group the lowest wins
 	Disabled bool
 	Missing  Missing
-	// Unverified must be set when Per names a request header.
+	// Unverified must be set when Per names a request header. Beside attributes only a front knows whether it must.
 	Unverified bool
 	Cost       []Cost // the first that matches counts; none, or none matching, is 1
 	Action     Action

@@ -16,7 +16,7 @@ func (v *verifier) dimensions(at string, r *Rule) {
 			"leave some out")
 		return
 	}
-	header, missable, unknown := false, len(r.Per) == 0 && !r.PerNone, false
+	header, attr, missable, unknown := false, false, len(r.Per) == 0 && !r.PerNone, false
 	seen := map[string]int{}
 	for i, d := range r.Per {
 		place := fmt.Sprintf("%s.per[%d]", at, i)
@@ -30,7 +30,7 @@ func (v *verifier) dimensions(at string, r *Rule) {
 		} else {
 			seen[label] = i
 		}
-		header = header || d.Kind == PerHeader
+		header, attr = header || d.Kind == PerHeader, attr || d.Kind == PerAttr
 		missable = missable || d.Kind != PerMethod && d.Kind != PerEndpoint
 	}
 	if r.Missing != MissingClient && !missable && !unknown {
@@ -40,7 +40,7 @@ func (v *verifier) dimensions(at string, r *Rule) {
 		v.problem(at+".per", "", "names a header, which anyone can write to be counted apart",
 			"write unverified: true if something in front sets or removes it")
 	}
-	if r.Unverified && !header && !unknown {
+	if r.Unverified && !header && !attr && !unknown { // an attribute may be a header by another name
 		v.problem(at+".unverified", "true", "has no effect: per names no header", "leave it out")
 	}
 }

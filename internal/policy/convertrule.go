@@ -43,6 +43,7 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 			r.Per = append(r.Per, c.dimension(index(path+".per", i), word))
 		}
 	}
+	c.claimedDimensions(path, d, r.Per)
 	for i := range d.Cost {
 		r.Cost = append(r.Cost, c.cost(index(path+".cost", i), &d.Cost[i]))
 	}

@@ -26,6 +26,7 @@ func (c *converter) identify(path string, d *Identify) (id core.Identify) {
 	case d.Cookie != nil:
 		id.Kind, id.Name, id.Unverified = core.IdentifyCookie, d.Cookie.Name, d.Cookie.Unverified
 	case d.Attr != "":
+		c.claimedIdentity(path+".attr", d.Attr)
 		id.Kind, id.Name = core.IdentifyAttr, d.Attr
 	case d.JWT != nil:
 		c.jwt(path+".jwt", d.JWT)
@@ -195,6 +196,7 @@ func (c *converter) sources(path string, list Sources) (sources []core.Source) {
 		case d.HostLabel != nil:
 			sources = append(sources, core.Source{Kind: core.SourceHost, Label: c.atLeastOne(at+".host_label", d.HostLabel)})
 		case d.Attr != "":
+			c.claimedSource(at+".attr", d.Attr)
 			sources = append(sources, core.Source{Kind: core.SourceAttr, Name: d.Attr})
 		default:
 			c.problem(at, "", "says nothing", sourceRemedy)
