@@ -36,7 +36,7 @@ func newBridge() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			b, err := bridge.New(bridge.Options{Policy: policyFile, Store: store, Logger: logger})
+			b, err := bridge.New(bridge.Options{PolicyFile: policyFile, Store: store, Shared: redisURL != "", Logger: logger})
 			if err != nil {
 				return errors.Join(err, closeStore())
 			}

@@ -3,51 +3,122 @@
 package bridge
 
 import (
+	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/settle"
+	"github.com/penstock/penstock/internal/throttle"
 )
 
-// Options set a bridge up.
+// Bounds of what is under way at once.
+const (
+	// CallsMaxDefault is how many calls are answered at once: a call takes a millisecond or the store's deadline, and some
+	// 100 KB. One more is answered 503.
+	CallsMaxDefault = 1024
+	// WaitersMaxDefault is how many requests wait for throttle rules. They hold 20 KB each; one more is refused.
+	WaitersMaxDefault = 1 << 14
+)
+
+// Options set a bridge up. Either PolicyFile or Policy is required, and Store.
 type Options struct {
-	Policy string     // a policy file
-	Store  core.Store // answers what only a store knows; it stays the caller's to close
+	PolicyFile string           // a policy file, which is followed
+	Policy     *policy.Document // a policy that does not change
+	Store      core.Store       // answers what only a store knows; it stays the caller's to close
+	// Shared says that others count in the same store: then the policy must have a name.
+	Shared bool
+	// Reachable says what is wrong with the store, nil if nothing is. It is asked for /readyz. Nil: nothing ever is.
+	Reachable func(context.Context) error
+	// Token is what callers must show as a bearer token; "" lets everybody in who can connect.
+	Token string
+	// CallsMax and WaitersMax take the place of their defaults; 0 is those.
+	CallsMax, WaitersMax int
+	// Registry is where metrics go, and what /metrics shows; nil is one of its own.
+	Registry *prometheus.Registry
 	// Logger is told of policies and failures, never of clients. Nil is silence.
 	Logger *slog.Logger
 }
 
 // Bridge answers filters. Safe for concurrent use.
 type Bridge struct {
+	options  Options
 	store    core.Store
+	batcher  core.Batcher // the store, if it is one
 	logger   *slog.Logger
 	editions editions
-	plans    sync.Pool
+	metrics  *metrics
+	calls    sync.Pool    // of *call
+	under    atomic.Int64 // calls under way, but for those that wait
+	sealer   *sealer
+	settling *settle.Queue
+	lines    *throttle.Lines
+	ending   context.Context // done when those that wait are to be sent away
+	end      context.CancelFunc
+	leaving  atomic.Bool // it will stop soon
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and where.
 func New(o Options) (*Bridge, error) {
-	if o.Store == nil {
+	switch {
+	case o.Store == nil:
 		return nil, errors.New("a bridge needs a store")
+	case (o.PolicyFile == "") == (o.Policy == nil):
+		return nil, errors.New("a bridge needs a policy, from a file or otherwise")
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	b := &Bridge{store: o.Store, logger: o.Logger}
-	b.plans.New = func() any { return new(question) }
-	return b, b.editions.open(o.Policy, o.Logger)
+	if o.CallsMax <= 0 {
+		o.CallsMax = CallsMaxDefault
+	}
+	if o.WaitersMax <= 0 {
+		o.WaitersMax = WaitersMaxDefault
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	b := &Bridge{options: o, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
+		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
+	b.batcher, _ = o.Store.(core.Batcher)
+	b.calls.New = func() any { return new(call) }
+	b.ending, b.end = context.WithCancel(context.Background())
+	var err error
+	if b.metrics, err = newMetrics(b, o.Registry); err != nil {
+		return nil, err
+	}
+	b.settling = settle.New(o.Store, b.metrics.settled)
+	b.editions.metrics = b.metrics
+	return b, b.editions.open(&o)
 }
 
-// Close ends following the policy file. Questions under way are answered.
-func (b *Bridge) Close() error { return b.editions.close() }
+// Reload reads the policy file now. The error says what is wrong with it; then the policy before stays in force.
+func (b *Bridge) Reload() error { return b.editions.reload() }
 
-// Handler serves filters and people.
-func (b *Bridge) Handler() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/check", b.serveCheck)
-	mux.HandleFunc("GET /v1/policy", b.servePolicy)
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	return mux
+// Ruleset returns the policy in force, ready to decide.
+func (b *Bridge) Ruleset() *core.Ruleset { return b.editions.inForce().ruleset }
+
+// Leave makes /readyz say that the bridge will stop, so that nobody new is sent to it. Calls are answered as before.
+func (b *Bridge) Leave() { b.leaving.Store(true) }
+
+// Dismiss answers those that wait for throttle rules that they are not decided. It is for a bridge that stops.
+func (b *Bridge) Dismiss() { b.end() }
+
+// Close settles what waits for it, and ends following the policy file. It is called when no call is under way any more,
+// before the store is closed.
+func (b *Bridge) Close() error {
+	b.end()
+	var late error
+	if !b.settling.Stop(settle.Deadline) {
+		late = errors.New("not everything was settled: what was reserved stands as charged")
+	}
+	return errors.Join(late, b.editions.close())
 }
+
+func micros(t time.Time) core.Micros { return core.Micros(t.UnixMicro()) }

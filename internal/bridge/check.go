@@ -3,59 +3,199 @@
 package bridge
 
 import (
-	"io"
+	"bytes"
+	"context"
+	"errors"
 	"net/http"
-	"sync"
+	"strconv"
+	"time"
 
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/throttle"
 	"github.com/penstock/penstock/internal/wire"
 )
 
-// serveCheck answers a call: many questions, each with an answer of its own.
+// planTime is how long the questions of one call may take to be looked at. Tokens that nobody has seen before cost their
+// signature checks, a millisecond each of the dearest kind: what comes later in a call than this is answered that the
+// bridge has too much to do, so that what was before it is answered in time.
+const planTime = 20 * time.Millisecond
+
+// call is a call under way. It is used again.
+type call struct {
+	body      bytes.Buffer
+	reply     []byte
+	questions []*question // all that this call ever had
+	used      int         // of them, by the call at present
+	taking    []core.Call
+	asked     []*question // of taking
+}
+
+// callBytesKept is how large a call's buffers may be to be kept.
+const callBytesKept = 64 << 10
+
+var contentTypeWire = []string{wire.ContentType}
+
+// serveCheck answers a call: of filters in the compact form, of people in JSON.
 func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.CallBytesMax))
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
+	c := b.calls.Get().(*call)
+	defer b.release(c)
+	if _, err := c.body.ReadFrom(http.MaxBytesReader(w, r.Body, wire.CallBytesMax)); err != nil {
+		b.refuse(w, err)
 		return
 	}
-	call, err := wire.ReadCall(body)
+	if r.Header.Get("Content-Type") != wire.ContentType {
+		b.servePeople(w, c)
+		return
+	}
+	e, err := b.read(c)
 	if err != nil {
+		b.metrics.calls.WithLabelValues(callMalformed).Inc()
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	known := b.editions.of(call.Version)
-	var questions []*question
-	for {
-		q := b.plans.Get().(*question)
-		ok, err := call.Next(&q.item)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		if !ok {
-			b.plans.Put(q)
-			break
-		}
-		questions = append(questions, q)
-	}
-	b.answer(r, known, questions)
-	reply := wire.AppendReply(nil)
-	for _, q := range questions {
-		reply = wire.AppendAnswer(reply, &q.answer)
-		b.plans.Put(q)
-	}
-	w.Header().Set("Content-Type", wire.ContentType)
-	_, _ = w.Write(reply) // whoever is gone needs none
-}
-
-// answer asks all questions at once: the store sends what it is asked at the same time together.
-func (b *Bridge) answer(r *http.Request, e *edition, questions []*question) {
-	if len(questions) == 1 {
-		questions[0].ask(r.Context(), b, e)
+	if !b.answer(r.Context(), c, e) {
+		b.metrics.calls.WithLabelValues(callGone).Inc()
 		return
 	}
-	var all sync.WaitGroup
-	for _, q := range questions {
-		all.Go(func() { q.ask(r.Context(), b, e) })
+	b.metrics.answered.Inc()
+	b.metrics.questions.Observe(float64(c.used))
+	c.reply = wire.AppendReply(c.reply[:0])
+	for _, q := range c.questions[:c.used] {
+		b.metrics.statuses[q.answer.Status].Inc()
+		c.reply = wire.AppendAnswer(c.reply, &q.answer)
 	}
-	all.Wait()
+	header := w.Header()
+	header["Content-Type"] = contentTypeWire
+	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
+	_, _ = w.Write(c.reply) // whoever is gone needs none
+}
+
+// refuse answers a call whose body cannot be read.
+func (b *Bridge) refuse(w http.ResponseWriter, err error) {
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		b.metrics.calls.WithLabelValues(callTooLarge).Inc()
+		http.Error(w, "a call has at most "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
+		return
+	}
+	b.metrics.calls.WithLabelValues(callGone).Inc()
+	http.Error(w, "the call did not come whole", http.StatusBadRequest)
+}
+
+// release ends a call. Its buffers are used again, unless they have become large.
+func (b *Bridge) release(c *call) {
+	c.used = 0
+	if c.body.Reset(); c.body.Cap() > callBytesKept {
+		c.body = bytes.Buffer{}
+	}
+	if cap(c.reply) > callBytesKept {
+		c.reply = nil
+	}
+	b.calls.Put(c)
+}
+
+// next returns a question of the call that is not used yet.
+func (c *call) next() *question {
+	if c.used == len(c.questions) {
+		c.questions = append(c.questions, new(question))
+	}
+	return c.questions[c.used]
+}
+
+// read reads the questions of a call, and returns the edition of the policy that they are about; nil if it is not known.
+func (b *Bridge) read(c *call) (*edition, error) {
+	reader, err := wire.ReadCall(c.body.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	for {
+		ok, err := reader.Next(&c.next().item)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return b.editions.of(reader.Version), nil
+		}
+		c.used++
+	}
+}
+
+// answer answers all questions of a call. It reports false if the caller has left meanwhile.
+func (b *Bridge) answer(ctx context.Context, c *call, e *edition) bool {
+	start := time.Now()
+	now, busy := micros(start), false
+	for _, q := range c.questions[:c.used] {
+		q.reset(b, e, now)
+		switch {
+		case q.item.Kind == wire.KindSettle:
+			q.settle()
+		case busy:
+			q.answer.Status = wire.StatusBusy
+		case q.item.Kind == wire.KindWait && c.used > 1:
+			q.answer.Status = wire.StatusInvalid // it would hold back the answers of others
+		default:
+			q.begin()
+			busy = time.Since(start) > planTime
+		}
+	}
+	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {
+		return b.wait(ctx, c.questions[0])
+	}
+	b.take(c)
+	return true
+}
+
+// take asks the store everything that the questions of a call need, at once, and decides them.
+func (b *Bridge) take(c *call) {
+	c.taking, c.asked = c.taking[:0], c.asked[:0]
+	for _, q := range c.questions[:c.used] {
+		switch {
+		case len(q.first) > 0:
+			c.taking = append(c.taking, core.Call{Checks: q.first, Results: q.plan.Results()})
+			c.asked = append(c.asked, q)
+		case q.item.Kind != wire.KindSettle && q.answer.Status == wire.StatusOK:
+			q.decide(nil)
+		}
+	}
+	if len(c.taking) == 0 {
+		return
+	}
+	// A caller that leaves does not end the check, which ends by itself at the store's deadline: a context that can end
+	// costs each call more.
+	start := time.Now()
+	if b.batcher != nil && len(c.taking) > 1 {
+		b.batcher.TakeAll(context.Background(), c.taking)
+	} else {
+		for i := range c.taking {
+			t := &c.taking[i]
+			t.Err = b.store.Take(context.Background(), t.Checks, t.Results)
+		}
+	}
+	b.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
+	for i, q := range c.asked {
+		q.decide(c.taking[i].Err)
+	}
+	clear(c.taking)
+}
+
+// wait answers a question once its request is admitted, or cannot be. It reports false if the caller has left meanwhile.
+// A call that waits is not one of those under way: they hold a processor, it holds memory.
+func (b *Bridge) wait(ctx context.Context, q *question) bool {
+	b.under.Add(-1)
+	defer b.under.Add(1)
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ending, cancel)()
+	d, end := q.wait.Decide(waiting, b.lines, &q.plan, q.throttled, q)
+	if end != throttle.EndNone {
+		b.metrics.Waits.WithLabelValues(string(end)).Inc()
+	}
+	switch {
+	case end == throttle.EndGone && ctx.Err() != nil:
+		return false
+	case end == throttle.EndGone:
+		q.answer.Status = wire.StatusUnavailable // the bridge stops
+	case q.answer.Status == wire.StatusOK:
+		q.complete(&d)
+	}
+	return true
 }

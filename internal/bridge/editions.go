@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/identity"
 	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/tally"
 )
 
 // formerMax is how many versions of the policy are known beside the one in force: filters hear of a new one within a
@@ -24,41 +26,66 @@ const keysWait = 2 * time.Second
 
 // edition is one version of the policy, ready to decide by. It does not change.
 type edition struct {
-	version   string
-	document  *policy.Document
-	ruleset   *core.Ruleset
-	reads     core.Reads
-	compact   []byte
-	verifiers io.Closer
+	version     string
+	document    *policy.Document
+	ruleset     *core.Ruleset
+	reads       core.Reads
+	compact     []byte
+	verifiers   io.Closer
+	outcomes    *tally.Rules
+	credentials *tally.Credentials
 }
 
 // editions are the policy in force, first, and those before it.
 type editions struct {
 	known   atomic.Pointer[[]*edition]
-	watcher *policy.Watcher
+	watcher *policy.Watcher // nil: the policy is no file
 	logger  *slog.Logger
+	metrics *metrics
+	shared  bool
+	refused atomic.Bool // the last edit was
+	changed func()      // is told of every edition that comes into force; nil for nobody
 }
 
-func (e *editions) open(path string, logger *slog.Logger) error {
-	e.logger = logger
-	document, err := policy.Load(path)
-	if err != nil {
-		return err
+func (e *editions) open(o *Options) (err error) {
+	e.logger, e.shared = o.Logger, o.Shared
+	document := o.Policy
+	if o.PolicyFile != "" {
+		if document, err = policy.Load(o.PolicyFile); err != nil {
+			return err
+		}
 	}
-	first, err := newEdition(document, logger)
+	first, err := e.newEdition(document)
 	if err != nil {
 		return err
 	}
 	e.known.Store(&[]*edition{first})
-	e.watcher, err = policy.Watch(path, e.edited)
+	e.metrics.versions.WithLabelValues(document.Name, first.version).Set(1)
+	if o.PolicyFile == "" {
+		return nil
+	}
+	e.watcher, err = policy.Watch(o.PolicyFile, e.edited)
 	if err != nil {
 		return errors.Join(err, first.verifiers.Close())
 	}
-	return e.watcher.Reload()
+	if err = e.watcher.Reload(); err != nil { // it may have been edited between
+		return errors.Join(err, e.close())
+	}
+	return nil
 }
 
-func newEdition(d *policy.Document, logger *slog.Logger) (*edition, error) {
-	verifiers, closer, err := identity.OpenAll(d, identity.OpenOptions{Folder: d.File("."), Wait: keysWait, Logger: logger})
+// unnamed is the namespace of a policy without a name, in memory.
+const unnamed = "default"
+
+var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
+	"accident; write name: shop, and the same name wherever the same counters are meant")
+
+func (e *editions) newEdition(d *policy.Document) (*edition, error) {
+	if d.Name == "" && e.shared {
+		return nil, errNameMissing
+	}
+	d.Name = cmp.Or(d.Name, unnamed)
+	verifiers, closer, err := identity.OpenAll(d, identity.OpenOptions{Folder: d.File("."), Wait: keysWait, Logger: e.logger})
 	if err != nil {
 		return nil, errors.Join(err, d.Check())
 	}
@@ -71,33 +98,81 @@ func newEdition(d *policy.Document, logger *slog.Logger) (*edition, error) {
 		return nil, errors.Join(err, closer.Close())
 	}
 	return &edition{version: d.Version(), document: d, ruleset: ruleset, reads: source.Reads(), verifiers: closer,
-		compact: source.AppendCompact(nil, d.Version())}, nil
+		compact: source.AppendCompact(nil, d.Version()), outcomes: e.metrics.Rules(d.Name, ruleset),
+		credentials: e.metrics.CredentialsOf(d)}, nil
+}
+
+// keysReady reports whether every key set from a URL is there.
+func (e *edition) keysReady() bool {
+	keys, ok := e.verifiers.(interface{ Ready() bool })
+	return !ok || keys.Ready()
 }
 
 // edited takes an edited policy file over, or says why it does not.
 func (e *editions) edited(d *policy.Document, err error) {
 	before := *e.known.Load()
 	var next *edition
-	if err == nil && d.Version() == before[0].version {
-		return
-	}
 	if err == nil {
-		next, err = newEdition(d, e.logger)
+		next, err = e.edition(d, before)
 	}
-	if err != nil {
+	e.refused.Store(err != nil)
+	switch {
+	case err != nil:
+		e.metrics.edits.WithLabelValues("refused").Inc()
 		e.logger.Error("the edited policy file is refused; the policy before stays in force", "version", before[0].version,
 			"error", err)
 		return
+	case next == before[0]:
+		return
 	}
-	known := append([]*edition{next}, before...)
-	if len(known) > formerMax+1 {
-		_ = known[formerMax+1].verifiers.Close() // questions that began with it find the last keys
-		known = known[:formerMax+1]
-	}
-	e.known.Store(&known)
+	e.install(next, before)
+	e.metrics.edits.WithLabelValues("accepted").Inc()
 	changes := policy.Diff(before[0].document, d)
 	e.logger.Info("the edited policy file is in force", "policy", d.Name, "version", next.version,
 		"changes", changes.String())
+}
+
+// edition returns the edition of a document: the one in force if that says the same.
+func (e *editions) edition(d *policy.Document, before []*edition) (*edition, error) {
+	if d.Name == "" && e.shared {
+		return nil, errNameMissing
+	}
+	d.Name = cmp.Or(d.Name, unnamed)
+	if d.Version() == before[0].version {
+		return before[0], nil
+	}
+	return e.newEdition(d)
+}
+
+// install puts an edition in force, and forgets the oldest. One that says what a former one said takes its place.
+func (e *editions) install(next *edition, before []*edition) {
+	known := []*edition{next}
+	for _, former := range before {
+		if former.version == next.version || len(known) > formerMax {
+			_ = former.verifiers.Close() // questions that began with it find the last keys
+			continue
+		}
+		known = append(known, former)
+	}
+	e.known.Store(&known)
+	e.metrics.versions.Reset()
+	e.metrics.versions.WithLabelValues(next.document.Name, next.version).Set(1)
+	if e.changed != nil {
+		e.changed()
+	}
+}
+
+func (e *editions) reload() error {
+	if e.watcher == nil {
+		return nil
+	}
+	if err := e.watcher.Reload(); err != nil {
+		return err
+	}
+	if e.refused.Load() {
+		return errors.New("the policy file is refused; the log says why")
+	}
+	return nil
 }
 
 // of returns the edition of a version; nil if it is not known.
@@ -113,7 +188,10 @@ func (e *editions) of(version string) *edition {
 func (e *editions) inForce() *edition { return (*e.known.Load())[0] }
 
 func (e *editions) close() error {
-	problems := []error{e.watcher.Close()}
+	var problems []error
+	if e.watcher != nil {
+		problems = append(problems, e.watcher.Close())
+	}
 	for _, known := range *e.known.Load() {
 		problems = append(problems, known.verifiers.Close())
 	}

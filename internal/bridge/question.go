@@ -7,9 +7,10 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/tally"
+	"github.com/penstock/penstock/internal/throttle"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -19,54 +20,131 @@ const verdictTTL = 10 * core.Second
 
 // question is one item of a call and its answer. It is used again.
 type question struct {
-	item   wire.Item
-	answer wire.Answer
-	plan   core.Plan
-	attrs  attributes
-	ways   []wire.Way
+	item       wire.Item
+	answer     wire.Answer
+	verdict    wire.Verdict
+	plan       core.Plan
+	wait       throttle.Wait
+	first      []core.Check // what the store is asked first; none: nothing
+	throttled  []core.Throttled
+	attrs      attributes
+	settlement core.Settlement
+	bridge     *Bridge
+	edition    *edition
+	now        core.Micros
 }
 
-// ask answers the question by an edition of the policy; nil is one that is not known.
-func (q *question) ask(ctx context.Context, b *Bridge, e *edition) {
+// reset forgets the last request.
+func (q *question) reset(b *Bridge, e *edition, now core.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0]}
+	q.bridge, q.edition, q.now, q.first, q.throttled = b, e, now, nil, nil
+}
+
+// begin makes the plan of a filter's question.
+func (q *question) begin() {
+	ask, e := &q.item.Ask, q.edition
 	switch {
 	case e == nil:
 		q.answer.Status = wire.StatusUnknown
-		return
-	case q.item.Kind != wire.KindAsk || len(q.item.Ask.Headers) != len(e.reads.Headers) || len(q.item.Ask.Attrs) != len(e.reads.Attrs):
+	case len(ask.Headers) != len(e.reads.Headers) || len(ask.Attrs) != len(e.reads.Attrs):
 		q.answer.Status = wire.StatusInvalid
-		return
+	default:
+		q.attrs = attributes{ask: ask, reads: &e.reads, now: q.now}
+		q.ask(&q.attrs)
 	}
-	q.attrs = attributes{ask: &q.item.Ask, reads: &e.reads, now: core.Micros(time.Now().UnixMicro())}
-	q.plan.Reset()
-	q.plan.Add(e.ruleset, &q.attrs)
-	if checks := q.plan.Checks(); len(checks) > 0 {
-		if err := b.store.Take(ctx, checks, q.plan.Results()); err != nil {
-			q.answer.Status = wire.StatusUnavailable
-			if errors.Is(err, core.ErrInvalid) {
-				q.answer.Status = wire.StatusInvalid
-			}
-			return
-		}
-	}
-	q.answer.Results = append(q.answer.Results, q.plan.Results()...)
-	q.verdict()
 }
 
-// verdict says what the credentials are worth, unless the filter knows.
-func (q *question) verdict() {
+// ask makes the plan of a request.
+func (q *question) ask(a core.Attributes) {
+	q.plan.Reset()
+	q.plan.Add(q.edition.ruleset, a)
+	q.first = q.plan.Checks()
+	if len(q.first) == 0 {
+		return
+	}
+	if q.throttled = q.plan.Throttled(); len(q.throttled) > 0 {
+		q.first = q.wait.First(q.bridge.lines, &q.plan, q.throttled)
+	}
+}
+
+// decide decides by what the store said to the first question, and completes the answer.
+func (q *question) decide(err error) core.Decision {
+	if err != nil {
+		return q.fail(err)
+	}
+	d, answered := q.plan.Decide(), true
+	if len(q.throttled) > 0 {
+		d, answered = q.wait.Announce(d, q)
+	}
+	if answered {
+		q.complete(&d)
+	}
+	return d
+}
+
+// Ask implements [throttle.Asker].
+func (q *question) Ask(checks []core.Check) (core.Decision, bool) {
+	if err := q.bridge.store.Take(context.Background(), checks, q.plan.Results()); err != nil {
+		return q.fail(err), false
+	}
+	return q.plan.Decide(), true
+}
+
+// fail decides without the store.
+func (q *question) fail(err error) core.Decision {
+	q.bridge.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
+	q.answer.Status = wire.StatusUnavailable
+	if errors.Is(err, core.ErrInvalid) {
+		q.answer.Status = wire.StatusInvalid
+		q.bridge.logger.Error("a question was refused by the store", "error", err)
+	}
+	d := q.plan.Degrade()
+	q.count()
+	return d
+}
+
+// complete fills in the answer of a request that was decided.
+func (q *question) complete(d *core.Decision) {
+	q.answer.Results = append(q.answer.Results[:0], q.plan.Results()...)
+	if d.Delay == 0 || q.item.Kind == wire.KindWait { // or else the second call is counted
+		q.count()
+	}
+	q.judge()
+	if d.Refused() {
+		return
+	}
+	if q.plan.Settlement(&q.settlement) {
+		q.answer.Receipt = q.bridge.sealer.seal(q.edition.version, &q.settlement, q.edition.ruleset, q.now)
+	}
+}
+
+// count counts what became of each rule, and what the credentials were worth.
+func (q *question) count() {
+	for _, c := range q.plan.Credentials() {
+		q.edition.credentials.Inc(c.Method, c.State)
+	}
+	for _, o := range q.plan.Outcomes() {
+		if o.Outcome != core.OutcomeNone { // the penalty of a client who has none
+			q.edition.outcomes.Inc(o.Index, o.Outcome)
+		}
+	}
+}
+
+// judge says what the credentials are worth, unless the filter knows.
+func (q *question) judge() {
 	var known uint64
-	q.ways = q.ways[:0]
+	q.verdict.Ways = q.verdict.Ways[:0]
 	for _, c := range q.plan.Credentials() {
 		way := wire.Way{Index: c.Method, State: c.State}
 		if c.Identity != nil {
 			way.Identity = *c.Identity
 		}
-		q.ways = append(q.ways, way)
+		q.verdict.Ways = append(q.verdict.Ways, way)
 		known += way.Fingerprint()
 	}
 	if known != q.item.Ask.Known {
-		q.answer.Verdict = &wire.Verdict{TTLMicros: int64(verdictTTL), Ways: q.ways}
+		q.verdict.TTLMicros = int64(verdictTTL)
+		q.answer.Verdict = &q.verdict
 	}
 }
 

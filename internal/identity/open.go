@@ -114,6 +114,20 @@ func (c closers) Close() error {
 	return errors.Join(errs...)
 }
 
+// Ready reports whether every one has keys: a set from a URL takes time. Until then every token is invalid.
+func (c closers) Ready() bool {
+	for _, one := range c {
+		if jwt, ok := one.(*JWT); ok {
+			select {
+			case <-jwt.Ready():
+			default:
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // wait waits until every one has keys, or for so long.
 func (c closers) wait(most time.Duration) {
 	if most <= 0 {

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// TestACallDecidesEachForItself: several questions, each with its own client, one that cannot be answered among them.
+func TestACallDecidesEachForItself(t *testing.T) {
+	h := open(t, shop, nil)
+	bad := h.question("/api/x", "192.0.2.1")
+	bad.Ask.Headers = nil
+	var items []wire.Item
+	for _, path := range []string{"/api/x", "/api/x", "/api/x", "/other", "/who"} {
+		items = append(items, h.question(path, "192.0.2.1"))
+	}
+	items = append(items, h.question("/api/x", "192.0.2.2"), bad)
+	answers := h.ask(items...)
+	for i, want := range []string{"0 false 1", "0 false 0", "0 true 0", "0", "0", "0 false 1", "3"} {
+		got := fmt.Sprint(answers[i].Status)
+		for _, r := range answers[i].Results {
+			got += fmt.Sprint(" ", r.Refused, r.Remaining)
+		}
+		if got != want {
+			t.Errorf("question %d: %q, want %q", i, got, want)
+		}
+	}
+}
+
+// TestVersions: a filter goes on by the policy it knows, until that is too old.
+func TestVersions(t *testing.T) {
+	h := open(t, shop, nil)
+	edit := func(limit int) {
+		h.write(strings.Replace(shop, "2/1h", fmt.Sprint(limit, "/1h"), 1))
+		if err := h.b.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	old := h.b.editions.inForce().version
+	items := []wire.Item{h.question("/api/x", "192.0.2.1")}
+	remaining := func(version string) string {
+		a := h.answers(h.post(callOf(version, items...), wire.ContentType), 1)[0]
+		if a.Status != wire.StatusOK {
+			return fmt.Sprint("status ", a.Status)
+		}
+		return fmt.Sprint(a.Results[0].Remaining)
+	}
+	if got := remaining(old); got != "1" {
+		t.Error(got)
+	}
+	for limit := 3; limit < 3+formerMax; limit++ {
+		edit(limit)
+	}
+	if got := remaining(old); got != "0" {
+		t.Errorf("by a former version %s remain, want 0", got)
+	}
+	if got := remaining(h.b.editions.inForce().version); got != "3" { // of 6
+		t.Errorf("by the version in force %s remain, want 3", got)
+	}
+	edit(50)
+	for _, unknown := range []string{old, "", "nonsense"} {
+		if got := remaining(unknown); got != "status 2" {
+			t.Errorf("by version %q: %s, want status 2", unknown, got)
+		}
+	}
+	edit(6) // what was in force before is again: it is known once
+	if n := len(*h.b.editions.known.Load()); n != formerMax+1 {
+		t.Errorf("%d versions are known", n)
+	}
+	if r := h.b.readiness(context.Background()); len(r.Warnings) > 0 || !r.Ready {
+		t.Error(r)
+	}
+	h.write("rules: [{name: x, limit: many}]")
+	if err := h.b.Reload(); err == nil {
+		t.Error("a bad policy is accepted")
+	}
+	if r := h.b.readiness(context.Background()); len(r.Warnings) != 1 || !r.Ready {
+		t.Error(r)
+	}
+}
+
+// TestBadCalls: each is answered, and says why.
+func TestBadCalls(t *testing.T) {
+	h := open(t, shop, nil)
+	many := make([]wire.Item, wire.ItemsMax+1)
+	for i := range many {
+		many[i] = h.question("/api/x", "192.0.2.1")
+	}
+	whole := h.call(many[0])
+	for name, c := range map[string]struct {
+		body []byte
+		want int
+	}{
+		"nothing":         {nil, 400},
+		"garbage":         {[]byte("GET / HTTP/1.1"), 400},
+		"cut off":         {whole[:len(whole)-1], 400},
+		"more behind":     {append(whole[:len(whole):len(whole)], 'x'), 400},
+		"another version": {append([]byte("pc\x02"), whole[3:]...), 400},
+		"too many":        {h.call(many...), 400},
+		"too large":       {make([]byte, wire.CallBytesMax+1), 413},
+		"no items":        {h.call(), 200},
+		"as many as may":  {h.call(many[1:]...), 200},
+	} {
+		if w := h.post(c.body, wire.ContentType); w.Code != c.want {
+			t.Errorf("%s: status %d, want %d: %s", name, w.Code, c.want, w.Body)
+		}
+	}
+	if n := h.used("/api/x", "192.0.2.1"); n != 2 {
+		t.Errorf("%d used", n)
+	}
+}
+
+// TestTheStoreFails: the answer says so, question by question, and nothing else.
+func TestTheStoreFails(t *testing.T) {
+	h := open(t, shop, nil)
+	h.store.fails = fmt.Errorf("%w: away", core.ErrUnavailable)
+	answers := h.ask(h.question("/api/x", "192.0.2.1"), h.question("/other", "192.0.2.1"), h.question("/slow", "192.0.2.1"))
+	if answers[0].Status != wire.StatusUnavailable || answers[1].Status != wire.StatusOK || answers[2].Status != wire.StatusUnavailable {
+		t.Error(answers)
+	}
+	wait := h.question("/slow", "192.0.2.1")
+	wait.Kind = wire.KindWait
+	if a := h.ask(wait); a[0].Status != wire.StatusUnavailable {
+		t.Error(a)
+	}
+}
+
+// TestAToken: without it nothing is said but whether the bridge works.
+func TestAToken(t *testing.T) {
+	const token = "0123456789abcdef"
+	h := open(t, shop, func(o *Options) { o.Token = token })
+	for path, method := range map[string]string{"/v1/check": "POST", "/v1/policy": "GET", "/metrics": "GET", "/healthz": "GET", "/readyz": "GET"} {
+		for header, right := range map[string]bool{"": false, "Bearer": false, "Bearer " + token[1:]: false, "Bearer " + token + "0": false,
+			"bearer " + token: false, "Bearer " + token: true} {
+			r := httptest.NewRequest(method, path, strings.NewReader(`{}`))
+			r.Header.Set("Authorization", header)
+			w := httptest.NewRecorder()
+			h.b.Handler().ServeHTTP(w, r)
+			if passed := w.Code == http.StatusOK; passed != (right || strings.HasSuffix(path, "z")) {
+				t.Errorf("%s with %q: %d", path, header, w.Code)
+			}
+		}
+	}
+}
+
+// TestTooManyCalls: what is beyond the bound is answered at once.
+func TestTooManyCalls(t *testing.T) {
+	h := open(t, shop, func(o *Options) { o.CallsMax = 3 })
+	h.b.under.Store(3)
+	if w := h.post(h.call(), wire.ContentType); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+		t.Error(w.Code)
+	}
+	h.b.under.Store(2)
+	if w := h.post(h.call(), wire.ContentType); w.Code != 200 || h.b.under.Load() != 2 {
+		t.Error(w.Code, h.b.under.Load())
+	}
+}
+
+// TestReadiness says what is missing.
+func TestReadiness(t *testing.T) {
+	var away error
+	h := open(t, shop, func(o *Options) { o.Reachable = func(context.Context) error { return away } })
+	ready := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.b.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+		return w
+	}
+	if w := ready(); w.Code != 200 || !strings.Contains(w.Body.String(), h.b.editions.inForce().version) {
+		t.Error(w.Code, w.Body)
+	}
+	away = errors.New("secret host")
+	if w := ready(); w.Code != 503 || !strings.Contains(w.Body.String(), "store") || strings.Contains(w.Body.String(), "secret") {
+		t.Error(w.Code, w.Body)
+	}
+	away = nil
+	h.b.Leave()
+	if w := ready(); w.Code != 503 || !strings.Contains(w.Body.String(), "stop") {
+		t.Error(w.Code, w.Body)
+	}
+}
+
+// TestAPolicyOfASharedStoreHasAName.
+func TestAPolicyOfASharedStoreHasAName(t *testing.T) {
+	h := open(t, shop, func(o *Options) { o.Shared = true })
+	h.write(strings.Replace(shop, "name: shop", "", 1))
+	if err := h.b.Reload(); err == nil {
+		t.Error("an edit without a name is accepted")
+	}
+	if _, err := New(Options{PolicyFile: h.file, Store: h.store, Shared: true}); !errors.Is(err, errNameMissing) {
+		t.Error(err)
+	}
+}
+
+// TestMetrics: what became of requests, under the names that Caddy has, and no client among the labels.
+func TestMetrics(t *testing.T) {
+	h := open(t, shop, nil)
+	for range 3 {
+		h.ask(h.question("/api/x", "192.0.2.77"), h.question("/slow", "192.0.2.77"))
+	}
+	w := httptest.NewRecorder()
+	h.b.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	text := w.Body.String()
+	for _, want := range []string{
+		`penstock_requests_total{outcome="allowed",policy="shop",rule="api"} 2`,
+		`penstock_requests_total{outcome="denied",policy="shop",rule="api"} 1`,
+		`penstock_bridge_calls_total{result="answered"} 3`,
+		`penstock_bridge_call_items_count 3`,
+		`penstock_bridge_answers_total{status="ok"} 6`,
+		`penstock_policy_info{policy="shop",version="` + h.b.editions.inForce().version + `"} 1`,
+		`penstock_check_duration_seconds_count 3`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("/metrics does not say %s", want)
+		}
+	}
+	if strings.Contains(text, "192.0.2.77") {
+		t.Error("/metrics names a client")
+	}
+}
+
+// TestWaiting: the answer comes when the request is admitted, in the order in which they came; nobody is asked to wait who
+// need not.
+func TestWaiting(t *testing.T) {
+	h := open(t, shop, nil)
+	wait := h.question("/slow", "192.0.2.1")
+	wait.Kind = wire.KindWait
+	if a := h.ask(wait, wait); a[0].Status != wire.StatusInvalid || a[1].Status != wire.StatusInvalid {
+		t.Error("one that waits holds others back", a)
+	}
+	ask := h.question("/slow", "192.0.2.1")
+	for h.ask(ask)[0].Results[0].Refused == false { // the window is used up
+	}
+	start := time.Now()
+	done := make(chan []wire.Answer, 4)
+	for n := range 3 {
+		go func() { done <- h.ask(wait) }()
+		eventually(t, "it waits", func() bool { return h.b.lines.Waiting() > n || len(done) > 0 })
+	}
+	if h.b.under.Load() != 0 {
+		t.Errorf("%d calls under way", h.b.under.Load())
+	}
+	if a := h.ask(ask)[0]; !a.Results[0].Refused || a.Results[0].Wait == 0 {
+		t.Errorf("who asks goes ahead of those who wait: %+v", a)
+	}
+	if a := h.ask(wait)[0]; !a.Results[0].Refused {
+		t.Errorf("a fourth waits in a line of three: %+v", a)
+	}
+	for range 3 {
+		if a := (<-done)[0]; a.Status != wire.StatusOK || a.Results[0].Refused {
+			t.Errorf("%+v", a)
+		}
+	}
+	if took := time.Since(start); took < 200*time.Millisecond {
+		t.Errorf("three windows in %s", took)
+	}
+}
+
+// TestWhoWaitsAndLeaves frees its place, and a bridge that stops sends away those that wait.
+func TestWhoWaitsAndLeaves(t *testing.T) {
+	h := open(t, strings.Replace(shop, "1/100ms", "1/5s", 1), nil)
+	ask := h.question("/slow", "192.0.2.1")
+	for !h.ask(ask)[0].Results[0].Refused {
+	}
+	wait := ask
+	wait.Kind = wire.KindWait
+	ctx, leave := context.WithCancel(context.Background())
+	gone := make(chan int, 1)
+	go func() {
+		r := httptest.NewRequest("POST", "/v1/check", strings.NewReader(string(h.call(wait)))).WithContext(ctx)
+		r.Header.Set("Content-Type", wire.ContentType)
+		w := httptest.NewRecorder()
+		h.b.Handler().ServeHTTP(w, r)
+		gone <- w.Body.Len()
+	}()
+	eventually(t, "it waits", func() bool { return h.b.lines.Waiting() == 1 })
+	leave()
+	if n := <-gone; n != 0 || h.b.lines.Waiting() != 0 {
+		t.Errorf("%d bytes for nobody, %d wait", n, h.b.lines.Waiting())
+	}
+	done := make(chan []wire.Answer, 1)
+	go func() { done <- h.ask(wait) }()
+	eventually(t, "it waits", func() bool { return h.b.lines.Waiting() == 1 })
+	h.b.Dismiss()
+	if a := (<-done)[0]; a.Status != wire.StatusUnavailable {
+		t.Errorf("%+v", a)
+	}
+}

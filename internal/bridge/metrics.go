@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/internal/settle"
+	"github.com/penstock/penstock/internal/tally"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// What becomes of calls, as the metric names it.
+const (
+	callAnswered     = "answered"
+	callMalformed    = "malformed"
+	callTooLarge     = "too_large"
+	callUnauthorized = "unauthorized"
+	callBusy         = "busy"
+	callGone         = "gone" // the caller has left meanwhile
+)
+
+// metrics are those of every front, and what is a bridge's own. None has a label that names a client.
+type metrics struct {
+	*tally.Metrics
+	calls     *prometheus.CounterVec // by result
+	questions prometheus.Histogram
+	answers   *prometheus.CounterVec // by status
+	statuses  [wire.StatusBusy + 1]prometheus.Counter
+	answered  prometheus.Counter // of calls
+	versions  *prometheus.GaugeVec
+	edits     *prometheus.CounterVec // by result
+}
+
+// statusNames are those of [wire.Status].
+var statusNames = [...]string{"ok", "unavailable", "unknown_version", "invalid", "busy"}
+
+func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
+	vec := func(name, help string, label string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+	}
+	m := &metrics{
+		Metrics: tally.New(),
+		calls:   vec("penstock_bridge_calls_total", "Calls of filters and people, by what became of them.", "result"),
+		questions: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_bridge_call_items",
+			Help: "Questions and settlements in a call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
+		answers: vec("penstock_bridge_answers_total", "Answers to questions and settlements, by status.", "status"),
+		versions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "penstock_policy_info",
+			Help: "The version of the policy that is in force."}, []string{"policy", "version"}),
+		edits: vec("penstock_policy_edits_total", "Edits of the policy file, by what became of them.", "result"),
+	}
+	for status, name := range statusNames {
+		m.statuses[status] = m.answers.WithLabelValues(name)
+	}
+	m.answered = m.calls.WithLabelValues(callAnswered)
+	waiting := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_waiting",
+		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(b.lines.Waiting()) })
+	under := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_under_way",
+		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
+	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, waiting, under) {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+func (m *metrics) settled(end settle.End) { m.Settlements.WithLabelValues(string(end)).Inc() }

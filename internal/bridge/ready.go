@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+)
+
+// readyTime is how long the store may take to say that it is there.
+const readyTime = 500 * time.Millisecond
+
+// readiness is what /readyz says. It names no server: whoever may ask need not know.
+type readiness struct {
+	Ready   bool     `json:"ready"`
+	Version string   `json:"policy_version"`
+	Missing []string `json:"missing,omitempty"` // why it is not ready
+	// Warnings are what should be looked at: they do not keep anybody from being limited as the last good policy says.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// readiness asks for everything that deciding needs.
+func (b *Bridge) readiness(ctx context.Context) (r readiness) {
+	now := b.editions.inForce()
+	r.Version = now.version
+	if b.leaving.Load() {
+		r.Missing = append(r.Missing, "the bridge is about to stop")
+	}
+	if b.options.Reachable != nil {
+		ctx, cancel := context.WithTimeout(ctx, readyTime)
+		defer cancel()
+		if err := b.options.Reachable(ctx); err != nil {
+			r.Missing = append(r.Missing, "the store does not answer, or is not set up so that limits hold: the log says why")
+		}
+	}
+	if !now.keysReady() {
+		r.Missing = append(r.Missing, "a key set has not been fetched yet: tokens are taken for invalid")
+	}
+	if b.editions.refused.Load() {
+		r.Warnings = append(r.Warnings, "the policy file was edited and is refused, the policy before is in force: the log says why")
+	}
+	r.Ready = len(r.Missing) == 0
+	return r
+}
+
+// serveReady answers 200, or 503 and what is missing.
+func (b *Bridge) serveReady(w http.ResponseWriter, r *http.Request) {
+	now := b.readiness(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	if !now.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(now) // whoever is gone needs none
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"sync"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/settle"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// job is what remains to be done about one request, on its way to the store.
+type job struct {
+	core.Settlement
+	due []core.Check
+}
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// Due implements [settle.Job].
+func (j *job) Due() []core.Check { return j.due }
+
+// Release implements [settle.Job].
+func (j *job) Release() {
+	j.due = nil
+	jobs.Put(j)
+}
+
+var _ settle.Job = (*job)(nil)
+
+// settle redeems a receipt: the answer says whether it is one, and not what the store will make of it. A receipt of a
+// policy that is not known any more is not redeemed: what was reserved stands.
+func (q *question) settle() {
+	b := q.bridge
+	opened, err := b.sealer.open(q.item.Settle.Receipt, q.now)
+	if err != nil {
+		q.refuse(err.Error(), wire.StatusInvalid)
+		return
+	}
+	e := b.editions.of(opened.version)
+	if e == nil {
+		q.refuse("unknown_version", wire.StatusUnknown)
+		return
+	}
+	j := jobs.Get().(*job)
+	switch {
+	case core.ReadSettlement(&j.Settlement, e.ruleset, opened.settlement) != nil:
+		err = errForeign
+	case !b.sealer.redeem(&opened, q.now):
+		err = errRedeemed
+	}
+	if err != nil {
+		j.Release()
+		q.refuse(err.Error(), wire.StatusInvalid)
+		return
+	}
+	var unreadable int
+	j.due, unreadable = j.Checks(&response{&q.item.Settle})
+	b.metrics.Unreadable.Add(float64(unreadable))
+	if len(j.due) == 0 {
+		j.Release()
+		return
+	}
+	if !b.settling.Send(j) {
+		q.answer.Status = wire.StatusBusy
+	}
+}
+
+func (q *question) refuse(why string, status wire.Status) {
+	q.bridge.metrics.Settlements.WithLabelValues(why).Inc()
+	q.answer.Status = status
+}
+
+// response is what a filter tells of a response.
+type response struct{ *wire.Settle }
+
+// Status implements [core.Answer].
+func (r *response) Status() int { return r.Settle.Status }
+
+// Header implements [core.Answer].
+func (r *response) Header(name string) (string, bool) { return field(r.Headers, name) }
+
+// JSON implements [core.Answer].
+func (r *response) JSON(path string) (string, bool) { return field(r.Numbers, path) }
+
+func field(fields []wire.Field, name string) (string, bool) {
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Text, true
+		}
+	}
+	return "", false
+}
+
+var _ core.Answer = (*response)(nil)
