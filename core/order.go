@@ -17,6 +17,9 @@ func inOrder(n int, compare func(i, j int) int) []int {
 
 // sorted returns the list in the order of compare; equals stay in theirs.
 func sorted[T any](list []T, compare func(a, b *T) int) []T {
+	if len(list) < 2 {
+		return list
+	}
 	out := make([]T, len(list))
 	for to, from := range inOrder(len(list), func(i, j int) int { return compare(&list[i], &list[j]) }) {
 		out[to] = list[from]

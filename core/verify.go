@@ -99,7 +99,7 @@ func (v *verifier) requests() {
 		for j := range r.Cost {
 			place := at + ".cost[" + strconv.Itoa(j) + "]"
 			v.match(place+".match", &r.Cost[j].Match)
-			if v.bounded(place+".trusted", len(r.Cost[j].Trusted)) {
+			if v.bounded(place, ".trusted", len(r.Cost[j].Trusted)) {
 				v.ranges(place+".trusted", r.Cost[j].Trusted)
 			}
 		}

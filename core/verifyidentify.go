@@ -156,7 +156,7 @@ func (v *verifier) forwarding() {
 		v.problem("trusted_hops", strconv.Itoa(p.TrustedHops), "is no number of proxies",
 			fmt.Sprintf("write how many stand in front, 1 to %d; leave it out for none", forwardedMax))
 	}
-	if !v.bounded("trusted_proxies", len(p.TrustedProxies)) {
+	if !v.bounded("trusted_proxies", "", len(p.TrustedProxies)) {
 		return
 	}
 	v.ranges("trusted_proxies", p.TrustedProxies)

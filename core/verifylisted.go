@@ -26,7 +26,7 @@ func (v *verifier) listed(at string, e *Listed) {
 		v.problem(at, e.Reason, "tells of nobody", "write at least one of ip, user, api_key, tier and tenant")
 	}
 	for f, values := range e.byField() {
-		v.clientValues(at+"."+clientWords[f], clientField(f), values)
+		v.clientValues(at, clientField(f), values)
 	}
 	v.ranges(at+".ip", e.IP)
 	if len(e.Reason) > listedReasonBytes {

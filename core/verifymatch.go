@@ -12,22 +12,22 @@ import (
 
 // match checks a match; at says where it stands, such as "rules[2].match".
 func (v *verifier) match(at string, m *Match) {
-	at += "."
-	if v.bounded(at+"path", len(m.Path)) && v.bounded(at+"method", len(m.Method)) && v.bounded(at+"host", len(m.Host)) &&
-		v.bounded(at+"header", len(m.Header)) && v.bounded(at+"ip", len(m.IP)) && v.bounded(at+"attr", len(m.Attr)) {
+	if v.bounded(at, ".path", len(m.Path)) && v.bounded(at, ".method", len(m.Method)) && v.bounded(at, ".host", len(m.Host)) &&
+		v.bounded(at, ".header", len(m.Header)) && v.bounded(at, ".ip", len(m.IP)) && v.bounded(at, ".attr", len(m.Attr)) {
 		v.paths(at, m)
-		v.methods(at+"method", m.Method)
-		v.hosts(at+"host", m.Host)
-		v.matchedHeaders(at+"header", m.Header)
-		v.matchedAttrs(at+"attr", m.Attr)
-		v.ranges(at+"ip", m.IP)
+		v.methods(at, m.Method)
+		v.hosts(at, m.Host)
+		v.matchedHeaders(at, m.Header)
+		v.matchedAttrs(at, m.Attr)
+		v.ranges(at+".ip", m.IP)
 	}
 	v.matchedClients(at, m)
 }
 
-func (v *verifier) bounded(at string, n int) bool {
+// bounded checks how long the list is that stands at a place, in two parts: putting them together is for problems only.
+func (v *verifier) bounded(at, word string, n int) bool {
 	if n > matchListMax {
-		v.problem(at, "", fmt.Sprintf("has %d entries, more than %d", n, matchListMax), "use a wildcard, or several rules")
+		v.problem(at+word, "", fmt.Sprintf("has %d entries, more than %d", n, matchListMax), "use a wildcard, or several rules")
 	}
 	return n <= matchListMax
 }
@@ -35,20 +35,20 @@ func (v *verifier) bounded(at string, n int) bool {
 func (v *verifier) paths(at string, m *Match) {
 	for i, text := range m.Path {
 		if _, why, remedy := parsePattern(text, m.CaseSensitive, m.StrictSlash); why != "" {
-			v.problem(fmt.Sprintf("%spath[%d]", at, i), text, why, remedy)
+			v.problem(fmt.Sprintf("%s.path[%d]", at, i), text, why, remedy)
 		}
 	}
 	if len(m.Path) == 0 && m.CaseSensitive {
-		v.problem(at+"case_sensitive", "true", "has no effect: the match has no path", "leave it out")
+		v.problem(at+".case_sensitive", "true", "has no effect: the match has no path", "leave it out")
 	}
 	if len(m.Path) == 0 && m.StrictSlash {
-		v.problem(at+"trailing_slash", "strict", "has no effect: the match has no path", "leave it out")
+		v.problem(at+".trailing_slash", "strict", "has no effect: the match has no path", "leave it out")
 	}
 }
 
 func (v *verifier) methods(at string, methods []string) {
 	for i, text := range methods {
-		place := fmt.Sprintf("%s[%d]", at, i)
+		place := fmt.Sprintf("%s.method[%d]", at, i)
 		isGet := func(s string) bool { return strings.EqualFold(s, "GET") }
 		switch {
 		case text == "":
@@ -64,23 +64,23 @@ func (v *verifier) methods(at string, methods []string) {
 func (v *verifier) hosts(at string, hosts []string) {
 	for i, text := range hosts {
 		if _, why, remedy := parseHost(text); why != "" {
-			v.problem(fmt.Sprintf("%s[%d]", at, i), text, why, remedy)
+			v.problem(fmt.Sprintf("%s.host[%d]", at, i), text, why, remedy)
 		}
 	}
 }
 
 func (v *verifier) matchedHeaders(at string, headers []HeaderMatch) {
 	for i, m := range headers {
-		place := at + "." + m.Name
+		place := at + ".header." + m.Name
 		switch {
 		case m.Name == "":
-			v.problem(fmt.Sprintf("%s[%d]", at, i), "", "has no name", "write the header's name, such as X-Plan")
+			v.problem(fmt.Sprintf("%s.header[%d]", at, i), "", "has no name", "write the header's name, such as X-Plan")
 		case len(m.Name) > headerNameBytesMax || strings.ContainsFunc(m.Name, notToken):
 			v.problem(place, m.Name, "is not a header's name", "write one such as X-Plan, without colon")
 		case canonicalHeader(m.Name) == "Host":
 			v.problem(place, m.Name, "is not among a request's header fields", "use host")
 		}
-		if !v.bounded(place, len(m.Values)) {
+		if !v.bounded(place, "", len(m.Values)) {
 			continue
 		}
 		for j, text := range m.Values {
@@ -94,15 +94,15 @@ func (v *verifier) matchedHeaders(at string, headers []HeaderMatch) {
 // matchedAttrs checks what the match says of attributes.
 func (v *verifier) matchedAttrs(at string, attrs []AttrMatch) {
 	for i, m := range attrs {
-		place := at + "." + m.Name
+		place := at + ".attr." + m.Name
 		switch {
 		case m.Name == "" || strings.ContainsFunc(m.Name, isControl):
-			v.problem(fmt.Sprintf("%s[%d]", at, i), m.Name, "is not the name of an attribute", "write a name that the proxy knows")
+			v.problem(fmt.Sprintf("%s.attr[%d]", at, i), m.Name, "is not the name of an attribute", "write a name that the proxy knows")
 		case len(m.Name) > labelBytesMax:
 			v.problem(place, m.Name[:NameBytesMax]+"…", fmt.Sprintf("has %d bytes", len(m.Name)),
 				fmt.Sprintf("write at most %d", labelBytesMax))
 		}
-		if !v.bounded(place, len(m.Values)) {
+		if !v.bounded(place, "", len(m.Values)) {
 			continue
 		}
 		for j, text := range m.Values {
@@ -129,10 +129,9 @@ func badAttrValue(text string) (why, remedy string) {
 // matchedClients checks what the match says of the client.
 func (v *verifier) matchedClients(at string, m *Match) {
 	for f, listed := range [clientFields][]string{m.Tier, m.User, m.APIKey, m.Tenant} {
-		if !v.bounded(at+clientWords[f], len(listed)) {
-			continue
+		if len(listed) > 0 && v.bounded(at, "."+clientWords[f], len(listed)) {
+			v.clientValues(at, clientField(f), listed)
 		}
-		v.clientValues(at+clientWords[f], clientField(f), listed)
 	}
 }
 
@@ -140,7 +139,7 @@ func (v *verifier) matchedClients(at string, m *Match) {
 func (v *verifier) clientValues(at string, f clientField, values []string) {
 	for i, text := range values {
 		if why, remedy := badClientValue(f, text); why != "" {
-			v.problem(fmt.Sprintf("%s[%d]", at, i), text, why, remedy)
+			v.problem(fmt.Sprintf("%s.%s[%d]", at, clientWords[f], i), text, why, remedy)
 		}
 	}
 }
@@ -168,9 +167,12 @@ func badClientValue(f clientField, text string) (why, remedy string) {
 // ranges checks address ranges.
 func (v *verifier) ranges(at string, prefixes []netip.Prefix) {
 	for i, p := range prefixes {
+		_, ok := compilePrefix(p)
+		if ok {
+			continue
+		}
 		place := fmt.Sprintf("%s[%d]", at, i)
-		switch _, ok := compilePrefix(p); {
-		case ok:
+		switch {
 		case p.IsValid():
 			v.problem(place, p.String(), "is IPv4 mapped into IPv6 and wider than all of IPv4", `write "0.0.0.0/0" for all of IPv4`)
 		default:
