@@ -131,6 +131,9 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 	return text.String()
 }
 
+// laterAddresses are those that were given out: an Envoy with a hundred listeners would get some twice.
+var laterAddresses sync.Map
+
 // laterAddress is an address that is still free when Envoy has compiled the filter and listens: its port is none of those that
 // the system gives to connections.
 func laterAddress(t testing.TB) string {
@@ -138,6 +141,9 @@ func laterAddress(t testing.TB) string {
 	const first, ports = 20_000, 12_000
 	for range 100 {
 		address := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports))
+		if _, given := laterAddresses.LoadOrStore(address, true); given {
+			continue
+		}
 		if l, err := net.Listen("tcp", address); err == nil {
 			l.Close()
 			return address

@@ -72,11 +72,21 @@ func (s *Story) Write(t testing.TB, dir string, o Setting) (file string) {
 	return file
 }
 
+// Namespace returns the name of the story's policy.
+func (s *Story) Namespace() string {
+	for line := range strings.Lines(s.Policy) {
+		if name, ok := strings.CutPrefix(line, "name: "); ok {
+			return strings.TrimSpace(name)
+		}
+	}
+	return s.ID
+}
+
 // Text returns the policy as the front reads it.
 func (s *Story) Text(o Setting) string {
 	var head string
-	if !strings.Contains("\n"+s.Policy, "\nname:") {
-		head += "name: " + s.ID + "\n"
+	if name := s.Namespace(); name == s.ID {
+		head += "name: " + name + "\n"
 	}
 	if !strings.Contains(s.Policy, "trusted_") {
 		head += "trusted_proxies: [127.0.0.0/8]\n" // the client's address is what X-Forwarded-For says

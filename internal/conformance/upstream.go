@@ -39,6 +39,9 @@ func Upstream() http.Handler {
 		if r.Method != http.MethodHead && says.Status != http.StatusNoContent && says.Status != http.StatusNotModified {
 			_, _ = io.WriteString(w, says.Body)
 		}
+		if len(says.Trailer) > 0 {
+			_ = http.NewResponseController(w).Flush() // so that the body has no known length, and trailers can follow
+		}
 		for _, field := range says.Trailer {
 			w.Header().Set(http.TrailerPrefix+field[0], field[1])
 		}
