@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/core"
@@ -230,69 +232,74 @@ func TestMetrics(t *testing.T) {
 }
 
 // TestWaiting: the answer comes when the request is admitted, in the order in which they came; nobody is asked to wait who
-// need not.
+// need not, and what waits is no call under way.
 func TestWaiting(t *testing.T) {
-	h := open(t, shop, nil)
-	wait := h.question("/slow", "192.0.2.1")
-	wait.Kind = wire.KindWait
-	if a := h.ask(wait, wait); a[0].Status != wire.StatusInvalid || a[1].Status != wire.StatusInvalid {
-		t.Error("one that waits holds others back", a)
-	}
-	ask := h.question("/slow", "192.0.2.1")
-	for h.ask(ask)[0].Results[0].Refused == false { // the window is used up
-	}
-	start := time.Now()
-	done := make(chan []wire.Answer, 4)
-	for n := range 3 {
-		go func() { done <- h.ask(wait) }()
-		eventually(t, "it waits", func() bool { return h.b.lines.Waiting() > n || len(done) > 0 })
-	}
-	if h.b.under.Load() != 0 {
-		t.Errorf("%d calls under way", h.b.under.Load())
-	}
-	if a := h.ask(ask)[0]; !a.Results[0].Refused || a.Results[0].Wait == 0 {
-		t.Errorf("who asks goes ahead of those who wait: %+v", a)
-	}
-	if a := h.ask(wait)[0]; !a.Results[0].Refused {
-		t.Errorf("a fourth waits in a line of three: %+v", a)
-	}
-	for range 3 {
-		if a := (<-done)[0]; a.Status != wire.StatusOK || a.Results[0].Refused {
-			t.Errorf("%+v", a)
+	still(t, func(h *bridged) {
+		ask := h.question("/slow", "192.0.2.1")
+		wait := ask
+		wait.Kind = wire.KindWait
+		if a := h.ask(wait, wait); a[0].Status != wire.StatusInvalid || a[1].Status != wire.StatusInvalid {
+			t.Error("one that waits holds others back", a)
 		}
-	}
-	if took := time.Since(start); took < 200*time.Millisecond {
-		t.Errorf("three windows in %s", took)
-	}
+		start := time.Now()
+		if a := h.ask(wait)[0]; a.Results[0].Refused || time.Since(start) > 0 {
+			t.Error("nobody waits, and there is room:", a)
+		}
+		if a := h.ask(ask)[0]; !a.Results[0].Refused || a.Results[0].Wait != 100*core.Millisecond {
+			t.Error(a)
+		}
+		var said [4]string
+		for n := range said {
+			go func() {
+				a := h.ask(wait)[0]
+				said[n] = fmt.Sprint(time.Since(start), " ", a.Results[0].Refused)
+			}()
+			synctest.Wait()
+		}
+		if n := h.b.under.Load(); n != 0 {
+			t.Errorf("%d calls under way", n)
+		}
+		time.Sleep(100 * time.Millisecond)
+		if a := h.ask(ask)[0]; !a.Results[0].Refused || a.Results[0].Wait == 0 {
+			t.Errorf("who asks goes ahead of those who wait: %+v", a)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if want := [4]string{"100ms false", "200ms false", "300ms false", "0s true"}; said != want {
+			t.Errorf("got %q, want %q", said, want)
+		}
+	})
 }
 
 // TestWhoWaitsAndLeaves frees its place, and a bridge that stops sends away those that wait.
 func TestWhoWaitsAndLeaves(t *testing.T) {
-	h := open(t, strings.Replace(shop, "1/100ms", "1/5s", 1), nil)
-	ask := h.question("/slow", "192.0.2.1")
-	for !h.ask(ask)[0].Results[0].Refused {
-	}
-	wait := ask
-	wait.Kind = wire.KindWait
-	ctx, leave := context.WithCancel(context.Background())
-	gone := make(chan int, 1)
-	go func() {
-		r := httptest.NewRequest("POST", "/v1/check", strings.NewReader(string(h.call(wait)))).WithContext(ctx)
-		r.Header.Set("Content-Type", wire.ContentType)
-		w := httptest.NewRecorder()
-		h.b.Handler().ServeHTTP(w, r)
-		gone <- w.Body.Len()
-	}()
-	eventually(t, "it waits", func() bool { return h.b.lines.Waiting() == 1 })
-	leave()
-	if n := <-gone; n != 0 || h.b.lines.Waiting() != 0 {
-		t.Errorf("%d bytes for nobody, %d wait", n, h.b.lines.Waiting())
-	}
-	done := make(chan []wire.Answer, 1)
-	go func() { done <- h.ask(wait) }()
-	eventually(t, "it waits", func() bool { return h.b.lines.Waiting() == 1 })
-	h.b.Dismiss()
-	if a := (<-done)[0]; a.Status != wire.StatusUnavailable {
-		t.Errorf("%+v", a)
-	}
+	still(t, func(h *bridged) {
+		wait := h.question("/slow", "192.0.2.1")
+		wait.Kind = wire.KindWait
+		h.ask(wait)
+		ctx, leave := context.WithCancel(context.Background())
+		gone := make(chan int, 1)
+		go func() {
+			r := httptest.NewRequest("POST", "/v1/check", bytes.NewReader(h.call(wait))).WithContext(ctx)
+			r.Header.Set("Content-Type", wire.ContentType)
+			w := httptest.NewRecorder()
+			h.b.Handler().ServeHTTP(w, r)
+			gone <- w.Body.Len()
+		}()
+		synctest.Wait()
+		if h.b.lines.Waiting() != 1 {
+			t.Fatal("nobody waits")
+		}
+		leave()
+		if n := <-gone; n != 0 || h.b.lines.Waiting() != 0 {
+			t.Errorf("%d bytes for nobody, %d wait", n, h.b.lines.Waiting())
+		}
+		done := make(chan []wire.Answer, 1)
+		go func() { done <- h.ask(wait) }()
+		synctest.Wait()
+		h.b.Dismiss()
+		if a := (<-done)[0]; a.Status != wire.StatusUnavailable {
+			t.Errorf("%+v", a)
+		}
+	})
 }

@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -70,6 +72,20 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 		}
 	})
 	return h
+}
+
+// still runs a story with a bridge on shop as it is, in a bubble in which time passes only when everybody waits. It begins
+// on a whole hour, where windows begin.
+func still(t *testing.T, story func(*bridged)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
+		d, err := policy.Decode("shop", policy.YAML, []byte(shop))
+		if err != nil {
+			t.Fatal(err)
+		}
+		story(open(t, shop, func(o *Options) { o.PolicyFile, o.Policy = "", d }))
+	})
 }
 
 func (h *bridged) write(policy string) {
