@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/internal/policy"
@@ -161,5 +162,22 @@ func compareStatus(t *testing.T, answer string) {
 	}
 	if got.Identity != shown.Identity || got.Client == "" || len(shown.Limits) != 2 {
 		t.Errorf("shown %+v, answered %s", shown, answer)
+	}
+}
+
+// The README shows what "make xcaddy" prints: the modules that this package brings.
+func TestReadmeListsTheModules(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed strings.Builder
+	for _, module := range caddy.Modules() {
+		if strings.Contains(module, "penstock") && module != "events.handlers.penstock_test" {
+			listed.WriteString(module + "\n")
+		}
+	}
+	if !strings.Contains(string(text), "```console\n"+listed.String()+"```") {
+		t.Errorf("README.md does not list these modules:\n%s", &listed)
 	}
 }
