@@ -4,8 +4,6 @@ package core
 
 import (
 	"encoding/binary"
-	"maps"
-	"slices"
 	"strings"
 )
 
@@ -200,7 +198,7 @@ func (c *coder) tiers(tiers *map[string]LimitSet) {
 		set  LimitSet
 	}
 	var all []tier
-	for _, name := range slices.Sorted(maps.Keys(*tiers)) {
+	for _, name := range sortedKeys(*tiers) {
 		all = append(all, tier{name, (*tiers)[name]})
 	}
 	list(c, &all, func(c *coder, t *tier) {

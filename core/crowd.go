@@ -4,9 +4,7 @@ package core
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 )
 
@@ -65,7 +63,7 @@ func (rs *Ruleset) longTiers() []string {
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(long))
+	return sortedKeys(long)
 }
 
 // crowded is the problem of a rule that the witness is for.

@@ -2,7 +2,10 @@
 
 package core
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // inOrder returns the numbers from 0 to n-1 in the order of compare; equals stay in theirs. Lists of every type are sorted
 // by it: a sorting for each type would be 10 to 20 KB of a filter.
@@ -25,4 +28,16 @@ func sorted[T any](list []T, compare func(a, b *T) int) []T {
 		out[to] = list[from]
 	}
 	return out
+}
+
+func sortedTexts(list []string) []string {
+	return sorted(list, func(a, b *string) int { return strings.Compare(*a, *b) })
+}
+
+func sortedKeys[V any](of map[string]V) []string {
+	keys := make([]string, 0, len(of))
+	for key := range of {
+		keys = append(keys, key)
+	}
+	return sortedTexts(keys)
 }

@@ -4,7 +4,6 @@ package core
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -58,7 +57,7 @@ func NewOverrides(byRule map[string]LimitSet) (*Overrides, error) {
 	}
 	o := &Overrides{sets: make(map[string]LimitSet, len(byRule)), named: make(map[string]*limitSet, len(byRule))}
 	var wrong []error
-	for _, rule := range slices.Sorted(maps.Keys(byRule)) {
+	for _, rule := range sortedKeys(byRule) {
 		set := byRule[rule]
 		if err := checkOverride(rule, set); err != nil {
 			wrong = append(wrong, err)
@@ -84,7 +83,7 @@ func (o *Overrides) Rules() []string {
 	if o == nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(o.sets))
+	return sortedKeys(o.sets)
 }
 
 // Of returns the limits in place of those of the rule of that name, or of "*". The limits belong to the Overrides.

@@ -31,9 +31,7 @@ func (p *Policy) Reads() Reads {
 			r.rule(&p.Rules[i])
 		}
 	}
-	slices.Sort(r.Headers)
-	slices.Sort(r.Attrs)
-	r.Headers, r.Attrs = slices.Compact(r.Headers), slices.Compact(r.Attrs)
+	r.Headers, r.Attrs = slices.Compact(sortedTexts(r.Headers)), slices.Compact(sortedTexts(r.Attrs))
 	return r
 }
 

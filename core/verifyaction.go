@@ -88,7 +88,7 @@ func (v *verifier) cost(place string, r *Rule, n int64, tiers []string) {
 	}
 	everybody := len(tiers) == 0
 	if everybody {
-		tiers = sortedTiers(r)
+		tiers = sortedKeys(r.Tiers)
 	}
 	rules := everybody
 	for _, tier := range tiers {
@@ -111,14 +111,4 @@ func (v *verifier) passable(place string, n int64, word string, limits []Limit) 
 				fmt.Sprintf("lower it to %d, or raise the limit", l.Capacity()))
 		}
 	}
-}
-
-// sortedTiers returns the tiers' names in one order, so that problems are always the same.
-func sortedTiers(r *Rule) []string {
-	names := make([]string, 0, len(r.Tiers))
-	for name := range r.Tiers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

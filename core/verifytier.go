@@ -4,7 +4,6 @@ package core
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +32,7 @@ func (v *verifier) tiers(at string, r *Rule) {
 		v.problem(at, "", "holds every tier that the rule's match names: its limit has no effect",
 			"write the limit of one of them as limit")
 	}
-	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
+	for _, tier := range sortedKeys(r.Tiers) {
 		v.tier(at+"."+tier, r, tier)
 	}
 }
@@ -104,7 +103,7 @@ func (v *verifier) limitNames(names map[string]string, at string, r *Rule) {
 		}
 	}
 	check(at+".limit", r.Limits)
-	for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
+	for _, tier := range sortedKeys(r.Tiers) {
 		check(at+".tiers."+tier, r.Tiers[tier].Limits)
 	}
 }
