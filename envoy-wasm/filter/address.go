@@ -13,6 +13,8 @@ import (
 // forwarded is the header that proxies write addresses in.
 const forwarded = "X-Forwarded-For"
 
+var sourceAddress = []string{"source", "address"}
+
 // address finds the addresses.
 //
 // source.address is that of the connection, with its port; or, with port 0, the one that Envoy was told to find in
@@ -23,7 +25,7 @@ const forwarded = "X-Forwarded-For"
 // Without use_remote_address nothing was added, and source.address is the last that X-Forwarded-For names: who can connect
 // to such an Envoy can choose it. Over a Unix socket there is none.
 func (a *attributes) address(h Host, appended bool) {
-	text, _ := h.Property("source", "address")
+	text, _ := h.Property(sourceAddress...)
 	a.origin = hash(a.origin, text)
 	source, port := addrOf(text)
 	a.peer, a.remote = source, source

@@ -81,6 +81,7 @@ func (s *Stream) merged(headers [][2]string) (fields [][2]string) {
 	}
 	told := s.told
 	told.Merge(s.remaining, false, func(f core.Told) []string { return lines(headers, core.ToldNames[f]) })
+	fields = make([][2]string, 0, len(told))
 	for i, value := range told {
 		if value != "" {
 			fields = append(fields, [2]string{core.ToldNames[i], value})

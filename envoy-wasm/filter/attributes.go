@@ -21,6 +21,7 @@ type attributes struct {
 	reads                     *core.Reads
 	headers, attrs            []wire.Value
 	origin                    uint64 // a hash of the connection's address and x-request-id
+	bytes                     int    // of all headers: they are one piece of memory
 }
 
 // take takes a request in. Header names are lower case, as Envoy has them.
@@ -31,6 +32,7 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 		a.headers = append(a.headers, wire.Value{})
 	}
 	for _, field := range headers {
+		a.bytes += len(field[0]) + len(field[1])
 		switch name := field[0]; name {
 		case ":path":
 			a.path, a.query, _ = strings.Cut(field[1], "?")

@@ -22,6 +22,7 @@ const (
 	batchItemsMax = wire.ItemsMax
 	batchBytesMax = 256 << 10 // of a call with several questions; a longer question has a call for itself
 	waitingMax    = 16384     // requests of one worker; one more is decided by on_error
+	heldBytesMax  = 128 << 20 // headers of requests that wait or stand in line; likewise
 	settlingMax   = 16384     // one more is not told of, so what was reserved stands as the charge
 )
 
@@ -32,6 +33,7 @@ type calls struct {
 	riding   []*Stream // of the call under way, in its order; nil for what needs no answer
 	spare    []*Stream // for the next one
 	standing []*Stream // have calls of their own
+	held     int       // bytes of headers of those that wait or stand in line
 	under    bool
 	woken    bool
 	failures int
@@ -48,7 +50,7 @@ func (f *Filter) enqueue(s *Stream) bool {
 	case c.failures >= failuresMax:
 		f.host.Count(CounterOpen)
 		return false
-	case len(c.waiting) >= waitingMax:
+	case len(c.waiting) >= waitingMax || c.held+s.asking.attrs.bytes > heldBytesMax:
 		f.host.Count(CounterFull)
 		return false
 	}
@@ -58,6 +60,8 @@ func (f *Filter) enqueue(s *Stream) bool {
 		f.host.Count(CounterUnreachable)
 		return false
 	}
+	s.asking.held = s.asking.attrs.bytes
+	c.held += s.asking.held
 	return true
 }
 

@@ -69,7 +69,7 @@ func (s *Stream) Failed() (action Action) {
 		action = Pause
 	}
 	defer s.f.guard()
-	s.asking = nil // who knows what is left of it
+	s.drop() // who knows what is left of it
 	return s.unguarded(deny)
 }
 

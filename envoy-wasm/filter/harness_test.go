@@ -24,8 +24,17 @@ type envoy struct {
 	properties map[string]string
 	counts     [counterCount]int
 	warnings   []string
-	refuses    error // of every call
-	sleeps     error // of every wake
+	refuses    error  // of every call
+	sleeps     error  // of every wake
+	panics     string // the method that panics, once
+}
+
+// trip panics if the test wants that method to.
+func (e *envoy) trip(method string) {
+	if e.panics == method {
+		e.panics = ""
+		panic("the host's " + method)
+	}
 }
 
 // made is a call that the filter has made.
@@ -40,6 +49,7 @@ func newEnvoy(t *testing.T) *envoy {
 }
 
 func (e *envoy) Call(c Call, answered func(Reply)) error {
+	e.trip("Call")
 	if e.refuses != nil {
 		return e.refuses
 	}
@@ -56,18 +66,40 @@ func (e *envoy) Call(c Call, answered func(Reply)) error {
 }
 
 func (e *envoy) Wake() error {
+	e.trip("Wake")
 	if e.sleeps == nil {
 		e.wakes++
 	}
 	return e.sleeps
 }
 
-func (e *envoy) Resume(stream uint32)              { e.resumed = append(e.resumed, stream) }
-func (e *envoy) Respond(stream uint32, r Response) { e.responses[stream] = r }
-func (e *envoy) Now() core.Micros                  { return e.now }
-func (e *envoy) Count(c Counter)                   { e.counts[c]++ }
-func (e *envoy) Warn(line string)                  { e.warnings = append(e.warnings, line) }
+func (e *envoy) Resume(stream uint32) {
+	e.trip("Resume")
+	e.resumed = append(e.resumed, stream)
+}
+
+func (e *envoy) Respond(stream uint32, r Response) {
+	e.trip("Respond")
+	e.responses[stream] = r
+}
+
+func (e *envoy) Now() core.Micros {
+	e.trip("Now")
+	return e.now
+}
+
+func (e *envoy) Count(c Counter) {
+	e.trip("Count")
+	e.counts[c]++
+}
+
+func (e *envoy) Warn(line string) {
+	e.trip("Warn")
+	e.warnings = append(e.warnings, line)
+}
+
 func (e *envoy) Property(path ...string) (string, bool) {
+	e.trip("Property")
 	value, ok := e.properties[strings.Join(path, ".")]
 	return value, ok
 }

@@ -52,10 +52,11 @@ type asking struct {
 	attrs  attributes
 	looked []looked
 	known  uint64
+	held   int // bytes of the request that are held while it waits
 }
 
-// askingMax is how many are kept for later requests: some KB each.
-const askingMax = 256
+// askingMax is how many are kept for later requests: some KB each, and up to 60 KiB where the last request had so long a path.
+const askingMax = 64
 
 // NewStream begins a request.
 func (f *Filter) NewStream(id uint32) *Stream {
@@ -110,7 +111,8 @@ func (f *Filter) ask() *asking {
 // release lets go of what the request needed to be decided.
 func (s *Stream) release() {
 	a := s.asking
-	if s.asking = nil; a == nil || len(s.f.idle) >= askingMax {
+	s.drop()
+	if a == nil || len(s.f.idle) >= askingMax {
 		return
 	}
 	a.plan.Reset()
@@ -118,6 +120,14 @@ func (s *Stream) release() {
 	clear(a.looked)
 	a.policy = nil
 	s.f.idle = append(s.f.idle, a)
+}
+
+// drop forgets what the request needed to be decided.
+func (s *Stream) drop() {
+	if a := s.asking; a != nil {
+		s.f.calls.held -= a.held
+		a.held, s.asking = 0, nil
+	}
 }
 
 // identify makes the plan of the request, with what is remembered of its credentials.

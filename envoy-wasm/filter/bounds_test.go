@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// byHeaders is a policy that counts by headers of the request.
+func byHeaders(t *testing.T, names ...string) core.Policy {
+	t.Helper()
+	p := shop(t, "10/1m")
+	for _, name := range names {
+		p.Rules[0].Per = append(p.Rules[0].Per, core.Dimension{Kind: core.PerHeader, Name: name})
+	}
+	return p
+}
+
+// TestCallsAreBoundedInBytes: no call is longer than the bridge takes, and a long question has one for itself.
+func TestCallsAreBoundedInBytes(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, byHeaders(t, "X-A"))
+	lengths := []int{100, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 900 << 10, 100, 100}
+	for id, n := range lengths {
+		if f.NewStream(uint32(id)).RequestHeaders(get("/api/x", "x-a", strings.Repeat("a", n))) != Pause {
+			t.Fatalf("%d: not asked about", id)
+		}
+	}
+	f.Flush()
+	var batches []int
+	for len(e.calls) > 0 {
+		c, _, items := e.check()
+		batches = append(batches, len(items))
+		if len(c.Body) > wire.CallBytesMax || len(items) > 1 && len(c.Body) > batchBytesMax {
+			t.Errorf("a call of %d bytes with %d questions", len(c.Body), len(items))
+		}
+		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
+	}
+	if !slices.Equal(batches, []int{4, 2, 1, 2}) || len(e.resumed) != len(lengths) {
+		t.Errorf("calls of %v questions, resumed %v", batches, e.resumed)
+	}
+}
+
+// TestWhatIsTooLargeToBeAskedAboutIsRefused: on_error: allow would make a long header a way around the limits. Where no
+// limit is for the request it goes on.
+func TestWhatIsTooLargeToBeAskedAboutIsRefused(t *testing.T) {
+	long := strings.Repeat("a", askBytesMax)
+	e := newEnvoy(t)
+	f := withPolicy(t, e, byHeaders(t, "X-A"))
+	s := f.NewStream(1)
+	if s.RequestHeaders(get("/api/x", "x-a", long)) != Pause || e.responses[1].Status != 431 || s.Tells() {
+		t.Errorf("%+v", e.responses)
+	}
+	if f.NewStream(2).RequestHeaders(get("/other", "x-a", long)) != Continue {
+		t.Error("a request that no limit is for is refused")
+	}
+	if f.NewStream(3).RequestHeaders(get("/api/x", "x-b", long)) != Pause || e.responses[3].Status != 0 {
+		t.Error("a header that nobody reads counts")
+	}
+	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "allowed": 1, "policy_loaded": 1})
+}
+
+// TestCallsAreBoundedInQuestions, and so is how many requests wait.
+func TestCallsAreBoundedInQuestions(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	for id := range uint32(waitingMax) {
+		f.NewStream(id).RequestHeaders(get("/api/x"))
+	}
+	if f.NewStream(waitingMax).RequestHeaders(get("/api/x")) != Continue || e.counts[CounterFull] != 1 {
+		t.Errorf("one more waits: %v", e.count())
+	}
+	f.Flush()
+	for asked := 0; asked < waitingMax; asked += batchItemsMax {
+		c, _, items := e.check()
+		if len(items) != batchItemsMax {
+			t.Fatalf("%d questions", len(items))
+		}
+		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
+	}
+	if len(e.resumed) != waitingMax || len(f.idle) > askingMax {
+		t.Errorf("%d resumed, %d kept", len(e.resumed), len(f.idle))
+	}
+}
+
+// TestAPolicyThatReadsTooMuchIsRefused, as no question about it could be asked.
+func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
+	for n, want := range map[int]int{wire.ValuesMax: 0, wire.ValuesMax + 1: 1} {
+		p := shop(t, "10/1m")
+		for i := range n {
+			p.Rules[0].Cost = append(p.Rules[0].Cost, core.Cost{N: 2,
+				Match: core.Match{Header: []core.HeaderMatch{{Name: "X-" + strconv.Itoa(i), Values: []string{"a"}}}}})
+		}
+		e := newEnvoy(t)
+		f, err := New(e, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Tick()
+		e.calls[0].answer(Reply{Status: 200, ETag: "x", Body: p.AppendCompact(nil, "x")})
+		if e.counts[CounterPolicyRefused] != want {
+			t.Errorf("%d headers: %v %q", n, e.count(), e.warnings)
+		}
+	}
+}
+
+// TestWhatIsKeptIsLetGoOf: a request that was decided holds nothing of its headers.
+func TestWhatIsKeptIsLetGoOf(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, withKeys(t))
+	s := admitted(t, e, f, 1, said(left(1), core.CredentialUnknown, core.Minute), get("/api/x", "x-api-key", "k"))
+	if s.asking != nil || len(f.idle) != 1 {
+		t.Fatal("not let go of")
+	}
+	a := f.idle[0]
+	for _, v := range a.attrs.headers[:cap(a.attrs.headers)] {
+		if v != (wire.Value{}) {
+			t.Errorf("%q is kept", v.Text)
+		}
+	}
+	for _, l := range append(f.looked[:cap(f.looked)], a.looked[:cap(a.looked)]...) {
+		if l != (looked{}) {
+			t.Errorf("%q is kept", l.credential)
+		}
+	}
+	if a.attrs.path != "" || a.policy != nil {
+		t.Error("the path or the policy is kept")
+	}
+}
+
+// TestWaitingHeadersAreBounded: what waits is let go of when it is decided, and when it is gone.
+func TestWaitingHeadersAreBounded(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	long := get("/api/x", "x-unread", strings.Repeat("a", 1<<20))
+	var streams []*Stream
+	for e.counts[CounterFull] == 0 {
+		s := f.NewStream(uint32(len(streams)))
+		s.RequestHeaders(long)
+		streams = append(streams, s)
+	}
+	if n := len(streams); n != heldBytesMax>>20 || f.calls.held > heldBytesMax {
+		t.Errorf("%d wait, with %d bytes", n-1, f.calls.held)
+	}
+	streams[0].Done()
+	e.panics = "Count"
+	e.now += f.config.Deadline
+	if f.Tick(); f.calls.held != 0 || len(e.resumed) != len(streams)-2 {
+		t.Errorf("%d bytes are held when nobody waits; resumed %d of %d", f.calls.held, len(e.resumed), len(streams))
+	}
+}

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+const countOfRedirects = "filter_state.num_internal_redirects"
+
+// TestAnInternalRedirect: the request is charged once, and its response is told and settled as that of the first stream.
+func TestAnInternalRedirect(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }))
+	first := admitted(t, e, f, 1, reserved(1), get("/api/x", "x-request-id", "a"))
+	first.Done()
+	for hop := uint32(1); hop <= 2; hop++ {
+		e.properties[countOfRedirects] = "1"
+		s := f.NewStream(1 + hop)
+		if s.RequestHeaders(get("/api/landed", "x-request-id", "a")) != Continue || len(e.calls)+len(e.resumed) != 1 {
+			t.Fatalf("hop %d: asked about again", hop)
+		}
+		if hop == 1 {
+			s.Done()
+			continue
+		}
+		if got := s.ResponseHeaders(ok("503"), true); fieldOf(got, "x-ratelimit-remaining") != "90" {
+			t.Errorf("told %v", got)
+		}
+	}
+	if got := settled(t, e, f); got == nil || got.Status != 503 || got.Receipt != "sealed" {
+		t.Errorf("settled %+v", got)
+	}
+	equalCounts(t, e, map[string]int{"allowed": 1, "redirected": 2, "policy_loaded": 1})
+}
+
+// TestWhatIsNoRedirect is asked about as any other request.
+func TestWhatIsNoRedirect(t *testing.T) {
+	for name, c := range map[string]struct {
+		between func(e *envoy, f *Filter, first *Stream)
+		headers [][2]string
+	}{
+		"no count in the filter state": {func(_ *envoy, _ *Filter, first *Stream) { first.Done() },
+			get("/api/x", "x-request-id", "a", "x-envoy-original-url", "http://example.com/api/x")},
+		"another request between": {func(e *envoy, f *Filter, first *Stream) {
+			first.Done()
+			f.NewStream(9).RequestHeaders(get("/other", "x-request-id", "b"))
+			e.properties[countOfRedirects] = "1"
+		}, get("/api/x", "x-request-id", "a")},
+		"the stream before was another request's": {func(e *envoy, _ *Filter, first *Stream) {
+			first.Done()
+			e.properties[countOfRedirects] = "1"
+		}, get("/api/x", "x-request-id", "b")},
+		"the stream before came over another connection": {func(e *envoy, _ *Filter, first *Stream) {
+			first.Done()
+			e.properties[countOfRedirects] = "1"
+			e.properties["source.address"] = "192.0.2.8:4711"
+		}, get("/api/x", "x-request-id", "a")},
+		"the stream before had a response": {func(e *envoy, _ *Filter, first *Stream) {
+			first.ResponseHeaders(ok("200"), true)
+			first.Done()
+			e.properties[countOfRedirects] = "1"
+		}, get("/api/x", "x-request-id", "a")},
+		"the stream before goes on": {func(e *envoy, _ *Filter, _ *Stream) { e.properties[countOfRedirects] = "1" },
+			get("/api/x", "x-request-id", "a")},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "10/1m"))
+		first := admitted(t, e, f, 1, left(9), get("/api/x", "x-request-id", "a"))
+		c.between(e, f, first)
+		s := f.NewStream(2)
+		if s.RequestHeaders(c.headers) != Pause || e.counts[CounterRedirected] != 0 {
+			t.Errorf("%s: not asked about", name)
+		}
+	}
+}
+
+// TestARefusalIsNotRedirected: what was refused or waits has no redirect, whatever comes next.
+func TestARefusalIsNotRedirected(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x", "x-request-id", "a"))
+	f.Flush()
+	c, _, _ := e.check()
+	c.answer(replied(over()))
+	s.Done()
+	e.properties[countOfRedirects] = "1"
+	if f.NewStream(2).RequestHeaders(get("/api/x", "x-request-id", "a")) != Pause {
+		t.Error("it goes on")
+	}
+	f.Flush()
+	c, _, items := e.check()
+	if c.answer(replied(wire.Answer{}, left(1))); len(items) != 1 || slices.Contains(e.resumed, 1) {
+		t.Errorf("%v, %v", items, e.resumed)
+	}
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// admitted is a request that the bridge has let go on.
+func admitted(t *testing.T, e *envoy, f *Filter, id uint32, answer wire.Answer, headers [][2]string) *Stream {
+	t.Helper()
+	s := f.NewStream(id)
+	if s.RequestHeaders(headers) != Pause {
+		t.Fatal("not asked about")
+	}
+	f.Flush()
+	c, _, _ := e.check()
+	c.answer(replied(answer))
+	if !slices.Contains(e.resumed, id) {
+		t.Fatalf("not let go on: %v %v", e.responses, e.count())
+	}
+	return s
+}
+
+// ok is the beginning of a response.
+func ok(status string, fields ...string) [][2]string {
+	headers := [][2]string{{":status", status}}
+	for i := 0; i < len(fields); i += 2 {
+		headers = append(headers, [2]string{fields[i], fields[i+1]})
+	}
+	return headers
+}
+
+// TestTheUpstreamsFields: what the upstream says of its own limits is merged as in Caddy; core's tests have the rule.
+func TestTheUpstreamsFields(t *testing.T) {
+	ours := [][2]string{{"x-ratelimit-limit", "10"}, {"x-ratelimit-remaining", "9"}, {"x-ratelimit-reset", "61"}}
+	policy := [2]string{"ratelimit-policy", `"api";q=10;w=60`}
+	for name, c := range map[string]struct{ response, want [][2]string }{
+		"none": {ok("200"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"a smaller remaining": {ok("200", "x-ratelimit-remaining", "3", "x-ratelimit-limit", "5", "retry-after", "7"),
+			[][2]string{{"ratelimit", `"api";r=9;t=1`}, policy}},
+		"a larger one": {ok("200", "x-ratelimit-remaining", "30"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"two lines of a list": {ok("200", "ratelimit", `"a";r=1`, "x", "y", "ratelimit", `"b";r=2`),
+			append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1, "a";r=1, "b";r=2`}, policy)},
+		"what Envoy answers itself": {ok("503"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+		"an interim response":       {ok("103", "link", "</x>"), nil},
+		"another protocol":          {ok("101"), append(slices.Clone(ours), [2]string{"ratelimit", `"api";r=9;t=1`}, policy)},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "10/1m"))
+		s := admitted(t, e, f, 1, left(9), get("/api/x"))
+		if diff := cmp.Diff(c.want, s.ResponseHeaders(c.response, false)); diff != "" {
+			t.Errorf("%s: -want +got\n%s", name, diff)
+		}
+	}
+}
+
+func TestAfterAnInterimResponseTheLastIsTold(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	s := admitted(t, e, f, 1, left(9), get("/api/x"))
+	if s.ResponseHeaders(ok("103"), false) != nil || len(s.ResponseHeaders(ok("200"), true)) != 5 {
+		t.Error("the fields go with the interim response, or not with the last")
+	}
+}
+
+// refusedWith is the answer to a request whose rule has refused it.
+func refusedWith(t *testing.T, response *core.Response, headers ...string) (Response, *Stream) {
+	t.Helper()
+	e := newEnvoy(t)
+	p := shop(t, "10/1m")
+	p.Rules[0].Response = response
+	f := withPolicy(t, e, p)
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x", headers...))
+	f.Flush()
+	c, _, _ := e.check()
+	c.answer(replied(over()))
+	return e.responses[1], s
+}
+
+func fieldOf(headers [][2]string, name string) string {
+	if values := lines(headers, name); len(values) == 1 {
+		return values[0]
+	} else if len(values) > 1 {
+		return "twice"
+	}
+	return ""
+}
+
+func TestARulesOwnAnswer(t *testing.T) {
+	r, _ := refusedWith(t, &core.Response{Status: 403, Body: "[1]", Headers: []core.Field{{Name: "X-A", Value: "b"},
+		{Name: "Retry-After", Value: "5"}, {Name: "Content-Type", Value: "x"}, {Name: "X-RateLimit-Remaining", Value: "-"}}})
+	want := map[string]string{"x-a": "b", "retry-after": "30", "content-type": "application/json", "x-ratelimit-remaining": "0"}
+	for name, value := range want {
+		if got := fieldOf(r.Headers, name); got != value {
+			t.Errorf("%s is %q, want %q", name, got, value)
+		}
+	}
+	if r.Status != 403 || string(r.Body) != "[1]" || r.GRPCStatus != -1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestGRPCRefusals: Envoy makes trailers of status and body for what it takes for gRPC, and knows nothing of other kinds.
+func TestGRPCRefusals(t *testing.T) {
+	message := &core.Response{Message: "50% of Ümlaut"}
+	for asked, c := range map[string]struct {
+		kind string // of what the filter says itself
+		grpc int32
+	}{
+		"application/grpc":                {"", 8},
+		"application/grpc+proto":          {"", 8},
+		"application/grpc; charset=utf-8": {"application/grpc", -1},
+		"application/grpc-web+proto":      {"application/grpc-web", -1},
+		"application/grpc-web-text":       {"application/grpc-web-text", -1},
+	} {
+		r, s := refusedWith(t, message, "content-type", asked)
+		if r.GRPCStatus != c.grpc || fieldOf(r.Headers, "retry-after") != "30" || fieldOf(r.Headers, "content-type") != "" {
+			t.Errorf("%s: %+v", asked, r)
+		}
+		if c.kind == "" {
+			if string(r.Body) != "50% of Ümlaut" || s.Tells() {
+				t.Errorf("%s: the message is %q", asked, r.Body)
+			}
+			continue
+		}
+		if r.Status != 200 || len(r.Body) > 0 || fieldOf(r.Headers, "grpc-status") != "8" ||
+			fieldOf(r.Headers, "grpc-message") != "50%25 of %C3%9Cmlaut" {
+			t.Errorf("%s: %+v", asked, r)
+		}
+		if got := s.ResponseHeaders(ok("200"), true); !s.Tells() || !slices.Equal(got, [][2]string{{"content-type", c.kind}}) {
+			t.Errorf("%s: %v is put back", asked, got)
+		}
+	}
+	for _, asked := range []string{"application/grpcx", "application/json"} {
+		if r, _ := refusedWith(t, nil, "content-type", asked); r.Status != 429 || r.GRPCStatus != -1 || len(r.Body) == 0 {
+			t.Errorf("%s: %+v", asked, r)
+		}
+	}
+}
+
+func TestABadCredentialIsChallenged(t *testing.T) {
+	e := newEnvoy(t)
+	p := withKeys(t)
+	p.Identify[0].DenyInvalid = true
+	f := withPolicy(t, e, p)
+	f.NewStream(1).RequestHeaders(get("/api/x", "x-api-key", "wrong"))
+	f.Flush()
+	c, _, _ := e.check()
+	answer := said(wire.Answer{}, core.CredentialUnknown, core.Minute)
+	c.answer(replied(answer))
+	r := e.responses[1]
+	if r.Status != 401 || fieldOf(r.Headers, "www-authenticate") != `Bearer error="invalid_token"` {
+		t.Errorf("%+v, %v", r, e.count())
+	}
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// reserved answers that the bridge has reserved some units, and what to give back for them.
+func reserved(units int64) wire.Answer {
+	a := left(90)
+	a.Results[0].Granted, a.Receipt = units, "sealed"
+	return a
+}
+
+// costs is a policy whose rule reserves 10.
+func costs(t *testing.T, change func(*core.Rule)) core.Policy {
+	t.Helper()
+	p := shop(t, "100/1m")
+	change(&p.Rules[0])
+	return p
+}
+
+func byHeader(r *core.Rule) {
+	r.CostAfter = &core.CostAfter{Header: "X-Cost", Estimate: 10, Default: 25, Max: 50}
+}
+func byBody(r *core.Rule) {
+	r.CostAfter = &core.CostAfter{JSON: "usage.total_tokens", Estimate: 10, Default: 25, Max: 50}
+}
+
+// settled returns what the bridge is told of; nil if nothing.
+func settled(t *testing.T, e *envoy, f *Filter) *wire.Settle {
+	t.Helper()
+	f.Flush()
+	if len(e.calls) == 0 {
+		return nil
+	}
+	c, _, items := e.check()
+	c.answer(replied(wire.Answer{}))
+	if len(items) != 1 || items[0].Kind != wire.KindSettle {
+		t.Fatalf("the bridge is told %+v", items)
+	}
+	return &items[0].Settle
+}
+
+// TestSettling: what the bridge is told of a response, and when. "|" in a body is where it is cut; what is known is told
+// before the body.
+func TestSettling(t *testing.T) {
+	json := []string{"content-type", "application/json"}
+	const tokens = `{"usage":{"tot|al_tokens":7}}`
+	for name, c := range map[string]struct {
+		rule     func(*core.Rule)
+		response [][2]string
+		body     string
+		trailers [][2]string
+		cut      bool // the stream ends before the body
+		want     *wire.Settle
+		early    bool   // told of before the body
+		cost     string // X-RateLimit-Cost; "" where no rule says something of costs
+	}{
+		"a header": {rule: byHeader, response: ok("200", "x-cost", "4"), body: "x", early: true, cost: "4",
+			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}}},
+		"a header and a body": {rule: byHeader, response: ok("200", "x-cost", "10"), body: "x", cost: "10"},
+		"an absurd header": {rule: byHeader, response: ok("200", "x-cost", "-4"), early: true, cost: "25",
+			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "-4"}}}},
+		"two lines": {rule: byHeader, response: ok("200", "x-cost", "4", "x-cost", "5"), early: true, cost: "25",
+			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4, 5"}}}},
+		"a trailer": {rule: byHeader, response: ok("200"), body: "x", trailers: [][2]string{{"x-cost", "6"}}, cost: "10",
+			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "6"}}}},
+		"no trailer": {rule: byHeader, response: ok("200"), body: "x", cost: "10", want: &wire.Settle{Status: 200}},
+		"no header, and no trailers can come": {rule: byHeader, response: ok("200", "content-length", "1"), body: "x",
+			early: true, cost: "25", want: &wire.Settle{Status: 200}},
+		"a body": {rule: byBody, response: ok("200", json...), body: tokens, cost: "10",
+			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}}},
+		"an event stream": {rule: byBody, response: ok("200", "content-type", "text/event-stream"),
+			body: "data: {\"usage\":{\"total_tokens\":7}}\n|\ndata: {\"usage\":{\"total_tokens\":9}}\n\ndata: [DONE]\n\n", cost: "10",
+			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "9"}}}},
+		"an event stream that is cut": {rule: byBody, response: ok("200", "content-type", "text/event-stream"), cut: true,
+			body: "data: {\"usage\":{\"total_tokens\":7}}\n\n|data: {\"us", cost: "10",
+			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}}},
+		"a document that is cut": {rule: byBody, response: ok("200", json...), body: `{"usage":{"total_tokens":7}`, cut: true,
+			cost: "10", want: &wire.Settle{Status: 200}},
+		"a compressed body": {rule: byBody, response: append(ok("200", json...), [2]string{"content-encoding", "gzip"}), body: "x",
+			early: true, cost: "10", want: &wire.Settle{Status: 200}},
+		"a document of more than 1 MiB": {rule: byBody, response: ok("200", json...),
+			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200}},
+		"no body": {rule: byBody, response: ok("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
+		"given back": {rule: func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }, response: ok("503"),
+			body: "x", early: true, want: &wire.Settle{Status: 503}},
+		"not given back": {rule: func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }, response: ok("200"),
+			body: "x"},
+		"does not count": {rule: func(r *core.Rule) { r.CountIf = []core.Statuses{{From: 401, To: 401}} }, response: ok("200"),
+			body: "x", early: true, want: &wire.Settle{Status: 200}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnvoy(t)
+			f := withPolicy(t, e, costs(t, c.rule))
+			s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+			fields := s.ResponseHeaders(c.response, c.body == "")
+			if got := fieldOf(fields, "x-ratelimit-cost"); got != c.cost {
+				t.Errorf("X-RateLimit-Cost is %q, want %q", got, c.cost)
+			}
+			got := settled(t, e, f)
+			if (got != nil) != c.early {
+				t.Errorf("before the body the bridge is told %+v", got)
+			}
+			pieces := strings.Split(c.body, "|")
+			for i, piece := range pieces {
+				s.ResponseBody([]byte(piece), i == len(pieces)-1 && !c.cut && c.trailers == nil)
+			}
+			if c.trailers != nil {
+				s.ResponseTrailers(c.trailers)
+			}
+			s.Done()
+			if later := settled(t, e, f); later != nil {
+				if got != nil {
+					t.Error("the bridge is told twice")
+				}
+				got = later
+			}
+			if c.want != nil {
+				c.want.Receipt = "sealed"
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("-want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNothingToSettle: without a response, or a receipt, what was reserved stands.
+func TestNothingToSettle(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, byHeader))
+	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	s.Done() // reset by the client
+	if got := settled(t, e, f); got != nil {
+		t.Errorf("of no response the bridge is told %+v", got)
+	}
+	s = admitted(t, e, f, 2, left(90), get("/api/x"))
+	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
+	if got := settled(t, e, f); got != nil {
+		t.Errorf("without a receipt the bridge is told %+v", got)
+	}
+	s = admitted(t, e, f, 3, reserved(10), get("/api/x", ":method", "HEAD"))
+	if fields := s.ResponseHeaders(ok("200"), false); fieldOf(fields, "x-ratelimit-cost") != "25" || s.Listens() {
+		t.Errorf("a body is expected of an answer to HEAD: %v", fields)
+	}
+}
+
+// TestSettlementsRideWithQuestions: and what cannot be told of is counted.
+func TestSettlementsRideWithQuestions(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, byHeader))
+	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	f.NewStream(2).RequestHeaders(get("/api/y"))
+	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
+	f.Flush()
+	c, _, items := e.check()
+	if len(items) != 2 || items[0].Kind != wire.KindAsk || items[1].Kind != wire.KindSettle || len(e.calls) != 0 {
+		t.Fatalf("%+v", items)
+	}
+	c.answer(replied(left(80), wire.Answer{Status: wire.StatusInvalid}))
+	if e.counts[CounterUnsettled] != 1 || !slices.Equal(e.resumed, []uint32{1, 2}) {
+		t.Errorf("%v, resumed %v", e.count(), e.resumed)
+	}
+	s = admitted(t, e, f, 3, reserved(10), get("/api/x"))
+	s.ResponseHeaders(ok("200", "x-cost", "4"), true)
+	f.Flush()
+	c, _, _ = e.check()
+	c.answer(Reply{Status: 504})
+	if e.counts[CounterUnsettled] != 2 {
+		t.Errorf("%v", e.count())
+	}
+}
+
+// TestSettlementsAreBounded: beyond the bound what was reserved stands, and that is counted.
+func TestSettlementsAreBounded(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, byHeader))
+	f.NewStream(1).RequestHeaders(get("/api/x"))
+	f.Flush() // a call is under way
+	for range settlingMax + 3 {
+		f.tell(&due{receipt: "x", status: 200})
+	}
+	if e.counts[CounterUnsettled] != 3 || len(f.dues) > dueMax {
+		t.Errorf("%d not told of, %d kept", e.counts[CounterUnsettled], len(f.dues))
+	}
+	told := 0
+	for range settlingMax/batchItemsMax + 1 {
+		c, _, items := e.check()
+		told += len(items)
+		c.answer(replied())
+	}
+	if told != settlingMax+1 || len(e.calls) != 0 || len(f.dues) > dueMax {
+		t.Errorf("%d items, %d calls more, %d kept", told, len(e.calls), len(f.dues))
+	}
+}

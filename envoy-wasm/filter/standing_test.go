@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// patient is a policy whose rule lets requests wait for two seconds.
+func patient(t *testing.T) core.Policy {
+	t.Helper()
+	p := shop(t, "10/1m")
+	p.Rules[0].Action = core.ActionThrottle
+	p.Rules[0].Throttle = &core.Throttle{MaxDelay: 2 * core.Second, MaxWaiting: 10}
+	return p
+}
+
+// later answers that the units are there in a second.
+func later() wire.Answer {
+	return wire.Answer{Results: []core.Result{{At: core.Second, Refused: true, Wait: core.Second, Reset: core.Minute}}}
+}
+
+// inLine is a request that waits for its second call, and that call.
+func inLine(t *testing.T, e *envoy, f *Filter, id uint32) (*Stream, made) {
+	t.Helper()
+	s := f.NewStream(id)
+	s.RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ := e.check()
+	first.answer(replied(later()))
+	c, call, items := e.check()
+	if call.Version != "v1" || len(items) != 1 || items[0].Kind != wire.KindWait || items[0].Ask.Path != "/api/x" ||
+		c.TimeoutMillis != 2050 || slices.Contains(e.resumed, id) || e.responses[id].Status != 0 {
+		t.Fatalf("%+v in %d ms, resumed %v, answered %v", items, c.TimeoutMillis, e.resumed, e.responses)
+	}
+	return s, c
+}
+
+// TestStandingInLine: the second call decides, whatever it says.
+func TestStandingInLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply   Reply
+		goesOn  bool
+		counted string
+	}{
+		"admitted":    {replied(left(3)), true, "delayed"},
+		"refused":     {replied(over()), false, "denied"},
+		"still later": {replied(later()), false, "denied"},
+		"store down":  {replied(wire.Answer{Status: wire.StatusUnavailable}), true, "store_unavailable"},
+		"hung":        {Reply{Status: 504}, true, "bridge_unreachable"},
+		"garbage":     {Reply{Status: 200, Body: []byte("x")}, true, "bridge_unanswered"},
+		"empty":       {replied(), true, "bridge_unanswered"},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, patient(t))
+		s, call := inLine(t, e, f, 1)
+		call.answer(c.reply)
+		if slices.Contains(e.resumed, 1) != c.goesOn || (e.responses[1].Status == 429) == c.goesOn || e.count()[c.counted] != 1 {
+			t.Errorf("%s: resumed %v, answered %v, counted %v", name, e.resumed, e.responses, e.count())
+		}
+		if name == "admitted" && fieldOf(s.ResponseHeaders(ok("200"), true), "x-ratelimit-remaining") != "3" {
+			t.Error("the response tells of the first call")
+		}
+		if len(e.calls) != 0 {
+			t.Errorf("%s: %d more calls", name, len(e.calls))
+		}
+		if f.Tick(); len(f.calls.standing) != 0 {
+			t.Errorf("%s: it stands there still", name)
+		}
+	}
+}
+
+// TestOthersDoNotStandBehind: who waits has a call of its own, so the calls of others go on.
+func TestOthersDoNotStandBehind(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	_, call := inLine(t, e, f, 1)
+	admitted(t, e, f, 2, left(1), get("/api/x"))
+	call.answer(replied(left(0)))
+	if !slices.Equal(e.resumed, []uint32{2, 1}) {
+		t.Errorf("resumed %v", e.resumed)
+	}
+}
+
+func TestNobodyStandsForEver(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	_, call := inLine(t, e, f, 1)
+	e.now += 2040 * core.Millisecond
+	if f.Tick(); len(e.resumed) != 0 {
+		t.Fatal("let go on before max_delay and the deadline are over")
+	}
+	e.now += 10 * core.Millisecond
+	f.Tick()
+	call.answer(replied(over())) // late
+	if !slices.Equal(e.resumed, []uint32{1}) || e.counts[CounterTimeout] != 1 || e.responses[1].Status != 0 || len(f.calls.standing) != 0 {
+		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
+	}
+}
+
+func TestAClientThatLeavesTheLine(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	s, call := inLine(t, e, f, 1)
+	s.Done()
+	call.answer(replied(left(3)))
+	if f.Tick(); len(e.resumed)+len(e.responses)+len(f.calls.standing) != 0 {
+		t.Errorf("resumed %v, answered %v", e.resumed, e.responses)
+	}
+}
+
+// TestWhoCannotStandIsRefused: no call can be made, or too many stand there already.
+func TestWhoCannotStandIsRefused(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	for id, prepare := range []func(){
+		func() { e.refuses = errNo },
+		func() { e.panics = "Call" },
+		func() { f.calls.standing = make([]*Stream, standingMax) },
+	} {
+		e.refuses = nil
+		f.NewStream(uint32(id)).RequestHeaders(get("/api/x"))
+		f.Flush()
+		first, _, _ := e.check()
+		prepare()
+		if first.answer(replied(later())); e.responses[uint32(id)].Status != 429 || len(e.resumed) != 0 {
+			t.Errorf("%d: resumed %v, answered %v", id, e.resumed, e.responses)
+		}
+	}
+}
