@@ -127,8 +127,11 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 	return d, false
 }
 
-// count counts what became of each rule, and what the credentials were worth.
+// count counts what became of each rule, what the credentials were worth, and costs that headers did not say.
 func (s *scratch) count() {
+	if n := s.plan.UnreadableCosts(); n > 0 {
+		unreadableTotal.Add(float64(n))
+	}
 	for _, e := range s.editions {
 		for _, c := range s.plan.Credentials() {
 			if c.Ruleset == e.ruleset {

@@ -101,6 +101,7 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
 	})
+	before := s.unreadable()
 	r, err := client.Get("http://127.0.0.1:" + strconv.Itoa(s.port) + "/v1/chat")
 	if err != nil {
 		t.Fatal(err)
@@ -111,8 +112,58 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 		t.Error("the client was not told that the answer broke off")
 	}
 	eventually(t, "700 units are charged", func() bool { return s.remaining() == 9300 })
-	if metrics := s.metrics(); !strings.Contains(metrics, "penstock_unreadable_costs_total") {
-		t.Errorf("metrics:\n%s", grep(metrics, "unreadable"))
+	eventually(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
+}
+
+// unreadable is how many costs could not be read so far, in this process.
+func (s *server) unreadable() (n int) {
+	s.t.Helper()
+	for line := range strings.Lines(s.metrics()) {
+		if value, ok := strings.CutPrefix(line, "penstock_unreadable_costs_total "); ok {
+			if _, err := fmt.Sscan(value, &n); err != nil {
+				s.t.Fatal(err)
+			}
+			return n
+		}
+	}
+	s.t.Fatal("no metric of unreadable costs")
+	return 0
+}
+
+// TestACostThatATrustedPeerDoesNotSay: it is the policy's number, never zero, and a metric tells. What a stranger says is
+// nothing to tell of.
+func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
+	s := overRedis(t, `rule r 1000/30d {
+		cost header X-Cost {
+			trusted 127.0.0.1
+			max 9
+			n 3
+		}
+	}
+	rule strangers 1000/30d {
+		cost header X-Cost {
+			trusted 10.0.0.0/8
+			n 3
+		}
+	}`, func(http.ResponseWriter, *http.Request) {})
+	left := s.remaining()
+	for _, c := range []struct {
+		said             string
+		cost, unreadable int
+	}{{"7", 7, 0}, {"0", 3, 1}, {"10", 3, 1}, {"-1", 3, 1}, {"much", 3, 1}, {"", 3, 0}} {
+		before := s.unreadable()
+		if c.said == "" {
+			s.get("/")
+		} else {
+			s.get("/", "X-Cost", c.said)
+		}
+		if cost := left - s.remaining(); cost != int64(c.cost) {
+			t.Errorf("X-Cost %q cost %d, want %d", c.said, cost, c.cost)
+		}
+		if got := s.unreadable() - before; got != c.unreadable {
+			t.Errorf("X-Cost %q: %d counted as unreadable, want %d", c.said, got, c.unreadable)
+		}
+		left = s.remaining()
 	}
 }
 

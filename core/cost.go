@@ -66,6 +66,7 @@ func (c *ruleCost) amount(req *request) int64 {
 	if n, ok := wholeNumber(value, c.max); ok && n >= 1 {
 		return n
 	}
+	req.unreadable++
 	return c.n
 }
 

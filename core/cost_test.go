@@ -53,6 +53,16 @@ func TestCostOfAHeader(t *testing.T) {
 		if got := plan.Checks()[0].Cost; got != c.want {
 			t.Errorf("%q from %s: cost %d, want %d", c.value, c.remote, got, c.want)
 		}
+		unreadable := 0
+		if c.want == 3 && c.remote == "10.1.2.3" {
+			unreadable = 1
+		}
+		if got := plan.UnreadableCosts(); got != unreadable {
+			t.Errorf("%q from %s: %d unreadable costs, want %d", c.value, c.remote, got, unreadable)
+		}
+		if plan.Reset(); plan.UnreadableCosts() != 0 {
+			t.Errorf("%q from %s: unreadable costs after Reset", c.value, c.remote)
+		}
 	}
 }
 

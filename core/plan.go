@@ -107,7 +107,7 @@ const (
 
 // Reset forgets the last request and keeps the buffers.
 func (p *Plan) Reset() {
-	p.request.attrs = nil
+	p.request.attrs, p.request.unreadable = nil, 0
 	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
 	p.credentials, p.badCredential, p.toldBy = p.credentials[:0], CredentialAbsent, nil
 	p.rulesets = p.rulesets[:0]
@@ -304,6 +304,10 @@ type CredentialUse struct {
 // Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.
 // Valid until Reset.
 func (p *Plan) Credentials() []CredentialUse { return p.credentials }
+
+// UnreadableCosts returns how many costs were charged by the policy's number because the header of a trusted peer said
+// none, or an absurd one, for metrics. Valid until Reset.
+func (p *Plan) UnreadableCosts() int { return p.request.unreadable }
 
 // Outcomes says what became of each rule in play, for metrics and logs: valid after Decide or Degrade, until Reset.
 func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }

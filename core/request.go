@@ -33,6 +33,8 @@ type request struct {
 	peer   netip.Addr // the client's address, unmapped, without zone; zero if unknown
 	origin addressOrigin
 	client *Identity // as far as it has been found out; nil before
+	// unreadable counts the costs that a trusted header should have said and did not. Only a plan begins it anew.
+	unreadable int
 
 	// readings are the ways to read the path: the plain one, which is also in path and folded, and any other that servers
 	// are known to have and that differs.

@@ -118,8 +118,11 @@ func (q *question) complete(d *core.Decision) {
 	}
 }
 
-// count counts what became of each rule, and what the credentials were worth.
+// count counts what became of each rule, what the credentials were worth, and costs that headers did not say.
 func (q *question) count() {
+	if n := q.plan.UnreadableCosts(); n > 0 {
+		q.bridge.metrics.Unreadable.Add(float64(n))
+	}
 	for _, c := range q.plan.Credentials() {
 		q.edition.credentials.Inc(c.Method, c.State)
 	}

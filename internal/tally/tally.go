@@ -62,7 +62,7 @@ func New() *Metrics {
 		Settlements: vec("penstock_settlements_total",
 			"Charges that were corrected when the response was known, or were to be, by how that ended.", "result"),
 		Unreadable: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_unreadable_costs_total",
-			Help: "Costs that a response did not say, or said absurdly, so that the default was charged."}),
+			Help: "Costs that a response or a trusted header did not say, or said absurdly, so that the policy's own number was charged."}),
 	}
 }
 
