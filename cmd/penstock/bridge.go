@@ -5,92 +5,164 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"net/http"
-	"os/signal"
-	"strings"
-	"syscall"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/redisstore"
 )
 
-// drainTime is how long calls under way may take when the bridge is told to stop.
-const drainTime = 5 * time.Second
+const bridgeHelp = `Answer the filters of Envoy: decide by a policy, over Redis or in memory.
+
+Without --policy the environment says a token bucket for each client address:
+  BUCKET_SIZE   tokens that a client has at most (10)
+  REFILL_RATE   tokens that come back in a second, an exact decimal: 0.5 is one in two seconds (1.0)
+
+Without --redis the environment may say where to count:
+  REDIS_MODE    standalone; cluster, sentinel and ring are not there yet
+  REDIS_ADDR    host:port (localhost:6379, with REDIS_MODE)
+  REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
+A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
+
+Over TCP it listens beyond this machine only if callers show a token or a client certificate. SIGHUP reads the policy
+file, which is followed anyway. SIGTERM makes /readyz say 503, and after --drain-delay the bridge answers what is under
+way and ends.`
+
+// bridgeFlags are those of the command, as they were written.
+type bridgeFlags struct {
+	policy       string
+	redis        redisstore.Options
+	countersMax  int
+	token        string
+	tokenFile    string
+	callsMax     int
+	waitersMax   int
+	listen, rls  string
+	socketMode   string
+	certificates certificates
+	drainDelay   time.Duration
+}
 
 func newBridge() *cobra.Command {
-	var policyFile, listen, redisURL string
+	f := new(bridgeFlags)
 	cmd := &cobra.Command{
 		Use:     "bridge",
 		Short:   "Answer the filters of Envoy: decide by a policy, over Redis or in memory",
+		Long:    bridgeHelp,
 		Example: "  penstock bridge --policy policy.yaml --redis redis://localhost:6379 --listen unix:/run/penstock.sock",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			logger := slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			store, closeStore, err := openBridgeStore(redisURL, logger)
-			if err != nil {
-				return err
-			}
-			b, err := bridge.New(bridge.Options{PolicyFile: policyFile, Store: store, Shared: redisURL != "", Logger: logger})
-			if err != nil {
-				return errors.Join(err, closeStore())
-			}
-			return errors.Join(serveBridge(cmd.Context(), listen, b.Handler(), logger), b.Close(), closeStore())
+			return f.run(cmd.Context(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&policyFile, "policy", "", "the policy file")
-	flags.StringVar(&listen, "listen", "127.0.0.1:8441", "where to listen: host:port, or unix:PATH")
-	flags.StringVar(&redisURL, "redis", "", "the Redis to count in; in memory if left out")
-	_ = cmd.MarkFlagRequired("policy") // the flag exists
+	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
+	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
+	flags.StringVar(&f.socketMode, "socket-mode", "0660", "who may connect to a Unix socket")
+	flags.StringVar(&f.token, "token", "", "what callers show as a bearer token, or {env.NAME}: 16 characters at least")
+	flags.StringVar(&f.tokenFile, "token-file", "", "a `FILE` that holds the token")
+	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate to serve TLS with")
+	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
+	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with what certificates of callers must descend from")
+	flags.StringVar(&f.redis.URL, "redis", "", "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
+	flags.StringVar(&f.redis.Username, "redis-username", "", "the user, in place of the URL's")
+	flags.StringVar(&f.redis.PasswordFile, "redis-password-file", "", "a `FILE` that holds the password")
+	flags.StringVar(&f.redis.CAFile, "redis-ca", "", "a PEM `FILE` with what the certificate of Redis must descend from")
+	flags.StringVar(&f.redis.CertFile, "redis-cert", "", "a PEM `FILE` with a certificate to show to Redis")
+	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
+	flags.StringVar(&f.redis.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have")
+	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "how long a question may take (50ms)")
+	flags.IntVar(&f.countersMax, "counters-max", 0, "counters to hold in memory at most (1048576)")
+	flags.IntVar(&f.callsMax, "calls-max", 0, "calls to answer at once; one more is answered 503 (1024)")
+	flags.IntVar(&f.waitersMax, "waiting-max", 0, "requests that may wait for throttle rules (16384)")
+	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to say that it will stop before it does")
 	return cmd
 }
 
-func openBridgeStore(url string, logger *slog.Logger) (core.Store, func() error, error) {
-	if url == "" {
-		store, err := memstore.New(memstore.Options{})
-		if err != nil {
-			return nil, nil, err
-		}
-		return store, store.Close, nil
-	}
-	store, err := redisstore.New(redisstore.Options{URL: url, Logger: logger})
+// run serves until it is told to stop.
+func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
+	document, err := f.fromEnvironment(os.Getenv, logger)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return store, store.Close, nil
+	token, err := f.readToken()
+	if err != nil {
+		return err
+	}
+	entrances, err := f.entrances(token, logger)
+	if err != nil {
+		return err
+	}
+	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.redis.URL != "", CallsMax: f.callsMax,
+		WaitersMax: f.waitersMax, Logger: logger}
+	closeStore, err := f.openStore(&o)
+	if err != nil {
+		return err
+	}
+	b, err := bridge.New(o)
+	if err != nil {
+		return errors.Join(err, closeStore())
+	}
+	return errors.Join(f.serve(ctx, b, o.Store, entrances, logger), b.Close(), closeStore())
 }
 
-// serveBridge serves HTTP/1.1 and HTTP/2 without TLS until it is told to stop.
-func serveBridge(ctx context.Context, address string, handler http.Handler, logger *slog.Logger) error {
-	network := "tcp"
-	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		network, address = "unix", path
+// openStore fills in the store.
+func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err error) {
+	if f.redis.URL == "" {
+		if rest := (redisstore.Options{}); f.redis != rest {
+			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
+		}
+		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+		o.Store = store
+		return store.Close, nil
 	}
-	listener, err := listenOn(network, address)
+	if f.countersMax != 0 {
+		return nil, errors.New("--counters-max is for counting in memory; Redis is bounded by its own maxmemory")
+	}
+	f.redis.Logger = o.Logger
+	store, err := redisstore.New(f.redis)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, Protocols: new(http.Protocols)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	drained := make(chan error, 1)
-	go func() {
-		<-ctx.Done()
-		ending, end := context.WithTimeout(context.Background(), drainTime)
-		defer end()
-		drained <- server.Shutdown(ending)
-	}()
-	logger.Info("the bridge listens", "address", listener.Addr().String())
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return err
+	o.Store, o.Reachable = store, store.Check
+	return store.Close, nil
+}
+
+// tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.
+const tokenMin = 16
+
+// readToken returns the token; "" for none.
+func (f *bridgeFlags) readToken() (string, error) {
+	token, err := policy.Secret(f.token)
+	if err != nil {
+		return "", fmt.Errorf("--token: %w", err)
 	}
-	return <-drained
+	if f.tokenFile != "" {
+		if token != "" {
+			return "", errors.New("--token and --token-file are both given: keep one of them")
+		}
+		if token, err = readSecret(f.tokenFile); err != nil {
+			return "", fmt.Errorf("--token-file: %w", err)
+		}
+	}
+	if given := f.token != "" || f.tokenFile != ""; given && len(token) < tokenMin {
+		return "", fmt.Errorf("the token has %d characters, and anybody could guess it: make one of %d at least, as with openssl "+
+			"rand -hex 16", len(token), tokenMin)
+	}
+	for _, c := range []byte(token) {
+		if c <= ' ' || c > '~' {
+			return "", errors.New("the token holds a character that a header cannot carry: keep to letters and digits")
+		}
+	}
+	return token, nil
 }

@@ -101,9 +101,6 @@ func New(o Options) (*Bridge, error) {
 // Reload reads the policy file now. The error says what is wrong with it; then the policy before stays in force.
 func (b *Bridge) Reload() error { return b.editions.reload() }
 
-// Ruleset returns the policy in force, ready to decide.
-func (b *Bridge) Ruleset() *core.Ruleset { return b.editions.inForce().ruleset }
-
 // Leave makes /readyz say that the bridge will stop, so that nobody new is sent to it. Calls are answered as before.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 

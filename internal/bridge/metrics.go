@@ -30,6 +30,7 @@ type metrics struct {
 	answered  prometheus.Counter // of calls
 	versions  *prometheus.GaugeVec
 	edits     *prometheus.CounterVec // by result
+	rls       *prometheus.CounterVec // by result
 }
 
 // statusNames are those of [wire.Status].
@@ -47,6 +48,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
 		answers: vec("penstock_bridge_answers_total", "Answers to questions and settlements, by status.", "status"),
 		versions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "penstock_policy_info",
 			Help: "The version of the policy that is in force."}, []string{"policy", "version"}),
+		rls:   vec("penstock_rls_requests_total", "Requests over Envoy's rate limit protocol, by what became of them.", "result"),
 		edits: vec("penstock_policy_edits_total", "Edits of the policy file, by what became of them.", "result"),
 	}
 	for status, name := range statusNames {
@@ -57,7 +59,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(b.lines.Waiting()) })
 	under := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_under_way",
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
-	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, waiting, under) {
+	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, waiting, under) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

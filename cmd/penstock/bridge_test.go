@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// journal is what a bridge says while it runs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// running is a bridge in this process.
+type running struct {
+	t       *testing.T
+	said    *journal
+	stop    context.CancelFunc
+	ended   chan error
+	address string
+}
+
+// bridging starts a bridge on a free port of this machine, or where the arguments say.
+func bridging(t *testing.T, args ...string) *running {
+	t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	r := &running{t: t, said: new(journal), stop: stop, ended: make(chan error, 1)}
+	cmd := newBridge()
+	cmd.SetErr(r.said)
+	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--drain-delay", "0s"}, args...))
+	go func() { r.ended <- cmd.ExecuteContext(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-r.ended; err != nil {
+			t.Error(err)
+		}
+	})
+	r.eventually(`the bridge listens" address=(\S+)`)
+	r.address = regexp.MustCompile(`the bridge listens" address=(\S+)`).FindStringSubmatch(r.said.String())[1]
+	return r
+}
+
+// eventually waits until the bridge says something.
+func (r *running) eventually(what string) {
+	r.t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !regexp.MustCompile(what).MatchString(r.said.String()); <-tick.C {
+		select {
+		case err := <-r.ended:
+			r.ended <- nil
+			r.t.Fatalf("it ended: %v\n%s", err, r.said)
+		default:
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("it never said %q:\n%s", what, r.said)
+		}
+	}
+}
+
+func (r *running) do(client *http.Client, method, path, body string) (int, string) {
+	r.t.Helper()
+	request, err := http.NewRequest(method, "http://"+r.address+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return response.StatusCode, response.Proto + " " + string(text)
+}
+
+// speaking returns a client of one version of HTTP.
+func speaking(two bool) *http.Client {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(!two)
+	protocols.SetUnencryptedHTTP2(two)
+	return &http.Client{Transport: &http.Transport{Protocols: protocols}}
+}
+
+// TestBridgeByEnvironment: BUCKET_SIZE and REFILL_RATE are a bucket for each address, over either version of HTTP.
+func TestBridgeByEnvironment(t *testing.T) {
+	t.Setenv("BUCKET_SIZE", "3")
+	t.Setenv("REFILL_RATE", "0.001")
+	r := bridging(t)
+	for i, want := range []string{`"remaining":2`, `"remaining":1`, `"remaining":0`, `"outcome":"denied"`} {
+		status, text := r.do(speaking(i%2 == 1), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.7"}`)
+		if status != 200 || !strings.Contains(text, want) || strings.HasPrefix(text, "HTTP/2") != (i%2 == 1) {
+			t.Errorf("request %d: %d %s", i, status, text)
+		}
+	}
+	if _, text := r.do(speaking(false), "POST", "/v1/check", `{"path":"/x","ip":"192.0.2.8"}`); !strings.Contains(text, `"remaining":2`) {
+		t.Error(text)
+	}
+	r.eventually(`limit="?1/1000s burst 3`)
+}
+
+// TestBridgeReloadsAndStops: SIGHUP reads the file, SIGTERM answers what is under way, and a socket is gone afterwards.
+func TestBridgeReloadsAndStops(t *testing.T) {
+	folder, err := os.MkdirTemp("", "penstock") // not t.TempDir: a socket's path is at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	file, socket := filepath.Join(folder, "policy.yaml"), filepath.Join(folder, "s")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("rules: [{name: slow, limit: 1/1s fixed_window, action: throttle, throttle: {max_delay: 30s, max_waiting: 9}}]")
+	r := bridging(t, "--policy", file, "--listen", "unix:"+socket, "--socket-mode", "0600", "--drain-delay", "200ms")
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info, err)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	r.address = "bridge"
+	if status, text := r.do(client, "GET", "/readyz", ""); status != 200 || !strings.Contains(text, `"ready":true`) {
+		t.Error(status, text)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("SIGHUP: the policy file was read")
+	write("rules: [{name: slow, limit: 1/1s fixed_windo}]")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the edited policy file is refused")
+	r.stop()
+	r.eventually("the bridge stops")
+	if status, text := r.do(client, "GET", "/readyz", ""); status != 503 || !strings.Contains(text, "about to stop") {
+		t.Error("it is still ready:", status, text)
+	}
+	if status, text := r.do(client, "POST", "/v1/check", `{"path":"/x"}`); status != 200 {
+		t.Error("nothing is answered any more:", status, text)
+	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+	r.ended <- nil
+	if _, err := os.Stat(socket); !os.IsNotExist(err) {
+		t.Error("the socket is left behind", err)
+	}
+}
+
+// TestBridgeServesEnvoysProtocol beside its own.
+func TestBridgeServesEnvoysProtocol(t *testing.T) {
+	r := bridging(t, "--rls-listen", "127.0.0.1:0")
+	r.eventually("the bridge listens for Envoy's rate limit protocol")
+}
+
+// TestBridgeRefuses: each says what to write instead.
+func TestBridgeRefuses(t *testing.T) {
+	folder := t.TempDir()
+	short, empty := filepath.Join(folder, "short"), filepath.Join(folder, "empty")
+	for name, text := range map[string]string{short: "hunter2\n", empty: "\n"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct{ env, args, want string }{
+		{"", "--listen 0.0.0.0:0", "--token-file"},
+		{"", "--listen :0", "--token-file"},
+		{"", "--listen [::]:0 --tls-cert x", "--tls-key"},
+		{"", "--listen nowhere", "host:port"},
+		{"", "--listen unix:", "unix:/run"},
+		{"", "--socket-mode 8", "0660"},
+		{"", "--client-ca x", "needs TLS"},
+		{"", "--rls-listen :0", "no token"},
+		{"", "--token short", "rand -hex 16"},
+		{"", "--token {env.NOT_THERE}", "NOT_THERE"},
+		{"", "--token 0123456789abcdef --token-file " + short, "both given"},
+		{"", "--token-file " + short, "7 characters"},
+		{"", "--token-file " + empty, "is empty"},
+		{"", "--token 0123456789abcdéf", "header cannot carry"},
+		{"", "--redis http://x", "scheme"},
+		{"", "--redis-username u", "--redis redis://"},
+		{"", "--redis redis://localhost --counters-max 5", "maxmemory"},
+		{"", "--policy x.txt", "x.txt"},
+		{"REDIS_MODE=cluster", "", "not there yet"},
+		{"REDIS_MODE=sentinel", "--redis redis://localhost", "not there yet"},
+		{"REDIS_MODE=single", "", "standalone"},
+		{"REDIS_ADDRS=a:1,b:2", "", "REDIS_ADDR"},
+		{"REDIS_ADDR=redis://secret@host:1", "", "--redis"},
+		{"REDIS_ADDR=host", "", "host:port"},
+		{"BUCKET_SIZE=5", "--policy p.yaml", "unset BUCKET_SIZE"},
+		{"REFILL_RATE=5", "--policy p.yaml", "unset REFILL_RATE"},
+		{"BUCKET_SIZE=0", "", "1 at least"},
+		{"BUCKET_SIZE=1.5", "", "1 at least"},
+		{"REFILL_RATE=0", "", "above 0"},
+		{"REFILL_RATE=-1", "", "above 0"},
+		{"REFILL_RATE=1e3", "", "above 0"},
+		{"REFILL_RATE=1/3", "", "above 0"},
+		{"REFILL_RATE=0.00000000001", "", "limit"},
+	} {
+		name, value, _ := strings.Cut(c.env, "=")
+		if name != "" {
+			t.Setenv(name, value)
+		}
+		cmd := newBridge()
+		cmd.SetErr(io.Discard)
+		cmd.SetOut(io.Discard)
+		cmd.SilenceUsage, cmd.SilenceErrors = true, true
+		cmd.SetArgs(strings.Fields(c.args))
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		err := cmd.ExecuteContext(ctx)
+		cancel()
+		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s penstock bridge %s: %v, want %q", c.env, c.args, err, c.want)
+		}
+		if name != "" {
+			os.Unsetenv(name)
+		}
+	}
+}
+
+// TestRefillRateIsExact.
+func TestRefillRateIsExact(t *testing.T) {
+	for rate, want := range map[string]string{"1.0": "1/1s burst 10", "0.5": "1/2s burst 10", "2.25": "9/4s burst 10",
+		"100": "100/1s burst 10", "0.1": "1/10s burst 10", "0.333": "333/1000s burst 10"} {
+		if got, err := bucket("10", rate); got != want || err != nil {
+			t.Errorf("%s: %q %v, want %q", rate, got, err, want)
+		}
+	}
+}
+
+// TestRedisByEnvironment: the flag wins, and a variable alone is enough.
+func TestRedisByEnvironment(t *testing.T) {
+	for _, c := range []struct{ env, flag, want string }{
+		{"", "", ""},
+		{"REDIS_ADDR=cache:6380", "", "redis://cache:6380"},
+		{"REDIS_MODE=standalone", "", "redis://localhost:6379"},
+		{"REDIS_MODE=standalone REDIS_ADDR=cache:1", "", "redis://cache:1"},
+		{"REDIS_ADDR=cache:6380", "rediss://other", "rediss://other"},
+		{"REDIS_ADDR=cache:6380 REDIS_PASSWORD=p", "", "redis://cache:6380 p"},
+	} {
+		env := map[string]string{}
+		for _, pair := range strings.Fields(c.env) {
+			name, value, _ := strings.Cut(pair, "=")
+			env[name] = value
+		}
+		f := new(bridgeFlags)
+		f.redis.URL = c.flag
+		if err := f.redisFrom(func(name string) string { return env[name] }, slog.New(slog.DiscardHandler)); err != nil {
+			t.Error(err)
+		}
+		if got := strings.TrimSpace(f.redis.URL + " " + f.redis.Password); got != c.want {
+			t.Errorf("%s, --redis %q: %q, want %q", c.env, c.flag, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/internal/policy"
+)
+
+// The defaults of the environment.
+const (
+	redisAddrDefault  = "localhost:6379"
+	bucketSizeDefault = "10"
+	refillRateDefault = "1.0"
+)
+
+// fromEnvironment fills in what the flags leave to the environment, and returns the policy that it says if there is no
+// policy file. A variable that is empty is one that is not set.
+func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.Logger) (*policy.Document, error) {
+	if err := f.redisFrom(getenv, logger); err != nil {
+		return nil, err
+	}
+	size, rate := getenv("BUCKET_SIZE"), getenv("REFILL_RATE")
+	if f.policy != "" {
+		for name, value := range map[string]string{"BUCKET_SIZE": size, "REFILL_RATE": rate} {
+			if value != "" {
+				return nil, fmt.Errorf("%s is set, and --policy says the limits: unset %s, or leave --policy out", name, name)
+			}
+		}
+		return nil, nil
+	}
+	limit, err := bucket(cmp.Or(size, bucketSizeDefault), cmp.Or(rate, refillRateDefault))
+	if err != nil {
+		return nil, err
+	}
+	d, err := policy.Decode("environment", policy.YAML,
+		[]byte("name: bridge\nidentify: [ip: {}]\nrules: [{name: default, per: [client], limit: "+limit+"}]\n"))
+	if err == nil {
+		err = d.Check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("BUCKET_SIZE and REFILL_RATE make the limit %q: %w", limit, err)
+	}
+	logger.Info("there is no --policy: every client address has a token bucket", "limit", limit)
+	return d, nil
+}
+
+// redisFrom says where Redis is, unless --redis does.
+func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger) error {
+	mode, addr := getenv("REDIS_MODE"), getenv("REDIS_ADDR")
+	switch mode {
+	case "", "standalone":
+	case "cluster", "sentinel", "ring":
+		return fmt.Errorf("REDIS_MODE is %q, which is not there yet: one Redis is, as REDIS_MODE=standalone and REDIS_ADDR=%s", mode,
+			redisAddrDefault)
+	default:
+		return fmt.Errorf("REDIS_MODE is %q: write standalone", mode)
+	}
+	if getenv("REDIS_ADDRS") != "" {
+		return errors.New("REDIS_ADDRS is set, which goes with REDIS_MODE=cluster, and that is not there yet: set REDIS_ADDR")
+	}
+	if f.redis.PasswordFile == "" {
+		f.redis.Password = getenv("REDIS_PASSWORD")
+	}
+	switch {
+	case f.redis.URL != "":
+		if addr != "" {
+			logger.Info("--redis is given, so REDIS_ADDR is not looked at")
+		}
+		return nil
+	case addr == "" && mode == "":
+		return nil // in memory
+	}
+	addr = cmp.Or(addr, redisAddrDefault)
+	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") {
+		return errors.New("REDIS_ADDR is no host:port, as localhost:6379; a URL is for --redis")
+	}
+	f.redis.URL = "redis://" + addr
+	return nil
+}
+
+// bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.
+func bucket(size, rate string) (string, error) {
+	tokens, err := strconv.ParseInt(size, 10, 64)
+	if err != nil || tokens < 1 {
+		return "", fmt.Errorf("BUCKET_SIZE is %q: write a whole number of tokens, 1 at least", size)
+	}
+	whole, fraction, _ := strings.Cut(rate, ".")
+	for _, c := range whole + fraction {
+		if c < '0' || c > '9' {
+			whole = ""
+		}
+	}
+	exact, ok := new(big.Rat).SetString(rate)
+	if !ok || whole == "" || len(rate) > 20 || exact.Sign() <= 0 {
+		return "", fmt.Errorf("REFILL_RATE is %q: write a decimal number of tokens a second, above 0, as 1, 0.5 or 2.25", rate)
+	}
+	return fmt.Sprintf("%s/%ss burst %d", exact.Num(), exact.Denom(), tokens), nil
+}
+
+// readSecret reads a file that holds a secret and nothing else but line ends.
+func readSecret(name string) (string, error) {
+	const bytesMax = 4096
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, bytesMax+1))
+	switch {
+	case err != nil:
+		return "", err
+	case len(text) > bytesMax:
+		return "", fmt.Errorf("%q is larger than %d bytes: it is the wrong file", name, bytesMax)
+	}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("%q is empty", name)
+	}
+	return secret, nil
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/tally"
+)
+
+// Observer counts what becomes of requests that come another way, as over Envoy's rate limit protocol, in the bridge's
+// metrics.
+type Observer struct {
+	b      *Bridge
+	limits *prometheus.CounterVec // by result
+}
+
+// Observer returns the one observer of a bridge.
+func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics.rls} }
+
+// Decided counts a request that was decided.
+func (o *Observer) Decided(plan *core.Plan, _ *core.Decision) {
+	o.limits.WithLabelValues(callAnswered).Inc()
+	for _, e := range *o.b.editions.known.Load() {
+		for _, c := range plan.Credentials() {
+			if c.Ruleset == e.ruleset {
+				e.credentials.Inc(c.Method, c.State)
+			}
+		}
+		for _, r := range plan.Outcomes() {
+			if r.Ruleset == e.ruleset && r.Outcome != core.OutcomeNone {
+				e.outcomes.Inc(r.Index, r.Outcome)
+			}
+		}
+	}
+}
+
+// StoreFailed counts that the store did not answer.
+func (o *Observer) StoreFailed(err error, _ bool) {
+	o.b.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
+}
+
+// UnknownDomain counts a request for whose domain there is no policy.
+func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").Inc() }
+
+// Invalid counts a request that was answered with an error.
+func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }
+
+// RulesetOf returns the policy in force of that name, nil if it has another.
+func (b *Bridge) RulesetOf(name string) *core.Ruleset {
+	if now := b.editions.inForce(); now.ruleset.Name() == name {
+		return now.ruleset
+	}
+	return nil
+}
