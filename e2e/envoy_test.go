@@ -36,8 +36,8 @@ type site struct {
 	cluster string
 	// named is the cluster that the filter calls; "" is the bridge's.
 	named string
-	// route is added to the route, in YAML.
-	route string
+	// direct says that Envoy answers itself, in place of the upstream.
+	direct bool
 
 	envoy   *envoy
 	name    string // of its statistics
@@ -57,7 +57,7 @@ const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, po
   {name: envoy.filters.network.http_connection_manager, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
     stat_prefix: NAME, use_remote_address: true, normalize_path: false,
-    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, route: {cluster: upstream, timeout: 30sROUTE}}]}]},
+    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, ACTION}]}]},
     http_filters: [
       {name: penstock, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
         name: penstock, root_id: penstock, failure_policy: FAIL_RELOAD, reload_config: {backoff: {base_interval: 0.2s}},
@@ -116,11 +116,11 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 	for i, s := range sites {
 		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), laterAddress(t), socket(t)
 		settings := "cluster: " + either(s.named, "bridge-"+strconv.Itoa(i)) + "\npoll: 500ms\n" + s.set
-		route := ""
-		if s.route != "" {
-			route = ", " + s.route
+		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}}"
+		if s.direct {
+			action = "direct_response: {status: 200, body: {inline_string: ok}}"
 		}
-		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ROUTE", route,
+		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action,
 			"SETTINGS", strconv.Quote(settings), "WASM", wasm).Replace(listener) + "\n")
 	}
 	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")

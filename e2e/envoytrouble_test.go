@@ -4,9 +4,11 @@ package e2e
 
 import (
 	"encoding/base64"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,6 +27,7 @@ var troubles = []struct {
 	{name: "useless answers", run: (*site).bearsUselessAnswers},
 	{name: "useless policy", run: (*site).keepsItsPolicy},
 	{name: "clients that leave", site: site{set: "deadline: 5s"}, run: (*site).forgetsClients},
+	{name: "internal redirects", run: (*site).chargesRedirectsOnce},
 	{name: "no endpoints", site: site{cluster: emptyCluster}, run: (*site).goesWithoutPolicy},
 	{name: "no endpoints, policy held", site: site{cluster: emptyCluster}, held: true, run: (*site).goesWithoutBridge},
 	{name: "unknown cluster", site: site{named: "nowhere"}, run: (*site).goesWithoutPolicy},
@@ -54,7 +57,7 @@ func TestEnvoyTroubles(t *testing.T) {
 			sites = append(sites, &s)
 		}
 	}
-	startEnvoy(t, wasm(t), nil, sites...)
+	startEnvoy(t, wasm(t), http.HandlerFunc(redirecting), sites...)
 	for i, trouble := range troubles {
 		t.Run(trouble.name+"/allow", func(t *testing.T) { trouble.run(sites[2*i], t, "allow") })
 		t.Run(trouble.name+"/deny", func(t *testing.T) { trouble.run(sites[2*i+1], t, "deny") })
@@ -225,5 +228,37 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	}
 	if p, w := s.envoy.counter("penstock.panic")-panics, s.envoy.counter("penstock.bridge_timeout")-timeouts; p != 0 || w != 0 {
 		t.Errorf("%d panics and %d timeouts", p, w)
+	}
+}
+
+// redirecting is an upstream that sends requests for /redirected/N to /redirected/N-1, which Envoy follows, and answers
+// others.
+func redirecting(w http.ResponseWriter, r *http.Request) {
+	n, err := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/redirected/"))
+	if err != nil || n == 0 {
+		_, _ = io.WriteString(w, "ok")
+		return
+	}
+	w.Header().Set("Location", fmt.Sprintf("http://%s/redirected/%d", r.Host, n-1))
+	w.WriteHeader(http.StatusFound)
+}
+
+// chargesRedirectsOnce: a request that Envoy itself sends on to where the upstream points is one request.
+func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
+	s.startBridge(t, onError(word))
+	s.isDecided(t)
+	remaining := func(path string) int {
+		a := s.get(t, path)
+		n, err := strconv.Atoi(a.header.Get("X-RateLimit-Remaining"))
+		if err != nil || a.status != http.StatusOK || a.body != "ok" {
+			t.Fatalf("%s: status %d, %v, %q", path, a.status, a.header, a.body)
+		}
+		return n
+	}
+	before := remaining("/")
+	for i, path := range []string{"/redirected/1", "/redirected/2", "/redirected/1", "/"} {
+		if got, want := remaining(path), before-i-1; got != want {
+			t.Errorf("after %s %d remain, want %d", path, got, want)
+		}
 	}
 }

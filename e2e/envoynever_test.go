@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// TestNeverOverAcrossFronts: two Envoys with two workers each and two Caddys, with one policy and on one Redis, admit exactly the
+// limit between them when all are asked at once. The deadlines are long: what is asked too late may be charged and not admitted.
+func TestNeverOverAcrossFronts(t *testing.T) {
+	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
+	redis := redistest.Start(t)
+	var addresses []string
+	one, two := &site{set: "on_error: deny\ndeadline: 10s"}, &site{set: "on_error: deny\ndeadline: 10s"}
+	var starting sync.WaitGroup
+	for _, s := range []*site{one, two} {
+		filter := wasm(t)
+		starting.Go(func() { startEnvoy(t, filter, nil, s) })
+	}
+	for range 2 {
+		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file.edit(policy)
+		addresses = append(addresses, startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path).address)
+	}
+	starting.Wait()
+	for _, s := range []*site{one, two} {
+		s.startBridge(t, policy, "--redis", redis.URL())
+		addresses = append(addresses, s.address)
+	}
+	if t.Failed() {
+		return
+	}
+	var got tally
+	var groups []*sync.WaitGroup
+	for _, address := range addresses {
+		groups = append(groups, crowdAt(address, 16, &got, times(requests)))
+	}
+	for _, group := range groups {
+		group.Wait()
+	}
+	admitted, refused, degraded, broken := got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(), got.broken.Load()
+	t.Logf("%d admitted, %d refused, %d degraded, %d broken", admitted, refused, degraded, broken)
+	if admitted > limit || admitted+degraded+broken < limit || refused == 0 {
+		t.Errorf("admitted %d, want exactly %d", admitted, limit)
+	}
+	// Redis was there all the while: a few requests may have met a deadline of the store on a busy machine.
+	if degraded+broken > int64(len(addresses)*requests/100) {
+		t.Errorf("%d requests of %d were not decided", degraded+broken, len(addresses)*requests)
+	}
+	for _, address := range addresses {
+		if a, err := ask(http.DefaultClient, "http://"+address+"/"); err != nil || a.status != http.StatusTooManyRequests {
+			t.Errorf("%s admits another one: %d, %v", address, a.status, err)
+		}
+	}
+}
