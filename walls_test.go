@@ -51,7 +51,7 @@ var imports = map[string][]string{
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/settle", "internal/tally", "internal/usage", "internal/usage/inflate", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
-		"internal/bridge", "internal/rls", "internal/rlsimport"},
+		"internal/bridge", "internal/tally", "internal/rls", "internal/rlsimport"},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
 }

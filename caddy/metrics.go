@@ -28,14 +28,7 @@ var (
 	}, func() float64 { return float64(lines.Waiting()) })
 )
 
-var (
-	countersDesc = prometheus.NewDesc("penstock_counters",
-		"Counters that the store in memory holds.", nil, nil)
-	overflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
-		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
-	breakerDesc = prometheus.NewDesc("penstock_breaker_state",
-		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open.", nil, nil)
-)
+var countersDesc, overflowsDesc, breakerDesc = tally.CountersDesc, tally.OverflowsDesc, tally.BreakerDesc
 
 // storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
 // shows the registry of the configuration that failed, while the one before runs on. During a reload there may be two

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/bridge"
-	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/redisstore"
 )
@@ -111,31 +110,6 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return errors.Join(err, closeStore())
 	}
 	return errors.Join(f.serve(ctx, b, o.Store, entrances, logger), b.Close(), closeStore())
-}
-
-// openStore fills in the store.
-func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err error) {
-	if f.redis.URL == "" {
-		if rest := (redisstore.Options{}); f.redis != rest {
-			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
-		}
-		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, Logger: o.Logger})
-		if err != nil {
-			return nil, err
-		}
-		o.Store = store
-		return store.Close, nil
-	}
-	if f.countersMax != 0 {
-		return nil, errors.New("--counters-max is for counting in memory; Redis is bounded by its own maxmemory")
-	}
-	f.redis.Logger = o.Logger
-	store, err := redisstore.New(f.redis)
-	if err != nil {
-		return nil, err
-	}
-	o.Store, o.Reachable = store, store.Check
-	return store.Close, nil
 }
 
 // tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.

@@ -45,7 +45,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, store core.St
 		return err
 	}
 	ended := make(chan error, 2)
-	server := httpServer(b.Handler(), &e)
+	server := httpServer(b.Handler(), &e, logger)
 	go func() { ended <- serveHTTP(server, listener) }()
 	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", e.tls != nil)
 	drainRLS := func() {}
@@ -88,8 +88,9 @@ func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 }
 
 // httpServer returns what serves both versions of HTTP on one port.
-func httpServer(handler http.Handler, e *entrances) *http.Server {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+// What it says of single connections is for debugging: whoever connects could fill the log.
+func httpServer(handler http.Handler, e *entrances, logger *slog.Logger) *http.Server {
+	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		TLSConfig: e.tls, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streamsMax}}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(e.tls != nil)

@@ -61,7 +61,8 @@ type Bridge struct {
 	lines    *throttle.Lines
 	ending   context.Context // done when those that wait are to be sent away
 	end      context.CancelFunc
-	leaving  atomic.Bool // it will stop soon
+	leaving  atomic.Bool            // it will stop soon
+	told     atomic.Pointer[string] // what was wrong with the store when it was looked at last
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and where.

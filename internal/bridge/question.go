@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/tally"
@@ -84,7 +85,10 @@ func (q *question) decide(err error) core.Decision {
 
 // Ask implements [throttle.Asker].
 func (q *question) Ask(checks []core.Check) (core.Decision, bool) {
-	if err := q.bridge.store.Take(context.Background(), checks, q.plan.Results()); err != nil {
+	start := time.Now()
+	err := q.bridge.store.Take(context.Background(), checks, q.plan.Results())
+	q.bridge.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
+	if err != nil {
 		return q.fail(err), false
 	}
 	return q.plan.Decide(), true

@@ -31,7 +31,9 @@ func (b *Bridge) readiness(ctx context.Context) (r readiness) {
 	if b.options.Reachable != nil {
 		ctx, cancel := context.WithTimeout(ctx, readyTime)
 		defer cancel()
-		if err := b.options.Reachable(ctx); err != nil {
+		err := b.options.Reachable(ctx)
+		b.tell(err)
+		if err != nil {
 			r.Missing = append(r.Missing, "the store does not answer, or is not set up so that limits hold: the log says why")
 		}
 	}
@@ -43,6 +45,17 @@ func (b *Bridge) readiness(ctx context.Context) (r readiness) {
 	}
 	r.Ready = len(r.Missing) == 0
 	return r
+}
+
+// tell logs what is wrong with the store, when that becomes something else.
+func (b *Bridge) tell(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if before := b.told.Swap(&text); text != "" && (before == nil || *before != text) {
+		b.logger.Warn("the bridge is not ready: the store does not answer, or is not set up so that limits hold", "error", err)
+	}
 }
 
 // serveReady answers 200, or 503 and what is missing.

@@ -71,6 +71,16 @@ func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.Requests, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements, m.Unreadable}
 }
 
+// What stores tell of themselves.
+var (
+	CountersDesc = prometheus.NewDesc("penstock_counters",
+		"Counters that the store in memory holds.", nil, nil)
+	OverflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
+		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
+	BreakerDesc = prometheus.NewDesc("penstock_breaker_state",
+		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open.", nil, nil)
+)
+
 // FailureKind names what an error of a store's Take was, for StoreErrors.
 func FailureKind(err error) string {
 	var failure *redisstore.Failure

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/tally"
+)
+
+// openStore fills in the store and what is asked of it for health and metrics.
+func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err error) {
+	o.Registry = prometheus.NewRegistry()
+	if f.redis.URL == "" {
+		if rest := (redisstore.Options{}); f.redis != rest {
+			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
+		}
+		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, Logger: o.Logger})
+		if err != nil {
+			return nil, err
+		}
+		o.Store = store
+		return store.Close, o.Registry.Register(memoryFigures{store})
+	}
+	if f.countersMax != 0 {
+		return nil, errors.New("--counters-max is for counting in memory; Redis is bounded by its own maxmemory")
+	}
+	f.redis.Logger = o.Logger
+	store, err := redisstore.New(f.redis)
+	if err != nil {
+		return nil, err
+	}
+	o.Store, o.Reachable = store, store.Check
+	return store.Close, o.Registry.Register(redisFigures{store})
+}
+
+// memoryFigures are those of a store in memory.
+type memoryFigures struct{ store *memstore.Store }
+
+// Describe implements [prometheus.Collector].
+func (memoryFigures) Describe(ch chan<- *prometheus.Desc) {
+	ch <- tally.CountersDesc
+	ch <- tally.OverflowsDesc
+}
+
+// Collect implements [prometheus.Collector].
+func (m memoryFigures) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(tally.CountersDesc, prometheus.GaugeValue, float64(m.store.Len()))
+	ch <- prometheus.MustNewConstMetric(tally.OverflowsDesc, prometheus.CounterValue, float64(m.store.Overflows()))
+}
+
+// redisFigures are those of a store over Redis.
+type redisFigures struct{ store *redisstore.Store }
+
+// Describe implements [prometheus.Collector].
+func (redisFigures) Describe(ch chan<- *prometheus.Desc) { ch <- tally.BreakerDesc }
+
+// Collect implements [prometheus.Collector].
+func (r redisFigures) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(tally.BreakerDesc, prometheus.GaugeValue, float64(r.store.Stats().Breaker))
+}
