@@ -6,6 +6,7 @@ GO ?= go
 SEED ?=
 FUZZTIME ?= 20s
 ADDRESS ?= http://localhost:8080
+ARGS ?=
 
 # Packages whose tests run under the race detector too: everything that shares memory between goroutines.
 RACE := ./core ./internal/... ./caddy ./cmd/penstock
@@ -83,9 +84,9 @@ lint: ## gofmt, vet, staticcheck
 	.cache/staticcheck ./...
 
 .PHONY: bench
-bench: setup ## measure Penstock beside its rivals and print ratios
+bench: setup ## measure Penstock beside its rivals and print ratios; ARGS="-only envoy" for a part
 	@tools/setup.sh wrk
-	bench/run.sh
+	bench/run.sh $(ARGS)
 
 .PHONY: xcaddy
 xcaddy: ## build a Caddy with Penstock the way xcaddy does it, from this checkout

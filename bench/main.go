@@ -9,16 +9,18 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
 
 // options are what a run can be told.
 type options struct {
-	caddy  string
-	before string
-	rounds int
-	round  time.Duration
+	caddy   string
+	before  string
+	rounds  int
+	round   time.Duration
+	workers int
 }
 
 func main() {
@@ -27,7 +29,8 @@ func main() {
 	flag.StringVar(&o.before, "before", "", "an older Caddy of that kind, to measure its three rules beside")
 	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
 	flag.DurationVar(&o.round, "round", 2*time.Second, "length of one measurement")
-	only := flag.String("only", "", "run one part: store, rules, caddy, features, added")
+	flag.IntVar(&o.workers, "workers", 2, "Envoy's workers")
+	only := flag.String("only", "", "run the parts whose names begin so: store, rules, caddy, features, added, envoy-proxied,\nenvoy-direct, envoy-start, envoy-vm, envoy-rls")
 	flag.Parse()
 
 	for _, part := range []struct {
@@ -36,8 +39,9 @@ func main() {
 	}{
 		{"store", storeThroughput}, {"rules", rulesLatency}, {"caddy", caddyCost},
 		{"features", featureCost}, {"added", addedLatency},
+		{"envoy-proxied", envoyProxied}, {"envoy-direct", envoyDirect}, {"envoy-start", envoyStart}, {"envoy-vm", envoyVM}, {"envoy-rls", rateLimitServices},
 	} {
-		if *only != "" && *only != part.name {
+		if !strings.HasPrefix(part.name, *only) {
 			continue
 		}
 		if err := part.run(o); err != nil {

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/internal/policy"
+)
+
+// vmParts are what the filter does for a request that the bridge is asked about: what vm calls it, and how often.
+var vmParts = []struct {
+	name  string
+	what  string
+	often float64
+	own   bool // the filter's own work, not a call of Envoy's
+}{
+	{"plan", "takes the request in and plans it", 1, true},
+	{"ask", "writes the question", 1, true},
+	{"decide", "reads the answer, decides, writes the fields", 1, true},
+	{"tell", "merges the fields with the response's", 1, true},
+	{"request-headers", "host: all headers of the request", 1, false},
+	{"response-headers", "host: all headers of the response", 1, false},
+	{"replace", "host: sets a field", 5, false},
+	{"property", "host: the address of the peer", 1, false},
+	{"clock", "host: the time", 1, false},
+	{"count", "host: counts", 1, false},
+	{"context", "host: goes over to the request that is resumed", 1, false},
+	{"queue", "host: wakes the worker, of sixteen requests one", 1.0 / 16, false},
+}
+
+// hundredRules are three that match / and 97 that do not.
+func hundredRules() string {
+	text := threeEnvoyRules
+	for i := range 97 {
+		text += fmt.Sprintf("  - {name: other-%d, match: {path: /other/%d/*, method: [GET]}, limit: 1000/1m}\n", i, i)
+	}
+	// Three rules for every path would make each request match.
+	return strings.NewReplacer("{name: one,", "{name: one, match: {path: /},", "{name: two,", "{name: two, match: {path: /},", "path: /*", "path: /").Replace(text)
+}
+
+// compactOf returns a policy in the form that the filter's configuration has it.
+func compactOf(rules string) (string, error) {
+	document, err := policy.Decode("policy.yaml", policy.YAML, fmt.Appendf(nil, benchPolicy, rules))
+	if err != nil {
+		return "", err
+	}
+	source, err := document.Policy()
+	if err != nil {
+		return "", err
+	}
+	return base64.StdEncoding.EncodeToString(source.AppendCompact(nil, document.Version())), nil
+}
+
+// envoyVM measures what the filter does in Envoy's virtual machine under 100 rules, part by part, and what it costs Envoy
+// to call a filter at all.
+func envoyVM(o options) error {
+	b, err := newBench(o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	compact, err := compactOf(hundredRules())
+	if err != nil {
+		return err
+	}
+	parts, err := b.envoy("parts", envoySetting{route: routeDirect, filter: filterWasm(vmWasm, compact)})
+	if err != nil {
+		return err
+	}
+	seen := map[string][]float64{}
+	for range 20 * o.rounds {
+		if err := readParts(parts.url, seen); err != nil {
+			return err
+		}
+	}
+	calls, err := b.callsOfNothing()
+	if err != nil {
+		return err
+	}
+	type row struct {
+		what   string
+		micros float64
+	}
+	rows := []row{{"Envoy calls into a filter that does nothing", calls}}
+	sum := calls
+	for _, p := range vmParts {
+		micros := median(seen["bench-"+p.name]) / 1e3 * p.often
+		rows, sum = append(rows, row{p.what, micros}), sum+micros
+	}
+	slices.SortFunc(rows, func(a, b row) int { return int(1e3 * (b.micros - a.micros)) })
+	fmt.Printf("\n## In Envoy's virtual machine: 100 rules, of which three match (load %s)\n\n| | µs/request | |\n|---|---|---|\n", loadAverage())
+	for _, r := range rows {
+		fmt.Printf("| %s | %.2f | %.0f %% |\n", r.what, r.micros, 100*r.micros/sum)
+	}
+	fmt.Printf("| together | %.1f | |\n\na request that no rule is for: %.2f µs of the filter's own\n", sum, median(seen["bench-unmatched"])/1e3)
+	return nil
+}
+
+// readParts asks for one answer of vm.
+func readParts(url string, seen map[string][]float64) error {
+	response, err := http.Get(url)
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	for name, values := range response.Header {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "bench-") {
+			nanos, err := strconv.ParseFloat(values[0], 64)
+			if err != nil {
+				return err
+			}
+			seen[name] = append(seen[name], nanos)
+		}
+	}
+	if len(seen) == 0 {
+		return fmt.Errorf("there are no figures in %v", response.Header)
+	}
+	return nil
+}
+
+// callsOfNothing returns what a request costs Envoy more, in microseconds, with a filter that does nothing.
+func (b *bench) callsOfNothing() (float64, error) {
+	none, err := b.envoy("no filter", envoySetting{route: routeDirect})
+	if err != nil {
+		return 0, err
+	}
+	nothing, err := b.envoy("a filter that does nothing", envoySetting{route: routeDirect, filter: filterWasm(vmWasm, "nothing")})
+	if err != nil {
+		return 0, err
+	}
+	if err := b.interleaved([]*system{none, nothing}, callers); err != nil {
+		return 0, err
+	}
+	return of(nothing.seen, totalCPU) - of(none.seen, totalCPU), nil
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// shooter asks a gRPC service over one connection of HTTP/2, with many requests under way, as a worker of Envoy does. It
+// knows of gRPC only what it needs, so that it takes little of the processor from what is measured.
+type shooter struct {
+	out     *bufio.Writer
+	in      *bufio.Reader
+	framer  *http2.Framer
+	head    []byte // the header block of every request but the first
+	message []byte
+	next    uint32 // stream
+	begun   map[uint32]time.Time
+	data    uint32 // received and not yet given back
+	spans   []time.Duration
+}
+
+// accepted is how the data of an answer begin that lets a request pass: not compressed, four bytes of length, overall_code OK.
+var accepted = []byte{8, 1}
+
+func newShooter(address, method string, message []byte) (*shooter, net.Conn, error) {
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &shooter{out: bufio.NewWriterSize(c, 64<<10), in: bufio.NewReaderSize(c, 64<<10), next: 1, begun: map[uint32]time.Time{}}
+	s.framer = http2.NewFramer(s.out, s.in)
+	s.framer.SetReuseFrames()
+	s.message = binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
+	s.message = append(s.message, message...)
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	write := func() []byte {
+		block.Reset()
+		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", address},
+			{"content-type", "application/grpc"}, {"te", "trailers"}} {
+			_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a buffer takes everything
+		}
+		return bytes.Clone(block.Bytes())
+	}
+	first := write()
+	s.head = write() // by then the other side knows all fields
+	_, _ = s.out.WriteString(http2.ClientPreface)
+	if err := errors.Join(s.framer.WriteSettings(), s.framer.WriteWindowUpdate(0, 1<<24)); err != nil {
+		return nil, nil, err
+	}
+	return s, c, s.ask(first)
+}
+
+// ask sends a request.
+func (s *shooter) ask(head []byte) error {
+	stream := s.next
+	s.next += 2
+	s.begun[stream] = time.Now()
+	err := s.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: head, EndHeaders: true})
+	if err != nil {
+		return err
+	}
+	return s.framer.WriteData(stream, true, s.message)
+}
+
+// run keeps as many requests under way for a while.
+func (s *shooter) run(span time.Duration, under int) error {
+	for range under - 1 {
+		if err := s.ask(s.head); err != nil {
+			return err
+		}
+	}
+	end := time.Now().Add(span)
+	for len(s.begun) > 0 {
+		if s.in.Buffered() == 0 {
+			if err := s.out.Flush(); err != nil {
+				return err
+			}
+		}
+		frame, err := s.framer.ReadFrame()
+		if err != nil {
+			return err
+		}
+		if err := s.take(frame, end); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes a frame in, and asks again when it ends an answer.
+func (s *shooter) take(frame http2.Frame, end time.Time) error {
+	switch f := frame.(type) {
+	case *http2.SettingsFrame:
+		if !f.IsAck() {
+			return s.framer.WriteSettingsAck()
+		}
+	case *http2.PingFrame:
+		if !f.IsAck() {
+			return s.framer.WritePing(true, f.Data)
+		}
+	case *http2.DataFrame:
+		if data := f.Data(); len(data) < 7 || !bytes.Equal(data[5:7], accepted) {
+			return fmt.Errorf("the answer is not OK: %x", data)
+		}
+		if s.data += f.Length; s.data > 1<<20 {
+			given := s.data
+			s.data = 0
+			return s.framer.WriteWindowUpdate(0, given)
+		}
+	case *http2.HeadersFrame:
+		if !f.StreamEnded() {
+			return nil
+		}
+		now := time.Now()
+		s.spans = append(s.spans, now.Sub(s.begun[f.StreamID]))
+		delete(s.begun, f.StreamID)
+		if now.Before(end) {
+			return s.ask(s.head)
+		}
+	case *http2.GoAwayFrame, *http2.RSTStreamFrame:
+		return fmt.Errorf("the service said %v", f)
+	}
+	return nil
+}
+
+// shoot asks a service from two connections and returns how many were answered. under is for both together.
+func shoot(ctx context.Context, address, method string, message []byte, span time.Duration, under int) (requests int, f figures, err error) {
+	connections := min(2, under)
+	all, failures := make([][]time.Duration, connections), make([]error, connections)
+	var wait sync.WaitGroup
+	begin := time.Now()
+	for i := range connections {
+		s, c, err := newShooter(address, method, message)
+		if err != nil {
+			return 0, f, err
+		}
+		stop := context.AfterFunc(ctx, func() { c.Close() })
+		wait.Go(func() {
+			defer stop()
+			defer c.Close()
+			failures[i] = s.run(span, under/connections)
+			all[i] = s.spans
+		})
+	}
+	wait.Wait()
+	took := time.Since(begin)
+	if err := errors.Join(failures...); err != nil && !errors.Is(err, io.EOF) {
+		return 0, f, err
+	}
+	spans := slices.Concat(all...)
+	if len(spans) == 0 {
+		return 0, f, errors.New("nothing was answered")
+	}
+	slices.Sort(spans)
+	return len(spans), figures{perSecond: float64(len(spans)) / took.Seconds(), p50: percentile(spans, 50)}, nil
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command vm is a WebAssembly filter for Envoy that measures what the filter does in there. Under the configuration
+// "nothing" it does nothing, so that what Envoy then takes beside no filter is the price of being called. Otherwise the
+// configuration is a compact policy in base64 that lets three limits count for /: each request is answered with what the
+// parts of the work took, in nanoseconds, as header fields that begin with "bench-".
+package main
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/envoy-wasm/filter"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+func main() {}
+
+func init() { proxywasm.SetVMContext(new(vm)) }
+
+type vm struct{ types.DefaultVMContext }
+
+// NewPluginContext implements [types.VMContext].
+func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
+
+type plugin struct {
+	types.DefaultPluginContext
+	nothing bool
+	host    *host
+	filter  *filter.Filter
+	queue   uint32
+	count   proxywasm.MetricCounter
+}
+
+// OnPluginStart implements [types.PluginContext].
+func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
+	configuration, err := proxywasm.GetPluginConfiguration()
+	if err != nil {
+		return types.OnPluginStartStatusFailed
+	}
+	if p.nothing = string(configuration) == "nothing"; p.nothing {
+		return types.OnPluginStartStatusOK
+	}
+	p.host, p.count = new(host), proxywasm.DefineCounterMetric("bench.count")
+	if p.filter, err = filter.New(p.host, []byte("policy: "+string(configuration))); err != nil {
+		proxywasm.LogCritical(err.Error())
+		return types.OnPluginStartStatusFailed
+	}
+	p.queue, err = proxywasm.RegisterSharedQueue("bench")
+	if err != nil {
+		return types.OnPluginStartStatusFailed
+	}
+	return types.OnPluginStartStatusOK
+}
+
+// NewHttpContext implements [types.PluginContext].
+func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return &stream{plugin: p, id: id} }
+
+// host is an Envoy that does nothing, so that only the filter's own work is measured.
+type host struct {
+	call     filter.Call
+	answered func(filter.Reply)
+}
+
+func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
+	h.call, h.answered = c, answered
+	return nil
+}
+
+func (h *host) Wake() error                     { return nil }
+func (h *host) Resume(uint32)                   {}
+func (h *host) Respond(uint32, filter.Response) {}
+func (h *host) Now() core.Micros                { return 1_700_000_000 * core.Second }
+func (h *host) Count(filter.Counter)            {}
+func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
+func (h *host) Property(path ...string) (string, bool) {
+	return "192.0.2.7:4711", path[0] == "source"
+}
+
+// rounds is how often each part is done, and riders how many requests share a call.
+const (
+	rounds = 400
+	riders = 16
+)
+
+type stream struct {
+	types.DefaultHttpContext
+	plugin  *plugin
+	id      uint32
+	figures [][2]string
+}
+
+func (s *stream) note(name string, took time.Duration, times int) {
+	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
+}
+
+// each measures what is done once.
+func (s *stream) each(name string, do func()) {
+	begin := time.Now()
+	for range rounds {
+		do()
+	}
+	s.note(name, time.Since(begin), rounds)
+}
+
+// OnHttpRequestHeaders implements [types.HttpContext].
+func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
+	if s.plugin.nothing {
+		return types.ActionContinue
+	}
+	headers, _ := proxywasm.GetHttpRequestHeaders()
+	s.work(headers)
+	s.each("request-headers", func() { _, _ = proxywasm.GetHttpRequestHeaders() })
+	path := []string{"source", "address"}
+	s.each("property", func() { _, _ = proxywasm.GetProperty(path) })
+	s.each("clock", func() { _ = time.Now() })
+	s.each("count", func() { s.plugin.count.Increment(1) })
+	s.each("context", func() { _ = proxywasm.SetEffectiveContext(s.id) })
+	one := []byte{1}
+	s.each("queue", func() {
+		_ = proxywasm.EnqueueSharedQueue(s.plugin.queue, one)
+		_, _ = proxywasm.DequeueSharedQueue(s.plugin.queue)
+	})
+	return types.ActionContinue
+}
+
+// work measures the filter itself, with a batch of requests at a time.
+func (s *stream) work(headers [][2]string) {
+	f, h := s.plugin.filter, s.plugin.host
+	reply := wire.AppendReply(nil)
+	results := make([]core.Result, 3)
+	for i := range results {
+		results[i] = core.Result{At: h.Now(), Granted: 1, Remaining: 999_000_000 + int64(i), Reset: core.Minute}
+	}
+	for range riders {
+		reply = wire.AppendAnswer(reply, &wire.Answer{Results: results})
+	}
+	other := make([][2]string, len(headers))
+	copy(other, headers)
+	for i := range other {
+		if other[i][0] == ":path" {
+			other[i][1] = "/nowhere"
+		}
+	}
+	response := [][2]string{{":status", "200"}, {"content-length", "2"}, {"content-type", "text/plain"}, {"date", "today"}}
+	s.each("unmatched", func() {
+		one := f.NewStream(1)
+		one.RequestHeaders(other)
+		one.Done()
+	})
+	var plan, ask, decide, tell time.Duration
+	streams := make([]*filter.Stream, riders)
+	for range rounds / riders {
+		begin := time.Now()
+		for i := range streams {
+			streams[i] = f.NewStream(uint32(i))
+			if streams[i].RequestHeaders(headers) != filter.Pause {
+				panic("a request is not asked about")
+			}
+		}
+		planned := time.Now()
+		f.Flush()
+		asked := time.Now()
+		h.answered(filter.Reply{Status: 200, Body: reply})
+		decided := time.Now()
+		for _, one := range streams {
+			if one.Tells() {
+				one.ResponseHeaders(response, true)
+			}
+			one.Done()
+		}
+		plan, ask, decide, tell = plan+planned.Sub(begin), ask+asked.Sub(planned), decide+decided.Sub(asked), tell+time.Since(decided)
+	}
+	times := rounds / riders * riders
+	s.note("plan", plan, times)
+	s.note("ask", ask, times)
+	s.note("decide", decide, times)
+	s.note("tell", tell, times)
+}
+
+// OnHttpResponseHeaders implements [types.HttpContext].
+func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
+	if s.plugin.nothing {
+		return types.ActionContinue
+	}
+	s.each("response-headers", func() { _, _ = proxywasm.GetHttpResponseHeaders() })
+	s.each("replace", func() { _ = proxywasm.ReplaceHttpResponseHeader("x-ratelimit-remaining", "999000000") })
+	for _, f := range s.figures {
+		_ = proxywasm.AddHttpResponseHeader(f[0], f[1])
+	}
+	return types.ActionContinue
+}
