@@ -23,6 +23,9 @@ const (
 	// CallsMaxDefault is how many calls are answered at once: a call takes a millisecond or the store's deadline, and some
 	// 100 KB. One more is answered 503.
 	CallsMaxDefault = 1024
+	// questionsMax is how many questions are answered at once, in all calls together: they hold 4 KB each. One more is
+	// answered that the bridge has too much to do.
+	questionsMax = 1 << 15
 	// WaitersMaxDefault is how many requests wait for throttle rules. They hold 20 KB each; one more is refused.
 	WaitersMaxDefault = 1 << 14
 )
@@ -56,6 +59,7 @@ type Bridge struct {
 	metrics  *metrics
 	calls    sync.Pool    // of *call
 	under    atomic.Int64 // calls under way, but for those that wait
+	asking   atomic.Int64 // questions under way
 	sealer   *sealer
 	settling *settle.Queue
 	lines    *throttle.Lines

@@ -30,8 +30,11 @@ type call struct {
 	asked     []*question // of taking
 }
 
-// callBytesKept is how large a call's buffers may be to be kept.
-const callBytesKept = 64 << 10
+// What is kept of a call for the next one: buffers of so many bytes, and so many questions of some 4 KB.
+const (
+	callBytesKept = 64 << 10
+	questionsKept = 64
+)
 
 var contentTypeWire = []string{wire.ContentType}
 
@@ -59,15 +62,26 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	}
 	b.metrics.answered.Inc()
 	b.metrics.questions.Observe(float64(c.used))
-	c.reply = wire.AppendReply(c.reply[:0])
-	for _, q := range c.questions[:c.used] {
-		b.metrics.statuses[q.answer.Status].Inc()
-		c.reply = wire.AppendAnswer(c.reply, &q.answer)
-	}
+	b.reply(c)
 	header := w.Header()
 	header["Content-Type"] = contentTypeWire
 	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
 	_, _ = w.Write(c.reply) // whoever is gone needs none
+}
+
+// reply writes the answers. One that would make the reply larger than a filter reads is that the bridge has too much to do:
+// so many limits or receipts are no policy that anybody wrote for requests that come by the hundred.
+func (b *Bridge) reply(c *call) {
+	c.reply = wire.AppendReply(c.reply[:0])
+	for i, q := range c.questions[:c.used] {
+		before := len(c.reply)
+		c.reply = wire.AppendAnswer(c.reply, &q.answer)
+		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
+			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0]}
+			c.reply = wire.AppendAnswer(c.reply[:before], &q.answer)
+		}
+		b.metrics.statuses[q.answer.Status].Inc()
+	}
 }
 
 // refuse answers a call whose body cannot be read.
@@ -84,6 +98,10 @@ func (b *Bridge) refuse(w http.ResponseWriter, err error) {
 // release ends a call. Its buffers are used again, unless they have become large.
 func (b *Bridge) release(c *call) {
 	c.used = 0
+	if len(c.questions) > questionsKept {
+		clear(c.questions[questionsKept:])
+		c.questions = c.questions[:questionsKept]
+	}
 	if c.body.Reset(); c.body.Cap() > callBytesKept {
 		c.body = bytes.Buffer{}
 	}
@@ -121,8 +139,9 @@ func (b *Bridge) read(c *call) (*edition, error) {
 
 // answer answers all questions of a call. It reports false if the caller has left meanwhile.
 func (b *Bridge) answer(ctx context.Context, c *call, e *edition) bool {
+	defer b.asking.Add(int64(-c.used))
 	start := time.Now()
-	now, busy := micros(start), false
+	now, busy := micros(start), b.asking.Add(int64(c.used)) > questionsMax
 	for _, q := range c.questions[:c.used] {
 		q.reset(b, e, now)
 		switch {
@@ -181,7 +200,9 @@ func (b *Bridge) take(c *call) {
 // A call that waits is not one of those under way: they hold a processor, it holds memory.
 func (b *Bridge) wait(ctx context.Context, q *question) bool {
 	b.under.Add(-1)
+	b.asking.Add(-1)
 	defer b.under.Add(1)
+	defer b.asking.Add(1)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ending, cancel)()

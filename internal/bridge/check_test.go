@@ -169,6 +169,40 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
+// TestTooManyQuestions: what is beyond the bound is answered busy; what becomes of responses is taken all the same.
+func TestTooManyQuestions(t *testing.T) {
+	h := open(t, shop, nil)
+	receipt := h.admitted()
+	h.b.asking.Store(questionsMax - 1)
+	if a := h.ask(h.question("/api/x", "192.0.2.1"), settling(receipt, "3")); a[0].Status != wire.StatusBusy || a[1].Status != wire.StatusOK {
+		t.Error(a)
+	}
+	if a := h.ask(h.question("/api/x", "192.0.2.1")); a[0].Status != wire.StatusOK || h.b.asking.Load() != questionsMax-1 {
+		t.Error(a, h.b.asking.Load())
+	}
+}
+
+// TestAReplyIsAsLargeAsAFilterReads: what does not fit is answered busy, and the rest is not lost.
+func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
+	policy := "name: shop\nrules:\n"
+	for i := range core.ChecksMax {
+		policy += fmt.Sprintf("- {name: a-rule-with-quite-a-long-name-%d, limit: 1000000/1h, refund_on: {status: [5xx]}}\n", i)
+	}
+	h := open(t, policy, nil)
+	items := make([]wire.Item, wire.ItemsMax)
+	for i := range items {
+		items[i] = h.question("/", "192.0.2.1")
+	}
+	answers := h.ask(items...)
+	statuses := map[wire.Status]int{}
+	for i := range answers {
+		statuses[answers[i].Status]++
+	}
+	if statuses[wire.StatusOK] < 50 || statuses[wire.StatusBusy] < 50 || answers[0].Status != wire.StatusOK {
+		t.Error(statuses)
+	}
+}
+
 // TestReadiness says what is missing.
 func TestReadiness(t *testing.T) {
 	var away error

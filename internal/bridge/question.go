@@ -110,7 +110,7 @@ func (q *question) fail(err error) core.Decision {
 // complete fills in the answer of a request that was decided.
 func (q *question) complete(d *core.Decision) {
 	q.answer.Results = append(q.answer.Results[:0], q.plan.Results()...)
-	if d.Delay == 0 || q.item.Kind == wire.KindWait { // or else the second call is counted
+	if d.Delay == 0 || q.item.Kind != wire.KindAsk { // or else the call that waits for it is counted
 		q.count()
 	}
 	q.judge()
