@@ -122,6 +122,10 @@ func settingsOf(text string) ([]setting, error) {
 	if strings.HasPrefix(text, "{") {
 		return objectOf(text)
 	}
+	// Envoy hands a Struct over in the form of protobuf.
+	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' }) {
+		return nil, errors.New("the configuration is no text; write it as a google.protobuf.StringValue, in lines or as JSON")
+	}
 	var settings []setting
 	for i, line := range strings.Split(text, "\n") {
 		line = strings.TrimSpace(line)
