@@ -50,14 +50,16 @@ func Run(t *testing.T, front string, stories []Story, begin func(t testing.TB, s
 func RunWrong(t *testing.T, front string, stories []Story, begin func(t testing.TB, s *Story) Asker) {
 	for i := range stories {
 		s := &stories[i]
-		ask := begin(t, s)
-		for j := range s.Exchanges {
-			e := &s.Exchanges[j]
-			answer := ask(t, e)
-			if problems := e.Want.Problems(&answer); len(problems) == 0 {
-				t.Errorf("%s: %s\n%s agrees with a wrong expectation: %+v", e.Place, e.Text, front, answer)
+		t.Run("wrong "+s.ID, func(t *testing.T) {
+			ask := begin(t, s)
+			for j := range s.Exchanges {
+				e := &s.Exchanges[j]
+				answer := ask(t, e)
+				if problems := e.Want.Problems(&answer); len(problems) == 0 {
+					t.Errorf("%s: %s\n%s agrees with a wrong expectation: %+v", e.Place, e.Text, front, answer)
+				}
 			}
-		}
+		})
 	}
 }
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
+
+	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/conformance"
+	"github.com/penstock/penstock/internal/memstore"
+)
+
+// build compiles the filter as it is shipped.
+func build(t testing.TB) []byte {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "penstock.wasm")
+	command := exec.Command("go", "build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file, ".")
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building the filter: %v\n%s", err, out)
+	}
+	wasm, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wasm
+}
+
+// wasmFront is the filter in an emulator, with a bridge for each story in this process.
+type wasmFront struct {
+	vm    proxytest.WasmVMContext
+	store *conformance.Store
+	set   conformance.Setting
+}
+
+func newWasmFront(t testing.TB) *wasmFront {
+	t.Helper()
+	kept, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	vm, err := proxytest.NewWasmVMContext(build(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := vm.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = kept.Close()
+	})
+	return &wasmFront{vm: vm, store: &conformance.Store{Of: kept}, set: conformance.Setting{Now: time.Now(),
+		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
+}
+
+// begin starts the bridge and the filter, which asks it for the policy.
+func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker {
+	t.Helper()
+	f.store.SetAway(s.Away)
+	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Store: f.store, Shared: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e := emulate(t, f.vm, b.Handler())
+	e.host.Tick()
+	e.answerCalls(t)
+	return func(t testing.TB, exchange *conformance.Exchange) conformance.Answer {
+		settlements, before := f.store.Settled()
+		answer := e.ask(t, &exchange.Request)
+		if exchange.For("wasm").Settled != nil {
+			f.awaitSettlement(t, settlements)
+		}
+		_, after := f.store.Settled()
+		answer.Settled, answer.Counted = after-before, true
+		return answer
+	}
+}
+
+// awaitSettlement waits until the bridge has settled once more.
+func (f *wasmFront) awaitSettlement(t testing.TB, before int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-tick.C {
+		if settlements, _ := f.store.Settled(); settlements > before {
+			return
+		}
+	}
+	t.Fatal("nothing was settled")
+}
+
+// TestConformanceOfTheFilter tells the corpus to the filter as it is shipped.
+func TestConformanceOfTheFilter(t *testing.T) {
+	f := newWasmFront(t)
+	conformance.Run(t, "wasm", conformance.Load(t), f.begin)
+	conformance.RunWrong(t, "wasm", conformance.LoadWrong(t), f.begin)
+}
