@@ -32,6 +32,8 @@ const envoyPatience = 3 * time.Minute
 type site struct {
 	// set are lines of the filter's configuration beside the cluster and the poll.
 	set string
+	// object says that the configuration is JSON, as Istio makes it of a pluginConfig, and not lines.
+	object bool
 	// cluster is the bridge's, in YAML, where NAME is its name and SOCKET the bridge's; "" is bridgeCluster.
 	cluster string
 	// named is the cluster that the filter calls; "" is the bridge's.
@@ -61,7 +63,7 @@ const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, po
     http_filters: [
       {name: penstock, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
         name: penstock, root_id: penstock, failure_policy: FAIL_RELOAD, reload_config: {backoff: {base_interval: 0.2s}},
-        configuration: {"@type": type.googleapis.com/google.protobuf.StringValue, value: SETTINGS},
+        configuration: SETTINGS,
         vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM}}}}}},
       {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
 
@@ -115,13 +117,12 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
 	for i, s := range sites {
 		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), laterAddress(t), socket(t)
-		settings := "cluster: " + either(s.named, "bridge-"+strconv.Itoa(i)) + "\npoll: 500ms\n" + s.set
 		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}}"
 		if s.direct {
 			action = "direct_response: {status: 200, body: {inline_string: ok}}"
 		}
 		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action,
-			"SETTINGS", strconv.Quote(settings), "WASM", wasm).Replace(listener) + "\n")
+			"SETTINGS", s.settings(), "WASM", wasm).Replace(listener) + "\n")
 	}
 	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
 	for i, s := range sites {
@@ -129,6 +130,25 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 			Replace(either(s.cluster, bridgeCluster)) + "\n")
 	}
 	return text.String()
+}
+
+// settings are the filter's configuration in YAML.
+func (s *site) settings() string {
+	lines := append([]string{"cluster: " + either(s.named, strings.Replace(s.name, "site", "bridge", 1)), "poll: 500ms"},
+		strings.Split(strings.TrimSpace(s.set), "\n")...)
+	text := strings.Join(lines, "\n")
+	if s.object {
+		var fields []string
+		for _, line := range lines {
+			name, value, _ := strings.Cut(line, ": ")
+			if value != "true" {
+				value = strconv.Quote(value)
+			}
+			fields = append(fields, strconv.Quote(name)+":"+value)
+		}
+		text = "{" + strings.Join(fields, ",") + "}"
+	}
+	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
 }
 
 // laterAddresses are those that were given out: an Envoy with a hundred listeners would get some twice.

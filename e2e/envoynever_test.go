@@ -12,7 +12,7 @@ import (
 )
 
 // TestNeverOverAcrossFronts: two Envoys with two workers each and two Caddys, with one policy and on one Redis, admit exactly the
-// limit between them when all are asked at once. The deadlines are long: what is asked too late may be charged and not admitted.
+// limit between them when all are asked at once. The deadlines are long: what is answered too late is charged and not admitted.
 func TestNeverOverAcrossFronts(t *testing.T) {
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
 	redis := redistest.Start(t)
@@ -30,7 +30,7 @@ func TestNeverOverAcrossFronts(t *testing.T) {
 	}
 	starting.Wait()
 	for _, s := range []*site{one, two} {
-		s.startBridge(t, policy, "--redis", redis.URL())
+		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
 		addresses = append(addresses, s.address)
 	}
 	if t.Failed() {
@@ -46,12 +46,8 @@ func TestNeverOverAcrossFronts(t *testing.T) {
 	}
 	admitted, refused, degraded, broken := got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(), got.broken.Load()
 	t.Logf("%d admitted, %d refused, %d degraded, %d broken", admitted, refused, degraded, broken)
-	if admitted > limit || admitted+degraded+broken < limit || refused == 0 {
-		t.Errorf("admitted %d, want exactly %d", admitted, limit)
-	}
-	// Redis was there all the while: a few requests may have met a deadline of the store on a busy machine.
-	if degraded+broken > int64(len(addresses)*requests/100) {
-		t.Errorf("%d requests of %d were not decided", degraded+broken, len(addresses)*requests)
+	if admitted != limit || refused != int64(len(addresses)*requests-limit) {
+		t.Errorf("admitted %d, want exactly %d of %d", admitted, limit, len(addresses)*requests)
 	}
 	for _, address := range addresses {
 		if a, err := ask(http.DefaultClient, "http://"+address+"/"); err != nil || a.status != http.StatusTooManyRequests {

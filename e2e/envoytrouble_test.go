@@ -28,6 +28,9 @@ var troubles = []struct {
 	{name: "useless policy", run: (*site).keepsItsPolicy},
 	{name: "clients that leave", site: site{set: "deadline: 5s"}, run: (*site).forgetsClients},
 	{name: "internal redirects", run: (*site).chargesRedirectsOnce},
+	{name: "settings as an object", site: site{object: true, set: "deadline: 5s\nxff_appended: true"}, run: (*site).limits},
+	{name: "token", site: site{set: "token: " + bridgeToken}, run: (*site).showsItsToken},
+	{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
 	{name: "no endpoints", site: site{cluster: emptyCluster}, run: (*site).goesWithoutPolicy},
 	{name: "no endpoints, policy held", site: site{cluster: emptyCluster}, held: true, run: (*site).goesWithoutBridge},
 	{name: "unknown cluster", site: site{named: "nowhere"}, run: (*site).goesWithoutPolicy},
@@ -261,4 +264,25 @@ func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 			t.Errorf("after %s %d remain, want %d", path, got, want)
 		}
 	}
+}
+
+// limits: there is no trouble.
+func (s *site) limits(t *testing.T, word string) {
+	s.startBridge(t, onError(word))
+	s.holdsAgain(t)
+}
+
+const bridgeToken = "0123456789abcdef"
+
+func (s *site) showsItsToken(t *testing.T, word string) {
+	s.startBridge(t, onError(word), "--token", bridgeToken)
+	s.holdsAgain(t)
+}
+
+// showsAWrongToken: the bridge tells nothing, and decides nothing.
+func (s *site) showsAWrongToken(t *testing.T, word string) {
+	b := newBridge(t, onError(word), "--token", bridgeToken)
+	b.listen = s.bridge
+	b.run(t)
+	s.goesWithoutPolicy(t, word)
 }

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestEnvoyExample runs what "make run-envoy" runs, as it is but for the ports, tries what it says to try, and ends it as Ctrl-C
+// does.
+func TestEnvoyExample(t *testing.T) {
+	x := newCheckout(t)
+	run := exec.Command("tools/run-envoy.sh")
+	run.Dir, run.Env = x.folder, append(os.Environ(), "LC_ALL=C")
+	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the whole group
+	s := startServer(t, run)
+	t.Cleanup(func() { _ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) })
+	eventually(t, envoyPatience, "it says what to try", func() bool {
+		s.mustRun()
+		return strings.Contains(s.log.String(), "In another terminal")
+	})
+	awayFromTheBoundary(t)
+	for i, status := range []int{200, 200, 200, 200, 200, 429} {
+		a := x.get(t)
+		if a.status != status || a.header.Get("X-RateLimit-Remaining") != strconv.Itoa(max(0, 4-i)) {
+			t.Errorf("request %d: status %d, %v, want %d", i+1, a.status, a.header, status)
+		}
+	}
+	if a := x.get(t, "X-API-Key", "try-business-2f6d0c1ab9"); a.status != 200 || a.header.Get("X-RateLimit-Limit") != "20" {
+		t.Errorf("with a key: status %d, %v", a.status, a.header)
+	}
+	policy := filepath.Join(x.folder, "examples/envoy.policy.yaml")
+	replaceIn(t, policy, "limit: 5/1m", "limit: 7/1m")
+	eventually(t, 10*time.Second, "the edited policy counts", func() bool { return x.get(t).header.Get("X-RateLimit-Limit") == "7" })
+	if err := syscall.Kill(-run.Process.Pid, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 20*time.Second, "it ends", func() bool {
+		select {
+		case <-s.done:
+			return true
+		default:
+			return false
+		}
+	})
+	for _, address := range x.addresses {
+		if connection, err := net.Dial("tcp", address); err == nil {
+			connection.Close()
+			t.Errorf("somebody still listens at %s", address)
+		}
+	}
+}
+
+// checkout is a folder with what the example needs.
+type checkout struct {
+	folder    string
+	addresses []string // of Redis, the bridge, Envoy, and its admin endpoint
+}
+
+func newCheckout(t *testing.T) *checkout {
+	t.Helper()
+	x := &checkout{folder: t.TempDir()}
+	command, err := buildPenstock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	envoyCommand(t, "") // fails the test if it is not there
+	for name, target := range map[string]string{"bin/penstock": command, "bin/penstock.wasm": wasm(t), ".cache": "../.cache"} {
+		x.must(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
+		absolute, err := filepath.Abs(target)
+		x.must(t, err)
+		x.must(t, os.Symlink(absolute, filepath.Join(x.folder, name)))
+	}
+	files := []string{"examples/envoy.yaml", "examples/envoy.policy.yaml", "examples/keys.toml", "tools/run-envoy.sh"}
+	for _, file := range files {
+		text, err := os.ReadFile(filepath.Join("..", file))
+		x.must(t, err)
+		x.must(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
+		x.must(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
+	}
+	var ports []string
+	for _, port := range []string{"6379", "8441", "8090", "9901"} {
+		x.addresses = append(x.addresses, laterAddress(t))
+		ports = append(ports, port, portOf(x.addresses[len(x.addresses)-1]))
+	}
+	for _, file := range []string{"examples/envoy.yaml", "tools/run-envoy.sh"} {
+		replaceIn(t, filepath.Join(x.folder, file), ports...)
+	}
+	return x
+}
+
+func (x *checkout) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// get asks for what the policy limits.
+func (x *checkout) get(t *testing.T, header ...string) answer {
+	t.Helper()
+	const envoy = 2
+	a, err := ask(http.DefaultClient, "http://"+x.addresses[envoy]+"/api/", header...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// replaceIn edits a file by pairs of what is there and what is to be.
+func replaceIn(t *testing.T, path string, pairs ...string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(strings.NewReplacer(pairs...).Replace(string(text))), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
