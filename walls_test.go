@@ -40,6 +40,7 @@ var imports = map[string][]string{
 	"internal/usage/inflate": {},
 	"internal/refusals":      {},
 	"internal/wire":          {"core"},
+	"internal/ecds":          {},
 	"internal/bridge": {"core", "internal/policy", "internal/identity", "internal/wire", "internal/settle", "internal/tally",
 		"internal/throttle"},
 	"envoy-wasm/filter":  {"core", "internal/usage", "internal/wire"},
@@ -51,7 +52,7 @@ var imports = map[string][]string{
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/settle", "internal/tally", "internal/usage", "internal/usage/inflate", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",
-		"internal/bridge", "internal/tally", "internal/rls", "internal/rlsimport"},
+		"internal/bridge", "internal/ecds", "internal/tally", "internal/rls", "internal/rlsimport"},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
 }

@@ -43,6 +43,9 @@ type bridgeFlags struct {
 	callsMax     int
 	waitersMax   int
 	listen, rls  string
+	xds          string
+	xdsWasm      string
+	xdsFilter    string
 	socketMode   string
 	certificates certificates
 	drainDelay   time.Duration
@@ -64,6 +67,9 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
+	flags.StringVar(&f.xds, "xds-listen", "", "where to give Envoys the filter with the policy inside, over gRPC (ECDS, the resource penstock)")
+	flags.StringVar(&f.xdsWasm, "xds-wasm", "", "where `penstock.wasm` is where Envoy runs")
+	flags.StringVar(&f.xdsFilter, "xds-filter", "", "a `FILE` with the filter's configuration, lines of name: value without a policy")
 	flags.StringVar(&f.socketMode, "socket-mode", "0660", "who may connect to a Unix socket")
 	flags.StringVar(&f.token, "token", "", "what callers show as a bearer token, or {env.NAME}: 16 characters at least")
 	flags.StringVar(&f.tokenFile, "token-file", "", "a `FILE` that holds the token")
@@ -101,6 +107,13 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.redis.URL != "", CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Logger: logger}
+	envoys, err := f.discovery(logger)
+	if err != nil {
+		return err
+	}
+	if envoys != nil {
+		o.Changed = envoys.Set
+	}
 	closeStore, err := f.openStore(&o)
 	if err != nil {
 		return err
@@ -109,7 +122,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, closeStore())
 	}
-	return errors.Join(f.serve(ctx, b, o.Store, entrances, logger), b.Close(), closeStore())
+	return errors.Join(f.serve(ctx, b, &served{store: o.Store, envoys: envoys, entrances: entrances}, logger), b.Close(), closeStore())
 }
 
 // tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.

@@ -180,8 +180,9 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 
 // TestBridgeServesEnvoysProtocol beside its own.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
-	r := bridging(t, "--rls-listen", "127.0.0.1:0")
-	r.eventually("the bridge listens for Envoy's rate limit protocol")
+	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
+	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)
+	r.eventually(`over gRPC" for="Envoy's extension discovery" address=127.0.0.1`)
 }
 
 // TestBridgeRefuses: each says what to write instead.
@@ -202,6 +203,10 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--socket-mode 8", "0660"},
 		{"", "--client-ca x", "needs TLS"},
 		{"", "--rls-listen :0", "no token"},
+		{"", "--xds-listen :0 --xds-wasm x", "no token"},
+		{"", "--xds-listen 127.0.0.1:0", "--xds-wasm"},
+		{"", "--xds-wasm x", "--xds-listen"},
+		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + short, "name: value"},
 		{"", "--token short", "rand -hex 16"},
 		{"", "--token {env.NOT_THERE}", "NOT_THERE"},
 		{"", "--token 0123456789abcdef --token-file " + short, "both given"},

@@ -52,9 +52,9 @@ type entrance struct{ network, address string }
 
 // entrances are where the bridge will listen, and with what certificates.
 type entrances struct {
-	http, rls entrance // the second one's network is "" if there is none
-	tls       *tls.Config
-	mode      fs.FileMode // of Unix sockets
+	http, rls, xds entrance // the network of one that there is not is ""
+	tls            *tls.Config
+	mode           fs.FileMode // of Unix sockets
 }
 
 // entrances finds out where to listen, and refuses to let in anybody from other machines who shows nothing.
@@ -79,15 +79,20 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	if beyond && e.tls == nil {
 		logger.Warn("the bridge listens beyond this machine without TLS: the network sees the token and who asks for what")
 	}
-	if f.rls == "" {
-		return e, nil
-	}
-	if e.rls, beyond, err = entranceOf(f.rls); err != nil {
-		return e, fmt.Errorf("--rls-listen: %w", err)
-	}
-	if beyond && !certified {
-		return e, fmt.Errorf("--rls-listen %q is reached from other machines, and Envoy's rate limit protocol shows no token: give "+
-			"--tls-cert, --tls-key and --client-ca, or listen on 127.0.0.1 or a Unix socket", f.rls)
+	for _, g := range [...]struct {
+		flag, address string
+		entrance      *entrance
+	}{{"--rls-listen", f.rls, &e.rls}, {"--xds-listen", f.xds, &e.xds}} {
+		if g.address == "" {
+			continue
+		}
+		if *g.entrance, beyond, err = entranceOf(g.address); err != nil {
+			return e, fmt.Errorf("%s: %w", g.flag, err)
+		}
+		if beyond && !certified {
+			return e, fmt.Errorf("%s %q is reached from other machines, and Envoy shows no token there: give --tls-cert, --tls-key and "+
+				"--client-ca, or listen on 127.0.0.1 or a Unix socket", g.flag, g.address)
+		}
 	}
 	return e, nil
 }

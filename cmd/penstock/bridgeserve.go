@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +20,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/ecds"
 	"github.com/penstock/penstock/internal/rls"
 )
 
@@ -35,27 +38,33 @@ const (
 	streamsMax = 4096
 )
 
+// served is what a bridge serves with, beside itself.
+type served struct {
+	store  core.Store
+	envoys *ecds.Server // nil: none is told of the policy
+	entrances
+}
+
 // serve serves until it is told to stop.
-func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, store core.Store, e entrances, logger *slog.Logger) error {
+func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, logger *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer reloads(b, logger)()
-	listener, err := e.open(e.http)
+	listener, err := s.open(s.http)
 	if err != nil {
 		return err
 	}
-	ended := make(chan error, 2)
-	server := httpServer(b.Handler(), &e, logger)
+	ended := make(chan error, 3)
+	server := httpServer(b.Handler(), s.tls, logger)
 	go func() { ended <- serveHTTP(server, listener) }()
-	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", e.tls != nil)
-	drainRLS := func() {}
-	if e.rls.network != "" {
-		if drainRLS, err = f.serveRLS(b, store, &e, ended, logger); err != nil {
-			return errors.Join(err, server.Close())
-		}
+	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", s.tls != nil)
+	drain, err := s.serveEnvoy(b, ended, logger)
+	if err != nil {
+		return errors.Join(err, server.Close())
 	}
 	select {
 	case err := <-ended:
+		drain()
 		return errors.Join(err, server.Close())
 	case <-ctx.Done():
 	}
@@ -66,7 +75,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, store core.St
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(context.Background(), drainTime)
 	defer end()
-	drainRLS()
+	drain()
 	return server.Shutdown(ending)
 }
 
@@ -89,12 +98,12 @@ func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 
 // httpServer returns what serves both versions of HTTP on one port.
 // What it says of single connections is for debugging: whoever connects could fill the log.
-func httpServer(handler http.Handler, e *entrances, logger *slog.Logger) *http.Server {
+func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
 	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
-		TLSConfig: e.tls, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streamsMax}}
+		TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streamsMax}}
 	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetHTTP2(e.tls != nil)
-	server.Protocols.SetUnencryptedHTTP2(e.tls == nil)
+	server.Protocols.SetHTTP2(config != nil)
+	server.Protocols.SetUnencryptedHTTP2(config == nil)
 	return server
 }
 
@@ -111,28 +120,77 @@ func serveHTTP(server *http.Server, listener net.Listener) (err error) {
 	return err
 }
 
-// serveRLS serves Envoy's rate limit protocol until the function it returns is called.
-func (f *bridgeFlags) serveRLS(b *bridge.Bridge, store core.Store, e *entrances, ended chan<- error, logger *slog.Logger) (func(), error) {
-	listener, err := e.open(e.rls)
+// discovery returns what tells Envoys of the policy; nil if nobody is told.
+func (f *bridgeFlags) discovery(logger *slog.Logger) (*ecds.Server, error) {
+	if f.xds == "" {
+		if f.xdsWasm != "" || f.xdsFilter != "" {
+			return nil, errors.New("--xds-wasm and --xds-filter go with --xds-listen: give that as well, or leave them out")
+		}
+		return nil, nil
+	}
+	o := ecds.Options{Wasm: f.xdsWasm}
+	if f.xdsFilter != "" {
+		text, err := os.ReadFile(f.xdsFilter)
+		if err != nil {
+			return nil, fmt.Errorf("--xds-filter: %w", err)
+		}
+		o.Filter = string(text)
+	}
+	server, err := ecds.New(o, logger)
+	if err != nil {
+		return nil, fmt.Errorf("--xds-listen: %w; --xds-wasm and --xds-filter say it", err)
+	}
+	return server, nil
+}
+
+// serveEnvoy serves what Envoy speaks over gRPC, until the function it returns is called.
+func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (drain func(), err error) {
+	var drains []func()
+	drain = func() {
+		for _, d := range drains {
+			d()
+		}
+	}
+	if s.rls.network != "" {
+		service := rls.New(rls.Options{Ruleset: b.RulesetOf, Store: s.store, Observer: b.Observer()})
+		server, err := s.serveGRPC(s.rls, service.Register, ended, logger.With("for", "Envoy's rate limit protocol"))
+		if err != nil {
+			return nil, err
+		}
+		drains = append(drains, func() {
+			service.SetServing(false)
+			defer time.AfterFunc(drainTime, server.Stop).Stop()
+			server.GracefulStop()
+		})
+	}
+	if s.xds.network != "" {
+		server, err := s.serveGRPC(s.xds, s.envoys.Register, ended, logger.With("for", "Envoy's extension discovery"))
+		if err != nil {
+			drain()
+			return nil, err
+		}
+		drains = append(drains, server.Stop) // its streams never end by themselves
+	}
+	return drain, nil
+}
+
+// serveGRPC serves gRPC at an entrance. What goes wrong later goes to ended.
+func (s *served) serveGRPC(at entrance, register func(*grpc.Server), ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
+	listener, err := s.open(at)
 	if err != nil {
 		return nil, err
 	}
-	service := rls.New(rls.Options{Ruleset: b.RulesetOf, Store: store, Observer: b.Observer()})
 	options := []grpc.ServerOption{grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(headerBytesMax)}
-	if e.tls != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(e.tls)))
+	if s.tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
 	}
 	server := grpc.NewServer(options...)
-	service.Register(server)
+	register(server)
 	go func() {
 		if err := server.Serve(listener); err != nil {
 			ended <- err
 		}
 	}()
-	logger.Info("the bridge listens for Envoy's rate limit protocol", "address", listener.Addr().String(), "tls", e.tls != nil)
-	return func() {
-		service.SetServing(false)
-		defer time.AfterFunc(drainTime, server.Stop).Stop()
-		server.GracefulStop()
-	}, nil
+	logger.Info("the bridge listens over gRPC", "address", listener.Addr().String(), "tls", s.tls != nil)
+	return server, nil
 }

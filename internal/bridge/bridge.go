@@ -43,6 +43,8 @@ type Options struct {
 	Token string
 	// CallsMax and WaitersMax take the place of their defaults; 0 is those.
 	CallsMax, WaitersMax int
+	// Changed is told of every version of the policy that comes into force, in its compact form. Nil: nobody is.
+	Changed func(version string, compact []byte)
 	// Registry is where metrics go, and what /metrics shows; nil is one of its own.
 	Registry *prometheus.Registry
 	// Logger is told of policies and failures, never of clients. Nil is silence.
@@ -79,6 +81,9 @@ func New(o Options) (*Bridge, error) {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Changed == nil {
+		o.Changed = func(string, []byte) {}
 	}
 	if o.CallsMax <= 0 {
 		o.CallsMax = CallsMaxDefault

@@ -44,11 +44,11 @@ type editions struct {
 	metrics *metrics
 	shared  bool
 	refused atomic.Bool // the last edit was
-	changed func()      // is told of every edition that comes into force; nil for nobody
+	changed func(version string, compact []byte)
 }
 
 func (e *editions) open(o *Options) (err error) {
-	e.logger, e.shared = o.Logger, o.Shared
+	e.logger, e.shared, e.changed = o.Logger, o.Shared, o.Changed
 	document := o.Policy
 	if o.PolicyFile != "" {
 		if document, err = policy.Load(o.PolicyFile); err != nil {
@@ -61,6 +61,7 @@ func (e *editions) open(o *Options) (err error) {
 	}
 	e.known.Store(&[]*edition{first})
 	e.metrics.versions.WithLabelValues(document.Name, first.version).Set(1)
+	e.changed(first.version, first.compact)
 	if o.PolicyFile == "" {
 		return nil
 	}
@@ -157,9 +158,7 @@ func (e *editions) install(next *edition, before []*edition) {
 	e.known.Store(&known)
 	e.metrics.versions.Reset()
 	e.metrics.versions.WithLabelValues(next.document.Name, next.version).Set(1)
-	if e.changed != nil {
-		e.changed()
-	}
+	e.changed(next.version, next.compact)
 }
 
 func (e *editions) reload() error {

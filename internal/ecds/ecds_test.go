@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecds
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	httpwasm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	"google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// journal is what a server logs.
+type journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+func (j *journal) says(what string) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return strings.Contains(j.text.String(), what)
+}
+
+// proxy is an Envoy's end of a stream.
+type proxy struct {
+	t      *testing.T
+	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
+	heard  chan *discovery.DiscoveryResponse
+}
+
+// serving returns a server, and what connects Envoys to it.
+func serving(t *testing.T, o Options) (*Server, *journal, func() *proxy) {
+	t.Helper()
+	said := new(journal)
+	s, err := New(o, slog.New(slog.NewTextHandler(said, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, server := bufconn.Listen(1<<20), grpc.NewServer()
+	s.Register(server)
+	go func() { _ = server.Serve(listener) }() // ends with the test
+	t.Cleanup(server.Stop)
+	return s, said, func() *proxy {
+		connection, err := grpc.NewClient("passthrough:bridge", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { connection.Close() })
+		stream, err := extension.NewExtensionConfigDiscoveryServiceClient(connection).StreamExtensionConfigs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &proxy{t: t, stream: stream, heard: make(chan *discovery.DiscoveryResponse, 16)}
+		go func() {
+			for {
+				response, err := stream.Recv()
+				if err != nil {
+					return
+				}
+				p.heard <- response
+			}
+		}()
+		return p
+	}
+}
+
+// says sends a request about a version that was sent, with why it is refused.
+func (p *proxy) says(version, nonce, refusal string) {
+	p.t.Helper()
+	request := &discovery.DiscoveryRequest{VersionInfo: version, ResponseNonce: nonce, TypeUrl: typeURL,
+		ResourceNames: []string{"penstock"}, Node: &core.Node{Id: "envoy-7"}}
+	if refusal != "" {
+		request.ErrorDetail = &status.Status{Message: refusal}
+	}
+	if err := p.stream.Send(request); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// gets waits for a version and returns what the filter would be configured with.
+func (p *proxy) gets(version string) (settings, nonce, whole string) {
+	p.t.Helper()
+	var response *discovery.DiscoveryResponse
+	select {
+	case response = <-p.heard:
+	case <-time.After(20 * time.Second):
+		p.t.Fatalf("version %s never came", version)
+	}
+	if !strings.HasPrefix(response.GetVersionInfo(), version+"-") || response.GetTypeUrl() != typeURL || len(response.GetResources()) != 1 {
+		p.t.Fatalf("got %v, want version %s", response, version)
+	}
+	var named core.TypedExtensionConfig
+	var filter httpwasm.Wasm
+	var text wrapperspb.StringValue
+	for _, err := range []error{response.GetResources()[0].UnmarshalTo(&named), named.GetTypedConfig().UnmarshalTo(&filter),
+		filter.GetConfig().GetConfiguration().UnmarshalTo(&text)} {
+		if err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	if named.GetName() != "penstock" || filter.GetConfig().GetVmConfig().GetCode().GetLocal().GetFilename() != "/etc/penstock.wasm" {
+		p.t.Errorf("%v", &filter)
+	}
+	return text.GetValue(), response.GetNonce(), response.GetVersionInfo()
+}
+
+// TestEveryEnvoyHasThePolicyInForce: at the start, and when it changes; one that refuses it is left alone until the next.
+func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
+	s, said, connect := serving(t, Options{Wasm: "/etc/penstock.wasm", Filter: "cluster: bridge\n# why\n\ndeadline: 20ms"})
+	early := connect()
+	early.says("", "", "")
+	s.Set("v1", []byte("first"))
+	settings, nonce, whole := early.gets("v1")
+	if want := "cluster: bridge\n# why\n\ndeadline: 20ms\npolicy: " + base64.StdEncoding.EncodeToString([]byte("first")) + "\n"; settings != want {
+		t.Errorf("got %q, want %q", settings, want)
+	}
+	early.says(whole, nonce, "")
+	late := connect()
+	late.says("", "", "")
+	_, lateNonce, _ := late.gets("v1")
+	late.says("", lateNonce, "Unable to create Wasm plugin")
+	again := connect() // it was here before, and has the version in force
+	again.says(whole, "", "")
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(20 * time.Second); !said.says("Unable to create Wasm plugin"); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody is told of the refusal")
+		}
+	}
+	if !said.says("envoy-7") {
+		t.Error("nobody is told which Envoy refuses")
+	}
+	s.Set("v2", []byte("second"))
+	for _, p := range []*proxy{early, late, again} {
+		if _, nonce, _ := p.gets("v2"); nonce == "" {
+			t.Error("no nonce")
+		}
+	}
+	early.says("", "1", "what it says of a version before") // is not looked at
+	s.Set("v3", []byte("third"))
+	if settings, nonce, _ := early.gets("v3"); nonce != "3" || !strings.Contains(settings, base64.StdEncoding.EncodeToString([]byte("third"))) {
+		t.Errorf("%q is its answer number %s, want 3", settings, nonce)
+	}
+}
+
+// TestOptionsAreChecked.
+func TestOptionsAreChecked(t *testing.T) {
+	for want, o := range map[string]Options{"missing": {}, "name: value": {Wasm: "x", Filter: "deadline"},
+		"bridge's to say": {Wasm: "x", Filter: "deadline: 5ms\npolicy: abc"}} {
+		if _, err := New(o, slog.Default()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+}

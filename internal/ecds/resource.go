@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecds
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	httpwasm "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/wasm/v3"
+	wasm "github.com/envoyproxy/go-control-plane/envoy/extensions/wasm/v3"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+)
+
+// NameDefault is what the resource is called unless the options say otherwise.
+const NameDefault = "penstock"
+
+// Options say what Envoy is given beside the policy.
+type Options struct {
+	// Name is the resource's, which Envoy's configuration asks for; "" is NameDefault.
+	Name string
+	// Wasm is the path of the filter where Envoy runs. Required.
+	Wasm string
+	// Filter is the filter's configuration: lines of "name: value", without a policy. It may be empty.
+	Filter string
+}
+
+// check fills in the defaults.
+func (o *Options) check() error {
+	if o.Wasm == "" {
+		return errors.New("the path of the filter is missing: say where penstock.wasm is where Envoy runs")
+	}
+	if o.Name == "" {
+		o.Name = NameDefault
+	}
+	for line := range strings.Lines(o.Filter) {
+		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		switch {
+		case strings.HasPrefix(name, "#"), name == "" && !ok:
+		case !ok:
+			return fmt.Errorf("the filter's configuration: %q is no line of name: value", strings.TrimSpace(line))
+		case strings.TrimSpace(name) == "policy":
+			return errors.New("the filter's configuration says policy, which is the bridge's to say: leave that line out")
+		}
+	}
+	return nil
+}
+
+// version names what Envoy is given: the policy's version and a hash of the rest, which a restart may change.
+func (o *Options) version(policy string) string {
+	sum := sha256.Sum256([]byte(o.Name + "\x00" + o.Wasm + "\x00" + o.Filter))
+	return policy + "-" + hex.EncodeToString(sum[:4])
+}
+
+// resource returns the filter's configuration with a compact policy inside.
+func (o *Options) resource(policy []byte) (*anypb.Any, error) {
+	lines := o.Filter
+	if lines != "" && !strings.HasSuffix(lines, "\n") {
+		lines += "\n"
+	}
+	settings, err := anypb.New(wrapperspb.String(lines + "policy: " + base64.StdEncoding.EncodeToString(policy) + "\n"))
+	if err != nil {
+		return nil, err
+	}
+	code := &core.DataSource{Specifier: &core.DataSource_Filename{Filename: o.Wasm}}
+	filter, err := anypb.New(&httpwasm.Wasm{Config: &wasm.PluginConfig{
+		Name: o.Name, RootId: o.Name, Configuration: settings, FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
+		Vm: &wasm.PluginConfig_VmConfig{VmConfig: &wasm.VmConfig{
+			// The same identifier and code: Envoy goes on with the machine that it has, and what the filter remembers.
+			VmId: o.Name, Runtime: "envoy.wasm.runtime.v8",
+			Code: &core.AsyncDataSource{Specifier: &core.AsyncDataSource_Local{Local: code}},
+		}},
+	}})
+	if err != nil {
+		return nil, err
+	}
+	resource := new(anypb.Any)
+	err = anypb.MarshalFrom(resource, &core.TypedExtensionConfig{Name: o.Name, TypedConfig: filter},
+		proto.MarshalOptions{Deterministic: true})
+	return resource, err
+}
