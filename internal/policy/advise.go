@@ -34,17 +34,22 @@ type adviser struct {
 	policy core.Policy
 }
 
-// repeaters are Caddy's placeholders, and the beginnings of such, whose value is what the client wrote.
+// repeaters are Caddy's placeholders and Envoy's attributes, and the beginnings of such, whose value is what the client wrote.
 var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
 	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
 	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
-	"http.request.tls.server_name", "http.regexp"}
+	"http.request.tls.server_name", "http.regexp",
+	"request.headers", "request.path", "request.url_path", "request.query", "request.host", "request.method", "request.scheme",
+	"request.referer", "request.useragent", "connection.requested_server_name"}
 
-// fleeting are placeholders that are another value at each request or connection.
-var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port"}
+// fleeting are placeholders and attributes that are another value at each request or connection.
+var fleeting = []string{"http.request.uuid", "http.request.remote", "http.request.remote.port",
+	"request.id", "request.time", "request.duration", "request.size", "request.total_size", "source.address", "source.port",
+	"connection.id"}
 
 // repeats reports whether an attribute only repeats what the client wrote.
 func repeats(attr string) bool {
+	attr = brackets.Replace(attr)
 	return slices.ContainsFunc(repeaters, func(name string) bool { return within(attr, name) })
 }
 

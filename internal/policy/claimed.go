@@ -9,12 +9,17 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// claimed returns the request header or cookie that an attribute is nothing but another name of, by Caddy's placeholders;
-// kind is "" if it is none. What anyone can write is taken for a client only where the policy says unverified, by
-// whatever name it is called.
+// brackets are what parts of an attribute's name may stand in, in Envoy.
+var brackets = strings.NewReplacer("[", "", "]", "")
+
+// claimed returns the request header or cookie that an attribute is nothing but another name of, by Caddy's placeholders
+// and Envoy's attributes; kind is "" if it is none. What anyone can write is taken for a client only where the policy says
+// unverified, by whatever name it is called.
 func claimed(attr string) (kind, name string) {
+	attr = brackets.Replace(attr)
 	for _, c := range []struct{ kind, prefix string }{
 		{"header", "http.request.header."}, {"header", "http.request.orig_header."}, {"cookie", "http.request.cookie."},
+		{"header", "request.headers."},
 	} {
 		if len(attr) > len(c.prefix) && strings.EqualFold(attr[:len(c.prefix)], c.prefix) {
 			return c.kind, attr[len(c.prefix):]
