@@ -76,6 +76,10 @@ fuzz: ## fuzz every target for FUZZTIME each
 e2e: setup ## real Caddy and Envoy processes over a real Redis
 	$(GO) test -count=1 -timeout 20m ./e2e
 
+.PHONY: envoy-memory
+envoy-memory: setup ## a million made-up clients in front of Envoy, whose memory must not grow
+	PENSTOCK_STRANGERS=1000000 $(GO) test -count=1 -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e
+
 .PHONY: lint
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these"; exit 1; }
