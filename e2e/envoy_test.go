@@ -67,8 +67,11 @@ const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, po
         vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM}}}}}},
       {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
 
-// upstreamCluster is the server behind the sites.
+// upstreamCluster is the server behind the sites. Without enable_trailers Envoy drops the trailers of HTTP/1.1, and a cost
+// in them with it.
 const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
+  typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+    {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http_protocol_options: {enable_trailers: true}}}},
   circuit_breakers: {thresholds: [{max_connections: 4096, max_requests: 65536, max_pending_requests: 65536}]},
   load_assignment: {cluster_name: upstream, endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: PORT}}}}]}]}}`
 
