@@ -38,13 +38,19 @@ func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 		return err
 	}
 	_, err := proxywasm.DispatchHttpCall(h.cluster, c.Header, c.Body, nil, c.TimeoutMillis, func(_, bodyBytes, _ int) {
-		answered(reply(bodyBytes))
+		answered(h.reply(bodyBytes))
 	})
 	return err
 }
 
-// reply reads the answer to a call. One that cannot be read is none.
-func reply(bodyBytes int) (r filter.Reply) {
+// reply reads the answer to a call. One that cannot be read is none, but the riders are told.
+func (h *host) reply(bodyBytes int) (r filter.Reply) {
+	defer func() {
+		if recover() != nil {
+			h.Count(filter.CounterPanic)
+			r = filter.Reply{}
+		}
+	}()
 	headers, err := proxywasm.GetHttpCallResponseHeaders()
 	if err != nil {
 		return r

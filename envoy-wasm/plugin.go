@@ -70,7 +70,12 @@ type stream struct {
 }
 
 // OnHttpRequestHeaders implements [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
+func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			action = actionOf(s.step.Panicked(reason))
+		}
+	}()
 	headers, err := proxywasm.GetHttpRequestHeaders()
 	if err != nil {
 		return actionOf(s.step.Failed())
@@ -80,6 +85,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 
 // OnHttpResponseHeaders implements [types.HttpContext].
 func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
+	defer s.step.Guard()
 	if !s.step.Tells() {
 		return types.ActionContinue
 	}
@@ -97,6 +103,7 @@ func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
 
 // OnHttpResponseBody implements [types.HttpContext]. Nothing is held back, so each piece is seen once.
 func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
+	defer s.step.Guard()
 	var piece []byte
 	if size > 0 && s.step.Listens() {
 		piece, _ = proxywasm.GetHttpResponseBody(0, size) // without it no number is found, and the default is charged
@@ -107,6 +114,7 @@ func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
 
 // OnHttpResponseTrailers implements [types.HttpContext].
 func (s *stream) OnHttpResponseTrailers(int) types.Action {
+	defer s.step.Guard()
 	if s.step.Awaits() {
 		trailers, _ := proxywasm.GetHttpResponseTrailers()
 		s.step.ResponseTrailers(trailers)

@@ -21,19 +21,30 @@ func (f *Filter) guard() {
 	}
 }
 
+// Guard ends a callback of the adapter's about a response that has panicked: the response goes on as it is. It is deferred.
+func (s *Stream) Guard() {
+	if reason := recover(); reason != nil {
+		s.f.panicked(reason)
+	}
+}
+
+// Panicked decides a request in whose callback the adapter has panicked.
+func (s *Stream) Panicked(reason any) Action {
+	s.f.panicked(reason)
+	return s.Failed()
+}
+
 // guard ends a callback that was to decide a request, and decides it.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
-		s.f.panicked(reason)
-		*action = s.Failed()
+		*action = s.Panicked(reason)
 	}
 }
 
 // rescue ends what was to decide a request that waits, and decides it.
 func (s *Stream) rescue() {
 	if reason := recover(); reason != nil {
-		s.f.panicked(reason)
-		if s.Failed() == Continue {
+		if s.Panicked(reason) == Continue {
 			defer s.f.guard()
 			s.f.host.Resume(s.id)
 		}
