@@ -50,21 +50,23 @@ func settled(t *testing.T, e *envoy, f *Filter) *wire.Settle {
 	return &items[0].Settle
 }
 
-// TestSettling: what the bridge is told of a response, and when. "|" in a body is where it is cut; what is known is told
-// before the body.
+// response is one that the bridge may be told of. "|" in its body is where it is cut.
+type response struct {
+	rule     func(*core.Rule)
+	response [][2]string
+	body     string
+	trailers [][2]string
+	cut      bool // the stream ends before the body
+	want     *wire.Settle
+	early    bool   // told of before the body
+	cost     string // X-RateLimit-Cost; "" where no rule says something of costs
+}
+
+// TestSettling: what the bridge is told of a response, and when.
 func TestSettling(t *testing.T) {
 	json := []string{"content-type", "application/json"}
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
-	for name, c := range map[string]struct {
-		rule     func(*core.Rule)
-		response [][2]string
-		body     string
-		trailers [][2]string
-		cut      bool // the stream ends before the body
-		want     *wire.Settle
-		early    bool   // told of before the body
-		cost     string // X-RateLimit-Cost; "" where no rule says something of costs
-	}{
+	for name, c := range map[string]response{
 		"a header": {rule: byHeader, response: ok("200", "x-cost", "4"), body: "x", early: true, cost: "4",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}}},
 		"a header and a body": {rule: byHeader, response: ok("200", "x-cost", "10"), body: "x", cost: "10"},
@@ -99,39 +101,46 @@ func TestSettling(t *testing.T) {
 		"does not count": {rule: func(r *core.Rule) { r.CountIf = []core.Statuses{{From: 401, To: 401}} }, response: ok("200"),
 			body: "x", early: true, want: &wire.Settle{Status: 200}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			e := newEnvoy(t)
-			f := withPolicy(t, e, costs(t, c.rule))
-			s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
-			fields := s.ResponseHeaders(c.response, c.body == "")
-			if got := fieldOf(fields, "x-ratelimit-cost"); got != c.cost {
-				t.Errorf("X-RateLimit-Cost is %q, want %q", got, c.cost)
+		t.Run(name, func(t *testing.T) { settles(t, c) })
+	}
+}
+
+func settles(t *testing.T, c response) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, c.rule))
+	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	fields := s.ResponseHeaders(c.response, c.body == "")
+	if got := fieldOf(fields, "x-ratelimit-cost"); got != c.cost {
+		t.Errorf("X-RateLimit-Cost is %q, want %q", got, c.cost)
+	}
+	got := settled(t, e, f)
+	if (got != nil) != c.early {
+		t.Errorf("before the body the bridge is told %+v", got)
+	}
+	pieces := strings.Split(c.body, "|")
+	for i, piece := range pieces {
+		s.ResponseBody([]byte(piece), i == len(pieces)-1 && !c.cut && c.trailers == nil)
+	}
+	if c.trailers != nil {
+		s.ResponseTrailers(c.trailers)
+	}
+	for _, done := range []func(){func() {}, s.Done} {
+		done()
+		if later := settled(t, e, f); later != nil {
+			if got != nil {
+				t.Error("the bridge is told twice")
 			}
-			got := settled(t, e, f)
-			if (got != nil) != c.early {
-				t.Errorf("before the body the bridge is told %+v", got)
-			}
-			pieces := strings.Split(c.body, "|")
-			for i, piece := range pieces {
-				s.ResponseBody([]byte(piece), i == len(pieces)-1 && !c.cut && c.trailers == nil)
-			}
-			if c.trailers != nil {
-				s.ResponseTrailers(c.trailers)
-			}
-			s.Done()
-			if later := settled(t, e, f); later != nil {
-				if got != nil {
-					t.Error("the bridge is told twice")
-				}
-				got = later
-			}
-			if c.want != nil {
-				c.want.Receipt = "sealed"
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
-				t.Errorf("-want +got\n%s", diff)
-			}
-		})
+			got = later
+		}
+		if !c.cut && (got == nil) != (c.want == nil) {
+			t.Error("the bridge is told when the stream is done, and not at the end of the response")
+		}
+	}
+	if c.want != nil {
+		c.want.Receipt = "sealed"
+	}
+	if diff := cmp.Diff(c.want, got); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
 	}
 }
 
