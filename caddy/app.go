@@ -176,7 +176,7 @@ func (a *App) compile(d *policy.Document, place string) (*enforced, error) {
 	if err := a.claim(now, owner); err != nil || known != nil {
 		return known, errors.Join(err, now.verifiers.close())
 	}
-	now.verifiers.warn(a.logger, d.Name)
+	now.warn(a.logger)
 	e := newEnforced(now)
 	a.compiled[place+"\x00"+owner.text] = e
 	return e, nil

@@ -146,7 +146,7 @@ func TestALiteralSecretIsWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(string(text), "identify[0]: the secret stands in the policy"); got != 1 || strings.Contains(string(text), "shared secret of") {
+	if got := strings.Count(string(text), "identify[0].jwt.secret: stands here for everybody"); got != 1 || strings.Contains(string(text), "shared secret of") {
 		t.Errorf("%d warnings, want one, without the secret:\n%s", got, grep(string(text), "identify"))
 	}
 }
@@ -230,5 +230,33 @@ func TestForwardedAddresses(t *testing.T) {
 		if r.StatusCode != http.StatusOK || r.body != c.client {
 			t.Errorf("%s, %q: %d, client %q, want %q", c.host, c.forwarded, r.StatusCode, r.body, c.client)
 		}
+	}
+}
+
+// TestWarningsOfACaddyfile: penstock validate reads no Caddyfiles, so Caddy's log says what it would.
+func TestWarningsOfACaddyfile(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "log")
+	start(t, `{
+		log {
+			output file `+log+`
+		}
+	}
+	:PORT {
+		penstock {
+			name advised
+			rule wide 10/1m {
+				match path /api/*
+			}
+			rule narrow 100/1m {
+				match path /api/search
+			}
+		}
+	}`)
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Count(string(text), "is never reached"); got != 1 {
+		t.Errorf("%d warnings of a limit that is never reached, want one:\n%s", got, text)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
-	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/identity"
@@ -114,14 +113,6 @@ func (v *verifiers) open(way policy.Identify) (*pooledVerifier, error) {
 	}
 	v.keys = append(v.keys, key)
 	return value.(*pooledVerifier), nil
-}
-
-// warn says once, when the policy comes into force, what is allowed but unwise, such as a secret that Caddy shows to
-// whoever can reach its admin endpoint.
-func (v *verifiers) warn(logger *zap.Logger, policy string) {
-	for _, warning := range v.warnings {
-		logger.Warn(warning, zap.String("policy", policy))
-	}
 }
 
 // close gives the verifiers back. Requests that still use them find the last keys.

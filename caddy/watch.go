@@ -150,7 +150,7 @@ func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error)
 		}
 		return policy.Changes{}, err
 	}
-	now.verifiers.warn(a.logger, d.Name)
+	now.warn(a.logger)
 	f.enforced.current.Store(now)
 	_ = before.verifiers.close()                   // requests that began with them go on with their last keys
 	a.store.counting.follow(maps.Clone(a.counted)) // what begins anew is among the changes

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"net/url"
 	"time"
-
-	"github.com/penstock/penstock/internal/policy"
 )
 
 // Bounds and defaults of [JWTOptions].
@@ -105,11 +103,8 @@ func orElse[T comparable](value, otherwise T) T {
 	return value
 }
 
-// warnings says what is allowed but unwise.
+// warnings says what is allowed but unwise. Of a secret that stands in the policy, [policy.Document.Advise] tells.
 func (o *JWTOptions) warnings() (texts []string) {
-	if o.Secret != "" && !policy.FromEnvironment(o.Secret) {
-		texts = append(texts, "the secret stands in the policy, for everybody who can read it: use secret_file or {env.NAME}")
-	}
 	if from, err := url.Parse(o.JWKSURL); err == nil && from.User != nil {
 		if _, given := from.User.Password(); given {
 			texts = append(texts, "the password of jwks_url stands in the policy, for everybody who can read it: use jwks_file, or an "+
