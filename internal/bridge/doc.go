@@ -10,9 +10,23 @@
 // filters that have not heard of a new policy go on by theirs. One question that cannot be answered spoils no other.
 // A policy file is followed, and one with an error is refused while the last good one stays.
 //
+// What remains to be done about a request when its response is known leaves the bridge as a receipt: sealed, good for ten
+// minutes, redeemed once. One that is late, changed, of a policy that is forgotten, from before a restart, or beyond what is
+// remembered changes nothing: what was reserved stands as the charge.
+//
+// A request under a throttle rule that has to wait does so in a call of its own, whose answer comes when it is admitted, or
+// when it cannot be. Whoever waits stands in line, and nobody who only asks goes ahead.
+//
+// # Bounds
+//
+// What callers can make large is bounded, and what is beyond is answered: a call (1 MiB, 256 items: 413, 400), calls under
+// way (503), questions under way and the time that looking at them takes (busy), settlements that wait (busy), requests
+// that wait (refused), the reply (busy). People's JSON has the same bounds.
+//
 // # Price
 //
-// A question costs what a decision in a proxy does. The questions of a call are asked of the store at once.
+// A question costs 1.7 times what a decision in a proxy does, and its share of a call over HTTP. The questions of a call
+// are asked of the store at once, over Redis in one pipeline. A question under way holds 4 KB.
 //
 // # When not to use it
 //
