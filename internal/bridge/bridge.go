@@ -59,9 +59,10 @@ type Bridge struct {
 	logger   *slog.Logger
 	editions editions
 	metrics  *metrics
-	calls    sync.Pool    // of *call
-	under    atomic.Int64 // calls under way, but for those that wait
-	asking   atomic.Int64 // questions under way
+	calls    sync.Pool     // of *call
+	under    atomic.Int64  // calls under way, but for those that wait
+	asking   atomic.Int64  // questions under way
+	planTime time.Duration // for the questions of one call
 	sealer   *sealer
 	settling *settle.Queue
 	lines    *throttle.Lines
@@ -94,7 +95,7 @@ func New(o Options) (*Bridge, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	b := &Bridge{options: o, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
+	b := &Bridge{options: o, planTime: planTime, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
 	b.batcher, _ = o.Store.(core.Batcher)
 	b.calls.New = func() any { return new(call) }

@@ -154,7 +154,7 @@ func (b *Bridge) answer(ctx context.Context, c *call, e *edition) bool {
 			q.answer.Status = wire.StatusInvalid // it would hold back the answers of others
 		default:
 			q.begin()
-			busy = time.Since(start) > planTime
+			busy = time.Since(start) > b.planTime
 		}
 	}
 	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {

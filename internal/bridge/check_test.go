@@ -182,6 +182,27 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
+// TestACallThatTakesLongIsAnsweredInPart: what comes behind dear questions is answered busy, and charged nothing.
+func TestACallThatTakesLongIsAnsweredInPart(t *testing.T) {
+	h := open(t, shop, nil)
+	h.b.planTime = 0
+	q := h.question("/api/x", "192.0.2.1")
+	a := h.ask(q, q, q)
+	if a[0].Status != wire.StatusOK || a[1].Status != wire.StatusBusy || a[2].Status != wire.StatusBusy || h.used("/api/x", "192.0.2.1") != 1 {
+		t.Error(a)
+	}
+}
+
+// TestKeysThatAreNotThere: a bridge starts without them, and says so.
+func TestKeysThatAreNotThere(t *testing.T) {
+	away := httptest.NewServer(http.NotFoundHandler())
+	defer away.Close()
+	h := open(t, shop+"identify: [{jwt: {jwks_url: \""+away.URL+"/keys\", algorithms: [RS256]}}]", nil)
+	if r := h.b.readiness(t.Context()); r.Ready || len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "key set") {
+		t.Error(r)
+	}
+}
+
 // TestAReplyIsAsLargeAsAFilterReads: what does not fit is answered busy, and the rest is not lost.
 func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
 	policy := "name: shop\nrules:\n"
