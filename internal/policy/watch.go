@@ -20,9 +20,12 @@ type pace struct {
 	longest time.Duration // when it is read all the same
 	absent  time.Duration // how long a file may be gone, or empty, before that is an error
 	poll    time.Duration // how often it is read although nothing was told: network file systems tell nothing
+	alone   time.Duration // the same where the kernel has no watch to give
+	deaf    bool          // there is none to be had, as a test has it
 }
 
-var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second}
+var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second,
+	alone: 2 * time.Second}
 
 // Watcher tells when the content of a policy file changes: when it is written, when another file is renamed over it, as
 // editors do, and when one of the symbolic links that lead to it is swapped, as Kubernetes does with ..data. Its methods
@@ -31,7 +34,7 @@ type Watcher struct {
 	path     string
 	onChange func(*Document, error)
 	pace     pace
-	notify   *fsnotify.Watcher
+	notify   *fsnotify.Watcher // nil where the kernel has no watch to give
 	route    route
 	reload   chan chan error
 	done     chan struct{}
@@ -56,20 +59,45 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 	if _, ok := FormatOf(path); !ok {
 		return nil, badExtension(path)
 	}
-	notify, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("policy file: %w", err)
-	}
-	w := &Watcher{path: path, onChange: onChange, pace: pace, notify: notify, reload: make(chan chan error),
+	w := &Watcher{path: path, onChange: onChange, pace: pace, reload: make(chan chan error),
 		done: make(chan struct{}), stopped: make(chan struct{})}
+	w.listen()
 	w.follow()
 	data, err := readFile(path)
 	if err != nil {
-		return nil, errors.Join(err, notify.Close())
+		return nil, errors.Join(err, w.deafen())
 	}
 	w.last = sha256.Sum256(data)
 	go w.run()
 	return w, nil
+}
+
+// listen has the kernel tell of changes. Linux gives 128 such watches to all processes of a user, on a node to all its
+// containers. Where there is none left the file is read every now and then instead: an edit takes longer, and no proxy
+// fails to start.
+func (w *Watcher) listen() {
+	if !w.pace.deaf {
+		if notify, err := fsnotify.NewWatcher(); err == nil {
+			w.notify = notify
+			return
+		}
+	}
+	w.pace.poll = w.pace.alone
+}
+
+func (w *Watcher) deafen() error {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Close()
+}
+
+// heard returns where the kernel tells of changes, and of lost ones; nil where it does not.
+func (w *Watcher) heard() (events chan fsnotify.Event, lost chan error) {
+	if w.notify == nil {
+		return nil, nil
+	}
+	return w.notify.Events, w.notify.Errors
 }
 
 // Reload reads the file now and calls onChange, whether it changed or not. It returns the error that onChange was given.
@@ -92,7 +120,8 @@ func (w *Watcher) Close() error {
 
 func (w *Watcher) run() {
 	defer close(w.stopped)
-	defer w.notify.Close()
+	defer w.deafen()
+	events, lost := w.heard()
 	poll := time.NewTicker(w.pace.poll)
 	defer poll.Stop()
 	due := time.NewTimer(w.pace.poll)
@@ -102,7 +131,7 @@ func (w *Watcher) run() {
 		select {
 		case <-w.done:
 			return
-		case event := <-w.notify.Events:
+		case event := <-events:
 			if !w.route.has(event.Name) && !w.route.folders[event.Name] { // a folder itself is moved away, or removed
 				continue
 			}
@@ -111,7 +140,7 @@ func (w *Watcher) run() {
 				first = now
 			}
 			due.Reset(min(w.pace.quiet, w.pace.longest-now.Sub(first)))
-		case <-w.notify.Errors: // events were lost
+		case <-lost: // events were lost
 			due.Reset(w.pace.quiet)
 		case <-poll.C:
 			due.Reset(0)
@@ -131,6 +160,9 @@ func (w *Watcher) run() {
 func (w *Watcher) follow() {
 	before := w.route
 	w.route = routeTo(w.path)
+	if w.notify == nil {
+		return
+	}
 	for folder := range w.route.folders {
 		// A folder that was replaced by another of its name has lost its watch; to add one twice does nothing. A folder that
 		// cannot be watched is left to the poll.

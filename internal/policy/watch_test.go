@@ -302,3 +302,22 @@ func TestRouteOfACircle(t *testing.T) {
 		t.Errorf("routeTo = %+v, want the link and its folder", r)
 	}
 }
+
+// TestAFileIsFollowedWhereNobodyTellsOfIt: Linux has 128 watches for all processes of a user.
+func TestAFileIsFollowedWhereNobodyTellsOfIt(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write := func(name string) {
+		if err := os.WriteFile(path, []byte("name: "+name+"\nrules:\n  - {name: a, limit: 1/1m}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one")
+	deaf := fast
+	deaf.deaf, deaf.alone = true, 20*time.Millisecond
+	w, said := watching(t, path, deaf)
+	if w.notify != nil {
+		t.Fatal("it hears")
+	}
+	write("two")
+	wantName(t, said, "two")
+}
