@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,43 +14,74 @@ import (
 	"github.com/penstock/penstock/internal/redistest"
 )
 
-// caddyFront is Caddys with a site for each story.
+// caddyFront is a Caddy for each group of stories, one after the other, with a site for each story.
 type caddyFront struct {
-	redis     *redistest.Server
-	addresses map[string]string // of its site, by the story's place
+	t       testing.TB
+	redis   *redistest.Server
+	groups  []caddyGroup
+	running *process // of the group that is told its stories
 }
 
-// newCaddyFront starts the Caddys: one that counts in a Redis, one whose Redis is not there, and another one in that Redis
-// for namespaces that the first has, since no two sites of a Caddy may have a rule of one name there.
+// caddyGroup is stories that follow each other.
+type caddyGroup struct {
+	caddyfile string
+	addresses map[string]string // of the sites, by the stories' places
+	names     map[string]bool   // of their policies
+	away      bool
+}
+
+// caddyGroupMax bounds the sites of a Caddy: each follows a file, and the kernel has 128 watches for all processes.
+const caddyGroupMax = 48
+
+// newCaddyFront divides the stories. A Caddy counts in a Redis, or its Redis is not there; and no two sites of one may have
+// a rule of the same name in the same namespace.
 func newCaddyFront(t testing.TB, stories []conformance.Story) *caddyFront {
 	t.Helper()
-	f := &caddyFront{redis: redistest.Start(t), addresses: map[string]string{}}
+	f := &caddyFront{t: t, redis: redistest.Start(t)}
 	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t),
 		Attrs: map[string]string{"query": "http.request.uri.query", "protocol": "http.request.proto"}}
-	upstream, known := startUpstream(t, conformance.Upstream()), map[string]bool{}
-	first, second := caddyHead(f.redis.URL()), caddyHead(f.redis.URL())
-	away := caddyHead("unix://" + filepath.Join(t.TempDir(), "nobody.sock"))
+	upstream, absent := startUpstream(t, conformance.Upstream()), "unix://"+filepath.Join(t.TempDir(), "nobody.sock")
+	var group *caddyGroup
 	for i := range stories {
 		s := &stories[i]
 		if _, excepted := s.Except["caddy"]; excepted {
 			continue
 		}
-		f.addresses[s.Place] = laterAddress(t)
-		in := &first
-		switch {
-		case s.Away:
-			in = &away
-		case known[s.Namespace()]:
-			in = &second
+		if group == nil || group.away != s.Away || group.names[s.Namespace()] || len(group.names) == caddyGroupMax {
+			f.groups = append(f.groups, caddyGroup{caddyfile: caddyHead(f.redis.URL()), addresses: map[string]string{},
+				names: map[string]bool{}, away: s.Away})
+			group = &f.groups[len(f.groups)-1]
+			if s.Away {
+				group.caddyfile = caddyHead(absent)
+			}
 		}
-		known[s.Namespace()] = true
-		*in += fmt.Sprintf(":%s {\n\tpenstock {\n\t\tpolicy %s\n\t}\n\treverse_proxy %s\n}\n", portOf(f.addresses[s.Place]),
+		address := laterAddress(t)
+		group.addresses[s.Place], group.names[s.Namespace()] = address, true
+		group.caddyfile += fmt.Sprintf(":%s {\n\tpenstock {\n\t\tpolicy %s\n\t}\n\treverse_proxy %s\n}\n", portOf(address),
 			s.Write(t, t.TempDir(), set), upstream)
 	}
-	for _, caddyfile := range []string{first, second, away} {
-		startCaddy(t, caddyfile)
-	}
 	return f
+}
+
+// addressOf returns the address of the story's site, once the Caddy of its group runs.
+func (f *caddyFront) addressOf(s *conformance.Story) string {
+	f.t.Helper()
+	for len(f.groups) > 0 {
+		if address, ok := f.groups[0].addresses[s.Place]; ok {
+			if f.running == nil {
+				f.running = startCaddy(f.t, f.groups[0].caddyfile)
+			}
+			return address
+		}
+		if f.running != nil {
+			_ = f.running.command.Process.Signal(syscall.SIGTERM)
+			<-f.running.done
+			f.running = nil
+		}
+		f.groups = f.groups[1:]
+	}
+	f.t.Fatalf("%s has no site", s.Place)
+	return ""
 }
 
 // caddyHead is what the sites share. The deadline is long: what these tests are about is not what happens without Redis,
@@ -59,7 +91,7 @@ func caddyHead(redis string) string {
 }
 
 func (f *caddyFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker {
-	address := f.addresses[s.Place]
+	address := f.addressOf(s)
 	return func(t testing.TB, e *conformance.Exchange) conformance.Answer {
 		before := f.redis.Calls("evalsha")
 		answer := e.Request.Send(t, address)

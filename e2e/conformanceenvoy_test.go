@@ -10,6 +10,7 @@ import (
 	bridging "github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/conformance"
 	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/internal/policy"
 )
 
 // envoyFront is an Envoy with a site for each story, and a bridge for each in this process, so that the store can be away
@@ -42,7 +43,11 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	set := conformance.Setting{Now: time.Now(), KeySetURL: conformance.ServeKeySet(t),
 		Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}
 	for _, s := range told {
-		b, err := bridging.New(bridging.Options{PolicyFile: s.Write(t, t.TempDir(), set), Store: f.store, Shared: true})
+		document, err := policy.Load(s.Write(t, t.TempDir(), set)) // it need not be followed
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := bridging.New(bridging.Options{Policy: document, Store: f.store, Shared: true})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -165,10 +166,10 @@ func (a *Answer) refuse(r *Request, plan *core.Plan, d *core.Decision, fields *c
 			a.Header.Set(field.Name, field.Value)
 		}
 	}
-	if kind := r.header("Content-Type"); strings.HasPrefix(kind, "application/grpc") {
+	if kind := grpcKind(r.header("Content-Type")); kind != "" {
 		code, message := core.GRPCStatus(d)
 		a.Status = http.StatusOK
-		a.Header.Set("Content-Type", "application/grpc")
+		a.Header.Set("Content-Type", kind)
 		a.Header.Set("Grpc-Status", strconv.Itoa(code))
 		a.Header.Set("Grpc-Message", message)
 		return
@@ -176,6 +177,15 @@ func (a *Answer) refuse(r *Request, plan *core.Plan, d *core.Decision, fields *c
 	if r.Method != http.MethodHead {
 		a.Body = string(plan.AppendProblem(nil, d))
 	}
+}
+
+// grpcKind is the type of an answer to a gRPC request; "" for any other. How messages are encoded may stand behind it.
+func grpcKind(asked string) string {
+	kind, _, _ := strings.Cut(asked, "+")
+	if slices.Contains([]string{"application/grpc", "application/grpc-web", "application/grpc-web-text"}, kind) {
+		return kind
+	}
+	return ""
 }
 
 // pass fills in the upstream's response with what it is told besides.
