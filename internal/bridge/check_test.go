@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -255,6 +256,23 @@ func TestAPolicyOfASharedStoreHasAName(t *testing.T) {
 		t.Error("an edit without a name is accepted")
 	}
 	if _, err := New(Options{PolicyFile: h.file, Store: h.store, Shared: true}); !errors.Is(err, errNameMissing) {
+		t.Error(err)
+	}
+}
+
+// TestAPolicyThatNoFilterReads is refused when the bridge hears of it, and not by every filter.
+func TestAPolicyThatNoFilterReads(t *testing.T) {
+	d, err := policy.Decode("large", policy.JSON, []byte(`{"name":"shop","rules":[{"name":"r","limit":"1/1h","match":{"path":["/r"]},"response":{"body":"`+
+		strings.Repeat("x", 60_000)+`","content_type":"text/plain"}}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range core.PolicyBytesMax/60_000 + 1 { // a file is not as large, and a document of another origin may be
+		d.Rules = append(d.Rules, d.Rules[0])
+		d.Rules[i+1].Name, d.Rules[i+1].Match = fmt.Sprint("r", i), &policy.Match{Path: policy.Words{fmt.Sprint("/", i)}}
+	}
+	h := open(t, shop, nil)
+	if _, err := New(Options{Policy: d, Store: h.store}); err == nil || !strings.Contains(err.Error(), "fewer rules") {
 		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ package bridge
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -98,8 +99,13 @@ func (e *editions) newEdition(d *policy.Document) (*edition, error) {
 	if err != nil {
 		return nil, errors.Join(err, closer.Close())
 	}
+	compact := source.AppendCompact(nil, d.Version())
+	if len(compact) > core.PolicyBytesMax {
+		return nil, errors.Join(fmt.Errorf("the policy has %d bytes in the form that filters read, and %d is the most: have fewer rules",
+			len(compact), core.PolicyBytesMax), closer.Close())
+	}
 	return &edition{version: d.Version(), document: d, ruleset: ruleset, reads: source.Reads(), verifiers: closer,
-		compact: source.AppendCompact(nil, d.Version()), outcomes: e.metrics.Rules(d.Name, ruleset),
+		compact: compact, outcomes: e.metrics.Rules(d.Name, ruleset),
 		credentials: e.metrics.CredentialsOf(d)}, nil
 }
 
