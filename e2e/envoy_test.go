@@ -38,6 +38,9 @@ type site struct {
 	cluster string
 	// named is the cluster that the filter calls; "" is the bridge's.
 	named string
+	// filter is the filter in YAML, where WASM_CONFIG is what configures the .wasm, and RPC_CLUSTER the cluster of the bridge's gRPC;
+	// "" is wasmFilter.
+	filter string
 	// direct says that Envoy answers itself, in place of the upstream.
 	direct bool
 
@@ -45,6 +48,7 @@ type site struct {
 	name    string // of its statistics
 	address string // of the listener
 	bridge  string // the socket where the bridge is to listen
+	grpc    string // and the one for gRPC, if the filter is another one
 }
 
 // bridgeCluster reaches the bridge over HTTP/2 and its socket.
@@ -61,11 +65,16 @@ const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, po
     stat_prefix: NAME, use_remote_address: true, normalize_path: false,
     route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, ACTION}]}]},
     http_filters: [
-      {name: penstock, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
+      FILTER,
+      {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
+
+// wasmFilter is the filter with its configuration.
+const wasmFilter = `{name: penstock, typed_config: WASM_CONFIG}`
+
+const wasmConfig = `{"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
         name: penstock, root_id: penstock, failure_policy: FAIL_RELOAD, reload_config: {backoff: {base_interval: 0.2s}},
         configuration: SETTINGS,
-        vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM}}}}}},
-      {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
+        vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM_FILE}}}}}`
 
 // upstreamCluster is the server behind the sites. Without enable_trailers Envoy drops the trailers of HTTP/1.1, and a cost
 // in them with it.
@@ -120,25 +129,37 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
 	for i, s := range sites {
 		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), laterAddress(t), socket(t)
-		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}}"
+		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}, " +
+			"rate_limits: [{actions: [{remote_address: {}}, {request_headers: {header_name: \":path\", descriptor_key: path}}]}]}"
 		if s.direct {
 			action = "direct_response: {status: 200, body: {inline_string: ok}}"
 		}
+		filter := strings.Replace(either(s.filter, wasmFilter), "WASM_CONFIG", wasmConfig, 1)
+		filter = strings.NewReplacer("SETTINGS", s.settings(), "WASM_FILE", wasm, "RPC_CLUSTER", s.bridgeName()+"-grpc").Replace(filter)
 		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action,
-			"SETTINGS", s.settings(), "WASM", wasm).Replace(listener) + "\n")
+			"FILTER", filter).Replace(listener) + "\n")
 	}
 	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
-	for i, s := range sites {
-		text.WriteString("  - " + strings.NewReplacer("NAME", "bridge-"+strconv.Itoa(i), "SOCKET", s.bridge).
+	for _, s := range sites {
+		text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName(), "SOCKET", s.bridge).
 			Replace(either(s.cluster, bridgeCluster)) + "\n")
+		if s.filter != "" {
+			s.grpc = socket(t)
+			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(bridgeCluster) + "\n")
+		}
 	}
 	return text.String()
 }
 
+// bridgeName is the cluster of the site's bridge.
+func (s *site) bridgeName() string { return strings.Replace(s.name, "site", "bridge", 1) }
+
 // settings are the filter's configuration in YAML.
 func (s *site) settings() string {
-	lines := append([]string{"cluster: " + either(s.named, strings.Replace(s.name, "site", "bridge", 1)), "poll: 500ms"},
-		strings.Split(strings.TrimSpace(s.set), "\n")...)
+	lines := append([]string{"cluster: " + either(s.named, s.bridgeName())}, strings.Split(strings.TrimSpace(s.set), "\n")...)
+	if !strings.Contains(s.set, "poll: ") {
+		lines = append(lines, "poll: 500ms")
+	}
 	text := strings.Join(lines, "\n")
 	if s.object {
 		var fields []string

@@ -73,12 +73,16 @@ func (s *site) bearsPanic(t *testing.T, path, where string) answer {
 	return a
 }
 
-// bearsFatal has the filter end in its worker. Envoy starts it again, as failure_policy says.
+// bearsFatal has the filter end in its worker, twice. Envoy starts it again, as failure_policy says.
 func (s *site) bearsFatal(t *testing.T) {
-	if a := s.get(t, "/", "X-Provoke", "fatal"); a.status < 500 {
-		t.Errorf("status %d: the filter has not ended", a.status)
+	for range 2 {
+		reloads := s.envoy.stat("wasm.penstock.vm_reload_success")
+		if a := s.get(t, "/", "X-Provoke", "fatal"); a.status != http.StatusServiceUnavailable {
+			t.Errorf("status %d: the filter has not ended", a.status)
+		}
+		s.isDecided(t)
+		if s.envoy.stat("wasm.penstock.vm_reload_success") == reloads {
+			t.Error("the filter was not started again")
+		}
 	}
-	s.isDecided(t)
-	s.get(t, "/", "X-Provoke", "fatal")
-	s.isDecided(t)
 }

@@ -28,6 +28,7 @@ var troubles = []struct {
 	{name: "useless policy", run: (*site).keepsItsPolicy},
 	{name: "clients that leave", site: site{set: "deadline: 5s"}, run: (*site).forgetsClients},
 	{name: "internal redirects", run: (*site).chargesRedirectsOnce},
+	{name: "clients that wait their turn", run: (*site).answersThoseInLine},
 	{name: "settings as an object", site: site{object: true, set: "deadline: 5s\nxff_appended: true"}, run: (*site).limits},
 	{name: "token", site: site{set: "token: " + bridgeToken}, run: (*site).showsItsToken},
 	{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
