@@ -198,6 +198,7 @@ func choices(t *testing.T) map[string][]string {
 		"Rule.missing":              firstCells(t, string(text), "missing"),
 		"Rule.on_error":             onError,
 		"Document.on_error":         onError,
+		"Rule.per":                  firstCells(t, string(text), "per")[:9], // the others have names
 		"Document.enforce":          {"all", "first"},
 		"Document.headers":          {"x-ratelimit", "ietf", "none"},
 		"IdentifyJWT.on_invalid":    {"next", "deny"},
@@ -237,7 +238,7 @@ func firstCells(t *testing.T, text, heading string) (words []string) {
 // TestEveryChoiceMatters: each value of a word with a choice is told from each other one by some story. What a word is
 // when it is left out counts as said.
 func TestEveryChoiceMatters(t *testing.T) {
-	defaults := map[string]string{"Rule.action": "reject", "Rule.missing": "client", "Document.on_error": "allow",
+	defaults := map[string]string{"Rule.per": "client", "Rule.action": "reject", "Rule.missing": "client", "Document.on_error": "allow",
 		"Document.enforce": "all", "IdentifyJWT.on_invalid": "next", "IdentifyAPIKey.on_invalid": "next"}
 	told := map[string]bool{}
 	stories, set, all := Load(t), newCoreFront(t).set, choices(t)
@@ -286,9 +287,46 @@ func owners(document map[string]any) (all []place) {
 	rules, _ := document["rules"].([]any)
 	for _, rule := range rules {
 		rule := rule.(map[string]any)
-		all = append(all, place{"Rule.missing", rule, "missing"}, place{"Rule.action", rule, "action"})
+		all = append(all, place{"Rule.missing", rule, "missing"}, place{"Rule.action", rule, "action"},
+			place{"Rule.per", rule, "per"})
 	}
 	return all
+}
+
+// algorithms are the words behind a limit, the default first.
+var algorithms = []string{"sliding_window", "fixed_window", "sliding_log", "token_bucket"}
+
+// TestEveryAlgorithmMatters: each algorithm is told from each other one by some story.
+func TestEveryAlgorithmMatters(t *testing.T) {
+	told := map[string]bool{}
+	stories, set := Load(t), newCoreFront(t).set
+	for i := range stories {
+		w := newTelling(t, &stories[i], set)
+		for _, p := range places(w.document, reflect.TypeFor[policy.Document]()) {
+			limit, one := p.parent[p.key].(string)
+			if p.word != "Rule.limit" || !one || strings.Contains(limit, "burst") {
+				continue
+			}
+			amount, from, said := strings.Cut(limit, " ")
+			if !said {
+				from = algorithms[0]
+			}
+			for _, to := range algorithms {
+				if pair := from + " " + to; from != to && !told[pair] {
+					p.parent[p.key] = amount + " " + to
+					told[pair] = w.noticed()
+				}
+			}
+			p.parent[p.key] = limit
+		}
+	}
+	for _, from := range algorithms {
+		for _, to := range algorithms {
+			if from != to && !told[from+" "+to] {
+				t.Errorf("no story tells %s from %s", from, to)
+			}
+		}
+	}
 }
 
 // TestEveryAlgorithmAndDimensionIsUsed: under each of its names.
