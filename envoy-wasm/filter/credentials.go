@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -14,6 +15,7 @@ import (
 const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
+	rememberedMax   = core.Minute // the bridge says 10 s
 )
 
 // remembered is one way to identify, as the filter knows it: what the bridge said of credentials before. It verifies
@@ -31,20 +33,24 @@ type verdict struct {
 	identity    *core.Identity
 	fingerprint uint64
 	until       core.Micros
+	bytes       int // of the credential
 }
 
-// looked is a credential that the request under decision has shown.
-type looked struct {
-	way        *remembered
-	credential string
+// hearing is the request that is decided again, by what the bridge says its credentials are worth.
+type hearing struct {
+	plan  *core.Plan
+	ways  []wire.Way
+	until core.Micros
 }
 
 // Verify implements [core.Verifier].
 func (r *remembered) Verify(credential string) (*core.Identity, core.CredentialState) {
 	f := r.filter
-	f.looked = append(f.looked, looked{r, credential})
+	if f.hears != nil {
+		return r.hear(f.hears, credential)
+	}
 	known, ok := r.verdicts[credential]
-	if !ok || known.until <= f.now {
+	if !ok || known.until <= f.now || known.until > f.now+rememberedMax { // the clock went back
 		f.unsure = true
 		return nil, core.CredentialAbsent
 	}
@@ -52,28 +58,43 @@ func (r *remembered) Verify(credential string) (*core.Identity, core.CredentialS
 	return known.identity, known.state
 }
 
-// learn keeps what the bridge said of the credentials that a request has shown.
-func (f *Filter) learn(shown []looked, v *wire.Verdict) {
-	until := f.host.Now() + core.Micros(v.TTLMicros)
-	for i := range v.Ways {
-		way := &v.Ways[i]
-		for _, l := range shown {
-			if l.way.way == way.Index {
-				l.way.keep(l.credential, way, until)
-			}
+// hear takes over what the bridge has said of a credential. The bridge looks at the same ones in the same order, so that as
+// many have been looked at before: one way may have several, and each has a verdict of its own. One that the bridge had no
+// need to look at is not known.
+func (r *remembered) hear(h *hearing, credential string) (*core.Identity, core.CredentialState) {
+	at := len(h.plan.Credentials())
+	if at >= len(h.ways) || h.ways[at].Index != r.way {
+		if old, ok := r.verdicts[credential]; ok {
+			r.bytes -= old.bytes
+			delete(r.verdicts, credential)
 		}
+		return nil, core.CredentialAbsent
 	}
+	v := r.keep(credential, &h.ways[at], h.until)
+	r.filter.known += v.fingerprint
+	return v.identity, v.state
 }
 
-func (r *remembered) keep(credential string, way *wire.Way, until core.Micros) {
+// heard reports whether all that the bridge said was about the credentials that the request shows.
+func (h *hearing) heard() bool {
+	used := h.plan.Credentials()
+	return slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {
+		return c.Method == w.Index && c.State == w.State
+	})
+}
+
+func (r *remembered) keep(credential string, way *wire.Way, until core.Micros) verdict {
 	if len(r.verdicts) >= verdictsMax || r.bytes > verdictBytesMax || r.verdicts == nil {
 		r.verdicts, r.bytes = make(map[string]verdict), 0
 	}
-	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until}
+	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until, bytes: len(credential)}
 	if way.State == core.CredentialValid {
 		identity := way.Identity
 		v.identity = &identity
 	}
-	r.verdicts[strings.Clone(credential)] = v
-	r.bytes += len(credential)
+	if _, again := r.verdicts[credential]; !again {
+		r.bytes += v.bytes
+	}
+	r.verdicts[strings.Clone(credential)] = v // the plan decodes some in memory of its own
+	return v
 }

@@ -18,12 +18,12 @@ type Filter struct {
 		due   core.Micros
 		under bool
 	}
-	// Of the request under decision: the time, the credentials it shows, whether one of them is not known, and the
-	// fingerprints of those that are.
+	// Of the request under decision: the time, whether a credential that it shows is not known, the fingerprints of those
+	// that are, and what the bridge said of them, if that is why it is decided again.
 	now    core.Micros
-	looked []looked
 	unsure bool
 	known  uint64
+	hears  *hearing
 
 	ended *Stream     // the last that has ended without a response, until the next begins
 	idle  []*asking   // to be used again

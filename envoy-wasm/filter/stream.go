@@ -50,7 +50,6 @@ type asking struct {
 	policy *policy
 	plan   core.Plan
 	attrs  attributes
-	looked []looked
 	known  uint64
 	held   int // bytes of the request that are held while it waits
 }
@@ -117,7 +116,6 @@ func (s *Stream) release() {
 	}
 	a.plan.Reset()
 	a.attrs.release()
-	clear(a.looked)
 	a.policy = nil
 	s.f.idle = append(s.f.idle, a)
 }
@@ -132,11 +130,21 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request, with what is remembered of its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.looked, f.unsure, f.known = a.attrs.now, f.looked[:0], false, 0
+	f.now, f.unsure, f.known = a.attrs.now, false, 0
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs)
-	a.looked, a.known = append(a.looked[:0], f.looked...), f.known
-	clear(f.looked)
+	a.known = f.known
+}
+
+// hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
+// bridge speaks of others than the request shows: then it has decided about somebody else.
+func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
+	a.attrs.now = f.host.Now()
+	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.now + min(core.Micros(v.TTLMicros), rememberedMax)}
+	f.hears = &h
+	defer func() { f.hears = nil }()
+	a.identify(f)
+	return h.heard()
 }
 
 // take decides by what the bridge said, or lets the request stand in line.
@@ -155,10 +163,9 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.degrade(CounterUnanswered)
 		return
 	}
-	if answer.Verdict != nil {
-		s.f.learn(a.looked, answer.Verdict)
-		a.attrs.now = s.f.host.Now()
-		a.identify(s.f)
+	if answer.Verdict != nil && !a.hear(s.f, answer.Verdict) {
+		s.degrade(CounterUnknown)
+		return
 	}
 	results := a.plan.Results()
 	if len(results) != len(answer.Results) {
