@@ -202,14 +202,23 @@ func (f *Filter) answered(r Reply) {
 	defer f.guard()
 	riding := f.riders()
 	f.calls.under = false
+	defer f.deal(riding, r)
 	f.note(r)
 	f.send()
-	f.deal(riding, r)
 }
 
-// deal gives each rider its answer.
+// deal gives each rider its answer. Should there be a panic in between, those behind it have none.
 func (f *Filter) deal(riding []*Stream, r Reply) {
 	c := &f.calls
+	defer func() {
+		for _, s := range riding {
+			if s != nil && s.state == waiting {
+				s.lose(whyOf(r))
+			}
+		}
+		clear(riding)
+		c.spare = riding[:0]
+	}()
 	reply, err := replyOf(r)
 	for i, s := range riding {
 		ok := false
@@ -227,7 +236,6 @@ func (f *Filter) deal(riding []*Stream, r Reply) {
 			s.lose(whyOf(r))
 		}
 	}
-	c.spare = riding[:0]
 }
 
 // lose decides a rider that has no answer.
@@ -277,7 +285,7 @@ func (f *Filter) expire() {
 	}
 	f.expireStanding(now)
 	f.send() // what no wake was to be had for
-	if c.failures < failuresMax || c.probing || now < c.openTill {
+	if c.failures < failuresMax || c.probing || ahead(c.openTill, now, openFor) {
 		return
 	}
 	c.probing = f.dispatch(f.checkCall(wire.AppendCall(nil, ""), millis(f.config.Deadline)), func(r Reply) {
@@ -289,6 +297,9 @@ func (f *Filter) expire() {
 		c.openTill = now + openFor
 	}
 }
+
+// ahead reports whether an instant is yet to come. One that is further ahead than it can be is over: the clock went back.
+func ahead(instant, now, most core.Micros) bool { return now < instant && instant-now <= most }
 
 // expire decides a request whose time is over.
 func (s *Stream) expire() { s.lose(CounterTimeout) }

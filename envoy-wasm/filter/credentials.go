@@ -50,7 +50,7 @@ func (r *remembered) Verify(credential string) (*core.Identity, core.CredentialS
 		return r.hear(f.hears, credential)
 	}
 	known, ok := r.verdicts[credential]
-	if !ok || known.until <= f.now || known.until > f.now+rememberedMax { // the clock went back
+	if !ok || !ahead(known.until, f.now, rememberedMax) {
 		f.unsure = true
 		return nil, core.CredentialAbsent
 	}

@@ -67,7 +67,7 @@ func (f *Filter) pollPolicy() {
 		return
 	}
 	now := f.host.Now()
-	if now < f.poll.due {
+	if ahead(f.poll.due, now, f.config.Poll) {
 		return
 	}
 	f.poll.due = now + f.config.Poll
