@@ -15,10 +15,8 @@ import (
 // configurations had rules, times the outcomes that have happened or can.
 var (
 	common           = tally.New()
-	requestsTotal    = common.Requests
 	checkSeconds     = common.CheckSeconds
 	storeErrorsTotal = common.StoreErrors
-	credentialsTotal = common.Credentials
 	waitsTotal       = common.Waits
 	settlementsTotal = common.Settlements
 	unreadableTotal  = common.Unreadable

@@ -20,11 +20,11 @@ var useless = []struct {
 	answer   http.HandlerFunc
 }{
 	{"garbage", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("\xff\x00<html>")) }},
-	{"an error", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a bug", 500) }},
-	{"unavailable", []string{"bridge_unreachable"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", 503) }},
+	{"an error", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "a bug", http.StatusInternalServerError) }},
+	{"unavailable", []string{"bridge_unreachable"}, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "busy", http.StatusServiceUnavailable) }},
 	{"nothing", []string{"bridge_unanswered"}, func(http.ResponseWriter, *http.Request) {}},
-	{"no content", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) }},
-	{"another place", []string{"bridge_unanswered"}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", 302) }},
+	{"no content", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }},
+	{"another place", []string{"bridge_unanswered"}, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/", http.StatusFound) }},
 	{"a megabyte", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 1<<20)) }},
 	{"a megabyte of errors", []string{"bridge_unanswered"}, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(500)
