@@ -3,6 +3,8 @@
 package bridge
 
 import (
+	"runtime/debug"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
@@ -46,6 +48,12 @@ func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").
 
 // Invalid counts a request that was answered with an error.
 func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }
+
+// Panicked logs a panic.
+func (o *Observer) Panicked(reason any) {
+	o.limits.WithLabelValues("panic").Inc()
+	o.b.logger.Error("a request over Envoy's rate limit protocol has panicked", "reason", reason, "stack", string(debug.Stack()))
+}
 
 // RulesetOf returns the policy in force of that name, nil if it has another.
 func (b *Bridge) RulesetOf(name string) *core.Ruleset {

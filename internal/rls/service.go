@@ -48,6 +48,8 @@ type Observer interface {
 	UnknownDomain()
 	// Invalid is told of a request that was answered with an error.
 	Invalid(err error)
+	// Panicked is told, while the panic is under way, of a request that was answered with an error for it.
+	Panicked(reason any)
 }
 
 // Service answers ShouldRateLimit. Make one with [New]; it is safe for concurrent use.
@@ -109,7 +111,13 @@ func (c *call) release() {
 
 // ShouldRateLimit decides one request of Envoy's. The error is for requests that are wrong: what the policy refuses is
 // OVER_LIMIT, also where the store cannot be asked and on_error says deny.
-func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (r *pb.RateLimitResponse, err error) {
+	defer func() {
+		if reason := recover(); reason != nil { // gRPC lets a panic end the process, and everybody's requests with it
+			s.options.Observer.Panicked(reason)
+			r, err = nil, status.Error(codes.Internal, "a panic, which the log tells of")
+		}
+	}()
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
 	}
@@ -224,3 +232,4 @@ func (nobody) Decided(*core.Plan, *core.Decision) {}
 func (nobody) StoreFailed(error, bool)            {}
 func (nobody) UnknownDomain()                     {}
 func (nobody) Invalid(error)                      {}
+func (nobody) Panicked(any)                       {}
