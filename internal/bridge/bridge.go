@@ -69,6 +69,7 @@ type Bridge struct {
 	ending   context.Context // done when those that wait are to be sent away
 	end      context.CancelFunc
 	leaving  atomic.Bool            // it will stop soon
+	quiet    atomic.Int64           // the second in which a panic was logged last
 	told     atomic.Pointer[string] // what was wrong with the store when it was looked at last
 }
 

@@ -173,7 +173,7 @@ func (b *Bridge) take(c *call) {
 			c.taking = append(c.taking, core.Call{Checks: q.first, Results: q.plan.Results()})
 			c.asked = append(c.asked, q)
 		case q.item.Kind != wire.KindSettle && q.answer.Status == wire.StatusOK:
-			q.decide(nil)
+			q.conclude(nil)
 		}
 	}
 	if len(c.taking) == 0 {
@@ -192,7 +192,7 @@ func (b *Bridge) take(c *call) {
 	}
 	b.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
 	for i, q := range c.asked {
-		q.decide(c.taking[i].Err)
+		q.conclude(c.taking[i].Err)
 	}
 	clear(c.taking)
 }

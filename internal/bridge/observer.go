@@ -3,8 +3,6 @@
 package bridge
 
 import (
-	"runtime/debug"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
@@ -52,7 +50,7 @@ func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc(
 // Panicked logs a panic.
 func (o *Observer) Panicked(reason any) {
 	o.limits.WithLabelValues("panic").Inc()
-	o.b.logger.Error("a request over Envoy's rate limit protocol has panicked", "reason", reason, "stack", string(debug.Stack()))
+	o.b.panicked(reason)
 }
 
 // RulesetOf returns the policy in force of that name, nil if it has another.

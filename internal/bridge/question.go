@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -43,6 +44,7 @@ func (q *question) reset(b *Bridge, e *edition, now core.Micros) {
 
 // begin makes the plan of a filter's question.
 func (q *question) begin() {
+	defer q.rescue()
 	ask, e := &q.item.Ask, q.edition
 	switch {
 	case e == nil:
@@ -81,6 +83,29 @@ func (q *question) decide(err error) core.Decision {
 		q.complete(&d)
 	}
 	return d
+}
+
+// conclude decides a question that came with others.
+func (q *question) conclude(err error) {
+	defer q.rescue()
+	q.decide(err)
+}
+
+// rescue ends a question that has panicked: those that came with it are answered as without it. It is deferred.
+func (q *question) rescue() {
+	if reason := recover(); reason != nil {
+		q.bridge.panicked(reason)
+		q.first, q.throttled = nil, nil
+		q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0]}
+	}
+}
+
+// panicked logs a panic that is under way, once a second at most: whoever has found what provokes one will do it again.
+func (b *Bridge) panicked(reason any) {
+	now := time.Now().Unix()
+	if b.quiet.Swap(now) != now {
+		b.logger.Error("a question has panicked", "reason", reason, "stack", string(debug.Stack()))
+	}
 }
 
 // Ask implements [throttle.Asker].
