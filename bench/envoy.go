@@ -36,6 +36,7 @@ type bench struct {
 	options
 	dir      string
 	upstream int
+	http1    bool // from Envoy to the bridge
 	started  []*process
 }
 
@@ -150,7 +151,7 @@ func (b *bench) ours(name, route, rules string, inMemory bool) (*system, error) 
 	if err != nil {
 		return nil, err
 	}
-	return b.envoy(name, envoySetting{route: route, filter: filterWasm(penstockWasm, filterSettings), service: socket},
+	return b.envoy(name, envoySetting{route: route, filter: filterWasm(penstockWasm, filterSettings), service: socket, http1: b.http1},
 		append([]*process{bridge}, behind...)...)
 }
 
@@ -161,6 +162,19 @@ func (b *bench) theirs(name string) (*system, error) {
 		return nil, err
 	}
 	service, at, err := b.rival(address)
+	if err != nil {
+		return nil, err
+	}
+	return b.envoy(name, envoySetting{route: routeByRemote, filter: filterRival, service: at}, service, store)
+}
+
+// served runs Envoy with its own filter, the bridge's rate limit service, and Redis.
+func (b *bench) served(name string) (*system, error) {
+	store, address, err := b.redis()
+	if err != nil {
+		return nil, err
+	}
+	service, at, err := b.service(address)
 	if err != nil {
 		return nil, err
 	}
@@ -218,11 +232,16 @@ func envoyProxied(o options) error {
 	if err != nil {
 		return err
 	}
-	one, err := b.ours("penstock, bridge, Redis, 1 rule", routeProxied, oneEnvoyRule, false)
+	b.http1 = true
+	byHTTP1, err := b.ours("penstock, bridge by HTTP/1.1, Redis, 3 rules", routeProxied, threeEnvoyRules, false)
 	if err != nil {
 		return err
 	}
-	systems := []*system{none, theirs, ours, one}
+	served, err := b.served("Envoy's filter, the bridge's rate limit service, Redis, 1 rule")
+	if err != nil {
+		return err
+	}
+	systems := []*system{none, theirs, ours, byHTTP1, served}
 	for _, connections := range []int{callers, 1} {
 		if err := b.interleaved(systems, connections); err != nil {
 			return err

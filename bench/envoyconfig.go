@@ -43,7 +43,7 @@ static_resources:
   - {name: service, type: STATIC, connect_timeout: 1s, circuit_breakers: {thresholds: [{max_requests: 65536, max_pending_requests: 65536}]},
       load_assignment: {cluster_name: service, endpoints: [{lb_endpoints: [{endpoint: {address: SERVICE}}]}]},
       typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
-        {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}
+        {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {SERVICEPROTOCOL: {}}}}}
 `
 
 // The routes of an Envoy under measurement.
@@ -72,6 +72,7 @@ type envoySetting struct {
 	upstream      int    // a port
 	service       string // host:port or the path of a socket; "" for none
 	workers       int
+	http1         bool // to the service, in place of HTTP/2
 }
 
 // startEnvoy runs an Envoy and waits until it is ready; took is how long that was.
@@ -90,7 +91,11 @@ func startEnvoy(dir string, s envoySetting) (p *process, url, admin string, took
 	} else if s.service != "" {
 		service = fmt.Sprintf("{pipe: {path: %q}}", s.service)
 	}
-	text := strings.NewReplacer("ADMIN", strconv.Itoa(adminPort), "PORT", strconv.Itoa(port), "ROUTE", s.route, "FILTER", s.filter,
+	protocol := "http2_protocol_options"
+	if s.http1 {
+		protocol = "http_protocol_options"
+	}
+	text := strings.NewReplacer("SERVICEPROTOCOL", protocol, "ADMIN", strconv.Itoa(adminPort), "PORT", strconv.Itoa(port), "ROUTE", s.route, "FILTER", s.filter,
 		"UPSTREAM", strconv.Itoa(s.upstream), "SERVICE", service).Replace(manager)
 	file := filepath.Join(dir, fmt.Sprintf("envoy-%d.yaml", port))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

@@ -6,9 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -16,22 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// rlsProgram serves Penstock's rate limit service.
-const rlsProgram = ".cache/bench/rls"
-
-// service runs Penstock's rate limit service over a Redis.
-func (b *bench) service(redisAddress string, more ...string) (p *process, address string, err error) {
+// service runs the bridge over a Redis, with one rule, for what asks by Envoy's rate limit protocol.
+func (b *bench) service(redisAddress string) (p *process, address string, err error) {
 	port, err := laterPort()
 	if err != nil {
 		return nil, "", err
 	}
-	file := filepath.Join(b.dir, "rls-policy-"+strconv.Itoa(port)+".yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, benchPolicy, oneEnvoyRule), 0o600); err != nil {
-		return nil, "", err
-	}
 	address = fmt.Sprintf("127.0.0.1:%d", port)
-	args := append([]string{"-listen", address, "-redis", redisAddress, "-policy", file}, more...)
-	if p, err = b.start("service", nil, rlsProgram, args...); err != nil {
+	if p, _, err = b.bridge(oneEnvoyRule, redisAddress, "--rls-listen", address); err != nil {
 		return nil, "", err
 	}
 	return p, address, p.until(10*time.Second, "listens", func() bool {
@@ -56,21 +45,18 @@ func rateLimitServices(o options) error {
 	if err != nil {
 		return err
 	}
-	systems := make([]*system, 3)
-	for i, name := range []string{"envoyproxy/ratelimit", "penstock", "penstock, the port shared with HTTP"} {
+	systems := make([]*system, 2)
+	for i, name := range []string{"envoyproxy/ratelimit", "penstock"} {
 		store, redisAddress, err := b.redis()
 		if err != nil {
 			return err
 		}
 		var p *process
 		var address string
-		switch i {
-		case 0:
+		if i == 0 {
 			p, address, err = b.rival(redisAddress)
-		case 1:
+		} else {
 			p, address, err = b.service(redisAddress)
-		default:
-			p, address, err = b.service(redisAddress, "-shared")
 		}
 		if err != nil {
 			return err
@@ -98,10 +84,8 @@ func rateLimitServices(o options) error {
 		}
 		fmt.Printf("\n## Rate limit services over Redis, 1 rule, %d requests under way (load %s)\n\n", under, loadAverage())
 		tell(systems, 0)
-		for _, s := range systems[1:] {
-			service := func(f *figures) float64 { return f.cpu[0] }
-			fmt.Printf("\n%s: %.2f × the service CPU of envoyproxy/ratelimit\n", s.name, of(s.seen, service)/of(systems[0].seen, service))
-		}
+		service := func(f *figures) float64 { return f.cpu[0] }
+		fmt.Printf("\npenstock: %.2f × the service CPU of envoyproxy/ratelimit\n", of(systems[1].seen, service)/of(systems[0].seen, service))
 	}
 	return nil
 }

@@ -29,7 +29,7 @@ func main() {
 	flag.StringVar(&o.before, "before", "", "an older Caddy of that kind, to measure its three rules beside")
 	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
 	flag.DurationVar(&o.round, "round", 2*time.Second, "length of one measurement")
-	flag.IntVar(&o.workers, "workers", 2, "Envoy's workers")
+	flag.IntVar(&o.workers, "workers", 1, "Envoy's workers")
 	only := flag.String("only", "", "run the parts whose names begin so: store, rules, caddy, features, added, envoy-proxied,\nenvoy-direct, envoy-start, envoy-vm, envoy-rls")
 	flag.Parse()
 

@@ -10,7 +10,6 @@ export GOWORK="$PWD/.cache/bench/go.work"
 go build -trimpath -ldflags '-s -w' -o .cache/bench/caddy ./bench/caddy
 go build -o .cache/bench/bench ./bench
 go build -trimpath -ldflags '-s -w' -o .cache/bench/penstock ./cmd/penstock
-go build -trimpath -ldflags '-s -w' -o .cache/bench/rls ./bench/rls
 GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
 GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
 # The rival is built with the versions it was made with, which are not ours.
