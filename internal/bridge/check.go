@@ -48,7 +48,7 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Header.Get("Content-Type") != wire.ContentType {
-		b.servePeople(w, c)
+		b.servePeople(w, r, c)
 		return
 	}
 	e, err := b.read(c)
