@@ -16,6 +16,7 @@ type Filter struct {
 	calls  calls
 	poll   struct {
 		due   core.Micros
+		asked core.Micros // when it was asked last
 		under bool
 	}
 	// Of the request under decision: the time, whether a credential that it shows is not known, the fingerprints of those
@@ -70,13 +71,16 @@ func (f *Filter) pollPolicy() {
 	if ahead(f.poll.due, now, f.config.Poll) {
 		return
 	}
-	f.poll.due = now + f.config.Poll
+	f.poll.asked, f.poll.due = now, now+f.config.Poll
 	call := f.call("GET", policyPath, nil, uint32(core.Second/core.Millisecond))
 	if f.etag != "" {
 		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
 	}
 	f.poll.under = f.dispatch(call, f.polled) == nil
 }
+
+// pollSoon has the bridge asked for its policy before it is time, because it does not know ours.
+func (f *Filter) pollSoon() { f.poll.due = min(f.poll.due, f.poll.asked+pollMin) }
 
 // polled takes a policy over. One that cannot be read is refused, and the one before stays.
 func (f *Filter) polled(r Reply) {

@@ -58,3 +58,25 @@ func TestAClockThatGoesBack(t *testing.T) {
 		t.Errorf("calls %q", paths)
 	}
 }
+
+// TestAnUnknownPolicyIsAskedForSoon: a bridge that was started with another one knows none before it, and until the filter
+// has that one nothing is limited.
+func TestAnUnknownPolicyIsAskedForSoon(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+	for range 2 {
+		asked := e.now
+		f.NewStream(1).RequestHeaders(get("/api/x"))
+		f.Flush()
+		c, _, _ := e.check()
+		c.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+		for len(e.calls) == 0 && e.now < asked+core.Second {
+			e.now += TickMillis * core.Millisecond
+			f.Tick()
+		}
+		if waited := e.now - asked; waited != pollMin {
+			t.Fatalf("asked after %v", waited)
+		}
+		e.publish(f, shop(t, "10/1m"), "v2")
+	}
+}

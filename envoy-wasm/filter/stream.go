@@ -157,6 +157,7 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.degrade(CounterUnavailable)
 		return
 	case wire.StatusUnknown:
+		s.f.pollSoon()
 		s.degrade(CounterUnknown)
 		return
 	default:
