@@ -377,7 +377,8 @@ func (b *bridge) run(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server = startServer(t, exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path}, b.args...)...))
+	b.server = startServer(t, exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
+		"--drain-delay", "50ms"}, b.args...)...))
 	eventually(t, 20*time.Second, "the bridge answers", func() bool {
 		b.mustRun()
 		connection, err := net.Dial("unix", b.listen)

@@ -49,7 +49,7 @@ func (s *site) followsDiscovery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("cluster: " + s.bridgeName() + "\n")
+	write("cluster: " + s.bridgeName() + "\n" + patient + "\n")
 	b := newBridge(t, onError("deny"), "--xds-listen", "unix:"+s.grpc, "--xds-wasm", wasm(t), "--xds-filter", settings)
 	b.listen = s.bridge
 	s.envoy.loads(t, func() { b.run(t) })

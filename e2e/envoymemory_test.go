@@ -40,7 +40,7 @@ func TestEnvoyMemoryIsFlat(t *testing.T) {
 		}
 		strangers = n
 	}
-	s := &site{direct: true}
+	s := &site{direct: true, set: patient}
 	e := startEnvoy(t, wasm(t), nil, s)
 	b := newBridge(t, strangersPolicy)
 	b.listen = s.bridge

@@ -16,7 +16,7 @@ func TestEnvoyPanics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allow, deny := &site{set: "on_error: allow"}, &site{set: "on_error: deny"}
+	allow, deny := &site{set: patient + "\non_error: allow"}, &site{set: patient + "\non_error: deny"}
 	startEnvoy(t, path, nil, allow, deny)
 	for word, s := range map[string]*site{"allow": allow, "deny": deny} {
 		s.startBridge(t, strings.Replace(panicPolicy, "ON_ERROR", word, 1))

@@ -113,7 +113,7 @@ func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 		}
 		f.edit(samePolicy)
 	}
-	s := &site{set: "deadline: 5s"}
+	s := &site{set: patient}
 	e := startEnvoy(t, wasm(t), http.HandlerFunc(speaking), s)
 	b := newBridge(t, "", "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s")
 	b.listen = s.bridge

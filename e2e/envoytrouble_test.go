@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// patient is how a site is set where the bridge is there and only busy: what is looked at is not the deadline.
+const patient = "deadline: 5s"
+
 // troubles are what can become of the bridge, and of the way to it. Each is tried under both words of on_error.
 var troubles = []struct {
 	name string
@@ -25,12 +28,12 @@ var troubles = []struct {
 	{name: "bridge absent at start", run: (*site).isAbsentAtStart},
 	{name: "outages", run: (*site).outlivesOutages},
 	{name: "useless answers", run: (*site).bearsUselessAnswers},
-	{name: "useless policy", run: (*site).keepsItsPolicy},
-	{name: "clients that leave", site: site{set: "deadline: 5s"}, run: (*site).forgetsClients},
-	{name: "internal redirects", run: (*site).chargesRedirectsOnce},
-	{name: "clients that wait their turn", run: (*site).answersThoseInLine},
-	{name: "settings as an object", site: site{object: true, set: "deadline: 5s\nxff_appended: true"}, run: (*site).limits},
-	{name: "token", site: site{set: "token: " + bridgeToken}, run: (*site).showsItsToken},
+	{name: "useless policy", site: site{set: patient}, run: (*site).keepsItsPolicy},
+	{name: "clients that leave", site: site{set: patient}, run: (*site).forgetsClients},
+	{name: "internal redirects", site: site{set: patient}, run: (*site).chargesRedirectsOnce},
+	{name: "clients that wait their turn", site: site{set: "deadline: 500ms"}, run: (*site).answersThoseInLine},
+	{name: "settings as an object", site: site{object: true, set: patient + "\nxff_appended: true"}, run: (*site).limits},
+	{name: "token", site: site{set: patient + "\ntoken: " + bridgeToken}, run: (*site).showsItsToken},
 	{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
 	{name: "no endpoints", site: site{cluster: emptyCluster}, run: (*site).goesWithoutPolicy},
 	{name: "no endpoints, policy held", site: site{cluster: emptyCluster}, held: true, run: (*site).goesWithoutBridge},
@@ -144,17 +147,22 @@ func (s *site) isDegraded(t *testing.T, a answer, word string) {
 	}
 }
 
-// holdsAgain waits until requests are counted again, and then refused.
+// holdsAgain waits until requests are counted again, and then refused. On a busy machine one or the other may be decided without
+// the bridge meanwhile.
 func (s *site) holdsAgain(t *testing.T) {
 	t.Helper()
-	const beyondTheLimit = 100 + 100
 	s.isDecided(t)
-	for range beyondTheLimit {
-		if s.get(t, "/").status == http.StatusTooManyRequests {
-			return
+	admitted := 0
+	eventually(t, 20*time.Second, "the limit holds again", func() bool {
+		a := s.get(t, "/")
+		if a.status == http.StatusOK && a.header.Get("RateLimit") != "" {
+			admitted++
 		}
+		return a.status == http.StatusTooManyRequests
+	})
+	if admitted > 100 {
+		t.Errorf("%d requests were admitted by a limit of 100", admitted)
 	}
-	t.Error("the limit does not hold again")
 }
 
 // isDecided waits until the bridge decides on both workers.
