@@ -152,7 +152,8 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 		}
 	}
 	if s.rls.network != "" {
-		service := rls.New(rls.Options{Ruleset: b.RulesetOf, Store: s.store, Observer: b.Observer()})
+		observer := b.Observer()
+		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer})
 		server, err := s.serveGRPC(s.rls, service.Register, ended, logger.With("for", "Envoy's rate limit protocol"))
 		if err != nil {
 			return nil, err

@@ -3,6 +3,8 @@
 package bridge
 
 import (
+	"sync/atomic"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
@@ -10,10 +12,11 @@ import (
 )
 
 // Observer counts what becomes of requests that come another way, as over Envoy's rate limit protocol, in the bridge's
-// metrics.
+// metrics, and says which policy is for them.
 type Observer struct {
-	b      *Bridge
-	limits *prometheus.CounterVec // by result
+	b       *Bridge
+	limits  *prometheus.CounterVec  // by result
+	domains atomic.Pointer[domains] // of the policy that was in force last
 }
 
 // Observer returns the one observer of a bridge.
@@ -51,12 +54,4 @@ func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc(
 func (o *Observer) Panicked(reason any) {
 	o.limits.WithLabelValues("panic").Inc()
 	o.b.panicked(reason)
-}
-
-// RulesetOf returns the policy in force of that name, nil if it has another.
-func (b *Bridge) RulesetOf(name string) *core.Ruleset {
-	if now := b.editions.inForce(); now.ruleset.Name() == name {
-		return now.ruleset
-	}
-	return nil
 }

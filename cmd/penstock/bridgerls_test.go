@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"regexp"
+	"testing"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+// TestAnImportedConfigurationLimits: what import-envoy-ratelimit prints is what the bridge decides by, for each of its
+// domains and whatever the policy is called.
+func TestAnImportedConfigurationLimits(t *testing.T) {
+	one := file(t, "one.yaml", "domain: one\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 1}}]\n")
+	two := file(t, "two.yaml", "domain: two\ndescriptors: [{key: k, rate_limit: {unit: hour, requests_per_unit: 2}}]\n")
+	out, diagnostics, err := run(t, "", "import-envoy-ratelimit", one, two)
+	if err != nil {
+		t.Fatal(err, diagnostics)
+	}
+	r := bridging(t, "--policy", file(t, "policy.yaml", out), "--rls-listen", "127.0.0.1:0")
+	const listens = `over gRPC" for="Envoy's rate limit protocol" address=(\S+)`
+	r.eventually(listens)
+	conn, err := grpc.NewClient(regexp.MustCompile(listens).FindStringSubmatch(r.said.String())[1],
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for domain, want := range map[string]int{"one": 1, "two": 2, "three": 4} {
+		passed := 0
+		for range 4 {
+			response, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: domain,
+				Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.OverallCode == pb.RateLimitResponse_OK {
+				passed++
+			}
+		}
+		if passed != want {
+			t.Errorf("domain %s: %d of 4 passed, want %d", domain, passed, want)
+		}
+	}
+}

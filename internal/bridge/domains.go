@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// attrDomain is what rules match the domain of a request by that comes over Envoy's rate limit protocol.
+const attrDomain = "envoy.domain"
+
+// domains are those that an edition of the policy is for.
+type domains struct {
+	edition *edition
+	names   []string // sorted
+	begin   []string // what others begin with
+}
+
+// RulesetOf returns the policy in force for a domain; nil if there is none. A policy is for the domain of its own name, and
+// for those that its rules match by, as a policy for several domains does.
+func (o *Observer) RulesetOf(domain string) *core.Ruleset {
+	now := o.b.editions.inForce()
+	d := o.domains.Load()
+	if d == nil || d.edition != now {
+		d = domainsOf(now)
+		o.domains.Store(d)
+	}
+	if _, ok := slices.BinarySearch(d.names, domain); ok || slices.ContainsFunc(d.begin, func(beginning string) bool {
+		return strings.HasPrefix(domain, beginning)
+	}) {
+		return now.ruleset
+	}
+	return nil
+}
+
+func domainsOf(e *edition) *domains {
+	d := &domains{edition: e, names: []string{e.ruleset.Name()}}
+	source, err := e.document.Policy()
+	if err != nil { // it was compiled before
+		return d
+	}
+	for i := range source.Rules {
+		for _, match := range source.Rules[i].Match.Attr {
+			if match.Name != attrDomain {
+				continue
+			}
+			if len(match.Values) == 0 {
+				d.begin = append(d.begin, "") // any
+			}
+			for _, value := range match.Values {
+				if beginning, _, pattern := strings.Cut(value, "*"); pattern {
+					d.begin = append(d.begin, beginning) // the rule itself looks at the rest
+				} else {
+					d.names = append(d.names, value)
+				}
+			}
+		}
+	}
+	slices.Sort(d.names)
+	return d
+}

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import "testing"
+
+// TestDomains: a policy is for the domain of its name and for those its rules match by, and an edit changes that.
+func TestDomains(t *testing.T) {
+	h := open(t, `
+name: shop
+rules:
+  - { name: a, match: { attr: { envoy.domain: [one, "two-*"], k: three } }, limit: 1/1m }
+`, nil)
+	o := h.b.Observer()
+	is := func(domain string, want bool) {
+		t.Helper()
+		if got := o.RulesetOf(domain); (got == h.b.editions.inForce().ruleset) != want {
+			t.Errorf("%s: %v", domain, got)
+		}
+	}
+	for domain, want := range map[string]bool{"shop": true, "one": true, "two-a": true, "two-": true, "two": false, "three": false, "": false} {
+		is(domain, want)
+	}
+	h.write("name: shop\nrules: [{ name: a, match: { attr: { envoy.domain: \"*\" } }, limit: 1/1m }]\n")
+	if err := h.b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	is("whatever", true)
+	h.write("name: other\nrules: [{ name: a, limit: 1/1m }]\n")
+	if err := h.b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	is("one", false)
+	is("shop", false)
+	is("other", true)
+}
