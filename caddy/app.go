@@ -197,6 +197,9 @@ func (a *App) edition(d *policy.Document, place string) (*edition, ruleOwner, er
 	if err != nil {
 		return nil, ruleOwner{}, errors.Join(err, d.Check())
 	}
+	if beyond := d.Beyond(policy.FrontCaddy); len(beyond) > 0 {
+		return nil, ruleOwner{}, errors.Join(beyond, who.close())
+	}
 	ruleset, err := d.CompileWith(who.list)
 	if err != nil {
 		return nil, ruleOwner{}, errors.Join(err, who.close())

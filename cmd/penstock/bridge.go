@@ -107,6 +107,9 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.redis.URL != "", CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Logger: logger}
+	if f.rls != "" {
+		o.Fronts = append(o.Fronts, policy.FrontRLS)
+	}
 	envoys, err := f.discovery(logger)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -54,6 +55,17 @@ func TestValidatePrintsEveryErrorAndWarning(t *testing.T) {
 	}
 	if _, _, err := run(t, "", "validate", "--strict", doubtful); !errors.Is(err, errSaid) {
 		t.Errorf("a warning with --strict: %v", err)
+	}
+}
+
+func TestValidateForAFront(t *testing.T) {
+	policy := file(t, "policy.yaml", "rules: [{name: a, per: ['attr:xds.route_name'], limit: 1/1s, refund_on: {status: 5xx}}]\n")
+	for front, want := range map[string]string{"caddy": `error: policy.yaml:1: rules[0].per[0]: "xds.route_name": is an attribute of Envoy's`,
+		"envoy": "valid", "rls": "error: policy.yaml:1: rules[0].refund_on: cannot be done over Envoy's rate limit protocol", "nginx": "is unknown; write caddy"} {
+		out, diagnostics, err := run(t, "", "validate", "--front", front, policy)
+		if !strings.Contains(out+diagnostics+fmt.Sprint(err), want) || (err == nil) != (front == "envoy") {
+			t.Errorf("%s: %v\n%s", front, err, out)
+		}
 	}
 }
 

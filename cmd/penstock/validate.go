@@ -12,17 +12,20 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/identity"
+	"github.com/penstock/penstock/internal/policy"
 )
 
 func newValidate() *cobra.Command {
 	var strict, files bool
+	var names []string
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Print every error of policy files, and what they probably do not mean",
 		Long: "Print every error of policy files, and warnings: what a policy says that its author probably does not mean.\n" +
 			"The file - is YAML or JSON on the standard input. Files and variables that a policy names, such as keys_file, are\n" +
 			"read with --files only: a policy may be checked where its keys are not. The exit status is 1 if there is an error,\n" +
-			"or with --strict a warning.",
+			"or with --strict a warning. With --front a policy is refused that asks for what this front cannot do: caddy, envoy\n" +
+			"(the filter) or rls (Envoy's rate limit protocol).",
 		Example: "  penstock validate policy.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -31,9 +34,13 @@ func newValidate() *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, paths []string) error {
+			fronts, err := frontsOf(names)
+			if err != nil {
+				return err
+			}
 			failed := false
 			for _, path := range paths {
-				errs, warnings := validate(path, cmd.InOrStdin(), files)
+				errs, warnings := validate(path, cmd.InOrStdin(), files, fronts)
 				for _, line := range errs {
 					fmt.Fprintln(cmd.OutOrStdout(), "error:", line)
 				}
@@ -52,15 +59,34 @@ func newValidate() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings as well")
+	cmd.Flags().StringArrayVar(&names, "front", nil, "what is to enforce the policy: caddy, envoy or rls; may be given several times")
 	cmd.Flags().BoolVar(&files, "files", false, "read the files and variables that the policies name, too")
 	return cmd
 }
 
+func frontsOf(names []string) (fronts []policy.Front, err error) {
+	for _, name := range names {
+		front, ok := policy.FrontOf(name)
+		if !ok {
+			return nil, fmt.Errorf("--front %q is unknown; write caddy, envoy or rls", name)
+		}
+		fronts = append(fronts, front)
+	}
+	return fronts, nil
+}
+
 // validate returns what is wrong with the file and what is doubtful, a line each.
-func validate(path string, in io.Reader, files bool) (errs, warnings []string) {
+func validate(path string, in io.Reader, files bool, fronts []policy.Front) (errs, warnings []string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
 		err = document.Check()
+	}
+	for _, front := range fronts {
+		if err == nil {
+			if beyond := document.Beyond(front); len(beyond) > 0 {
+				err = beyond
+			}
+		}
 	}
 	if err == nil && files {
 		var opened io.Closer

@@ -37,6 +37,8 @@ type Options struct {
 	Store      core.Store       // answers what only a store knows; it stays the caller's to close
 	// Shared says that others count in the same store: then the policy must have a name.
 	Shared bool
+	// Fronts are those that the policy is for beside the filter: one that asks for what they cannot do is refused.
+	Fronts []policy.Front
 	// Reachable says what is wrong with the store, nil if nothing is. It is asked for /readyz. Nil: nothing ever is.
 	Reachable func(context.Context) error
 	// Token is what callers must show as a bearer token; "" lets everybody in who can connect.

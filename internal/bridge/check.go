@@ -98,6 +98,9 @@ func (b *Bridge) refuse(w http.ResponseWriter, err error) {
 
 // release ends a call. Its buffers are used again, unless they have become large.
 func (b *Bridge) release(c *call) {
+	for _, q := range c.questions[:c.used] {
+		q.release()
+	}
 	c.used = 0
 	if len(c.questions) > questionsKept {
 		clear(c.questions[questionsKept:])

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/wire"
 )
@@ -375,4 +376,29 @@ func TestWhoWaitsAndLeaves(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 	})
+}
+
+// TestAPolicyThatAFrontCannotCarryOut is refused, for what would be believed and not done.
+func TestAPolicyThatAFrontCannotCarryOut(t *testing.T) {
+	for text, fronts := range map[string][]policy.Front{
+		"rules: [{name: a, per: ['attr:http.vars.plan'], limit: 1/1s}]":          nil,
+		"rules: [{name: a, limit: 1/1s, refund_on: {status: 5xx}}]":              {policy.FrontRLS},
+		"identify: [{attr: http.auth.user.id}]\nrules: [{name: a, limit: 1/1s}]": nil,
+	} {
+		d, err := policy.Decode("policy.yaml", policy.YAML, []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		store, err := memstore.New(memstore.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := New(Options{Policy: d, Store: store, Fronts: fronts})
+		if err == nil {
+			_ = b.Close()
+			t.Errorf("%s: accepted", text)
+		} else if !strings.Contains(err.Error(), "policy.yaml:") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
 }

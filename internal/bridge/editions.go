@@ -44,12 +44,14 @@ type editions struct {
 	logger  *slog.Logger
 	metrics *metrics
 	shared  bool
+	fronts  []policy.Front
 	refused atomic.Bool // the last edit was
 	changed func(version string, compact []byte)
 }
 
 func (e *editions) open(o *Options) (err error) {
 	e.logger, e.shared, e.changed = o.Logger, o.Shared, o.Changed
+	e.fronts = append([]policy.Front{policy.FrontEnvoy}, o.Fronts...)
 	document := o.Policy
 	if o.PolicyFile != "" {
 		if document, err = policy.Load(o.PolicyFile); err != nil {
@@ -87,6 +89,11 @@ func (e *editions) newEdition(d *policy.Document) (*edition, error) {
 		return nil, errNameMissing
 	}
 	d.Name = cmp.Or(d.Name, unnamed)
+	for _, front := range e.fronts {
+		if problems := d.Beyond(front); len(problems) > 0 {
+			return nil, problems
+		}
+	}
 	verifiers, closer, err := identity.OpenAll(d, identity.OpenOptions{Folder: d.File("."), Wait: keysWait, Logger: e.logger})
 	if err != nil {
 		return nil, errors.Join(err, d.Check())

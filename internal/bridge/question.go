@@ -17,7 +17,8 @@ import (
 )
 
 // verdictTTL is how long a filter may remember what a credential is worth: as long as a key that was taken back may go on
-// showing its tier in a response header, for the bridge decides by what it knows itself.
+// where its tier or client has no limit, for there nobody is asked, or show its tier in a response header. Where there is a
+// limit the bridge decides by what it knows itself.
 const verdictTTL = 10 * core.Second
 
 // question is one item of a call and its answer. It is used again.
@@ -40,6 +41,19 @@ type question struct {
 func (q *question) reset(b *Bridge, e *edition, now core.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0]}
 	q.bridge, q.edition, q.now, q.first, q.throttled = b, e, now, nil, nil
+}
+
+// release lets go of the request: its texts are one piece of memory with those of the whole call, and some are credentials.
+func (q *question) release() {
+	q.plan.Reset()
+	ask, settle := &q.item.Ask, &q.item.Settle
+	clear(ask.Headers)
+	clear(ask.Attrs)
+	clear(settle.Headers)
+	clear(settle.Numbers)
+	q.item = wire.Item{Ask: wire.Ask{Headers: ask.Headers[:0], Attrs: ask.Attrs[:0]},
+		Settle: wire.Settle{Headers: settle.Headers[:0], Numbers: settle.Numbers[:0]}}
+	q.answer.Receipt = ""
 }
 
 // begin makes the plan of a filter's question.
