@@ -14,6 +14,7 @@ import (
 type policy struct {
 	version string
 	ruleset *core.Ruleset
+	anybody *core.Ruleset // see anybodys; nil where that makes no difference
 	reads   core.Reads
 	headers map[string]int // the index in reads of a header, by its name in lower case
 	ways    []*remembered  // of identify, those that the bridge verifies; nil for others
@@ -41,6 +42,31 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 	for i, name := range p.reads.Headers {
 		p.headers[strings.ToLower(name)] = i
 	}
-	p.ruleset, err = core.Assemble(source)
+	if p.ruleset, err = core.Assemble(source); err != nil {
+		return nil, err
+	}
+	if rules, denies := anybodys(source); denies {
+		source.Rules = rules
+		p.anybody, err = core.Assemble(source)
+	}
 	return p, err
+}
+
+// anybodys returns the rules that a request may be under whose client is not known, because the bridge cannot be asked:
+// those for some clients are for it as well, but those that block or allow some. It reports whether that can make a
+// difference: where on_error allows, it makes none.
+func anybodys(source core.Policy) (rules []core.Rule, denies bool) {
+	denies = source.OnError == core.OnErrorDeny
+	var some bool
+	for _, r := range source.Rules {
+		m := &r.Match
+		if len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) > 0 {
+			some = true
+			m.Tier, m.User, m.APIKey, m.Tenant = nil, nil, nil, nil
+			r.Disabled = r.Disabled || r.Action == core.ActionBlock || r.Action == core.ActionAllow
+		}
+		denies = denies || r.OnError == core.OnErrorDeny
+		rules = append(rules, r)
+	}
+	return rules, some && denies
 }

@@ -51,7 +51,8 @@ type asking struct {
 	plan   core.Plan
 	attrs  attributes
 	known  uint64
-	held   int // bytes of the request that are held while it waits
+	unsure bool // a credential is not known
+	held   int  // bytes of the request that are held while it waits
 }
 
 // askingMax is how many are kept for later requests: some KB each, and up to 60 KiB where the last request had so long a path.
@@ -93,7 +94,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	if f.enqueue(s) {
 		return Pause
 	}
-	return s.decide(a.plan.Degrade())
+	return s.decide(a.degrade())
 }
 
 // ask returns what a request needs until it is decided.
@@ -133,7 +134,16 @@ func (a *asking) identify(f *Filter) {
 	f.now, f.unsure, f.known = a.attrs.now, false, 0
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs)
-	a.known = f.known
+	a.known, a.unsure = f.known, f.unsure
+}
+
+// degrade decides without the bridge. Whose credential cannot be verified may be anybody.
+func (a *asking) degrade() core.Decision {
+	if a.unsure && a.policy.anybody != nil {
+		a.plan.Reset()
+		a.plan.Add(a.policy.anybody, &a.attrs)
+	}
+	return a.plan.Degrade()
 }
 
 // hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
@@ -144,7 +154,8 @@ func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
 	f.hears = &h
 	defer func() { f.hears = nil }()
 	a.identify(f)
-	return h.heard()
+	a.unsure = !h.heard()
+	return !a.unsure
 }
 
 // take decides by what the bridge said, or lets the request stand in line.
@@ -188,7 +199,7 @@ func (s *Stream) take(answer *wire.Answer) {
 // degrade decides without the bridge.
 func (s *Stream) degrade(why Counter) {
 	s.f.host.Count(why)
-	s.resume(s.asking.plan.Degrade())
+	s.resume(s.asking.degrade())
 }
 
 // resume ends the wait.

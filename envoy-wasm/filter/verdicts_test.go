@@ -113,3 +113,41 @@ func TestAVerdictOfAnotherRequest(t *testing.T) {
 		})
 	}
 }
+
+// TestWhoCannotBeVerifiedIsNotNobody: while the bridge is away a credential that it would verify may be anybody's, so that
+// rules for some clients are rules for this one. Under deny it would otherwise be let through without limits.
+func TestWhoCannotBeVerifiedIsNotNobody(t *testing.T) {
+	for _, c := range []struct {
+		name, path string
+		fields     []string
+		onError    core.OnError
+		want       uint32 // the status of the answer; 0: it goes on
+	}{
+		{"a rule for a tier", "/api/x", []string{"x-api-key", "one"}, core.OnErrorDeny, 503},
+		{"allowed", "/api/x", []string{"x-api-key", "one"}, core.OnErrorAllow, 0},
+		{"nobody", "/api/x", nil, core.OnErrorDeny, 0},
+		{"no rule", "/public", []string{"x-api-key", "one"}, core.OnErrorDeny, 0},
+		{"blocked tiers", "/blocked", []string{"x-api-key", "one"}, core.OnErrorDeny, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEnvoy(t)
+			p := withKeys(t)
+			p.OnError = c.onError
+			p.Rules[0].Tiers, p.Rules[0].Match.Tier = nil, []string{"premium"}
+			p.Rules = append(p.Rules, core.Rule{Name: "bad", Match: core.Match{Path: []string{"/blocked"}, Tier: []string{"bad"}}, Action: core.ActionBlock})
+			f := withPolicy(t, e, p)
+			for _, refuses := range []error{nil, errNo} { // it is silent; it cannot be called
+				e.refuses, e.sleeps = refuses, refuses
+				id := uint32(len(e.calls) + 1)
+				f.NewStream(id).RequestHeaders(get(c.path, c.fields...))
+				f.Flush()
+				e.now += f.config.Deadline
+				f.Tick()
+				if got := e.responses[id].Status; got != c.want {
+					t.Errorf("%v: status %d, want %d: %v", refuses, got, c.want, e.count())
+				}
+				clear(e.responses)
+			}
+		})
+	}
+}

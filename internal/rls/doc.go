@@ -11,7 +11,8 @@
 //
 // # How a descriptor becomes a request
 //
-// The domain names the policy, or is one that the policy's rules match by, as attr:envoy.domain. Each descriptor is one request of core's, with its entries for attributes:
+// The domain names the policy, or is one that the policy's rules match by, as attr:envoy.domain. Each descriptor is one
+// request of core's, with its entries for attributes:
 //
 //	entry KEY = VALUE           attr:KEY, in match: { attr: { KEY: [value, "prefix*"] } } and per: [attr:KEY]
 //	the second entry of a KEY   attr:KEY#2, the third attr:KEY#3
