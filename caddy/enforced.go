@@ -34,7 +34,7 @@ func newEnforced(first *edition) *enforced {
 }
 
 func newEdition(d *policy.Document, rs *core.Ruleset, v *verifiers) *edition {
-	return &edition{document: d, ruleset: rs, outcomes: common.Rules(d.Name, rs), credentials: common.CredentialsOf(d), verifiers: v}
+	return &edition{document: d, ruleset: rs, outcomes: common.Rules(d.Name, rs), credentials: common.CredentialsOf(d, rs), verifiers: v}
 }
 
 // warningsMax is how many warnings of a policy are logged: the rest are for `penstock validate`.
@@ -54,14 +54,5 @@ func (e *edition) warn(logger *zap.Logger) {
 			return
 		}
 		logger.Warn(problem.String())
-	}
-}
-
-// count counts what became of the edition's rules in one request.
-func (e *edition) count(outcomes []core.RuleOutcome) {
-	for _, o := range outcomes {
-		if o.Ruleset == e.ruleset && o.Outcome != core.OutcomeNone { // none: the penalty of a client who has none
-			e.outcomes.Inc(o.Index, o.Outcome)
-		}
 	}
 }

@@ -133,12 +133,8 @@ func (s *scratch) count() {
 		unreadableTotal.Add(float64(n))
 	}
 	for _, e := range s.editions {
-		for _, c := range s.plan.Credentials() {
-			if c.Ruleset == e.ruleset {
-				e.credentials.Inc(c.Method, c.State)
-			}
-		}
-		e.count(s.plan.Outcomes())
+		e.credentials.Count(s.plan.Credentials())
+		e.outcomes.Count(s.plan.Outcomes())
 	}
 }
 

@@ -143,7 +143,7 @@ func (s *shadows) run(t *trial) {
 	} else {
 		d = t.plan.Degrade()
 	}
-	t.edition.count(t.plan.Outcomes())
+	t.edition.outcomes.Count(t.plan.Outcomes())
 	t.tell(admitted(d.Refused() && d.Delay == 0))
 }
 

@@ -113,7 +113,7 @@ func (e *editions) newEdition(d *policy.Document) (*edition, error) {
 	}
 	return &edition{version: d.Version(), document: d, ruleset: ruleset, reads: source.Reads(), verifiers: closer,
 		compact: compact, outcomes: e.metrics.Rules(d.Name, ruleset),
-		credentials: e.metrics.CredentialsOf(d)}, nil
+		credentials: e.metrics.CredentialsOf(d, ruleset)}, nil
 }
 
 // keysReady reports whether every key set from a URL is there.

@@ -26,16 +26,8 @@ func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics
 func (o *Observer) Decided(plan *core.Plan, _ *core.Decision) {
 	o.limits.WithLabelValues(callAnswered).Inc()
 	for _, e := range *o.b.editions.known.Load() {
-		for _, c := range plan.Credentials() {
-			if c.Ruleset == e.ruleset {
-				e.credentials.Inc(c.Method, c.State)
-			}
-		}
-		for _, r := range plan.Outcomes() {
-			if r.Ruleset == e.ruleset && r.Outcome != core.OutcomeNone {
-				e.outcomes.Inc(r.Index, r.Outcome)
-			}
-		}
+		e.credentials.Count(plan.Credentials())
+		e.outcomes.Count(plan.Outcomes())
 	}
 }
 

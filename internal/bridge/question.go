@@ -166,14 +166,8 @@ func (q *question) count() {
 	if n := q.plan.UnreadableCosts(); n > 0 {
 		q.bridge.metrics.Unreadable.Add(float64(n))
 	}
-	for _, c := range q.plan.Credentials() {
-		q.edition.credentials.Inc(c.Method, c.State)
-	}
-	for _, o := range q.plan.Outcomes() {
-		if o.Outcome != core.OutcomeNone { // the penalty of a client who has none
-			q.edition.outcomes.Inc(o.Index, o.Outcome)
-		}
-	}
+	q.edition.credentials.Count(q.plan.Credentials())
+	q.edition.outcomes.Count(q.plan.Outcomes())
 }
 
 // judge says what the credentials are worth, unless the filter knows.

@@ -98,49 +98,70 @@ func FailureKind(err error) string {
 	}
 }
 
-// Rules are a ruleset's counters by rule and outcome. Each is looked up when its outcome first happens: ten
-// thousand rules would otherwise be a hundred thousand series, most of them 0 for ever. Safe for concurrent use.
+// lazy is a counter that is looked up when what it counts first happens: ten thousand rules would otherwise be a hundred
+// thousand series, most of them 0 for ever.
+type lazy struct {
+	counter atomic.Pointer[prometheus.Counter]
+}
+
+// inc counts one. first looks the counter up.
+func (l *lazy) inc(first func() prometheus.Counter) {
+	counter := l.counter.Load()
+	if counter == nil {
+		made := first()
+		counter = &made
+		l.counter.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// Rules are a ruleset's counters by rule and outcome. Safe for concurrent use.
 type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
 	rules  *core.Ruleset
 	// of has a row for each rule, behind one for what the policy itself decides.
-	of [][core.OutcomeCount]atomic.Pointer[prometheus.Counter]
+	of [][core.OutcomeCount]lazy
 }
 
 // Rules returns the counters of a policy's ruleset.
 func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
-	return &Rules{total: m.Requests, policy: policy, rules: rs, of: make([][core.OutcomeCount]atomic.Pointer[prometheus.Counter], rs.Len()+1)}
+	return &Rules{total: m.Requests, policy: policy, rules: rs, of: make([][core.OutcomeCount]lazy, rs.Len()+1)}
 }
 
-// Inc counts an outcome of a rule, or for -1 of the policy itself.
-func (c *Rules) Inc(rule int, outcome core.Outcome) {
-	at := &c.of[rule+1][outcome]
-	counter := at.Load()
-	if counter == nil {
+// Count counts what became in one request of the ruleset's rules, and of what the policy itself decides, but for the
+// penalty of a client who has none.
+func (c *Rules) Count(outcomes []core.RuleOutcome) {
+	for i := range outcomes {
+		if o := &outcomes[i]; o.Ruleset == c.rules && o.Outcome != core.OutcomeNone {
+			c.inc(o.Index, o.Outcome)
+		}
+	}
+}
+
+func (c *Rules) inc(rule int, outcome core.Outcome) {
+	c.of[rule+1][outcome].inc(func() prometheus.Counter {
 		name := ""
 		if rule >= 0 {
 			name = c.rules.RuleName(rule)
 		}
-		made := c.total.WithLabelValues(c.policy, name, outcome.String())
-		counter = &made
-		at.Store(counter)
-	}
-	(*counter).Inc()
+		return c.total.WithLabelValues(c.policy, name, outcome.String())
+	})
 }
 
 // Credentials are a policy's counters of credentials by way to identify and state. Safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string
+	rules  *core.Ruleset
 	ways   []string
-	of     [][core.CredentialStateCount]atomic.Pointer[prometheus.Counter]
+	of     [][core.CredentialStateCount]lazy
 }
 
-// CredentialsOf returns the counters of a policy. It names the ways by their word; of several with one word, the second is
-// jwt-2.
-func (m *Metrics) CredentialsOf(d *policy.Document) *Credentials {
-	c := &Credentials{total: m.Credentials, policy: d.Name}
+// CredentialsOf returns the counters of a policy and its ruleset. It names the ways by their word; of several with one
+// word, the second is jwt-2.
+func (m *Metrics) CredentialsOf(d *policy.Document, rs *core.Ruleset) *Credentials {
+	c := &Credentials{total: m.Credentials, policy: d.Name, rules: rs}
 	counts := make(map[string]int)
 	for i := range d.Identify {
 		word := "other"
@@ -155,18 +176,17 @@ func (m *Metrics) CredentialsOf(d *policy.Document) *Credentials {
 		}
 		c.ways = append(c.ways, word)
 	}
-	c.of = make([][core.CredentialStateCount]atomic.Pointer[prometheus.Counter], len(c.ways))
+	c.of = make([][core.CredentialStateCount]lazy, len(c.ways))
 	return c
 }
 
-// Inc counts what a credential was worth.
-func (c *Credentials) Inc(way int, state core.CredentialState) {
-	at := &c.of[way][state]
-	counter := at.Load()
-	if counter == nil {
-		made := c.total.WithLabelValues(c.policy, c.ways[way], state.String())
-		counter = &made
-		at.Store(counter)
+// Count counts what the credentials were worth that the ruleset looked at in one request.
+func (c *Credentials) Count(used []core.CredentialUse) {
+	for i := range used {
+		if u := &used[i]; u.Ruleset == c.rules {
+			c.of[u.Method][u.State].inc(func() prometheus.Counter {
+				return c.total.WithLabelValues(c.policy, c.ways[u.Method], u.State.String())
+			})
+		}
 	}
-	(*counter).Inc()
 }

@@ -25,7 +25,8 @@ func document(t *testing.T, text string) *policy.Document {
 	return d
 }
 
-// TestCounts: outcomes by policy and rule, credentials by the way they came, each looked up once.
+// TestCounts: outcomes by policy and rule, credentials by the way they came, each looked up once. What belongs to another
+// policy of the same request is that one's to count.
 func TestCounts(t *testing.T) {
 	d := document(t, `
 name: shop
@@ -38,19 +39,22 @@ rules: [{name: a, limit: 1/1m}, {name: b, limit: 1/1h}]
 		t.Fatal(err)
 	}
 	m := New()
-	rules, ways := m.Rules(d.Name, rs), m.CredentialsOf(d)
+	rules, ways := m.Rules(d.Name, rs), m.CredentialsOf(d, rs)
+	other := new(core.Ruleset)
+	outcomes := []core.RuleOutcome{{Ruleset: rs, Index: 1, Outcome: core.OutcomeDenied}, {Ruleset: other, Index: 7, Outcome: core.OutcomeDenied},
+		{Ruleset: rs, Index: -1, Outcome: core.OutcomeBlocked}, {Ruleset: rs, Index: -1, Outcome: core.OutcomeNone}}
+	used := []core.CredentialUse{{Ruleset: rs, Method: 2, State: core.CredentialExpired}, {Ruleset: other, Method: 7},
+		{Ruleset: rs, Method: 1, State: core.CredentialValid}}
 	for range 2 {
-		rules.Inc(1, core.OutcomeDenied)
-		rules.Inc(-1, core.OutcomeBlocked)
-		ways.Inc(2, core.CredentialExpired)
-		ways.Inc(1, core.CredentialValid)
+		rules.Count(outcomes)
+		ways.Count(used)
 	}
 	got := series(t, m.Requests, m.Credentials)
 	want := []string{"api_key shop valid 2", "blocked shop  2", "denied shop b 2", "jwt-2 shop expired 2"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if n := testing.AllocsPerRun(100, func() { rules.Inc(1, core.OutcomeDenied); ways.Inc(2, core.CredentialExpired) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { rules.Count(outcomes); ways.Count(used) }); n != 0 {
 		t.Errorf("counting allocates %v times", n)
 	}
 }
