@@ -5,29 +5,15 @@ package refusals
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-)
 
-// seed returns the seed of a random test, and prints how to repeat it.
-func seed(t testing.TB) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text := os.Getenv("PENSTOCK_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("repeat with PENSTOCK_SEED=%d", seed)
-	return seed
-}
+	"github.com/penstock/penstock/internal/storetest"
+)
 
 // clock is a time that tests set.
 type clock struct{ at time.Time }
@@ -37,7 +23,7 @@ func (c *clock) now() time.Time { return c.at }
 // TestBoundOnZipf holds every count and the absence of others against an exact count.
 func TestBoundOnZipf(t *testing.T) {
 	const refusals, clients = 300_000, 50_000
-	r := rand.New(rand.NewPCG(seed(t), 1))
+	r := rand.New(rand.NewPCG(storetest.Seed(t), 1))
 	zipf := rand.NewZipf(r, 1.1, 1, clients-1)
 	s := New(Options{Now: (&clock{time.Unix(1e9, 0)}).now})
 	exact := map[string]uint64{}
@@ -167,7 +153,7 @@ func TestYesterdaysAttackerLeaves(t *testing.T) {
 
 // TestBoundHoldsWhileCountsDecay compares with exact counts that are halved at the same moments.
 func TestBoundHoldsWhileCountsDecay(t *testing.T) {
-	r := rand.New(rand.NewPCG(seed(t), 2))
+	r := rand.New(rand.NewPCG(storetest.Seed(t), 2))
 	zipf := rand.NewZipf(r, 1.2, 1, 4999)
 	c := &clock{time.Unix(3600*1000, 0)}
 	s := New(Options{Now: c.now})
