@@ -18,34 +18,29 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// NameDefault is what the resource is called unless the options say otherwise.
-const NameDefault = "penstock"
+// resourceName is what the resource is called, which Envoy's configuration asks for.
+const resourceName = "penstock"
 
 // Options say what Envoy is given beside the policy.
 type Options struct {
-	// Name is the resource's, which Envoy's configuration asks for; "" is NameDefault.
-	Name string
 	// Wasm is the path of the filter where Envoy runs. Required.
 	Wasm string
 	// Filter is the filter's configuration: lines of "name: value", without a policy. It may be empty.
 	Filter string
 }
 
-// check fills in the defaults.
+// check says what is wrong with the options.
 func (o *Options) check() error {
 	if o.Wasm == "" {
 		return errors.New("the path of the filter is missing: say where penstock.wasm is where Envoy runs")
 	}
-	if o.Name == "" {
-		o.Name = NameDefault
-	}
 	for line := range strings.Lines(o.Filter) {
-		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
+		word, _, ok := strings.Cut(strings.TrimSpace(line), ":")
 		switch {
-		case strings.HasPrefix(name, "#"), name == "" && !ok:
+		case strings.HasPrefix(word, "#"), word == "" && !ok:
 		case !ok:
 			return fmt.Errorf("the filter's configuration: %q is no line of name: value", strings.TrimSpace(line))
-		case strings.TrimSpace(name) == "policy":
+		case strings.TrimSpace(word) == "policy":
 			return errors.New("the filter's configuration says policy, which is the bridge's to say: leave that line out")
 		}
 	}
@@ -54,7 +49,7 @@ func (o *Options) check() error {
 
 // version names what Envoy is given: the policy's version and a hash of the rest, which a restart may change.
 func (o *Options) version(policy string) string {
-	sum := sha256.Sum256([]byte(o.Name + "\x00" + o.Wasm + "\x00" + o.Filter))
+	sum := sha256.Sum256([]byte(resourceName + "\x00" + o.Wasm + "\x00" + o.Filter))
 	return policy + "-" + hex.EncodeToString(sum[:4])
 }
 
@@ -70,10 +65,10 @@ func (o *Options) resource(policy []byte) (*anypb.Any, error) {
 	}
 	code := &core.DataSource{Specifier: &core.DataSource_Filename{Filename: o.Wasm}}
 	filter, err := anypb.New(&httpwasm.Wasm{Config: &wasm.PluginConfig{
-		Name: o.Name, RootId: o.Name, Configuration: settings, FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
+		Name: resourceName, RootId: resourceName, Configuration: settings, FailurePolicy: wasm.FailurePolicy_FAIL_RELOAD,
 		Vm: &wasm.PluginConfig_VmConfig{VmConfig: &wasm.VmConfig{
 			// The same identifier and code: Envoy goes on with the machine that it has, and what the filter remembers.
-			VmId: o.Name, Runtime: "envoy.wasm.runtime.v8",
+			VmId: resourceName, Runtime: "envoy.wasm.runtime.v8",
 			Code: &core.AsyncDataSource{Specifier: &core.AsyncDataSource_Local{Local: code}},
 		}},
 	}})
@@ -81,7 +76,7 @@ func (o *Options) resource(policy []byte) (*anypb.Any, error) {
 		return nil, err
 	}
 	resource := new(anypb.Any)
-	err = anypb.MarshalFrom(resource, &core.TypedExtensionConfig{Name: o.Name, TypedConfig: filter},
+	err = anypb.MarshalFrom(resource, &core.TypedExtensionConfig{Name: resourceName, TypedConfig: filter},
 		proto.MarshalOptions{Deterministic: true})
 	return resource, err
 }

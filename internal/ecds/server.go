@@ -122,14 +122,13 @@ func (e *envoy) heard(request *discovery.DiscoveryRequest) {
 		return // it is about an older version, and will say it again
 	}
 	names := request.GetResourceNames()
-	e.wants = len(names) == 0 || slices.Contains(names, e.server.options.Name)
+	e.wants = len(names) == 0 || slices.Contains(names, resourceName)
 	if nonce == "" {
 		e.has = request.GetVersionInfo()
 	}
 	if refusal := request.GetErrorDetail(); refusal != nil {
-		text := refusal.GetMessage()
 		e.server.logger.Error("an Envoy refuses the policy, and goes on with the one before", "version", e.has,
-			"node", clipped(request.GetNode().GetId()), "reason", clipped(text))
+			"node", clipped(request.GetNode().GetId()), "reason", clipped(refusal.GetMessage()))
 	}
 }
 
