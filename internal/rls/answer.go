@@ -10,6 +10,7 @@ import (
 	envoycore "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -91,6 +92,17 @@ func unitOf(l *core.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several ui
 	return pb.RateLimitResponse_RateLimit_UNKNOWN, 1
 }
 
+// spanOf returns a unit's span; 0 for a year, and for what is no unit. What Envoy asks for has the numbers of what it is
+// answered, but no name for a week.
+func spanOf(asked envoytype.RateLimitUnit) core.Micros {
+	for _, u := range units {
+		if u.unit == pb.RateLimitResponse_RateLimit_Unit(asked) {
+			return u.span
+		}
+	}
+	return 0
+}
+
 // fields are the header fields of the response. Their names are in lower case, as HTTP/2 has them.
 func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 	f := c.plan.Headers(d)
@@ -100,13 +112,9 @@ func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
 			list = append(list, &envoycore.HeaderValue{Key: name, Value: value})
 		}
 	}
-	add("x-ratelimit-limit", f.Limit)
-	add("x-ratelimit-remaining", f.Remaining)
-	add("x-ratelimit-reset", f.Reset)
-	add("x-ratelimit-cost", f.Cost)
-	add("ratelimit", f.RateLimit)
-	add("ratelimit-policy", f.Policy)
-	add("retry-after", f.RetryAfter)
+	for i, value := range f.Telling() {
+		add(core.ToldNames[i], value)
+	}
 	add("www-authenticate", f.Authenticate)
 	if !d.Refused() {
 		return list

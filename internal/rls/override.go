@@ -70,19 +70,13 @@ func (o *override) compile() (*core.Ruleset, error) {
 // limit returns what Envoy asks for. Its day, week and month are spans counted from 1970, as those of envoyproxy/ratelimit
 // are; a year is longer than any window, and is the calendar's.
 func (o *override) limit() (core.Limit, error) {
-	span, known := unitSpans[o.unit]
+	span := spanOf(o.unit)
 	switch {
 	case o.unit == envoytype.RateLimitUnit_YEAR && o.several == 1:
 		return core.NewCalendarLimit(o.count, core.CalendarYear)
-	case !known || o.several == 0 || span > 0 && core.Micros(o.several) > core.WindowMax/span:
+	case span == 0 || o.several == 0 || core.Micros(o.several) > core.WindowMax/span:
 		return core.Limit{}, fmt.Errorf("limit of %d per %d %s: a window is 1 second to 31 days, or 1 year", o.count, o.several,
 			o.unit)
 	}
 	return core.NewLimit(core.FixedWindow, o.count, span*core.Micros(o.several), 0)
-}
-
-var unitSpans = map[envoytype.RateLimitUnit]core.Micros{
-	envoytype.RateLimitUnit_SECOND: core.Second, envoytype.RateLimitUnit_MINUTE: core.Minute,
-	envoytype.RateLimitUnit_HOUR: core.Hour, envoytype.RateLimitUnit_DAY: core.Day, envoytype.RateLimitUnit_MONTH: 30 * core.Day,
-	envoytype.RateLimitUnit(7): 7 * core.Day, // WEEK, which only the response has a name for
 }
