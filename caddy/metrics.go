@@ -14,19 +14,12 @@ import (
 // configuration registers them in its registry. No label ever names a client: there are as many series as the
 // configurations had rules, times the outcomes that have happened or can.
 var (
-	common           = tally.New()
-	checkSeconds     = common.CheckSeconds
-	storeErrorsTotal = common.StoreErrors
-	waitsTotal       = common.Waits
-	settlementsTotal = common.Settlements
-	unreadableTotal  = common.Unreadable
-	waitingGauge     = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	common       = tally.New()
+	waitingGauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule.",
 	}, func() float64 { return float64(lines.Waiting()) })
 )
-
-var countersDesc, overflowsDesc, breakerDesc = tally.CountersDesc, tally.OverflowsDesc, tally.BreakerDesc
 
 // storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
 // shows the registry of the configuration that failed, while the one before runs on. During a reload there may be two
@@ -35,33 +28,31 @@ type storeCollector struct{}
 
 // Describe implements [prometheus.Collector].
 func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- countersDesc
-	ch <- overflowsDesc
-	ch <- breakerDesc
+	ch <- tally.CountersDesc
+	ch <- tally.OverflowsDesc
+	ch <- tally.BreakerDesc
 }
 
 // Collect implements [prometheus.Collector].
 func (storeCollector) Collect(ch chan<- prometheus.Metric) {
-	sums, known := make(map[*prometheus.Desc]float64), make(map[*prometheus.Desc]bool)
+	sums := make(map[*prometheus.Desc]float64) // of what any store tells, 0 included
 	stores.Range(func(_, value any) bool {
 		store := value.(*pooledStore)
 		if store.counters != nil {
-			sums[countersDesc] += float64(store.counters())
-			sums[overflowsDesc] += float64(store.overflows())
-			known[countersDesc], known[overflowsDesc] = true, true
+			sums[tally.CountersDesc] += float64(store.counters())
+			sums[tally.OverflowsDesc] += float64(store.overflows())
 		}
 		if store.breaker != nil {
-			sums[breakerDesc] = max(sums[breakerDesc], store.breaker())
-			known[breakerDesc] = true
+			sums[tally.BreakerDesc] = max(sums[tally.BreakerDesc], store.breaker())
 		}
 		return true
 	})
-	for desc := range known {
+	for desc, sum := range sums {
 		kind := prometheus.GaugeValue
-		if desc == overflowsDesc {
+		if desc == tally.OverflowsDesc {
 			kind = prometheus.CounterValue
 		}
-		ch <- prometheus.MustNewConstMetric(desc, kind, sums[desc])
+		ch <- prometheus.MustNewConstMetric(desc, kind, sum)
 	}
 }
 

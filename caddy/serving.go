@@ -117,12 +117,12 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 	// costs each lone call half as much again.
 	err := h.app.store.Take(context.Background(), checks, s.plan.Results())
 	took := time.Since(start)
-	checkSeconds.Observe(took.Seconds())
+	common.CheckSeconds.Observe(took.Seconds())
 	if err == nil {
 		return s.plan.Decide(), true
 	}
 	d = s.plan.Degrade()
-	storeErrorsTotal.WithLabelValues(tally.FailureKind(err)).Inc()
+	common.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
 	h.app.outage.note(h.logger, start.Add(took), &d, err)
 	return d, false
 }
@@ -130,7 +130,7 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 // count counts what became of each rule, what the credentials were worth, and costs that headers did not say.
 func (s *scratch) count() {
 	if n := s.plan.UnreadableCosts(); n > 0 {
-		unreadableTotal.Add(float64(n))
+		common.Unreadable.Add(float64(n))
 	}
 	for _, e := range s.editions {
 		e.credentials.Count(s.plan.Credentials())

@@ -49,7 +49,7 @@ func (s *settlement) Release() {
 
 // newSettler returns what settles charges in a store.
 func newSettler(store core.Store) *settle.Queue {
-	return settle.New(store, func(end settle.End) { settlementsTotal.WithLabelValues(string(end)).Inc() })
+	return settle.New(store, func(end settle.End) { common.Settlements.WithLabelValues(string(end)).Inc() })
 }
 
 // settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the
@@ -193,7 +193,7 @@ func (s *settlement) settle() {
 	}
 	var unreadable int
 	s.checks, unreadable = s.Checks(s)
-	unreadableTotal.Add(float64(unreadable))
+	common.Unreadable.Add(float64(unreadable))
 	if len(s.checks) == 0 {
 		s.Release()
 		return

@@ -23,7 +23,7 @@ func (h *Handler) decideThrottled(r *http.Request, s *scratch, throttled []core.
 	d, end := s.wait.Decide(r.Context(), lines, &s.plan, throttled, s)
 	s.asks = nil
 	if end != throttle.EndNone {
-		waitsTotal.WithLabelValues(string(end)).Inc()
+		common.Waits.WithLabelValues(string(end)).Inc()
 	}
 	return d, end == throttle.EndGone
 }
