@@ -147,8 +147,12 @@ func withoutInner(ranges []addrRange) []addrRange {
 }
 
 func newAddrKey(a netip.Addr) addrKey {
-	k := newRangeKey(a)
-	return addrKey{k.high, k.low}
+	if a.Is4() {
+		b := a.As4()
+		return addrKey{high: uint64(binary.BigEndian.Uint32(b[:])) << 32}
+	}
+	b := a.As16()
+	return addrKey{high: binary.BigEndian.Uint64(b[:8]), low: binary.BigEndian.Uint64(b[8:])}
 }
 
 // addr returns the IPv6 address.

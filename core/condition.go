@@ -63,6 +63,16 @@ func (f clientField) of(who *Identity) string {
 	}
 }
 
+// clientTable maps what clients have to numbers, field by field.
+type clientTable [clientFields]map[string]int32
+
+func (t *clientTable) set(field int, value string, number int32) {
+	if t[field] == nil {
+		t[field] = make(map[string]int32)
+	}
+	t[field][value] = number
+}
+
 // clientCondition is what the client must be: of each field that lists values, one of them.
 type clientCondition [clientFields][]string
 

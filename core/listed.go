@@ -4,7 +4,6 @@ package core
 
 import (
 	"net/netip"
-	"slices"
 	"strconv"
 )
 
@@ -19,12 +18,11 @@ const (
 // immutable.
 type listing struct {
 	entries []listed
-	within  addrSet    // everybody of whom an entry tells by address: most clients are in none, and need no more
-	ranges4 rangeTable // in place of lists there are links
-	ranges6 rangeTable
-	clients [clientFields]map[string]int32 // links
-	links   []link                         // link 0 is none
-	dated   bool                           // an entry ends some day
+	within  addrSet     // everybody of whom an entry tells by address: most clients are in none, and need no more
+	ranges  rangeTables // their numbers are links
+	clients clientTable // so are theirs
+	links   []link      // link 0 is none
+	dated   bool        // an entry ends some day
 }
 
 // listed is a [Listed] made ready for requests.
@@ -57,7 +55,7 @@ func compileListed(at string, entries []Listed) (l *listing, ok bool) {
 			return nil, false
 		}
 		for _, p := range masked {
-			l.indexRange(int32(i), p)
+			l.ranges.set(p, l.linked(int32(i), l.ranges.number(p)))
 		}
 		ranges = append(ranges, masked...)
 	}
@@ -87,28 +85,9 @@ func (e *Listed) byField() [clientFields][]string {
 func (l *listing) index(entry int32, e *Listed) {
 	for f, values := range e.byField() {
 		for _, text := range values {
-			if l.clients[f] == nil {
-				l.clients[f] = make(map[string]int32)
-			}
-			l.clients[f][text] = l.linked(entry, l.clients[f][text])
+			l.clients.set(f, text, l.linked(entry, l.clients[f][text]))
 		}
 	}
-}
-
-// indexRange puts the entry under a range of addresses.
-func (l *listing) indexRange(entry int32, masked netip.Prefix) {
-	t, bits := &l.ranges6, uint8(masked.Bits())
-	if masked.Addr().Is4() {
-		t = &l.ranges4
-	}
-	if t.lists == nil {
-		t.lists = make(map[rangeKey]int32)
-	}
-	if !slices.Contains(t.bits, bits) {
-		t.bits = append(t.bits, bits)
-	}
-	key := newRangeKey(masked.Addr()).masked(bits)
-	t.lists[key] = l.linked(entry, t.lists[key])
 }
 
 // linked returns a link to the entry and then to what next leads to. An entry that tells of somebody twice is linked once.
@@ -139,13 +118,9 @@ func (p *Plan) find(l *listing) *listed {
 		}
 	}
 	if l.within.contains(p.request.peer) {
-		t := &l.ranges6
-		if p.request.peer.Is4() {
-			t = &l.ranges4
-		}
-		key := newRangeKey(p.request.peer)
+		t, key := l.ranges.of(p.request.peer), newAddrKey(p.request.peer)
 		for _, bits := range t.bits {
-			first = min(first, l.inForce(t.lists[key.masked(bits)], now))
+			first = min(first, l.inForce(t.numbers[key.masked(bits)], now))
 		}
 	}
 	if int(first) == len(l.entries) {

@@ -3,8 +3,6 @@
 package core
 
 import (
-	"encoding/binary"
-	"net/netip"
 	"slices"
 	"strings"
 )
@@ -26,24 +24,11 @@ type matcher struct {
 	paths   pathTrie
 	hosts   map[string]int32 // lists; what may stand before a host starts with "."
 	hostAny int              // the longest that starts with "."
-	ranges4 rangeTable
-	ranges6 rangeTable
+	ranges  rangeTables
 	methods map[string]int32
 	headers []headerTable
-	attrs   []headerTable                  // their values are no lists, and are taken whole
-	clients [clientFields]map[string]int32 // lists, by what the client has in the field
-}
-
-// rangeTable maps address ranges to lists, for one version of IP.
-type rangeTable struct {
-	bits  []uint8 // how many leading bits its ranges have, each once
-	lists map[rangeKey]int32
-}
-
-// rangeKey is an address with its trailing bits cleared.
-type rangeKey struct {
-	high, low uint64
-	bits      uint8
+	attrs   []headerTable // their values are no lists, and are taken whole
+	clients clientTable
 }
 
 // headerTable maps the values of one header to lists.
@@ -65,10 +50,8 @@ func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
 	if m.hosts != nil {
 		dst = m.appendHosts(dst, r)
 	}
-	if r.peer.Is4() {
-		dst = m.appendRanges(dst, &m.ranges4, r)
-	} else if r.peer.IsValid() {
-		dst = m.appendRanges(dst, &m.ranges6, r)
+	if r.peer.IsValid() {
+		dst = m.appendRanges(dst, m.ranges.of(r.peer), r)
 	}
 	if m.methods != nil {
 		dst = m.appendList(dst, m.methods[r.method], r)
@@ -146,31 +129,14 @@ func (m *matcher) appendHosts(dst []int32, r *request) []int32 {
 }
 
 func (m *matcher) appendRanges(dst []int32, t *rangeTable, r *request) []int32 {
-	if t.lists == nil {
+	if t.numbers == nil {
 		return dst
 	}
-	key := newRangeKey(r.peer)
+	key := newAddrKey(r.peer)
 	for _, bits := range t.bits {
-		dst = m.appendList(dst, t.lists[key.masked(bits)], r)
+		dst = m.appendList(dst, t.numbers[key.masked(bits)], r)
 	}
 	return dst
-}
-
-func newRangeKey(a netip.Addr) rangeKey {
-	if a.Is4() {
-		b := a.As4()
-		return rangeKey{high: uint64(binary.BigEndian.Uint32(b[:])) << 32}
-	}
-	b := a.As16()
-	return rangeKey{high: binary.BigEndian.Uint64(b[:8]), low: binary.BigEndian.Uint64(b[8:])}
-}
-
-// masked returns the key of the range of that many leading bits.
-func (k rangeKey) masked(bits uint8) rangeKey {
-	if bits <= 64 {
-		return rangeKey{high: k.high &^ (^uint64(0) >> bits), bits: bits}
-	}
-	return rangeKey{high: k.high, low: k.low &^ (^uint64(0) >> (bits - 64)), bits: bits}
 }
 
 func (m *matcher) appendClients(dst []int32, r *request) []int32 {

@@ -148,20 +148,7 @@ func (h hostPattern) place() place {
 }
 
 func rangePlace(p netip.Prefix) place {
-	return place{part: partIP, key: p.String(), insert: func(m *matcher, list int32) {
-		t := &m.ranges6
-		if p.Addr().Is4() {
-			t = &m.ranges4
-		}
-		if t.lists == nil {
-			t.lists = make(map[rangeKey]int32)
-		}
-		bits := uint8(p.Bits())
-		t.lists[newRangeKey(p.Addr()).masked(bits)] = list
-		if !slices.Contains(t.bits, bits) {
-			t.bits = append(t.bits, bits)
-		}
-	}}
+	return place{part: partIP, key: p.String(), insert: func(m *matcher, list int32) { m.ranges.set(p, list) }}
 }
 
 func (c *clientCondition) appendPlaces(all []place) []place {
@@ -172,12 +159,7 @@ func (c *clientCondition) appendPlaces(all []place) []place {
 	for f, values := range c {
 		for _, value := range values {
 			all = append(all, place{part: partClient, header: f, key: strconv.Itoa(f) + value, open: fields > 1,
-				insert: func(m *matcher, list int32) {
-					if m.clients[f] == nil {
-						m.clients[f] = make(map[string]int32)
-					}
-					m.clients[f][value] = list
-				}})
+				insert: func(m *matcher, list int32) { m.clients.set(f, value, list) }})
 		}
 	}
 	return all
