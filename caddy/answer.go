@@ -5,7 +5,6 @@ package penstockcaddy
 import (
 	"net/http"
 	"strconv"
-	"strings"
 
 	"github.com/penstock/penstock/core"
 )
@@ -30,8 +29,10 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision, challenge string) 
 	if d.Response != nil {
 		a.fields = d.Response.Headers
 	}
-	if a.grpcType = grpcType(r); a.grpcType != "" {
-		a.grpcCode, a.grpcMessage = core.GRPCStatus(d)
+	if asked := r.Header["Content-Type"]; len(asked) > 0 {
+		if a.grpcType = core.GRPCContentType(asked[0]); a.grpcType != "" {
+			a.grpcCode, a.grpcMessage = core.GRPCStatus(d)
+		}
 	}
 	return a
 }
@@ -78,19 +79,4 @@ func (a *answer) writeGRPC(w http.ResponseWriter) {
 	header["Grpc-Status"] = []string{strconv.Itoa(a.grpcCode)}
 	header["Grpc-Message"] = []string{a.grpcMessage}
 	w.WriteHeader(http.StatusOK)
-}
-
-// grpcType is the content type of an answer to a gRPC request, "" for any other request.
-func grpcType(r *http.Request) string {
-	asked := r.Header["Content-Type"]
-	if len(asked) == 0 || !strings.HasPrefix(asked[0], "application/grpc") {
-		return ""
-	}
-	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
-		// The encoding of messages may follow, as in application/grpc+proto. application/grpcx is something else.
-		if rest, ok := strings.CutPrefix(asked[0], kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
-			return kind
-		}
-	}
-	return ""
 }

@@ -5,6 +5,7 @@ package core
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // The content types of refusals.
@@ -107,6 +108,21 @@ func (d *Decision) Detail() string {
 		return ""
 	}
 	return string(appendDetail(nil, d))
+}
+
+// GRPCContentType returns the content type of an answer to a gRPC request, by the content type that the request has; "" for
+// one that is no gRPC.
+func GRPCContentType(asked string) string {
+	if !strings.HasPrefix(asked, "application/grpc") {
+		return ""
+	}
+	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
+		// The encoding of messages may follow, as in application/grpc+proto. application/grpcx is something else.
+		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
+			return kind
+		}
+	}
+	return ""
 }
 
 func grpcCode(d *Decision) int {

@@ -65,13 +65,7 @@ func grpcType(asked string) string {
 	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
 		return grpcNative
 	}
-	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
-		// The encoding of messages may follow, as in application/grpc-web+proto. application/grpcx is something else.
-		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
-			return kind
-		}
-	}
-	return ""
+	return core.GRPCContentType(asked)
 }
 
 // merged returns the fields that tell of limits, as they are to be set in a response that has these headers.
