@@ -79,37 +79,13 @@ func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
 	name := a.name
 	if len(a.values) == 0 {
 		return append(all, place{part: partAttr, header: attr, key: name, open: open,
-			insert: func(m *matcher, list int32) { m.attr(name).present = list }})
+			insert: func(m *matcher, list int32) { tableOf(&m.attrs, name).present = list }})
 	}
 	for _, g := range a.values {
 		first, star := g[0], len(g) > 1
 		key := name + ":" + strconv.FormatBool(star) + first
 		all = append(all, place{part: partAttr, header: attr, key: key, open: open || star && !g.prefixOnly(),
-			insert: func(m *matcher, list int32) { m.attr(name).set(first, star, list) }})
+			insert: func(m *matcher, list int32) { tableOf(&m.attrs, name).set(first, star, list) }})
 	}
 	return all
-}
-
-// attr returns the table of the attribute, a new one if need be.
-func (m *matcher) attr(name string) *headerTable {
-	for i := range m.attrs {
-		if m.attrs[i].name == name {
-			return &m.attrs[i]
-		}
-	}
-	m.attrs = append(m.attrs, headerTable{name: name})
-	return &m.attrs[len(m.attrs)-1]
-}
-
-func (m *matcher) appendAttr(dst []int32, t *headerTable, r *request) []int32 {
-	value, ok := r.attrs.Attr(t.name)
-	if !ok {
-		return dst
-	}
-	dst = m.appendList(dst, t.present, r)
-	if t.exact == nil && t.prefixes.numbers == nil {
-		return dst
-	}
-	r.search.seen.start(len(m.starts))
-	return m.appendElement(dst, t, value, r)
 }

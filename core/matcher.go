@@ -26,13 +26,13 @@ type matcher struct {
 	hostAny int              // the longest that starts with "."
 	ranges  rangeTables
 	methods map[string]int32
-	headers []headerTable
-	attrs   []headerTable // their values are no lists, and are taken whole
+	headers []valueTable
+	attrs   []valueTable // their values are no lists, and are taken whole
 	clients clientTable
 }
 
-// headerTable maps the values of one header to lists.
-type headerTable struct {
+// valueTable maps the values of one header or attribute to lists.
+type valueTable struct {
 	name     string
 	present  int32 // whatever the value
 	exact    map[string]int32
@@ -60,10 +60,16 @@ func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
 		dst = m.appendClients(dst, r)
 	}
 	for i := range m.headers {
-		dst = m.appendHeader(dst, &m.headers[i], r)
+		t := &m.headers[i]
+		if value, ok := r.attrs.Header(t.name); ok {
+			dst = m.appendValue(dst, t, value, true, r)
+		}
 	}
 	for i := range m.attrs {
-		dst = m.appendAttr(dst, &m.attrs[i], r)
+		t := &m.attrs[i]
+		if value, ok := r.attrs.Attr(t.name); ok {
+			dst = m.appendValue(dst, t, value, false, r)
+		}
 	}
 	found := dst[base:]
 	if !ascending(found) {
@@ -148,18 +154,15 @@ func (m *matcher) appendClients(dst []int32, r *request) []int32 {
 	return dst
 }
 
-func (m *matcher) appendHeader(dst []int32, t *headerTable, r *request) []int32 {
-	value, ok := r.attrs.Header(t.name)
-	if !ok {
-		return dst
-	}
+// appendValue looks the value up whole, and, where it may be a list, element by element.
+func (m *matcher) appendValue(dst []int32, t *valueTable, value string, mayBeList bool, r *request) []int32 {
 	dst = m.appendList(dst, t.present, r)
 	if t.exact == nil && t.prefixes.numbers == nil {
 		return dst
 	}
 	r.search.seen.start(len(m.starts))
 	dst = m.appendElement(dst, t, value, r)
-	for more := strings.IndexByte(value, ',') >= 0; more; {
+	for more := mayBeList && strings.IndexByte(value, ',') >= 0; more; {
 		var element string
 		element, value, more = strings.Cut(value, ",")
 		dst = m.appendElement(dst, t, strings.Trim(element, " \t"), r)
@@ -168,7 +171,7 @@ func (m *matcher) appendHeader(dst []int32, t *headerTable, r *request) []int32 
 }
 
 // appendElement looks one element up. A list is compared once, however often an element is repeated.
-func (m *matcher) appendElement(dst []int32, t *headerTable, element string, r *request) []int32 {
+func (m *matcher) appendElement(dst []int32, t *valueTable, element string, r *request) []int32 {
 	if list := t.exact[element]; list != 0 && r.search.seen.mark(list) {
 		dst = m.appendList(dst, list, r)
 	}

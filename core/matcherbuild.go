@@ -169,19 +169,19 @@ func (h *headerCondition) appendPlaces(all []place, header int, open bool) []pla
 	name := h.name
 	if len(h.values) == 0 {
 		return append(all, place{part: partHeader, header: header, key: name, open: open,
-			insert: func(m *matcher, list int32) { m.header(name).present = list }})
+			insert: func(m *matcher, list int32) { tableOf(&m.headers, name).present = list }})
 	}
 	for _, v := range h.values {
 		key := name + ":" + strconv.FormatBool(v.prefix) + v.text
 		all = append(all, place{part: partHeader, header: header, key: key, open: open, insert: func(m *matcher, list int32) {
-			m.header(name).set(v.text, v.prefix, list)
+			tableOf(&m.headers, name).set(v.text, v.prefix, list)
 		}})
 	}
 	return all
 }
 
 // set lets a value, or what values begin with, find the list.
-func (t *headerTable) set(text string, prefix bool, list int32) {
+func (t *valueTable) set(text string, prefix bool, list int32) {
 	if prefix {
 		t.prefixes.set(text, list)
 		return
@@ -192,13 +192,13 @@ func (t *headerTable) set(text string, prefix bool, list int32) {
 	t.exact[text] = list
 }
 
-// header returns the table of the header, a new one if need be.
-func (m *matcher) header(name string) *headerTable {
-	for i := range m.headers {
-		if m.headers[i].name == name {
-			return &m.headers[i]
+// tableOf returns the table of the header or attribute, a new one if need be.
+func tableOf(tables *[]valueTable, name string) *valueTable {
+	for i := range *tables {
+		if t := &(*tables)[i]; t.name == name {
+			return t
 		}
 	}
-	m.headers = append(m.headers, headerTable{name: name})
-	return &m.headers[len(m.headers)-1]
+	*tables = append(*tables, valueTable{name: name})
+	return &(*tables)[len(*tables)-1]
 }
