@@ -237,16 +237,7 @@ func (a *adviser) tierWindows(at string, d *Rule) {
 
 // lacks reports whether one of the counters is not among the others.
 func lacks(counters, others []shape) bool {
-	for _, c := range counters {
-		found := false
-		for _, o := range others {
-			found = found || o.key == c.key
-		}
-		if !found {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(counters, func(c shape) bool { return !has(others, c) })
 }
 
 // zone warns, once, of calendar windows in a time zone that nobody chose.

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"errors"
+	"net/textproto"
 	"strconv"
 	"strings"
 
@@ -123,35 +124,42 @@ func (d *Document) written(path string) string {
 		}
 		digit, _, _ := strings.Cut(rest, "]")
 		way := &d.Identify[i]
-		words := way.places()
-		if at, err := strconv.Atoi(digit); err == nil && at < len(words) {
-			return index("identify", i) + "." + way.verified() + "." + words[at]
+		places := way.places()
+		if at, err := strconv.Atoi(digit); err == nil && at < len(places) {
+			return index("identify", i) + "." + way.verified() + "." + places[at].word
 		}
 	}
 	return path
 }
 
-// places returns the words for the places of a credential, in their order.
-func (i *Identify) places() []string {
+// place is where a credential is looked for, and the word that says so.
+type place struct {
+	word string
+	from core.CredentialSource
+}
+
+// places returns where the credential of a way to identify is looked for, in their fixed order.
+func (i *Identify) places() []place {
 	switch {
 	case i.JWT != nil:
-		return placeWords(i.JWT.Header, i.JWT.Cookie, i.JWT.Query, i.JWT.Bearer)
+		return placesOf(i.JWT.Header, i.JWT.Cookie, i.JWT.Query, i.JWT.Bearer)
 	case i.APIKey != nil:
-		return placeWords(i.APIKey.Header, i.APIKey.Cookie, i.APIKey.Query, i.APIKey.Bearer)
+		return placesOf(i.APIKey.Header, i.APIKey.Cookie, i.APIKey.Query, i.APIKey.Bearer)
 	}
 	return nil
 }
 
-func placeWords(header, cookie, query string, bearer bool) (words []string) {
-	for _, place := range []struct {
-		word    string
-		present bool
-	}{{"header", header != ""}, {"cookie", cookie != ""}, {"query", query != ""}, {"bearer", bearer}} {
-		if place.present {
-			words = append(words, place.word)
+func placesOf(header, cookie, query string, bearer bool) (places []place) {
+	add := func(present bool, word string, kind core.CredentialPlace, name string) {
+		if present {
+			places = append(places, place{word, core.CredentialSource{Kind: kind, Name: name}})
 		}
 	}
-	return words
+	add(header != "", "header", core.FromHeader, textproto.CanonicalMIMEHeaderKey(header))
+	add(cookie != "", "cookie", core.FromCookie, cookie)
+	add(query != "", "query", core.FromQuery, query)
+	add(bearer, "bearer", core.FromBearer, "")
+	return places
 }
 
 // standsAlone reports whether a problem is with a value that is there, whatever else its rule says. Others, such as a

@@ -31,12 +31,12 @@ func (c *converter) identify(path string, d *Identify) (id core.Identify) {
 	case d.JWT != nil:
 		c.jwt(path+".jwt", d.JWT)
 		id.Kind = core.IdentifyJWT
-		id.From = c.credential(path+".jwt", d.JWT.Header, d.JWT.Cookie, d.JWT.Query, d.JWT.Bearer)
+		id.From = c.credential(path+".jwt", d)
 		id.DenyInvalid = choose(c, path+".jwt.on_invalid", d.JWT.OnInvalid, onInvalids)
 	case d.APIKey != nil:
 		c.keysFile(path+".api_key.keys_file", d.APIKey.KeysFile)
 		id.Kind = core.IdentifyAPIKey
-		id.From = c.credential(path+".api_key", d.APIKey.Header, d.APIKey.Cookie, d.APIKey.Query, d.APIKey.Bearer)
+		id.From = c.credential(path+".api_key", d)
 		id.DenyInvalid = choose(c, path+".api_key.on_invalid", d.APIKey.OnInvalid, onInvalids)
 	default:
 		c.problem(path, "", "says nothing", identifyRemedy)
@@ -63,22 +63,13 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	return *prefix
 }
 
-// credential returns the places that a credential is looked for in, in their fixed order.
-func (c *converter) credential(path, header, cookie, query string, bearer bool) (from []core.CredentialSource) {
-	if header = textproto.CanonicalMIMEHeaderKey(header); header == "Authorization" {
-		c.problem(path+".header", header, "holds the word Bearer beside the token", "write bearer: true")
-	}
-	if header != "" {
-		from = append(from, core.CredentialSource{Kind: core.FromHeader, Name: header})
-	}
-	if cookie != "" {
-		from = append(from, core.CredentialSource{Kind: core.FromCookie, Name: cookie})
-	}
-	if query != "" {
-		from = append(from, core.CredentialSource{Kind: core.FromQuery, Name: query})
-	}
-	if bearer {
-		from = append(from, core.CredentialSource{Kind: core.FromBearer})
+// credential returns the places that a credential is looked for in.
+func (c *converter) credential(path string, d *Identify) (from []core.CredentialSource) {
+	for _, p := range d.places() {
+		if p.from.Kind == core.FromHeader && p.from.Name == "Authorization" {
+			c.problem(path+".header", p.from.Name, "holds the word Bearer beside the token", "write bearer: true")
+		}
+		from = append(from, p.from)
 	}
 	return from
 }

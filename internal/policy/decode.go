@@ -74,7 +74,7 @@ func (d *decoder) value(n *Node, path string, into reflect.Value) {
 		d.identify(n, path, target)
 		return
 	case *Identify:
-		*target, _ = d.identifyEntry(n, path)
+		*target = d.identifyEntry(n, path)
 		return
 	}
 	switch into.Kind() {

@@ -33,24 +33,23 @@ func (d *decoder) identify(n *Node, path string, into *[]Identify) {
 		return
 	}
 	if n.Kind != KindList {
-		entry, _ := d.identifyEntry(n, path)
-		*into = []Identify{entry}
+		*into = []Identify{d.identifyEntry(n, path)}
 		return
 	}
 	*into = make([]Identify, len(n.Items))
 	for i, item := range n.Items {
-		(*into)[i], _ = d.identifyEntry(item, index(path, i))
+		(*into)[i] = d.identifyEntry(item, index(path, i))
 	}
 }
 
 // identifyEntry reads one way to identify: the plain word ip, or a map with exactly one word.
-func (d *decoder) identifyEntry(n *Node, path string) (entry Identify, ok bool) {
+func (d *decoder) identifyEntry(n *Node, path string) (entry Identify) {
 	kind := reflect.TypeFor[Identify]()
 	switch n.Kind {
 	case KindWord, KindText:
 		switch {
 		case n.Text == "ip":
-			return Identify{IP: &IdentifyIP{}}, true
+			entry.IP = &IdentifyIP{}
 		case isLater(kind, n.Text):
 			d.found.at(n, path, notYet, "")
 		case slices.Contains(wordsOf(kind), n.Text):
@@ -58,16 +57,13 @@ func (d *decoder) identifyEntry(n *Node, path string) (entry Identify, ok bool) 
 		default:
 			d.found.at(n, path, "is not a way to identify a client", identifyRemedy)
 		}
-		return Identify{}, false
 	case KindMap:
-		into := reflect.ValueOf(&entry).Elem()
-		d.fields(n, path, into)
+		d.fields(n, path, reflect.ValueOf(&entry).Elem())
 		d.oneWord(n, path, identifyRemedy)
-		return entry, true
 	default:
 		d.found.at(n, path, "is "+n.Kind.String()+" where a way to identify belongs", identifyRemedy)
-		return Identify{}, false
 	}
+	return entry
 }
 
 // oneWord reports a map that must say one thing and says none or several.

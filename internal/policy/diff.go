@@ -4,6 +4,7 @@ package policy
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -71,7 +72,7 @@ func Diff(before, after *Document) (c Changes) {
 	if !slices.Equal(staying(before, is), staying(after, was)) {
 		c.Words = append(c.Words, "order of rules")
 	}
-	c.Anew = anew(before, after, was)
+	c.Anew = anew(before, after, was, is)
 	return c
 }
 
@@ -107,17 +108,18 @@ func differing[T any](a, b T) (changed []string) {
 }
 
 // anew says which counters start anew: those of rules that stay, with a key that no counter of theirs had.
-func anew(before, after *Document, was map[string]*Rule) (list []string) {
+func anew(before, after *Document, was, is map[string]*Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy is called %q instead of %q", after.Name, before.Name)}
 	}
 	list = append(list, anewForWhom(before, after)...)
 	zoneMoved := cmp.Or(before.Timezone, "UTC") != cmp.Or(after.Timezone, "UTC")
+	gone := goneByText(before, is)
 	for i := range after.Rules {
 		rule := &after.Rules[i]
 		if old, known := was[rule.Name]; known {
 			list = append(list, anewInRule(old, rule, zoneMoved)...)
-		} else if name := renamedFrom(rule, before, after); name != "" {
+		} else if name := gone[namelessText(*rule)]; name != "" {
 			list = append(list, fmt.Sprintf("%s: it was called %s", rule.Name, name))
 		}
 	}
@@ -172,10 +174,9 @@ func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
 	for _, tier := range tiersOf(old, rule) {
 		had := countersOf(old.limitsOf(tier))
 		for _, counter := range countersOf(rule.limitsOf(tier)) {
-			kept := slices.ContainsFunc(had, func(c shape) bool { return c.key == counter.key })
 			line := ""
 			switch {
-			case !kept:
+			case !has(had, counter):
 				line = ": its window or algorithm is new"
 			case counter.calendar && zoneMoved:
 				line = ": its windows begin at other times, by the new time zone"
@@ -195,6 +196,11 @@ func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
 type shape struct {
 	text, key string
 	calendar  bool
+}
+
+// has reports whether a counter is among others.
+func has(counters []shape, one shape) bool {
+	return slices.ContainsFunc(counters, func(c shape) bool { return c.key == one.key })
 }
 
 // countersOf returns the counters of limits; limits that cannot be read have none.
@@ -256,18 +262,25 @@ func perText(r *Rule) string {
 	return "nobody"
 }
 
-// renamedFrom returns the rule that is gone and says what the new one says, or "".
-func renamedFrom(rule *Rule, before, after *Document) string {
-	is := rulesByName(after)
+// goneByText returns the names of the rules that are gone, by what they say: a new rule that says the same was renamed. Of
+// several that say the same it is the first.
+func goneByText(before *Document, is map[string]*Rule) map[string]string {
+	gone := map[string]string{}
 	for i := range before.Rules {
-		old := before.Rules[i]
-		if _, stays := is[old.Name]; stays {
+		rule := &before.Rules[i]
+		if is[rule.Name] != nil {
 			continue
 		}
-		name := old.Name
-		if old.Name = rule.Name; len(differing(old, *rule)) == 0 {
-			return name
+		if text := namelessText(*rule); gone[text] == "" {
+			gone[text] = rule.Name
 		}
 	}
-	return ""
+	return gone
+}
+
+// namelessText is what a rule says but for its name.
+func namelessText(r Rule) string {
+	r.Name = ""
+	data, _ := json.Marshal(r) // cannot fail: a rule has words and numbers only
+	return string(data)
 }

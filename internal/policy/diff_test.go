@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,29 @@ func TestDiff(t *testing.T) {
 		if back := Diff(after, after); !back.Empty() {
 			t.Errorf("%s\ndiffers from itself: %s", test.after, back.String())
 		}
+	}
+}
+
+// Ten thousand rules that are all called otherwise are told apart while somebody waits for the reload. Each against each
+// took two minutes.
+func TestDiffOfManyRenamedRules(t *testing.T) {
+	before := manyRules(t)
+	after := &Document{Rules: slices.Clone(before.Rules)}
+	for i := range after.Rules {
+		after.Rules[i].Name += "-new"
+	}
+	got := Diff(before, after)
+	n := len(before.Rules)
+	if len(got.Added) != n || len(got.Removed) != n || len(got.Anew) != n || got.Anew[7] != "rule-7-new: it was called rule-7" {
+		t.Errorf("%d added, %d removed, %d anew, want %d of each", len(got.Added), len(got.Removed), len(got.Anew), n)
+	}
+}
+
+// Of several rules that are gone and say the same, a new one was the first.
+func TestDiffOfEqualRules(t *testing.T) {
+	got := Diff(decoded(t, "rules: [{name: a, limit: 1/1s}, {name: b, limit: 1/1s}]"), decoded(t, "rules: [{name: c, limit: 1/1s}]"))
+	if want := []string{"c: it was called a"}; !slices.Equal(got.Anew, want) {
+		t.Errorf("%q, want %q", got.Anew, want)
 	}
 }
 

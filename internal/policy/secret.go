@@ -19,12 +19,6 @@ func environment(text string) (name string, ok bool) {
 	return name, ok && name != ""
 }
 
-// FromEnvironment reports whether a word of the policy names an environment variable, rather than being the secret itself.
-func FromEnvironment(word string) bool {
-	_, ok := environment(word)
-	return ok
-}
-
 // Secret returns the secret that a word of the policy says: the value of an environment variable for {env.NAME},
 // otherwise the word itself. The error says that the variable is not set, and never what it holds.
 func Secret(word string) (string, error) {

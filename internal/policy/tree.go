@@ -2,8 +2,9 @@
 
 package policy
 
-// Tree reads a document that is not a policy but is written in the same formats, such as a list of API keys. name is how
-// its places call it. The error is [core.Problems]. The bounds are those of a policy.
+// Tree reads a document that is not a policy but is written in the same formats, such as a list of API keys, as
+// strictly and within the same bounds; name is how its places call it. The node is nil for a document without content. The
+// error is [core.Problems].
 func Tree(name string, format Format, data []byte) (*Node, error) {
 	found := &report{}
 	tree, err := parse(name, format, data, found)

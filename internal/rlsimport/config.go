@@ -64,7 +64,7 @@ func (r *reader) note(place, path, value, why, remedy string) {
 
 // file reads one file and adds its domain to those known.
 func (r *reader) file(f File, domains []*domain) []*domain {
-	tree, err := policy.ParseYAML(f.Name, f.Data)
+	tree, err := policy.Tree(f.Name, policy.YAML, f.Data)
 	if err != nil {
 		if problems, ok := err.(core.Problems); ok {
 			r.errors = append(r.errors, problems...)
