@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -110,12 +111,8 @@ func (r *keyReader) only(n *policy.Node, path string, words ...string) map[strin
 	values := map[string]*policy.Node{}
 	for _, entry := range n.Entries {
 		at := strings.TrimPrefix(path+"."+entry.Key, ".")
-		known := false
-		for _, word := range words {
-			known = known || word == entry.Key
-		}
 		switch {
-		case !known:
+		case !slices.Contains(words, entry.Key):
 			if len(entry.Key) >= KeyBytesMin { // it may be a key
 				at = path
 			}
@@ -215,7 +212,7 @@ func (r *keyReader) text(n *policy.Node, path string) string {
 	switch {
 	case n == nil:
 		return ""
-	case n.Kind != policy.KindWord && n.Kind != policy.KindText || n.Text == "":
+	case !isScalar(n) || n.Text == "":
 		r.at(n, path, n.Text, "is not a word", "write a name, in quotes if it looks like a number")
 	case len(n.Text) > idBytesMax:
 		r.at(n, path, "", fmt.Sprintf("has %d bytes", len(n.Text)), fmt.Sprintf("write at most %d", idBytesMax))
