@@ -47,6 +47,8 @@ var imports = map[string][]string{
 	"envoy-wasm":         {"core", "envoy-wasm/filter"},
 	"internal/rls":       {"core"},
 	"internal/rlsimport": {"core", "internal/policy", "internal/rls"},
+	"internal/await":     {},
+	"internal/freeport":  {},
 	"internal/inturns":   {},
 	"internal/underrace": {},
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/policy", "internal/identity",

@@ -6,9 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,6 +19,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/penstock/penstock/caddy"
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // server is a Caddy in this process. There is one at a time, so tests that use it are not parallel.
@@ -78,12 +79,11 @@ func (s *server) loadJSON(text []byte) error {
 
 func freePort(t testing.TB) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := netip.ParseAddrPort(freeport.Address(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port
+	return int(address.Port())
 }
 
 // reply is an answer that was read to its end.

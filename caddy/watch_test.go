@@ -13,22 +13,14 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // eventually waits until what is asked for holds; the deadline is far beyond what it takes.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			t.Fatalf("not within ten seconds: %s", what)
-		}
-	}
+	await.Until(t, 10*time.Second, what, holds)
 }
 
 // write replaces a file whole, as an editor does.

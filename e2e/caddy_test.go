@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"net"
@@ -12,10 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // binary is the Caddy that this run built.
@@ -41,75 +41,38 @@ func buildAndRun(m *testing.M) int {
 
 // process is a running Caddy.
 type process struct {
-	t       testing.TB
+	*server
 	address string // of the site
 	admin   string
 	file    string // the Caddyfile
-	log     syncBuffer
-	command *exec.Cmd
-	done    chan struct{} // closed when the process has ended
-}
-
-// syncBuffer is a buffer that a process writes and a test reads.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // startCaddy runs the binary on a Caddyfile, in which SITE stands for the site's port and ADMIN for the address of the
 // admin endpoint, until the test ends.
 func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	t.Helper()
-	p := &process{t: t, address: freeAddress(t), admin: freeAddress(t), file: filepath.Join(t.TempDir(), "Caddyfile")}
+	p := &process{address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile")}
+	p.server = &server{t: t, command: exec.Command(binary, "run", "--config", p.file)}
 	p.write(caddyfile)
 	p.copyPolicies()
-	command := exec.Command(binary, "run", "--config", p.file)
-	command.Env = append(environment(t), env...)
-	command.Stdout, command.Stderr = &p.log, &p.log
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	p.command, p.done = command, done
-	go func() { _ = command.Wait(); close(done) }()
-	t.Cleanup(func() {
-		_ = command.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-done:
-		case <-time.After(10 * time.Second):
-			_ = command.Process.Kill()
-			<-done
-		}
-		if t.Failed() {
-			t.Logf("caddy at %s said:\n%s", p.address, p.log.String())
-		}
-	})
-	eventually(t, 20*time.Second, "caddy answers", func() bool {
-		select {
-		case <-done:
-			t.Fatalf("caddy ended:\n%s", p.log.String())
-		default:
-		}
-		connection, err := net.Dial("tcp", p.address)
+	p.command.Env = append(environment(t), env...)
+	p.start()
+	p.awaitListening(p.address)
+	return p
+}
+
+// awaitListening waits until somebody listens at the address. Caddy begins with its sites one after the other.
+func (p *process) awaitListening(address string) {
+	p.t.Helper()
+	await.Until(p.t, 20*time.Second, "caddy listens at "+address, func() bool {
+		p.mustRun()
+		connection, err := net.Dial("tcp", address)
 		if err != nil {
 			return false
 		}
 		connection.Close()
 		return true
 	})
-	return p
 }
 
 // environment keeps Caddy's data out of the home directory.
@@ -152,28 +115,6 @@ func (p *process) reload() error {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
-}
-
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return listener.Addr().String()
-}
-
-// eventually waits until ok.
-func eventually(t testing.TB, patience time.Duration, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !ok(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %v: %s", patience, what)
-		}
-	}
 }
 
 // answer is what a request got.

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -72,7 +73,7 @@ func TestCalendarWindows(t *testing.T) {
 		want := periodOf(unit, now, place)
 		if want.ends.Sub(now) < 30*time.Second {
 			// It would end during the test. So it happens once a day.
-			eventually(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
+			await.Until(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
 			want = periodOf(unit, time.Now(), place)
 		}
 		for n := range 3 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/penstock/penstock/internal/freeport"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -166,7 +167,7 @@ func mistakes(t *testing.T, ask func(args ...string) said) {
 
 // TestOperatingWhatIsNotThere: a Caddy without an admin endpoint, none at all, and one that limits nothing.
 func TestOperatingWhatIsNotThere(t *testing.T) {
-	address := freeAddress(t)
+	address := freeport.Address(t)
 	p := startCaddy(t, strings.ReplaceAll(operated, "ADMIN", "off"), "PENSTOCK_REDIS="+redistest.Start(t).URL(),
 		"POLICY="+operatedFile(t))
 	if got := p.statuses("ann", 1); got[0] != 200 {

@@ -10,7 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/conformance"
+	"github.com/penstock/penstock/internal/freeport"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -55,7 +57,7 @@ func newCaddyFront(t testing.TB, stories []conformance.Story) *caddyFront {
 				group.caddyfile = caddyHead(absent)
 			}
 		}
-		address := laterAddress(t)
+		address := freeport.Address(t)
 		group.addresses[s.Place], group.names[s.Namespace()] = address, true
 		group.caddyfile += fmt.Sprintf(":%s {\n\tpenstock {\n\t\tpolicy %s\n\t}\n\treverse_proxy %s\n}\n", portOf(address),
 			s.Write(t, t.TempDir(), set), upstream)
@@ -71,6 +73,7 @@ func (f *caddyFront) addressOf(s *conformance.Story) string {
 			if f.running == nil {
 				f.running = startCaddy(f.t, f.groups[0].caddyfile)
 			}
+			f.running.awaitListening(address)
 			return address
 		}
 		if f.running != nil {
@@ -96,7 +99,7 @@ func (f *caddyFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker
 		before := f.redis.Calls("evalsha")
 		answer := e.Request.Send(t, address)
 		if settles := e.For("caddy").Settled != nil; settles && answer.Passed {
-			eventually(t, 10*time.Second, "the settlement is in Redis", func() bool {
+			await.Until(t, 10*time.Second, "the settlement is in Redis", func() bool {
 				return f.redis.Calls("evalsha") >= before+2 // the charge, and what the response made of it
 			})
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	bridging "github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/conformance"
 	"github.com/penstock/penstock/internal/memstore"
@@ -54,7 +55,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 		t.Cleanup(func() { _ = b.Close() })
 		serveAt(t, "unix", f.sites[s.Place].bridge, b.Handler())
 	}
-	eventually(t, time.Minute, "every worker has every policy", func() bool {
+	await.Until(t, time.Minute, "every worker has every policy", func() bool {
 		return e.counter("penstock.policy_loaded") >= envoyVMs*len(sites)
 	})
 	return f
@@ -70,7 +71,7 @@ func (f *envoyFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker
 		settlements, before := f.store.Settled()
 		answer := e.Request.Send(t, address)
 		if e.For("envoy").Settled != nil && answer.Passed {
-			eventually(t, 10*time.Second, "something is settled", func() bool {
+			await.Until(t, 10*time.Second, "something is settled", func() bool {
 				calls, _ := f.store.Settled()
 				return calls > settlements
 			})

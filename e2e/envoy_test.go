@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -19,6 +18,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // envoyProgram is where tools/setup.sh puts Envoy.
@@ -94,13 +96,13 @@ type envoy struct {
 // until the test ends. wasm is the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
-	e := &envoy{admin: laterAddress(t)}
+	e := &envoy{admin: freeport.Address(t)}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	if err := os.WriteFile(file, []byte(e.configuration(t, wasm, startUpstream(t, upstream), sites)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e.server = startServer(t, envoyCommand(t, file))
-	eventually(t, envoyPatience, "Envoy is ready", func() bool {
+	await.Until(t, envoyPatience, "Envoy is ready", func() bool {
 		e.mustRun()
 		response, err := http.Get("http://" + e.admin + "/ready")
 		if err != nil {
@@ -128,7 +130,7 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 	text.WriteString("node: {id: test, cluster: test}\nadmin: {address: {socket_address: {address: 127.0.0.1, port_value: " +
 		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
 	for i, s := range sites {
-		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), laterAddress(t), socket(t)
+		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), freeport.Address(t), socket(t)
 		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}, " +
 			"rate_limits: [{actions: [{remote_address: {}}, {request_headers: {header_name: \":path\", descriptor_key: path}}]}]}"
 		if s.direct {
@@ -173,28 +175,6 @@ func (s *site) settings() string {
 		text = "{" + strings.Join(fields, ",") + "}"
 	}
 	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
-}
-
-// laterAddresses are those that were given out: an Envoy with a hundred listeners would get some twice.
-var laterAddresses sync.Map
-
-// laterAddress is an address that is still free when Envoy has compiled the filter and listens: its port is none of those that
-// the system gives to connections.
-func laterAddress(t testing.TB) string {
-	t.Helper()
-	const first, ports = 20_000, 12_000
-	for range 100 {
-		address := fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(ports))
-		if _, given := laterAddresses.LoadOrStore(address, true); given {
-			continue
-		}
-		if l, err := net.Listen("tcp", address); err == nil {
-			l.Close()
-			return address
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 // socket is the path of a socket that is not there yet.
@@ -280,7 +260,7 @@ func (e *envoy) loads(t testing.TB, change func()) {
 	const threads = 3
 	before := e.counter("penstock.policy_loaded")
 	change()
-	eventually(t, 30*time.Second, "the filter has the policy", func() bool {
+	await.Until(t, 30*time.Second, "the filter has the policy", func() bool {
 		return e.counter("penstock.policy_loaded") >= before+threads
 	})
 }
@@ -379,7 +359,7 @@ func (b *bridge) run(t testing.TB) {
 	}
 	b.server = startServer(t, exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
 		"--drain-delay", "50ms"}, b.args...)...))
-	eventually(t, 20*time.Second, "the bridge answers", func() bool {
+	await.Until(t, 20*time.Second, "the bridge answers", func() bool {
 		b.mustRun()
 		connection, err := net.Dial("unix", b.listen)
 		if err != nil {
@@ -394,19 +374,25 @@ func (b *bridge) run(t testing.TB) {
 type server struct {
 	t       testing.TB
 	command *exec.Cmd
-	log     syncBuffer
+	log     await.Journal
 	done    chan struct{} // closed when the process has ended
 }
 
 func startServer(t testing.TB, command *exec.Cmd) *server {
 	t.Helper()
-	s := &server{t: t, command: command, done: make(chan struct{})}
-	command.Stdout, command.Stderr = &s.log, &s.log
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
+	s := &server{t: t, command: command}
+	s.start()
+	return s
+}
+
+func (s *server) start() {
+	s.t.Helper()
+	s.command.Stdout, s.command.Stderr, s.done = &s.log, &s.log, make(chan struct{})
+	if err := s.command.Start(); err != nil {
+		s.t.Fatal(err)
 	}
-	go func() { _ = command.Wait(); close(s.done) }()
-	t.Cleanup(func() {
+	go func() { _ = s.command.Wait(); close(s.done) }()
+	s.t.Cleanup(func() {
 		s.signal(syscall.SIGCONT)
 		s.signal(syscall.SIGTERM)
 		select {
@@ -414,11 +400,10 @@ func startServer(t testing.TB, command *exec.Cmd) *server {
 		case <-time.After(10 * time.Second):
 			s.kill()
 		}
-		if t.Failed() {
-			t.Logf("%s said:\n%s", filepath.Base(command.Path), s.tail())
+		if s.t.Failed() {
+			s.t.Logf("%s said:\n%s", filepath.Base(s.command.Path), s.tail())
 		}
 	})
-	return s
 }
 
 // tail is the end of what the process has said.

@@ -13,6 +13,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // TestEnvoyExample runs what "make run-envoy" runs, as it is but for the ports and the deadline, tries what it says to try, and ends it as Ctrl-C
@@ -24,7 +27,7 @@ func TestEnvoyExample(t *testing.T) {
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the whole group
 	s := startServer(t, run)
 	t.Cleanup(func() { _ = syscall.Kill(-run.Process.Pid, syscall.SIGKILL) })
-	eventually(t, envoyPatience, "it says what to try", func() bool {
+	await.Until(t, envoyPatience, "it says what to try", func() bool {
 		s.mustRun()
 		return strings.Contains(s.log.String(), "In another terminal")
 	})
@@ -40,11 +43,11 @@ func TestEnvoyExample(t *testing.T) {
 	}
 	policy := filepath.Join(x.folder, "examples/envoy.policy.yaml")
 	replaceIn(t, policy, "limit: 5/1m", "limit: 7/1m")
-	eventually(t, 10*time.Second, "the edited policy counts", func() bool { return x.get(t).header.Get("X-RateLimit-Limit") == "7" })
+	await.Until(t, 10*time.Second, "the edited policy counts", func() bool { return x.get(t).header.Get("X-RateLimit-Limit") == "7" })
 	if err := syscall.Kill(-run.Process.Pid, syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 20*time.Second, "it ends", func() bool {
+	await.Until(t, 20*time.Second, "it ends", func() bool {
 		select {
 		case <-s.done:
 			return true
@@ -89,7 +92,7 @@ func newCheckout(t *testing.T) *checkout {
 	}
 	edits := []string{"deadline: 50ms", patient} // this machine also runs other tests
 	for _, port := range []string{"6379", "8441", "8090", "9901"} {
-		x.addresses = append(x.addresses, laterAddress(t))
+		x.addresses = append(x.addresses, freeport.Address(t))
 		edits = append(edits, port, portOf(x.addresses[len(x.addresses)-1]))
 	}
 	for _, file := range []string{"examples/envoy.yaml", "tools/run-envoy.sh"} {

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // discoveredFilter is the filter by ECDS, as docs/envoy.md has it: while there is no control plane, by the configuration that is
@@ -59,7 +61,7 @@ func (s *site) followsDiscovery(t *testing.T) {
 	b.kill()
 	write("cluster: " + s.bridgeName() + "\ndeadline: 0\n")
 	b.run(t)
-	eventually(t, 30*time.Second, "Envoy refuses what the filter does, and the log of the bridge says so", func() bool {
+	await.Until(t, 30*time.Second, "Envoy refuses what the filter does, and the log of the bridge says so", func() bool {
 		return strings.Contains(b.log.String(), "an Envoy refuses the policy, and goes on with the one before")
 	})
 	if a := s.get(t, "/"); a.header.Get("X-RateLimit-Limit") != "100000" {
@@ -98,7 +100,7 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 			}
 		})
 	}
-	eventually(t, 10*time.Second, "all are connected", func() bool { return dials.Load() >= connections })
+	await.Until(t, 10*time.Second, "all are connected", func() bool { return dials.Load() >= connections })
 	edit()
 	edited := time.Now()
 	group.Wait()
@@ -121,7 +123,7 @@ rules:
 `, "--rls-listen", "unix:"+s.grpc)
 	b.listen = s.bridge
 	b.run(t)
-	eventually(t, 10*time.Second, "Envoy has reached the service", func() bool {
+	await.Until(t, 10*time.Second, "Envoy has reached the service", func() bool {
 		return s.get(t, "/api/warm").header.Get("X-RateLimit-Limit") != ""
 	})
 	for i := range 5 {

@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 const linePolicy = `name: shop
@@ -40,7 +42,7 @@ func (s *site) answersThoseInLine(t *testing.T, word string) {
 			answers <- a
 		}()
 	}
-	eventually(t, 5*time.Second, "they wait", func() bool { return s.envoy.stat("http."+s.name+".downstream_rq_active") == line })
+	await.Until(t, 5*time.Second, "they wait", func() bool { return s.envoy.stat("http."+s.name+".downstream_rq_active") == line })
 	b.signal(syscall.SIGSTOP)
 	defer b.signal(syscall.SIGCONT)
 	for range line {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -37,7 +38,7 @@ func (s *site) survives(t *testing.T, word, counter string, fail func(wait func(
 	var got tally
 	done := make(chan struct{})
 	group := crowdAt(s.address, 16, &got, atLeastUntil(done, 1_000))
-	eventually(t, 30*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
+	await.Until(t, 30*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 	fail(func() { <-time.After(outage) })
 	close(done)
 	group.Wait()

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // patient is how a site is set where the bridge is there and only busy: what is looked at is not the deadline.
@@ -153,7 +155,7 @@ func (s *site) holdsAgain(t *testing.T) {
 	t.Helper()
 	s.isDecided(t)
 	admitted := 0
-	eventually(t, 20*time.Second, "the limit holds again", func() bool {
+	await.Until(t, 20*time.Second, "the limit holds again", func() bool {
 		a := s.get(t, "/")
 		if a.status == http.StatusOK && a.header.Get("RateLimit") != "" {
 			admitted++
@@ -169,7 +171,7 @@ func (s *site) holdsAgain(t *testing.T) {
 func (s *site) isDecided(t *testing.T) {
 	t.Helper()
 	inARow := 0
-	eventually(t, 10*time.Second, "requests are counted again", func() bool {
+	await.Until(t, 10*time.Second, "requests are counted again", func() bool {
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // each connection may be another worker's
 		a, err := ask(fresh, "http://"+s.address+"/")
 		if inARow++; err != nil || a.header.Get("RateLimit") == "" {
@@ -186,7 +188,7 @@ func (s *site) keepsItsPolicy(t *testing.T, word string) {
 	const before, after = `"all";q=100;w=2678400`, `"all";q=200;w=2678400`
 	s.isDecided(t)
 	b.policy.edit("name: shop\nrules: [{name: all, limit: 100/minute}]\n")
-	eventually(t, 10*time.Second, "the bridge refuses the file", func() bool {
+	await.Until(t, 10*time.Second, "the bridge refuses the file", func() bool {
 		return strings.Contains(b.log.String(), "the edited policy file is refused")
 	})
 	if got := policyOf(); got != before {
@@ -227,11 +229,11 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 		gone = append(gone, connection)
 	}
 	waiting := func() int { return s.envoy.stat("http." + s.name + ".downstream_rq_active") }
-	eventually(t, 4*time.Second, "all wait", func() bool { return waiting() == leaving+staying })
+	await.Until(t, 4*time.Second, "all wait", func() bool { return waiting() == leaving+staying })
 	for _, connection := range gone {
 		connection.Close()
 	}
-	eventually(t, 4*time.Second, "those who left are gone", func() bool { return waiting() == staying })
+	await.Until(t, 4*time.Second, "those who left are gone", func() bool { return waiting() == staying })
 	b.signal(syscall.SIGCONT)
 	for range staying {
 		if a := <-stays; a.status != http.StatusOK || a.header.Get("RateLimit") == "" {

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // useless are answers that decide nothing, and the counters of which one must grow.
@@ -125,7 +127,7 @@ func (s *site) refusesUselessPolicies(t *testing.T, f *falseBridge) {
 			_, _ = w.Write(body)
 		})
 		f.policy.Store(&tells)
-		eventually(t, 10*time.Second, "the policy is refused: "+tag, func() bool {
+		await.Until(t, 10*time.Second, "the policy is refused: "+tag, func() bool {
 			return s.envoy.counter("penstock.policy_refused") >= refused+3
 		})
 		s.holdsAgain(t) // by the policy before

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -57,7 +58,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			var got tally
 			done := make(chan struct{})
 			group := crowd(p, 64, &got, atLeastUntil(done, 1_000))
-			eventually(t, 10*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
+			await.Until(t, 10*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 			fail(redis, func() { <-time.After(700 * time.Millisecond) })
 			close(done)
 			group.Wait()
@@ -96,7 +97,7 @@ func (p *process) showsDegradation(t *testing.T) {
 func (p *process) holdsAgain(t *testing.T) {
 	t.Helper()
 	const beyondTheLimit = 100 + 100
-	eventually(t, 2*time.Second, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })
+	await.Until(t, 2*time.Second, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })
 	for range beyondTheLimit {
 		if p.get("/").status == http.StatusTooManyRequests {
 			return

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 	done := make(chan struct{})
 	group := crowd(p, 64, &got, atLeastUntil(done, 0))
 	answered := func() int64 { return got.admitted.Load() + got.refused.Load() }
-	eventually(t, 10*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 1_000 })
+	await.Until(t, 10*time.Second, "the limit is reached", func() bool { return got.refused.Load() > 1_000 })
 	during := func() int64 {
 		before := answered()
 		<-time.After(span)
@@ -31,7 +32,7 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 	redis.Resume()
 	// Counted again means refused: the limit was used up before.
 	refused := got.refused.Load()
-	eventually(t, time.Second, "limits hold again", func() bool { return got.refused.Load() > refused+100 })
+	await.Until(t, time.Second, "limits hold again", func() bool { return got.refused.Load() > refused+100 })
 	close(done)
 	group.Wait()
 	t.Logf("in %v: %d healthy, %d hung; slowest %v", span, healthy, hung, time.Duration(got.slowest.Load()))

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -92,10 +93,10 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 		}
 	}
 	busy := func() bool { return revoked.asked.Load() > 100 && moved.limit.Load() == 1_000_000 }
-	eventually(t, editWithin, "everybody is served", busy)
+	await.Until(t, editWithin, "everybody is served", busy)
 
 	keys.write("[[keys]]\nid = \"steady\"\nhash = \"" + keyOf("steady") + "\"\n") // the key itself, and others missing
-	eventually(t, editWithin, "the broken edit is in the log", logged("an edit of a file is refused, what it held before stays in force"))
+	await.Until(t, editWithin, "the broken edit is in the log", logged("an edit of a file is refused, what it held before stays in force"))
 	if n := revoked.refused.Load() + steady.refused.Load() + moved.refused.Load(); n > 0 {
 		t.Errorf("a broken edit has refused %d requests", n)
 	}
@@ -104,7 +105,7 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 	edited["moved"] = `tier = "gold"`
 	keys.edit(edited)
 	written := time.Now()
-	eventually(t, editWithin, "the revoked key is refused, and the moved one has its tier", func() bool {
+	await.Until(t, editWithin, "the revoked key is refused, and the moved one has its tier", func() bool {
 		return revoked.refused.Load() > 10 && moved.limit.Load() == 2_000_000
 	})
 	<-time.After(time.Until(written.Add(editWithin)))

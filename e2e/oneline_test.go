@@ -11,12 +11,15 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // awayFromTheBoundary waits until the minute has some seconds left.
 func awayFromTheBoundary(t *testing.T) {
 	const needed = 5 * time.Second
-	eventually(t, 2*needed, "the next minute begins", func() bool {
+	await.Until(t, 2*needed, "the next minute begins", func() bool {
 		now := time.Now()
 		return now.Truncate(time.Minute).Add(time.Minute).Sub(now) > needed
 	})
@@ -135,7 +138,7 @@ func TestExamplesStart(t *testing.T) {
 				t.Fatal("it does not listen at :8080")
 			}
 			p := startCaddy(t, strings.Replace(string(text), ":8080 {", ":SITE {", 1),
-				"CADDY_ADMIN="+freeAddress(t), "REDIS_PASSWORD=secret")
+				"CADDY_ADMIN="+freeport.Address(t), "REDIS_PASSWORD=secret")
 			a := p.get("/")
 			if a.status != 200 || a.header.Get("RateLimit-Policy") == "" && !strings.Contains(string(text), "redis") {
 				t.Errorf("status %d, header %v", a.status, a.header)

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -217,7 +218,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 	}
 	for n, longest := range []time.Duration{2 * time.Second, 4 * time.Second} { // 1 s, by the multipliers
 		// The unit comes back, is taken, and the next is refused: until then there is no new violation.
-		eventually(t, 10*time.Second, "a penalty", func() bool { return isPenalty(worse.get(0, "/breath")) })
+		await.Until(t, 10*time.Second, "a penalty", func() bool { return isPenalty(worse.get(0, "/breath")) })
 		end := ends()
 		if left := time.Until(end); left > longest || left < longest/4 {
 			t.Errorf("penalty %d lasts %v more, want up to %v", n+1, left, longest)
@@ -233,7 +234,7 @@ func TestPenaltiesEscalate(t *testing.T) {
 		if n > 0 {
 			continue // that one is long enough to be seen; nobody need wait for its end
 		}
-		eventually(t, longest, "the penalty ends", func() bool { return worse.get(0, "/").status == http.StatusOK })
+		await.Until(t, longest, "the penalty ends", func() bool { return worse.get(0, "/").status == http.StatusOK })
 		if early := time.Until(end); early > 0 {
 			t.Errorf("the penalty has ended %v early", early)
 		}

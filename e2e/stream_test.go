@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // says is an upstream that sends a whole document; fields are names and values of headers by turns.
@@ -163,7 +165,7 @@ func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 	if got := r.Header.Get("X-RateLimit-Cost"); got != c.told {
 		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.told)
 	}
-	eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+	await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 		return m.charged(t, ruleOf(c.path), address) == c.charged
 	})
 }
@@ -201,7 +203,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 			read := *s
 			read.gzipped = r.Header.Get("Content-Encoding") == "gzip"
 			read.readsInStep(t, r.Body)
-			eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
+			await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
 				return m.charged(t, "tokens", address) == wants[path]
 			})
 		})
@@ -247,13 +249,13 @@ func TestClientsThatLeave(t *testing.T) {
 			answered <- err
 		}()
 		if c.charged == 100 {
-			eventually(t, 5*time.Second, "it is reserved", func() bool { return m.charged(t, "tokens", address) == 100 })
+			await.Until(t, 5*time.Second, "it is reserved", func() bool { return m.charged(t, "tokens", address) == 100 })
 		} else if err := <-answered; err != nil {
 			t.Errorf("%s: %v", c.path, err)
 		}
 		leave()
 		<-left
-		eventually(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+		await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 			return m.charged(t, "tokens", address) == c.charged
 		})
 	}

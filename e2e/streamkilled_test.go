@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
 
 // held is an upstream whose responses end when they may: each says then that it cost 7.
@@ -106,7 +108,7 @@ func TestACaddyThatStopsSettles(t *testing.T) {
 	if err := m.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 5*time.Second, "caddy shuts down", func() bool {
+	await.Until(t, 5*time.Second, "caddy shuts down", func() bool {
 		return len(m.logLines("shutting down apps, then terminating")) > 0
 	})
 	close(h.may)
@@ -144,5 +146,5 @@ func TestAReloadWithStreamsOpen(t *testing.T) {
 	}
 	close(h.may)
 	reading.Wait()
-	eventually(t, 5*time.Second, "all are settled", func() bool { return m.charged(t, "tokens", "192.0.2.7") == openStreams*7 })
+	await.Until(t, 5*time.Second, "all are settled", func() bool { return m.charged(t, "tokens", "192.0.2.7") == openStreams*7 })
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -79,7 +80,7 @@ func (q *queue) join(name, path string) *visitor {
 		v.reset, v.ordinal = a.number("X-RateLimit-Reset"), q.count-a.number("X-RateLimit-Remaining")
 		q.ended++
 	})
-	eventually(q.t, 5*time.Second, name+" was answered or waits", func() bool {
+	await.Until(q.t, 5*time.Second, name+" was answered or waits", func() bool {
 		q.mu.Lock()
 		all, ended := len(q.here), q.ended
 		q.mu.Unlock()
@@ -115,7 +116,7 @@ func (q *queue) order() string {
 // begins waits until a window of this span has just begun, by the clock of this machine, which is that of Redis.
 func begins(t *testing.T, span time.Duration) {
 	t.Helper()
-	eventually(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
+	await.Until(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
 }
 
 // TestThrottleIsTheRateOverTwoNodes: sixty requests at once over two Caddys pass at the rate of the limit, no faster and
@@ -184,7 +185,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	refused := q.join("too many", "/")
 	hard := q.join("hard again", "/hard")
 	left.leave()
-	eventually(t, time.Second, "the place is free", func() bool { return q.waiting() == 6 })
+	await.Until(t, time.Second, "the place is free", func() bool { return q.waiting() == 6 })
 	q.join("k", "/")
 	if len := q.waiting(); len != 7 {
 		t.Fatalf("%d wait, want 7: the machine was too slow for this test", len)

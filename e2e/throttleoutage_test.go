@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 				t.Errorf("%d charged and %d let through, %d of them before: want those who waited let through", charged, degraded, before)
 			}
 			outage.end(redis)
-			eventually(t, 5*time.Second, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
+			await.Until(t, 5*time.Second, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
 			charged++ // that one
 			// Whose question got no answer may have been charged, once: while Redis was busy, or when it woke up.
 			most := charged + before

@@ -21,6 +21,7 @@ import (
 
 	"github.com/golang-jwt/jwt/v5"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -206,7 +207,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	pass(within)
 	login.fails.Store(true)
 	failing := login.asked.Load()
-	eventually(t, 10*time.Second, "the issuer has failed in every way", func() bool {
+	await.Until(t, 10*time.Second, "the issuer has failed in every way", func() bool {
 		return login.asked.Load() >= failing+int64(len(failures))
 	})
 	taken := time.Now()
@@ -299,7 +300,7 @@ func TestAnIssuerThatIsDownAtTheStart(t *testing.T) {
 		t.Errorf("without keys: %q", got)
 	}
 	login.fails.Store(false)
-	eventually(t, within, "the client is known", func() bool { return body() == "user ann acme gold" })
+	await.Until(t, within, "the client is known", func() bool { return body() == "user ann acme gold" })
 	if !strings.Contains(p.log.String(), "the key set can be fetched again") {
 		t.Error("the log does not say that the issuer is back")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/conformance"
 	"github.com/penstock/penstock/internal/memstore"
@@ -79,25 +80,15 @@ func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker 
 		settlements, before := f.store.Settled()
 		answer := e.ask(t, &exchange.Request)
 		if exchange.For("wasm").Settled != nil {
-			f.awaitSettlement(t, settlements)
+			await.Until(t, 10*time.Second, "something is settled", func() bool {
+				calls, _ := f.store.Settled()
+				return calls > settlements
+			})
 		}
 		_, after := f.store.Settled()
 		answer.Settled, answer.Counted = after-before, true
 		return answer
 	}
-}
-
-// awaitSettlement waits until the bridge has settled once more.
-func (f *wasmFront) awaitSettlement(t testing.TB, before int) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-tick.C {
-		if settlements, _ := f.store.Settled(); settlements > before {
-			return
-		}
-	}
-	t.Fatal("nothing was settled")
 }
 
 // TestConformanceOfTheFilter tells the corpus to the filter as it is shipped.

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"log/slog"
@@ -13,34 +12,17 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/penstock/penstock/internal/await"
 )
-
-// journal is what a bridge says while it runs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
 
 // running is a bridge in this process.
 type running struct {
 	t       *testing.T
-	said    *journal
+	said    *await.Journal
 	stop    context.CancelFunc
 	ended   chan error
 	address string
@@ -50,7 +32,7 @@ type running struct {
 func bridging(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	r := &running{t: t, said: new(journal), stop: stop, ended: make(chan error, 1)}
+	r := &running{t: t, said: new(await.Journal), stop: stop, ended: make(chan error, 1)}
 	cmd := newBridge()
 	cmd.SetErr(r.said)
 	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--drain-delay", "0s"}, args...))
@@ -59,6 +41,9 @@ func bridging(t *testing.T, args ...string) *running {
 		stop()
 		if err := <-r.ended; err != nil {
 			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the bridge said:\n%s", r.said)
 		}
 	})
 	r.eventually(`the bridge listens" address=(\S+)`)
@@ -69,19 +54,16 @@ func bridging(t *testing.T, args ...string) *running {
 // eventually waits until the bridge says something.
 func (r *running) eventually(what string) {
 	r.t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !regexp.MustCompile(what).MatchString(r.said.String()); <-tick.C {
+	pattern := regexp.MustCompile(what)
+	await.Until(r.t, 20*time.Second, "it says "+what, func() bool {
 		select {
 		case err := <-r.ended:
 			r.ended <- nil
-			r.t.Fatalf("it ended: %v\n%s", err, r.said)
+			r.t.Fatalf("it ended: %v", err)
 		default:
 		}
-		if time.Now().After(deadline) {
-			r.t.Fatalf("it never said %q:\n%s", what, r.said)
-		}
-	}
+		return pattern.MatchString(r.said.String())
+	})
 }
 
 func (r *running) do(client *http.Client, method, path, body string) (int, string) {

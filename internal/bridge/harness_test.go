@@ -173,15 +173,3 @@ func (h *bridged) used(path, peer string) int64 {
 	}
 	return checks[0].Limit.Count() - plan.Results()[0].Remaining
 }
-
-// eventually waits until the condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("not within 10 s: " + what)
-		}
-	}
-}

@@ -4,7 +4,9 @@ package bridge
 
 import (
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redisstore"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/internal/wire"
@@ -19,7 +21,7 @@ func TestACallIsOnePipeline(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = store.Close() }) // never fails
 	h := open(t, shop, func(o *Options) { o.Store, o.Shared = store, true })
-	eventually(t, "redis answers", func() bool { return store.Check(t.Context()) == nil })
+	await.Until(t, 10*time.Second, "redis answers", func() bool { return store.Check(t.Context()) == nil })
 	h.ask(h.question("/api/x", "192.0.2.200"))
 	var items []wire.Item
 	for i := range 64 {

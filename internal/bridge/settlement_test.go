@@ -8,8 +8,10 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/settle"
 	"github.com/penstock/penstock/internal/wire"
 )
@@ -36,7 +38,7 @@ func (h *bridged) admitted() string {
 // settled waits until so much is used.
 func (h *bridged) settled(want int64) {
 	h.t.Helper()
-	eventually(h.t, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
+	await.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
 }
 
 // TestSettlement: more, less, absurd, and nothing; each receipt once, also of a former policy.

@@ -3,13 +3,11 @@
 package ecds
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,25 +20,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/penstock/penstock/internal/await"
 )
-
-// journal is what a server logs.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) says(what string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return strings.Contains(j.text.String(), what)
-}
 
 // proxy is an Envoy's end of a stream.
 type proxy struct {
@@ -50,10 +32,10 @@ type proxy struct {
 }
 
 // serving returns a server, and what connects Envoys to it.
-func serving(t *testing.T, o Options) (*Server, *journal, func() *proxy) {
+func serving(t *testing.T, o Options) (*Server, *await.Journal, func() *proxy) {
 	t.Helper()
-	said := new(journal)
-	s, err := New(o, slog.New(slog.NewTextHandler(said, nil)))
+	said := new(await.Journal)
+	s, err := New(o, said.Logger())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,14 +125,10 @@ func TestEveryEnvoyHasThePolicyInForce(t *testing.T) {
 	late.says("", lateNonce, "Unable to create Wasm plugin")
 	again := connect() // it was here before, and has the version in force
 	again.says(whole, "", "")
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); !said.says("Unable to create Wasm plugin"); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatal("nobody is told of the refusal")
-		}
-	}
-	if !said.says("envoy-7") {
+	await.Until(t, 20*time.Second, "somebody is told of the refusal", func() bool {
+		return strings.Contains(said.String(), "Unable to create Wasm plugin")
+	})
+	if !strings.Contains(said.String(), "envoy-7") {
 		t.Error("nobody is told which Envoy refuses")
 	}
 	s.Set("v2", []byte("second"))

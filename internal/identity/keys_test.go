@@ -206,7 +206,7 @@ func TestManyKeys(t *testing.T) {
 func TestEditsOfAKeysFile(t *testing.T) {
 	log := &lines{}
 	path := write(t, "k.yaml", "keys: []\n")
-	k, err := newKeys(KeysOptions{File: path, Now: testClock, Logger: log.logger()}, 2*time.Millisecond)
+	k, err := newKeys(KeysOptions{File: path, Now: testClock, Logger: log.Logger()}, 2*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,7 @@
 package identity
 
 import (
-	"bytes"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,40 +15,18 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 )
 
 // lines collects a log.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
+type lines struct{ await.Journal }
 
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
-}
-
-func (l *lines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+func (l *lines) count(text string) int { return strings.Count(l.String(), text) }
 
 // eventually waits for what happens in the background.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline, tick := time.After(10*time.Second), time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatalf("in ten seconds it was not so that %s", what)
-		case <-tick.C:
-		}
-	}
+	await.Until(t, 10*time.Second, what, ok)
 }
 
 // stateIs reports whether a token is worth that.
@@ -97,7 +73,7 @@ var testPace = pace{timeout: 200 * time.Millisecond, retryMin: 5 * time.Millisec
 // fetching returns a verifier of a URL. Its refresh is long, so that only unknown keys and failures make it ask again.
 func fetching(t testing.TB, url string, log *lines) *JWT {
 	t.Helper()
-	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.logger()}, testPace, time.Hour)
+	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.Logger()}, testPace, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +244,7 @@ func TestKeysOfFileRotate(t *testing.T) {
 	if err := os.Symlink("..data/keys.json", filepath.Join(dir, "keys.json")); err != nil {
 		t.Fatal(err)
 	}
-	j, err := newJWT(JWTOptions{JWKSFile: filepath.Join(dir, "keys.json"), Now: testClock, Logger: log.logger()}, fetchPace,
+	j, err := newJWT(JWTOptions{JWKSFile: filepath.Join(dir, "keys.json"), Now: testClock, Logger: log.Logger()}, fetchPace,
 		2*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)

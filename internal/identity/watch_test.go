@@ -90,7 +90,7 @@ func TestFileThatIsTouchedIsNotLoadedAgain(t *testing.T) {
 func TestFileThatComesBackIsTold(t *testing.T) {
 	log, now := &lines{}, time.Now()
 	w := watchTest(t, "one")
-	w.notices = newNotices(log.logger())
+	w.notices = newNotices(log.Logger())
 	aside := w.path + ".aside"
 	for outage := 1; outage <= 2; outage++ {
 		if err := os.Rename(w.path, aside); err != nil {

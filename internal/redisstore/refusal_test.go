@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/lua"
 )
@@ -98,8 +99,8 @@ func TestBusyServer(t *testing.T) {
 
 func TestOneBadKeyDoesNotOpenTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
-	log := &journal{}
-	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Logger: log.logger()})
+	log := &await.Journal{}
+	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Logger: log.Logger()})
 	configure(t, server, "lpush", "rl1:bad", "x")
 	limit := limitOf(t, "10/1m")
 	for range 100 {
@@ -132,9 +133,9 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 	server := redistest.Start(t)
 	rules := leastPrivilege()
 	configure(t, server, append([]any{"acl", "setuser", "penstock", "on", ">secret"}, rules...)...)
-	log := &journal{}
+	log := &await.Journal{}
 	s := open(t, Options{URL: server.URL() + "?db=1", Username: "penstock", Password: "secret", Timeout: TimeoutMax,
-		Logger: log.logger()})
+		Logger: log.Logger()})
 	for i, text := range []string{"10/1m fixed_window", "10/1m sliding_window", "10/1m sliding_log", "10/1m token_bucket"} {
 		limit, key := limitOf(t, text), []byte{'r', 'l', '1', ':', 'a' + byte(i)}
 		var receipt core.Micros

@@ -3,11 +3,9 @@
 package redisstore
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -15,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/internal/storetest"
 )
@@ -36,13 +35,7 @@ func open(t testing.TB, options Options) *Store {
 // eventually waits until the condition holds.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", patience, what)
-		}
-	}
+	await.Until(t, patience, what, condition)
 }
 
 // ready waits until the store has its connections, so that a test begins with a store that works.
@@ -292,30 +285,10 @@ func stacks() string {
 	return string(buf[:runtime.Stack(buf, true)])
 }
 
-// journal is a logger whose lines a test can read while it is written to.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
-
-func (j *journal) logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }
-
 func TestEvictionIsWarnedOf(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory-policy", "allkeys-lru")
-	log := &journal{}
-	s := open(t, Options{URL: server.URL(), Logger: log.logger()})
+	log := &await.Journal{}
+	s := open(t, Options{URL: server.URL(), Logger: log.Logger()})
 	eventually(t, "a warning of the policy", func() bool { return strings.Contains(log.String(), "allkeys-lru") })
 	if err := s.Check(context.Background()); err == nil || !strings.Contains(err.Error(), "noeviction") {
 		t.Errorf("check: error %v, want one that asks for noeviction", err)

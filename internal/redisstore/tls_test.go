@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -95,10 +96,10 @@ func TestTLSWithClientCertificateAndPasswordFile(t *testing.T) {
 	a := newAuthority(t)
 	a.issue("client", &x509.Certificate{})
 	server, host := secureServer(t, a)
-	log := &journal{}
+	log := &await.Journal{}
 	s := open(t, Options{URL: "rediss://" + host + "/1", Username: "me", PasswordFile: write(t, "secret\n"),
 		CAFile: a.file("ca.crt"), CertFile: a.file("client.crt"), KeyFile: a.file("client.key"),
-		ServerName: "cache.example", Logger: log.logger()})
+		ServerName: "cache.example", Logger: log.Logger()})
 	working(t, s)
 	configure(t, server, "client", "kill", "type", "normal", "skipme", "yes")
 	working(t, s)
@@ -123,9 +124,9 @@ func TestTLSIsVerified(t *testing.T) {
 		{"wrong password", "check username and password", func(o *Options) { o.Password = "wrong-secret" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			options, log := good, &journal{}
+			options, log := good, &await.Journal{}
 			test.spoil(&options)
-			options.Logger = log.logger()
+			options.Logger = log.Logger()
 			s := open(t, options)
 			failing(t, s, test.want)
 			opens(t, s)
