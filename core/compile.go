@@ -49,6 +49,7 @@ type rule struct {
 	action  Action
 	missing Missing
 	refuses bool  // when the store cannot answer
+	leases  bool  // units of its limits, as far as they can be
 	hidden  bool  // its limits are not shown to clients
 	group   int32 // -1: none
 	rank    int32 // of the rules of a group that match, the lowest wins
@@ -176,6 +177,7 @@ func (r *rule) compile(p *Policy, source *Rule) {
 		onError = p.OnError
 	}
 	r.refuses = onError == OnErrorDeny && (source.Action == ActionReject || source.Action == ActionThrottle)
+	r.leases = leases(p, source)
 	r.hidden = hiddenByDefault(source) && !source.Expose
 	r.scope = keyScope(p.Name, source.Name)
 	if source.PerNone {

@@ -30,6 +30,7 @@ type Policy struct {
 	User, Tenant, Tier []Source
 	Penalty            *Penalty       // nil: refusals have no consequence
 	Timezone           *time.Location // of calendar windows; nil means UTC
+	Lease              Lease          // of rules that do not say; LeaseInherit means off
 }
 
 // Identify is one way of finding out who is asking. Exactly one of its kinds is set.
@@ -118,6 +119,7 @@ type Rule struct {
 	Cost       []Cost // the first that matches counts; none, or none matching, is 1
 	Action     Action
 	OnError    OnError // OnErrorInherit: the policy's
+	Lease      Lease   // LeaseInherit: the policy's
 	Expose     bool    // show limits that are hidden by default (per nobody, log_only)
 	// Tiers are the limits of clients of a tier, in place of Limits. A client of a tier that is not named has Limits.
 	Tiers     map[string]LimitSet

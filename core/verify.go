@@ -38,6 +38,7 @@ func (v *verifier) verify() {
 		v.problem("enforce", strconv.Itoa(int(p.Enforce)), "is unknown", "write all or first")
 	}
 	v.onError("on_error", p.OnError)
+	v.lease("lease", p.Lease)
 	v.identify()
 	v.timezone()
 	v.penalty(p.Penalty)
@@ -72,6 +73,12 @@ func notNameRune(r rune) bool {
 func (v *verifier) onError(path string, e OnError) {
 	if e > OnErrorDeny {
 		v.problem(path, strconv.Itoa(int(e)), "is unknown", "write allow or deny")
+	}
+}
+
+func (v *verifier) lease(path string, l Lease) {
+	if l > LeaseAuto {
+		v.problem(path, strconv.Itoa(int(l)), "is unknown", "write auto or off")
 	}
 }
 

@@ -14,6 +14,7 @@ func (v *verifier) rule(at string, r *Rule) {
 		v.name(at+".name", r.Name)
 	}
 	v.onError(at+".on_error", r.OnError)
+	v.lease(at+".lease", r.Lease)
 	v.group(at, r)
 	if r.Missing > MissingDeny {
 		v.problem(at+".missing", strconv.Itoa(int(r.Missing)), "is unknown", "write client, share, skip or deny")
@@ -65,6 +66,7 @@ func (v *verifier) limitless(at string, r *Rule) {
 		{"missing", r.Missing != MissingClient},
 		{"unverified", r.Unverified},
 		{"on_error", r.OnError != OnErrorInherit},
+		{"lease", r.Lease != LeaseInherit},
 		{"expose", r.Expose},
 	} {
 		if word.present {

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+// Lease says whether units of a rule's limits may be taken from the store in advance, by a node that then decides without
+// asking. It changes no limit: what is taken is charged first.
+type Lease uint8
+
+// The ways to lease.
+const (
+	LeaseInherit Lease = iota // the policy's; for a policy: off
+	LeaseOff
+	LeaseAuto // limits that are hot, as [Limit.Leasable] says which can be
+)
+
+// LeasableWindowMin is the shortest window of which units are leased. A node asks for what it needs in a fifth of a window
+// at most: of a shorter one that is so little that asking costs as much as deciding.
+const LeasableWindowMin = Second
+
+// Leasable reports whether units of the limit may be leased. Those of a sliding log are not: each unit has its own instant
+// there, which a unit in hand does not have yet.
+func (l *Limit) Leasable() bool {
+	return l.algorithm != 0 && l.algorithm != SlidingLog && (l.calendar != 0 || l.window >= LeasableWindowMin)
+}
+
+// leases reports whether units of a rule's limits are leased, as far as they can be. A log_only rule refuses nothing, and
+// what it would refuse is told by the store alone.
+func leases(p *Policy, r *Rule) bool {
+	lease := r.Lease
+	if lease == LeaseInherit {
+		lease = p.Lease
+	}
+	return lease == LeaseAuto && (r.Action == ActionReject || r.Action == ActionThrottle)
+}
