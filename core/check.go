@@ -48,12 +48,19 @@ type Check struct {
 	// Shadow marks a check whose refusal refuses nothing (action log_only). It is evaluated as if alone, and charged if
 	// it passed and the call is admitted.
 	Shadow bool
-	Cost   int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
-	Min    int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
-	Max    int64 // OpUpTo: the most, at least Cost
+	// Lease says that the rule allows units of this limit to be taken in advance and used later (lease: auto). Stores do not
+	// look at it: what is taken in advance is an OpUpTo with an Age.
+	Lease bool
+	Cost  int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
+	Min   int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
+	Max   int64 // OpUpTo: the most, at least Cost
 	// ShareMille is the part of what remains beyond Cost that OpUpTo may take, in thousandths, 0 to 1000.
 	ShareMille int64
 	Receipt    Micros // OpGiveBack: the charge's receipt
+	// Age makes the check one of a lease: 1 to the limit's window, 0 for none. It goes with OpUpTo, what is granted beyond
+	// Cost is then used within Age of the charge or not at all, and with OpGiveBack, of what such a charge has left. Not
+	// with a sliding log: there a unit would have to count until a window after its use.
+	Age Micros
 	// Bounds are the boundaries of a calendar window; nil for any other limit.
 	Bounds *Bounds
 
@@ -97,7 +104,8 @@ type Result struct {
 	// Receipt names a charge (OpTake, OpUpTo, OpForce) for OpGiveBack: the start of its window, or its instant. 0 if
 	// nothing was charged.
 	Receipt Micros
-	// LeasedIn is how long until every leased unit is spent or returned. Always 0 in this version.
+	// LeasedIn is how long units may still be out on lease, so that a refusal may be over that soon and before Wait: 0 if
+	// none are. It includes what this very call leased. Of a sliding log, and of a penalty, it is 0.
 	LeasedIn Micros
 	// Overflow says that the store was full and a counter shared with other clients answered.
 	Overflow bool

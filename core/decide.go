@@ -7,10 +7,13 @@ package core
 //	fixed_window    At: start of the window   Used: units charged in it   Aux: 0
 //	sliding_window  At: start of the window   Used: units charged in it   Aux: units of the window before
 //	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
+//
+// Leased is the instant until which units may be out on lease, 0 if none are.
 type State struct {
-	At   Micros
-	Used int64
-	Aux  int64
+	At     Micros
+	Used   int64
+	Aux    int64
+	Leased Micros
 }
 
 // Mark is what a sliding log keeps for an instant at which units were charged.
