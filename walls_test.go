@@ -36,7 +36,7 @@ var imports = map[string][]string{
 	"internal/identity":      {"core", "internal/policy"},
 	"internal/throttle":      {"core"},
 	"internal/settle":        {"core"},
-	"internal/tally":         {"core", "internal/policy", "internal/redisstore"},
+	"internal/tally":         {"core", "internal/policy", "internal/redisstore", "internal/leasestore"},
 	"internal/usage":         {},
 	"internal/usage/inflate": {},
 	"internal/refusals":      {},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock/penstock/internal/leasestore"
 	"github.com/penstock/penstock/internal/tally"
 )
 
@@ -31,11 +32,13 @@ func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tally.CountersDesc
 	ch <- tally.OverflowsDesc
 	ch <- tally.BreakerDesc
+	tally.DescribeShared(ch)
 }
 
 // Collect implements [prometheus.Collector].
 func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 	sums := make(map[*prometheus.Desc]float64) // of what any store tells, 0 included
+	var shared []leasestore.Stats
 	stores.Range(func(_, value any) bool {
 		store := value.(*pooledStore)
 		if store.counters != nil {
@@ -45,8 +48,14 @@ func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 		if store.breaker != nil {
 			sums[tally.BreakerDesc] = max(sums[tally.BreakerDesc], store.breaker())
 		}
+		if store.leases != nil {
+			shared = append(shared, store.leases.Stats())
+		}
 		return true
 	})
+	if len(shared) > 0 {
+		tally.CollectShared(ch, shared...)
+	}
 	for desc, sum := range sums {
 		kind := prometheus.GaugeValue
 		if desc == tally.OverflowsDesc {

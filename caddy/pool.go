@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/leasestore"
 	"github.com/penstock/penstock/internal/settle"
 )
 
@@ -22,9 +23,10 @@ var stores = caddy.NewUsagePool()
 // a stream that says what it cost.
 type pooledStore struct {
 	core.Store
-	counters  func() int     // counters held; nil if the store cannot tell
-	overflows func() uint64  // checks answered by shared counters because the store was full; nil with counters
-	breaker   func() float64 // what the circuit breaker does, as the metric says it; nil if there is none
+	counters  func() int        // counters held; nil if the store cannot tell
+	overflows func() uint64     // checks answered by shared counters because the store was full; nil with counters
+	leases    *leasestore.Store // stands before a store that others share; nil before one in memory
+	breaker   func() float64    // what the circuit breaker does, as the metric says it; nil if there is none
 	close     func() error
 	settler   *settle.Queue
 	counting  counting

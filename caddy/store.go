@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 
+	"github.com/penstock/penstock/internal/leasestore"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/redisstore"
 )
@@ -194,8 +195,23 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 	if err != nil {
 		return nil, err
 	}
+	leases, err := leasestore.New(store, leasestore.Options{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), store.Close())
+	}
 	breaker := func() float64 { return float64(store.Stats().Breaker) }
-	return &pooledStore{Store: store, breaker: breaker, close: store.Close, settler: newSettler(store)}, nil
+	return &pooledStore{Store: leases, leases: leases, breaker: breaker, settler: newSettler(leases),
+		close: func() error { return errors.Join(giveBack(leases), store.Close()) }}, nil
+}
+
+// giveBackTime is how long a store that is closed may take to give back what was taken in advance and is not used. What is
+// not given back by then stands as charged.
+const giveBackTime = 2 * time.Second
+
+func giveBack(leases *leasestore.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackTime)
+	defer cancel()
+	return leases.Close(ctx)
 }
 
 // storeLogger returns a logger for something that outlives the configuration it was made in: it asks Caddy for the

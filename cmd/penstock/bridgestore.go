@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/leasestore"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/redisstore"
 	"github.com/penstock/penstock/internal/tally"
@@ -35,8 +38,23 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 	if err != nil {
 		return nil, err
 	}
-	o.Store, o.Reachable = store, store.Check
-	return store.Close, o.Registry.Register(redisFigures{store})
+	leases, err := leasestore.New(store, leasestore.Options{})
+	if err != nil {
+		return nil, errors.Join(err, store.Close())
+	}
+	o.Store, o.Reachable = leases, store.Check
+	closeStore = func() error { return errors.Join(giveBack(leases), store.Close()) }
+	return closeStore, o.Registry.Register(redisFigures{store, leases})
+}
+
+// giveBackTime is how long a bridge that ends may take to give back what it took in advance and has not used. What is not
+// given back by then stands as charged.
+const giveBackTime = 2 * time.Second
+
+func giveBack(leases *leasestore.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), giveBackTime)
+	defer cancel()
+	return leases.Close(ctx)
 }
 
 // memoryFigures are those of a store in memory.
@@ -54,13 +72,20 @@ func (m memoryFigures) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(tally.OverflowsDesc, prometheus.CounterValue, float64(m.store.Overflows()))
 }
 
-// redisFigures are those of a store over Redis.
-type redisFigures struct{ store *redisstore.Store }
+// redisFigures are those of a store over Redis, and of what stands before it.
+type redisFigures struct {
+	store  *redisstore.Store
+	leases *leasestore.Store
+}
 
 // Describe implements [prometheus.Collector].
-func (redisFigures) Describe(ch chan<- *prometheus.Desc) { ch <- tally.BreakerDesc }
+func (redisFigures) Describe(ch chan<- *prometheus.Desc) {
+	ch <- tally.BreakerDesc
+	tally.DescribeShared(ch)
+}
 
 // Collect implements [prometheus.Collector].
 func (r redisFigures) Collect(ch chan<- prometheus.Metric) {
 	ch <- prometheus.MustNewConstMetric(tally.BreakerDesc, prometheus.GaugeValue, float64(r.store.Stats().Breaker))
+	tally.CollectShared(ch, r.leases.Stats())
 }
