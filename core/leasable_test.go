@@ -2,7 +2,10 @@
 
 package core
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestLeasable(t *testing.T) {
 	for text, want := range map[string]bool{
@@ -16,6 +19,42 @@ func TestLeasable(t *testing.T) {
 	}
 	if new(Limit).Leasable() {
 		t.Error("the zero limit can be leased")
+	}
+}
+
+// TestPlanSaysWhatMayBeLeased: the rule's word goes before the policy's, and of a rule's limits those that can be.
+func TestPlanSaysWhatMayBeLeased(t *testing.T) {
+	for _, c := range []struct {
+		policy, rule Lease
+		action       Action
+		want         bool
+	}{
+		{LeaseInherit, LeaseInherit, ActionReject, false}, {LeaseAuto, LeaseInherit, ActionReject, true},
+		{LeaseAuto, LeaseOff, ActionReject, false}, {LeaseOff, LeaseAuto, ActionReject, true},
+		{LeaseInherit, LeaseAuto, ActionThrottle, true}, {LeaseAuto, LeaseAuto, ActionLogOnly, false},
+	} {
+		rule := Rule{Name: "a", Lease: c.rule, Action: c.action, Limits: limits(t, "9/1m", "9/1h sliding_log", "9/day"),
+			Tiers: map[string]LimitSet{"gold": {Limits: limits(t, "90/1m")}}}
+		if c.action == ActionThrottle {
+			rule.Throttle = &Throttle{MaxDelay: Second, MaxWaiting: 1}
+		}
+		rs, err := Compile(Policy{Lease: c.policy, Rules: []Rule{rule},
+			Tier: []Source{{Kind: SourceHeader, Name: "X-Tier", Unverified: true}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tier, want := range map[string][]bool{"": {c.want, false, c.want}, "gold": {c.want}} {
+			var p Plan
+			p.Reset()
+			p.Add(rs, &client{path: "/", header: map[string]string{"X-Tier": tier}})
+			var got []bool
+			for _, check := range p.Checks() {
+				got = append(got, check.Lease)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("policy %d, rule %d, action %d, tier %q: %v, want %v", c.policy, c.rule, c.action, tier, got, want)
+			}
+		}
 	}
 }
 
