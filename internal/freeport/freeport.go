@@ -23,26 +23,57 @@ const (
 	tries = 1000
 )
 
+// busAhead is how far above a node's port the one is at which a cluster of Redis talks about itself.
+const busAhead = 10_000
+
 // Address returns an address of this machine, 127.0.0.1:PORT, at which nobody listens. It is the test's until it has ended and
 // what it had started afterwards is cleaned up.
 func Address(t testing.TB) string {
 	t.Helper()
+	return address(t, ports, 0)
+}
+
+// WithBus is [Address] for a node of a Redis cluster: PORT + 10000, its bus, is the test's too.
+func WithBus(t testing.TB) string {
+	t.Helper()
+	return address(t, ports-busAhead, 0, busAhead)
+}
+
+// address finds one of the first n ports such that all that lie so far ahead of it are free.
+func address(t testing.TB, n int, ahead ...int) string {
+	t.Helper()
 	for range tries {
-		port := first + rand.IntN(ports)
-		reservation, err := net.Listen("unix", "@penstock-test-port-"+strconv.Itoa(port))
-		if err != nil {
-			continue // another test's
+		port := first + rand.IntN(n)
+		if reserve(t, port, ahead) {
+			return fmt.Sprintf("127.0.0.1:%d", port)
 		}
-		address := fmt.Sprintf("127.0.0.1:%d", port)
-		listener, err := net.Listen("tcp", address)
+	}
+	t.Fatalf("no free port from %d to %d in %d tries", first, first+n-1, tries)
+	return ""
+}
+
+// reserve reports whether it got all the ports or, then, none.
+func reserve(t testing.TB, port int, ahead []int) bool {
+	var reservations []net.Listener
+	release := func() {
+		for _, r := range reservations {
+			r.Close()
+		}
+	}
+	for _, a := range ahead {
+		reservation, err := net.Listen("unix", "@penstock-test-port-"+strconv.Itoa(port+a))
 		if err != nil {
-			reservation.Close()
-			continue // somebody else's
+			release()
+			return false // another test's
+		}
+		reservations = append(reservations, reservation)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+a))
+		if err != nil {
+			release()
+			return false // somebody else's
 		}
 		listener.Close()
-		t.Cleanup(func() { reservation.Close() })
-		return address
 	}
-	t.Fatalf("no free port from %d to %d in %d tries", first, first+ports-1, tries)
-	return ""
+	t.Cleanup(release)
+	return true
 }

@@ -4,6 +4,7 @@ package freeport
 
 import (
 	"net"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -41,4 +42,24 @@ func TestPortIsReserved(t *testing.T) {
 		t.Fatalf("the port stays reserved: %v", err)
 	}
 	l.Close()
+}
+
+// TestBusIsReserved holds that the port of a cluster's bus is nobody else's.
+func TestBusIsReserved(t *testing.T) {
+	_, port, _ := strings.Cut(WithBus(t), ":")
+	n, err := strconv.Atoi(port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []int{n, n + 10_000} {
+		if l, err := net.Listen("unix", "@penstock-test-port-"+strconv.Itoa(p)); err == nil {
+			l.Close()
+			t.Errorf("port %d of %s is not reserved", p, port)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+	}
 }

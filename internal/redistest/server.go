@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redistest starts a real redis-server for a test: on a unix socket in a directory of its own, without
-// persistence, gone when the test ends.
+// Package redistest starts real servers of Redis for a test, without persistence, gone when the test ends: one on a unix
+// socket in a directory of its own, a cluster of three masters and their replicas, or a master and a replica with three
+// sentinels.
 //
-// A start takes some 20 ms. A machine without redis-server fails the test: a limiter over Redis that was not tried on
+// A start takes some 20 ms, of a cluster some 3 s, of the sentinels some 2 s. A machine without redis-server fails the test: a limiter over Redis that was not tried on
 // Redis was not tried. Not for benchmarks across machines: the server shares this machine's cores.
 package redistest
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,11 +27,13 @@ const patience = 20 * time.Second
 // Server is a running redis-server. Its methods fail the test when the server does not obey. It is for one goroutine;
 // Addr and Client may be used by several.
 type Server struct {
-	// Addr is the path of the server's unix socket.
+	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT of one of a cluster or of sentinels.
 	Addr string
 
 	t       testing.TB
+	network string // "unix" or "tcp"
 	args    []string
+	config  string // of a sentinel: the file that it keeps its settings in
 	dir     string
 	client  *redis.Client
 	process *exec.Cmd
@@ -39,39 +43,70 @@ type Server struct {
 // Start starts a server; args are further redis-server options, which win over the helper's own. The test's end stops it.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "redis") // not t.TempDir: a socket's path is at most 107 bytes
+	dir := newDir(t)
+	socket := filepath.Join(dir, "s")
+	s := newServer(t, dir, "unix", socket, append([]string{"--port", "0", "--unixsocket", socket}, args...)...)
+	s.run()
+	s.await()
+	return s
+}
+
+// newDir returns a directory that is gone when the test ends. Not t.TempDir: a socket's path is at most 107 bytes.
+func newDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "redis")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Server{Addr: filepath.Join(dir, "s"), t: t, args: args, dir: dir}
-	s.client = redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr, MaxRetries: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
+}
+
+// newServer returns a server that does not run yet.
+func newServer(t testing.TB, dir, network, addr string, args ...string) *Server {
+	s := &Server{Addr: addr, t: t, network: network, args: args, dir: dir}
+	s.client = redis.NewClient(&redis.Options{Network: network, Addr: addr, MaxRetries: -1, DisableIdentity: true})
 	t.Cleanup(func() {
 		_ = s.client.Close()
 		if s.process != nil {
 			_ = s.process.Process.Kill()
 			<-s.done
 		}
-		_ = os.RemoveAll(dir)
 	})
-	s.run()
 	return s
 }
 
+// newTCPServer returns a server at 127.0.0.1:PORT that does not run yet.
+func newTCPServer(t testing.TB, addr string, args ...string) *Server {
+	_, port, _ := net.SplitHostPort(addr)
+	return newServer(t, newDir(t), "tcp", addr, append([]string{"--port", port, "--bind", "127.0.0.1"}, args...)...)
+}
+
 // URL is the server's address as go-redis and the store's url take it.
-func (s *Server) URL() string { return "unix://" + s.Addr }
+func (s *Server) URL() string {
+	if s.network == "tcp" {
+		return "redis://" + s.Addr
+	}
+	return "unix://" + s.Addr
+}
 
 // Client returns a client of the server, closed when the test ends. It never retries.
 func (s *Server) Client() *redis.Client { return s.client }
 
-// run starts the process and waits until it answers.
+// Running reports whether the server has not been stopped or killed. A paused one runs.
+func (s *Server) Running() bool { return s.process != nil }
+
+// run starts the process.
 func (s *Server) run() {
 	s.t.Helper()
 	binary, err := exec.LookPath("redis-server")
 	if err != nil {
 		s.t.Fatalf("these tests need redis-server: install it (apt-get install redis-server): %v", err)
 	}
-	args := append([]string{"--port", "0", "--unixsocket", s.Addr, "--dir", s.dir, "--save", "", "--appendonly", "no",
-		"--logfile", filepath.Join(s.dir, "log")}, s.args...)
+	args := append([]string{"--dir", s.dir, "--save", "", "--appendonly", "no", "--logfile", filepath.Join(s.dir, "log")}, s.args...)
+	if s.config != "" {
+		args = []string{s.config, "--sentinel"}
+	}
 	process, done := exec.Command(binary, args...), make(chan struct{})
 	if err := process.Start(); err != nil {
 		s.t.Fatal(err)
@@ -81,12 +116,18 @@ func (s *Server) run() {
 		close(done)
 	}()
 	s.process, s.done = process, done
+}
+
+// await waits until a server that was started answers.
+func (s *Server) await() {
+	s.t.Helper()
+	var err error
 	for deadline := time.Now().Add(patience); ; time.Sleep(2 * time.Millisecond) {
 		if err = s.client.Ping(context.Background()).Err(); err == nil {
 			return
 		}
 		select {
-		case <-done:
+		case <-s.done:
 			deadline = time.Time{}
 		default:
 		}
@@ -144,13 +185,15 @@ func (s *Server) Resume() {
 	s.signal(syscall.SIGCONT)
 }
 
-// Restart starts the server again, empty, on the same socket, killing it first if it runs.
+// Restart starts the server again, empty, at the same address, killing it first if it runs. One of a cluster and a sentinel
+// remember who they are.
 func (s *Server) Restart() {
 	s.t.Helper()
 	if s.process != nil {
 		s.Kill()
 	}
 	s.run()
+	s.await()
 }
 
 // Calls returns how often the server has executed a command, by its commandstats.

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
+)
+
+// What a cluster is made of.
+const (
+	mastersOfCluster = 3
+	slotsOfCluster   = 16_384
+)
+
+// Cluster is a running Redis cluster: three masters with a replica each. Its methods fail the test when it does not obey.
+// It is for one goroutine; Nodes' Addr, Addrs and Client may be used by several.
+type Cluster struct {
+	// Nodes are the three that began as masters, with the slots from 0, 5461 and 10922 on, and then their replicas in the
+	// same order. Each may be killed, paused, resumed and restarted as any [Server].
+	Nodes []*Server
+
+	t      testing.TB
+	ids    []string
+	client *redis.ClusterClient
+}
+
+// StartCluster starts a cluster, which is in order when it returns; args are further redis-server options of each node. The
+// test's end stops it. A master that does not answer for a second is replaced by its replica within about two more.
+func StartCluster(t testing.TB, args ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t}
+	for range 2 * mastersOfCluster {
+		options := append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
+			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}, args...)
+		node := newTCPServer(t, freeport.WithBus(t), options...)
+		node.run()
+		c.Nodes = append(c.Nodes, node)
+	}
+	for i, node := range c.Nodes {
+		node.await()
+		c.ids = append(c.ids, node.said("cluster", "myid"))
+		if i < mastersOfCluster {
+			// Without an epoch of its own each, masters that meet would settle that one after the other.
+			node.said("cluster", "set-config-epoch", i+1)
+			node.said("cluster", "addslotsrange", firstSlot(i), firstSlot(i+1)-1)
+		}
+	}
+	c.meet()
+	for i, replica := range c.Nodes[mastersOfCluster:] {
+		replica.said("cluster", "replicate", c.ids[i])
+	}
+	c.client = redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), MaxRedirects: -1, DisableIdentity: true})
+	t.Cleanup(func() { _ = c.client.Close() })
+	c.AwaitOrder()
+	return c
+}
+
+// firstSlot returns where the slots of the i-th master begin.
+func firstSlot(i int) int { return i * slotsOfCluster / mastersOfCluster }
+
+// meet makes every node known to every other.
+func (c *Cluster) meet() {
+	for i, node := range c.Nodes {
+		for _, other := range c.Nodes[i+1:] {
+			host, port, _ := strings.Cut(other.Addr, ":")
+			node.said("cluster", "meet", host, port)
+		}
+	}
+	for _, node := range c.Nodes {
+		await.Until(c.t, patience, node.Addr+" knows the others", func() bool {
+			known := node.said("cluster", "nodes")
+			return strings.Count(known, "\n") == len(c.Nodes) && !strings.Contains(known, "handshake")
+		})
+	}
+}
+
+// said returns the server's reply to a command, in words.
+func (s *Server) said(args ...any) string {
+	s.t.Helper()
+	reply, err := s.client.Do(context.Background(), args...).Result()
+	if err != nil {
+		s.t.Fatalf("%s: %v: %v", s.Addr, args, err)
+	}
+	return fmt.Sprint(reply)
+}
+
+// Addrs returns the addresses of all nodes, as host:port.
+func (c *Cluster) Addrs() (addrs []string) {
+	for _, node := range c.Nodes {
+		addrs = append(addrs, node.Addr)
+	}
+	return addrs
+}
+
+// Client returns a client of the cluster, closed when the test ends. It follows no redirection more than it must.
+func (c *Cluster) Client() *redis.ClusterClient { return c.client }
+
+// AwaitOrder waits until every node that runs and answers says that all slots are served, by the same masters, and its replicas
+// have what their masters have.
+func (c *Cluster) AwaitOrder() {
+	c.t.Helper()
+	await.Until(c.t, patience, "the cluster is in order", func() bool {
+		want := ""
+		for _, node := range c.running() {
+			view, ok := node.view()
+			if !ok || want != "" && view != want {
+				return false
+			}
+			want = view
+		}
+		return true
+	})
+}
+
+func (c *Cluster) running() (nodes []*Server) {
+	for _, node := range c.Nodes {
+		if node.Running() && node.client.Ping(context.Background()).Err() == nil {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// view returns which master has which slots, in a node's eyes, and whether all is well with the node.
+func (s *Server) view() (view string, ok bool) {
+	info, err := s.client.Do(context.Background(), "cluster", "info").Text()
+	if err != nil || field(info, "cluster_state") != "ok" {
+		return "", false
+	}
+	if r := s.info("replication"); field(r, "role") == "slave" && field(r, "master_link_status") != "up" {
+		return "", false
+	}
+	masters := make([]string, slotsOfCluster)
+	for _, node := range s.known() {
+		if node.master {
+			for _, r := range node.slots {
+				for slot := r[0]; slot <= r[1]; slot++ {
+					masters[slot] = node.id
+				}
+			}
+		}
+	}
+	return strings.Join(masters, " "), true
+}
+
+// member is what a node knows of another, or of itself.
+type member struct {
+	id, masterID string
+	master, down bool
+	slots        [][2]int // from, to
+}
+
+// known returns what a node knows of the cluster.
+func (s *Server) known() (members []member) {
+	s.t.Helper()
+	for line := range strings.Lines(s.said("cluster", "nodes")) {
+		words := strings.Fields(line) // id address flags master ping pong epoch link slots…
+		m := member{id: words[0], masterID: words[3], master: strings.Contains(words[2], "master"), down: strings.Contains(words[2], "fail")}
+		for _, text := range words[8:] {
+			if strings.HasPrefix(text, "[") { // a slot that moves
+				continue
+			}
+			from, to, two := strings.Cut(text, "-")
+			if !two {
+				to = from
+			}
+			m.slots = append(m.slots, [2]int{int(whole(s.t, from)), int(whole(s.t, to))})
+		}
+		members = append(members, m)
+	}
+	return members
+}
+
+// Slot returns the slot of a key.
+func (c *Cluster) Slot(key string) int {
+	c.t.Helper()
+	return int(whole(c.t, c.running()[0].said("cluster", "keyslot", key)))
+}
+
+// Master returns who serves a slot, in the eyes of the first node that answers.
+func (c *Cluster) Master(slot int) *Server {
+	c.t.Helper()
+	for _, m := range c.running()[0].known() {
+		for _, r := range m.slots {
+			if m.master && r[0] <= slot && slot <= r[1] {
+				return c.node(m.id)
+			}
+		}
+	}
+	c.t.Fatalf("nobody serves slot %d", slot)
+	return nil
+}
+
+// Replica returns a replica of a node that answers, in the eyes of the first other node that does.
+func (c *Cluster) Replica(master *Server) *Server {
+	c.t.Helper()
+	for _, m := range c.running()[0].known() {
+		if !m.master && !m.down && m.masterID == c.id(master) && c.node(m.id).Running() {
+			return c.node(m.id)
+		}
+	}
+	c.t.Fatalf("%s has no replica", master.Addr)
+	return nil
+}
+
+func (c *Cluster) node(id string) *Server {
+	c.t.Helper()
+	for i, known := range c.ids {
+		if known == id {
+			return c.Nodes[i]
+		}
+	}
+	c.t.Fatalf("node %s is none of the cluster's", id)
+	return nil
+}
+
+func (c *Cluster) id(node *Server) string {
+	c.t.Helper()
+	for i, n := range c.Nodes {
+		if n == node {
+			return c.ids[i]
+		}
+	}
+	c.t.Fatalf("%s is none of the cluster's", node.Addr)
+	return ""
+}
+
+// AwaitFailover waits until another than the given node serves a slot and the cluster is in order: after its master was killed
+// or paused.
+func (c *Cluster) AwaitFailover(slot int, from *Server) {
+	c.t.Helper()
+	await.Until(c.t, patience, fmt.Sprintf("another than %s serves slot %d", from.Addr, slot), func() bool {
+		return c.Master(slot) != from
+	})
+	c.AwaitOrder()
+}
+
+// Failover lets a replica take the place of its master, which runs, in an orderly way: nothing is lost.
+func (c *Cluster) Failover(master *Server) {
+	c.t.Helper()
+	replica := c.Replica(master)
+	replica.said("cluster", "failover")
+	await.Until(c.t, patience, replica.Addr+" is a master", func() bool { return field(replica.info("replication"), "role") == "master" })
+	c.AwaitOrder()
+}
+
+// BeginMove begins to move a slot to another master. Until [Cluster.EndMove] the old one answers for the keys that it still has
+// and ASK for others; TRYAGAIN if it has some of a command's keys.
+func (c *Cluster) BeginMove(slot int, to *Server) {
+	c.t.Helper()
+	from := c.Master(slot)
+	to.said("cluster", "setslot", slot, "importing", c.id(from))
+	from.said("cluster", "setslot", slot, "migrating", c.id(to))
+}
+
+// MoveKeys moves up to n keys of a slot whose move has begun, and returns how many it moved.
+func (c *Cluster) MoveKeys(slot int, to *Server, n int) int {
+	c.t.Helper()
+	from := c.Master(slot)
+	keys, err := from.client.ClusterGetKeysInSlot(context.Background(), slot, n).Result()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	host, port, _ := strings.Cut(to.Addr, ":")
+	for _, key := range keys {
+		from.said("migrate", host, port, key, 0, int(patience.Milliseconds()))
+	}
+	return len(keys)
+}
+
+// EndMove ends the move of a slot, all of whose keys have been moved: from now on the old master answers MOVED.
+func (c *Cluster) EndMove(slot int, to *Server) {
+	c.t.Helper()
+	for _, node := range []*Server{to, c.Master(slot)} {
+		node.said("cluster", "setslot", slot, "node", c.id(to))
+	}
+	c.AwaitOrder()
+}
+
+// MoveSlot moves a slot with its keys to another master.
+func (c *Cluster) MoveSlot(slot int, to *Server) {
+	c.t.Helper()
+	c.BeginMove(slot, to)
+	for c.MoveKeys(slot, to, 100) > 0 {
+	}
+	c.EndMove(slot, to)
+}
+
+// Calls returns how often the nodes that answer have executed a command, all together.
+func (c *Cluster) Calls(command string) (calls int64) {
+	c.t.Helper()
+	for _, node := range c.running() {
+		calls += node.Calls(command)
+	}
+	return calls
+}

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redistest
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/freeport"
+)
+
+// sentinelsOf watch one master, and quorum of them decide that it is down.
+const (
+	sentinelsOf = 3
+	quorum      = 2
+)
+
+// Sentinel is a running master with a replica and three sentinels that watch it. Its methods fail the test when it does not
+// obey. It is for one goroutine; the servers' Addr, Name and Addrs may be used by several.
+type Sentinel struct {
+	// Name is what the sentinels call the master.
+	Name string
+	// Servers are the one that began as the master and its replica; Sentinels those that watch them. Each may be killed,
+	// paused, resumed and restarted as any [Server]; a restarted one that was replaced becomes a replica.
+	Servers, Sentinels []*Server
+
+	t testing.TB
+}
+
+// StartSentinel starts them all, which know one another when it returns; args are further redis-server options of the master
+// and the replica. The test's end stops them. A master that does not answer for a second is replaced within about two more, or four if
+// it had just replaced another.
+func StartSentinel(t testing.TB, args ...string) *Sentinel {
+	t.Helper()
+	s := &Sentinel{Name: "penstock", t: t}
+	options := append([]string{"--repl-diskless-sync-delay", "0", "--repl-timeout", "5"}, args...)
+	master := newTCPServer(t, freeport.Address(t), options...)
+	host, port, _ := net.SplitHostPort(master.Addr)
+	replica := newTCPServer(t, freeport.Address(t), append(options, "--replicaof", host+" "+port)...)
+	s.Servers = []*Server{master, replica}
+	for _, server := range s.Servers {
+		server.run()
+		server.await()
+	}
+	s.awaitReplica(replica)
+	for range sentinelsOf {
+		sentinel := newTCPServer(t, freeport.Address(t))
+		sentinel.config = filepath.Join(sentinel.dir, "sentinel.conf")
+		if err := os.WriteFile(sentinel.config, []byte(s.settings(sentinel, master.Addr)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		sentinel.run()
+		s.Sentinels = append(s.Sentinels, sentinel)
+	}
+	for _, sentinel := range s.Sentinels {
+		sentinel.await()
+		// They ask every ten seconds and tell one another every two; an older one that does not know this stays slow. After
+		// four times of telling they take a new master for a stray one, and the one that leads asks it each second: not less.
+		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 600,
+			"ask-period", 100, "ping-period", 100).Err()
+	}
+	s.AwaitOrder()
+	return s
+}
+
+// settings returns the file of a sentinel.
+func (s *Sentinel) settings(sentinel *Server, master string) string {
+	host, port, _ := net.SplitHostPort(master)
+	_, own, _ := net.SplitHostPort(sentinel.Addr)
+	return fmt.Sprintf("port %s\nbind 127.0.0.1\ndir %s\nlogfile %s\n", own, sentinel.dir, filepath.Join(sentinel.dir, "log")) +
+		fmt.Sprintf("sentinel monitor %s %s %s %d\n", s.Name, host, port, quorum) +
+		fmt.Sprintf("sentinel down-after-milliseconds %s 1000\nsentinel failover-timeout %s 2000\n", s.Name, s.Name)
+}
+
+// awaitReplica waits until a server is a replica that has what its master has.
+func (s *Sentinel) awaitReplica(replica *Server) {
+	s.t.Helper()
+	await.Until(s.t, patience, replica.Addr+" replicates", func() bool {
+		info := replica.info("replication")
+		return field(info, "role") == "slave" && field(info, "master_link_status") == "up"
+	})
+}
+
+// Addrs returns the addresses of the sentinels, as host:port.
+func (s *Sentinel) Addrs() (addrs []string) {
+	for _, sentinel := range s.Sentinels {
+		addrs = append(addrs, sentinel.Addr)
+	}
+	return addrs
+}
+
+// AwaitOrder waits until all sentinels that run agree on the master, know one another and have a replica of it to fall back
+// to, if both servers run.
+func (s *Sentinel) AwaitOrder() {
+	s.t.Helper()
+	both := s.Servers[0].Running() && s.Servers[1].Running()
+	await.Until(s.t, patience, "the sentinels are in order", func() bool {
+		want := ""
+		for _, sentinel := range s.running() {
+			view, err := sentinel.client.Do(context.Background(), "sentinel", "master", s.Name).Result()
+			if err != nil {
+				return false
+			}
+			known := pairs(view)
+			master := known["ip"] + ":" + known["port"]
+			if want != "" && master != want || known["flags"] != "master" || known["num-other-sentinels"] != fmt.Sprint(sentinelsOf-1) {
+				return false
+			}
+			if both && !s.replicaSeen(sentinel) {
+				return false
+			}
+			want = master
+		}
+		return true
+	})
+	if both {
+		s.awaitReplica(s.other(s.Master()))
+	}
+}
+
+// replicaSeen reports whether a sentinel knows a replica that is in order.
+func (s *Sentinel) replicaSeen(sentinel *Server) bool {
+	view, err := sentinel.client.Do(context.Background(), "sentinel", "replicas", s.Name).Slice()
+	if err != nil || len(view) != 1 {
+		return false
+	}
+	known := pairs(view[0])
+	return known["flags"] == "slave" && known["master-link-status"] == "ok"
+}
+
+func (s *Sentinel) running() (sentinels []*Server) {
+	for _, sentinel := range s.Sentinels {
+		if sentinel.Running() && sentinel.client.Ping(context.Background()).Err() == nil {
+			sentinels = append(sentinels, sentinel)
+		}
+	}
+	return sentinels
+}
+
+// pairs reads a reply of names and values, which a client of RESP3 gets as a map.
+func pairs(reply any) map[string]string {
+	known := map[string]string{}
+	switch reply := reply.(type) {
+	case map[any]any:
+		for name, value := range reply {
+			known[fmt.Sprint(name)] = fmt.Sprint(value)
+		}
+	case []any:
+		for i := 0; i+1 < len(reply); i += 2 {
+			known[fmt.Sprint(reply[i])] = fmt.Sprint(reply[i+1])
+		}
+	}
+	return known
+}
+
+// Master returns who the master is, as the first sentinel that answers has it.
+func (s *Sentinel) Master() *Server {
+	s.t.Helper()
+	addr, err := s.running()[0].client.Do(context.Background(), "sentinel", "get-master-addr-by-name", s.Name).StringSlice()
+	if err != nil || len(addr) != 2 {
+		s.t.Fatalf("the sentinels name no master: %v %v", addr, err)
+	}
+	for _, server := range s.Servers {
+		if server.Addr == net.JoinHostPort(addr[0], addr[1]) {
+			return server
+		}
+	}
+	s.t.Fatalf("the master %v is none of ours", addr)
+	return nil
+}
+
+func (s *Sentinel) other(server *Server) *Server {
+	if server == s.Servers[0] {
+		return s.Servers[1]
+	}
+	return s.Servers[0]
+}
+
+// AwaitFailover waits until the sentinels name another master than the given one, and it is one.
+func (s *Sentinel) AwaitFailover(from *Server) {
+	s.t.Helper()
+	to := s.other(from)
+	await.Until(s.t, patience, to.Addr+" is the master", func() bool {
+		return s.Master() == to && field(to.info("replication"), "role") == "master"
+	})
+}
+
+// Failover makes the replica the master, and waits until the old master is its replica.
+func (s *Sentinel) Failover() {
+	s.t.Helper()
+	from := s.Master()
+	s.running()[0].said("sentinel", "failover", s.Name)
+	s.AwaitFailover(from)
+	s.AwaitOrder()
+}
