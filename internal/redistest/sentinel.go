@@ -60,9 +60,10 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
 		// They ask every ten seconds and tell one another every two; an older one that does not know this stays slow. After
-		// four times of telling they take a new master for a stray one, and the one that leads asks it each second: not less.
+		// four times of telling they take a new master for a stray one, which the one that leads asks each second; and it
+		// chooses only who has answered within five pings, asked as often: not less.
 		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 600,
-			"ask-period", 100, "ping-period", 100).Err()
+			"ask-period", 100, "ping-period", 500).Err()
 	}
 	s.AwaitOrder()
 	return s
