@@ -28,6 +28,7 @@ var imports = map[string][]string{
 	"lua":                    {},
 	"internal/memstore":      {"core"},
 	"internal/redisstore":    {"core", "lua"},
+	"internal/lease":         {"core"},
 	"internal/leasestore":    {"core", "internal/lease"},
 	"internal/policy":        {"core"},
 	"internal/storetest":     {"core", "internal/underrace"},
