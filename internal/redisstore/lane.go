@@ -33,6 +33,8 @@ const (
 type call struct {
 	state    atomic.Uint32
 	trial    bool      // the breaker is half open and this call is the one that is tried
+	asking   bool      // the server has the call's slot only in part yet, and wants to be told that we know
+	kept     bool      // it is sent even if its caller leaves
 	stale    time.Time // when it has waited for too long to be sent
 	deadline time.Time
 	cmd      *takeCmd
@@ -47,19 +49,25 @@ func newCall() any {
 	return &call{timer: timer, done: make(chan struct{}, 1)}
 }
 
-func (c *call) prepare(ctx context.Context, timeout time.Duration, trial bool) {
+// prepare makes the call ready to be sent before the deadline, which is at most the timeout ahead.
+func (c *call) prepare(ctx context.Context, deadline time.Time, timeout time.Duration, trial bool) {
 	c.state.Store(callWaiting)
-	c.trial = trial
-	now := time.Now()
-	c.stale, c.deadline = now.Add(timeout*waitParts/waitOf), now.Add(timeout)
+	c.trial, c.asking, c.kept = trial, false, false
+	c.stale, c.deadline = deadline.Add(-timeout*(waitOf-waitParts)/waitOf), deadline
 	if sooner, ok := ctx.Deadline(); ok && sooner.Before(c.deadline) {
 		c.deadline = sooner
 	}
 }
 
-// leave reports whether the caller may go. If not, the answer is there.
-func (c *call) leave() bool {
-	return c.state.CompareAndSwap(callWaiting, callLeft) || c.state.CompareAndSwap(callSent, callLeft)
+// leave reports whether the caller may go, and whether the call had been sent by then. If he may not, the answer is there.
+func (c *call) leave() (left, sent bool) {
+	if c.kept {
+		return true, true
+	}
+	if c.state.CompareAndSwap(callWaiting, callLeft) {
+		return true, false
+	}
+	return c.state.CompareAndSwap(callSent, callLeft), true
 }
 
 // answer gives the call back to its caller and reports whether the caller was still there.
@@ -72,11 +80,11 @@ func (c *call) answer(from uint32, failure *Failure) bool {
 	return true
 }
 
-// lane sends a call and whatever else is waiting as one pipeline. It belongs to whoever has taken it from Store.idle: a
+// lane sends a call and whatever else is waiting as one pipeline. It belongs to whoever has taken it from node.idle: a
 // caller who finds one there sends his call himself, which saves two goroutine switches (as much as the round trip on a
 // machine with few cores); otherwise one of the dispatchers.
 type lane struct {
-	store    *Store
+	node     *node
 	pipe     redis.Pipeliner
 	first    [1]*call      // of batchOne
 	calls    []*call       // of the batch
@@ -86,32 +94,32 @@ type lane struct {
 	deadline time.Time     // of the batch
 }
 
-func newLane(s *Store) *lane {
+func newLane(n *node) *lane {
 	return &lane{
-		store:    s,
-		pipe:     s.client.Pipeline(),
+		node:     n,
+		pipe:     n.client.Pipeline(),
 		calls:    make([]*call, 0, batchMax),
 		commands: make([]redis.Cmder, 0, batchMax+1),
 		again:    make([]*call, 0, batchMax),
 	}
 }
 
-// dispatch gives what is waiting to lanes. It ends when the store closes; callers who are still waiting then notice that
+// dispatch gives what is waiting to lanes. It ends when the node closes; callers who are still waiting then notice that
 // by themselves.
-func (s *Store) dispatch() {
+func (n *node) dispatch() {
 	for {
 		var first *call
 		select {
-		case first = <-s.queue:
-		case <-s.ctx.Done():
+		case first = <-n.queue:
+		case <-n.ctx.Done():
 			return
 		}
 		select {
-		case l := <-s.idle:
+		case l := <-n.idle:
 			now := time.Now()
-			l.batchOne(first, now, now.Add(s.settings.timeout))
-			s.idle <- l
-		case <-s.ctx.Done():
+			l.batchOne(first, now, now.Add(n.store.settings.timeout))
+			n.idle <- l
+		case <-n.ctx.Done():
 			return
 		}
 	}
@@ -129,7 +137,7 @@ func (l *lane) batchOne(first *call, now, deadline time.Time) {
 // waited, or are in a hurry: they leave by themselves, and Redis is not to blame for the little time they left it.
 func (l *lane) batch(first []*call, now, deadline time.Time) {
 	l.deadline = deadline
-	l.epoch = l.store.breaker.epoch.Load()
+	l.epoch = l.node.breaker.epoch.Load()
 	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
 	for _, c := range first {
 		if c != nil {
@@ -139,7 +147,7 @@ func (l *lane) batch(first []*call, now, deadline time.Time) {
 collect:
 	for len(l.calls) < batchMax {
 		select {
-		case c := <-l.store.queue:
+		case c := <-l.node.queue:
 			l.admit(c, now)
 		default:
 			break collect
@@ -159,36 +167,44 @@ collect:
 func (l *lane) admit(c *call, now time.Time) {
 	switch {
 	case c.state.Load() == callLeft:
-		l.store.drop(c)
-	case !c.trial && l.store.breaker.State() != BreakerClosed:
+		l.node.drop(c)
+	case !c.trial && l.node.breaker.State() != BreakerClosed:
 		l.refuse(c, errBreakerOpen)
 	case !now.Before(c.deadline) || now.After(c.stale):
 		l.refuse(c, errTimeout)
 	case !c.state.CompareAndSwap(callWaiting, callSent):
-		l.store.drop(c)
+		l.node.drop(c)
 	default:
 		if c.trial {
-			l.epoch = l.store.breaker.epoch.Load() // it may have begun after the batch; it ends with this call
+			l.epoch = l.node.breaker.epoch.Load() // it may have begun after the batch; it ends with this call
 		}
-		l.calls = append(l.calls, c)
-		l.commands = append(l.commands, c.cmd)
+		l.add(c)
 	}
+}
+
+// add puts a call at the end of the pipeline.
+func (l *lane) add(c *call) {
+	l.calls = append(l.calls, c)
+	if c.asking {
+		l.commands = append(l.commands, redis.NewStatusCmd(l.node.ctx, "asking"))
+	}
+	l.commands = append(l.commands, c.cmd)
 }
 
 // refuse answers a call without sending it.
 func (l *lane) refuse(c *call, failure *Failure) {
 	if c.trial {
-		l.store.breaker.release()
+		l.node.breaker.release()
 	}
 	if !c.answer(callWaiting, failure) {
-		l.store.recycle(c)
+		l.node.recycle(c)
 	}
 }
 
 // send runs the batch and answers its calls.
 func (l *lane) send() {
-	ctx := &batchContext{Context: l.store.ctx, deadline: l.deadline}
-	l.store.batches.Add(1)
+	ctx := &batchContext{Context: l.node.ctx, deadline: l.deadline}
+	l.node.store.batches.Add(1)
 	whole := l.exec(ctx)
 	failed := false
 	for _, c := range l.calls {
@@ -203,10 +219,10 @@ func (l *lane) send() {
 	if len(l.again) > 0 && l.sendAgain(ctx) {
 		failed = true
 	}
-	if l.store.ctx.Err() != nil {
-		return // it failed because the store was closed
+	if l.node.ctx.Err() != nil {
+		return // it failed because the node was closed
 	}
-	l.store.breaker.report(l.epoch, failed)
+	l.node.breaker.report(l.epoch, failed)
 }
 
 // unknownScript reports whether Redis answered that it does not know the script.
@@ -253,8 +269,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 			l.finish(c, errTimeout)
 			continue
 		}
-		l.calls = append(l.calls, c)
-		l.commands = append(l.commands, c.cmd)
+		l.add(c)
 	}
 	whole := l.exec(ctx)
 	for _, c := range l.calls {
@@ -270,11 +285,11 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 
 // finish answers a call that was sent.
 func (l *lane) finish(c *call, failure *Failure) {
-	if failure != nil && l.store.ctx.Err() != nil {
-		failure = errClosed
+	if failure != nil && l.node.ctx.Err() != nil {
+		failure = l.node.gone()
 	}
 	if !c.answer(callSent, failure) {
-		l.store.recycle(c)
+		l.node.recycle(c)
 	}
 }
 

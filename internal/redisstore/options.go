@@ -79,6 +79,17 @@ type settings struct {
 	logger   *slog.Logger
 }
 
+// tlsFor returns what TLS to speak to a host; nil is none. A server is known by the name that the options say, otherwise
+// by its own.
+func (s *settings) tlsFor(host string) *tls.Config {
+	if s.tls == nil || s.tls.ServerName != "" {
+		return s.tls
+	}
+	config := s.tls.Clone()
+	config.ServerName = host
+	return config
+}
+
 // settings checks everything and returns all that is wrong, not just the first.
 func (o *Options) settings() (settings, error) {
 	var problems []error
@@ -153,10 +164,7 @@ func (o *Options) tlsConfig(a *address, known bool) (*tls.Config, error) {
 		}
 		return nil, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: a.host}
-	if o.ServerName != "" {
-		config.ServerName = o.ServerName
-	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
 	var problems []error
 	if o.CAFile != "" {
 		pool, err := readPool(o.CAFile)

@@ -28,7 +28,7 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 		if kindOf(err) != "timeout" {
 			t.Fatalf("a deadline of 2 ms, an answer after 10: error %v, want a timeout", err)
 		}
-		eventually(t, "no lane is busy", func() bool { return s.Stats().Waiting == 0 && len(s.idle) == s.settings.lanes })
+		eventually(t, "no lane is busy", func() bool { return s.Stats().Waiting == 0 && len(s.only.Load().idle) == s.settings.lanes })
 	}
 	if err := s.Take(context.Background(), take1("rl1:k", limit), make([]core.Result, 1)); err != nil {
 		t.Errorf("a caller with time: %v", err)
@@ -43,10 +43,10 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: 1})
 	ready(t, s)
-	checks, l := take1("rl1:k", limitOf(t, "100/1d")), <-s.idle
+	checks, l := take1("rl1:k", limitOf(t, "100/1d")), <-s.only.Load().idle
 	for waited, want := range map[time.Duration]int64{TimeoutMax / 2: 1, TimeoutMax*3/4 + time.Millisecond: 0} {
 		before, c := server.Calls("evalsha"), newCall().(*call)
-		c.prepare(context.Background(), TimeoutMax, false)
+		c.prepare(context.Background(), time.Now().Add(TimeoutMax), TimeoutMax, false)
 		c.cmd = newTake(context.Background(), 0, checks)
 		now := time.Now().Add(waited)
 		l.batchOne(c, now, now.Add(TimeoutMax))
@@ -58,7 +58,7 @@ func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 			t.Errorf("after %s of %s in the queue: failure %v", waited, TimeoutMax, c.failure)
 		}
 	}
-	s.idle <- l
+	s.only.Load().idle <- l
 }
 
 // TestHealthChecksLeaveConnectionsToCalls asks a hung server for its health from all sides.
@@ -77,7 +77,7 @@ func TestHealthChecksLeaveConnectionsToCalls(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "a check is under way", func() bool { return len(s.checking) == 1 })
+	eventually(t, "a check is under way", func() bool { return len(s.only.Load().checking) == 1 })
 	for range failuresInRow {
 		begin := time.Now()
 		_ = s.Take(context.Background(), take1("rl1:k", limitOf(t, "10/1m")), make([]core.Result, 1))

@@ -18,6 +18,13 @@ type reporter struct {
 	server string // without credentials
 	start  time.Time
 	kinds  [kindCount]tally
+}
+
+// breakerReporter logs what becomes of one server's circuit breaker.
+type breakerReporter struct {
+	logger *slog.Logger
+	server string // without credentials
+	start  time.Time
 	states tally        // changes of the breaker's state
 	told   BreakerState // the last one that the log was told of
 }
@@ -41,7 +48,7 @@ func (r *reporter) failed(now time.Time, f *Failure, n uint64) {
 
 // changed records a new state of the breaker. The end of an outage is told whenever its beginning was, or the log's last
 // word would be that it lasts: at most two lines per reportEvery. The breaker's lock makes the calls one after the other.
-func (r *reporter) changed(now time.Time, state BreakerState) {
+func (r *breakerReporter) changed(now time.Time, state BreakerState) {
 	total := r.states.total.Add(1)
 	if state == BreakerClosed {
 		if r.told == BreakerClosed {

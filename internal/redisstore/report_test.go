@@ -26,11 +26,12 @@ func TestReporterBoundsTheRate(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)
 	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), server: "redis://host:6379/0", start: start}
+	b := &breakerReporter{logger: r.logger, server: r.server, start: start}
 	for millis := range 60_000 {
 		now := start.Add(time.Duration(millis) * time.Millisecond)
 		r.failed(now, errTimeout, 3)
 		r.failed(now, errBreakerOpen, 1)
-		r.changed(now, BreakerOpen)
+		b.changed(now, BreakerOpen)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	if len(lines) != 3*6 {
@@ -51,7 +52,7 @@ func TestReporterBoundsTheRate(t *testing.T) {
 func TestReporterTellsTheEndOfAnOutage(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)
-	r := &reporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: start}
+	r := &breakerReporter{logger: slog.New(slog.NewTextHandler(&out, nil)), start: start}
 	for millis := 0; millis < 60_000; millis += 1000 {
 		now := start.Add(time.Duration(millis) * time.Millisecond)
 		r.changed(now, BreakerOpen)

@@ -41,7 +41,7 @@ func eventually(t testing.TB, what string, condition func() bool) {
 // ready waits until the store has its connections, so that a test begins with a store that works.
 func ready(t testing.TB, s *Store) {
 	t.Helper()
-	eventually(t, "redis answers", func() bool { return s.client.PoolStats().IdleConns >= uint32(s.settings.lanes) })
+	eventually(t, "redis answers", func() bool { return s.only.Load().client.PoolStats().IdleConns >= uint32(s.settings.lanes) })
 }
 
 // limitOf returns a limit from its text.

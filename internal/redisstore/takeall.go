@@ -9,72 +9,73 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-var _ core.Batcher = (*Store)(nil)
-
-// TakeAll implements [core.Batcher]. The calls go out in one pipeline, or one for each 128 of them. What is said of ctx at
-// [Store.Take] holds here too: if it cannot be done and Redis is idle, the caller sends the first pipeline himself.
-func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
+// takeAll answers calls, in one pipeline or one for each 128 of them. A caller who cannot give up sends the first pipeline
+// himself if the server is idle. The failure of a call is its Err, and each is one.
+func (n *node) takeAll(ctx context.Context, deadline time.Time, calls []core.Call) {
 	var few [batchMax]*call
 	made := few[:0]
 	for i := range calls {
-		made = append(made, s.begin(ctx, &calls[i]))
+		made = append(made, n.begin(ctx, deadline, &calls[i]))
 	}
 	own := 0 // how many the caller sends
 	var l *lane
-	if ctx.Done() == nil && len(s.queue) == 0 {
+	if ctx.Done() == nil && len(n.queue) == 0 {
 		select {
-		case l = <-s.idle:
+		case l = <-n.idle:
 			own = min(len(made), batchMax)
 		default:
 		}
 	}
-	s.enqueueAll(made[own:], calls[own:])
+	n.enqueueAll(made[own:], calls[own:])
 	if l != nil {
-		now := time.Now()
-		l.batch(made[:own], now, now.Add(s.settings.timeout))
-		s.idle <- l
+		l.batch(made[:own], time.Now(), deadline)
+		n.idle <- l
 	}
 	for i, c := range made {
 		if c != nil {
-			calls[i].Err = s.end(ctx, c, i < own, &calls[i])
+			setFailure(&calls[i], n.end(ctx, c, i < own, &calls[i]))
 		}
 	}
 }
 
-// end waits for the end of a call, which has come if the caller sent it, and returns its error.
-func (s *Store) end(ctx context.Context, c *call, sent bool, call *core.Call) error {
+// setFailure sets a call's error; a nil *Failure is none.
+func setFailure(call *core.Call, failure *Failure) {
+	if call.Err = nil; failure != nil {
+		call.Err = failure
+	}
+}
+
+// end waits for the end of a call, which has come if the caller sent it, and returns what went wrong.
+func (n *node) end(ctx context.Context, c *call, sent bool, call *core.Call) *Failure {
 	var failure *Failure
 	if sent {
 		<-c.done
-		failure = s.outcome(c)
+		failure = n.outcome(c)
 	} else {
-		failure = s.wait(ctx, c)
+		failure = n.wait(ctx, c)
 	}
 	if failure != nil {
-		return s.fail(failure)
+		return failure
 	}
-	return s.read(c, call.Checks, call.Results)
+	return n.read(c, call.Checks, call.Results)
 }
 
 // begin makes what is to be sent for a call; nil if nothing is, then the call has its error.
-func (s *Store) begin(ctx context.Context, call *core.Call) *call {
+func (n *node) begin(ctx context.Context, deadline time.Time, call *core.Call) *call {
 	call.Err = core.ValidateChecks(call.Checks, call.Results)
 	if call.Err != nil || len(call.Checks) == 0 {
 		return nil
 	}
-	c, failure := s.admit(ctx, call.Checks)
-	if failure != nil {
-		call.Err = s.fail(failure)
-		return nil
-	}
+	c, failure := n.admit(ctx, deadline, call.Checks)
+	setFailure(call, failure)
 	return c
 }
 
 // enqueueAll leaves calls to the dispatchers. Those for which there is no room have an error then, and are nil.
-func (s *Store) enqueueAll(made []*call, calls []core.Call) {
+func (n *node) enqueueAll(made []*call, calls []core.Call) {
 	for i, c := range made {
-		if c != nil && !s.enqueue(c) {
-			made[i], calls[i].Err = nil, s.fail(errQueueFull)
+		if c != nil && !n.enqueue(c) {
+			made[i], calls[i].Err = nil, errQueueFull
 		}
 	}
 }

@@ -37,48 +37,48 @@ const (
 
 // watch connects at the start, looks once at how the server is set up (again after each outage: it may be another), and
 // probes while the breaker is open.
-func (s *Store) watch() {
+func (n *node) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	warned := "" // what the log was last told, so that an outage does not make it say so again
 	for {
 		select {
-		case <-s.ctx.Done():
+		case <-n.ctx.Done():
 			return
-		case <-s.opened:
-			s.probe()
+		case <-n.opened:
+			n.probe()
 		case <-timer.C:
 		}
 		timer.Stop()
-		if s.breaker.State() != BreakerClosed || !s.inspect(&warned) {
+		if n.breaker.State() != BreakerClosed || !n.inspect(&warned) {
 			timer.Reset(checkEvery)
 		}
 	}
 }
 
 // probe asks Redis until it answers, and then lets the breaker try.
-func (s *Store) probe() {
+func (n *node) probe() {
 	start := time.Now()
-	for s.breaker.State() == BreakerOpen {
+	for n.breaker.State() == BreakerOpen {
 		pause := probeEveryMin + rand.N(probeEveryMax-probeEveryMin)
 		select {
-		case <-s.ctx.Done():
+		case <-n.ctx.Done():
 			return
 		case <-time.After(pause):
 		}
-		if s.warm() == nil || time.Since(start) >= openMax {
-			s.breaker.tryAgain()
+		if n.warm() == nil || time.Since(start) >= openMax {
+			n.breaker.tryAgain()
 		}
 	}
 }
 
 // warm makes as many connections as there are lanes, or finds that they are alive. It takes them from the pool all at
 // once, so that each is another one, and the lanes find them there.
-func (s *Store) warm() error {
-	ctx, cancel := context.WithTimeout(s.ctx, max(connectTimeMin, s.settings.timeout))
+func (n *node) warm() error {
+	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 	defer cancel()
-	for range s.settings.lanes {
-		conn := s.client.Conn()
+	for range n.store.settings.lanes {
+		conn := n.client.Conn()
 		defer conn.Close()
 		if err := conn.Ping(ctx).Err(); err != nil {
 			return err
@@ -88,12 +88,12 @@ func (s *Store) warm() error {
 }
 
 // inspect reports whether the server could be asked how it is set up; what is wrong with it is logged.
-func (s *Store) inspect(warned *string) bool {
-	err := s.warm()
+func (n *node) inspect(warned *string) bool {
+	err := n.warm()
 	if err == nil {
-		ctx, cancel := context.WithTimeout(s.ctx, max(connectTimeMin, s.settings.timeout))
+		ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 		defer cancel()
-		err = s.Check(ctx)
+		err = n.check(ctx)
 	}
 	var unsafe *unsafeError
 	switch {
@@ -102,11 +102,11 @@ func (s *Store) inspect(warned *string) bool {
 	case errors.As(err, &unsafe):
 		if text := err.Error(); text != *warned {
 			*warned = text
-			s.settings.logger.Warn(text, "redis", s.reporter.server)
+			n.store.settings.logger.Warn(text, "redis", n.reporter.server)
 		}
 		return true
-	case s.ctx.Err() == nil:
-		s.reporter.failed(time.Now(), failureOf(err), 0)
+	case n.ctx.Err() == nil:
+		n.store.reporter.failed(time.Now(), failureOf(err), 0)
 	}
 	return false
 }
@@ -116,23 +116,22 @@ type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
 
-// Check asks Redis whether it answers and whether it is set up so that limits hold: its version, and what it does when
-// its memory is full. The store does so by itself in the background and logs the answer; Check is for health pages. One
-// asks at a time, so that those who ask cannot take the connections of those who are limited.
-func (s *Store) Check(ctx context.Context) error {
+// check asks the server whether it answers and whether it is set up so that limits hold: its version, and what it does when
+// its memory is full. One asks at a time, so that those who ask cannot take the connections of those who are limited.
+func (n *node) check(ctx context.Context) error {
 	select {
-	case s.checking <- struct{}{}:
-		defer func() { <-s.checking }()
+	case n.checking <- struct{}{}:
+		defer func() { <-n.checking }()
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.ctx.Done():
-		return errClosed
+	case <-n.ctx.Done():
+		return n.gone()
 	}
-	text, err := s.client.Info(ctx, "server", "memory").Result()
+	text, err := n.client.Info(ctx, "server", "memory").Result()
 	switch {
 	case redis.IsPermissionError(err):
 		// A user without INFO gave up the warnings, not the limits.
-		return s.client.Ping(ctx).Err()
+		return n.client.Ping(ctx).Err()
 	case err != nil:
 		return err
 	}
