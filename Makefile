@@ -76,6 +76,10 @@ fuzz: ## fuzz every target for FUZZTIME each
 e2e: setup ## real Caddy and Envoy processes over a real Redis
 	$(GO) test -count=1 -timeout 20m ./e2e
 
+.PHONY: faults
+faults: setup ## every fault on every front, and what was seen in docs/faults.md
+	$(GO) test -count=1 -timeout 30m -run '^TestFaults$$' ./e2e -faults
+
 .PHONY: envoy-memory
 envoy-memory: setup ## a million made-up clients in front of Envoy, whose memory must not grow
 	PENSTOCK_STRANGERS=1000000 $(GO) test -count=1 -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e

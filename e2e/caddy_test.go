@@ -45,20 +45,29 @@ type process struct {
 	address string // of the site
 	admin   string
 	file    string // the Caddyfile
+	env     []string
 }
 
 // startCaddy runs the binary on a Caddyfile, in which SITE stands for the site's port and ADMIN for the address of the
 // admin endpoint, until the test ends.
 func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	t.Helper()
-	p := &process{address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile")}
-	p.server = &server{t: t, command: exec.Command(binary, "run", "--config", p.file)}
+	p := &process{address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),
+		env: append(environment(t), env...)}
+	p.server = &server{t: t}
 	p.write(caddyfile)
 	p.copyPolicies()
-	p.command.Env = append(environment(t), env...)
-	p.start()
-	p.awaitListening(p.address)
+	p.run(t)
 	return p
+}
+
+// run starts the process.
+func (p *process) run(t testing.TB) {
+	t.Helper()
+	command := exec.Command(binary, "run", "--config", p.file)
+	command.Env = p.env
+	p.server = startServer(t, command)
+	p.awaitListening(p.address)
 }
 
 // awaitListening waits until somebody listens at the address. Caddy begins with its sites one after the other.
