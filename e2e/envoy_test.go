@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -53,10 +54,13 @@ type site struct {
 	grpc    string // and the one for gRPC, if the filter is another one
 }
 
-// bridgeCluster reaches the bridge over HTTP/2 and its socket.
+// bridgeCluster reaches the bridge over its socket, by HTTP/1.1 as the example has it.
 const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s,
-  circuit_breakers: {thresholds: [{max_requests: 4096, max_pending_requests: 4096}]},
-  load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]},
+  circuit_breakers: {thresholds: [{max_connections: 16384, max_requests: 16384, max_pending_requests: 16384}]},
+  load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
+
+// http2Cluster reaches it by HTTP/2.
+var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
   typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}`
 
@@ -147,7 +151,7 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 			Replace(either(s.cluster, bridgeCluster)) + "\n")
 		if s.filter != "" {
 			s.grpc = socket(t)
-			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(bridgeCluster) + "\n")
+			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(http2Cluster) + "\n")
 		}
 	}
 	return text.String()
@@ -424,6 +428,22 @@ func (s *server) mustRun() {
 }
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
+
+// freeze stops the process. When this returns none of its threads runs any more.
+func (s *server) freeze() {
+	s.t.Helper()
+	s.signal(syscall.SIGSTOP)
+	await.Until(s.t, 10*time.Second, "the process is frozen", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.command.Process.Pid))
+		if err != nil || len(threads) == 0 {
+			s.t.Fatal("no threads: ", err)
+		}
+		return !slices.ContainsFunc(threads, func(thread string) bool {
+			text, err := os.ReadFile(thread)
+			return err == nil && !strings.Contains(string(text), ") T ")
+		})
+	})
+}
 
 // kill ends the process as a crash does.
 func (s *server) kill() {

@@ -55,18 +55,16 @@ func TestEnvoyExample(t *testing.T) {
 			return false
 		}
 	})
+	x.isFree(t, "unix", filepath.Join(x.folder, "bin/penstock.sock"))
 	for _, address := range x.addresses {
-		if connection, err := net.Dial("tcp", address); err == nil {
-			connection.Close()
-			t.Errorf("somebody still listens at %s", address)
-		}
+		x.isFree(t, "tcp", address)
 	}
 }
 
 // checkout is a folder with what the example needs.
 type checkout struct {
 	folder    string
-	addresses []string // of Redis, the bridge, Envoy, and its admin endpoint
+	addresses []string // of Redis, Envoy, and its admin endpoint
 }
 
 func newCheckout(t *testing.T) *checkout {
@@ -91,7 +89,7 @@ func newCheckout(t *testing.T) *checkout {
 		x.must(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
 	}
 	edits := []string{"deadline: 50ms", patient} // this machine also runs other tests
-	for _, port := range []string{"6379", "8441", "8090", "9901"} {
+	for _, port := range []string{"6379", "8090", "9901"} {
 		x.addresses = append(x.addresses, freeport.Address(t))
 		edits = append(edits, port, portOf(x.addresses[len(x.addresses)-1]))
 	}
@@ -108,10 +106,19 @@ func (x *checkout) must(t *testing.T, err error) {
 	}
 }
 
+// isFree checks that nobody listens there any more.
+func (x *checkout) isFree(t *testing.T, network, address string) {
+	t.Helper()
+	if connection, err := net.Dial(network, address); err == nil {
+		connection.Close()
+		t.Errorf("somebody still listens at %s", address)
+	}
+}
+
 // get asks for what the policy limits.
 func (x *checkout) get(t *testing.T, header ...string) answer {
 	t.Helper()
-	const envoy = 2
+	const envoy = 1
 	a, err := ask(http.DefaultClient, "http://"+x.addresses[envoy]+"/api/", header...)
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func (s *site) answersThoseInLine(t *testing.T, word string) {
 		}()
 	}
 	await.Until(t, 5*time.Second, "they wait", func() bool { return s.envoy.stat("http."+s.name+".downstream_rq_active") == line })
-	b.signal(syscall.SIGSTOP)
+	b.freeze()
 	defer b.signal(syscall.SIGCONT)
 	for range line {
 		s.isDegraded(t, <-answers, word)
@@ -53,4 +54,32 @@ func (s *site) answersThoseInLine(t *testing.T, word string) {
 	}
 	b.signal(syscall.SIGCONT)
 	s.isDecided(t)
+}
+
+// decidesBesideALine: more requests wait for a throttle rule than the 1024 calls that Envoy lets be under way by default; each has its turn or is
+// refused in time, and others are decided as if nobody waited.
+func (s *site) decidesBesideALine(t *testing.T, word string) {
+	const line, maxDelay = 1200, 4 * time.Second
+	s.startBridge(t, strings.NewReplacer("ON_ERROR", word, "max_waiting: 100", "max_waiting: 5000").Replace(linePolicy))
+	s.isDecided(t)
+	degraded := s.envoy.counter("penstock.degraded")
+	s.get(t, "/line")
+	var got tally
+	var group sync.WaitGroup
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for range line {
+		group.Go(func() { got.ask(client, "http://"+s.address+"/line") })
+	}
+	await.Until(t, maxDelay, "they wait", func() bool { return s.envoy.stat("http."+s.name+".downstream_rq_active") > 1100 })
+	if a := s.get(t, "/"); a.status != http.StatusOK || a.header.Get("RateLimit") == "" {
+		t.Errorf("beside a line: status %d, %v", a.status, a.header)
+	}
+	group.Wait()
+	admitted, slowest := got.admitted.Load(), time.Duration(got.slowest.Load())
+	if admitted == 0 || admitted+got.refused.Load() != line || slowest > maxDelay+answerWithin {
+		t.Errorf("%d of %d were admitted and %d refused, after %v at most", admitted, line, got.refused.Load(), slowest)
+	}
+	if n := s.envoy.counter("penstock.degraded") - degraded; n != 0 {
+		t.Errorf("%d were decided by on_error", n)
+	}
 }

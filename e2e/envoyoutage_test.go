@@ -22,7 +22,7 @@ func (s *site) outlivesOutages(t *testing.T, word string) {
 		fail    func(wait func())
 	}{
 		{"bridge killed", "bridge_unreachable", func(wait func()) { b.kill(); wait(); b.run(t) }},
-		{"bridge frozen", "breaker_open", func(wait func()) { b.signal(syscall.SIGSTOP); wait(); b.signal(syscall.SIGCONT) }},
+		{"bridge frozen", "breaker_open", func(wait func()) { b.freeze(); wait(); b.signal(syscall.SIGCONT) }},
 		{"bridge restarted", "", func(wait func()) { b.signal(syscall.SIGTERM); <-b.done; b.run(t); wait() }},
 		{"redis killed", "store_unavailable", func(wait func()) { redis.Kill(); wait(); redis.Restart() }},
 		{"redis frozen", "store_unavailable", func(wait func()) { redis.Pause(); wait(); redis.Resume() }},

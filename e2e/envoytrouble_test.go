@@ -29,11 +29,17 @@ var troubles = []struct {
 }{
 	{name: "bridge absent at start", run: (*site).isAbsentAtStart},
 	{name: "outages", run: (*site).outlivesOutages},
+	{name: "outages, HTTP 2", site: site{cluster: http2Cluster}, run: (*site).outlivesOutages},
 	{name: "useless answers", run: (*site).bearsUselessAnswers},
+	{name: "useless answers, HTTP 2", site: site{cluster: http2Cluster}, run: (*site).bearsUselessAnswers},
 	{name: "useless policy", site: site{set: patient}, run: (*site).keepsItsPolicy},
 	{name: "clients that leave", site: site{set: patient}, run: (*site).forgetsClients},
+	{name: "clients that leave, HTTP 2", site: site{cluster: http2Cluster, set: patient}, run: (*site).forgetsClients},
 	{name: "internal redirects", site: site{set: patient}, run: (*site).chargesRedirectsOnce},
 	{name: "clients that wait their turn", site: site{set: "deadline: 500ms"}, run: (*site).answersThoseInLine},
+	{name: "clients that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: "deadline: 500ms"}, run: (*site).answersThoseInLine},
+	{name: "many that wait their turn", site: site{set: patient}, run: (*site).decidesBesideALine},
+	{name: "many that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: patient}, run: (*site).decidesBesideALine},
 	{name: "settings as an object", site: site{object: true, set: patient + "\nxff_appended: true"}, run: (*site).limits},
 	{name: "token", site: site{set: patient + "\ntoken: " + bridgeToken}, run: (*site).showsItsToken},
 	{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
@@ -42,13 +48,14 @@ var troubles = []struct {
 	{name: "unknown cluster", site: site{named: "nowhere"}, run: (*site).goesWithoutPolicy},
 	{name: "unknown cluster, policy held", site: site{named: "nowhere"}, held: true, run: (*site).goesWithoutBridge},
 	{name: "circuit breaker full", site: site{cluster: fullCluster}, run: (*site).goesWithoutPolicy},
+	{name: "circuit breaker full, HTTP 2", site: site{cluster: fullHTTP2Cluster}, held: true, run: (*site).goesWithoutBridge},
 	{name: "circuit breaker full, policy held", site: site{cluster: fullCluster}, held: true, run: (*site).goesWithoutBridge},
 }
 
 // Clusters that no call gets through.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
-var fullCluster = strings.ReplaceAll(bridgeCluster, "4096", "0")
+var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "0"), strings.ReplaceAll(http2Cluster, "16384", "0")
 
 // TestEnvoyTroubles: whatever becomes of the bridge and of Redis, requests are answered soon, by the upstream or with 503 as the
 // policy says, the reason is counted, and limits hold again by themselves. One Envoy has a site for each of the troubles, since it
@@ -206,7 +213,7 @@ func (s *site) forgetsClients(t *testing.T, word string) {
 	b := s.startBridge(t, strings.Replace(onError(word), "100/31d", "100000/31d", 1))
 	s.isDecided(t)
 	panics, timeouts := s.envoy.counter("penstock.panic"), s.envoy.counter("penstock.bridge_timeout")
-	b.signal(syscall.SIGSTOP)
+	b.freeze()
 	stays := make(chan answer, staying)
 	for range staying {
 		go func() {

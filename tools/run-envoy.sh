@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 redis_port=6379
-bridge=127.0.0.1:8441
+bridge=unix:bin/penstock.sock
 envoy=http://localhost:8090
 
 # Without job control, what runs in the background does not hear Ctrl-C: it is told here.
