@@ -67,8 +67,16 @@ func (l *Limit) drain(s *Slot, n int64) Micros {
 	return s.now
 }
 
-// refund gives tokens back, unless the charge is so old that the bucket has filled since.
-func (l *Limit) refund(s *Slot, receipt Micros, n int64) int64 {
+// refund gives n of a charge's tokens back, unless it is so old that the bucket has filled since; of a lease, which has an
+// age, only those beyond what is refilled in the meantime.
+func (l *Limit) refund(s *Slot, receipt Micros, n int64, age Micros) int64 {
+	if age > 0 {
+		meanwhile := max(s.now, s.State.Leased-age) - receipt
+		if meanwhile >= l.fill {
+			return 0
+		}
+		n = max(0, n-ceilDiv(l.brings(max(0, meanwhile)), l.unit))
+	}
 	if s.now-receipt >= l.fill {
 		return 0
 	}

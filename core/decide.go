@@ -93,6 +93,7 @@ func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	r.Remaining = max(0, remaining)
 	r.Reset = sinceNow(reset, now)
 	r.Next = sinceNow(next, now)
+	r.LeasedIn = sinceNow(s.State.Leased, now)
 	if c.Op == OpReset {
 		*s = Slot{Write: true}
 	}
@@ -106,7 +107,7 @@ func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 		return
 	case OpUpTo:
 		need = c.Min
-		r.Granted = c.upTo(c.Limit.room(s))
+		r.Granted = c.upTo(c.Limit.room(s), c.Limit.leaseRoom(c.Age))
 	default:
 		need = max(1, c.Cost)
 	}
@@ -114,13 +115,13 @@ func evaluate(c *Check, s *Slot, r *Result, now Micros) {
 	r.Refused = r.Wait != 0 && (c.Cost > 0 || c.Op == OpUpTo)
 }
 
-// upTo returns how much of the available units an OpUpTo check gets.
-func (c *Check) upTo(available int64) int64 {
+// upTo returns how much of the available units an OpUpTo check gets. Beyond Cost it gets of the first leasable ones.
+func (c *Check) upTo(available, leasable int64) int64 {
 	if available < c.Min {
 		return 0
 	}
 	granted := min(available, c.Cost)
-	if spare := available - granted; spare > 0 {
+	if spare := min(available, leasable) - granted; spare > 0 {
 		granted += min(c.Max-granted, mulDiv(spare, c.ShareMille, 1000), spare)
 	}
 	return granted
@@ -133,7 +134,7 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	case OpLook:
 		return
 	case OpGiveBack:
-		r.Granted = c.Limit.giveBack(s, c.Receipt, c.Cost)
+		r.Granted = c.giveBack(s)
 		s.Write = s.Write || r.Granted > 0
 		return
 	case OpReset: // what is described then is a counter never used
@@ -154,6 +155,9 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 	r.Granted = amount
 	if amount > 0 {
+		if c.Age > 0 && amount > c.Cost {
+			c.Limit.lease(s, c.Age)
+		}
 		r.Receipt = c.Limit.charge(s, amount)
 		s.Write = true
 	}
@@ -171,18 +175,25 @@ func sinceNow(at, now Micros) Micros {
 //
 // A clock that went back is absorbed: a counter up to one window ahead goes on at its own instant. One further ahead
 // would lock its clients out for as long as the clock was wrong, so it is moved to now with what it has counted.
+//
+// Units that are out on lease stay out when a window ends: whoever has them does not know yet.
 func (c *Check) roll(s *Slot, now Micros) (store bool) {
 	s.now = now
-	switch l := c.Limit; {
+	l, leased := c.Limit, s.State.Leased
+	switch {
 	case l.calendar != 0:
-		return l.rollCalendar(s, c.Bounds)
+		store = l.rollCalendar(s, c.Bounds)
 	case l.algorithm == SlidingLog:
-		return l.rollLog(s)
+		store = l.rollLog(s)
 	case l.algorithm == TokenBucket:
-		return l.rollBucket(s)
+		store = l.rollBucket(s)
 	default:
-		return l.rollWindow(s)
+		store = l.rollWindow(s)
 	}
+	if leased != 0 {
+		s.State.Leased = l.leased(leased, s.now)
+	}
+	return store
 }
 
 // windowEnds returns the end of the window that the slot's state is of.
@@ -262,33 +273,35 @@ func (l *Limit) charge(s *Slot, n int64) Micros {
 	}
 }
 
-// giveBack returns up to n units of the charge named by receipt and reports how many.
-func (l *Limit) giveBack(s *Slot, receipt Micros, n int64) int64 {
-	if receipt <= 0 {
+// giveBack returns up to Cost units of the charge named by Receipt and reports how many.
+func (c *Check) giveBack(s *Slot) int64 {
+	if c.Receipt <= 0 {
 		return 0
 	}
-	switch l.algorithm {
+	switch l := c.Limit; l.algorithm {
 	case TokenBucket:
-		return l.refund(s, receipt, n)
+		return l.refund(s, c.Receipt, c.Cost, c.Age)
 	case SlidingLog:
-		return l.unmark(s, receipt, n)
+		return l.unmark(s, c.Receipt, c.Cost)
 	default:
-		return l.uncount(s, receipt, n)
+		return l.uncount(s, c.Receipt, c.Cost)
 	}
 }
 
 // Fresh returns the instant from which the counter behaves like one never used, so that a store may forget it. A full
 // bucket written before the clock went back is not yet such a one: what is taken from it flows back only from then on. Of
-// a calendar window only [Decide] knows when it ends, so the slot must be as that left it.
-func (l *Limit) Fresh(s *Slot) Micros {
+// a calendar window only [Decide] knows when it ends, so the slot must be as that left it. While units are out on lease,
+// none is fresh.
+func (l *Limit) Fresh(s *Slot) (at Micros) {
 	switch l.algorithm {
 	case TokenBucket:
-		return max(s.State.At, l.bucketFull(s))
+		at = max(s.State.At, l.bucketFull(s))
 	case FixedWindow:
-		return l.windowEnds(s)
+		at = l.windowEnds(s)
 	case SlidingLog:
-		return s.State.At + l.window
+		at = s.State.At + l.window
 	default:
-		return s.State.At + 2*l.window
+		at = s.State.At + 2*l.window
 	}
+	return max(at, s.State.Leased)
 }

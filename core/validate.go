@@ -66,6 +66,12 @@ func (c *Check) flaw() string {
 		return "the share is out of bounds: it must be between 0 and 1000"
 	case c.Op == OpGiveBack && int64(c.Receipt) > exactMax:
 		return "the receipt is none of ours"
+	case c.Age < 0 || c.Age > c.Limit.window:
+		return "the age is out of bounds: it must be between 1 and the limit's window, or 0 for none"
+	case c.Age > 0 && c.Op != OpUpTo && c.Op != OpGiveBack:
+		return "an age goes with what is taken up to n, or given back, and with nothing else"
+	case c.Age > 0 && c.Limit.algorithm == SlidingLog:
+		return "a sliding log leases nothing: the age must be 0"
 	case (c.Bounds != nil) != (c.Limit.calendar != 0):
 		return "boundaries go with calendar windows, and with nothing else"
 	case c.Bounds != nil && !c.Bounds.ascending():
@@ -77,8 +83,8 @@ func (c *Check) flaw() string {
 // penaltyFlaw says what is wrong with a check of a penalty.
 func (c *Check) penaltyFlaw() string {
 	switch {
-	case c.Limit != nil || c.Bounds != nil || c.Cost != 0 || c.Guard != 0:
-		return "a penalty has no limit, no boundaries, no cost and no guard"
+	case c.Limit != nil || c.Bounds != nil || c.Cost != 0 || c.Guard != 0 || c.Age != 0:
+		return "a penalty has no limit, no boundaries, no cost, no guard and no age"
 	case c.Op != OpTake && c.Op != OpLook && c.Op != OpReset:
 		return "the operation is none of a penalty"
 	}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// lessees are clients of one token bucket that lease units, use them whenever they may, and give them back whenever they
+// like. They know when it pays to use them late.
+type lessees struct {
+	rng    *rand.Rand
+	limit  Limit
+	ages   []Micros
+	slot   []Slot
+	now    Micros
+	leases []leaseHeld
+	used   []usage
+	// Without one of the rules, for the tests that show what it is for.
+	without string
+}
+
+// leaseHeld is what is left of a lease.
+type leaseHeld struct {
+	granted, age Micros
+	units        int64
+}
+
+func newLessees(rng *rand.Rand, l Limit) *lessees {
+	c := &lessees{rng: rng, limit: l, slot: make([]Slot, 1), now: noon + Micros(rng.Int64N(int64(l.window)))}
+	for range 1 + rng.IntN(3) {
+		age := l.fill/Micros([]int64{2, 3, 5, 20, 100}[rng.IntN(5)]) + Micros(rng.IntN(3))
+		if rng.IntN(2) == 0 {
+			age = Micros(1+rng.IntN(5)) * l.tick
+		}
+		c.ages = append(c.ages, max(1, min(age, l.window)))
+	}
+	return c
+}
+
+func (c *lessees) ask(check Check) Result {
+	var r [1]Result
+	check.Limit = &c.limit
+	switch {
+	case c.without == "the clip" && check.Op == OpUpTo, c.without == "the give-back rule" && check.Op == OpGiveBack:
+		check.Age = 0
+	case c.without == "the rule of different ages":
+		c.slot[0].State.Leased = 0
+	}
+	Decide(c.now, []Check{check}, c.slot, r[:])
+	return r[0]
+}
+
+// use records units that are used now.
+func (c *lessees) use(units int64) {
+	if units > 0 {
+		c.used = append(c.used, usage{at: c.now, units: units})
+	}
+}
+
+// some returns a number of units up to most, often all.
+func (c *lessees) some(most int64) int64 {
+	if most <= 0 {
+		return 0
+	}
+	return []int64{most, 1 + c.rng.Int64N(most), 1}[c.rng.IntN(3)]
+}
+
+func (c *lessees) step() {
+	switch c.rng.IntN(6) {
+	case 0:
+		n := c.some(c.limit.burst)
+		c.use(c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n}).Granted)
+	case 1, 2:
+		c.lease()
+	case 3:
+		c.spend()
+	case 4:
+		c.giveBack()
+	default: // charged, and given back at once
+		r := c.ask(Check{Op: OpTake, Cost: c.some(c.limit.burst)})
+		c.ask(Check{Op: OpGiveBack, Cost: r.Granted, Receipt: r.Receipt})
+	}
+	c.move()
+}
+
+// lease takes units, uses what it needs, and holds the rest.
+func (c *lessees) lease() {
+	need := int64(c.rng.IntN(3))
+	age := c.ages[c.rng.IntN(len(c.ages))]
+	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.some(c.limit.burst), Age: age,
+		ShareMille: []int64{500, 1000}[c.rng.IntN(2)]})
+	c.use(min(need, r.Granted))
+	if extra := r.Granted - need; extra > 0 {
+		c.leases = append(c.leases, leaseHeld{granted: r.Receipt, age: age, units: extra})
+	}
+}
+
+// spend uses units of leases that have not ended.
+func (c *lessees) spend() {
+	for i := range c.leases {
+		if l := &c.leases[i]; l.granted+l.age >= c.now && c.rng.IntN(2) == 0 {
+			n := c.some(l.units)
+			l.units -= n
+			c.use(n)
+		}
+	}
+}
+
+// giveBack returns units of leases, be they ended or not. What the bucket does not take is lost.
+func (c *lessees) giveBack() {
+	for i := range c.leases {
+		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
+			n := c.some(l.units)
+			l.units -= n
+			c.ask(Check{Op: OpGiveBack, Cost: n, Receipt: l.granted, Age: l.age})
+		}
+	}
+}
+
+// move moves the clock to where it matters: the end of a lease, the next token, a full bucket.
+func (c *lessees) move() {
+	c.leases = c.leases[max(0, len(c.leases)-8):]
+	look := c.ask(Check{Op: OpLook})
+	switch c.rng.IntN(9) {
+	case 0, 1, 2: // again at once
+	case 8:
+		c.now += 1 + Micros(c.rng.Int64N(int64(c.limit.tick)))
+	case 3:
+		c.now += look.Next
+	case 4:
+		c.now += Micros(c.rng.Int64N(int64(c.limit.fill)/4 + 2))
+	case 5:
+		c.now += look.Reset
+	default:
+		if len(c.leases) > 0 {
+			l := &c.leases[c.rng.IntN(len(c.leases))]
+			c.now = max(c.now, l.granted+l.age-Micros(c.rng.IntN(2)))
+		}
+	}
+}
+
+// excess returns by how much the units used in the worst of all spans are more than the limit allows.
+func (c *lessees) excess() (most int64, span Micros) {
+	for i := range c.used {
+		units := int64(0)
+		for _, u := range c.used[i:] {
+			units += u.units
+			long := u.at - c.used[i].at
+			if over := units - c.limit.burst - mulDiv(c.limit.count, int64(long), int64(c.limit.window)); over > most {
+				most, span = over, long
+			}
+		}
+	}
+	return most, span
+}
+
+// leasedRuns is how many limits are tried. With a tenth of them most runs miss that a tick is forfeited at a clip.
+const leasedRuns = 12_000
+
+// lesseeTraffic lets clients without a rule loose on some limits, until they get too many, and says how.
+func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
+	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
+	for range runs {
+		count := 1 + rng.Int64N(1<<rng.IntN(12))
+		if rng.IntN(2) == 0 { // where a tick is many microseconds
+			count = CountMax - rng.Int64N(1<<rng.IntN(41))
+		}
+		l, err := NewLimit(TokenBucket, count, windows[rng.IntN(len(windows))], 1+rng.Int64N(3*min(count, CountMax/3)))
+		if err != nil {
+			continue // a bucket that would fill too slowly
+		}
+		c := newLessees(rng, l)
+		c.without = without
+		for range 300 {
+			c.step()
+		}
+		if excess, span := c.excess(); excess > 0 {
+			return fmt.Sprintf("%s: %d units too many within %s, with leases of %v", l, excess, span, c.ages)
+		}
+	}
+	return ""
+}
+
+// Whatever is leased, for however long, used as late as it may be and given back: the promise of the bucket holds to the
+// unit in every span.
+func TestLeasesOfATokenBucketKeepItsPromise(t *testing.T) {
+	if how := lesseeTraffic(randomSource(t), leasedRuns, ""); how != "" {
+		t.Fatal(how)
+	}
+}
+
+// Without any one of its rules it does not.
+func TestLeasesOfATokenBucketNeedTheirRules(t *testing.T) {
+	for _, rule := range []string{"the clip", "the give-back rule", "the rule of different ages"} {
+		if how := lesseeTraffic(rand.New(rand.NewPCG(1, 1)), leasedRuns, rule); how == "" {
+			t.Errorf("nothing is too many without %s", rule)
+		} else {
+			t.Logf("without %s: %s", rule, how)
+		}
+	}
+}
