@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/storetest"
+)
+
+// TestNeverOver plays scenes of every kind of trouble. Whatever happens, no more is used than the algorithm allows.
+func TestNeverOver(t *testing.T) {
+	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	var leased int64
+	for i := range 160 {
+		s := randomScene(rng, i)
+		w := newWorld(s, rng.Uint64())
+		f := w.play()
+		if over := w.excess(); over > 0 {
+			t.Errorf("scene %d: %d units over: %s", i, over, s.describe())
+		}
+		if f.decisions > 100 && f.calls < f.decisions/2 {
+			leased++
+		}
+	}
+	if leased < 20 {
+		t.Errorf("only %d scenes made fewer calls than half their decisions: they do not test leases", leased)
+	}
+}
+
+// randomScene is one of the algorithms and shapes in turn, everything else by chance.
+func randomScene(rng *rand.Rand, i int) scene {
+	window := core.Micros(1+rng.IntN(5)) * 500 * core.Millisecond
+	s := scene{
+		nodes:   1 + rng.IntN(12),
+		rtt:     core.Micros(50 << rng.IntN(11)),
+		traffic: traffic{shape(i/4) % shapes, 0.2 + 4*rng.Float64()*rng.Float64(), 1 + rng.Int64N(3)},
+		slowest: window * 2,
+		drift:   0.0008,
+	}
+	count := int64(20) << rng.IntN(9)
+	switch i % 4 {
+	case 0:
+		s.limit = must(core.NewLimit(core.FixedWindow, count, window, 0))
+	case 1:
+		s.limit = must(core.NewLimit(core.SlidingWindow, count, window, 0))
+	case 2:
+		s.limit = must(core.NewLimit(core.TokenBucket, count, window, 1+rng.Int64N(2*count)))
+	case 3:
+		s.limit, s.period = must(core.ParseLimit(strconv.FormatInt(count, 10)+"/day")), window
+	}
+	s.lasts = 4 * window
+	for _, trouble := range []struct{ part, most *float64 }{{&s.lose, nil}, {&s.slow, nil}, {&s.crowded, nil}} {
+		if rng.IntN(2) == 0 {
+			*trouble.part = 0.3 * rng.Float64() * rng.Float64()
+		}
+	}
+	if rng.IntN(2) == 0 {
+		s.crash = 50 * core.Millisecond
+	}
+	return s
+}
+
+func (s *scene) describe() string {
+	return fmt.Sprintf("%v %v %d/%v burst %d, period %v, %d nodes, %.2f times the limit, cost 1-%d, rtt %v, crash %v, lost %.3f, slow %.3f, crowded %.3f",
+		shapeNames[s.traffic.shape], s.limit.Algorithm(), s.limit.Count(), s.limit.Window(), s.limit.Capacity(), s.period, s.nodes,
+		s.traffic.demand, s.traffic.most, s.rtt, s.crash, s.lose, s.slow, s.crowded)
+}
+
+func must(l core.Limit, err error) core.Limit {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}

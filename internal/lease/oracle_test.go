@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/penstock/penstock/core"
+)
+
+// excess returns by how much the uses went over what the limit's algorithm promises, in units, rounded up: for a bucket in any
+// span at all. It is written from the promises, not from the code.
+func (w *world) excess() int64 {
+	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
+	if w.limit.Algorithm() == core.TokenBucket {
+		return bucketExcess(w.uses, w.limit.Capacity(), w.limit.Count(), int64(w.limit.Window()))
+	}
+	window := int64(w.limit.Window())
+	if w.period > 0 {
+		window = int64(w.period)
+	}
+	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == core.SlidingWindow)
+}
+
+// bucketExcess pours the uses into a bucket that leaks count per window: no span holds more than capacity and what leaks
+// in it exactly if the bucket never holds more than capacity. It counts in parts: window parts are a unit.
+func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
+	level, last := int64(0), core.Micros(0)
+	for _, u := range uses {
+		if passed := int64(u.at - last); passed >= level/count+1 {
+			level = 0
+		} else {
+			level -= passed * count
+		}
+		level = max(0, level) + u.units*window
+		last = u.at
+		excess = max(excess, level-capacity*window)
+	}
+	return (excess + window - 1) / window
+}
+
+// windowExcess counts the uses in aligned windows, and for a sliding one those of the window before by the part of it that
+// the last span of a window's length still covers.
+func windowExcess(uses []use, count, window int64, sliding bool) (excess int64) {
+	var number, current, before int64
+	for _, u := range uses {
+		if n := int64(u.at) / window; n != number {
+			before = 0
+			if n == number+1 {
+				before = current
+			}
+			number, current = n, 0
+		}
+		current += u.units
+		used := current
+		if sliding {
+			used += before * (window - int64(u.at)%window) / window
+		}
+		excess = max(excess, used-count)
+	}
+	return excess
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"container/heap"
+
+	"github.com/penstock/penstock/core"
+)
+
+// What goes over the wire in a world, and what happens when.
+
+type event struct {
+	at      core.Micros
+	serial  int
+	happens func()
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].serial < q[j].serial
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(e any)   { *q = append(*q, e.(event)) }
+func (q *eventQueue) Pop() any {
+	last := len(*q) - 1
+	e := (*q)[last]
+	*q = (*q)[:last]
+	return e
+}
+
+func (w *world) at(at core.Micros, happens func()) {
+	w.serial++
+	heap.Push(&w.events, event{at, w.serial, happens})
+}
+
+func (w *world) after(span core.Micros, happens func()) { w.at(w.now+span, happens) }
+
+// way is how long a message takes in one direction.
+func (w *world) way() core.Micros {
+	return 1 + core.Micros(float64(w.rtt)/2*(0.9+0.2*w.rng.Float64()))
+}
+
+func (w *world) lost() bool { return w.lose > 0 && w.rng.Float64() < w.lose }
+
+// store carries out a call.
+func (w *world) store(checks ...core.Check) []core.Result {
+	results := make([]core.Result, len(checks))
+	slots := make([]core.Slot, len(checks))
+	slots[0] = w.slot
+	var bounds core.Bounds
+	if w.period > 0 {
+		first := w.now - w.now%w.period - w.period
+		bounds = core.Bounds{first, first + w.period, first + 2*w.period, first + 3*w.period}
+	}
+	for i := range checks {
+		checks[i].Limit = &w.limit
+		if w.period > 0 {
+			checks[i].Bounds = &bounds
+		}
+	}
+	core.Decide(w.now, checks, slots, results)
+	w.slot = slots[0]
+	return results
+}
+
+// ask has the node make a call for a request, or in advance if it costs 0.
+func (w *world) ask(i int, q waiter) {
+	n := w.nodes[i]
+	a, ok := n.counter.Ask(w.clock(n), &w.limit, q.cost)
+	if !ok {
+		if q.cost > 0 {
+			w.askExactly(i, q)
+		}
+		return
+	}
+	check := core.Check{}
+	a.Fill(&check)
+	w.mistaken(&check)
+	w.figures.calls++
+	crowded := w.crowded > 0 && q.cost > 0 && w.rng.Float64() < w.crowded
+	if w.lost() {
+		w.after(w.deadline, func() { w.answered(i, n, q, &a, nil, 0) })
+		return
+	}
+	w.after(w.way(), func() {
+		checks := []core.Check{check}
+		if crowded { // another limit of the call that can never pass
+			checks = append(checks, core.Check{Op: core.OpTake, Cost: w.limit.Capacity() + 1})
+		}
+		at, results := w.now, w.store(checks...)
+		switch reply := w.way() + w.late(); {
+		case w.lost() || reply > w.deadline:
+			w.after(w.deadline, func() { w.answered(i, n, q, &a, nil, 0) })
+		default:
+			w.after(reply, func() { w.answered(i, n, q, &a, &results[0], at) })
+		}
+	})
+}
+
+func (w *world) late() core.Micros {
+	if w.slow == 0 || w.rng.Float64() >= w.slow {
+		return 0
+	}
+	return core.Micros(w.rng.Int64N(int64(w.slowest)))
+}
+
+// answered ends a call: with a result of the store at that instant, or with none.
+func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at core.Micros) {
+	if w.nodes[i] != n {
+		return // it has died
+	}
+	if r == nil {
+		n.counter.Failed(w.clock(n))
+		w.mistakenly(n, a)
+		w.figures.decisions++
+		w.figures.failed += q.cost
+	} else {
+		w.misdated(n, a)
+		n.counter.Granted(w.clock(n), a, r)
+		switch {
+		case q.cost == 0:
+		case r.Granted > 0:
+			w.admitted(i, q, at)
+		default:
+			w.denied(q)
+		}
+		w.figures.mostHeld = max(w.figures.mostHeld, w.held())
+	}
+	w.serve(i)
+	w.tickSoon(i)
+}
+
+// askExactly is a request without a lease.
+func (w *world) askExactly(i int, q waiter) {
+	w.figures.calls++
+	w.after(w.way(), func() {
+		at, r := w.now, w.store(core.Check{Op: core.OpTake, Cost: q.cost})[0]
+		w.after(w.way(), func() {
+			if r.Granted > 0 {
+				w.admitted(i, q, at)
+			} else {
+				w.denied(q)
+			}
+		})
+	})
+}
+
+func (w *world) held() (units int64) {
+	for _, n := range w.nodes {
+		units += n.counter.Held(w.clock(n))
+	}
+	return units
+}
+
+// tickSoon keeps a node that holds anything ticking.
+func (w *world) tickSoon(i int) {
+	n := w.nodes[i]
+	if n.ticking || !n.counter.Holding() {
+		return
+	}
+	n.ticking = true
+	w.after(TickEvery, func() {
+		n.ticking = false
+		if w.nodes[i] != n {
+			return
+		}
+		for _, b := range n.counter.Tick(w.clock(n), nil) {
+			w.giveBack(b)
+		}
+		w.tickSoon(i)
+	})
+}
+
+func (w *world) giveBack(b GiveBack) {
+	w.figures.givebacks++
+	check := core.Check{}
+	b.Fill(&check)
+	for range w.timesSent(&check) {
+		if !w.lost() {
+			w.after(w.way()+w.late(), func() { w.store(check) })
+		}
+	}
+}
