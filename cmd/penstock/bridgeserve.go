@@ -28,14 +28,17 @@ import (
 const (
 	// drainTime is how long calls under way may take when the bridge is told to stop; those that wait for throttle rules are
 	// dismissed a second before.
-	drainTime  = 5 * time.Second
-	headerTime = 5 * time.Second
+	drainTime = 5 * time.Second
 	// idleTime is above the hour after which Envoy closes a connection that nobody uses: if both were to do so at the same
 	// time, a request would be lost.
 	idleTime       = 90 * time.Minute
 	headerBytesMax = 16 << 10 // of a call: what requests carry is in its body
 	// streamsMax is how many calls of one connection may be under way, those that wait for throttle rules among them.
 	streamsMax = 4096
+	// pingTime is how long a connection over HTTP/2 may be silent until it is asked whether somebody is there, and pongTime
+	// how long that may take to be answered. Who has sent half a header cannot answer.
+	pingTime = 30 * time.Second
+	pongTime = 10 * time.Second
 )
 
 // served is what a bridge serves with, beside itself.
@@ -99,8 +102,10 @@ func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 // httpServer returns what serves both versions of HTTP on one port.
 // What it says of single connections is for debugging: whoever connects could fill the log.
 func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
-	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
-		TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streamsMax}}
+	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: bridge.CallTime, ReadTimeout: bridge.CallTime, WriteTimeout: bridge.ReplyTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerBytesMax, TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsMax, SendPingTimeout: pingTime, PingTimeout: pongTime, WriteByteTimeout: bridge.ReplyTime}}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetHTTP2(config != nil)
 	server.Protocols.SetUnencryptedHTTP2(config == nil)

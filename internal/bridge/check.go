@@ -3,9 +3,7 @@
 package bridge
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"strconv"
 	"time"
@@ -23,7 +21,8 @@ const planTime = 35 * time.Millisecond
 
 // call is a call under way. It is used again.
 type call struct {
-	body      bytes.Buffer
+	body      []byte
+	held      int64 // bytes of body that count as those of all calls
 	reply     []byte
 	questions []*question // all that this call ever had
 	used      int         // of them, by the call at present
@@ -39,35 +38,46 @@ const (
 
 var contentTypeWire = []string{wire.ContentType}
 
-// serveCheck answers a call: of filters in the compact form, of people in JSON.
+// serveCheck answers a call: of filters in the compact form, of people in JSON. A call is under way while it is decided, and
+// not while it comes or its reply goes.
 func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	c := b.calls.Get().(*call)
 	defer b.release(c)
-	if _, err := c.body.ReadFrom(http.MaxBytesReader(w, r.Body, wire.CallBytesMax)); err != nil {
-		b.refuse(w, err)
+	if err := b.receive(c, http.MaxBytesReader(w, r.Body, wire.CallBytesMax)); err != nil {
+		b.refuse(w, r, err)
 		return
 	}
 	if r.Header.Get("Content-Type") != wire.ContentType {
 		b.servePeople(w, r, c)
 		return
 	}
-	e, err := b.read(c)
-	if err != nil {
-		b.metrics.calls.WithLabelValues(callMalformed).Inc()
-		http.Error(w, err.Error(), http.StatusBadRequest)
+	if err := b.serveFilter(w, r, c); err != nil {
+		b.refuse(w, r, err)
 		return
 	}
-	if !b.answer(r.Context(), c, e) {
-		b.metrics.calls.WithLabelValues(callGone).Inc()
-		return
-	}
-	b.metrics.answered.Inc()
-	b.metrics.questions.Observe(float64(c.used))
-	b.reply(c)
 	header := w.Header()
 	header["Content-Type"] = contentTypeWire
 	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
 	_, _ = w.Write(c.reply) // whoever is gone needs none
+}
+
+// serveFilter decides the questions of a filter, and makes the reply.
+func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) error {
+	if !b.enter() {
+		return errFull
+	}
+	defer b.leave()
+	e, err := b.read(c)
+	if err != nil {
+		return malformedError{err}
+	}
+	if !b.answer(w, r, c, e) {
+		return errGone
+	}
+	b.metrics.answered.Inc()
+	b.metrics.questions.Observe(float64(c.used))
+	b.reply(c)
+	return nil
 }
 
 // reply writes the answers. One that would make the reply larger than a filter reads is that the bridge has too much to do:
@@ -85,17 +95,6 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// refuse answers a call whose body cannot be read.
-func (b *Bridge) refuse(w http.ResponseWriter, err error) {
-	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		b.metrics.calls.WithLabelValues(callTooLarge).Inc()
-		http.Error(w, "a call has at most "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
-		return
-	}
-	b.metrics.calls.WithLabelValues(callGone).Inc()
-	http.Error(w, "the call did not come whole", http.StatusBadRequest)
-}
-
 // release ends a call. Its buffers are used again, unless they have become large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
@@ -106,8 +105,12 @@ func (b *Bridge) release(c *call) {
 		clear(c.questions[questionsKept:])
 		c.questions = c.questions[:questionsKept]
 	}
-	if c.body.Reset(); c.body.Cap() > callBytesKept {
-		c.body = bytes.Buffer{}
+	if c.held > 0 {
+		b.bodies.Add(-c.held)
+		c.held = 0
+	}
+	if c.body = c.body[:0]; cap(c.body) > callBytesKept {
+		c.body = nil
 	}
 	if cap(c.reply) > callBytesKept {
 		c.reply = nil
@@ -125,7 +128,7 @@ func (c *call) next() *question {
 
 // read reads the questions of a call, and returns the edition of the policy that they are about; nil if it is not known.
 func (b *Bridge) read(c *call) (*edition, error) {
-	reader, err := wire.ReadCall(c.body.Bytes())
+	reader, err := wire.ReadCall(c.body)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +145,7 @@ func (b *Bridge) read(c *call) (*edition, error) {
 }
 
 // answer answers all questions of a call. It reports false if the caller has left meanwhile.
-func (b *Bridge) answer(ctx context.Context, c *call, e *edition) bool {
+func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, e *edition) bool {
 	defer b.asking.Add(int64(-c.used))
 	start := time.Now()
 	now, busy := micros(start), b.asking.Add(int64(c.used)) > questionsMax
@@ -161,7 +164,7 @@ func (b *Bridge) answer(ctx context.Context, c *call, e *edition) bool {
 		}
 	}
 	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {
-		return b.wait(ctx, c.questions[0])
+		return b.wait(w, r, c.questions[0])
 	}
 	b.take(c)
 	return true
@@ -202,11 +205,14 @@ func (b *Bridge) take(c *call) {
 
 // wait answers a question once its request is admitted, or cannot be. It reports false if the caller has left meanwhile.
 // A call that waits is not one of those under way: they hold a processor, it holds memory.
-func (b *Bridge) wait(ctx context.Context, q *question) bool {
+func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) bool {
 	b.under.Add(-1)
 	b.asking.Add(-1)
 	defer b.under.Add(1)
 	defer b.asking.Add(1)
+	ctx, deadlines := r.Context(), http.NewResponseController(w)
+	_ = deadlines.SetWriteDeadline(time.Time{}) // a response that knows no deadlines has none
+	defer func() { _ = deadlines.SetWriteDeadline(time.Now().Add(ReplyTime)) }()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ending, cancel)()

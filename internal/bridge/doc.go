@@ -20,8 +20,10 @@
 // # Bounds
 //
 // What callers can make large is bounded, and what is beyond is answered: a call (1 MiB, 256 items: 413, 400), calls under
-// way (503), questions under way and the time that looking at them takes (busy), settlements that wait (busy), requests
-// that wait (refused), the reply (busy). People's JSON has the same bounds.
+// way (503), calls that come and the bytes of all of them (503), the time that a call takes to come (408), questions under
+// way and the time that looking at them takes (busy), settlements that wait (busy), requests that wait (refused), the reply
+// (busy). People's JSON has the same bounds. A call is under way from when it has come whole until its reply is made: who
+// sends slowly, or reads slowly, holds no place of others.
 //
 // # Price
 //

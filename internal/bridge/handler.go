@@ -13,7 +13,7 @@ import (
 // the token.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/check", b.guarded(b.bounded(b.serveCheck)))
+	mux.HandleFunc("POST /v1/check", b.guarded(b.serveCheck))
 	mux.HandleFunc("GET /v1/policy", b.guarded(b.servePolicy))
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
@@ -32,20 +32,6 @@ func (b *Bridge) guarded(next http.HandlerFunc) http.HandlerFunc {
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this needs the token of the bridge: send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
-			return
-		}
-		next(w, r)
-	}
-}
-
-// bounded bounds how many calls are under way.
-func (b *Bridge) bounded(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		defer b.under.Add(-1)
-		if b.under.Add(1) > int64(b.options.CallsMax) {
-			b.metrics.calls.WithLabelValues(callBusy).Inc()
-			w.Header().Set("Retry-After", "1")
-			http.Error(w, "too many calls are under way", http.StatusServiceUnavailable)
 			return
 		}
 		next(w, r)

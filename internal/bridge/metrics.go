@@ -18,6 +18,7 @@ const (
 	callUnauthorized = "unauthorized"
 	callBusy         = "busy"
 	callGone         = "gone" // the caller has left meanwhile
+	callLate         = "late" // it did not come whole in time
 )
 
 // metrics are those of every front, and what is a bridge's own. None has a label that names a client.
@@ -59,7 +60,9 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
 		Help: "Requests that wait for a throttle rule."}, func() float64 { return float64(b.lines.Waiting()) })
 	under := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_under_way",
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
-	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, waiting, under) {
+	receiving := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_receiving",
+		Help: "Calls that have not come whole yet."}, func() float64 { return float64(b.receiving.Load()) })
+	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, waiting, under, receiving) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -62,11 +62,24 @@ func (b *Bridge) servePeople(w http.ResponseWriter, r *http.Request, c *call) {
 		http.Error(w, "no page in a browser may ask", http.StatusForbidden)
 		return
 	}
-	request, err := readAsked(c.body.Bytes())
+	answer, err := b.answerPeople(c)
 	if err != nil {
-		b.metrics.calls.WithLabelValues(callMalformed).Inc()
-		http.Error(w, err.Error(), http.StatusBadRequest)
+		b.refuse(w, r, err)
 		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(answer) // whoever is gone needs none
+}
+
+// answerPeople decides what people ask.
+func (b *Bridge) answerPeople(c *call) (t told, err error) {
+	if !b.enter() {
+		return t, errFull
+	}
+	defer b.leave()
+	request, err := readAsked(c.body)
+	if err != nil {
+		return t, malformedError{err}
 	}
 	b.metrics.answered.Inc()
 	b.metrics.questions.Observe(1)
@@ -85,8 +98,7 @@ func (b *Bridge) servePeople(w http.ResponseWriter, r *http.Request, c *call) {
 		d = q.decide(nil)
 	}
 	b.metrics.statuses[q.answer.Status].Inc()
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(q.tell(&d)) // whoever is gone needs none
+	return q.tell(&d), nil
 }
 
 // readAsked reads a description strictly: a word that is misspelt would be a request that nobody meant.

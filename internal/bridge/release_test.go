@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"net/http/httptest"
 	"reflect"
 	"testing"
 
@@ -17,9 +18,9 @@ func TestACallIsLetGoOf(t *testing.T) {
 	for i := range question.Ask.Headers {
 		question.Ask.Headers[i] = wire.Value{Text: "gold", Given: true}
 	}
-	c.body.Write(h.call(question, settling("receipt", "3")))
+	c.body = h.call(question, settling("receipt", "3"))
 	e, err := h.b.read(c)
-	if err != nil || !h.b.answer(t.Context(), c, e) || c.questions[0].answer.Status != wire.StatusOK {
+	if err != nil || !h.b.answer(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/check", nil), c, e) || c.questions[0].answer.Status != wire.StatusOK {
 		t.Fatal(err)
 	}
 	h.b.release(c)
