@@ -38,7 +38,10 @@ func (a address) String() string {
 }
 
 // parseAddress reads a server's URL. Its errors never repeat the URL: it may hold a password.
-func parseAddress(text string) (address, error) {
+func parseAddress(text string) (address, error) { return parseAddressWith(text, redisPort) }
+
+// parseAddressWith is parseAddress with another port if the URL has none.
+func parseAddressWith(text, port string) (address, error) {
 	if text == "" {
 		return address{}, errors.New("url is missing: write redis://host:6379/0")
 	}
@@ -52,13 +55,13 @@ func parseAddress(text string) (address, error) {
 	switch u.Scheme {
 	case "redis", "rediss":
 		a.tls = u.Scheme == "rediss"
-		err = a.readTCP(u)
+		err = a.readTCP(u, port)
 	case "unix":
 		err = a.readUnix(u)
 	default:
 		err = fmt.Errorf("url has the scheme %q: it must be redis, rediss or unix", u.Scheme)
 		if strings.HasPrefix(u.Scheme, "redis+") || strings.HasPrefix(u.Scheme, "rediss+") {
-			err = fmt.Errorf("url has the scheme %q: sentinel and cluster are not yet in this version", u.Scheme)
+			err = fmt.Errorf("url has the scheme %q: write redis:// or rediss://, and mode sentinel or mode cluster", u.Scheme)
 		}
 	}
 	if err == nil && u.Fragment != "" {
@@ -67,7 +70,10 @@ func parseAddress(text string) (address, error) {
 	return a, err
 }
 
-func (a *address) readTCP(u *url.URL) error {
+func (a *address) readTCP(u *url.URL, standard string) error {
+	if asksReplicas(u.RawQuery) {
+		return errReplicas
+	}
 	if u.RawQuery != "" {
 		return errors.New("url takes no parameters after '?': use the store's own options")
 	}
@@ -77,13 +83,28 @@ func (a *address) readTCP(u *url.URL) error {
 	}
 	port := u.Port()
 	if port == "" {
-		port = "6379"
+		port = standard
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
 		return fmt.Errorf("url has the port %q: it must be between 1 and 65535", port)
 	}
 	a.target = net.JoinHostPort(a.host, port)
 	return a.readDatabase(strings.Trim(u.Path, "/"))
+}
+
+// errReplicas says why no option reads from replicas.
+var errReplicas = errors.New("url asks for reading from replicas, which is refused: a check reads and charges its counters in one " +
+	"step, on the master alone, and what a replica knows is behind, so that limits would not hold")
+
+// asksReplicas reports whether parameters of a URL are those by which clients of Redis choose replicas.
+func asksReplicas(query string) bool {
+	query = strings.ToLower(query)
+	for _, word := range []string{"replica", "slave", "readonly", "read_only", "read_from", "readfrom", "route_by", "route_random"} {
+		if strings.Contains(query, word) {
+			return true
+		}
+	}
+	return false
 }
 
 func (a *address) readUnix(u *url.URL) error {

@@ -86,7 +86,7 @@ var (
 	errBreakerOpen = &Failure{Kind: KindBreakerOpen}
 	errClosed      = &Failure{Kind: KindClosed}
 	errStale       = &Failure{Kind: KindStale, Cause: core.ErrStale}
-	errNoServer    = &Failure{Kind: KindConnection, Cause: errors.New("no server is known yet")}
+	errNoServer    = &Failure{Kind: KindConnection, Cause: errors.New("no server is known that has these counters")}
 	// A server was given up for another one: before the call was sent, or while it was under way.
 	errRetired = &Failure{Kind: KindConnection, Cause: errors.New("the server was given up for another before it was asked")}
 	errGone    = &Failure{Kind: KindConnection, Cause: errors.New("the server was given up for another while it was asked")}

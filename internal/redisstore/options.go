@@ -44,8 +44,19 @@ const (
 // Options says which Redis to use and how. The zero value of every field but URL is its default.
 type Options struct {
 	// URL names the server: redis://user:password@host:6379/0, rediss:// for TLS, unix:///path/to/socket?db=0.
-	// Required. The port defaults to 6379 and the database to 0.
+	// Required, unless there are Addrs. The port defaults to 6379, for sentinels to 26379, and the database to 0. Its user,
+	// password and TLS hold for every server that counts; TLS, with its certificates, for sentinels as well.
 	URL string
+	// Mode is ModeSingle (the same as ""), ModeSentinel or ModeCluster.
+	Mode string
+	// Addrs are further servers of a cluster, or sentinels, as host:port. A few that are up are enough to find the others of
+	// a cluster; of sentinels name all. Not with ModeSingle.
+	Addrs []string
+	// Master is the name by which sentinels know the master. Required with ModeSentinel, as what follows only with it.
+	Master string
+	// SentinelUsername and SentinelPassword are for the sentinels themselves, which may have other users than Redis has;
+	// left out, they are asked without. SentinelPasswordFile is as PasswordFile.
+	SentinelUsername, SentinelPassword, SentinelPasswordFile string
 	// Username and Password take the place of those in the URL.
 	Username, Password string
 	// PasswordFile is a file that holds the password, read once by New; line ends at its end are dropped. It cannot be
@@ -71,7 +82,13 @@ type Options struct {
 
 // settings are checked options with the defaults filled in and the files read.
 type settings struct {
-	address
+	address // of the single server; otherwise of the first of seeds
+	mode    string
+	seeds   []string // host:port of those who know the servers; of a single server not used
+	master  string
+
+	sentinelUser, sentinelPassword string
+
 	tls      *tls.Config // nil: no TLS
 	timeout  time.Duration
 	queueMax int
@@ -79,29 +96,17 @@ type settings struct {
 	logger   *slog.Logger
 }
 
-// tlsFor returns what TLS to speak to a host; nil is none. A server is known by the name that the options say, otherwise
-// by its own.
-func (s *settings) tlsFor(host string) *tls.Config {
-	if s.tls == nil || s.tls.ServerName != "" {
-		return s.tls
-	}
-	config := s.tls.Clone()
-	config.ServerName = host
-	return config
-}
-
 // settings checks everything and returns all that is wrong, not just the first.
 func (o *Options) settings() (settings, error) {
-	var problems []error
 	s := settings{logger: o.Logger}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
 	var err error
-	if s.address, err = parseAddress(o.URL); err != nil {
+	known, problems := o.servers(&s)
+	if err := o.sentinels(&s); err != nil {
 		problems = append(problems, err)
 	}
-	known := err == nil
 	if err := o.credentials(&s.address, known); err != nil {
 		problems = append(problems, err)
 	}
@@ -134,27 +139,37 @@ func (o *Options) credentials(a *address, known bool) error {
 	if o.Username != "" {
 		a.username = o.Username
 	}
-	if o.Password != "" {
-		a.password = o.Password
-	}
-	if o.PasswordFile != "" {
-		if o.Password != "" {
-			return errors.New("password and password_file are both given: keep one of them")
-		}
-		text, err := readBounded(o.PasswordFile, secretBytesMax)
-		if err != nil {
-			return fmt.Errorf("password_file: %w", err)
-		}
-		a.password = strings.TrimRight(string(text), "\r\n")
-		if a.password == "" {
-			return fmt.Errorf("password_file %q is empty: put the password in it", o.PasswordFile)
-		}
+	password, err := secret("password", o.Password, o.PasswordFile)
+	switch {
+	case err != nil:
+		return err
+	case password != "":
+		a.password = password
 	}
 	if known && a.username != "" && a.password == "" {
 		// go-redis would then not authenticate at all and go on as the default user.
 		return fmt.Errorf("username %q has no password: give a password or a password_file", a.username)
 	}
 	return nil
+}
+
+// secret returns what is given as such, or in a file.
+func secret(name, given, file string) (string, error) {
+	if file == "" {
+		return given, nil
+	}
+	if given != "" {
+		return "", fmt.Errorf("%s and %[1]s_file are both given: keep one of them", name)
+	}
+	text, err := readBounded(file, secretBytesMax)
+	if err != nil {
+		return "", fmt.Errorf("%s_file: %w", name, err)
+	}
+	given = strings.TrimRight(string(text), "\r\n")
+	if given == "" {
+		return "", fmt.Errorf("%s_file %q is empty: put the password in it", name, file)
+	}
+	return given, nil
 }
 
 func (o *Options) tlsConfig(a *address, known bool) (*tls.Config, error) {
@@ -164,6 +179,7 @@ func (o *Options) tlsConfig(a *address, known bool) (*tls.Config, error) {
 		}
 		return nil, nil
 	}
+	// Without a name it is the host of each server.
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: o.ServerName}
 	var problems []error
 	if o.CAFile != "" {

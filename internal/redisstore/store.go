@@ -23,6 +23,7 @@ type Store struct {
 	pinned   atomic.Int64 // core.Micros; not 0 only in tests: the instant to decide at
 
 	only    atomic.Pointer[node] // the server, but in a cluster; nil until sentinels have named it
+	cluster *cluster             // nil: it is none
 	nudged  chan struct{}        // wakes those who follow a cluster or sentinels
 	asked   chan struct{}        // closed when they have been asked for the first time, be it in vain
 	lost    atomic.Pointer[Failure]
@@ -59,8 +60,14 @@ func New(options Options) (*Store, error) {
 
 // start makes the node of a single server, or sets those going who find out which ones there are.
 func (s *Store) start() {
-	s.only.Store(newNode(s, s.settings.address))
-	close(s.asked)
+	switch s.settings.mode {
+	case ModeCluster:
+		s.cluster = &cluster{store: s, nodes: map[string]*node{}}
+		s.running.Go(func() { s.follow(s.askCluster) })
+	default:
+		s.only.Store(newNode(s, s.settings.address))
+		close(s.asked)
+	}
 }
 
 // Take implements [core.Store]. It returns at the latest when the store's timeout has passed or ctx is done. Every error
@@ -76,18 +83,88 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 		return nil
 	}
 	deadline := time.Now().Add(s.settings.timeout)
-	if failure := s.only.Load().take(ctx, deadline, checks, results); failure != nil {
+	if failure := s.take(ctx, deadline, checks, results); failure != nil {
 		return s.fail(failure)
 	}
 	return nil
 }
 
-// TakeAll implements [core.Batcher]. The calls go out in one pipeline, or one for each 128 of them. What is said of ctx at
-// [Store.Take] holds here too: if it cannot be done and Redis is idle, the caller sends the first pipeline himself.
+// take asks checks. The short way is that of checks which one known server can answer, and does.
+func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Check, results []core.Result) *Failure {
+	slot, one := 0, true
+	if s.cluster != nil {
+		slot, one = oneSlot(checks)
+	}
+	var begun *part
+	if one {
+		if n := s.nodeOf(slot); n != nil {
+			failure := n.take(ctx, deadline, checks, results)
+			if failure == nil || s.settings.mode == ModeSingle {
+				return failure
+			}
+			begun = &part{slot: slot, checks: checks, results: results, node: n, failure: failure}
+		}
+	}
+	t := &trip{checks: checks, results: results}
+	if begun != nil {
+		t.parts = []*part{begun}
+	} else {
+		t = s.newTrip(checks, results)
+	}
+	s.travel(ctx, deadline, []*trip{t})
+	return s.arrive(ctx, deadline, t)
+}
+
+// TakeAll implements [core.Batcher]. The calls go out in one pipeline for each server, or one for each 128 of them. What is
+// said of ctx at [Store.Take] holds here too, but for a cluster: if it cannot be done and Redis is idle, the caller sends the
+// first pipeline himself.
 func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
 	deadline := time.Now().Add(s.settings.timeout)
-	s.only.Load().takeAll(ctx, deadline, calls)
+	if n := s.only.Load(); n != nil {
+		n.takeAll(ctx, deadline, calls)
+		if s.settings.mode != ModeSingle {
+			s.takeOn(ctx, deadline, n, calls)
+		}
+	} else {
+		s.takeApart(ctx, deadline, calls)
+	}
 	s.failAll(calls)
+}
+
+// takeApart answers calls whose checks may be in several servers.
+func (s *Store) takeApart(ctx context.Context, deadline time.Time, calls []core.Call) {
+	trips, of := make([]*trip, 0, len(calls)), make([]int, 0, len(calls))
+	for i := range calls {
+		call := &calls[i]
+		if call.Err = core.ValidateChecks(call.Checks, call.Results); call.Err == nil && len(call.Checks) > 0 {
+			trips, of = append(trips, s.newTrip(call.Checks, call.Results)), append(of, i)
+		}
+	}
+	s.finish(ctx, deadline, calls, trips, of)
+}
+
+// takeOn sends those calls elsewhere which a server that is no longer the right one has not executed.
+func (s *Store) takeOn(ctx context.Context, deadline time.Time, asked *node, calls []core.Call) {
+	var trips []*trip
+	var of []int
+	for i := range calls {
+		call := &calls[i]
+		if failure, ok := call.Err.(*Failure); ok {
+			p := &part{checks: call.Checks, results: call.Results, node: asked, failure: failure}
+			trips, of = append(trips, &trip{checks: call.Checks, results: call.Results, parts: []*part{p}}), append(of, i)
+		}
+	}
+	if len(trips) > 0 {
+		s.finish(ctx, deadline, calls, trips, of)
+	}
+}
+
+// finish answers the calls with the numbers of from their trips.
+func (s *Store) finish(ctx context.Context, deadline time.Time, calls []core.Call, trips []*trip, of []int) {
+	s.travel(ctx, deadline, trips)
+	for i, t := range trips {
+		setFailure(&calls[of[i]], s.arrive(ctx, deadline, t))
+	}
 }
 
 // failAll counts the calls that the store is to blame for.
@@ -116,6 +193,9 @@ func (s *Store) nudge() {
 
 // nodes returns the servers that are asked now.
 func (s *Store) nodes() []*node {
+	if s.cluster != nil {
+		return s.cluster.all()
+	}
 	if n := s.only.Load(); n != nil {
 		return []*node{n}
 	}
@@ -165,6 +245,9 @@ func onlyUnsafe(problems []error) (left []error) {
 
 // unknown is the failure of a call for which no server is known.
 func (s *Store) unknown() *Failure {
+	if s.ctx.Err() != nil {
+		return errClosed
+	}
 	if f := s.lost.Load(); f != nil {
 		return f
 	}
@@ -177,7 +260,9 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
 		s.running.Wait()
-		for _, n := range s.nodes() {
+		if s.cluster != nil {
+			s.cluster.close()
+		} else if n := s.only.Load(); n != nil {
 			n.close()
 		}
 	})

@@ -188,6 +188,12 @@ func (c *takeCmd) results(checks []core.Check, results []core.Result) error {
 	if err != nil {
 		return err
 	}
+	return decode(text, checks, results, false)
+}
+
+// decode reads a reply into results. withdrawn says that the checks are a part of a call that was refused elsewhere: the
+// results are then those of a refused call, whatever was charged.
+func decode(text string, checks []core.Check, results []core.Result, withdrawn bool) error {
 	r := reply{rest: text}
 	now, admitted := core.Micros(r.number()), r.number()
 	refused := false
@@ -198,9 +204,12 @@ func (c *takeCmd) results(checks []core.Check, results []core.Result) error {
 			r.penalty(now, &results[i])
 		case check.Limit.Algorithm() == core.SlidingLog:
 			r.log(now, check, &results[i])
+			if withdrawn {
+				uncharge(check, &results[i])
+			}
 		default:
 			if slot := r.slot(check.Limit); !r.bad {
-				core.Replay(now, admitted == 1, check, &slot, &results[i])
+				core.Replay(now, admitted == 1 && !withdrawn, check, &slot, &results[i])
 			}
 		}
 		refused = refused || results[i].Refused && !check.Shadow && (check.Op == core.OpTake || check.Op == core.OpUpTo)
@@ -212,6 +221,18 @@ func (c *takeCmd) results(checks []core.Check, results []core.Result) error {
 		return fmt.Errorf("reply %.100q: the script and this process decide differently; are the versions mixed?", text)
 	}
 	return nil
+}
+
+// uncharge makes the answer of a sliding log that of a refused call.
+func uncharge(c *core.Check, r *core.Result) {
+	if !charges(c) || r.Granted == 0 {
+		return
+	}
+	r.Remaining += r.Granted
+	r.Granted, r.Receipt = 0, 0
+	if r.Remaining == c.Limit.Count() {
+		r.Reset, r.Next = 0, 0
+	}
 }
 
 // reply reads the decimals of a reply, separated by one space each.

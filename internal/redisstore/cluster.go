@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+const (
+	// slotCount is how many slots a cluster has.
+	slotCount = 1 << 14
+	// nodesMax bounds the servers of a cluster, and so the connections: Redis recommends at most 1,000.
+	nodesMax = 1024
+	// forgetAfter is how long a server is kept that has no slots and that no server has pointed to: one that is being
+	// filled is known by ASK alone.
+	forgetAfter = time.Minute
+)
+
+// cluster is which server of a Redis cluster has which slot, as far as is known. Safe for concurrent use.
+type cluster struct {
+	store *Store
+	slots [slotCount]atomic.Pointer[node] // nil: nobody has it
+
+	mu     sync.Mutex
+	nodes  map[string]*node // by host:port
+	closed bool
+}
+
+// all returns the servers that are known.
+func (c *cluster) all() []*node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.nodes))
+}
+
+// node returns the server at host:port; nil if there are too many, or the store is closed.
+func (c *cluster) node(addr string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.nodeLocked(addr)
+}
+
+// learn takes a server's word that the one at host:port has a slot, and returns that one; nil as node.
+func (c *cluster) learn(slot int, addr string) *node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodeLocked(addr)
+	if n != nil {
+		c.slots[slot].Store(n)
+	}
+	return n
+}
+
+func (c *cluster) nodeLocked(addr string) *node {
+	n := c.nodes[addr]
+	if n == nil {
+		if c.closed || len(c.nodes) >= nodesMax {
+			return nil
+		}
+		n = newNode(c.store, c.store.settings.at(addr))
+		c.nodes[addr] = n
+	}
+	n.wanted.Store(int64(time.Since(c.store.reporter.start)))
+	return n
+}
+
+// owner is the servers of consecutive slots.
+type owner struct {
+	first, last int
+	addr        string
+}
+
+// apply takes a view of the whole cluster for true. It returns the servers that are not asked any more; the caller closes
+// them.
+func (c *cluster) apply(view []owner) (over []*node) {
+	var served [slotCount]*node
+	serving := map[*node]bool{}
+	for _, o := range view {
+		n := c.node(o.addr)
+		serving[n] = true
+		for slot := o.first; slot <= o.last; slot++ {
+			served[slot] = n
+		}
+	}
+	for slot := range served {
+		if c.slots[slot].Load() != served[slot] {
+			c.slots[slot].Store(served[slot])
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	horizon := int64(time.Since(c.store.reporter.start) - forgetAfter)
+	for addr, n := range c.nodes {
+		if !serving[n] && (n.wanted.Load() < horizon || n.breaker.State() == BreakerOpen) {
+			delete(c.nodes, addr)
+			over = append(over, n)
+		}
+	}
+	return over
+}
+
+// close forbids further nodes and ends those there are.
+func (c *cluster) close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	for _, n := range c.all() {
+		n.close()
+	}
+}
+
+// slotOf returns the slot of a key: of what stands in its first braces, if anything does, otherwise of all of it.
+func slotOf[T string | []byte](key T) int {
+	first, last := 0, len(key)
+	for i := range len(key) {
+		if key[i] != '{' {
+			continue
+		}
+		for j := i + 1; j < len(key); j++ {
+			if key[j] == '}' {
+				if j > i+1 {
+					first, last = i+1, j
+				}
+				break
+			}
+		}
+		break
+	}
+	crc := uint16(0)
+	for i := first; i < last; i++ {
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^key[i]]
+	}
+	return int(crc % slotCount)
+}
+
+// crcTable is of the CRC-16 that Redis uses (XMODEM: polynomial 0x1021, from 0).
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
+		for range 8 {
+			carry := crc&0x8000 != 0
+			crc <<= 1
+			if carry {
+				crc ^= 0x1021
+			}
+		}
+		table[i] = crc
+	}
+	return table
+}()
+
+// oneSlot returns the slot of checks, and whether all have the same.
+func oneSlot(checks []core.Check) (slot int, one bool) {
+	slot = slotOf(checks[0].Key)
+	for i := range checks[1:] {
+		if slotOf(checks[1+i].Key) != slot {
+			return slot, false
+		}
+	}
+	return slot, true
+}
+
+// redirection reads "MOVED 3999 127.0.0.1:6381" or the same with ASK. asked is who said so: a server that does not know its
+// own address leaves the host out.
+func redirection(text, asked string) (slot int, addr string, ok bool) {
+	words := strings.Fields(text)
+	if len(words) != 3 {
+		return 0, "", false
+	}
+	slot, err := strconv.Atoi(words[1])
+	addr, known := completed(words[2], asked)
+	return slot, addr, err == nil && slot >= 0 && slot < slotCount && known
+}
+
+// completed returns host:port of what a server says of another, or of itself.
+func completed(addr, asked string) (string, bool) {
+	at := strings.LastIndexByte(addr, ':')
+	if at < 0 {
+		return "", false
+	}
+	host, port := strings.Trim(addr[:at], "[]"), addr[at+1:]
+	if host == "" || host == "?" {
+		host, _, _ = net.SplitHostPort(asked)
+	}
+	n, err := strconv.Atoi(port)
+	return net.JoinHostPort(host, port), err == nil && n > 0 && n <= 65535
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+// part is those checks of a call that are answered in one step: all of them, or in a cluster those of one slot.
+type part struct {
+	slot    int
+	places  []int // of the checks in the call; nil: they are all there are
+	checks  []core.Check
+	results []core.Result
+	kept    bool // it is sent even if the caller leaves
+
+	node    *node // whom to ask; nil: whoever has the slot
+	asking  bool
+	call    *call    // on its way
+	failure *Failure // nil, and not done: it is to be sent
+	text    string   // the answer
+	done    bool     // it was answered, or its failure stands
+	divided bool     // it is done since others took its place
+}
+
+// trip is a call with its parts.
+type trip struct {
+	checks  []core.Check
+	results []core.Result
+	parts   []*part
+}
+
+// newTrip divides checks by slot.
+func (s *Store) newTrip(checks []core.Check, results []core.Result) *trip {
+	t := &trip{checks: checks, results: results}
+	slot, one := 0, true
+	if s.cluster != nil {
+		slot, one = oneSlot(checks)
+	}
+	if one {
+		t.parts = []*part{{slot: slot, checks: checks, results: results}}
+		return t
+	}
+	for i := range checks {
+		slot := slotOf(checks[i].Key)
+		p := t.ofSlot(slot)
+		if p == nil {
+			p = &part{slot: slot}
+			t.parts = append(t.parts, p)
+		}
+		p.places = append(p.places, i)
+	}
+	for _, p := range t.parts {
+		p.fill(checks)
+	}
+	return t
+}
+
+func (t *trip) ofSlot(slot int) *part {
+	for _, p := range t.parts {
+		if p.slot == slot {
+			return p
+		}
+	}
+	return nil
+}
+
+// fill copies the checks of the part's places. A check whose penalty is in another part is told of none here.
+func (p *part) fill(checks []core.Check) {
+	p.checks = make([]core.Check, len(p.places))
+	p.results = make([]core.Result, len(p.places))
+	for to, from := range p.places {
+		c := checks[from]
+		if guard := c.Guard; guard != 0 {
+			c.Guard = 0
+			for i, place := range p.places {
+				if place == guard-1 {
+					c.Guard = i + 1
+				}
+			}
+			if c.Guard == 0 {
+				c.Violation = 0
+			}
+		}
+		p.checks[to] = c
+	}
+}
+
+// divide gives each check of a part one of its own: while a slot moves, a server can only be asked about one key it has not.
+func (t *trip) divide(p *part) {
+	p.done, p.divided = true, true
+	for i := range p.checks {
+		place := i
+		if p.places != nil {
+			place = p.places[i]
+		}
+		single := &part{slot: p.slot, places: []int{place}, kept: p.kept}
+		single.fill(t.checks)
+		t.parts = append(t.parts, single)
+	}
+}
+
+// nodeOf returns the server that has a slot; nil if none is known.
+func (s *Store) nodeOf(slot int) *node {
+	if s.cluster != nil {
+		return s.cluster.slots[slot].Load()
+	}
+	return s.only.Load()
+}
+
+// travel sends what is to be sent of trips until each part was answered or its failure stands, at the latest at the deadline.
+// All parts are sent before the first is waited for. A part is sent again only after an answer that proves that it was not
+// executed.
+func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) {
+	s.meet(ctx, deadline)
+	for sent := 1; ; sent++ {
+		for _, t := range trips {
+			for _, p := range t.parts {
+				if !p.done && p.failure == nil {
+					s.send(ctx, deadline, p)
+				}
+			}
+		}
+		pause, again := time.Duration(0), false
+		for _, t := range trips {
+			for _, p := range t.parts {
+				if p.done {
+					continue
+				}
+				s.hear(ctx, p)
+				wait, retry := s.judge(t, p, sent)
+				pause, again = max(pause, wait), again || retry
+			}
+		}
+		if !again || !s.rest(ctx, deadline, pause) {
+			return
+		}
+		for _, t := range trips {
+			for _, p := range t.parts {
+				if !p.done {
+					p.failure = nil
+				}
+			}
+		}
+	}
+}
+
+// meet waits until the servers are known, or could not be found out.
+func (s *Store) meet(ctx context.Context, deadline time.Time) {
+	select {
+	case <-s.asked:
+		return
+	default:
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-s.asked:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}
+
+// rest reports whether there is time left after a pause.
+func (s *Store) rest(ctx context.Context, deadline time.Time, pause time.Duration) bool {
+	if time.Until(deadline) <= pause {
+		return false
+	}
+	if pause == 0 {
+		return true
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return false
+}
+
+// send leaves a part to its server's lanes.
+func (s *Store) send(ctx context.Context, deadline time.Time, p *part) {
+	if p.node == nil {
+		if p.node = s.nodeOf(p.slot); p.node == nil {
+			p.failure = s.unknown()
+			return
+		}
+	}
+	until := deadline
+	if p.kept {
+		ctx, until = context.WithoutCancel(ctx), time.Now().Add(s.settings.timeout)
+	}
+	if p.call, p.failure = p.node.admit(ctx, until, p.checks); p.failure != nil {
+		return
+	}
+	p.call.asking, p.call.kept = p.asking, p.kept
+	if !p.node.enqueue(p.call) {
+		p.call, p.failure = nil, errQueueFull
+		return
+	}
+	if p.kept {
+		p.call.timer.Reset(time.Until(deadline))
+	}
+}
+
+// hear waits for the end of a part that was sent.
+func (s *Store) hear(ctx context.Context, p *part) {
+	c := p.call
+	if c == nil {
+		return
+	}
+	p.call = nil
+	if p.failure = p.node.wait(ctx, c); p.failure != nil {
+		return
+	}
+	p.text = c.cmd.Val()
+	p.failure = p.node.read(c, p.checks, p.results)
+}
+
+// judge says whether a part is to be sent again, and after which pause.
+func (s *Store) judge(t *trip, p *part, sent int) (pause time.Duration, again bool) {
+	if p.failure == nil {
+		p.done = true
+		return 0, false
+	}
+	if sent >= tripsMax {
+		p.done = true
+		return 0, false
+	}
+	if what, _ := p.failure.course(); what == courseApart && len(p.checks) > 1 && s.cluster != nil {
+		t.divide(p)
+		return pauseMin, true
+	}
+	pause, again = s.redirect(p, sent)
+	p.done = !again
+	return pause, again
+}
