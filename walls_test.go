@@ -31,6 +31,7 @@ var imports = map[string][]string{
 	"internal/lease":         {"core"},
 	"internal/leasestore":    {"core", "internal/lease"},
 	"internal/policy":        {"core"},
+	"internal/redisadmin":    {"core", "internal/redisstore"},
 	"internal/storetest":     {"core", "internal/underrace"},
 	"internal/redistest":     {"internal/await", "internal/freeport"},
 	"internal/conformance":   {"core"},
@@ -56,7 +57,7 @@ var imports = map[string][]string{
 	"caddy": {"core", "internal/memstore", "internal/redisstore", "internal/leasestore", "internal/policy", "internal/identity",
 		"internal/throttle", "internal/settle", "internal/tally", "internal/usage", "internal/usage/inflate", "internal/refusals"},
 	"cmd/penstock": {"core", "internal/memstore", "internal/redisstore", "internal/leasestore", "internal/policy", "internal/identity",
-		"internal/bridge", "internal/ecds", "internal/tally", "internal/rls", "internal/rlsimport"},
+		"internal/redisadmin", "internal/bridge", "internal/ecds", "internal/tally", "internal/rls", "internal/rlsimport"},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
 }

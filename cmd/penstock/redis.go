@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/redisadmin"
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+const redisHelp = `Look after the Redis that counters are in.
+
+--redis names one server, any node of a cluster, or any sentinel: how servers stand together is found out, and the others
+are reached the same way.`
+
+func newRedis() *cobra.Command {
+	cmd := &cobra.Command{Use: "redis", Short: "Look after the Redis that counters are in", Long: redisHelp, Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(newRedisHealth())
+	return cmd
+}
+
+// redisFlags say which servers to look at.
+type redisFlags struct {
+	storeFlags
+	username, master string
+}
+
+func (f *redisFlags) add(cmd *cobra.Command) {
+	f.storeFlags.add(cmd.Flags())
+	cmd.Flags().Lookup("redis").Usage = "a server, a node of a cluster or a sentinel, as in the Caddyfile: redis://user:{env.NAME}@host:6379/0"
+	cmd.Flags().StringVar(&f.username, "redis-username", "", "the user, in place of the URL's")
+	cmd.Flags().StringVar(&f.master, "master", "", "what the sentinels call the master, if they watch several")
+}
+
+func (f *redisFlags) options() (o redisadmin.Options, err error) {
+	if f.url == "" {
+		return o, errors.New("--redis is missing; write --redis redis://host:6379")
+	}
+	target, err := fillIn(f.url)
+	if err != nil {
+		return o, fmt.Errorf("--redis: %w", err)
+	}
+	return redisadmin.Options{Master: f.master, Redis: redisstore.Options{URL: target, Username: f.username,
+		PasswordFile: f.passwordFile, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key, ServerName: f.serverName}}, nil
+}
+
+// looking makes what a command runs of what it does with the servers. What it does reports whether all is in order.
+func (f *redisFlags) looking(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		options, err := f.options()
+		if err != nil {
+			return err
+		}
+		servers, err := redisadmin.Connect(cmd.Context(), options)
+		if err != nil {
+			return err
+		}
+		defer servers.Close() //nolint:errcheck // nothing was written
+		ok, err := do(cmd.Context(), cmd, servers)
+		if err == nil && !ok {
+			err = errSaid
+		}
+		return err
+	}
+}
+
+func newRedisHealth() *cobra.Command {
+	f := new(redisFlags)
+	cmd := &cobra.Command{
+		Use:     "health --redis URL",
+		Short:   "Print how the servers are: state, slots, memory, how far replicas are behind",
+		Long:    "Print how the servers are: state, slots, memory, how far replicas are behind. The exit status is 1 if something is wrong.",
+		Example: "  penstock redis health --redis redis://localhost:6379",
+		Args:    noArgs,
+		RunE: f.looking(func(_ context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+			return servers.Health().Print(cmd.OutOrStdout())
+		}),
+	}
+	f.add(cmd)
+	return cmd
+}

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+)
+
+// Health is how the servers were when they were asked.
+type Health struct {
+	Summary string
+	Nodes   []NodeHealth
+	Wrong   []string // what is not in order, each with what to do about it
+}
+
+// NodeHealth is how one server was. Words are for people.
+type NodeHealth struct {
+	Addr, Role, Slots, State, Keys, Memory, Behind, Version string
+}
+
+// Health says how the servers are, by what they said when they were asked.
+func (d *Deployment) Health() *Health {
+	h := &Health{}
+	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
+		h.Nodes = append(h.Nodes, NodeHealth{Addr: n.Addr, Role: d.role(n), Slots: slotsText(n.Slots), State: n.state(),
+			Keys: n.keys(), Memory: n.memory(), Behind: d.behind(n), Version: n.info["redis_version"]})
+		if wrong := d.wrongWith(n); wrong != "" {
+			h.Wrong = append(h.Wrong, wrong)
+		}
+	}
+	h.Summary = d.summary()
+	h.Wrong = append(h.Wrong, d.wrongTogether()...)
+	return h
+}
+
+// Print writes what was found for people. It reports whether all is in order.
+func (h *Health) Print(out io.Writer) (ok bool, err error) {
+	fmt.Fprintln(out, h.Summary)
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "NODE\tROLE\tSLOTS\tSTATE\tKEYS\tMEMORY\tBEHIND\tREDIS")
+	for _, n := range h.Nodes {
+		row := []string{n.Addr, n.Role, n.Slots, n.State, n.Keys, n.Memory, n.Behind, n.Version}
+		for i := range row {
+			if row[i] == "" {
+				row[i] = "-"
+			}
+		}
+		fmt.Fprintln(table, strings.Join(row, "\t"))
+	}
+	if err := table.Flush(); err != nil {
+		return false, err
+	}
+	for _, wrong := range h.Wrong {
+		if _, err := fmt.Fprintf(out, "wrong: %s\n", wrong); err != nil {
+			return false, err
+		}
+	}
+	return len(h.Wrong) == 0, nil
+}
+
+func (d *Deployment) summary() string {
+	masters := 0
+	for _, n := range d.Nodes {
+		if n.Master {
+			masters++
+		}
+	}
+	replicas := len(d.Nodes) - masters
+	switch d.Mode {
+	case ModeCluster:
+		served := slotsOfCluster
+		for _, s := range d.unserved() {
+			served -= s.Last - s.First + 1
+		}
+		return fmt.Sprintf("a cluster of %s and %s; %d of %d slots are served", plural(masters, "master"), plural(replicas, "replica"),
+			served, slotsOfCluster)
+	case ModeSentinel:
+		return fmt.Sprintf("%q: %s and %s, watched by %s", d.Name, plural(masters, "master"), plural(replicas, "replica"),
+			plural(len(d.Sentinels), "sentinel"))
+	default:
+		return "one server"
+	}
+}
+
+func (d *Deployment) role(n *Node) string {
+	switch {
+	case slices.Contains(d.Sentinels, n):
+		return "sentinel"
+	case n.Master:
+		return "master"
+	case n.Of != "":
+		return "replica of " + n.Of
+	default:
+		return "replica of " + net.JoinHostPort(n.info["master_host"], n.info["master_port"])
+	}
+}
+
+// maxSlotRanges is how many ranges of slots are shown: after many moves a master may have thousands.
+const maxSlotRanges = 3
+
+func slotsText(slots []Slots) string {
+	var parts []string
+	for i, s := range slots {
+		if i == maxSlotRanges {
+			parts = append(parts, fmt.Sprintf("and %d more ranges", len(slots)-i))
+			break
+		}
+		parts = append(parts, s.String())
+	}
+	return strings.Join(parts, ",")
+}
+
+// down reports whether the others take the server for down.
+func (n *Node) down() bool {
+	return strings.Contains(n.flags, "fail") && !strings.Contains(n.flags, "fail?") || strings.Contains(n.flags, "o_down") ||
+		strings.Contains(n.flags, "s_down")
+}
+
+func (n *Node) state() string {
+	switch {
+	case n.Err != nil && n.down():
+		return "down"
+	case n.Err != nil:
+		return "no answer"
+	case n.info["loading"] == "1":
+		return "loading"
+	case n.info["master_link_status"] == "down":
+		return "link down"
+	case n.down():
+		return "called down by others"
+	default:
+		return "ok"
+	}
+}
+
+// keys returns how many keys the server has, in all databases.
+func (n *Node) keys() string {
+	if n.info == nil || n.info["redis_mode"] == "sentinel" {
+		return ""
+	}
+	sum := 0
+	for name, value := range n.info {
+		if !strings.HasPrefix(name, "db") {
+			continue
+		}
+		if rest, ok := strings.CutPrefix(value, "keys="); ok {
+			number, _, _ := strings.Cut(rest, ",")
+			keys, _ := strconv.Atoi(number)
+			sum += keys
+		}
+	}
+	return strconv.Itoa(sum)
+}
+
+func (n *Node) memory() string {
+	used, most := n.number("used_memory"), n.number("maxmemory")
+	switch {
+	case n.info == nil || n.info["redis_mode"] == "sentinel":
+		return ""
+	case most == 0:
+		return megabytes(used)
+	default:
+		return fmt.Sprintf("%s of %s", megabytes(used), megabytes(most))
+	}
+}
+
+func megabytes(bytes int64) string { return fmt.Sprintf("%.1f MB", float64(bytes)/1e6) }
+
+// number returns a number that the server said of itself, 0 if it did not.
+func (n *Node) number(name string) int64 {
+	number, _ := strconv.ParseInt(n.info[name], 10, 64)
+	return number
+}
+
+// behind says what a replica lacks of what its master has, or what the replicas of a server lack that nobody named.
+func (d *Deployment) behind(n *Node) string {
+	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
+		if d.Mode == ModeSingle {
+			return n.replicasBehind()
+		}
+		return ""
+	}
+	if n.info["master_link_status"] != "up" {
+		return fmt.Sprintf("cut off for %s s", n.info["master_link_down_since_seconds"])
+	}
+	for _, master := range d.Nodes {
+		if master.Addr == n.Of && master.info != nil {
+			bytes := max(0, master.number("master_repl_offset")-n.number("slave_repl_offset"))
+			return fmt.Sprintf("%d bytes, %s s", bytes, n.info["master_last_io_seconds_ago"])
+		}
+	}
+	return fmt.Sprintf("?, %s s", n.info["master_last_io_seconds_ago"])
+}
+
+// replicasBehind says it of the replicas that a server knows of.
+func (n *Node) replicasBehind() string {
+	var parts []string
+	for i := range n.number("connected_slaves") {
+		known := map[string]string{}
+		for pair := range strings.SplitSeq(n.info["slave"+strconv.FormatInt(i, 10)], ",") {
+			name, value, _ := strings.Cut(pair, "=")
+			known[name] = value
+		}
+		offset, _ := strconv.ParseInt(known["offset"], 10, 64)
+		parts = append(parts, fmt.Sprintf("%s: %d bytes, %s s", net.JoinHostPort(known["ip"], known["port"]),
+			max(0, n.number("master_repl_offset")-offset), known["lag"]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// wrongWith says what is not in order with one server, "" if nothing is.
+func (d *Deployment) wrongWith(n *Node) string {
+	switch {
+	case n.Err != nil && d.Mode == ModeCluster && n.down():
+		return fmt.Sprintf("%v, or take it out of the cluster: %s", n.Err, d.answers().clusterCLI("del-node", d.answers().Addr, n.id))
+	case n.Err != nil:
+		return n.Err.Error()
+	case n.info["loading"] == "1":
+		return fmt.Sprintf("%s is loading its data and answers nobody; wait %s s", n.Addr, n.info["loading_eta_seconds"])
+	case n.info["master_link_status"] == "down":
+		return fmt.Sprintf("%s is cut off from its master for %s s; see its log, and whether it may ask the master: %s", n.Addr,
+			n.info["master_link_down_since_seconds"], n.cli("CONFIG", "GET", "masteruser"))
+	case n.down():
+		return fmt.Sprintf("%s answers, but the others say it is down; see whether they can reach it", n.Addr)
+	}
+	return ""
+}
+
+// answers returns a server that answers. There is one: who was asked first.
+func (d *Deployment) answers() *Node {
+	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
+		if n.info != nil {
+			return n
+		}
+	}
+	return d.Nodes[0]
+}
+
+// wrongTogether says what is not in order with how the servers stand together.
+func (d *Deployment) wrongTogether() (wrong []string) {
+	switch d.Mode {
+	case ModeCluster:
+		if missing := d.unserved(); len(missing) > 0 {
+			wrong = append(wrong, fmt.Sprintf("nobody serves the slots %s: whoever counts there has no answer; start the servers that "+
+				"had them, or give them to others: %s", slotsText(missing), d.answers().clusterCLI("fix", d.answers().Addr)))
+		}
+	case ModeSentinel:
+		if n := d.Nodes[0]; n.info != nil && n.info["role"] == "slave" {
+			wrong = append(wrong, fmt.Sprintf("the sentinels say that %s is the master, and it is a replica: a failover is under way, or "+
+				"did not end; see %s", n.Addr, d.Sentinels[0].cli("SENTINEL", "MASTER", d.Name)))
+		}
+	}
+	return wrong
+}
+
+// unserved returns the slots that no master which is up serves.
+func (d *Deployment) unserved() (missing []Slots) {
+	var served [slotsOfCluster]bool
+	for _, n := range d.Nodes {
+		if n.down() || !n.Master {
+			continue
+		}
+		for _, s := range n.Slots {
+			for slot := max(0, s.First); slot <= min(s.Last, slotsOfCluster-1); slot++ {
+				served[slot] = true
+			}
+		}
+	}
+	for slot, ok := range served {
+		switch last := len(missing) - 1; {
+		case ok:
+		case last >= 0 && missing[last].Last == slot-1:
+			missing[last].Last = slot
+		default:
+			missing = append(missing, Slots{slot, slot})
+		}
+	}
+	return missing
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

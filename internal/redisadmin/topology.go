@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// slotsOfCluster is how many slots a cluster has.
+const slotsOfCluster = 16_384
+
+// Slots are those from First to Last.
+type Slots struct{ First, Last int }
+
+// String writes them as Redis does: 0-5460, or 7.
+func (s Slots) String() string {
+	if s.First == s.Last {
+		return strconv.Itoa(s.First)
+	}
+	return fmt.Sprintf("%d-%d", s.First, s.Last)
+}
+
+// findCluster asks a node for the others of its cluster.
+func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
+	text, err := first.said(ctx, "cluster", "nodes").Text()
+	if err != nil {
+		d.Nodes = []*Node{first}
+		return first.explain(err)
+	}
+	byID, masterIDs := map[string]*Node{}, map[*Node]string{}
+	used := false
+	for line := range strings.Lines(text) {
+		words := strings.Fields(line) // id address flags master ping pong epoch link slots…
+		if len(words) < 8 || strings.Contains(words[2], "noaddr") || strings.Contains(words[2], "handshake") {
+			continue
+		}
+		var n *Node
+		if strings.Contains(words[2], "myself") {
+			n, used = first, true // it may be called otherwise from here
+		} else {
+			n = newNode(d.at(announced(words[1]), d.base))
+		}
+		n.id, n.flags, n.Master = words[0], words[2], strings.Contains(words[2], "master")
+		n.Slots = slotsIn(words[8:])
+		byID[n.id], masterIDs[n] = n, words[3]
+		d.Nodes = append(d.Nodes, n)
+	}
+	if !used {
+		_ = first.close()
+		return fmt.Errorf("%s says nothing of itself in CLUSTER NODES: %.100q", first.Addr, text)
+	}
+	for n, id := range masterIDs {
+		if master := byID[id]; master != nil {
+			n.Of = master.Addr
+		}
+	}
+	d.sort()
+	askAll(ctx, d.Nodes)
+	return nil
+}
+
+// announced returns the host:port of HOST:PORT@BUS,NAME. An IPv6 address stands there without brackets.
+func announced(text string) string {
+	text, _, _ = strings.Cut(text, "@")
+	if at := strings.LastIndexByte(text, ':'); at >= 0 {
+		return net.JoinHostPort(text[:at], text[at+1:])
+	}
+	return text
+}
+
+// slotsIn reads ranges; [SLOT->-NODE] is one that moves and stands in a range as well, where it is served still.
+func slotsIn(words []string) (all []Slots) {
+	for _, word := range words {
+		from, to, two := strings.Cut(word, "-")
+		if !two {
+			to = from
+		}
+		first, err := strconv.Atoi(from)
+		last, err2 := strconv.Atoi(to)
+		if err == nil && err2 == nil {
+			all = append(all, Slots{first, last})
+		}
+	}
+	return all
+}
+
+// sort puts masters by their first slot, those without any last, and replicas behind theirs.
+func (d *Deployment) sort() {
+	first := map[string]int{}
+	for _, n := range d.Nodes {
+		if n.Master {
+			first[n.Addr] = slotsOfCluster
+			if len(n.Slots) > 0 {
+				first[n.Addr] = n.Slots[0].First
+			}
+		}
+	}
+	group := func(n *Node) (int, string) {
+		of := n.Of
+		if n.Master {
+			of = n.Addr
+		}
+		return first[of], of
+	}
+	slices.SortStableFunc(d.Nodes, func(a, b *Node) int {
+		slotA, ofA := group(a)
+		slotB, ofB := group(b)
+		masterFirst := func(n *Node) int {
+			if n.Master {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(ofA, ofB), cmp.Compare(masterFirst(a), masterFirst(b)), cmp.Compare(a.Addr, b.Addr))
+	})
+}
+
+// findBySentinel asks a sentinel for a master, its replicas and the other sentinels.
+func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
+	d.Sentinels = []*Node{first}
+	masters, err := records(first.said(ctx, "sentinel", "masters").Slice())
+	if err != nil {
+		return first.explain(err)
+	}
+	master, err := d.chooseMaster(first, masters)
+	if err != nil {
+		return err
+	}
+	d.Name = master["name"]
+	addr := net.JoinHostPort(master["ip"], master["port"])
+	node := newNode(d.at(addr, d.base))
+	node.Master, node.flags = true, master["flags"]
+	d.Nodes = []*Node{node}
+	replicas, err := records(first.said(ctx, "sentinel", "replicas", d.Name).Slice())
+	if err != nil {
+		return first.explain(err)
+	}
+	for _, r := range replicas {
+		replica := newNode(d.at(net.JoinHostPort(r["ip"], r["port"]), d.base))
+		replica.Of, replica.flags = addr, r["flags"]
+		d.Nodes = append(d.Nodes, replica)
+	}
+	others, err := records(first.said(ctx, "sentinel", "sentinels", d.Name).Slice())
+	if err != nil {
+		return first.explain(err)
+	}
+	for _, s := range others {
+		other := newNode(d.at(net.JoinHostPort(s["ip"], s["port"]), first.options))
+		other.flags = s["flags"]
+		d.Sentinels = append(d.Sentinels, other)
+	}
+	askAll(ctx, slices.Concat(d.Nodes, d.Sentinels))
+	return nil
+}
+
+func (d *Deployment) chooseMaster(first *Node, masters []map[string]string) (map[string]string, error) {
+	var names []string
+	for _, m := range masters {
+		if m["name"] == d.options.Master {
+			return m, nil
+		}
+		names = append(names, m["name"])
+	}
+	switch {
+	case len(masters) == 0:
+		return nil, fmt.Errorf("the sentinel %s watches no master; let it: %s", first.Addr,
+			first.cli("SENTINEL", "MONITOR", "NAME", "HOST", "PORT", "2"))
+	case d.options.Master != "":
+		return nil, fmt.Errorf("the sentinel %s watches no master %q; there are: %q", first.Addr, d.options.Master, names)
+	case len(masters) > 1:
+		return nil, fmt.Errorf("the sentinel %s watches %d masters; say which by --master: %q", first.Addr, len(masters), names)
+	}
+	return masters[0], nil
+}
+
+// records reads a reply that is a list of lists of names and values.
+func records(reply []any, err error) (all []map[string]string, _ error) {
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range reply {
+		pairs, ok := one.([]any)
+		if !ok {
+			return nil, errors.New("the reply is no list of names and values")
+		}
+		known := map[string]string{}
+		for i := 0; i+1 < len(pairs); i += 2 {
+			known[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
+		}
+		all = append(all, known)
+	}
+	return all, nil
+}
