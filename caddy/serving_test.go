@@ -17,6 +17,7 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyevents"
 
 	penstockcaddy "github.com/penstock/penstock/caddy"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -237,6 +238,8 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 		t.Errorf("keys: %q, %v", keys, err)
 	}
 	redis.Kill()
+	// What Redis has refused is remembered for a second.
+	await.Until(t, 10*time.Second, "on_error decides", func() bool { return s.get("/").StatusCode == http.StatusOK })
 	equal(t, "down", s.get("/").body, "degraded_allowed")
 	r := s.get("/")
 	equal(t, "down", strconv.Itoa(r.StatusCode), "200")
@@ -250,7 +253,7 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 		t.Errorf("body: %s", r.body)
 	}
 	metrics := s.metrics()
-	for _, word := range []string{`outcome="degraded_allowed",policy="shop",rule="default"} 2`, "penstock_store_errors_total{",
+	for _, word := range []string{`outcome="degraded_allowed",policy="shop",rule="default"} 3`, "penstock_store_errors_total{",
 		"penstock_breaker_state", "penstock_store_calls_total ", "penstock_leased_decisions_total 0", "penstock_remembered_refusals_total ",
 		"penstock_lease_units_returned_total 0", "penstock_lease_units_in_hand 0"} {
 		if !strings.Contains(metrics, word) {

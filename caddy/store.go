@@ -68,6 +68,11 @@ type Store struct {
 
 	// How many checks may wait at once; one more is decided by on_error. Default: 8192.
 	QueueMax int `json:"queue_max,omitempty"`
+
+	// Whether a refusal is remembered, for as long as it holds and a second at most, so that a client over its limit
+	// costs the server nothing. What other proxies do for a client, such as a reset, is felt here within that second.
+	// Default: true.
+	RememberDenials *bool `json:"remember_denials,omitempty"`
 }
 
 // shared reports whether other processes count in the same store.
@@ -195,13 +200,21 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 	if err != nil {
 		return nil, err
 	}
-	leases, err := leasestore.New(store, leasestore.Options{})
+	leases, err := leasestore.New(store, s.leasing())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), store.Close())
 	}
 	breaker := func() float64 { return float64(store.Stats().Breaker) }
 	return &pooledStore{Store: leases, leases: leases, breaker: breaker, settler: newSettler(leases),
 		close: func() error { return errors.Join(giveBack(leases), store.Close()) }}, nil
+}
+
+// leasing returns what stands between the handlers and a store that others share.
+func (s *Store) leasing() (o leasestore.Options) {
+	if s.RememberDenials != nil && !*s.RememberDenials {
+		o.DenialsMax = -1
+	}
+	return o
 }
 
 // giveBackTime is how long a store that is closed may take to give back what was taken in advance and is not used. What is

@@ -59,12 +59,13 @@ func (b *block) storeWord() {
 	args := d.RemainingArgs()
 	defer b.noBlock(word)
 	switch {
-	case !isText && !isNumber && word != "timeout":
+	case !isText && !isNumber && word != "timeout" && word != "remember_denials":
 		b.problem("store."+word, "is not a word that can stand here", "the words are url, username, password, password_file, ca, "+
-			"cert, key, server_name, timeout and queue_max for redis, counters_max for memory")
+			"cert, key, server_name, timeout, queue_max and remember_denials for redis, counters_max for memory")
 	case len(args) != 1:
 		b.problem("store."+word, "takes one value", "")
-	case isText && *text != "", isNumber && *number != 0, word == "timeout" && s.Timeout != 0:
+	case isText && *text != "", isNumber && *number != 0, word == "timeout" && s.Timeout != 0,
+		word == "remember_denials" && s.RememberDenials != nil:
 		b.problem("store."+word, "stands here twice", "keep one")
 	case isText:
 		*text = args[0]
@@ -74,6 +75,12 @@ func (b *block) storeWord() {
 			b.problem("store."+word, fmt.Sprintf("%q is not a number above 0", args[0]), "")
 		}
 		*number = n
+	case word == "remember_denials":
+		on := args[0] == "on"
+		if !on && args[0] != "off" {
+			b.problem("store.remember_denials", fmt.Sprintf("%q is neither on nor off", args[0]), "write off, or leave it out")
+		}
+		s.RememberDenials = &on
 	default:
 		timeout, err := caddy.ParseDuration(args[0])
 		if err != nil || timeout <= 0 {

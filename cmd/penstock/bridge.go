@@ -38,6 +38,7 @@ type bridgeFlags struct {
 	policy       string
 	redis        redisstore.Options
 	countersMax  int
+	remember     bool
 	token        string
 	tokenFile    string
 	callsMax     int
@@ -84,6 +85,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.redis.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have")
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "how long a question may take (50ms)")
+	flags.BoolVar(&f.remember, "remember-denials", true, "remember for a second at most what Redis refuses, and ask it less")
 	flags.IntVar(&f.countersMax, "counters-max", 0, "counters to hold in memory at most (1048576)")
 	flags.IntVar(&f.callsMax, "calls-max", 0, "calls to answer at once; one more is answered 503 (1024)")
 	flags.IntVar(&f.waitersMax, "waiting-max", 0, "requests that may wait for throttle rules (16384)")

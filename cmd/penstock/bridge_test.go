@@ -198,6 +198,7 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--redis http://x", "scheme"},
 		{"", "--redis-username u", "--redis redis://"},
 		{"", "--redis redis://localhost --counters-max 5", "maxmemory"},
+		{"", "--remember-denials=false", "--redis redis://localhost:6379"},
 		{"", "--policy x.txt", "x.txt"},
 		{"REDIS_MODE=cluster", "", "not there yet"},
 		{"REDIS_MODE=sentinel", "--redis redis://localhost", "not there yet"},

@@ -23,6 +23,9 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 		if rest := (redisstore.Options{}); f.redis != rest {
 			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
 		}
+		if !f.remember {
+			return nil, errors.New("--remember-denials is for counting in Redis: write --redis redis://localhost:6379, or leave it out")
+		}
 		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, Logger: o.Logger})
 		if err != nil {
 			return nil, err
@@ -38,7 +41,11 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 	if err != nil {
 		return nil, err
 	}
-	leases, err := leasestore.New(store, leasestore.Options{})
+	options := leasestore.Options{}
+	if !f.remember {
+		options.DenialsMax = -1
+	}
+	leases, err := leasestore.New(store, options)
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

@@ -11,7 +11,7 @@ import (
 // What is told of a store that others share, and of what is decided without asking it.
 var (
 	storeCallsDesc = prometheus.NewDesc("penstock_store_calls_total",
-		"Calls of the shared store to decide requests.", nil, nil)
+		"Calls of the shared store.", nil, nil)
 	leasedDesc = prometheus.NewDesc("penstock_leased_decisions_total",
 		"Requests admitted from units in hand, without asking the shared store.", nil, nil)
 	rememberedDesc = prometheus.NewDesc("penstock_remembered_refusals_total",

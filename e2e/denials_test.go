@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// rememberedMax is how long a refusal is remembered at most, as docs/policy.md says.
+const rememberedMax = time.Second
+
+const denialsCaddyfile = `{
+	admin ADMIN
+	penstock {
+		name shop
+		store redis {env.PENSTOCK_REDIS} {
+			timeout 5s
+			remember_denials REMEMBER
+		}
+		on_error deny
+	}
+}
+:SITE {
+	penstock LIMIT
+	respond "ok"
+}
+`
+
+// startDenials starts a Caddy with one limit, which remembers refusals or does not.
+func startDenials(t *testing.T, redis *redistest.Server, limit, remember string) *process {
+	text := strings.NewReplacer("LIMIT", limit, "REMEMBER", remember).Replace(denialsCaddyfile)
+	return startCaddy(t, text, "PENSTOCK_REDIS="+redis.URL())
+}
+
+// TestAnAttackCostsRedisOneCallAWait: one client ten times over its limit, on connections of its own, one request after the
+// other on each. Beside it the same with the memory switched off, where each request is a call.
+func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
+	const allowed, asked, connections = 500, 5_000, 4
+	for _, remember := range []string{"on", "off"} {
+		t.Run(remember, func(t *testing.T) {
+			redis := redistest.Start(t)
+			p := startDenials(t, redis, "500/31d", remember)
+			before, start := redis.Calls("evalsha"), time.Now()
+			var got tally
+			crowd(p, connections, &got, times(asked)).Wait()
+			took, calls := time.Since(start), redis.Calls("evalsha")-before
+			t.Logf("%d admitted, %d refused in %v: %d calls", got.admitted.Load(), got.refused.Load(), took, calls)
+			if got.admitted.Load() != allowed || got.refused.Load() != asked-allowed {
+				t.Errorf("%d admitted, %d refused, %d broken: want %d and %d", got.admitted.Load(), got.refused.Load(),
+					got.broken.Load(), allowed, asked-allowed)
+			}
+			// Those that are under way when a wait begins or ends have asked: one a connection.
+			most := allowed + connections*(int64(took/rememberedMax)+2)
+			if remember == "on" && calls > most {
+				t.Errorf("%d calls, want at most %d: one for each admitted request, and one a connection and wait", calls, most)
+			}
+			if remember == "off" && calls != asked {
+				t.Errorf("%d calls without memory, want one a request: %d", calls, asked)
+			}
+			want := "penstock_remembered_refusals_total 0\n"
+			if holds := strings.Contains(p.scrape(), want); holds != (remember == "off") {
+				t.Errorf("the metrics say %q: %v", want, holds)
+			}
+		})
+	}
+}
+
+// TestAResetIsFelt: through the Caddy that did it at once, through another one within a second. A look disturbs neither.
+func TestAResetIsFelt(t *testing.T) {
+	redis := redistest.Start(t)
+	one, two := startDenials(t, redis, "3/31d", "on"), startDenials(t, redis, "3/31d", "on")
+	for range 20 {
+		one.get("/")
+		two.get("/")
+	}
+	if before := redis.Calls("evalsha"); one.get("/").status != 429 || two.get("/").status != 429 {
+		t.Errorf("not refused after 40 requests; %d calls", before)
+	}
+	client := "127.0.0.1"
+	if told := one.operate(t, "client", client); len(told.Counters) != 1 || told.Counters[0].Remaining != 0 {
+		t.Errorf("a look says %+v", told)
+	}
+	if one.get("/").status != 429 {
+		t.Error("a look lets the client through")
+	}
+	one.operate(t, "reset", client)
+	start := time.Now()
+	if got := one.get("/"); got.status != http.StatusOK {
+		t.Errorf("after its own reset: %d", got.status)
+	}
+	await.Until(t, 10*time.Second, "the other one feels the reset", func() bool { return two.get("/").status == http.StatusOK })
+	took := time.Since(start)
+	t.Logf("the other one felt it %v after", took)
+	if took > rememberedMax+time.Second { // the machine may be busy
+		t.Errorf("the other one felt it after %v, want %v", took, rememberedMax)
+	}
+}
+
+// operate does what the command does about a client by its address.
+func (p *process) operate(t *testing.T, command, address string) (told clientTold) {
+	t.Helper()
+	penstock(t, command, "--admin", p.admin, "--client", "ip:"+address).read(t, &told)
+	return told
+}
