@@ -30,10 +30,10 @@ func (o *Options) modeOf() (string, error) {
 	switch o.Mode {
 	case "":
 		return ModeSingle, nil
-	case ModeSingle, ModeCluster:
+	case ModeSingle, ModeSentinel, ModeCluster:
 		return o.Mode, nil
-	case "ring", ModeSentinel:
-		return ModeSingle, fmt.Errorf("mode %q is not yet in this version: use single or cluster", o.Mode)
+	case "ring":
+		return ModeSingle, errors.New(`mode "ring" is not yet in this version: use single, sentinel or cluster`)
 	default:
 		return ModeSingle, fmt.Errorf("mode %q is unknown: it must be single, sentinel or cluster", o.Mode)
 	}

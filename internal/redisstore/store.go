@@ -24,6 +24,7 @@ type Store struct {
 
 	only    atomic.Pointer[node] // the server, but in a cluster; nil until sentinels have named it
 	cluster *cluster             // nil: it is none
+	epoch   int64                // of the master that sentinels have named; only for who follows them
 	nudged  chan struct{}        // wakes those who follow a cluster or sentinels
 	asked   chan struct{}        // closed when they have been asked for the first time, be it in vain
 	lost    atomic.Pointer[Failure]
@@ -64,6 +65,9 @@ func (s *Store) start() {
 	case ModeCluster:
 		s.cluster = &cluster{store: s, nodes: map[string]*node{}}
 		s.running.Go(func() { s.follow(s.askCluster) })
+	case ModeSentinel:
+		s.running.Go(func() { s.follow(s.askSentinels) })
+		s.running.Go(s.listen)
 	default:
 		s.only.Store(newNode(s, s.settings.address))
 		close(s.asked)
