@@ -20,7 +20,7 @@ import (
 func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err error) {
 	o.Registry = prometheus.NewRegistry()
 	if f.redis.URL == "" {
-		if rest := (redisstore.Options{}); f.redis != rest {
+		if !f.redis.IsZero() {
 			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
 		}
 		if !f.remember {

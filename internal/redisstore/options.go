@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -79,6 +80,9 @@ type Options struct {
 	// a key.
 	Logger *slog.Logger
 }
+
+// IsZero reports whether nothing is said at all.
+func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 
 // settings are checked options with the defaults filled in and the files read.
 type settings struct {
