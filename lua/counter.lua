@@ -1,7 +1,8 @@
--- A counter of any algorithm but the sliding log is one string of three decimals, so that GET shows it: AT USED AUX, the
--- core.State of core/decide.go. The tables that the functions here and in the algorithms' files pass around are
--- core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at,
--- used, aux, unit (parts per unit), room (units available), write, text (the counter as it was).
+-- A counter of any algorithm but the sliding log is one string of decimals, so that GET shows it: AT USED AUX, the
+-- core.State of core/decide.go, and LEASED if units may be out on lease. The tables that the functions here and in the
+-- algorithms' files pass around are core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds),
+-- now (the effective instant), at, used, aux, leased (nil: nothing is), unit (parts per unit), room (units available),
+-- write, text (the counter as it was), age (nil: the check is of no lease).
 
 local call, format, match = redis.call, string.format, string.match
 
@@ -12,7 +13,7 @@ local function corrupt(key, why)
   error(redis.error_reply('CORRUPT counter of "' .. rule .. '": ' .. why), 0)
 end
 
--- read_counter fills in at, used and aux, and text, which is what the caller is told. No counter is a fresh one.
+-- read_counter fills in at, used, aux and leased, and text, which is what the caller is told. No counter is a fresh one.
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then
@@ -21,7 +22,15 @@ local function read_counter(s)
   end
   local at, used, aux = match(text, '^(%d+) (%d+) (%d+)$')
   if not at then
-    corrupt(s.key, 'want three decimals')
+    local leased
+    at, used, aux, leased = match(text, '^(%d+) (%d+) (%d+) (%d+)$')
+    if not at then
+      corrupt(s.key, 'want three or four decimals')
+    end
+    text, s.leased = format('%s %s %s,%s', at, used, aux, leased), leased + 0
+    if s.leased > 9007199254740992 then
+      corrupt(s.key, 'a number is beyond 2^53')
+    end
   end
   at, used, aux = at + 0, used + 0, aux + 0
   if at > 9007199254740992 or used > 9007199254740992 or aux > 9007199254740992 then
@@ -32,5 +41,9 @@ end
 
 -- write_counter stores it for ttl milliseconds.
 local function write_counter(s, ttl)
-  call('SET', s.key, format('%d %d %d', s.at, s.used, s.aux), 'PX', format('%d', ttl))
+  local text = format('%d %d %d', s.at, s.used, s.aux)
+  if s.leased then
+    text = format('%s %d', text, s.leased)
+  end
+  call('SET', s.key, text, 'PX', format('%d', ttl))
 end

@@ -3,17 +3,18 @@
 --   KEYS     for each check its key; for a sliding log that key and the key of its sum; for a penalty that of its
 --            violations and that of its end
 --   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
---            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation)
+--            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation, + 32 if of a lease)
 --            dddd    cost, count, window in microseconds, time to live in milliseconds; of a penalty 0, the threshold, the
 --                    window and the longest penalty in microseconds
 --            dd      violation: the number of the penalty's check in this call, from 1, and the violation's own
+--            d       lease: its age in microseconds
 --            dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
 --            dddd    calendar window: its boundaries
 --            d, d…   penalty: how many multipliers, and each
 --            ddd     up to n: min, max, share in thousandths
 --            d       give back: the receipt
 --   reply    decimals: now, whether the call is admitted (1 or 0), then for each check the counter as it was, AT USED
---            AUX; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
+--            AUX, or AT USED AUX,LEASED if units were leased; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
 --            empty) and the instant at which the check would pass (0 if it does now, or never can); for a penalty the
 --            instant until which it is in force (0 if it is not), the violations that are remembered, and how many were
 --            forgotten by a reset. An error that begins with STALE says that now is outside of a calendar's boundaries.
@@ -21,7 +22,7 @@
 -- Everything is read before anything is written, so that a call that fails has changed nothing.
 
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY = 1, 2, 3, 4, 5, 6
-local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED = 0, 1, 2, 3, 4, 5, 8, 16
+local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED, LEASED = 0, 1, 2, 3, 4, 5, 8, 16, 32
 
 local unpack_plan = struct.unpack
 local plan = ARGV[1]
@@ -48,12 +49,19 @@ while position <= #plan do
   next_key = next_key + 1
   slots[#slots + 1] = s
   if op >= SHADOW then
+    local leased = op >= LEASED
+    if leased then
+      op = op - LEASED
+    end
     if op >= GUARDED then
       op = op - GUARDED
       s.guard, s.violation, position = unpack_plan('<dd', plan, position)
     end
     if op >= SHADOW then
       op, s.shadow = op - SHADOW, true
+    end
+    if leased then
+      s.age, position = unpack_plan('<d', plan, position)
     end
     s.op = op
   end
@@ -103,6 +111,9 @@ while position <= #plan do
     end
   end
 
+  if s.leased then
+    roll_lease(s)
+  end
   if s.need > 0 and s.room < s.need and (cost > 0 or op == UP_TO) then
     s.refused = true
     if not s.shadow and op ~= LOOK then
@@ -137,8 +148,13 @@ for i = 1, #slots do
       amount = s.cost
     elseif op == UP_TO and s.room >= s.need then -- what is needed, and a share of what then remains
       amount = math.min(s.room, s.cost)
-      local spare = s.room - amount
-      amount = amount + math.min(s.most - amount, math.floor(spare * s.share / 1000))
+      local spare = (s.age and lease_room(s) or s.room) - amount
+      if spare > 0 then
+        amount = amount + math.min(s.most - amount, math.floor(spare * s.share / 1000))
+      end
+      if s.age and amount > s.cost then
+        lease(s)
+      end
     end
   end
   if amount > 0 then

@@ -58,8 +58,9 @@ const (
 	metaLive   = 1 << 15
 	metaLog    = 1 << 14 // Aux is the number of a sliding log's marks
 	metaRecord = 1 << 13 // Aux is the number of a penalty's violations
-	metaSide   = metaLog | metaRecord
-	metaLength = metaRecord - 1
+	metaLeased = 1 << 12 // units may be out on lease
+	metaSide   = metaLog | metaRecord | metaLeased
+	metaLength = metaLeased - 1
 
 	// fineBytes is up to which size there is a class for every multiple of 8 bytes; above it there is one for each
 	// number of records that a page can hold, so that no page is wasted by more than an eighth.
@@ -208,7 +209,8 @@ func (a *arena) freshAt(r ref) core.Micros {
 	return core.Micros(binary.LittleEndian.Uint64(a.bytes(r)[freshOffset:]))
 }
 
-// state returns the record's state and what its Aux is the number of: metaLog, metaRecord, or 0 for nothing.
+// state returns the record's state, but for what is leased, and what it has besides: metaLog or metaRecord, of which its
+// Aux is the number, metaLeased, or 0 for nothing.
 func (a *arena) state(r ref) (s core.State, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
@@ -219,7 +221,7 @@ func (a *arena) state(r ref) (s core.State, side uint16) {
 	}, binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
 }
 
-// setState writes the record's state, its freshness and what its Aux is the number of.
+// setState writes the record's state, but for what is leased, its freshness and what it has besides.
 func (a *arena) setState(r ref, s core.State, fresh core.Micros, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]

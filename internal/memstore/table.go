@@ -15,6 +15,7 @@ type table struct {
 	arena
 	logs    pile[core.Mark]      // of the sliding logs, by the number in their Aux
 	records pile[core.Violation] // of the penalties
+	leases  map[ref]core.Micros  // of the counters of which units may be out: until when
 	held    int
 	seed    maphash.Seed // of this process: nobody can choose keys that collide
 	mask    uint64       // all ones; tests clear bits to make keys collide
@@ -46,19 +47,21 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 // remove forgets a counter.
 func (t *table) remove(hash uint64, r ref) {
 	state, side := t.state(r)
-	t.release(state.Aux, side)
+	t.release(r, state.Aux, side)
 	t.index.remove(hash, r)
 	t.arena.remove(r)
 	t.held--
 }
 
 // release frees what a record has besides its state.
-func (t *table) release(number int64, side uint16) {
+func (t *table) release(r ref, number int64, side uint16) {
 	switch side {
 	case metaLog:
 		t.logs.free(number)
 	case metaRecord:
 		t.records.free(number)
+	case metaLeased:
+		delete(t.leases, r)
 	}
 }
 
@@ -71,6 +74,9 @@ func (t *table) load(r ref, slot *core.Slot) {
 		slot.Marks = t.logs.items[slot.State.Aux]
 	case metaRecord:
 		slot.Violations = t.records.items[slot.State.Aux]
+	case metaLeased:
+		slot.State.Leased = t.leases[r]
+		return
 	default:
 		return
 	}
@@ -85,18 +91,25 @@ func (t *table) store(r ref, c *core.Check, s *core.Slot) {
 		side, fresh = metaRecord, c.Penalty.Fresh(s)
 	case c.Limit.Algorithm() == core.SlidingLog:
 		side, fresh = metaLog, c.Limit.Fresh(s)
+	case s.State.Leased > 0:
+		side, fresh = metaLeased, c.Limit.Fresh(s)
 	default:
 		fresh = c.Limit.Fresh(s)
 	}
 	old, had := t.state(r)
-	if had != side { // new, or the caller changed the algorithm under one key: what it had means nothing any more
-		t.release(old.Aux, had)
+	if had != side { // new, no lease is out any more, or the caller changed the algorithm under one key
+		t.release(r, old.Aux, had)
 	}
-	switch {
-	case side == metaLog:
+	switch side {
+	case metaLog:
 		state.Aux = t.logs.keep(old.Aux, had == side, s.Marks)
-	case side == metaRecord:
+	case metaRecord:
 		state.Aux = t.records.keep(old.Aux, had == side, s.Violations)
+	case metaLeased:
+		if t.leases == nil {
+			t.leases = map[ref]core.Micros{}
+		}
+		t.leases[r] = state.Leased
 	}
 	t.setState(r, state, fresh, side)
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 
@@ -45,10 +46,12 @@ func besides(c *core.Check) string {
 	}
 }
 
-// What is added to the operation of a check: that its refusal refuses nothing, and that it may be a violation.
+// What is added to the operation of a check: that its refusal refuses nothing, that it may be a violation, and that it is
+// one of a lease.
 const (
 	shadowOp  = 8
 	guardedOp = 16
+	leasedOp  = 32
 )
 
 // What the script calls algorithms that are none of core's.
@@ -117,6 +120,9 @@ func appendCheck(b []byte, c *core.Check) []byte {
 	if c.Guard > 0 {
 		op += guardedOp
 	}
+	if c.Age > 0 {
+		op += leasedOp
+	}
 	l := c.Limit
 	algorithm := byte(l.Algorithm())
 	if c.Bounds != nil {
@@ -130,6 +136,9 @@ func appendCheck(b []byte, c *core.Check) []byte {
 	if c.Guard > 0 {
 		b = appendNumber(b, int64(c.Guard))
 		b = appendNumber(b, c.Violation)
+	}
+	if c.Age > 0 {
+		b = appendNumber(b, int64(c.Age))
 	}
 	switch {
 	case l.Algorithm() == core.TokenBucket:
@@ -235,7 +244,7 @@ func uncharge(c *core.Check, r *core.Result) {
 	}
 }
 
-// reply reads the decimals of a reply, separated by one space each.
+// reply reads the decimals of a reply, separated by one space each, but for a comma before what is leased of a counter.
 type reply struct {
 	rest string
 	bad  bool // something was missing, or no decimal up to 2^53
@@ -246,7 +255,7 @@ const numberMax = 1 << 53
 
 func (r *reply) number() int64 {
 	n, i := int64(0), 0
-	for i < len(r.rest) && r.rest[i] != ' ' {
+	for i < len(r.rest) && r.rest[i] != ' ' && r.rest[i] != ',' {
 		digit := r.rest[i] - '0'
 		if digit > 9 || n > numberMax {
 			r.bad = true
@@ -259,7 +268,7 @@ func (r *reply) number() int64 {
 		r.bad = true
 		return 0
 	}
-	if i < len(r.rest) {
+	if i < len(r.rest) && r.rest[i] == ' ' {
 		i++
 		if i == len(r.rest) {
 			r.bad = true
@@ -274,6 +283,10 @@ func (r *reply) slot(l *core.Limit) core.Slot {
 	s := core.State{At: core.Micros(r.number()), Used: r.number(), Aux: r.number()}
 	if l.Algorithm() == core.TokenBucket && s.At != 0 && s.Aux < 1 {
 		r.bad = true // what is missing is counted in parts of a token, and core divides by them
+	}
+	if strings.HasPrefix(r.rest, ",") {
+		r.rest = r.rest[1:]
+		s.Leased = core.Micros(r.number())
 	}
 	return core.Slot{State: s}
 }

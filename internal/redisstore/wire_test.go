@@ -76,10 +76,14 @@ func (b *bare) counter(t testing.TB, key []byte, l *core.Limit) (core.State, []c
 			return core.State{}, nil
 		}
 		n := numbers(t, strings.Fields(text))
-		if err != nil || len(n) != 3 {
+		if err != nil || len(n) != 3 && len(n) != 4 {
 			t.Fatalf("counter %q is %q (%v)", key, text, err)
 		}
-		return core.State{At: core.Micros(n[0]), Used: n[1], Aux: n[2]}, nil
+		state := core.State{At: core.Micros(n[0]), Used: n[1], Aux: n[2]}
+		if len(n) == 4 {
+			state.Leased = core.Micros(n[3])
+		}
+		return state, nil
 	}
 	members, err := b.client.ZRangeWithScores(ctx, string(key), 0, -1).Result()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 // own instant.
 func kept(c core.Check, s core.Slot, now core.Micros) core.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {
-		if s.State.At < b[3] && now >= b[3] {
+		if s.State.At < b[3] && now >= max(b[3], s.State.Leased) {
 			return core.Slot{} // every period that it can be of is over
 		}
 		return core.Slot{State: s.State}
@@ -39,7 +39,7 @@ func kept(c core.Check, s core.Slot, now core.Micros) core.Slot {
 		return core.Slot{Violations: inOrder(s.Violations)}
 	case c.Penalty != nil:
 		return core.Slot{State: core.State{At: s.State.At}, Violations: inOrder(s.Violations)}
-	case s.State.Used == 0 && s.State.At <= now && (c.Limit.Algorithm() != core.SlidingWindow || s.State.Aux == 0):
+	case s.State.Used == 0 && s.State.At <= now && s.State.Leased == 0 && (c.Limit.Algorithm() != core.SlidingWindow || s.State.Aux == 0):
 		return core.Slot{}
 	case isLog:
 		return core.Slot{Marks: s.Marks}

@@ -122,7 +122,7 @@ func validate(checks []core.Check, results []core.Result) error {
 
 func valid(c *core.Check) bool {
 	if c.Penalty != nil {
-		return c.Limit == nil && c.Bounds == nil && c.Guard == 0 && c.Cost == 0 && penaltyStands(c.Penalty) &&
+		return c.Limit == nil && c.Bounds == nil && c.Guard == 0 && c.Cost == 0 && c.Age == 0 && penaltyStands(c.Penalty) &&
 			(c.Op == core.OpTake || c.Op == core.OpLook || c.Op == core.OpReset)
 	}
 	if c.Limit == nil || c.Limit.Count() == 0 || c.Op > core.OpReset || c.Cost < 0 || c.Cost > core.CountMax+1 {
@@ -132,6 +132,10 @@ func valid(c *core.Check) bool {
 		return false
 	}
 	if b := c.Bounds; b != nil && (b[0] <= 0 || b[1] <= b[0] || b[2] <= b[1] || b[3] <= b[2]) {
+		return false
+	}
+	if c.Age < 0 || c.Age > c.Limit.Window() || c.Age > 0 && (c.Limit.Algorithm() == core.SlidingLog ||
+		c.Op != core.OpUpTo && c.Op != core.OpGiveBack) {
 		return false
 	}
 	return c.Op != core.OpUpTo ||

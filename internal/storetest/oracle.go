@@ -34,6 +34,7 @@ func (o *oracle) period(key string, l *core.Limit, at core.Micros) (from, until 
 type event struct {
 	at    core.Micros
 	units int64
+	age   core.Micros // of a lease; otherwise 0
 }
 
 // room returns the units that are available at an instant, negative in debt.
@@ -53,7 +54,7 @@ func (o *oracle) room(key string, l *core.Limit, at core.Micros) int64 {
 		return l.Count() - charged(events, at-window+1, at+1)
 	default:
 		room := new(big.Rat).Sub(big.NewRat(l.Capacity(), 1), missing(events, l, at))
-		return new(big.Int).Div(room.Num(), room.Denom()).Int64() // rounds down, below zero too
+		return floor(room)
 	}
 }
 
@@ -89,6 +90,15 @@ func missing(events []event, l *core.Limit, at core.Micros) *big.Rat {
 	}
 	for _, e := range events {
 		refill(e.at)
+		if e.age > 0 { // the bucket must lack what the lease's time brings
+			clip := brings(l, e.age)
+			if lacks.Cmp(new(big.Rat).Add(clip, rate)) < 0 {
+				since = e.at
+			}
+			if lacks.Cmp(clip) < 0 {
+				lacks.Set(clip)
+			}
+		}
 		if e.units > 0 && lacks.Cmp(rate) < 0 {
 			since = e.at
 		}
@@ -134,7 +144,7 @@ func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, 
 			}
 		case core.OpUpTo:
 			if refused[i] = room < c.Min; !refused[i] {
-				granted[i] = min(c.Max, room, c.Cost+max(0, room-c.Cost)*c.ShareMille/1000)
+				granted[i] = o.upTo(c, room)
 			}
 		}
 		admitted = admitted && (!refused[i] || c.Shadow || c.Op == core.OpLook)
@@ -160,7 +170,11 @@ func (o *oracle) granted(at core.Micros, checks []core.Check) (granted []int64, 
 			}
 		}
 		if granted[i] > 0 {
-			o.history[string(c.Key)] = append(o.history[string(c.Key)], event{at, granted[i]})
+			e := event{at: at, units: granted[i]}
+			if granted[i] > c.Cost {
+				e.age = c.Age
+			}
+			o.history[string(c.Key)] = append(o.history[string(c.Key)], e)
 		}
 	}
 	return granted, refused, admitted
@@ -176,8 +190,9 @@ func (o *oracle) giveBack(key string, c *core.Check, at core.Micros) (granted in
 		if c.Receipt <= 0 || at-c.Receipt >= fill(c.Limit) {
 			return 0
 		}
-		if granted = min(c.Cost, ceil(missing(o.history[key], c.Limit, at))); granted > 0 {
-			o.history[key] = append(o.history[key], event{at, -granted})
+		left := leftOf(o.history[key], c, at)
+		if granted = min(left, ceil(missing(o.history[key], c.Limit, at))); granted > 0 {
+			o.history[key] = append(o.history[key], event{at: at, units: -granted})
 		}
 		return granted
 	case core.FixedWindow:

@@ -68,6 +68,8 @@ func (o *oracle) differs(c *core.Check, r *core.Result, granted int64, refused b
 		return "refused"
 	case r.Remaining != max(0, room):
 		return "remaining"
+	case r.LeasedIn != max(0, leasedUntil(o.history[key])-r.At):
+		return "lease"
 	case r.Receipt != o.receiptOf(c, r):
 		return "receipt"
 	case !was.waitIsTrue(c, r):

@@ -191,6 +191,9 @@ func describe(checks []core.Check) string {
 		if c.Op == core.OpGiveBack {
 			fmt.Fprintf(&b, " receipt %d", c.Receipt)
 		}
+		if c.Age != 0 {
+			fmt.Fprintf(&b, " age %d", c.Age)
+		}
 		if c.Guard != 0 {
 			fmt.Fprintf(&b, " for check %d as %d", c.Guard, c.Violation)
 		}

@@ -37,6 +37,7 @@ type counter struct {
 type charge struct {
 	receipt core.Micros
 	units   int64
+	age     core.Micros // of a lease
 }
 
 const (
@@ -96,7 +97,7 @@ func (tr *traffic) heard(checks []core.Check, results []core.Result) {
 			c.wakes = tr.now + r.Wait
 		}
 		if r.Receipt != 0 {
-			c.charges = append(c.charges, charge{r.Receipt, r.Granted})
+			c.charges = append(c.charges, charge{r.Receipt, r.Granted, checks[i].Age})
 			c.charges = c.charges[max(0, len(c.charges)-trafficCharges):]
 		}
 	}
@@ -217,6 +218,7 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 		k.Op, k.Min = core.OpUpTo, 1+tr.upTo(k.Cost-1)
 		k.Max = k.Cost + tr.upTo(c.limit.Capacity())
 		k.ShareMille = []int64{0, 1, 333, 500, 999, 1000}[tr.rng.IntN(6)]
+		k.Age = tr.age(&c.limit)
 	case dice < 80:
 		k.Op = core.OpLook
 	case dice < 82:
@@ -226,7 +228,10 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 		k.Receipt = []core.Micros{0, tr.now, tr.now - c.limit.Window(), -1}[tr.rng.IntN(4)]
 		if len(c.charges) > 0 && !tr.chance(5) {
 			charge := &c.charges[tr.rng.IntN(len(c.charges))]
-			k.Receipt, k.Cost = charge.receipt, tr.part(charge)
+			k.Receipt, k.Cost, k.Age = charge.receipt, tr.part(charge), charge.age
+			if !tr.honest && tr.chance(10) {
+				k.Age = tr.age(&c.limit)
+			}
 		} else if tr.honest {
 			k.Op = core.OpLook
 		}
@@ -238,6 +243,14 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 	}
 	k.Shadow = tr.chance(12)
 	return k
+}
+
+// age returns for how long units of a limit are leased, often not at all.
+func (tr *traffic) age(l *core.Limit) core.Micros {
+	if l.Algorithm() == core.SlidingLog || tr.chance(40) {
+		return 0
+	}
+	return 1 + core.Micros(tr.rng.Int64N(max(1, int64(l.Window())>>tr.rng.IntN(20))))
 }
 
 // part returns some of a charge's units, and takes them off if the client is honest.
