@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,7 @@ are reached the same way.`
 func newRedis() *cobra.Command {
 	cmd := &cobra.Command{Use: "redis", Short: "Look after the Redis that counters are in", Long: redisHelp, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newRedisHealth())
+	cmd.AddCommand(newRedisHealth(), newRedisDoctor())
 	return cmd
 }
 
@@ -29,6 +30,7 @@ func newRedis() *cobra.Command {
 type redisFlags struct {
 	storeFlags
 	username, master string
+	timeout          time.Duration
 }
 
 func (f *redisFlags) add(cmd *cobra.Command) {
@@ -46,7 +48,7 @@ func (f *redisFlags) options() (o redisadmin.Options, err error) {
 	if err != nil {
 		return o, fmt.Errorf("--redis: %w", err)
 	}
-	return redisadmin.Options{Master: f.master, Redis: redisstore.Options{URL: target, Username: f.username,
+	return redisadmin.Options{Master: f.master, Timeout: f.timeout, Redis: redisstore.Options{URL: target, Username: f.username,
 		PasswordFile: f.passwordFile, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key, ServerName: f.serverName}}, nil
 }
 
@@ -83,5 +85,24 @@ func newRedisHealth() *cobra.Command {
 		}),
 	}
 	f.add(cmd)
+	return cmd
+}
+
+func newRedisDoctor() *cobra.Command {
+	f := new(redisFlags)
+	cmd := &cobra.Command{
+		Use:   "doctor --redis URL",
+		Short: "Look for what would make limits fail, and say which commands mend it",
+		Long: "Look for what would make limits fail, as the user that the limiter is: eviction, memory, persistence, version, what the\n" +
+			"user may do, clocks, how long the script takes. Each finding comes with the commands that mend it. The script is tried\n" +
+			"on a counter of its own, which is deleted. The exit status is 1 if something is wrong.",
+		Example: "  penstock redis doctor --redis 'redis://limiter:{env.REDIS_PASSWORD}@redis.internal:6379'",
+		Args:    noArgs,
+		RunE: f.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
+			return redisadmin.PrintFindings(cmd.OutOrStdout(), servers.Doctor(ctx))
+		}),
+	}
+	f.add(cmd)
+	cmd.Flags().DurationVar(&f.timeout, "redis-timeout", redisstore.TimeoutDefault, "the timeout of the limiter's store, which the script is measured against")
 	return cmd
 }

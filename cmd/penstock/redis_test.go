@@ -36,3 +36,15 @@ func TestRedisCommandsRefuseWhatMeansNothing(t *testing.T) {
 		}
 	}
 }
+
+func TestRedisDoctor(t *testing.T) {
+	s := redistest.Start(t)
+	out, _, err := run(t, "", "redis", "doctor", "--redis", s.URL())
+	if err != nil || !strings.Contains(out, "ok     script") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, _, err = run(t, "", "redis", "doctor", "--redis", s.URL(), "--redis-timeout", "1ns")
+	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong  script") {
+		t.Errorf("a script slower than the timeout: %v\n%s", err, out)
+	}
+}

@@ -254,10 +254,15 @@ func (n *Node) line(words, args []string) string {
 		words = append(words, "--tls")
 	}
 	for _, arg := range args {
-		if arg == "" || strings.ContainsAny(arg, " \"'$&|;<>*?[]()#~`\\!{}") {
-			arg = "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-		}
-		words = append(words, arg)
+		words = append(words, quoted(arg))
 	}
 	return strings.Join(words, " ")
+}
+
+// quoted writes a word for a shell.
+func quoted(word string) string {
+	if word == "" || strings.ContainsAny(word, " \"'$&|;<>*?[]()#~`\\!{}") {
+		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+	}
+	return word
 }

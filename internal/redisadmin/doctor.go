@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// Level says how bad a finding is.
+type Level uint8
+
+// The levels.
+const (
+	LevelOK    Level = iota
+	LevelNote        // limits hold, and this is good to know
+	LevelWrong       // limits fail, or will
+)
+
+// String returns the level's name: "ok", "note" or "wrong".
+func (l Level) String() string { return [...]string{"ok", "note", "wrong"}[min(l, LevelWrong)] }
+
+// Finding is what was found of one thing about one server, or about all.
+type Finding struct {
+	Where   string // "" is all of them together
+	Level   Level
+	Subject string // "eviction", "clock": what was looked at
+	Text    string
+	Do      []string // commands that mend it
+}
+
+// Doctor looks for what would make limits fail. It tries the script of the store on a counter of its own, at each master.
+// It takes about a second for each server, more where they are slow.
+func (d *Deployment) Doctor(ctx context.Context) []Finding {
+	var all []Finding
+	for _, n := range d.Nodes {
+		e := &examination{d: d, n: n}
+		if n.Err != nil {
+			e.say(LevelWrong, "answer", n.Err.Error())
+		} else {
+			e.examine(ctx)
+		}
+		all = append(all, e.findings...)
+	}
+	return append(all, d.examineTogether(ctx)...)
+}
+
+// PrintFindings writes findings for people. It reports whether none is wrong.
+func PrintFindings(out io.Writer, findings []Finding) (ok bool, err error) {
+	where, text := "", new(strings.Builder)
+	ok = true
+	for i, f := range findings {
+		if f.Where != where || i == 0 {
+			where = f.Where
+			if where == "" {
+				fmt.Fprintln(text, "all together")
+			} else {
+				fmt.Fprintln(text, where)
+			}
+		}
+		ok = ok && f.Level != LevelWrong
+		fmt.Fprintf(text, "  %-6s %-12s %s\n", f.Level, f.Subject, f.Text)
+		for _, command := range f.Do {
+			fmt.Fprintf(text, "%22s%s\n", "do: ", command)
+		}
+	}
+	_, err = io.WriteString(out, text.String())
+	return ok, err
+}
+
+// examination is of one server.
+type examination struct {
+	d        *Deployment
+	n        *Node
+	findings []Finding
+}
+
+func (e *examination) say(level Level, subject, text string, do ...string) {
+	where := e.n.Addr + " (master)"
+	if !e.n.Master {
+		where = e.n.Addr + " (replica)"
+	}
+	e.findings = append(e.findings, Finding{where, level, subject, text, do})
+}
+
+// set returns the commands that change settings, names and values, for now and for after a restart. What was started without
+// a file of settings has them on its command line.
+func (e *examination) set(settings ...string) (commands []string) {
+	for i := 0; i < len(settings); i += 2 {
+		commands = append(commands, e.n.cli("CONFIG", "SET", settings[i], settings[i+1]))
+	}
+	if e.n.info["config_file"] != "" {
+		commands = append(commands, e.n.cli("CONFIG", "REWRITE"))
+	}
+	return commands
+}
+
+func (e *examination) examine(ctx context.Context) {
+	e.version()
+	e.eviction()
+	e.memory()
+	e.persistence(ctx)
+	e.connections()
+	e.clock(ctx)
+	switch {
+	case e.n.Master:
+		e.access()
+		if e.rights(ctx) {
+			e.script(ctx)
+		}
+	case e.d.Mode == ModeSingle:
+		primary := net.JoinHostPort(e.n.info["master_host"], e.n.info["master_port"])
+		e.say(LevelWrong, "role", "it is a replica: it takes no writes, and nothing is counted. Name its primary: redis://"+primary)
+	}
+}
+
+func (e *examination) version() {
+	version := e.n.info["redis_version"]
+	if flaw := redisstore.VersionFlaw(version); flaw != "" {
+		e.say(LevelWrong, "version", flaw, "apt-get install redis-server")
+		return
+	}
+	e.say(LevelOK, "version", version)
+}
+
+func (e *examination) eviction() {
+	policy := e.n.info["maxmemory_policy"]
+	if flaw := redisstore.EvictionFlaw(policy); flaw != "" {
+		e.say(LevelWrong, "eviction", flaw, e.set("maxmemory-policy", "noeviction")...)
+		return
+	}
+	e.say(LevelOK, "eviction", policy)
+}
+
+// fullPercent is how full a server's memory may be: counters come and go, and an attack brings many at once.
+const fullPercent = 80
+
+func (e *examination) memory() {
+	used, most := e.n.number("used_memory"), e.n.number("maxmemory")
+	switch {
+	case most == 0:
+		e.say(LevelNote, "memory", megabytes(used)+" used, and maxmemory is not set: a flood of clients takes what the machine has, and the "+
+			"system then ends some process", e.set("maxmemory", "1gb")...)
+	case 100*used > fullPercent*most:
+		e.say(LevelWrong, "memory", fmt.Sprintf("%s of %s used: when it is full every new counter is refused (OOM), and on_error decides",
+			megabytes(used), megabytes(most)), e.set("maxmemory", fmt.Sprint(2*most))...)
+	default:
+		e.say(LevelOK, "memory", fmt.Sprintf("%s of %s used", megabytes(used), megabytes(most)))
+	}
+}
+
+// config returns a setting, "" if the user may not ask for it.
+func (e *examination) config(ctx context.Context, name string) string {
+	values, err := e.n.said(ctx, "config", "get", name).Slice()
+	if err != nil || len(values) != 2 {
+		return ""
+	}
+	return fmt.Sprint(values[1])
+}
+
+func (e *examination) persistence(ctx context.Context) {
+	appending := e.n.info["aof_enabled"] == "1"
+	switch {
+	case appending && e.n.info["aof_last_write_status"] == "err":
+		e.say(LevelWrong, "persistence", "the append-only file cannot be written: every charge is refused (MISCONF); make room on the disk, or",
+			e.set("appendonly", "no")...)
+	case e.n.info["rdb_last_bgsave_status"] == "err" && e.config(ctx, "stop-writes-on-bgsave-error") != "no":
+		e.say(LevelWrong, "persistence", "the last snapshot failed: every charge is refused (MISCONF) until one succeeds; make room on "+
+			"the disk, or", e.set("save", "", "stop-writes-on-bgsave-error", "no")...)
+	case appending && e.config(ctx, "appendfsync") == "always":
+		e.say(LevelNote, "persistence", "appendonly with appendfsync always: each charge waits for the disk",
+			e.set("appendfsync", "everysec")...)
+	case appending:
+		e.say(LevelOK, "persistence", "appendonly: after a crash the charges of about the last second are forgotten")
+	case e.config(ctx, "save") != "":
+		e.say(LevelNote, "persistence", "snapshots only: after a restart counters are as old as the last one, and what was used since is "+
+			"granted again", e.set("appendonly", "yes", "save", "")...)
+	case e.d.Mode != ModeSingle || e.n.number("connected_slaves") > 0:
+		e.say(LevelNote, "persistence", "off: a master that is restarted before its replica takes over comes back empty, and its replica "+
+			"empties itself with it; let nothing restart it at once, or", e.set("appendonly", "yes")...)
+	default:
+		e.say(LevelOK, "persistence", "off: a restart forgets every counter")
+	}
+}
+
+func (e *examination) connections() {
+	now, most := e.n.number("connected_clients"), e.n.number("maxclients")
+	if most > 0 && 100*now > fullPercent*most {
+		e.say(LevelWrong, "connections", fmt.Sprintf("%d of %d are taken: more nodes than that cannot connect", now, most),
+			e.set("maxclients", fmt.Sprint(2*most))...)
+	}
+}
+
+// access looks at who may connect.
+func (e *examination) access() {
+	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.n.info["redis_version"])
+	switch {
+	case e.n.user() != "default":
+	case e.n.options.Password == "" && !e.n.local():
+		e.say(LevelWrong, "access", "it asks for no password, and listens beyond this machine: whoever reaches it can reset any counter",
+			append([]string{own}, e.set("requirepass", "ANOTHER_PASSWORD")...)...)
+	default:
+		e.say(LevelNote, "access", "the user is default, which may do everything, FLUSHALL as well; one of its own may do less", own)
+	}
+}
+
+// rightsFor returns the least rights as a version of Redis knows them, for a shell.
+func rightsFor(version string) string {
+	rights := redisstore.LeastPrivilege
+	if strings.HasPrefix(version, "6.") {
+		rights = strings.ReplaceAll(rights, "+script|load", "+script")
+	}
+	var words []string
+	for _, word := range strings.Fields(rights) {
+		words = append(words, quoted(word))
+	}
+	return strings.Join(words, " ")
+}
+
+// local reports whether only this machine can have reached the server at its address.
+func (n *Node) local() bool {
+	host, _, err := net.SplitHostPort(n.Addr)
+	ip := net.ParseIP(host)
+	return n.options.Network == "unix" || err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}
+
+// examineTogether looks at how the servers stand together.
+func (d *Deployment) examineTogether(ctx context.Context) (all []Finding) {
+	say := func(level Level, subject, text string, do ...string) {
+		all = append(all, Finding{"", level, subject, text, do})
+	}
+	for _, wrong := range d.wrongTogether() {
+		say(LevelWrong, string(d.Mode), wrong)
+	}
+	switch d.Mode {
+	case ModeCluster:
+		for _, n := range d.Nodes {
+			if n.Master && len(n.Slots) > 0 && !slices.ContainsFunc(d.Nodes, func(r *Node) bool { return r.Of == n.Addr && r.info != nil }) {
+				say(LevelNote, "cluster", n.Addr+" has no replica that answers: when it fails, nobody serves "+slotsText(n.Slots),
+					n.clusterCLI("add-node", "NEW_HOST:PORT", d.answers().Addr, "--cluster-slave", "--cluster-master-id", n.id))
+			}
+		}
+	case ModeSentinel:
+		for _, s := range d.Sentinels {
+			switch err := s.said(ctx, "sentinel", "ckquorum", d.Name).Err(); {
+			case s.Err != nil:
+				say(LevelWrong, "sentinel", s.Err.Error())
+			case err != nil:
+				say(LevelWrong, "sentinel", s.Addr+" says that nobody would take the master's place: "+err.Error(), s.cli("SENTINEL", "MASTER", d.Name))
+			}
+		}
+		if len(d.Sentinels) < 3 {
+			say(LevelWrong, "sentinel", plural(len(d.Sentinels), "sentinel")+" cannot outvote one that is cut off: have three, on three machines",
+				"redis-server sentinel.conf --sentinel")
+		}
+	}
+	if len(all) == 0 && d.Mode != ModeSingle {
+		say(LevelOK, string(d.Mode), d.summary())
+	}
+	return all
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// examined returns what is found, by server and subject, and whether nothing is wrong.
+func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
+	t.Helper()
+	findings := connect(t, o).Doctor(context.Background())
+	found = map[string]Finding{}
+	for _, f := range findings {
+		found[f.Subject] = f
+		found[f.Where+" "+f.Subject] = f
+	}
+	var out strings.Builder
+	ok, err := PrintFindings(&out, findings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("doctor:\n%s", out.String())
+	return found, ok
+}
+
+// obey runs the commands of a finding, as who reads them does.
+func obey(t *testing.T, f Finding) {
+	t.Helper()
+	if len(f.Do) == 0 {
+		t.Fatalf("%s: nothing is said to do", f.Subject)
+	}
+	for _, command := range f.Do {
+		out, err := exec.Command("sh", "-c", command).CombinedOutput()
+		if text := string(out); err != nil || !strings.HasPrefix(text, "OK") {
+			t.Errorf("%s: %v %s", command, err, text)
+		}
+	}
+}
+
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "64mb")
+	before := contentsOf(t, s)
+	found, ok := examined(t, at(s.URL()))
+	if !ok {
+		t.Error("something is wrong with a good server")
+	}
+	for _, subject := range []string{"version", "eviction", "memory", "persistence", "clock", "rights", "script"} {
+		if f, there := found[subject]; !there || f.Level != LevelOK {
+			t.Errorf("%s: %+v", subject, f)
+		}
+	}
+	if after := contentsOf(t, s); after != before {
+		t.Errorf("the doctor left something behind: %q, before it %q", after, before)
+	}
+}
+
+// contentsOf returns the keys of a server.
+func contentsOf(t *testing.T, s *redistest.Server) string {
+	t.Helper()
+	keys, err := s.Client().Keys(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(keys, " ")
+}
+
+// TestDoctorsCommandsMendIt holds that the doctor notices what is wrong, and that what it says to do helps.
+func TestDoctorsCommandsMendIt(t *testing.T) {
+	for _, c := range []struct {
+		subject string
+		level   Level
+		args    []string
+		want    string
+	}{
+		{"eviction", LevelWrong, []string{"--maxmemory-policy", "allkeys-lru"}, `"allkeys-lru": when its memory is full it forgets counters`},
+		{"memory", LevelWrong, nil, "every new counter is refused (OOM)"},
+		{"memory", LevelNote, nil, "maxmemory is not set"},
+		{"persistence", LevelNote, []string{"--appendonly", "yes", "--appendfsync", "always"}, "waits for the disk"},
+		{"persistence", LevelNote, []string{"--save", "60 1000"}, "snapshots only"},
+		{"connections", LevelWrong, []string{"--maxclients", "6"}, "more nodes than that cannot connect"},
+	} {
+		t.Run(c.subject+" "+c.level.String(), func(t *testing.T) {
+			s := redistest.Start(t, c.args...)
+			if c.subject == "memory" && c.level == LevelWrong {
+				set(t, s, "maxmemory", strconv.FormatInt(s.Memory()*9/8, 10))
+			}
+			for range 3 { // other nodes
+				other := redis.NewClient(&redis.Options{Network: "unix", Addr: s.Addr})
+				defer other.Close()
+				if err := other.Ping(context.Background()).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found, ok := examined(t, at(s.URL()))
+			f := found[c.subject]
+			if f.Level != c.level || !strings.Contains(f.Text, c.want) || ok == (c.level == LevelWrong) {
+				t.Fatalf("found %+v, want %v: %s", f, c.level, c.want)
+			}
+			obey(t, f)
+			if found, ok := examined(t, at(s.URL())); !ok || found[c.subject].Level != LevelOK {
+				t.Errorf("after that: %+v", found[c.subject])
+			}
+		})
+	}
+}
+
+func TestDoctorNoticesThatSnapshotsFail(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := redistest.Start(t, "--dir", dir, "--save", "3600 1")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	await.Until(t, patience, "a snapshot fails", func() bool {
+		_ = s.Client().BgSave(ctx).Err()
+		info, err := s.Client().Info(ctx, "persistence").Result()
+		return err == nil && strings.Contains(info, "rdb_last_bgsave_status:err")
+	})
+	found, ok := examined(t, at(s.URL()))
+	if f := found["persistence"]; ok || f.Level != LevelWrong || !strings.Contains(f.Text, "MISCONF") {
+		t.Fatalf("found %+v", f)
+	}
+	if f := found["script"]; f.Level != LevelWrong || !strings.Contains(f.Text, "MISCONF") {
+		t.Errorf("the script on a server that refuses to write: %+v", f)
+	}
+	obey(t, found["persistence"])
+	if found, ok := examined(t, at(s.URL())); !ok {
+		t.Errorf("after that: %+v", found["persistence"])
+	}
+}
+
+// TestDoctorTriesEveryRight takes each right away from a user of least privilege: the doctor says which is missing, and what
+// it says gives it back.
+func TestDoctorTriesEveryRight(t *testing.T) {
+	s := redistest.Start(t)
+	ctx := context.Background()
+	set := func(words ...string) {
+		t.Helper()
+		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
+		for _, word := range append(strings.Fields(redisstore.LeastPrivilege), words...) {
+			args = append(args, word)
+		}
+		if err := s.Client().Do(ctx, args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := at(s.URL() + "?db=1")
+	o.Redis.Username, o.Redis.Password = "limiter", "secret-secret"
+	set()
+	if _, ok := examined(t, o); !ok {
+		t.Error("least privilege is not enough")
+	}
+	for word := range strings.FieldsSeq(redisstore.LeastPrivilege) {
+		name, command := strings.CutPrefix(word, "+")
+		if _, known := tries[name]; command && !known {
+			t.Errorf("%s is never tried", word)
+		}
+		switch {
+		case name == "info" || name == "select": // without these it cannot even connect
+			continue
+		case command:
+			set("-" + name)
+		case word == "~rl1:*":
+			set("resetkeys", "~other:*")
+		default:
+			continue
+		}
+		found, ok := examined(t, o)
+		f := found["rights"]
+		if name == "time" {
+			f = found["clock"] // which is asked first
+		}
+		if ok || f.Level != LevelWrong || !strings.Contains(found["rights"].Text+found["rights"].Do[0], `limiter`) {
+			t.Errorf("without %s: %+v", word, f)
+			continue
+		}
+		obey(t, found["rights"])
+		if _, ok := examined(t, o); !ok {
+			t.Errorf("without %s: what it says does not help: %v", word, f.Do)
+		}
+	}
+}
+
+func TestDoctorSaysWhatTheServersAre(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	found, ok := examined(t, at(s.Sentinels[0].URL()))
+	if !ok || found["sentinel"].Level != LevelOK || len(found[s.Servers[1].Addr+" (replica) clock"].Text) == 0 {
+		t.Errorf("in order: %+v", found["sentinel"])
+	}
+	found, ok = examined(t, at(s.Servers[1].URL()))
+	if f := found["role"]; ok || !strings.Contains(f.Text, "Name its primary: redis://"+s.Servers[0].Addr) {
+		t.Errorf("a replica that was named: %+v", f)
+	}
+	s.Sentinels[1].Kill()
+	s.Sentinels[2].Kill()
+	await.Until(t, patience, "the sentinel notices", func() bool {
+		found, ok := examined(t, at(s.Sentinels[0].URL()))
+		return !ok && strings.Contains(found["sentinel"].Text, "cannot be reached") || strings.Contains(found["sentinel"].Text, "NOQUORUM")
+	})
+}
+
+func TestDoctorOfACluster(t *testing.T) {
+	c := redistest.StartCluster(t, "--maxmemory", "64mb")
+	found, ok := examined(t, at(c.Nodes[0].URL()))
+	if !ok {
+		t.Error("something is wrong with a good cluster")
+	}
+	for i, node := range c.Nodes[:3] {
+		if f := found[node.Addr+" (master) script"]; f.Level != LevelOK || f.Text == "" {
+			t.Errorf("master %d: the script was not tried on a slot of its own: %+v", i, f)
+		}
+	}
+	c.Nodes[3].Kill()
+	found, ok = examined(t, at(c.Nodes[0].URL()))
+	if f := found["cluster"]; ok || f.Level != LevelNote || !strings.Contains(f.Text, "nobody serves 0-5460") {
+		t.Errorf("a replica is gone: %+v", f)
+	}
+}
+
+func TestDoctorJudgesTime(t *testing.T) {
+	s := redistest.Start(t)
+	o := at(s.URL())
+	o.Timeout = time.Nanosecond
+	found, ok := examined(t, o)
+	if f := found["script"]; ok || !strings.Contains(f.Text, "raise timeout to") {
+		t.Errorf("a script slower than the timeout: %+v", f)
+	}
+	for _, c := range []struct {
+		off, within time.Duration
+		want        Level
+	}{
+		{0, time.Millisecond, LevelOK}, {time.Second, 0, LevelOK}, {-time.Second - 1, 0, LevelWrong}, {time.Hour, time.Second, LevelWrong},
+		{2 * time.Second, 2 * time.Second, LevelOK}, // it may be right
+	} {
+		e := &examination{n: &Node{Master: true}}
+		if e.judgeClock(c.off, c.within); e.findings[0].Level != c.want {
+			t.Errorf("off by %v within %v: %+v", c.off, c.within, e.findings[0])
+		}
+	}
+}
+
+func TestSlotIsRedis(t *testing.T) {
+	c := redistest.StartCluster(t)
+	for _, key := range []string{"", "a", "rl1:shop:api:{user:u_42}:60s:sw", "{}x", "a{", "a{}b{c}", "{a}{b}", "ü"} {
+		if got, want := Slot(key), c.Slot(key); got != want {
+			t.Errorf("the slot of %q is %d, want %d", key, got, want)
+		}
+	}
+}
