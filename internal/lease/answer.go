@@ -17,7 +17,7 @@ func (c *Counter) Answer(now core.Micros, cost int64, v Verdict, r *core.Result)
 	case Admit, AdmitAsk:
 		r.Granted = cost
 	case Deny:
-		r.Refused, r.Wait = true, core.Never
+		r.Refused, r.Wait, r.Remaining = true, core.Never, min(r.Remaining, cost-1)
 		if cost <= c.capacity && c.passesAt != core.Never {
 			r.Wait = max(1, c.passesAt-now)
 		}

@@ -48,8 +48,8 @@ func (c *Counter) Ask(now core.Micros, l *core.Limit, cost int64) (a Asking, ok 
 		c.turn(now)
 	}
 	c.giveBack(&c.due, c.due.units) // it did not suffice for the first of those that wait
-	extra := c.extra(now)
 	need := min(cost+c.queued, core.CountMax)
+	extra := min(c.extra(now), core.CountMax-need)
 	if need+extra == 0 {
 		return Asking{}, false
 	}
@@ -63,29 +63,38 @@ func (c *Counter) Ask(now core.Micros, l *core.Limit, cost int64) (a Asking, ok 
 // beyond that is for those that wait, whom [Counter.Serve] decides about next, and for the hand.
 func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 	c.asking = false
-	c.learn(now, a, r)
-	others := slot{units: max(0, r.Granted-a.own), until: core.Never, receipt: r.Receipt}
+	c.hear(now - a.sent)
+	known := a.epoch == c.epoch
+	if known {
+		c.learn(now, a, r)
+	}
+	if r.Granted == 0 {
+		if known && r.Refused {
+			c.lastExtra = 0
+			c.refused(now, a, r)
+		}
+		return
+	}
+	c.used += a.own
+	others := slot{units: r.Granted - a.own, until: core.Never, receipt: r.Receipt}
 	if c.algorithm != core.TokenBucket {
 		others.until = within(a.sent, r.Reset)
 	}
-	if r.Granted > 0 {
-		c.used += a.own
-	}
-	if a.epoch != c.epoch || now >= others.until {
+	if !known || now >= others.until {
 		c.lastExtra = 0
 		c.giveBack(&others, others.units)
 		return
 	}
-	extra := max(0, r.Granted-a.Cost)
-	if c.lastExtra = extra; extra > 0 {
-		others.units -= extra
-		c.keep(slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt})
+	c.lastExtra = max(0, r.Granted-a.Cost)
+	if c.lastExtra > 0 {
+		others.units -= c.lastExtra
+		c.keep(slot{units: c.lastExtra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt})
 		c.lastUse = now
 	}
 	if c.due = others; c.queued == 0 {
 		c.giveBack(&c.due, c.due.units)
 	}
-	if r.Refused || r.Granted > 0 && r.Granted < a.Cost {
+	if r.Granted < a.Cost {
 		c.refused(now, a, r)
 	}
 	c.low = c.lowAt(now)

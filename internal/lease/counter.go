@@ -26,7 +26,8 @@ const (
 // Held names the units of one Admit, for [Counter.PutBack].
 type Held struct {
 	Receipt core.Micros // of the charge they are of
-	Leased  bool        // they may go back into the hand; otherwise to the store
+	Leased  bool        // from the hand, where they may go back to; otherwise granted for this very request
+	epoch   uint32
 }
 
 // Counter is what a node holds of one counter. The zero Counter is ready and holds nothing. Its methods must not be called
@@ -36,9 +37,9 @@ type Counter struct {
 	count, capacity int64 // of the limit: under another one, nothing that is held or known is of use
 	window          core.Micros
 	algorithm       core.Algorithm
-	asking          bool // a call is under way
-	heard           bool // an answer of the store is known
-	epoch           uint32
+	asking          bool   // a call is under way
+	heard           bool   // an answer of the store is known
+	epoch           uint32 // of what is held; what comes from an earlier one goes back
 
 	slots  [2]slot
 	due    slot // granted for those that wait, and not leased: used by them, now, or given back
@@ -80,9 +81,9 @@ func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Hel
 		if s := c.hand(now, cost); s != nil {
 			c.use(now, s, cost)
 			if c.slots[0].units+c.slots[1].units <= c.low && c.refills(now) {
-				return AdmitAsk, Held{s.receipt, true}
+				return AdmitAsk, Held{s.receipt, true, c.epoch}
 			}
-			return Admit, Held{s.receipt, true}
+			return Admit, Held{s.receipt, true, c.epoch}
 		}
 	}
 	switch {
@@ -124,7 +125,7 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 		c.become(l)
 	}
 	if c.due.units >= cost && now < c.due.until {
-		held := Held{Receipt: c.due.receipt}
+		held := Held{Receipt: c.due.receipt, epoch: c.epoch}
 		c.use(now, &c.due, cost)
 		c.Leave(cost)
 		return Admit, held
@@ -132,7 +133,7 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 	if s := c.hand(now, cost); s != nil {
 		c.use(now, s, cost)
 		c.Leave(cost)
-		return Admit, Held{s.receipt, true}
+		return Admit, Held{s.receipt, true, c.epoch}
 	}
 	switch {
 	case c.denies(now, cost):
@@ -155,7 +156,7 @@ func (c *Counter) Leave(cost int64) {
 // PutBack returns the units of an Admit that the request did not use after all: another limit refused it.
 func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 	c.used = max(0, c.used-cost)
-	if held.Leased {
+	if held.Leased && held.epoch == c.epoch {
 		for i := range c.slots {
 			if s := &c.slots[i]; s.receipt == held.Receipt && now < s.until {
 				s.units += cost

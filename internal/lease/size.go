@@ -128,7 +128,7 @@ func (c *Counter) shareMille(now core.Micros) int64 {
 	if c.flows(now) || c.everybody <= own {
 		return shareMax
 	}
-	return 1 + int64(shareMax*own/c.everybody)
+	return max(1, int64(shareMax*own/c.everybody))
 }
 
 // lowAt returns how much in hand may be gone before a call returns.
@@ -142,14 +142,17 @@ func (c *Counter) refills(now core.Micros) bool {
 	return !c.asking && c.lastExtra >= extraMin && !c.denies(now, extraMin) && c.extra(now) > 0
 }
 
-// learn takes from an answer how far away the store is, what it has left, and how fast that goes.
-func (c *Counter) learn(now core.Micros, a *Asking, r *core.Result) {
-	sample := min(now-a.sent, rttMax)
-	if c.rtt == 0 {
-		c.rtt = sample
+// hear takes from an answer how far away the store is.
+func (c *Counter) hear(took core.Micros) {
+	if took = min(took, rttMax); c.rtt == 0 {
+		c.rtt = took
 	} else {
-		c.rtt += (sample - c.rtt) / 8
+		c.rtt += (took - c.rtt) / 8
 	}
+}
+
+// learn takes from an answer what the store has left, and how fast that goes.
+func (c *Counter) learn(now core.Micros, a *Asking, r *core.Result) {
 	if passed := now - c.last.at; c.heard && passed > 0 {
 		used := float64(c.last.remaining - r.Remaining)
 		if c.algorithm != core.FixedWindow {

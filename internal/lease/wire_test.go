@@ -56,10 +56,13 @@ func (w *world) store(checks ...core.Check) []core.Result {
 		bounds = core.Bounds{first, first + w.period, first + 2*w.period, first + 3*w.period}
 	}
 	for i := range checks {
-		checks[i].Limit = &w.limit
+		checks[i].Key, checks[i].Limit = []byte{byte(i)}, &w.limit
 		if w.period > 0 {
 			checks[i].Bounds = &bounds
 		}
+	}
+	if err := core.ValidateChecks(checks, results); err != nil {
+		panic(err)
 	}
 	core.Decide(w.now, checks, slots, results)
 	w.slot = slots[0]

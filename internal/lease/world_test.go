@@ -117,12 +117,17 @@ func (w *world) play() *figures {
 	if w.crash > 0 {
 		w.at(begins+w.crash, w.die)
 	}
+	w.run()
+	return &w.figures
+}
+
+// run lets everything happen that is scheduled, and what follows from it.
+func (w *world) run() {
 	for len(w.events) > 0 {
 		e := heap.Pop(&w.events).(event)
 		w.now = e.at
 		e.happens()
 	}
-	return &w.figures
 }
 
 func (w *world) die() {

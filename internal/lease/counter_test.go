@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+)
+
+const ms = core.Millisecond
+
+var (
+	fixed   = must(core.NewLimit(core.FixedWindow, 1000, core.Second, 0))
+	sliding = must(core.NewLimit(core.SlidingWindow, 1000, core.Second, 0))
+	bucket  = must(core.NewLimit(core.TokenBucket, 1000, core.Second, 0))
+)
+
+// asks asks for cost at an instant, which must be possible.
+func asks(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64) Asking {
+	t.Helper()
+	a, ok := c.Ask(now, l, cost)
+	if !ok {
+		t.Fatalf("at %d nothing is to be asked", now)
+	}
+	return a
+}
+
+// leases has the counter ask at sent for one unit, and get extra more at now in a window that ends reset after sent.
+func leases(t *testing.T, c *Counter, l *core.Limit, sent, now, reset core.Micros, extra int64) {
+	t.Helper()
+	a := asks(t, c, sent, l, 1)
+	a.Max = a.Cost + extra
+	c.Granted(now, &a, &core.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: reset, Next: reset, Receipt: begins})
+}
+
+func takes(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64, want Verdict) Held {
+	t.Helper()
+	v, held := c.Take(now, l, cost)
+	if v == AdmitAsk {
+		v = Admit
+	}
+	if v != want {
+		t.Errorf("at %d cost %d: verdict %d, want %d", now, cost, v, want)
+	}
+	return held
+}
+
+func serves(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64, want Verdict) {
+	t.Helper()
+	if v, _ := c.Serve(now, l, cost); v != want {
+		t.Errorf("at %d serving cost %d: verdict %d, want %d", now, cost, v, want)
+	}
+}
+
+// returns checks what goes back at an instant: units in all.
+func returns(t *testing.T, c *Counter, now core.Micros, want int64) {
+	t.Helper()
+	units := int64(0)
+	for _, b := range c.Tick(now, nil) {
+		units += b.Units
+		if b.Receipt == 0 || b.Age == 0 {
+			t.Errorf("gives back %+v", b)
+		}
+	}
+	if units != want {
+		t.Errorf("at %d %d units go back, want %d", now, units, want)
+	}
+}
+
+// TestASlowReply is sent at 0, executed at 1 ms with 10 ms to the window's end, and received at 9 ms: nothing of it is used
+// at 10 ms, though the window seems to end at 19.
+func TestASlowReply(t *testing.T) {
+	for _, l := range []*core.Limit{&fixed, &sliding} {
+		var c Counter
+		leases(t, &c, l, 0, 9*ms, 10*ms, 5)
+		takes(t, &c, 9*ms, l, 1, Admit)
+		takes(t, &c, 10*ms, l, 1, Ask)
+		returns(t, &c, 10*ms, 4)
+	}
+}
+
+// TestAReplyAfterTheWindow admits the request that asked, as without a lease, and nobody else: what else it brings goes
+// back to its window, and those that wait ask again, once.
+func TestAReplyAfterTheWindow(t *testing.T) {
+	for _, l := range []*core.Limit{&fixed, &sliding} {
+		var c Counter
+		first := asks(t, &c, 0, l, 1)
+		c.Granted(1*ms, &first, &core.Result{Granted: 1, Remaining: 900, Reset: core.Second, Receipt: begins})
+		a := asks(t, &c, 2*ms, l, 1)
+		takes(t, &c, 2*ms, l, 1, Wait)
+		takes(t, &c, 2*ms, l, 2, Wait)
+		a.Cost, a.Max = 4, 9
+		c.Granted(13*ms, &a, &core.Result{Granted: 9, Remaining: 900, Reset: 10 * ms, Receipt: begins})
+		returns(t, &c, 13*ms, 8)
+		serves(t, &c, 13*ms, l, 1, Ask)
+		if a, ok := c.Ask(13*ms, l, 1); !ok || a.Cost != 3 || a.Min != 1 {
+			t.Errorf("asks again %+v, %v", a, ok)
+		}
+		serves(t, &c, 13*ms, l, 2, Wait)
+	}
+}
+
+// TestALostReply grants nothing, ever: those that wait ask again for themselves.
+func TestALostReply(t *testing.T) {
+	var c Counter
+	asks(t, &c, 0, &fixed, 1)
+	takes(t, &c, 1*ms, &fixed, 1, Wait)
+	c.Failed(50 * ms)
+	if c.Held(50*ms) != 0 || c.Holding() {
+		t.Error("something is held of a call without an answer")
+	}
+	serves(t, &c, 50*ms, &fixed, 1, Ask)
+	if c.Queued() != 0 {
+		t.Errorf("%d units are waited for", c.Queued())
+	}
+}
+
+// TestLeavingTheLine gives back what was granted for those that are gone: it was not leased, so it may not be held.
+func TestLeavingTheLine(t *testing.T) {
+	var c Counter
+	a := asks(t, &c, 0, &bucket, 1)
+	takes(t, &c, 0, &bucket, 2, Wait)
+	takes(t, &c, 0, &bucket, 3, Wait)
+	c.Leave(2)
+	a.Cost, a.Max = 6, 6
+	c.Granted(1*ms, &a, &core.Result{Granted: 6, Remaining: 100, Receipt: begins})
+	if c.Held(1*ms) != 0 {
+		t.Errorf("%d units are in hand that the store does not know as leased", c.Held(1*ms))
+	}
+	serves(t, &c, 1*ms, &bucket, 3, Admit)
+	takes(t, &c, 1*ms, &bucket, 1, Ask)
+	returns(t, &c, 1*ms, 2)
+}
+
+// TestFirstComeFirstServed has a store that gives 4 units for the 1 + 2 + 1 + 2 + 1 that were asked for.
+func TestFirstComeFirstServed(t *testing.T) {
+	var c Counter
+	a := asks(t, &c, 0, &fixed, 1)
+	for _, cost := range []int64{2, 1, 2, 1} {
+		takes(t, &c, 0, &fixed, cost, Wait)
+	}
+	a.Cost, a.Max = 7, 7
+	c.Granted(1*ms, &a, &core.Result{Granted: 4, Reset: 500 * ms, Receipt: begins})
+	for i, cost := range []int64{2, 1, 2, 1} {
+		serves(t, &c, 1*ms, &fixed, cost, []Verdict{Admit, Admit, Deny, Deny}[i])
+	}
+	returns(t, &c, 1*ms, 0)
+	takes(t, &c, 499*ms, &fixed, 1, Deny)
+	takes(t, &c, 500*ms, &fixed, 1, Ask)
+}
+
+// TestADenialIsOfItsCost: cost 5 was refused, cost 1 was not. Units in hand are used while a denial stands, and another
+// limit forgets it.
+func TestADenialIsOfItsCost(t *testing.T) {
+	for _, l := range []*core.Limit{&fixed, &sliding, &bucket} {
+		var c Counter
+		leases(t, &c, l, 0, 1, core.Second, 3)
+		a := asks(t, &c, 2, l, 5)
+		c.Granted(3, &a, &core.Result{Refused: true, Wait: 800 * ms, Remaining: 4, Reset: core.Second, Next: core.Second})
+		takes(t, &c, 4, l, 5, Deny)
+		takes(t, &c, 4, l, 6, Deny)
+		takes(t, &c, 4, l, 4, Ask)
+		for range 3 {
+			takes(t, &c, 5, l, 1, Admit)
+		}
+		takes(t, &c, 6, l, 1, Ask)
+		raised := must(core.NewLimit(l.Algorithm(), 2000, core.Second, 0))
+		takes(t, &c, 7, &raised, 5, Ask)
+	}
+}
+
+// TestADenialEnds after the wait that the store said, sooner if units are out on lease that may come back, and after a
+// second at the latest.
+func TestADenialEnds(t *testing.T) {
+	year := must(core.ParseLimit("10/year"))
+	for _, tt := range []struct {
+		name         string
+		limit        *core.Limit
+		wait, leased core.Micros
+		ends         core.Micros // after it was sent; the answer took 1 ms
+	}{
+		{"a wait", &fixed, 300 * ms, 0, 300 * ms},
+		{"units out", &fixed, 300 * ms, 100 * ms, 101 * ms},
+		{"units out for longer", &fixed, 30 * ms, 100 * ms, 30 * ms},
+		{"a year", &year, 300 * core.Day, 0, core.Second},
+		{"a short wait, of a limit that flows in", &sliding, 100, 0, 11 * ms},
+		{"a short wait, of one that does not", &fixed, 100, 0, 100},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var c Counter
+			a := asks(t, &c, 0, tt.limit, 1)
+			c.Granted(1*ms, &a, &core.Result{Refused: true, Wait: tt.wait, Reset: tt.wait, Next: tt.wait, LeasedIn: tt.leased})
+			if tt.ends > 1*ms {
+				takes(t, &c, tt.ends-1, tt.limit, 1, Deny)
+			}
+			takes(t, &c, max(1*ms, tt.ends), tt.limit, 1, Ask)
+		})
+	}
+}
+
+// TestAnotherLimit gives back what was taken under the first one, also what comes later and what is put back.
+func TestAnotherLimit(t *testing.T) {
+	var c Counter
+	lower := must(core.NewLimit(core.FixedWindow, 10, core.Second, 0))
+	leases(t, &c, &fixed, 0, 1, core.Second, 20)
+	held := takes(t, &c, 2, &fixed, 3, Admit)
+	a := asks(t, &c, 2, &fixed, 1)
+	takes(t, &c, 3, &lower, 1, Wait)
+	returns(t, &c, 3, 17)
+	a.Max = 11
+	c.Granted(4, &a, &core.Result{Granted: 11, Remaining: 1, Reset: core.Second, Receipt: begins})
+	returns(t, &c, 4, 10)
+	serves(t, &c, 4, &lower, 1, Ask)
+	leases(t, &c, &lower, 5, 6, core.Second, 2)
+	c.PutBack(7, 3, held)
+	if c.Held(7) != 2 {
+		t.Errorf("%d units in hand, want 2", c.Held(7))
+	}
+	returns(t, &c, 7, 3)
+}
+
+// TestPutBack returns units to the hand while they may be used, and to the store otherwise.
+func TestPutBack(t *testing.T) {
+	var c Counter
+	leases(t, &c, &fixed, 0, 1, core.Second, 6)
+	held := takes(t, &c, 2, &fixed, 4, Admit)
+	c.PutBack(3, 2, held)
+	if c.Held(3) != 4 {
+		t.Errorf("%d units in hand, want 4", c.Held(3))
+	}
+	returns(t, &c, 300*ms, 4)
+	c.PutBack(301*ms, 2, held)
+	returns(t, &c, 302*ms, 2)
+}
+
+// TestEverythingGoesBack when nothing was used for a while, and when the counter is let go of; what a call brings after
+// that, too.
+func TestEverythingGoesBack(t *testing.T) {
+	var c Counter
+	leases(t, &c, &fixed, 0, 1*ms, core.Second, 8)
+	takes(t, &c, 2*ms, &fixed, 1, Admit)
+	c.Tick(50*ms, nil)
+	if c.Held(50*ms) == 0 {
+		t.Error("everything went back while the counter was in use")
+	}
+	leases(t, &c, &fixed, 60*ms, 61*ms, core.Second, 8)
+	c.Tick(163*ms, nil)
+	if c.Holding() {
+		t.Errorf("%d units in hand after 100 ms without use", c.Held(163*ms))
+	}
+	leases(t, &c, &fixed, 200*ms, 201*ms, core.Second, 8)
+	late := asks(t, &c, 201*ms, &fixed, 1)
+	if diff := cmp.Diff([]GiveBack{{Units: 8, Receipt: begins, Age: ageMin}}, c.Release(nil)); diff != "" {
+		t.Error(diff)
+	}
+	c.Granted(202*ms, &late, &core.Result{Granted: 6, Remaining: 1, Reset: core.Second, Receipt: begins})
+	returns(t, &c, 202*ms, 5)
+}
