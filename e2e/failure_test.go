@@ -17,12 +17,15 @@ import (
 // machine also runs the load.
 const answerWithin = time.Second
 
+// failingCaddy remembers no refusals: with them, it would refuse for a second as if nothing had happened.
 func failingCaddy(t *testing.T, redis *redistest.Server) *process {
 	return startCaddy(t, `{
 	admin ADMIN
 	penstock {
 		name shop
-		store redis {env.PENSTOCK_REDIS}
+		store redis {env.PENSTOCK_REDIS} {
+			remember_denials off
+		}
 		on_error allow
 	}
 }
