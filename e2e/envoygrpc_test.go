@@ -23,7 +23,7 @@ import (
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, initial_fetch_timeout: 1s,
-      api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: RPC_CLUSTER}}]}},
+      api_config_source: {api_type: GRPC, transport_api_version: V3, grpc_services: [{envoy_grpc: {cluster_name: RPC_CLUSTER}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}]}},
     apply_default_config_without_warming: true,
     default_config: WASM_CONFIG}}`
 
@@ -31,7 +31,7 @@ const discoveredFilter = `{name: penstock, config_discovery: {
 const builtInFilter = `{name: envoy.filters.http.ratelimit, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: shop, timeout: 5s,
     enable_x_ratelimit_headers: DRAFT_VERSION_03,
-    rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: RPC_CLUSTER}}}}}`
+    rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: RPC_CLUSTER}, initial_metadata: [{key: authorization, value: "Bearer ` + bridgeToken + `"}]}}}}`
 
 // TestEnvoyOverGRPC: what else the bridge can be to Envoy, the control plane of the filter and the service of Envoy's own.
 func TestEnvoyOverGRPC(t *testing.T) {
@@ -51,15 +51,16 @@ func (s *site) followsDiscovery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("cluster: " + s.bridgeName() + "\n" + patient + "\n")
-	b := newBridge(t, onError("deny"), "--xds-listen", "unix:"+s.grpc, "--xds-wasm", wasm(t), "--xds-filter", settings)
+	write("cluster: " + s.bridgeName() + "\n" + patient + "\ntoken: " + bridgeToken + "\n")
+	b := newBridge(t, onError("deny"), "--xds-listen", "unix:"+s.grpc, "--xds-wasm", wasm(t), "--xds-filter", settings,
+		"--token", bridgeToken)
 	b.listen = s.bridge
 	s.envoy.loads(t, func() { b.run(t) })
 	s.isDecided(t)
 	edited := s.pollAll(t, func() { b.policy.edit(strings.Replace(onError("deny"), "100/31d", "100000/31d", 1)) })
 	t.Logf("an edit counts for all connections after %v", edited)
 	b.kill()
-	write("cluster: " + s.bridgeName() + "\ndeadline: 0\n")
+	write("cluster: " + s.bridgeName() + "\ndeadline: 0\ntoken: " + bridgeToken + "\n")
 	b.run(t)
 	await.Until(t, 30*time.Second, "Envoy refuses what the filter does, and the log of the bridge says so", func() bool {
 		return strings.Contains(b.log.String(), "an Envoy refuses the policy, and goes on with the one before")
@@ -120,7 +121,7 @@ func (s *site) limitsByDescriptors(t *testing.T) {
 identify: [ip]
 rules:
   - {name: api, match: {path: /api/*}, limit: 3/31d fixed_window}
-`, "--rls-listen", "unix:"+s.grpc)
+`, "--rls-listen", "unix:"+s.grpc, "--token", bridgeToken)
 	b.listen = s.bridge
 	b.run(t)
 	await.Until(t, 10*time.Second, "Envoy has reached the service", func() bool {

@@ -29,7 +29,7 @@ Without --redis the environment may say where to count:
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
-Over TCP it listens beyond this machine only if callers show a token or a client certificate. SIGHUP reads the policy
+Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads the policy
 file, which is followed anyway; tokens, passwords and certificates are read at the start. SIGTERM makes /readyz say 503, and after --drain-delay the bridge answers what is under
 way and ends.`
 
@@ -112,7 +112,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)
 	}
-	envoys, err := f.discovery(logger)
+	envoys, err := f.discovery(&entrances, token, logger)
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,8 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, closeStore())
 	}
-	return errors.Join(f.serve(ctx, b, &served{store: o.Store, envoys: envoys, entrances: entrances}, logger), b.Close(), closeStore())
+	return errors.Join(f.serve(ctx, b, &served{store: o.Store, envoys: envoys, token: token, callsMax: f.callsMax,
+		entrances: entrances}, logger), b.Close(), closeStore())
 }
 
 // tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.

@@ -170,8 +170,8 @@ func TestBridgeServesEnvoysProtocol(t *testing.T) {
 // TestBridgeRefuses: each says what to write instead.
 func TestBridgeRefuses(t *testing.T) {
 	folder := t.TempDir()
-	short, empty := filepath.Join(folder, "short"), filepath.Join(folder, "empty")
-	for name, text := range map[string]string{short: "hunter2\n", empty: "\n"} {
+	short, empty, filter := filepath.Join(folder, "short"), filepath.Join(folder, "empty"), filepath.Join(folder, "filter")
+	for name, text := range map[string]string{short: "hunter2\n", empty: "\n", filter: "cluster: c\n token : 0123456789abcdef\n"} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -184,8 +184,9 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--listen unix:", "unix:/run"},
 		{"", "--socket-mode 8", "0660"},
 		{"", "--client-ca x", "needs TLS"},
-		{"", "--rls-listen :0", "no token"},
-		{"", "--xds-listen :0 --xds-wasm x", "no token"},
+		{"", "--rls-listen :0", "--rls-listen \":0\" is reached from other machines"},
+		{"", "--xds-listen :0 --xds-wasm x", "--xds-listen \":0\" is reached from other machines"},
+		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + filter, "would give it to whoever asks"},
 		{"", "--xds-listen 127.0.0.1:0", "--xds-wasm"},
 		{"", "--xds-wasm x", "--xds-listen"},
 		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + short, "name: value"},

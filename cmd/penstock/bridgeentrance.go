@@ -67,34 +67,34 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 		return e, fmt.Errorf("--socket-mode %q is no octal mode: write 0660", f.socketMode)
 	}
 	e.mode = fs.FileMode(mode)
-	certified := e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
-	var beyond bool
-	if e.http, beyond, err = entranceOf(f.listen); err != nil {
-		return e, fmt.Errorf("--listen: %w", err)
-	}
-	if beyond && token == "" && !certified {
-		return e, fmt.Errorf("--listen %q is reached from other machines, and whoever reaches the bridge can spend anybody's "+
-			"allowance: give --token-file, or --tls-cert, --tls-key and --client-ca, or listen on 127.0.0.1 or a Unix socket", f.listen)
+	beyond := false
+	for _, g := range [...]struct {
+		flag, address string
+		entrance      *entrance
+	}{{"--listen", f.listen, &e.http}, {"--rls-listen", f.rls, &e.rls}, {"--xds-listen", f.xds, &e.xds}} {
+		if g.address == "" && g.entrance != &e.http {
+			continue
+		}
+		var far bool
+		if *g.entrance, far, err = entranceOf(g.address); err != nil {
+			return e, fmt.Errorf("%s: %w", g.flag, err)
+		}
+		if far && token == "" && !e.certified() {
+			return e, fmt.Errorf("%s %q is reached from other machines, and whoever reaches the bridge can spend anybody's "+
+				"allowance: give --token-file, or --tls-cert, --tls-key and --client-ca, or listen on 127.0.0.1 or a Unix socket",
+				g.flag, g.address)
+		}
+		beyond = beyond || far
 	}
 	if beyond && e.tls == nil {
 		logger.Warn("the bridge listens beyond this machine without TLS: the network sees the token and who asks for what")
 	}
-	for _, g := range [...]struct {
-		flag, address string
-		entrance      *entrance
-	}{{"--rls-listen", f.rls, &e.rls}, {"--xds-listen", f.xds, &e.xds}} {
-		if g.address == "" {
-			continue
-		}
-		if *g.entrance, beyond, err = entranceOf(g.address); err != nil {
-			return e, fmt.Errorf("%s: %w", g.flag, err)
-		}
-		if beyond && !certified {
-			return e, fmt.Errorf("%s %q is reached from other machines, and Envoy shows no token there: give --tls-cert, --tls-key and "+
-				"--client-ca, or listen on 127.0.0.1 or a Unix socket", g.flag, g.address)
-		}
-	}
 	return e, nil
+}
+
+// certified reports whether callers show certificates.
+func (e *entrances) certified() bool {
+	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }
 
 // entranceOf reads an address, and reports whether it can be reached from other machines. A host name is looked up now, so

@@ -4,13 +4,10 @@ package main
 
 import (
 	"context"
-	"regexp"
 	"testing"
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 )
 
 // TestAnImportedConfigurationLimits: what import-envoy-ratelimit prints is what the bridge decides by, for each of its
@@ -23,14 +20,7 @@ func TestAnImportedConfigurationLimits(t *testing.T) {
 		t.Fatal(err, diagnostics)
 	}
 	r := bridging(t, "--policy", file(t, "policy.yaml", out), "--rls-listen", "127.0.0.1:0")
-	const listens = `over gRPC" for="Envoy's rate limit protocol" address=(\S+)`
-	r.eventually(listens)
-	conn, err := grpc.NewClient(regexp.MustCompile(listens).FindStringSubmatch(r.said.String())[1],
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
+	_, conn := r.overGRPC("Envoy's rate limit protocol")
 	for domain, want := range map[string]int{"one": 1, "two": 2, "three": 4} {
 		passed := 0
 		for range 4 {

@@ -15,13 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/ecds"
-	"github.com/penstock/penstock/internal/rls"
 )
 
 // The bounds of serving.
@@ -43,8 +39,10 @@ const (
 
 // served is what a bridge serves with, beside itself.
 type served struct {
-	store  core.Store
-	envoys *ecds.Server // nil: none is told of the policy
+	store    core.Store
+	envoys   *ecds.Server // nil: none is told of the policy
+	token    string       // what callers over gRPC show; "": nothing
+	callsMax int          // requests over gRPC to answer at once; 0: as many as by default
 	entrances
 }
 
@@ -126,7 +124,7 @@ func serveHTTP(server *http.Server, listener net.Listener) (err error) {
 }
 
 // discovery returns what tells Envoys of the policy; nil if nobody is told.
-func (f *bridgeFlags) discovery(logger *slog.Logger) (*ecds.Server, error) {
+func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger) (*ecds.Server, error) {
 	if f.xds == "" {
 		if f.xdsWasm != "" || f.xdsFilter != "" {
 			return nil, errors.New("--xds-wasm and --xds-filter go with --xds-listen: give that as well, or leave them out")
@@ -141,62 +139,13 @@ func (f *bridgeFlags) discovery(logger *slog.Logger) (*ecds.Server, error) {
 		}
 		o.Filter = string(text)
 	}
+	if o.HoldsToken() && token == "" && e.xds.network != "unix" && !e.certified() {
+		return nil, fmt.Errorf("--xds-filter %q holds a token, and --xds-listen %q would give it to whoever asks: give --token-file, or "+
+			"--tls-cert, --tls-key and --client-ca, or listen on a Unix socket", f.xdsFilter, f.xds)
+	}
 	server, err := ecds.New(o, logger)
 	if err != nil {
 		return nil, fmt.Errorf("--xds-listen: %w; --xds-wasm and --xds-filter say it", err)
 	}
-	return server, nil
-}
-
-// serveEnvoy serves what Envoy speaks over gRPC, until the function it returns is called.
-func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (drain func(), err error) {
-	var drains []func()
-	drain = func() {
-		for _, d := range drains {
-			d()
-		}
-	}
-	if s.rls.network != "" {
-		observer := b.Observer()
-		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer})
-		server, err := s.serveGRPC(s.rls, service.Register, ended, logger.With("for", "Envoy's rate limit protocol"))
-		if err != nil {
-			return nil, err
-		}
-		drains = append(drains, func() {
-			service.SetServing(false)
-			defer time.AfterFunc(drainTime, server.Stop).Stop()
-			server.GracefulStop()
-		})
-	}
-	if s.xds.network != "" {
-		server, err := s.serveGRPC(s.xds, s.envoys.Register, ended, logger.With("for", "Envoy's extension discovery"))
-		if err != nil {
-			drain()
-			return nil, err
-		}
-		drains = append(drains, server.Stop) // its streams never end by themselves
-	}
-	return drain, nil
-}
-
-// serveGRPC serves gRPC at an entrance. What goes wrong later goes to ended.
-func (s *served) serveGRPC(at entrance, register func(*grpc.Server), ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
-	listener, err := s.open(at)
-	if err != nil {
-		return nil, err
-	}
-	options := []grpc.ServerOption{grpc.MaxConcurrentStreams(streamsMax), grpc.MaxHeaderListSize(headerBytesMax)}
-	if s.tls != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
-	}
-	server := grpc.NewServer(options...)
-	register(server)
-	go func() {
-		if err := server.Serve(listener); err != nil {
-			ended <- err
-		}
-	}()
-	logger.Info("the bridge listens over gRPC", "address", listener.Addr().String(), "tls", s.tls != nil)
 	return server, nil
 }

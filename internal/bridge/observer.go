@@ -42,6 +42,9 @@ func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").
 // Invalid counts a request that was answered with an error.
 func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }
 
+// Busy counts a request that came when too many were under way.
+func (o *Observer) Busy() { o.limits.WithLabelValues(callBusy).Inc() }
+
 // Panicked logs a panic.
 func (o *Observer) Panicked(reason any) {
 	o.limits.WithLabelValues("panic").Inc()

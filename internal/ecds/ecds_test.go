@@ -17,7 +17,9 @@ import (
 	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
@@ -151,5 +153,33 @@ func TestOptionsAreChecked(t *testing.T) {
 		if _, err := New(o, slog.Default()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)
 		}
+	}
+}
+
+// TestTooManyEnvoys: one more than can be told is told to go away, until another has left.
+func TestTooManyEnvoys(t *testing.T) {
+	s, _, connect := serving(t, Options{Wasm: "/etc/penstock.wasm"})
+	s.envoys.Store(envoysMax)
+	if _, err := connect().stream.Recv(); grpcstatus.Code(err) != codes.ResourceExhausted {
+		t.Errorf("%v", err)
+	}
+	s.envoys.Store(envoysMax - 1)
+	s.Set("v1", nil)
+	p := connect()
+	p.says("", "", "")
+	p.gets("v1")
+}
+
+// TestARefusalIsLoggedOnce for each version, or an Envoy that repeats itself would fill the log.
+func TestARefusalIsLoggedOnce(t *testing.T) {
+	s, said, _ := serving(t, Options{Wasm: "/etc/penstock.wasm"})
+	e := &envoy{server: s, sent: 1}
+	for range 3 {
+		e.heard(&discovery.DiscoveryRequest{ResponseNonce: "1", ErrorDetail: &status.Status{Message: "first"}})
+	}
+	e.sent = 2
+	e.heard(&discovery.DiscoveryRequest{ResponseNonce: "2", ErrorDetail: &status.Status{Message: "second"}})
+	if text := said.String(); strings.Count(text, "first") != 1 || strings.Count(text, "second") != 1 {
+		t.Error(text)
 	}
 }

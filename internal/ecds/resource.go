@@ -47,6 +47,16 @@ func (o *Options) check() error {
 	return nil
 }
 
+// HoldsToken reports whether the configuration has a token in it, so that whoever gets the one has the other.
+func (o *Options) HoldsToken() bool {
+	for line := range strings.Lines(o.Filter) {
+		if word, _, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(word) == "token" {
+			return true
+		}
+	}
+	return false
+}
+
 // version names what Envoy is given: the policy's version and a hash of the rest, which a restart may change.
 func (o *Options) version(policy string) string {
 	sum := sha256.Sum256([]byte(resourceName + "\x00" + o.Wasm + "\x00" + o.Filter))

@@ -7,15 +7,22 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
 // typeURL is the type of the resource.
 const typeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
+
+// envoysMax is how many Envoys are told of the policy. They cost 20 KB each; one more is answered RESOURCE_EXHAUSTED, tries
+// again by itself, and asks for the policy by itself where it has a configuration without one meanwhile.
+const envoysMax = 4096
 
 // refusalBytesMax is how much of what an Envoy says about a version that it refuses is logged.
 const refusalBytesMax = 1024
@@ -25,6 +32,7 @@ type Server struct {
 	extension.UnimplementedExtensionConfigDiscoveryServiceServer
 	options Options
 	logger  *slog.Logger
+	envoys  atomic.Int64
 
 	mu      sync.Mutex
 	current edition
@@ -78,10 +86,15 @@ type envoy struct {
 	wants  bool   // the resource
 	has    string // the version that it was sent last, or says it has
 	sent   int
+	told   int // which of what was sent the log says to be refused
 }
 
 // StreamExtensionConfigs implements the service: it answers one Envoy until that is gone.
 func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsServer) error {
+	defer s.envoys.Add(-1)
+	if s.envoys.Add(1) > envoysMax {
+		return status.Error(codes.ResourceExhausted, "too many Envoys are told of the policy")
+	}
 	requests, gone := make(chan *discovery.DiscoveryRequest), make(chan error, 1)
 	go func() {
 		for {
@@ -126,7 +139,8 @@ func (e *envoy) heard(request *discovery.DiscoveryRequest) {
 	if nonce == "" {
 		e.has = request.GetVersionInfo()
 	}
-	if refusal := request.GetErrorDetail(); refusal != nil {
+	if refusal := request.GetErrorDetail(); refusal != nil && e.sent > e.told {
+		e.told = e.sent
 		e.server.logger.Error("an Envoy refuses the policy, and goes on with the one before", "version", e.has,
 			"node", clipped(request.GetNode().GetId()), "reason", clipped(refusal.GetMessage()))
 	}

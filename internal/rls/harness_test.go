@@ -32,7 +32,7 @@ type served struct {
 
 	mu                              sync.Mutex
 	decided, failed, unknown, wrong int
-	panics                          int
+	panics, busy                    int
 	outcomes                        map[string]int
 }
 
@@ -54,6 +54,7 @@ func (s *served) count(n *int) {
 func (s *served) StoreFailed(error, bool) { s.count(&s.failed) }
 func (s *served) UnknownDomain()          { s.count(&s.unknown) }
 func (s *served) Invalid(error)           { s.count(&s.wrong) }
+func (s *served) Busy()                   { s.count(&s.busy) }
 func (s *served) Panicked(any)            { s.count(&s.panics) }
 
 // rules compiles a policy as people write it.

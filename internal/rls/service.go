@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -26,12 +27,19 @@ const (
 	EntriesMax     = 32             // of a descriptor
 )
 
+// RequestsMaxDefault is how many requests are answered at once: each takes a millisecond or the store's deadline. One more
+// is answered RESOURCE_EXHAUSTED, which Envoy takes for any other failure of the service: it lets the request pass, or
+// refuses it with failure_mode_deny.
+const RequestsMaxDefault = 1024
+
 // Options are what a service is made of.
 type Options struct {
 	// Ruleset returns the policy in force for a domain; nil if there is none, then nothing is limited. It is called for every
 	// request, concurrently.
 	Ruleset func(domain string) *core.Ruleset
 	Store   core.Store
+	// RequestsMax is how many requests are answered at once; 0 is RequestsMaxDefault.
+	RequestsMax int
 	// Observer is told what becomes of requests; nil: nobody is.
 	Observer Observer
 	// Now is the wall clock; nil is that of this machine. It decides no counter.
@@ -48,6 +56,8 @@ type Observer interface {
 	UnknownDomain()
 	// Invalid is told of a request that was answered with an error.
 	Invalid(err error)
+	// Busy is told of a request beyond RequestsMax.
+	Busy()
 	// Panicked is told, while the panic is under way, of a request that was answered with an error for it.
 	Panicked(reason any)
 }
@@ -58,6 +68,7 @@ type Service struct {
 	options   Options
 	health    *health.Server
 	calls     sync.Pool
+	under     atomic.Int64 // requests under way
 	overrides overrides
 }
 
@@ -65,6 +76,9 @@ type Service struct {
 func New(o Options) *Service {
 	if o.Now == nil {
 		o.Now = func() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+	}
+	if o.RequestsMax <= 0 {
+		o.RequestsMax = RequestsMaxDefault
 	}
 	if o.Observer == nil {
 		o.Observer = nobody{}
@@ -118,6 +132,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 			r, err = nil, status.Error(codes.Internal, "a panic, which the log tells of")
 		}
 	}()
+	defer s.under.Add(-1)
+	if s.under.Add(1) > int64(s.options.RequestsMax) {
+		s.options.Observer.Busy()
+		return nil, errBusy
+	}
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
 	}
@@ -136,6 +155,8 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	}
 	return s.decide(ctx, c, request), nil
 }
+
+var errBusy = status.Error(codes.ResourceExhausted, "too many requests are under way")
 
 func (s *Service) invalid(err error) error {
 	s.options.Observer.Invalid(err)
@@ -232,4 +253,5 @@ func (nobody) Decided(*core.Plan, *core.Decision) {}
 func (nobody) StoreFailed(error, bool)            {}
 func (nobody) UnknownDomain()                     {}
 func (nobody) Invalid(error)                      {}
+func (nobody) Busy()                              {}
 func (nobody) Panicked(any)                       {}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/subtle"
+	"log/slog"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
+
+	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/rls"
+)
+
+// Bounds of what is served over gRPC.
+const (
+	// grpcStreamsMax is how many requests of one connection may be under way; with more to ask, Envoy opens another connection.
+	grpcStreamsMax = 1024
+	// grpcBytesMax is how large a message is at most. What clients of Envoy write is in it: 64 descriptors that each hold the
+	// 60 KiB that Envoy takes of headers fit, for Envoy lets pass what is refused for its size.
+	grpcBytesMax = 4 << 20
+	// keepaliveMin is how often Envoy may ask whether the bridge is there.
+	keepaliveMin = time.Second
+)
+
+// serveEnvoy serves what Envoy speaks over gRPC, until the function it returns is called.
+func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (drain func(), err error) {
+	var drains []func()
+	drain = func() {
+		for _, d := range drains {
+			d()
+		}
+	}
+	if s.rls.network != "" {
+		observer := b.Observer()
+		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: s.callsMax})
+		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"))
+		if err != nil {
+			return nil, err
+		}
+		drains = append(drains, func() {
+			service.SetServing(false)
+			defer time.AfterFunc(drainTime, server.Stop).Stop()
+			server.GracefulStop()
+		})
+	}
+	if s.xds.network != "" {
+		server, err := s.serveGRPC(s.xds, s.envoys.Register, 0, ended, logger.With("for", "Envoy's extension discovery"))
+		if err != nil {
+			drain()
+			return nil, err
+		}
+		drains = append(drains, server.Stop) // its streams never end by themselves
+	}
+	return drain, nil
+}
+
+// serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes
+// wrong later goes to ended.
+func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
+	listener, err := s.open(at)
+	if err != nil {
+		return nil, err
+	}
+	guard := &grpcGuard{token: s.token, patience: patience, logger: logger}
+	options := []grpc.ServerOption{
+		grpc.MaxConcurrentStreams(grpcStreamsMax), grpc.MaxHeaderListSize(headerBytesMax), grpc.MaxRecvMsgSize(grpcBytesMax),
+		grpc.ConnectionTimeout(bridge.CallTime),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingTime, Timeout: pongTime, MaxConnectionIdle: idleTime}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMin, PermitWithoutStream: true}),
+		grpc.InTapHandle(guard.enter), grpc.UnaryInterceptor(guard.unary), grpc.StreamInterceptor(guard.stream),
+	}
+	if s.tls != nil {
+		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
+	}
+	server := grpc.NewServer(options...)
+	register(server)
+	go func() {
+		if err := server.Serve(listener); err != nil {
+			ended <- err
+		}
+	}()
+	logger.Info("the bridge listens over gRPC", "address", listener.Addr().String(), "tls", s.tls != nil)
+	return server, nil
+}
+
+// grpcGuard is what every request over gRPC passes.
+type grpcGuard struct {
+	token    string // "" lets everybody in who can connect
+	patience time.Duration
+	logger   *slog.Logger
+}
+
+// enter refuses who does not show the token, before anything of the request is read but its head. Whether the bridge is
+// there is told to everybody. What does not come whole in time ends.
+func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	asksHealth := strings.HasPrefix(info.FullMethodName, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/")
+	if g.token != "" && !asksHealth && !shows(info.Header, g.token) {
+		return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by initial_metadata "+
+			"of the grpc_service, as authorization: Bearer TOKEN")
+	}
+	if g.patience > 0 && !strings.HasSuffix(info.FullMethodName, "/Watch") {
+		timed, cancel := context.WithTimeout(ctx, g.patience)
+		_ = cancel // gRPC ends the context that this one descends from with the request
+		return timed, nil
+	}
+	return ctx, nil
+}
+
+// shows compares in a time that says nothing of the token but its length.
+func shows(header metadata.MD, token string) bool {
+	shown := header.Get("authorization")
+	return len(shown) == 1 && subtle.ConstantTimeCompare([]byte(shown[0]), []byte("Bearer "+token)) == 1
+}
+
+// unary keeps a panic from ending the process, and with it everybody's requests.
+func (g *grpcGuard) unary(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (response any, err error) {
+	defer g.rescue(&err)
+	return next(ctx, request)
+}
+
+// stream does the same for streams.
+func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
+	defer g.rescue(&err)
+	return next(server, s)
+}
+
+// rescue is deferred.
+func (g *grpcGuard) rescue(err *error) {
+	if reason := recover(); reason != nil {
+		g.logger.Error("a request has panicked", "reason", reason, "stack", string(debug.Stack()))
+		*err = status.Error(codes.Internal, "a panic, which the log tells of")
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	envoycore "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	discovery "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	extension "github.com/envoyproxy/go-control-plane/envoy/service/extension/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock/penstock/internal/await"
+)
+
+// overGRPC returns where the bridge serves what, and a connection to it.
+func (r *running) overGRPC(what string) (address string, conn *grpc.ClientConn) {
+	r.t.Helper()
+	listens := `over gRPC" for="` + what + `" address=(\S+)`
+	r.eventually(listens)
+	address = regexp.MustCompile(listens).FindStringSubmatch(r.said.String())[1]
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return address, conn
+}
+
+// descriptors are a request of Envoy's about a client.
+func descriptors(client string) *pb.RateLimitRequest {
+	return &pb.RateLimitRequest{Domain: "default", Descriptors: []*ratelimit.RateLimitDescriptor{{
+		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}
+}
+
+// TestTheTokenOverGRPC: who does not show it is told nothing but that the bridge is there; not even what Envoy's filter is
+// configured with, which has the token in it.
+func TestTheTokenOverGRPC(t *testing.T) {
+	const token = "0123456789abcdef"
+	filter := file(t, "filter.conf", "token: "+token+"\n")
+	r := bridging(t, "--token", token, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm",
+		"--xds-filter", filter)
+	_, limits := r.overGRPC("Envoy's rate limit protocol")
+	_, extensions := r.overGRPC("Envoy's extension discovery")
+	for shown, want := range map[string]codes.Code{"": codes.Unauthenticated, "Bearer ": codes.Unauthenticated, token: codes.Unauthenticated,
+		"Bearer " + token[1:]: codes.Unauthenticated, "Bearer " + token + "x": codes.Unauthenticated, "Bearer " + token: codes.OK} {
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		if shown != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "authorization", shown)
+		}
+		if _, err := pb.NewRateLimitServiceClient(limits).ShouldRateLimit(ctx, descriptors("192.0.2.7")); status.Code(err) != want {
+			t.Errorf("with %q the rate limit service answers %v", shown, err)
+		}
+		stream, err := extension.NewExtensionConfigDiscoveryServiceClient(extensions).StreamExtensionConfigs(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Whether it can be sent is not told here, but by what comes.
+		_ = stream.Send(&discovery.DiscoveryRequest{ResourceNames: []string{"penstock"}, Node: &envoycore.Node{Id: "envoy"}})
+		response, err := stream.Recv()
+		if status.Code(err) != want || (response != nil) != (want == codes.OK) {
+			t.Errorf("with %q the discovery service answers %v, %v", shown, response, err)
+		}
+	}
+	for _, shown := range [][]string{{"authorization", "Bearer " + token, "authorization", "x"}} {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), shown...)
+		if _, err := pb.NewRateLimitServiceClient(limits).ShouldRateLimit(ctx, descriptors("192.0.2.7")); status.Code(err) != codes.Unauthenticated {
+			t.Errorf("with two of them: %v", err)
+		}
+	}
+	if _, err := grpc_health_v1.NewHealthClient(limits).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+		t.Errorf("whether it is there is not told: %v", err)
+	}
+}
+
+// TestHalfSentRequestsOverGRPC: 2,000 that do not come whole hold nobody up, and end.
+func TestHalfSentRequestsOverGRPC(t *testing.T) {
+	const half = 2000
+	t.Setenv("BUCKET_SIZE", "1000000")
+	r := bridging(t, "--calls-max", "8", "--rls-listen", "127.0.0.1:0")
+	address, conn := r.overGRPC("Envoy's rate limit protocol")
+	client := pb.NewRateLimitServiceClient(conn)
+	var ended, others atomic.Int64
+	two := speaking(true)
+	for range half {
+		go func() {
+			switch said, err := halfOverGRPC(two, address); {
+			case err != nil:
+				t.Error(err)
+			case said == fmt.Sprint(int(codes.DeadlineExceeded)):
+				ended.Add(1)
+			default:
+				t.Errorf("grpc-status %q", said)
+				others.Add(1)
+			}
+		}()
+	}
+	good := 0
+	await.Until(t, time.Minute, "half-sent requests are ended", func() bool {
+		if _, err := client.ShouldRateLimit(t.Context(), descriptors("192.0.2.7")); err != nil {
+			t.Fatalf("good request %d: %v", good, err)
+		}
+		good++
+		return ended.Load()+others.Load() == half
+	})
+	if good < 20 {
+		t.Errorf("%d requests were answered beside them", good)
+	}
+}
+
+// halfOverGRPC sends the head of a request and a part of its message, and returns the status that ends it.
+func halfOverGRPC(client *http.Client, address string) (string, error) {
+	body, rest := io.Pipe()
+	defer rest.Close()
+	go func() { _, _ = rest.Write([]byte{0, 0, 0}) }() // ends with the request
+	request, err := http.NewRequest(http.MethodPost, "http://"+address+pb.RateLimitService_ShouldRateLimit_FullMethodName, body)
+	if err != nil {
+		return "", err
+	}
+	request.Header.Set("Content-Type", "application/grpc")
+	request.Header.Set("Te", "trailers")
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !strings.Contains(err.Error(), "NO_ERROR") {
+		return "", err
+	}
+	return response.Trailer.Get("Grpc-Status") + response.Header.Get("Grpc-Status"), nil
+}
