@@ -47,7 +47,7 @@ func askTooManyChecks(e *examiner) {
 }
 
 func askOutOfBounds(e *examiner) {
-	l := limit(core.TokenBucket, 10, core.Minute)
+	l, log := limit(core.TokenBucket, 10, core.Minute), limit(core.SlidingLog, 10, core.Minute)
 	none := take("k", l, 1)
 	none.Limit = nil
 	zero := take("k", core.Limit{}, 1)
@@ -66,6 +66,15 @@ func askOutOfBounds(e *examiner) {
 		"max below the cost":          upTo("k", l, 1, 3, 2, 0),
 		"a share above 1000":          upTo("k", l, 1, 1, 5, 1001),
 		"a negative share":            upTo("k", l, 1, 1, 5, -1),
+		"a negative age":              leased(upTo("k", l, 1, 1, 5, 0), -1),
+		"an age beyond the window":    leased(upTo("k", l, 1, 1, 5, 0), core.Minute+1),
+		"a give back of such an age":  leased(giveBack("k", l, 1, start), core.Minute+1),
+		"an age of a take":            leased(take("k", l, 1), core.Second),
+		"an age of a look":            leased(look("k", l, 1), core.Second),
+		"an age of a forced charge":   leased(force("k", l, 1), core.Second),
+		"an age of a reset":           leased(reset("k", l), core.Second),
+		"a lease of a log":            leased(upTo("k", log, 1, 1, 5, 0), core.Second),
+		"a log's lease given back":    leased(giveBack("k", log, 1, start), core.Second),
 	}
 	for what, c := range wrong {
 		e.invalid(what, []core.Check{take("beside", l, 1), c}, make([]core.Result, 2))
@@ -116,6 +125,7 @@ func datedMistakes() map[string]core.Check {
 		"a penalty that is forced":             punished(func(_ *core.Penalty, c *core.Check) { c.Op = core.OpForce }),
 		"a penalty up to n":                    punished(func(_ *core.Penalty, c *core.Check) { c.Op, c.Min = core.OpUpTo, 1 }),
 		"a penalty with a limit":               punished(func(_ *core.Penalty, c *core.Check) { c.Limit = &minute }),
+		"a penalty with an age":                punished(func(_ *core.Penalty, c *core.Check) { c.Age = 1 }),
 		"a penalty with a cost":                punished(func(_ *core.Penalty, c *core.Check) { c.Cost = 1 }),
 		"a penalty that is guarded":            punished(func(_ *core.Penalty, c *core.Check) { c.Guard, c.Violation = 1, 1 }),
 		"no window of a penalty":               punished(func(p *core.Penalty, _ *core.Check) { p.Window = 0 }),

@@ -98,7 +98,8 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 		"a clock back over a boundary goes on", "yesterday's receipt buys nothing today", "a changed zone keeps the day",
 		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
 		"the longest wait is multiplied", "no violation of the client's", "violations decay", "a penalty can be lifted",
-		"a penalty survives a wrong clock", "a reset forgets"},
+		"a penalty survives a wrong clock", "a reset forgets", "how long units may be out is known",
+		"a bucket holds back what a lease's time brings", "a lease comes back without what was refilled"},
 		func(e *examiner) { compare(e, newTraffic(1), 20_000) })
 }
 
@@ -110,7 +111,8 @@ func TestOracleFailsBrokenStores(t *testing.T) {
 		"a calendar window is the zone's", "the store's clock says which period it is", "yesterday's receipt buys nothing today",
 		"a penalty grows with the violations", "a penalty lasts as long as it says", "one violation until its wait is over",
 		"the longest wait is multiplied", "no violation of the client's", "violations decay", "a penalty can be lifted",
-		"a reset forgets"},
+		"a reset forgets", "how long units may be out is known", "a bucket holds back what a lease's time brings",
+		"a lease comes back without what was refilled"},
 		func(e *examiner) { foretell(e, 1, 6_000) })
 }
 

@@ -33,8 +33,8 @@ type Step struct {
 	names    []string       // by check: what its receipt is called from here on; "" if it is not used
 }
 
-// Expectation is a number that an answer must have: refused (0 or 1), granted, remaining, violations; wait, reset, next
-// in µs.
+// Expectation is a number that an answer must have: refused (0 or 1), granted, remaining, violations; wait, reset, next,
+// leased in µs.
 type Expectation struct {
 	Field string
 	Value int64

@@ -22,6 +22,8 @@ func TestStoriesThatCannotBeTold(t *testing.T) {
 		"story s\nrepeat 0\nend":                                   "line 2",
 		"story s\nrepeat 2\nrepeat 2\nend\nend":                    "not within another",
 		"story s\nlimit a 1/1m\ntake a 1 for p -> passes":          "not in the call",
+		"story s\nlimit a 1/1m\nupto a 1 1 1 1 age 1 -> passes":    "write whole numbers",
+		"story s\nlimit a 1/1m\nupto a 1 1 1 age 1s -> passes":     "takes 4 numbers",
 		"story s\nlimit a 1/1m\nreset a 1 -> granted 1":            "takes 0 numbers",
 		"story s\npenalty p 1h from 1 times 1\ntake p 1 -> passes": "takes 0 numbers",
 		"story s\nlimit a 1/1m\ntake a 1 -> fresh":                 "line 3",

@@ -11,7 +11,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// answer reads (granted N | refused | passes) [remaining N] [violations N] [wait SPAN] [reset SPAN] [next SPAN] [as NAME].
+// answer reads (granted N | refused | passes) [remaining N] [violations N] [wait SPAN] [reset SPAN] [next SPAN]
+// [leased SPAN] [as NAME].
 func (p *storyTeller) answer(words []string) (want []Expectation, name string, err error) {
 	for len(words) > 0 {
 		field := words[0]
@@ -34,7 +35,7 @@ func (p *storyTeller) answer(words []string) (want []Expectation, name string, e
 			p.receipts[name] = true
 		case slices.Contains([]string{"granted", "remaining", "violations"}, field):
 			value, err = strconv.ParseInt(words[0], 10, 64)
-		case slices.Contains([]string{"wait", "reset", "next"}, field):
+		case slices.Contains([]string{"wait", "reset", "next", "leased"}, field):
 			var span core.Micros
 			span, err = parseSpan(words[0])
 			value = int64(span)

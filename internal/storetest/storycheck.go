@@ -108,7 +108,7 @@ var operations = map[string]struct {
 }{"take": {core.OpTake, 1}, "shadow": {core.OpTake, 1}, "look": {core.OpLook, 1}, "upto": {core.OpUpTo, 4},
 	"back": {core.OpGiveBack, 1}, "force": {core.OpForce, 1}, "reset": {core.OpReset, 0}}
 
-// check reads OPERATION NAME NUMBER... [RECEIPT] [for PENALTY]; after the name of a penalty stand no numbers.
+// check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [for PENALTY]; after the name of a penalty stand no numbers.
 func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string, err error) {
 	if len(words) < 2 {
 		return c, "", "", fmt.Errorf("want an operation and the name of a limit or a penalty")
@@ -120,6 +120,10 @@ func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string
 	}
 	if last := len(words) - 2; last >= 2 && words[last] == "for" {
 		words, guard = words[:last], words[last+1]
+	}
+	words, age, err := aged(words)
+	if err != nil {
+		return c, "", "", err
 	}
 	if words[0] == "back" {
 		receipt = words[len(words)-1]
@@ -141,7 +145,19 @@ func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string
 			return c, "", "", err
 		}
 	}
-	return p.ask(operation.op, words[1], &t, values, words[0] == "shadow"), receipt, guard, nil
+	c = p.ask(operation.op, words[1], &t, values, words[0] == "shadow")
+	c.Age = age
+	return c, receipt, guard, nil
+}
+
+// aged cuts age SPAN off the end of a check.
+func aged(words []string) (rest []string, age core.Micros, err error) {
+	last := len(words) - 2
+	if last < 2 || words[last] != "age" {
+		return words, 0, nil
+	}
+	age, err = parseSpan(words[last+1])
+	return words[:last], age, err
 }
 
 // ask makes the check.

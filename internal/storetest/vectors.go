@@ -106,6 +106,8 @@ func (w *Expectation) of(r *core.Result) int64 {
 		return int64(r.Wait)
 	case "reset":
 		return int64(r.Reset)
+	case "leased":
+		return int64(r.LeasedIn)
 	default:
 		return int64(r.Next)
 	}
