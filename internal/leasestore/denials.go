@@ -28,6 +28,15 @@ const (
 // keys would be of no fixed size; and of a billion counters two share both hashes once in 10^20 tries.
 type identity [2]uint64
 
+// seeds make identities of keys.
+type seeds [2]maphash.Seed
+
+func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+func (s *seeds) identify(key []byte) identity {
+	return identity{maphash.Bytes(s[0], key), maphash.Bytes(s[1], key)}
+}
+
 // numbers are what a limit, or a penalty, is made of. An answer by other numbers says nothing.
 type numbers struct {
 	count, burst int64
@@ -74,7 +83,7 @@ type set struct {
 // denials remembers the answers to calls that were refused. It is of fixed size: where there is no room, what ends first
 // is forgotten, which costs a call and nothing else.
 type denials struct {
-	seeds [2]maphash.Seed
+	seeds
 	mask  uint64
 	sets  []set
 	locks [locks]struct {
@@ -83,8 +92,8 @@ type denials struct {
 	}
 }
 
-func newDenials(most int) *denials {
-	d := &denials{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+func newDenials(most int, s seeds) *denials {
+	d := &denials{seeds: s}
 	n := 1
 	for n*2*setWays <= most {
 		n *= 2
@@ -93,8 +102,10 @@ func newDenials(most int) *denials {
 	return d
 }
 
-func (d *denials) identify(key []byte) identity {
-	return identity{maphash.Bytes(d.seeds[0], key), maphash.Bytes(d.seeds[1], key)}
+// knows fills in what is known of a check and reports whether anything is.
+func (d *denials) knows(now core.Micros, checks []core.Check, i int, r *core.Result, p *recorder) bool {
+	known, _ := d.recall(now, checks, i, r, p)
+	return known
 }
 
 // lock returns the set of an identity, locked.
@@ -206,7 +217,9 @@ func (d *denials) learn(sent, received core.Micros, checks []core.Check, results
 			cost: passed, wait: r.Wait, remaining: r.Remaining, reset: r.Reset, next: r.Next, leasedIn: r.LeasedIn,
 			violations: r.Violations}
 		if r.Refused {
-			a.cost = max(1, c.Cost)
+			if a.cost = max(1, c.Cost); c.Op == core.OpUpTo {
+				a.cost = c.Min
+			}
 			a.until = sent + min(DenialMax, r.Wait)
 			if r.LeasedIn > 0 { // units that come back travel as far as answers do
 				a.until = min(a.until, sent+r.LeasedIn+(received-sent))
@@ -271,8 +284,7 @@ func (a *answer) worth(now core.Micros) core.Micros {
 }
 
 // forget drops what is known of a counter, and what the store is saying of it at this moment.
-func (d *denials) forget(now core.Micros, key []byte) {
-	id := d.identify(key)
+func (d *denials) forget(now core.Micros, id identity) {
 	s, mu := d.lock(id)
 	defer mu.Unlock()
 	s.forgot = now

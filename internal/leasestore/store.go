@@ -3,6 +3,7 @@
 package leasestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -12,11 +13,20 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
+// TimeoutDefault is how long a call may take that waits for another's, unless told otherwise.
+const TimeoutDefault = 50 * time.Millisecond
+
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
 	// DenialsMax is how many counters' answers are remembered: 0 means DenialsMaxDefault, otherwise up to DenialsMaxBound,
 	// rounded down to a power of two but at least four. Less than 0 means that no refusal is remembered.
 	DenialsMax int
+	// CountersMax is how many counters are held of which units may be in hand: 0 means CountersMaxDefault, otherwise up to
+	// CountersMaxBound, and 1024 at least.
+	CountersMax int
+	// Timeout is how long a call may take that waits for another's, from the moment it begins to wait; its own question to
+	// the store beneath included. 0 means TimeoutDefault. Other calls take as long as the store beneath.
+	Timeout time.Duration
 	// Now is this process's clock, in microseconds since any instant; it must not go back and must be safe for concurrent
 	// use. Nil means the monotonic clock.
 	Now func() core.Micros
@@ -28,9 +38,15 @@ type Store struct {
 	inner   core.Store
 	batcher core.Batcher // inner, if it is one
 	now     func() core.Micros
-	denials *denials  // nil: none are remembered
-	batches sync.Pool // of *batch
-	counts  counts
+	timeout time.Duration
+	seeds
+	denials  *denials  // nil: none are remembered
+	counters *counters // of which units may be in hand
+	batches  sync.Pool // of *batch
+	attempts sync.Pool // of *attempt
+	waiters  sync.Pool // of *waiter
+	counts   counts
+	life
 }
 
 var _ core.Batcher = (*Store)(nil)
@@ -38,26 +54,31 @@ var _ core.Batcher = (*Store)(nil)
 // counts are the store's figures.
 type counts struct {
 	calls, leased, refusals, returned atomic.Uint64
-	inHand                            atomic.Int64
 }
 
 // New returns a store over inner, which the caller closes after it. The error says which option is out of bounds.
 func New(inner core.Store, o Options) (*Store, error) {
-	if o.DenialsMax > DenialsMaxBound {
+	switch {
+	case o.DenialsMax > DenialsMaxBound:
 		return nil, fmt.Errorf("denials max %d is out of bounds: it must be at most %d", o.DenialsMax, DenialsMaxBound)
+	case o.CountersMax < 0 || o.CountersMax > CountersMaxBound:
+		return nil, fmt.Errorf("counters max %d is out of bounds: it must be between 0 and %d", o.CountersMax, CountersMaxBound)
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("timeout %v is out of bounds: it must be positive", o.Timeout)
 	}
-	s := &Store{inner: inner, now: o.Now}
+	s := &Store{inner: inner, now: o.Now, timeout: cmp.Or(o.Timeout, TimeoutDefault), seeds: newSeeds()}
 	s.batcher, _ = inner.(core.Batcher)
+	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.batches.New = func() any { return new(batch) }
+	s.attempts.New = func() any { return new(attempt) }
+	s.waiters.New = newWaiter
+	s.ending = make(chan struct{})
 	if s.now == nil {
 		start := time.Now()
 		s.now = func() core.Micros { return 1 + core.Micros(time.Since(start)/time.Microsecond) }
 	}
-	switch {
-	case o.DenialsMax == 0:
-		s.denials = newDenials(DenialsMaxDefault)
-	case o.DenialsMax > 0:
-		s.denials = newDenials(o.DenialsMax)
+	if o.DenialsMax >= 0 {
+		s.denials = newDenials(cmp.Or(o.DenialsMax, DenialsMaxDefault), s.seeds)
 	}
 	return s, nil
 }
@@ -67,14 +88,46 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	if err := core.ValidateChecks(checks, results); err != nil {
 		return err
 	}
-	kind := kindOf(checks)
-	if kind == takes && s.denials != nil && ctx.Err() == nil && s.refuse(checks, results) {
-		return nil
+	kind, leased, exact := kindOf(checks)
+	if ctx.Err() == nil {
+		if kind == takes && exact && s.denials != nil && s.refuse(checks, results) {
+			return nil
+		}
+		if leased && kind <= shadows && !s.closed.Load() {
+			a := s.attempt(kind, checks, results)
+			return s.finish(ctx, a, a.reserve())
+		}
 	}
 	sent := s.now()
 	s.counts.calls.Add(1)
 	err := s.inner.Take(ctx, checks, results)
 	s.learn(sent, kind, checks, results, err)
+	return err
+}
+
+// attempt returns an attempt at a call.
+func (s *Store) attempt(k kind, checks []core.Check, results []core.Result) *attempt {
+	a := s.attempts.Get().(*attempt)
+	a.reset(s, k, checks, results)
+	return a
+}
+
+// finish carries an attempt on to its end, and releases it.
+func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
+	defer a.release()
+	if o == settled {
+		return nil
+	}
+	s.active.Add(1)
+	defer s.active.Add(-1)
+	for o == waiting {
+		if o, err = a.await(ctx); err != nil {
+			return err
+		}
+	}
+	if o == ready {
+		err = a.call(ctx)
+	}
 	return err
 }
 
@@ -86,7 +139,7 @@ func (s *Store) refuse(checks []core.Check, results []core.Result) bool {
 		if !known {
 			results[i].At = 0
 		}
-		if refuses && refusing < 0 {
+		if refuses && refusing < 0 && !leasable(&checks[i]) { // what is in hand comes before what is remembered
 			refusing = i
 		}
 	}
@@ -105,16 +158,29 @@ func (s *Store) refuse(checks []core.Check, results []core.Result) bool {
 // learn remembers the answer to a call if it was refused, and forgets what the call has changed, whatever came of it.
 func (s *Store) learn(sent core.Micros, k kind, checks []core.Check, results []core.Result, err error) {
 	switch {
-	case s.denials == nil:
 	case k == settles:
-		now := s.now()
 		for i := range checks {
 			if op := checks[i].Op; op == core.OpGiveBack || op == core.OpReset {
-				s.denials.forget(now, checks[i].Key)
+				s.forget(&checks[i])
 			}
 		}
-	case err == nil && k != looks && refused(checks, results):
+	case s.denials != nil && err == nil && k != looks && refused(checks, results):
 		s.denials.learn(sent, s.now(), checks, results)
+	}
+}
+
+// forget drops what is known of a counter that was reset or given back to. What is in hand of one that was reset is not
+// charged any more.
+func (s *Store) forget(c *core.Check) {
+	id := s.identify(c.Key)
+	if s.denials != nil {
+		s.denials.forget(s.now(), id)
+	}
+	sh := s.counters.of(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if h := sh.byID[id]; h != nil {
+		h.counter.Forget(c.Op == core.OpReset)
 	}
 }
 
@@ -128,19 +194,24 @@ const (
 	settles             // units are given back, or a counter is reset
 )
 
-func kindOf(checks []core.Check) kind {
-	k := takes
+// kindOf returns a call's kind, and whether any of its checks may be answered from units in hand, and any may not.
+func kindOf(checks []core.Check) (k kind, leased, exact bool) {
 	for i := range checks {
+		if leasable(&checks[i]) {
+			leased = true
+			continue
+		}
+		exact = true
 		switch c := &checks[i]; {
 		case c.Op == core.OpGiveBack || c.Op == core.OpReset:
-			return settles
+			return settles, false, true
 		case c.Op != core.OpTake:
 			k = looks
 		case c.Shadow:
 			k = max(k, shadows)
 		}
 	}
-	return k
+	return k, leased, exact
 }
 
 // refused reports whether a call of takes was refused.
@@ -164,10 +235,15 @@ type Stats struct {
 
 // Stats returns the store's figures. They are not of one instant.
 func (s *Store) Stats() Stats {
-	return Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Refusals: s.counts.refusals.Load(),
-		Returned: s.counts.returned.Load(), InHand: s.counts.inHand.Load()}
+	stats := Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Refusals: s.counts.refusals.Load(),
+		Returned: s.counts.returned.Load()}
+	for i := range s.counters.shards {
+		sh := &s.counters.shards[i]
+		sh.mu.Lock()
+		for _, h := range sh.ticking {
+			stats.InHand += h.counter.Held(s.now())
+		}
+		sh.mu.Unlock()
+	}
+	return stats
 }
-
-// Close gives back what is in hand, until ctx is done, and returns when no goroutine of the store is left. Calls that come
-// later, or are under way, are answered by the store beneath. It does not close that one. It may be called more than once.
-func (s *Store) Close(ctx context.Context) error { return nil }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+
+	"github.com/penstock/penstock/core"
+)
+
+// compose makes what the store beneath is asked: the caller's checks, without those whose units are reserved.
+func (a *attempt) compose() {
+	for i := range a.checks {
+		p := &a.parts[i]
+		if p.role == reserved {
+			continue
+		}
+		a.asked, a.from = append(a.asked, a.checks[i]), append(a.from, i)
+		c := &a.asked[len(a.asked)-1]
+		if p.role == asks {
+			p.asking.Fill(c)
+		}
+		if c.Guard != 0 { // a penalty is never reserved, so it is there
+			c.Guard = a.position(c.Guard-1) + 1
+		}
+	}
+	for range a.asked {
+		a.answers = append(a.answers, core.Result{})
+	}
+}
+
+// position returns where the caller's check i is among what is asked.
+func (a *attempt) position(i int) int {
+	left := i
+	for j := range i {
+		if a.parts[j].role == reserved {
+			left--
+		}
+	}
+	return left
+}
+
+// errPanicked is what became of a call in which the store beneath panicked.
+var errPanicked = errors.New("the store beneath panicked")
+
+// call asks the store beneath, and settles with everybody who has to do with it, whatever comes of it.
+func (a *attempt) call(ctx context.Context) error {
+	s := a.store
+	if !a.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, a.deadline)
+		defer cancel()
+	}
+	a.compose()
+	sent, err := s.now(), errPanicked
+	s.counts.calls.Add(1)
+	defer func() { a.settle(ctx, sent, err) }()
+	err = s.inner.Take(ctx, a.asked, a.answers)
+	return err
+}
+
+// settle takes the answer to what was asked.
+func (a *attempt) settle(ctx context.Context, sent core.Micros, err error) {
+	s := a.store
+	for k, i := range a.from {
+		switch {
+		case a.parts[i].role == asks:
+			a.granted(ctx, k, i, err)
+		case err == nil:
+			a.results[i] = a.answers[k]
+		}
+	}
+	if err != nil || refused(a.asked, a.answers) {
+		for i := range a.parts {
+			if a.parts[i].role == reserved {
+				a.putBack(i)
+			}
+		}
+	}
+	if p := a.recording; p != nil {
+		p.shard.mu.Lock()
+		p.held.recording = false
+		p.held.pins--
+		p.shard.mu.Unlock()
+	}
+	s.learn(sent, a.kind, a.asked, a.answers, err)
+}
+
+// granted hands on what check i, of which answer k is, was granted for others, and decides about those who wait.
+func (a *attempt) granted(ctx context.Context, k, i int, err error) {
+	s, p, r := a.store, &a.parts[i], &a.results[i]
+	h := p.held
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	h.pins--
+	now := s.now()
+	if err != nil {
+		h.counter.Failed(now)
+		s.serve(h, shared(ctx, err))
+	} else {
+		h.counter.Granted(now, &p.asking, &a.answers[k])
+		s.serve(h, nil)
+		*r = a.answers[k]
+		r.Granted = min(r.Granted, a.checks[i].Cost)
+		r.Remaining = min(h.limit.Capacity(), r.Remaining+h.counter.Held(now))
+	}
+	s.lookAfter(p.shard, h)
+}

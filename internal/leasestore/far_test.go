@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
+)
+
+// far is a store in memory at the end of a network, in a bubble of time: what is asked takes its time, gets
+// lost, or is answered too late. It keeps the books.
+type far struct {
+	testing.TB
+	of  core.Store
+	rtt time.Duration
+
+	mu       sync.Mutex
+	random   *rand.Rand
+	lose     float64 // the part of calls that fail: half of them executed
+	asked    int     // calls that charge
+	under    map[string]int
+	most     int // calls under way at once for one counter
+	backs    map[string]int64
+	charged  map[string]int64 // units, those of lost answers included
+	returned map[string]int64
+	hang     bool // charges are not answered until their context is done
+	panics   bool
+}
+
+const farTimeout = 50 * time.Millisecond
+
+func newFar(t testing.TB, rtt time.Duration) *far {
+	f := &far{TB: t, rtt: rtt, random: rand.New(rand.NewPCG(1, 2)), under: map[string]int{}, backs: map[string]int64{},
+		charged: map[string]int64{}, returned: map[string]int64{}}
+	of, err := memstore.New(memstore.Options{Now: func() core.Micros { return core.Micros(time.Now().UnixMicro()) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.of = of
+	return f
+}
+
+func (f *far) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	lost, executed, hang, way := f.begin(checks)
+	defer f.end(checks)
+	if hang {
+		ctx, cancel := context.WithTimeout(ctx, farTimeout)
+		defer cancel()
+		<-ctx.Done()
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, ctx.Err())
+	}
+	time.Sleep(way)
+	if lost && !executed {
+		time.Sleep(farTimeout - way)
+		return core.ErrUnavailable
+	}
+	if err := f.of.Take(context.Background(), checks, results); err != nil {
+		return err
+	}
+	f.book(checks, results)
+	if lost {
+		time.Sleep(farTimeout - way)
+		clear(results)
+		return core.ErrUnavailable
+	}
+	time.Sleep(way)
+	return nil
+}
+
+// begin notes a call and says what becomes of it.
+func (f *far) begin(checks []core.Check) (lost, executed, hang bool, way time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	charges := false
+	for i := range checks {
+		switch c := &checks[i]; c.Op {
+		case core.OpTake, core.OpUpTo:
+			charges = true
+			f.under[string(c.Key)]++
+			f.most = max(f.most, f.under[string(c.Key)])
+		case core.OpGiveBack:
+			f.backs[fmt.Sprintf("%s of %d", c.Key, c.Receipt)] += c.Cost
+		}
+	}
+	if charges {
+		f.asked++
+		if f.panics {
+			panic("as the test wants it")
+		}
+	}
+	lost = f.random.Float64() < f.lose
+	way = time.Duration(float64(f.rtt) / 2 * (0.9 + 0.2*f.random.Float64()))
+	return lost, f.random.IntN(2) == 0, f.hang && charges, way
+}
+
+func (f *far) end(checks []core.Check) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range checks {
+		if op := checks[i].Op; op == core.OpTake || op == core.OpUpTo {
+			f.under[string(checks[i].Key)]--
+		}
+	}
+}
+
+func (f *far) book(checks []core.Check, results []core.Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range checks {
+		switch checks[i].Op {
+		case core.OpTake, core.OpUpTo:
+			f.charged[string(checks[i].Key)] += results[i].Granted
+		case core.OpGiveBack:
+			f.returned[string(checks[i].Key)] += results[i].Granted
+		}
+	}
+}
+
+// calls returns how many calls charged since the last time, and how many at most were under way at once for one counter.
+func (f *far) calls() (calls, atOnce int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls, atOnce = f.asked, f.most
+	f.asked, f.most = 0, 0
+	return calls, atOnce
+}
+
+// used returns the units of a counter that are charged and were not given back, and those that were.
+func (f *far) used(key string) (used, returned int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.charged[key] - f.returned[key], f.returned[key]
+}
+
+// set changes how calls fare.
+func (f *far) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// node is a store over a far one, as one process has it.
+func (f *far) node(o Options) *Store {
+	s, err := New(f, o)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return s
+}
+
+// close closes a node and fails the test if that takes longer than it may.
+func (f *far) close(s *Store) {
+	f.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := s.Close(ctx); err != nil {
+		f.Errorf("Close: %v", err)
+	}
+	if n := s.Stats().InHand; n != 0 {
+		f.Errorf("%d units are in hand after Close", n)
+	}
+}
+
+// ledger counts what a test's requests were admitted.
+type ledger struct {
+	mu                       sync.Mutex
+	admitted                 map[string]int64 // units
+	requests, denied, failed int
+	slowest                  time.Duration
+}
+
+// ask makes one request and enters it.
+func (l *ledger) ask(s *Store, checks ...core.Check) error {
+	start, results := time.Now(), make([]core.Result, len(checks))
+	err := s.Take(context.Background(), checks, results)
+	l.enter(time.Since(start), checks, results, err)
+	return err
+}
+
+func (l *ledger) enter(took time.Duration, checks []core.Check, results []core.Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.slowest = max(l.slowest, took)
+	l.requests++
+	switch {
+	case err != nil:
+		l.failed++
+	case refused(checks, results):
+		l.denied++
+	default:
+		if l.admitted == nil {
+			l.admitted = map[string]int64{}
+		}
+		for i := range checks {
+			l.admitted[string(checks[i].Key)] += checks[i].Cost
+		}
+	}
+}
+
+func leasedOf(key string, l *core.Limit, cost int64) core.Check {
+	c := takeOf(key, l, cost)
+	c.Lease = true
+	return c
+}
+
+func TestAThousandMissesAreTwoCalls(t *testing.T) {
+	for _, text := range []string{"600/1h fixed_window", "600/1h", "600/1h burst 600"} {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, l, books := newFar(t, time.Millisecond), limitOf(t, text), &ledger{}
+				s := f.node(Options{})
+				var all sync.WaitGroup
+				for range 1000 {
+					all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+				}
+				all.Wait()
+				if calls, atOnce := f.calls(); calls > 2 || atOnce != 1 {
+					t.Errorf("%d calls, %d at once, want at most 2, one after the other", calls, atOnce)
+				}
+				if books.admitted["a"] != 600 || books.denied != 400 {
+					t.Errorf("%d admitted and %d denied, want 600 and 400", books.admitted["a"], books.denied)
+				}
+				f.close(s)
+			})
+		})
+	}
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core"
+)
+
+// TestAHotLimitIsDecidedInHand: of ten thousand requests a second from three nodes few are calls, and none goes over.
+func TestAHotLimitIsDecidedInHand(t *testing.T) {
+	for _, text := range []string{"20000/10s fixed_window", "20000/10s", "20000/10s burst 20000"} {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, l, books := newFar(t, 500*time.Microsecond), limitOf(t, text), &ledger{}
+				nodes := []*Store{f.node(Options{}), f.node(Options{}), f.node(Options{})}
+				start := time.Now()
+				var all sync.WaitGroup
+				for time.Since(start) < time.Second {
+					for _, s := range nodes {
+						all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+					}
+					time.Sleep(300 * time.Microsecond)
+				}
+				all.Wait()
+				calls, _ := f.calls()
+				if calls > books.requests/20 || books.denied+books.failed > 0 {
+					t.Errorf("%d calls for %d requests, %d denied, %d failed", calls, books.requests, books.denied, books.failed)
+				}
+				var inHand, leased int64
+				for _, s := range nodes {
+					inHand, leased = inHand+s.Stats().InHand, leased+int64(s.Stats().Leased)
+				}
+				if leased < int64(books.requests)*9/10 || inHand == 0 {
+					t.Errorf("%d of %d requests were leased, %d units in hand", leased, books.requests, inHand)
+				}
+				for _, s := range nodes {
+					f.close(s)
+				}
+				got, _ := f.used("a")
+				want := books.admitted["a"]
+				if got != want && !(l.Algorithm() == core.TokenBucket && got > want) { // what has refilled is not credited
+					t.Errorf("the store has charged %d, %d were admitted", got, want)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleUnitsGoBack: all of them, by themselves, and then nothing runs in the background.
+func TestIdleUnitsGoBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "100000/1h"), &ledger{}
+		s := f.node(Options{})
+		defer f.close(s)
+		warm(t, s, books, leasedOf("a", l, 1))
+		time.Sleep(400 * time.Millisecond)
+		if n := s.Stats().InHand; n != 0 {
+			t.Errorf("%d units are in hand of an idle counter", n)
+		}
+		if got, _ := f.used("a"); got != books.admitted["a"] || s.Stats().Returned == 0 {
+			t.Errorf("the store has charged %d, %d were admitted", got, books.admitted["a"])
+		}
+		s.life.mu.Lock()
+		defer s.life.mu.Unlock()
+		if s.ticking {
+			t.Error("the ticker runs for nothing")
+		}
+	})
+}
+
+// warm makes requests until units are in hand.
+func warm(t testing.TB, s *Store, books *ledger, c core.Check) {
+	t.Helper()
+	for range 1000 {
+		_ = books.ask(s, c)
+		time.Sleep(200 * time.Microsecond)
+	}
+	if s.Stats().InHand == 0 {
+		t.Fatal("nothing is in hand after a thousand requests")
+	}
+}
+
+// TestWhoWaitsIsNotLate: neither behind a call that hangs, nor behind one that then takes its own time.
+func TestWhoWaitsIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "600/1h"), &ledger{}
+		s := f.node(Options{Timeout: 30 * time.Millisecond})
+		f.set(func() { f.hang = true })
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				start := time.Now()
+				err := books.ask(s, leasedOf("a", l, 1))
+				if !errors.Is(err, core.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("behind a call that hangs: %v", err)
+				}
+				if took := time.Since(start); took != 30*time.Millisecond && took != farTimeout {
+					t.Errorf("after %v", took)
+				}
+			})
+		}
+		all.Wait()
+		f.set(func() { f.hang = false })
+		if err := books.ask(s, leasedOf("a", l, 1)); err != nil || books.admitted["a"] != 1 {
+			t.Errorf("when the store answers again: %v, %d admitted", err, books.admitted["a"])
+		}
+		f.close(s)
+	})
+}
+
+// TestWhoWaitsFailsWithTheCall: a store that does not answer is not asked once for each who waits. But a caller that gave
+// up, or a call that was wrong, says nothing about the next.
+func TestWhoWaitsFailsWithTheCall(t *testing.T) {
+	for name, what := range map[string]struct {
+		answer error
+		calls  int
+	}{
+		"the store is away": {core.ErrUnavailable, 1},
+		"stale boundaries":  {errors.Join(core.ErrUnavailable, core.ErrStale), 100},
+		"a panic":           {nil, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l, asked := limitOf(t, "600/1h"), 0
+				inner := &between{}
+				inner.instead(func(context.Context, []core.Check, []core.Result) error {
+					asked++
+					time.Sleep(time.Millisecond)
+					if what.answer == nil {
+						panic("as the test wants it")
+					}
+					return what.answer
+				})
+				s, err := New(inner, Options{Timeout: time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all sync.WaitGroup
+				for range 100 {
+					all.Go(func() {
+						defer func() {
+							if v := recover(); (v != nil) != (what.answer == nil) {
+								t.Errorf("recovered %v", v)
+							}
+						}()
+						if err := (&ledger{}).ask(s, leasedOf("a", l, 1)); !errors.Is(err, what.answer) {
+							t.Errorf("%v, want %v", err, what.answer)
+						}
+					})
+				}
+				all.Wait()
+				if asked != what.calls {
+					t.Errorf("%d calls, want %d", asked, what.calls)
+				}
+				if err := s.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// TestWhoeverLeavesLeavesNothingBehind: the context of one that waits is done.
+func TestWhoeverLeavesLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, 10*time.Millisecond), limitOf(t, "600/1h"), &ledger{}
+		s := f.node(Options{})
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+		synctest.Wait()
+		for i := range 10 {
+			all.Go(func() {
+				checks, results := []core.Check{leasedOf("a", l, 1)}, make([]core.Result, 1)
+				if i%2 == 0 {
+					_ = books.ask(s, checks...)
+				} else if err := s.Take(ctx, checks, results); !errors.Is(err, context.Canceled) || !errors.Is(err, core.ErrUnavailable) {
+					t.Errorf("a context that is done: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		cancel()
+		all.Wait()
+		f.close(s)
+		if got, _ := f.used("a"); got != 6 || books.admitted["a"] != 6 {
+			t.Errorf("%d charged and %d admitted, want 6", got, books.admitted["a"])
+		}
+		calls, _ := f.calls()
+		if calls != 2 {
+			t.Errorf("%d calls, want 2", calls)
+		}
+	})
+}

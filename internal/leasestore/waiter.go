@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// waiter is a request that waits for the call that is under way for a counter. The lock of the counter's shard guards it
+// until it is decided; then it is its own.
+type waiter struct {
+	limit *core.Limit
+	cost  int64
+	next  *waiter
+
+	decided bool
+	verdict lease.Verdict // Admit, Deny, Ask, or 0: it asks for itself, as without a lease
+	held    lease.Held
+	asking  lease.Asking
+	result  core.Result
+	err     error
+	done    chan struct{} // receives once, when it is decided
+	timer   *time.Timer
+}
+
+func newWaiter() any {
+	w := &waiter{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// push puts a waiter at the end of the queue.
+func (h *held) push(w *waiter) {
+	if h.last == nil {
+		h.first = w
+	} else {
+		h.last.next = w
+	}
+	h.last = w
+}
+
+// remove takes a waiter out of the queue.
+func (h *held) remove(w *waiter) {
+	var before *waiter
+	for at := h.first; at != nil; before, at = at, at.next {
+		if at != w {
+			continue
+		}
+		if before == nil {
+			h.first = w.next
+		} else {
+			before.next = w.next
+		}
+		if h.last == w {
+			h.last = before
+		}
+		w.next = nil
+		return
+	}
+}
+
+// serve decides about those who wait, once a call has returned. failure is what became of it, if they fail with it. The
+// caller holds the lock.
+func (s *Store) serve(h *held, failure error) {
+	for h.first != nil {
+		w, now := h.first, s.now()
+		v, units := h.counter.Serve(now, w.limit, w.cost)
+		if v == lease.Wait {
+			return
+		}
+		h.remove(w)
+		w.verdict, w.held, w.err = v, units, nil
+		switch v {
+		case lease.Ask:
+			w.ask(h, now, failure)
+		default:
+			h.counter.Answer(now, w.cost, v, &w.result)
+			w.result.Receipt = units.Receipt
+		}
+		asks := w.verdict == lease.Ask && w.err == nil
+		w.decided = true
+		w.done <- struct{}{} // from here on it is its own
+		if asks {
+			return // the others wait for that call
+		}
+	}
+}
+
+// ask makes the request the one that asks, or has it fail with the call that it waited for.
+func (w *waiter) ask(h *held, now core.Micros, failure error) {
+	if w.err = failure; failure != nil {
+		return
+	}
+	asking, ok := h.counter.Ask(now, w.limit, w.cost)
+	if !ok {
+		w.verdict = 0
+		return
+	}
+	w.asking = asking
+	h.pins++
+}
+
+// shared returns the error of a call if those who waited for it fail with it: the store did not answer. What is wrong with
+// one call, or that its caller gave up, says nothing about the next.
+func shared(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || !errors.Is(err, core.ErrUnavailable) || errors.Is(err, core.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// errLate is the error of who has waited in vain until its deadline.
+var errLate = fmt.Errorf("%w: the call that this one waited for did not return in time: %w", core.ErrUnavailable,
+	context.DeadlineExceeded)
+
+// await waits until the request is decided, its context is done or its time is over. It returns the error of the latter
+// two; the request is out of the queue then and holds nothing.
+func (s *Store) await(ctx context.Context, p *part, w *waiter, left time.Duration) error {
+	w.timer.Reset(left)
+	defer w.timer.Stop()
+	var err error
+	select {
+	case <-w.done:
+		return w.err
+	case <-w.timer.C:
+		err = errLate
+	case <-ctx.Done():
+		err = fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+	}
+	sh, h := p.shard, p.held
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if !w.decided {
+		h.remove(w)
+		h.counter.Leave(w.cost)
+		s.lookAfter(sh, h)
+		return err
+	}
+	<-w.done // it was decided in this very moment
+	switch {
+	case w.err != nil || h.id != p.id:
+	case w.verdict == lease.Admit || w.verdict == lease.AdmitAsk:
+		h.counter.PutBack(s.now(), w.cost, w.held)
+		s.lookAfter(sh, h)
+	case w.verdict == lease.Ask:
+		s.abandon(sh, h)
+	}
+	return err
+}
+
+// abandon ends an asking whose call is not made. The caller holds the lock.
+func (s *Store) abandon(sh *shard, h *held) {
+	h.pins--
+	h.counter.Failed(s.now())
+	s.serve(h, nil)
+	s.lookAfter(sh, h)
+}
