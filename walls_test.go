@@ -30,6 +30,7 @@ var imports = map[string][]string{
 	"internal/redisstore":    {"core", "lua"},
 	"internal/lease":         {"core"},
 	"internal/leasestore":    {"core", "internal/lease"},
+	"internal/fallback":      {"core"},
 	"internal/policy":        {"core"},
 	"internal/redisadmin":    {"core", "internal/redisstore"},
 	"internal/storetest":     {"core", "internal/underrace"},

@@ -51,9 +51,11 @@ type Check struct {
 	// Lease says that the rule allows units of this limit to be taken in advance and used later (lease: auto). Stores do not
 	// look at it: what is taken in advance is an OpUpTo with an Age.
 	Lease bool
-	Cost  int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
-	Min   int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
-	Max   int64 // OpUpTo: the most, at least Cost
+	// OnError says what is to happen if the store cannot answer. Stores do not look at it: it is for what stands in for one.
+	OnError OnError
+	Cost    int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
+	Min     int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
+	Max     int64 // OpUpTo: the most, at least Cost
 	// ShareMille is the part of what remains beyond Cost that OpUpTo may take, in thousandths, 0 to 1000.
 	ShareMille int64
 	Receipt    Micros // OpGiveBack: the charge's receipt
@@ -110,6 +112,9 @@ type Result struct {
 	LeasedIn Micros
 	// Overflow says that the store was full and a counter shared with other clients answered.
 	Overflow bool
+	// Local says that the store could not be asked, and that this process answered in its place: for its share of the limit
+	// under on_error: local, and otherwise that the check passes. There are no numbers then but Refused and Wait.
+	Local bool
 	// Violations is, for a check of a penalty, how many violations are remembered after this call; 0 for an OpTake in a
 	// call that is admitted, which does not look. Wait is then how long the penalty lasts, and Refused says that it is in
 	// force, be it since this call.

@@ -48,11 +48,11 @@ type rule struct {
 	name    string
 	action  Action
 	missing Missing
-	refuses bool  // when the store cannot answer
-	leases  bool  // units of its limits, as far as they can be
-	hidden  bool  // its limits are not shown to clients
-	group   int32 // -1: none
-	rank    int32 // of the rules of a group that match, the lowest wins
+	onError OnError // OnErrorInherit: nothing is refused by it
+	leases  bool    // units of its limits, as far as they can be
+	hidden  bool    // its limits are not shown to clients
+	group   int32   // -1: none
+	rank    int32   // of the rules of a group that match, the lowest wins
 	scope   string
 	tag     string // the whole tag of a rule with one counter for everybody
 	dims    []dimension
@@ -176,7 +176,9 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	if onError == OnErrorInherit {
 		onError = p.OnError
 	}
-	r.refuses = onError == OnErrorDeny && (source.Action == ActionReject || source.Action == ActionThrottle)
+	if source.Action == ActionReject || source.Action == ActionThrottle {
+		r.onError = onError
+	}
 	r.leases = leases(p, source)
 	r.hidden = hiddenByDefault(source) && !source.Expose
 	r.scope = keyScope(p.Name, source.Name)

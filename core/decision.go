@@ -20,6 +20,7 @@ const (
 	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
 	OutcomePenalized               // the client has a penalty: 429
 	OutcomeDelayed                 // a rule only: a throttle rule let the request wait, and then go on
+	OutcomeDegradedLocal           // the store did not answer, and there was room in this process' share: on_error: local
 	outcomeCount
 )
 
@@ -27,7 +28,7 @@ const (
 const OutcomeCount = int(outcomeCount)
 
 var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "blocked", "exempt", "missing",
-	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed"}
+	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local"}
 
 // String returns the outcome's name as it stands in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -88,7 +89,9 @@ func (p *Plan) Decide() Decision {
 	}
 	if !refused {
 		d := Decision{Outcome: p.admitted(), Client: p.client}
-		p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
+		if d.Outcome != OutcomeDegradedLocal {
+			p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
+		}
 		return d
 	}
 	return p.denied()
@@ -107,7 +110,7 @@ func (p *Plan) denied() Decision {
 		return d
 	}
 	d.Delay = p.delay()
-	if r := p.ruleOf(refusing); !r.hidden {
+	if r := p.ruleOf(refusing); !r.hidden && !p.results[refusing].Local {
 		p.show(&d, refusing)
 	}
 	d.respond(p.ruleOf(refusing))
@@ -122,7 +125,7 @@ func (p *Plan) Degrade() Decision {
 	}
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client}
 	for i := range p.uses {
-		if u := &p.uses[i]; u.rule.refuses && !u.excused && !u.unlimited && d.Status == 0 {
+		if u := &p.uses[i]; u.rule.onError == OnErrorDeny && !u.excused && !u.unlimited && d.Status == 0 {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
 	}
@@ -134,7 +137,7 @@ func (p *Plan) Degrade() Decision {
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
 			p.outcomes[i].Outcome = OutcomeShadowDenied
-		case d.Status != 0 && (u.unlimited || !u.rule.refuses):
+		case d.Status != 0 && (u.unlimited || u.rule.onError != OnErrorDeny):
 			p.outcomes[i].Outcome = OutcomeUncharged
 		case u.unlimited:
 			p.outcomes[i].Outcome = OutcomeAllowed
@@ -189,10 +192,13 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	return d, true
 }
 
-// admitted returns the outcome of a request that the store lets pass.
+// admitted returns the outcome of a request that the store lets pass, or what stands in for it.
 func (p *Plan) admitted() Outcome {
 	for i := range p.checks {
-		if !p.penalty(i) {
+		switch {
+		case p.results[i].Local:
+			return OutcomeDegradedLocal
+		case !p.penalty(i):
 			return OutcomeAllowed
 		}
 	}
@@ -252,10 +258,16 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 			return OutcomeDenied
 		}
 	}
-	if denied {
+	switch {
+	case denied:
 		return OutcomeUncharged
+	case u.checks[0] == u.checks[1] || !p.results[u.checks[0]].Local:
+		return OutcomeAllowed
+	case u.rule.onError == OnErrorLocal:
+		return OutcomeDegradedLocal
+	default:
+		return OutcomeDegradedAllowed
 	}
-	return OutcomeAllowed
 }
 
 // refusing returns the check that refuses longest, the first of equals, or -1 if none does; without penalties, of the

@@ -292,6 +292,7 @@ const (
 	OnErrorInherit OnError = iota // the policy's; for a policy: allow
 	OnErrorAllow
 	OnErrorDeny
+	OnErrorLocal // this process counts by itself, for its share of the limit
 )
 
 // HeaderFamilies is a set of response header families. The zero set means both.

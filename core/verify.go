@@ -71,8 +71,8 @@ func notNameRune(r rune) bool {
 }
 
 func (v *verifier) onError(path string, e OnError) {
-	if e > OnErrorDeny {
-		v.problem(path, strconv.Itoa(int(e)), "is unknown", "write allow or deny")
+	if e > OnErrorLocal {
+		v.problem(path, strconv.Itoa(int(e)), "is unknown", "write allow, deny or local")
 	}
 }
 

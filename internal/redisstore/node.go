@@ -90,8 +90,9 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// The lanes' own, as many that the watch warms up beside them, and one for Check: a lane never waits for one.
-		PoolSize:         2*lanes + 1,
+		// The lanes' own, as many that the watch warms up beside them, one for Check and one for the census: a lane never waits
+		// for one.
+		PoolSize:         2*lanes + 2,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the connections that were warmed up
 		DisableIdentity:  true,

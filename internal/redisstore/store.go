@@ -33,6 +33,9 @@ type Store struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup // those who follow, and the ends of nodes that were given up
 	closing sync.Once
+
+	counting   sync.Once
+	population atomic.Int64 // nodes that use this Redis, as last counted
 }
 
 var (

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
+)
+
+// shared is a store that may be away.
+type shared struct {
+	core.Store
+	err error
+}
+
+func (s *shared) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.Store.Take(ctx, checks, results)
+}
+
+var errAway = fmt.Errorf("a reason: %w", core.ErrUnavailable)
+
+// world is a store with what stands in for it.
+type world struct {
+	*Store
+	inner  *shared
+	local  *memstore.Store
+	nodes  int
+	failed []error
+}
+
+func newWorld(t *testing.T, nodes int) *world {
+	t.Helper()
+	w := &world{inner: &shared{Store: memory(t)}, local: memory(t), nodes: nodes}
+	w.Store = New(w.inner, Options{Local: w.local, Nodes: func() int { return w.nodes },
+		Failed: func(err error) { w.failed = append(w.failed, err) }})
+	return w
+}
+
+func memory(t *testing.T) *memstore.Store {
+	t.Helper()
+	s, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() }) // never fails
+	return s
+}
+
+// limited is a check of a limit of so many in a month.
+func limited(t *testing.T, key string, count, cost int64, word core.OnError) core.Check {
+	t.Helper()
+	l, err := core.NewLimit(core.FixedWindow, count, 31*24*core.Hour, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return core.Check{Key: []byte("rl1:a:r:{" + key + "}:1m:fw"), Limit: &l, Op: core.OpTake, Cost: cost, OnError: word}
+}
+
+// admits returns how many of so many calls are admitted.
+func (w *world) admits(t *testing.T, calls int, checks ...core.Check) (admitted int) {
+	t.Helper()
+	results := make([]core.Result, len(checks))
+	for range calls {
+		if err := w.Take(context.Background(), checks, results); err != nil {
+			t.Fatal(err)
+		}
+		refused := false
+		for i := range results {
+			refused = refused || results[i].Refused && !checks[i].Shadow
+		}
+		if !refused {
+			admitted++
+		}
+	}
+	return admitted
+}
+
+// TestShares: while the store is away a node lets its share through: the count over the nodes, and at least one request.
+func TestShares(t *testing.T) {
+	for _, c := range []struct {
+		count, cost int64
+		nodes, want int
+	}{
+		{100, 1, 1, 100}, {100, 1, 0, 100}, {100, 1, -4, 100}, {100, 1, 3, 33}, {100, 3, 3, 11}, {100, 7, 1, 14}, {2, 1, 5, 1},
+		{100, 100, 5, 1}, {100, 101, 1, 0}, {100, 1, 1 << 40, 1}, {core.CountMax, core.CountMax, NodesMax + 1, 1},
+	} {
+		w := newWorld(t, c.nodes)
+		w.inner.err = errAway
+		if got := w.admits(t, 150, limited(t, "x", c.count, c.cost, core.OnErrorLocal)); got != c.want {
+			t.Errorf("%+v: %d admitted", c, got)
+		}
+		if len(w.failed) != 150 || !errors.Is(w.failed[0], core.ErrUnavailable) {
+			t.Errorf("%d failures told of", len(w.failed))
+		}
+	}
+}
+
+// TestStoreComesFirst: while the store answers, nothing is counted here; what it counted is as it was when it is back.
+func TestStoreComesFirst(t *testing.T) {
+	w := newWorld(t, 1)
+	check := limited(t, "x", 10, 1, core.OnErrorLocal)
+	if got := w.admits(t, 7, check); got != 7 || w.local.Len() != 0 {
+		t.Fatalf("%d admitted, %d counters in memory", got, w.local.Len())
+	}
+	w.inner.err = errAway
+	if got := w.admits(t, 20, check); got != 10 {
+		t.Errorf("%d admitted without the store, want the whole share", got)
+	}
+	w.inner.err = nil
+	if got := w.admits(t, 20, check); got != 3 {
+		t.Errorf("%d admitted when the store is back, want what is left", got)
+	}
+	if len(w.failed) != 20 {
+		t.Errorf("%d failures told of, want 20", len(w.failed))
+	}
+}
+
+// TestStricterWords: a rule with deny makes the call fail; one with allow, or that refuses nothing, lets it pass.
+func TestStricterWords(t *testing.T) {
+	w := newWorld(t, 1)
+	w.inner.err = errAway
+	local, results := limited(t, "l", 1, 1, core.OnErrorLocal), make([]core.Result, 2)
+	with := func(other core.Check) error {
+		return w.Take(context.Background(), []core.Check{local, other}, results)
+	}
+	shadow := limited(t, "s", 1, 1, core.OnErrorDeny)
+	shadow.Shadow = true
+	if err := with(limited(t, "d", 1, 1, core.OnErrorDeny)); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("beside a rule with deny: %v", err)
+	}
+	if err := with(limited(t, "a", 0+1, 2, core.OnErrorAllow)); err != nil || results[0].Refused || results[1].Refused {
+		t.Errorf("beside a rule with allow: %v, %+v", err, results)
+	}
+	if err := with(shadow); err != nil || !results[0].Refused || results[1].Refused {
+		t.Errorf("the share is used up: %v, %+v", err, results)
+	}
+	for i, word := range []core.OnError{core.OnErrorInherit, core.OnErrorAllow, core.OnErrorDeny} {
+		check := limited(t, "o", 1, 1, word)
+		if err := w.Take(context.Background(), []core.Check{check}, results[:1]); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("%d: without a rule that says so: %v", i, err)
+		}
+	}
+}
+
+// TestWhatIsNotStoodInFor: give-backs and records are of charges that the store made; a wrong call is the caller's.
+func TestWhatIsNotStoodInFor(t *testing.T) {
+	w := newWorld(t, 1)
+	w.inner.err = errAway
+	for _, op := range []core.Op{core.OpUpTo, core.OpLook, core.OpGiveBack, core.OpForce, core.OpReset} {
+		check := limited(t, "x", 10, 1, core.OnErrorLocal)
+		check.Op, check.Min, check.Max = op, 1, 1
+		if err := w.Take(context.Background(), []core.Check{check}, make([]core.Result, 1)); !errors.Is(err, core.ErrUnavailable) {
+			t.Errorf("op %d: %v", op, err)
+		}
+	}
+	w.inner.err = fmt.Errorf("wrong: %w", core.ErrInvalid)
+	check := limited(t, "x", 10, 1, core.OnErrorLocal)
+	if err := w.Take(context.Background(), []core.Check{check}, make([]core.Result, 1)); !errors.Is(err, core.ErrInvalid) {
+		t.Error(err)
+	}
+	if w.local.Len() != 0 || len(w.failed) != 0 {
+		t.Errorf("%d counters in memory, %d failures", w.local.Len(), len(w.failed))
+	}
+}
+
+// TestAnswersSayThatTheyAreLocal: there are no numbers to show, no receipt to give back, and the calls of a batch are answered each.
+func TestAnswersSayThatTheyAreLocal(t *testing.T) {
+	w := newWorld(t, 1)
+	w.inner.err = errAway
+	calls := make([]core.Call, 3)
+	for i, word := range []core.OnError{core.OnErrorLocal, core.OnErrorDeny, core.OnErrorLocal} {
+		calls[i] = core.Call{Checks: []core.Check{limited(t, "x", 1, 1, word)}, Results: make([]core.Result, 1)}
+	}
+	w.TakeAll(context.Background(), calls)
+	if calls[0].Err != nil || calls[1].Err == nil || calls[2].Err != nil {
+		t.Fatal(calls[0].Err, calls[1].Err, calls[2].Err)
+	}
+	first, second := calls[0].Results[0], calls[2].Results[0]
+	if diff := cmp.Diff(core.Result{At: first.At, Local: true}, first); diff != "" || first.At == 0 {
+		t.Error(diff)
+	}
+	if !second.Refused || second.Wait <= 0 || !second.Local {
+		t.Errorf("%+v", second)
+	}
+}
+
+// TestPenaltiesStand: violations and penalties are counted here where the policy says local, and nowhere otherwise.
+func TestPenaltiesStand(t *testing.T) {
+	for word, want := range map[core.OnError]bool{core.OnErrorLocal: true, core.OnErrorAllow: false} {
+		w := newWorld(t, 1)
+		w.inner.err = errAway
+		penalty := core.Check{Key: []byte("rl1:a:~penalty:{x}"), Op: core.OpTake, OnError: word,
+			Penalty: &core.Penalty{Window: core.Hour, Threshold: 1, Multipliers: []int64{2}, Max: core.Hour}}
+		limit := limited(t, "x", 1, 1, core.OnErrorLocal)
+		limit.Guard, limit.Violation = 1, 7
+		results := make([]core.Result, 2)
+		for range 3 {
+			if err := w.Take(context.Background(), []core.Check{penalty, limit}, results); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if results[0].Refused != want || !results[1].Refused {
+			t.Errorf("%d: %+v", word, results)
+		}
+	}
+}
+
+// TestStandingInAllocatesNothing, and neither does a store that answers.
+func TestStandingInAllocatesNothing(t *testing.T) {
+	w := newWorld(t, 2)
+	w.options.Failed = nil
+	checks, results := []core.Check{limited(t, "x", core.CountMax, 1, core.OnErrorLocal)}, make([]core.Result, 1)
+	for _, w.inner.err = range []error{nil, errAway} {
+		if n := testing.AllocsPerRun(100, func() { _ = w.Take(context.Background(), checks, results) }); n != 0 {
+			t.Errorf("%v: %v allocations", w.inner.err, n)
+		}
+	}
+}
