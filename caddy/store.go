@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,8 +40,29 @@ type Store struct {
 	// fresh allowance. Default: 1048576, about 100 MB.
 	CountersMax int `json:"counters_max,omitempty"`
 
-	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:///path/to/socket?db=0`. Required.
+	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:///path/to/socket?db=0`. Required,
+	// unless there are addrs. Its user, password and TLS hold for every server of a cluster, and for the master that
+	// sentinels name; TLS for the sentinels as well.
 	URL string `json:"url,omitempty"`
+
+	// How servers stand together: `single` (the default), `sentinel` or `cluster`. Counters are read and charged on masters
+	// alone, never on replicas.
+	Mode string `json:"mode,omitempty"`
+
+	// The sentinels, or some servers of the cluster, as `host:port`, beside the one of the URL if there is one.
+	Addrs []string `json:"addrs,omitempty"`
+
+	// The name by which sentinels know the master. Required with `sentinel`.
+	Master string `json:"master,omitempty"`
+
+	// The user of the sentinels. Default: they are asked without one.
+	SentinelUsername string `json:"sentinel_username,omitempty"`
+
+	// The password of the sentinels: write `{env.NAME}`, or use sentinel_password_file.
+	SentinelPassword string `json:"sentinel_password,omitempty"`
+
+	// A file that holds the password of the sentinels. It is read when the configuration is loaded.
+	SentinelPasswordFile string `json:"sentinel_password_file,omitempty"`
 
 	// The user, instead of the one in the URL.
 	Username string `json:"username,omitempty"`
@@ -85,18 +108,31 @@ func (s *Store) resolve() (Store, error) {
 		resolved.Type = storeMemory
 	}
 	problems := resolved.misplaced()
-	for name, value := range map[string]*string{"url": &resolved.URL, "username": &resolved.Username,
-		"password": &resolved.Password, "password_file": &resolved.PasswordFile, "ca": &resolved.CA,
-		"cert": &resolved.Cert, "key": &resolved.Key, "server_name": &resolved.ServerName} {
+	fill := func(name string, value *string) {
 		text, err := fillIn(*value, name == "url")
 		if err != nil {
 			problems = append(problems, fmt.Errorf("store %s: %s: %w; set the variable, or write the value", resolved.Type,
 				name, err))
-			continue
+			return
 		}
 		*value = text
 	}
+	for name, value := range resolved.texts() {
+		fill(name, value)
+	}
+	resolved.Addrs = slices.Clone(s.Addrs)
+	for i := range resolved.Addrs {
+		fill("addrs", &resolved.Addrs[i])
+	}
 	return resolved, errors.Join(problems...)
+}
+
+// texts are the words that are texts, by name.
+func (s *Store) texts() map[string]*string {
+	return map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password, "password_file": &s.PasswordFile,
+		"ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName, "mode": &s.Mode, "master": &s.Master,
+		"sentinel_username": &s.SentinelUsername, "sentinel_password": &s.SentinelPassword,
+		"sentinel_password_file": &s.SentinelPasswordFile}
 }
 
 // fillIn replaces placeholders. An empty secret would be no secret, so a variable that is not set is an error and not an
@@ -126,7 +162,7 @@ func (s *Store) misplaced() []error {
 	case storeMemory:
 		rest := *s
 		rest.Type, rest.CountersMax = "", 0
-		if rest != (Store{}) {
+		if !reflect.ValueOf(rest).IsZero() {
 			problems = append(problems, errors.New("store memory: only counters_max can stand here; the other words are those "+
 				"of \"store redis URL\""))
 		}
@@ -135,7 +171,7 @@ func (s *Store) misplaced() []error {
 				s.CountersMax))
 		}
 	case storeRedis:
-		if s.URL == "" {
+		if s.URL == "" && len(s.Addrs) == 0 {
 			problems = append(problems, errors.New("store redis: the URL is missing; write store redis redis://localhost:6379"))
 		}
 		if s.CountersMax != 0 {
@@ -152,8 +188,10 @@ func (s *Store) misplaced() []error {
 
 // literalSecret reports whether the configuration itself holds a password, which Caddy would show.
 func (s *Store) literalSecret() bool {
-	if s.Password != "" && !strings.Contains(s.Password, "{") {
-		return true
+	for _, password := range []string{s.Password, s.SentinelPassword} {
+		if password != "" && !strings.Contains(password, "{") {
+			return true
+		}
 	}
 	if parsed, err := url.Parse(s.URL); err == nil && parsed.User != nil {
 		password, given := parsed.User.Password()
@@ -193,7 +231,8 @@ func (s *Store) openMemory() (caddy.Destructor, error) {
 
 func (s *Store) openRedis() (caddy.Destructor, error) {
 	store, err := redisstore.New(redisstore.Options{
-		URL: s.URL, Username: s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
+		URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, Master: s.Master, SentinelUsername: s.SentinelUsername,
+		SentinelPassword: s.SentinelPassword, SentinelPasswordFile: s.SentinelPasswordFile, Username: s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
 		CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
 		Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax, Logger: storeLogger(),
 	})

@@ -10,7 +10,14 @@ import (
 )
 
 // laterStores are types of stores that a later version will have.
-var laterStores = map[string]bool{"sentinel": true, "cluster": true, "ring": true, "postgres": true}
+var laterStores = map[string]bool{"postgres": true}
+
+// redisModes are what may be mistaken for types of stores: they are modes of one.
+var redisModes = map[string]bool{"sentinel": true, "cluster": true, "ring": true}
+
+// replicaWords are by what other clients of Redis are told to read from replicas.
+var replicaWords = map[string]bool{"replicas": true, "replica_reads": true, "read_only": true, "readonly": true, "read_from": true,
+	"read_from_replicas": true, "route_by_latency": true, "route_randomly": true}
 
 // readStore reads "store memory|redis [URL]" with an optional block. No message repeats what was written where a URL with
 // a password may stand.
@@ -33,6 +40,11 @@ func (b *block) readStore() {
 		b.problem("store", fmt.Sprintf("%q is not yet in this version", args[0]), "write store memory, or store redis with one server")
 		b.skip()
 		return
+	case redisModes[args[0]]:
+		b.problem("store", fmt.Sprintf("%q is a mode of Redis", args[0]), "write store redis { mode cluster; addrs host:6379 … }, a line "+
+			"each")
+		b.skip()
+		return
 	case args[0] == storeRedis && len(args) == 2:
 		b.store.URL = args[1]
 	case len(args) > 1:
@@ -50,8 +62,7 @@ func (b *block) readStore() {
 
 func (b *block) storeWord() {
 	d, s := b.d, b.store
-	texts := map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password,
-		"password_file": &s.PasswordFile, "ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName}
+	texts := s.texts()
 	numbers := map[string]*int{"counters_max": &s.CountersMax, "queue_max": &s.QueueMax}
 	word := d.Val()
 	text, isText := texts[word]
@@ -59,9 +70,17 @@ func (b *block) storeWord() {
 	args := d.RemainingArgs()
 	defer b.noBlock(word)
 	switch {
-	case !isText && !isNumber && word != "timeout" && word != "remember_denials":
-		b.problem("store."+word, "is not a word that can stand here", "the words are url, username, password, password_file, ca, "+
-			"cert, key, server_name, timeout, queue_max and remember_denials for redis, counters_max for memory")
+	case replicaWords[word]:
+		b.problem("store."+word, "would read from replicas", "leave it out: a check reads and charges its counters in one step, on the "+
+			"master alone, and what a replica knows is behind, so that limits would not hold")
+	case !isText && !isNumber && word != "timeout" && word != "remember_denials" && word != "addrs":
+		b.problem("store."+word, "is not a word that can stand here", "the words are url, mode, addrs, master, username, password, "+
+			"password_file, sentinel_username, sentinel_password, sentinel_password_file, ca, cert, key, server_name, timeout, queue_max "+
+			"and remember_denials for redis, counters_max for memory")
+	case word == "addrs" && len(args) == 0:
+		b.problem("store.addrs", "is empty", "write addrs host:6379 host:6379")
+	case word == "addrs":
+		s.Addrs = append(s.Addrs, args...)
 	case len(args) != 1:
 		b.problem("store."+word, "takes one value", "")
 	case isText && *text != "", isNumber && *number != 0, word == "timeout" && s.Timeout != 0,

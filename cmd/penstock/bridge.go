@@ -24,8 +24,11 @@ Without --policy the environment says a token bucket for each client address:
   REFILL_RATE   tokens that come back in a second, an exact decimal: 0.5 is one in two seconds (1.0)
 
 Without --redis the environment may say where to count:
-  REDIS_MODE    standalone; cluster, sentinel and ring are not there yet
-  REDIS_ADDR    host:port (localhost:6379, with REDIS_MODE)
+  REDIS_MODE    standalone, sentinel or cluster; ring is not there yet
+  REDIS_ADDR    host:port of one server (localhost:6379, with REDIS_MODE)
+  REDIS_ADDRS   host:port,host:port of the sentinels, or of some servers of the cluster
+  REDIS_MASTER  the name by which sentinels know the master
+  REDIS_SENTINEL_PASSWORD  the password of the sentinels, if they have one
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
@@ -78,6 +81,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with what certificates of callers must descend from")
 	flags.StringVar(&f.redis.URL, "redis", "", "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
+	f.addRedis(flags)
 	flags.StringVar(&f.redis.Username, "redis-username", "", "the user, in place of the URL's")
 	flags.StringVar(&f.redis.PasswordFile, "redis-password-file", "", "a `FILE` that holds the password")
 	flags.StringVar(&f.redis.CAFile, "redis-ca", "", "a PEM `FILE` with what the certificate of Redis must descend from")
@@ -107,7 +111,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.redis.URL != "", CallsMax: f.callsMax,
+	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.inRedis(), CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Logger: logger}
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)

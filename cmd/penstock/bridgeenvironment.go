@@ -4,12 +4,10 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"math/big"
-	"net"
 	"os"
 	"strconv"
 	"strings"
@@ -53,40 +51,6 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	}
 	logger.Info("there is no --policy: every client address has a token bucket", "limit", limit)
 	return d, nil
-}
-
-// redisFrom says where Redis is, unless --redis does.
-func (f *bridgeFlags) redisFrom(getenv func(string) string, logger *slog.Logger) error {
-	mode, addr := getenv("REDIS_MODE"), getenv("REDIS_ADDR")
-	switch mode {
-	case "", "standalone":
-	case "cluster", "sentinel", "ring":
-		return fmt.Errorf("REDIS_MODE is %q, which is not there yet: one Redis is, as REDIS_MODE=standalone and REDIS_ADDR=%s", mode,
-			redisAddrDefault)
-	default:
-		return fmt.Errorf("REDIS_MODE is %q: write standalone", mode)
-	}
-	if getenv("REDIS_ADDRS") != "" {
-		return errors.New("REDIS_ADDRS is set, which goes with REDIS_MODE=cluster, and that is not there yet: set REDIS_ADDR")
-	}
-	if f.redis.PasswordFile == "" {
-		f.redis.Password = getenv("REDIS_PASSWORD")
-	}
-	switch {
-	case f.redis.URL != "":
-		if addr != "" {
-			logger.Info("--redis is given, so REDIS_ADDR is not looked at")
-		}
-		return nil
-	case addr == "" && mode == "":
-		return nil // in memory
-	}
-	addr = cmp.Or(addr, redisAddrDefault)
-	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") {
-		return errors.New("REDIS_ADDR is no host:port, as localhost:6379; a URL is for --redis")
-	}
-	f.redis.URL = "redis://" + addr
-	return nil
 }
 
 // bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.
