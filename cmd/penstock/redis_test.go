@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -29,6 +31,7 @@ func TestRedisCommandsRefuseWhatMeansNothing(t *testing.T) {
 		"--redis is missing; write --redis redis://":      {"redis", "health"},
 		`redis health takes no "x"`:                       {"redis", "health", "x"},
 		`environment variable "PENSTOCK_NONE" is not set`: {"redis", "health", "--redis", "redis://a:{env.PENSTOCK_NONE}@localhost"},
+		"inspect takes one KEY, in quotes":                {"redis", "inspect", "--redis", "redis://localhost"},
 		"goes with sentinels":                             {"redis", "health", "--master", "m", "--redis", redistest.Start(t).URL()},
 	} {
 		if _, _, err := run(t, "", args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -46,5 +49,34 @@ func TestRedisDoctor(t *testing.T) {
 	out, _, err = run(t, "", "redis", "doctor", "--redis", s.URL(), "--redis-timeout", "1ns")
 	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong  script") {
 		t.Errorf("a script slower than the timeout: %v\n%s", err, out)
+	}
+}
+
+// TestRedisInspect holds that every key that requests leave behind can be looked at, and that looking changes nothing.
+func TestRedisInspect(t *testing.T) {
+	s := redistest.Start(t)
+	charge(t, s, "/export", 1)
+	charge(t, s, "/month", 2)
+	charge(t, s, "/search", 5) // which brings a penalty
+	before := contents(t, s)
+	if len(before) < 6 {
+		t.Fatalf("requests left only %v", before)
+	}
+	for key := range before {
+		out, _, err := run(t, "", "redis", "inspect", key, "--redis", s.URL())
+		if err != nil || !strings.Contains(out, "policy     shop\n") || !strings.Contains(out, "ip 192.0.2.7\n") {
+			t.Errorf("%s: %v\n%s", key, err, out)
+		}
+	}
+	if diff := cmp.Diff(before, contents(t, s)); diff != "" {
+		t.Errorf("looking changed something: %s", diff)
+	}
+	const key = "rl1:shop:search:{ip:192.0.2.7}:3600s:sw"
+	if err := s.Client().Set(t.Context(), key, "one", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := run(t, "", "redis", "inspect", key, "--redis", s.URL())
+	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong      three or four decimals") {
+		t.Errorf("a counter that cannot be read: %v\n%s", err, out)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,11 +45,20 @@ func obey(t *testing.T, f Finding) {
 		t.Fatalf("%s: nothing is said to do", f.Subject)
 	}
 	for _, command := range f.Do {
-		out, err := exec.Command("sh", "-c", command).CombinedOutput()
-		if text := string(out); err != nil || !strings.HasPrefix(text, "OK") {
-			t.Errorf("%s: %v %s", command, err, text)
+		if out := shell(t, command); !strings.HasPrefix(out, "OK") {
+			t.Errorf("%s: %s", command, out)
 		}
 	}
+}
+
+// shell runs a command and returns what it printed.
+func shell(t *testing.T, command string) string {
+	t.Helper()
+	out, err := exec.Command("sh", "-c", command).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v %s", command, err, out)
+	}
+	return string(out)
 }
 
 func TestDoctorFindsNothingWrong(t *testing.T) {
@@ -75,6 +85,7 @@ func contentsOf(t *testing.T, s *redistest.Server) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	slices.Sort(keys)
 	return strings.Join(keys, " ")
 }
 

@@ -2,7 +2,137 @@
 
 package redisadmin
 
-import "strings"
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// keyPrefix begins every key of a counter.
+const keyPrefix = "rl1:"
+
+// penaltyRule stands in keys for the rule, where a client's penalty is meant.
+const penaltyRule = "~penalty"
+
+// named is what a key says.
+type named struct {
+	key       string // without what the key beside it ends in
+	namespace string
+	rule      string // penaltyRule of a penalty
+	whose     string // in words
+	limit     core.Limit
+}
+
+// example is what a key looks like.
+const example = "rl1:shop:api:{user:u_42}:60s:sw"
+
+// parseKey reads the key of a counter or a penalty, or the one beside it: of a log's sum, or of a penalty's end.
+func parseKey(key string) (*named, error) {
+	wrong := func(why string) error {
+		return fmt.Errorf("%q is no key of a counter: %s; write it whole and in quotes, such as '%s'", key, why, example)
+	}
+	n := &named{key: key}
+	if beside, ok := strings.CutSuffix(key, ":n"); ok {
+		n.key = beside
+	} else if beside, ok := strings.CutSuffix(key, ":until"); ok {
+		n.key = beside
+	}
+	before, rest, ok := strings.Cut(n.key, "{")
+	tag, after, closed := strings.Cut(rest, "}")
+	scope := strings.Split(before, ":")
+	switch {
+	case !strings.HasPrefix(key, keyPrefix):
+		return nil, wrong("it does not begin with " + keyPrefix)
+	case !ok || !closed || len(scope) != 4 || scope[3] != "":
+		return nil, wrong("the braces are not where they belong")
+	}
+	n.namespace, n.rule = unescaped(scope[1]), unescaped(scope[2])
+	words := strings.Split(strings.TrimPrefix(after, ":"), ":")
+	if scope[2] == penaltyRule && after == "" {
+		n.whose, ok = dimensions(strings.Split(tag, ":"))
+		if !ok {
+			return nil, wrong("nobody's penalty is meant")
+		}
+		return n, nil
+	}
+	if after == "" || len(words) < 2 {
+		return nil, wrong("it does not end in a window and an algorithm")
+	}
+	label, algorithm := words[len(words)-2], words[len(words)-1]
+	for a := core.FixedWindow; a <= core.TokenBucket; a++ {
+		if a.Label() == algorithm {
+			limit, err := core.ParseLimit("1/" + label + " " + a.String())
+			if err != nil {
+				return nil, wrong(fmt.Sprintf("the window is %q", label))
+			}
+			n.limit = limit
+		}
+	}
+	if n.limit.Algorithm() == 0 {
+		return nil, wrong(fmt.Sprintf("the algorithm is %q, and there are fw, sw, sl and tb", algorithm))
+	}
+	if n.whose, ok = everybody(tag, scope[2], words[:len(words)-2]); !ok {
+		return nil, wrong("whose counter it is has no kind and value")
+	}
+	return n, nil
+}
+
+// keys returns all the keys of the counter.
+func (n *named) keys() []string {
+	switch {
+	case n.rule == penaltyRule:
+		return []string{n.key, n.key + ":until"}
+	case n.limit.Algorithm() == core.SlidingLog:
+		return []string{n.key, n.key + ":n"}
+	default:
+		return []string{n.key}
+	}
+}
+
+// everybody says whose counter it is; ok is false if the key does not say.
+func everybody(tag, rule string, more []string) (whose string, ok bool) {
+	if tag == rule && len(more) == 0 {
+		return "everybody", true
+	}
+	return dimensions(append(strings.Split(tag, ":"), more...))
+}
+
+// dimensions says in words what pairs of kind and value are.
+func dimensions(words []string) (text string, ok bool) {
+	if len(words)%2 != 0 {
+		return "", false
+	}
+	var parts []string
+	for i := 0; i < len(words); i += 2 {
+		kind, value := unescaped(words[i]), unescaped(words[i+1])
+		switch {
+		case kind == "":
+			return "", false
+		case value == "":
+			parts = append(parts, "no "+kind)
+		default:
+			parts = append(parts, kind+" "+value)
+		}
+	}
+	return strings.Join(parts, ", "), true
+}
+
+// unescaped reads a part of a key. What no terminal should be sent is quoted.
+func unescaped(part string) string {
+	text, err := url.PathUnescape(part)
+	if err != nil {
+		text = part
+	}
+	for _, c := range text {
+		if !strconv.IsPrint(c) {
+			return strconv.Quote(text)
+		}
+	}
+	return text
+}
 
 // Slot returns the slot of a key in a cluster: by what is in its first braces, if something is.
 func Slot(key string) int {

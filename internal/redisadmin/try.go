@@ -17,9 +17,6 @@ import (
 
 // This file tries things out on a server: what the user may do, what its clock says, how long the script takes.
 
-// keyPrefix begins every key of a counter.
-const keyPrefix = "rl1:"
-
 // throwAway is how long a key of the doctor's stays if it cannot be deleted.
 const throwAway = 10 * time.Second
 

@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// Counter is what is known of a counter, or of a client's penalty, for people.
+type Counter struct {
+	Lines [][2]string // what is told, and what it is
+	Wrong bool        // it cannot be read: nobody is admitted by it, nor refused
+}
+
+func (c *Counter) add(what, format string, args ...any) {
+	c.Lines = append(c.Lines, [2]string{what, fmt.Sprintf(format, args...)})
+}
+
+// Print writes what is known.
+func (c *Counter) Print(out io.Writer) error {
+	var text strings.Builder
+	for _, line := range c.Lines {
+		fmt.Fprintf(&text, "%-10s %s\n", line[0], line[1])
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+// Inspect says what the counter of a key holds. It changes nothing. With the check that the limiter would ask of the key
+// (nil is none), it says what that comes to.
+func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check) (*Counter, error) {
+	named, err := parseKey(key)
+	if err != nil {
+		return nil, err
+	}
+	slot := Slot(named.key)
+	n, err := d.serving(slot)
+	if err != nil {
+		return nil, err
+	}
+	c := &Counter{}
+	c.add("key", "%s", named.key)
+	c.add("policy", "%s", cmp.Or(named.namespace, "(no name)"))
+	if named.rule == penaltyRule {
+		c.add("penalty", "of %s", named.whose)
+	} else {
+		c.add("rule", "%s, by a %s of %s", named.rule, named.limit.Algorithm(), named.limit.WindowLabel())
+		c.add("counts", "%s", named.whose)
+	}
+	if d.Mode == ModeCluster {
+		c.add("slot", "%d, at %s", slot, n.Addr)
+	} else {
+		c.add("slot", "%d in a cluster; at %s", slot, n.Addr)
+	}
+	r := &reading{ctx: ctx, n: n, key: named.key, now: time.Now()}
+	if at, err := n.said(ctx, "time").Slice(); err == nil && len(at) == 2 {
+		seconds, _ := strconv.ParseInt(fmt.Sprint(at[0]), 10, 64)
+		micros, _ := strconv.ParseInt(fmt.Sprint(at[1]), 10, 64)
+		r.now = time.Unix(seconds, micros*1000)
+	}
+	err = r.describe(c, named)
+	var bad *corruptError
+	switch {
+	case errors.As(err, &bad):
+		c.Wrong = true
+		c.add("wrong", "%s: every request that counts here has no answer, and on_error decides", bad.why)
+		c.add("do", "%s", n.cli(append([]string{"DEL"}, named.keys()...)...))
+		return c, nil
+	case err != nil:
+		return nil, n.explain(err)
+	}
+	if check != nil {
+		err = r.compare(c, check)
+	}
+	return c, err
+}
+
+// serving returns who has the slot.
+func (d *Deployment) serving(slot int) (*Node, error) {
+	for _, n := range d.Nodes {
+		has := slices.ContainsFunc(n.Slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last })
+		if n.Master && (has || d.Mode != ModeCluster) || d.Mode == ModeSingle {
+			return n, n.Err
+		}
+	}
+	return nil, fmt.Errorf("nobody serves slot %d; penstock redis health says more", slot)
+}
+
+// corruptError says that a counter cannot be read, and why.
+type corruptError struct{ why string }
+
+func (e *corruptError) Error() string { return e.why }
+
+// reading reads one counter.
+type reading struct {
+	ctx context.Context
+	n   *Node
+	key string
+	now time.Time // by the server
+}
+
+// command puts a question about the key; a slot that is being moved may have it at its new place already.
+func (r *reading) command(args ...any) *redis.Cmd {
+	cmd := r.n.said(r.ctx, args...)
+	if addr, ok := redis.IsAskError(cmd.Err()); ok {
+		return r.elsewhere(addr, args)
+	}
+	if redis.HasErrorPrefix(cmd.Err(), "WRONGTYPE") {
+		cmd.SetErr(&corruptError{"it holds another type of value"})
+	}
+	return cmd
+}
+
+func (r *reading) elsewhere(addr string, args []any) *redis.Cmd {
+	ctx, cancel := context.WithTimeout(r.ctx, answerTimeout)
+	defer cancel()
+	options := *r.n.options
+	options.Addr = addr
+	client := redis.NewClient(&options)
+	defer client.Close()
+	pipe := client.Pipeline()
+	_ = pipe.Do(ctx, "asking")
+	cmd := pipe.Do(ctx, args...)
+	_, _ = pipe.Exec(ctx)
+	return cmd
+}
+
+// text returns a string, "" if there is none.
+func (r *reading) text(key string) (string, error) {
+	text, err := r.command("get", key).Text()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return text, err
+}
+
+func (r *reading) describe(c *Counter, named *named) error {
+	var err error
+	switch {
+	case named.rule == penaltyRule:
+		err = r.penalty(c)
+	case named.limit.Algorithm() == core.SlidingLog:
+		err = r.log(c, named.limit.Window())
+	default:
+		err = r.counter(c, &named.limit)
+	}
+	if err != nil {
+		return err
+	}
+	if left, err := r.command("pttl", named.key).Int64(); err == nil && left > 0 { // who may not ask is not told
+		c.add("expires", "in %s", span(time.Duration(left)*time.Millisecond))
+	}
+	return nil
+}
+
+// counter describes what is one string.
+func (r *reading) counter(c *Counter, l *core.Limit) error {
+	text, err := r.text(r.key)
+	switch {
+	case err != nil:
+		return err
+	case text == "":
+		c.add("holds", "nothing: it is as fresh as if it had never been used")
+		return nil
+	}
+	c.add("stored", "%s", strconv.Quote(text))
+	numbers, ok := decimals(text)
+	if !ok || len(numbers) < 3 || len(numbers) > 4 || l.Algorithm() == core.TokenBucket && numbers[2] < 1 {
+		return &corruptError{"three or four decimals should stand there"}
+	}
+	at, used, aux := instant(numbers[0]), numbers[1], numbers[2]
+	switch {
+	case l.Algorithm() == core.TokenBucket:
+		c.add("holds", "a bucket that lacked %s of its tokens at %s", fraction(used, aux), r.when(at))
+	case l.Calendar() != 0:
+		c.add("holds", "%s used in the %s that began at %s", plural(int(used), "unit"), l.Calendar(), r.when(at))
+	default:
+		r.window(c, l, at, used, aux)
+	}
+	if len(numbers) == 4 && instant(numbers[3]).After(r.now) {
+		c.add("leased", "units may be out until %s, taken in advance by nodes that decide without asking", r.when(instant(numbers[3])))
+	}
+	return nil
+}
+
+// window describes a fixed or a sliding window.
+func (r *reading) window(c *Counter, l *core.Limit, at time.Time, used, before int64) {
+	window := time.Duration(l.Window()) * time.Microsecond
+	ends, sliding := at.Add(window), l.Algorithm() == core.SlidingWindow
+	c.add("holds", "%s used in the window that began at %s and ends at %s", plural(int(used), "unit"), r.when(at), r.when(ends))
+	switch {
+	case !r.now.Before(ends.Add(window)), !sliding && !r.now.Before(ends):
+		c.add("", "that is over, and counts no more")
+	case !r.now.Before(ends):
+		c.add("", "that is over, and weighs %d in the one that follows it", weighed(used, ends.Add(window).Sub(r.now), window))
+	case sliding:
+		c.add("", "%d in the one before, which weigh %d now", before, weighed(before, min(window, ends.Sub(r.now)), window))
+	}
+}
+
+// weighed returns how many of the units of a window that is over count, with that much of the one after it left.
+func weighed(units int64, rest, window time.Duration) uint64 {
+	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
+	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
+	return weighs
+}
+
+// log describes a sliding log.
+func (r *reading) log(c *Counter, window core.Micros) error {
+	sum, err := r.text(r.key + ":n")
+	if err != nil {
+		return err
+	}
+	marks, err := r.command("zcount", r.key, "-inf", "+inf").Int64()
+	if err != nil {
+		return err
+	}
+	if marks == 0 {
+		c.add("holds", "nothing: it is as fresh as if it had never been used")
+		return nil
+	}
+	oldest, err := r.member(0, 2)
+	if err != nil {
+		return err
+	}
+	newest, err := r.member(-1, 2)
+	if err != nil {
+		return err
+	}
+	units := "units that are not summed up"
+	if numbers, ok := decimals(sum); ok && len(numbers) == 1 {
+		units = plural(int(numbers[0]), "unit")
+	} else if sum != "" {
+		return &corruptError{"a decimal should stand in the key beside it, which ends in :n"}
+	}
+	c.add("holds", "%s, charged at %s", units, plural(int(marks), "instant"))
+	c.add("", "the oldest, %d, at %s; it leaves at %s", oldest[1], r.when(instant(oldest[0])),
+		r.when(instant(oldest[0]+int64(window))))
+	c.add("", "the newest, %d, at %s", newest[1], r.when(instant(newest[0])))
+	return nil
+}
+
+// member returns the decimals of a member of the set, by its rank.
+func (r *reading) member(rank int64, want int) ([]int64, error) {
+	members, err := r.command("zrange", r.key, rank, rank).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	if len(members) == 1 {
+		text := strings.NewReplacer(":", " ", "-", " ").Replace(members[0])
+		if numbers, ok := decimals(text); ok && len(numbers) == want {
+			return numbers, nil
+		}
+	}
+	return nil, &corruptError{"its members should be decimals"}
+}
+
+// penalty describes a client's penalty.
+func (r *reading) penalty(c *Counter) error {
+	text, err := r.text(r.key + ":until")
+	if err != nil {
+		return err
+	}
+	numbers, ok := decimals(text)
+	switch {
+	case text == "":
+		c.add("penalty", "none is in force")
+	case !ok || len(numbers) != 1:
+		return &corruptError{"a decimal should stand in the key beside it, which ends in :until"}
+	case instant(numbers[0]).After(r.now):
+		c.add("penalty", "in force until %s: every request is refused", r.when(instant(numbers[0])))
+	default:
+		c.add("penalty", "over since %s", r.when(instant(numbers[0])))
+	}
+	violations, err := r.command("zcount", r.key, "-inf", "+inf").Int64()
+	if err != nil {
+		return err
+	}
+	c.add("violations", "%d", violations)
+	if violations > 0 {
+		newest, err := r.member(-1, 3)
+		if err != nil {
+			return err
+		}
+		c.add("", "the newest at %s, of a limit whose wait ends at %s", r.when(instant(newest[0])), r.when(instant(newest[1])))
+	}
+	return nil
+}
+
+// compare says what the counter comes to for a check of it.
+func (r *reading) compare(c *Counter, check *core.Check) error {
+	ctx, cancel := context.WithTimeout(r.ctx, answerTimeout)
+	defer cancel()
+	look := *check
+	look.Op, look.Guard, look.Violation, look.Cost = core.OpLook, 0, 0, 0
+	result := make([]core.Result, 1)
+	err := redisstore.ToolLoad(ctx, r.n.client)
+	if err == nil {
+		err = redisstore.ToolAsk(ctx, r.n.client, []core.Check{look}, result)
+	}
+	if err != nil {
+		return r.n.explain(err)
+	}
+	if check.Penalty != nil {
+		c.add("policy says", "a penalty from %s in %s on, for %s at most", plural(int(check.Penalty.Threshold), "violation"),
+			time.Duration(check.Penalty.Window)*time.Microsecond, time.Duration(check.Penalty.Longest())*time.Microsecond)
+		return nil
+	}
+	text := fmt.Sprintf("%d of %d left", result[0].Remaining, check.Limit.Capacity())
+	if result[0].Wait > 0 {
+		text += ", the next in " + span(time.Duration(result[0].Wait)*time.Microsecond)
+	}
+	c.add("limit", "%s: %s", check.Limit, text)
+	return nil
+}
+
+// decimals reads whole numbers that are separated by one space each, none beyond what a counter can hold.
+func decimals(text string) (numbers []int64, ok bool) {
+	for word := range strings.SplitSeq(text, " ") {
+		n, err := strconv.ParseUint(word, 10, 63)
+		if err != nil || n > 1<<53 {
+			return nil, false
+		}
+		numbers = append(numbers, int64(n))
+	}
+	return numbers, true
+}
+
+func instant(micros int64) time.Time { return time.UnixMicro(micros) }
+
+// when writes an instant, and how far it is from now.
+func (r *reading) when(at time.Time) string {
+	text := at.UTC().Format("2006-01-02T15:04:05.000Z")
+	if away := at.Sub(r.now); away > 0 {
+		return text + " (in " + span(away) + ")"
+	}
+	return text + " (" + span(r.now.Sub(at)) + " ago)"
+}
+
+// span writes a time that passes as people say it.
+func span(d time.Duration) string {
+	switch {
+	case d >= time.Minute:
+		return d.Round(time.Second).String()
+	case d >= time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Millisecond).String()
+	}
+}
+
+// fraction writes parts of a unit as a decimal.
+func fraction(parts, unit int64) string {
+	return strconv.FormatFloat(float64(parts)/float64(unit), 'f', -1, 64)
+}
