@@ -146,3 +146,20 @@ func halfOverGRPC(client *http.Client, address string) (string, error) {
 	}
 	return response.Trailer.Get("Grpc-Status") + response.Header.Get("Grpc-Status"), nil
 }
+
+// TestAPanicOverGRPC is one request's or one stream's: gRPC recovers from none.
+func TestAPanicOverGRPC(t *testing.T) {
+	said := new(await.Journal)
+	guard := &grpcGuard{logger: said.Logger()}
+	_, err := guard.unary(t.Context(), nil, nil, func(context.Context, any) (any, error) { panic("provoked once") })
+	if status.Code(err) != codes.Internal {
+		t.Errorf("a request: %v", err)
+	}
+	err = guard.stream(nil, nil, nil, func(any, grpc.ServerStream) error { panic("provoked twice") })
+	if status.Code(err) != codes.Internal {
+		t.Errorf("a stream: %v", err)
+	}
+	if text := said.String(); !strings.Contains(text, "provoked once") || !strings.Contains(text, "provoked twice") {
+		t.Error(text)
+	}
+}

@@ -110,7 +110,8 @@ func New(o Options) (*Bridge, error) {
 		return nil, err
 	}
 	b.settling = settle.New(o.Store, b.metrics.settled)
-	b.editions.metrics = b.metrics
+	b.settling.Panic = b.panicked
+	b.editions.metrics, b.editions.panicked = b.metrics, b.panicked
 	return b, b.editions.open(&o)
 }
 

@@ -191,21 +191,22 @@ func (b *Bridge) take(c *call) {
 	if b.batcher != nil && len(c.taking) > 1 {
 		b.batcher.TakeAll(context.Background(), c.taking)
 	} else {
-		for i := range c.taking {
-			t := &c.taking[i]
-			t.Err = b.store.Take(context.Background(), t.Checks, t.Results)
+		for i, q := range c.asked {
+			q.take(&c.taking[i])
 		}
 	}
 	b.metrics.CheckSeconds.Observe(time.Since(start).Seconds())
 	for i, q := range c.asked {
-		q.conclude(c.taking[i].Err)
+		if len(q.first) > 0 { // or it has panicked
+			q.conclude(c.taking[i].Err)
+		}
 	}
 	clear(c.taking)
 }
 
 // wait answers a question once its request is admitted, or cannot be. It reports false if the caller has left meanwhile.
 // A call that waits is not one of those under way: they hold a processor, it holds memory.
-func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) bool {
+func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
 	b.under.Add(-1)
 	b.asking.Add(-1)
 	defer b.under.Add(1)
@@ -216,6 +217,8 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) bool 
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(b.ending, cancel)()
+	defer q.rescue()
+	answered = true // also if it panics: that is an answer of its own
 	d, end := q.wait.Decide(waiting, b.lines, &q.plan, q.throttled, q)
 	if end != throttle.EndNone {
 		b.metrics.Waits.WithLabelValues(string(end)).Inc()

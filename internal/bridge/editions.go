@@ -39,14 +39,15 @@ type edition struct {
 
 // editions are the policy in force, first, and those before it.
 type editions struct {
-	known   atomic.Pointer[[]*edition]
-	watcher *policy.Watcher // nil: the policy is no file
-	logger  *slog.Logger
-	metrics *metrics
-	shared  bool
-	fronts  []policy.Front
-	refused atomic.Bool // the last edit was
-	changed func(version string, compact []byte)
+	known    atomic.Pointer[[]*edition]
+	watcher  *policy.Watcher // nil: the policy is no file
+	logger   *slog.Logger
+	metrics  *metrics
+	shared   bool
+	fronts   []policy.Front
+	refused  atomic.Bool // the last edit was
+	changed  func(version string, compact []byte)
+	panicked func(reason any)
 }
 
 func (e *editions) open(o *Options) (err error) {
@@ -122,8 +123,16 @@ func (e *edition) keysReady() bool {
 	return !ok || keys.Ready()
 }
 
-// edited takes an edited policy file over, or says why it does not.
+// edited takes an edited policy file over, or says why it does not. One that panics is one that is refused: it must not end
+// the process, which the policy before is in force in.
 func (e *editions) edited(d *policy.Document, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			e.panicked(reason)
+			e.refused.Store(true)
+			e.metrics.edits.WithLabelValues("refused").Inc()
+		}
+	}()
 	before := *e.known.Load()
 	var next *edition
 	if err == nil {

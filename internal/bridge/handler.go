@@ -18,7 +18,22 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", b.serveReady)
-	return mux
+	return b.spared(mux)
+}
+
+// spared answers 500 to a call that panics, and logs it. net/http would hang up, with all that others ask over the
+// connection, and tell it to a log that is for what callers do.
+func (b *Bridge) spared(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				b.metrics.calls.WithLabelValues(callPanic).Inc()
+				b.panicked(reason)
+				http.Error(w, "a panic, which the log tells of", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
 }
 
 // guarded lets those pass that show the token. It compares in a time that says nothing of the token but its length.

@@ -19,6 +19,7 @@ const (
 	callBusy         = "busy"
 	callGone         = "gone" // the caller has left meanwhile
 	callLate         = "late" // it did not come whole in time
+	callPanic        = "panic"
 )
 
 // metrics are those of every front, and what is a bridge's own. None has a label that names a client.

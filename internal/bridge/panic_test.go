@@ -4,14 +4,20 @@ package bridge
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -53,5 +59,93 @@ func TestAPanicIsOneQuestions(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "provoked"); n == 0 || n > 2 {
 		t.Errorf("logged %d times: %s", n, log.String())
+	}
+}
+
+// fused is a store that panics once, when it is asked for the nth time from when it is set.
+type fused struct {
+	core.Store
+	fuse atomic.Int64
+}
+
+func (f *fused) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	if f.fuse.Add(-1) == 0 {
+		panic("provoked")
+	}
+	return f.Store.Take(ctx, checks, results)
+}
+
+// fusedBridge is a bridge on shop over a store that can be made to panic, and its log.
+func fusedBridge(t *testing.T, change func(*Options)) (*bridged, *fused, *await.Journal) {
+	log, store := new(await.Journal), new(fused)
+	h := open(t, strings.Replace(shop, "1/100ms", "1/1s", 1), func(o *Options) {
+		store.Store, o.Logger = o.Store, log.Logger()
+		o.Store = store
+		if change != nil {
+			change(o)
+		}
+	})
+	return h, store, log
+}
+
+// TestAPanicOfTheStore is that of the question it came with, whether others come with it or it waits, and of no settlement
+// but the one.
+func TestAPanicOfTheStore(t *testing.T) {
+	h, store, log := fusedBridge(t, nil)
+	api, slow := h.question("/api/x", "192.0.2.1"), h.question("/slow", "192.0.2.1")
+	store.fuse.Store(2)
+	a := h.ask(api, api, api)
+	if a[0].Status != wire.StatusOK || a[1].Status != wire.StatusInvalid || a[2].Status != wire.StatusOK || a[2].Results[0].Remaining != 0 {
+		t.Errorf("%+v", a)
+	}
+	slow.Kind = wire.KindWait
+	store.fuse.Store(1)
+	if a := h.ask(slow)[0]; a.Status != wire.StatusInvalid {
+		t.Errorf("one that waits: %+v", a)
+	}
+	h.ask(slow)
+	store.fuse.Store(2) // the second question is in the line
+	if a := h.ask(slow)[0]; a.Status != wire.StatusInvalid || h.b.lines.Waiting() != 0 {
+		t.Errorf("one that stands in line: %+v, %d wait", a, h.b.lines.Waiting())
+	}
+	if h.b.under.Load() != 0 || h.b.asking.Load() != 0 {
+		t.Errorf("%d calls and %d questions are under way", h.b.under.Load(), h.b.asking.Load())
+	}
+	first, second := h.admitted(), h.admitted()
+	h.settled(20)
+	store.fuse.Store(1)
+	h.ask(settling(first, "35"))
+	await.Until(t, 10*time.Second, "it has panicked", func() bool { return store.fuse.Load() < 1 })
+	h.ask(settling(second, "3"))
+	h.settled(13) // what was reserved for the first stands
+	if text := log.String(); !strings.Contains(text, "provoked") || !strings.Contains(text, "panic_test.go") {
+		t.Errorf("the log does not say where: %s", text)
+	}
+}
+
+// TestAPanicElsewhere ends neither the process nor what others ask over the connection.
+func TestAPanicElsewhere(t *testing.T) {
+	editing := false
+	h, _, log := fusedBridge(t, func(o *Options) {
+		o.Reachable = func(context.Context) error { panic("provoked by a look") }
+		o.Changed = func(string, []byte) {
+			if editing {
+				panic("provoked by an edit")
+			}
+		}
+	})
+	w := httptest.NewRecorder()
+	h.b.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
+	if w.Code != 500 || !strings.Contains(log.String(), "provoked by a look") {
+		t.Error(w.Code, w.Body, log)
+	}
+	h.b.quiet.Store(0)
+	editing = true
+	h.write(strings.Replace(shop, "2/1h", "3/1h", 1))
+	if err := h.b.Reload(); err == nil || !strings.Contains(log.String(), "provoked by an edit") {
+		t.Error(errors.Join(err, errors.New(log.String())))
+	}
+	if a := h.ask(h.question("/api/x", "192.0.2.1")); a[0].Status != wire.StatusOK {
+		t.Error(a)
 	}
 }

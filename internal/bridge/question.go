@@ -99,6 +99,12 @@ func (q *question) decide(err error) core.Decision {
 	return d
 }
 
+// take asks the store what a question needs.
+func (q *question) take(t *core.Call) {
+	defer q.rescue()
+	t.Err = q.bridge.store.Take(context.Background(), t.Checks, t.Results)
+}
+
 // conclude decides a question that came with others.
 func (q *question) conclude(err error) {
 	defer q.rescue()

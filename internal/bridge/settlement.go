@@ -32,6 +32,7 @@ var _ settle.Job = (*job)(nil)
 // settle redeems a receipt: the answer says whether it is one, and not what the store will make of it. A receipt of a
 // policy that is not known any more is not redeemed: what was reserved stands.
 func (q *question) settle() {
+	defer q.rescue()
 	b := q.bridge
 	opened, err := b.sealer.open(q.item.Settle.Receipt, q.now)
 	if err != nil {

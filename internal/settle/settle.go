@@ -7,7 +7,7 @@
 //
 // Nobody waits for it but [Queue.Stop]. Each job is asked of the store once at most: a charge whose outcome is not known is
 // never given back a second time. What does not fit into the queue is dropped; then what was reserved stands as the charge.
-// Every job has one end, which is counted.
+// Every job has one end, which is counted. One that panics ends alone.
 //
 // # Price
 //
@@ -40,9 +40,10 @@ type End string
 
 // The ends of a job.
 const (
-	Settled End = "settled"
-	Failed  End = "failed"  // the store did not answer: it may have been settled, so it is not tried again
-	Dropped End = "dropped" // too many wait already, or the queue has ended
+	Settled  End = "settled"
+	Failed   End = "failed"  // the store did not answer: it may have been settled, so it is not tried again
+	Dropped  End = "dropped" // too many wait already, or the queue has ended
+	Panicked End = "panic"   // in the store or in the job, which others do not suffer from
 )
 
 // Job is the settlement of one request.
@@ -55,6 +56,9 @@ type Job interface {
 
 // Queue sends jobs to a store. Its workers start with the first job. Safe for concurrent use.
 type Queue struct {
+	// Panic is told of panics, while they are under way, from any goroutine. It is set before the first job, or nil.
+	Panic func(reason any)
+
 	store   core.Store
 	ended   func(End)
 	jobs    chan Job
@@ -101,13 +105,26 @@ func (q *Queue) enqueue(job Job) bool {
 func (q *Queue) work() {
 	var results [core.ChecksMax]core.Result
 	for job := range q.jobs {
-		end, due := Settled, job.Due()
-		if err := q.store.Take(context.Background(), due, results[:]); err != nil {
-			end = Failed
-		}
-		q.ended(end)
-		job.Release()
+		q.settle(job, results[:])
 	}
+}
+
+// settle ends a job. One that panics is not released: whatever is wrong with it is not used again.
+func (q *Queue) settle(job Job, results []core.Result) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			q.ended(Panicked)
+			if q.Panic != nil {
+				q.Panic(reason)
+			}
+		}
+	}()
+	end := Settled
+	if err := q.store.Take(context.Background(), job.Due(), results); err != nil {
+		end = Failed
+	}
+	q.ended(end)
+	job.Release()
 }
 
 // Stop sends what waits, and returns when that is done or the deadline is over; it reports which. The store is open until

@@ -166,3 +166,39 @@ func TestNoJobIsLostWhenAStoreCloses(t *testing.T) {
 type quickStore struct{}
 
 func (quickStore) Take(context.Context, []core.Check, []core.Result) error { return nil }
+
+// explosive is a store that panics at every other question.
+type explosive struct{ takes atomic.Int64 }
+
+func (s *explosive) Take(context.Context, []core.Check, []core.Result) error {
+	if s.takes.Add(1)%2 == 0 {
+		panic("provoked")
+	}
+	return nil
+}
+
+// TestAPanicIsOneJobs: it would end the process, and it ends no worker.
+func TestAPanicIsOneJobs(t *testing.T) {
+	const n = 4 * workersCount
+	e, told := new(ends), atomic.Int64{}
+	q := New(new(explosive), e.note)
+	q.Panic = func(reason any) {
+		if reason == "provoked" {
+			told.Add(1)
+		}
+	}
+	for range n {
+		if !q.Send(new(job)) {
+			t.Fatal("dropped")
+		}
+	}
+	if !q.Stop(Deadline) || e.of(Settled) != n/2 || e.of(Panicked) != n/2 || told.Load() != n/2 {
+		t.Errorf("%v, %d are told of", e.count, told.Load())
+	}
+	quiet := New(new(explosive), e.note)
+	quiet.Send(new(job))
+	quiet.Send(new(job))
+	if !quiet.Stop(Deadline) || e.of(Panicked) != n/2+1 {
+		t.Error("without anybody who is told:", e.count)
+	}
+}
