@@ -55,7 +55,7 @@ func newSettler(store core.Store) *settle.Queue {
 // settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the
 // caller.
 func (s *scratch) settlementOf(d *core.Decision) *settlement {
-	if d.Refused() || d.Outcome == core.OutcomeDegradedAllowed {
+	if d.Refused() || d.Degraded {
 		return nil
 	}
 	if s.settlement == nil {

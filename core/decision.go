@@ -71,6 +71,8 @@ type Decision struct {
 	Cost int64
 	// Client is who was counted.
 	Client Identity
+	// Degraded says that the store's counters had no part in it: on_error decided, or there were too many of them.
+	Degraded bool
 
 	shown int // index of the check that Limit is of, if there is one
 }
@@ -89,7 +91,7 @@ func (p *Plan) Decide() Decision {
 	}
 	if !refused {
 		d := Decision{Outcome: p.admitted(), Client: p.client}
-		if d.Outcome != OutcomeDegradedLocal {
+		if d.Degraded = d.Outcome == OutcomeDegradedLocal; !d.Degraded {
 			p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
 		}
 		return d
@@ -110,7 +112,8 @@ func (p *Plan) denied() Decision {
 		return d
 	}
 	d.Delay = p.delay()
-	if r := p.ruleOf(refusing); !r.hidden && !p.results[refusing].Local {
+	d.Degraded = p.results[refusing].Local
+	if r := p.ruleOf(refusing); !r.hidden && !d.Degraded {
 		p.show(&d, refusing)
 	}
 	d.respond(p.ruleOf(refusing))
@@ -123,7 +126,7 @@ func (p *Plan) Degrade() Decision {
 	if d, settled := p.settle(); settled {
 		return d
 	}
-	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client}
+	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.onError == OnErrorDeny && !u.excused && !u.unlimited && d.Status == 0 {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
@@ -162,7 +165,7 @@ func (p *Plan) settle() (d Decision, settled bool) {
 	case refusalMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
 	case refusalCrowded:
-		d.Outcome, d.Status = OutcomeDegradedDenied, statusUnavailable
+		d.Outcome, d.Status, d.Degraded = OutcomeDegradedDenied, statusUnavailable, true
 	default:
 		d.Outcome = p.uncounted()
 	}

@@ -28,7 +28,7 @@ func TestLocal(t *testing.T) {
 		}
 	}
 	d := plan.Decide()
-	if d.Refused() || d.Outcome != OutcomeDegradedLocal || d.Limit != nil || plan.Headers(&d) != (Fields{}) {
+	if d.Refused() || d.Outcome != OutcomeDegradedLocal || !d.Degraded || d.Limit != nil || plan.Headers(&d) != (Fields{}) {
 		t.Errorf("within the share: %+v, tells %+v", d, plan.Headers(&d))
 	}
 	wantOutcomes(t, &plan, map[string]string{"n/own": "degraded_local", "n/open": "degraded_allowed", "n/shadow": "degraded_allowed"})
@@ -38,7 +38,7 @@ func TestLocal(t *testing.T) {
 
 	plan.Results()[own].Refused, plan.Results()[own].Wait = true, 30*Second
 	d = plan.Decide()
-	if d.Status != 429 || d.Outcome != OutcomeDenied || d.Rule != "own" || d.Limit != nil || d.RetryAfter != 30*Second {
+	if d.Status != 429 || d.Outcome != OutcomeDenied || d.Rule != "own" || !d.Degraded || d.Limit != nil || d.RetryAfter != 30*Second {
 		t.Errorf("beyond the share: %+v", d)
 	}
 	if f := plan.Headers(&d); f != (Fields{RetryAfter: "30"}) {

@@ -218,7 +218,7 @@ func (s *Stream) decide(d core.Decision) Action {
 	switch {
 	case d.Refused():
 		action, count = Pause, CounterDenied
-	case d.Outcome == core.OutcomeDegradedAllowed:
+	case d.Degraded:
 		count = CounterDegraded
 	}
 	s.f.host.Count(count)

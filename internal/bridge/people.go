@@ -139,7 +139,7 @@ func (q *question) tell(d *core.Decision) told {
 	fields := q.plan.Headers(d)
 	t := told{Outcome: d.Outcome.String(), Status: d.Status, Rule: d.Rule, Reset: fields.Reset, RetryAfter: fields.RetryAfter,
 		Version: q.edition.version, Headers: map[string]string{},
-		Degraded: d.Outcome == core.OutcomeDegradedAllowed || d.Outcome == core.OutcomeDegradedDenied}
+		Degraded: d.Degraded}
 	if d.Limit != nil {
 		t.Limit, t.Remaining = d.Limit.Capacity(), &d.Remaining
 	}

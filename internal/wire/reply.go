@@ -70,6 +70,8 @@ const (
 	flagRefused = 1 << iota
 	flagOverflow
 	flagNever // the wait is core.Never
+	flagLocal // the bridge answered in the store's place
+	flagsAll  = 1<<iota - 1
 )
 
 // appendResult writes instants as the difference to the result before: those of one call are mostly the same.
@@ -81,6 +83,9 @@ func appendResult(dst []byte, r *core.Result, before core.Micros) []byte {
 	}
 	if r.Overflow {
 		flags |= flagOverflow
+	}
+	if r.Local {
+		flags |= flagLocal
 	}
 	if wait == core.Never {
 		flags, wait = flags|flagNever, 0
@@ -164,11 +169,11 @@ func (c *cursor) result(before core.Micros) (r core.Result) {
 	}
 	r.At, r.Wait, r.Reset = before+core.Micros(at), core.Micros(wait), core.Micros(reset)
 	r.Next, r.LeasedIn = core.Micros(next), core.Micros(leased)
-	r.Refused, r.Overflow = flags&flagRefused != 0, flags&flagOverflow != 0
+	r.Refused, r.Overflow, r.Local = flags&flagRefused != 0, flags&flagOverflow != 0, flags&flagLocal != 0
 	if flags&flagNever != 0 {
 		r.Wait = core.Never
 	}
-	if flags&^(flagRefused|flagOverflow|flagNever) != 0 {
+	if flags&^flagsAll != 0 {
 		c.fail()
 	}
 	return r

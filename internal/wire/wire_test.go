@@ -29,7 +29,8 @@ var items = []Item{
 var answers = []Answer{
 	{Status: StatusUnavailable},
 	{Results: []core.Result{{At: 1_700_000_000_000_000, Granted: 1, Remaining: 9, Reset: 5, Next: 6, Violations: 2},
-		{At: 1_700_000_000_000_007, Refused: true, Wait: core.Never, Overflow: true}, {Refused: true, Wait: 60_000_000, LeasedIn: 3}},
+		{At: 1_700_000_000_000_007, Refused: true, Wait: core.Never, Overflow: true}, {Refused: true, Wait: 60_000_000, LeasedIn: 3},
+		{At: 1_700_000_000_000_008, Local: true}},
 		Receipt: "sealed"},
 	{Verdict: &Verdict{TTLMicros: 60_000_000, Ways: []Way{{Index: 0, State: core.CredentialExpired},
 		{Index: 2, State: core.CredentialValid, Identity: core.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold"}}}}},
