@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/penstock/penstock/core"
 )
@@ -20,6 +21,9 @@ type Options struct {
 	// Nodes returns how many nodes share the store's counters, as far as that is known; less than 1 counts as 1. It is asked
 	// when the store could not be, so it must not ask the store. Nil: this is the only one.
 	Nodes func() int
+	// Prepare is called once, with the first call that has a check that says local: what Nodes needs is not done for who does
+	// not need it. It must return at once. Nil: nothing is.
+	Prepare func()
 	// Failed is told of each failure that Local stands in for, from many goroutines; nil: nobody is.
 	Failed func(err error)
 }
@@ -30,6 +34,7 @@ type Store struct {
 	batcher core.Batcher // inner, if it is one
 	options Options
 	pool    sync.Pool // of *stand
+	ready   atomic.Bool
 }
 
 var _ core.Batcher = (*Store)(nil)
@@ -50,11 +55,28 @@ func New(inner core.Store, o Options) *Store {
 
 // Take answers the checks as [core.Store] says, or stands in for the store.
 func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	s.prepare(checks)
 	return s.or(s.inner.Take(ctx, checks, results), checks, results)
+}
+
+// prepare has made ready what a call of these checks may need.
+func (s *Store) prepare(checks []core.Check) {
+	if s.options.Prepare == nil || s.ready.Load() {
+		return
+	}
+	for i := range checks {
+		if checks[i].OnError == core.OnErrorLocal && s.ready.CompareAndSwap(false, true) {
+			s.options.Prepare()
+			return
+		}
+	}
 }
 
 // TakeAll implements [core.Batcher].
 func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
+	for i := range calls {
+		s.prepare(calls[i].Checks)
+	}
 	if s.batcher == nil {
 		for i := range calls {
 			calls[i].Err = s.inner.Take(ctx, calls[i].Checks, calls[i].Results)

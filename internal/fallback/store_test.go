@@ -125,6 +125,24 @@ func TestStoreComesFirst(t *testing.T) {
 	}
 }
 
+// TestPreparedOnce: what may be needed is made ready at the first call that may need it, and not for others.
+func TestPreparedOnce(t *testing.T) {
+	w, prepared := newWorld(t, 1), 0
+	w.options.Prepare = func() { prepared++ }
+	w.admits(t, 3, limited(t, "a", 10, 1, core.OnErrorAllow), limited(t, "d", 10, 1, core.OnErrorDeny))
+	if prepared != 0 {
+		t.Error("made ready for nobody")
+	}
+	for range 2 {
+		w.TakeAll(context.Background(), []core.Call{{Checks: []core.Check{limited(t, "l", 10, 1, core.OnErrorLocal)},
+			Results: make([]core.Result, 1)}})
+		w.admits(t, 3, limited(t, "l", 10, 1, core.OnErrorLocal))
+	}
+	if prepared != 1 {
+		t.Errorf("made ready %d times", prepared)
+	}
+}
+
 // TestStricterWords: a rule with deny makes the call fail; one with allow, or that refuses nothing, lets it pass.
 func TestStricterWords(t *testing.T) {
 	w := newWorld(t, 1)
