@@ -36,6 +36,8 @@ type Held struct {
 type Counter struct {
 	count, capacity int64 // of the limit: under another one, nothing that is held or known is of use
 	window          core.Micros
+	changed         core.Micros // when the limit became another
+	steadyFrom      core.Micros // until when each request makes its own call
 	algorithm       core.Algorithm
 	asking          bool   // a call is under way
 	heard           bool   // an answer of the store is known
@@ -71,7 +73,7 @@ type slot struct {
 // Take decides a request of that cost, 1 or more.
 func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
-		c.become(l)
+		c.become(now, l)
 	}
 	if now-c.since >= c.span {
 		c.turn(now)
@@ -89,7 +91,7 @@ func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Hel
 	switch {
 	case c.denies(now, cost):
 		return Deny, Held{}
-	case c.asking && cost <= c.capacity:
+	case c.asking && c.shares(now, cost):
 		c.queued += cost
 		return Wait, Held{}
 	}
@@ -122,7 +124,7 @@ func (c *Counter) use(now core.Micros, s *slot, cost int64) {
 // served, except after Ask: then this request is the one to ask, and what it does not do, somebody else must.
 func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
-		c.become(l)
+		c.become(now, l)
 	}
 	if c.due.units >= cost && now < c.due.until {
 		held := Held{Receipt: c.due.receipt, epoch: c.epoch}
@@ -139,11 +141,16 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 	case c.denies(now, cost):
 		c.Leave(cost)
 		return Deny, Held{}
-	case c.asking:
+	case c.asking && c.shares(now, cost):
 		return Wait, Held{}
 	}
 	c.Leave(cost)
 	return Ask, Held{}
+}
+
+// shares reports whether a request may share a call with others, and not only make its own.
+func (c *Counter) shares(now core.Micros, cost int64) bool {
+	return cost <= c.capacity && now >= c.steadyFrom
 }
 
 // Leave takes a request out of those that wait.
@@ -181,7 +188,13 @@ func (c *Counter) Held(now core.Micros) (units int64) {
 }
 
 // become takes over a limit. What was charged under another one goes back, and what it refused says nothing of this one.
-func (c *Counter) become(l *core.Limit) {
+// Requests under two limits by turns, of a client with two tiers, would have everything go back all the time: in a counter
+// that changes again within the second each request makes its own call for another one.
+func (c *Counter) become(now core.Micros, l *core.Limit) {
+	if c.count != 0 && now-c.changed < core.Second {
+		c.steadyFrom = now + core.Second
+	}
+	c.changed = now
 	c.count, c.capacity, c.window, c.algorithm = l.Count(), l.Capacity(), l.Window(), l.Algorithm()
 	c.drop()
 	c.deniedUntil, c.flowUntil, c.lastExtra, c.heard = 0, 0, 0, false

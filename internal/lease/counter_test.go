@@ -203,23 +203,44 @@ func TestADenialEnds(t *testing.T) {
 
 // TestAnotherLimit gives back what was taken under the first one, also what comes later and what is put back.
 func TestAnotherLimit(t *testing.T) {
+	const later = 5 * core.Second
 	var c Counter
 	lower := must(core.NewLimit(core.FixedWindow, 10, core.Second, 0))
-	leases(t, &c, &fixed, 0, 1, core.Second, 20)
-	held := takes(t, &c, 2, &fixed, 3, Admit)
-	a := asks(t, &c, 2, &fixed, 1)
-	takes(t, &c, 3, &lower, 1, Wait)
-	returns(t, &c, 3, 17)
+	takes(t, &c, 0, &fixed, 1, Ask)
+	leases(t, &c, &fixed, later, later+1, core.Second, 20)
+	held := takes(t, &c, later+2, &fixed, 3, Admit)
+	a := asks(t, &c, later+2, &fixed, 1)
+	takes(t, &c, later+3, &lower, 1, Wait)
+	returns(t, &c, later+3, 17)
 	a.Max = 11
-	c.Granted(4, &a, &core.Result{Granted: 11, Remaining: 1, Reset: core.Second, Receipt: begins})
-	returns(t, &c, 4, 10)
-	serves(t, &c, 4, &lower, 1, Ask)
-	leases(t, &c, &lower, 5, 6, core.Second, 2)
-	c.PutBack(7, 3, held)
-	if c.Held(7) != 2 {
-		t.Errorf("%d units in hand, want 2", c.Held(7))
+	c.Granted(later+4, &a, &core.Result{Granted: 11, Remaining: 1, Reset: core.Second, Receipt: begins})
+	returns(t, &c, later+4, 10)
+	serves(t, &c, later+4, &lower, 1, Ask)
+	leases(t, &c, &lower, later+5, later+6, core.Second, 2)
+	c.PutBack(later+7, 3, held)
+	if c.Held(later+7) != 2 {
+		t.Errorf("%d units in hand, want 2", c.Held(later+7))
 	}
-	returns(t, &c, 7, 3)
+	returns(t, &c, later+7, 3)
+}
+
+// TestTwoLimitsByTurns has each request make its own call while the limit keeps changing: neither waits nor leases.
+func TestTwoLimitsByTurns(t *testing.T) {
+	var c Counter
+	takes(t, &c, 0, &fixed, 1, Ask)
+	asks(t, &c, 0, &fixed, 1)
+	raised := must(core.NewLimit(core.FixedWindow, 2000, core.Second, 0))
+	takes(t, &c, 1, &raised, 1, Ask)
+	if _, ok := c.Ask(1, &raised, 1); ok {
+		t.Error("a second call is to be shared")
+	}
+	c.Failed(2)
+	takes(t, &c, core.Second, &raised, 1, Ask)
+	if _, ok := c.Ask(core.Second, &raised, 1); ok {
+		t.Error("a call is to be shared within a second of the change")
+	}
+	asks(t, &c, core.Second+1, &raised, 1)
+	takes(t, &c, core.Second+1, &raised, 1, Wait)
 }
 
 // TestPutBack returns units to the hand while they may be used, and to the store otherwise.

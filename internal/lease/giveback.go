@@ -9,7 +9,8 @@ import "github.com/penstock/penstock/core"
 const TickEvery = 25 * core.Millisecond
 
 // backMax is how many charges may be on their way back between two ticks: both slots', what waited, and one that a request
-// put back. What goes beyond is lost to its window, which is never too much use of the limit.
+// put back. Of more, which only a token bucket can have, where each charge is apart, the smallest are lost: the bucket
+// refills.
 const backMax = 4
 
 // BacksMax is the most that one call of [Counter.Tick] or [Counter.Release] appends.
@@ -83,11 +84,19 @@ func (c *Counter) giveBack(s *slot, n int64) {
 		return
 	}
 	s.units -= n
+	least := &c.back[0]
 	for i := range c.back {
-		if b := &c.back[i]; b.units == 0 || b.receipt == s.receipt {
+		b := &c.back[i]
+		if b.units == 0 || b.receipt == s.receipt {
 			b.units, b.receipt = b.units+n, s.receipt
 			return
 		}
+		if b.units < least.units {
+			least = b
+		}
+	}
+	if least.units < n {
+		least.units, least.receipt = n, s.receipt
 	}
 }
 

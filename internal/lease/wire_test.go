@@ -56,7 +56,7 @@ func (w *world) store(checks ...core.Check) []core.Result {
 		bounds = core.Bounds{first, first + w.period, first + 2*w.period, first + 3*w.period}
 	}
 	for i := range checks {
-		checks[i].Key, checks[i].Limit = []byte{byte(i)}, &w.limit
+		checks[i].Key = []byte{byte(i)}
 		if w.period > 0 {
 			checks[i].Bounds = &bounds
 		}
@@ -65,21 +65,23 @@ func (w *world) store(checks ...core.Check) []core.Result {
 		panic(err)
 	}
 	core.Decide(w.now, checks, slots, results)
-	w.slot = slots[0]
+	if slots[0].Write {
+		w.slot = slots[0]
+	}
 	return results
 }
 
 // ask has the node make a call for a request, or in advance if it costs 0.
 func (w *world) ask(i int, q waiter) {
 	n := w.nodes[i]
-	a, ok := n.counter.Ask(w.clock(n), &w.limit, q.cost)
+	a, ok := n.counter.Ask(w.clock(n), q.limit, q.cost)
 	if !ok {
 		if q.cost > 0 {
 			w.askExactly(i, q)
 		}
 		return
 	}
-	check := core.Check{}
+	check := core.Check{Limit: q.limit}
 	a.Fill(&check)
 	w.mistaken(&check)
 	w.figures.calls++
@@ -91,7 +93,7 @@ func (w *world) ask(i int, q waiter) {
 	w.after(w.way(), func() {
 		checks := []core.Check{check}
 		if crowded { // another limit of the call that can never pass
-			checks = append(checks, core.Check{Op: core.OpTake, Cost: w.limit.Capacity() + 1})
+			checks = append(checks, core.Check{Limit: q.limit, Op: core.OpTake, Cost: q.limit.Capacity() + 1})
 		}
 		at, results := w.now, w.store(checks...)
 		switch reply := w.way() + w.late(); {
@@ -121,6 +123,7 @@ func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at
 		w.figures.decisions++
 		w.figures.failed += q.cost
 	} else {
+		w.figures.granted += r.Granted
 		w.misdated(n, a)
 		n.counter.Granted(w.clock(n), a, r)
 		switch {
@@ -140,9 +143,9 @@ func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at
 func (w *world) askExactly(i int, q waiter) {
 	w.figures.calls++
 	w.after(w.way(), func() {
-		at, r := w.now, w.store(core.Check{Op: core.OpTake, Cost: q.cost})[0]
+		at, r := w.now, w.store(core.Check{Limit: q.limit, Op: core.OpTake, Cost: q.cost})[0]
 		w.after(w.way(), func() {
-			if r.Granted > 0 {
+			if w.figures.granted += r.Granted; r.Granted > 0 {
 				w.admitted(i, q, at)
 			} else {
 				w.denied(q)
@@ -179,7 +182,8 @@ func (w *world) tickSoon(i int) {
 
 func (w *world) giveBack(b GiveBack) {
 	w.figures.givebacks++
-	check := core.Check{}
+	w.figures.returned += b.Units
+	check := core.Check{Limit: &w.limit}
 	b.Fill(&check)
 	for range w.timesSent(&check) {
 		if !w.lost() {

@@ -27,6 +27,8 @@ type world struct {
 // scene is what is played. Spans are in microseconds.
 type scene struct {
 	limit    core.Limit
+	lower    core.Limit  // the same with smaller numbers: of another edition of the policy, or of another tier
+	lowered  float64     // the part of requests that come under it
 	period   core.Micros // of a calendar limit, whose days are that short here; otherwise 0
 	nodes    int
 	traffic  traffic
@@ -53,6 +55,7 @@ type figures struct {
 	asked                             []int64 // units by node
 	got                               []int64
 	mostHeld                          int64
+	granted, returned                 int64 // units that answers brought, and that were sent back
 }
 
 // use is units of the limit, and when they count: at the store's decision for those of the request that asked, as without
@@ -74,6 +77,7 @@ type node struct {
 type waiter struct {
 	since core.Micros
 	cost  int64
+	limit *core.Limit
 }
 
 func newWorld(s scene, seed uint64) *world {
@@ -144,12 +148,16 @@ func (w *world) request(i int, cost int64) {
 	n := w.nodes[i]
 	w.figures.arrived += cost
 	w.figures.asked[i] += cost
+	q := waiter{w.now, cost, &w.limit}
+	if w.lowered > 0 && w.rng.Float64() < w.lowered {
+		q.limit = &w.lower
+	}
 	if w.exact {
-		w.askExactly(i, waiter{w.now, cost})
+		w.askExactly(i, q)
 		return
 	}
-	v, held := n.counter.Take(w.clock(n), &w.limit, cost)
-	w.decide(i, waiter{w.now, cost}, v, held)
+	v, held := n.counter.Take(w.clock(n), q.limit, cost)
+	w.decide(i, q, v, held)
 	w.tickSoon(i)
 }
 
@@ -164,7 +172,7 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 			w.admitted(i, q, w.counts(held))
 		}
 		if v == AdmitAsk {
-			w.ask(i, waiter{w.now, 0})
+			w.ask(i, waiter{w.now, 0, q.limit})
 		}
 	case Deny:
 		w.denied(q)
@@ -188,7 +196,7 @@ func (w *world) serve(i int) {
 	n := w.nodes[i]
 	for len(n.waiting) > 0 {
 		q := n.waiting[0]
-		v, held := n.counter.Serve(w.clock(n), &w.limit, q.cost)
+		v, held := n.counter.Serve(w.clock(n), q.limit, q.cost)
 		if v == Wait {
 			return
 		}
