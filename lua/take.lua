@@ -36,7 +36,7 @@ else
 end
 
 local slots, admitted, next_key = {}, true, 1
-local log, penalty, penalized
+local log, lease, penalty, penalized
 
 -- Evaluate.
 while position <= #plan do
@@ -62,6 +62,7 @@ while position <= #plan do
     end
     if leased then
       s.age, position = unpack_plan('<d', plan, position)
+      lease = lease or leasing()
     end
     s.op = op
   end
@@ -112,7 +113,8 @@ while position <= #plan do
   end
 
   if s.leased then
-    roll_lease(s)
+    lease = lease or leasing()
+    lease.roll(s)
   end
   if s.need > 0 and s.room < s.need and (cost > 0 or op == UP_TO) then
     s.refused = true
@@ -134,7 +136,7 @@ for i = 1, #slots do
   if op == GIVE_BACK then
     if s.receipt > 0 then
       if algorithm == TOKEN_BUCKET then
-        granted = refund(s, s.receipt, s.cost)
+        granted = refund(s, s.receipt, s.age and lease.left(s) or s.cost)
       elseif algorithm == SLIDING_LOG then
         granted = log.unmark(s, s.cost)
       else
@@ -148,12 +150,12 @@ for i = 1, #slots do
       amount = s.cost
     elseif op == UP_TO and s.room >= s.need then -- what is needed, and a share of what then remains
       amount = math.min(s.room, s.cost)
-      local spare = (s.age and lease_room(s) or s.room) - amount
+      local spare = (s.age and lease.room(s) or s.room) - amount
       if spare > 0 then
         amount = amount + math.min(s.most - amount, math.floor(spare * s.share / 1000))
       end
       if s.age and amount > s.cost then
-        lease(s)
+        lease.grant(s)
       end
     end
   end

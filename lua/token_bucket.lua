@@ -55,12 +55,8 @@ local function drain(s, n)
   s.used = s.used + n * s.unit
 end
 
--- refund gives tokens back, unless the charge is so old that the bucket has filled since, and returns how many. Of a lease
--- it is only those beyond what is refilled in the meantime.
+-- refund gives tokens back, unless the charge is so old that the bucket has filled since, and returns how many.
 local function refund(s, receipt, n)
-  if s.age then
-    n = lease_left(s, receipt, n)
-  end
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
     return 0
   end

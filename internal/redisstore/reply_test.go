@@ -56,10 +56,15 @@ func TestMalformedReplies(t *testing.T) {
 		strings.Replace(goodReply, "1700000000000000", "0", 1), strings.Replace(goodReply, " ", "  ", 1),
 		strings.Replace(goodReply, "1700000000000000", "17000000000000000000000", 1),
 		strings.Replace(goodReply, "1700000000000000", "9007199254740993", 1),
-		goodReply[:len(goodReply)-5] + "1 1 0"} {
+		goodReply[:len(goodReply)-5] + "1 1 0", strings.Replace(goodReply, " ", ",", 1), goodReply + ",", goodReply + ",x",
+		goodReply + ",1,1", "," + goodReply, strings.Replace(goodReply, " 0 0 0", ",0 0 0", 1),
+		strings.Replace(goodReply, " 0 0 0", " 0,0 0", 1), strings.Replace(goodReply, " 1 1 1700", " 1,1 1 1700", 1)} {
 		if decode(text) == nil {
 			t.Errorf("%q is taken", text)
 		}
+	}
+	if err := decode(strings.Replace(goodReply, " 0 0 0", " 0 0 0,9007199254740992", 2)); err != nil {
+		t.Errorf("counters of which units are out: %v", err)
 	}
 	if err := decode(strings.Replace(goodReply, " 1 ", " 0 ", 1)); err == nil || !strings.Contains(err.Error(), "differently") {
 		t.Errorf("a refusal that core does not see: %v, want an error that says so", err)
@@ -70,6 +75,7 @@ func TestMalformedReplies(t *testing.T) {
 func FuzzReply(f *testing.F) {
 	f.Add(goodReply)
 	f.Add("1700000000000000 1 1 9007199254740992 9007199254740992 1 1 1 1 1 1 1 1 1 9007199254740992 1")
+	f.Add("1700000000000000 1 1 1 1,1 1 1 1,9007199254740992 1 1 1 1 1 9007199254740992 1 1")
 	f.Add("")
 	checks := fourChecks(f)
 	f.Fuzz(func(t *testing.T, text string) {
