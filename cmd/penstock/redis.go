@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +24,48 @@ are reached the same way.`
 func newRedis() *cobra.Command {
 	cmd := &cobra.Command{Use: "redis", Short: "Look after the Redis that counters are in", Long: redisHelp, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newRedisHealth(), newRedisDoctor(), newRedisInspect())
+	cmd.AddCommand(newSetupCluster(), newRedisHealth(), newRedisDoctor(), newRedisInspect())
 	return cmd
+}
+
+func newSetupCluster() *cobra.Command {
+	dir, port := "", 0
+	cmd := &cobra.Command{
+		Use:   "setup-cluster",
+		Short: "Start a Redis cluster to try things out with: three masters and their replicas, on this machine",
+		Long: "Start a Redis cluster to try things out with: three masters with a replica each, on this machine, on six ports from\n" +
+			"--port on and their buses 10000 above. What runs already is left alone, and what of it was stopped is started again.\n" +
+			"Nothing is kept on disk but who is who. Needs redis-server.",
+		Example: "  penstock redis setup-cluster --dir /tmp/cluster",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			trial, err := redisadmin.StartTrial(cmd.Context(), dir, port)
+			if err != nil {
+				return err
+			}
+			return tellTrial(cmd.OutOrStdout(), trial)
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "penstock-cluster", "the `FOLDER` for its files, which is made if it is not there")
+	cmd.Flags().IntVar(&port, "port", redisadmin.TrialPort, "the first of six ports")
+	return cmd
+}
+
+func tellTrial(out io.Writer, trial *redisadmin.Trial) error {
+	addrs, started := trial.Addrs(), fmt.Sprintf("%d of them were started now", trial.Started)
+	switch trial.Started {
+	case 0:
+		started = "it ran already"
+	case len(addrs):
+		started = "it was started now"
+	}
+	_, err := fmt.Fprintf(out, `a Redis cluster is at %s to %s: %s
+look at it   penstock redis health --redis redis://%s
+use it       store redis { mode cluster; addrs %s }
+stop it      %s
+its files    %s
+`, addrs[0], addrs[len(addrs)-1], started, addrs[0], strings.Join(addrs[:3], " "), trial.Stop(), trial.Dir)
+	return err
 }
 
 // redisFlags say which servers to look at.

@@ -4,11 +4,14 @@ package main
 
 import (
 	"errors"
+	"net"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/penstock/penstock/internal/freeport"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -78,5 +81,35 @@ func TestRedisInspect(t *testing.T) {
 	out, _, err := run(t, "", "redis", "inspect", key, "--redis", s.URL())
 	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong      three or four decimals") {
 		t.Errorf("a counter that cannot be read: %v\n%s", err, out)
+	}
+}
+
+func TestSetupCluster(t *testing.T) {
+	_, port, _ := net.SplitHostPort(freeport.WithBuses(t, 6))
+	dir := t.TempDir()
+	var stop string
+	for _, want := range []string{"it was started now", "it ran already"} {
+		out, _, err := run(t, "", "redis", "setup-cluster", "--dir", dir, "--port", port)
+		if err != nil || !strings.Contains(out, "a Redis cluster is at 127.0.0.1:"+port) || !strings.Contains(out, want) {
+			t.Fatalf("want %q: %v\n%s", want, err, out)
+		}
+		for line := range strings.Lines(out) {
+			if command, ok := strings.CutPrefix(line, "stop it"); ok && stop == "" {
+				stop = strings.TrimSpace(command)
+				t.Cleanup(func() {
+					if out, err := exec.Command("sh", "-c", stop).CombinedOutput(); err != nil {
+						t.Errorf("%s: %v %s", stop, err, out)
+					}
+				})
+			}
+			if command, ok := strings.CutPrefix(line, "look at it   penstock "); ok {
+				if out, _, err := run(t, "", strings.Fields(command)...); err != nil || !strings.Contains(out, "16384 of 16384") {
+					t.Errorf("%s: %v\n%s", command, err, out)
+				}
+			}
+		}
+	}
+	if _, _, err := run(t, "", "redis", "setup-cluster", "--dir", t.TempDir(), "--port", port); err == nil || !strings.Contains(err.Error(), "is in use") {
+		t.Errorf("ports of another cluster: %v", err)
 	}
 }

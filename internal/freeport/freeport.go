@@ -36,7 +36,18 @@ func Address(t testing.TB) string {
 // WithBus is [Address] for a node of a Redis cluster: PORT + 10000, its bus, is the test's too.
 func WithBus(t testing.TB) string {
 	t.Helper()
-	return address(t, ports-busAhead, 0, busAhead)
+	return WithBuses(t, 1)
+}
+
+// WithBuses is [WithBus] for n nodes: it returns the address of the first, and the ports that follow are the test's too, each with
+// its bus.
+func WithBuses(t testing.TB, n int) string {
+	t.Helper()
+	var ahead []int
+	for i := range n {
+		ahead = append(ahead, i, busAhead+i)
+	}
+	return address(t, ports-busAhead-n, ahead...)
 }
 
 // address finds one of the first n ports such that all that lie so far ahead of it are free.

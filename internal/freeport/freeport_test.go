@@ -46,12 +46,12 @@ func TestPortIsReserved(t *testing.T) {
 
 // TestBusIsReserved holds that the port of a cluster's bus is nobody else's.
 func TestBusIsReserved(t *testing.T) {
-	_, port, _ := strings.Cut(WithBus(t), ":")
+	_, port, _ := strings.Cut(WithBuses(t, 2), ":")
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, p := range []int{n, n + 10_000} {
+	for _, p := range []int{n, n + 1, n + 10_000, n + 10_001} {
 		if l, err := net.Listen("unix", "@penstock-test-port-"+strconv.Itoa(p)); err == nil {
 			l.Close()
 			t.Errorf("port %d of %s is not reserved", p, port)

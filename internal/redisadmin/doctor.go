@@ -199,7 +199,7 @@ func (e *examination) connections() {
 
 // access looks at who may connect.
 func (e *examination) access() {
-	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.n.info["redis_version"])
+	own := e.n.cli("ACL", "SETUSER", "limiter", "on", ">PASSWORD") + " " + rightsFor(e.d.leastRights(), e.n.info["redis_version"])
 	switch {
 	case e.n.user() != "default":
 	case e.n.options.Password == "" && !e.n.local():
@@ -210,9 +210,8 @@ func (e *examination) access() {
 	}
 }
 
-// rightsFor returns the least rights as a version of Redis knows them, for a shell.
-func rightsFor(version string) string {
-	rights := redisstore.LeastPrivilege
+// rightsFor returns rights as a version of Redis knows them, for a shell.
+func rightsFor(rights, version string) string {
 	if strings.HasPrefix(version, "6.") {
 		rights = strings.ReplaceAll(rights, "+script|load", "+script")
 	}

@@ -238,6 +238,25 @@ func TestDoctorOfACluster(t *testing.T) {
 			t.Errorf("master %d: the script was not tried on a slot of its own: %+v", i, f)
 		}
 	}
+	for _, node := range c.Nodes {
+		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
+		for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisstore.ClusterPrivilege) {
+			args = append(args, word)
+		}
+		if err := node.Client().Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await.Until(t, patience, "least privilege is enough", func() bool { // a new replica is not told of for a moment
+		found, ok := examined(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr))
+		return ok && found["cluster"].Level == LevelOK
+	})
+	if err := c.Nodes[1].Client().Do(context.Background(), "acl", "setuser", "limiter", "-asking").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if found, ok := examined(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr)); ok || found[c.Nodes[1].Addr+" (master) rights"].Level != LevelWrong {
+		t.Error("a user who may not say ASKING may do all")
+	}
 	c.Nodes[3].Kill()
 	found, ok = examined(t, at(c.Nodes[0].URL()))
 	if f := found["cluster"]; ok || f.Level != LevelNote || !strings.Contains(f.Text, "nobody serves 0-5460") {

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // slotsOfCluster is how many slots a cluster has.
@@ -30,6 +32,9 @@ func (s Slots) String() string {
 // findCluster asks a node for the others of its cluster.
 func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 	text, err := first.said(ctx, "cluster", "nodes").Text()
+	if redis.IsPermissionError(err) {
+		return d.findBySlots(ctx, first)
+	}
 	if err != nil {
 		d.Nodes = []*Node{first}
 		return first.explain(err)
@@ -45,7 +50,7 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 		if strings.Contains(words[2], "myself") {
 			n, used = first, true // it may be called otherwise from here
 		} else {
-			n = newNode(d.at(announced(words[1]), d.base))
+			n = newNode(d.at(announced(words[1], first.Addr), d.base))
 		}
 		n.id, n.flags, n.Master = words[0], words[2], strings.Contains(words[2], "master")
 		n.Slots = slotsIn(words[8:])
@@ -66,13 +71,67 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 	return nil
 }
 
-// announced returns the host:port of HOST:PORT@BUS,NAME. An IPv6 address stands there without brackets.
-func announced(text string) string {
-	text, _, _ = strings.Cut(text, "@")
-	if at := strings.LastIndexByte(text, ':'); at >= 0 {
-		return net.JoinHostPort(text[:at], text[at+1:])
+// findBySlots finds a cluster as who may do no more than the store: it is not told of nodes that are down.
+func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
+	ranges, err := first.said(ctx, "cluster", "slots").Slice()
+	if err != nil {
+		d.Nodes = []*Node{first}
+		return first.explain(err)
 	}
-	return text
+	_ = first.close() // which of them it is, it may not be asked
+	known := map[string]*Node{}
+	for _, entry := range ranges {
+		words, _ := entry.([]any) // first last master replica…, each of them host port id
+		if len(words) < 3 {
+			return fmt.Errorf("%s answers CLUSTER SLOTS with %.100q", first.Addr, fmt.Sprint(ranges))
+		}
+		from, _ := words[0].(int64)
+		to, _ := words[1].(int64)
+		of := ""
+		for i, one := range words[2:] {
+			id, addr := d.memberAt(one, first.Addr)
+			n := known[id]
+			if n == nil {
+				n = newNode(d.at(addr, d.base))
+				n.id, n.Master, n.Of = id, i == 0, of
+				known[id], d.Nodes = n, append(d.Nodes, n)
+			}
+			if i == 0 {
+				n.Slots, of = append(n.Slots, Slots{int(from), int(to)}), n.Addr
+			}
+		}
+	}
+	d.sort()
+	askAll(ctx, d.Nodes)
+	return nil
+}
+
+// memberAt reads a node of CLUSTER SLOTS. One that does not know its own host is at the one that was asked.
+func (d *Deployment) memberAt(entry any, asked string) (id, addr string) {
+	words, _ := entry.([]any)
+	if len(words) < 3 {
+		return "", asked
+	}
+	host, _ := words[0].(string)
+	if host == "" {
+		host, _, _ = net.SplitHostPort(asked)
+	}
+	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1]))
+}
+
+// announced returns the host:port of HOST:PORT@BUS,NAME. An IPv6 address stands there without brackets, and one that does not
+// know its own host is at the one that was asked.
+func announced(text, asked string) string {
+	text, _, _ = strings.Cut(text, "@")
+	at := strings.LastIndexByte(text, ':')
+	if at < 0 {
+		return text
+	}
+	host := text[:at]
+	if host == "" {
+		host, _, _ = net.SplitHostPort(asked)
+	}
+	return net.JoinHostPort(host, text[at+1:])
 }
 
 // slotsIn reads ranges; [SLOT->-NODE] is one that moves and stands in a range as well, where it is served still.

@@ -40,17 +40,24 @@ var tries = map[string][]any{
 	"del": {"del", "KEY"}, "zadd": {"zadd", "SET", 1, "m"}, "zcount": {"zcount", "SET", 0, 1}, "zrange": {"zrange", "SET", 0, 0},
 	"zrangebyscore": {"zrangebyscore", "SET", 0, 1}, "zremrangebyrank": {"zremrangebyrank", "SET", 0, 0},
 	"zremrangebyscore": {"zremrangebyscore", "SET", 0, 1},
-	"cluster|slots":    {"cluster", "slots"}, "cluster|shards": {"cluster", "shards"}, "cluster|nodes": {"cluster", "nodes"},
-	"asking": {"asking"}, "client|setname": {"client", "setname", "penstock-doctor"}, "role": {"role"},
+	"cluster|slots":    {"cluster", "slots"}, "asking": {"asking"},
+}
+
+// leastRights are what the store needs.
+func (d *Deployment) leastRights() string {
+	if d.Mode == ModeCluster {
+		return redisstore.LeastPrivilege + " " + redisstore.ClusterPrivilege
+	}
+	return redisstore.LeastPrivilege
 }
 
 // rights tries whether the user may do what the store does, and reports whether it may.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.ownKey(), []string{}, false
-	for word := range strings.FieldsSeq(redisstore.LeastPrivilege) {
+	for word := range strings.FieldsSeq(e.d.leastRights()) {
 		name, wanted := strings.CutPrefix(word, "+")
 		words, known := tries[name]
-		if !wanted || !known || name == "select" && e.n.options.DB == 0 || strings.HasPrefix(name, "cluster|") && e.d.Mode != ModeCluster {
+		if !wanted || !known || name == "select" && e.n.options.DB == 0 {
 			continue
 		}
 		err := e.n.said(ctx, e.filledIn(words, key)...).Err()

@@ -27,7 +27,7 @@
 //
 // # Permissions
 //
-// Redis 6.2 or newer. [LeastPrivilege] is what an ACL user needs.
+// Redis 6.2 or newer. [LeastPrivilege] is what an ACL user needs, in a cluster with [ClusterPrivilege].
 package redisstore
 
 // LeastPrivilege is the rest of an ACL SETUSER line that allows what the store does and no more. INFO is asked for
@@ -35,3 +35,6 @@ package redisstore
 // before 7.0 wants +script in place of +script|load.
 const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select +script|load +evalsha +time " +
 	"+get +set +del +pexpire +zadd +zcount +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"
+
+// ClusterPrivilege is what the user needs beside in a cluster.
+const ClusterPrivilege = "+cluster|slots +asking"

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What a cluster to try things out with is made of.
+const (
+	trialMasters = 3
+	trialNodes   = 2 * trialMasters
+	// busAhead is how far above a node's port the one is at which the cluster talks about itself.
+	busAhead = 10_000
+	// trialPatience is how long the servers may take to start, and then to agree.
+	trialPatience = 30 * time.Second
+	// trialPause is the pause between two looks at whether they have.
+	trialPause = 20 * time.Millisecond
+)
+
+// Bounds and default of the first port: below are those of the system, above there is no room for a bus.
+const (
+	TrialPort     = 7001
+	trialPortMin  = 1024
+	trialPortMost = 65_535 - busAhead - trialNodes + 1
+)
+
+// Trial is a cluster to try things out with: three masters with a replica each, on this machine.
+type Trial struct {
+	Dir     string // where its files are, absolute
+	Port    int    // of the first node; the others follow
+	Started int    // nodes that did not run before
+}
+
+// StartTrial starts a cluster on the ports from port on, with a folder for each in dir, or what of it does not run. It
+// returns when the cluster is in order. It persists nothing: a node that was stopped comes back empty, but knows its place.
+// It never touches what is not its own: a port that something else listens at is an error.
+func StartTrial(ctx context.Context, dir string, port int) (*Trial, error) {
+	silence()
+	if port < trialPortMin || port > trialPortMost {
+		return nil, fmt.Errorf("--port %d is out of bounds: six ports from there on, and as many %d above, must be between %d and 65535; "+
+			"write --port %d", port, busAhead, trialPortMin, TrialPort)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	t := &Trial{Dir: dir, Port: port}
+	ctx, cancel := context.WithTimeout(ctx, trialPatience)
+	defer cancel()
+	nodes, err := t.start(ctx)
+	if err == nil {
+		err = t.form(ctx, nodes)
+	}
+	for _, n := range nodes {
+		err = errors.Join(err, n.close())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Addrs returns the addresses of the nodes.
+func (t *Trial) Addrs() (addrs []string) {
+	for i := range trialNodes {
+		addrs = append(addrs, net.JoinHostPort("127.0.0.1", strconv.Itoa(t.Port+i)))
+	}
+	return addrs
+}
+
+// Stop returns the command that stops the nodes.
+func (t *Trial) Stop() string { return "kill $(cat " + quoted(t.Dir) + "/*/" + pidFile + ")" }
+
+// folder returns that of the i-th node.
+func (t *Trial) folder(i int) string { return filepath.Join(t.Dir, strconv.Itoa(t.Port+i)) }
+
+const pidFile = "redis.pid"
+
+// start starts the nodes that do not run and returns all of them, none on an error. All ports are looked at before
+// anything is started.
+func (t *Trial) start(ctx context.Context) (nodes []*Node, err error) {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, errors.New("redis-server is not there; install it: apt-get install redis-server")
+	}
+	var missing []int
+	for i, addr := range t.Addrs() {
+		n := newNode(&redis.Options{Network: "tcp", Addr: addr, Protocol: 2, MaxRetries: -1, DialerRetries: 1, DisableIdentity: true,
+			ContextTimeoutEnabled: true, PoolSize: 1})
+		nodes = append(nodes, n)
+		runs, wrong := t.ours(ctx, n, i)
+		err = errors.Join(err, wrong)
+		if !runs && wrong == nil {
+			missing = append(missing, i)
+		}
+	}
+	for _, i := range missing {
+		if err == nil {
+			err = t.startNode(ctx, binary, i)
+		}
+	}
+	for _, i := range missing {
+		if err == nil {
+			err = t.await(ctx, nodes[i], i)
+		}
+	}
+	t.Started = len(missing)
+	if err != nil {
+		for _, n := range nodes {
+			_ = n.close()
+		}
+		return nil, err
+	}
+	return nodes, nil
+}
+
+// ours reports whether a node of ours runs at its port. Anything else that has the port is an error.
+func (t *Trial) ours(ctx context.Context, n *Node, i int) (runs bool, err error) {
+	port := t.Port + i
+	for _, p := range []int{port, port + busAhead} {
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(p)))
+		if err == nil {
+			_ = listener.Close()
+			continue
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return false, fmt.Errorf("port %d: %w", p, err)
+		}
+		values, asked := n.said(ctx, "config", "get", "dir").Slice()
+		if asked == nil && len(values) == 2 && sameFolder(fmt.Sprint(values[1]), t.folder(i)) {
+			return true, nil
+		}
+		return false, fmt.Errorf("port %d is in use, and not by a cluster in %s; choose others, such as --port %d, or name its folder by "+
+			"--dir", p, t.Dir, suggested(t.Port))
+	}
+	return false, nil
+}
+
+// suggested returns another port than one whose neighbours are taken.
+func suggested(port int) int {
+	if port+100 > trialPortMost {
+		return TrialPort
+	}
+	return port + 100
+}
+
+func sameFolder(a, b string) bool {
+	one, err := os.Stat(a)
+	other, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(one, other)
+}
+
+// settings are those of a node.
+const settings = `# Written by penstock redis setup-cluster, for trying out: nothing is kept.
+port %d
+bind 127.0.0.1
+dir %s
+pidfile %s
+logfile %s
+daemonize yes
+cluster-enabled yes
+cluster-node-timeout 2000
+save ""
+appendonly no
+maxmemory 100mb
+maxmemory-policy noeviction
+`
+
+func (t *Trial) startNode(ctx context.Context, binary string, i int) error {
+	folder := t.folder(i)
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("--dir: %w; name a folder that you may write to", err)
+	}
+	file := filepath.Join(folder, "redis.conf")
+	text := fmt.Sprintf(settings, t.Port+i, strconv.Quote(folder), strconv.Quote(filepath.Join(folder, pidFile)),
+		strconv.Quote(filepath.Join(folder, "redis.log")))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return fmt.Errorf("--dir: %w; name a folder that you may write to", err)
+	}
+	if out, err := exec.CommandContext(ctx, binary, file).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", binary, file, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// await waits until a node answers.
+func (t *Trial) await(ctx context.Context, n *Node, i int) error {
+	return until(ctx, func() error {
+		err := n.said(ctx, "ping").Err()
+		if err != nil {
+			err = fmt.Errorf("%s does not answer: %w; see %s", n.Addr, err, filepath.Join(t.folder(i), "redis.log"))
+		}
+		return err
+	})
+}
+
+// until tries until there is no error, or returns the last one.
+func until(ctx context.Context, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(trialPause):
+		}
+	}
+}
+
+// form makes a cluster of the nodes. What was done before is not done again.
+func (t *Trial) form(ctx context.Context, nodes []*Node) error {
+	var err error
+	ask := func(n *Node, args ...any) string {
+		text, problem := n.said(ctx, args...).Text()
+		if problem != nil && err == nil {
+			err = n.explain(problem)
+		}
+		return text
+	}
+	fresh := true
+	for _, n := range nodes {
+		fresh = fresh && strings.Count(ask(n, "cluster", "nodes"), "\n") == 1
+	}
+	for i, n := range nodes {
+		if !fresh {
+			break
+		}
+		for _, other := range nodes[i+1:] {
+			host, port, _ := net.SplitHostPort(other.Addr)
+			ask(n, "cluster", "meet", host, port)
+		}
+		if i < trialMasters {
+			ask(n, append([]any{"cluster", "addslots"}, slotsOf(i)...)...)
+		}
+	}
+	for i, n := range nodes[trialMasters:] {
+		if fresh && err == nil {
+			id := ask(nodes[i], "cluster", "myid")
+			err = until(ctx, func() error { return n.said(ctx, "cluster", "replicate", id).Err() }) // once it knows the master
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return until(ctx, func() error { return t.inOrder(ctx, nodes) })
+}
+
+// slotsOf returns the slots of the i-th master.
+func slotsOf(i int) (slots []any) {
+	for slot := i * slotsOfCluster / trialMasters; slot < (i+1)*slotsOfCluster/trialMasters; slot++ {
+		slots = append(slots, slot)
+	}
+	return slots
+}
+
+// inOrder says what is not in order yet.
+func (t *Trial) inOrder(ctx context.Context, nodes []*Node) error {
+	for _, n := range nodes {
+		text, err := n.said(ctx, "cluster", "info").Text()
+		replication, err2 := n.client.Info(ctx, "replication").Result()
+		switch {
+		case err != nil || err2 != nil:
+			return n.explain(errors.Join(err, err2))
+		case !strings.Contains(text, "cluster_state:ok") || !strings.Contains(text, "cluster_known_nodes:6"),
+			strings.Contains(replication, "master_link_status:down"):
+			return fmt.Errorf("%s does not agree with the others; stop them and begin anew: %s; rm -r %s", n.Addr, t.Stop(), quoted(t.Dir))
+		}
+	}
+	return nil
+}
