@@ -55,26 +55,27 @@ type Options struct {
 
 // Bridge answers filters. Safe for concurrent use.
 type Bridge struct {
-	options   Options
-	store     core.Store
-	batcher   core.Batcher // the store, if it is one
-	logger    *slog.Logger
-	editions  editions
-	metrics   *metrics
-	calls     sync.Pool     // of *call
-	under     atomic.Int64  // calls under way, but for those that wait
-	receiving atomic.Int64  // calls that come
-	bodies    atomic.Int64  // bytes of all calls, but for the first of each
-	asking    atomic.Int64  // questions under way
-	planTime  time.Duration // for the questions of one call
-	sealer    *sealer
-	settling  *settle.Queue
-	lines     *throttle.Lines
-	ending    context.Context // done when those that wait are to be sent away
-	end       context.CancelFunc
-	leaving   atomic.Bool            // it will stop soon
-	quiet     atomic.Int64           // the second in which a panic was logged last
-	told      atomic.Pointer[string] // what was wrong with the store when it was looked at last
+	options      Options
+	store        core.Store
+	batcher      core.Batcher // the store, if it is one
+	logger       *slog.Logger
+	editions     editions
+	metrics      *metrics
+	calls        sync.Pool     // of *call
+	under        atomic.Int64  // calls under way, but for those that wait
+	receiving    atomic.Int64  // calls that come
+	bodies       atomic.Int64  // bytes of all calls, but for the first of each
+	asking       atomic.Int64  // questions under way
+	planTime     time.Duration // for the questions of one call
+	sealer       *sealer
+	receiptsRoam bool // other bridges can open them, and count in the same store
+	settling     *settle.Queue
+	lines        *throttle.Lines
+	ending       context.Context // done when those that wait are to be sent away
+	end          context.CancelFunc
+	leaving      atomic.Bool            // it will stop soon
+	quiet        atomic.Int64           // the second in which a panic was logged last
+	told         atomic.Pointer[string] // what was wrong with the store when it was looked at last
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and where.
@@ -102,6 +103,7 @@ func New(o Options) (*Bridge, error) {
 	}
 	b := &Bridge{options: o, planTime: planTime, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
+	b.receiptsRoam = o.Token != "" && o.Shared
 	b.batcher, _ = o.Store.(core.Batcher)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())

@@ -11,7 +11,8 @@
 // A policy file is followed, and one with an error is refused while the last good one stays.
 //
 // What remains to be done about a request when its response is known leaves the bridge as a receipt: sealed, good for ten
-// minutes, redeemed once. One that is late, changed, of a policy that is forgotten, from before a restart, or beyond what is
+// minutes, redeemed once. Bridges that share a token open each other's; where they share a store as well, that counts which
+// ones were given back, so that each is at one of them: a key of some 200 bytes for 24 minutes. One that is late, changed, of a policy that is forgotten, from before a restart, or beyond what is
 // remembered changes nothing: what was reserved stands as the charge.
 //
 // A request under a throttle rule that has to wait does so in a call of its own, whose answer comes when it is admitted, or

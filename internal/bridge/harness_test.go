@@ -5,11 +5,13 @@ package bridge
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -130,6 +132,17 @@ func (h *bridged) ask(items ...wire.Item) []wire.Answer {
 	return h.answers(h.post(h.call(items...), wire.ContentType), len(items))
 }
 
+// asked makes a call that shows the token of the bridge.
+func (h *bridged) asked(items ...wire.Item) []wire.Answer {
+	h.t.Helper()
+	r := httptest.NewRequest(http.MethodPost, "/v1/check", bytes.NewReader(h.call(items...)))
+	r.Header.Set("Content-Type", wire.ContentType)
+	r.Header.Set("Authorization", "Bearer "+h.b.options.Token)
+	w := httptest.NewRecorder()
+	h.b.Handler().ServeHTTP(w, r)
+	return h.answers(w, len(items))
+}
+
 // answers reads so many answers.
 func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.Answer) {
 	h.t.Helper()
@@ -160,6 +173,12 @@ func (h *bridged) answers(w *httptest.ResponseRecorder, n int) (answers []wire.A
 // used returns how much of the limit of a path its client has used.
 func (h *bridged) used(path, peer string) int64 {
 	h.t.Helper()
+	return h.usedIn(h.store.Store, path, peer)
+}
+
+// usedIn does the same where another store counts.
+func (h *bridged) usedIn(store core.Store, path, peer string) int64 {
+	h.t.Helper()
 	var plan core.Plan
 	item := h.question(path, peer)
 	e := h.b.editions.inForce()
@@ -168,8 +187,23 @@ func (h *bridged) used(path, peer string) int64 {
 	for i := range checks {
 		checks[i].Op = core.OpLook
 	}
-	if err := h.store.Store.Take(context.Background(), checks, plan.Results()); err != nil {
+	if err := store.Take(context.Background(), checks, plan.Results()); err != nil {
 		h.t.Fatal(err)
 	}
 	return checks[0].Limit.Count() - plan.Results()[0].Remaining
+}
+
+// counted returns what /metrics says of a counter; 0 if it says nothing.
+func (h *bridged) counted(name string) (n int) {
+	h.t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Authorization", "Bearer "+h.b.options.Token)
+	w := httptest.NewRecorder()
+	h.b.Handler().ServeHTTP(w, r)
+	if _, rest, ok := strings.Cut(w.Body.String(), "\n"+name+" "); ok {
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	return n
 }

@@ -20,6 +20,19 @@ import (
 // back to a window that is over is lost anyway.
 const receiptTTL = 10 * core.Minute
 
+// clocksApart is how far the clocks of bridges may be apart: a receipt that is good for longer than any that is given out
+// here is not redeemed.
+const clocksApart = core.Minute
+
+// onceInTime is the limit of a receipt that several bridges can redeem: once, in as long as any of them would.
+var onceInTime = func() core.Limit {
+	l, err := core.NewLimit(core.TokenBucket, 1, receiptTTL+2*clocksApart, 1)
+	if err != nil {
+		panic(err) // only for numbers that are out of bounds
+	}
+	return l
+}()
+
 // receiptForm is the first byte of a receipt: the version of its form.
 const receiptForm = 1
 
@@ -36,7 +49,7 @@ const receiptHeadMin = 1 + len(process{}) + 8 + 1
 // Why a receipt is not redeemed, as the metric of settlements names it.
 var (
 	errForeign  = errors.New("invalid")  // not ours, changed, or of a form of a later version
-	errExpired  = errors.New("expired")  // or from before this bridge's start: it does not know what was redeemed then
+	errExpired  = errors.New("expired")  // or of another time than ours, or from before this bridge's start: it does not know what was redeemed then
 	errRedeemed = errors.New("redeemed") // already, or so many are remembered that nobody knows
 )
 
@@ -52,8 +65,8 @@ type sealer struct {
 
 // newSealer returns a sealer whose receipts those can open that have the same token; without a token nobody else can.
 //
-// Several bridges behind one address share a token but not what they remember: whoever has the token could have a receipt
-// redeemed once at each of them. That is nothing to someone who may spend anybody's allowance.
+// Several bridges behind one address share a token but not what they remember. So the store is asked as well whether a receipt
+// was redeemed, where others can count in it: see onlyOnce.
 func newSealer(token string, now core.Micros) *sealer {
 	s := &sealer{started: now, secret: []byte(token)}
 	_, _ = rand.Read(s.process[:]) // never fails
@@ -128,7 +141,7 @@ func (s *sealer) open(receipt string, now core.Micros) (o opened, err error) {
 	}
 	o.expires = core.Micros(binary.BigEndian.Uint64(plain))
 	o.settlement = plain[8:]
-	if now >= o.expires || o.expires-receiptTTL < s.started {
+	if now >= o.expires || o.expires > now+receiptTTL+clocksApart || o.expires-receiptTTL < s.started {
 		return o, errExpired
 	}
 	return o, nil

@@ -37,3 +37,58 @@ func TestACallIsOnePipeline(t *testing.T) {
 		t.Errorf("%d pipelines of %d calls, want 1 of 64", got, calls)
 	}
 }
+
+// TestAReceiptIsRedeemedOnceAtAll: bridges that share a token and a Redis can open each other's receipts, and give back once
+// what was reserved, whichever of them is told, and how often.
+func TestAReceiptIsRedeemedOnceAtAll(t *testing.T) {
+	server := redistest.Start(t)
+	var bridges [2]*bridged
+	for i := range bridges {
+		store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = store.Close() }) // never fails
+		await.Until(t, 10*time.Second, "redis answers", func() bool { return store.Check(t.Context()) == nil })
+		bridges[i] = open(t, shop, func(o *Options) { o.Store, o.Shared, o.Token = store, true, "0123456789abcdef" })
+	}
+	first, second := bridges[0], bridges[1]
+	used := func() int64 { return first.usedIn(first.b.store, "/ai", "192.0.2.1") }
+	const receipts = 5
+	var given [receipts]string
+	for i := range given {
+		given[i] = first.asked(first.question("/ai", "192.0.2.1"))[0].Receipt
+	}
+	if got := used(); got != 10*receipts {
+		t.Fatalf("%d reserved", got)
+	}
+	for i, receipt := range given {
+		at := [2]*bridged{first, second}
+		if i%2 == 1 {
+			at = [2]*bridged{second, first}
+		}
+		if a := at[0].asked(settling(receipt, "9"))[0]; a.Status != wire.StatusOK {
+			t.Errorf("receipt %d: %+v", i, a)
+		}
+		at[1].asked(settling(receipt, "3"), settling(receipt, "3"))
+		at[0].asked(settling(receipt, "3"))
+	}
+	ends := func(result string) (n int) {
+		for _, h := range bridges {
+			n += h.counted(`penstock_settlements_total{result="` + result + `"}`)
+		}
+		return n
+	}
+	await.Until(t, 10*time.Second, "all are settled", func() bool { return ends("settled")+ends("redeemed") == 4*receipts })
+	if got := used(); ends("settled") != receipts || got > 9*receipts || got < 3*receipts {
+		t.Errorf("%d are settled, %d are used, want %d and %d at most", ends("settled"), got, receipts, 9*receipts)
+	}
+	// One that was made for another time than ours could be redeemed when the others have forgotten it.
+	o, err := first.b.sealer.open(given[0], micros(time.Now()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.b.sealer.open(given[0], o.expires-receiptTTL-clocksApart-1); err != errExpired {
+		t.Errorf("%v", err)
+	}
+}

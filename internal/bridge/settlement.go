@@ -3,6 +3,10 @@
 package bridge
 
 import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+	"strconv"
 	"sync"
 
 	"github.com/penstock/penstock/core"
@@ -13,7 +17,9 @@ import (
 // job is what remains to be done about one request, on its way to the store.
 type job struct {
 	core.Settlement
-	due []core.Check
+	due       []core.Check
+	condition []core.Check // that nobody else has given back what this one gives back; none: nobody else could
+	key       []byte       // of the condition
 }
 
 var jobs = sync.Pool{New: func() any { return new(job) }}
@@ -21,13 +27,16 @@ var jobs = sync.Pool{New: func() any { return new(job) }}
 // Due implements [settle.Job].
 func (j *job) Due() []core.Check { return j.due }
 
+// Condition implements [settle.Conditional].
+func (j *job) Condition() []core.Check { return j.condition }
+
 // Release implements [settle.Job].
 func (j *job) Release() {
-	j.due = nil
+	j.due, j.condition = nil, j.condition[:0]
 	jobs.Put(j)
 }
 
-var _ settle.Job = (*job)(nil)
+var _ settle.Conditional = (*job)(nil)
 
 // settle redeems a receipt: the answer says whether it is one, and not what the store will make of it. A receipt of a
 // policy that is not known any more is not redeemed: what was reserved stands.
@@ -63,9 +72,31 @@ func (q *question) settle() {
 		j.Release()
 		return
 	}
+	if b.receiptsRoam {
+		j.onlyOnce(&opened)
+	}
 	if !b.settling.Send(j) {
 		q.answer.Status = wire.StatusBusy
 	}
+}
+
+// onlyOnce lets the job be done only if no other bridge has done it, where it gives something back. What is remembered here
+// is not known there: the store counts each such receipt, one in as long as it can be redeemed. Charging more twice would
+// only be to the disadvantage of whom the caller may charge anyway, and needs no such counter.
+func (j *job) onlyOnce(o *opened) {
+	back := slices.IndexFunc(j.due, func(c core.Check) bool { return c.Op == core.OpGiveBack })
+	if back < 0 {
+		return
+	}
+	// rl1:NAMESPACE:~receipt:{PROCESS-NUMBER}:720s:tb, in the namespace of what is given back
+	key := j.due[back].Key
+	space := bytes.IndexByte(key, ':') + 1
+	space += bytes.IndexByte(key[space:], ':') + 1
+	j.key = append(append(j.key[:0], key[:space]...), "~receipt:"...)
+	scopeLen := len(j.key)
+	j.key = append(hex.AppendEncode(append(j.key, '{'), o.id.process[:]), '-')
+	j.key = append(strconv.AppendUint(j.key, o.id.number, 10), "}:720s:tb"...)
+	j.condition = append(j.condition[:0], core.Check{Key: j.key, ScopeLen: scopeLen, Limit: &onceInTime, Op: core.OpTake, Cost: 1})
 }
 
 func (q *question) refuse(why string, status wire.Status) {

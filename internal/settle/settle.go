@@ -41,9 +41,10 @@ type End string
 // The ends of a job.
 const (
 	Settled  End = "settled"
-	Failed   End = "failed"  // the store did not answer: it may have been settled, so it is not tried again
-	Dropped  End = "dropped" // too many wait already, or the queue has ended
-	Panicked End = "panic"   // in the store or in the job, which others do not suffer from
+	Failed   End = "failed"   // the store did not answer: it may have been settled, so it is not tried again
+	Dropped  End = "dropped"  // too many wait already, or the queue has ended
+	Panicked End = "panic"    // in the store or in the job, which others do not suffer from
+	Repeated End = "redeemed" // its condition does not hold: it was settled before, elsewhere
 )
 
 // Job is the settlement of one request.
@@ -52,6 +53,14 @@ type Job interface {
 	Due() []core.Check
 	// Release is called once, when nobody uses the job any more.
 	Release()
+}
+
+// Conditional is a job that is only done if the store admits something else first. The two are not one step: after a
+// failure between them the job is not done, and its condition holds no more.
+type Conditional interface {
+	Job
+	// Condition returns what the store must admit: [core.ChecksMax] checks at most, none for no condition.
+	Condition() []core.Check
 }
 
 // Queue sends jobs to a store. Its workers start with the first job. Safe for concurrent use.
@@ -119,12 +128,37 @@ func (q *Queue) settle(job Job, results []core.Result) {
 			}
 		}
 	}()
-	end := Settled
-	if err := q.store.Take(context.Background(), job.Due(), results); err != nil {
+	end := q.admits(job, results)
+	if end == Settled && q.store.Take(context.Background(), job.Due(), results) != nil {
 		end = Failed
 	}
 	q.ended(end)
 	job.Release()
+}
+
+// admits asks the store for the condition of a job; Settled means that there is none, or that it holds.
+func (q *Queue) admits(job Job, results []core.Result) End {
+	conditional, ok := job.(Conditional)
+	if !ok {
+		return Settled
+	}
+	condition := conditional.Condition()
+	if len(condition) == 0 {
+		return Settled
+	}
+	clear(results[:len(condition)])
+	if q.store.Take(context.Background(), condition, results) != nil {
+		return Failed
+	}
+	for i := range condition {
+		switch {
+		case results[i].Local:
+			return Failed // the store was not asked, so that nobody else knows of it
+		case results[i].Refused:
+			return Repeated
+		}
+	}
+	return Settled
 }
 
 // Stop sends what waits, and returns when that is done or the deadline is over; it reports which. The store is open until

@@ -202,3 +202,50 @@ func TestAPanicIsOneJobs(t *testing.T) {
 		t.Error("without anybody who is told:", e.count)
 	}
 }
+
+// conditional is a job that is done if a store admits something.
+type conditional struct{ job }
+
+func (*conditional) Condition() []core.Check { return make([]core.Check, 2) }
+
+// scripted is a store that answers the second check of conditions, which are of two, and counts what else it is asked.
+type scripted struct {
+	second core.Result
+	fails  error
+	dues   int
+}
+
+func (s *scripted) Take(_ context.Context, checks []core.Check, results []core.Result) error {
+	if len(checks) == 1 {
+		s.dues++
+		return nil
+	}
+	results[1] = s.second
+	return s.fails
+}
+
+// TestAConditionComesFirst: what the store does not admit, or cannot be asked, is not done.
+func TestAConditionComesFirst(t *testing.T) {
+	for want, store := range map[End]*scripted{
+		Settled:  {},
+		Repeated: {second: core.Result{Refused: true}},
+		Failed:   {fails: errors.New("away")},
+		"local":  {second: core.Result{Local: true}}, // nobody else would know of it
+	} {
+		e := new(ends)
+		q := New(store, e.note)
+		asked := new(conditional)
+		q.Send(asked)
+		q.Stop(Deadline)
+		done := 0
+		if want == Settled {
+			done = 1
+		}
+		if want == "local" {
+			want = Failed
+		}
+		if e.of(want) != 1 || store.dues != done || asked.released.Load() != 1 {
+			t.Errorf("%s: %v, done %d times", want, e.count, store.dues)
+		}
+	}
+}
