@@ -24,6 +24,9 @@ type traffic struct {
 	store   *Store
 	callers int
 	limit   *core.Limit
+	checks  func(caller int) []core.Check
+	strict  bool          // every failure leaves open whether a check was charged
+	pace    time.Duration // between two calls of one caller, so that several servers on one machine are not starved
 
 	stop    chan struct{}
 	wg      sync.WaitGroup
@@ -37,12 +40,39 @@ type traffic struct {
 // machine from the server.
 func start(t testing.TB, s *Store, callers int) *traffic {
 	t.Helper()
-	f := &traffic{store: s, callers: callers, limit: limitOf(t, "1000000000/31d fixed_window"),
+	return startPaced(t, s, callers, 0)
+}
+
+// startPaced is start for callers who rest between their calls.
+func startPaced(t testing.TB, s *Store, callers int, pace time.Duration) *traffic {
+	t.Helper()
+	f := newTraffic(t, s, callers)
+	f.pace, f.checks = pace, func(i int) []core.Check { return take1(key(i), f.limit) }
+	f.run()
+	return f
+}
+
+// startWide sets callers going who charge three counters each: two of one slot, and one elsewhere.
+func startWide(t testing.TB, s *Store, callers int) *traffic {
+	t.Helper()
+	f := newTraffic(t, s, callers)
+	f.strict, f.pace = true, 2*time.Millisecond
+	f.checks = func(i int) []core.Check {
+		return []core.Check{take1(key(i), f.limit)[0], take1(key(i)+"b", f.limit)[0], take1(key(i+1000), f.limit)[0]}
+	}
+	f.run()
+	return f
+}
+
+func newTraffic(t testing.TB, s *Store, callers int) *traffic {
+	return &traffic{store: s, callers: callers, limit: limitOf(t, "1000000000/31d fixed_window"),
 		stop: make(chan struct{}), granted: make([]atomic.Int64, callers), unknown: make([]atomic.Int64, callers)}
-	for i := range callers {
+}
+
+func (f *traffic) run() {
+	for i := range f.callers {
 		f.wg.Go(func() { f.call(i) })
 	}
-	return f
 }
 
 func key(caller int) string { return fmt.Sprintf("rl1:{%d}", caller) }
@@ -55,12 +85,16 @@ func (f *traffic) call(i int) {
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 	}
-	checks, results := take1(key(i), f.limit), make([]core.Result, 1)
+	checks := f.checks(i)
+	results := make([]core.Result, len(checks))
 	for {
 		select {
 		case <-f.stop:
 			return
 		default:
+		}
+		if f.pace > 0 {
+			<-time.After(f.pace)
 		}
 		begin := time.Now()
 		err := f.store.Take(ctx, checks, results)
@@ -72,7 +106,7 @@ func (f *traffic) call(i int) {
 			continue
 		case !errors.As(err, &failure):
 			panic(err)
-		case failure.Kind == KindTimeout || failure.Kind == KindConnection:
+		case f.strict || failure.Kind == KindTimeout || failure.Kind == KindConnection:
 			f.unknown[i].Add(1)
 		case failure.Kind == KindBreakerOpen:
 			select {
@@ -119,7 +153,7 @@ func (f *traffic) end(t testing.TB) {
 	t.Helper()
 	close(f.stop)
 	f.wg.Wait()
-	if longest := time.Duration(f.longest.Load()); longest > slowest {
+	if longest := time.Duration(f.longest.Load()); longest > max(slowest, f.store.settings.timeout) {
 		t.Errorf("a call with a deadline of %s took %s", f.store.settings.timeout, longest)
 	}
 	t.Logf("%d answered, %d failed, the longest call took %s; %+v", f.answered(), f.failed.Load(),
@@ -130,17 +164,39 @@ func (f *traffic) end(t testing.TB) {
 // counters on the way.
 func (f *traffic) atMostOnce(t testing.TB, server *redistest.Server, lost bool) {
 	t.Helper()
-	keeper := &bare{client: server.Client()}
+	f.atMostOnceIn(t, func(string) *redistest.Server { return server }, lost)
+}
+
+// atMostOnceIn is atMostOnce where each key is in a server of its own.
+func (f *traffic) atMostOnceIn(t testing.TB, of func(key string) *redistest.Server, lost bool) {
+	t.Helper()
 	for i := range f.callers {
-		state, _ := keeper.counter(t, []byte(key(i)), f.limit)
-		granted, unknown := f.granted[i].Load(), f.unknown[i].Load()
-		if state.Used > granted+unknown {
-			t.Errorf("caller %d: %d charges executed, %d answered, %d unknown: some were executed twice", i, state.Used,
-				granted, unknown)
+		for _, c := range f.checks(i) {
+			keeper := &bare{client: of(string(c.Key)).Client()}
+			state, _ := keeper.counter(t, c.Key, f.limit)
+			f.compare(t, i, state, lost)
 		}
-		if !lost && state.Used < granted {
-			t.Errorf("caller %d: %d charges executed, %d answered: some were lost", i, state.Used, granted)
-		}
+	}
+}
+
+func (f *traffic) compare(t testing.TB, i int, state core.State, lost bool) {
+	t.Helper()
+	granted, unknown := f.granted[i].Load(), f.unknown[i].Load()
+	if state.Used > granted+unknown {
+		t.Errorf("caller %d: %d charges executed, %d answered, %d unknown: some were executed twice", i, state.Used,
+			granted, unknown)
+	}
+	if !lost && state.Used < granted {
+		t.Errorf("caller %d: %d charges executed, %d answered: some were lost", i, state.Used, granted)
+	}
+}
+
+// each waits until every caller has further calls answered.
+func (f *traffic) each(t testing.TB) {
+	t.Helper()
+	for i := range f.callers {
+		target := f.granted[i].Load() + 10
+		eventually(t, fmt.Sprintf("caller %d is answered", i), func() bool { return f.granted[i].Load() >= target })
 	}
 }
 

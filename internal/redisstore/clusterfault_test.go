@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// where returns which server of a cluster has a key: the one that a store believes has it, and that would say so if it had not.
+func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redistest.Server {
+	return func(key string) *redistest.Server {
+		for _, node := range c.Nodes {
+			if node.Addr == s.nodeOf(slotOf(key)).address.target {
+				return node
+			}
+		}
+		t.Fatalf("nobody has %q", key)
+		return nil
+	}
+}
+
+// another returns a master of a cluster that does not have the slot.
+func another(c *redistest.Cluster, slot int) *redistest.Server {
+	from := c.Master(slot)
+	for i := range slotCount {
+		if to := c.Master((slot + i) % slotCount); to != from {
+			return to
+		}
+	}
+	return nil
+}
+
+// TestSlotsMoveUnderLoad moves the slots of callers' keys to and fro: no call fails and none is charged twice.
+func TestSlotsMoveUnderLoad(t *testing.T) {
+	c := redistest.StartCluster(t)
+	f := startWide(t, openCluster(t, c, Options{Timeout: TimeoutMax}), 16)
+	f.each(t)
+	for i := range 3 {
+		slot := slotOf(key(i))
+		to := another(c, slot)
+		c.BeginMove(slot, to)
+		f.each(t)
+		for c.MoveKeys(slot, to, 1) > 0 {
+			f.each(t)
+		}
+		c.EndMove(slot, to)
+		f.each(t)
+	}
+	f.end(t)
+	f.atMostOnceIn(t, where(t, c, f.store), false)
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d calls failed while slots moved", n)
+	}
+}
+
+// TestMasterKilledUnderLoad kills a master of three: the callers of the others go on, those of its keys fail by their deadline
+// and then at once, until the replica has taken over; nothing is charged twice.
+func TestMasterKilledUnderLoad(t *testing.T) {
+	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
+		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
+		"stopped": {(*redistest.Server).Pause, (*redistest.Server).Resume},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
+			f := startPaced(t, openCluster(t, c, Options{}), 24, time.Millisecond)
+			f.each(t)
+			slot := slotOf(key(0))
+			dead := c.Master(slot)
+			others := []int{}
+			for i := range f.callers {
+				if c.Master(slotOf(key(i))) != dead {
+					others = append(others, i)
+				}
+			}
+			fault.begin(dead)
+			f.failures(t, 50)
+			for _, i := range others {
+				target := f.granted[i].Load() + 10
+				eventually(t, fmt.Sprintf("caller %d of another master is answered", i), func() bool { return f.granted[i].Load() >= target })
+			}
+			f.each(t) // by the replica
+			fault.end(dead)
+			c.AwaitFailover(slot, dead)
+			f.each(t)
+			f.end(t)
+			f.atMostOnceIn(t, where(t, c, f.store), true)
+		})
+	}
+}
+
+// TestOrderlyFailoverUnderLoad lets a replica take over from a master that runs: nothing is lost or charged twice.
+func TestOrderlyFailoverUnderLoad(t *testing.T) {
+	c := redistest.StartCluster(t)
+	f := startPaced(t, openCluster(t, c, Options{Timeout: slowest / 2}), 24, time.Millisecond)
+	f.each(t)
+	c.Failover(c.Master(slotOf(key(0))))
+	f.each(t)
+	f.end(t)
+	f.atMostOnceIn(t, where(t, c, f.store), false)
+}
+
+// TestClusterForgetsScriptsUnderLoad: no call fails.
+func TestClusterForgetsScriptsUnderLoad(t *testing.T) {
+	c := redistest.StartCluster(t)
+	f := startWide(t, openCluster(t, c, Options{Timeout: slowest / 2}), 16)
+	for range 3 {
+		f.each(t)
+		for _, node := range c.Nodes[:3] {
+			if err := node.Client().ScriptFlush(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	f.each(t)
+	f.end(t)
+	f.atMostOnceIn(t, where(t, c, f.store), false)
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d calls failed: the script is loaded again and they are sent again", n)
+	}
+}
