@@ -261,11 +261,14 @@ func (a *attempt) recorded(i int) bool {
 	}
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
-	h := p.held
-	if h.id != p.id || h.recording {
-		return h.recording && h.id == p.id
+	h, violation := p.held, a.checks[i].Violation
+	switch {
+	case h.id != p.id:
+		return false
+	case h.recording == 0:
+		h.recording, a.recording = violation, p
+		h.pins++
+		return false
 	}
-	h.recording, a.recording = true, p
-	h.pins++
-	return false
+	return h.recording == violation
 }

@@ -80,7 +80,7 @@ func (a *attempt) settle(ctx context.Context, sent core.Micros, err error) {
 	}
 	if p := a.recording; p != nil {
 		p.shard.mu.Lock()
-		p.held.recording = false
+		p.held.recording = 0
 		p.held.pins--
 		p.shard.mu.Unlock()
 	}

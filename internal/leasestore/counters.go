@@ -35,7 +35,7 @@ type held struct {
 	pins        int     // calls under way: it must not be forgotten meanwhile
 	used        bool    // since it was looked at to make room
 	ticking     bool    // it is among those that the ticker looks after
-	recording   bool    // a call is under way that will have a refusal recorded as a violation
+	recording   int64   // the violation that a call under way will have recorded
 }
 
 // shard is a part of the counters.

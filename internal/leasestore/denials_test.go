@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 func TestARefusalIsRemembered(t *testing.T) {
@@ -246,7 +247,8 @@ func TestWhatMustBeAsked(t *testing.T) {
 
 // TestMemoryIsBounded: of any number of refused clients so many are remembered, and a client that is not costs a call.
 func TestMemoryIsBounded(t *testing.T) {
-	const most, clients = 1 << 12, 1_000_000
+	const most = 1 << 12
+	clients := underrace.Fewer(1_000_000)
 	p, l := open(t, Options{DenialsMax: most}), limitOf(t, "1/1m fixed_window")
 	p.inner.instead(func(_ context.Context, checks []core.Check, results []core.Result) error {
 		for i := range checks {
@@ -271,7 +273,7 @@ func TestMemoryIsBounded(t *testing.T) {
 	if grown := heap() - before; grown > 1<<16 {
 		t.Errorf("%d clients took %d bytes", clients, grown)
 	}
-	p.calls(clients, "clients that come once")
+	p.calls(int64(clients), "clients that come once")
 	held := 0
 	for i := range clients {
 		id := p.denials.identify(fmt.Appendf(nil, "client %d", i))

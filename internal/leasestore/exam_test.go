@@ -3,10 +3,13 @@
 package leasestore
 
 import (
+	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/lease"
 	"github.com/penstock/penstock/internal/storetest"
 	"github.com/penstock/penstock/internal/underrace"
 )
@@ -40,4 +43,40 @@ func TestPassesTheExamFromMemory(t *testing.T) {
 	storetest.RunVectors(t, open)
 	storetest.RunRandom(t, open, underrace.Fewer(storetest.RandomSteps))
 	storetest.RunOracle(t, open, storetest.OracleSteps)
+}
+
+// leasing asks for every limit that may be leased as its rule would under lease: auto. Who looks finds nothing in hand: it
+// is for what is left in the end.
+type leasing struct{ *Store }
+
+func (l leasing) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	if len(checks) > 0 && checks[0].Op == core.OpLook {
+		l.sweep(ctx, (*lease.Counter).Release)
+	}
+	leased := slices.Clone(checks)
+	for i := range leased {
+		if c := &leased[i]; c.Limit != nil {
+			c.Lease = c.Limit.Leasable()
+		}
+	}
+	return l.Store.Take(ctx, leased, results)
+}
+
+// TestPassesTheExamOverLeases is about cold counters: under a clock that stands nobody needs anything in advance.
+func TestPassesTheExamOverLeases(t *testing.T) {
+	for name, o := range map[string]Options{"alone": {DenialsMax: -1}, "with memory": {}} {
+		t.Run(name, func(t *testing.T) {
+			open := func(t testing.TB) storetest.Subject {
+				subject := examine(o)(t)
+				subject.Store = leasing{subject.Store.(*Store)}
+				return subject
+			}
+			if o.DenialsMax < 0 {
+				storetest.RunPromises(t, open)
+			}
+			storetest.RunVectors(t, open)
+			storetest.RunRandom(t, open, underrace.Fewer(storetest.RandomSteps))
+			storetest.RunOracle(t, open, storetest.OracleSteps)
+		})
+	}
 }

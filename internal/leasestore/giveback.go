@@ -85,11 +85,11 @@ func (s *Store) rest() bool {
 
 // tick gives back what need not be in hand.
 func (s *Store) tick(ctx context.Context) {
-	s.sweep(ctx, func(h *held, backs []lease.GiveBack) []lease.GiveBack { return h.counter.Tick(s.now(), backs) })
+	s.sweep(ctx, func(c *lease.Counter, backs []lease.GiveBack) []lease.GiveBack { return c.Tick(s.now(), backs) })
 }
 
 // sweep gives back what take takes out of each counter that holds anything.
-func (s *Store) sweep(ctx context.Context, take func(h *held, backs []lease.GiveBack) []lease.GiveBack) {
+func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.GiveBack) []lease.GiveBack) {
 	var backs []lease.GiveBack
 	var calls []core.Call
 	for i := range s.counters.shards {
@@ -97,7 +97,7 @@ func (s *Store) sweep(ctx context.Context, take func(h *held, backs []lease.Give
 		sh.mu.Lock()
 		kept := sh.ticking[:0]
 		for _, h := range sh.ticking {
-			backs = take(h, backs[:0])
+			backs = take(&h.counter, backs[:0])
 			for j := range backs {
 				calls = append(calls, h.giveBack(&backs[j]))
 			}
@@ -198,7 +198,7 @@ func (s *Store) Close(ctx context.Context) error {
 	defer pause.Stop()
 	for under := true; under; {
 		under = s.active.Load() > 0
-		s.sweep(ctx, func(h *held, backs []lease.GiveBack) []lease.GiveBack { return h.counter.Release(backs) })
+		s.sweep(ctx, (*lease.Counter).Release)
 		if !under {
 			break
 		}

@@ -62,6 +62,9 @@ func open(t testing.TB, o Options) *rig {
 	if o.Now == nil {
 		o.Now = func() core.Micros { return 1 + core.Micros(p.clock.Load()) }
 	}
+	if o.Timeout == 0 {
+		o.Timeout = patience
+	}
 	if p.Store, err = New(p.inner, o); err != nil {
 		t.Fatal(err)
 	}

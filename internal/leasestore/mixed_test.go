@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/underrace"
+)
+
+// asksOf returns the keys and operations of the calls of a request, as the store beneath sees them.
+func asksOf(s *Store, t testing.TB, checks ...core.Check) (asked []string, results []core.Result) {
+	t.Helper()
+	inner, before := s.inner, s.inner
+	var mu sync.Mutex
+	spy := &between{}
+	spy.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for i := range checks {
+			asked = append(asked, fmt.Sprintf("%s op %d cost %d guard %d", checks[i].Key, checks[i].Op, checks[i].Cost, checks[i].Guard))
+		}
+		return inner.Take(ctx, checks, results)
+	})
+	s.inner = spy
+	defer func() { s.inner = before }()
+	results = make([]core.Result, len(checks))
+	if err := s.Take(context.Background(), checks, results); err != nil {
+		t.Fatal(err)
+	}
+	return asked, results
+}
+
+// TestOnlyTheRestIsAsked: of limits in hand, one asked exactly, a log_only one and a penalty, in any order.
+func TestOnlyTheRestIsAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "100000/1h"), &ledger{}
+		s := f.node(Options{})
+		defer f.close(s)
+		hot := leasedOf("hot", l, 1)
+		warm(t, s, books, hot)
+		shadow := takeOf("shadow", l, 1)
+		shadow.Shadow = true
+		penalty := core.Check{Key: []byte("penalty"), Penalty: &core.Penalty{Window: core.Hour, Threshold: 9, Multipliers: []int64{1}}}
+		exact := takeOf("exact", limitOf(t, "3/1h"), 1)
+		exact.Guard, exact.Violation = 3, 7
+		inHand := s.Stats().InHand
+		for i := range 5 {
+			asked, results := asksOf(s, t, hot, shadow, penalty, exact)
+			want := []string{"shadow op 0 cost 1 guard 0", "penalty op 0 cost 0 guard 0", "exact op 0 cost 1 guard 2"}
+			if diff := cmp.Diff(want, asked); diff != "" {
+				t.Fatalf("asked (-want +got):\n%s", diff)
+			}
+			granted := int64(1)
+			if i >= 3 {
+				granted = 0
+			} else {
+				inHand--
+			}
+			if r := results[0]; r.Refused || r.Granted != granted || (r.Receipt != 0) != (granted > 0) || results[3].Granted != granted ||
+				results[1].Granted != granted || r.Remaining == 0 || r.At == 0 {
+				t.Errorf("request %d: %+v", i, results)
+			}
+			if got := s.Stats().InHand; got != inHand {
+				t.Errorf("request %d: %d units in hand, want %d", i, got, inHand)
+			}
+		}
+		look := penalty
+		look.Op = core.OpLook
+		if _, r := asksOf(s, t, look); r[0].Violations != 1 {
+			t.Errorf("%d violations, want 1", r[0].Violations)
+		}
+	})
+}
+
+// TestViolationsOfLeasedLimitsAreRecorded: what the store refuses nobody it must still hear of, once.
+func TestViolationsOfLeasedLimitsAreRecorded(t *testing.T) {
+	for name, o := range map[string]Options{"with memory": {}, "without": {DenialsMax: -1}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, books := newFar(t, time.Millisecond), &ledger{}
+				s := f.node(o)
+				defer f.close(s)
+				penalty := core.Check{Key: []byte("penalty"), Penalty: &core.Penalty{Window: core.Hour, Threshold: 99, Multipliers: []int64{1}}}
+				a, b := leasedOf("a", limitOf(t, "20/1h"), 1), leasedOf("b", limitOf(t, "30/1h fixed_window"), 1)
+				a.Guard, a.Violation, b.Guard, b.Violation = 1, 5, 1, 6
+				var all sync.WaitGroup
+				for range 200 {
+					all.Go(func() { _ = books.ask(s, penalty, a) })
+					all.Go(func() { _ = books.ask(s, penalty, b) })
+					time.Sleep(100 * time.Microsecond)
+				}
+				all.Wait()
+				look := penalty
+				look.Op = core.OpLook
+				r := make([]core.Result, 1)
+				if err := s.Take(context.Background(), []core.Check{look}, r); err != nil || r[0].Violations != 2 {
+					t.Errorf("%v, %d violations, want 2", err, r[0].Violations)
+				}
+				if books.admitted["a"] != 20 || books.admitted["b"] != 30 || books.denied != 350 {
+					t.Errorf("%v were admitted and %d denied", books.admitted, books.denied)
+				}
+				if calls, _ := f.calls(); o.DenialsMax == 0 && calls > 120 {
+					t.Errorf("%d calls", calls)
+				}
+			})
+		})
+	}
+}
+
+// TestAResetCounterIsInNobodysHand: what was charged to it is forgotten, so it may not be used, nor given back.
+func TestAResetCounterIsInNobodysHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "3000/1h fixed_window"), &ledger{}
+		s := f.node(Options{})
+		warm(t, s, books, leasedOf("a", l, 1))
+		reset := takeOf("a", l, 0)
+		reset.Op = core.OpReset
+		if err := books.ask(s, reset); err != nil || s.Stats().InHand != 0 {
+			t.Errorf("%v, %d units are in hand of a counter that was reset", err, s.Stats().InHand)
+		}
+		look := takeOf("a", l, 3000)
+		look.Op = core.OpLook
+		time.Sleep(time.Second)
+		r := make([]core.Result, 1)
+		if err := s.Take(context.Background(), []core.Check{look}, r); err != nil || r[0].Remaining != 3000 {
+			t.Errorf("%v, %d remain", err, r[0].Remaining)
+		}
+		f.close(s)
+	})
+}
+
+// TestARefusalOfALeasedLimitIsForgotten when units come back through this store.
+func TestARefusalOfALeasedLimitIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "3/1h fixed_window"), &ledger{}
+		s := f.node(Options{})
+		a := leasedOf("a", l, 1)
+		var results [4]core.Result
+		for i := range results {
+			if err := s.Take(context.Background(), []core.Check{a}, results[i:i+1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.calls()
+		if _ = books.ask(s, a); books.denied != 1 || !results[3].Refused {
+			t.Error("a fourth unit of three is granted")
+		}
+		if calls, _ := f.calls(); calls != 0 {
+			t.Errorf("%d calls for a refusal that is known", calls)
+		}
+		back := takeOf("a", l, 2)
+		back.Op, back.Receipt = core.OpGiveBack, results[0].Receipt
+		_ = books.ask(s, back)
+		if _ = books.ask(s, a); books.admitted["a"] != 3 { // two of the settlement, which counts as a request here
+			t.Errorf("%d admitted after units came back", books.admitted["a"])
+		}
+		f.close(s)
+	})
+}
+
+// TestHeldCountersAreBounded: of any number of clients so many counters are held, and the busy one is among them.
+func TestHeldCountersAreBounded(t *testing.T) {
+	const most = 2048
+	clients := underrace.Fewer(300_000)
+	p, l := open(t, Options{CountersMax: most, DenialsMax: -1}), limitOf(t, "1000000/1h")
+	hot := leasedOf("hot", l, 1)
+	busy := func() {
+		for range 50 {
+			p.clock.Add(100)
+			p.ask(hot)
+		}
+	}
+	for p.Stats().InHand == 0 {
+		busy()
+	}
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var before int64
+	p.inner.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+		if string(checks[0].Key) == "hot" {
+			return p.inner.of.Take(ctx, checks, results)
+		}
+		results[0] = core.Result{At: noon, Granted: checks[0].Cost, Receipt: noon, Remaining: 7}
+		return nil
+	})
+	checks, results := []core.Check{leasedOf("", l, 1)}, make([]core.Result, 1)
+	leased := uint64(0)
+	for i := range clients {
+		checks[0].Key = fmt.Appendf(checks[0].Key[:0], "client %d", i)
+		if err := p.Take(context.Background(), checks, results); err != nil || results[0].Granted != 1 {
+			t.Fatal(results, err)
+		}
+		if i == 10*most {
+			before, leased = heap(), p.Stats().Leased
+		}
+		if i > 10*most && i%100 == 0 {
+			busy()
+		}
+	}
+	if grown := heap() - before; grown > 1<<18 {
+		t.Errorf("%d clients took %d bytes", clients, grown)
+	}
+	n := 0
+	for i := range p.counters.shards {
+		n += len(p.counters.shards[i].byID)
+	}
+	if n > most {
+		t.Errorf("%d counters are held, want at most %d", n, most)
+	}
+	asked := uint64((clients - 10*most) / 100 * 50)
+	if got := p.Stats().Leased - leased; got < asked*9/10 {
+		t.Errorf("%d of %d requests of the busy counter were leased", got, asked)
+	}
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// patience is how long a test waits for what must come soon, on a busy machine.
+const patience = 20 * time.Second
+
+// overRedis returns a store over a client of its own of the server, as another process has it, and that client. With
+// between, calls go through that.
+func overRedis(t testing.TB, server *redistest.Server, timeout time.Duration, via *between) *Store {
+	t.Helper()
+	client, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inner core.Store = client
+	if via != nil {
+		via.of, inner = client, via
+	}
+	s, err := New(inner, Options{Timeout: timeout})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		_ = client.Close()
+	})
+	return s
+}
+
+// hammer has eight goroutines of each node make so many requests each.
+func hammer(books *ledger, nodes []*Store, times int, checks ...core.Check) {
+	var all sync.WaitGroup
+	for _, s := range nodes {
+		for range 8 {
+			all.Go(func() {
+				for range times {
+					_ = books.ask(s, checks...)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// TestNeverOverOnRedis: three nodes of eight goroutines on one limit. One of them dies and takes with it what it holds;
+// the others and then a store without leases use up the rest, to the unit.
+func TestNeverOverOnRedis(t *testing.T) {
+	const count = 20_000
+	server := redistest.Start(t)
+	for _, text := range []string{"20000/31d fixed_window", "20000/31d", "20000/31d burst 20000"} {
+		t.Run(text, func(t *testing.T) {
+			l, books, mortal := limitOf(t, text), &ledger{}, &between{}
+			nodes := []*Store{overRedis(t, server, time.Second, mortal), overRedis(t, server, time.Second, nil),
+				overRedis(t, server, time.Second, nil)}
+			c := leasedOf("rl1:shop:"+text, l, 1)
+			hammer(books, nodes, 500, c)
+			if books.denied+books.failed > 0 {
+				t.Fatalf("of %d requests %d are denied and %d failed", books.requests, books.denied, books.failed)
+			}
+			await.Until(t, patience, "no call is under way", func() bool { return nodes[0].active.Load() == 0 })
+			lost := nodes[0].Stats().InHand
+			mortal.instead(func(context.Context, []core.Check, []core.Result) error { return core.ErrUnavailable })
+			before := server.Calls("evalsha")
+			hammer(books, nodes[1:], 700, c)
+			if calls := server.Calls("evalsha") - before; calls > 700 {
+				t.Errorf("%d calls for 11200 requests", calls)
+			}
+			for _, s := range nodes[1:] {
+				if err := s.Close(context.Background()); err != nil {
+					t.Error(err)
+				}
+			}
+			c.Lease = false
+			for exact := overRedis(t, server, time.Second, nil); books.denied == 0 || !books.last(t, exact, c); {
+			}
+			got := books.admitted[string(c.Key)]
+			least := count - lost
+			if l.Algorithm() == core.TokenBucket {
+				least -= count / 100 // what refilled while units were out is not credited
+			}
+			if got > count || got < least {
+				t.Errorf("%d admitted of %d, %d were lost with a node", got, count, lost)
+			}
+		})
+	}
+}
+
+// last makes one more request and reports whether it was denied.
+func (l *ledger) last(t testing.TB, s *Store, c core.Check) bool {
+	t.Helper()
+	before := l.denied
+	if err := l.ask(s, c); err != nil {
+		t.Fatal(err)
+	}
+	return l.denied > before
+}
+
+// TestRedisThatHangsIsNotChargedTwice: what was asked while Redis stood still is charged or not, and used at most once.
+func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
+	const count = 1_000_000_000
+	server := redistest.Start(t)
+	l, books := limitOf(t, "1000000000/31d fixed_window"), &ledger{}
+	s, c := overRedis(t, server, 30*time.Millisecond, nil), leasedOf("rl1:shop:a", l, 1)
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_ = books.ask(s, c)
+			}
+		})
+	}
+	admitted := func() int64 { return books.count(func() int64 { return books.admitted[string(c.Key)] }) }
+	failed := func() int64 { return books.count(func() int64 { return int64(books.failed) }) }
+	for range 3 {
+		enough, broken := admitted()+5000, failed()+50
+		await.Until(t, patience, "requests are admitted", func() bool { return admitted() >= enough })
+		server.Pause()
+		await.Until(t, patience, "requests fail", func() bool { return failed() >= broken })
+		server.Resume()
+	}
+	stop()
+	all.Wait()
+	if err := s.Close(context.Background()); err != nil {
+		t.Error(err)
+	}
+	look, results := []core.Check{{Key: c.Key, Limit: l, Op: core.OpLook, Cost: 1}}, make([]core.Result, 1)
+	await.Until(t, patience, "redis answers", func() bool { return s.Take(context.Background(), look, results) == nil })
+	if charged := count - results[0].Remaining; admitted() > charged {
+		t.Errorf("%d admitted, %d charged", admitted(), charged)
+	}
+}
+
+// count reads a figure while requests are made.
+func (l *ledger) count(figure func() int64) int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return figure()
+}
