@@ -248,6 +248,56 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// A lease and its return allocate nothing, and what is known of leases goes with the counters.
+func TestLeasesDoNotAllocate(t *testing.T) {
+	p := open(t, 0)
+	now := noon
+	for _, text := range []string{"100/1s fixed_window", "100/1s sliding_window", "100/1s token_bucket"} {
+		l := limitOf(t, text)
+		check := takeOf("ann", l, 0)
+		checks, results := make([]core.Check, 1), make([]core.Result, 1)
+		ask := func(c core.Check) core.Result {
+			checks[0] = c
+			if err := p.Take(context.Background(), checks, results); err != nil {
+				t.Fatal(err)
+			}
+			return results[0]
+		}
+		got := testing.AllocsPerRun(2000, func() {
+			now += 200 * core.Millisecond
+			p.at(now)
+			lease := check
+			lease.Op, lease.Min, lease.Max, lease.ShareMille, lease.Age = core.OpUpTo, 1, 5, 1000, 50*core.Millisecond
+			r := ask(lease)
+			if r.Granted != 5 || r.LeasedIn != lease.Age {
+				t.Fatalf("%s: a lease of 5: %+v", text, r)
+			}
+			back := check
+			back.Op, back.Cost, back.Receipt, back.Age = core.OpGiveBack, 5, r.Receipt, lease.Age
+			if r := ask(back); r.Granted != 5 {
+				t.Fatalf("%s: 5 given back at once: %+v", text, r)
+			}
+		})
+		if got != 0 {
+			t.Errorf("%s: %v allocations, want 0", text, got)
+		}
+		known := func() (n int) {
+			for i := range p.shards {
+				n += len(p.shards[i].leases)
+			}
+			return n
+		}
+		if n := known(); n != 1 {
+			t.Errorf("%s: %d leases are known, want 1", text, n)
+		}
+		now += core.Second
+		p.at(now)
+		if ask(takeOf("ann", l, 1)); known() != 0 {
+			t.Errorf("%s: a lease is known after its end", text)
+		}
+	}
+}
+
 // A sliding log allocates when its slice grows, and never again once it has held as much as it may.
 func TestSlidingLogAllocatesNoMoreOnceFull(t *testing.T) {
 	p := open(t, 0)
