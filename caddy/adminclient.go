@@ -3,42 +3,39 @@
 package penstockcaddy
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/named"
 )
 
-// named is the client that an operator asks about: who it is was said, and not found out from a request.
-type named struct {
-	who    core.Identity
+// inquiry is what an operator asks about: a client, and which of its counters.
+type inquiry struct {
+	*named.Client
 	policy string // only this one; "" for all
 	rule   string // only this one; "" for all
-	host   string
-	addr   netip.Addr
 }
 
 // namedWords are the parameters that say which client and which counters are meant.
 var namedWords = []string{"client", "policy", "rule", "host", "tier", "tenant", "user"}
 
 // readNamed reads which client is meant: client=KIND:ID, and what else rules may count by.
-func (a *App) readNamed(r *http.Request) (*named, error) {
+func (a *App) readNamed(r *http.Request) (*inquiry, error) {
 	query, err := readQuery(r, namedWords)
 	if err != nil {
 		return nil, err
 	}
-	n, err := namedBy(query)
-	if err == nil {
-		err = a.knows(n)
+	client, err := named.Parse(named.Words{Client: query.Get("client"), User: query.Get("user"), Tier: query.Get("tier"),
+		Tenant: query.Get("tenant"), Host: query.Get("host")})
+	if err != nil {
+		return nil, refusal(http.StatusBadRequest, err)
 	}
-	return n, err
+	n := &inquiry{Client: client, policy: query.Get("policy"), rule: query.Get("rule")}
+	return n, a.knows(n)
 }
 
 // readQuery reads the parameters of a question. What is misspelled would otherwise widen it: policy left out is all of
@@ -60,7 +57,7 @@ func readQuery(r *http.Request, words []string) (url.Values, error) {
 }
 
 // knows returns an error if the policy or the rule is not there that is asked about.
-func (a *App) knows(n *named) error {
+func (a *App) knows(n *inquiry) error {
 	var policies, rules []string
 	for _, e := range a.inForce() {
 		of := e.edition.current.Load().ruleset
@@ -82,75 +79,6 @@ func (a *App) knows(n *named) error {
 	}
 	return refusal(http.StatusNotFound, fmt.Errorf("no policy in force has a rule %q; /penstock/rules tells which there are", n.rule))
 }
-
-func namedBy(query url.Values) (*named, error) {
-	kind, id, ok := strings.Cut(query.Get("client"), ":")
-	if !ok || kind == "" || id == "" {
-		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q names nobody; write client=KIND:ID, such as "+
-			"client=user:u_42, client=api_key:acme or client=ip:192.0.2.7", query.Get("client")))
-	}
-	if kind, ok = knownKind(kind); !ok {
-		return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q is of no kind that there is; write user:ID, api_key:ID, "+
-			"ip:ADDRESS, header.NAME:VALUE, cookie.NAME:VALUE or attr.NAME:VALUE", query.Get("client")))
-	}
-	n := &named{who: core.IdentityOf(kind, id), policy: query.Get("policy"), rule: query.Get("rule"), host: query.Get("host")}
-	n.who.User, n.who.Tier, n.who.Tenant = query.Get("user"), query.Get("tier"), query.Get("tenant")
-	switch kind {
-	case "user":
-		n.who.User = id
-	case "api_key":
-		n.who.APIKey = id
-	case "ip":
-		text, _, _ := strings.Cut(id, "/") // as clients are named who are told apart by a prefix: how long it is, policies say
-		addr, err := netip.ParseAddr(text)
-		if err != nil {
-			return nil, refusal(http.StatusBadRequest, fmt.Errorf("client %q is no address; write client=ip:192.0.2.7",
-				query.Get("client")))
-		}
-		n.addr = addr.Unmap()
-	}
-	return n, nil
-}
-
-// hashSuffix ends the kind of a client whose identifier is too long and counts by its hash.
-const hashSuffix = "-sha256"
-
-// knownKind returns the kind of a client as it stands in keys; ok is false if no client is of that kind.
-func knownKind(kind string) (known string, ok bool) {
-	switch strings.TrimSuffix(kind, hashSuffix) {
-	case "user", "api_key", "ip":
-		return kind, true
-	}
-	word, name, _ := strings.Cut(kind, ".")
-	if word == "header" { // which are the same however they are written
-		kind = strings.ToLower(kind)
-	}
-	return kind, name != "" && (word == "header" || word == "cookie" || word == "attr")
-}
-
-// in returns who that is under a policy: how much of an address is one client is the policy's to say, and where the rest
-// comes from that was not said.
-func (n *named) in(rs *core.Ruleset) core.Identity {
-	if !n.addr.IsValid() {
-		return n.who
-	}
-	var found core.Plan
-	found.AddAll(rs, n, 0)
-	who := found.Identity()
-	who.User, who.Tier, who.Tenant = cmp.Or(n.who.User, who.User), cmp.Or(n.who.Tier, who.Tier), cmp.Or(n.who.Tenant, who.Tenant)
-	return who
-}
-
-// The request that stands for everything else that rules count by.
-func (n *named) Path() string                 { return "/" }
-func (n *named) Method() string               { return http.MethodGet }
-func (n *named) Host() string                 { return n.host }
-func (n *named) Query() string                { return "" }
-func (n *named) Header(string) (string, bool) { return "", false }
-func (n *named) Attr(string) (string, bool)   { return "", false }
-func (n *named) Peer() netip.Addr             { return n.addr }
-func (n *named) Remote() netip.Addr           { return n.addr }
-func (n *named) Now() core.Micros             { return core.Micros(time.Now().UnixMicro()) }
 
 // counterTold is what the endpoint tells of a counter.
 type counterTold struct {
@@ -181,15 +109,15 @@ type clientTold struct {
 }
 
 // visit asks the store about every counter of the client in every policy; op is what to ask of each that is wanted.
-func (a *App) visit(r *http.Request, n *named, wants func(core.Counter, string) bool, op core.Op) (*clientTold, error) {
-	told := &clientTold{Client: n.who.Kind + ":" + n.who.ID, Counters: []counterTold{}, Penalties: []penaltyTold{}}
+func (a *App) visit(r *http.Request, n *inquiry, wants func(core.Counter, string) bool, op core.Op) (*clientTold, error) {
+	told := &clientTold{Client: n.String(), Counters: []counterTold{}, Penalties: []penaltyTold{}}
 	var plan core.Plan
 	for _, e := range a.inForce() {
 		now := e.edition.current.Load()
 		if n.policy != "" && n.policy != now.ruleset.Name() {
 			continue
 		}
-		who := n.in(now.ruleset)
+		who := n.In(now.ruleset)
 		for from, more := 0, true; more; more = from != 0 {
 			plan.Reset()
 			from = plan.AddAllOf(now.ruleset, who, n, from)
