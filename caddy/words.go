@@ -13,7 +13,7 @@ import (
 // PolicyWords are the words of a policy that stand in the app and in handlers themselves, with the meaning they have in
 // a policy file. What a block says besides its rules holds for its own rules and its policy file. What the app says by
 // its words of clients (`identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`, `tier`, `exempt`, `block`), by
-// `penalty`, `timezone`, `on_error` and `headers` holds for every handler's as well. All that unless they say otherwise
+// `penalty`, `timezone`, `on_error`, `lease` and `headers` holds for every handler's as well. All that unless they say otherwise
 // themselves.
 type PolicyWords struct {
 	// Whether the rules of this block and of its policy file are in force. Default: true.
@@ -62,6 +62,10 @@ type PolicyWords struct {
 	// What happens when the store cannot answer: `allow` (the default) lets requests through, `deny` answers 503.
 	OnError string `json:"on_error,omitempty"`
 
+	// Whether units of hot counters are taken from a shared store in advance (`auto`), so that most requests are decided
+	// without asking it, or not (`off`, the default). Rules may say otherwise.
+	Lease string `json:"lease,omitempty"`
+
 	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both as a list (the
 	// default), or `none`.
 	Headers policy.Words `json:"headers,omitempty"`
@@ -71,7 +75,7 @@ type PolicyWords struct {
 func wordsOf(d *policy.Document) PolicyWords {
 	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, TrustedProxies: d.TrustedProxies, TrustedHops: d.TrustedHops,
 		User: d.User, Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
-		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Headers: d.Headers}
+		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Lease: d.Lease, Headers: d.Headers}
 }
 
 // document returns the words as a policy of that name. It shares no slice of rules with the words, so that naming them
@@ -80,7 +84,7 @@ func (w *PolicyWords) document(name string) *policy.Document {
 	return &policy.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policy.Rule(nil), w.Rules...),
 		Exempt: w.Exempt, Block: w.Block, Penalty: w.Penalty, Timezone: w.Timezone, Enforce: w.Enforce, OnError: w.OnError,
-		Headers: w.Headers}
+		Lease: w.Lease, Headers: w.Headers}
 }
 
 // empty reports whether nothing is said.
@@ -128,6 +132,7 @@ func inherit(d *policy.Document, from *PolicyWords) {
 	if d.OnError == "" {
 		d.OnError = from.OnError
 	}
+	d.Lease = cmp.Or(d.Lease, from.Lease)
 	if d.Headers == nil {
 		d.Headers = from.Headers
 	}

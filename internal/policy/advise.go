@@ -23,6 +23,7 @@ func (d *Document) Advise() []core.Problem {
 		a.rule(index("rules", i), &d.Rules[i], &a.policy.Rules[i])
 	}
 	a.zone()
+	a.leases()
 	a.compareRules()
 	a.sort()
 	return a.problems

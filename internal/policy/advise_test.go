@@ -93,6 +93,18 @@ func TestAdviseOnWords(t *testing.T) {
 		{"rules: [{name: a, limit: [5/day, 90/month]}]", []string{`rules[0].limit[0]: "5/day": begins by the calendar of UTC`}},
 		{"timezone: UTC\nrules: [{name: a, limit: 5/day}]", nil},
 
+		// Leases that save nothing.
+		{"lease: auto\nrules: [{name: a, limit: [9/1m, 5/1s sl]}, {name: b, action: log_only, limit: 9/1s}]", nil},
+		{"rules: [{name: a, lease: auto, limit: 9/1s, tiers: {gold: 5/1m sl}}, {name: b, lease: auto, action: log_only, limit: 5/1m sl}]",
+			[]string{`rules[0].tiers.gold: has another window or algorithm`,
+				`rules[0].tiers.gold[0]: "5/1m sl": cannot be leased: each unit of a sliding log`,
+				`rules[1].lease: "auto": has no effect: what a log_only rule would refuse`}},
+		{"rules: [{name: a, per: [], lease: auto, limit: 5/500ms}, {name: b, lease: off, limit: 5/1m sl}]",
+			[]string{`rules[0].limit[0]: "5/500ms": cannot be leased: its window is below 1s`}},
+		{"lease: auto\nrules: [{name: a, match: {path: /a}, limit: 5/1m sl}, {name: b, match: {path: /b}, lease: off, limit: 9/1s}, {name: c, match: {path: /c}, action: block}]",
+			[]string{`lease: "auto": has no effect: no rule has a limit that can be leased`}},
+		{"lease: auto\npenalty: {}\nrules: [{name: a, limit: 5/1m}]", []string{"penalty: is asked for at each request"}},
+
 		// Tiers.
 		{"rules: [{name: a, limit: 5/1s, tiers: {gold: 50/1s tb}}]", []string{"rules[0].tiers.gold: has another window or algorithm"}},
 		{"rules: [{name: a, limit: [5/1s, 50/1m], tiers: {gold: 60/60s, silver: [9/1s, 90/1m, 5000/1d]}}]", nil},

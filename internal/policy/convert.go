@@ -21,6 +21,7 @@ func (d *Document) Policy() (core.Policy, error) {
 		Disabled: d.Enabled != nil && !*d.Enabled,
 		Enforce:  choose(&c, "enforce", d.Enforce, enforces),
 		OnError:  choose(&c, "on_error", d.OnError, onErrors),
+		Lease:    choose(&c, "lease", d.Lease, leases),
 		Headers:  c.headers(d.Headers),
 
 		TrustedProxies: c.prefixes("trusted_proxies", d.TrustedProxies),
@@ -51,6 +52,7 @@ type choice[T any] struct {
 var (
 	enforces = []choice[core.Enforce]{{"all", core.EnforceAll}, {"first", core.EnforceFirst}}
 	onErrors = []choice[core.OnError]{{"allow", core.OnErrorAllow}, {"deny", core.OnErrorDeny}}
+	leases   = []choice[core.Lease]{{"auto", core.LeaseAuto}, {"off", core.LeaseOff}}
 	missings = []choice[core.Missing]{{"client", core.MissingClient}, {"share", core.MissingShare},
 		{"skip", core.MissingSkip}, {"deny", core.MissingDeny}}
 	actions = []choice[core.Action]{{"reject", core.ActionReject}, {"throttle", core.ActionThrottle},

@@ -33,6 +33,7 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 		Action:      choose(c, path+".action", d.Action, actions),
 		Throttle:    c.throttle(path+".throttle", d.Throttle),
 		OnError:     choose(c, path+".on_error", d.OnError, onErrors),
+		Lease:       choose(c, path+".lease", d.Lease, leases),
 		Expose:      d.Expose,
 		Response:    c.response(path+".response", d.Response),
 		RetryAfter:  c.span(path+".retry_after", d.RetryAfter, core.Second, core.FillMax),

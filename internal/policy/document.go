@@ -56,6 +56,10 @@ type Document struct {
 	// What happens when the store cannot answer: `allow` (the default) lets requests through, `deny` answers 503.
 	OnError string `json:"on_error,omitempty"`
 
+	// Whether units of hot counters are taken from a shared store in advance (`auto`), so that most requests are decided
+	// without asking it, or not (`off`, the default). Rules may say otherwise.
+	Lease string `json:"lease,omitempty"`
+
 	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both as a list (the
 	// default), or `none`.
 	Headers Words `json:"headers,omitempty"`
@@ -127,6 +131,10 @@ type Rule struct {
 	// What happens to the requests of this rule when the store cannot answer: `allow` or `deny`. Default: as the policy
 	// says.
 	OnError string `json:"on_error,omitempty"`
+
+	// Whether units of the rule's hot counters are taken from a shared store in advance: `auto` or `off`. Default: as the
+	// policy says.
+	Lease string `json:"lease,omitempty"`
 
 	// Whether clients are told about limits that are hidden by default: those for everybody (an empty `per`) and those
 	// that are only logged. Default: false.

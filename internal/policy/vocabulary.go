@@ -20,8 +20,7 @@ const (
 
 // later holds, by the type they belong to, the words of later versions.
 var later = map[reflect.Type][]string{
-	reflect.TypeFor[Document](): {"lease", "region"},
-	reflect.TypeFor[Rule]():     {"lease"},
+	reflect.TypeFor[Document](): {"region"},
 }
 
 // laterValues holds, by the word they are written under, the values of later versions.

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core"
+)
+
+// leases warns of rules that are told to lease and cannot. What the policy says for all of them is for those that can.
+func (a *adviser) leases() {
+	wanted := a.policy.Lease == core.LeaseAuto
+	for i := range a.policy.Rules {
+		r := &a.policy.Rules[i]
+		if r.Lease == core.LeaseAuto {
+			wanted = true
+			a.leasing(index("rules", i), &a.doc.Rules[i], r)
+		}
+	}
+	if wanted && a.policy.Penalty != nil {
+		a.problem("penalty", "", "is asked for at each request of a client, so that lease saves no call", "leave out one of them")
+	}
+	if a.policy.Lease == core.LeaseAuto && !slices.ContainsFunc(a.policy.Rules, leasesAny) {
+		a.problem("lease", "auto", "has no effect: no rule has a limit that can be leased", "leave it out")
+	}
+}
+
+// leasing warns of the limits of a rule that cannot be leased, or of all of them at once.
+func (a *adviser) leasing(at string, d *Rule, r *core.Rule) {
+	if r.Action == core.ActionLogOnly {
+		a.problem(at+".lease", "auto", "has no effect: what a log_only rule would refuse, the store alone can tell", "leave it out")
+		return
+	}
+	a.eachLimit(at, d, r, func(place, text string, l *core.Limit) {
+		switch {
+		case l.Algorithm() == core.SlidingLog:
+			a.problem(place, text, "cannot be leased: each unit of a sliding log has its own instant",
+				"use sliding_window, or leave out lease: auto")
+		case !l.Leasable():
+			a.problem(place, text, "cannot be leased: its window is below "+core.LeasableWindowMin.String(),
+				"write a longer window, or leave out lease: auto")
+		}
+	})
+}
+
+// leasesAny reports whether a rule has a limit that is leased where the policy says so.
+func leasesAny(r core.Rule) bool {
+	if r.Disabled || r.Lease == core.LeaseOff || r.Action != core.ActionReject && r.Action != core.ActionThrottle {
+		return false
+	}
+	leasable := func(l core.Limit) bool { return l.Leasable() }
+	if slices.ContainsFunc(r.Limits, leasable) {
+		return true
+	}
+	for _, set := range r.Tiers {
+		if slices.ContainsFunc(set.Limits, leasable) {
+			return true
+		}
+	}
+	return false
+}
