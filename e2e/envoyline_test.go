@@ -83,3 +83,32 @@ func (s *site) decidesBesideALine(t *testing.T, word string) {
 		t.Errorf("%d were decided by on_error", n)
 	}
 }
+
+// keepsDeadlinesAfterSilence: without requests the filter is hardly called. When some come, their deadlines hold all the same,
+// also those of requests that wait for a call of others to end.
+func (s *site) keepsDeadlinesAfterSilence(t *testing.T, word string) {
+	const deadline, later, connections = time.Second, 300 * time.Millisecond, 8
+	b := s.startBridge(t, onError(word))
+	s.isDecided(t)
+	<-time.After(2 * time.Second)
+	b.freeze()
+	defer b.signal(syscall.SIGCONT)
+	var group sync.WaitGroup
+	for i := range 2 * connections { // half of them ride in the next call of their worker, which begins when the first is over
+		group.Go(func() {
+			<-time.After(time.Duration(i/connections) * later)
+			start := time.Now()
+			fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			a, err := ask(fresh, "http://"+s.address+"/")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			s.isDegraded(t, a, word)
+			if took := time.Since(start); took < deadline-50*time.Millisecond || took > deadline+400*time.Millisecond {
+				t.Errorf("request %d was answered after %v", i, took)
+			}
+		})
+	}
+	group.Wait()
+}

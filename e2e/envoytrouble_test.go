@@ -38,6 +38,7 @@ var troubles = []struct {
 	{name: "internal redirects", site: site{set: patient}, run: (*site).chargesRedirectsOnce},
 	{name: "clients that wait their turn", site: site{set: "deadline: 500ms"}, run: (*site).answersThoseInLine},
 	{name: "clients that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: "deadline: 500ms"}, run: (*site).answersThoseInLine},
+	{name: "after a silence", site: site{set: "deadline: 1s"}, run: (*site).keepsDeadlinesAfterSilence},
 	{name: "many that wait their turn", site: site{set: patient}, run: (*site).decidesBesideALine},
 	{name: "many that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: patient}, run: (*site).decidesBesideALine},
 	{name: "settings as an object", site: site{object: true, set: patient + "\nxff_appended: true"}, run: (*site).limits},

@@ -44,6 +44,7 @@ func TestAdapter(t *testing.T) {
 			"policies":                    policies,
 			"configurations":              configurations,
 			"properties of several kinds": propertiesOfSeveralKinds,
+			"the pace of ticks":           thePaceOfTicks,
 		} {
 			t.Run(mode+"/"+name, func(t *testing.T) { test(t, &rig{vm: machine}) })
 		}

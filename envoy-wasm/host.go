@@ -74,6 +74,14 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 // Wake implements [filter.Host].
 func (h *host) Wake() error { return proxywasm.EnqueueSharedQueue(h.queue, []byte{1}) }
 
+// TickEvery implements [filter.Host]. The ticks are the plugin's.
+func (h *host) TickEvery(millis uint32) error {
+	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
+		return err
+	}
+	return proxywasm.SetTickPeriodMilliSeconds(millis)
+}
+
 // Resume implements [filter.Host].
 func (h *host) Resume(stream uint32) {
 	if proxywasm.SetEffectiveContext(stream) == nil {

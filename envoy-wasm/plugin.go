@@ -37,8 +37,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.LogCritical("penstock: no queue: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	if err := proxywasm.SetTickPeriodMilliSeconds(filter.TickMillis); err != nil {
-		proxywasm.LogCritical("penstock: no ticks: " + err.Error())
+	if err := p.filter.Start(); err != nil {
+		proxywasm.LogCritical("penstock: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
 	return types.OnPluginStartStatusOK

@@ -72,6 +72,7 @@ func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 }
 
 func (h *host) Wake() error                     { return nil }
+func (h *host) TickEvery(uint32) error          { return nil }
 func (h *host) Resume(uint32)                   {}
 func (h *host) Respond(uint32, filter.Response) {}
 func (h *host) Now() core.Micros                { return 1_700_000_000 * core.Second }

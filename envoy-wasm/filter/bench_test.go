@@ -18,6 +18,7 @@ type quick struct {
 
 func (q *quick) Call(_ Call, answered func(Reply)) error { q.answer = answered; return nil }
 func (q *quick) Wake() error                             { return nil }
+func (q *quick) TickEvery(uint32) error                  { return nil }
 func (q *quick) Resume(uint32)                           {}
 func (q *quick) Respond(uint32, Response)                {}
 func (q *quick) Now() core.Micros                        { return q.now }

@@ -111,6 +111,7 @@ func (f *Filter) send() {
 			continue // all of them were gone
 		}
 		c.under = true
+		f.hurry()
 		if f.dispatch(f.checkCall(c.body, millis(f.config.Deadline)), f.answered) != nil {
 			c.under = false
 			f.note(Reply{})

@@ -3,6 +3,8 @@
 package filter
 
 import (
+	"errors"
+
 	"github.com/penstock/penstock/core"
 )
 
@@ -14,6 +16,7 @@ type Filter struct {
 	policy *policy // nil until there is one
 	etag   string
 	calls  calls
+	pace   pace
 	poll   struct {
 		due   core.Micros
 		asked core.Micros // when it was asked last
@@ -49,12 +52,20 @@ func New(host Host, configuration []byte) (*Filter, error) {
 	return f, nil
 }
 
-// TickMillis is how often Envoy is to call [Filter.Tick]: no request waits longer than that beyond its deadline.
-const TickMillis = 10
+// Start asks for a policy, if there is none, and has ticks come. The error says that there would be none.
+func (f *Filter) Start() error {
+	f.pollPolicy()
+	f.hurry()
+	if f.pace.every == 0 {
+		return errors.New("no ticks")
+	}
+	return nil
+}
 
 // Tick ends the waits that are over, and asks for another policy when it is time.
 func (f *Filter) Tick() {
 	defer f.guard()
+	defer f.slow()
 	f.expire()
 	f.pollPolicy()
 }
@@ -62,9 +73,15 @@ func (f *Filter) Tick() {
 // policyPath is where the bridge tells of its policy.
 const policyPath = "/v1/policy"
 
-// pollPolicy asks the bridge for another policy. Who was given one by Envoy is given the next one too.
+// missingPoll is how often the bridge is asked at least while there is no policy.
+const missingPoll = core.Second
+
+// polls reports whether the bridge is asked for policies. Who was given one by Envoy is given the next one too.
+func (f *Filter) polls() bool { return f.config.Policy == nil }
+
+// pollPolicy asks the bridge for another policy, if it is time.
 func (f *Filter) pollPolicy() {
-	if f.config.Policy != nil || f.poll.under {
+	if !f.polls() || f.poll.under {
 		return
 	}
 	now := f.host.Now()
@@ -72,6 +89,9 @@ func (f *Filter) pollPolicy() {
 		return
 	}
 	f.poll.asked, f.poll.due = now, now+f.config.Poll
+	if f.policy == nil {
+		f.poll.due = now + min(f.config.Poll, missingPoll)
+	}
 	call := f.call("GET", policyPath, nil, uint32(core.Second/core.Millisecond))
 	if f.etag != "" {
 		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
@@ -96,7 +116,7 @@ func (f *Filter) polled(r Reply) {
 		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())
 		return
 	}
-	f.policy = next
+	f.policy, f.poll.due = next, f.poll.asked+f.config.Poll
 	f.host.Count(CounterPolicyLoaded)
 }
 

@@ -19,6 +19,8 @@ type envoy struct {
 	now        core.Micros
 	calls      []made
 	wakes      int
+	every      uint32      // milliseconds between ticks
+	ticks      core.Micros // when the next one is
 	resumed    []uint32
 	responses  map[uint32]Response
 	properties map[string]string
@@ -71,6 +73,12 @@ func (e *envoy) Wake() error {
 		e.wakes++
 	}
 	return e.sleeps
+}
+
+func (e *envoy) TickEvery(millis uint32) error {
+	e.trip("TickEvery")
+	e.every, e.ticks = millis, e.now+core.Micros(millis)*core.Millisecond
+	return nil
 }
 
 func (e *envoy) Resume(stream uint32) {
@@ -170,7 +178,9 @@ func withPolicy(t *testing.T, e *envoy, p core.Policy, settings ...string) *Filt
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.Tick()
+	if err := f.Start(); err != nil {
+		t.Fatal(err)
+	}
 	e.publish(f, p, "v1")
 	return f
 }

@@ -11,6 +11,8 @@ type Host interface {
 	Call(c Call, answered func(Reply)) error
 	// Wake makes Envoy call [Filter.Flush] soon. Only from there calls may be sent that outlive a stream.
 	Wake() error
+	// TickEvery makes Envoy call [Filter.Tick] so often from now on.
+	TickEvery(millis uint32) error
 	// Resume lets a paused request go on.
 	Resume(stream uint32)
 	// Respond answers a request in place of the upstream.

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/envoy-wasm/filter"
+)
+
+// thePaceOfTicks is slow where nothing waits, and quick from the call on that a request waits for.
+func thePaceOfTicks(t *testing.T, r *rig) {
+	r.start(t, "poll: 60m")
+	r.equal(t, "milliseconds at first", r.host.GetTickPeriod(), uint32(filter.TickMillis))
+	idle := func() {
+		for range 20 {
+			r.host.Tick()
+		}
+		r.equal(t, "milliseconds without requests", r.host.GetTickPeriod(), uint32(1000))
+	}
+	idle()
+	r.admitted(t, "/api/x")
+	r.equal(t, "milliseconds with a request", r.host.GetTickPeriod(), uint32(filter.TickMillis))
+	idle()
+}
