@@ -12,7 +12,7 @@ import (
 const standingMax = 4096
 
 // stand lets a request wait that only throttle rules refuse: a second call, of its own, which the bridge answers once the
-// request is admitted or has waited as long as it may. It reports false if the request cannot wait; then it is refused.
+// request is admitted or has waited as long as it may: max_delay, and for both calls together the deadline. It reports false if the request cannot wait; then it is refused.
 //
 // A client that leaves meanwhile does not end the call, since Envoy cancels none. The bridge notices nothing: the request
 // keeps its place, and is charged if its turn comes.
@@ -26,14 +26,18 @@ func (s *Stream) stand() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	patience += f.config.Deadline
-	body := wire.AppendCall(nil, a.policy.version)
-	body = wire.AppendItem(body, &wire.Item{Kind: wire.KindWait, Ask: a.attrs.ask(a.known)})
-	s.state, s.deadline = standing, f.host.Now()+patience
-	if f.dispatch(f.checkCall(body, millis(patience)), s.admitted) != nil {
-		s.state = waiting
+	// The bridge had a part of the deadline already.
+	until := s.deadline + patience
+	left := until - f.host.Now()
+	if left <= 0 {
 		return false
 	}
+	body := wire.AppendCall(nil, a.policy.version)
+	body = wire.AppendItem(body, &wire.Item{Kind: wire.KindWait, Ask: a.attrs.ask(a.known)})
+	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
+		return false
+	}
+	s.state, s.deadline = standing, until
 	f.calls.standing = append(f.calls.standing, s)
 	return true
 }

@@ -102,6 +102,36 @@ func TestNobodyStandsForEver(t *testing.T) {
 	}
 }
 
+// TestBothCallsHaveOneDeadline: what the first took the second has less, so that nobody waits longer than max_delay and the deadline.
+func TestBothCallsHaveOneDeadline(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	start := e.now
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ := e.check()
+	e.now += 40 * core.Millisecond
+	first.answer(replied(later()))
+	if second, _, _ := e.check(); second.TimeoutMillis != 2010 {
+		t.Errorf("the second call has %d ms", second.TimeoutMillis)
+	}
+	for s.state == standing {
+		e.passes(f, core.Millisecond)
+	}
+	if waited := e.now - start; waited > 2050*core.Millisecond+tickFast || e.counts[CounterTimeout] != 1 {
+		t.Errorf("waited %v: %v", waited, e.count())
+	}
+	// An answer that comes after all of it, before the tick that would have said so.
+	f.NewStream(2).RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ = e.check()
+	e.now += 2050 * core.Millisecond
+	if first.answer(replied(later())); len(e.calls) != 0 || e.responses[2].Status != 429 {
+		t.Errorf("%d calls, answered %v", len(e.calls), e.responses)
+	}
+}
+
 func TestAClientThatLeavesTheLine(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, patient(t))
