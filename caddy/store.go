@@ -249,7 +249,8 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 }
 
 // leasing returns what stands between the handlers and a store that others share.
-func (s *Store) leasing() (o leasestore.Options) {
+func (s *Store) leasing() leasestore.Options {
+	o := leasestore.Options{Timeout: time.Duration(s.Timeout)}
 	if s.RememberDenials != nil && !*s.RememberDenials {
 		o.DenialsMax = -1
 	}

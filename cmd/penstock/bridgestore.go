@@ -41,7 +41,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 	if err != nil {
 		return nil, err
 	}
-	options := leasestore.Options{}
+	options := leasestore.Options{Timeout: f.redis.Timeout}
 	if !f.remember {
 		options.DenialsMax = -1
 	}
