@@ -148,31 +148,3 @@ func newRedisDoctor() *cobra.Command {
 	cmd.Flags().DurationVar(&f.timeout, "redis-timeout", redisstore.TimeoutDefault, "the timeout of the limiter's store, which the script is measured against")
 	return cmd
 }
-
-func newRedisInspect() *cobra.Command {
-	f := new(redisFlags)
-	key := ""
-	cmd := &cobra.Command{
-		Use:   "inspect KEY --redis URL",
-		Short: "Print what a counter or a penalty holds, in words, and its slot",
-		Long: "Print what a counter or a penalty holds, in words, with its slot and who has it. Nothing is changed. Keys are what\n" +
-			"penstock client, penstock explain and redis-cli --scan print. The exit status is 1 if it cannot be read.",
-		Example: "  penstock redis inspect 'rl1:shop:api:{user:u_42}:60s:sw' --redis redis://localhost:6379",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("inspect takes one KEY, in quotes; write penstock redis inspect 'rl1:shop:api:{user:u_42}:60s:sw' --redis URL")
-			}
-			key = args[0]
-			return nil
-		},
-		RunE: f.looking(func(ctx context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
-			counter, err := servers.Inspect(ctx, key, nil)
-			if err != nil {
-				return false, err
-			}
-			return !counter.Wrong, counter.Print(cmd.OutOrStdout())
-		}),
-	}
-	f.add(cmd)
-	return cmd
-}

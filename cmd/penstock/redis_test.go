@@ -35,6 +35,8 @@ func TestRedisCommandsRefuseWhatMeansNothing(t *testing.T) {
 		`redis health takes no "x"`:                       {"redis", "health", "x"},
 		`environment variable "PENSTOCK_NONE" is not set`: {"redis", "health", "--redis", "redis://a:{env.PENSTOCK_NONE}@localhost"},
 		"inspect takes one KEY, in quotes":                {"redis", "inspect", "--redis", "redis://localhost"},
+		"--policy without --client":                       {"redis", "inspect", "--redis", "redis://localhost", "--policy", "p.yaml"},
+		"leave them out, or the key":                      {"redis", "inspect", "k", "--redis", "redis://localhost", "--client", "user:a"},
 		"goes with sentinels":                             {"redis", "health", "--master", "m", "--redis", redistest.Start(t).URL()},
 	} {
 		if _, _, err := run(t, "", args...); err == nil || !strings.Contains(err.Error(), want) {
@@ -74,11 +76,34 @@ func TestRedisInspect(t *testing.T) {
 	if diff := cmp.Diff(before, contents(t, s)); diff != "" {
 		t.Errorf("looking changed something: %s", diff)
 	}
+	policy := file(t, "policy.yaml", lookedPolicy)
+	out, _, err := run(t, "", "redis", "inspect", "--policy", policy, "--client", "ip:192.0.2.7", "--redis", s.URL())
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"3/1h: 0 of 3 left, the next in ", "1/1h token_bucket: 0 of 1 left", "9/month: 7 of 9 left", "in force until", "from 1 violation in"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("nothing says %q in:\n%s", want, out)
+		}
+	}
+	out, _, err = run(t, "", "redis", "inspect", "--policy", policy, "--client", "ip:192.0.2.7", "--rule", "month", "--redis", s.URL())
+	if err != nil || strings.Count(out, "key ") != 1 || !strings.Contains(out, ":month:fw") {
+		t.Errorf("one rule: %v\n%s", err, out)
+	}
+	for want, args := range map[string][]string{"names nobody": {"--client", "ann"}, `no rule "mouth"; there are: ["search"`: {"--client", "user:a", "--rule", "mouth"},
+		`--name "x" is not the name "shop"`: {"--client", "user:a", "--name", "x"}} {
+		if _, _, err := run(t, "", append([]string{"redis", "inspect", "--policy", policy, "--redis", s.URL()}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+	if diff := cmp.Diff(before, contents(t, s)); diff != "" {
+		t.Errorf("looking changed something: %s", diff)
+	}
 	const key = "rl1:shop:search:{ip:192.0.2.7}:3600s:sw"
 	if err := s.Client().Set(t.Context(), key, "one", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := run(t, "", "redis", "inspect", key, "--redis", s.URL())
+	out, _, err = run(t, "", "redis", "inspect", key, "--redis", s.URL())
 	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong      three or four decimals") {
 		t.Errorf("a counter that cannot be read: %v\n%s", err, out)
 	}

@@ -58,13 +58,13 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 	if named.rule == penaltyRule {
 		c.add("penalty", "of %s", named.whose)
 	} else {
-		c.add("rule", "%s, by a %s of %s", named.rule, named.limit.Algorithm(), named.limit.WindowLabel())
+		c.add("rule", "%s, a %s of %s", named.rule, strings.ReplaceAll(named.limit.Algorithm().String(), "_", " "), named.limit.WindowLabel())
 		c.add("counts", "%s", named.whose)
 	}
 	if d.Mode == ModeCluster {
 		c.add("slot", "%d, at %s", slot, n.Addr)
 	} else {
-		c.add("slot", "%d in a cluster; at %s", slot, n.Addr)
+		c.add("slot", "%d, were it a cluster; at %s", slot, n.Addr)
 	}
 	r := &reading{ctx: ctx, n: n, key: named.key, now: time.Now()}
 	if at, err := n.said(ctx, "time").Slice(); err == nil && len(at) == 2 {
@@ -316,7 +316,7 @@ func (r *reading) compare(c *Counter, check *core.Check) error {
 		return r.n.explain(err)
 	}
 	if check.Penalty != nil {
-		c.add("policy says", "a penalty from %s in %s on, for %s at most", plural(int(check.Penalty.Threshold), "violation"),
+		c.add("imposed", "from %s in %s on, for %s at most", plural(int(check.Penalty.Threshold), "violation"),
 			time.Duration(check.Penalty.Window)*time.Microsecond, time.Duration(check.Penalty.Longest())*time.Microsecond)
 		return nil
 	}
@@ -354,6 +354,8 @@ func (r *reading) when(at time.Time) string {
 // span writes a time that passes as people say it.
 func span(d time.Duration) string {
 	switch {
+	case d >= 48*time.Hour:
+		return fmt.Sprintf("%d days", d.Round(24*time.Hour)/(24*time.Hour))
 	case d >= time.Minute:
 		return d.Round(time.Second).String()
 	case d >= time.Second:

@@ -65,8 +65,8 @@ func TestInspectEveryAlgorithm(t *testing.T) {
 		key, limit string
 		want       []string
 	}{
-		{"rl1:shop:api:{user:u_42}:3600s:fw", "10/1h fixed_window", []string{"api, by a fixed_window of 3600s", "user u_42", "7 units used in the window that began at", "ends at", " fixed_window: 3 of 10 left"}},
-		{"rl1:shop:api:{user:a%3Ab}:3600s:sw", "10/1h", []string{"by a sliding_window of 3600s", "user a:b", "7 units used", "0 in the one before, which weigh 0 now", "3 of 10 left"}},
+		{"rl1:shop:api:{user:u_42}:3600s:fw", "10/1h fixed_window", []string{"api, a fixed window of 3600s", "user u_42", "7 units used in the window that began at", "ends at", " fixed_window: 3 of 10 left"}},
+		{"rl1:shop:api:{user:a%3Ab}:3600s:sw", "10/1h", []string{"a sliding window of 3600s", "user a:b", "7 units used", "0 in the one before, which weigh 0 now", "3 of 10 left"}},
 		{"rl1:shop:api:{api_key:k}:host:example.com:3600s:sl", "10/1h sliding_log", []string{"api_key k, host example.com", "7 units, charged at 1 instant", "the oldest, 7, at", "the newest, 7", "it leaves at", "3 of 10 left"}},
 		{"rl1:shop:api:{api}:3600s:tb", "10/1h burst 8", []string{"everybody", "a bucket that lacked 7 of its tokens at", "1 of 8 left"}},
 		{"rl1:shop:api:{tenant:}:day:fw", "10/day", []string{"no tenant", "7 units used in the day that began at", "(24h0m0s ago)", "3 of 10 left"}},
@@ -81,7 +81,7 @@ func TestInspectEveryAlgorithm(t *testing.T) {
 			charge(t, s, asked)
 			before := contentsOf(t, s)
 			text, wrong = told(t, at(s.URL()), c.key, &asked)
-			contains(t, text, append(c.want, "policy     shop", "expires    in ", fmt.Sprintf("slot       %d in a cluster; at %s", Slot(c.key), s.Addr))...)
+			contains(t, text, append(c.want, "policy     shop", "expires    in ", fmt.Sprintf("slot       %d, were it a cluster; at %s", Slot(c.key), s.Addr))...)
 			if wrong || contentsOf(t, s) != before {
 				t.Errorf("wrong is %v, keys are %q and were %q", wrong, contentsOf(t, s), before)
 			}

@@ -40,13 +40,16 @@ var tries = map[string][]any{
 	"del": {"del", "KEY"}, "zadd": {"zadd", "SET", 1, "m"}, "zcount": {"zcount", "SET", 0, 1}, "zrange": {"zrange", "SET", 0, 0},
 	"zrangebyscore": {"zrangebyscore", "SET", 0, 1}, "zremrangebyrank": {"zremrangebyrank", "SET", 0, 0},
 	"zremrangebyscore": {"zremrangebyscore", "SET", 0, 1},
-	"cluster|slots":    {"cluster", "slots"}, "asking": {"asking"},
+	"cluster|slots":    {"cluster", "slots"}, "asking": {"asking"}, "client|setname": {"client", "setname", "penstock"}, "role": {"role"},
 }
 
 // leastRights are what the store needs.
 func (d *Deployment) leastRights() string {
-	if d.Mode == ModeCluster {
+	switch d.Mode {
+	case ModeCluster:
 		return redisstore.LeastPrivilege + " " + redisstore.ClusterPrivilege
+	case ModeSentinel:
+		return redisstore.LeastPrivilege + " " + redisstore.SentinelPrivilege
 	}
 	return redisstore.LeastPrivilege
 }
