@@ -77,7 +77,10 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 		return
 	}
 	c.used += a.own
-	others := slot{units: r.Granted - a.own, until: core.Never, receipt: r.Receipt}
+	others := slot{units: r.Granted - a.own, until: core.Never, receipt: r.Receipt, age: unleased}
+	if r.Granted > a.Cost {
+		others.age = a.Age
+	}
 	if c.algorithm != core.TokenBucket {
 		others.until = within(a.sent, r.Reset)
 	}
@@ -89,7 +92,7 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 	c.lastExtra = max(0, r.Granted-a.Cost)
 	if c.lastExtra > 0 {
 		others.units -= c.lastExtra
-		c.keep(slot{units: c.lastExtra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt})
+		c.keep(slot{units: c.lastExtra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
 		c.lastUse = now
 	}
 	if c.due = others; c.queued == 0 {

@@ -5,6 +5,8 @@ package lease
 import (
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/penstock/penstock/core"
 )
 
@@ -54,5 +56,39 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 		if !unpaid && held+all.Granted < 940 {
 			t.Errorf("%d units of a burst of 1000", held+all.Granted)
 		}
+	}
+}
+
+// TestALeaseComesBackUnderItsOwnAge leases units while the store is near, and others when it has become slow, for longer. A
+// bucket credits a short lease less while a long one is out, so each must come back under the age that it was charged for;
+// and what was charged for a request that waits no longer is no lease at all.
+func TestALeaseComesBackUnderItsOwnAge(t *testing.T) {
+	l := must(core.NewLimit(core.TokenBucket, 1000, core.Second, 100_000))
+	grant := func(c *Counter, now core.Micros, a Asking, granted int64) {
+		a.Age = c.age()
+		a.Max = max(a.Max, granted)
+		c.Granted(now, &a, &core.Result{At: begins + now, Granted: granted, Remaining: 500, Reset: core.Second, Receipt: begins + now})
+	}
+	var c Counter
+	grant(&c, 1000, asks(t, &c, 0, &l, 1), 11)
+	near := c.age()
+	for range 40 {
+		c.hear(400 * ms)
+	}
+	far := c.age()
+	if far <= near {
+		t.Fatalf("an age of %s near the store, and of %s far from it", near, far)
+	}
+	grant(&c, 2000, asks(t, &c, 2000, &l, 1), 21)
+	waiting := asks(t, &c, 3000, &l, 40)
+	takes(t, &c, 3000, &l, 50, Wait)
+	grant(&c, 4000, Asking{Cost: 90, Min: 40, own: 40, sent: waiting.sent, epoch: waiting.epoch}, 90)
+	c.Leave(50)
+	ages := map[int64]core.Micros{}
+	for _, b := range c.Release(nil) {
+		ages[b.Units] = b.Age
+	}
+	if diff := cmp.Diff(map[int64]core.Micros{10: near, 20: far, 50: unleased}, ages); diff != "" {
+		t.Errorf("what goes back, and its ages (-want +got):\n%s", diff)
 	}
 }

@@ -28,6 +28,7 @@ type Held struct {
 	Receipt core.Micros // of the charge they are of
 	Leased  bool        // from the hand, where they may go back to; otherwise granted for this very request
 	epoch   uint32
+	age     core.Micros
 }
 
 // Counter is what a node holds of one counter. The zero Counter is ready and holds nothing. Its methods must not be called
@@ -68,7 +69,12 @@ type slot struct {
 	units   int64
 	until   core.Micros // exclusive: when they are of no use any more
 	receipt core.Micros
+	age     core.Micros // as the store was told; unleased if it was told none
 }
+
+// unleased is the age of what was charged for a use at once and comes back unused after all: the bucket has held nothing
+// back for it.
+const unleased core.Micros = 1
 
 // Take decides a request of that cost, 1 or more.
 func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Held) {
@@ -83,9 +89,9 @@ func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Hel
 		if s := c.hand(now, cost); s != nil {
 			c.use(now, s, cost)
 			if c.slots[0].units+c.slots[1].units <= c.low && c.refills(now) {
-				return AdmitAsk, Held{s.receipt, true, c.epoch}
+				return AdmitAsk, Held{s.receipt, true, c.epoch, s.age}
 			}
-			return Admit, Held{s.receipt, true, c.epoch}
+			return Admit, Held{s.receipt, true, c.epoch, s.age}
 		}
 	}
 	switch {
@@ -127,7 +133,7 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 		c.become(now, l)
 	}
 	if c.due.units >= cost && now < c.due.until {
-		held := Held{Receipt: c.due.receipt, epoch: c.epoch}
+		held := Held{Receipt: c.due.receipt, epoch: c.epoch, age: c.due.age}
 		c.use(now, &c.due, cost)
 		c.Leave(cost)
 		return Admit, held
@@ -135,7 +141,7 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 	if s := c.hand(now, cost); s != nil {
 		c.use(now, s, cost)
 		c.Leave(cost)
-		return Admit, Held{s.receipt, true, c.epoch}
+		return Admit, Held{s.receipt, true, c.epoch, s.age}
 	}
 	switch {
 	case c.denies(now, cost):
@@ -171,7 +177,7 @@ func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 			}
 		}
 	}
-	c.giveBack(&slot{units: cost, receipt: held.Receipt}, cost)
+	c.giveBack(&slot{units: cost, receipt: held.Receipt, age: held.age}, cost)
 }
 
 // Queued returns the units that requests wait for.

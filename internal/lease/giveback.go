@@ -20,7 +20,7 @@ const BacksMax = backMax
 type GiveBack struct {
 	Units   int64
 	Receipt core.Micros // of their charge
-	Age     core.Micros // of the lease
+	Age     core.Micros // of the lease, as it was asked for: with another one a bucket would credit too much
 }
 
 // Fill makes the check one that gives the units back; its Key, Limit and Bounds are the caller's.
@@ -88,7 +88,7 @@ func (c *Counter) giveBack(s *slot, n int64) {
 	for i := range c.back {
 		b := &c.back[i]
 		if b.units == 0 || b.receipt == s.receipt {
-			b.units, b.receipt = b.units+n, s.receipt
+			b.units, b.receipt, b.age = b.units+n, s.receipt, s.age
 			return
 		}
 		if b.units < least.units {
@@ -96,7 +96,7 @@ func (c *Counter) giveBack(s *slot, n int64) {
 		}
 	}
 	if least.units < n {
-		least.units, least.receipt = n, s.receipt
+		least.units, least.receipt, least.age = n, s.receipt, s.age
 	}
 }
 
@@ -104,7 +104,7 @@ func (c *Counter) giveBack(s *slot, n int64) {
 func (c *Counter) flush(backs []GiveBack) []GiveBack {
 	for i := range c.back {
 		if b := &c.back[i]; b.units > 0 {
-			backs = append(backs, GiveBack{Units: b.units, Receipt: b.receipt, Age: c.age()})
+			backs = append(backs, GiveBack{Units: b.units, Receipt: b.receipt, Age: b.age})
 			b.units = 0
 		}
 	}
