@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -34,14 +35,28 @@ const (
 	keepaliveMin = time.Second
 )
 
-// serveEnvoy serves what Envoy speaks over gRPC, until the function it returns is called.
-func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (drain func(), err error) {
-	var drains []func()
-	drain = func() {
-		for _, d := range drains {
-			d()
-		}
+// overGRPC is what Envoy is served over gRPC.
+type overGRPC struct{ leaves, drains []func() }
+
+// leave says that the bridge will stop, and answers as before.
+func (o *overGRPC) leave() {
+	for _, leave := range o.leaves {
+		leave()
 	}
+}
+
+// drain answers what is under way, and ends.
+func (o *overGRPC) drain() {
+	var ending sync.WaitGroup
+	for _, drain := range o.drains {
+		ending.Go(drain)
+	}
+	ending.Wait()
+}
+
+// serveEnvoy serves what Envoy speaks over gRPC, until it is drained.
+func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.Logger) (*overGRPC, error) {
+	o := new(overGRPC)
 	if s.rls.network != "" {
 		observer := b.Observer()
 		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: s.callsMax})
@@ -49,21 +64,21 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 		if err != nil {
 			return nil, err
 		}
-		drains = append(drains, func() {
-			service.SetServing(false)
-			defer time.AfterFunc(drainTime, server.Stop).Stop()
+		o.leaves = append(o.leaves, func() { service.SetServing(false) })
+		o.drains = append(o.drains, func() {
+			defer time.AfterFunc(drainTime, server.Stop).Stop() // who watches its health never ends by itself
 			server.GracefulStop()
 		})
 	}
 	if s.xds.network != "" {
 		server, err := s.serveGRPC(s.xds, s.envoys.Register, 0, ended, logger.With("for", "Envoy's extension discovery"))
 		if err != nil {
-			drain()
+			o.drain()
 			return nil, err
 		}
-		drains = append(drains, server.Stop) // its streams never end by themselves
+		o.drains = append(o.drains, server.Stop) // its streams never end by themselves
 	}
-	return drain, nil
+	return o, nil
 }
 
 // serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes

@@ -163,3 +163,24 @@ func TestAPanicOverGRPC(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestStoppingOverGRPC: who watches the health of the bridge is told at once that it stops, and requests are answered until
+// it does.
+func TestStoppingOverGRPC(t *testing.T) {
+	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
+	_, conn := r.overGRPC("Envoy's rate limit protocol")
+	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := watch.Recv(); err != nil || said.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		t.Fatal(said, err)
+	}
+	r.stop()
+	if said, err := watch.Recv(); err != nil || said.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Error(said, err)
+	}
+	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), descriptors("192.0.2.7")); err != nil {
+		t.Errorf("nothing is answered any more: %v", err)
+	}
+}

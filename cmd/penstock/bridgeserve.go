@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -59,24 +60,27 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	server := httpServer(b.Handler(), s.tls, logger)
 	go func() { ended <- serveHTTP(server, listener) }()
 	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", s.tls != nil)
-	drain, err := s.serveEnvoy(b, ended, logger)
+	envoy, err := s.serveEnvoy(b, ended, logger)
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
 	select {
 	case err := <-ended:
-		drain()
+		envoy.drain()
 		return errors.Join(err, server.Close())
 	case <-ctx.Done():
 	}
 	stop() // a second signal ends the process
 	logger.Info("the bridge stops", "after", f.drainDelay)
 	b.Leave()
+	envoy.leave()
 	time.Sleep(f.drainDelay)
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(context.Background(), drainTime)
 	defer end()
-	drain()
+	var draining sync.WaitGroup
+	defer draining.Wait()
+	draining.Go(envoy.drain)
 	return server.Shutdown(ending)
 }
 

@@ -82,14 +82,14 @@ func TestVersions(t *testing.T) {
 	if n := len(*h.b.editions.known.Load()); n != formerMax+1 {
 		t.Errorf("%d versions are known", n)
 	}
-	if r := h.b.readiness(context.Background()); len(r.Warnings) > 0 || !r.Ready {
+	if r := h.b.readiness(); len(r.Warnings) > 0 || !r.Ready {
 		t.Error(r)
 	}
 	h.write("rules: [{name: x, limit: many}]")
 	if err := h.b.Reload(); err == nil {
 		t.Error("a bad policy is accepted")
 	}
-	if r := h.b.readiness(context.Background()); len(r.Warnings) != 1 || !r.Ready {
+	if r := h.b.readiness(); len(r.Warnings) != 1 || !r.Ready {
 		t.Error(r)
 	}
 }
@@ -200,7 +200,7 @@ func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	defer away.Close()
 	h := open(t, shop+"identify: [{jwt: {jwks_url: \""+away.URL+"/keys\", algorithms: [RS256]}}]", nil)
-	if r := h.b.readiness(t.Context()); r.Ready || len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "key set") {
+	if r := h.b.readiness(); r.Ready || len(r.Missing) != 1 || !strings.Contains(r.Missing[0], "key set") {
 		t.Error(r)
 	}
 }
@@ -230,7 +230,13 @@ func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
 // TestReadiness says what is missing.
 func TestReadiness(t *testing.T) {
 	var away error
-	h := open(t, shop, func(o *Options) { o.Reachable = func(context.Context) error { return away } })
+	looks := 0
+	h := open(t, shop, func(o *Options) {
+		o.Reachable = func(context.Context) error {
+			looks++
+			return away
+		}
+	})
 	ready := func() *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.b.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/readyz", nil))
@@ -239,11 +245,20 @@ func TestReadiness(t *testing.T) {
 	if w := ready(); w.Code != 200 || !strings.Contains(w.Body.String(), h.b.editions.inForce().version) {
 		t.Error(w.Code, w.Body)
 	}
+	for range 10 {
+		ready()
+	}
+	if looks != 1 {
+		t.Errorf("the store was asked %d times within a moment", looks)
+	}
+	later := func() { h.b.reached.at = h.b.reached.at.Add(-readyAge) }
 	away = errors.New("secret host")
+	later()
 	if w := ready(); w.Code != 503 || !strings.Contains(w.Body.String(), "store") || strings.Contains(w.Body.String(), "secret") {
 		t.Error(w.Code, w.Body)
 	}
 	away = nil
+	later()
 	h.b.Leave()
 	if w := ready(); w.Code != 503 || !strings.Contains(w.Body.String(), "stop") {
 		t.Error(w.Code, w.Body)
