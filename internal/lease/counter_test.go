@@ -243,20 +243,6 @@ func TestTwoLimitsByTurns(t *testing.T) {
 	takes(t, &c, core.Second+1, &raised, 1, Wait)
 }
 
-// TestPutBack returns units to the hand while they may be used, and to the store otherwise.
-func TestPutBack(t *testing.T) {
-	var c Counter
-	leases(t, &c, &fixed, 0, 1, core.Second, 6)
-	held := takes(t, &c, 2, &fixed, 4, Admit)
-	c.PutBack(3, 2, held)
-	if c.Held(3) != 4 {
-		t.Errorf("%d units in hand, want 4", c.Held(3))
-	}
-	returns(t, &c, 300*ms, 4)
-	c.PutBack(301*ms, 2, held)
-	returns(t, &c, 302*ms, 2)
-}
-
 // TestEverythingGoesBack when nothing was used for a while, and when the counter is let go of; what a call brings after
 // that, too.
 func TestEverythingGoesBack(t *testing.T) {

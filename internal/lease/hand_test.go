@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// grants puts extra units of a charge into the hand, leased from sent for age.
+func grants(t *testing.T, c *Counter, l *core.Limit, sent, age core.Micros, extra int64, receipt core.Micros) {
+	t.Helper()
+	a := asks(t, c, sent, l, 1)
+	a.Max, a.Age = a.Cost+extra, age
+	c.Granted(sent, &a, &core.Result{Granted: a.Max, Remaining: 500, Reset: core.Second, Next: core.Second, Receipt: receipt})
+}
+
+// TestPutBack returns units to the hand while they may be used, and to the store otherwise: never to the units of another
+// charge, nor to the hand what was granted for those that waited.
+func TestPutBack(t *testing.T) {
+	var c Counter
+	leases(t, &c, &fixed, 0, 1, core.Second, 6)
+	held := takes(t, &c, 2, &fixed, 4, Admit)
+	c.PutBack(3, 2, held)
+	if c.Held(3) != 4 {
+		t.Errorf("%d units in hand, want 4", c.Held(3))
+	}
+	returns(t, &c, 300*ms, 4)
+	c.PutBack(301*ms, 2, held)
+	if c.slots[0].units != 0 || c.slots[1].units != 0 {
+		t.Error("units went back to where they are of no use")
+	}
+	returns(t, &c, 302*ms, 2)
+
+	grants(t, &c, &fixed, 400*ms, 200*ms, 6, begins+1)
+	c.PutBack(401*ms, 1, held)
+	if c.Held(401*ms) != 6 {
+		t.Errorf("%d units in hand, want the 6 of the later charge", c.Held(401*ms))
+	}
+	c.used = 1000 // so that the hand is not given back as more than will be used
+	returns(t, &c, 401*ms, 1)
+
+	a := asks(t, &c, 402*ms, &fixed, 1)
+	takes(t, &c, 402*ms, &fixed, 7, Wait)
+	a.Cost, a.Max = 8, 8
+	c.Granted(403*ms, &a, &core.Result{Granted: 8, Remaining: 500, Reset: core.Second, Receipt: begins + 1})
+	_, waited := c.Serve(403*ms, &fixed, 7)
+	c.PutBack(404*ms, 7, waited)
+	if c.Held(404*ms) != 6 {
+		t.Errorf("%d units in hand, want 6: the store does not know the others as leased", c.Held(404*ms))
+	}
+	returns(t, &c, 404*ms, 7)
+}
+
+// TestTheHandHoldsTwoCharges: of a third, the one that ends first goes back, or, if the charge is the same, is used no later
+// than it was to be.
+func TestTheHandHoldsTwoCharges(t *testing.T) {
+	var c Counter
+	grants(t, &c, &fixed, 0, 100*ms, 5, begins)
+	grants(t, &c, &fixed, 10*ms, 300*ms, 6, begins+1)
+	grants(t, &c, &fixed, 20*ms, 300*ms, 7, begins)
+	if c.Held(99*ms) != 18 {
+		t.Errorf("%d units in hand, want 18", c.Held(99*ms))
+	}
+	if c.Held(101*ms) != 6 {
+		t.Errorf("%d units in hand, want 6: those that were joined end together", c.Held(101*ms))
+	}
+	c = Counter{}
+	grants(t, &c, &fixed, 0, 100*ms, 5, begins)
+	grants(t, &c, &fixed, 10*ms, 300*ms, 6, begins+1)
+	grants(t, &c, &fixed, 20*ms, 300*ms, 7, begins+2)
+	if c.Held(21*ms) != 13 {
+		t.Errorf("%d units in hand, want 13", c.Held(21*ms))
+	}
+	c.used = 1000 // so that the hand is not given back as more than will be used
+	returns(t, &c, 21*ms, 5)
+}
+
+// TestWhatEndsFirstGoesFirst uses the charge that ends first, whichever came first.
+func TestWhatEndsFirstGoesFirst(t *testing.T) {
+	for _, first := range []core.Micros{100 * ms, 300 * ms} {
+		var c Counter
+		grants(t, &c, &fixed, 0, first, 5, begins)
+		grants(t, &c, &fixed, 1, 200*ms, 5, begins+1)
+		want := begins + core.Micros(0)
+		if first > 200*ms {
+			want++
+		}
+		if held := takes(t, &c, 2, &fixed, 5, Admit); held.Receipt != want {
+			t.Errorf("first lease for %v: used the charge %d, want %d", first, held.Receipt-begins, want-begins)
+		}
+	}
+}
+
+// TestClocksDrift has a node whose clock goes slower than the store's by nearly a thousandth: what seems to be just before the
+// window's end is after it.
+func TestClocksDrift(t *testing.T) {
+	const end, slower = 200 * ms, 0.9991
+	var c Counter
+	leases(t, &c, &fixed, 0, 1, end, 5)
+	if now := float64(end) * slower; c.Held(core.Micros(now)) != 0 {
+		t.Error("units are in hand after the window's end")
+	}
+	if c.Held(end-end/500) == 0 {
+		t.Error("units are given up long before the window's end")
+	}
+}
+
+// TestChecks are what goes over the wire.
+func TestChecks(t *testing.T) {
+	var c Counter
+	cold := asks(t, &c, 0, &fixed, 3)
+	check := core.Check{Limit: &fixed, Op: core.OpTake, Cost: 3, Lease: true}
+	want := check
+	cold.Fill(&check)
+	if diff := cmp.Diff(want, check, cmp.AllowUnexported(core.Limit{})); diff != "" {
+		t.Errorf("a cold counter's check is not as it is without leases: %s", diff)
+	}
+	c.Failed(1)
+	a := Asking{Cost: 5, Min: 3, Max: 9, ShareMille: 200, Age: 250 * ms, own: 3}
+	a.Fill(&check)
+	want.Op, want.Cost, want.Min, want.Max, want.ShareMille, want.Age = core.OpUpTo, 5, 3, 9, 200, 250*ms
+	if diff := cmp.Diff(want, check, cmp.AllowUnexported(core.Limit{})); diff != "" {
+		t.Error(diff)
+	}
+	back := GiveBack{Units: 4, Receipt: begins, Age: 100 * ms}
+	got := core.Check{}
+	back.Fill(&got)
+	if diff := cmp.Diff(core.Check{Op: core.OpGiveBack, Cost: 4, Receipt: begins, Age: 100 * ms}, got); diff != "" {
+		t.Error(diff)
+	}
+}
