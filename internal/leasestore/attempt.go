@@ -175,6 +175,7 @@ func (a *attempt) await(ctx context.Context) (outcome, error) {
 			a.owned++
 		}
 	}
+	w.limit = nil
 	s.waiters.Put(w)
 	switch {
 	case err != nil:

@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package leasestore stands between a front and a store that other processes share, and answers from memory what the
-// store need not be asked: refusals that it gave a moment ago.
+// Package leasestore stands between a front and a store that other processes share, and answers what the store need not be
+// asked: from units that were taken in advance, and from refusals that it gave a moment ago.
 //
-// # Promise
+// # Promise: never over
 //
-// Nothing is admitted that the store has not charged.
+// Nothing is admitted that the store has not charged. Of a limit that may be leased (Check.Lease) each counter has the
+// state machine of package lease: a request is admitted from the hand, refused by what the store said, waits for the call
+// that is under way, or makes the one call for all who wait; a thousand concurrent misses are two calls. Of a request under
+// several limits, what is in hand is reserved and the rest is asked in one call, exact limits and log_only ones as they
+// are; if that is refused or fails, what was reserved goes back. No request waits while others wait for what it is about to
+// ask, so none wait for each other, and none waits longer than Options.Timeout. If the call fails, so do those who wait for
+// it, but for what is in hand: a store that hangs is not asked again by each of them.
+//
+// What is not used goes back: when it was idle for a moment, when its limit was changed, and with [Store.Close]. It is sent
+// once. If the store does not answer, or the process dies, it is lost to its window, which is never too much use of a
+// limit. A counter that is reset through this store takes what is in hand with it; of a reset elsewhere what is in hand
+// here is used beside the fresh allowance.
+//
+// # Promise: refused as the store would
 //
 // A call is refused from memory only while the store would refuse it: one of its checks was refused for this cost or a
 // smaller one, by a limit of the same numbers, and its own wait is not over. The answer says what the store would say,
@@ -14,14 +27,19 @@
 // second after the question at the latest ([DenialMax]). A penalty in force is remembered in the same way.
 //
 // A refusal during a limit's own wait is the same violation, by definition. So a client's penalty misses none when the
-// store does not hear of it: a refusal counts as remembered only if that violation was recorded, in that record. The
-// violation of a second limit that the call would find exhausted is recorded when the store is next asked.
+// store does not hear of it: a refusal counts as remembered only if that violation was recorded, in that record, and what
+// a leased limit refuses here is asked once for the record's sake. The violation of a second limit that the call would find
+// exhausted is recorded when the store is next asked.
 //
 // # Price
 //
-// A hash of the key and a look at a table for each check of a call, 100 ns together for a refusal from memory. The table
-// is of a fixed size: where it is full, what ends first is forgotten, which costs a call and nothing else. Of a check that
-// does not refuse, a refused call says what the store said last, within a second; or that its counter was never used.
+// About 100 ns for a refusal from memory and 130 ns for a unit in hand, without allocation: a hash of the key and a look at
+// a table for each check. Both tables are bounded. Where there is no room, the refusal that ends first is forgotten, or a
+// counter that holds nothing; that costs a call and nothing else. A policy with penalties has each admitted request make
+// its call, to learn whether one is in force. Of a check that does not refuse, a call refused from memory says what the
+// store said last, within a second; or that its counter was never used.
+//
+// A refund of a leased unit of a token bucket is credited like any other, at the instant of its lease.
 //
 // # When not to use it
 //

@@ -208,6 +208,15 @@ func (s *Store) Close(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	s.running.Wait()
-	return ctx.Err()
+	ended := make(chan struct{})
+	go func() {
+		s.running.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -4,6 +4,7 @@ package leasestore
 
 import (
 	"context"
+	"fmt"
 	"sync"
 
 	"github.com/penstock/penstock/core"
@@ -71,7 +72,14 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []core.Call, i int, k
 		b.calls = append(b.calls, core.Call{Checks: a.asked, Results: a.answers})
 		b.from, b.kinds, b.attempts = append(b.from, i), append(b.kinds, k), append(b.attempts, a)
 	case waiting:
-		b.waiting.Go(func() { calls[i].Err = s.finish(ctx, a, waiting) })
+		b.waiting.Go(func() {
+			defer func() {
+				if v := recover(); v != nil { // here it would end the process, and not the caller's request
+					c.Err = fmt.Errorf("%w: %w: %v", core.ErrUnavailable, errPanicked, v)
+				}
+			}()
+			c.Err = s.finish(ctx, a, waiting)
+		})
 	}
 }
 
