@@ -285,12 +285,3 @@ func TestDoctorJudgesTime(t *testing.T) {
 		}
 	}
 }
-
-func TestSlotIsRedis(t *testing.T) {
-	c := redistest.StartCluster(t)
-	for _, key := range []string{"", "a", "rl1:shop:api:{user:u_42}:60s:sw", "{}x", "a{", "a{}b{c}", "{a}{b}", "ü"} {
-		if got, want := Slot(key), c.Slot(key); got != want {
-			t.Errorf("the slot of %q is %d, want %d", key, got, want)
-		}
-	}
-}

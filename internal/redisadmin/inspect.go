@@ -47,7 +47,7 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 	if err != nil {
 		return nil, err
 	}
-	slot := Slot(named.key)
+	slot := redisstore.Slot(named.key)
 	n, err := d.serving(slot)
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func TestInspectEveryAlgorithm(t *testing.T) {
 			charge(t, s, asked)
 			before := contentsOf(t, s)
 			text, wrong = told(t, at(s.URL()), c.key, &asked)
-			contains(t, text, append(c.want, "policy     shop", "expires    in ", fmt.Sprintf("slot       %d, were it a cluster; at %s", Slot(c.key), s.Addr))...)
+			contains(t, text, append(c.want, "policy     shop", "expires    in ", fmt.Sprintf("slot       %d, were it a cluster; at %s", redisstore.Slot(c.key), s.Addr))...)
 			if wrong || contentsOf(t, s) != before {
 				t.Errorf("wrong is %v, keys are %q and were %q", wrong, contentsOf(t, s), before)
 			}
@@ -156,20 +156,20 @@ func TestInspectFindsTheServer(t *testing.T) {
 	key := ""
 	for i := 0; ; i++ { // one that is not with the node that is asked
 		key = fmt.Sprintf("rl1:shop:api:{user:%d}:3600s:sw", i)
-		if c.Master(Slot(key)) == c.Nodes[1] {
+		if c.Master(redisstore.Slot(key)) == c.Nodes[1] {
 			break
 		}
 	}
 	o := at(c.Nodes[3].URL())
 	charge(t, c.Nodes[1], check(t, key, "10/1h", 3))
 	text, _ := told(t, o, key, nil)
-	contains(t, text, fmt.Sprintf("slot       %d, at %s", Slot(key), c.Nodes[1].Addr), "3 units used")
+	contains(t, text, fmt.Sprintf("slot       %d, at %s", redisstore.Slot(key), c.Nodes[1].Addr), "3 units used")
 
-	c.BeginMove(Slot(key), c.Nodes[2])
-	c.MoveKeys(Slot(key), c.Nodes[2], 10)
+	c.BeginMove(redisstore.Slot(key), c.Nodes[2])
+	c.MoveKeys(redisstore.Slot(key), c.Nodes[2], 10)
 	text, _ = told(t, o, key, nil)
 	contains(t, text, "3 units used")
-	c.EndMove(Slot(key), c.Nodes[2])
+	c.EndMove(redisstore.Slot(key), c.Nodes[2])
 	text, _ = told(t, o, key, nil)
 	contains(t, text, ", at "+c.Nodes[2].Addr, "3 units used")
 
@@ -239,5 +239,20 @@ func TestInspectRefusesWhatIsNoKey(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), example) {
 			t.Errorf("%q: %v, want %q", key, err, want)
 		}
+	}
+}
+
+// TestInspectTellsOfLeases holds it for units that are really out.
+func TestInspectTellsOfLeases(t *testing.T) {
+	s := redistest.Start(t)
+	for _, limit := range []string{"100/1h fixed_window", "100/1h", "100/1h burst 100"} {
+		key := "rl1:shop:api:{user:u_42}:3600s:" + check(t, "k", limit, 1).Limit.Algorithm().Label()
+		lease := check(t, key, limit, 1)
+		lease.Op, lease.Min, lease.Max, lease.ShareMille, lease.Age = core.OpUpTo, 1, 20, 500, core.Minute
+		if results := charge(t, s, lease); results[0].Granted < 2 {
+			t.Fatalf("%s: nothing is leased: %+v", limit, results[0])
+		}
+		text, _ := told(t, at(s.URL()), key, nil)
+		contains(t, text, "leased     units may be out until", "(in 1m0s)")
 	}
 }

@@ -24,7 +24,7 @@ const throwAway = 10 * time.Second
 func (n *Node) ownKey() string {
 	for i := 0; ; i++ {
 		key := fmt.Sprintf("%s~doctor:~doctor:{%d}:60s:sw", keyPrefix, i)
-		slot := Slot(key)
+		slot := redisstore.Slot(key)
 		if len(n.Slots) == 0 || slices.ContainsFunc(n.Slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last }) {
 			return key
 		}

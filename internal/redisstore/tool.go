@@ -47,7 +47,12 @@ func ToolAsk(ctx context.Context, client *redis.Client, checks []core.Check, res
 }
 
 // ToolLoad makes the script of the store known to a plain client's server.
-func ToolLoad(ctx context.Context, client *redis.Client) error { return client.ScriptLoad(ctx, lua.Take).Err() }
+func ToolLoad(ctx context.Context, client *redis.Client) error {
+	return client.ScriptLoad(ctx, lua.Take).Err()
+}
+
+// Slot returns the slot that a key has in a cluster.
+func Slot(key string) int { return slotOf(key) }
 
 // VersionFlaw says what is wrong with a version of Redis, "" if nothing is.
 func VersionFlaw(version string) string { return flawText(checkVersion(version)) }
