@@ -15,6 +15,37 @@
 //     and has paid for in a token bucket, is held.
 //   - Nothing is admitted from an estimate. Rates only say how much to ask for: a wrong one costs calls.
 //
+// The request that asks is decided by the store's answer, as it would be without a lease; it alone may be let through after
+// the window it was charged in, if the answer came so late.
+//
 // A [Counter] has no clock, goroutine, lock or I/O: it is told the time and says what to do. So Caddy's goroutines and
 // a filter that may not block use the same one.
+//
+// # Price
+//
+// A request from the hand takes about 5 ns and allocates nothing; a counter is 448 bytes. Of twenty nodes, half a
+// millisecond away from the store, under a limit of 10,000 a second, the model of this package's tests measures
+//
+//	demand        messages for each decision   admitted less than   Jain     decided at once
+//	              (give-backs among them)      asking every time
+//	0.95  fixed   0.03                         0.00 %               1.000    99 %
+//	      sliding 0.10                         0.00 %               1.000    99 %
+//	      bucket  0.10                         0.00 %               1.000    99 %
+//	2     fixed   0.02                         0.00 %               0.999    99 %
+//	      sliding 0.26                         0.08 %               0.998    72 %
+//	      bucket  0.28                         1.1 %                0.999    71 %
+//	10    fixed   0.004                        0.00 %               0.999    99 %
+//	      sliding 0.04                         0.10 %               0.990    89 %
+//	      bucket  0.05                         0.8 %                0.989    86 %
+//	0.02  (cold)  0.94                         0.00 %               1.000    31 %
+//
+// Demand is in times the limit. What a bucket loses is that units wait in it for the age of leases, a twentieth of its
+// burst at most. Up to a quarter of such a limit was in hand at once, under a steady load a twelfth: that much other nodes
+// may be refused for as long as a lease lasts, a quarter of a second as a rule.
+//
+// # When not to use it
+//
+// For counters of fewer than twenty requests a second on a node: they are not leased, and each asks, as without this
+// package. For a sliding log, whose units would have to count until a window after their use. For a counter that is under
+// several limits by turns: each request then makes its own call.
 package lease

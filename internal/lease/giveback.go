@@ -39,7 +39,7 @@ func (c *Counter) Tick(now core.Micros, backs []GiveBack) []GiveBack {
 	if held := c.slots[0].units + c.slots[1].units; held > 0 && c.queued == 0 {
 		keep := int64(0)
 		if now-c.lastUse <= max(idle, 2*c.rtt) {
-			keep = 2 + int64(2*c.admissions(now)*float64(c.horizon()))
+			keep = 2 + int64(2*c.admits(now, c.horizon()))
 		}
 		surplus := max(0, held-keep)
 		for i := range c.slots {

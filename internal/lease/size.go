@@ -53,11 +53,17 @@ func (c *Counter) turn(now core.Micros) {
 	c.low = c.lowAt(now)
 }
 
-func (c *Counter) admissions(now core.Micros) float64 { return c.rate(now, c.usedBefore, c.used) }
-func (c *Counter) arrivals(now core.Micros) float64   { return c.rate(now, c.arrivedBefore, c.arrived) }
+// admits and arrives return how many units, at the rate of late, are used here and asked for here during a span.
+func (c *Counter) admits(now, during core.Micros) float64 {
+	return c.expect(now, during, c.usedBefore, c.used)
+}
 
-// rate returns units per microsecond, over the last span.
-func (c *Counter) rate(now core.Micros, before, current int64) float64 {
+func (c *Counter) arrives(now, during core.Micros) float64 {
+	return c.expect(now, during, c.arrivedBefore, c.arrived)
+}
+
+// expect weighs what was counted in the span before by the part of it that the last span's length still covers.
+func (c *Counter) expect(now, during core.Micros, before, current int64) float64 {
 	if c.span == 0 {
 		return 0
 	}
@@ -69,7 +75,7 @@ func (c *Counter) rate(now core.Micros, before, current int64) float64 {
 		before, current, passed = current, 0, passed-c.span
 	}
 	part := float64(passed) / float64(c.span)
-	return (float64(before)*(1-part) + float64(current)) / float64(c.span)
+	return (float64(before)*(1-part) + float64(current)) * float64(during) / float64(c.span)
 }
 
 func (c *Counter) horizon() core.Micros { return max(horizon, 4*c.rtt) }
@@ -111,9 +117,9 @@ func (c *Counter) wanted(now core.Micros) int64 {
 	default: // the window has ended, and when the present one does is not known
 		span = min(span, c.window/20)
 	}
-	wanted := int64(c.admissions(now) * float64(span))
+	wanted := int64(c.admits(now, span))
 	if c.flows(now) {
-		wanted = max(extraMin, int64(math.Ceil(flowFactor*c.arrivals(now)*float64(c.gap()))))
+		wanted = max(extraMin, int64(math.Ceil(flowFactor*c.arrives(now, c.gap()))))
 	}
 	wanted = min(wanted, c.capacity/holdPart)
 	if c.lastWanted > 0 {
@@ -124,7 +130,7 @@ func (c *Counter) wanted(now core.Micros) int64 {
 
 // shareMille returns this node's part of what remains.
 func (c *Counter) shareMille(now core.Micros) int64 {
-	own := c.admissions(now)
+	own := c.admits(now, 1)
 	if c.flows(now) || c.everybody <= own {
 		return shareMax
 	}
@@ -133,7 +139,7 @@ func (c *Counter) shareMille(now core.Micros) int64 {
 
 // lowAt returns how much in hand may be gone before a call returns.
 func (c *Counter) lowAt(now core.Micros) int64 {
-	while := c.admissions(now) * float64(c.rtt)
+	while := c.admits(now, c.rtt)
 	return int64(1.5*while + 2*math.Sqrt(while))
 }
 

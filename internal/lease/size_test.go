@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core"
+)
+
+// TestHowMuchIsAsked is how much a node takes in advance for a rate of requests, in units for each 100 ms, under a limit of
+// 1,000 a second.
+func TestHowMuchIsAsked(t *testing.T) {
+	const now = 10 * core.Second
+	for _, tt := range []struct {
+		name    string
+		limit   *core.Limit
+		rate    int64
+		counter Counter
+		want    int64
+	}{
+		{"as much as a horizon brings", &fixed, 30, Counter{last: seen{reset: now + core.Second}}, 30},
+		{"less than two is not worth it", &fixed, 1, Counter{last: seen{reset: now + core.Second}}, 0},
+		{"no more than the limit's twentieth", &fixed, 300, Counter{last: seen{reset: now + core.Second}}, 50},
+		{"not beyond the window's end", &fixed, 30, Counter{last: seen{reset: now + 20*ms}}, 6},
+		{"a little, where the window's end is not known", &fixed, 30, Counter{last: seen{reset: now}}, 15},
+		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: seen{reset: now + core.Second}, lastWanted: 5}, 14},
+		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + core.Second}, rtt: 40 * ms}, 32},
+		{"nothing where a lease ends before it is of use", &bucket, 30, Counter{rtt: 20 * ms}, 0},
+		{"of a bucket half of what a lease lasts", &bucket, 40, Counter{}, 10},
+		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + core.Second}, flowUntil: now + 1}, 5},
+		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + core.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tt.counter
+			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
+			c.heard, c.since, c.span = true, now, horizon
+			c.usedBefore, c.arrivedBefore = tt.rate, tt.rate
+			if a := asks(t, &c, now, tt.limit, 1); a.Max-a.Cost != tt.want || a.Cost != 1 || a.Plain() != (tt.want == 0) {
+				t.Errorf("asks %+v: %d in advance, want %d", a, a.Max-a.Cost, tt.want)
+			}
+		})
+	}
+}
+
+// TestAnothersRefusal says nothing of this counter: who waits asks, and what it had leased before it may have again.
+func TestAnothersRefusal(t *testing.T) {
+	var c Counter
+	a := asks(t, &c, 0, &fixed, 1)
+	takes(t, &c, 0, &fixed, 1, Wait)
+	c.lastExtra = 7
+	c.Granted(1, &a, &core.Result{Remaining: 0, Reset: core.Second})
+	serves(t, &c, 2, &fixed, 1, Ask)
+	takes(t, &c, 3, &fixed, 1, Ask)
+	if c.lastExtra != 7 {
+		t.Error("what it had leased is forgotten")
+	}
+}
+
+// TestNobodyJumpsTheQueue has a small request wait behind a large one, though there is enough in hand for it.
+func TestNobodyJumpsTheQueue(t *testing.T) {
+	var c Counter
+	leases(t, &c, &fixed, 0, 1, core.Second, 3)
+	asks(t, &c, 2, &fixed, 5)
+	takes(t, &c, 3, &fixed, 1, Admit)
+	takes(t, &c, 3, &fixed, 4, Wait)
+	takes(t, &c, 3, &fixed, 1, Wait)
+	c.Leave(4)
+	c.Leave(1)
+	takes(t, &c, 4, &fixed, 1, Admit)
+}
