@@ -119,7 +119,10 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 	took := time.Since(start)
 	common.CheckSeconds.Observe(took.Seconds())
 	if err == nil {
-		return s.plan.Decide(), true
+		if d = s.plan.Decide(); d.Degraded {
+			h.app.outage.note(h.logger, start.Add(took), &d, nil)
+		}
+		return d, true
 	}
 	d = s.plan.Degrade()
 	common.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()

@@ -243,9 +243,13 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), store.Close())
 	}
+	memory, err := memstore.New(memstore.Options{Logger: storeLogger()})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), giveBack(leases), store.Close())
+	}
 	breaker := func() float64 { return float64(store.Stats().Breaker) }
-	return &pooledStore{Store: leases, leases: leases, breaker: breaker, settler: newSettler(leases),
-		close: func() error { return errors.Join(giveBack(leases), store.Close()) }}, nil
+	return &pooledStore{Store: standIn(leases, memory, store), leases: leases, breaker: breaker, settler: newSettler(leases),
+		close: func() error { return errors.Join(giveBack(leases), store.Close(), memory.Close()) }}, nil
 }
 
 // leasing returns what stands between the handlers and a store that others share.

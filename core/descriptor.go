@@ -229,7 +229,7 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 		i := int(part.check)
 		refuses := p.results[i].Refused && !p.checks[i].Shadow
 		s.Refused = s.Refused || refuses
-		if !p.shows(i, HeadersX|HeadersIETF|HeadersNone) || refusing && !refuses {
+		if !p.shows(i, HeadersX|HeadersIETF|HeadersNone) || p.results[i].Local || refusing && !refuses {
 			continue
 		}
 		if shown < 0 || refuses && !refusing || p.tighter(i, shown, refuses) {

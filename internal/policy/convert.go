@@ -51,7 +51,7 @@ type choice[T any] struct {
 
 var (
 	enforces = []choice[core.Enforce]{{"all", core.EnforceAll}, {"first", core.EnforceFirst}}
-	onErrors = []choice[core.OnError]{{"allow", core.OnErrorAllow}, {"deny", core.OnErrorDeny}}
+	onErrors = []choice[core.OnError]{{"allow", core.OnErrorAllow}, {"deny", core.OnErrorDeny}, {"local", core.OnErrorLocal}}
 	leases   = []choice[core.Lease]{{"auto", core.LeaseAuto}, {"off", core.LeaseOff}}
 	missings = []choice[core.Missing]{{"client", core.MissingClient}, {"share", core.MissingShare},
 		{"skip", core.MissingSkip}, {"deny", core.MissingDeny}}
@@ -89,10 +89,6 @@ func choose[T any](c *converter, path, word string, among []choice[T]) (value T)
 			return candidate.value
 		}
 		known[i] = candidate.word
-	}
-	if slices.Contains(laterValues[lastWord(path)], word) {
-		c.problem(path, word, notYet, "write "+alternatives(known))
-		return value
 	}
 	remedy := "write " + alternatives(known)
 	if near := nearest(word, known); near != "" {

@@ -65,10 +65,10 @@ func TestUnmarshalIsStrict(t *testing.T) {
 	if config.Policy.Identify[0].IP == nil || config.Rules[0].Cost[0].N != 5 {
 		t.Errorf("decoded %+v", config)
 	}
-	wantError(t, decode(`{"policy": {"headrs": "none", "rules": [{"name": "a", "limit": 10}], "on_error": "local"}}`),
+	wantError(t, decode(`{"policy": {"headrs": "none", "rules": [{"name": "a", "limit": 10}], "on_error": "lokal"}}`),
 		`headrs: is not a word that can stand here; did you mean "headers"?`,
 		`rules[0].limit: "10": is a number where a word belongs; add the window: "10/1m"`,
-		`on_error: "local": not yet in this version`)
+		`on_error: "lokal": is not known here; did you mean "local"?`)
 	wantError(t, decode(`{"rules": [{"nam": "a", "limt": "10/1m"}]}`), "nam: is not a word", "limt: is not a word")
 }
 
@@ -88,9 +88,9 @@ func wantError(t *testing.T, err error, lines ...string) {
 
 // Compile finds problems of a document made in Go; they have a path and no place.
 func TestCompileWithoutTree(t *testing.T) {
-	d := Document{OnError: "local", Rules: []Rule{{Name: "a", Limit: Words{"10/1m", "x"}, Action: "refuse"}}}
+	d := Document{OnError: "panic", Rules: []Rule{{Name: "a", Limit: Words{"10/1m", "x"}, Action: "refuse"}}}
 	_, err := d.Compile()
-	wantError(t, err, `on_error: "local": not yet in this version; write allow or deny`,
+	wantError(t, err, `on_error: "panic": is not known here; write allow, deny or local`,
 		`rules[0].limit[1]: "x": "x" has no window; write COUNT/WINDOW, for example 100/1m`,
 		`rules[0].action: "refuse": is not known here; write reject, throttle, log_only, allow or block`)
 }

@@ -23,11 +23,6 @@ var later = map[reflect.Type][]string{
 	reflect.TypeFor[Document](): {"region"},
 }
 
-// laterValues holds, by the word they are written under, the values of later versions.
-var laterValues = map[string][]string{
-	"on_error": {"local"},
-}
-
 // instead says what to write for words of other limiters that have no counterpart of their own here.
 var instead = map[string]string{
 	"algorithm": `write the algorithm behind the limit: "100/1m token_bucket"`,
