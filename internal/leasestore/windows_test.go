@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/storetest"
+)
+
+// uses are the instants at which units were used, on the store's clock: when it decided about a request of its own call,
+// otherwise when the request went on.
+type uses struct {
+	mu sync.Mutex
+	at []core.Micros
+}
+
+func (u *uses) ask(s *Store, c core.Check) {
+	results := make([]core.Result, 1)
+	if err := s.Take(context.Background(), []core.Check{c}, results); err != nil || results[0].Refused {
+		return
+	}
+	now := min(results[0].At, core.Micros(time.Now().UnixMicro()))
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for range c.Cost {
+		u.at = append(u.at, now)
+	}
+}
+
+// excess returns how many units more were used than the limit's algorithm allows. What was charged to a bucket for requests
+// that wait is used when they learn of it, which may be on its way for so long, as without leases.
+func (u *uses) excess(l *core.Limit, way core.Micros) (most int64) {
+	slices.Sort(u.at)
+	if l.Algorithm() != core.TokenBucket {
+		windows := map[core.Micros]int64{}
+		for _, at := range u.at {
+			windows[at/l.Window()]++
+			most = max(most, windows[at/l.Window()]-l.Count())
+		}
+		return most
+	}
+	level, last := float64(0), u.at[0] // of what is missing from a bucket of any size
+	for _, at := range u.at {
+		level = max(0, level-float64(at-last)*float64(l.Count())/float64(l.Window())) + 1
+		last = at
+		most = max(most, int64(level)-l.Capacity())
+	}
+	return most - 1 - l.Count()*int64(way)/int64(l.Window())
+}
+
+// TestNeverOverInAnyWindow: four nodes at twice what the limit allows, in bursts and steadily, through the ends of windows.
+func TestNeverOverInAnyWindow(t *testing.T) {
+	seed := storetest.Seed(t)
+	for _, text := range []string{"1000/1s fixed_window", "1000/1s", "3000/2s burst 500", "1000/1s burst 1000"} {
+		for _, lose := range []float64{0, 0.02} {
+			t.Run(fmt.Sprintf("%s lose=%v", text, lose), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					random := rand.New(rand.NewPCG(seed, 0))
+					f, l, u := newFar(t, 2*time.Millisecond), limitOf(t, text), &uses{}
+					f.lose = lose
+					nodes := []*Store{f.node(Options{}), f.node(Options{}), f.node(Options{}), f.node(Options{})}
+					var all sync.WaitGroup
+					for start := time.Now(); time.Since(start) < 6*time.Second; {
+						s, burst := nodes[random.IntN(4)], 1+random.IntN(4)
+						if random.IntN(200) == 0 {
+							burst = 50
+						}
+						for range burst {
+							all.Go(func() { u.ask(s, leasedOf("a", l, 1+int64(burst)%2)) })
+						}
+						time.Sleep(time.Duration(random.IntN(2500)) * time.Microsecond)
+					}
+					all.Wait()
+					leased := uint64(0)
+					for _, s := range nodes {
+						leased += s.Stats().Leased
+						f.close(s)
+					}
+					most := u.excess(l, 2*core.Millisecond)
+					asked, _ := f.calls()
+					t.Logf("%d used, %d requests leased, %d calls", len(u.at), leased, asked)
+					if most > 0 || leased == 0 {
+						t.Errorf("%d units over", most)
+					}
+				})
+			})
+		}
+	}
+}
