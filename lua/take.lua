@@ -1,11 +1,11 @@
 -- take answers many checks of many counters in one step: all that are to be charged, or none. Mirrors core/decide.go.
 --
 --   KEYS     for each check its key; for a sliding log that key and the key of its sum; for a penalty that of its
---            violations and that of its end
+--            violations and that of its end; none for a refusal that another server gave
 --   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
 --            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation, + 32 if of a lease)
 --            dddd    cost, count, window in microseconds, time to live in milliseconds; of a penalty 0, the threshold, the
---                    window and the longest penalty in microseconds
+--                    window and the longest penalty in microseconds; of a refusal elsewhere 0, its wait in microseconds, 0, 0
 --            dd      violation: the number of the penalty's check in this call, from 1, and the violation's own
 --            d       lease: its age in microseconds
 --            dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
@@ -17,11 +17,11 @@
 --            AUX, or AT USED AUX,LEASED if units were leased; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
 --            empty) and the instant at which the check would pass (0 if it does now, or never can); for a penalty the
 --            instant until which it is in force (0 if it is not), the violations that are remembered, and how many were
---            forgotten by a reset. An error that begins with STALE says that now is outside of a calendar's boundaries.
+--            forgotten by a reset; for a refusal elsewhere 0. An error that begins with STALE says that now is outside of a calendar's boundaries.
 --
 -- Everything is read before anything is written, so that a call that fails has changed nothing.
 
-local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY = 1, 2, 3, 4, 5, 6
+local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY, ELSEWHERE = 1, 2, 3, 4, 5, 6, 7
 local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED, LEASED = 0, 1, 2, 3, 4, 5, 8, 16, 32
 
 local unpack_plan = struct.unpack
@@ -102,6 +102,9 @@ while position <= #plan do
     if s.refused and op == TAKE and not s.shadow then
       admitted, penalized = false, true
     end
+  elseif algorithm == ELSEWHERE then
+    next_key = next_key - 1
+    s.ends, s.refused, s.text, admitted = now + count, true, '0', false
   else
     log = log or sliding_log()
     s.sum_key = KEYS[next_key]

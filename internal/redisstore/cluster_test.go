@@ -4,8 +4,12 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/redistest"
@@ -69,18 +73,21 @@ func TestStoreExamOnACluster(t *testing.T) {
 func TestSlotsTogether(t *testing.T) {
 	c := redistest.StartCluster(t)
 	s := openCluster(t, c, Options{Timeout: TimeoutMax})
+	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s) })
+	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
+	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
+	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
+}
+
+func allOrNothing(t *testing.T, s *Store) {
 	wide, narrow := limitOf(t, "10/1d fixed_window"), limitOf(t, "2/1d fixed_window")
 	checks := make([]core.Check, 12)
 	for i := range checks {
 		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:{%d}", i), Limit: wide, Cost: 1}
 	}
 	checks[7].Limit = narrow
-	results := make([]core.Result, len(checks))
 	for round := range 4 {
-		if err := s.Take(context.Background(), checks, results); err != nil {
-			t.Fatal(err)
-		}
-		for i, r := range results {
+		for i, r := range ask(t, s, checks...) {
 			granted, left := int64(1), checks[i].Limit.Count()-int64(round)-1
 			if round >= 2 {
 				granted, left = 0, checks[i].Limit.Count()-2
@@ -89,5 +96,92 @@ func TestSlotsTogether(t *testing.T) {
 				t.Errorf("round %d, check %d: %+v, want %d granted, %d left", round, i, r, granted, left)
 			}
 		}
+	}
+}
+
+// likeOneStore compares calls over several slots with the model, which knows of none: each answer, at a clock that stands
+// still during a call. The instants of a bucket may differ by the tick to which a give-back rounds.
+func likeOneStore(t *testing.T, s *Store) {
+	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
+	model, now := &storetest.Model{}, core.Micros(1_700_049_600)*core.Second
+	defer s.pinned.Store(0)
+	for step := range 2000 {
+		now += core.Micros(rng.Int64N(int64(10 * core.Second)))
+		s.pinned.Store(int64(now))
+		model.Pin(now)
+		var checks []core.Check
+		for i := range 8 {
+			if rng.IntN(2) == 0 {
+				text := []string{"5/1m fixed_window", "7/1m", "6/1m sliding_log", "6/1m burst 9"}[i%4]
+				op := []core.Op{core.OpTake, core.OpTake, core.OpTake, core.OpUpTo, core.OpLook, core.OpForce}[rng.IntN(6)]
+				check := core.Check{Key: fmt.Appendf(nil, "rl1:random:{%d}", i), Limit: limitOf(t, text), Cost: rng.Int64N(3), Op: op,
+					Shadow: rng.IntN(4) == 0}
+				if op == core.OpUpTo {
+					check.Min, check.Max, check.ShareMille = 1, check.Cost+2, 500
+				}
+				checks = append(checks, check)
+			}
+		}
+		if len(checks) == 0 {
+			continue
+		}
+		want := make([]core.Result, len(checks))
+		if err := model.Take(t.Context(), checks, want); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, ask(t, s, checks...)); diff != "" {
+			t.Fatalf("step %d (-model +cluster):\n%s", step, diff)
+		}
+	}
+}
+
+// violationElsewhere has a client known by one name penalized for a limit of another: the keys are in different slots.
+func violationElsewhere(t *testing.T, s *Store) {
+	checks := request(t)
+	checks[1].Key = []byte("rl1:shop:api:{attr.a:u_42}:3600s:fw")
+	if _, one := oneSlot(checks); one {
+		t.Fatal("the keys have one slot")
+	}
+	if r := ask(t, s, checks...); r[1].Refused {
+		t.Fatalf("%+v", r)
+	}
+	if r := ask(t, s, checks...); !r[1].Refused || r[0].Refused {
+		t.Fatalf("%+v, want the limit's own refusal", r)
+	}
+	look := checks[0]
+	look.Op = core.OpLook
+	eventually(t, "the penalty is there", func() bool { r := ask(t, s, look); return r[0].Refused && r[0].Violations == 1 })
+	if r := ask(t, s, checks...); !r[0].Refused || !r[1].Refused {
+		t.Errorf("%+v, want refused by the penalty too", r)
+	}
+	if r := ask(t, s, look); r[0].Violations != 1 {
+		t.Errorf("%d violations: what a penalty refuses is none", r[0].Violations)
+	}
+}
+
+// manyCallsOfACluster: each has its own answer.
+func manyCallsOfACluster(t *testing.T, s *Store) {
+	limit := limitOf(t, "2/1d fixed_window")
+	for round := range 3 {
+		calls := many(300, limit)
+		for i := range calls {
+			calls[i].Checks = append(calls[i].Checks, take1(fmt.Sprint("rl1:more:", i), limit)...)
+			calls[i].Results = make([]core.Result, 2)
+		}
+		calls[7].Checks[0].Cost = -1
+		calls[8].Checks = nil
+		before := s.Stats().Batches
+		s.TakeAll(context.Background(), calls)
+		for i := range calls {
+			switch call := &calls[i]; {
+			case i == 7 && !errors.Is(call.Err, core.ErrInvalid):
+				t.Errorf("call 7: %v", call.Err)
+			case i != 7 && call.Err != nil:
+				t.Errorf("call %d: %v", i, call.Err)
+			case i != 7 && i != 8 && (call.Results[0].Refused != (round == 2) || call.Results[1].Refused != (round == 2)):
+				t.Errorf("call %d in round %d: %+v", i, round, call.Results)
+			}
+		}
+		t.Logf("600 checks of 300 calls went out in %d pipelines", s.Stats().Batches-before)
 	}
 }

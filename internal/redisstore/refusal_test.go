@@ -172,7 +172,7 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 
 // TestLeastPrivilegeIsExact holds the rights against the commands that the script and this package use.
 func TestLeastPrivilegeIsExact(t *testing.T) {
-	want := map[string]bool{"+ping": true, "+info": true, "+select": true, "+script|load": true, "+evalsha": true}
+	want := map[string]bool{"+ping": true, "+info": true, "+select": true, "+script|load": true, "+evalsha": true, "+client|setname": true}
 	for _, match := range regexp.MustCompile(`call\(\s*['"]([A-Za-z]+)`).FindAllStringSubmatch(lua.Take, -1) {
 		want["+"+strings.ToLower(match[1])] = true
 	}

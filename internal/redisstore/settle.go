@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/core"
@@ -66,9 +67,13 @@ func (s *Store) withdraw(ctx context.Context, deadline time.Time, t *trip) {
 		returned := &part{slot: p.slot, kept: true}
 		for i := range p.checks {
 			c, r := &p.checks[i], &p.results[i]
+			age := c.Age
+			if age > 0 && r.Granted <= c.Cost {
+				age = 1 // no lease: see core.Check
+			}
 			if charges(c) && r.Granted > 0 {
 				returned.checks = append(returned.checks, core.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,
-					Op: core.OpGiveBack, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds})
+					Op: core.OpGiveBack, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds, Age: age})
 				returned.places = append(returned.places, len(back.checks))
 				back.checks = append(back.checks, returned.checks[len(returned.checks)-1])
 			}
@@ -87,5 +92,58 @@ func (s *Store) withdraw(ctx context.Context, deadline time.Time, t *trip) {
 	}
 }
 
-// tellPenalties records what could not be recorded in one step.
-func (s *Store) tellPenalties(*trip) {}
+// tellPenalties records violations that could not be recorded in the step that found them, since the penalty is in another
+// slot: in a call of its own, for which nobody waits. So it is recorded a little later, and a penalty that it brings begins
+// with the next request. If the call is lost, so is the violation, which errs on the client's side.
+func (s *Store) tellPenalties(t *trip) {
+	for i := range t.checks {
+		if p := &t.checks[i]; p.Penalty != nil && p.Op == core.OpTake {
+			if refusals := t.untold(i + 1); len(refusals) > 0 {
+				s.tell(p, refusals)
+			}
+		}
+	}
+}
+
+// untold returns the refusals that count in the record of check number guard, counted from 1, and were given by another part;
+// none if a penalty refuses the call.
+func (t *trip) untold(guard int) (refusals []refusal) {
+	home := t.partOf(guard - 1)
+	for i := range t.checks {
+		c, r := &t.checks[i], &t.results[i]
+		switch {
+		case c.Penalty != nil && refuses(c, r):
+			return nil
+		case c.Guard == guard && refuses(c, r) && r.Wait != core.Never && t.partOf(i) != home:
+			refusals = append(refusals, refusal{r.Wait, c.Violation})
+		}
+	}
+	return refusals
+}
+
+// partOf returns the part that answered a check.
+func (t *trip) partOf(check int) *part {
+	for _, p := range t.parts {
+		if !p.divided && slices.Contains(p.places, check) {
+			return p
+		}
+	}
+	return nil
+}
+
+// tell sends what nobody waits for.
+func (s *Store) tell(check *core.Check, refusals []refusal) {
+	n := s.nodeOf(slotOf(check.Key))
+	if n == nil {
+		return
+	}
+	c, failure := n.admit(context.Background(), time.Now().Add(s.settings.timeout), nil)
+	if failure != nil {
+		return
+	}
+	c.cmd = newViolations(context.Background(), core.Micros(s.pinned.Load()), check, refusals)
+	c.kept = true
+	if n.enqueue(c) {
+		c.timer.Stop()
+	}
+}

@@ -58,6 +58,7 @@ const (
 const (
 	calendarWindow byte = iota + byte(core.TokenBucket) + 1
 	penalty
+	elsewhere
 )
 
 // newTake returns the command that asks checks, which must have passed [core.ValidateChecks]. pinned is the instant to
@@ -80,6 +81,29 @@ func newTake(ctx context.Context, pinned core.Micros, checks []core.Check) *take
 		text = appendCheck(text, &checks[i])
 	}
 	c.StringCmd = redis.NewStringCmd(ctx, c.args(string(text), plan, keys, checks)...)
+	return c
+}
+
+// refusal is one that another server gave, and that is a violation.
+type refusal struct {
+	wait      core.Micros
+	violation int64
+}
+
+// newViolations returns the command that records refusals by other servers with the check of a penalty, as if all had been
+// one call.
+func newViolations(ctx context.Context, pinned core.Micros, check *core.Check, refusals []refusal) *takeCmd {
+	c := &takeCmd{}
+	text := append(append([]byte(nil), check.Key...), untilSuffix...)
+	plan := len(text)
+	text = appendCheck(appendNumber(text, int64(pinned)), check)
+	for _, r := range refusals {
+		text = append(text, elsewhere, byte(core.OpTake)+guardedOp)
+		for _, n := range []int64{0, int64(r.wait), 0, 0, 1, r.violation} {
+			text = appendNumber(text, n)
+		}
+	}
+	c.StringCmd = redis.NewStringCmd(ctx, c.args(string(text), plan, 2, []core.Check{*check})...)
 	return c
 }
 

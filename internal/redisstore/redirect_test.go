@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+)
+
+// fake is a server of a cluster that says what a test wants it to say.
+type fake struct {
+	listener net.Listener
+
+	mu      sync.Mutex
+	slots   string              // the answer to CLUSTER SLOTS, as it is sent
+	answers []string            // to EVALSHA: the first of them, which is dropped, unless it is the last; "": the connection is cut
+	calls   int                 // EVALSHA
+	asked   []string            // what stood before each EVALSHA on its connection
+	conns   map[net.Conn]string // and the last command
+}
+
+// passed is what a fake answers to one check of a fresh fixed window.
+const passed = "$24\r\n1700000000000000 1 0 0 0\r\n"
+
+func newFake(t *testing.T, answers ...string) *fake {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fake{listener: listener, answers: answers, conns: map[net.Conn]string{}}
+	t.Cleanup(func() { listener.Close() })
+	f.serve(f)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go f.talk(conn)
+		}
+	}()
+	return f
+}
+
+func (f *fake) addr() string { return f.listener.Addr().String() }
+
+// serve makes another fake the master of all slots.
+func (f *fake) serve(master *fake) {
+	_, port, _ := net.SplitHostPort(master.addr())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.slots = "*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:" + port + "\r\n$2\r\nid\r\n"
+}
+
+func (f *fake) talk(conn net.Conn) {
+	defer conn.Close()
+	for r := bufio.NewReader(conn); ; {
+		words, err := command(r)
+		if err != nil {
+			return
+		}
+		reply := f.reply(conn, strings.ToLower(words[0]))
+		if reply == "" {
+			return
+		}
+		if _, err := io.WriteString(conn, reply); err != nil {
+			return
+		}
+	}
+}
+
+// command reads an array of strings.
+func command(r *bufio.Reader) (words []string, err error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	for i := 0; i < n && err == nil; i++ {
+		var size int
+		if line, err = r.ReadString('\n'); err == nil {
+			size, err = strconv.Atoi(strings.TrimSpace(line[1:]))
+		}
+		text := make([]byte, size+2)
+		if err == nil {
+			_, err = io.ReadFull(r, text)
+		}
+		words = append(words, string(text[:size]))
+	}
+	return words, err
+}
+
+func (f *fake) reply(conn net.Conn, word string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.conns[conn]
+	f.conns[conn] = word
+	switch word {
+	case "cluster":
+		return f.slots
+	case "evalsha":
+		f.calls++
+		f.asked = append(f.asked, before)
+		answer := f.answers[0]
+		if len(f.answers) > 1 {
+			f.answers = f.answers[1:]
+		}
+		return answer
+	case "hello":
+		return "-ERR unknown command\r\n"
+	case "info":
+		return "$0\r\n\r\n"
+	default:
+		return "+OK\r\n"
+	}
+}
+
+func (f *fake) said() (calls int, asked []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls, f.asked
+}
+
+// TestRedirections: a call goes on after an answer that proves that it was not executed, and after no other.
+func TestRedirections(t *testing.T) {
+	slot := slotOf("rl1:{k}")
+	for _, test := range []struct {
+		name          string
+		first, second []string // what the servers answer; the first is the one that has the slots
+		calls         [2]int
+		kind          string // of the failure; "": there is none
+	}{
+		{"moved", []string{"-MOVED SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
+		{"ask", []string{"-ASK SLOT ADDR\r\n"}, []string{passed}, [2]int{1, 1}, ""},
+		{"try again", []string{"-TRYAGAIN Multiple keys\r\n", "-TRYAGAIN Multiple keys\r\n", passed}, []string{passed}, [2]int{3, 0}, ""},
+		{"cluster down", []string{"-CLUSTERDOWN The cluster is down\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
+		{"loading", []string{"-LOADING Redis is loading\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
+		{"read only", []string{"-READONLY You can't write\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
+		{"no script", []string{"-NOSCRIPT No matching script\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
+		{"no script after ask", []string{"-ASK SLOT ADDR\r\n"}, []string{"-NOSCRIPT No matching\r\n", passed}, [2]int{1, 2}, ""},
+		{"ask, and try again", []string{"-ASK SLOT ADDR\r\n", passed}, []string{"-TRYAGAIN Multiple keys\r\n"}, [2]int{2, 1}, ""},
+		{"round and round", []string{"-MOVED SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "script"},
+		{"moved to nowhere", []string{"-MOVED 1 2 3 4\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"moved, another slot", []string{"-MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"an error in the script", []string{"-ERR user_script:1: MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"out of memory", []string{"-OOM command not allowed\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"cut", []string{""}, []string{passed}, [2]int{1, 0}, "connection"},
+		{"cut after moved", []string{"-MOVED SLOT ADDR\r\n"}, []string{""}, [2]int{1, 1}, "connection"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			a, b := newFake(t, passed), newFake(t, passed)
+			known := strings.NewReplacer("SLOT", strconv.Itoa(slot), "ADDR", b.addr(), "OTHER", a.addr())
+			for f, answers := range map[*fake][]string{a: test.first, b: test.second} {
+				f.serve(a)
+				f.answers = nil
+				for _, answer := range answers {
+					f.answers = append(f.answers, known.Replace(answer))
+				}
+			}
+			s := open(t, Options{Mode: ModeCluster, Addrs: []string{a.addr()}, Timeout: 2 * time.Second})
+			err := s.Take(context.Background(), take1("rl1:{k}", limitOf(t, "10/1m fixed_window")), make([]core.Result, 1))
+			if err == nil != (test.kind == "") || err != nil && kindOf(err) != test.kind {
+				t.Errorf("%v, want %q", err, test.kind)
+			}
+			callsA, _ := a.said()
+			callsB, asked := b.said()
+			if got := [2]int{callsA, callsB}; got != test.calls {
+				t.Errorf("sent %v times, want %v", got, test.calls)
+			}
+			if ask := strings.Contains(test.first[0], "ASK"); callsB > 0 && (asked[0] == "asking") != ask {
+				t.Errorf("before the call came %q", asked[0])
+			}
+			if test.name == "no script after ask" && len(asked) == 2 && asked[1] != "asking" {
+				t.Errorf("before the second call came %q", asked[1])
+			}
+		})
+	}
+}
+
+// TestMovedIsRemembered: the second call goes where the slot is, though CLUSTER SLOTS does not know yet.
+func TestMovedIsRemembered(t *testing.T) {
+	a, b := newFake(t, passed), newFake(t, passed)
+	b.serve(a)
+	a.answers = []string{fmt.Sprintf("-MOVED %d %s\r\n", slotOf("rl1:{k}"), b.addr())}
+	s := open(t, Options{Mode: ModeCluster, Addrs: []string{a.addr()}, Timeout: TimeoutMax})
+	ask(t, s, take1("rl1:{k}", limitOf(t, "10/1m fixed_window"))...)
+	if n := s.nodeOf(slotOf("rl1:{k}")); n.address.target != b.addr() && n.address.target != a.addr() {
+		t.Errorf("the slot is at %s", n.address.target)
+	}
+	a.serve(b)
+	b.serve(b)
+	eventually(t, "the view is asked again", func() bool { return s.nodeOf(0).address.target == b.addr() })
+}
+
+// TestFailedPartGivesBack: a part that fails takes the whole call with it, and what the other has charged is given back.
+func TestFailedPartGivesBack(t *testing.T) {
+	good, bad := newFake(t, passed), newFake(t, "-OOM command not allowed\r\n")
+	_, goodPort, _ := net.SplitHostPort(good.addr())
+	_, badPort, _ := net.SplitHostPort(bad.addr())
+	slotBad := slotOf("rl1:{bad}")
+	view := fmt.Sprintf("*3\r\n*3\r\n:0\r\n:%d\r\n*2\r\n$0\r\n\r\n:%s\r\n*3\r\n:%d\r\n:%d\r\n*2\r\n$0\r\n\r\n:%s\r\n*3\r\n:%d\r\n:16383\r\n*2\r\n$0\r\n\r\n:%s\r\n",
+		slotBad-1, goodPort, slotBad, slotBad, badPort, slotBad+1, goodPort)
+	good.slots, bad.slots = view, view
+	s := open(t, Options{Mode: ModeCluster, Addrs: []string{good.addr()}, Timeout: TimeoutMax})
+	limit := limitOf(t, "10/1m fixed_window")
+	checks := append(take1("rl1:{good}", limit), take1("rl1:{bad}", limit)...)
+	err := s.Take(context.Background(), checks, make([]core.Result, 2))
+	if err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Errorf("%v, want OOM", err)
+	}
+	if n, _ := good.said(); n != 2 {
+		t.Errorf("the server that answered was called %d times, want a charge and what gives it back", n)
+	}
+}
+
+// TestReadView: answers to CLUSTER SLOTS of servers that know their name, and that do not.
+func TestReadView(t *testing.T) {
+	view, err := readView([]any{
+		[]any{int64(0), int64(99), []any{"10.0.0.1", int64(7000), "id"}, []any{"10.0.0.2", int64(7000), "id"}},
+		[]any{int64(100), int64(199), []any{"", int64(7001), "id"}},
+		[]any{int64(200), int64(299), []any{nil, int64(7002), "id"}},
+		[]any{int64(300), int64(399), []any{"::1", int64(7003), "id"}},
+	}, "cache.example:1")
+	want := []owner{{0, 99, "10.0.0.1:7000"}, {100, 199, "cache.example:7001"}, {200, 299, "cache.example:7002"}, {300, 399, "[::1]:7003"}}
+	if diff := cmp.Diff(want, view, cmp.AllowUnexported(owner{})); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	for _, bad := range [][]any{nil, {}, {"x"}, {[]any{int64(0), int64(1)}}, {[]any{int64(-1), int64(1), []any{"a", int64(1)}}},
+		{[]any{int64(0), int64(16384), []any{"a", int64(1)}}}, {[]any{int64(5), int64(4), []any{"a", int64(1)}}},
+		{[]any{int64(0), int64(1), []any{"a", int64(0)}}}, {[]any{int64(0), int64(1), []any{"a"}}}} {
+		if view, err := readView(bad, "a:1"); err == nil {
+			t.Errorf("%v is taken for %v", bad, view)
+		}
+	}
+}
