@@ -60,9 +60,10 @@ type Check struct {
 	ShareMille int64
 	Receipt    Micros // OpGiveBack: the charge's receipt
 	// Age makes the check one of a lease: 1 to the limit's window, 0 for none. With OpUpTo, if more than Cost is granted, all
-	// of it is leased: each unit is used within Age of the charge, and before the window it was charged in ends, or not at
-	// all. With OpGiveBack the units are such a lease's, of that Age. A grant of Cost or less is no lease: it is used at
-	// once, or given back without an Age. A sliding log leases nothing: there a unit would count for too short.
+	// of it is leased: each unit is used before Age has passed since the charge, and before the window it was charged in
+	// ends, or not at all. With OpGiveBack the units are such a lease's, of that Age. A grant of Cost or less is no lease: it
+	// is used at once, and what then is not comes back with an Age of 1. A sliding log leases nothing: there a unit would
+	// count for too short.
 	Age Micros
 	// Bounds are the boundaries of a calendar window; nil for any other limit.
 	Bounds *Bounds

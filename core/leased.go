@@ -15,9 +15,13 @@ package core
 // refilled from its grant until now, or until A before the last instant at which units of any lease may be used, if that is
 // later: max(0, n − rate·(max(now, Leased − A) − Receipt)). Ages may differ: those who are far from the store need long ones.
 //
-// Proof. Say that at a grant at g the bucket has T tokens after the clip and before the charge, that d = g + A is when the
-// lease ends, and that every older lease j, granted at g(j) for A(j), has x(j) units left. What j is credited at g or later
-// is at most c(j) = max(0, x(j) − rate·max(g − g(j), d − d(j))), as Leased is at least d until d.
+// A charge that is used at once needs no clip, and what of it is not used after all comes back with an Age of 1: it is a
+// lease of no time, as units are used before their age has passed. A settlement comes back without an Age, in full.
+//
+// Proof. Let A be the age less a microsecond: what is used before the one has passed is used within the other. Say that at
+// a grant at g the bucket has T tokens after the clip and before the charge, that d = g + A is when the lease ends, and that
+// every older lease j, granted at g(j) for A(j), has x(j) units left. What j is credited at g or later is at most
+// c(j) = max(0, x(j) − rate·max(g − g(j), d − d(j))), as Leased is at least d until d.
 //
 //  1. At every grant T + Σ c(j) ≤ burst − rate·A. If no c(j) is positive, the clip says so. Else let i be the oldest lease
 //     whose is. At its own grant this line held, so what is there since of tokens, of units of i and later ones, and of
@@ -28,8 +32,7 @@ package core
 //     be used were at g, with the credits to come, at most burst − rate·A, and have gained at most rate·(s − g) since: they
 //     are at most burst. Whatever is used in a span from s on was that, or is refilled in the span.
 //
-// Refill rounds against the caller, and what has passed of a tick is forfeited at a clip, as at [Limit.drain]. Charges that
-// are used at once need none of this, and their give-backs are credited in full.
+// Refill rounds against the caller, and what has passed of a tick is forfeited at a clip, as at [Limit.drain].
 
 // unclipped is the room for a lease where nothing is clipped.
 const unclipped = int64(Never)

@@ -5,6 +5,7 @@ package core
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -48,6 +49,8 @@ func (c *lessees) ask(check Check) Result {
 		check.Age = 0
 	case c.without == "the rule of different ages":
 		c.slot[0].State.Leased = 0
+	case c.without == "giving back under one's own age" && check.Op == OpGiveBack && check.Age > 0:
+		check.Age = slices.Max(c.ages)
 	}
 	Decide(c.now, []Check{check}, c.slot, r[:])
 	return r[0]
@@ -79,9 +82,13 @@ func (c *lessees) step() {
 		c.spend()
 	case 4:
 		c.giveBack()
-	default: // charged, and given back at once
+	default: // charged, and not used after all
 		r := c.ask(Check{Op: OpTake, Cost: c.some(c.limit.burst)})
-		c.ask(Check{Op: OpGiveBack, Cost: r.Granted, Receipt: r.Receipt})
+		if c.rng.IntN(2) == 0 {
+			c.ask(Check{Op: OpGiveBack, Cost: r.Granted, Receipt: r.Receipt})
+		} else if r.Granted > 0 {
+			c.leases = append(c.leases, leaseHeld{granted: r.Receipt, age: 1, units: r.Granted})
+		}
 	}
 	c.move()
 }
@@ -101,7 +108,7 @@ func (c *lessees) lease() {
 // spend uses units of leases that have not ended.
 func (c *lessees) spend() {
 	for i := range c.leases {
-		if l := &c.leases[i]; l.granted+l.age >= c.now && c.rng.IntN(2) == 0 {
+		if l := &c.leases[i]; l.granted+l.age > c.now && c.rng.IntN(2) == 0 {
 			n := c.some(l.units)
 			l.units -= n
 			c.use(n)
@@ -137,7 +144,7 @@ func (c *lessees) move() {
 	default:
 		if len(c.leases) > 0 {
 			l := &c.leases[c.rng.IntN(len(c.leases))]
-			c.now = max(c.now, l.granted+l.age-Micros(c.rng.IntN(2)))
+			c.now = max(c.now, l.granted+l.age-1+Micros(c.rng.IntN(2)))
 		}
 	}
 }
@@ -194,7 +201,7 @@ func TestLeasesOfATokenBucketKeepItsPromise(t *testing.T) {
 
 // Without any one of its rules it does not.
 func TestLeasesOfATokenBucketNeedTheirRules(t *testing.T) {
-	for _, rule := range []string{"the clip", "the give-back rule", "the rule of different ages"} {
+	for _, rule := range []string{"the clip", "the give-back rule", "the rule of different ages", "giving back under one's own age"} {
 		if how := lesseeTraffic(rand.New(rand.NewPCG(1, 1)), leasedRuns, rule); how == "" {
 			t.Errorf("nothing is too many without %s", rule)
 		} else {
