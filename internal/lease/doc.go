@@ -32,11 +32,11 @@
 //	      sliding 0.10                         0.00 %               1.000    99 %
 //	      bucket  0.10                         0.00 %               1.000    99 %
 //	2     fixed   0.02                         0.00 %               0.999    99 %
-//	      sliding 0.26                         0.08 %               0.998    72 %
+//	      sliding 0.26                         0.1 %                0.998    72 %
 //	      bucket  0.28                         1.1 %                0.999    71 %
 //	10    fixed   0.004                        0.00 %               0.999    99 %
-//	      sliding 0.04                         0.10 %               0.990    89 %
-//	      bucket  0.05                         0.8 %                0.989    86 %
+//	      sliding 0.04                         0.2 %                0.991    89 %
+//	      bucket  0.05                         0.9 %                0.989    86 %
 //	0.02  (cold)  0.94                         0.00 %               1.000    31 %
 //
 // Demand is in times the limit. What a bucket loses is that units wait in it for the age of leases, a twentieth of its
