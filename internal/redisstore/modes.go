@@ -65,7 +65,7 @@ func (o *Options) servers(s *settings) (known bool, problems []error) {
 			"mode cluster or mode sentinel"))
 		return known, problems
 	}
-	if o.URL != "" && known {
+	if o.URL != "" && known && mode != ModeSingle {
 		s.seeds = append(s.seeds, s.target)
 	}
 	return known, append(problems, o.readAddrs(s, port)...)
