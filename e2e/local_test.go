@@ -21,6 +21,13 @@ func TestLocalShares(t *testing.T) {
 	sharesLocally(t, on)
 }
 
+// TestLocalSharesBehindEnvoy is the same for two bridges of an Envoy.
+func TestLocalSharesBehindEnvoy(t *testing.T) {
+	on := newNodeGroup(t)
+	envoys(t, 1)(on, 0, localPolicy)
+	sharesLocally(t, on)
+}
+
 // sharesLocally holds that for a group of two nodes.
 func sharesLocally(t *testing.T, on *nodeGroup) {
 	t.Helper()

@@ -131,7 +131,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, closeStore())
 	}
-	return errors.Join(f.serve(ctx, b, &served{store: o.Store, envoys: envoys, token: token, callsMax: f.callsMax,
+	return errors.Join(f.serve(ctx, b, &served{store: b.Store(), envoys: envoys, token: token, callsMax: f.callsMax,
 		entrances: entrances}, logger), b.Close(), closeStore())
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/fallback"
 	"github.com/penstock/penstock/internal/leasestore"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/redisstore"
@@ -49,8 +50,13 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 	if err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	memory, err := memstore.New(memstore.Options{Logger: o.Logger})
+	if err != nil {
+		return nil, errors.Join(err, giveBack(leases), store.Close())
+	}
 	o.Store, o.Reachable = leases, store.Check
-	closeStore = func() error { return errors.Join(giveBack(leases), store.Close()) }
+	o.Fallback = fallback.Options{Local: memory, Nodes: store.Nodes, Prepare: store.CountNodes}
+	closeStore = func() error { return errors.Join(giveBack(leases), store.Close(), memory.Close()) }
 	return closeStore, o.Registry.Register(redisFigures{store, leases})
 }
 

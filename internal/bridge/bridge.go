@@ -13,8 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/fallback"
 	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/settle"
+	"github.com/penstock/penstock/internal/tally"
 	"github.com/penstock/penstock/internal/throttle"
 )
 
@@ -35,6 +37,9 @@ type Options struct {
 	PolicyFile string           // a policy file, which is followed
 	Policy     *policy.Document // a policy that does not change
 	Store      core.Store       // answers what only a store knows; it stays the caller's to close
+	// Fallback stands in for the store where a rule says on_error: local; its Failed is not used. Without a Local nothing does, and
+	// such rules let pass what the store does not decide.
+	Fallback fallback.Options
 	// Shared says that others count in the same store: then the policy must have a name.
 	Shared bool
 	// Fronts are those that the policy is for beside the filter: one that asks for what they cannot do is refused.
@@ -105,7 +110,11 @@ func New(o Options) (*Bridge, error) {
 	b := &Bridge{options: o, planTime: planTime, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
 	b.receiptsRoam = o.Token != "" && o.Shared
-	b.batcher, _ = o.Store.(core.Batcher)
+	if o.Fallback.Local != nil {
+		o.Fallback.Failed = func(err error) { b.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc() }
+		b.store = fallback.New(o.Store, o.Fallback)
+	}
+	b.batcher, _ = b.store.(core.Batcher)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())
 	var err error
@@ -117,6 +126,9 @@ func New(o Options) (*Bridge, error) {
 	b.editions.metrics, b.editions.panicked = b.metrics, b.panicked
 	return b, b.editions.open(&o)
 }
+
+// Store returns what answers questions, for other protocols: the store, and what stands in for it.
+func (b *Bridge) Store() core.Store { return b.store }
 
 // Reload reads the policy file now. The error says what is wrong with it; then the policy before stays in force.
 func (b *Bridge) Reload() error { return b.editions.reload() }
