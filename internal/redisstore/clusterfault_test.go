@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -122,4 +123,36 @@ func TestClusterForgetsScriptsUnderLoad(t *testing.T) {
 	if n := f.failed.Load(); n > 0 {
 		t.Errorf("%d calls failed: the script is loaded again and they are sent again", n)
 	}
+}
+
+// TestReshardUnderLoad takes all slots from a master, as an operator does: no call fails and none is charged twice.
+func TestReshardUnderLoad(t *testing.T) {
+	c := redistest.StartCluster(t)
+	f := startPaced(t, openCluster(t, c, Options{Timeout: TimeoutMax}), 24, 4*time.Millisecond)
+	f.each(t)
+	from := c.Master(slotOf(key(0)))
+	reshard(t, c, from, another(c, slotOf(key(0))))
+	f.each(t)
+	f.end(t)
+	f.atMostOnceIn(t, where(t, c, f.store), false)
+	if f.store.nodeOf(slotOf(key(0))).address.target == from.Addr {
+		t.Error("the slots have not moved")
+	}
+	if n := f.failed.Load(); n > 0 {
+		t.Errorf("%d calls failed", n)
+	}
+}
+
+// reshard moves all slots of a master with redis-cli.
+func reshard(t *testing.T, c *redistest.Cluster, from, to *redistest.Server) {
+	t.Helper()
+	id := func(s *redistest.Server) string {
+		return s.Client().Do(context.Background(), "cluster", "myid").Val().(string)
+	}
+	command := exec.Command("redis-cli", "--cluster", "reshard", to.Addr, "--cluster-from", id(from), "--cluster-to", id(to),
+		"--cluster-slots", fmt.Sprint(slotCount), "--cluster-yes")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("redis-cli: %v\n%s", err, out[max(0, len(out)-2000):])
+	}
+	c.AwaitOrder()
 }
