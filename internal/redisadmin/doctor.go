@@ -110,6 +110,7 @@ func (e *examination) examine(ctx context.Context) {
 	e.clock(ctx)
 	switch {
 	case e.n.Master:
+		e.coverage(ctx)
 		e.access()
 		if e.rights(ctx) {
 			e.script(ctx)
@@ -117,6 +118,8 @@ func (e *examination) examine(ctx context.Context) {
 	case e.d.Mode == ModeSingle:
 		primary := net.JoinHostPort(e.n.info["master_host"], e.n.info["master_port"])
 		e.say(LevelWrong, "role", "it is a replica: it takes no writes, and nothing is counted. Name its primary: redis://"+primary)
+	default:
+		e.rights(ctx) // users are not replicated, and it may be the master tomorrow
 	}
 }
 
@@ -194,6 +197,14 @@ func (e *examination) connections() {
 	if most > 0 && 100*now > fullPercent*most {
 		e.say(LevelWrong, "connections", fmt.Sprintf("%d of %d are taken: more nodes than that cannot connect", now, most),
 			e.set("maxclients", fmt.Sprint(2*most))...)
+	}
+}
+
+// coverage looks at what a cluster does that has lost a master.
+func (e *examination) coverage(ctx context.Context) {
+	if e.d.Mode == ModeCluster && e.config(ctx, "cluster-require-full-coverage") == "yes" {
+		e.say(LevelNote, "coverage", "while one master is gone, and its replica has not taken over, all the others refuse every call, too",
+			e.set("cluster-require-full-coverage", "no")...)
 	}
 }
 

@@ -215,6 +215,26 @@ func TestDoctorSaysWhatTheServersAre(t *testing.T) {
 	if !ok || found["sentinel"].Level != LevelOK || len(found[s.Servers[1].Addr+" (replica) clock"].Text) == 0 {
 		t.Errorf("in order: %+v", found["sentinel"])
 	}
+	for i, server := range s.Servers {
+		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
+		for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisstore.SentinelPrivilege) {
+			args = append(args, word)
+		}
+		if i == 1 {
+			args = append(args, "-evalsha")
+		}
+		if err := server.Client().Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, ok = examined(t, at("redis://limiter:secret-secret@"+s.Sentinels[0].Addr))
+	if ok || found[s.Servers[0].Addr+" (master) rights"].Level != LevelOK || found[s.Servers[1].Addr+" (replica) rights"].Level != LevelWrong {
+		t.Error("a replica whose user may not do all is not noticed before it is the master")
+	}
+	obey(t, found[s.Servers[1].Addr+" (replica) rights"])
+	if _, ok = examined(t, at("redis://limiter:secret-secret@"+s.Sentinels[0].Addr)); !ok {
+		t.Error("what it says to do does not help")
+	}
 	found, ok = examined(t, at(s.Servers[1].URL()))
 	if f := found["role"]; ok || !strings.Contains(f.Text, "Name its primary: redis://"+s.Servers[0].Addr) {
 		t.Errorf("a replica that was named: %+v", f)
@@ -232,6 +252,14 @@ func TestDoctorOfACluster(t *testing.T) {
 	found, ok := examined(t, at(c.Nodes[0].URL()))
 	if !ok {
 		t.Error("something is wrong with a good cluster")
+	}
+	if f := found[c.Nodes[1].Addr+" (master) coverage"]; f.Level != LevelNote {
+		t.Errorf("a cluster that stops as a whole: %+v", f)
+	} else {
+		obey(t, f)
+	}
+	if found, _ := examined(t, at(c.Nodes[0].URL())); found[c.Nodes[1].Addr+" (master) coverage"].Text != "" || found["coverage"].Text == "" {
+		t.Error("what it says to do does not help, or helps too much")
 	}
 	for i, node := range c.Nodes[:3] {
 		if f := found[node.Addr+" (master) script"]; f.Level != LevelOK || f.Text == "" {

@@ -365,7 +365,8 @@ func span(d time.Duration) string {
 	}
 }
 
-// fraction writes parts of a unit as a decimal.
+// fraction writes parts of a unit as a decimal, to the thousandth.
 func fraction(parts, unit int64) string {
-	return strconv.FormatFloat(float64(parts)/float64(unit), 'f', -1, 64)
+	text := strconv.FormatFloat(float64(parts)/float64(unit), 'f', 3, 64)
+	return strings.TrimRight(strings.TrimRight(text, "0"), ".")
 }

@@ -105,6 +105,8 @@ func TestInspectKnowsWhatIsOver(t *testing.T) {
 		{"rl1:shop:api:{user:c}:60s:sw", func(n int64) string { return fmt.Sprintf("%d 1 1000 %d", n-30_000_000, n+5_000_000) }, []string{"1 unit used", "1000 in the one before, which weigh 49", "leased", "units may be out until"}},
 		{"rl1:shop:api:{user:d}:60s:sw", func(n int64) string { return fmt.Sprintf("%d 1 1000 %d", n-30_000_000, n-1) }, []string{"1 unit used"}},
 		{"rl1:shop:api:{user:e}:60s:tb", func(n int64) string { return fmt.Sprintf("%d 13 4", n) }, []string{"lacked 3.25 of its tokens"}},
+		{"rl1:shop:api:{user:f}:60s:tb", func(n int64) string { return fmt.Sprintf("%d 517236156 17280000", n) }, []string{"lacked 29.933 of its tokens"}},
+		{"rl1:shop:api:{user:g}:60s:tb", func(n int64) string { return fmt.Sprintf("%d 200 1", n) }, []string{"lacked 200 of its tokens"}},
 	} {
 		if err := s.Client().Set(ctx, c.key, c.value(now.UnixMicro()), time.Hour).Err(); err != nil {
 			t.Fatal(err)
