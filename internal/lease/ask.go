@@ -36,8 +36,7 @@ func (a *Asking) Fill(check *core.Check) {
 // Ask says what to ask the store for a request of that cost, or in advance if cost is 0, and marks the call as under way:
 // [Counter.Granted] or [Counter.Failed] must follow. ok is false if a call is under way already, if the cost can never
 // pass, or while the limit is one and another by turns: a request then sends its own check as it is, and the counter is
-// told nothing of it. now must be no later than the
-// instant at which the call is sent.
+// told nothing of it. now must be no later than the instant at which the call is sent.
 func (c *Counter) Ask(now core.Micros, l *core.Limit, cost int64) (a Asking, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.become(now, l)
