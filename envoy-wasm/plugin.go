@@ -44,13 +44,9 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	return types.OnPluginStartStatusOK
 }
 
-// OnQueueReady implements [types.PluginContext].
+// OnQueueReady implements [types.PluginContext]. It comes once for everything that was put into the queue.
 func (p *plugin) OnQueueReady(queue uint32) {
-	for {
-		if _, err := proxywasm.DequeueSharedQueue(queue); err != nil {
-			break
-		}
-	}
+	_, _ = proxywasm.DequeueSharedQueue(queue) // what it holds says nothing
 	p.filter.Flush()
 }
 
@@ -86,7 +82,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
 // OnHttpResponseHeaders implements [types.HttpContext].
 func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
 	defer s.step.Guard()
-	if !s.step.Tells() {
+	if !s.step.Responds() {
 		return types.ActionContinue
 	}
 	headers, err := proxywasm.GetHttpResponseHeaders()

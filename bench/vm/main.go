@@ -169,7 +169,7 @@ func (s *stream) work(headers [][2]string) {
 		h.answered(filter.Reply{Status: 200, Body: reply})
 		decided := time.Now()
 		for _, one := range streams {
-			if one.Tells() {
+			if one.Responds() {
 				one.ResponseHeaders(response, true)
 			}
 			one.Done()

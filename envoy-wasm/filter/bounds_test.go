@@ -54,7 +54,7 @@ func TestWhatIsTooLargeToBeAskedAboutIsRefused(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, byHeaders(t, "X-A"))
 	s := f.NewStream(1)
-	if s.RequestHeaders(get("/api/x", "x-a", long)) != Pause || e.responses[1].Status != 431 || s.Tells() {
+	if s.RequestHeaders(get("/api/x", "x-a", long)) != Pause || e.responses[1].Status != 431 || s.Responds() {
 		t.Errorf("%+v", e.responses)
 	}
 	if f.NewStream(2).RequestHeaders(get("/other", "x-a", long)) != Continue {

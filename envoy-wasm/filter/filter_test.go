@@ -51,7 +51,7 @@ func TestARefusalIsAnsweredHere(t *testing.T) {
 		!slices.Contains(r.Headers, [2]string{"content-type", "application/problem+json"}) {
 		t.Errorf("%+v", r)
 	}
-	if got := s.ResponseHeaders(nil, true); got != nil || s.Tells() {
+	if got := s.ResponseHeaders(nil, true); got != nil || s.Responds() {
 		t.Errorf("Envoy shows us our own answer, which has its fields: %v", got)
 	}
 }
@@ -244,7 +244,7 @@ func TestNoPolicyYet(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := f.NewStream(1)
-		if got := s.RequestHeaders(get("/api/x")); got != want || (e.responses[1].Status == 503) != (want == Pause) || s.Tells() {
+		if got := s.RequestHeaders(get("/api/x")); got != want || (e.responses[1].Status == 503) != (want == Pause) || s.Responds() {
 			t.Errorf("%q: %v, %+v", setting, got, e.responses)
 		}
 	}

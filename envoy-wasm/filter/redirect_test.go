@@ -99,3 +99,21 @@ func TestARefusalIsNotRedirected(t *testing.T) {
 		t.Errorf("%v, %v", items, e.resumed)
 	}
 }
+
+// TestARequestThatSaysNothingIsNotGoneOnWith: a response that the filter has nothing to do with ends its request all the same, and the
+// next one over the connection is not asked whether it is a redirect: that costs Envoy a look at its filter state.
+func TestARequestThatSaysNothingIsNotGoneOnWith(t *testing.T) {
+	e := newEnvoy(t)
+	p := shop(t, "10/1m")
+	p.Headers = core.HeadersNone
+	f := withPolicy(t, e, p)
+	s := admitted(t, e, f, 1, left(1), get("/api/x"))
+	if s.Responds() {
+		t.Fatal("it has something to say")
+	}
+	s.Done()
+	e.properties[countOfRedirects] = "1"
+	if next := f.NewStream(2); next.before != nil || next.RequestHeaders(get("/api/x")) != Pause || e.counts[CounterRedirected] != 0 {
+		t.Errorf("the next request goes on with it: %v", e.count())
+	}
+}

@@ -51,12 +51,17 @@ func (f *Filter) forget(d *due) {
 	}
 }
 
-// Tells reports whether ResponseHeaders has something to say or to learn, so that a response need not be read otherwise.
-func (s *Stream) Tells() bool {
+// Responds notes that a response has come, and reports whether ResponseHeaders has something to say or to learn, so that it need
+// not be read otherwise. Envoy shows no interim ones.
+func (s *Stream) Responds() bool {
 	if s.answered {
 		return s.grpcType != ""
 	}
-	return s.state == decided && (s.due != nil || s.told != (core.Telling{}))
+	if s.state != decided || s.due == nil && s.told == (core.Telling{}) {
+		s.responded = true // nothing that comes later goes on with this one
+		return false
+	}
+	return true
 }
 
 // ResponseHeaders returns the fields to set in the response, each in place of all its lines. ends says that there is no

@@ -126,7 +126,7 @@ func TestGRPCRefusals(t *testing.T) {
 			t.Errorf("%s: %+v", asked, r)
 		}
 		if c.kind == "" {
-			if string(r.Body) != "50% of Ümlaut" || s.Tells() {
+			if string(r.Body) != "50% of Ümlaut" || s.Responds() {
 				t.Errorf("%s: the message is %q", asked, r.Body)
 			}
 			continue
@@ -135,7 +135,7 @@ func TestGRPCRefusals(t *testing.T) {
 			fieldOf(r.Headers, "grpc-message") != "50%25 of %C3%9Cmlaut" {
 			t.Errorf("%s: %+v", asked, r)
 		}
-		if got := s.ResponseHeaders(ok("200"), true); !s.Tells() || !slices.Equal(got, [][2]string{{"content-type", c.kind}}) {
+		if got := s.ResponseHeaders(ok("200"), true); !s.Responds() || !slices.Equal(got, [][2]string{{"content-type", c.kind}}) {
 			t.Errorf("%s: %v is put back", asked, got)
 		}
 	}
