@@ -77,6 +77,7 @@ func (r *rig) start(t *testing.T, settings string) {
 	w := &worker{VMContext: r.vm}
 	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(w).WithPluginConfiguration([]byte(settings)))
 	t.Cleanup(reset)
+	t.Cleanup(func() { host.FinishVM() }) // or the next plugin of the same VM goes on with this one's policy
 	r.emulator = &emulator{host: host, worker: w, bridge: r}
 	if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != types.OnPluginStartStatusOK {
 		t.Fatalf("the filter does not start: %q", host.GetCriticalLogs())

@@ -75,6 +75,7 @@ func emulate(t testing.TB, vm types.VMContext, bridge http.Handler) *emulator {
 	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(w).
 		WithPluginConfiguration([]byte("poll: 1s\ndeadline: 10s\n")))
 	t.Cleanup(reset)
+	t.Cleanup(func() { host.FinishVM() }) // or the next plugin of the same VM goes on with this one's policy
 	if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != types.OnPluginStartStatusOK {
 		t.Fatalf("the filter does not start: %q", host.GetCriticalLogs())
 	}

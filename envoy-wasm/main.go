@@ -11,7 +11,11 @@ func main() {}
 
 func init() { proxywasm.SetVMContext(new(vm)) }
 
-type vm struct{ types.DefaultVMContext }
+// vm is what a worker runs: the plugins of all configurations with the same vm_id.
+type vm struct {
+	types.DefaultVMContext
+	plugins []*plugin // those that have started
+}
 
 // NewPluginContext implements [types.VMContext].
-func (*vm) NewPluginContext(id uint32) types.PluginContext { return &plugin{id: id} }
+func (v *vm) NewPluginContext(id uint32) types.PluginContext { return &plugin{id: id, vm: v} }

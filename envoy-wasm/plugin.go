@@ -3,6 +3,7 @@
 package main
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
@@ -15,6 +16,7 @@ import (
 type plugin struct {
 	types.DefaultPluginContext
 	id     uint32
+	vm     *vm
 	filter *filter.Filter
 	host   *host
 }
@@ -37,11 +39,23 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 		proxywasm.LogCritical("penstock: no queue: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
+	for _, other := range slices.Backward(p.vm.plugins) {
+		if p.filter.Succeed(other.filter) {
+			break
+		}
+	}
 	if err := p.filter.Start(); err != nil {
 		proxywasm.LogCritical("penstock: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
+	p.vm.plugins = append(p.vm.plugins, p)
 	return types.OnPluginStartStatusOK
+}
+
+// OnPluginDone implements [types.PluginContext].
+func (p *plugin) OnPluginDone() bool {
+	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
+	return true
 }
 
 // OnQueueReady implements [types.PluginContext]. It comes once for everything that was put into the queue.

@@ -57,6 +57,11 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, errors.Join(wrong...)
 }
 
+// sameBridge reports whether two filters ask the same bridge.
+func (c *Config) sameBridge(other *Config) bool {
+	return c.Cluster == other.Cluster && c.Host == other.Host && c.Token == other.Token
+}
+
 type setting struct{ name, value string }
 
 func (c *Config) set(name, value string) (err error) {

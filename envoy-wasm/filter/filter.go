@@ -14,6 +14,7 @@ type Filter struct {
 	host   Host
 	config Config
 	policy *policy // nil until there is one
+	source []byte  // what it was read from
 	etag   string
 	calls  calls
 	pace   pace
@@ -50,6 +51,17 @@ func New(host Host, configuration []byte) (*Filter, error) {
 		host.Count(CounterPolicyLoaded)
 	}
 	return f, nil
+}
+
+// Succeed takes over the policy of another filter in this worker that asks the same bridge: Envoy makes a new one for every
+// change of its configuration, and until the bridge has answered it would have none. It reports whether there is one.
+func (f *Filter) Succeed(other *Filter) bool {
+	if f.policy == nil && f.polls() && other.source != nil && f.config.sameBridge(&other.config) {
+		if next, err := f.load(other.source); err == nil {
+			f.policy, f.source, f.etag = next, other.source, other.etag
+		}
+	}
+	return f.policy != nil
 }
 
 // Start asks for a policy, if there is none, and has ticks come. The error says that there would be none.
@@ -116,7 +128,7 @@ func (f *Filter) polled(r Reply) {
 		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())
 		return
 	}
-	f.policy, f.poll.due = next, f.poll.asked+f.config.Poll
+	f.policy, f.source, f.poll.due = next, r.Body, f.poll.asked+f.config.Poll
 	f.host.Count(CounterPolicyLoaded)
 }
 
