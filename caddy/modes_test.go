@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// twoLimits is a site with a limit for each client and one for everybody, which a cluster keeps in different slots.
+const twoLimits = `
+:PORT {
+	penstock {
+		rule each 9/30d fixed_window
+		rule everybody 3/30d fixed_window {
+			per []
+		}
+	}
+	respond "ok"
+}`
+
+// TestCluster: a client is not charged for what everybody's limit refuses, though another server keeps that.
+func TestCluster(t *testing.T) {
+	c := redistest.StartCluster(t)
+	s := start(t, `{
+	penstock {
+		name shop
+		store redis {
+			mode cluster
+			addrs `+strings.Join(c.Addrs()[:2], " ")+`
+			timeout 10s
+			remember_denials off
+		}
+	}
+}`+twoLimits)
+	equal(t, "statuses", s.statuses(5, "/"), "200 200 200 429 429")
+	keys := []string{"rl1:shop:each:{ip:127.0.0.1}:2592000s:fw", "rl1:shop:everybody:{everybody}:2592000s:fw"}
+	if c.Slot(keys[0]) == c.Slot(keys[1]) {
+		t.Fatal("the keys have one slot")
+	}
+	for _, key := range keys {
+		counter, err := c.Client().Get(context.Background(), key).Result()
+		if err != nil || len(strings.Fields(counter)) < 2 || strings.Fields(counter)[1] != "3" {
+			t.Errorf("%s is %q, want 3 used (%v)", key, counter, err)
+		}
+	}
+}
+
+// TestSentinels: the replica goes on where the master was.
+func TestSentinels(t *testing.T) {
+	w := redistest.StartSentinel(t)
+	s := start(t, `{
+	penstock {
+		name shop
+		store redis {
+			mode sentinel
+			addrs `+strings.Join(w.Addrs(), " ")+`
+			master `+w.Name+`
+			timeout 10s
+			remember_denials off
+		}
+	}
+}`+twoLimits)
+	equal(t, "before", s.statuses(2, "/"), "200 200")
+	w.Failover()
+	equal(t, "after", s.statuses(3, "/"), "200 429 429")
+}
