@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy_test
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/redistest"
+)
+
+// TestLeasesGoBackWithTheirStore: what the app says of leases holds for its sites' rules, and a reload that takes the store
+// away gives back what was in hand: what Redis has counted in the end is what was admitted.
+func TestLeasesGoBackWithTheirStore(t *testing.T) {
+	const limit = 1_000_000
+	redis := redistest.Start(t)
+	over := func(store string) string {
+		return `{
+			penstock {
+				name shop
+				store ` + store + `
+				lease auto
+				on_error deny
+			}
+		}
+		:PORT {
+			penstock ` + strconv.Itoa(limit) + `/31d fixed_window
+			respond "ok"
+		}`
+	}
+	shared := over("redis " + redis.URL() + " {\n timeout 5s\n }")
+	s := start(t, shared)
+	var admitted atomic.Int64
+	var group sync.WaitGroup
+	done := make(chan struct{})
+	for range 8 {
+		group.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				if s.get("/").StatusCode == http.StatusOK {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	await.Until(t, 20*time.Second, "units are in hand", func() bool {
+		metrics := grep(s.metrics(), "penstock_lease_units_in_hand")
+		return !strings.Contains(metrics, "penstock_lease_units_in_hand 0") && admitted.Load() > 500
+	})
+	close(done)
+	group.Wait()
+	if err := s.load(over("memory")); err != nil {
+		t.Fatal(err)
+	}
+	if metrics := grep(s.metrics(), "penstock_lease"); metrics != "" {
+		t.Errorf("without a shared store there are metrics of one:\n%s", metrics)
+	}
+	if err := s.load(shared); err != nil {
+		t.Fatal(err)
+	}
+	s.get("/").want(t, "X-RateLimit-Remaining", strconv.FormatInt(limit-admitted.Load()-1, 10))
+}
