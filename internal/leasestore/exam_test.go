@@ -17,7 +17,7 @@ import (
 func examine(o Options) func(t testing.TB) storetest.Subject {
 	return func(t testing.TB) storetest.Subject {
 		var clock atomic.Int64
-		o.Now = func() core.Micros { return core.Micros(clock.Load()) }
+		o.Now, o.Timeout = func() core.Micros { return core.Micros(clock.Load()) }, patience
 		subject := (&storetest.Model{}).Subject()
 		pin := subject.Pin
 		// The exam's clock goes back, this process's does not: nothing is remembered from one instant to the next.

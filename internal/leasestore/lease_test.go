@@ -53,6 +53,27 @@ func TestAHotLimitIsDecidedInHand(t *testing.T) {
 	}
 }
 
+// TestAColdLimitCostsWhatItDid: a call for each request, as without a lease, and nothing in hand.
+func TestAColdLimitCostsWhatItDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limitOf(t, "1000/1m"), &ledger{}
+		nodes := []*Store{f.node(Options{}), f.node(Options{})}
+		for i := range 300 {
+			_ = books.ask(nodes[i%2], leasedOf("a", l, 1))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if calls, _ := f.calls(); calls != 300 || books.admitted["a"] != 300 {
+			t.Errorf("%d calls for 300 requests, %d admitted", calls, books.admitted["a"])
+		}
+		for _, s := range nodes {
+			if got := s.Stats(); got.InHand != 0 || got.Returned != 0 || got.Calls != 150 {
+				t.Errorf("%+v", got)
+			}
+			f.close(s)
+		}
+	})
+}
+
 // TestIdleUnitsGoBack: all of them, by themselves, and then nothing runs in the background.
 func TestIdleUnitsGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -100,6 +100,47 @@ func TestNeverOverOnRedis(t *testing.T) {
 	}
 }
 
+// TestBatchesOnRedis: requests that come in batches, as the bridge's do, of which each is under two leased limits.
+func TestBatchesOnRedis(t *testing.T) {
+	server, books := redistest.Start(t), &ledger{}
+	nodes := []*Store{overRedis(t, server, time.Second, nil), overRedis(t, server, time.Second, nil)}
+	few, many := leasedOf("rl1:shop:few", limitOf(t, "5000/31d"), 1), leasedOf("rl1:shop:many", limitOf(t, "1000000/31d fixed_window"), 1)
+	batch := make([][]core.Check, 20)
+	for i := range batch {
+		batch[i] = []core.Check{many, few}
+	}
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 50 {
+				books.askAll(nodes[i%2], batch...)
+			}
+		})
+	}
+	all.Wait()
+	inHand := nodes[0].Stats().InHand + nodes[1].Stats().InHand
+	if got := books.admitted["rl1:shop:few"]; got > 5000 || got < 4500 || books.failed > 0 || books.denied != 8000-int(got) {
+		t.Errorf("%d admitted of 5000 for 8000 requests, %d denied, %d failed, %d units in hand", got, books.denied, books.failed, inHand)
+	}
+	if calls := nodes[0].Stats().Calls + nodes[1].Stats().Calls; calls > 2000 {
+		t.Errorf("%d calls for 8000 requests", calls)
+	}
+	for _, s := range nodes {
+		if err := s.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+	looks := []core.Check{{Key: few.Key, Limit: few.Limit, Op: core.OpLook}, {Key: many.Key, Limit: many.Limit, Op: core.OpLook}}
+	results := make([]core.Result, 2)
+	if err := nodes[0].Take(context.Background(), looks, results); err != nil {
+		t.Fatal(err)
+	}
+	admitted := books.admitted["rl1:shop:few"]
+	if results[0].Remaining != 5000-admitted || results[1].Remaining != 1_000_000-admitted {
+		t.Errorf("%+v remain, %d were admitted", results, admitted)
+	}
+}
+
 // last makes one more request and reports whether it was denied.
 func (l *ledger) last(t testing.TB, s *Store, c core.Check) bool {
 	t.Helper()
