@@ -44,7 +44,7 @@ func TestFaults(t *testing.T) {
 			start := c.prepare(t, len(tried))
 			for i, f := range tried {
 				t.Run(f.name, func(t *testing.T) {
-					on := newNodeGroup(t, f.redis...)
+					on := f.redis(t)
 					on.policy = c.policy()
 					start(on, i, on.policy)
 					seen := f.try(t, on)

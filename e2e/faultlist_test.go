@@ -5,14 +5,18 @@ package e2e
 import (
 	"context"
 	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/redistest"
 )
 
 // fault is a row of docs/faults.md.
 type fault struct {
-	name  string
-	redis []string // more options of redis-server
+	name string
+	// group starts the nodes' Redis: nil for one server.
+	group func(t testing.TB) *nodeGroup
 	// begin does it and end takes it back; for what takes no time end is nil.
-	begin, end func(f *nodeGroup)
+	begin, end func(g *nodeGroup)
 	// harmless says that every request is decided all the same.
 	harmless bool
 	// forgets says that Redis loses its counters: up to the limit is let through once more. That is the one way past a limit.
@@ -21,36 +25,45 @@ type fault struct {
 	always bool
 }
 
+// redis starts what the nodes count in.
+func (f *fault) redis(t testing.TB) *nodeGroup {
+	t.Helper()
+	if f.group == nil {
+		return newNodeGroup(t)
+	}
+	return f.group(t)
+}
+
 // eachLine does something to the lines of all nodes.
-func eachLine(do func(l *line)) func(f *nodeGroup) {
-	return func(f *nodeGroup) {
-		for _, l := range f.lines {
+func eachLine(do func(l *line)) func(g *nodeGroup) {
+	return func(g *nodeGroup) {
+		for _, l := range g.lines {
 			do(l)
 		}
 	}
 }
 
 // redisSays sends Redis a command.
-func redisSays(words string) func(f *nodeGroup) {
-	return func(f *nodeGroup) {
-		f.t.Helper()
+func redisSays(words string) func(g *nodeGroup) {
+	return func(g *nodeGroup) {
+		g.t.Helper()
 		var args []any
 		for _, word := range strings.Fields(words) {
 			args = append(args, strings.Trim(word, `"`))
 		}
-		if err := f.redis.Client().Do(context.Background(), args...).Err(); err != nil {
-			f.t.Fatalf("%s: %v", words, err)
+		if err := g.redis.Client().Do(context.Background(), args...).Err(); err != nil {
+			g.t.Fatalf("%s: %v", words, err)
 		}
 	}
 }
 
-func heal(f *nodeGroup) { eachLine((*line).heal)(f) }
+func heal(g *nodeGroup) { eachLine((*line).heal)(g) }
 
 var faults = []fault{
 	{name: "Redis killed, and back empty", always: true, forgets: true,
-		begin: func(f *nodeGroup) { f.redis.Kill() }, end: func(f *nodeGroup) { f.redis.Restart() }},
+		begin: func(g *nodeGroup) { g.redis.Kill() }, end: func(g *nodeGroup) { g.redis.Restart() }},
 	{name: "Redis stopped (hangs)", always: true,
-		begin: func(f *nodeGroup) { f.redis.Pause() }, end: func(f *nodeGroup) { f.redis.Resume() }},
+		begin: func(g *nodeGroup) { g.redis.Pause() }, end: func(g *nodeGroup) { g.redis.Resume() }},
 	{name: "Redis slow: 20 ms more each way", harmless: true,
 		begin: eachLine(func(l *line) { l.suffer("latency", map[string]int{"latency": 10}) }), end: heal},
 	{name: "Redis slower than the deadline: 200 ms",
@@ -68,20 +81,54 @@ var faults = []fault{
 	{name: "network cut",
 		begin: eachLine((*line).cut), end: eachLine((*line).mend)},
 	{name: "one node cut off from Redis",
-		begin: func(f *nodeGroup) { f.lines[0].cut() }, end: func(f *nodeGroup) { f.lines[0].mend() }},
+		begin: func(g *nodeGroup) { g.lines[0].cut() }, end: func(g *nodeGroup) { g.lines[0].mend() }},
 	{name: "password changed",
-		begin: func(f *nodeGroup) {
-			redisSays("CONFIG SET requirepass other")(f)
-			redisSays("CLIENT KILL TYPE normal SKIPME yes")(f)
+		begin: func(g *nodeGroup) {
+			redisSays("CONFIG SET requirepass other")(g)
+			redisSays("CLIENT KILL TYPE normal SKIPME yes")(g)
 		},
 		end: redisSays(`CONFIG SET requirepass ""`)},
-	{name: "Redis' clock an hour ahead, and back", harmless: true,
+	{name: "Redis' clock an hour ahead, and back", harmless: true, always: true,
 		begin: eachLine(func(l *line) { l.suffer("clock", map[string]int{"ahead_seconds": 3600}) }), end: heal},
 	{name: "Redis' clock an hour behind, and back", harmless: true,
 		begin: eachLine(func(l *line) { l.suffer("clock", map[string]int{"ahead_seconds": -3600}) }), end: heal},
-	{name: "a node killed, and back", always: true, begin: func(f *nodeGroup) { f.crash(0) }},
+	{name: "the master killed that sentinels watch", group: newSentinelGroup, always: true, forgets: true,
+		begin: func(g *nodeGroup) {
+			master := g.sentinel.Master()
+			master.Kill()
+			g.sentinel.AwaitFailover(master)
+		}},
+	{name: "a master of a cluster killed", group: newClusterGroup, forgets: true,
+		begin: func(g *nodeGroup) {
+			slot, master := g.openMaster()
+			master.Kill()
+			g.cluster.AwaitFailover(slot, master)
+		}},
+	{name: "all replicas of a cluster lost", group: newClusterGroup, harmless: true,
+		begin: func(g *nodeGroup) {
+			for _, replica := range g.cluster.Nodes[3:] {
+				replica.Kill()
+			}
+		}},
+	{name: "a slot of a cluster moving, there and back", group: newClusterGroup, harmless: true,
+		begin: func(g *nodeGroup) {
+			slot, from := g.openMaster()
+			for _, to := range g.cluster.Nodes[:3] {
+				if to != from {
+					g.cluster.MoveSlot(slot, to)
+					g.cluster.MoveSlot(slot, from)
+				}
+			}
+		}},
+	{name: "a node killed, and back", always: true, begin: func(g *nodeGroup) { g.crash(0) }},
 	{name: "policy edited and taken back",
-		begin:    func(f *nodeGroup) { f.edit("retry_after: 30s, ") },
-		end:      func(f *nodeGroup) { f.edit("") },
+		begin:    func(g *nodeGroup) { g.edit("retry_after: 30s, ") },
+		end:      func(g *nodeGroup) { g.edit("") },
 		harmless: true},
+}
+
+// openMaster is the server of a cluster that has the counter of the open rule, and that counter's slot.
+func (g *nodeGroup) openMaster() (slot int, master *redistest.Server) {
+	slot = g.cluster.Slot("{open}")
+	return slot, g.cluster.Master(slot)
 }

@@ -30,10 +30,11 @@ rules:
   - {name: shut, match: {path: /shut}, per: [], limit: 3000/31d, expose: true, on_error: denyWORDS}
 `
 
+// faultCaddyfile counts in STORE.
 const faultCaddyfile = `{
 	admin ADMIN
 	penstock {
-		store redis {env.PENSTOCK_REDIS}
+		store redis STORE
 		policy {env.POLICY}
 	}
 }
@@ -43,29 +44,57 @@ const faultCaddyfile = `{
 }
 `
 
-// nodeGroup is nodes of one front on one Redis, each by a line of its own.
+// nodeGroup is nodes of one front on one Redis, be that a server, or servers that stand together.
 type nodeGroup struct {
 	t        testing.TB
-	redis    *redistest.Server
-	port     string // of Redis
-	lines    []*line
-	nodes    []string // addresses
+	redis    *redistest.Server   // a server, which each node reaches by a line of its own
+	lines    []*line             // likewise
+	sentinel *redistest.Sentinel // or a master that sentinels watch
+	cluster  *redistest.Cluster  // or a cluster
+	stores   []string            // for each node, how a Caddyfile names where it counts
+	flags    [][]string          // and a bridge
+	nodes    []string            // addresses
 	policies []*policyFile
 	policy   string
 	// crash kills a node as it is, and brings it back.
 	crash func(node int)
 }
 
-// newNodeGroup starts the Redis and the lines.
+// newNodeGroup starts a Redis and the lines to it.
 func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	t.Helper()
 	address := freeport.Address(t)
-	f := &nodeGroup{t: t, port: portOf(address)}
-	f.redis = redistest.Start(t, append([]string{"--port", f.port, "--bind", "127.0.0.1"}, redisArgs...)...)
+	g := &nodeGroup{t: t}
+	g.redis = redistest.Start(t, append([]string{"--port", portOf(address), "--bind", "127.0.0.1"}, redisArgs...)...)
 	for range groupNodes {
-		f.lines = append(f.lines, newLine(t, address))
+		l := newLine(t, address)
+		g.lines, g.stores, g.flags = append(g.lines, l), append(g.stores, l.url()), append(g.flags, []string{"--redis", l.url()})
 	}
-	return f
+	return g
+}
+
+// newSentinelGroup starts a master with a replica, and sentinels.
+func newSentinelGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	s := redistest.StartSentinel(t)
+	g := &nodeGroup{t: t, sentinel: s}
+	for range groupNodes {
+		g.stores = append(g.stores, "{\n\t\t\tmode sentinel\n\t\t\tmaster "+s.Name+"\n\t\t\taddrs "+strings.Join(s.Addrs(), " ")+"\n\t\t}")
+		g.flags = append(g.flags, []string{"--redis-mode", "sentinel", "--redis-master", s.Name, "--redis-addrs", strings.Join(s.Addrs(), ",")})
+	}
+	return g
+}
+
+// newClusterGroup starts a cluster of three masters and their replicas.
+func newClusterGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	c := redistest.StartCluster(t)
+	g := &nodeGroup{t: t, cluster: c}
+	for range groupNodes {
+		g.stores = append(g.stores, "{\n\t\t\tmode cluster\n\t\t\taddrs "+strings.Join(c.Addrs(), " ")+"\n\t\t}")
+		g.flags = append(g.flags, []string{"--redis-mode", "cluster", "--redis-addrs", strings.Join(c.Addrs(), ",")})
+	}
+	return g
 }
 
 // edit edits the policy of all nodes: words are put at the beginning of each rule.
@@ -85,7 +114,9 @@ type column struct {
 
 var columns = []column{
 	{name: "Caddy, exact", prepare: caddies},
+	{name: "Caddy, leased", words: ", lease: auto", prepare: caddies},
 	{name: "Envoy, exact", prepare: envoys},
+	{name: "Envoy, leased", words: ", lease: auto", prepare: envoys},
 }
 
 // policy is what a column limits by.
@@ -95,10 +126,10 @@ func (c *column) policy() string { return strings.ReplaceAll(faultPolicy, "WORDS
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
-		for _, l := range f.lines {
+		for _, store := range f.stores {
 			file := byTurns(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
-			p := startCaddy(f.t, faultCaddyfile, "PENSTOCK_REDIS="+l.url(), "POLICY="+file.path)
+			p := startCaddy(f.t, strings.Replace(faultCaddyfile, "STORE", store, 1), "POLICY="+file.path)
 			running, f.nodes, f.policies = append(running, p), append(f.nodes, p.address), append(f.policies, file)
 		}
 		f.crash = func(node int) {
@@ -117,9 +148,9 @@ func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy stri
 	startEnvoy(t, wasm(t), nil, sites...)
 	return func(f *nodeGroup, number int, policy string) {
 		var running []*bridge
-		for i, l := range f.lines {
+		for i, flags := range f.flags {
 			s := sites[number*groupNodes+i]
-			b := s.startBridge(f.t, policy, "--redis", l.url())
+			b := s.startBridge(f.t, policy, flags...)
 			running, f.nodes, f.policies = append(running, b), append(f.nodes, s.address), append(f.policies, b.policy)
 		}
 		f.crash = func(node int) {
