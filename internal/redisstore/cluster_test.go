@@ -86,6 +86,8 @@ func allOrNothing(t *testing.T, s *Store) {
 		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:{%d}", i), Limit: wide, Cost: 1}
 	}
 	checks[7].Limit = narrow
+	ask(t, s, core.Check{Key: []byte("rl1:{warm}"), Limit: wide}) // the servers are known from here on
+	before := s.Stats().Batches
 	for round := range 4 {
 		for i, r := range ask(t, s, checks...) {
 			granted, left := int64(1), checks[i].Limit.Count()-int64(round)-1
@@ -96,6 +98,9 @@ func allOrNothing(t *testing.T, s *Store) {
 				t.Errorf("round %d, check %d: %+v, want %d granted, %d left", round, i, r, granted, left)
 			}
 		}
+	}
+	if n := s.Stats().Batches - before; n != 4*3+2*3 {
+		t.Errorf("4 calls to 3 servers, 2 of which are taken back, went out in %d pipelines, want 18", n)
 	}
 }
 

@@ -37,6 +37,7 @@ type call struct {
 	kept     bool      // it is sent even if its caller leaves
 	stale    time.Time // when it has waited for too long to be sent
 	deadline time.Time
+	next     *call // in the queue: the call that is to be sent with this one
 	cmd      *takeCmd
 	failure  *Failure // set by the lane before done; nil: cmd holds the answer
 	timer    *time.Timer
@@ -140,15 +141,13 @@ func (l *lane) batch(first []*call, now, deadline time.Time) {
 	l.epoch = l.node.breaker.epoch.Load()
 	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
 	for _, c := range first {
-		if c != nil {
-			l.admit(c, now)
-		}
+		l.admitAll(c, now)
 	}
 collect:
 	for len(l.calls) < batchMax {
 		select {
 		case c := <-l.node.queue:
-			l.admit(c, now)
+			l.admitAll(c, now)
 		default:
 			break collect
 		}
@@ -160,6 +159,16 @@ collect:
 	clear(l.calls)
 	clear(l.commands)
 	clear(l.again)
+}
+
+// admitAll puts a call into the batch, with those that are to be sent with it; nil is none.
+func (l *lane) admitAll(c *call, now time.Time) {
+	for c != nil {
+		next := c.next // once it is admitted, the call may be its caller's
+		c.next = nil
+		l.admit(c, now)
+		c = next
+	}
 }
 
 // admit puts a call into the batch, unless its caller has left, its time is up or soon will be, or the breaker has opened

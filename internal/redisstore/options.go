@@ -72,7 +72,8 @@ type Options struct {
 	ServerName string
 	// Timeout is how long one call may take, from the moment it is made: TimeoutMin to TimeoutMax, 0 is TimeoutDefault.
 	Timeout time.Duration
-	// QueueMax is how many calls may wait to be sent; one more fails at once. 0 is QueueMaxDefault.
+	// QueueMax is how many calls may wait to be sent to one server; one more fails at once. In a cluster what one caller has for
+	// a server counts as one, up to 128 calls of TakeAll. 0 is QueueMaxDefault.
 	QueueMax int
 	// Lanes is how many batches may be under way at once, each on its own connection. 0 is LanesDefault.
 	Lanes int

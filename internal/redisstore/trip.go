@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/penstock/penstock/core"
@@ -117,13 +118,7 @@ func (s *Store) nodeOf(slot int) *node {
 func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) {
 	s.meet(ctx, deadline)
 	for sent := 1; ; sent++ {
-		for _, t := range trips {
-			for _, p := range t.parts {
-				if !p.done && p.failure == nil {
-					s.send(ctx, deadline, p)
-				}
-			}
-		}
+		s.sendAll(ctx, deadline, trips)
 		pause, again := time.Duration(0), false
 		for _, t := range trips {
 			for _, p := range t.parts {
@@ -184,28 +179,70 @@ func (s *Store) rest(ctx context.Context, deadline time.Time, pause time.Duratio
 	return false
 }
 
-// send leaves a part to its server's lanes.
-func (s *Store) send(ctx context.Context, deadline time.Time, p *part) {
+// sheaf is parts that go to one server in one pipeline.
+type sheaf struct {
+	node  *node
+	parts []*part
+}
+
+// sendAll leaves what is to be sent to the servers' lanes, for each in as few pipelines as there can be.
+func (s *Store) sendAll(ctx context.Context, deadline time.Time, trips []*trip) {
+	var open []sheaf // the last one of each server
+	for _, t := range trips {
+		for _, p := range t.parts {
+			if p.done || p.failure != nil || !s.prepare(ctx, deadline, p) {
+				continue
+			}
+			at := slices.IndexFunc(open, func(b sheaf) bool { return b.node == p.node })
+			switch {
+			case at < 0:
+				at = len(open)
+				open = append(open, sheaf{node: p.node})
+			case len(open[at].parts) == batchMax:
+				s.send(deadline, open[at])
+				open[at].parts = open[at].parts[:0]
+			default:
+				open[at].parts[len(open[at].parts)-1].call.next = p.call
+			}
+			open[at].parts = append(open[at].parts, p)
+		}
+	}
+	for _, b := range open {
+		s.send(deadline, b)
+	}
+}
+
+// prepare makes the call of a part and reports whether it is to be sent.
+func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.slot); p.node == nil {
 			p.failure = s.unknown()
-			return
+			return false
 		}
 	}
-	until := deadline
 	if p.kept {
-		ctx, until = context.WithoutCancel(ctx), time.Now().Add(s.settings.timeout)
+		ctx, deadline = context.WithoutCancel(ctx), time.Now().Add(s.settings.timeout)
 	}
-	if p.call, p.failure = p.node.admit(ctx, until, p.checks); p.failure != nil {
-		return
+	if p.call, p.failure = p.node.admit(ctx, deadline, p.checks); p.failure != nil {
+		return false
 	}
 	p.call.asking, p.call.kept = p.asking, p.kept
-	if !p.node.enqueue(p.call) {
-		p.call, p.failure = nil, errQueueFull
-		return
-	}
-	if p.kept {
+	return true
+}
+
+// send leaves parts to their server's lanes. What is kept is waited for until the deadline, though it may be sent later.
+func (s *Store) send(deadline time.Time, b sheaf) {
+	for _, p := range b.parts {
 		p.call.timer.Reset(time.Until(deadline))
+	}
+	select {
+	case b.node.queue <- b.parts[0].call:
+	default:
+		for _, p := range b.parts {
+			p.call.next = nil
+			b.node.drop(p.call)
+			p.call, p.failure = nil, errQueueFull
+		}
 	}
 }
 
