@@ -4,12 +4,16 @@ package redisadmin
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -65,11 +69,11 @@ func Connect(ctx context.Context, options Options) (*Deployment, error) {
 		options.Timeout = redisstore.TimeoutDefault
 	}
 	d := &Deployment{options: options, base: base}
-	first := newNode(base)
+	first := d.newNode(base)
 	err = first.ask(ctx)
 	if err != nil && base.Password != "" && redis.IsAuthError(err) {
 		// Sentinels often want no password where servers do.
-		if open := newNode(withoutPassword(base)); open.ask(ctx) == nil && open.info["redis_mode"] == "sentinel" {
+		if open := d.newNode(withoutPassword(base)); open.ask(ctx) == nil && open.info["redis_mode"] == "sentinel" {
 			_ = first.close()
 			first, err = open, nil
 		} else {
@@ -163,12 +167,28 @@ type Node struct {
 	id      string
 	flags   string // as a cluster has them
 	options *redis.Options
+	secure  []string // how redis-cli is told of certificates
 	client  *redis.Client
 	info    map[string]string // by its INFO; nil if it could not be asked
 }
 
 func newNode(o *redis.Options) *Node {
 	return &Node{Addr: o.Addr, options: o, client: redis.NewClient(o)}
+}
+
+// newNode returns a server that is reached by the certificates of the options.
+func (d *Deployment) newNode(o *redis.Options) *Node {
+	n := newNode(o)
+	if o.TLSConfig != nil {
+		n.secure = []string{"--tls"}
+		r := &d.options.Redis
+		for _, flag := range [][2]string{{"--cacert", r.CAFile}, {"--cert", r.CertFile}, {"--key", r.KeyFile}, {"--sni", r.ServerName}} {
+			if flag[1] != "" {
+				n.secure = append(n.secure, flag[0], flag[1])
+			}
+		}
+	}
+	return n
 }
 
 func (n *Node) close() error { return n.client.Close() }
@@ -199,7 +219,11 @@ func (n *Node) said(ctx context.Context, args ...any) *redis.Cmd {
 
 // explain says what to do about an error of the server.
 func (n *Node) explain(err error) error {
-	var network *net.OpError
+	var (
+		network     *net.OpError
+		unknown     *net.DNSError
+		certificate *tls.CertificateVerificationError
+	)
 	switch {
 	case redis.IsPermissionError(err):
 		return fmt.Errorf("%s: %w; let the user do that: %s", n.Addr, err, n.cli("ACL", "SETUSER", n.user(), "+"+refusedCommand(err)))
@@ -207,11 +231,25 @@ func (n *Node) explain(err error) error {
 		return fmt.Errorf("%s wants a password: %w; add --redis-password-file FILE, or write redis://USER:{env.NAME}@HOST", n.Addr, err)
 	case redis.IsAuthError(err):
 		return fmt.Errorf("%s: %w; check the user and the password: %s", n.Addr, err, n.cli("ACL", "GETUSER", n.user()))
-	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s does not answer within %v: it hangs, or something on the way swallows what is sent; restart it, or look at "+
-			"the firewall", n.Addr, answerTimeout)
-	case errors.As(err, &network):
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		secure := ""
+		if n.options.TLSConfig != nil {
+			secure = ", it speaks no TLS (then write redis://)"
+		}
+		return fmt.Errorf("%s does not answer within %v: it hangs%s, or something on the way swallows what is sent; restart it, or look at "+
+			"the firewall", n.Addr, answerTimeout, secure)
+	case errors.As(err, &unknown):
+		return fmt.Errorf("%s cannot be found: %w; check the name", n.Addr, err)
+	case errors.As(err, &certificate):
+		return fmt.Errorf("%s: %w; add --redis-ca FILE, or --redis-server-name NAME", n.Addr, err)
+	case errors.As(err, &network) && network.Op == "dial":
 		return fmt.Errorf("%s cannot be reached: %w; start it, or let this machine connect to it", n.Addr, err)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.As(err, &network):
+		wants := "TLS (then write rediss://)"
+		if n.options.TLSConfig != nil {
+			wants = "another client certificate (--redis-cert FILE, --redis-key FILE)"
+		}
+		return fmt.Errorf("%s ended the connection: %w; see its log, and whether it wants %s", n.Addr, err, wants)
 	}
 	return fmt.Errorf("%s: %w", n.Addr, err)
 }
@@ -250,10 +288,7 @@ func (n *Node) clusterCLI(args ...string) string {
 }
 
 func (n *Node) line(words, args []string) string {
-	if n.options.TLSConfig != nil {
-		words = append(words, "--tls")
-	}
-	for _, arg := range args {
+	for _, arg := range slices.Concat(n.secure, args) {
 		words = append(words, quoted(arg))
 	}
 	return strings.Join(words, " ")

@@ -50,7 +50,7 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 		if strings.Contains(words[2], "myself") {
 			n, used = first, true // it may be called otherwise from here
 		} else {
-			n = newNode(d.at(announced(words[1], first.Addr), d.base))
+			n = d.newNode(d.at(announced(words[1], first.Addr), d.base))
 		}
 		n.id, n.flags, n.Master = words[0], words[2], strings.Contains(words[2], "master")
 		n.Slots = slotsIn(words[8:])
@@ -92,7 +92,7 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 			id, addr := d.memberAt(one, first.Addr)
 			n := known[id]
 			if n == nil {
-				n = newNode(d.at(addr, d.base))
+				n = d.newNode(d.at(addr, d.base))
 				n.id, n.Master, n.Of = id, i == 0, of
 				known[id], d.Nodes = n, append(d.Nodes, n)
 			}
@@ -194,7 +194,7 @@ func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
 	}
 	d.Name = master["name"]
 	addr := net.JoinHostPort(master["ip"], master["port"])
-	node := newNode(d.at(addr, d.base))
+	node := d.newNode(d.at(addr, d.base))
 	node.Master, node.flags = true, master["flags"]
 	d.Nodes = []*Node{node}
 	replicas, err := records(first.said(ctx, "sentinel", "replicas", d.Name).Slice())
@@ -202,7 +202,7 @@ func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
 		return first.explain(err)
 	}
 	for _, r := range replicas {
-		replica := newNode(d.at(net.JoinHostPort(r["ip"], r["port"]), d.base))
+		replica := d.newNode(d.at(net.JoinHostPort(r["ip"], r["port"]), d.base))
 		replica.Of, replica.flags = addr, r["flags"]
 		d.Nodes = append(d.Nodes, replica)
 	}
@@ -211,7 +211,7 @@ func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
 		return first.explain(err)
 	}
 	for _, s := range others {
-		other := newNode(d.at(net.JoinHostPort(s["ip"], s["port"]), first.options))
+		other := d.newNode(d.at(net.JoinHostPort(s["ip"], s["port"]), first.options))
 		other.flags = s["flags"]
 		d.Sentinels = append(d.Sentinels, other)
 	}
