@@ -110,6 +110,9 @@ func (a *attempt) take(i int) lease.Verdict {
 	}
 	h := p.shard.hold(p.id, c, s.counters.most)
 	if h == nil {
+		if a.remembered(i) {
+			return lease.Deny
+		}
 		return 0
 	}
 	p.held = h
@@ -127,6 +130,9 @@ func (a *attempt) take(i int) lease.Verdict {
 	case lease.Deny:
 		h.counter.Answer(now, c.Cost, v, &a.results[i])
 	case lease.Ask:
+		if a.remembered(i) {
+			return lease.Deny
+		}
 		a.own(p, now, c)
 	case lease.Wait:
 		if a.owned > 0 {
@@ -136,6 +142,17 @@ func (a *attempt) take(i int) lease.Verdict {
 		a.enqueue(h, c)
 	}
 	return v
+}
+
+// remembered reports whether check i was refused so lately that its counter need not be asked. Its counter knows that too,
+// unless it had to be forgotten meanwhile, or is not held.
+func (a *attempt) remembered(i int) bool {
+	s := a.store
+	if s.denials == nil || a.kind != takes {
+		return false
+	}
+	_, refuses := s.denials.recall(s.now(), a.checks, i, &a.results[i], &recorder{})
+	return refuses
 }
 
 // own makes the call that of the check's counter, unless there is one under way.
@@ -253,18 +270,16 @@ func (a *attempt) deny() outcome {
 // recorded reports whether a refusal by check i is known as a violation, or a call is under way that makes it so. If not,
 // this call will.
 func (a *attempt) recorded(i int) bool {
-	s, p := a.store, &a.parts[i]
-	if s.denials != nil {
-		var r core.Result
-		if _, refuses := s.denials.recall(s.now(), a.checks, i, &r, &recorder{}); refuses {
-			return true
-		}
+	p, refusal := &a.parts[i], a.results[i]
+	if a.remembered(i) {
+		a.results[i] = refusal
+		return true
 	}
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	h, violation := p.held, a.checks[i].Violation
 	switch {
-	case h.id != p.id:
+	case h == nil || h.id != p.id:
 		return false
 	case h.recording == 0:
 		h.recording, a.recording = violation, p

@@ -226,3 +226,24 @@ func TestHeldCountersAreBounded(t *testing.T) {
 		t.Errorf("%d of %d requests of the busy counter were leased", got, asked)
 	}
 }
+
+// TestACounterThatIsNotHeldIsRememberedToo: an attack by more clients than there is room for is a call for each, not for
+// each of their requests.
+func TestACounterThatIsNotHeldIsRememberedToo(t *testing.T) {
+	const clients = 5000
+	p, l := open(t, Options{CountersMax: 1}), limitOf(t, "1/1h")
+	round := func() {
+		t.Helper()
+		for i := range clients {
+			p.ask(leasedOf(fmt.Sprint("client ", i), l, 1))
+		}
+	}
+	round()
+	round()
+	p.calls(2*clients, "until all are refused")
+	p.after(DenialMax / 2)
+	round()
+	if n := p.inner.calls.Swap(0); n > clients/100 {
+		t.Errorf("%d calls for %d clients that were refused just now", n, clients)
+	}
+}
