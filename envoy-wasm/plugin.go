@@ -21,8 +21,14 @@ type plugin struct {
 	host   *host
 }
 
-// OnPluginStart implements [types.PluginContext].
-func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
+// OnPluginStart implements [types.PluginContext]. A panic ends the start and not the VM, in which others may be at work.
+func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
+	defer func() {
+		if recover() != nil {
+			proxywasm.LogCritical("penstock: a panic, and the configuration is refused")
+			status = types.OnPluginStartStatusFailed
+		}
+	}()
 	configuration, err := proxywasm.GetPluginConfiguration()
 	if err != nil && err != types.ErrorStatusNotFound {
 		proxywasm.LogCritical("penstock: the configuration cannot be read: " + err.Error())
