@@ -40,7 +40,7 @@ var tries = map[string][]any{
 	"del": {"del", "KEY"}, "zadd": {"zadd", "SET", 1, "m"}, "zcount": {"zcount", "SET", 0, 1}, "zrange": {"zrange", "SET", 0, 0},
 	"zrangebyscore": {"zrangebyscore", "SET", 0, 1}, "zremrangebyrank": {"zremrangebyrank", "SET", 0, 0},
 	"zremrangebyscore": {"zremrangebyscore", "SET", 0, 1},
-	"cluster|slots":    {"cluster", "slots"}, "asking": {"asking"}, "client|setname": {"client", "setname", "penstock"}, "role": {"role"},
+	"cluster|slots":    {"cluster", "slots"}, "cluster|info": {"cluster", "info"}, "asking": {"asking"}, "client|setname": {"client", "setname", "penstock"}, "role": {"role"},
 }
 
 // leastRights are what the store needs.

@@ -49,7 +49,7 @@ const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select
 	"+get +set +del +pexpire +zadd +zcount +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"
 
 // ClusterPrivilege is what the user needs beside in a cluster.
-const ClusterPrivilege = "+cluster|slots +asking"
+const ClusterPrivilege = "+cluster|slots +cluster|info +asking"
 
 // SentinelPrivilege is what the user needs beside over sentinels. WatchPrivilege is all that a user of the sentinels needs.
 const (

@@ -73,22 +73,38 @@ func (s *Store) patience(err error) time.Duration {
 	return askEvery
 }
 
-// askCluster asks any server that answers which one has which slots.
+// askCluster asks servers which one has which slots, until one answers that knows of as many elections as were known. One that
+// was cut off from the others knows of fewer; it is believed if nobody knows better, as after the cluster was made anew.
 func (s *Store) askCluster(ctx context.Context) error {
 	var problems []error
+	var stale *clusterView
 	for _, addr := range s.whoKnows() {
 		view, err := s.view(ctx, addr)
-		if err == nil {
-			for _, n := range s.cluster.apply(view) {
-				s.running.Go(n.close)
-			}
+		switch {
+		case err == nil && view.epoch >= s.epoch.Load():
+			s.believe(view)
 			return nil
-		}
-		if len(problems) < checkProblemsMax {
+		case err == nil:
+			if stale == nil || view.epoch > stale.epoch {
+				stale = view
+			}
+		case len(problems) < checkProblemsMax:
 			problems = append(problems, fmt.Errorf("%s: %w", addr, err))
 		}
 	}
+	if stale != nil && ctx.Err() == nil {
+		s.believe(stale)
+		return nil
+	}
 	return errors.Join(problems...)
+}
+
+// believe takes a view for true.
+func (s *Store) believe(view *clusterView) {
+	s.epoch.Store(view.epoch)
+	for _, n := range s.cluster.apply(view.owners) {
+		s.running.Go(n.close)
+	}
 }
 
 // whoKnows returns the addresses to ask, in the order to do so: servers that work, then those that were given, then
@@ -131,14 +147,31 @@ func (s *Store) once(ctx context.Context, a address, ask func(context.Context, *
 	return ask(ctx, client)
 }
 
+// clusterView is what a server knows of its cluster.
+type clusterView struct {
+	owners []owner
+	epoch  int64 // counts elections
+}
+
 // view asks a server which one has which slots.
-func (s *Store) view(ctx context.Context, addr string) (view []owner, err error) {
+func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err error) {
 	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
 		ranges, err := client.Do(ctx, "cluster", "slots").Slice()
 		if err != nil {
 			return err
 		}
-		view, err = readView(ranges, addr)
+		owners, err := readView(ranges, addr)
+		if err != nil {
+			return err
+		}
+		view = &clusterView{owners: owners, epoch: s.epoch.Load()} // for a user who may not ask
+		info, err := client.Do(ctx, "cluster", "info").Text()
+		if redis.IsPermissionError(err) {
+			return nil
+		}
+		if epoch, wrong := strconv.ParseInt(infoField(info, "cluster_current_epoch"), 10, 64); wrong == nil {
+			view.epoch = epoch
+		}
 		return err
 	})
 	return view, err

@@ -25,6 +25,7 @@ type fake struct {
 
 	mu      sync.Mutex
 	slots   string              // the answer to CLUSTER SLOTS, as it is sent
+	epoch   int                 // in the answer to CLUSTER INFO
 	answers []string            // to EVALSHA: the first of them, which is dropped, unless it is the last; "": the connection is cut
 	calls   int                 // EVALSHA
 	asked   []string            // what stood before each EVALSHA on its connection
@@ -72,7 +73,7 @@ func (f *fake) talk(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		reply := f.reply(conn, strings.ToLower(words[0]))
+		reply := f.reply(conn, strings.ToLower(strings.Join(words[:min(len(words), 2)], " ")))
 		if reply == "" {
 			return
 		}
@@ -103,14 +104,19 @@ func command(r *bufio.Reader) (words []string, err error) {
 	return words, err
 }
 
-func (f *fake) reply(conn net.Conn, word string) string {
+func (f *fake) reply(conn net.Conn, words string) string {
+	word, _, _ := strings.Cut(words, " ")
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	before := f.conns[conn]
 	f.conns[conn] = word
 	switch word {
 	case "cluster":
-		return f.slots
+		if words == "cluster slots" {
+			return f.slots
+		}
+		info := fmt.Sprintf("cluster_state:ok\r\ncluster_current_epoch:%d\r\n", f.epoch)
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
 	case "evalsha":
 		f.calls++
 		f.asked = append(f.asked, before)
@@ -125,6 +131,15 @@ func (f *fake) reply(conn net.Conn, word string) string {
 		return "$0\r\n\r\n"
 	default:
 		return "+OK\r\n"
+	}
+}
+
+// cut closes all connections.
+func (f *fake) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for conn := range f.conns {
+		conn.Close()
 	}
 }
 
@@ -203,6 +218,28 @@ func TestMovedIsRemembered(t *testing.T) {
 	a.serve(b)
 	b.serve(b)
 	eventually(t, "the view is asked again", func() bool { return s.nodeOf(0).address.target == b.addr() })
+}
+
+// TestCutOffServerIsNotBelieved: a server that knows of fewer elections is asked in vain, until there is no other.
+func TestCutOffServerIsNotBelieved(t *testing.T) {
+	old, current := newFake(t, passed), newFake(t, passed)
+	old.epoch, current.epoch = 4, 5
+	s := open(t, Options{Mode: ModeCluster, Addrs: []string{current.addr()}, Timeout: TimeoutMax})
+	ask(t, s, take1("rl1:{k}", limitOf(t, "10/1m fixed_window"))...)
+	s.cluster.node(old.addr()) // from now on both are asked, in any order
+	for range 20 {
+		if err := s.askCluster(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if at := s.nodeOf(0).address.target; at != current.addr() {
+			t.Fatalf("the slots are at %s, which knows of fewer elections", at)
+		}
+	}
+	current.listener.Close()
+	current.cut()
+	eventually(t, "the other is believed", func() bool {
+		return s.askCluster(t.Context()) == nil && s.nodeOf(0).address.target == old.addr()
+	})
 }
 
 // TestFailedPartGivesBack: a part that fails takes the whole call with it, and what the other has charged is given back.

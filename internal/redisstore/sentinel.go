@@ -35,8 +35,8 @@ func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
 	for _, seed := range s.settings.seeds {
 		w, err := s.watchedBy(ctx, seed)
-		if err == nil && w.epoch < s.epoch {
-			err = fmt.Errorf("it knows of failover %d, and there was number %d", w.epoch, s.epoch)
+		if err == nil && w.epoch < s.epoch.Load() {
+			err = fmt.Errorf("it knows of failover %d, and there was number %d", w.epoch, s.epoch.Load())
 		}
 		if err == nil {
 			err = s.switchTo(ctx, w)
@@ -53,7 +53,7 @@ func (s *Store) askSentinels(ctx context.Context) error {
 func (s *Store) switchTo(ctx context.Context, w watched) error {
 	old := s.only.Load()
 	if old != nil && old.address.target == w.addr {
-		s.epoch = w.epoch
+		s.epoch.Store(w.epoch)
 		return nil
 	}
 	role := ""
@@ -72,7 +72,7 @@ func (s *Store) switchTo(ctx context.Context, w watched) error {
 	case role != "master":
 		return fmt.Errorf("the master %s says that it is a %s", w.addr, role)
 	}
-	s.epoch = w.epoch
+	s.epoch.Store(w.epoch)
 	s.only.Store(newNode(s, s.settings.at(w.addr)))
 	if old != nil {
 		s.settings.logger.Warn("the sentinels have another master", "redis", s.reporter.server, "master", w.addr, "before", old.address.target)

@@ -24,7 +24,7 @@ type Store struct {
 
 	only    atomic.Pointer[node] // the server, but in a cluster; nil until sentinels have named it
 	cluster *cluster             // nil: it is none
-	epoch   int64                // of the master that sentinels have named; only for who follows them
+	epoch   atomic.Int64         // of the master that sentinels have named, or of the cluster; only who follows them writes it
 	nudged  chan struct{}        // wakes those who follow a cluster or sentinels
 	asked   chan struct{}        // closed when they have been asked for the first time, be it in vain
 	lost    atomic.Pointer[Failure]
