@@ -29,13 +29,14 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 }
 
 // convert restates what is missing in this limit's parts, rounding against the client, and keeps a debt within one
-// window.
+// window: who came from a higher limit is not locked out for as long as that one's burst takes to flow in here.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
-		s.State.Used = mulDivUp(s.State.Used, l.unit, s.State.Aux, deepest)
+		s.State.Used = mulDivUp(s.State.Used, l.unit, s.State.Aux, deepest+1)
 		s.State.Aux = l.unit
 	}
+	s.beyond = s.State.Used > deepest
 	s.State.Used = min(s.State.Used, deepest)
 }
 

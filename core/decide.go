@@ -42,6 +42,9 @@ type Slot struct {
 
 	now  Micros // effective instant: the store's clock, or the counter's own if that is a little ahead
 	ends Micros // calendar windows: when the one that State is of ends
+	// beyond says that more is missing from a bucket than this limit could ever have taken: another limit of the same
+	// counter did. State is then brought to what this one could.
+	beyond bool
 }
 
 // Decide answers checks[i] about slots[i] in results[i] at the instant now: it is [Store.Take] without the storing. All
@@ -134,6 +137,9 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	case OpLook:
 		return
 	case OpGiveBack:
+		if s.beyond { // what is given back would be all that the other limit took
+			return
+		}
 		r.Granted = c.giveBack(s)
 		s.Write = s.Write || r.Granted > 0
 		return
@@ -143,6 +149,9 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 		c.roll(s, now)
 		return
 	case OpForce:
+		if s.beyond { // there is no room for more debt, and the other limit's is not to be forgotten
+			break
+		}
 		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))
 	case OpTake:
 		if admitted && !r.Refused {
@@ -178,7 +187,7 @@ func sinceNow(at, now Micros) Micros {
 //
 // Units that are out on lease stay out when a window ends: whoever has them does not know yet.
 func (c *Check) roll(s *Slot, now Micros) (store bool) {
-	s.now = now
+	s.now, s.beyond = now, false
 	l, leased := c.Limit, s.State.Leased
 	switch {
 	case l.calendar != 0:

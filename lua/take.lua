@@ -137,7 +137,7 @@ for i = 1, #slots do
   local s = slots[i]
   local op, algorithm, amount, granted = s.op, s.algorithm, 0, 0
   if op == GIVE_BACK then
-    if s.receipt > 0 then
+    if s.receipt > 0 and not s.beyond then -- what is given back would be all that another limit took
       if algorithm == TOKEN_BUCKET then
         granted = refund(s, s.receipt, s.age and lease.left(s) or s.cost)
       elseif algorithm == SLIDING_LOG then
@@ -147,7 +147,7 @@ for i = 1, #slots do
       end
     end
   elseif op == FORCE then
-    amount = math.min(s.cost, math.max(0, s.room + s.count))
+    amount = s.beyond and 0 or math.min(s.cost, math.max(0, s.room + s.count))
   elseif admitted and not s.refused then
     if op == TAKE then
       amount = s.cost

@@ -14,7 +14,8 @@ local function convert(s)
       used = used + 1
     end
   end
-  return used < deepest and used or deepest
+  s.beyond = used > deepest
+  return s.beyond and deepest or used
 end
 
 local function roll_bucket(s, now)
