@@ -13,3 +13,6 @@ func (c *Counter) Forget(reset bool) {
 	c.epoch++
 	c.slots, c.due, c.back, c.lastExtra = [2]slot{}, slot{}, [backMax]slot{}, 0
 }
+
+// Unasked says that the call that [Counter.Ask] marked as under way was not made after all. Those that wait are to be served.
+func (c *Counter) Unasked() { c.asking = false }

@@ -155,7 +155,7 @@ func (s *Store) prefetch(now core.Micros, sh *shard, h *held, l *core.Limit) {
 	if !s.start(func() { s.fetch(sh, h, &asking, check) }) {
 		s.active.Add(-1)
 		h.pins--
-		h.counter.Failed(now)
+		h.counter.Unasked()
 	}
 }
 

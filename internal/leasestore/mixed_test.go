@@ -247,3 +247,31 @@ func TestACounterThatIsNotHeldIsRememberedToo(t *testing.T) {
 		t.Errorf("%d calls for %d clients that were refused just now", n, clients)
 	}
 }
+
+// TestWhatIsNotAskedAfterAllIsAskedByTheNext: a request that was about to ask for one limit is refused by another.
+func TestWhatIsNotAskedAfterAllIsAskedByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, books := newFar(t, time.Millisecond), &ledger{}
+		s := f.node(Options{})
+		a, full := leasedOf("a", limitOf(t, "100/1h"), 1), leasedOf("full", limitOf(t, "1/1h"), 1)
+		_ = books.ask(s, full)
+		_ = books.ask(s, full)
+		f.calls()
+		for range 3 {
+			_ = books.ask(s, a, full)
+		}
+		if calls, _ := f.calls(); calls != 0 || books.denied != 4 {
+			t.Errorf("%d calls, %d denied", calls, books.denied)
+		}
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() { _ = books.ask(s, a) })
+			all.Go(func() { _ = books.ask(s, a, full) })
+		}
+		all.Wait()
+		f.close(s)
+		if used, _ := f.used("a"); used != 20 || books.admitted["a"] != 20 || books.failed > 0 {
+			t.Errorf("%d used, %d admitted, %d failed", used, books.admitted["a"], books.failed)
+		}
+	})
+}

@@ -157,7 +157,7 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter, left time.Duratio
 // abandon ends an asking whose call is not made. The caller holds the lock.
 func (s *Store) abandon(sh *shard, h *held) {
 	h.pins--
-	h.counter.Failed(s.now())
+	h.counter.Unasked()
 	s.serve(h, nil)
 	s.lookAfter(sh, h)
 }
