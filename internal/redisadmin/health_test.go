@@ -31,7 +31,8 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}} }
+// at returns options for an address, with a timeout that a busy machine keeps.
+func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}, Timeout: patience} }
 
 // healthText returns what is printed of servers and whether all is in order.
 func healthText(t *testing.T, d *Deployment) (text string, ok bool) {

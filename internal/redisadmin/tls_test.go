@@ -51,12 +51,12 @@ func TestOverTLS(t *testing.T) {
 	}
 	addr := start("no")
 	good := redisstore.Options{URL: "rediss://" + addr, CAFile: cert, CertFile: cert, KeyFile: key}
-	found, ok := examined(t, Options{Redis: good})
+	found, ok := examined(t, Options{Redis: good, Timeout: patience})
 	if ok || found["eviction"].Level != LevelWrong || found["script"].Level != LevelOK {
 		t.Errorf("eviction %+v, script %+v", found["eviction"], found["script"])
 	}
 	obey(t, found["eviction"])
-	if _, ok := examined(t, Options{Redis: good}); !ok {
+	if _, ok := examined(t, Options{Redis: good, Timeout: patience}); !ok {
 		t.Error("what it says to do does not help")
 	}
 	for want, o := range map[string]redisstore.Options{
