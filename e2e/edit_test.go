@@ -138,7 +138,7 @@ func wrongEdits(good string) []struct{ text, wants string } {
 		{good + "  - {name: late, limit: 100/minute}\n", `"100/minute": |write 1m`},
 		{good[:strings.LastIndex(good, "limit:")+len("limit: 1")], "policy.yaml:6: |end token '}'"},
 		{good + "  - {name: windowed, limit: 1/1s}\n", `name: "windowed": is also the name of rules[|rename one of them`},
-		{good + "on_error: maybe\n", `on_error: "maybe": |write allow or deny`},
+		{good + "on_error: maybe\n", `on_error: "maybe": |write allow, deny or local`},
 		{good + "identify: [{api_key: {keys_file: keys.toml}}]\n", "identify[0].api_key: cannot be used: keys file: |keys.toml: no such file"},
 		{good + "# \xff\n", "is not UTF-8|save the file as UTF-8"},
 		{oversized, "is larger than 4194304 bytes|use fewer or shorter rules"},
