@@ -13,6 +13,9 @@
 // ask, so none wait for each other, and none waits longer than Options.Timeout. If the call fails, so do those who wait for
 // it, but for what is in hand: a store that hangs is not asked again by each of them.
 //
+// A unit counts when it is reserved, as a request counts when the store decides: it is let through when what else is asked
+// of it has been answered, up to a call later.
+//
 // What is not used goes back: when it was idle for a moment, when its limit was changed, and with [Store.Close]. It is sent
 // once. If the store does not answer, or the process dies, it is lost to its window, which is never too much use of a
 // limit. A counter that is reset through this store takes what is in hand with it; of a reset elsewhere what is in hand
