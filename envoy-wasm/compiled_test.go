@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/tetratelabs/wazero"
+	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
+	"github.com/tetratelabs/wazero/sys"
+)
+
+// TestFilterCompiled runs every test of package filter compiled as the filter is shipped: numbers are as wide there, and what is
+// allocated is counted there as well.
+func TestFilterCompiled(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "filter.wasm")
+	command := exec.Command("go", "test", "-c", "-o", file, "./filter")
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building the tests: %v\n%s", err, out)
+	}
+	module, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	runtime := wazero.NewRuntime(ctx)
+	t.Cleanup(func() { _ = runtime.Close(ctx) })
+	wasi_snapshot_preview1.MustInstantiate(ctx, runtime)
+	var out bytes.Buffer
+	config := wazero.NewModuleConfig().WithArgs("filter.test", "-test.v").WithStdout(&out).WithStderr(&out).
+		WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader).WithEnv("PENSTOCK_SEED", os.Getenv("PENSTOCK_SEED")).
+		WithFSConfig(wazero.NewFSConfig().WithReadOnlyDirMount("filter", "/")) // seeds of fuzzing
+	_, err = runtime.InstantiateWithConfig(ctx, module, config)
+	var exit *sys.ExitError
+	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 0) {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	ran := bytes.Count(out.Bytes(), []byte("\n--- PASS: "))
+	if t.Logf("%d tests", ran); ran < 50 {
+		t.Errorf("only %d tests were run:\n%s", ran, out.String())
+	}
+}
