@@ -10,14 +10,29 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// arrive makes one answer of a trip's parts: all that is to be charged was, or nothing is. What the parts of a refused call
-// have charged is given back by receipt, before the caller goes on if his deadline allows; so it is when a part failed. Of a
-// part of which it is not known whether it was executed nothing is given back.
-func (s *Store) arrive(ctx context.Context, deadline time.Time, t *trip) *Failure {
-	if len(t.parts) == 1 {
-		return t.parts[0].failure
+// conclude makes one answer of the parts of each trip. What is to be given back for all of them goes out together, before the
+// callers go on if the deadline allows.
+func (s *Store) conclude(ctx context.Context, deadline time.Time, trips []*trip, failed func(i int, failure *Failure)) {
+	var backs []*trip
+	for i, t := range trips {
+		back, failure := s.arrive(t)
+		if back != nil {
+			backs = append(backs, back)
+		}
+		failed(i, failure)
 	}
-	var failure *Failure
+	if len(backs) > 0 {
+		s.travel(ctx, deadline, backs)
+	}
+}
+
+// arrive makes one answer of a trip's parts: all that is to be charged was, or nothing is. What the parts of a refused call
+// have charged is to be given back by receipt; so it is when a part failed. Of a part of which it is not known whether it was
+// executed nothing is given back.
+func (s *Store) arrive(t *trip) (back *trip, failure *Failure) {
+	if len(t.parts) == 1 {
+		return nil, t.parts[0].failure
+	}
 	refused := false
 	for _, p := range t.parts {
 		switch {
@@ -31,10 +46,10 @@ func (s *Store) arrive(ctx context.Context, deadline time.Time, t *trip) *Failur
 		}
 	}
 	if failure != nil || refused {
-		s.withdraw(ctx, deadline, t)
+		back = t.withdraw()
 	}
 	if failure != nil {
-		return failure
+		return back, failure
 	}
 	for _, p := range t.parts {
 		for i, place := range p.places {
@@ -46,7 +61,7 @@ func (s *Store) arrive(ctx context.Context, deadline time.Time, t *trip) *Failur
 	if refused {
 		s.tellPenalties(t)
 	}
-	return nil
+	return back, nil
 }
 
 // refuses reports whether the answer to a check refuses the call.
@@ -57,8 +72,9 @@ func refuses(c *core.Check, r *core.Result) bool {
 // charges reports whether a check charges only a call that is admitted.
 func charges(c *core.Check) bool { return c.Op == core.OpTake || c.Op == core.OpUpTo }
 
-// withdraw gives back what the parts have charged, and makes their results those of a refused call.
-func (s *Store) withdraw(ctx context.Context, deadline time.Time, t *trip) {
+// withdraw returns what gives back all that the parts have charged, nil if that is nothing, and makes their results those of a
+// refused call.
+func (t *trip) withdraw() *trip {
 	back := &trip{}
 	for _, p := range t.parts {
 		if p.divided || p.failure != nil {
@@ -87,9 +103,10 @@ func (s *Store) withdraw(ctx context.Context, deadline time.Time, t *trip) {
 			p.failure = &Failure{Kind: KindScript, Cause: err} // it was read before: this cannot be
 		}
 	}
-	if len(back.parts) > 0 {
-		s.travel(ctx, deadline, []*trip{back})
+	if len(back.parts) == 0 {
+		return nil
 	}
+	return back
 }
 
 // tellPenalties records violations that could not be recorded in the step that found them, since the penalty is in another

@@ -118,8 +118,11 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Chec
 	} else {
 		t = s.newTrip(checks, results)
 	}
-	s.travel(ctx, deadline, []*trip{t})
-	return s.arrive(ctx, deadline, t)
+	trips := []*trip{t}
+	s.travel(ctx, deadline, trips)
+	var failure *Failure
+	s.conclude(ctx, deadline, trips, func(_ int, f *Failure) { failure = f })
+	return failure
 }
 
 // TakeAll implements [core.Batcher]. The calls go out in one pipeline for each server, or one for each 128 of them. What is
@@ -169,9 +172,7 @@ func (s *Store) takeOn(ctx context.Context, deadline time.Time, asked *node, cal
 // finish answers the calls with the numbers of from their trips.
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []core.Call, trips []*trip, of []int) {
 	s.travel(ctx, deadline, trips)
-	for i, t := range trips {
-		setFailure(&calls[of[i]], s.arrive(ctx, deadline, t))
-	}
+	s.conclude(ctx, deadline, trips, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
 }
 
 // failAll counts the calls that the store is to blame for.
