@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/await"
 	bridging "github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/conformance"
+	"github.com/penstock/penstock/internal/fallback"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
 )
@@ -28,7 +29,14 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = kept.Close() })
+	local, err := memstore.New(memstore.Options{}) // stands in for it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = kept.Close()
+		_ = local.Close()
+	})
 	f := &envoyFront{store: &conformance.Store{Of: kept}, sites: map[string]*site{}}
 	var sites []*site
 	var told []*conformance.Story
@@ -48,7 +56,8 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := bridging.New(bridging.Options{Policy: document, Store: f.store, Shared: true})
+		b, err := bridging.New(bridging.Options{Policy: document, Store: f.store, Shared: true,
+			Fallback: fallback.Options{Local: local}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -11,9 +11,11 @@ import (
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/bridge"
 	"github.com/penstock/penstock/internal/conformance"
+	"github.com/penstock/penstock/internal/fallback"
 	"github.com/penstock/penstock/internal/memstore"
 )
 
@@ -37,12 +39,17 @@ func build(t testing.TB) []byte {
 type wasmFront struct {
 	vm    proxytest.WasmVMContext
 	store *conformance.Store
+	local core.Store // what stands in for it
 	set   conformance.Setting
 }
 
 func newWasmFront(t testing.TB) *wasmFront {
 	t.Helper()
 	kept, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,8 +62,9 @@ func newWasmFront(t testing.TB) *wasmFront {
 			t.Error(err)
 		}
 		_ = kept.Close()
+		_ = local.Close()
 	})
-	return &wasmFront{vm: vm, store: &conformance.Store{Of: kept}, set: conformance.Setting{Now: time.Now(),
+	return &wasmFront{vm: vm, store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 
@@ -64,7 +72,8 @@ func newWasmFront(t testing.TB) *wasmFront {
 func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker {
 	t.Helper()
 	f.store.SetAway(s.Away)
-	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Store: f.store, Shared: true})
+	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Store: f.store, Shared: true,
+		Fallback: fallback.Options{Local: f.local}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/fallback"
 	"github.com/penstock/penstock/internal/identity"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
@@ -26,6 +27,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 type coreFront struct {
 	now   core.Micros
 	store *Store
+	asked core.Store // the store, and what stands in for it
 	set   Setting
 }
 
@@ -37,6 +39,12 @@ func newCoreFront(t testing.TB) *coreFront {
 	}
 	t.Cleanup(func() { _ = kept.Close() })
 	f.store = &Store{Of: kept}
+	local, err := memstore.New(memstore.Options{Now: func() core.Micros { return f.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = local.Close() })
+	f.asked = fallback.New(f.store, fallback.Options{Local: local})
 	f.set = Setting{Now: noon, Attrs: map[string]string{"query": "query", "protocol": "protocol"}, KeySetURL: ServeKeySet(t)}
 	return f
 }
@@ -111,7 +119,7 @@ func (f *coreFront) decide(t testing.TB, plan *core.Plan) core.Decision {
 	if len(checks) == 0 {
 		return plan.Decide()
 	}
-	err := f.store.Take(context.Background(), checks, plan.Results())
+	err := f.asked.Take(context.Background(), checks, plan.Results())
 	switch {
 	case err == nil:
 		return plan.Decide()

@@ -25,6 +25,8 @@ var unseen = map[string]string{
 	"Listed.reason":        "clients are not told",
 	"IdentifyJWT.refresh":  "a key set does not change here",
 	"Throttle.max_waiting": "needs requests at the same time",
+	"Document.lease":       "what is taken in advance changes no answer",
+	"Rule.lease":           "what is taken in advance changes no answer",
 	"Rule.retry_jitter":    "is drawn by lot, and may be nothing",
 	"IdentifyCookie.name":  "required",
 	"IdentifyHeader.name":  "required",
