@@ -87,7 +87,7 @@ func TestHealthOfACluster(t *testing.T) {
 		t.Errorf("ok %v, mode %v, %d nodes", ok, d.Mode, len(d.Nodes))
 	}
 	contains(t, text, "a cluster of 3 masters and 3 replicas; 16384 of 16384 slots are served", "0-5460", "10922-16383",
-		"replica of "+c.Nodes[0].Addr, "0 bytes, ")
+		"replica of "+c.Nodes[0].Addr, " bytes, ")
 	for i, n := range d.Nodes {
 		if n.Master != (i%2 == 0) {
 			t.Errorf("node %d, %s: master is %v; a master is followed by its replica", i, n.Addr, n.Master)
@@ -119,7 +119,7 @@ func TestHealthBySentinel(t *testing.T) {
 	if !ok || d.Mode != ModeSentinel || d.Name != s.Name || len(d.Nodes) != 2 || len(d.Sentinels) != 3 {
 		t.Errorf("ok %v, mode %v, name %q, %d nodes, %d sentinels", ok, d.Mode, d.Name, len(d.Nodes), len(d.Sentinels))
 	}
-	contains(t, text, `"penstock": 1 master and 1 replica, watched by 3 sentinels`, "replica of "+s.Servers[0].Addr, "0 bytes, ")
+	contains(t, text, `"penstock": 1 master and 1 replica, watched by 3 sentinels`, "replica of "+s.Servers[0].Addr, " bytes, ")
 	s.Servers[1].Kill()
 	if text, ok = healthText(t, connect(t, at(s.Sentinels[1].URL()))); ok {
 		t.Error("a master without its replica is in order")

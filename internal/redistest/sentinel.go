@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/freeport"
@@ -62,7 +63,7 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 		// They ask every ten seconds and tell one another every two; an older one that does not know this stays slow. After
 		// four times of telling they take a new master for a stray one, which the one that leads asks each second; and it
 		// chooses only who has answered within five pings, asked as often: not less.
-		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 600,
+		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 800,
 			"ask-period", 100, "ping-period", 500).Err()
 	}
 	s.AwaitOrder()
@@ -191,11 +192,25 @@ func (s *Sentinel) AwaitFailover(from *Server) {
 	})
 }
 
-// Failover makes the replica the master, and waits until the old master is its replica.
+// Failover makes the replica the master, and waits until the old master is its replica. On a busy machine the sentinels may give
+// up, and do not try again by themselves while the master is well.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	from := s.Master()
-	s.running()[0].said("sentinel", "failover", s.Name)
-	s.AwaitFailover(from)
+	to := s.other(from)
+	ordered := time.Time{}
+	await.Until(s.t, 2*patience, to.Addr+" is the master by order", func() bool {
+		if s.Master() == to && field(to.info("replication"), "role") == "master" {
+			return true
+		}
+		if time.Since(ordered) > orderAgain {
+			ordered = time.Now()
+			_ = s.running()[0].client.Do(context.Background(), "sentinel", "failover", s.Name).Err() // one may be under way
+		}
+		return false
+	})
 	s.AwaitOrder()
 }
+
+// orderAgain is when a failover that was ordered has failed, if it is not there: longer than failover-timeout.
+const orderAgain = 3 * time.Second
