@@ -52,7 +52,7 @@ func (s *Store) census() {
 	}
 }
 
-// enroll says that this node is there, and counts. Where Redis does not answer, what it said before stands.
+// enroll says that this node is there, and counts, by commands that [LeastPrivilege] allows. Where Redis does not answer, what it said before stands.
 func (s *Store) enroll(name string) {
 	n := s.nodeOf(slotOf(censusKey))
 	if n == nil || n.breaker.State() != BreakerClosed {
@@ -65,11 +65,11 @@ func (s *Store) enroll(name string) {
 		return
 	}
 	var all *redis.IntCmd
-	_, err = n.client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.ZAdd(ctx, censusKey, redis.Z{Score: float64(now.UnixMicro()), Member: name})
 		pipe.ZRemRangeByScore(ctx, censusKey, "-inf", strconv.FormatInt(now.Add(-missingAfter).UnixMicro(), 10))
-		all = pipe.ZCard(ctx, censusKey)
-		pipe.Expire(ctx, censusKey, censusTTL)
+		all = pipe.ZCount(ctx, censusKey, "-inf", "+inf")
+		pipe.PExpire(ctx, censusKey, censusTTL)
 		return nil
 	})
 	if err == nil {

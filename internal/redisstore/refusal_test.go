@@ -161,6 +161,9 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 	if err := s.Check(context.Background()); err != nil {
 		t.Errorf("check: %v", err)
 	}
+	if s.enroll("me"); s.Nodes() != 1 {
+		t.Errorf("%d nodes are known of", s.Nodes())
+	}
 	err := s.Take(context.Background(), take1("other:k", limitOf(t, "10/1m")), make([]core.Result, 1))
 	if !errors.Is(err, core.ErrUnavailable) || !strings.Contains(err.Error(), "NOPERM") {
 		t.Errorf("a key of others: error %v, want NOPERM", err)
