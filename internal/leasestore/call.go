@@ -96,11 +96,12 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	h.pins--
 	now := s.now()
 	if err != nil {
+		failure := shared(ctx, err)
 		h.counter.Failed(now)
-		s.serve(h, shared(ctx, err))
+		s.serve(h, failure, failure == nil && ctx.Err() == nil)
 	} else {
 		h.counter.Granted(now, &p.asking, &a.answers[k])
-		s.serve(h, nil)
+		s.serve(h, nil, a.answers[k].Granted == 0 && !a.answers[k].Refused)
 		*r = a.answers[k]
 		r.Granted = min(r.Granted, a.checks[i].Cost)
 		r.Remaining = min(h.limit.Capacity(), r.Remaining+h.counter.Held(now))

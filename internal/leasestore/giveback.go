@@ -173,7 +173,7 @@ func (s *Store) fetch(sh *shard, h *held, asking *lease.Asking, check core.Check
 		} else {
 			h.counter.Granted(s.now(), asking, &results[0])
 		}
-		s.serve(h, shared(ctx, err))
+		s.serve(h, shared(ctx, err), false)
 		s.lookAfter(sh, h)
 	}()
 	s.counts.calls.Add(1)

@@ -275,3 +275,36 @@ func TestWhatIsNotAskedAfterAllIsAskedByTheNext(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyWaitsForARowOfRefusals: many at once ask for one leased limit, and each is refused by another one. What refuses
+// them is for the store to say, not for a deadline.
+func TestNobodyWaitsForARowOfRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, rtt = 300, 2 * time.Millisecond
+		f, books := newFar(t, rtt), &ledger{}
+		s := f.node(Options{DenialsMax: -1}) // as if each had come for the first time in a second
+		all, own := leasedOf("all", limitOf(t, "1000000/1h"), 1), limitOf(t, "1/1h")
+		var under sync.WaitGroup
+		each := func(checks ...core.Check) {
+			*books = ledger{}
+			for i := range clients {
+				under.Go(func() { _ = books.ask(s, append(checks, takeOf(fmt.Sprint("client ", i), own, 1))...) })
+			}
+			under.Wait()
+		}
+		each()
+		if each(all); books.failed > 0 || books.denied != clients || books.slowest > 4*rtt {
+			t.Errorf("%d of %d denied, %d failed, the last after %v", books.denied, clients, books.failed, books.slowest)
+		}
+		for range 100 {
+			under.Go(func() { _ = books.ask(s, all) })
+		}
+		if under.Wait(); books.admitted["all"] != 100 {
+			t.Errorf("%d admitted of those whom nothing refuses", books.admitted["all"])
+		}
+		f.close(s)
+		if used, _ := f.used("all"); used != 100 {
+			t.Errorf("the store has charged %d, want 100", used)
+		}
+	})
+}

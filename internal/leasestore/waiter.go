@@ -65,9 +65,11 @@ func (h *held) remove(w *waiter) {
 	}
 }
 
-// serve decides about those who wait, once a call has returned. failure is what became of it, if they fail with it. The
-// caller holds the lock.
-func (s *Store) serve(h *held, failure error) {
+// serve decides about those who wait, once a call has returned. failure is what became of it, if they fail with it. alone
+// says that it came to nothing for a reason of its own, such as another limit: then each of those who must still ask does so
+// for itself, at once, and the last for those to come. One after the other, of many whom something else refuses, the last
+// would wait for as many calls. The caller holds the lock.
+func (s *Store) serve(h *held, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()
 		v, units := h.counter.Serve(now, w.limit, w.cost)
@@ -76,12 +78,14 @@ func (s *Store) serve(h *held, failure error) {
 		}
 		h.remove(w)
 		w.verdict, w.held, w.err = v, units, nil
-		switch v {
-		case lease.Ask:
-			w.ask(h, now, failure)
-		default:
+		switch {
+		case v != lease.Ask:
 			h.counter.Answer(now, w.cost, v, &w.result)
 			w.result.Receipt = units.Receipt
+		case alone && h.first != nil:
+			w.verdict = 0
+		default:
+			w.ask(h, now, failure)
 		}
 		asks := w.verdict == lease.Ask && w.err == nil
 		w.decided = true
@@ -158,6 +162,6 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter, left time.Duratio
 func (s *Store) abandon(sh *shard, h *held) {
 	h.pins--
 	h.counter.Unasked()
-	s.serve(h, nil)
+	s.serve(h, nil, false)
 	s.lookAfter(sh, h)
 }
