@@ -55,7 +55,7 @@ type site struct {
 }
 
 // bridgeCluster reaches the bridge over its socket, by HTTP/1.1 as the example has it.
-const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s,
+const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 1s,
   circuit_breakers: {thresholds: [{max_connections: 16384, max_requests: 16384, max_pending_requests: 16384}]},
   load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
 
