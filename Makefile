@@ -5,6 +5,7 @@ SHELL := /bin/bash
 GO ?= go
 SEED ?=
 FUZZTIME ?= 20s
+ROUNDS ?= 100
 ADDRESS ?= http://localhost:8080
 ARGS ?=
 
@@ -71,6 +72,10 @@ fuzz: ## fuzz every target for FUZZTIME each
 	    $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$package; \
 	  done; \
 	done
+
+.PHONY: simulate
+simulate: ## many nodes with leases and faults, ROUNDS times; a failure says with which SEED to repeat it
+	PENSTOCK_SEED=$(SEED) PENSTOCK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -v -run '^TestNeverOver$$' ./internal/lease
 
 .PHONY: e2e
 e2e: setup ## real Caddy and Envoy processes over a real Redis

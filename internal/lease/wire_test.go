@@ -129,7 +129,7 @@ func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at
 		switch {
 		case q.cost == 0:
 		case r.Granted > 0:
-			w.admitted(i, q, at)
+			w.admitted(i, q, at, r.Receipt)
 		default:
 			w.denied(q)
 		}
@@ -146,7 +146,7 @@ func (w *world) askExactly(i int, q waiter) {
 		at, r := w.now, w.store(core.Check{Limit: q.limit, Op: core.OpTake, Cost: q.cost})[0]
 		w.after(w.way(), func() {
 			if w.figures.granted += r.Granted; r.Granted > 0 {
-				w.admitted(i, q, at)
+				w.admitted(i, q, at, r.Receipt)
 			} else {
 				w.denied(q)
 			}

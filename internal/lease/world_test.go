@@ -39,6 +39,7 @@ type scene struct {
 	lose     float64     // the part of messages, either way, that get lost
 	slow     float64     // the part of replies that take up to slowest longer
 	slowest  core.Micros
+	refunded float64 // the part of admitted requests that count for nothing after all, as their response says
 	crowded  float64 // the part of requests that another limit refuses, in the same call, or after these units were reserved
 	drift    float64 // the greatest difference in speed between a node's clock and the store's
 	mistake  mistake
@@ -169,7 +170,7 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 		if w.crowded > 0 && w.rng.Float64() < w.crowded {
 			w.putBackLater(i, q, held)
 		} else {
-			w.admitted(i, q, w.counts(held))
+			w.admitted(i, q, w.counts(held), held.Receipt)
 		}
 		if v == AdmitAsk {
 			w.ask(i, waiter{w.now, 0, q.limit})
@@ -205,11 +206,27 @@ func (w *world) serve(i int) {
 	}
 }
 
-func (w *world) admitted(i int, q waiter, at core.Micros) {
+func (w *world) admitted(i int, q waiter, at, receipt core.Micros) {
 	w.decided(q)
 	w.figures.admitted += q.cost
 	w.figures.got[i] += q.cost
+	if w.refunded > 0 && w.rng.Float64() < w.refunded {
+		w.refundLater(q, at, receipt)
+		return
+	}
 	w.uses = append(w.uses, use{at, q.cost})
+}
+
+// refundLater is a request whose response says that it does not count. Its proxy gives the units back, in a settlement,
+// and does not try again.
+func (w *world) refundLater(q waiter, at, receipt core.Micros) {
+	w.after(w.way()+w.late()+core.Micros(w.rng.Int64N(int64(300*core.Millisecond))), func() {
+		if w.lost() {
+			w.uses = append(w.uses, use{at, q.cost})
+			return
+		}
+		w.store(core.Check{Limit: q.limit, Op: core.OpGiveBack, Cost: q.cost, Receipt: receipt})
+	})
 }
 
 func (w *world) denied(q waiter) {
