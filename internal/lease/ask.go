@@ -85,7 +85,9 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 	}
 	if !known || now >= others.until {
 		c.lastExtra = 0
-		c.giveBack(&others, others.units)
+		if !c.forgotten(a.epoch) {
+			c.giveBack(&others, others.units)
+		}
 		return
 	}
 	c.lastExtra = max(0, r.Granted-a.Cost)

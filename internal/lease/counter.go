@@ -169,6 +169,9 @@ func (c *Counter) Leave(cost int64) {
 // PutBack returns the units of an Admit that the request did not use after all: another limit refused it.
 func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 	c.used = max(0, c.used-cost)
+	if c.forgotten(held.epoch) {
+		return
+	}
 	if held.Leased && held.epoch == c.epoch {
 		for i := range c.slots {
 			if s := &c.slots[i]; s.receipt == held.Receipt && now < s.until {

@@ -133,3 +133,27 @@ func TestChecks(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestNothingOfBeforeAResetComesBack: not what a request had reserved, nor what a call brings that may have been of before.
+// A fresh counter would be credited for what others have used of it. What another limit sent away does come back.
+func TestNothingOfBeforeAResetComesBack(t *testing.T) {
+	var c Counter
+	leases(t, &c, &fixed, 0, 1, core.Second, 6)
+	held := takes(t, &c, 2, &fixed, 2, Admit)
+	a := asks(t, &c, 3, &fixed, 1)
+	a.Max = 9
+	takes(t, &c, 4, &fixed, 5, Wait)
+	c.Forget(true)
+	c.PutBack(5, 2, held)
+	c.Granted(6, &a, &core.Result{Granted: 9, Remaining: 500, Reset: core.Second, Receipt: begins})
+	serves(t, &c, 6, &fixed, 5, Ask)
+	returns(t, &c, 7, 0)
+	if c.Held(7) != 0 {
+		t.Errorf("%d units in hand", c.Held(7))
+	}
+	leases(t, &c, &fixed, 8, 9, core.Second, 6)
+	held = takes(t, &c, 10, &fixed, 2, Admit)
+	c.Release(nil)
+	c.PutBack(11, 2, held)
+	returns(t, &c, 12, 2)
+}
