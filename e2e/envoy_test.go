@@ -384,19 +384,13 @@ type server struct {
 
 func startServer(t testing.TB, command *exec.Cmd) *server {
 	t.Helper()
-	s := &server{t: t, command: command}
-	s.start()
-	return s
-}
-
-func (s *server) start() {
-	s.t.Helper()
-	s.command.Stdout, s.command.Stderr, s.done = &s.log, &s.log, make(chan struct{})
-	if err := s.command.Start(); err != nil {
-		s.t.Fatal(err)
+	s := &server{t: t, command: command, done: make(chan struct{})}
+	command.Stdout, command.Stderr = &s.log, &s.log
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
 	}
-	go func() { _ = s.command.Wait(); close(s.done) }()
-	s.t.Cleanup(func() {
+	go func() { _ = command.Wait(); close(s.done) }()
+	t.Cleanup(func() {
 		s.signal(syscall.SIGCONT)
 		s.signal(syscall.SIGTERM)
 		select {
@@ -404,10 +398,11 @@ func (s *server) start() {
 		case <-time.After(10 * time.Second):
 			s.kill()
 		}
-		if s.t.Failed() {
-			s.t.Logf("%s said:\n%s", filepath.Base(s.command.Path), s.tail())
+		if t.Failed() {
+			t.Logf("%s said:\n%s", filepath.Base(command.Path), s.tail())
 		}
 	})
+	return s
 }
 
 // tail is the end of what the process has said.
