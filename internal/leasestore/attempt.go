@@ -135,7 +135,7 @@ func (a *attempt) take(i int) lease.Verdict {
 		}
 		a.own(p, now, c)
 	case lease.Wait:
-		if a.owned > 0 {
+		if a.owned > 0 || !a.hasTime() {
 			h.counter.Leave(c.Cost)
 			return 0
 		}
@@ -164,9 +164,31 @@ func (a *attempt) own(p *part, now core.Micros, c *core.Check) {
 	}
 }
 
+// hasTime reports whether the request may wait: for what is left of the call under way, for the one after it, and then for
+// its own. Of a store that is farther away each asks for itself.
+func (a *attempt) hasTime() bool {
+	left := a.store.timeout
+	if !a.deadline.IsZero() {
+		left = time.Until(a.deadline)
+	}
+	return 3*a.store.away() <= left
+}
+
+// away returns how long the store beneath takes to answer.
+func (s *Store) away() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
+
+// heard takes from an answer how far away the store beneath is: at once if it is farther than it was.
+func (s *Store) heard(sent core.Micros) {
+	took, rtt := int64(s.now()-sent), s.rtt.Load()
+	s.rtt.Store(max(took, rtt-(rtt-took)/8))
+}
+
 func (a *attempt) enqueue(h *held, c *core.Check) {
 	w := a.store.waiters.Get().(*waiter)
-	w.limit, w.cost, w.next, w.decided = c.Limit, c.Cost, nil, false
+	if a.deadline.IsZero() {
+		a.deadline = time.Now().Add(a.store.timeout)
+	}
+	w.limit, w.cost, w.next, w.decided, w.deadline = c.Limit, c.Cost, nil, false, a.deadline
 	a.wait = w
 	h.push(w)
 }
@@ -175,9 +197,6 @@ func (a *attempt) enqueue(h *held, c *core.Check) {
 func (a *attempt) await(ctx context.Context) (outcome, error) {
 	s, p, w := a.store, &a.parts[a.at], a.wait
 	a.wait = nil
-	if a.deadline.IsZero() {
-		a.deadline = time.Now().Add(s.timeout)
-	}
 	err := s.await(ctx, p, w, time.Until(a.deadline))
 	v := w.verdict
 	if err == nil {

@@ -46,23 +46,26 @@ var errPanicked = errors.New("the store beneath panicked")
 
 // call asks the store beneath, and settles with everybody who has to do with it, whatever comes of it.
 func (a *attempt) call(ctx context.Context) error {
-	s := a.store
+	s, until := a.store, ctx
 	if !a.deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, a.deadline)
+		until, cancel = context.WithDeadline(ctx, a.deadline)
 		defer cancel()
 	}
 	a.compose()
 	sent, err := s.now(), errPanicked
 	s.counts.calls.Add(1)
 	defer func() { a.settle(ctx, sent, err) }()
-	err = s.inner.Take(ctx, a.asked, a.answers)
+	err = s.inner.Take(until, a.asked, a.answers)
 	return err
 }
 
 // settle takes the answer to what was asked.
 func (a *attempt) settle(ctx context.Context, sent core.Micros, err error) {
 	s := a.store
+	if err == nil {
+		s.heard(sent)
+	}
 	for k, i := range a.from {
 		switch {
 		case a.parts[i].role == asks:

@@ -12,6 +12,7 @@
 // are; if that is refused or fails, what was reserved goes back. No request waits while others wait for what it is about to
 // ask, so none wait for each other, and none waits longer than Options.Timeout. If the call fails, so do those who wait for
 // it, but for what is in hand: a store that hangs is not asked again by each of them.
+// Of a store that takes more than a third of that time to answer, nobody waits for another's call.
 //
 // A unit counts when it is reserved, as a request counts when the store decides: it is let through when what else is asked
 // of it has been answered, up to a call later.

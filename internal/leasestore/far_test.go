@@ -233,3 +233,56 @@ func TestAThousandMissesAreTwoCalls(t *testing.T) {
 		})
 	}
 }
+
+// strict ends what is asked of a far store at its deadline, as a client of a real one does: the store answers nobody then.
+type strict struct{ *far }
+
+func (s strict) Take(ctx context.Context, checks []core.Check, results []core.Result) error {
+	ctx, cancel := context.WithTimeout(ctx, farTimeout)
+	defer cancel()
+	asked, answers, done := append([]core.Check(nil), checks...), make([]core.Result, len(results)), make(chan error, 1)
+	go func() { done <- s.far.Take(context.Background(), asked, answers) }()
+	select {
+	case err := <-done:
+		copy(results, answers)
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", core.ErrUnavailable, ctx.Err())
+	}
+}
+
+// TestAStoreThatIsFarAway, or suddenly becomes so, but answers in time: who came before that was known may be late, and
+// nobody after. Nobody asks for many and then does not wait for the answer: all of it would be lost.
+func TestAStoreThatIsFarAway(t *testing.T) {
+	for _, before := range []time.Duration{time.Millisecond, 30 * time.Millisecond} {
+		t.Run(before.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, books, l := newFar(t, before), &ledger{}, limitOf(t, "1000000/1h")
+				s, err := New(strict{f}, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all sync.WaitGroup
+				for i := range 4000 {
+					if i == 1000 {
+						f.set(func() { f.rtt = 40 * time.Millisecond })
+					}
+					for range 1 + i%2*3 {
+						all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+					}
+					time.Sleep(500 * time.Microsecond)
+				}
+				all.Wait()
+				time.Sleep(time.Second) // until all has ended that nobody waits for
+				f.close(s)
+				used, _ := f.used("a")
+				if books.failed > 300 || books.denied > 0 {
+					t.Errorf("%d of %d requests failed, %d were denied", books.failed, books.requests, books.denied)
+				}
+				if lost := used - books.admitted["a"]; lost > 1000 {
+					t.Errorf("%d units are lost, %d were admitted", lost, books.admitted["a"])
+				}
+			})
+		})
+	}
+}

@@ -162,7 +162,7 @@ func (s *Store) prefetch(now core.Micros, sh *shard, h *held, l *core.Limit) {
 // fetch makes a call for nobody but those who wait for it meanwhile, and the hand.
 func (s *Store) fetch(sh *shard, h *held, asking *lease.Asking, check core.Check) {
 	defer s.active.Add(-1)
-	ctx, results, err := context.Background(), make([]core.Result, 1), errPanicked
+	ctx, results, err, sent := context.Background(), make([]core.Result, 1), errPanicked, s.now()
 	defer func() {
 		_ = recover()
 		sh.mu.Lock()
@@ -171,6 +171,7 @@ func (s *Store) fetch(sh *shard, h *held, asking *lease.Asking, check core.Check
 		if err != nil {
 			h.counter.Failed(s.now())
 		} else {
+			s.heard(sent)
 			h.counter.Granted(s.now(), asking, &results[0])
 		}
 		s.serve(h, shared(ctx, err), false)

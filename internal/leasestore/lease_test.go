@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,7 +142,7 @@ func TestWhoWaitsIsNotLate(t *testing.T) {
 func TestWhoWaitsFailsWithTheCall(t *testing.T) {
 	for name, what := range map[string]struct {
 		answer error
-		calls  int
+		calls  int64
 	}{
 		"the store is away": {core.ErrUnavailable, 1},
 		"stale boundaries":  {errors.Join(core.ErrUnavailable, core.ErrStale), 100},
@@ -149,10 +150,10 @@ func TestWhoWaitsFailsWithTheCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l, asked := limitOf(t, "600/1h"), 0
+				l, asked := limitOf(t, "600/1h"), atomic.Int64{}
 				inner := &between{}
 				inner.instead(func(context.Context, []core.Check, []core.Result) error {
-					asked++
+					asked.Add(1)
 					time.Sleep(time.Millisecond)
 					if what.answer == nil {
 						panic("as the test wants it")
@@ -177,8 +178,8 @@ func TestWhoWaitsFailsWithTheCall(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if asked != what.calls {
-					t.Errorf("%d calls, want %d", asked, what.calls)
+				if n := asked.Load(); n != what.calls {
+					t.Errorf("%d calls, want %d", n, what.calls)
 				}
 				if err := s.Close(context.Background()); err != nil {
 					t.Error(err)

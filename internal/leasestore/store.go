@@ -46,6 +46,7 @@ type Store struct {
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
 	counts   counts
+	rtt      atomic.Int64 // microseconds that an answer took of late
 	life
 }
 

@@ -15,9 +15,10 @@ import (
 // waiter is a request that waits for the call that is under way for a counter. The lock of the counter's shard guards it
 // until it is decided; then it is its own.
 type waiter struct {
-	limit *core.Limit
-	cost  int64
-	next  *waiter
+	limit    *core.Limit
+	cost     int64
+	deadline time.Time
+	next     *waiter
 
 	decided bool
 	verdict lease.Verdict // Admit, Deny, Ask, or 0: it asks for itself, as without a lease
@@ -84,6 +85,8 @@ func (s *Store) serve(h *held, failure error, alone bool) {
 			w.result.Receipt = units.Receipt
 		case alone && h.first != nil:
 			w.verdict = 0
+		case failure == nil && time.Until(w.deadline) < s.away():
+			w.err = errLate // the answer would be, and what it brings for all would be lost
 		default:
 			w.ask(h, now, failure)
 		}
