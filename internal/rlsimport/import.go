@@ -45,6 +45,9 @@ func Import(name string, files []File) (text []byte, notes core.Problems, err er
 		w.out.Truncate(bytes.LastIndex(w.out.Bytes(), []byte("rules:")))
 		r.note(files[0].Name, "descriptors", "", "hold no limit: the policy limits nothing", "")
 	}
+	if w.years {
+		w.out.WriteString("timezone: UTC\n") // as there; left unsaid it is what a policy is warned of
+	}
 	if err := check(w.out.Bytes()); err != nil {
 		return nil, r.notes, err
 	}
@@ -91,6 +94,7 @@ type writer struct {
 	*reader
 	out   bytes.Buffer
 	named map[string][]*rule // the rules of a domain's limits, by the name of the limit
+	years bool               // a limit is by the calendar
 }
 
 func (w *writer) domain(name string, rules []*rule) {
@@ -155,6 +159,7 @@ func (w *writer) limit(r *rule, per []string) {
 	}
 	window := windows[r.limit.unit]
 	if r.limit.unit == "year" {
+		w.years = true
 		fmt.Fprintf(&w.out, "    limit: %d/year\n", count)
 		w.note(r.limit.place, "rate_limit.unit", "year", "is the calendar's year here, and 365 days counted from 1970 there",
 			"nothing need be done: the count is the same, the day it starts again is not")

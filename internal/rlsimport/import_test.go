@@ -166,6 +166,9 @@ descriptors:
 	if s.ask("d", 1, d("a", "1")).Statuses[0].CurrentLimit.GetUnit() != pb.RateLimitResponse_RateLimit_YEAR {
 		t.Error("no year")
 	}
+	if !strings.HasSuffix(s.text, "\ntimezone: UTC\n") {
+		t.Errorf("the policy does not say whose year it is:\n%s", s.text)
+	}
 }
 
 // TestErrors: what the service refuses to load is refused here, and what no policy can say.
