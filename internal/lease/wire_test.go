@@ -184,6 +184,9 @@ func (w *world) giveBack(b GiveBack) {
 	w.figures.givebacks++
 	w.figures.returned += b.Units
 	check := core.Check{Limit: &w.limit}
+	if w.lowered > 0 && w.rng.IntN(2) == 0 {
+		check.Limit = &w.lower // whichever the node saw last
+	}
 	b.Fill(&check)
 	for range w.timesSent(&check) {
 		if !w.lost() {
