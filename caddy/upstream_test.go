@@ -28,12 +28,14 @@ func (s *server) remaining() int64 {
 	return told.Limits[0].Remaining
 }
 
-// overRedis is a site with rules of its own, before an upstream, on a Redis.
+// overRedis is a site with rules of its own, before an upstream, on a Redis that may take its time: the machine may be busy.
 func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
 	t.Helper()
 	return start(t, `{
 		penstock {
-			store redis `+redistest.Start(t).URL()+`
+			store redis `+redistest.Start(t).URL()+` {
+				timeout 10s
+			}
 		}
 	}
 	:PORT {
