@@ -49,7 +49,14 @@ func (c *Counter) Tick(now core.Micros, backs []GiveBack) []GiveBack {
 			c.giveBack(s, n)
 		}
 	}
-	return c.flush(backs)
+	before := len(backs)
+	backs = c.flush(backs)
+	for i := range backs[before:] {
+		if backs[before+i].Age == unleased { // the store did not know of it when it said how long it would refuse
+			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
+		}
+	}
+	return backs
 }
 
 // Release appends everything that is held: for a shutdown, a new policy, or a counter that is to be forgotten. What a call

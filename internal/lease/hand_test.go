@@ -157,3 +157,21 @@ func TestNothingOfBeforeAResetComesBack(t *testing.T) {
 	c.PutBack(11, 2, held)
 	returns(t, &c, 12, 2)
 }
+
+// TestWhatNobodyWantedEndsADenial: the last units went to requests that waited, and that another limit then refused.
+func TestWhatNobodyWantedEndsADenial(t *testing.T) {
+	var c Counter
+	a := asks(t, &c, 0, &fixed, 1)
+	c.Granted(1, &a, &core.Result{Granted: 1, Remaining: 500, Reset: core.Second, Receipt: begins})
+	a = asks(t, &c, 2, &fixed, 1)
+	takes(t, &c, 2, &fixed, 1, Wait)
+	takes(t, &c, 2, &fixed, 1, Wait)
+	a.Cost, a.Max = 3, 3
+	c.Granted(3, &a, &core.Result{Granted: 2, Reset: core.Second, Receipt: begins})
+	_, waited := c.Serve(3, &fixed, 1)
+	serves(t, &c, 3, &fixed, 1, Deny)
+	c.PutBack(4, 1, waited)
+	takes(t, &c, 5, &fixed, 1, Deny)
+	returns(t, &c, 6, 1)
+	takes(t, &c, 7, &fixed, 1, Ask)
+}
