@@ -31,6 +31,7 @@ type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
 	heard  chan *discovery.DiscoveryResponse
+	ended  chan error // why the stream ended
 }
 
 // serving returns a server, and what connects Envoys to it.
@@ -56,11 +57,12 @@ func serving(t *testing.T, o Options) (*Server, *await.Journal, func() *proxy) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := &proxy{t: t, stream: stream, heard: make(chan *discovery.DiscoveryResponse, 16)}
+		p := &proxy{t: t, stream: stream, heard: make(chan *discovery.DiscoveryResponse, 16), ended: make(chan error, 1)}
 		go func() {
 			for {
 				response, err := stream.Recv()
 				if err != nil {
+					p.ended <- err
 					return
 				}
 				p.heard <- response
@@ -160,7 +162,7 @@ func TestOptionsAreChecked(t *testing.T) {
 func TestTooManyEnvoys(t *testing.T) {
 	s, _, connect := serving(t, Options{Wasm: "/etc/penstock.wasm"})
 	s.envoys.Store(envoysMax)
-	if _, err := connect().stream.Recv(); grpcstatus.Code(err) != codes.ResourceExhausted {
+	if err := <-connect().ended; grpcstatus.Code(err) != codes.ResourceExhausted {
 		t.Errorf("%v", err)
 	}
 	s.envoys.Store(envoysMax - 1)
