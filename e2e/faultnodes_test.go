@@ -78,10 +78,7 @@ func newSentinelGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	s := redistest.StartSentinel(t)
 	g := &nodeGroup{t: t, sentinel: s}
-	for range groupNodes {
-		g.stores = append(g.stores, "{\n\t\t\tmode sentinel\n\t\t\tmaster "+s.Name+"\n\t\t\taddrs "+strings.Join(s.Addrs(), " ")+"\n\t\t}")
-		g.flags = append(g.flags, []string{"--redis-mode", "sentinel", "--redis-master", s.Name, "--redis-addrs", strings.Join(s.Addrs(), ",")})
-	}
+	g.count([]string{"mode", "sentinel"}, []string{"master", s.Name}, append([]string{"addrs"}, s.Addrs()...))
 	return g
 }
 
@@ -90,11 +87,20 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	c := redistest.StartCluster(t)
 	g := &nodeGroup{t: t, cluster: c}
-	for range groupNodes {
-		g.stores = append(g.stores, "{\n\t\t\tmode cluster\n\t\t\taddrs "+strings.Join(c.Addrs(), " ")+"\n\t\t}")
-		g.flags = append(g.flags, []string{"--redis-mode", "cluster", "--redis-addrs", strings.Join(c.Addrs(), ",")})
-	}
+	g.count([]string{"mode", "cluster"}, append([]string{"addrs"}, c.Addrs()...))
 	return g
+}
+
+// count has all nodes count where the words of a store say, each a name and its values, which are flags of a bridge as well.
+func (g *nodeGroup) count(words ...[]string) {
+	store, flags := "{\n", []string{}
+	for _, word := range words {
+		store += "\t\t\t" + strings.Join(word, " ") + "\n"
+		flags = append(flags, "--redis-"+word[0], strings.Join(word[1:], ","))
+	}
+	for range groupNodes {
+		g.stores, g.flags = append(g.stores, store+"\t\t}"), append(g.flags, flags)
+	}
 }
 
 // edit edits the policy of all nodes: words are put at the beginning of each rule.

@@ -41,10 +41,8 @@ func sharesLocally(t *testing.T, on *nodeGroup) {
 		return true
 	}
 	await.Until(t, 20*time.Second, "Redis decides", decided)
-	await.Until(t, 20*time.Second, "both nodes know of each other", func() bool {
-		return on.redis.Client().ZCard(t.Context(), "rl1:~nodes:{~nodes}").Val() == groupNodes
-	})
-	<-time.After(3 * time.Second) // a node counts the others every two seconds
+	both := on.enrolled(t, 0)
+	on.enrolled(t, both) // each has counted since, and so both
 	for _, l := range on.lines {
 		l.cut()
 	}
@@ -73,4 +71,18 @@ func sharesLocally(t *testing.T, on *nodeGroup) {
 		l.mend()
 	}
 	await.Until(t, 40*time.Second, "Redis decides again", decided)
+}
+
+// enrolled waits until both nodes have said that they are there, later than a time of Redis, and returns the later of the two times.
+func (g *nodeGroup) enrolled(t *testing.T, after float64) (last float64) {
+	t.Helper()
+	await.Until(t, 20*time.Second, "both nodes say that they are there", func() bool {
+		said := g.redis.Client().ZRangeWithScores(t.Context(), "rl1:~nodes:{~nodes}", 0, -1).Val() // the oldest first
+		if len(said) != groupNodes || said[0].Score <= after {
+			return false
+		}
+		last = said[groupNodes-1].Score
+		return true
+	})
+	return last
 }
