@@ -32,3 +32,31 @@ func leases(p *Policy, r *Rule) bool {
 	}
 	return lease == LeaseAuto && (r.Action == ActionReject || r.Action == ActionThrottle)
 }
+
+// Aside says what a front may make of the request without asking the store: refuse it, by what the store refused a moment
+// ago, and admit it, from units in hand. It may not where the store must hear of each request: of one under a log_only or
+// a throttle rule, or of a client with a record of violations; and it admits none whose response settles what was charged.
+func (p *Plan) Aside() (refuse, admit bool) {
+	if p.refusal != refusalNone || len(p.checks) == 0 {
+		return false, false
+	}
+	admit = true
+	for i := range p.checks {
+		c := &p.checks[i]
+		if c.Shadow || c.Penalty != nil || c.Guard != 0 || c.Op != OpTake {
+			return false, false
+		}
+		admit = admit && c.Lease && c.Cost > 0
+	}
+	for i := range p.uses {
+		u := &p.uses[i]
+		if u.checks[0] == u.checks[1] {
+			continue
+		}
+		if u.rule.after.throttle != nil {
+			return false, false
+		}
+		admit = admit && !u.rule.after.settles
+	}
+	return true, admit
+}
