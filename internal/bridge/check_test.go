@@ -195,6 +195,24 @@ func TestACallThatTakesLongIsAnsweredInPart(t *testing.T) {
 	}
 }
 
+// TestWhatInterruptsAQuestionIsNotItsCost: a machine that does something else for a second spends no more of a call's time than
+// one dear question does, and dear questions spend it.
+func TestWhatInterruptsAQuestionIsNotItsCost(t *testing.T) {
+	now := time.Now()
+	spends := func(each time.Duration) (questions int) {
+		b := budget{left: planTime, last: now}
+		for end := now.Add(each); !b.spend(end); end = end.Add(each) {
+			questions++
+		}
+		return questions
+	}
+	for each, want := range map[time.Duration]int{time.Millisecond: 35, questionTime: 7, time.Second: 7} {
+		if got := spends(each); got != want {
+			t.Errorf("%d questions of %v were looked at, want %d", got, each, want)
+		}
+	}
+}
+
 // TestKeysThatAreNotThere: a bridge starts without them, and says so.
 func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
