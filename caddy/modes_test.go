@@ -49,6 +49,34 @@ func TestCluster(t *testing.T) {
 	}
 }
 
+// TestRing: and the same where servers know nothing of one another.
+func TestRing(t *testing.T) {
+	servers := []*redistest.Server{redistest.StartTCP(t), redistest.StartTCP(t), redistest.StartTCP(t)}
+	s := start(t, `{
+	penstock {
+		name shop
+		store redis {
+			mode ring
+			addrs `+servers[0].Addr+` `+servers[1].Addr+` `+servers[2].Addr+`
+			timeout 10s
+			remember_denials off
+		}
+	}
+}`+twoLimits)
+	equal(t, "statuses", s.statuses(5, "/"), "200 200 200 429 429")
+	for _, key := range []string{"rl1:shop:each:{ip:127.0.0.1}:2592000s:fw", "rl1:shop:everybody:{everybody}:2592000s:fw"} {
+		var found []string
+		for _, server := range servers {
+			if counter, err := server.Client().Get(context.Background(), key).Result(); err == nil {
+				found = append(found, strings.Fields(counter)[1])
+			}
+		}
+		if len(found) != 1 || found[0] != "3" {
+			t.Errorf("%s has used %q in the servers, want 3 in one", key, found)
+		}
+	}
+}
+
 // TestSentinels: the replica goes on where the master was.
 func TestSentinels(t *testing.T) {
 	w := redistest.StartSentinel(t)

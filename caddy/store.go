@@ -45,11 +45,12 @@ type Store struct {
 	// sentinels name; TLS for the sentinels as well.
 	URL string `json:"url,omitempty"`
 
-	// How servers stand together: `single` (the default), `sentinel` or `cluster`. Counters are read and charged on masters
-	// alone, never on replicas.
+	// How servers stand together: `single` (the default), `sentinel`, `cluster`, or `ring`: independent servers, each with its
+	// share of the counters. Counters are read and charged on masters alone, never on replicas.
 	Mode string `json:"mode,omitempty"`
 
-	// The sentinels, or some servers of the cluster, as `host:port`, beside the one of the URL if there is one.
+	// The sentinels, some servers of the cluster, or all of the ring, as `host:port`, beside the one of the URL if there is one.
+	// In a ring every node must write them alike, in any order.
 	Addrs []string `json:"addrs,omitempty"`
 
 	// The name by which sentinels know the master. Required with `sentinel`.

@@ -24,9 +24,9 @@ Without --policy the environment says a token bucket for each client address:
   REFILL_RATE   tokens that come back in a second, an exact decimal: 0.5 is one in two seconds (1.0)
 
 Without --redis the environment may say where to count:
-  REDIS_MODE    standalone, sentinel or cluster; ring is not there yet
+  REDIS_MODE    standalone, sentinel, cluster or ring
   REDIS_ADDR    host:port of one server (localhost:6379, with REDIS_MODE)
-  REDIS_ADDRS   host:port,host:port of the sentinels, or of some servers of the cluster
+  REDIS_ADDRS   host:port,host:port of the sentinels, of some servers of the cluster, or of all of the ring
   REDIS_MASTER  the name by which sentinels know the master
   REDIS_SENTINEL_PASSWORD  the password of the sentinels, if they have one
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
@@ -80,14 +80,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate to serve TLS with")
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with what certificates of callers must descend from")
-	flags.StringVar(&f.redis.URL, "redis", "", "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
-	f.addRedis(flags)
-	flags.StringVar(&f.redis.Username, "redis-username", "", "the user, in place of the URL's")
-	flags.StringVar(&f.redis.PasswordFile, "redis-password-file", "", "a `FILE` that holds the password")
-	flags.StringVar(&f.redis.CAFile, "redis-ca", "", "a PEM `FILE` with what the certificate of Redis must descend from")
-	flags.StringVar(&f.redis.CertFile, "redis-cert", "", "a PEM `FILE` with a certificate to show to Redis")
-	flags.StringVar(&f.redis.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
-	flags.StringVar(&f.redis.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have")
+	addRedis(flags, &f.redis, "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "how long a question may take (50ms)")
 	flags.BoolVar(&f.remember, "remember-denials", true, "remember for a second at most what Redis refuses, and ask it less")
 	flags.IntVar(&f.countersMax, "counters-max", 0, "counters to hold in memory at most (1048576)")
@@ -111,7 +104,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: f.inRedis(), CallsMax: f.callsMax,
+	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Logger: logger}
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)

@@ -35,12 +35,13 @@ func bridgeRefuses(t *testing.T, env, args, want string) {
 // TestBridgeRefusesModes: what cannot be is said, with the remedy.
 func TestBridgeRefusesModes(t *testing.T) {
 	for _, c := range []struct{ env, args, want string }{
-		{"REDIS_MODE=ring", "", "not there yet"},
+		{"REDIS_MODE=ring", "", "REDIS_ADDRS is not set"},
+		{"REDIS_MODE=chain", "", "standalone, sentinel, cluster or ring"},
 		{"REDIS_MODE=cluster", "", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=sentinel", "--redis-master m", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=single", "", "standalone"},
 		{"REDIS_ADDRS=a:1,b:2", "", "REDIS_MODE=cluster"},
-		{"", "--redis-mode ring --redis redis://a", "not yet"},
+		{"", "--redis-mode ring --redis redis://a", "name all of them"},
 		{"", "--redis-mode sentinel --redis-addrs a:1,b:2", "master is missing"},
 		{"", "--redis-mode cluster --redis-addrs a:1,redis://secret@b:2", "addrs[1] is no host:port"},
 		{"", "--redis-addrs a:1,b:2", "write mode cluster"},

@@ -20,7 +20,7 @@ import (
 // openStore fills in the store and what is asked of it for health and metrics.
 func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err error) {
 	o.Registry = prometheus.NewRegistry()
-	if !f.inRedis() {
+	if !inRedis(&f.redis) {
 		if !f.redis.IsZero() {
 			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
 		}

@@ -63,7 +63,7 @@ func newExplain() *cobra.Command {
 	flags.StringArrayVar(&q.attrs, "attr", nil, "a value that the proxy knows, as NAME=VALUE; may be given several times")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON, for programs")
-	q.store.add(flags)
+	q.store.add(flags, "the Redis whose counters to look at")
 	return cmd
 }
 
@@ -154,7 +154,7 @@ func (q *question) nameIt(d *policy.Document) error {
 	case q.name != "" && d.Name != "" && q.name != d.Name:
 		return fmt.Errorf("--name %q is not the name %q that stands in the policy file, which is the one that counts; leave it out",
 			q.name, d.Name)
-	case q.name == "" && d.Name == "" && q.store.url != "":
+	case q.name == "" && d.Name == "" && q.store.given():
 		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name that " +
 			"stands in the Caddyfile")
 	}
@@ -166,7 +166,7 @@ func (q *question) nameIt(d *policy.Document) error {
 func (q *question) read() (*asked, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {
-		if q.store.url != "" {
+		if q.store.given() {
 			return nil, now, errors.New("--now does not go with --redis: its counters are looked at as they are now; leave one out")
 		}
 		var err error

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
@@ -21,20 +19,6 @@ import (
 
 // lookTimeout is how long Redis may take to answer: a person waits, and may be far from it.
 const lookTimeout = 5 * time.Second
-
-// storeFlags say in which Redis the counters are; none of them means fresh ones.
-type storeFlags struct {
-	url, passwordFile, ca, cert, key, serverName string
-}
-
-func (f *storeFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.url, "redis", "", "the Redis whose counters to look at, as in the Caddyfile: redis://user:{env.NAME}@host:6379/0")
-	flags.StringVar(&f.passwordFile, "redis-password-file", "", "a file that holds the password of Redis")
-	flags.StringVar(&f.ca, "redis-ca", "", "a PEM file with the certificates that the one of Redis descends from")
-	flags.StringVar(&f.cert, "redis-cert", "", "a PEM file with the client's certificate for Redis")
-	flags.StringVar(&f.key, "redis-key", "", "a PEM file with the client's key for Redis")
-	flags.StringVar(&f.serverName, "redis-server-name", "", "the name in the certificate of Redis (default: the host)")
-}
 
 // lookedAt is a store that is only looked at. name is "" if it is one of fresh counters.
 type lookedAt struct {
@@ -45,8 +29,8 @@ type lookedAt struct {
 
 // open returns the store of the flags, or one of fresh counters at that instant.
 func (f *storeFlags) open(now core.Micros) (*lookedAt, error) {
-	if f.url == "" {
-		if *f != (storeFlags{}) {
+	if !f.given() {
+		if !f.IsZero() {
 			return nil, errors.New("the flags --redis-… say how to reach Redis, and --redis is missing; write --redis redis://host:6379/0")
 		}
 		store, err := memstore.New(memstore.Options{Now: func() core.Micros { return now }})
@@ -55,26 +39,16 @@ func (f *storeFlags) open(now core.Micros) (*lookedAt, error) {
 		}
 		return &lookedAt{Store: store, Close: store.Close}, nil
 	}
-	target, err := fillIn(f.url)
-	if err != nil {
-		return nil, fmt.Errorf("--redis: %w", err)
-	}
-	store, err := redisstore.New(redisstore.Options{URL: target, PasswordFile: f.passwordFile, CAFile: f.ca, CertFile: f.cert,
-		KeyFile: f.key, ServerName: f.serverName, Timeout: lookTimeout, Lanes: 1})
+	o, err := f.options()
 	if err != nil {
 		return nil, err
 	}
-	return &lookedAt{Store: store, name: withoutUser(target), Close: store.Close}, nil
-}
-
-// withoutUser returns the URL, which has been read before, without who asks and with what password.
-func withoutUser(target string) string {
-	u, err := url.Parse(target)
+	o.Timeout, o.Lanes = lookTimeout, 1
+	store, err := redisstore.New(o)
 	if err != nil {
-		return "redis"
+		return nil, err
 	}
-	u.User = nil
-	return u.String()
+	return &lookedAt{Store: store, name: store.String(), Close: store.Close}, nil
 }
 
 var variable = regexp.MustCompile(`\{env\.[^{}]*\}`)
@@ -106,7 +80,18 @@ func look(ctx context.Context, store core.Store, plan *core.Plan) error {
 		checks[i].Op, checks[i].Guard, checks[i].Violation = core.OpLook, 0, 0
 	}
 	if err := store.Take(ctx, checks, plan.Results()); err != nil {
-		return fmt.Errorf("looking at the counters: %w", err)
+		return fmt.Errorf("looking at the counters: %w%s", err, otherMode(err))
 	}
 	return nil
+}
+
+// otherMode says what to do about an answer of a server that stands with others in another way than was said.
+func otherMode(err error) string {
+	switch text := err.Error(); {
+	case strings.Contains(text, "MOVED "):
+		return "; it is a node of a cluster: add --redis-mode cluster"
+	case strings.Contains(text, "unknown command"):
+		return "; if it is a sentinel, add --redis-mode sentinel --redis-master NAME"
+	}
+	return ""
 }

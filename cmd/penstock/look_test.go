@@ -33,6 +33,11 @@ rules:
 // charge asks for what requests from 192.0.2.7 ask for, as a proxy would.
 func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	t.Helper()
+	chargeIn(t, redisstore.Options{URL: server.URL()}, path, times)
+}
+
+func chargeIn(t *testing.T, options redisstore.Options, path string, times int) {
+	t.Helper()
 	document, err := readPolicy("-", strings.NewReader(lookedPolicy))
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +46,8 @@ func charge(t *testing.T, server *redistest.Server, path string, times int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax})
+	options.Timeout = redisstore.TimeoutMax
+	store, err := redisstore.New(options)
 	if err != nil {
 		t.Fatal(err)
 	}

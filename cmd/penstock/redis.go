@@ -19,7 +19,8 @@ import (
 const redisHelp = `Look after the Redis that counters are in.
 
 --redis names one server, any node of a cluster, or any sentinel: how servers stand together is found out, and the others
-are reached the same way.`
+are reached the same way. The words of penstock bridge say it as well, --redis-mode and --redis-addrs, which are asked in turn;
+of a ring all are named. --redis-env takes REDIS_MODE, REDIS_ADDR, REDIS_ADDRS and so on from the environment.`
 
 func newRedis() *cobra.Command {
 	cmd := &cobra.Command{Use: "redis", Short: "Look after the Redis that counters are in", Long: redisHelp, Args: noArgs,
@@ -71,27 +72,25 @@ its files    %s
 // redisFlags say which servers to look at.
 type redisFlags struct {
 	storeFlags
-	username, master string
-	timeout          time.Duration
+	timeout time.Duration
 }
 
 func (f *redisFlags) add(cmd *cobra.Command) {
-	f.storeFlags.add(cmd.Flags())
-	cmd.Flags().Lookup("redis").Usage = "a server, a node of a cluster or a sentinel, as in the Caddyfile: redis://user:{env.NAME}@host:6379/0"
-	cmd.Flags().StringVar(&f.username, "redis-username", "", "the user, in place of the URL's")
-	cmd.Flags().StringVar(&f.master, "master", "", "what the sentinels call the master, if they watch several")
+	f.storeFlags.add(cmd.Flags(), "a server, a node of a cluster or a sentinel")
+	cmd.Flags().Lookup("redis-mode").Usage = "how the servers should stand together, single, sentinel or cluster; ring is not found out (what is found)"
+	cmd.Flags().StringVar(&f.Master, "master", "", "the same as --redis-master")
 }
 
 func (f *redisFlags) options() (o redisadmin.Options, err error) {
-	if f.url == "" {
-		return o, errors.New("--redis is missing; write --redis redis://host:6379")
+	if !f.given() {
+		return o, errors.New("--redis is missing; write --redis redis://host:6379, or --redis-env")
 	}
-	target, err := fillIn(f.url)
-	if err != nil {
-		return o, fmt.Errorf("--redis: %w", err)
+	o.Timeout = f.timeout
+	o.Redis, err = f.storeFlags.options()
+	if o.Master = o.Redis.Master; o.Redis.Mode == "" {
+		o.Redis.Master = "" // it need not be said that there are sentinels
 	}
-	return redisadmin.Options{Master: f.master, Timeout: f.timeout, Redis: redisstore.Options{URL: target, Username: f.username,
-		PasswordFile: f.passwordFile, CAFile: f.ca, CertFile: f.cert, KeyFile: f.key, ServerName: f.serverName}}, nil
+	return o, err
 }
 
 // looking makes what a command runs of what it does with the servers. What it does reports whether all is in order.

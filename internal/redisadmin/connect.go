@@ -33,12 +33,13 @@ const (
 	ModeSingle   Mode = "single"
 	ModeSentinel Mode = "sentinel"
 	ModeCluster  Mode = "cluster"
+	ModeRing     Mode = "ring"
 )
 
 // Options say which servers to look at.
 type Options struct {
-	// Redis names one server and how to reach it, as for the store: URL, credentials, certificates. Others are reached the
-	// same way.
+	// Redis names servers and how to reach them, as for the store: mode, addresses, credentials, certificates. Without a mode
+	// one is named, and how it stands with others is found out. A ring cannot be: its servers know nothing of one another.
 	Redis redisstore.Options
 	// Master is what the sentinels call the master; "" where they watch one only.
 	Master string
@@ -61,7 +62,7 @@ type Deployment struct {
 // not answer is no error if it is another than the one named: [Node.Err] says so. The caller must call [Deployment.Close].
 func Connect(ctx context.Context, options Options) (*Deployment, error) {
 	silence()
-	base, err := options.Redis.ToolOptions()
+	base, named, err := options.Redis.ToolServers()
 	if err != nil {
 		return nil, err
 	}
@@ -69,27 +70,78 @@ func Connect(ctx context.Context, options Options) (*Deployment, error) {
 		options.Timeout = redisstore.TimeoutDefault
 	}
 	d := &Deployment{options: options, base: base}
-	first := d.newNode(base)
-	err = first.ask(ctx)
-	if err != nil && base.Password != "" && redis.IsAuthError(err) {
-		// Sentinels often want no password where servers do.
-		if open := d.newNode(withoutPassword(base)); open.ask(ctx) == nil && open.info["redis_mode"] == "sentinel" {
-			_ = first.close()
-			first, err = open, nil
-		} else {
-			_ = open.close()
-		}
-	}
-	if err == nil {
-		err = d.find(ctx, first)
+	if options.Redis.Mode == redisstore.ModeRing {
+		err = d.findRing(ctx, named)
 	} else {
-		err = first.explain(err)
-		_ = first.close()
+		err = d.findByAny(ctx, named)
 	}
 	if err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// findByAny finds the servers by the first of those named that answers.
+func (d *Deployment) findByAny(ctx context.Context, named []*redis.Options) error {
+	var problems []error
+	for _, o := range named {
+		first, err := d.reach(ctx, o)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if err := d.find(ctx, first); err != nil {
+			return err
+		}
+		if mode := Mode(d.options.Redis.Mode); mode != "" && mode != d.Mode {
+			return fmt.Errorf("the mode is %s, and by %s this is %s; write --redis-mode %s", mode, first.Addr, modeTexts[d.Mode], d.Mode)
+		}
+		return nil
+	}
+	return errors.Join(problems...)
+}
+
+var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a master with sentinels", ModeCluster: "a cluster"}
+
+// reach asks a server how it is.
+func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error) {
+	first := d.newNode(o)
+	err := first.ask(ctx)
+	if err != nil && o.Password != "" && redis.IsAuthError(err) {
+		// Sentinels often want no password where servers do.
+		if open := d.newNode(withoutPassword(o)); open.ask(ctx) == nil && open.info["redis_mode"] == "sentinel" {
+			_ = first.close()
+			return open, nil
+		} else {
+			_ = open.close()
+		}
+	}
+	if err != nil {
+		err = first.explain(err)
+		_ = first.close()
+		return nil, err
+	}
+	return first, nil
+}
+
+// findRing takes the servers that are named for all there are.
+func (d *Deployment) findRing(ctx context.Context, named []*redis.Options) error {
+	d.Mode = ModeRing
+	for _, o := range named {
+		d.Nodes = append(d.Nodes, d.newNode(o))
+	}
+	askAll(ctx, d.Nodes)
+	var problems []error
+	for _, n := range d.Nodes {
+		n.Master = n.info["role"] != "slave"
+		if n.Err != nil {
+			problems = append(problems, n.Err)
+		}
+	}
+	if len(problems) == len(d.Nodes) {
+		return errors.Join(problems...)
+	}
+	return nil
 }
 
 // silence keeps go-redis from writing what it meets to the standard error: who asked is told by an error.

@@ -115,7 +115,7 @@ func (e *examination) examine(ctx context.Context) {
 		if e.rights(ctx) {
 			e.script(ctx)
 		}
-	case e.d.Mode == ModeSingle:
+	case e.d.alone():
 		primary := net.JoinHostPort(e.n.info["master_host"], e.n.info["master_port"])
 		e.say(LevelWrong, "role", "it is a replica: it takes no writes, and nothing is counted. Name its primary: redis://"+primary)
 	default:
@@ -184,7 +184,7 @@ func (e *examination) persistence(ctx context.Context) {
 	case e.config(ctx, "save") != "":
 		e.say(LevelNote, "persistence", "snapshots only: after a restart counters are as old as the last one, and what was used since is "+
 			"granted again", e.set("appendonly", "yes", "save", "")...)
-	case e.d.Mode != ModeSingle || e.n.number("connected_slaves") > 0:
+	case !e.d.alone() || e.n.number("connected_slaves") > 0:
 		e.say(LevelNote, "persistence", "off: a master that is restarted before its replica takes over comes back empty, and its replica "+
 			"empties itself with it; let nothing restart it at once, or", e.set("appendonly", "yes")...)
 	default:

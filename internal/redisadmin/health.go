@@ -83,6 +83,8 @@ func (d *Deployment) summary() string {
 	case ModeSentinel:
 		return fmt.Sprintf("%q: %s and %s, watched by %s", d.Name, plural(masters, "master"), plural(replicas, "replica"),
 			plural(len(d.Sentinels), "sentinel"))
+	case ModeRing:
+		return fmt.Sprintf("a ring of %s, which know nothing of one another", plural(len(d.Nodes), "server"))
 	default:
 		return "one server"
 	}
@@ -181,7 +183,7 @@ func (n *Node) number(name string) int64 {
 // behind says what a replica lacks of what its master has, or what the replicas of a server lack that nobody named.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
-		if d.Mode == ModeSingle {
+		if d.alone() {
 			return n.replicasBehind()
 		}
 		return ""
@@ -213,6 +215,9 @@ func (n *Node) replicasBehind() string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// alone reports whether servers are asked without others that know of them.
+func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
 // wrongWith says what is not in order with one server, "" if nothing is.
 func (d *Deployment) wrongWith(n *Node) string {
@@ -249,6 +254,17 @@ func (d *Deployment) wrongTogether() (wrong []string) {
 		if missing := d.unserved(); len(missing) > 0 {
 			wrong = append(wrong, fmt.Sprintf("nobody serves the slots %s: whoever counts there has no answer; start the servers that "+
 				"had them, or give them to others: %s", slotsText(missing), d.answers().clusterCLI("fix", d.answers().Addr)))
+		}
+	case ModeRing:
+		for _, n := range d.Nodes {
+			if n.info["cluster_enabled"] == "1" {
+				wrong = append(wrong, fmt.Sprintf("%s is a node of a cluster, and answers only what is in its slots; write --redis-mode cluster",
+					n.Addr))
+			}
+			if !n.Master {
+				wrong = append(wrong, fmt.Sprintf("%s is a replica, and takes no writes; name its primary, which is %s", n.Addr,
+					net.JoinHostPort(n.info["master_host"], n.info["master_port"])))
+			}
 		}
 	case ModeSentinel:
 		if n := d.Nodes[0]; n.info != nil && n.info["role"] == "slave" {

@@ -48,7 +48,7 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 		return nil, err
 	}
 	slot := redisstore.Slot(named.key)
-	n, err := d.serving(slot)
+	n, err := d.serving(named.key)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +61,10 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 		c.add("rule", "%s, a %s of %s", named.rule, strings.ReplaceAll(named.limit.Algorithm().String(), "_", " "), named.limit.WindowLabel())
 		c.add("counts", "%s", named.whose)
 	}
-	if d.Mode == ModeCluster {
+	switch d.Mode {
+	case ModeCluster, ModeRing:
 		c.add("slot", "%d, at %s", slot, n.Addr)
-	} else {
+	default:
 		c.add("slot", "%d, were it a cluster; at %s", slot, n.Addr)
 	}
 	r := &reading{ctx: ctx, n: n, key: named.key, now: time.Now()}
@@ -89,8 +90,17 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 	return c, err
 }
 
-// serving returns who has the slot.
-func (d *Deployment) serving(slot int) (*Node, error) {
+// serving returns who has a key.
+func (d *Deployment) serving(key string) (*Node, error) {
+	slot := redisstore.Slot(key)
+	if d.Mode == ModeRing {
+		var addrs []string
+		for _, n := range d.Nodes {
+			addrs = append(addrs, n.Addr)
+		}
+		n := d.Nodes[redisstore.ToolHome(addrs, key)]
+		return n, n.Err
+	}
 	for _, n := range d.Nodes {
 		has := slices.ContainsFunc(n.Slots, func(s Slots) bool { return s.First <= slot && slot <= s.Last })
 		if n.Master && (has || d.Mode != ModeCluster) || d.Mode == ModeSingle {

@@ -54,7 +54,7 @@ func (s *Store) census() {
 
 // enroll says that this node is there, and counts, by commands that [LeastPrivilege] allows. Where Redis does not answer, what it said before stands.
 func (s *Store) enroll(name string) {
-	n := s.nodeOf(slotOf(censusKey))
+	n := s.nodeOf(s.placeOf([]byte(censusKey)))
 	if n == nil || n.breaker.State() != BreakerClosed {
 		return
 	}

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/penstock/penstock/core"
 )
 
 const (
@@ -157,17 +155,6 @@ var crcTable = func() (table [256]uint16) {
 	}
 	return table
 }()
-
-// oneSlot returns the slot of checks, and whether all have the same.
-func oneSlot(checks []core.Check) (slot int, one bool) {
-	slot = slotOf(checks[0].Key)
-	for i := range checks[1:] {
-		if slotOf(checks[1+i].Key) != slot {
-			return slot, false
-		}
-	}
-	return slot, true
-}
 
 // redirection reads "MOVED 3999 127.0.0.1:6381" or the same with ASK. asked is who said so: a server that does not know its
 // own address leaves the host out.

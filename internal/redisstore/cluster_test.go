@@ -73,20 +73,39 @@ func TestStoreExamOnACluster(t *testing.T) {
 func TestSlotsTogether(t *testing.T) {
 	c := redistest.StartCluster(t)
 	s := openCluster(t, c, Options{Timeout: TimeoutMax})
-	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s) })
+	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*3) })
 	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
 	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-func allOrNothing(t *testing.T, s *Store) {
-	wide, narrow := limitOf(t, "10/1d fixed_window"), limitOf(t, "2/1d fixed_window")
-	checks := make([]core.Check, 12)
-	for i := range checks {
-		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:{%d}", i), Limit: wide, Cost: 1}
+// evenly returns checks of which each of three servers has four, by turns.
+func evenly(t *testing.T, s *Store, limit *core.Limit) []core.Check {
+	ask(t, s, core.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // the servers are known from here on
+	of := map[*node][]core.Check{}
+	for i := range 1000 {
+		key := fmt.Appendf(nil, "rl1:{%d}", i)
+		n := s.nodeOf(s.placeOf(key))
+		of[n] = append(of[n], core.Check{Key: key, Limit: limit, Cost: 1})
 	}
+	var checks []core.Check
+	for turn := range 4 {
+		for _, theirs := range of {
+			checks = append(checks, theirs[turn])
+		}
+	}
+	if len(checks) != 12 {
+		t.Fatalf("%d servers have something of a thousand keys, want 3", len(of))
+	}
+	return checks
+}
+
+// allOrNothing: what is refused in one server is not charged in the others. 4 calls, 2 of which are refused, go out in so many
+// pipelines with what is given back.
+func allOrNothing(t *testing.T, s *Store, pipelines uint64) {
+	wide, narrow := limitOf(t, "10/1d fixed_window"), limitOf(t, "2/1d fixed_window")
+	checks := evenly(t, s, wide)
 	checks[7].Limit = narrow
-	ask(t, s, core.Check{Key: []byte("rl1:{warm}"), Limit: wide}) // the servers are known from here on
 	before := s.Stats().Batches
 	for round := range 4 {
 		for i, r := range ask(t, s, checks...) {
@@ -99,8 +118,8 @@ func allOrNothing(t *testing.T, s *Store) {
 			}
 		}
 	}
-	if n := s.Stats().Batches - before; n != 4*3+2*3 {
-		t.Errorf("4 calls to 3 servers, 2 of which are taken back, went out in %d pipelines, want 18", n)
+	if n := s.Stats().Batches - before; n != pipelines {
+		t.Errorf("4 calls to 3 servers, 2 of which are taken back, went out in %d pipelines, want %d", n, pipelines)
 	}
 }
 
@@ -143,9 +162,11 @@ func likeOneStore(t *testing.T, s *Store) {
 // violationElsewhere has a client known by one name penalized for a limit of another: the keys are in different slots.
 func violationElsewhere(t *testing.T, s *Store) {
 	checks := request(t)
-	checks[1].Key = []byte("rl1:shop:api:{attr.a:u_42}:3600s:fw")
-	if _, one := oneSlot(checks); one {
-		t.Fatal("the keys have one slot")
+	for i := 42; ; i++ {
+		checks[1].Key = fmt.Appendf(nil, "rl1:shop:api:{attr.a:u_%d}:3600s:fw", i)
+		if _, one := s.onePlace(checks); !one {
+			break
+		}
 	}
 	if r := ask(t, s, checks...); r[1].Refused {
 		t.Fatalf("%+v", r)

@@ -16,6 +16,7 @@ const (
 	ModeSingle   = "single"   // one server
 	ModeSentinel = "sentinel" // the one that sentinels say is the master
 	ModeCluster  = "cluster"  // a Redis cluster
+	ModeRing     = "ring"     // independent servers, each with its share of the counters
 )
 
 const (
@@ -30,12 +31,10 @@ func (o *Options) modeOf() (string, error) {
 	switch o.Mode {
 	case "":
 		return ModeSingle, nil
-	case ModeSingle, ModeSentinel, ModeCluster:
+	case ModeSingle, ModeSentinel, ModeCluster, ModeRing:
 		return o.Mode, nil
-	case "ring":
-		return ModeSingle, errors.New(`mode "ring" is not yet in this version: use single, sentinel or cluster`)
 	default:
-		return ModeSingle, fmt.Errorf("mode %q is unknown: it must be single, sentinel or cluster", o.Mode)
+		return ModeSingle, fmt.Errorf("mode %q is unknown: it must be single, sentinel, cluster or ring", o.Mode)
 	}
 }
 
@@ -62,19 +61,28 @@ func (o *Options) servers(s *settings) (known bool, problems []error) {
 	}
 	if mode == ModeSingle && len(o.Addrs) > 0 {
 		problems = append(problems, errors.New("addrs are given, and the mode is single: one server is named by the url; write "+
-			"mode cluster or mode sentinel"))
+			"mode cluster, mode sentinel or mode ring"))
 		return known, problems
 	}
 	if o.URL != "" && known && mode != ModeSingle {
 		s.seeds = append(s.seeds, s.target)
 	}
-	return known, append(problems, o.readAddrs(s, port)...)
+	problems = append(problems, o.readAddrs(s, port)...)
+	if mode == ModeRing && len(problems) == 0 && len(s.seeds) < 2 {
+		problems = append(problems, errors.New("the ring has one server: name all of them, as in addrs redis-1:6379 redis-2:6379, or "+
+			"leave mode ring out"))
+	}
+	return known, problems
 }
 
 // readAddrs reads the addresses beside the URL.
 func (o *Options) readAddrs(s *settings, port string) (problems []error) {
 	if len(o.Addrs) > addrsMax {
-		return []error{fmt.Errorf("addrs are %d: at most %d are taken, and a few are enough to find the others", len(o.Addrs), addrsMax)}
+		enough := "a few are enough to find the others"
+		if s.mode == ModeRing {
+			enough = "a cluster has room for more"
+		}
+		return []error{fmt.Errorf("addrs are %d: at most %d are taken, and %s", len(o.Addrs), addrsMax, enough)}
 	}
 	for i, text := range o.Addrs {
 		addr, err := parseAddr(text, port)
@@ -113,7 +121,7 @@ func (o *Options) fits(s *settings) (problems []error) {
 	switch {
 	case s.mode == ModeSingle:
 	case s.network == "unix":
-		problems = append(problems, fmt.Errorf("url is a socket, and the mode is %s, whose servers are found over TCP: write "+
+		problems = append(problems, fmt.Errorf("url is a socket, and the mode is %s, whose servers are reached over TCP: write "+
 			"redis://host:port", s.mode))
 	case s.mode == ModeCluster && s.database != 0:
 		problems = append(problems, fmt.Errorf("url has the database %d, and a cluster has only 0: leave it out", s.database))
@@ -151,11 +159,16 @@ func (s *settings) String() string {
 	switch s.mode {
 	case ModeCluster:
 		return "cluster " + scheme + "://" + strings.Join(s.seeds, ",")
+	case ModeRing:
+		return "ring " + scheme + "://" + strings.Join(s.seeds, ",")
 	case ModeSentinel:
 		return "master " + s.master + " of " + scheme + "://" + strings.Join(s.seeds, ",")
 	}
 	return s.address.String()
 }
+
+// fixed reports whether the servers are those of the options, so that no answer sends anybody to another one.
+func (s *settings) fixed() bool { return s.mode == ModeSingle || s.mode == ModeRing }
 
 // at returns the address of another server that is asked in the same way.
 func (a address) at(target string) address {

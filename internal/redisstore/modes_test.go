@@ -26,6 +26,9 @@ func TestModes(t *testing.T) {
 			[]string{"a:6379", "b:6379"}},
 		{Options{URL: "rediss://me:secret@a/3", Mode: ModeSentinel, Addrs: []string{"b"}, Master: "m"},
 			"master m of rediss://a:26379,b:26379", []string{"a:26379", "b:26379"}},
+		{Options{Mode: ModeRing, Addrs: []string{"b", "a:1"}}, "ring redis://b:6379,a:1", []string{"b:6379", "a:1"}},
+		{Options{URL: "rediss://me:secret@a/3", Mode: ModeRing, Addrs: []string{"b"}}, "ring rediss://a:6379,b:6379",
+			[]string{"a:6379", "b:6379"}},
 	} {
 		s, err := test.options.settings()
 		if err != nil {
@@ -44,12 +47,16 @@ func TestModesRefused(t *testing.T) {
 		options Options
 		want    string
 	}{
-		{Options{URL: "redis://a", Mode: "ring"}, "not yet"},
+		{Options{URL: "redis://a", Mode: ModeRing}, "the ring has one server: name all"},
+		{Options{Mode: ModeRing, Addrs: []string{"a", "a:6379"}}, "twice"},
+		{Options{Mode: ModeRing, Addrs: many}, "a cluster has room for more"},
+		{Options{URL: "unix:///s", Mode: ModeRing, Addrs: []string{"a"}}, "reached over TCP"},
+		{Options{Mode: ModeRing, Addrs: []string{"a", "b"}, Master: "m"}, "go with mode sentinel"},
 		{Options{URL: "redis://a", Mode: "Cluster"}, `mode "Cluster" is unknown`},
 		{Options{Mode: ModeCluster}, "url is missing"},
-		{Options{URL: "redis://a", Addrs: []string{"b"}}, "write mode cluster or mode sentinel"},
+		{Options{URL: "redis://a", Addrs: []string{"b"}}, "write mode cluster, mode sentinel or mode ring"},
 		{Options{URL: "redis://a/1", Mode: ModeCluster}, "has only 0"},
-		{Options{URL: "unix:///s", Mode: ModeCluster}, "found over TCP"},
+		{Options{URL: "unix:///s", Mode: ModeCluster}, "reached over TCP"},
 		{Options{URL: "redis://a", Mode: ModeCluster, Master: "m"}, "go with mode sentinel"},
 		{Options{URL: "redis://a", SentinelPassword: "secret"}, "go with mode sentinel"},
 		{Options{URL: "redis://a", Mode: ModeSentinel}, "master is missing"},
@@ -115,13 +122,14 @@ func TestNoServersAnswer(t *testing.T) {
 
 // TestCloseOfManyServersLeavesNoGoroutine, with a call under way to a server that hangs.
 func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
-	c, watched := redistest.StartCluster(t), redistest.StartSentinel(t)
+	c, watched, ring := redistest.StartCluster(t), redistest.StartSentinel(t), startRing(t, 3)
 	_ = c.Client().Close() // its goroutines would be counted
 	before := ours()
 	limit := limitOf(t, "1000/1d fixed_window")
 	for _, open := range []func() *Store{
 		func() *Store { return openCluster(t, c, Options{Timeout: TimeoutMax}) },
 		func() *Store { return openSentinel(t, watched, Options{Timeout: TimeoutMax}) },
+		func() *Store { return openRing(t, ring, Options{Timeout: TimeoutMax}) },
 	} {
 		s := open()
 		for i := range 20 {

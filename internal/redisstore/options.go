@@ -48,10 +48,11 @@ type Options struct {
 	// Required, unless there are Addrs. The port defaults to 6379, for sentinels to 26379, and the database to 0. Its user,
 	// password and TLS hold for every server that counts; TLS, with its certificates, for sentinels as well.
 	URL string
-	// Mode is ModeSingle (the same as ""), ModeSentinel or ModeCluster.
+	// Mode is ModeSingle (the same as ""), ModeSentinel, ModeCluster or ModeRing.
 	Mode string
-	// Addrs are further servers of a cluster, or sentinels, as host:port. A few that are up are enough to find the others of
-	// a cluster; of sentinels name all. Not with ModeSingle.
+	// Addrs are further servers of a cluster or a ring, or sentinels, as host:port. A few that are up are enough to find the
+	// others of a cluster; of sentinels and of a ring name all. In a ring an address is also what says which counters are there:
+	// every node must write them alike, in any order. Not with ModeSingle.
 	Addrs []string
 	// Master is the name by which sentinels know the master. Required with ModeSentinel, as what follows only with it.
 	Master string

@@ -54,7 +54,7 @@ func (f *Failure) course() (course, string) {
 // redirect says whom to ask next about a part that failed, and after which pause; trip is how often it was sent. It reports
 // false if the failure stands.
 func (s *Store) redirect(p *part, trip int) (pause time.Duration, again bool) {
-	if s.settings.mode == ModeSingle {
+	if s.settings.fixed() {
 		return 0, false
 	}
 	what, text := p.failure.course()
@@ -65,7 +65,7 @@ func (s *Store) redirect(p *part, trip int) (pause time.Duration, again bool) {
 		return 0, false
 	case courseMoved, courseAsk:
 		slot, addr, ok := redirection(text, asked.address.target)
-		if !ok || s.cluster == nil || slot != p.slot {
+		if !ok || s.cluster == nil || slot != p.place {
 			return 0, false
 		}
 		p.asking = what == courseAsk

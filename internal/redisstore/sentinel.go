@@ -83,7 +83,7 @@ func (s *Store) switchTo(ctx context.Context, w watched) error {
 
 // watchedBy asks a sentinel for the master.
 func (s *Store) watchedBy(ctx context.Context, seed string) (w watched, err error) {
-	err = s.once(ctx, s.sentinelAt(seed), func(ctx context.Context, client *redis.Client) error {
+	err = s.once(ctx, s.settings.sentinelAt(seed), func(ctx context.Context, client *redis.Client) error {
 		fields, err := client.Do(ctx, "sentinel", "master", s.settings.master).Slice()
 		if err != nil {
 			return err
@@ -95,9 +95,9 @@ func (s *Store) watchedBy(ctx context.Context, seed string) (w watched, err erro
 }
 
 // sentinelAt returns how a sentinel is asked.
-func (s *Store) sentinelAt(seed string) address {
-	a := s.settings.at(seed)
-	a.username, a.password, a.database = s.settings.sentinelUser, s.settings.sentinelPassword, 0
+func (s *settings) sentinelAt(seed string) address {
+	a := s.at(seed)
+	a.username, a.password, a.database = s.sentinelUser, s.sentinelPassword, 0
 	return a
 }
 
@@ -129,7 +129,7 @@ func (s *Store) listen() {
 
 // listenTo listens to a sentinel until it fails.
 func (s *Store) listenTo(seed string) {
-	a := s.sentinelAt(seed)
+	a := s.settings.sentinelAt(seed)
 	d := newDialer(a, s.settings.tls)
 	options := clientOptions(a, d, 1)
 	options.OnConnect = nil

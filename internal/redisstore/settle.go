@@ -80,7 +80,7 @@ func (t *trip) withdraw() *trip {
 		if p.divided || p.failure != nil {
 			continue
 		}
-		returned := &part{slot: p.slot, kept: true}
+		returned := &part{place: p.place, kept: true}
 		for i := range p.checks {
 			c, r := &p.checks[i], &p.results[i]
 			age := c.Age
@@ -150,7 +150,7 @@ func (t *trip) partOf(check int) *part {
 
 // tell sends what nobody waits for.
 func (s *Store) tell(check *core.Check, refusals []refusal) {
-	n := s.nodeOf(slotOf(check.Key))
+	n := s.nodeOf(s.placeOf(check.Key))
 	if n == nil {
 		return
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// Store keeps counters in Redis: in one server, in the one that sentinels say is the master, or in a cluster. Make one with
+// Store keeps counters in Redis: in one server, in the one that sentinels say is the master, in a cluster,
+// or in a ring of independent servers. Make one with
 // [New] and end it with [Store.Close]. Safe for concurrent use.
 type Store struct {
 	settings settings
@@ -22,8 +23,9 @@ type Store struct {
 	batches  atomic.Uint64
 	pinned   atomic.Int64 // core.Micros; not 0 only in tests: the instant to decide at
 
-	only    atomic.Pointer[node] // the server, but in a cluster; nil until sentinels have named it
+	only    atomic.Pointer[node] // the server, but in a cluster or a ring; nil until sentinels have named it
 	cluster *cluster             // nil: it is none
+	ring    *ring                // nil: it is none
 	epoch   atomic.Int64         // of the master that sentinels have named, or of the cluster; only who follows them writes it
 	nudged  chan struct{}        // wakes those who follow a cluster or sentinels
 	asked   chan struct{}        // closed when they have been asked for the first time, be it in vain
@@ -71,11 +73,17 @@ func (s *Store) start() {
 	case ModeSentinel:
 		s.running.Go(func() { s.follow(s.askSentinels) })
 		s.running.Go(s.listen)
+	case ModeRing:
+		s.ring = newRing(s)
+		close(s.asked)
 	default:
 		s.only.Store(newNode(s, s.settings.address))
 		close(s.asked)
 	}
 }
+
+// String names the servers as the options do, without credentials.
+func (s *Store) String() string { return s.reporter.server }
 
 // Take implements [core.Store]. It returns at the latest when the store's timeout has passed or ctx is done. Every error
 // is an error of core.ValidateChecks or a [*Failure].
@@ -98,18 +106,15 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 
 // take asks checks. The short way is that of checks which one known server can answer, and does.
 func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Check, results []core.Result) *Failure {
-	slot, one := 0, true
-	if s.cluster != nil {
-		slot, one = oneSlot(checks)
-	}
+	place, one := s.onePlace(checks)
 	var begun *part
 	if one {
-		if n := s.nodeOf(slot); n != nil {
+		if n := s.nodeOf(place); n != nil {
 			failure := n.take(ctx, deadline, checks, results)
-			if failure == nil || s.settings.mode == ModeSingle {
+			if failure == nil || s.settings.fixed() {
 				return failure
 			}
-			begun = &part{slot: slot, checks: checks, results: results, node: n, failure: failure}
+			begun = &part{place: place, checks: checks, results: results, node: n, failure: failure}
 		}
 	}
 	t := &trip{checks: checks, results: results}
@@ -204,6 +209,9 @@ func (s *Store) nodes() []*node {
 	if s.cluster != nil {
 		return s.cluster.all()
 	}
+	if s.ring != nil {
+		return s.ring.nodes
+	}
 	if n := s.only.Load(); n != nil {
 		return []*node{n}
 	}
@@ -211,7 +219,7 @@ func (s *Store) nodes() []*node {
 }
 
 // Check asks Redis whether it answers and whether it is set up so that limits hold. The store does so by itself in the
-// background and logs the answer; Check is for health pages. Of a cluster it is enough that one master answers: what
+// background and logs the answer; Check is for health pages. Of a cluster or a ring it is enough that one server answers: what
 // fails for the others' clients is in the metrics, and restarting this process would not help them.
 func (s *Store) Check(ctx context.Context) error {
 	nodes := s.nodes()
@@ -270,6 +278,8 @@ func (s *Store) Close() error {
 		s.running.Wait()
 		if s.cluster != nil {
 			s.cluster.close()
+		} else if s.ring != nil {
+			s.ring.close()
 		} else if n := s.only.Load(); n != nil {
 			n.close()
 		}
@@ -282,7 +292,7 @@ type Stats struct {
 	Failures [kindCount]uint64 // failed calls, by Kind
 	Batches  uint64            // pipelines sent
 	Waiting  int               // calls not yet taken by a lane
-	Servers  int               // that are asked: 1, or the masters of a cluster
+	Servers  int               // that are asked: 1, the masters of a cluster, or those of a ring
 	Breaker  BreakerState      // the worst of those of all servers: one that is open is worse than one that is half open
 }
 

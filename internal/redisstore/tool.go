@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -15,23 +16,36 @@ import (
 
 // This file is for tools, which look at servers one at a time with plain clients of their own.
 
-// ToolOptions returns how a plain client reaches the server that the options name, with the same words and the same errors
-// as [New]. It opens no connection.
-func (o *Options) ToolOptions() (*redis.Options, error) {
-	a, err := parseAddress(o.URL)
+// ToolServers returns how a plain client reaches each server that the options name, with the same words and the same errors
+// as [New], and in base how it reaches those that they tell of: sentinels may have another user. Without a Mode the one server of
+// the URL may be of any kind. It opens no connection.
+func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, err error) {
+	s, err := o.settings()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if err := o.credentials(&a, true); err != nil {
-		return nil, err
+	base = toolOptions(s.address, s.tls)
+	for _, seed := range s.seeds {
+		a := s.at(seed)
+		if s.mode == ModeSentinel {
+			a = s.sentinelAt(seed)
+		}
+		named = append(named, toolOptions(a, s.tls))
 	}
-	config, err := o.tlsConfig(&a, true)
-	if err != nil {
-		return nil, err
+	if s.mode == ModeSingle {
+		named = []*redis.Options{base}
 	}
+	return base, named, nil
+}
+
+// ToolHome returns which of the servers of a ring has a key: its number in addrs, which are host:port as [Options.ToolServers]
+// returns them.
+func ToolHome(addrs []string, key string) int { return homeOf(slotOf(key), addrs) }
+
+func toolOptions(a address, config *tls.Config) *redis.Options {
 	return &redis.Options{Network: a.network, Addr: a.target, Username: a.username, Password: a.password, DB: a.database,
 		TLSConfig: config, Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
-		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}, nil
+		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}
 }
 
 // ToolAsk puts checks to a plain client's server with the script of the store, which must be there (see [ToolLoad]).

@@ -10,15 +10,15 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// part is those checks of a call that are answered in one step: all of them, or in a cluster those of one slot.
+// part is those checks of a call that are answered in one step: all of them, or in a cluster those of one slot, in a ring those of one server.
 type part struct {
-	slot    int
+	place   int   // the slot of a cluster, the server's number in a ring
 	places  []int // of the checks in the call; nil: they are all there are
 	checks  []core.Check
 	results []core.Result
 	kept    bool // it is sent even if the caller leaves
 
-	node    *node // whom to ask; nil: whoever has the slot
+	node    *node // whom to ask; nil: whoever counts there
 	asking  bool
 	call    *call    // on its way
 	failure *Failure // nil, and not done: it is to be sent
@@ -34,22 +34,41 @@ type trip struct {
 	parts   []*part
 }
 
-// newTrip divides checks by slot.
+// onePlace returns where checks are counted, and whether that is one place for all. Its number is a slot of the cluster, or that of
+// a server in the ring.
+func (s *Store) onePlace(checks []core.Check) (place int, one bool) {
+	if s.cluster == nil && s.ring == nil {
+		return 0, true
+	}
+	place = s.placeOf(checks[0].Key)
+	for i := range checks[1:] {
+		if s.placeOf(checks[1+i].Key) != place {
+			return place, false
+		}
+	}
+	return place, true
+}
+
+func (s *Store) placeOf(key []byte) int {
+	slot := slotOf(key)
+	if s.ring != nil {
+		return int(s.ring.homes[slot])
+	}
+	return slot
+}
+
+// newTrip divides checks by place.
 func (s *Store) newTrip(checks []core.Check, results []core.Result) *trip {
 	t := &trip{checks: checks, results: results}
-	slot, one := 0, true
-	if s.cluster != nil {
-		slot, one = oneSlot(checks)
-	}
-	if one {
-		t.parts = []*part{{slot: slot, checks: checks, results: results}}
+	if place, one := s.onePlace(checks); one {
+		t.parts = []*part{{place: place, checks: checks, results: results}}
 		return t
 	}
 	for i := range checks {
-		slot := slotOf(checks[i].Key)
-		p := t.ofSlot(slot)
+		place := s.placeOf(checks[i].Key)
+		p := t.at(place)
 		if p == nil {
-			p = &part{slot: slot}
+			p = &part{place: place}
 			t.parts = append(t.parts, p)
 		}
 		p.places = append(p.places, i)
@@ -60,9 +79,9 @@ func (s *Store) newTrip(checks []core.Check, results []core.Result) *trip {
 	return t
 }
 
-func (t *trip) ofSlot(slot int) *part {
+func (t *trip) at(place int) *part {
 	for _, p := range t.parts {
-		if p.slot == slot {
+		if p.place == place {
 			return p
 		}
 	}
@@ -98,16 +117,19 @@ func (t *trip) divide(p *part) {
 		if p.places != nil {
 			place = p.places[i]
 		}
-		single := &part{slot: p.slot, places: []int{place}, kept: p.kept}
+		single := &part{place: p.place, places: []int{place}, kept: p.kept}
 		single.fill(t.checks)
 		t.parts = append(t.parts, single)
 	}
 }
 
-// nodeOf returns the server that has a slot; nil if none is known.
-func (s *Store) nodeOf(slot int) *node {
-	if s.cluster != nil {
-		return s.cluster.slots[slot].Load()
+// nodeOf returns the server that counts at a place; nil if none is known.
+func (s *Store) nodeOf(place int) *node {
+	switch {
+	case s.cluster != nil:
+		return s.cluster.slots[place].Load()
+	case s.ring != nil:
+		return s.ring.nodes[place]
 	}
 	return s.only.Load()
 }
@@ -215,7 +237,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, trips []*trip) 
 // prepare makes the call of a part and reports whether it is to be sent.
 func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
 	if p.node == nil {
-		if p.node = s.nodeOf(p.slot); p.node == nil {
+		if p.node = s.nodeOf(p.place); p.node == nil {
 			p.failure = s.unknown()
 			return false
 		}

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/internal/freeport"
 )
 
 // patience is how long a server may take to start or to stop on a busy machine.
@@ -27,7 +29,7 @@ const patience = 20 * time.Second
 // Server is a running redis-server. Its methods fail the test when the server does not obey. It is for one goroutine;
 // Addr and Client may be used by several.
 type Server struct {
-	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT of one of a cluster or of sentinels.
+	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT of one over TCP, of a cluster or of sentinels.
 	Addr string
 
 	t       testing.TB
@@ -46,6 +48,15 @@ func Start(t testing.TB, args ...string) *Server {
 	dir := newDir(t)
 	socket := filepath.Join(dir, "s")
 	s := newServer(t, dir, "unix", socket, append([]string{"--port", "0", "--unixsocket", socket}, args...)...)
+	s.run()
+	s.await()
+	return s
+}
+
+// StartTCP is [Start] for a server at 127.0.0.1 and a free port.
+func StartTCP(t testing.TB, args ...string) *Server {
+	t.Helper()
+	s := newTCPServer(t, freeport.Address(t), args...)
 	s.run()
 	s.await()
 	return s

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// addRedis adds the flags that say where Redis is: the same words for every command that counts or looks.
+func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
+	flags.StringVar(&o.URL, "redis", "", usage)
+	flags.StringVar(&o.Mode, "redis-mode", "", "how servers of Redis stand together: single, sentinel, cluster or ring (single)")
+	flags.StringSliceVar(&o.Addrs, "redis-addrs", nil, "the sentinels, some servers of the cluster, or all of the ring, as `HOST:PORT,…`; "+
+		"--redis rediss://user@host beside it says user and TLS")
+	flags.StringVar(&o.Master, "redis-master", "", "the `NAME` by which sentinels know the master")
+	flags.StringVar(&o.SentinelUsername, "redis-sentinel-username", "", "the user of the sentinels, if they have one")
+	flags.StringVar(&o.SentinelPasswordFile, "redis-sentinel-password-file", "", "a `FILE` that holds the password of the sentinels")
+	flags.StringVar(&o.Username, "redis-username", "", "the user, in place of the URL's")
+	flags.StringVar(&o.PasswordFile, "redis-password-file", "", "a `FILE` that holds the password")
+	flags.StringVar(&o.CAFile, "redis-ca", "", "a PEM `FILE` with what the certificate of Redis must descend from")
+	flags.StringVar(&o.CertFile, "redis-cert", "", "a PEM `FILE` with a certificate to show to Redis")
+	flags.StringVar(&o.KeyFile, "redis-key", "", "a PEM `FILE` with its key")
+	flags.StringVar(&o.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have (each server's host)")
+}
+
+// inRedis reports whether options name a server.
+func inRedis(o *redisstore.Options) bool { return o.URL != "" || len(o.Addrs) > 0 }
+
+// redisVariables reads from the environment where Redis is, and reports whether it says so. Passwords are read in any case.
+func redisVariables(o *redisstore.Options, getenv func(string) string) (said bool, err error) {
+	mode, addr, addrs := getenv("REDIS_MODE"), getenv("REDIS_ADDR"), getenv("REDIS_ADDRS")
+	several := []string{redisstore.ModeSentinel, redisstore.ModeCluster, redisstore.ModeRing}
+	if mode != "" && mode != "standalone" && !slices.Contains(several, mode) {
+		return false, fmt.Errorf("REDIS_MODE is %q: write standalone, sentinel, cluster or ring", mode)
+	}
+	if o.PasswordFile == "" {
+		o.Password = getenv("REDIS_PASSWORD")
+	}
+	if o.SentinelPasswordFile == "" {
+		o.SentinelPassword = getenv("REDIS_SENTINEL_PASSWORD")
+	}
+	switch said = mode != "" || addr != "" || addrs != ""; {
+	case !said, inRedis(o):
+		return said, nil
+	case slices.Contains(several, mode):
+		o.Mode, o.Master = mode, cmp.Or(o.Master, getenv("REDIS_MASTER"))
+		o.Addrs, err = severalServers(mode, addr, addrs)
+		return said, err
+	case addrs != "":
+		return said, errors.New("REDIS_ADDRS is set, which goes with REDIS_MODE=cluster, sentinel or ring: set that, or REDIS_ADDR for " +
+			"one server")
+	}
+	o.Master = cmp.Or(o.Master, getenv("REDIS_MASTER"))
+	addr = cmp.Or(addr, redisAddrDefault)
+	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") {
+		return said, errors.New("REDIS_ADDR is no host:port, as localhost:6379; a URL is for --redis")
+	}
+	o.URL = "redis://" + addr
+	return said, nil
+}
+
+// severalServers reads where several servers are. The store says what is wrong with their addresses.
+func severalServers(mode, addr, addrs string) (servers []string, err error) {
+	if addr != "" {
+		return nil, fmt.Errorf("REDIS_ADDR is set, and REDIS_MODE is %s: put it into REDIS_ADDRS", mode)
+	}
+	if addrs == "" {
+		return nil, fmt.Errorf("REDIS_MODE is %s, and REDIS_ADDRS is not set: name some servers, as host:port,host:port", mode)
+	}
+	for one := range strings.SplitSeq(addrs, ",") {
+		servers = append(servers, strings.TrimSpace(one))
+	}
+	return servers, nil
+}
+
+// storeFlags say in which Redis the counters are that a command looks at.
+type storeFlags struct {
+	redisstore.Options
+	environment bool
+}
+
+func (f *storeFlags) add(flags *pflag.FlagSet, usage string) {
+	addRedis(flags, &f.Options, usage+", as in the Caddyfile: redis://user:{env.NAME}@host:6379/0")
+	flags.BoolVar(&f.environment, "redis-env", false, "look where REDIS_MODE, REDIS_ADDR, REDIS_ADDRS and so on say, as penstock bridge does")
+}
+
+// given reports whether the flags name a server.
+func (f *storeFlags) given() bool { return f.environment || inRedis(&f.Options) }
+
+// options returns what the flags say, with the environment in its place.
+func (f *storeFlags) options() (o redisstore.Options, err error) {
+	o = f.Options
+	if f.environment {
+		if inRedis(&o) {
+			return o, errors.New("--redis-env says that the environment names the servers, and --redis or --redis-addrs names them too; keep one")
+		}
+		switch said, err := redisVariables(&o, os.Getenv); {
+		case err != nil:
+			return o, err
+		case !said:
+			return o, errors.New("--redis-env, and neither REDIS_MODE nor REDIS_ADDR nor REDIS_ADDRS is set; set one, or write --redis " +
+				"redis://host:6379")
+		}
+	}
+	if o.URL, err = fillIn(o.URL); err != nil {
+		return o, fmt.Errorf("--redis: %w", err)
+	}
+	return o, nil
+}

@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/storetest"
+)
+
+func startRing(t testing.TB, n int, args ...string) (servers []*redistest.Server) {
+	for range n {
+		servers = append(servers, redistest.StartTCP(t, args...))
+	}
+	return servers
+}
+
+func openRing(t testing.TB, servers []*redistest.Server, options Options) *Store {
+	options.Mode = ModeRing
+	for _, server := range servers {
+		options.Addrs = append(options.Addrs, server.Addr)
+	}
+	return open(t, options)
+}
+
+// ringHome returns which server of a ring has a key.
+func ringHome(s *Store, servers []*redistest.Server) func(key string) *redistest.Server {
+	return func(key string) *redistest.Server {
+		addr := s.nodeOf(s.placeOf([]byte(key))).address.target
+		return servers[slices.IndexFunc(servers, func(server *redistest.Server) bool { return server.Addr == addr })]
+	}
+}
+
+// TestRingIsForGood pins which server has which slot: with another function every counter would start anew.
+func TestRingIsForGood(t *testing.T) {
+	addrs := []string{"redis-1.internal:6379", "redis-2.internal:6379", "redis-3.internal:6379"}
+	got := map[int]string{}
+	for _, slot := range []int{0, 1, 2, 3, 4, 5460, 8191, 16383} {
+		got[slot] = addrs[homeOf(slot, addrs)]
+	}
+	// printf %s 'redis-1.internal:6379 0' | sha256sum, and so on: the greatest has it.
+	want := map[int]string{0: addrs[1], 1: addrs[2], 2: addrs[1], 3: addrs[0], 4: addrs[2], 5460: addrs[2], 8191: addrs[2], 16383: addrs[2]}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// TestRingGrows: one more server takes its share, evenly from all, and nothing else moves; the order of addresses does not
+// matter.
+func TestRingGrows(t *testing.T) {
+	addrs := []string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}
+	more := append([]string{"10.0.0.4:6379"}, addrs...)
+	had, lost, taken := map[string]int{}, map[string]int{}, 0
+	for slot := range slotCount {
+		before, after := addrs[homeOf(slot, addrs)], more[homeOf(slot, more)]
+		had[before]++
+		switch {
+		case after == more[0]:
+			lost[before]++
+			taken++
+		case after != before:
+			t.Fatalf("slot %d moved from %s to %s, when %s came", slot, before, after, more[0])
+		}
+	}
+	for _, addr := range addrs {
+		if n := had[addr]; n < slotCount*31/100 || n > slotCount*36/100 {
+			t.Errorf("%s of three has %d slots of %d", addr, n, slotCount)
+		}
+		if n := lost[addr]; n < had[addr]*22/100 || n > had[addr]*28/100 {
+			t.Errorf("%s lost %d of its %d slots to the fourth", addr, n, had[addr])
+		}
+	}
+	if taken < slotCount*23/100 || taken > slotCount*27/100 {
+		t.Errorf("the fourth server has %d of %d slots", taken, slotCount)
+	}
+}
+
+func TestStoreExamOnARing(t *testing.T) {
+	servers := startRing(t, 3)
+	storetest.Run(t, func(t testing.TB) storetest.Subject {
+		s := openRing(t, servers, Options{Timeout: TimeoutMax})
+		keeper := bareOn(t, ringHome(s, servers)(tag))
+		return storetest.Subject{
+			Store: tagged{s},
+			Pin:   func(now core.Micros) { s.pinned.Store(int64(now)) },
+			Counter: func(t testing.TB, key []byte, l *core.Limit) (core.State, []core.Mark) {
+				return keeper.counter(t, append([]byte(tag), key...), l)
+			},
+			Penalty: func(t testing.TB, key []byte) (core.Micros, []core.Violation) {
+				return keeper.penalty(t, append([]byte(tag), key...))
+			},
+		}
+	})
+}
+
+// TestServersOfARingTogether asks for counters in all of them at once. What one server has is one step there, whatever its
+// slots, so that what it refuses has not to be given back.
+func TestServersOfARingTogether(t *testing.T) {
+	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
+	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*2) })
+	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
+	t.Run("a violation elsewhere", func(t *testing.T) { violationElsewhere(t, s) })
+	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
+}
+
+// TestServerOfARingGone: its counters have no answer, those of the others have, and nobody counts for it. When it is back, with
+// what it had, its counters go on.
+func TestServerOfARingGone(t *testing.T) {
+	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
+	s := openRing(t, servers, Options{Timeout: TimeoutMax})
+	limit, home := limitOf(t, "2/1d fixed_window"), ringHome(s, servers)
+	checks := evenly(t, s, limit)
+	for i := range checks {
+		if r := ask(t, s, checks[i]); r[0].Remaining != 1 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	gone := home(string(checks[0].Key))
+	gone.Kill()
+	together := []core.Check{checks[0], checks[1], checks[2]} // one of each
+	for range 20 {
+		if err := s.Take(t.Context(), together, make([]core.Result, 3)); err == nil {
+			t.Fatal("a call was answered, one of whose servers is gone")
+		}
+	}
+	for i := range checks {
+		mine := home(string(checks[i].Key)) == gone
+		err := s.Take(t.Context(), checks[i:i+1], make([]core.Result, 1))
+		if kind := kindOf(err); mine && kind != "connection" && kind != "breaker_open" || !mine && err != nil {
+			t.Errorf("check %d, the server of which is gone: %v: %v", i, mine, err)
+		}
+	}
+	for _, server := range servers {
+		if server != gone && server.Client().Exists(t.Context(), string(checks[0].Key)).Val() != 0 {
+			t.Errorf("%s counts for %s, which is gone", server.Addr, gone.Addr)
+		}
+	}
+	gone.Restart()
+	for i := range checks {
+		results := make([]core.Result, 1)
+		eventually(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
+		used := home(string(checks[i].Key)) == gone // for the second time only now
+		if results[0].Refused == used {
+			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
+		}
+	}
+}
+
+// TestRingServerKilledUnderLoad: the callers of the others go on, and nothing is charged twice.
+func TestRingServerKilledUnderLoad(t *testing.T) {
+	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
+	s := openRing(t, servers, Options{})
+	f := startPaced(t, s, 24, 2*time.Millisecond)
+	f.each(t)
+	dead := ringHome(s, servers)(key(0))
+	dead.Kill()
+	f.failures(t, 50)
+	for i := range f.callers {
+		if ringHome(s, servers)(key(i)) != dead {
+			target := f.granted[i].Load() + 10
+			eventually(t, fmt.Sprintf("caller %d of another server is answered", i), func() bool { return f.granted[i].Load() >= target })
+		}
+	}
+	dead.Restart()
+	f.each(t)
+	f.end(t)
+	f.atMostOnceIn(t, ringHome(s, servers), false)
+}
+
+// TestRingNodesAreCounted: by the server that has the key, and by every node in the same.
+func TestRingNodesAreCounted(t *testing.T) {
+	servers := startRing(t, 3)
+	for range 3 {
+		s := openRing(t, servers, Options{Timeout: TimeoutMax})
+		slices.Reverse(servers)
+		s.CountNodes()
+		defer func() {
+			eventually(t, "all three are counted", func() bool { return s.Nodes() == 3 })
+		}()
+	}
+}
+
+// TestRingHealth: it is enough that one server answers.
+func TestRingHealth(t *testing.T) {
+	servers := startRing(t, 2)
+	s := openRing(t, servers, Options{Timeout: TimeoutMax})
+	servers[0].Kill()
+	if err := s.Check(context.Background()); err != nil {
+		t.Errorf("one of two answers: %v", err)
+	}
+	servers[1].Kill()
+	if err := s.Check(context.Background()); err == nil {
+		t.Error("nobody answers, and all is well")
+	}
+}
