@@ -101,6 +101,8 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 	}
 	if r.Granted < a.Cost {
 		c.refused(now, a, r)
+	} else if c.runsDry(now, a, r) {
+		c.pace(now, a, r)
 	}
 	c.low = c.lowAt(now)
 }
@@ -169,9 +171,31 @@ func (c *Counter) refused(now core.Micros, a *Asking, r *core.Result) {
 	}
 	c.deniedCost, c.deniedUntil = cost, a.sent+wait
 	if c.algorithm != core.FixedWindow {
-		c.deniedUntil = max(c.deniedUntil, min(now+gap, now+max(wait, gap)))
+		c.deniedUntil = max(c.deniedUntil, now+c.pause(now, r.At))
 	}
 	c.passesAt = max(c.passesAt, c.deniedUntil)
+}
+
+// runsDry reports whether the store has less than is wanted by all who ask for it, though enough for this call. One that has
+// refused here not long ago has, and so does one that is nearly empty: otherwise the nodes that it has refused would leave to
+// the others what flows in. Of a sliding window it must be nearer to empty: what a bucket keeps is nobody's there in the end.
+func (c *Counter) runsDry(now core.Micros, a *Asking, r *core.Result) bool {
+	if r.Granted >= a.Max || c.algorithm == core.FixedWindow {
+		return false
+	}
+	part := dryPart
+	if c.algorithm == core.SlidingWindow {
+		part /= 10
+	}
+	return c.flows(now) || float64(r.Remaining) < part*c.everybody*float64(c.gap())
+}
+
+// pace has a counter that lives from what flows in asked once in a pause, and not again as soon as what it got is used up:
+// more often it would get less each time, and no more in all.
+func (c *Counter) pace(now core.Micros, a *Asking, r *core.Result) {
+	c.flowUntil = now + horizon
+	c.deniedCost, c.deniedUntil = 1, a.sent+c.pause(a.sent, r.At)
+	c.passesAt = c.deniedUntil
 }
 
 // denies reports whether a cost was refused so lately that the store need not be asked.

@@ -53,9 +53,9 @@ func playRound(t *testing.T, seed uint64) {
 		}
 		mayGo := int64(0)
 		if s.limit.Algorithm() == core.TokenBucket { // where each charge is apart, there may be too many to give back
-			mayGo = f.granted/20 + 20
-			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(4*TickEvery) {
-				mayGo = f.granted // nor is it worth much: it is full again before that
+			mayGo = f.granted/10 + 20
+			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(8*TickEvery) {
+				mayGo = f.granted // nor is it worth much: in a tick an eighth of it comes by itself
 			}
 		}
 		if gone := f.granted - f.admitted - f.returned; s.crash == 0 && (gone < 0 || gone > mayGo) {

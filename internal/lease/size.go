@@ -14,12 +14,16 @@ const (
 	extraMin   = 2                      // fewer units are not worth holding
 	ageMin     = 250 * core.Millisecond
 	idle       = 100 * core.Millisecond
-	gapMin     = 5 * core.Millisecond // between a refusal and the next call
+	gapMin     = 5 * core.Millisecond // between two calls for what flows in
 	gapMax     = 50 * core.Millisecond
-	holdPart   = 20          // a node holds no more than this part of a limit
-	rttMax     = core.Second // of slower answers only so much is believed, or one would make leases long
-	shareMax   = 500         // thousandths of what remains that all nodes together may take in advance
-	DenialMax  = core.Second // a refusal is remembered no longer: a reset or a settlement elsewhere is felt by then
+	gapPart    = 50
+	pauseMin   = core.Millisecond
+	dryPart    = 0.3                // of what all nodes use in a gap
+	scatter    = 0x9e3779b97f4a7c15 // odd, and without a pattern: the golden ratio
+	holdPart   = 20                 // a node holds no more than this part of a limit
+	rttMax     = core.Second        // of slower answers only so much is believed, or one would make leases long
+	shareMax   = 500                // thousandths of what remains that all nodes together may take in advance
+	DenialMax  = core.Second        // a refusal is remembered no longer: a reset or a settlement elsewhere is felt by then
 	flowFactor = 1.5
 )
 
@@ -89,7 +93,26 @@ func (c *Counter) age() core.Micros {
 	return max(1, age)
 }
 
-func (c *Counter) gap() core.Micros { return max(gapMin, min(gapMax, c.window/100)) }
+// gap is how long a counter without units is left alone as a rule: what flows in meanwhile is a fiftieth of the limit.
+func (c *Counter) gap() core.Micros {
+	fills := c.window
+	if c.algorithm == core.TokenBucket {
+		fills = core.Micros(float64(c.capacity) * float64(c.window) / float64(c.count))
+	}
+	return max(gapMin, min(gapMax, fills/gapPart))
+}
+
+// pause is the gap, or half as much more or less, by the instant of the store's answer: nodes that paused alike would come
+// one after the other for good, and the one that comes after the longest silence would get the most. Towards the end of a
+// sliding window it is less and less: what flows in and is not taken by then is nobody's.
+func (c *Counter) pause(now, answered core.Micros) core.Micros {
+	gap := c.gap()
+	pause := gap/2 + core.Micros(uint64(answered)*scatter>>33)%(gap+1)
+	if left := c.last.reset - now; c.algorithm == core.SlidingWindow && left > 0 {
+		pause = min(pause, max(pauseMin, 2*c.rtt, left/3))
+	}
+	return pause
+}
 
 // flows reports whether the store is empty and lives from what flows in.
 func (c *Counter) flows(now core.Micros) bool { return now < c.flowUntil }
@@ -128,13 +151,19 @@ func (c *Counter) wanted(now core.Micros) int64 {
 	return wanted
 }
 
-// shareMille returns this node's part of what remains.
+// shareMille returns this node's part of what remains. Of what flows in it is that of all nodes and a part by its own besides:
+// one that is alone takes all of it.
 func (c *Counter) shareMille(now core.Micros) int64 {
 	own := c.admits(now, 1)
-	if c.flows(now) || c.everybody <= own {
-		return shareMax
+	part := 1.0
+	if c.everybody > own {
+		part = own / c.everybody
 	}
-	return max(1, int64(shareMax*own/c.everybody))
+	share := max(1, int64(shareMax*part))
+	if c.flows(now) {
+		share += shareMax
+	}
+	return min(1000, share)
 }
 
 // lowAt returns how much in hand may be gone before a call returns.

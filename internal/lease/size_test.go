@@ -28,7 +28,7 @@ func TestHowMuchIsAsked(t *testing.T) {
 		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + core.Second}, rtt: 40 * ms}, 32},
 		{"nothing where a lease ends before it is of use", &bucket, 30, Counter{rtt: 20 * ms}, 0},
 		{"of a bucket half of what a lease lasts", &bucket, 40, Counter{}, 10},
-		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + core.Second}, flowUntil: now + 1}, 5},
+		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + core.Second}, flowUntil: now + 1}, 9},
 		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + core.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
