@@ -44,6 +44,7 @@ type call struct {
 	used      int         // of them, by the call at present
 	taking    []core.Call
 	asked     []*question // of taking
+	leasing   bool        // it is about leases
 }
 
 // What is kept of a call for the next one: buffers of so many bytes, and so many questions of some 4 KB.
@@ -52,7 +53,11 @@ const (
 	questionsKept = 64
 )
 
-var contentTypeWire = []string{wire.ContentType}
+var (
+	contentTypeWire = []string{wire.ContentType}
+	readsLeases     = []string{"1"}
+	leasingHeader   = http.CanonicalHeaderKey(wire.LeasingHeader)
+)
 
 // serveCheck answers a call: of filters in the compact form, of people in JSON. A call is under way while it is decided, and
 // not while it comes or its reply goes.
@@ -73,6 +78,7 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	}
 	header := w.Header()
 	header["Content-Type"] = contentTypeWire
+	header[leasingHeader] = readsLeases
 	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
 	_, _ = w.Write(c.reply) // whoever is gone needs none
 }
@@ -99,13 +105,17 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 // reply writes the answers. One that would make the reply larger than a filter reads is that the bridge has too much to do:
 // so many limits or receipts are no policy that anybody wrote for requests that come by the hundred.
 func (b *Bridge) reply(c *call) {
-	c.reply = wire.AppendReply(c.reply[:0])
+	begin, answer := wire.AppendReply, wire.AppendAnswer
+	if c.leasing {
+		begin, answer = wire.AppendLeasingReply, wire.AppendLeasingAnswer
+	}
+	c.reply = begin(c.reply[:0])
 	for i, q := range c.questions[:c.used] {
 		before := len(c.reply)
-		c.reply = wire.AppendAnswer(c.reply, &q.answer)
+		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
-			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0]}
-			c.reply = wire.AppendAnswer(c.reply[:before], &q.answer)
+			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+			c.reply = answer(c.reply[:before], &q.answer)
 		}
 		b.metrics.statuses[q.answer.Status].Inc()
 	}
@@ -148,6 +158,7 @@ func (b *Bridge) read(c *call) (*edition, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.leasing = reader.Leasing
 	for {
 		ok, err := reader.Next(&c.next().item)
 		if err != nil {
@@ -170,6 +181,8 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, e *edit
 		switch {
 		case q.item.Kind == wire.KindSettle:
 			q.settle()
+		case q.item.Kind == wire.KindReturn:
+			q.takeBack()
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:
@@ -192,9 +205,9 @@ func (b *Bridge) take(c *call) {
 	for _, q := range c.questions[:c.used] {
 		switch {
 		case len(q.first) > 0:
-			c.taking = append(c.taking, core.Call{Checks: q.first, Results: q.plan.Results()})
+			c.taking = append(c.taking, core.Call{Checks: q.first, Results: q.results()})
 			c.asked = append(c.asked, q)
-		case q.item.Kind != wire.KindSettle && q.answer.Status == wire.StatusOK:
+		case q.item.Kind != wire.KindSettle && q.item.Kind < wire.KindFetch && q.answer.Status == wire.StatusOK:
 			q.conclude(nil)
 		}
 	}

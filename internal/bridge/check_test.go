@@ -110,7 +110,7 @@ func TestBadCalls(t *testing.T) {
 		"garbage":         {[]byte("GET / HTTP/1.1"), 400},
 		"cut off":         {whole[:len(whole)-1], 400},
 		"more behind":     {append(whole[:len(whole):len(whole)], 'x'), 400},
-		"another version": {append([]byte("pc\x02"), whole[3:]...), 400},
+		"another version": {append([]byte("pc\x03"), whole[3:]...), 400},
 		"too many":        {h.call(many...), 400},
 		"too large":       {make([]byte, wire.CallBytesMax+1), 413},
 		"no items":        {h.call(), 200},

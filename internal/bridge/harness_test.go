@@ -122,6 +122,9 @@ func callOf(version string, items ...wire.Item) []byte {
 	body := wire.AppendCall(nil, version)
 	for i := range items {
 		body = wire.AppendItem(body, &items[i])
+		if items[i].Kind >= wire.KindLease {
+			wire.Leasing(body)
+		}
 	}
 	return body
 }

@@ -25,14 +25,15 @@ const (
 // metrics are those of every front, and what is a bridge's own. None has a label that names a client.
 type metrics struct {
 	*tally.Metrics
-	calls     *prometheus.CounterVec // by result
-	questions prometheus.Histogram
-	answers   *prometheus.CounterVec // by status
-	statuses  [wire.StatusBusy + 1]prometheus.Counter
-	answered  prometheus.Counter // of calls
-	versions  *prometheus.GaugeVec
-	edits     *prometheus.CounterVec // by result
-	rls       *prometheus.CounterVec // by result
+	calls                      *prometheus.CounterVec // by result
+	questions                  prometheus.Histogram
+	answers                    *prometheus.CounterVec // by status
+	statuses                   [wire.StatusBusy + 1]prometheus.Counter
+	answered                   prometheus.Counter // of calls
+	versions                   *prometheus.GaugeVec
+	edits                      *prometheus.CounterVec // by result
+	rls                        *prometheus.CounterVec // by result
+	unitsLeased, unitsReturned prometheus.Counter
 }
 
 // statusNames are those of [wire.Status].
@@ -53,6 +54,10 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
 		rls:   vec("penstock_rls_requests_total", "Requests over Envoy's rate limit protocol, by what became of them.", "result"),
 		edits: vec("penstock_policy_edits_total", "Edits of the policy file, by what became of them.", "result"),
 	}
+	m.unitsLeased = prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_bridge_leased_units_total",
+		Help: "Units that filters have taken in advance, or for several requests at once."})
+	m.unitsReturned = prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_bridge_returned_units_total",
+		Help: "Units that filters have taken and given back."})
 	for status, name := range statusNames {
 		m.statuses[status] = m.answers.WithLabelValues(name)
 	}
@@ -63,7 +68,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*metrics, error) {
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
 	receiving := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_receiving",
 		Help: "Calls that have not come whole yet."}, func() float64 { return float64(b.receiving.Load()) })
-	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, waiting, under, receiving) {
+	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -32,6 +32,7 @@ type question struct {
 	throttled  []core.Throttled
 	attrs      attributes
 	settlement core.Settlement
+	lease      leasing
 	bridge     *Bridge
 	edition    *edition
 	now        core.Micros
@@ -39,7 +40,8 @@ type question struct {
 
 // reset forgets the last request.
 func (q *question) reset(b *Bridge, e *edition, now core.Micros) {
-	q.answer = wire.Answer{Results: q.answer.Results[:0]}
+	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+	q.lease.taken = q.lease.taken[:0]
 	q.bridge, q.edition, q.now, q.first, q.throttled = b, e, now, nil, nil
 }
 
@@ -52,8 +54,10 @@ func (q *question) release() {
 	clear(settle.Headers)
 	clear(settle.Numbers)
 	q.item = wire.Item{Ask: wire.Ask{Headers: ask.Headers[:0], Attrs: ask.Attrs[:0]},
-		Settle: wire.Settle{Headers: settle.Headers[:0], Numbers: settle.Numbers[:0]}}
+		Settle: wire.Settle{Headers: settle.Headers[:0], Numbers: settle.Numbers[:0]}, Units: q.item.Units[:0]}
 	q.answer.Receipt = ""
+	clear(q.answer.Leases)
+	q.lease.fetch[0] = core.Check{}
 }
 
 // begin makes the plan of a filter's question.
@@ -68,6 +72,12 @@ func (q *question) begin() {
 	default:
 		q.attrs = attributes{ask: ask, reads: &e.reads, now: q.now}
 		q.ask(&q.attrs)
+		if q.item.Kind >= wire.KindLease {
+			q.leases()
+		}
+		if q.item.Kind == wire.KindLease && len(q.lease.taken) == 0 {
+			q.item.Kind = wire.KindAsk
+		}
 	}
 }
 
@@ -86,6 +96,7 @@ func (q *question) ask(a core.Attributes) {
 
 // decide decides by what the store said to the first question, and completes the answer.
 func (q *question) decide(err error) core.Decision {
+	q.granted(err)
 	if err != nil {
 		return q.fail(err)
 	}
@@ -108,6 +119,10 @@ func (q *question) take(t *core.Call) {
 // conclude decides a question that came with others.
 func (q *question) conclude(err error) {
 	defer q.rescue()
+	if q.item.Kind == wire.KindFetch {
+		q.fetched(err)
+		return
+	}
 	q.decide(err)
 }
 
@@ -116,7 +131,7 @@ func (q *question) rescue() {
 	if reason := recover(); reason != nil {
 		q.bridge.panicked(reason)
 		q.first, q.throttled = nil, nil
-		q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0]}
+		q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	}
 }
 

@@ -33,13 +33,16 @@ var onceInTime = func() core.Limit {
 	return l
 }()
 
-// receiptForm is the first byte of a receipt: the version of its form.
-const receiptForm = 1
+// The first byte of a receipt: its form, and the version of that.
+const (
+	receiptForm = 1 // of what a response may settle
+	unitsForm   = 2 // of units that a filter has taken in advance, of no version of the policy
+)
 
 // A receipt is a head in the clear and what is sealed. The head is sealed with it: it cannot be changed either.
 //
 //	form, process (16 bytes), number (8 bytes), length of the version (1 byte), the policy's version
-//	AES-256-GCM of: when it expires (8 bytes, microseconds), a settlement in compact form
+//	AES-256-GCM of: when it expires (8 bytes, microseconds), a settlement or a give-back in compact form
 //
 // The key is that of the process, from a secret that bridges with one token share, so that a receipt can go to another
 // bridge behind the same address than the one that gave it out. As a number is used once by a process, and no two processes
@@ -97,28 +100,39 @@ func (s *sealer) key(p process) cipher.AEAD {
 
 // seal returns a receipt for a settlement by a version of the policy.
 func (s *sealer) seal(version string, settlement *core.Settlement, rs *core.Ruleset, now core.Micros) string {
+	return s.sealed(receiptForm, version, settlement.AppendCompact(s.plain(now), rs))
+}
+
+// sealUnits returns a receipt for units that may be given back.
+func (s *sealer) sealUnits(back *core.Check, now core.Micros) string {
+	return s.sealed(unitsForm, "", core.AppendGiveBack(s.plain(now), back))
+}
+
+// plain begins what is sealed.
+func (s *sealer) plain(now core.Micros) []byte {
+	return binary.BigEndian.AppendUint64(make([]byte, 0, 384), uint64(now+receiptTTL))
+}
+
+func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	number := s.numbers.Add(1)
 	head := make([]byte, 0, 512)
-	head = append(append(head, receiptForm), s.process[:]...)
+	head = append(append(head, form), s.process[:]...)
 	head = binary.BigEndian.AppendUint64(head, number)
 	head = append(append(head, byte(len(version))), version...)
-	plain := make([]byte, 0, 384)
-	plain = binary.BigEndian.AppendUint64(plain, uint64(now+receiptTTL))
-	plain = settlement.AppendCompact(plain, rs)
 	return string(s.own.Seal(head, nonce(number), plain, head))
 }
 
 // opened is a receipt that can be redeemed.
 type opened struct {
-	id         receiptID
-	version    string
-	expires    core.Micros
-	settlement []byte
+	id      receiptID
+	version string
+	expires core.Micros
+	plain   []byte // a settlement or a give-back, by its form
 }
 
-// open returns what is in a receipt. It does not redeem it.
-func (s *sealer) open(receipt string, now core.Micros) (o opened, err error) {
-	if len(receipt) < receiptHeadMin || receipt[0] != receiptForm {
+// open returns what is in a receipt of that form. It does not redeem it.
+func (s *sealer) open(receipt string, form byte, now core.Micros) (o opened, err error) {
+	if len(receipt) < receiptHeadMin || receipt[0] != form {
 		return o, errForeign
 	}
 	rest := receipt[1:]
@@ -140,7 +154,7 @@ func (s *sealer) open(receipt string, now core.Micros) (o opened, err error) {
 		return o, errForeign
 	}
 	o.expires = core.Micros(binary.BigEndian.Uint64(plain))
-	o.settlement = plain[8:]
+	o.plain = plain[8:]
 	if now >= o.expires || o.expires > now+receiptTTL+clocksApart || o.expires-receiptTTL < s.started {
 		return o, errExpired
 	}

@@ -84,11 +84,11 @@ func TestAReceiptIsRedeemedOnceAtAll(t *testing.T) {
 		t.Errorf("%d are settled, %d are used, want %d and %d at most", ends("settled"), got, receipts, 9*receipts)
 	}
 	// One that was made for another time than ours could be redeemed when the others have forgotten it.
-	o, err := first.b.sealer.open(given[0], micros(time.Now()))
+	o, err := first.b.sealer.open(given[0], receiptForm, micros(time.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := second.b.sealer.open(given[0], o.expires-receiptTTL-clocksApart-1); err != errExpired {
+	if _, err := second.b.sealer.open(given[0], receiptForm, o.expires-receiptTTL-clocksApart-1); err != errExpired {
 		t.Errorf("%v", err)
 	}
 }

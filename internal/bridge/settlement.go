@@ -43,7 +43,7 @@ var _ settle.Conditional = (*job)(nil)
 func (q *question) settle() {
 	defer q.rescue()
 	b := q.bridge
-	opened, err := b.sealer.open(q.item.Settle.Receipt, q.now)
+	opened, err := b.sealer.open(q.item.Settle.Receipt, receiptForm, q.now)
 	if err != nil {
 		q.refuse(err.Error(), wire.StatusInvalid)
 		return
@@ -55,7 +55,7 @@ func (q *question) settle() {
 	}
 	j := jobs.Get().(*job)
 	switch {
-	case core.ReadSettlement(&j.Settlement, e.ruleset, opened.settlement) != nil:
+	case core.ReadSettlement(&j.Settlement, e.ruleset, opened.plain) != nil:
 		err = errForeign
 	case !b.sealer.redeem(&opened, q.now):
 		err = errRedeemed

@@ -145,9 +145,9 @@ func TestReceiptsExpire(t *testing.T) {
 		"started since":      {later, start + 2*core.Second, errExpired},
 		"nobody has a token": {newSealer("", start), start, errForeign},
 	} {
-		o, err := c.sealer.open(receipt, c.at)
+		o, err := c.sealer.open(receipt, receiptForm, c.at)
 		if err != c.want || err == nil && (o.version != e.version || o.expires != start+receiptTTL ||
-			!bytes.Equal(o.settlement, s.AppendCompact(nil, e.ruleset))) {
+			!bytes.Equal(o.plain, s.AppendCompact(nil, e.ruleset))) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -217,7 +217,7 @@ func FuzzReceipt(f *testing.F) {
 	f.Add("")
 	f.Add(good[:receiptHeadMin])
 	f.Fuzz(func(t *testing.T, receipt string) {
-		if _, err := h.b.sealer.open(receipt, h.b.sealer.started); err == nil && receipt != good {
+		if _, err := h.b.sealer.open(receipt, receiptForm, h.b.sealer.started); err == nil && receipt != good {
 			t.Fatalf("%q opens", receipt)
 		}
 	})

@@ -114,7 +114,7 @@ func standsIn(err error, checks []core.Check) bool {
 	local := false
 	for i := range checks {
 		switch c := &checks[i]; {
-		case c.Op != core.OpTake || c.OnError == core.OnErrorDeny && !c.Shadow:
+		case c.Op != core.OpTake && c.Op != core.OpUpTo || c.OnError == core.OnErrorDeny && !c.Shadow:
 			return false
 		case c.OnError == core.OnErrorLocal:
 			local = true
@@ -135,6 +135,9 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 	t.checks, t.results = append(t.checks[:0], checks...), append(t.results[:0], results...)
 	for i := range t.checks {
 		c := &t.checks[i]
+		if c.Op == core.OpUpTo { // nothing is taken in advance of a share
+			c.Op, c.Cost, c.Age = core.OpTake, c.Min, 0
+		}
 		switch {
 		case c.OnError != core.OnErrorLocal || c.Shadow:
 			c.Op, c.Guard = core.OpLook, 0 // refuses nothing

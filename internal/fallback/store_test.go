@@ -174,7 +174,7 @@ func TestStricterWords(t *testing.T) {
 func TestWhatIsNotStoodInFor(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway
-	for _, op := range []core.Op{core.OpUpTo, core.OpLook, core.OpGiveBack, core.OpForce, core.OpReset} {
+	for _, op := range []core.Op{core.OpLook, core.OpGiveBack, core.OpForce, core.OpReset} {
 		check := limited(t, "x", 10, 1, core.OnErrorLocal)
 		check.Op, check.Min, check.Max = op, 1, 1
 		if err := w.Take(context.Background(), []core.Check{check}, make([]core.Result, 1)); !errors.Is(err, core.ErrUnavailable) {
@@ -188,6 +188,17 @@ func TestWhatIsNotStoodInFor(t *testing.T) {
 	}
 	if w.local.Len() != 0 || len(w.failed) != 0 {
 		t.Errorf("%d counters in memory, %d failures", w.local.Len(), len(w.failed))
+	}
+}
+
+// TestNothingInAdvance: a check that would take more than it needs has what it needs of the share, and no more.
+func TestNothingInAdvance(t *testing.T) {
+	w := newWorld(t, 2)
+	w.inner.err = errAway
+	check := limited(t, "x", 100, 7, core.OnErrorLocal)
+	check.Op, check.Min, check.Max, check.ShareMille, check.Age = core.OpUpTo, 5, 60, 1000, core.Second
+	if got := w.admits(t, 20, check); got != 10 {
+		t.Errorf("%d calls for five units are admitted, want the ten of this node's share", got)
 	}
 }
 

@@ -7,11 +7,17 @@ import (
 	"net/netip"
 )
 
-// The head of every call and reply: two letters and the version of the form.
+// The head of every call and reply: two letters and the version of the form. The second version is the first with what is
+// about leases beside; a call that has none of that is of the first, so that a bridge that only knows that one answers it.
 const (
-	callHead  = "pc\x01"
-	replyHead = "pr\x01"
+	callHead  = "pc"
+	replyHead = "pr"
+	plain     = 1
+	leasing   = 2
 )
+
+// LeasingHeader is the field, in lower case, with which a bridge says in every reply that it reads calls about leases.
+const LeasingHeader = "x-penstock-leases"
 
 // ContentType says that a body is a call or a reply.
 const ContentType = "application/x-penstock"
@@ -24,7 +30,7 @@ const (
 )
 
 // ErrMalformed is wrapped by every error about bytes that are no call or reply of this version.
-var ErrMalformed = errors.New("not a penstock call of version 1")
+var ErrMalformed = errors.New("not a penstock call of version 1 or 2")
 
 // Kind says what an item of a call is.
 type Kind uint8
@@ -34,6 +40,10 @@ const (
 	KindAsk    Kind = iota + 1 // decide this request
 	KindWait                   // decide it, and answer once it is admitted: it is under a throttle rule
 	KindSettle                 // the response of a request that was admitted before
+	// Of calls about leases:
+	KindLease  // decide this request, and take more units than it needs
+	KindFetch  // take units in advance, in the name of a request that was decided
+	KindReturn // units that were taken and not used
 )
 
 // Item is a question, or what became of a request. Of the fields behind Kind, those of its kind are set.
@@ -41,6 +51,8 @@ type Item struct {
 	Kind   Kind
 	Ask    Ask
 	Settle Settle
+	Units  []Units // of KindLease, and of KindFetch: one then
+	Return Return
 }
 
 // Ask is a request to be decided, as the policy sees it.
@@ -74,16 +86,25 @@ type Field struct{ Name, Text string }
 
 // AppendCall begins a call about one version of a policy. Items are appended to it.
 func AppendCall(dst []byte, version string) []byte {
-	return appendText(append(dst, callHead...), version)
+	return appendText(append(append(dst, callHead...), plain), version)
 }
 
-// AppendItem appends an item to a call.
+// Leasing makes a call, which begins its slice, one about leases.
+func Leasing(call []byte) { call[len(callHead)] = leasing }
+
+// AppendItem appends an item to a call; if it is about leases, the call must be told by [Leasing].
 func AppendItem(dst []byte, item *Item) []byte {
 	dst = append(dst, byte(item.Kind))
-	if item.Kind == KindSettle {
+	switch item.Kind {
+	case KindSettle:
 		return item.Settle.append(dst)
+	case KindReturn:
+		return item.Return.append(dst)
 	}
-	return item.Ask.append(dst)
+	if dst = item.Ask.append(dst); item.Kind >= KindLease {
+		dst = appendUnits(dst, item.Units)
+	}
+	return dst
 }
 
 func (a *Ask) append(dst []byte) []byte {
@@ -103,17 +124,18 @@ func (s *Settle) append(dst []byte) []byte {
 // CallReader reads a call item by item.
 type CallReader struct {
 	Version string // of the policy that the questions are about
+	Leasing bool   // it is about leases, and so is its reply
 	rest    cursor
 	items   int
 }
 
 // ReadCall reads the beginning of a call. The texts of its items share one copy of data. The error wraps [ErrMalformed].
 func ReadCall(data []byte) (*CallReader, error) {
-	rest, err := open(data, callHead, CallBytesMax)
+	rest, leasing, err := open(data, callHead, CallBytesMax)
 	if err != nil {
 		return nil, err
 	}
-	r := &CallReader{rest: rest}
+	r := &CallReader{rest: rest, Leasing: leasing}
 	r.Version = r.rest.text()
 	return r, r.rest.err()
 }
@@ -127,11 +149,16 @@ func (r *CallReader) Next(item *Item) (ok bool, err error) {
 	if r.items++; r.items > ItemsMax {
 		return false, errors.New("more than 256 questions in one call")
 	}
-	switch item.Kind = Kind(r.rest.byte()); item.Kind {
-	case KindAsk, KindWait:
+	switch item.Kind = Kind(r.rest.byte()); {
+	case item.Kind == KindAsk || item.Kind == KindWait:
 		item.Ask.read(&r.rest)
-	case KindSettle:
+	case item.Kind == KindSettle:
 		item.Settle.read(&r.rest)
+	case r.Leasing && (item.Kind == KindLease || item.Kind == KindFetch):
+		item.Ask.read(&r.rest)
+		item.Units = r.rest.units(item.Units[:0])
+	case r.Leasing && item.Kind == KindReturn:
+		item.Return.read(&r.rest)
 	default:
 		r.rest.fail()
 	}

@@ -14,16 +14,16 @@ type cursor struct {
 	failed bool
 }
 
-// open checks the head and returns what is behind it.
-func open(data []byte, head string, bytesMax int) (cursor, error) {
+// open checks the head and returns what is behind it, and whether leases may be in there.
+func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err error) {
 	if len(data) > bytesMax {
-		return cursor{}, errTooLong
+		return c, false, errTooLong
 	}
 	rest, ok := strings.CutPrefix(string(data), head)
-	if !ok {
-		return cursor{}, ErrMalformed
+	if !ok || rest == "" || rest[0] != plain && rest[0] != leasing {
+		return c, false, ErrMalformed
 	}
-	return cursor{rest: rest}, nil
+	return cursor{rest: rest[1:]}, rest[0] == leasing, nil
 }
 
 func (c *cursor) fail() { c.failed, c.rest = true, "" }

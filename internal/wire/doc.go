@@ -9,7 +9,9 @@
 // neither keys nor numbers of limits: those are the bridge's. What is written is read back alike; what was not written here
 // is refused, without panic and without taking more memory than a small multiple of its length.
 //
-// The form has a version, the first byte after the head. A reader of another version refuses the call as a whole.
+// The form has a version, the first byte after the head. A reader of another version refuses the call as a whole. Calls about
+// leases, and replies to them, are of version 2, all others of version 1; a bridge that reads both says so in every reply
+// ([LeasingHeader]), so that nobody sends version 2 to one that does not.
 //
 // # Price
 //

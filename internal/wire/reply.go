@@ -31,6 +31,9 @@ type Answer struct {
 	Results []core.Result
 	// Receipt is what a settlement gives back; "" if there is nothing to settle.
 	Receipt string
+	// Leases are what was granted beyond a request's own cost, or in advance. Results then say of a request's check what it
+	// was granted itself, and of units taken in advance all.
+	Leases []Lease
 }
 
 // Verdict is what a request's credentials are worth, way by way as the policy lists them.
@@ -47,7 +50,10 @@ type Way struct {
 }
 
 // AppendReply begins a reply. Answers are appended to it, one for each item of the call, in their order.
-func AppendReply(dst []byte) []byte { return append(dst, replyHead...) }
+func AppendReply(dst []byte) []byte { return append(append(dst, replyHead...), plain) }
+
+// AppendLeasingReply begins a reply to a call about leases, whose answers are appended by [AppendLeasingAnswer].
+func AppendLeasingReply(dst []byte) []byte { return append(append(dst, replyHead...), leasing) }
 
 // AppendAnswer appends an answer to a reply.
 func AppendAnswer(dst []byte, a *Answer) []byte {
@@ -63,6 +69,14 @@ func AppendAnswer(dst []byte, a *Answer) []byte {
 		at = a.Results[i].At
 	}
 	return appendText(dst, a.Receipt)
+}
+
+// AppendLeasingAnswer appends an answer to a reply that began as one about leases.
+func AppendLeasingAnswer(dst []byte, a *Answer) []byte {
+	if dst = AppendAnswer(dst, a); a.Status == StatusOK {
+		dst = appendLeases(dst, a.Leases)
+	}
+	return dst
 }
 
 // The flags of a result.
@@ -127,15 +141,18 @@ func (w *Way) Fingerprint() uint64 {
 }
 
 // ReplyReader reads a reply answer by answer.
-type ReplyReader struct{ rest cursor }
+type ReplyReader struct {
+	rest    cursor
+	leasing bool
+}
 
 // ReadReply reads the beginning of a reply. The error wraps [ErrMalformed].
 func ReadReply(data []byte) (*ReplyReader, error) {
-	rest, err := open(data, replyHead, CallBytesMax)
+	rest, leasing, err := open(data, replyHead, CallBytesMax)
 	if err != nil {
 		return nil, err
 	}
-	return &ReplyReader{rest: rest}, nil
+	return &ReplyReader{rest: rest, leasing: leasing}, nil
 }
 
 // Next reads the next answer into a, whose lists are used again, and reports whether there was one; the error says that
@@ -144,7 +161,7 @@ func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 	if r.rest.rest == "" {
 		return false, r.rest.err()
 	}
-	*a = Answer{Status: Status(r.rest.byte()), Results: a.Results[:0]}
+	*a = Answer{Status: Status(r.rest.byte()), Results: a.Results[:0], Leases: a.Leases[:0]}
 	if a.Status > StatusBusy {
 		r.rest.fail()
 	}
@@ -157,7 +174,9 @@ func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 		a.Results = append(a.Results, r.rest.result(at))
 		at = a.Results[len(a.Results)-1].At
 	}
-	a.Receipt = r.rest.text()
+	if a.Receipt = r.rest.text(); r.leasing {
+		a.Leases = r.rest.leases(a.Leases)
+	}
 	return !r.rest.failed, r.rest.err()
 }
 

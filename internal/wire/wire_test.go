@@ -24,6 +24,9 @@ var items = []Item{
 	{Kind: KindWait},
 	{Kind: KindSettle, Settle: Settle{Receipt: "\xff\x00", Status: 200, Headers: []Field{{"X-Cost", "5"}}, Numbers: []Field{{"usage.total", "17"}}}},
 	{Kind: KindSettle},
+	{Kind: KindLease, Ask: Ask{Path: "/"}, Units: []Units{{Check: 1, Counter: 1 << 63, Cost: 3, Max: 50, ShareMille: 7, Age: 250_000}, {Max: -1}}},
+	{Kind: KindFetch, Units: []Units{{Max: 9}}},
+	{Kind: KindReturn, Return: Return{Token: "\x00sealed", Units: 17}},
 }
 
 var answers = []Answer{
@@ -31,7 +34,7 @@ var answers = []Answer{
 	{Results: []core.Result{{At: 1_700_000_000_000_000, Granted: 1, Remaining: 9, Reset: 5, Next: 6, Violations: 2},
 		{At: 1_700_000_000_000_007, Refused: true, Wait: core.Never, Overflow: true}, {Refused: true, Wait: 60_000_000, LeasedIn: 3},
 		{At: 1_700_000_000_000_008, Local: true}},
-		Receipt: "sealed"},
+		Receipt: "sealed", Leases: []Lease{{Check: 2, Granted: 41, Receipt: 1_700_000_000_000_000, Token: "sealed too"}, {}}},
 	{Verdict: &Verdict{TTLMicros: 60_000_000, Ways: []Way{{Index: 0, State: core.CredentialExpired},
 		{Index: 2, State: core.CredentialValid, Identity: core.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold"}}}}},
 	{Status: StatusBusy},
@@ -41,14 +44,17 @@ func callOf(items ...Item) []byte {
 	call := AppendCall(nil, "v1")
 	for i := range items {
 		call = AppendItem(call, &items[i])
+		if items[i].Kind >= KindLease {
+			Leasing(call)
+		}
 	}
 	return call
 }
 
 func replyOf(answers ...Answer) []byte {
-	reply := AppendReply(nil)
+	reply := AppendLeasingReply(nil)
 	for i := range answers {
-		reply = AppendAnswer(reply, &answers[i])
+		reply = AppendLeasingAnswer(reply, &answers[i])
 	}
 	return reply
 }
@@ -91,6 +97,40 @@ func TestRepliesAreReadAlike(t *testing.T) {
 	}
 }
 
+// TestTheFirstVersionStays: what is not about leases is written, and read, as before there were any.
+func TestTheFirstVersionStays(t *testing.T) {
+	call, reply := callOf(items[:4]...), AppendAnswer(AppendReply(nil), &answers[1])
+	if call[2] != 1 || reply[2] != 1 {
+		t.Fatalf("versions %d and %d", call[2], reply[2])
+	}
+	got, err := readAnswers(reply)
+	if err != nil || len(got) != 1 || len(got[0].Leases) != 0 || got[0].Receipt != "sealed" {
+		t.Errorf("%+v %v", got, err)
+	}
+	if got, err := readAll(call); err != nil || len(got) != 4 {
+		t.Errorf("%+v %v", got, err)
+	}
+}
+
+// TestCounters: another key, count or capacity is another counter.
+func TestCounters(t *testing.T) {
+	limit := func(count, burst int64) *core.Limit {
+		l, err := core.NewLimit(core.TokenBucket, count, core.Minute, burst)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &l
+	}
+	seen := map[uint64]bool{}
+	for _, c := range []core.Check{{Key: []byte("a"), Limit: limit(1, 2)}, {Key: []byte("b"), Limit: limit(1, 2)},
+		{Key: []byte("a"), Limit: limit(2, 2)}, {Key: []byte("a"), Limit: limit(1, 3)}} {
+		if seen[CounterOf(&c)] {
+			t.Errorf("%+v is one of the others", c)
+		}
+		seen[CounterOf(&c)] = true
+	}
+}
+
 // TestListsAreUsedAgain: what one item had must not show in the next.
 func TestListsAreUsedAgain(t *testing.T) {
 	r, err := ReadCall(callOf(items[0], Item{Kind: KindAsk}))
@@ -113,7 +153,9 @@ func TestWhatIsCutIsRefused(t *testing.T) {
 	call, reply := callOf(items...), replyOf(answers...)
 	for n := range call {
 		got, err := readAll(call[:n])
-		if err == nil && !bytes.Equal(callOf(got...), call[:n]) {
+		again := callOf(got...)
+		Leasing(again)
+		if err == nil && !bytes.Equal(again, call[:n]) {
 			t.Fatalf("the first %d bytes are read as %+v", n, got)
 		}
 	}
@@ -163,7 +205,10 @@ func TestBounds(t *testing.T) {
 	}{
 		{"as many items as there may be", callOf(asks(ItemsMax)...), true},
 		{"one more", callOf(asks(ItemsMax + 1)...), false},
-		{"another version", []byte("pc\x02\x00"), false},
+		{"about leases", []byte("pc\x02\x00"), true},
+		{"another version", []byte("pc\x03\x00"), false},
+		{"no version", []byte("pc"), false},
+		{"about leases, and not told so", AppendItem(AppendCall(nil, "v1"), &Item{Kind: KindLease}), false},
 		{"a reply", replyOf(), false},
 		{"nothing", nil, false},
 		{"too long", append(callOf(), make([]byte, CallBytesMax)...), false},
@@ -205,6 +250,9 @@ func FuzzRead(f *testing.F) {
 		if got, err := readAll(data); err == nil {
 			r, _ := ReadCall(data)
 			call := AppendCall(nil, r.Version)
+			if r.Leasing {
+				Leasing(call)
+			}
 			for i := range got {
 				call = AppendItem(call, &got[i])
 			}
@@ -214,7 +262,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if got, err := readAnswers(data); err == nil {
-			again, err := readAnswers(replyOf(got...))
+			again, err := readAnswers(replyOf(got...)) // of the second version, where the first has its place
 			if err != nil || fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", got) && cmp.Diff(got, again, append(alike, cmpopts.IgnoreUnexported(core.Overrides{}))...) != "" {
 				t.Fatalf("%v\n%+v\n%+v", err, got, again)
 			}
