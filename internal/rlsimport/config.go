@@ -24,7 +24,7 @@ type entry struct {
 	key, value string // value is "" for any
 	place      string
 	limit      *limit // nil: none
-	shadow     bool
+	shadow     bool   // it never refuses: shadow_mode, quota_mode
 	share      bool
 	children   []*entry
 }
@@ -39,8 +39,11 @@ type limit struct {
 	place     string
 }
 
-// wild reports whether the entry's value is a pattern.
-func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
+// wild reports whether the entry's value is a pattern: only a star at the end stands for anything there.
+func (e *entry) wild() bool { return strings.HasSuffix(e.value, "*") }
+
+// prefix is what the values begin with that a pattern is for.
+func (e *entry) prefix() string { return strings.TrimSuffix(e.value, "*") }
 
 // domain is what is known of one domain, of however many files.
 type domain struct {
@@ -180,16 +183,25 @@ func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
 		r.wrong(words["key"], path+".key", "is what the service itself calls something", "rename it in Envoy's actions")
 		return nil
 	case strings.Contains(e.key, "*"):
-		r.note(e.place, path+".key", e.key, "is a pattern of keys, and is taken for a key that holds a star",
-			"write an entry for each key")
+		r.note(e.place, path+".key", e.key, "is left out: no policy has patterns of keys", "write an entry for each key")
+		return nil
 	}
 	if e.share && !e.wild() {
-		r.wrong(words["share_threshold"], path+".share_threshold", "goes with a value that holds a star only", "leave it out")
+		r.wrong(words["share_threshold"], path+".share_threshold", "goes with a value that ends with a star only", "leave it out")
+	}
+	if strings.Contains(e.prefix(), "*") {
+		r.note(words["value"].Place, path+".value", e.value, "is left out: only a star at the end stands for anything there, so that "+
+			"requests with this very text are limited, and no policy can say so", "if any star is meant, write a rule that matches "+
+			"the attribute by this value")
+		return nil
 	}
 	if node := words["rate_limit"]; node != nil && node.Kind != policy.KindNull {
 		e.limit = r.limit(node, path+".rate_limit")
 	}
 	r.lost(words, path)
+	if quota := words["quota_mode"]; quota != nil && quota.Text == "true" {
+		e.shadow = true
+	}
 	e.children = r.entries(words["descriptors"], path+".descriptors", nil, depth+1)
 	return e
 }
@@ -197,8 +209,8 @@ func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
 // lost notes the words of an entry that have no counterpart.
 func (r *reader) lost(words map[string]*policy.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{
-		{"quota_mode", "is an ordinary limit here: it refuses even where another quota of the request has room",
-			"leave it out if that is what you mean"},
+		{"quota_mode", "refuses nothing, as there, and answers carry no dynamic metadata that would tell of it",
+			"leave it out if the limit is to refuse"},
 		{"detailed_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
 		{"value_to_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
 	} {

@@ -8,10 +8,12 @@
 // Here, each limit becomes a rule for descriptors of just its keys, and rules whose descriptors overlap become a group in
 // that order, with rules that allow where a more specific entry leads nowhere.
 //
-// What differs is the charging, as internal/rls says it: a request that is refused charges nothing, there it charges all the
-// same; and a counter that two descriptors of one request share (share_threshold) is charged once, there twice. Asked one
-// descriptor at a time, one hit each, both decide alike. What an underscore does there is not carried over: its keys and
-// values are joined by one, so that key a_b is found for the key a with the value b, too.
+// What differs is above all the charging, as internal/rls says it: a request that is refused charges nothing, there it
+// charges all the same; and a counter that two descriptors of one request share (share_threshold) is charged once, there
+// twice. Asked one descriptor at a time, one hit each, both decide alike: testdata/service has what the real service
+// answered to the configurations that come with it, and real_test.go the list of what differs. Patterns of keys are left out,
+// and what an underscore does there is not carried over: its keys and values are joined by one, so that key a_b is found for
+// the key a with the value b, too.
 //
 // The price is a rule for each limit. When not: for limits that are meant to change, write a policy.
 package rlsimport

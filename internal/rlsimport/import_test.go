@@ -144,13 +144,21 @@ descriptors:
   - key: b*
     detailed_metric: false
     rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: c
+    value: x*y
+    rate_limit: {unit: minute, requests_per_unit: 1}
+  - key: c
+    value: "**"
+    rate_limit: {unit: minute, requests_per_unit: 1}
 `)
 	want := []string{
 		"0.yaml:4: descriptors[0].detailed_metric: is left out: metrics are by rule",
 		"0.yaml:5: descriptors[0].value_to_metric: is left out",
-		"0.yaml:6: descriptors[0].quota_mode: is an ordinary limit here",
+		"0.yaml:6: descriptors[0].quota_mode: refuses nothing, as there",
 		"0.yaml:7: descriptors[0].metadata: is left out: answers carry no dynamic metadata; let another filter",
-		`0.yaml:12: descriptors[1].key: "b*": is a pattern of keys`,
+		`0.yaml:12: descriptors[1].key: "b*": is left out: no policy has patterns of keys`,
+		`0.yaml:16: descriptors[2].value: "x*y": is left out: only a star at the end stands for anything there`,
+		`0.yaml:19: descriptors[3].value: "**": is left out`,
 		`rate_limit.unit: "year": is the calendar's year here`,
 		`rate_limit.replaces: "nobody": is the name of no limit`,
 	}
@@ -163,8 +171,17 @@ descriptors:
 	if len(s.notes) != len(want) {
 		t.Errorf("%d notes, want %d:\n%s", len(s.notes), len(want), got)
 	}
-	if s.ask("d", 1, d("a", "1")).Statuses[0].CurrentLimit.GetUnit() != pb.RateLimitResponse_RateLimit_YEAR {
-		t.Error("no year")
+	for _, value := range []string{"xy", "x-y", "x*y"} {
+		for range 2 {
+			if s.ask("d", 1, d("c", value)).OverallCode != pb.RateLimitResponse_OK {
+				t.Errorf("%q is limited", value)
+			}
+		}
+	}
+	for range 2 {
+		if s.ask("d", 1, d("a", "1")).OverallCode != pb.RateLimitResponse_OK {
+			t.Error("a limit with quota_mode refuses")
+		}
 	}
 	if !strings.HasSuffix(s.text, "\ntimezone: UTC\n") {
 		t.Errorf("the policy does not say whose year it is:\n%s", s.text)
@@ -183,20 +200,20 @@ func TestErrors(t *testing.T) {
 		"domain: d\ndescriptors: x":            `descriptors: "x": is a word where a list belongs`,
 		"domain: d\ndescriptors: [x]":          "descriptors[0]: \"x\": is a word where a block",
 		"domain: d\ndescriptors: [{value: x}]": "descriptors[0].key: is missing",
-		"domain: d\ndescriptors: [{key: a}, {key: a, value: \"\"}]":                           `descriptors: "a": is there twice`,
-		"domain: d\ndescriptors: [{key: envoy.domain}]":                                       "is what the service itself calls something",
-		limited("share_threshold: true"):                                                      "goes with a value that holds a star",
-		limited("shadow_mode: maybe"):                                                         `shadow_mode: "maybe": is neither true nor false`,
-		limited("rate_limit: {requests_per_unit: 1}"):                                         "rate_limit.unit: is no unit",
-		limited("rate_limit: {unit: fortnight, requests_per_unit: 1}"):                        `unit: "fortnight": is no unit`,
-		limited("rate_limit: {unit: day, unlimited: true}"):                                   "does not go with unlimited",
-		limited("rate_limit: {unit: day, requests_per_unit: -1}"):                             `"-1": is no number from 0`,
-		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):                     "is no number from 0",
-		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"):                    "is the limit itself",
-		limited("rate_limit: {unit: day, replaces: [{}]}"):                                    "name the limit that is replaced",
-		limited(`value: "*1*2*3*4*5*6*7*8*9", rate_limit: {unit: day, requests_per_unit: 1}`): "f:3: rules[0].match.attr.a[0]",
+		"domain: d\ndescriptors: [{key: a}, {key: a, value: \"\"}]":        `descriptors: "a": is there twice`,
+		"domain: d\ndescriptors: [{key: envoy.domain}]":                    "is what the service itself calls something",
+		limited("share_threshold: true"):                                   "goes with a value that ends with a star only",
+		limited("shadow_mode: maybe"):                                      `shadow_mode: "maybe": is neither true nor false`,
+		limited("rate_limit: {requests_per_unit: 1}"):                      "rate_limit.unit: is no unit",
+		limited("rate_limit: {unit: fortnight, requests_per_unit: 1}"):     `unit: "fortnight": is no unit`,
+		limited("rate_limit: {unit: day, unlimited: true}"):                "does not go with unlimited",
+		limited("rate_limit: {unit: day, requests_per_unit: -1}"):          `"-1": is no number from 0`,
+		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):  "is no number from 0",
+		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"): "is the limit itself",
+		limited("rate_limit: {unit: day, replaces: [{}]}"):                 "name the limit that is replaced",
+		limited(`value: "a*b", share_threshold: true`):                     "goes with a value that ends with a star only",
 		limited(strings.Repeat("descriptors: [{key: a, ", 14) + "rate_limit: {unit: day, requests_per_unit: 1}" +
-			strings.Repeat("}]", 14)): "are more than 8 dimensions",
+			strings.Repeat("}]", 14)): `f:3: rules[0].per: "15": are more than 8 dimensions`,
 	} {
 		_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}})
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -5,7 +5,6 @@ package rlsimport
 import (
 	"fmt"
 	"math/rand/v2"
-	"regexp"
 	"strings"
 )
 
@@ -59,11 +58,9 @@ func modelChild(tree []*node, pair [2]string) *node {
 		}
 	}
 	for _, n := range tree {
-		if n.key == pair[0] && strings.Contains(n.value, "*") {
-			pattern := strings.ReplaceAll(regexp.QuoteMeta(n.value), `\*`, `.*`)
-			if regexp.MustCompile(`(?s)^` + pattern + `$`).MatchString(pair[1]) {
-				return n
-			}
+		before, star := strings.CutSuffix(n.value, "*")
+		if star && n.key == pair[0] && strings.HasPrefix(pair[1], before) {
+			return n
 		}
 	}
 	for _, n := range tree {
@@ -142,7 +139,7 @@ func (m maker) nodes(depth int) (list []*node) {
 			continue
 		}
 		known[n.key+"="+n.value] = true
-		n.share = strings.Contains(n.value, "*") && m.IntN(2) == 0
+		n.share = strings.HasSuffix(n.value, "*") && m.IntN(2) == 0
 		n.shadow = m.IntN(6) == 0
 		if depth == 1 || m.IntN(2) == 0 {
 			m.limit(n)

@@ -139,7 +139,8 @@ func differ(got *pb.RateLimitResponse, verdicts []verdict) string {
 }
 
 // TestImportedDecidesAsTheServiceItself: envoyproxy/ratelimit charges counters that refuse too. For requests of one
-// descriptor and one hit, which most are, that makes no difference.
+// descriptor and one hit, which most are, that makes no difference. The model is the service as far as
+// TestModelDecidesAsTheRealService knows.
 func TestImportedDecidesAsTheServiceItself(t *testing.T) {
 	rnd := maker{rand.New(rand.NewPCG(storetest.Seed(t), 2))}
 	over := 0

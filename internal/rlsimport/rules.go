@@ -109,42 +109,17 @@ func needed(r *rule, rules []*rule) bool {
 	return slices.ContainsFunc(rules[at+1:], func(later *rule) bool { return later.limit != nil && overlap(r, later) })
 }
 
-// overlap reports whether a descriptor can be one for both rules. Of two patterns it says yes.
+// overlap reports whether a descriptor can be one for both rules.
 func overlap(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
 		one, two := a.steps[i], b.steps[i]
 		switch {
-		case one.value == "" || two.value == "" || one.wild() && two.wild():
-		case one.wild():
-			if !fits(one.value, two.value) {
-				return false
-			}
-		case two.wild():
-			if !fits(two.value, one.value) {
-				return false
-			}
-		case one.value != two.value:
+		case one.value == "" || two.value == "" || one.value == two.value:
+		case one.wild() && strings.HasPrefix(two.prefix(), one.prefix()):
+		case two.wild() && strings.HasPrefix(one.prefix(), two.prefix()):
+		default:
 			return false
 		}
-	}
-	return true
-}
-
-// fits reports whether a value is one that a pattern is for.
-func fits(pattern, value string) bool {
-	pieces := strings.Split(pattern, "*")
-	last := len(pieces) - 1
-	value, ok := strings.CutPrefix(value, pieces[0])
-	if !ok || len(pieces[last]) > len(value) || !strings.HasSuffix(value, pieces[last]) {
-		return false
-	}
-	value = value[:len(value)-len(pieces[last])]
-	for _, piece := range pieces[1:last] {
-		at := strings.Index(value, piece)
-		if at < 0 {
-			return false
-		}
-		value = value[at+len(piece):]
 	}
 	return true
 }

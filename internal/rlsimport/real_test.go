@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rlsimport
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/penstock/penstock/core"
+)
+
+const testdata = "testdata/service"
+
+// knownDifference is a way in which the imported policy answers otherwise than the service, on purpose.
+type knownDifference struct {
+	word, why string
+	answers   int // of the recordings that differ by it
+	decisions int // of them, those that let through what the other refuses
+}
+
+var knownDifferences = []knownDifference{
+	{"charged", "a request that is refused charges nothing; there all of it is charged, or, by STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT, " +
+		"the limits that refuse", 22, 9},
+	{"once", "a counter that two descriptors of a request meet is charged once; there twice", 9, 3},
+	{"left", "a refusal of more hits than are left says how many are left; there 0", 5, 0},
+	{"shadow", "clients are told nothing of a limit in shadow_mode or quota_mode; there its limit, and what is left", 118, 0},
+	{"zero", "clients are told nothing where a limit of 0 refuses, for nothing is asked of a store; there 0 of 0", 62, 0},
+	{"free", "an entry without a limit, with less specific ones that have one, is one without a limit: LimitRemaining is the most there " +
+		"is; there 0", 18, 0},
+	{"replaced", "an unlimited entry that is replaced is told of no more; there LimitRemaining is the most there is", 2, 0},
+	{"look", "hits_addend 0 of a descriptor is refused where nothing is left; there where more than the limit was used", 2, 2},
+	{"negative", "is_negative_hits gives back; there it is not known, and the hits are charged", 2, 1},
+	{"own", "a limit that a descriptor brings has a counter of its own; there it charges the configuration's of the same unit", 2, 1},
+	{"domain", "a limit that a descriptor brings holds in every domain; there in those of the configuration", 2, 1},
+	{"pattern", "patterns of keys, and values with a star before their end, are left out, and the importer says so", 5, 2},
+}
+
+// TestImportedDecidesAsTheRealService replays what envoyproxy/ratelimit itself was asked, on a real Redis, with the
+// configurations that come with it and with its README, to what they are imported to: every answer is the same, but for
+// what knownDifferences says.
+func TestImportedDecidesAsTheRealService(t *testing.T) {
+	if *theService != "" {
+		copyConfigurations(t)
+		if _, err := os.Stat(filepath.Join(testdata, "drawn.txt")); err != nil {
+			writeDrawn(t) // removed, to be made anew
+		}
+	}
+	paths, err := filepath.Glob(filepath.Join(testdata, "*.txt"))
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no recordings: %v", err)
+	}
+	seen := map[string]*knownDifference{}
+	for _, known := range knownDifferences {
+		seen[known.word] = &knownDifference{}
+	}
+	asked := 0
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			r := readRecording(t, path)
+			if *theService != "" {
+				r.record(t)
+			}
+			asked += r.replay(t, seen)
+			if *theService != "" {
+				r.write(t)
+			}
+		})
+	}
+	for _, known := range knownDifferences {
+		got := seen[known.word]
+		if got.answers != known.answers || got.decisions != known.decisions {
+			t.Errorf("%s: %d answers differ and %d decisions, not %d and %d", known.word, got.answers, got.decisions,
+				known.answers, known.decisions)
+		}
+	}
+	t.Logf("%d requests", asked)
+}
+
+// replay asks our service what the real one was asked, and returns how many requests that were.
+func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (asked int) {
+	t.Helper()
+	for _, s := range r.sequences {
+		ours, client := r.serve(t)
+		for _, step := range s.steps {
+			switch step.wait {
+			case "second":
+				ours.now += core.Second
+				continue
+			case "minute":
+				ours.now += core.Minute - ours.now%core.Minute
+				continue
+			}
+			asked++
+			got := said(client.ShouldRateLimit(context.Background(), step.request))
+			want := step.there
+			if step.here != "" {
+				want = step.here
+			}
+			switch {
+			case *theService != "":
+				step.mark(got)
+			case got != want:
+				t.Errorf("%s: %s: %s\n  there %s\n  here  %s\n  not   %s", step.where, s.name, step.text, step.there, got, want)
+			case step.here == step.there:
+				t.Errorf("%s: %s: here it is as there", step.where, s.name)
+			}
+			if step.here == "" {
+				continue
+			}
+			known := seen[step.because]
+			if known == nil {
+				t.Errorf("%s: %s: because %q: is none of knownDifferences", step.where, s.name, step.because)
+				continue
+			}
+			known.answers++
+			if overall(step.here) != overall(step.there) {
+				known.decisions++
+			}
+		}
+	}
+	return asked
+}
+
+// mark notes our answer beside a new one of the service's. Why they differ is for people to say.
+func (s *step) mark(got string) {
+	switch {
+	case got == s.there:
+		s.here, s.because = "", ""
+	case got != s.here:
+		s.here, s.because = got, "?"
+	}
+}
+
+// files are the recording's configurations.
+func (r *recording) files(t *testing.T) (files []File) {
+	t.Helper()
+	for _, name := range r.configurations {
+		text, err := os.ReadFile(filepath.Join(testdata, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, File{Name: name, Data: text})
+	}
+	return files
+}
+
+// serve serves the imported configurations by gRPC, on empty counters at the beginning of a minute.
+func (r *recording) serve(t *testing.T) (*imported, pb.RateLimitServiceClient) {
+	t.Helper()
+	var texts []string
+	for _, f := range r.files(t) {
+		texts = append(texts, string(f.Data))
+	}
+	s := importAll(t, texts...)
+	s.now -= s.now % core.Day
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	s.Register(server)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(listener) }()
+	conn, err := grpc.NewClient(listener.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return s, pb.NewRateLimitServiceClient(conn)
+}
