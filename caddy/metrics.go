@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/internal/leasestore"
+	"github.com/penstock/penstock/internal/redisstore"
 	"github.com/penstock/penstock/internal/tally"
 )
 
@@ -24,14 +25,14 @@ var (
 
 // storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
 // shows the registry of the configuration that failed, while the one before runs on. During a reload there may be two
-// stores; counters are added up, and of two breakers one that is not closed counts.
+// stores; counters are added up, and of two breakers the worse one counts.
 type storeCollector struct{}
 
 // Describe implements [prometheus.Collector].
 func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
 	ch <- tally.CountersDesc
 	ch <- tally.OverflowsDesc
-	ch <- tally.BreakerDesc
+	tally.DescribeBreakers(ch)
 	tally.DescribeShared(ch)
 }
 
@@ -39,20 +40,24 @@ func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
 func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 	sums := make(map[*prometheus.Desc]float64) // of what any store tells, 0 included
 	var shared []leasestore.Stats
+	var redis []*redisstore.Store
 	stores.Range(func(_, value any) bool {
 		store := value.(*pooledStore)
 		if store.counters != nil {
 			sums[tally.CountersDesc] += float64(store.counters())
 			sums[tally.OverflowsDesc] += float64(store.overflows())
 		}
-		if store.breaker != nil {
-			sums[tally.BreakerDesc] = max(sums[tally.BreakerDesc], store.breaker())
+		if store.redis != nil {
+			redis = append(redis, store.redis)
 		}
 		if store.leases != nil {
 			shared = append(shared, store.leases.Stats())
 		}
 		return true
 	})
+	if len(redis) > 0 {
+		tally.CollectBreakers(ch, redis...)
+	}
 	if len(shared) > 0 {
 		tally.CollectShared(ch, shared...)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/leasestore"
+	"github.com/penstock/penstock/internal/redisstore"
 	"github.com/penstock/penstock/internal/settle"
 )
 
@@ -26,7 +27,7 @@ type pooledStore struct {
 	counters  func() int        // counters held; nil if the store cannot tell
 	overflows func() uint64     // checks answered by shared counters because the store was full; nil with counters
 	leases    *leasestore.Store // stands before a store that others share; nil before one in memory
-	breaker   func() float64    // what the circuit breaker does, as the metric says it; nil if there is none
+	redis     *redisstore.Store // what the leases are taken from; nil with a store in memory
 	close     func() error
 	settler   *settle.Queue
 	counting  counting

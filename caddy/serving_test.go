@@ -254,7 +254,7 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 	}
 	metrics := s.metrics()
 	for _, word := range []string{`outcome="degraded_allowed",policy="shop",rule="default"} 3`, "penstock_store_errors_total{",
-		"penstock_breaker_state", "penstock_store_calls_total ", "penstock_leased_decisions_total 0", "penstock_remembered_refusals_total ",
+		"penstock_breaker_state", `penstock_redis_breaker_state{server="`, "penstock_store_calls_total ", "penstock_leased_decisions_total 0", "penstock_remembered_refusals_total ",
 		"penstock_lease_units_returned_total 0", "penstock_lease_units_in_hand 0"} {
 		if !strings.Contains(metrics, word) {
 			t.Errorf("the metrics lack %s: %s", word, grep(metrics, "penstock"))

@@ -248,8 +248,7 @@ func (s *Store) openRedis() (caddy.Destructor, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), giveBack(leases), store.Close())
 	}
-	breaker := func() float64 { return float64(store.Stats().Breaker) }
-	return &pooledStore{Store: standIn(leases, memory, store), leases: leases, breaker: breaker, settler: newSettler(leases),
+	return &pooledStore{Store: standIn(leases, memory, store), leases: leases, redis: store, settler: newSettler(leases),
 		close: func() error { return errors.Join(giveBack(leases), store.Close(), memory.Close()) }}, nil
 }
 

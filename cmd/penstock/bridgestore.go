@@ -93,12 +93,12 @@ type redisFigures struct {
 
 // Describe implements [prometheus.Collector].
 func (redisFigures) Describe(ch chan<- *prometheus.Desc) {
-	ch <- tally.BreakerDesc
+	tally.DescribeBreakers(ch)
 	tally.DescribeShared(ch)
 }
 
 // Collect implements [prometheus.Collector].
 func (r redisFigures) Collect(ch chan<- prometheus.Metric) {
-	ch <- prometheus.MustNewConstMetric(tally.BreakerDesc, prometheus.GaugeValue, float64(r.store.Stats().Breaker))
+	tally.CollectBreakers(ch, r.store)
 	tally.CollectShared(ch, r.leases.Stats())
 }

@@ -33,6 +33,14 @@ func (s BreakerState) String() string {
 	}
 }
 
+// Worse returns the worse one of two states: open is worse than half open.
+func Worse(a, b BreakerState) BreakerState {
+	if a == BreakerOpen || b == BreakerClosed {
+		return a
+	}
+	return b
+}
+
 // When the breaker opens.
 const (
 	// failuresInRow is how many batches in a row must fail. One or two may be a connection that an idle timeout closed.

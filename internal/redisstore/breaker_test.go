@@ -135,3 +135,13 @@ func TestBreakerTellsOfEachChange(t *testing.T) {
 		t.Errorf("states told (-want +got):\n%s", diff)
 	}
 }
+
+func TestWorse(t *testing.T) {
+	const closed, open, half = BreakerClosed, BreakerOpen, BreakerHalfOpen
+	for _, c := range [][3]BreakerState{{closed, closed, closed}, {closed, half, half}, {half, closed, half}, {half, open, open},
+		{open, half, open}, {open, closed, open}, {closed, open, open}} {
+		if got := Worse(c[0], c[1]); got != c[2] {
+			t.Errorf("of %v and %v the worse is %v, want %v", c[0], c[1], got, c[2])
+		}
+	}
+}

@@ -305,13 +305,24 @@ func (s *Store) Stats() Stats {
 	for _, n := range s.nodes() {
 		stats.Servers++
 		stats.Waiting += len(n.queue)
-		switch state := n.breaker.State(); {
-		case state == BreakerOpen, state == BreakerHalfOpen && stats.Breaker == BreakerClosed:
-			stats.Breaker = state
-		}
+		stats.Breaker = Worse(stats.Breaker, n.breaker.State())
 	}
 	for k := range stats.Failures {
 		stats.Failures[k] = s.reporter.kinds[k].total.Load()
 	}
 	return stats
+}
+
+// ServerStats is how one server is, as far as its calls tell.
+type ServerStats struct {
+	Addr    string       // host:port, or the path of a socket, as the options or the cluster name it
+	Breaker BreakerState // of the calls to it
+}
+
+// Servers returns the servers that are asked: none while nobody has named them.
+func (s *Store) Servers() (all []ServerStats) {
+	for _, n := range s.nodes() {
+		all = append(all, ServerStats{Addr: n.address.target, Breaker: n.breaker.State()})
+	}
+	return all
 }

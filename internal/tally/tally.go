@@ -77,8 +77,6 @@ var (
 		"Counters that the store in memory holds.", nil, nil)
 	OverflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
 		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
-	BreakerDesc = prometheus.NewDesc("penstock_breaker_state",
-		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open.", nil, nil)
 )
 
 // FailureKind names what an error of a store's Take was, for StoreErrors.

@@ -74,7 +74,7 @@ func series(t *testing.T, metrics ...prometheus.Collector) (all []string) {
 			for _, label := range m.GetLabel() {
 				line += label.GetValue() + " "
 			}
-			all = append(all, line+fmt.Sprint(m.GetCounter().GetValue()))
+			all = append(all, line+fmt.Sprint(m.GetCounter().GetValue()+m.GetGauge().GetValue()))
 		}
 	}
 	slices.Sort(all)
