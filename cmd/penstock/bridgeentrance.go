@@ -113,14 +113,11 @@ func entranceOf(address string) (e entrance, beyond bool, err error) {
 	return entrance{"tcp", tcp.String()}, !tcp.IP.IsLoopback(), nil
 }
 
-// open listens.
-func (e *entrances) open(at entrance) (net.Listener, error) {
-	listener, err := listenOn(at.network, at.address)
-	if err != nil || at.network != "unix" {
-		return listener, err
+// open listens, and lets so many connections be open at once.
+func (e *entrances) open(at entrance, connectionsMax int64, logger *slog.Logger) (net.Listener, error) {
+	listener, err := listenOn(at.network, at.address, e.mode)
+	if err != nil {
+		return nil, err
 	}
-	if err := os.Chmod(at.address, e.mode); err != nil {
-		return nil, errors.Join(err, listener.Close())
-	}
-	return listener, nil
+	return &crowdListener{Listener: listener, max: connectionsMax, logger: logger}, nil
 }

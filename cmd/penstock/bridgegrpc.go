@@ -36,7 +36,14 @@ const (
 )
 
 // overGRPC is what Envoy is served over gRPC.
-type overGRPC struct{ leaves, drains []func() }
+type overGRPC struct{ leaves, drains, stops []func() }
+
+// stop ends what is under way.
+func (o *overGRPC) stop() {
+	for _, stop := range o.stops {
+		stop()
+	}
+}
 
 // leave says that the bridge will stop, and answers as before.
 func (o *overGRPC) leave() {
@@ -64,6 +71,7 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 		if err != nil {
 			return nil, err
 		}
+		o.stops = append(o.stops, server.Stop)
 		o.leaves = append(o.leaves, func() { service.SetServing(false) })
 		o.drains = append(o.drains, func() {
 			defer time.AfterFunc(drainTime, server.Stop).Stop() // who watches its health never ends by itself
@@ -84,7 +92,7 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 // serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes
 // wrong later goes to ended.
 func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
-	listener, err := s.open(at)
+	listener, err := s.open(at, grpcConnectionsMax, logger)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	defer reloads(b, logger)()
-	listener, err := s.open(s.http)
+	listener, err := s.open(s.http, httpConnectionsMax, logger)
 	if err != nil {
 		return err
 	}
@@ -70,18 +70,39 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 		return errors.Join(err, server.Close())
 	case <-ctx.Done():
 	}
-	stop() // a second signal ends the process
+	// A second signal ends what is under way: Ctrl-C and whoever started the bridge may both tell it, and its sockets are to be
+	// gone all the same. A third ends the process.
+	hurry, calm := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer calm()
+	context.AfterFunc(hurry, calm)
+	stop()
 	logger.Info("the bridge stops", "after", f.drainDelay)
 	b.Leave()
 	envoy.leave()
-	time.Sleep(f.drainDelay)
+	select {
+	case <-time.After(f.drainDelay):
+	case <-hurry.Done():
+	}
+	return drain(hurry, b, server, envoy)
+}
+
+// drain answers what is under way, unless that takes too long or hurry is done.
+func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
-	ending, end := context.WithTimeout(context.Background(), drainTime)
+	ending, end := context.WithTimeout(hurry, drainTime)
 	defer end()
 	var draining sync.WaitGroup
 	defer draining.Wait()
 	draining.Go(envoy.drain)
-	return server.Shutdown(ending)
+	defer context.AfterFunc(hurry, func() {
+		b.Dismiss()
+		envoy.stop()
+	})()
+	err := server.Shutdown(ending)
+	if hurry.Err() != nil {
+		return server.Close()
+	}
+	return err
 }
 
 // reloads reads the policy file at each SIGHUP, until the function it returns is called.
