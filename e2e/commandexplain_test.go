@@ -146,7 +146,7 @@ func (e *explained) agrees(name string, r request, files ...string) int {
 // settled only now; what explain itself writes would be there each time.
 func (e *explained) foretell(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(patience); ; {
 		e.redis.Client().FlushAll(context.Background())
 		keys, status = []string{}, 0
 		for _, file := range files {

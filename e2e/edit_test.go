@@ -64,7 +64,7 @@ func (f *trio) edit(text string) {
 // follow waits until all nodes tell one version of the policy that is not the one before, and returns it.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
-	await.Until(f.t, 5*time.Second, "all nodes follow the edit", func() bool {
+	await.Until(f.t, patience, "all nodes follow the edit", func() bool {
 		version = f.nodes[0].version("shop")
 		return version != "" && version != before && version == f.nodes[1].version("shop") && version == f.nodes[2].version("shop")
 	})
@@ -205,7 +205,7 @@ func (f *trio) refuses(text, wants, version string) {
 	f.edit(text)
 	for i, node := range f.nodes {
 		var lines []logLine
-		await.Until(f.t, 5*time.Second, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
+		await.Until(f.t, patience, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
 			lines = node.logLines(editRefused)
 			return len(lines) > before[i]
 		})
@@ -226,7 +226,7 @@ func (f *trio) refuses(text, wants, version string) {
 func (f *trio) arrives(rule string) (version string) {
 	f.t.Helper()
 	for i, node := range f.nodes {
-		await.Until(f.t, 5*time.Second, fmt.Sprintf("node %d has the last edit", i), func() bool {
+		await.Until(f.t, patience, fmt.Sprintf("node %d has the last edit", i), func() bool {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
@@ -246,7 +246,7 @@ func (f *trio) losesItsFiles(text, version string) {
 	f.files[1].edit("")
 	f.files[2].remove()
 	for i, want := range []string{"no such file or directory; put it there", "policy.yaml: policy: is empty", "no such file"} {
-		await.Until(f.t, 5*time.Second, fmt.Sprintf("node %d misses its file", i), func() bool {
+		await.Until(f.t, patience, fmt.Sprintf("node %d misses its file", i), func() bool {
 			lines := f.nodes[i].logLines(editRefused)
 			last := lines[len(lines)-1]
 			return last.File == f.files[i].path && last.Version == version && strings.Contains(last.Error, want)
@@ -254,7 +254,7 @@ func (f *trio) losesItsFiles(text, version string) {
 	}
 	f.edit(text)
 	for i, node := range f.nodes {
-		await.Until(f.t, 5*time.Second, fmt.Sprintf("node %d has its file back", i), func() bool {
+		await.Until(f.t, patience, fmt.Sprintf("node %d has its file back", i), func() bool {
 			lines := node.logLines(editBack)
 			return len(lines) > 0 && lines[len(lines)-1].Version == version
 		})
@@ -267,7 +267,7 @@ func (f *trio) losesItsFiles(text, version string) {
 // admits waits until as much is admitted as the limits allow.
 func (f *trio) admits(windowed, bursty int) {
 	f.t.Helper()
-	await.Until(f.t, 5*time.Second, "what the limits allow is admitted", func() bool {
+	await.Until(f.t, patience, "what the limits allow is admitted", func() bool {
 		return f.windowed.admitted.Load() >= int64(windowed) && f.bursty.admitted.Load() >= int64(bursty)
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
@@ -84,7 +83,7 @@ func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 func (p *process) follows(t *testing.T, file *policyFile, edit anewEdit, nth int) {
 	t.Helper()
 	file.edit("name: shop\n" + edit.text)
-	await.Until(t, 5*time.Second, edit.what+": the log tells of the edit", func() bool { return len(p.logLines(editInForce)) >= nth })
+	await.Until(t, patience, edit.what+": the log tells of the edit", func() bool { return len(p.logLines(editInForce)) >= nth })
 	lines := p.logLines(editInForce)
 	said, anew, _ := strings.Cut(lines[len(lines)-1].Changes, "; counters that start anew: ")
 	if len(lines) != nth || said != edit.says || anew != edit.anew {

@@ -428,7 +428,7 @@ func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) 
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
-	await.Until(s.t, 10*time.Second, "the process is frozen", func() bool {
+	await.Until(s.t, patience, "the process is frozen", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.command.Process.Pid))
 		if err != nil || len(threads) == 0 {
 			s.t.Fatal("no threads: ", err)

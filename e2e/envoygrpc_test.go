@@ -88,7 +88,7 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 		}}}
 		group.Go(func() {
 			defer client.CloseIdleConnections()
-			for tick := time.Tick(5 * time.Millisecond); time.Since(started) < 20*time.Second; <-tick {
+			for tick := time.Tick(5 * time.Millisecond); time.Since(started) < 2*patience; <-tick {
 				a, err := ask(client, "http://"+s.address+"/")
 				limit, _ := strconv.Atoi(a.header.Get("X-RateLimit-Limit"))
 				switch {
@@ -101,7 +101,7 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 			}
 		})
 	}
-	await.Until(t, 10*time.Second, "all are connected", func() bool { return dials.Load() >= connections })
+	await.Until(t, patience, "all are connected", func() bool { return dials.Load() >= connections })
 	edit()
 	edited := time.Now()
 	group.Wait()
@@ -124,7 +124,7 @@ rules:
 `, "--rls-listen", "unix:"+s.grpc, "--token", bridgeToken)
 	b.listen = s.bridge
 	b.run(t)
-	await.Until(t, 10*time.Second, "Envoy has reached the service", func() bool {
+	await.Until(t, patience, "Envoy has reached the service", func() bool {
 		return s.get(t, "/api/warm").header.Get("X-RateLimit-Limit") != ""
 	})
 	for i := range 5 {

@@ -130,7 +130,7 @@ func (s *site) refusesUselessPolicies(t *testing.T, f *falseBridge) {
 			_, _ = w.Write(body)
 		})
 		f.policy.Store(&tells)
-		await.Until(t, 10*time.Second, "the policy is refused: "+tag, func() bool {
+		await.Until(t, patience, "the policy is refused: "+tag, func() bool {
 			return s.envoy.counter("penstock.policy_refused") >= refused+3
 		})
 		s.holdsAgain(t) // by the policy before

@@ -74,6 +74,7 @@ func (f *fault) try(t *testing.T, on *nodeGroup) (c cell) {
 	f.begin(on)
 	if f.end != nil {
 		pass(faultLasts)
+		load.awaitAnswered(t, begin, len(on.nodes), faultPaths)
 		f.end(on)
 	}
 	end := time.Now()

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -110,6 +111,28 @@ func (l *traffic) end() []exchange {
 	close(l.stop)
 	l.all.Wait()
 	return l.seen
+}
+
+// awaitAnswered waits until each node has answered so many requests of each path that begun after an instant, as there are clients of
+// a kind and one: nobody waits for the end of what is wrong.
+func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
+	t.Helper()
+	await.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
+		answers := map[string]int{}
+		for _, e := range l.until() {
+			if e.begun.After(since) {
+				answers[fmt.Sprint(e.node, e.path)]++
+			}
+		}
+		for node := range nodes {
+			for _, path := range paths {
+				if answers[fmt.Sprint(node, path)] <= faultClients {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }
 
 // awaitDecided waits until each node has decided so many requests of each path in a row that begun after an instant, and returns how

@@ -145,11 +145,16 @@ func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	}
 }
 
-// envoys runs one Envoy for all faults, and a site with a bridge of its own for each node: for Redis the bridges are the nodes.
+// envoys runs nodes of [envoysWith] whose filter has the deadline of the example.
 func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
+	return envoysWith(t, faults, "")
+}
+
+// envoysWith runs one Envoy for all faults, and a site with a bridge of its own for each node: for Redis the bridges are the nodes.
+func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number int, policy string) {
 	var sites []*site
 	for range faults * groupNodes {
-		sites = append(sites, &site{set: "poll: 200ms"})
+		sites = append(sites, &site{set: "poll: 200ms\n" + set})
 	}
 	startEnvoy(t, wasm(t), nil, sites...)
 	return func(f *nodeGroup, number int, policy string) {

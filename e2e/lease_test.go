@@ -51,7 +51,7 @@ func (p *process) figure(name string) float64 {
 // awaitGivenBack waits until nothing is in hand.
 func (p *process) awaitGivenBack() {
 	p.t.Helper()
-	await.Until(p.t, 10*time.Second, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
+	await.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
 // finish asks until the limit is used up, after what is left was given back, and returns how many were admitted in all.
@@ -119,7 +119,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 		}, 0},
 		{"policy edited", func(p *process, file *policyFile) {
 			file.edit(strings.Replace(strings.Replace(hotPolicy, "LEASE", "off", 1), "20000", "19999", 1))
-			await.Until(p.t, 10*time.Second, "the edit is in force", func() bool { return strings.Contains(p.log.String(), "is in force") })
+			await.Until(p.t, patience, "the edit is in force", func() bool { return strings.Contains(p.log.String(), "is in force") })
 			file.edit(strings.Replace(hotPolicy, "LEASE", "auto", 1))
 		}, 0},
 	} {

@@ -24,7 +24,7 @@ func TestLocalShares(t *testing.T) {
 // TestLocalSharesBehindEnvoy is the same for two bridges of an Envoy.
 func TestLocalSharesBehindEnvoy(t *testing.T) {
 	on := newNodeGroup(t)
-	envoys(t, 1)(on, 0, localPolicy)
+	envoysWith(t, 1, patient)(on, 0, localPolicy)
 	sharesLocally(t, on)
 }
 

@@ -123,7 +123,7 @@ func TestACandidateUnderLoad(t *testing.T) {
 			t.Errorf("%s: %d admitted, want the %d of the policy in force", path, admitted[path], want)
 		}
 	}
-	await.Until(t, 10*time.Second, "all requests are tried", func() bool {
+	await.Until(t, patience, "all requests are tried", func() bool {
 		return tr.decided("admitted", "admitted")+tr.decided("admitted", "refused")+tr.decided("refused", "admitted")+
 			tr.decided("refused", "refused")+tr.decided("admitted", "untried")+tr.decided("refused", "untried") == 4*each
 	})
@@ -163,18 +163,18 @@ func TestACandidateIsEdited(t *testing.T) {
 	p := tr.nodes[0]
 	before, inForce := p.version("trial.shadow"), p.version("trial")
 	tr.candidate.edit(strings.Replace(candidatePolicy, "limit: 60/31d", "limit: 60/month", 1) + "  - {name: x, limit: 1/fortnight}\n")
-	await.Until(t, 5*time.Second, "the wrong edit is refused", func() bool { return p.edits("trial.shadow", "refused") == 1 })
-	await.Until(t, 5*time.Second, "the log says what is wrong", func() bool {
+	await.Until(t, patience, "the wrong edit is refused", func() bool { return p.edits("trial.shadow", "refused") == 1 })
+	await.Until(t, patience, "the log says what is wrong", func() bool {
 		lines := p.logLines(editRefused)
 		return len(lines) == 1 && lines[0].File == tr.candidate.path && strings.Contains(lines[0].Error, `candidate.yaml:6: rules[4].limit[0]: "1/fortnight"`)
 	})
 	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
-	await.Until(t, 5*time.Second, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
+	await.Until(t, patience, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
 	tr.candidate.edit(strings.Replace(candidatePolicy, "action: block", "limit: 4/31d fixed_window", 1))
 	for _, node := range tr.nodes {
-		await.Until(t, 5*time.Second, "the mended edit is tried", func() bool {
+		await.Until(t, patience, "the mended edit is tried", func() bool {
 			now := node.version("trial.shadow")
 			return now != before && now != "" && node.edits("trial.shadow", "accepted") == 1
 		})
@@ -182,7 +182,7 @@ func TestACandidateIsEdited(t *testing.T) {
 	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
-	await.Until(t, 5*time.Second, "the candidate now admits four", func() bool {
+	await.Until(t, patience, "the candidate now admits four", func() bool {
 		return tr.decided("admitted", "refused") == 16 && tr.decided("admitted", "admitted") == 4
 	})
 	if p.version("trial") != inForce || p.edits("trial", "accepted")+p.edits("trial", "refused") != 0 {
@@ -219,7 +219,7 @@ func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	if err := p.reload(); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, 5*time.Second, "the candidate went on", func() bool {
+	await.Until(t, patience, "the candidate went on", func() bool {
 		return tr.outcome("same", "allowed") == 200 && tr.outcome("same", "denied") == 100
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/await"
 )
@@ -165,7 +164,7 @@ func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 	if got := r.Header.Get("X-RateLimit-Cost"); got != c.told {
 		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.told)
 	}
-	await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+	await.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 		return m.charged(t, ruleOf(c.path), address) == c.charged
 	})
 }
@@ -203,7 +202,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 			read := *s
 			read.gzipped = r.Header.Get("Content-Encoding") == "gzip"
 			read.readsInStep(t, r.Body)
-			await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
+			await.Until(t, patience, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
 				return m.charged(t, "tokens", address) == wants[path]
 			})
 		})
@@ -249,13 +248,13 @@ func TestClientsThatLeave(t *testing.T) {
 			answered <- err
 		}()
 		if c.charged == 100 {
-			await.Until(t, 5*time.Second, "it is reserved", func() bool { return m.charged(t, "tokens", address) == 100 })
+			await.Until(t, patience, "it is reserved", func() bool { return m.charged(t, "tokens", address) == 100 })
 		} else if err := <-answered; err != nil {
 			t.Errorf("%s: %v", c.path, err)
 		}
 		leave()
 		<-left
-		await.Until(t, 5*time.Second, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+		await.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 			return m.charged(t, "tokens", address) == c.charged
 		})
 	}

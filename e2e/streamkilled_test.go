@@ -86,7 +86,7 @@ func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	if err := m.command.Process.Signal(syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	m.ends(t, 5*time.Second)
+	m.ends(t, patience)
 	reading.Wait()
 	close(h.may)
 	if got := m.charged(t, "tokens", "192.0.2.7"); got != reservedAll {
@@ -108,12 +108,12 @@ func TestACaddyThatStopsSettles(t *testing.T) {
 	if err := m.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, 5*time.Second, "caddy shuts down", func() bool {
+	await.Until(t, patience, "caddy shuts down", func() bool {
 		return len(m.logLines("shutting down apps, then terminating")) > 0
 	})
 	close(h.may)
 	reading.Wait()
-	m.ends(t, 9*time.Second)
+	m.ends(t, patience)
 	if got := m.charged(t, "tokens", "192.0.2.7"); got != openStreams*7 {
 		t.Errorf("%d charged, want %d", got, openStreams*7)
 	}
@@ -128,7 +128,7 @@ func TestACaddyThatStopsWhileStreamsGoOn(t *testing.T) {
 	if err := m.command.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	m.ends(t, 9*time.Second)
+	m.ends(t, patience)
 	reading.Wait()
 	close(h.may)
 	if got := m.charged(t, "tokens", "192.0.2.7"); got < reservedAll {
@@ -146,5 +146,5 @@ func TestAReloadWithStreamsOpen(t *testing.T) {
 	}
 	close(h.may)
 	reading.Wait()
-	await.Until(t, 5*time.Second, "all are settled", func() bool { return m.charged(t, "tokens", "192.0.2.7") == openStreams*7 })
+	await.Until(t, patience, "all are settled", func() bool { return m.charged(t, "tokens", "192.0.2.7") == openStreams*7 })
 }

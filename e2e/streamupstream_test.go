@@ -146,7 +146,6 @@ func longStream(n int, cost string) (events []string) {
 // not come.
 func (s *stepwise) readsInStep(t *testing.T, body io.Reader) {
 	t.Helper()
-	const patience = 5 * time.Second
 	if s.gzipped {
 		zip, err := gzip.NewReader(body)
 		if err != nil {

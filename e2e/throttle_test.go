@@ -80,7 +80,7 @@ func (q *queue) join(name, path string) *visitor {
 		v.reset, v.ordinal = a.number("X-RateLimit-Reset"), q.count-a.number("X-RateLimit-Remaining")
 		q.ended++
 	})
-	await.Until(q.t, 5*time.Second, name+" was answered or waits", func() bool {
+	await.Until(q.t, patience, name+" was answered or waits", func() bool {
 		q.mu.Lock()
 		all, ended := len(q.here), q.ended
 		q.mu.Unlock()
@@ -129,6 +129,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	var mu sync.Mutex
 	var passed []time.Time
 	var group sync.WaitGroup
+	start := time.Now()
 	for _, p := range nodes {
 		for range perNode {
 			group.Go(func() {
@@ -143,18 +144,14 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 	group.Wait()
 	slices.SortFunc(passed, time.Time.Compare)
-	const late = 150 * time.Millisecond // an answer on a machine that is busy
-	for i := range passed {
-		for j := i; j < len(passed); j++ {
-			span := passed[j].Sub(passed[i]) + late
-			if most := burst + int(rate*span.Seconds()); j-i+1 > most {
-				t.Fatalf("%d requests passed in %v, more than %d", j-i+1, span-late, most)
-			}
+	for i := range passed { // however late an answer is on a machine that is busy
+		if most := burst + int(rate*passed[i].Sub(start).Seconds()); i+1 > most {
+			t.Fatalf("%d requests passed in %v, more than %d", i+1, passed[i].Sub(start), most)
 		}
 	}
 	ideal := time.Second * (2*perNode - burst) / rate
-	took := passed[len(passed)-1].Sub(passed[0])
-	if took > ideal*5/4 {
+	took := passed[len(passed)-1].Sub(start)
+	if took > ideal+answerWithin {
 		t.Errorf("%d requests took %v, want %v", len(passed), took, ideal)
 	}
 	t.Logf("%d requests in %v, want %v", len(passed), took, ideal)
@@ -167,9 +164,9 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 // refused, and so is at once whom another limit refuses, however long the line.
 func TestThrottleServesInTurn(t *testing.T) {
 	t.Parallel()
-	const span = 2 * time.Second
+	const span = 6 * time.Second
 	redis := redistest.Start(t)
-	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "4/2s fixed_window"))[0], count: 4}
+	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "4/6s fixed_window"))[0], count: 4}
 	begins(t, span)
 	first := q.join("hard", "/hard")
 	for _, name := range []string{"a", "b", "c"} {
@@ -185,7 +182,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	refused := q.join("too many", "/")
 	hard := q.join("hard again", "/hard")
 	left.leave()
-	await.Until(t, time.Second, "the place is free", func() bool { return q.waiting() == 6 })
+	await.Until(t, patience, "the place is free", func() bool { return q.waiting() == 6 })
 	q.join("k", "/")
 	if len := q.waiting(); len != 7 {
 		t.Fatalf("%d wait, want 7: the machine was too slow for this test", len)
@@ -264,7 +261,7 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	}
 	select {
 	case <-q.p.done:
-	case <-time.After(10 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("Caddy does not end")
 	}
 	if code := q.p.command.ProcessState.ExitCode(); code != 0 {
@@ -278,7 +275,7 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 // TestNobodyPushesIn: while a line is served, new requests come without a pause. None of them takes the unit of those who
 // were there before, whenever it falls free.
 func TestNobodyPushesIn(t *testing.T) {
-	const requests, every = 150, 10 * time.Millisecond
+	const requests, every = 300, 10 * time.Millisecond
 	config := strings.Replace(throttled(shared, "40/1s burst 1"), "max_waiting 7", "max_waiting 1000", 1)
 	p := fleet(t, 1, redistest.Start(t), config)[0]
 	type turn struct{ came, went time.Time }
@@ -297,7 +294,7 @@ func TestNobodyPushesIn(t *testing.T) {
 		})
 	}
 	group.Wait()
-	const sure = 300 * time.Millisecond // by which a busy machine mixes up what comes and what goes
+	const sure = 1500 * time.Millisecond // by which a busy machine mixes up what comes and what goes
 	pushed := 0
 	for _, first := range turns {
 		for _, second := range turns {

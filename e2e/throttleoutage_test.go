@@ -12,7 +12,7 @@ import (
 )
 
 // TestRedisFailsWhileRequestsWait: those who wait do so no longer once Redis has not answered: on_error lets them all
-// through, within a second. What was charged before is charged once, and afterwards the limit holds again.
+// through, while it is still away. What was charged before is charged once, and afterwards the limit holds again.
 func TestRedisFailsWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]struct{ begin, end func(r *redistest.Server) }{
@@ -31,7 +31,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 			outage.begin(redis)
 			start := time.Now()
 			q.group.Wait()
-			if took := time.Since(start); took > time.Second+answerWithin {
+			if took := time.Since(start); took > answerWithin {
 				t.Errorf("the last was answered after %v", took)
 			}
 			var charged int64
@@ -48,7 +48,7 @@ func TestRedisFailsWhileRequestsWait(t *testing.T) {
 				t.Errorf("%d charged and %d let through, %d of them before: want those who waited let through", charged, degraded, before)
 			}
 			outage.end(redis)
-			await.Until(t, 5*time.Second, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
+			await.Until(t, patience, "requests are counted again", func() bool { return q.p.get("/hard").body != "degraded_allowed" })
 			charged++ // that one
 			// Whose question got no answer may have been charged, once: while Redis was busy, or when it woke up.
 			most := charged + before

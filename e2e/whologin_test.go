@@ -120,7 +120,7 @@ func TestRightLoginsCostNothing(t *testing.T) {
 			t.Fatalf("login %d: status %d", n, a.status)
 		}
 	}
-	await.Until(t, time.Second, "nothing is charged", func() bool { return counted() == 0 })
+	await.Until(t, patience, "nothing is charged", func() bool { return counted() == 0 })
 	for n := range failedLoginsMax {
 		if a := nodes[n%len(nodes)].login("192.0.2.2", "wrong"); a.status != http.StatusUnauthorized {
 			t.Errorf("wrong password %d: status %d", n, a.status)
@@ -131,7 +131,7 @@ func TestRightLoginsCostNothing(t *testing.T) {
 		if a := nodes[n%len(nodes)].login("192.0.2.2", "right"); a.status != http.StatusOK {
 			t.Errorf("right password after %d wrong ones: status %d", n+1, a.status)
 		}
-		await.Until(t, time.Second, "the wrong ones are charged", func() bool { return counted() == int64(n+1) })
+		await.Until(t, patience, "the wrong ones are charged", func() bool { return counted() == int64(n+1) })
 	}
 	for _, p := range nodes {
 		if a := p.login("192.0.2.2", "wrong"); a.status != http.StatusTooManyRequests || a.number("Retry-After") < 1 {
@@ -166,7 +166,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			p := fleet(t, 1, redis, logins(page, open))[0]
 			t.Cleanup(release) // before Caddy and the page end, which wait for their answers
 			answers, sent := make(chan answer, 10*failedLoginsMax), 0
-			await.Until(t, 10*time.Second, "three are charged and wait for the service", func() bool {
+			await.Until(t, patience, "three are charged and wait for the service", func() bool {
 				if page.right.Load() != int64(sent) {
 					return false
 				}
@@ -196,7 +196,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			if took := time.Since(start); took > answerWithin {
 				t.Errorf("the answers took %v", took)
 			}
-			await.Until(t, 10*time.Second, "the settlements have failed", func() bool {
+			await.Until(t, patience, "the settlements have failed", func() bool {
 				return p.metric(`penstock_settlements_total{result="failed"}`) == due
 			})
 			outage.end(redis)
@@ -212,7 +212,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 // units were charged before.
 func (p *process) triesAll(t *testing.T, redis *redistest.Server, page *loginPage) (stood int64) {
 	t.Helper()
-	await.Until(t, 5*time.Second, "requests are counted again", func() bool {
+	await.Until(t, patience, "requests are counted again", func() bool {
 		return p.login("192.0.2.5", "right").header.Get("X-RateLimit-Limit") != ""
 	})
 	for _, units := range used(t, redis, "rl1:who:login:{ip:192.0.2.4}:*") {
