@@ -15,8 +15,13 @@ import (
 // to write instead. A warning holds nothing up. Words that mean nothing are left to [Document.Check]. It compares rules
 // with each other, the first 1,000 of them.
 func (d *Document) Advise() []core.Problem {
-	a := adviser{converter: converter{tree: d.tree}, doc: d}
+	a := adviser{converter: converter{tree: d.tree}, doc: d, replaced: map[string]bool{}}
 	a.policy, _ = d.Policy()
+	for i := range a.policy.Rules {
+		for _, name := range a.policy.Rules[i].Replaces {
+			a.replaced[name] = true
+		}
+	}
 	a.identities()
 	a.lists()
 	for i := range d.Rules {
@@ -33,6 +38,8 @@ type adviser struct {
 	converter
 	doc    *Document
 	policy core.Policy
+	// replaced are the names of the rules that are out of play at times.
+	replaced map[string]bool
 }
 
 // repeaters are Caddy's placeholders and Envoy's attributes, and the beginnings of such, whose value is what the client wrote.
