@@ -103,7 +103,7 @@ lint: ## gofmt, vet, staticcheck
 	.cache/staticcheck ./...
 
 .PHONY: bench
-bench: setup ## measure Penstock beside its rivals and print ratios; ARGS="-only envoy" for a part
+bench: setup ## measure Penstock beside its rivals, into docs/benchmarks.md; ARGS=-quick, ARGS="-only caddy" for a part
 	@tools/setup.sh wrk
 	bench/run.sh $(ARGS)
 

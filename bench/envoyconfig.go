@@ -7,8 +7,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -20,7 +18,6 @@ const (
 	penstockProgram = ".cache/bench/penstock"
 	penstockWasm    = ".cache/bench/penstock.wasm"
 	vmWasm          = ".cache/bench/vm.wasm"
-	rivalProgram    = ".cache/bench/ratelimit"
 )
 
 // envoyPatience is how long Envoy may take to compile a filter on a loaded machine.
@@ -58,6 +55,14 @@ const filterRival = `{name: envoy.filters.http.ratelimit, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: bench, timeout: 1s, failure_mode_deny: true,
   rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: service}}}}},`
 
+// filterLocal is Envoy's own filter that counts by itself: one bucket for the listener.
+func filterLocal(limit int) string {
+	return fmt.Sprintf(`{name: envoy.filters.http.local_ratelimit, typed_config: {
+  "@type": type.googleapis.com/envoy.extensions.filters.http.local_ratelimit.v3.LocalRateLimit, stat_prefix: local,
+  token_bucket: {max_tokens: %[1]d, tokens_per_fill: %[1]d, fill_interval: 3600s},
+  filter_enabled: {default_value: {numerator: 100}}, filter_enforced: {default_value: {numerator: 100}}}},`, limit)
+}
+
 // filterWasm returns a WebAssembly filter with its configuration.
 func filterWasm(file, configuration string) string {
 	return fmt.Sprintf(`{name: wasm, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm, config: {
@@ -76,7 +81,7 @@ type envoySetting struct {
 }
 
 // startEnvoy runs an Envoy and waits until it is ready; took is how long that was.
-func startEnvoy(dir string, s envoySetting) (p *process, url, admin string, took time.Duration, err error) {
+func startEnvoy(b *bench, s envoySetting) (p *process, url, admin string, took time.Duration, err error) {
 	port, err := laterPort()
 	if err != nil {
 		return nil, "", "", 0, err
@@ -97,12 +102,12 @@ func startEnvoy(dir string, s envoySetting) (p *process, url, admin string, took
 	}
 	text := strings.NewReplacer("SERVICEPROTOCOL", protocol, "ADMIN", strconv.Itoa(adminPort), "PORT", strconv.Itoa(port), "ROUTE", s.route, "FILTER", s.filter,
 		"UPSTREAM", strconv.Itoa(s.upstream), "SERVICE", service).Replace(manager)
-	file := filepath.Join(dir, fmt.Sprintf("envoy-%d.yaml", port))
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	file, err := b.file("envoy.yaml", text)
+	if err != nil {
 		return nil, "", "", 0, err
 	}
 	begin := time.Now()
-	p, err = startProcess("Envoy", dir, nil, envoyProgram, "-c", file, "--concurrency", strconv.Itoa(s.workers), "--use-dynamic-base-id",
+	p, err = b.start("Envoy", nil, envoyProgram, "-c", file, "--concurrency", strconv.Itoa(s.workers), "--use-dynamic-base-id",
 		"--disable-hot-restart", "--log-level", "warning")
 	if err != nil {
 		return nil, "", "", 0, err
@@ -110,9 +115,6 @@ func startEnvoy(dir string, s envoySetting) (p *process, url, admin string, took
 	admin = fmt.Sprintf("http://127.0.0.1:%d", adminPort)
 	err = p.until(envoyPatience, "ready", func() bool { return answers(admin + "/ready") })
 	took = time.Since(begin)
-	if err != nil {
-		p.stop()
-	}
 	return p, fmt.Sprintf("http://127.0.0.1:%d/", port), admin, took, err
 }
 
@@ -124,6 +126,18 @@ func answers(url string) bool {
 	}
 	defer response.Body.Close()
 	_, _ = io.Copy(io.Discard, response.Body)
+	return response.StatusCode == http.StatusOK
+}
+
+// answersAnother reports whether a client that is none of those measured is answered with 200.
+func answersAnother(url string) bool {
+	another := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+	client := &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{LocalAddr: another}).DialContext}}
+	response, err := client.Get(url)
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
 	return response.StatusCode == http.StatusOK
 }
 

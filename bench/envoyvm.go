@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/internal/policy"
 )
@@ -59,7 +60,7 @@ func compactOf(rules string) (string, error) {
 
 // envoyVM measures what the filter does in Envoy's virtual machine under 100 rules, part by part, and what it costs Envoy
 // to call a filter at all.
-func envoyVM(o options) error {
+func envoyVM(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
 		return err
@@ -71,6 +72,9 @@ func envoyVM(o options) error {
 	}
 	parts, err := b.envoy("parts", envoySetting{route: routeDirect, filter: filterWasm(vmWasm, compact)})
 	if err != nil {
+		return err
+	}
+	if err := parts.processes[0].until(10*time.Second, "answers", func() bool { return answers(parts.url) }); err != nil {
 		return err
 	}
 	seen := map[string][]float64{}
@@ -94,11 +98,11 @@ func envoyVM(o options) error {
 		rows, sum = append(rows, row{p.what, micros}), sum+micros
 	}
 	slices.SortFunc(rows, func(a, b row) int { return int(1e3 * (b.micros - a.micros)) })
-	fmt.Printf("\n## In Envoy's virtual machine: 100 rules, of which three match (load %s)\n\n| | µs/request | |\n|---|---|---|\n", loadAverage())
+	s.table("100 rules, of which three match", "µs/request", "")
 	for _, r := range rows {
-		fmt.Printf("| %s | %.2f | %.0f %% |\n", r.what, r.micros, 100*r.micros/sum)
+		s.row(r.what, fmt.Sprintf("%.2f", r.micros), fmt.Sprintf("%.0f %%", 100*r.micros/sum))
 	}
-	fmt.Printf("| together | %.1f | |\n\na request that no rule is for: %.2f µs of the filter's own\n", sum, median(seen["bench-unmatched"])/1e3)
+	s.say("| together | %.1f | |\n\nA request that no rule is for: %.2f µs of the filter's own.\n", sum, median(seen["bench-unmatched"])/1e3)
 	return nil
 }
 
@@ -134,7 +138,7 @@ func (b *bench) callsOfNothing() (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := b.interleaved([]*system{none, nothing}, callers); err != nil {
+	if err := interleaved(b.options, []*system{none, nothing}, callers); err != nil {
 		return 0, err
 	}
 	return of(nothing.seen, totalCPU) - of(none.seen, totalCPU), nil

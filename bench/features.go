@@ -26,40 +26,32 @@ type feature struct {
 
 // featureCost compares what a request costs a Caddy's processor under three rules in memory, alone and with what a policy
 // may say besides. The same answers without a decision are the baseline.
-func featureCost(o options) error {
-	dir, err := os.MkdirTemp("", "penstock-bench")
+func featureCost(o options, out *section) error {
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	features, err := allFeatures(o, dir)
+	defer b.close()
+	features, err := allFeatures(o, b.dir)
 	if err != nil {
 		return err
 	}
-	servers := make([]*server, len(features))
+	systems := make([]*system, len(features))
 	for i, f := range features {
-		s, err := startCaddy(f.caddy, "", f.site)
+		p, url, err := b.caddyNode(caddySetting{program: f.caddy, site: f.site})
 		if err != nil {
 			return fmt.Errorf("%s: %w", f.name, err)
 		}
-		defer s.stop()
-		s.header = f.header
-		servers[i] = s
+		systems[i] = &system{name: f.name, url: url, processes: []*process{p}, traffic: traffic{header: f.header}}
 	}
-	cpu := make([][]float64, len(features))
-	for range o.rounds {
-		for i, s := range servers {
-			_, c, err := s.load(o.round, callers)
-			if err != nil {
-				return fmt.Errorf("%s: %w", features[i].name, err)
-			}
-			cpu[i] = append(cpu[i], float64(c.Nanoseconds())/1e3)
-		}
+	if err := interleaved(o, systems, callers); err != nil {
+		return err
 	}
-	fmt.Printf("\n## Caddy, %d connections: what else a policy says\n\n| | CPU µs/request | above the baseline | ratio |\n|---|---|---|---|\n", callers)
-	for i, f := range features {
-		m := median(cpu[i])
-		fmt.Printf("| %s | %.1f | %+.1f | %.2f |\n", f.name, m, m-median(cpu[0]), m/median(cpu[0]))
+	out.table("", "CPU µs/request", "above the baseline", "ratio")
+	base := of(systems[0].seen, totalCPU)
+	for _, s := range systems {
+		m := of(s.seen, totalCPU)
+		out.row(s.name, fmt.Sprintf("%.1f", m), fmt.Sprintf("%+.1f", m-base), fmt.Sprintf("%.2f", m/base))
 	}
 	return nil
 }
@@ -67,9 +59,8 @@ func featureCost(o options) error {
 // allFeatures returns what to measure, the baseline first. Every answer has the same body, in which cost_after finds what
 // the request cost.
 func allFeatures(o options, dir string) ([]feature, error) {
-	const unlimited = "1000000000"
 	answer := "\theader Content-Type application/json\n\trespond `{\"usage\":{\"total_tokens\":3},\"text\":\"" + strings.Repeat("word ", 40) + "\"}`"
-	three := strings.Replace(fmt.Sprintf(threeRules, unlimited), "\trespond \"ok\"", answer, 1)
+	three := strings.Replace(fmt.Sprintf(threeRules, "1000000000"), "\trespond \"ok\"", answer, 1)
 	with := func(words string) string { return strings.Replace(three, "penstock {", "penstock {\n"+words, 1) }
 	onOne := func(words string) string { return strings.Replace(three, "token_bucket", "token_bucket\n"+words, 1) }
 	candidate := filepath.Join(dir, "candidate.yaml")

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures Penstock beside its rivals on one machine, in one run, and prints ratios. Rounds of all
-// variants are interleaved and medians quoted: on a small or shared machine a ratio below 5 % is noise.
+// Command bench measures Penstock beside its rivals on one machine, in one run, and writes what it saw into
+// docs/benchmarks.md. Rounds of all variants are interleaved and medians quoted: on a small or shared machine a ratio below
+// 5 % is noise.
+//
+// Each comparison has a file of its own; start.go and rivals.go know how to start what is measured, measure.go how to
+// measure it, contender.go how to compare, section.go and chart.go how to write it down.
 package main
 
 import (
@@ -21,6 +25,34 @@ type options struct {
 	rounds  int
 	round   time.Duration
 	workers int
+	quick   bool
+	images  string // the folder of the charts
+}
+
+// comparisons are what there is, in the order of the document. What is for the asking runs only when its name is given.
+var comparisons = []struct {
+	name   string
+	run    func(options, *section) error
+	asking bool
+}{
+	{"caddy", caddyCompared, false},
+	{"clients", manyClients, false},
+	{"attack", attacked, false},
+	{"envoy-direct", envoyDirect, false},
+	{"envoy-proxied", envoyProxied, false},
+	{"services", servicesCompared, false},
+	{"store", storeThroughput, false},
+	{"local", localCompared, false},
+	{"native", nativeDecisions, false},
+	{"growth-limits", growthOfLimits, false},
+	{"growth-rules", growthOfRules, false},
+	{"growth-clients", growthOfClients, false},
+	{"growth-nodes", growthOfNodes, false},
+	{"rules", rulesLatency, true},
+	{"features", featureCost, true},
+	{"added", addedLatency, true},
+	{"envoy-start", envoyStart, true},
+	{"envoy-vm", envoyVM, true},
 }
 
 func main() {
@@ -28,27 +60,51 @@ func main() {
 	flag.StringVar(&o.caddy, "caddy", ".cache/bench/caddy", "the Caddy built from bench/caddy")
 	flag.StringVar(&o.before, "before", "", "an older Caddy of that kind, to measure its three rules beside")
 	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
-	flag.DurationVar(&o.round, "round", 2*time.Second, "length of one measurement")
+	flag.DurationVar(&o.round, "round", time.Second, "length of one measurement")
 	flag.IntVar(&o.workers, "workers", 1, "Envoy's workers")
-	only := flag.String("only", "", "run the parts whose names begin so: store, rules, caddy, features, added, envoy-proxied,\nenvoy-direct, envoy-start, envoy-vm, envoy-rls")
+	flag.BoolVar(&o.quick, "quick", false, "three rounds, and less of what grows")
+	flag.StringVar(&o.images, "images", "docs/images", "the folder of the charts")
+	file := flag.String("write", "docs/benchmarks.md", "the document to write into; \"\" only prints")
+	only := flag.String("only", "", "run what has a name that begins so: "+names())
 	flag.Parse()
+	if o.quick {
+		o.rounds = min(o.rounds, 3)
+	}
+	if err := run(o, *only, *file); err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
 
-	for _, part := range []struct {
-		name string
-		run  func(options) error
-	}{
-		{"store", storeThroughput}, {"rules", rulesLatency}, {"caddy", caddyCost},
-		{"features", featureCost}, {"added", addedLatency},
-		{"envoy-proxied", envoyProxied}, {"envoy-direct", envoyDirect}, {"envoy-start", envoyStart}, {"envoy-vm", envoyVM}, {"envoy-rls", rateLimitServices},
-	} {
-		if !strings.HasPrefix(part.name, *only) {
+func names() string {
+	var all []string
+	for _, c := range comparisons {
+		all = append(all, c.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// run makes the comparisons, and writes each as soon as it is made.
+func run(o options, only, file string) error {
+	begin := time.Now()
+	for _, c := range comparisons {
+		if !strings.HasPrefix(c.name, only) || c.asking && only == "" {
 			continue
 		}
-		if err := part.run(o); err != nil {
-			fmt.Fprintf(os.Stderr, "bench: %s: %v\n", part.name, err)
-			os.Exit(1)
+		s := &section{name: c.name}
+		s.say("%s", provenance(o))
+		if err := c.run(o, s); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		fmt.Printf("\n## %s (%v since the start)\n\n%s", c.name, time.Since(begin).Round(time.Second), s.text.String())
+		if file == "" {
+			continue
+		}
+		if _, err := s.write(file); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // median returns the middle of the figures.

@@ -10,8 +10,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +23,9 @@ type process struct {
 	ended   chan struct{}
 }
 
-// startProcess runs a program whose output goes to a file in dir, with more environment.
-func startProcess(name, dir string, environment []string, program string, args ...string) (*process, error) {
-	p := &process{name: name, command: exec.Command(program, args...), log: filepath.Join(dir, name+".log"), ended: make(chan struct{})}
+// startProcess runs a program whose output goes to a file, with more environment.
+func startProcess(name, log string, environment []string, program string, args ...string) (*process, error) {
+	p := &process{name: name, command: exec.Command(program, args...), log: log, ended: make(chan struct{})}
 	out, err := os.Create(p.log)
 	if err != nil {
 		return nil, err
@@ -68,7 +66,12 @@ func (p *process) failure(what string) error {
 }
 
 // cpu returns the processor time the process has used, in clock ticks of 10 ms, from the kernel's accounting.
-func (p *process) cpu() (time.Duration, error) { return cpuOf(p.command.Process.Pid) }
+func (p *process) cpu() (time.Duration, error) {
+	if p.command == nil { // the benchmark itself, whose accounting is finer
+		return ownCPU(), nil
+	}
+	return cpuOf(p.command.Process.Pid)
+}
 
 func cpuOf(pid int) (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -110,128 +113,4 @@ func laterPort() (int, error) {
 		}
 	}
 	return 0, errors.New("no free port")
-}
-
-// figures are what one measurement of a system says.
-type figures struct {
-	perSecond float64
-	p50       time.Duration
-	cpu       []float64 // microseconds a request, by process
-}
-
-// total is the CPU of a request over all processes, in microseconds.
-func (f *figures) total() (sum float64) {
-	for _, c := range f.cpu {
-		sum += c
-	}
-	return sum
-}
-
-// system is a server with all that it needs, under one address.
-type system struct {
-	name      string
-	url       string
-	processes []*process
-	seen      []figures
-}
-
-func (s *system) stop() {
-	for _, p := range s.processes {
-		p.stop()
-	}
-}
-
-func (s *system) cpus() ([]time.Duration, error) {
-	all := make([]time.Duration, len(s.processes))
-	for i, p := range s.processes {
-		var err error
-		if all[i], err = p.cpu(); err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
-		}
-	}
-	return all, nil
-}
-
-// measured runs work, which says how many requests were answered in what time, and returns what each cost every process.
-func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
-	before, err := s.cpus()
-	if err != nil {
-		return figures{}, err
-	}
-	requests, f, err := work()
-	if err != nil {
-		return figures{}, fmt.Errorf("%s: %w", s.name, err)
-	}
-	after, err := s.cpus()
-	if err != nil {
-		return figures{}, err
-	}
-	for i := range after {
-		f.cpu = append(f.cpu, float64((after[i]-before[i]).Microseconds())/float64(max(1, requests)))
-	}
-	return f, nil
-}
-
-var (
-	medianLine = regexp.MustCompile(`50%\s+([\d.]+)(us|ms|s)\n`)
-	badLine    = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
-	rateLine   = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
-)
-
-// failedMax is the part of requests that may be answered with an error: on a loaded machine some miss their deadline.
-const failedMax = 0.02
-
-// wrk sends requests from many connections for a while.
-func wrk(url string, span time.Duration, connections int) (requests int, f figures, err error) {
-	out, err := exec.Command("wrk", "-t1", "--latency", fmt.Sprintf("-c%d", connections), fmt.Sprintf("-d%ds", max(1, int(span.Seconds()))), url).Output()
-	if err != nil {
-		return 0, f, fmt.Errorf("wrk: %w", err)
-	}
-	count, half, rate := requestsLine.FindSubmatch(out), medianLine.FindSubmatch(out), rateLine.FindSubmatch(out)
-	if count == nil || half == nil || rate == nil {
-		return 0, f, fmt.Errorf("wrk said:\n%s", out)
-	}
-	requests, _ = strconv.Atoi(string(count[1]))
-	f.perSecond, _ = strconv.ParseFloat(string(rate[1]), 64)
-	if f.p50, err = time.ParseDuration(string(half[1]) + string(half[2])); err != nil {
-		return 0, f, err
-	}
-	if bad := badLine.FindSubmatch(out); bad != nil {
-		if n, _ := strconv.Atoi(string(bad[1])); float64(n) > failedMax*float64(requests) {
-			return 0, f, fmt.Errorf("%d of %d requests were refused or failed", n, requests)
-		}
-	}
-	return requests, f, nil
-}
-
-// of returns the median of what f says of every measurement.
-func of(seen []figures, f func(*figures) float64) float64 {
-	all := make([]float64, len(seen))
-	for i := range seen {
-		all[i] = f(&seen[i])
-	}
-	return median(all)
-}
-
-func perSecond(f *figures) float64 { return f.perSecond }
-func p50Micros(f *figures) float64 { return float64(f.p50.Nanoseconds()) / 1e3 }
-func totalCPU(f *figures) float64  { return f.total() }
-
-// parts names the CPU of each process: "Envoy 91 + bridge 30".
-func (s *system) parts() string {
-	var text []string
-	for i, p := range s.processes {
-		text = append(text, fmt.Sprintf("%s %.0f", p.name, of(s.seen, func(f *figures) float64 { return f.cpu[i] })))
-	}
-	return strings.Join(text, " + ")
-}
-
-// loadAverage is that of the machine in the last minute: what else runs disturbs what is measured.
-func loadAverage() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	one, _, _ := strings.Cut(string(text), " ")
-	return one
 }

@@ -15,12 +15,16 @@ import (
 )
 
 // rulesLatency measures a whole check, from attributes to headers, over Redis, with 1,000 rules of which three match.
-func rulesLatency(o options) error {
-	address, stop, err := startRedis()
+func rulesLatency(o options, s *section) error {
+	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer b.close()
+	_, address, err := b.redis()
+	if err != nil {
+		return err
+	}
 	store, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: time.Second})
 	if err != nil {
 		return err
@@ -54,11 +58,8 @@ func rulesLatency(o options) error {
 	}
 	all := slices.Concat(spans...)
 	slices.Sort(all)
-	fmt.Printf("\n## A check over Redis, %d callers in a closed loop, 1,000 rules of which three match\n\n", callers)
-	fmt.Println("| p50 | p95 | p99 | checks/s |")
-	fmt.Println("|---|---|---|---|")
-	fmt.Printf("| %v | %v | %v | %.0f |\n", percentile(all, 50), percentile(all, 95), percentile(all, 99),
-		float64(len(all))/(2*o.round).Seconds())
+	s.table("p50", "p95", "p99", "checks/s")
+	s.row(fmt.Sprint(percentile(all, 50)), fmt.Sprint(percentile(all, 95)), fmt.Sprint(percentile(all, 99)), thousands(float64(len(all))/(2*o.round).Seconds()))
 	return nil
 }
 
@@ -90,7 +91,7 @@ func manyRules(n int) (*core.Ruleset, error) {
 	}}
 	for i := range n - 2 {
 		policy.Rules = append(policy.Rules, core.Rule{Name: fmt.Sprintf("endpoint-%d", i),
-			Match: core.Match{Path: []string{fmt.Sprintf("/api/v1/resource%d/items", i)}}, Limits: []core.Limit{limit}})
+			Match: core.Match{Path: []string{fmt.Sprintf("/api/v1/resource%d/items", 500+i)}}, Limits: []core.Limit{limit}})
 	}
 	return core.Compile(policy)
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command vm is a WebAssembly filter for Envoy that measures what the filter does in there. Under the configuration
-// "nothing" it does nothing, so that what Envoy then takes beside no filter is the price of being called. Otherwise the
+// "nothing" it does nothing, so that what Envoy then takes beside no filter is the price of being called; under "headers" it
+// reads the headers of the request and adds three to the response, which is the least a limiter can do. Otherwise the
 // configuration is a compact policy in base64 that lets three limits count for /: each request is answered with what the
 // parts of the work took, in nanoseconds, as header fields that begin with "bench-".
 package main
@@ -30,6 +31,7 @@ func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
 type plugin struct {
 	types.DefaultPluginContext
 	nothing bool
+	headers bool
 	host    *host
 	filter  *filter.Filter
 	queue   uint32
@@ -42,7 +44,8 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	if err != nil {
 		return types.OnPluginStartStatusFailed
 	}
-	if p.nothing = string(configuration) == "nothing"; p.nothing {
+	p.nothing, p.headers = string(configuration) == "nothing", string(configuration) == "headers"
+	if p.nothing || p.headers {
 		return types.OnPluginStartStatusOK
 	}
 	p.host, p.count = new(host), proxywasm.DefineCounterMetric("bench.count")
@@ -76,6 +79,7 @@ func (h *host) TickEvery(uint32) error          { return nil }
 func (h *host) Resume(uint32)                   {}
 func (h *host) Respond(uint32, filter.Response) {}
 func (h *host) Now() core.Micros                { return 1_700_000_000 * core.Second }
+func (h *host) Elapsed() core.Micros            { return core.Second }
 func (h *host) Count(filter.Counter)            {}
 func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
 func (h *host) Property(path ...string) (string, bool) {
@@ -93,6 +97,7 @@ type stream struct {
 	plugin  *plugin
 	id      uint32
 	figures [][2]string
+	seen    int // headers of the request
 }
 
 func (s *stream) note(name string, took time.Duration, times int) {
@@ -114,6 +119,10 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		return types.ActionContinue
 	}
 	headers, _ := proxywasm.GetHttpRequestHeaders()
+	if s.plugin.headers {
+		s.seen = len(headers)
+		return types.ActionContinue
+	}
 	s.work(headers)
 	s.each("request-headers", func() { _, _ = proxywasm.GetHttpRequestHeaders() })
 	path := []string{"source", "address"}
@@ -186,6 +195,12 @@ func (s *stream) work(headers [][2]string) {
 // OnHttpResponseHeaders implements [types.HttpContext].
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	if s.plugin.nothing {
+		return types.ActionContinue
+	}
+	if s.plugin.headers {
+		for _, name := range []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"} {
+			_ = proxywasm.ReplaceHttpResponseHeader(name, strconv.Itoa(999_000_000+s.seen))
+		}
 		return types.ActionContinue
 	}
 	s.each("response-headers", func() { _, _ = proxywasm.GetHttpResponseHeaders() })

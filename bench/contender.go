@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// unlimited is a limit that nobody reaches.
+const unlimited = 1_000_000_000
+
+// What is asked to see how many a limit lets through.
+const (
+	allowed = 1_000 // of one client, an hour
+	asked   = 3_000
+	askers  = 12
+	pace    = 1_500 // requests a second, over all nodes
+)
+
+// ask sends one request to a node and reports whether it was let through.
+type ask func() (admitted bool, err error)
+
+// contender is what is compared.
+type contender struct {
+	name string
+	// start runs as many nodes of it with one limit an hour, or a minute if the limit is not to be reached.
+	start func(b *bench, limit, nodes int) (*system, error)
+	// unasked is what is not asked how many requests it lets through, as a baseline, which decides nothing.
+	unasked bool
+	// earlier is what was measured of it before on a machine of the same kind, for where it is not installed: the cells of
+	// its row after the name.
+	earlier []string
+	// seen is what was measured; nil if it is not installed.
+	seen *system
+	// admitted are of 1,000 allowed, by one node and by three.
+	one, three string
+}
+
+// compare measures the contenders in turn, and then how many requests each lets through.
+func compare(o options, all []*contender, connections int) error {
+	b, err := newBench(o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	var systems []*system
+	for _, c := range all {
+		if c.seen, err = c.start(b, unlimited, 1); isAbsent(err) {
+			continue
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+		c.seen.name = c.name
+		systems = append(systems, c.seen)
+	}
+	if err := interleaved(o, systems, connections); err != nil {
+		return err
+	}
+	b.close()
+	for _, c := range all {
+		if c.seen == nil || c.unasked {
+			continue
+		}
+		for _, nodes := range []int{1, 3} {
+			n, err := c.admits(o, nodes)
+			if err != nil {
+				return fmt.Errorf("%s, %d nodes: %w", c.name, nodes, err)
+			}
+			if nodes == 1 {
+				c.one = n
+			} else {
+				c.three = n
+			}
+		}
+	}
+	return nil
+}
+
+// admits says how many of 1,000 requests an hour are let through, asked at so many nodes in turn.
+func (c *contender) admits(o options, nodes int) (string, error) {
+	b, err := newBench(o)
+	if err != nil {
+		return "", err
+	}
+	defer b.close()
+	s, err := c.start(b, allowed, nodes)
+	if err != nil {
+		return "", err
+	}
+	if len(s.nodes) != nodes {
+		return "", fmt.Errorf("it has %d nodes", len(s.nodes))
+	}
+	// Limits that are aligned to the clock begin anew with the hour.
+	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < time.Minute {
+		time.Sleep(left + time.Second)
+	}
+	var admitted, next atomic.Int64
+	failures := make([]error, askers)
+	var wait sync.WaitGroup
+	begin := time.Now()
+	for i := range askers {
+		wait.Go(func() {
+			for {
+				turn := next.Add(1) - 1
+				if turn >= asked {
+					return
+				}
+				time.Sleep(time.Until(begin.Add(time.Duration(turn) * time.Second / pace)))
+				ok, err := s.nodes[turn%int64(nodes)]()
+				if failures[i] = err; err != nil {
+					return
+				}
+				if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return thousands(float64(admitted.Load())), errors.Join(failures...)
+}
+
+// describe writes a table of what was compared, beside the first.
+func describe(s *section, all []*contender) {
+	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "let through of 1,000: one node", "three nodes")
+	base := all[0].seen
+	for _, c := range all {
+		if c.seen == nil {
+			if c.earlier == nil {
+				s.row(c.name, "not installed", "", "", "", "", "", "", "")
+				continue
+			}
+			s.row(append([]string{c.name + " (not installed; **measured earlier**)"}, c.earlier...)...)
+			continue
+		}
+		seen := c.seen.seen
+		calls := ""
+		if c.seen.redis != "" {
+			calls = small(of(seen, redisUsed))
+		}
+		s.row(c.name, thousands(of(seen, perSecond)), fmt.Sprintf("%.2f", of(seen, perSecond)/of(base.seen, perSecond)),
+			thousands(of(seen, p50Micros)), fmt.Sprintf("%.1f", of(seen, totalCPU)), c.seen.parts(), calls, c.one, c.three)
+	}
+}
+
+// thousands writes a whole number with commas.
+func thousands(f float64) string {
+	text := fmt.Sprintf("%.0f", f)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
+
+// small writes a figure that may be far below one.
+func small(f float64) string {
+	switch {
+	case f == 0:
+		return "0"
+	case f >= 0.1:
+		return fmt.Sprintf("%.2f", f)
+	}
+	return fmt.Sprintf("%.2g", f)
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+)
+
+// section is what one comparison writes: Markdown, which is printed, and which replaces what stands between the marks of its
+// name in a document. What is around the marks is written by hand.
+type section struct {
+	name string
+	text strings.Builder
+}
+
+func (s *section) say(format string, args ...any) { fmt.Fprintf(&s.text, format, args...) }
+
+// table writes the head of a table.
+func (s *section) table(columns ...string) {
+	s.say("| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+}
+
+// row writes a row of a table.
+func (s *section) row(cells ...string) { s.say("| %s |\n", strings.Join(cells, " | ")) }
+
+// targets writes sentences about what was to be reached.
+func (s *section) targets(sentences ...string) {
+	s.say("\n")
+	for _, sentence := range sentences {
+		s.say("- %s\n", sentence)
+	}
+}
+
+// against says whether a figure is within its target.
+func against(met bool, target string) string {
+	if met {
+		return "target: " + target
+	}
+	return "**missed**; target: " + target
+}
+
+// provenance says when, where and of what a section was measured.
+func provenance(o options) string {
+	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output() // "" outside of a checkout
+	return fmt.Sprintf("Seen on %s at commit `%s`: %s, %d cores, %s, load %s; medians of %d rounds of %v.\n\n",
+		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), processor(), runtime.NumCPU(), runtime.Version(),
+		loadAverage(), o.rounds, o.round)
+}
+
+// processor is what the processor calls itself.
+func processor() string {
+	text, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return runtime.GOARCH
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return runtime.GOARCH
+}
+
+func (s *section) marks() (begin, end string) {
+	return fmt.Sprintf("<!-- bench %s: what follows is written by make bench. -->\n", s.name), fmt.Sprintf("<!-- end of bench %s -->\n", s.name)
+}
+
+// write puts the section into a document that has its marks; written is false where it has none.
+func (s *section) write(file string) (written bool, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return false, err
+	}
+	begin, end := s.marks()
+	head, rest, found := strings.Cut(string(text), begin)
+	if !found {
+		return false, nil
+	}
+	_, tail, found := strings.Cut(rest, end)
+	if !found {
+		return false, fmt.Errorf("%s lacks %q", file, strings.TrimSpace(end))
+	}
+	return true, os.WriteFile(file, []byte(head+begin+"\n"+s.text.String()+"\n"+end+tail), 0o644)
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-redis/redis_rate/v10"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/leasestore"
+	"github.com/penstock/penstock/internal/redisstore"
+)
+
+// decide is one decision: caller and turn tell the clients apart.
+type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
+
+// decisions runs decide from many callers for a while.
+func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
+	var done atomic.Int64
+	var failed atomic.Value
+	var wait sync.WaitGroup
+	begin := time.Now()
+	for caller := range callers {
+		wait.Go(func() {
+			n := 0
+			defer func() { done.Add(int64(n)) }()
+			// A look at the clock costs as much as some decisions.
+			for turn := 0; turn%16 != 0 || time.Since(begin) < span; turn++ {
+				if _, err := d(context.Background(), caller, turn); err != nil {
+					failed.Store(err)
+					return
+				}
+				n++
+			}
+		})
+	}
+	wait.Wait()
+	if err, ok := failed.Load().(error); ok {
+		return 0, f, err
+	}
+	took := time.Since(begin).Seconds()
+	rate := float64(done.Load()) / took
+	// In a closed loop the mean of a decision follows from their number.
+	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
+}
+
+// itself is the process of the benchmark, whose CPU the decisions of a library cost.
+func itself() *process { return &process{name: "client"} }
+
+// library starts nodes of a library over one Redis: each is a client of its own.
+func library(sends []string, client func(b *bench, address string, limit, node int) (decide, error)) func(*bench, int, int) (*system, error) {
+	return func(b *bench, limit, nodes int) (*system, error) {
+		store, address, err := b.redis()
+		if err != nil {
+			return nil, err
+		}
+		s := &system{redis: address, sends: sends, processes: []*process{itself(), store}}
+		for node := range nodes {
+			d, err := client(b, address, limit, node)
+			if err != nil {
+				return nil, err
+			}
+			s.load = func(span time.Duration, connections int) (int, figures, error) {
+				return decisions(span, connections, d)
+			}
+			s.nodes = append(s.nodes, func() (bool, error) { return d(context.Background(), 0, 0) })
+		}
+		return s, nil
+	}
+}
+
+// redisRate is redis_rate.
+func redisRate(b *bench, address string, limit, _ int) (decide, error) {
+	client := redis.NewClient(&redis.Options{Addr: address})
+	b.closers = append(b.closers, func() { client.Close() })
+	limiter := redis_rate.NewLimiter(client)
+	return func(ctx context.Context, caller, turn int) (bool, error) {
+		r, err := limiter.Allow(ctx, "client", redis_rate.PerHour(limit))
+		return err == nil && r.Allowed > 0, err
+	}, nil
+}
+
+// ourStore is Penstock's store, with leases if asked for.
+func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, address string, limit, _ int) (decide, error) {
+	return func(b *bench, address string, limit, _ int) (decide, error) {
+		shared, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: time.Second})
+		if err != nil {
+			return nil, err
+		}
+		b.closers = append(b.closers, func() { shared.Close() })
+		l, err := core.NewLimit(core.TokenBucket, int64(limit), core.Hour, 0)
+		if err != nil {
+			return nil, err
+		}
+		if !lease {
+			return takeOne(shared, &l, false, key), nil
+		}
+		leased, err := leasestore.New(shared, leasestore.Options{Timeout: time.Second})
+		if err != nil {
+			return nil, err
+		}
+		b.closers = append([]func(){func() { _ = leased.Close(context.Background()) }}, b.closers...)
+		return takeOne(leased, &l, true, key), nil
+	}
+}
+
+// oneClient is the key of a client who is always the same.
+func oneClient(int, int) string { return "rl1:bench:one:{ip:192.0.2.7}:3600s:tb" }
+
+func takeOne(store core.Store, limit *core.Limit, lease bool, key func(caller, turn int) string) decide {
+	return func(ctx context.Context, caller, turn int) (bool, error) {
+		checks := [1]core.Check{{Key: []byte(key(caller, turn)), ScopeLen: len("rl1:bench:one:"), Limit: limit, Cost: 1, Lease: lease}}
+		var results [1]core.Result
+		err := store.Take(ctx, checks[:], results[:])
+		return results[0].Granted > 0, err
+	}
+}
+
+// storeThroughput compares libraries that count in Redis.
+func storeThroughput(o options, s *section) error {
+	theirs := &contender{name: "redis_rate", start: library([]string{"evalsha"}, redisRate)}
+	ours := &contender{name: "Penstock's store", start: library([]string{"evalsha"}, ourStore(false, oneClient))}
+	leased := &contender{name: "Penstock's store, leased", start: library([]string{"evalsha"}, ourStore(true, oneClient))}
+	all := []*contender{theirs, ours, leased}
+	if err := compare(o, all, callers); err != nil {
+		return err
+	}
+	describe(s, all)
+	rate := of(ours.seen.seen, perSecond) / of(theirs.seen.seen, perSecond)
+	cpu := of(ours.seen.seen, firstCPU) / of(theirs.seen.seen, firstCPU)
+	s.targets(fmt.Sprintf("Exact, Penstock's store makes %.2f × the decisions of redis_rate (%s) at %.2f × its CPU of the client (%s).",
+		rate, against(rate >= 1.2, "1.2 ×"), cpu, against(cpu <= 0.5, "0.5 ×")))
+	return nil
+}
