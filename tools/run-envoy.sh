@@ -5,8 +5,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 redis_port=6379
+envoy_port=8090
+admin_port=9901
 bridge=unix:bin/penstock.sock
-envoy=http://localhost:8090
+envoy=http://localhost:$envoy_port
 
 # Without job control, what runs in the background does not hear Ctrl-C: it is told here.
 started=()
@@ -18,21 +20,35 @@ end() {
 trap end EXIT
 trap 'exit 0' INT TERM
 
-if ! redis-cli -p $redis_port ping >/dev/null 2>&1; then
-	redis-server --port $redis_port --save '' --appendonly no >/dev/null &
+# taken says whether somebody listens at a port.
+taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
+redis_answers() { [ "$(redis-cli -h 127.0.0.1 -p $redis_port ping 2>/dev/null)" = PONG ]; }
+
+for port in $envoy_port $admin_port; do
+	if taken $port; then
+		echo "port $port is in use: end what listens there, or write another in examples/envoy.yaml and tools/run-envoy.sh" >&2
+		exit 1
+	fi
+done
+if ! redis_answers; then
+	if taken $redis_port; then
+		echo "port $redis_port is in use, by no Redis that lets us in: end it, or write another in tools/run-envoy.sh" >&2
+		exit 1
+	fi
+	redis-server --bind 127.0.0.1 --port $redis_port --save '' --appendonly no >/dev/null &
 	started+=($!)
 	for _ in {1..100}; do
-		redis-cli -p $redis_port ping >/dev/null 2>&1 && break
+		redis_answers && break
 		sleep 0.1
 	done
 fi
-bin/penstock bridge --policy examples/envoy.policy.yaml --redis redis://localhost:$redis_port --listen $bridge &
+bin/penstock bridge --policy examples/envoy.policy.yaml --redis redis://127.0.0.1:$redis_port --listen $bridge &
 started+=($!)
 .cache/envoy/bin/envoy -c examples/envoy.yaml --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
 started+=($!)
 
 # Envoy compiles the filter before it listens. A moment later both workers and the main thread have the policy.
-until curl -s -o /dev/null $envoy/ && curl -s http://localhost:9901/stats | grep -q 'penstock.policy_loaded: [3-9]'; do
+until curl -s -o /dev/null $envoy/ && curl -s http://localhost:$admin_port/stats | grep -q 'penstock.policy_loaded: [3-9]'; do
 	for process in "${started[@]}"; do
 		kill -0 "$process" 2>/dev/null || { echo "one of them did not start: see above" >&2; exit 1; }
 	done
@@ -45,7 +61,7 @@ Penstock is limiting $envoy/api/: 5 requests a minute for each client. In anothe
 
     for i in 1 2 3 4 5 6; do curl -i $envoy/api/; done
     curl -i -H 'X-API-Key: try-business-2f6d0c1ab9' $envoy/api/
-    curl -s localhost:9901/stats | grep penstock
+    curl -s localhost:$admin_port/stats | grep penstock
 
 Edit examples/envoy.policy.yaml while it runs: it counts within two seconds. Stop with Ctrl-C.
 
