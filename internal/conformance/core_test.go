@@ -95,7 +95,9 @@ func (f *coreFront) ask(t testing.TB, rs *core.Ruleset, r *Request) Answer {
 	d := f.decide(t, &plan)
 	if d.Refused() && d.Delay > 0 {
 		f.now += d.Delay
-		d = f.decide(t, &plan)
+		if d = f.decide(t, &plan); !d.Refused() {
+			plan.Delayed()
+		}
 	}
 	a := Answer{Since: int64(f.now / core.Second), Header: http.Header{}, Exact: true, Counted: true}
 	a.Until = a.Since
