@@ -15,6 +15,7 @@ type Asking struct {
 	own   int64
 	sent  core.Micros
 	epoch uint32
+	call  uint32
 }
 
 // Plain reports whether it asks for the one request's own cost and nothing else: what the request would ask without a
@@ -55,16 +56,16 @@ func (c *Counter) Ask(now core.Micros, l *core.Limit, cost int64) (a Asking, ok 
 	}
 	c.asking, c.lastWanted = true, extra
 	return Asking{Cost: need, Min: max(1, cost), Max: need + extra, ShareMille: c.shareMille(now), Age: c.age(),
-		own: cost, sent: now, epoch: c.epoch}, true
+		own: cost, sent: now, epoch: c.epoch, call: c.call}, true
 }
 
 // Granted takes the store's answer to a call, be it a refusal by this check or by another one of the call; r is this
 // check's result. The request that asked has its cost if r.Granted is not 0, as it would have without a lease. What is
 // beyond that is for those that wait, whom [Counter.Serve] decides about next, and for the hand.
 func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
-	c.asking = false
+	known, current := a.epoch == c.epoch, !c.Overtaken(a)
+	c.asking = c.asking && !current
 	c.hear(now - a.sent)
-	known := a.epoch == c.epoch
 	if known {
 		c.learn(now, a, r)
 	}
@@ -90,12 +91,14 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 		}
 		return
 	}
-	c.lastExtra = max(0, r.Granted-a.Cost)
-	if c.lastExtra > 0 {
-		others.units -= c.lastExtra
-		c.keep(slot{units: c.lastExtra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
+	if extra := max(0, r.Granted-a.Cost); !current {
+		c.giveBack(&others, extra) // another call brings what is wanted
+	} else if c.lastExtra = extra; extra > 0 {
+		others.units -= extra
+		c.keep(slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
 		c.lastUse = now
 	}
+	c.giveBack(&c.due, c.due.units)
 	if c.due = others; c.queued == 0 {
 		c.giveBack(&c.due, c.due.units)
 	}

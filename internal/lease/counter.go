@@ -43,6 +43,7 @@ type Counter struct {
 	asking          bool   // a call is under way
 	heard           bool   // an answer of the store is known
 	epoch           uint32 // of what is held; what comes from an earlier one goes back
+	call            uint32 // of what is under way; what comes from an earlier one goes back
 
 	slots  [2]slot
 	due    slot // granted for those that wait, and not leased: used by them, now, or given back
@@ -148,6 +149,7 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
+		c.giveBack(&c.due, c.due.units) // it did not suffice, and is not leased, to be held
 		return Wait, Held{}
 	}
 	c.Leave(cost)

@@ -114,15 +114,18 @@ func randomScene(rng *rand.Rand, i int) scene {
 		s.refunded = 0
 	}
 	if rng.IntN(2) == 0 {
+		s.patience = s.rtt + core.Micros(rng.Int64N(int64(4*s.rtt)))
+	}
+	if rng.IntN(2) == 0 {
 		s.crash = 50 * core.Millisecond
 	}
 	return s
 }
 
 func (s *scene) describe() string {
-	return fmt.Sprintf("%v %v %d/%v burst %d, period %v, %d nodes, %.2f times the limit, cost 1-%d, rtt %v, crash %v, lost %.3f, slow %.3f, crowded %.3f, lowered %.3f, refunded %.3f",
+	return fmt.Sprintf("%v %v %d/%v burst %d, period %v, %d nodes, %.2f times the limit, cost 1-%d, rtt %v, crash %v, lost %.3f, slow %.3f, crowded %.3f, lowered %.3f, refunded %.3f, patience %v",
 		shapeNames[s.traffic.shape], s.limit.Algorithm(), s.limit.Count(), s.limit.Window(), s.limit.Capacity(), s.period, s.nodes,
-		s.traffic.demand, s.traffic.most, s.rtt, s.crash, s.lose, s.slow, s.crowded, s.lowered, s.refunded)
+		s.traffic.demand, s.traffic.most, s.rtt, s.crash, s.lose, s.slow, s.crowded, s.lowered, s.refunded, s.patience)
 }
 
 func must(l core.Limit, err error) core.Limit {

@@ -84,6 +84,7 @@ func (w *world) ask(i int, q waiter) {
 	check := core.Check{Limit: q.limit}
 	a.Fill(&check)
 	w.mistaken(&check)
+	n.asked = w.now
 	w.figures.calls++
 	crowded := w.crowded > 0 && q.cost > 0 && w.rng.Float64() < w.crowded
 	if w.lost() {
@@ -118,7 +119,9 @@ func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at
 		return // it has died
 	}
 	if r == nil {
-		n.counter.Failed(w.clock(n))
+		if !n.counter.Overtaken(a) {
+			n.counter.Failed(w.clock(n))
+		}
 		w.mistakenly(n, a)
 		w.figures.decisions++
 		w.figures.failed += q.cost

@@ -43,6 +43,7 @@ type scene struct {
 	crowded  float64 // the part of requests that another limit refuses, in the same call, or after these units were reserved
 	drift    float64 // the greatest difference in speed between a node's clock and the store's
 	mistake  mistake
+	patience core.Micros // after which those that wait for a call make another one; 0: they do not
 	deadline core.Micros // after which a call without a reply has failed; 0: one second
 }
 
@@ -72,6 +73,7 @@ type node struct {
 	origin  core.Micros
 	waiting []waiter
 	ticking bool
+	asked   core.Micros // when its last call went out
 	born    int
 }
 
@@ -179,6 +181,9 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 		w.denied(q)
 	case Wait:
 		n.waiting = append(n.waiting, q)
+		if w.patience > 0 {
+			w.after(w.patience, func() { w.overdue(i, n) })
+		}
 	case Ask:
 		w.ask(i, q)
 	}
@@ -204,6 +209,24 @@ func (w *world) serve(i int) {
 		n.waiting = n.waiting[1:]
 		w.decide(i, q, v, held)
 	}
+}
+
+// overdue has the first of those that wait for a call, if it has done so for long, make another one.
+func (w *world) overdue(i int, n *node) {
+	if w.nodes[i] != n || len(n.waiting) == 0 {
+		return
+	}
+	if left := n.asked + w.patience - w.now; left > 0 {
+		w.after(left, func() { w.overdue(i, n) })
+		return
+	}
+	q := n.waiting[0]
+	n.waiting = n.waiting[1:]
+	n.counter.Leave(q.cost)
+	n.counter.Overdue()
+	w.ask(i, q)
+	w.serve(i)
+	w.tickSoon(i)
 }
 
 func (w *world) admitted(i int, q waiter, at, receipt core.Micros) {

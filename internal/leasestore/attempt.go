@@ -157,9 +157,8 @@ func (a *attempt) remembered(i int) bool {
 
 // own makes the call that of the check's counter, unless there is one under way.
 func (a *attempt) own(p *part, now core.Micros, c *core.Check) {
-	if asking, ok := p.held.counter.Ask(now, c.Limit, c.Cost); ok {
+	if asking, ok := p.held.ask(now, c.Limit, c.Cost); ok {
 		p.role, p.asking = asks, asking
-		p.held.pins++
 		a.owned++
 	}
 }
@@ -197,7 +196,7 @@ func (a *attempt) enqueue(h *held, c *core.Check) {
 func (a *attempt) await(ctx context.Context) (outcome, error) {
 	s, p, w := a.store, &a.parts[a.at], a.wait
 	a.wait = nil
-	err := s.await(ctx, p, w, time.Until(a.deadline))
+	err := s.await(ctx, p, w)
 	v := w.verdict
 	if err == nil {
 		switch v {
@@ -241,7 +240,7 @@ func (a *attempt) giveUp() {
 			a.putBack(i)
 		case asks:
 			p.shard.mu.Lock()
-			a.store.abandon(p.shard, p.held)
+			a.store.abandon(p.shard, p.held, &p.asking)
 			p.shard.mu.Unlock()
 		}
 		a.parts[i].role = sends

@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/lease"
 )
 
 // compose makes what the store beneath is asked: the caller's checks, without those whose units are reserved.
@@ -97,17 +98,30 @@ func (a *attempt) granted(ctx context.Context, k, i int, err error) {
 	p.shard.mu.Lock()
 	defer p.shard.mu.Unlock()
 	h.pins--
-	now := s.now()
+	answer := &a.answers[k]
 	if err != nil {
 		failure := shared(ctx, err)
-		h.counter.Failed(now)
-		s.serve(h, failure, failure == nil && ctx.Err() == nil)
+		s.returned(h, &p.asking, answer, err, failure, failure == nil && ctx.Err() == nil)
 	} else {
-		h.counter.Granted(now, &p.asking, &a.answers[k])
-		s.serve(h, nil, a.answers[k].Granted == 0 && !a.answers[k].Refused)
-		*r = a.answers[k]
+		s.returned(h, &p.asking, answer, nil, nil, answer.Granted == 0 && !answer.Refused)
+		*r = *answer
 		r.Granted = min(r.Granted, a.checks[i].Cost)
-		r.Remaining = min(h.limit.Capacity(), r.Remaining+h.counter.Held(now))
+		r.Remaining = min(h.limit.Capacity(), r.Remaining+h.counter.Held(s.now()))
 	}
 	s.lookAfter(p.shard, h)
+}
+
+// returned tells a counter what became of a call, and decides about those who wait, as [Store.serve] says. If it was overtaken
+// and has failed, they wait for the other one. The caller holds the lock.
+func (s *Store) returned(h *held, asking *lease.Asking, r *core.Result, err, failure error, alone bool) {
+	switch {
+	case err == nil:
+		h.tries = 0
+		h.counter.Granted(s.now(), asking, r)
+	case h.counter.Overtaken(asking):
+		return
+	default:
+		h.counter.Failed(s.now())
+	}
+	s.serve(h, failure, alone)
 }

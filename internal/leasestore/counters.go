@@ -31,11 +31,13 @@ type held struct {
 	dated   bool // there are bounds
 	counter lease.Counter
 
-	first, last *waiter // who waits for the call under way, first come, first served
-	pins        int     // calls under way: it must not be forgotten meanwhile
-	used        bool    // since it was looked at to make room
-	ticking     bool    // it is among those that the ticker looks after
-	recording   int64   // the violation that a call under way will have recorded
+	first, last *waiter     // who waits for the call under way, first come, first served
+	asked       core.Micros // when that went out
+	tries       uint8       // calls that were overdue, one after the other, before it
+	pins        int         // calls under way: it must not be forgotten meanwhile
+	used        bool        // since it was looked at to make room
+	ticking     bool        // it is among those that the ticker looks after
+	recording   int64       // the violation that a call under way will have recorded
 }
 
 // shard is a part of the counters.

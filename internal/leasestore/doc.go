@@ -11,7 +11,9 @@
 // several limits, what is in hand is reserved and the rest is asked in one call, exact limits and log_only ones as they
 // are; if that is refused or fails, what was reserved goes back. No request waits while others wait for what it is about to
 // ask, so none wait for each other, and none waits longer than Options.Timeout. If the call fails, so do those who wait for
-// it, but for what is in hand: a store that hangs is not asked again by each of them.
+// it, but for what is in hand: a store that is away is not asked again by each of them. A call that takes four times as long as
+// calls do, and a tenth of that time at least, is overdue: one of those who wait makes another one for all of them, so that
+// one which hangs fails the request that made it, and hardly anybody else.
 // Of a store that takes more than a third of that time to answer, nobody waits for another's call.
 //
 // A unit counts when it is reserved, as a request counts when the store decides: it is let through when what else is asked

@@ -32,6 +32,8 @@ type far struct {
 	charged  map[string]int64 // units, those of lost answers included
 	returned map[string]int64
 	hang     bool // charges are not answered until their context is done
+	hangs    float64
+	hung     int
 	panics   bool
 }
 
@@ -98,7 +100,11 @@ func (f *far) begin(checks []core.Check) (lost, executed, hang bool, way time.Du
 	}
 	lost = f.random.Float64() < f.lose
 	way = time.Duration(float64(f.rtt) / 2 * (0.9 + 0.2*f.random.Float64()))
-	return lost, f.random.IntN(2) == 0, f.hang && charges, way
+	executed, hang = f.random.IntN(2) == 0, charges && (f.hang || f.hangs > 0 && f.random.Float64() < f.hangs)
+	if hang {
+		f.hung++
+	}
+	return lost, executed, hang, way
 }
 
 func (f *far) end(checks []core.Check) {

@@ -144,11 +144,10 @@ func (s *Store) send(ctx context.Context, calls []core.Call) {
 
 // prefetch makes a call in advance, while the request that found little in hand goes on. The caller holds the lock.
 func (s *Store) prefetch(now core.Micros, sh *shard, h *held, l *core.Limit) {
-	asking, ok := h.counter.Ask(now, l, 0)
+	asking, ok := h.ask(now, l, 0)
 	if !ok {
 		return
 	}
-	h.pins++
 	check := h.check()
 	asking.Fill(&check)
 	s.active.Add(1)
@@ -168,13 +167,10 @@ func (s *Store) fetch(sh *shard, h *held, asking *lease.Asking, check core.Check
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
 		h.pins--
-		if err != nil {
-			h.counter.Failed(s.now())
-		} else {
+		if err == nil {
 			s.heard(sent)
-			h.counter.Granted(s.now(), asking, &results[0])
 		}
-		s.serve(h, shared(ctx, err), false)
+		s.returned(h, asking, &results[0], err, shared(ctx, err), false)
 		s.lookAfter(sh, h)
 	}()
 	s.counts.calls.Add(1)

@@ -104,13 +104,11 @@ func (w *waiter) ask(h *held, now core.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
 	}
-	asking, ok := h.counter.Ask(now, w.limit, w.cost)
-	if !ok {
+	if asking, ok := h.ask(now, w.limit, w.cost); ok {
+		w.asking = asking
+	} else {
 		w.verdict = 0
-		return
 	}
-	w.asking = asking
-	h.pins++
 }
 
 // shared returns the error of a call if those who waited for it fail with it: the store did not answer. What is wrong with
@@ -127,19 +125,32 @@ var errLate = fmt.Errorf("%w: the call that this one waited for did not return i
 	context.DeadlineExceeded)
 
 // await waits until the request is decided, its context is done or its time is over. It returns the error of the latter
-// two; the request is out of the queue then and holds nothing.
-func (s *Store) await(ctx context.Context, p *part, w *waiter, left time.Duration) error {
-	w.timer.Reset(left)
+// two; the request is out of the queue then and holds nothing. If the call that it waits for is overdue, it makes another one.
+func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	defer w.timer.Stop()
-	var err error
-	select {
-	case <-w.done:
-		return w.err
-	case <-w.timer.C:
-		err = errLate
-	case <-ctx.Done():
-		err = fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx))
+	for more := s.patience(p, w); ; {
+		left := time.Until(w.deadline)
+		w.timer.Reset(min(left, more))
+		select {
+		case <-w.done:
+			return w.err
+		case <-ctx.Done():
+			return s.leave(p, w, fmt.Errorf("%w: %w", core.ErrUnavailable, context.Cause(ctx)))
+		case <-w.timer.C:
+		}
+		if left <= more {
+			return s.leave(p, w, errLate)
+		}
+		var over bool
+		if more, over = s.overtake(p, w); over {
+			<-w.done
+			return w.err
+		}
 	}
+}
+
+// leave takes a request out of the queue that waits no longer, and returns why.
+func (s *Store) leave(p *part, w *waiter, err error) error {
 	sh, h := p.shard, p.held
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -156,15 +167,17 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter, left time.Duratio
 		h.counter.PutBack(s.now(), w.cost, w.held)
 		s.lookAfter(sh, h)
 	case w.verdict == lease.Ask:
-		s.abandon(sh, h)
+		s.abandon(sh, h, &w.asking)
 	}
 	return err
 }
 
 // abandon ends an asking whose call is not made. The caller holds the lock.
-func (s *Store) abandon(sh *shard, h *held) {
+func (s *Store) abandon(sh *shard, h *held, asking *lease.Asking) {
 	h.pins--
-	h.counter.Unasked()
-	s.serve(h, nil, false)
+	if !h.counter.Overtaken(asking) {
+		h.counter.Unasked()
+		s.serve(h, nil, false)
+	}
 	s.lookAfter(sh, h)
 }
