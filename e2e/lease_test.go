@@ -54,17 +54,22 @@ func (p *process) awaitGivenBack() {
 	await.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// finish asks until the limit is used up, after what is left was given back, and returns how many were admitted in all.
+// finish asks until the limit is used up, after what is left was given back, and returns how many were admitted in all. A refusal is
+// remembered for a while, in which something may be given back: so it is used up when all are refused for longer than that.
 func finish(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
 		p.awaitGivenBack()
 	}
 	for _, p := range nodes {
-		await.Until(t, 20*time.Second, "the limit is used up", func() bool {
+		since := time.Now()
+		await.Until(t, patience, "the limit is used up", func() bool {
 			before := got.refused.Load()
 			crowd(p, 4, got, times(100)).Wait()
-			return got.refused.Load() == before+100
+			if got.refused.Load() != before+100 || p.figure("penstock_lease_units_in_hand") > 0 {
+				since = time.Now()
+			}
+			return time.Since(since) > rememberedMax
 		})
 		p.awaitGivenBack()
 	}
