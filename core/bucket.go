@@ -14,6 +14,7 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	switch {
 	case s.State.At > s.now+l.window: // the clock went back further than a window
 		s.State.At = s.now
+		s.rewindDips()
 		return true
 	case s.State.At > s.now:
 		s.now = s.State.At
@@ -21,6 +22,9 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	elapsed := int64((s.now - s.State.At) / l.tick)
 	if elapsed >= ceilDiv(s.State.Used, l.refill) {
 		s.State.At, s.State.Used = s.now, 0
+		if s.State.dips() {
+			s.State.Dips = [DipsMax]Dip{}
+		}
 		return false
 	}
 	s.State.At += Micros(elapsed) * l.tick
@@ -34,6 +38,7 @@ func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
 		s.State.Used = mulDivUp(s.State.Used, l.unit, s.State.Aux, deepest+1)
+		l.convertDips(&s.State)
 		s.State.Aux = l.unit
 	}
 	s.beyond = s.State.Used > deepest
@@ -59,27 +64,37 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 }
 
 // drain takes n tokens out. A bucket that lacks less than the next tick brings would fill before it: what has passed of
-// that tick is forfeited, or the tick would come on top of a full bucket taken just before.
-func (l *Limit) drain(s *Slot, n int64) Micros {
+// that tick is forfeited, or the tick would come on top of a full bucket taken just before. beyond is what the bucket
+// lacks in any case: what the age of a lease brings.
+func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	if s.State.Used < l.refill {
 		s.State.At = s.now
+	}
+	if refundable || s.State.dips() {
+		l.dip(s, beyond)
 	}
 	s.State.Used += n * l.unit
 	return s.now
 }
 
 // refund gives n of a charge's tokens back, unless it is so old that the bucket has filled since; of a lease, which has an
-// age, only those beyond what is refilled in the meantime.
-func (l *Limit) refund(s *Slot, receipt Micros, n int64, age Micros) int64 {
-	if age > 0 {
-		meanwhile := max(s.now, s.State.Leased-age) - receipt
+// age, only those beyond what is refilled in the meantime, and of a charge that is refundable only what it still lacks.
+func (l *Limit) refund(s *Slot, c *Check) int64 {
+	n := c.Cost
+	if c.Age > 0 {
+		meanwhile := max(s.now, s.State.Leased-c.Age) - c.Receipt
 		if meanwhile >= l.fill {
 			return 0
 		}
 		n = max(0, n-ceilDiv(l.brings(max(0, meanwhile)), l.unit))
 	}
-	if s.now-receipt >= l.fill {
+	if s.now-c.Receipt >= l.fill {
 		return 0
+	}
+	if c.Refundable && c.Age == 0 {
+		parts := min(n*l.unit, s.lacks(c.Receipt))
+		s.restore(c.Receipt, parts)
+		return ceilDiv(parts, l.unit)
 	}
 	n = min(n, ceilDiv(s.State.Used, l.unit))
 	s.State.Used = max(0, s.State.Used-n*l.unit)

@@ -51,6 +51,10 @@ type Check struct {
 	// Lease says that the rule allows units of this limit to be taken in advance and used later (lease: auto). Stores do not
 	// look at it: what is taken in advance is an OpUpTo with an Age.
 	Lease bool
+	// Refundable says that what is charged may be given back once it has been used or not: the rule settles when the response
+	// is known. A token bucket remembers then how near it has come to full since, and gives back only what the charge still
+	// lacks. An OpGiveBack of such a charge has it too. It means nothing to other algorithms, nor with an Age.
+	Refundable bool
 	// OnError says what is to happen if the store cannot answer. Stores do not look at it: it is for what stands in for one.
 	OnError OnError
 	Cost    int64 // units; for OpUpTo what is needed; 0 to CountMax + 1

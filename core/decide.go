@@ -8,12 +8,14 @@ package core
 //	sliding_window  At: start of the window   Used: units charged in it   Aux: units of the window before
 //	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
 //
-// Leased is the instant until which units may be out on lease, 0 if none are.
+// Leased is the instant until which units may be out on lease, 0 if none are. Dips are those of a token bucket whose
+// charges may come back, the oldest first, zero ones behind them.
 type State struct {
 	At     Micros
 	Used   int64
 	Aux    int64
 	Leased Micros
+	Dips   [DipsMax]Dip
 }
 
 // Mark is what a sliding log keeps for an instant at which units were charged.
@@ -164,10 +166,7 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 	r.Granted = amount
 	if amount > 0 {
-		if c.Age > 0 && amount > c.Cost {
-			c.Limit.lease(s, c.Age)
-		}
-		r.Receipt = c.Limit.charge(s, amount)
+		r.Receipt = c.charge(s, amount)
 		s.Write = true
 	}
 }
@@ -270,10 +269,14 @@ func (l *Limit) describe(s *Slot) (remaining int64, reset, next Micros) {
 }
 
 // charge adds n units and returns the receipt.
-func (l *Limit) charge(s *Slot, n int64) Micros {
+func (c *Check) charge(s *Slot, n int64) Micros {
+	l, beyond := c.Limit, int64(0)
+	if c.Age > 0 && n > c.Cost {
+		beyond = l.lease(s, c.Age)
+	}
 	switch l.algorithm {
 	case TokenBucket:
-		return l.drain(s, n)
+		return l.drain(s, n, beyond, c.Refundable)
 	case SlidingLog:
 		return l.mark(s, n)
 	default:
@@ -289,7 +292,7 @@ func (c *Check) giveBack(s *Slot) int64 {
 	}
 	switch l := c.Limit; l.algorithm {
 	case TokenBucket:
-		return l.refund(s, c.Receipt, c.Cost, c.Age)
+		return l.refund(s, c)
 	case SlidingLog:
 		return l.unmark(s, c.Receipt, c.Cost)
 	default:

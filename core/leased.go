@@ -16,7 +16,9 @@ package core
 // later: max(0, n − rate·(max(now, Leased − A) − Receipt)). Ages may differ: those who are far from the store need long ones.
 //
 // A charge that is used at once needs no clip, and what of it is not used after all comes back with an Age of 1: it is a
-// lease of no time, as units are used before their age has passed. A settlement comes back without an Age, in full.
+// lease of no time, as units are used before their age has passed. What a settlement gives back, of leased units too, has no
+// Age: it restores what the charge still lacks, and the sum of that is no more than a bucket lacks at any grant beyond its
+// clip (see [Dip]). So it may be added to T in what follows.
 //
 // Proof. Let A be the age less a microsecond: what is used before the one has passed is used within the other. Say that at
 // a grant at g the bucket has T tokens after the clip and before the charge, that d = g + A is when the lease ends, and that
@@ -45,17 +47,18 @@ func (l *Limit) leaseRoom(age Micros) int64 {
 	return floorDiv(l.burst*l.unit-l.brings(age), l.unit)
 }
 
-// lease makes the counter ready for the charge of a lease.
-func (l *Limit) lease(s *Slot, age Micros) {
+// lease makes the counter ready for the charge of a lease, and returns the parts that a token bucket lacks then in any case.
+func (l *Limit) lease(s *Slot, age Micros) (clip int64) {
 	s.State.Leased = max(s.State.Leased, s.now+age)
 	if l.algorithm != TokenBucket {
-		return
+		return 0
 	}
-	clip := l.brings(age)
+	clip = l.brings(age)
 	if s.State.Used < clip+l.refill {
 		s.State.At = s.now
 	}
 	s.State.Used = max(s.State.Used, clip)
+	return clip
 }
 
 // leased returns until when units are out that were until the given instant when they were charged. Nothing is out for

@@ -21,6 +21,8 @@ type lessees struct {
 	used   []usage
 	// Without one of the rules, for the tests that show what it is for.
 	without string
+	// refundable: what is used may be given back
+	refundable bool
 }
 
 // leaseHeld is what is left of a lease.
@@ -43,8 +45,10 @@ func newLessees(rng *rand.Rand, l Limit) *lessees {
 
 func (c *lessees) ask(check Check) Result {
 	var r [1]Result
-	check.Limit = &c.limit
+	check.Limit, check.Refundable = &c.limit, c.refundable
 	switch {
+	case c.without == "the rule of refunds" && check.Op == OpGiveBack:
+		check.Refundable = false
 	case c.without == "the clip" && check.Op == OpUpTo, c.without == "the give-back rule" && check.Op == OpGiveBack:
 		check.Age = 0
 	case c.without == "the rule of different ages":
@@ -52,14 +56,37 @@ func (c *lessees) ask(check Check) Result {
 	case c.without == "giving back under one's own age" && check.Op == OpGiveBack && check.Age > 0:
 		check.Age = slices.Max(c.ages)
 	}
+	dips := c.slot[0].State.Dips
 	Decide(c.now, []Check{check}, c.slot, r[:])
+	c.undip(&check, &dips)
 	return r[0]
 }
 
-// use records units that are used now.
-func (c *lessees) use(units int64) {
+// undip breaks what was made of the dips.
+func (c *lessees) undip(check *Check, before *[DipsMax]Dip) {
+	s := &c.slot[0].State
+	switch {
+	case c.without == "dips lowered by refunds" && check.Op == OpGiveBack:
+		s.Dips = *before
+	case c.without == "the dip of a lease" && check.Age > 0 && check.Op == OpUpTo:
+		s.Dips = *before
+	case c.without == "what lies before a lease in its instant":
+		for i := range s.Dips {
+			s.Dips[i].At = min(s.Dips[i].At, c.now)
+		}
+	case c.without == "the dip of a coarse tick":
+		for i := range s.Dips {
+			if d := &s.Dips[i]; d.At == c.now && s.At < c.now && d.Missing+c.limit.refill <= s.Used {
+				d.Missing += c.limit.refill
+			}
+		}
+	}
+}
+
+// use records units of a charge that are used now.
+func (c *lessees) use(units int64, receipt Micros) {
 	if units > 0 {
-		c.used = append(c.used, usage{at: c.now, units: units})
+		c.used = append(c.used, usage{at: c.now, units: units, receipt: receipt})
 	}
 }
 
@@ -75,7 +102,8 @@ func (c *lessees) step() {
 	switch c.rng.IntN(6) {
 	case 0:
 		n := c.some(c.limit.burst)
-		c.use(c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n}).Granted)
+		r := c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n})
+		c.use(r.Granted, r.Receipt)
 	case 1, 2:
 		c.lease()
 	case 3:
@@ -99,7 +127,7 @@ func (c *lessees) lease() {
 	age := c.ages[c.rng.IntN(len(c.ages))]
 	r := c.ask(Check{Op: OpUpTo, Cost: need, Min: 1, Max: need + c.some(c.limit.burst), Age: age,
 		ShareMille: []int64{500, 1000}[c.rng.IntN(2)]})
-	c.use(min(need, r.Granted))
+	c.use(min(need, r.Granted), r.Receipt)
 	if extra := r.Granted - need; extra > 0 {
 		c.leases = append(c.leases, leaseHeld{granted: r.Receipt, age: age, units: extra})
 	}
@@ -111,7 +139,7 @@ func (c *lessees) spend() {
 		if l := &c.leases[i]; l.granted+l.age > c.now && c.rng.IntN(2) == 0 {
 			n := c.some(l.units)
 			l.units -= n
-			c.use(n)
+			c.use(n, l.granted)
 		}
 	}
 }

@@ -296,7 +296,7 @@ func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool)
 // settle asks for the difference between a charge and what it is to be.
 func (s *Settlement) settle(c *settledCharge, cost int64) {
 	key := s.text[c.key[0]:c.key[1]:c.key[1]]
-	check := Check{Key: key, ScopeLen: c.scopeLen, Limit: &c.limit}
+	check := Check{Key: key, ScopeLen: c.scopeLen, Limit: &c.limit, Refundable: true}
 	if c.calendar {
 		check.Bounds = &c.bounds
 	}

@@ -18,8 +18,8 @@ import (
 var files embed.FS
 
 // parts are the files of the script, each before those that use its functions.
-var parts = []string{"exact.lua", "counter.lua", "leased.lua", "fixed_window.lua", "sliding_window.lua",
-	"token_bucket.lua", "sliding_log.lua", "calendar.lua", "penalty.lua", "take.lua"}
+var parts = []string{"exact.lua", "counter.lua", "refund.lua", "leased.lua", "fixed_window.lua",
+	"sliding_window.lua", "token_bucket.lua", "sliding_log.lua", "calendar.lua", "penalty.lua", "take.lua"}
 
 // Take is the script: the files of this folder in order.
 var Take = assemble()

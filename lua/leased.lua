@@ -27,16 +27,18 @@ local function leasing()
     return math.min(s.room, (left - left % s.unit) / s.unit)
   end
 
-  -- grant makes the counter ready for the charge of a lease.
+  -- grant makes the counter ready for the charge of a lease, and returns what a token bucket lacks then in any case.
   function lease.grant(s)
     s.leased = math.max(s.leased or 0, s.now + s.age)
-    if s.tick then
-      local clip = brings(s, s.age)
-      if s.used < clip + s.refill then
-        s.at = s.now
-      end
-      s.used = math.max(s.used, clip)
+    if not s.tick then
+      return 0
     end
+    local clip = brings(s, s.age)
+    if s.used < clip + s.refill then
+      s.at = s.now
+    end
+    s.used = math.max(s.used, clip)
+    return clip
   end
 
   -- left returns how many of the units of a token bucket that come back are not refilled in the meantime.

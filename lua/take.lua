@@ -3,7 +3,8 @@
 --   KEYS     for each check its key; for a sliding log that key and the key of its sum; for a penalty that of its
 --            violations and that of its end; none for a refusal that another server gave
 --   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
---            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation, + 32 if of a lease)
+--            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation, + 32 if of a
+--                    lease, + 64 if what it charges may come back)
 --            dddd    cost, count, window in microseconds, time to live in milliseconds; of a penalty 0, the threshold, the
 --                    window and the longest penalty in microseconds; of a refusal elsewhere 0, its wait in microseconds, 0, 0
 --            dd      violation: the number of the penalty's check in this call, from 1, and the violation's own
@@ -14,7 +15,8 @@
 --            ddd     up to n: min, max, share in thousandths
 --            d       give back: the receipt
 --   reply    decimals: now, whether the call is admitted (1 or 0), then for each check the counter as it was, AT USED
---            AUX, or AT USED AUX,LEASED if units were leased; for a sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
+--            AUX, or AT USED AUX,LEASED if units were leased, with the ,AT,MISSING of dips if the check gives back; for a
+--            sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
 --            empty) and the instant at which the check would pass (0 if it does now, or never can); for a penalty the
 --            instant until which it is in force (0 if it is not), the violations that are remembered, and how many were
 --            forgotten by a reset; for a refusal elsewhere 0. An error that begins with STALE says that now is outside of a calendar's boundaries.
@@ -22,7 +24,8 @@
 -- Everything is read before anything is written, so that a call that fails has changed nothing.
 
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY, ELSEWHERE = 1, 2, 3, 4, 5, 6, 7
-local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED, LEASED = 0, 1, 2, 3, 4, 5, 8, 16, 32
+local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED, LEASED, REFUNDABLE = 0, 1, 2, 3, 4, 5, 8, 16, 32,
+  64
 
 local unpack_plan = struct.unpack
 local plan = ARGV[1]
@@ -49,6 +52,9 @@ while position <= #plan do
   next_key = next_key + 1
   slots[#slots + 1] = s
   if op >= SHADOW then
+    if op >= REFUNDABLE then
+      op, s.refundable = op - REFUNDABLE, true
+    end
     local leased = op >= LEASED
     if leased then
       op = op - LEASED
@@ -135,7 +141,7 @@ end
 local reply = { format(admitted and '%d 1' or '%d 0', now) }
 for i = 1, #slots do
   local s = slots[i]
-  local op, algorithm, amount, granted = s.op, s.algorithm, 0, 0
+  local op, algorithm, amount, granted, beyond = s.op, s.algorithm, 0, 0, 0
   if op == GIVE_BACK then
     if s.receipt > 0 and not s.beyond then -- what is given back would be all that another limit took
       if algorithm == TOKEN_BUCKET then
@@ -158,7 +164,7 @@ for i = 1, #slots do
         amount = amount + math.min(s.most - amount, math.floor(spare * s.share / 1000))
       end
       if s.age and amount > s.cost then
-        lease.grant(s)
+        beyond = lease.grant(s)
       end
     end
   end
@@ -167,7 +173,7 @@ for i = 1, #slots do
     if algorithm == SLIDING_LOG then
       log.mark(s, amount)
     elseif algorithm == TOKEN_BUCKET then
-      drain(s, amount)
+      drain(s, amount, beyond)
     else
       s.used = s.used + amount
     end

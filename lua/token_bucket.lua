@@ -13,6 +13,9 @@ local function convert(s)
     if rest > 0 then
       used = used + 1
     end
+    if s.dips then
+      refunds().convert(s, deepest)
+    end
   end
   s.beyond = used > deepest
   return s.beyond and deepest or used
@@ -24,9 +27,15 @@ local function roll_bucket(s, now)
   if at == 0 then
     at = now
   else
+    if s.rest then
+      refunds().parse(s)
+    end
     used = convert(s)
     if at > now + s.window then -- the clock went back further than a window
       at, s.write = now, true
+      if s.dips then
+        refunds().rewind(s, now)
+      end
     else
       if at > now then
         now = at
@@ -36,7 +45,7 @@ local function roll_bucket(s, now)
       local elapsed = now - at
       elapsed = (elapsed - elapsed % tick) / tick
       if elapsed >= used / refill then -- whole, so at least its ceiling
-        at, used = now, 0
+        at, used, s.dips = now, 0, nil
       else
         at = at + elapsed * tick
         used = used - elapsed * refill
@@ -48,10 +57,14 @@ local function roll_bucket(s, now)
   s.room = (left - left % unit) / unit -- rounded down, in debt too
 end
 
--- drain takes n tokens out. What has passed of a tick that would more than fill the bucket is forfeited.
-local function drain(s, n)
+-- drain takes n tokens out. What has passed of a tick that would more than fill the bucket is forfeited. beyond is what
+-- the bucket lacks in any case.
+local function drain(s, n, beyond)
   if s.used < s.refill then
     s.at = s.now
+  end
+  if s.refundable or s.dips then
+    refunds().dip(s, beyond)
   end
   s.used = s.used + n * s.unit
 end
@@ -60,6 +73,9 @@ end
 local function refund(s, receipt, n)
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
     return 0
+  end
+  if s.refundable and not s.age then
+    return refunds().give(s, receipt, n)
   end
   n = math.min(n, math.ceil(s.used / s.unit))
   s.used = math.max(0, s.used - n * s.unit)
@@ -73,5 +89,6 @@ local function write_bucket(s, ttl)
     local fill = math.ceil(s.burst * s.unit / s.refill) * s.tick
     ttl = math.max(ttl, ttl - s.ttl + math.ceil((to_full + fill) / 1000))
   end
+  s.rest = s.dips and refunds().text(s.dips)
   write_counter(s, ttl)
 end

@@ -58,9 +58,9 @@ const (
 	metaLive   = 1 << 15
 	metaLog    = 1 << 14 // Aux is the number of a sliding log's marks
 	metaRecord = 1 << 13 // Aux is the number of a penalty's violations
-	metaLeased = 1 << 12 // units may be out on lease
-	metaSide   = metaLog | metaRecord | metaLeased
-	metaLength = metaLeased - 1
+	metaExtra  = 1 << 12 // units may be out on lease, or charges may come back
+	metaSide   = metaLog | metaRecord | metaExtra
+	metaLength = metaExtra - 1
 
 	// fineBytes is up to which size there is a class for every multiple of 8 bytes; above it there is one for each
 	// number of records that a page can hold, so that no page is wasted by more than an eighth.
@@ -209,25 +209,31 @@ func (a *arena) freshAt(r ref) core.Micros {
 	return core.Micros(binary.LittleEndian.Uint64(a.bytes(r)[freshOffset:]))
 }
 
-// state returns the record's state, but for what is leased, and what it has besides: metaLog or metaRecord, of which its
-// Aux is the number, metaLeased, or 0 for nothing.
-func (a *arena) state(r ref) (s core.State, side uint16) {
+// state reads the numbers of the record's state and returns what it has besides: metaLog or metaRecord, of which its Aux is
+// the number, metaExtra, or 0 for nothing. The rest of the state is left as it is.
+func (a *arena) state(r ref, s *core.State) (side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
-	return core.State{
-		At:   core.Micros(binary.LittleEndian.Uint64(b)),
-		Used: int64(binary.LittleEndian.Uint64(b[8:])),
-		Aux:  int64(binary.LittleEndian.Uint64(b[16:])),
-	}, binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
+	s.At = core.Micros(binary.LittleEndian.Uint64(b))
+	s.Used = int64(binary.LittleEndian.Uint64(b[8:]))
+	s.Aux = int64(binary.LittleEndian.Uint64(b[16:]))
+	return binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
 }
 
-// setState writes the record's state, but for what is leased, its freshness and what it has besides.
-func (a *arena) setState(r ref, s core.State, fresh core.Micros, side uint16) {
+// side returns what a record has besides its numbers, and its Aux.
+func (a *arena) side(r ref) (aux int64, side uint16) {
+	b := a.bytes(r)
+	_ = b[keyOffset]
+	return int64(binary.LittleEndian.Uint64(b[16:])), binary.LittleEndian.Uint16(b[metaOffset:]) & metaSide
+}
+
+// setState writes the numbers of the record's state, with another Aux, its freshness and what it has besides.
+func (a *arena) setState(r ref, s *core.State, aux int64, fresh core.Micros, side uint16) {
 	b := a.bytes(r)
 	_ = b[keyOffset]
 	binary.LittleEndian.PutUint64(b, uint64(s.At))
 	binary.LittleEndian.PutUint64(b[8:], uint64(s.Used))
-	binary.LittleEndian.PutUint64(b[16:], uint64(s.Aux))
+	binary.LittleEndian.PutUint64(b[16:], uint64(aux))
 	binary.LittleEndian.PutUint64(b[freshOffset:], uint64(fresh))
 	meta := binary.LittleEndian.Uint16(b[metaOffset:]) &^ metaSide
 	binary.LittleEndian.PutUint16(b[metaOffset:], meta|side)

@@ -42,7 +42,8 @@
 //
 // A counter costs 34 bytes and its key, rounded up to 8, and between 6 and 12 bytes of index: 82 bytes with a key of 36
 // at ten million, 90 at the worst fill of a hundred thousand. A sliding log costs 16 bytes more for every instant it
-// remembers; a counter of which units are out on lease some 30 more, until it is written after their end. The record of a
+// remembers; a counter of which units are out on lease some 30 more, until it is written after their end; a token
+// bucket whose charges may come back some 200 more, until it is written when it has been full. The record of a
 // client's violations is made at the first one; it counts as a counter and costs 24 bytes more for each that is
 // remembered. Pages hold no pointers, so the garbage collector does not look at counters. An empty store takes 0.5 MB.
 // Pages of 4 KiB are freed when all their counters are gone; the index keeps the size it once had.

@@ -16,10 +16,14 @@ type table struct {
 	logs    pile[core.Mark]      // of the sliding logs, by the number in their Aux
 	records pile[core.Violation] // of the penalties
 	leases  map[ref]core.Micros  // of the counters of which units may be out: until when
+	dips    map[ref]dips         // of the buckets of which charges may come back
 	held    int
 	seed    maphash.Seed // of this process: nobody can choose keys that collide
 	mask    uint64       // all ones; tests clear bits to make keys collide
 }
+
+// dips are no larger than what a map holds in place, so that it allocates only when it grows.
+type dips [core.DipsMax]core.Dip
 
 func (t *table) init(seed maphash.Seed) {
 	t.seed, t.mask = seed, ^uint64(0)
@@ -46,36 +50,34 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 
 // remove forgets a counter.
 func (t *table) remove(hash uint64, r ref) {
-	state, side := t.state(r)
-	t.release(r, state.Aux, side)
+	t.release(r)
 	t.index.remove(hash, r)
 	t.arena.remove(r)
 	t.held--
 }
 
-// release frees what a record has besides its state.
-func (t *table) release(r ref, number int64, side uint16) {
-	switch side {
+// release frees what a record has besides the numbers of its state.
+func (t *table) release(r ref) {
+	switch number, side := t.side(r); side {
 	case metaLog:
 		t.logs.free(number)
 	case metaRecord:
 		t.records.free(number)
-	case metaLeased:
+	case metaExtra:
 		delete(t.leases, r)
+		delete(t.dips, r)
 	}
 }
 
 // load reads the counter into an empty slot, as [core.Decide] wants it. The marks and violations are the table's own.
 func (t *table) load(r ref, slot *core.Slot) {
-	var side uint16
-	slot.State, side = t.state(r)
-	switch side {
+	switch t.state(r, &slot.State) {
 	case metaLog:
 		slot.Marks = t.logs.items[slot.State.Aux]
 	case metaRecord:
 		slot.Violations = t.records.items[slot.State.Aux]
-	case metaLeased:
-		slot.State.Leased = t.leases[r]
+	case metaExtra:
+		slot.State.Leased, slot.State.Dips = t.leases[r], t.dips[r]
 		return
 	default:
 		return
@@ -85,33 +87,43 @@ func (t *table) load(r ref, slot *core.Slot) {
 
 // store keeps what [core.Decide] made of the check's counter.
 func (t *table) store(r ref, c *core.Check, s *core.Slot) {
-	state, side, fresh := s.State, uint16(0), core.Micros(0)
+	aux, side, fresh := s.State.Aux, uint16(0), core.Micros(0)
 	switch {
 	case c.Penalty != nil:
 		side, fresh = metaRecord, c.Penalty.Fresh(s)
 	case c.Limit.Algorithm() == core.SlidingLog:
 		side, fresh = metaLog, c.Limit.Fresh(s)
-	case s.State.Leased > 0:
-		side, fresh = metaLeased, c.Limit.Fresh(s)
+	case s.State.Leased > 0 || s.State.Dips[0].At > 0:
+		side, fresh = metaExtra, c.Limit.Fresh(s)
 	default:
 		fresh = c.Limit.Fresh(s)
 	}
-	old, had := t.state(r)
-	if had != side { // new, no lease is out any more, or the caller changed the algorithm under one key
-		t.release(r, old.Aux, had)
+	number, had := t.side(r)
+	if had != side { // new, has nothing more besides, or the caller changed the algorithm under one key
+		t.release(r)
 	}
 	switch side {
 	case metaLog:
-		state.Aux = t.logs.keep(old.Aux, had == side, s.Marks)
+		aux = t.logs.keep(number, had == side, s.Marks)
 	case metaRecord:
-		state.Aux = t.records.keep(old.Aux, had == side, s.Violations)
-	case metaLeased:
-		if t.leases == nil {
-			t.leases = map[ref]core.Micros{}
-		}
-		t.leases[r] = state.Leased
+		aux = t.records.keep(number, had == side, s.Violations)
+	case metaExtra:
+		keep(&t.leases, r, s.State.Leased, s.State.Leased > 0)
+		keep(&t.dips, r, dips(s.State.Dips), s.State.Dips[0].At > 0)
 	}
-	t.setState(r, state, fresh, side)
+	t.setState(r, &s.State, aux, fresh, side)
+}
+
+// keep puts an item in a map, or takes it out.
+func keep[T any](all *map[ref]T, r ref, item T, there bool) {
+	switch {
+	case !there:
+		delete(*all, r)
+	case *all == nil:
+		*all = map[ref]T{r: item}
+	default:
+		(*all)[r] = item
+	}
 }
 
 // pile is what counters have besides their states, by number.

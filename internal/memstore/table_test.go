@@ -83,7 +83,7 @@ func TestTableAgreesWithAMap(t *testing.T) {
 						t.Fatalf("step %d: no room for %.20q", step, key)
 					}
 					value = core.Micros(rng.Int64())
-					tab.setState(r, core.State{At: 1}, value, 0)
+					tab.setState(r, &core.State{At: 1}, 0, value, 0)
 					want[string(key)] = value
 				case found && (!grow || rng.IntN(4) == 0):
 					tab.remove(hash, r)

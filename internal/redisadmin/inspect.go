@@ -189,8 +189,11 @@ func (r *reading) counter(c *Counter, l *core.Limit) error {
 	}
 	c.add("stored", "%s", strconv.Quote(text))
 	numbers, ok := decimals(text)
-	if !ok || len(numbers) < 3 || len(numbers) > 4 || l.Algorithm() == core.TokenBucket && numbers[2] < 1 {
-		return &corruptError{"three or four decimals should stand there"}
+	dips := max(0, len(numbers)-4)
+	if !ok || len(numbers) < 3 || l.Algorithm() == core.TokenBucket && numbers[2] < 1 ||
+		dips > 0 && (l.Algorithm() != core.TokenBucket || dips%2 != 0 || dips > 2*core.DipsMax) {
+		return &corruptError{"three or four decimals should stand there, and after those of a token bucket at most " +
+			strconv.Itoa(core.DipsMax) + " pairs"}
 	}
 	at, used, aux := instant(numbers[0]), numbers[1], numbers[2]
 	switch {
@@ -201,7 +204,14 @@ func (r *reading) counter(c *Counter, l *core.Limit) error {
 	default:
 		r.window(c, l, at, used, aux)
 	}
-	if len(numbers) == 4 && instant(numbers[3]).After(r.now) {
+	if dips > 0 {
+		least := numbers[5]
+		for i := 5; i < len(numbers); i += 2 {
+			least = min(least, numbers[i])
+		}
+		c.add("refunds", "charges may come back; at least %s of its tokens were missing since %s", fraction(least, aux), r.when(instant(numbers[4])))
+	}
+	if len(numbers) >= 4 && instant(numbers[3]).After(r.now) {
 		c.add("leased", "units may be out until %s, taken in advance by nodes that decide without asking", r.when(instant(numbers[3])))
 	}
 	return nil

@@ -89,7 +89,7 @@ func (t *trip) withdraw() *trip {
 			}
 			if charges(c) && r.Granted > 0 {
 				returned.checks = append(returned.checks, core.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,
-					Op: core.OpGiveBack, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds, Age: age})
+					Op: core.OpGiveBack, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds, Age: age, Refundable: c.Refundable})
 				returned.places = append(returned.places, len(back.checks))
 				back.checks = append(back.checks, returned.checks[len(returned.checks)-1])
 			}

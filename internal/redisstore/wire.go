@@ -46,12 +46,13 @@ func besides(c *core.Check) string {
 	}
 }
 
-// What is added to the operation of a check: that its refusal refuses nothing, that it may be a violation, and that it is
-// one of a lease.
+// What is added to the operation of a check: that its refusal refuses nothing, that it may be a violation, that it is one of
+// a lease, and that what it charges may come back.
 const (
-	shadowOp  = 8
-	guardedOp = 16
-	leasedOp  = 32
+	shadowOp     = 8
+	guardedOp    = 16
+	leasedOp     = 32
+	refundableOp = 64
 )
 
 // What the script calls algorithms that are none of core's.
@@ -148,6 +149,9 @@ func appendCheck(b []byte, c *core.Check) []byte {
 		op += leasedOp
 	}
 	l := c.Limit
+	if c.Refundable && l.Algorithm() == core.TokenBucket {
+		op += refundableOp
+	}
 	algorithm := byte(l.Algorithm())
 	if c.Bounds != nil {
 		algorithm = calendarWindow
@@ -268,7 +272,8 @@ func uncharge(c *core.Check, r *core.Result) {
 	}
 }
 
-// reply reads the decimals of a reply, separated by one space each, but for a comma before what is leased of a counter.
+// reply reads the decimals of a reply, separated by one space each, but for a comma before what is leased of a counter and
+// before each number of its dips.
 type reply struct {
 	rest string
 	bad  bool // something was missing, or no decimal up to 2^53
@@ -311,6 +316,20 @@ func (r *reply) slot(l *core.Limit) core.Slot {
 	if strings.HasPrefix(r.rest, ",") {
 		r.rest = r.rest[1:]
 		s.Leased = core.Micros(r.number())
+	}
+	for n := 0; strings.HasPrefix(r.rest, ","); n++ {
+		if n == core.DipsMax {
+			r.bad = true
+			break
+		}
+		r.rest = r.rest[1:]
+		s.Dips[n].At = core.Micros(r.number())
+		if !strings.HasPrefix(r.rest, ",") {
+			r.bad = true
+			break
+		}
+		r.rest = r.rest[1:]
+		s.Dips[n].Missing = r.number()
 	}
 	return core.Slot{State: s}
 }

@@ -12,7 +12,7 @@ type promise struct {
 }
 
 // promises is the list that [RunPromises] goes through. The tests of this package hold a broken store for each.
-var promises = slices.Concat(counterPromises, datedPromises, leasePromises, storePromises)
+var promises = slices.Concat(counterPromises, datedPromises, leasePromises, refundPromises, storePromises)
 
 // counterPromises are about the limits whose windows have a length.
 var counterPromises = []promise{

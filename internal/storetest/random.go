@@ -194,6 +194,9 @@ func describe(checks []core.Check) string {
 		if c.Age != 0 {
 			fmt.Fprintf(&b, " age %d", c.Age)
 		}
+		if c.Refundable {
+			b.WriteString(" refundable")
+		}
 		if c.Guard != 0 {
 			fmt.Fprintf(&b, " for check %d as %d", c.Guard, c.Violation)
 		}

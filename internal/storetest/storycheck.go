@@ -108,7 +108,7 @@ var operations = map[string]struct {
 }{"take": {core.OpTake, 1}, "shadow": {core.OpTake, 1}, "look": {core.OpLook, 1}, "upto": {core.OpUpTo, 4},
 	"back": {core.OpGiveBack, 1}, "force": {core.OpForce, 1}, "reset": {core.OpReset, 0}}
 
-// check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [for PENALTY]; after the name of a penalty stand no numbers.
+// check reads OPERATION NAME NUMBER... [RECEIPT] [age SPAN] [refundable] [for PENALTY]; after the name of a penalty stand no numbers.
 func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string, err error) {
 	if len(words) < 2 {
 		return c, "", "", fmt.Errorf("want an operation and the name of a limit or a penalty")
@@ -120,6 +120,10 @@ func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string
 	}
 	if last := len(words) - 2; last >= 2 && words[last] == "for" {
 		words, guard = words[:last], words[last+1]
+	}
+	refundable := words[len(words)-1] == "refundable"
+	if refundable {
+		words = words[:len(words)-1]
 	}
 	words, age, err := aged(words)
 	if err != nil {
@@ -146,7 +150,7 @@ func (p *storyTeller) check(words []string) (c core.Check, receipt, guard string
 		}
 	}
 	c = p.ask(operation.op, words[1], &t, values, words[0] == "shadow")
-	c.Age = age
+	c.Age, c.Refundable = age, refundable
 	return c, receipt, guard, nil
 }
 

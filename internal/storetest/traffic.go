@@ -29,9 +29,11 @@ type counter struct {
 	calendar  *calendar     // of a limit per calendar unit
 	penalty   *core.Penalty // of a penalty, which has no limit
 	violation int64         // what its refusals are called in a penalty's record
-	remaining int64
-	wakes     core.Micros // when it was told to come back
-	charges   []charge
+	// refundable says that its charges may come back once they have been used.
+	refundable bool
+	remaining  int64
+	wakes      core.Micros // when it was told to come back
+	charges    []charge
 }
 
 type charge struct {
@@ -131,7 +133,8 @@ func (tr *traffic) renew() {
 		a, window := algorithms[i%len(algorithms)], tr.window()
 		l := tr.limit(a, window)
 		key := fmt.Sprintf("%d:%d:%s:%s", tr.calls, i, window, a.Label())
-		tr.counters = append(tr.counters, &counter{key: key, limit: l, remaining: l.Capacity()})
+		tr.counters = append(tr.counters, &counter{key: key, limit: l, remaining: l.Capacity(),
+			refundable: !tr.honest && tr.chance(60)})
 	}
 	tr.renewPenalties()
 }
@@ -242,6 +245,7 @@ func (tr *traffic) check(c *counter, n int) core.Check {
 		}
 	}
 	k.Shadow = tr.chance(12)
+	k.Refundable = c.refundable != (!tr.honest && tr.chance(3))
 	return k
 }
 

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// A refund after the bucket has filled meanwhile restores nothing, after it has nearly filled what the charge still lacks.
+func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
+	type ask struct {
+		after Micros // since the first charge
+		cost  int64
+	}
+	const plain = 1000 // added to a cost: of a policy that does not settle
+	for _, c := range []struct {
+		what           string
+		first          int64
+		asked          []ask
+		refund         Micros
+		restores, left int64
+	}{
+		{"at once", 100, nil, 0, 100, 100},
+		{"before anything else", 100, nil, 40 * Second, 60, 100},
+		{"nearly full, and taken again", 100, []ask{{99 * Second, 99}}, 99 * Second, 1, 1},
+		{"half full, and taken again", 100, []ask{{50 * Second, 50}}, 50 * Second, 50, 50},
+		{"half full, taken again, and flowing in", 100, []ask{{50 * Second, 50}}, 60 * Second, 50, 60},
+		{"half full twice", 100, []ask{{50 * Second, 30}, {80 * Second, 50}}, 80 * Second, 50, 50},
+		{"low, and then less so", 100, []ask{{60 * Second, 50}, {95 * Second, 40}}, 96 * Second, 40, 46},
+		{"less low, and then more so", 100, []ask{{30 * Second, 1}, {99 * Second, 1}}, 99 * Second, 2, 99},
+		{"full since", 50, []ask{{51 * Second, 100}}, 60 * Second, 0, 9},
+		{"full since, and the policy no longer settles", 50, []ask{{51 * Second, plain + 90}}, 60 * Second, 0, 19},
+		{"the policy no longer settles", 100, []ask{{99 * Second, plain + 99}}, 99 * Second, 1, 1},
+		{"full now", 50, nil, 50 * Second, 0, 100},
+		{"a small one that is still missing", 50, []ask{{20 * Second, 70}}, 60 * Second, 30, 70},
+		{"so old that it has flowed in", 100, []ask{{50 * Second, 50}}, 100 * Second, 0, 50},
+	} {
+		l, err := ParseLimit("60/1m burst 100")
+		if err != nil {
+			t.Fatal(err)
+		}
+		slots, r := make([]Slot, 1), make([]Result, 1)
+		do := func(after Micros, op Op, cost int64, receipt Micros) Result {
+			settles := cost < plain
+			cost %= plain
+			Decide(noon+after, []Check{{Limit: &l, Op: op, Cost: cost, Receipt: receipt, Refundable: settles}}, slots, r)
+			if op == OpTake && r[0].Granted != cost {
+				t.Fatalf("%s: %d after %s: %+v", c.what, cost, after, r[0])
+			}
+			return r[0]
+		}
+		first := do(0, OpTake, c.first, 0)
+		for _, a := range c.asked {
+			do(a.after, OpTake, a.cost, 0)
+		}
+		got := do(c.refund, OpGiveBack, c.first, first.Receipt)
+		if got.Granted != c.restores || got.Remaining != c.left {
+			t.Errorf("%s: %d restored and %d left, want %d and %d", c.what, got.Granted, got.Remaining, c.restores, c.left)
+		}
+	}
+}
+
+// refunders are clients of one token bucket that use what they charge, lease units besides, and whose responses say later
+// that some of it does not count: be it that of a charge or of a unit in hand.
+type refunders struct {
+	*lessees
+	leases  bool
+	many    bool         // of small charges are open at a time
+	charges []refundable // for the replay
+}
+
+// refundable is a charge as a replay sees it: what of it counts.
+type refundable struct {
+	at    Micros
+	units int64
+}
+
+func newRefunders(rng *rand.Rand, l Limit, leases bool) *refunders {
+	c := &refunders{lessees: newLessees(rng, l), leases: leases, many: rng.IntN(2) == 0}
+	c.refundable = true
+	return c
+}
+
+func (c *refunders) step() {
+	switch dice := c.rng.IntN(10); {
+	case dice < 3 && c.leases:
+		c.lessees.step()
+		return
+	case dice < 7:
+		c.charge()
+	default:
+		c.settle()
+	}
+	if c.many && c.rng.IntN(8) > 0 {
+		c.now += Micros(c.rng.Int64N(int64(c.limit.fill)/64 + 2))
+	} else {
+		c.move()
+	}
+}
+
+func (c *refunders) charge() {
+	n := c.some(c.limit.burst)
+	if c.many {
+		n = 1 + c.rng.Int64N(c.limit.burst/16+1)
+	}
+	r := c.ask(Check{Op: OpUpTo, Cost: n, Min: 1, Max: n})
+	if r.Granted > 0 {
+		c.use(r.Granted, r.Receipt)
+		if last := len(c.charges) - 1; last >= 0 && c.charges[last].at == c.now {
+			c.charges[last].units += r.Granted
+		} else {
+			c.charges = append(c.charges, refundable{c.now, r.Granted})
+		}
+	}
+}
+
+// settle gives some of what was used back.
+func (c *refunders) settle() {
+	recent := 8
+	if c.many {
+		recent = 64
+	}
+	for range 1 + c.rng.IntN(3) {
+		if len(c.used) == 0 {
+			return
+		}
+		i := len(c.used) - 1 - c.rng.IntN(min(len(c.used), recent))
+		u := &c.used[i]
+		if u.units == 0 || u.receipt == 0 {
+			continue
+		}
+		n := c.some(u.units)
+		u.units -= n
+		c.ask(Check{Op: OpGiveBack, Cost: n, Receipt: u.receipt})
+		for j := range c.charges {
+			if c.charges[j].at == u.at && c.now-u.at < c.limit.fill { // older ones have flowed in, or are taken to have
+				c.charges[j].units -= n
+			}
+		}
+	}
+}
+
+// replayed returns the parts that are missing now from a bucket that was asked for no more than counts.
+func (c *refunders) replayed() (missing int64) {
+	last := Micros(0)
+	refill := func(at Micros) {
+		if missing -= int64(min(at-last, c.limit.fill)) * c.limit.refill; missing < 0 {
+			missing = 0
+		}
+		last = at
+	}
+	for _, charge := range c.charges {
+		refill(charge.at)
+		missing += charge.units * c.limit.unit
+	}
+	refill(c.now)
+	return missing
+}
+
+func refundedLimit(rng *rand.Rand) (Limit, bool) {
+	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
+	count := 1 + rng.Int64N(1<<rng.IntN(12))
+	if rng.IntN(3) == 0 { // where a tick is many microseconds
+		count = CountMax - rng.Int64N(1<<rng.IntN(41))
+	}
+	l, err := NewLimit(TokenBucket, count, windows[rng.IntN(len(windows))], 1+rng.Int64N(3*min(count, CountMax/3)))
+	return l, err == nil
+}
+
+// refundedRuns is how many limits are tried.
+const refundedRuns = 4_000
+
+// refundTraffic lets clients without a rule loose on some limits, until they get too many, and says how.
+func refundTraffic(rng *rand.Rand, leases bool, without string) (how string) {
+	for range refundedRuns {
+		l, ok := refundedLimit(rng)
+		if !ok {
+			continue // a bucket that would fill too slowly
+		}
+		c := newRefunders(rng, l, leases)
+		c.without = without
+		for range 300 {
+			c.step()
+		}
+		if excess, span := c.excess(); excess > 0 {
+			return fmt.Sprintf("%s: %d units too many within %s", l, excess, span)
+		}
+	}
+	return ""
+}
+
+// Whatever is given back, however late and in whatever order: what was really used keeps the promise of the bucket to the
+// unit in every span, beside leases too.
+func TestRefundsOfATokenBucketKeepItsPromise(t *testing.T) {
+	for _, leases := range []bool{false, true} {
+		if how := refundTraffic(randomSource(t), leases, ""); how != "" {
+			t.Errorf("leases %t: %s", leases, how)
+		}
+	}
+}
+
+// Without any one of the rules it does not.
+func TestRefundsOfATokenBucketNeedTheirRules(t *testing.T) {
+	for _, rule := range []string{"the rule of refunds", "dips lowered by refunds", "the dip of a lease",
+		"what lies before a lease in its instant", "the dip of a coarse tick"} {
+		if how := refundTraffic(rand.New(rand.NewPCG(1, 1)), true, rule); how == "" {
+			t.Errorf("nothing is too many without %s", rule)
+		} else {
+			t.Logf("without %s: %s", rule, how)
+		}
+	}
+}
+
+// While there are no more dips than are kept, the bucket is at any time the one that never had what was given back.
+func TestRefundsLeaveTheBucketThatNeverHadTheCharge(t *testing.T) {
+	rng := randomSource(t)
+	compared, partly := 0, 0
+	for range 4 * refundedRuns {
+		l, ok := refundedLimit(rng)
+		if !ok || l.tick > 1 {
+			continue
+		}
+		c := newRefunders(rng, l, false)
+		for range 300 {
+			before := c.slot[0].State.Used
+			c.step()
+			look := c.ask(Check{Op: OpLook})
+			if len(c.charges) > DipsMax {
+				if look.Reset > 0 {
+					break // more dips than are kept, perhaps
+				}
+				c.charges, c.used = c.charges[:0], c.used[:0] // full: a new beginning
+			}
+			if before > 0 {
+				partly++
+			}
+			compared++
+			if want := c.replayed(); c.slot[0].State.Used != want {
+				t.Fatalf("%s: %d parts missing, want %d as without what was given back (%+v)", l, c.slot[0].State.Used, want, c.charges)
+			}
+		}
+	}
+	if compared < 10_000 || partly < compared/4 {
+		t.Errorf("%d states compared, %d of buckets that were not full: too few to mean anything", compared, partly)
+	}
+}
+
+// A client of which half a bucket of requests is open, and each is refunded, is hardly refused, however few dips are kept:
+// what is too little at first leaves more missing, and then it is enough.
+func TestRefundsDoNotRunABucketDry(t *testing.T) {
+	l, err := ParseLimit("100/1s burst 100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests, open, gap = 50_000, 50, 500 // 2,000 a second
+	rng := rand.New(rand.NewPCG(1, 1))
+	slots, r := make([]Slot, 1), make([]Result, 1)
+	now, refused := noon, 0
+	var due, receipts []Micros
+	for range requests {
+		now += Micros(1 + rng.Int64N(2*gap))
+		for len(due) > 0 && due[0] <= now {
+			Decide(due[0], []Check{{Limit: &l, Op: OpGiveBack, Cost: 1, Receipt: receipts[0], Refundable: true}}, slots, r)
+			due, receipts = due[1:], receipts[1:]
+		}
+		if Decide(now, []Check{{Limit: &l, Cost: 1, Refundable: true}}, slots, r); r[0].Refused {
+			refused++
+			continue
+		}
+		end := now + open*gap/2 + Micros(rng.Int64N(open*gap))
+		if len(due) > 0 {
+			end = max(end, due[len(due)-1])
+		}
+		due, receipts = append(due, end), append(receipts, r[0].Receipt)
+	}
+	if refused*100 > requests*3 {
+		t.Errorf("%d of %d refused, want 3 %% at most", refused, requests)
+	}
+	t.Logf("%d of %d refused", refused, requests)
+}

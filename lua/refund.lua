@@ -1,0 +1,112 @@
+-- Charges of a token bucket that may come back: dips holds { at = INSTANT, missing = PARTS } in the order of time, nil: none
+-- may. Mirrors core/refund.go, which says why.
+--
+-- refunds returns its functions in a table, so that a call about other counters does not pay for making them.
+local made_refunds
+
+local function refunds()
+  if made_refunds then
+    return made_refunds
+  end
+  local refund, dips_max = {}, 8 -- core.DipsMax
+  made_refunds = refund
+
+  -- parse reads AT MISSING... as it stands behind what is leased.
+  function refund.parse(s)
+    local dips, length, text = {}, 0, s.rest
+    for at, missing in string.gmatch(text, ' (%d+) (%d+)') do
+      length = length + #at + #missing + 2
+      dips[#dips + 1] = { at = at + 0, missing = missing + 0 }
+    end
+    if length ~= #text or #dips > dips_max then
+      corrupt(s.key, 'want pairs of decimals after what is leased')
+    end
+    for _, d in ipairs(dips) do
+      if d.at < 1 or d.at > 9007199254740992 or d.missing > 9007199254740992 then
+        corrupt(s.key, 'a number is beyond 2^53')
+      end
+    end
+    s.dips = dips
+  end
+
+  -- text returns them as they are stored.
+  function refund.text(dips)
+    local parts = {}
+    for i, d in ipairs(dips) do
+      parts[i] = format(' %d %d', d.at, d.missing)
+    end
+    return table.concat(parts)
+  end
+
+  -- convert restates them in parts of unit, rounded against the client.
+  function refund.convert(s, deepest)
+    for _, d in ipairs(s.dips) do
+      d.missing = math.min(deepest, (mul_div(d.missing, s.unit, s.aux)))
+    end
+  end
+
+  -- rewind takes those of the future to now.
+  function refund.rewind(s, now)
+    for _, d in ipairs(s.dips) do
+      d.at = math.min(d.at, now)
+    end
+  end
+
+  -- dip remembers what is missing now, beyond what would be missing in any case.
+  function refund.dip(s, beyond)
+    local missing, at, kept = s.used - beyond, s.now, {}
+    if s.at ~= s.now then
+      missing = missing - s.refill
+    end
+    if beyond > 0 then
+      at = at + 1 -- charges of this instant lie before
+    end
+    local fill = math.ceil(s.burst * s.unit / s.refill) * s.tick
+    for _, d in ipairs(s.dips or {}) do
+      at = math.max(at, d.at)
+      if d.missing < missing and s.now - d.at < fill then
+        while #kept > 0 and kept[#kept].missing >= d.missing do -- a refund has lowered this one
+          kept[#kept] = nil
+        end
+        kept[#kept + 1] = d
+      end
+    end
+    if #kept == 0 or kept[#kept].at ~= at then
+      kept[#kept + 1] = { at = at, missing = missing }
+    end
+    if #kept > dips_max then
+      local nearest = 2
+      for i = 3, #kept do
+        if kept[i].missing - kept[i - 1].missing < kept[nearest].missing - kept[nearest - 1].missing then
+          nearest = i
+        end
+      end
+      kept[nearest].missing = kept[nearest - 1].missing
+      table.remove(kept, nearest - 1)
+    end
+    s.dips = kept
+  end
+
+  -- give gives back what the charge still lacks, and returns how many tokens that touches.
+  function refund.give(s, receipt, n)
+    local parts, known = math.min(n * s.unit, s.used), false
+    for _, d in ipairs(s.dips or {}) do
+      known = known or d.at >= receipt
+      if d.at > receipt then
+        parts = math.min(parts, d.missing)
+      end
+    end
+    if not known then -- it was full since
+      return 0
+    end
+    s.used = s.used - parts
+    for _, d in ipairs(s.dips) do
+      if d.at > receipt then
+        d.missing = d.missing - parts
+      end
+    end
+    return math.ceil(parts / s.unit)
+  end
+
+  return refund
+end
