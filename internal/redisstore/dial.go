@@ -49,6 +49,8 @@ var (
 type dialer struct {
 	dial  func(context.Context) (net.Conn, error)
 	plain bool
+	// askDNS connects with a DNS server; nil leaves that to the system.
+	askDNS func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu     sync.Mutex
 	conns  map[*lazyConn]struct{}
@@ -56,13 +58,15 @@ type dialer struct {
 }
 
 func newDialer(a address, config *tls.Config) *dialer {
-	socket := &net.Dialer{KeepAlive: 30 * time.Second}
 	d := &dialer{plain: config == nil, conns: map[*lazyConn]struct{}{}}
-	if d.plain {
-		d.dial = func(ctx context.Context) (net.Conn, error) { return socket.DialContext(ctx, a.network, a.target) }
-	} else {
-		secure := &tls.Dialer{NetDialer: socket, Config: config}
-		d.dial = func(ctx context.Context) (net.Conn, error) { return secure.DialContext(ctx, a.network, a.target) }
+	d.dial = func(ctx context.Context) (net.Conn, error) {
+		// A resolver of its own: those who ask a common one for a name at once share a question, so that one that DNS does not
+		// answer would hold up others for as long as it is repeated, some 10 s, when DNS is back long since.
+		socket := &net.Dialer{KeepAlive: 30 * time.Second, Resolver: &net.Resolver{PreferGo: d.askDNS != nil, Dial: d.askDNS}}
+		if d.plain {
+			return socket.DialContext(ctx, a.network, a.target)
+		}
+		return (&tls.Dialer{NetDialer: socket, Config: config}).DialContext(ctx, a.network, a.target)
 	}
 	return d
 }
