@@ -14,6 +14,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/underrace"
 )
 
 // TestSlotOf: the slots are those that Redis itself computes.
@@ -46,14 +47,34 @@ func (s tagged) Take(ctx context.Context, checks []core.Check, results []core.Re
 	return s.Store.Take(ctx, moved, results)
 }
 
+// exam is the exam of a store that reaches its server in another way than [TestStoreExam]: the script is the same, so that a tenth
+// of the random traffic is enough.
+func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
+	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
+	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
+	t.Run("random", func(t *testing.T) { storetest.RunRandom(t, open, storetest.RandomSteps/10) })
+	t.Run("oracle", func(t *testing.T) { storetest.RunOracle(t, open, storetest.OracleSteps) })
+}
+
+// steady is for a cluster in which no master is to be replaced because the machine has other work.
+func steady(t testing.TB, c *redistest.Cluster) *redistest.Cluster {
+	for _, node := range c.Nodes {
+		if err := node.Client().ConfigSet(t.Context(), "cluster-node-timeout", "20000").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
 func openCluster(t testing.TB, c *redistest.Cluster, options Options) *Store {
 	options.Mode, options.Addrs = ModeCluster, c.Addrs()
 	return open(t, options)
 }
 
 func TestStoreExamOnACluster(t *testing.T) {
-	c := redistest.StartCluster(t)
-	storetest.Run(t, func(t testing.TB) storetest.Subject {
+	t.Parallel()
+	c := steady(t, redistest.StartCluster(t))
+	exam(t, func(t testing.TB) storetest.Subject {
 		keeper := bareOn(t, c.Master(slotOf(tag)))
 		s := openCluster(t, c, Options{Timeout: TimeoutMax})
 		return storetest.Subject{
@@ -71,7 +92,8 @@ func TestStoreExamOnACluster(t *testing.T) {
 
 // TestSlotsTogether asks for counters in all servers at once.
 func TestSlotsTogether(t *testing.T) {
-	c := redistest.StartCluster(t)
+	t.Parallel()
+	c := steady(t, redistest.StartCluster(t))
 	s := openCluster(t, c, Options{Timeout: TimeoutMax})
 	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*3) })
 	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
@@ -129,7 +151,7 @@ func likeOneStore(t *testing.T, s *Store) {
 	rng := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	model, now := &storetest.Model{}, core.Micros(1_700_049_600)*core.Second
 	defer s.pinned.Store(0)
-	for step := range 2000 {
+	for step := range underrace.Fewer(2000) {
 		now += core.Micros(rng.Int64N(int64(10 * core.Second)))
 		s.pinned.Store(int64(now))
 		model.Pin(now)

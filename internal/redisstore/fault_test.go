@@ -16,7 +16,7 @@ import (
 )
 
 // slowest is how late a call with a deadline of 50 ms may return on a busy machine.
-const slowest = time.Second
+const slowest = 2 * time.Second
 
 // traffic is callers who charge one counter each, again and again, and note what comes of it. The limit is never
 // reached, so that what the counters hold at the end is the number of executed charges.
@@ -194,8 +194,19 @@ func (f *traffic) compare(t testing.TB, i int, state core.State, lost bool) {
 // each waits until every caller has further calls answered.
 func (f *traffic) each(t testing.TB) {
 	t.Helper()
+	f.eachOf(t, func(int) bool { return true })
+}
+
+// eachOf waits until each of some callers has further calls answered.
+func (f *traffic) eachOf(t testing.TB, some func(caller int) bool) {
+	t.Helper()
+	targets := map[int]int64{}
 	for i := range f.callers {
-		target := f.granted[i].Load() + 10
+		if some(i) {
+			targets[i] = f.granted[i].Load() + 10
+		}
+	}
+	for i, target := range targets {
 		eventually(t, fmt.Sprintf("caller %d is answered", i), func() bool { return f.granted[i].Load() >= target })
 	}
 }
@@ -206,7 +217,7 @@ func (f *traffic) calm(t testing.TB, since time.Time) {
 	f.some(t)
 	took := time.Since(since)
 	t.Logf("limits held again %s after redis answered", took)
-	if took > 3*time.Second {
+	if took > 10*time.Second { // a breaker that no probe closes is open for 30
 		t.Errorf("limits held again only %s after redis answered", took)
 	}
 }
@@ -298,6 +309,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	ready(t, s)
 	f := start(t, s, 64)
 	f.some(t)
+	before := s.Stats().Failures[KindTimeout] // on a busy machine there may be some
 	server.Pause()
 	defer server.Resume()
 	eventually(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })
@@ -305,7 +317,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	f.failures(t, 5000)
 	f.end(t)
 	// Until the breaker opened, each of the 64 callers lost one deadline a round; five failed batches are at most five.
-	if n := atOpening.Failures[KindTimeout]; n > 64*(failuresInRow+3) {
+	if n := atOpening.Failures[KindTimeout] - before; n > 64*(failuresInRow+3) {
 		t.Errorf("%d calls ran into their deadline before the breaker opened, want at most a few for each of 64", n)
 	}
 	late := s.Stats().Failures[KindTimeout] - atOpening.Failures[KindTimeout]

@@ -66,7 +66,7 @@ func TestConnectionsResetUnderLoad(t *testing.T) {
 func TestDelayedAnswersStillCount(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
-	s := open(t, Options{URL: p.url(), Timeout: 2 * time.Second})
+	s := open(t, Options{URL: p.url(), Timeout: TimeoutMax})
 	ready(t, s)
 	p.set(50*time.Millisecond, false)
 	results := make([]core.Result, 1)

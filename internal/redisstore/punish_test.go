@@ -59,10 +59,11 @@ func expires(t testing.TB, s *redistest.Server, key string) core.Micros {
 	return max(0, core.Micros(at.Microseconds()))
 }
 
-// near fails the test if two instants are further apart than Redis' milliseconds make them.
+// near fails the test if an instant is earlier than another by more than Redis' milliseconds make it, or by far later: Redis reads
+// its clock again for each expiry, and may have lost the processor meanwhile.
 func near(t testing.TB, what string, got, want core.Micros) {
 	t.Helper()
-	if d := got - want; d < -core.Millisecond || d > 3*core.Millisecond {
+	if d := got - want; d < -core.Millisecond || d > core.Second {
 		t.Errorf("%s is forgotten %s after it should be", what, d)
 	}
 }

@@ -4,7 +4,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -84,8 +83,9 @@ func TestRingGrows(t *testing.T) {
 }
 
 func TestStoreExamOnARing(t *testing.T) {
+	t.Parallel()
 	servers := startRing(t, 3)
-	storetest.Run(t, func(t testing.TB) storetest.Subject {
+	exam(t, func(t testing.TB) storetest.Subject {
 		s := openRing(t, servers, Options{Timeout: TimeoutMax})
 		keeper := bareOn(t, ringHome(s, servers)(tag))
 		return storetest.Subject{
@@ -104,6 +104,7 @@ func TestStoreExamOnARing(t *testing.T) {
 // TestServersOfARingTogether asks for counters in all of them at once. What one server has is one step there, whatever its
 // slots, so that what it refuses has not to be given back.
 func TestServersOfARingTogether(t *testing.T) {
+	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
 	t.Run("all or nothing", func(t *testing.T) { allOrNothing(t, s, 4*3+2*2) })
 	t.Run("as one store would", func(t *testing.T) { likeOneStore(t, s) })
@@ -114,6 +115,7 @@ func TestServersOfARingTogether(t *testing.T) {
 // TestServerOfARingGone: its counters have no answer, those of the others have, and nobody counts for it. When it is back, with
 // what it had, its counters go on.
 func TestServerOfARingGone(t *testing.T) {
+	t.Parallel()
 	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	s := openRing(t, servers, Options{Timeout: TimeoutMax})
 	limit, home := limitOf(t, "2/1d fixed_window"), ringHome(s, servers)
@@ -156,6 +158,7 @@ func TestServerOfARingGone(t *testing.T) {
 
 // TestRingServerKilledUnderLoad: the callers of the others go on, and nothing is charged twice.
 func TestRingServerKilledUnderLoad(t *testing.T) {
+	t.Parallel()
 	servers := startRing(t, 3, "--appendonly", "yes", "--appendfsync", "always")
 	s := openRing(t, servers, Options{})
 	f := startPaced(t, s, 24, 2*time.Millisecond)
@@ -163,12 +166,7 @@ func TestRingServerKilledUnderLoad(t *testing.T) {
 	dead := ringHome(s, servers)(key(0))
 	dead.Kill()
 	f.failures(t, 50)
-	for i := range f.callers {
-		if ringHome(s, servers)(key(i)) != dead {
-			target := f.granted[i].Load() + 10
-			eventually(t, fmt.Sprintf("caller %d of another server is answered", i), func() bool { return f.granted[i].Load() >= target })
-		}
-	}
+	f.eachOf(t, func(i int) bool { return ringHome(s, servers)(key(i)) != dead })
 	dead.Restart()
 	f.each(t)
 	f.end(t)
@@ -177,6 +175,7 @@ func TestRingServerKilledUnderLoad(t *testing.T) {
 
 // TestRingNodesAreCounted: by the server that has the key, and by every node in the same.
 func TestRingNodesAreCounted(t *testing.T) {
+	t.Parallel()
 	servers := startRing(t, 3)
 	for range 3 {
 		s := openRing(t, servers, Options{Timeout: TimeoutMax})

@@ -17,8 +17,9 @@ func openSentinel(t testing.TB, s *redistest.Sentinel, options Options) *Store {
 }
 
 func TestStoreExamOverSentinels(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartSentinel(t)
-	storetest.Run(t, func(t testing.TB) storetest.Subject {
+	exam(t, func(t testing.TB) storetest.Subject {
 		keeper := bareOn(t, watched.Master())
 		s := openSentinel(t, watched, Options{Timeout: TimeoutMax})
 		return storetest.Subject{
@@ -33,6 +34,7 @@ func TestStoreExamOverSentinels(t *testing.T) {
 // TestSentinelFailoverUnderLoad kills the master, and the sentinel that is asked first: the replica takes its place, and nothing
 // is charged twice.
 func TestSentinelFailoverUnderLoad(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartSentinel(t)
 	f := start(t, openSentinel(t, watched, Options{}), 32)
 	f.some(t)
@@ -48,8 +50,9 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 
 // TestOrderlySentinelFailoverUnderLoad loses nothing, and the old master comes back as a replica.
 func TestOrderlySentinelFailoverUnderLoad(t *testing.T) {
+	t.Parallel()
 	watched := redistest.StartSentinel(t)
-	f := start(t, openSentinel(t, watched, Options{}), 32)
+	f := startPaced(t, openSentinel(t, watched, Options{}), 32, time.Millisecond) // or the sentinels wait for the processor
 	f.some(t)
 	watched.Failover()
 	f.some(t)

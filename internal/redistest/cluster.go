@@ -5,6 +5,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,7 +37,13 @@ type Cluster struct {
 // test's end stops it. A master that does not answer for a second is replaced by its replica within about two more.
 func StartCluster(t testing.TB, args ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t}
+	return StartUnevenCluster(t, slotsOfCluster/mastersOfCluster, 2*slotsOfCluster/mastersOfCluster, args...)
+}
+
+// StartUnevenCluster is [StartCluster] for a cluster whose second and third master begin at other slots.
+func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluster {
+	t.Helper()
+	c, bounds := &Cluster{t: t}, [mastersOfCluster + 1]int{0, second, third, slotsOfCluster}
 	for range 2 * mastersOfCluster {
 		options := append([]string{"--cluster-enabled", "yes", "--cluster-node-timeout", "1000",
 			"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}, args...)
@@ -50,7 +57,7 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 		if i < mastersOfCluster {
 			// Without an epoch of its own each, masters that meet would settle that one after the other.
 			node.said("cluster", "set-config-epoch", i+1)
-			node.said("cluster", "addslotsrange", firstSlot(i), firstSlot(i+1)-1)
+			node.said("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
 		}
 	}
 	c.meet()
@@ -62,9 +69,6 @@ func StartCluster(t testing.TB, args ...string) *Cluster {
 	c.AwaitOrder()
 	return c
 }
-
-// firstSlot returns where the slots of the i-th master begin.
-func firstSlot(i int) int { return i * slotsOfCluster / mastersOfCluster }
 
 // meet makes every node known to every other.
 func (c *Cluster) meet() {
@@ -138,16 +142,13 @@ func (s *Server) view() (view string, ok bool) {
 	if r := s.info("replication"); field(r, "role") == "slave" && field(r, "master_link_status") != "up" {
 		return "", false
 	}
-	masters := make([]string, slotsOfCluster)
+	var masters []string
 	for _, node := range s.known() {
-		if node.master {
-			for _, r := range node.slots {
-				for slot := r[0]; slot <= r[1]; slot++ {
-					masters[slot] = node.id
-				}
-			}
+		if node.master && len(node.slots) > 0 {
+			masters = append(masters, fmt.Sprint(node.id, node.slots))
 		}
 	}
+	slices.Sort(masters)
 	return strings.Join(masters, " "), true
 }
 
