@@ -60,21 +60,21 @@ func (c *coder) text(v *string) {
 
 // list codes the entries of a list. Reading, it grows with the entries that are there: a length alone makes nobody allocate.
 func list[T any](c *coder, v *[]T, entry func(*coder, *T)) {
-	n := len(*v)
-	number(c, &n)
-	if !c.reading {
-		for i := range *v {
-			entry(c, &(*v)[i])
+	for n, i := c.length(len(*v)), 0; i < n && !c.broken; i++ {
+		if c.reading {
+			*v = append(*v, *new(T))
 		}
-		return
+		entry(c, &(*v)[i])
 	}
-	if n < 0 || n > len(c.data) {
+}
+
+// length codes how long a list is, which is empty when it is read.
+func (c *coder) length(n int) int {
+	if number(c, &n); c.reading && (n < 0 || n > len(c.data)) {
 		c.fail()
+		return 0
 	}
-	for ; n > 0 && !c.broken; n-- {
-		*v = append(*v, *new(T))
-		entry(c, &(*v)[len(*v)-1])
-	}
+	return n
 }
 
 // optional codes what a pointer points to, if it is not nil.

@@ -52,7 +52,7 @@ func (c *condition) addPaths(m *Match) (ok bool) {
 
 func (c *condition) addMethods(methods []string) {
 	for _, text := range methods {
-		method := strings.ToUpper(text)
+		method := upperASCII(text)
 		if method != "HEAD" && !slices.Contains(c.methods, method) { // GET stands for it
 			c.methods = append(c.methods, method)
 		}
@@ -117,7 +117,7 @@ func parseHost(text string) (h hostPattern, why, remedy string) {
 	case len(name) > hostBytesMax || strings.ContainsFunc(name, notHostByte) || slices.Contains(strings.Split(name, "."), ""):
 		return h, "is not a host", howTo
 	}
-	h.name = strings.ToLower(name)
+	h.name = LowerASCII(name)
 	if h.any {
 		h.name = "." + h.name
 	}

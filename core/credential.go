@@ -94,7 +94,7 @@ func bearer(field string) (token string, state CredentialState) {
 // cutBearer returns what follows the scheme, in any case, if the field is of that scheme, and otherwise the field.
 func cutBearer(field string) (rest string, ok bool) {
 	const scheme = "bearer"
-	if len(field) < len(scheme) || !strings.EqualFold(field[:len(scheme)], scheme) {
+	if len(field) < len(scheme) || !equalASCII(field[:len(scheme)], scheme) {
 		return field, false
 	}
 	rest = field[len(scheme):]

@@ -121,7 +121,7 @@ func (w witness) Host() string {
 // Header has every header, so that no rule is skipped for want of one.
 func (w witness) Header(name string) (value string, ok bool) {
 	for _, h := range w.match.Header {
-		if strings.EqualFold(h.Name, name) && len(h.Values) > 0 {
+		if equalASCII(h.Name, name) && len(h.Values) > 0 {
 			return strings.ReplaceAll(h.Values[0], "*", "x"), true
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	mathbits "math/bits"
 	"net/netip"
 	"strconv"
-	"strings"
 	"unsafe"
 )
 
@@ -238,7 +237,7 @@ func appendHash(dst []byte, value string) []byte {
 	return hex.AppendEncode(dst, sum[:])
 }
 
-func headerLabel(name string) string { return "header." + strings.ToLower(name) }
+func headerLabel(name string) string { return "header." + LowerASCII(name) }
 
 func cookieLabel(name string) string { return "cookie." + name }
 

@@ -73,7 +73,7 @@ func (m *matcher) appendMatches(dst []int32, r *request) []int32 {
 	}
 	found := dst[base:]
 	if !ascending(found) {
-		slices.Sort(found)
+		sortNumbers(found, func(a, b int32) bool { return a < b })
 		found = slices.Compact(found)
 	}
 	return dst[:base+len(found)]

@@ -127,7 +127,7 @@ func trimToPath(p string) string {
 		p = p[:i]
 	}
 	for _, scheme := range [...]string{"http://", "https://"} {
-		if len(p) < len(scheme) || !strings.EqualFold(p[:len(scheme)], scheme) {
+		if len(p) < len(scheme) || !equalASCII(p[:len(scheme)], scheme) {
 			continue
 		}
 		i := strings.IndexByte(p[len(scheme):], '/')
