@@ -46,6 +46,12 @@ type site struct {
 	filter string
 	// direct says that Envoy answers itself, in place of the upstream.
 	direct bool
+	// manager is what the connection manager is told beside; "" is use_remote_address.
+	manager string
+	// routes are further ones, before the one for everything; each ends in a comma.
+	routes string
+	// two says that the upstream is spoken to by HTTP/2.
+	two bool
 
 	envoy   *envoy
 	name    string // of its statistics
@@ -68,8 +74,8 @@ var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
 const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, port_value: PORT}}, filter_chains: [{filters: [
   {name: envoy.filters.network.http_connection_manager, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
-    stat_prefix: NAME, use_remote_address: true, normalize_path: false,
-    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [{match: {prefix: /}, ACTION}]}]},
+    stat_prefix: NAME, MANAGER, normalize_path: false,
+    route_config: {virtual_hosts: [{name: all, domains: ["*"], routes: [ROUTES {match: {prefix: /}, ACTION}]}]},
     http_filters: [
       FILTER,
       {name: envoy.filters.http.router, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.router.v3.Router}}]}}]}]}`
@@ -135,7 +141,7 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		portOf(e.admin) + "}}}\nstatic_resources:\n  listeners:\n")
 	for i, s := range sites {
 		s.envoy, s.name, s.address, s.bridge = e, "site-"+strconv.Itoa(i), freeport.Address(t), socket(t)
-		action := "route: {cluster: upstream, timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}, " +
+		action := "route: {cluster: " + upstreamOf(s.two) + ", timeout: 30s, internal_redirect_policy: {max_internal_redirects: 3}, " +
 			"rate_limits: [{actions: [{remote_address: {}}, {request_headers: {header_name: \":path\", descriptor_key: path}}]}]}"
 		if s.direct {
 			action = "direct_response: {status: 200, body: {inline_string: ok}}"
@@ -143,9 +149,11 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		filter := strings.Replace(either(s.filter, wasmFilter), "WASM_CONFIG", wasmConfig, 1)
 		filter = strings.NewReplacer("SETTINGS", s.settings(), "WASM_FILE", wasm, "RPC_CLUSTER", s.bridgeName()+"-grpc").Replace(filter)
 		text.WriteString("  - " + strings.NewReplacer("NAME", s.name, "PORT", portOf(s.address), "ACTION", action,
-			"FILTER", filter).Replace(listener) + "\n")
+			"FILTER", filter, "MANAGER", either(s.manager, "use_remote_address: true"), "ROUTES", s.routes).Replace(listener) + "\n")
 	}
 	text.WriteString("  clusters:\n  - " + strings.ReplaceAll(upstreamCluster, "PORT", portOf(upstream)) + "\n")
+	text.WriteString("  - " + strings.NewReplacer("PORT", portOf(upstream), "name: upstream", "name: upstream-2", "http_protocol_options: {enable_trailers: true}",
+		"http2_protocol_options: {}").Replace(upstreamCluster) + "\n")
 	for _, s := range sites {
 		text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName(), "SOCKET", s.bridge).
 			Replace(either(s.cluster, bridgeCluster)) + "\n")
@@ -155,6 +163,14 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 		}
 	}
 	return text.String()
+}
+
+// upstreamOf is the cluster of the server behind the sites.
+func upstreamOf(two bool) string {
+	if two {
+		return "upstream-2"
+	}
+	return "upstream"
 }
 
 // bridgeName is the cluster of the site's bridge.
