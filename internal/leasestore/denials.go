@@ -19,6 +19,9 @@ const (
 	// DenialMax is the longest that a refusal is remembered, whatever its own wait: what another node does (a reset, a
 	// lifted penalty, a settlement that gives back) is felt here no later than that.
 	DenialMax = core.Second
+	// lookAhead is how long before the end of a refusal that lasts for DenialMax, and would last longer, one call goes to the
+	// store to have it anew: otherwise all who ask until that is answered would call, a hundred at once under an attack.
+	lookAhead = 50 * core.Millisecond
 
 	setWays = 4   // answers that one set of keys has room for
 	locks   = 256 // more than there are cores, so that calls seldom meet
@@ -59,6 +62,7 @@ type answer struct {
 	numbers  numbers
 	sent     core.Micros // on this process's clock, when it was asked: its spans count from there at the latest
 	until    core.Micros // on this process's clock, until when it is of use; 0: there is no answer here
+	again    core.Micros // on this process's clock, from when one call is to ask again; 0: none, or one does
 	at       core.Micros // on the store's
 	cost     int64       // that was refused; of one that was not, more than any
 	wait     core.Micros // of a refusal
@@ -139,6 +143,12 @@ func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 
 // recall answers a check from memory. known says that there was something to remember; refuses that it refuses the call.
 // p is the penalty that the check before counted in, if one did.
 func (d *denials) recall(now core.Micros, checks []core.Check, i int, r *core.Result, p *recorder) (known, refuses bool) {
+	known, refuses, _ = d.recallOrLook(now, checks, i, r, p, false)
+	return known, refuses
+}
+
+// recallOrLook is recall for a call that may look ahead: looks says that it is the one to ask the store.
+func (d *denials) recallOrLook(now core.Micros, checks []core.Check, i int, r *core.Result, p *recorder, may bool) (known, refuses, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
 		*p = d.recorder(checks, c.Guard)
@@ -151,10 +161,14 @@ func (d *denials) recall(now core.Micros, checks []core.Check, i int, r *core.Re
 	}
 	a := s.find(id, now)
 	if a == nil || a.numbers != numbersOf(c) {
-		return false, false
+		return false, false, false
 	}
 	a.tell(now, c, r)
-	return true, r.Refused && (c.Guard == 0 || a.guard == p.violation(c.Violation) && a.sent > p.forgot)
+	refuses = r.Refused && (c.Guard == 0 || a.guard == p.violation(c.Violation) && a.sent > p.forgot)
+	if looks = may && refuses && a.again != 0 && a.again <= now; looks {
+		a.again = 0
+	}
+	return true, refuses, looks
 }
 
 // recorder returns the penalty that is a check of the call.
@@ -220,9 +234,13 @@ func (d *denials) learn(sent, received core.Micros, checks []core.Check, results
 			if a.cost = max(1, c.Cost); c.Op == core.OpUpTo {
 				a.cost = c.Min
 			}
-			a.until = sent + min(DenialMax, r.Wait)
+			lasts := r.Wait
 			if r.LeasedIn > 0 { // units that come back travel as far as answers do
-				a.until = min(a.until, sent+r.LeasedIn+(received-sent))
+				lasts = min(lasts, r.LeasedIn+(received-sent))
+			}
+			a.until = sent + min(DenialMax, lasts)
+			if lasts > DenialMax {
+				a.again = a.until - lookAhead
 			}
 			a.guard = d.guardOf(checks, results, i)
 		}

@@ -22,7 +22,7 @@ func TestARefusalIsRemembered(t *testing.T) {
 			p.exhaust("a", l)
 			first := p.ask(takeOf("a", l, 1))[0]
 			p.calls(1, "the first refusal")
-			lasts := min(DenialMax, first.Wait)
+			lasts := min(DenialMax-lookAhead, first.Wait)
 			for _, after := range []core.Micros{0, 1, 7_013, lasts - 1} {
 				p.after(after)
 				if diff := cmp.Diff(p.exactly(takeOf("a", l, 1)), p.ask(takeOf("a", l, 1))[0]); diff != "" {
@@ -152,7 +152,7 @@ func TestWhatChangesIsFeltInASecond(t *testing.T) {
 	if err := p.inner.of.Take(context.Background(), []core.Check{reset}, make([]core.Result, 1)); err != nil {
 		t.Fatal(err)
 	}
-	p.after(DenialMax - 1)
+	p.after(DenialMax - lookAhead - 1)
 	before := p.ask(takeOf("a", l, 1))[0].Refused
 	p.after(DenialMax)
 	if !before || p.ask(takeOf("a", l, 1))[0].Refused {
@@ -170,8 +170,8 @@ func TestUnitsOnLeaseEndARefusal(t *testing.T) {
 			return nil
 		})
 	}
-	for leasedIn, lasts := range map[core.Micros]core.Micros{0: DenialMax, 40 * core.Millisecond: 40*core.Millisecond + rtt,
-		5 * core.Second: DenialMax} {
+	for leasedIn, lasts := range map[core.Micros]core.Micros{0: DenialMax - lookAhead, 40 * core.Millisecond: 40*core.Millisecond + rtt,
+		5 * core.Second: DenialMax - lookAhead} {
 		key, start := leasedIn.String(), core.Micros(p.clock.Load())
 		answered(leasedIn)
 		p.ask(takeOf(key, l, 1))
@@ -183,6 +183,48 @@ func TestUnitsOnLeaseEndARefusal(t *testing.T) {
 		p.ask(takeOf(key, l, 1))
 		p.calls(1, fmt.Sprintf("leased in %v: from then on", leasedIn))
 	}
+}
+
+// TestOneCallLooksAgain is about a client who asks all the time, while the store takes time to answer.
+func TestOneCallLooksAgain(t *testing.T) {
+	p, l := open(t, Options{}), limitOf(t, "2/1h fixed_window")
+	p.exhaust("a", l)
+	p.exhaust("b", l)
+	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
+	p.calls(1, "the refusal")
+	asked := 0
+	p.inner.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+		asked++
+		p.inner.instead(nil)
+		for range 100 { // while this call is under way
+			if r := p.ask(takeOf("a", l, 1), takeOf("b", l, 1)); !r[0].Refused || !r[1].Refused {
+				t.Errorf("%+v", r)
+			}
+		}
+		return p.inner.of.Take(ctx, checks, results)
+	})
+	p.after(DenialMax - lookAhead)
+	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
+	p.calls(1, "the first who asks shortly before the end")
+	p.after(2*DenialMax - 2*lookAhead - 1)
+	p.ask(takeOf("a", l, 1), takeOf("b", l, 1))
+	p.calls(0, "what it was told, which is remembered as long")
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
+	}
+
+	// If nothing comes of it, the rest ask when the refusal is over.
+	p.inner.instead(func(context.Context, []core.Check, []core.Result) error { return core.ErrUnavailable })
+	p.after(2*DenialMax - 2*lookAhead)
+	if err := p.Store.Take(context.Background(), []core.Check{takeOf("a", l, 1)}, make([]core.Result, 1)); err == nil {
+		t.Error("the store is not asked")
+	}
+	p.inner.instead(nil)
+	p.ask(takeOf("a", l, 1))
+	p.calls(1, "the call that failed")
+	p.after(2*DenialMax - lookAhead)
+	p.ask(takeOf("a", l, 1))
+	p.calls(1, "when it is over")
 }
 
 // TestARefusalIsNoOlderThanItsQuestion: the store may have answered long before the answer came.

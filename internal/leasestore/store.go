@@ -42,6 +42,7 @@ type Store struct {
 	seeds
 	denials  *denials  // nil: none are remembered
 	counters *counters // of which units may be in hand
+	absences *absences // of penalties
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
@@ -70,6 +71,7 @@ func New(inner core.Store, o Options) (*Store, error) {
 	s := &Store{inner: inner, now: o.Now, timeout: cmp.Or(o.Timeout, TimeoutDefault), seeds: newSeeds()}
 	s.batcher, _ = inner.(core.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
+	s.absences = newAbsences(DenialsMaxDefault)
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
@@ -102,6 +104,7 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	sent := s.now()
 	s.counts.calls.Add(1)
 	err := s.inner.Take(ctx, checks, results)
+	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, kind, checks, results, err)
 	return err
 }
@@ -132,19 +135,19 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	return err
 }
 
-// refuse answers a call from memory if that refuses it.
+// refuse answers a call from memory if that refuses it, and it is not the one that looks again.
 func (s *Store) refuse(checks []core.Check, results []core.Result) bool {
-	now, refusing, p := s.now(), -1, recorder{}
+	now, refusing, looks, p := s.now(), -1, false, recorder{}
 	for i := range checks {
-		known, refuses := s.denials.recall(now, checks, i, &results[i], &p)
-		if !known {
+		known, refuses, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, true)
+		if looks = looks || look; !known {
 			results[i].At = 0
 		}
 		if refuses && refusing < 0 && !leasable(&checks[i]) { // what is in hand comes before what is remembered
 			refusing = i
 		}
 	}
-	if refusing < 0 {
+	if refusing < 0 || looks {
 		return false
 	}
 	for i := range checks {
