@@ -225,7 +225,7 @@ func (a *attempt) await(ctx context.Context) (outcome, error) {
 
 // reservedAll says what remains to be done when all checks were gone through.
 func (a *attempt) reservedAll() outcome {
-	if a.inHand < len(a.checks) {
+	if a.inHand < len(a.checks) && !a.unpenalized() {
 		return ready
 	}
 	a.store.counts.leased.Add(1)

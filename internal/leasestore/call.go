@@ -88,6 +88,7 @@ func (a *attempt) settle(ctx context.Context, sent core.Micros, err error) {
 		p.held.pins--
 		p.shard.mu.Unlock()
 	}
+	s.learnAbsences(sent, true, a.asked, a.answers, err)
 	s.learn(sent, a.kind, a.asked, a.answers, err)
 }
 

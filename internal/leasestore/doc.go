@@ -41,8 +41,10 @@
 //
 // About 100 ns for a refusal from memory and 130 ns for a unit in hand, without allocation: a hash of the key and a look at
 // a table for each check. Both tables are bounded. Where there is no room, the refusal that ends first is forgotten, or a
-// counter that holds nothing; that costs a call and nothing else. A policy with penalties has each admitted request make
-// its call, to learn whether one is in force. Of a check that does not refuse, a call refused from memory says what the
+// counter that holds nothing; that costs a call and nothing else. Where all limits of a request are in hand, that its client has no
+// penalty is believed for 200 ms ([AbsenceMax]), and looked after in the background from half of that on: so long one that was
+// imposed through another process may not be felt. What is asked of the store for any other reason asks for the penalty too.
+// Of a check that does not refuse, a call refused from memory says what the
 // store said last, within a second; or that its counter was never used.
 //
 // A refund of a leased unit of a token bucket is credited like any other, at the instant of its lease.

@@ -98,6 +98,7 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 				a.release()
 				s.active.Add(-1)
 			} else {
+				s.learnAbsences(sent, false, c.Checks, c.Results, c.Err)
 				s.learn(sent, b.kinds[j], c.Checks, c.Results, c.Err)
 			}
 		}

@@ -103,7 +103,7 @@ func TestAdviseOnWords(t *testing.T) {
 			[]string{`rules[0].limit[0]: "5/500ms": cannot be leased: its window is below 1s`}},
 		{"lease: auto\nrules: [{name: a, match: {path: /a}, limit: 5/1m sl}, {name: b, match: {path: /b}, lease: off, limit: 9/1s}, {name: c, match: {path: /c}, action: block}]",
 			[]string{`lease: "auto": has no effect: no rule has a limit that can be leased`}},
-		{"lease: auto\npenalty: {}\nrules: [{name: a, limit: 5/1m}]", []string{"penalty: is asked for at each request"}},
+		{"lease: auto\npenalty: {}\nrules: [{name: a, limit: 5/1m}]", nil},
 
 		// Tiers.
 		{"rules: [{name: a, limit: 5/1s, tiers: {gold: 50/1s tb}}]", []string{"rules[0].tiers.gold: has another window or algorithm"}},

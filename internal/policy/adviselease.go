@@ -10,16 +10,11 @@ import (
 
 // leases warns of rules that are told to lease and cannot. What the policy says for all of them is for those that can.
 func (a *adviser) leases() {
-	wanted := a.policy.Lease == core.LeaseAuto
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]
 		if r.Lease == core.LeaseAuto {
-			wanted = true
 			a.leasing(index("rules", i), &a.doc.Rules[i], r)
 		}
-	}
-	if wanted && a.policy.Penalty != nil {
-		a.problem("penalty", "", "is asked for at each request of a client, so that lease saves no call", "leave out one of them")
 	}
 	if a.policy.Lease == core.LeaseAuto && !slices.ContainsFunc(a.policy.Rules, leasesAny) {
 		a.problem("lease", "auto", "has no effect: no rule has a limit that can be leased", "leave it out")
