@@ -107,6 +107,35 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 	}
 }
 
+// TestLeasesFarOverTheLimit: two Caddies several times over a limit that lives from what flows in, or ends every second. Redis is
+// asked for a small part of the requests, and no window admits more than its limit.
+func TestLeasesFarOverTheLimit(t *testing.T) {
+	const limit = 1000 // a second
+	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
+		t.Run(algorithm, func(t *testing.T) {
+			redis := redistest.Start(t)
+			policy := fmt.Sprintf("name: shop\non_error: deny\nlease: LEASE\nrules: [{name: all, per: [], limit: %d/1s %s}]\n", limit, algorithm)
+			one, _ := startHot(t, redis, policy, "auto")
+			two, _ := startHot(t, redis, policy, "auto")
+			var got tally
+			before, start := redis.Calls("evalsha"), time.Now()
+			groups := []*sync.WaitGroup{crowd(one, hotConnections, &got, times(10_000)), crowd(two, hotConnections, &got, times(10_000))}
+			for _, group := range groups {
+				group.Wait()
+			}
+			took, calls := time.Since(start), redis.Calls("evalsha")-before
+			admitted, asked := got.admitted.Load(), got.admitted.Load()+got.refused.Load()
+			t.Logf("%d of %d admitted in %v, %d broken: %d calls, one for %d requests", admitted, asked, took, got.broken.Load(), calls, asked/max(1, calls))
+			if most := limit * int64(took/time.Second+2); admitted > most {
+				t.Errorf("%d admitted in %v, want at most %d", admitted, took, most)
+			}
+			if calls*10 > asked {
+				t.Errorf("%d calls for %d requests, want a tenth at most", calls, asked)
+			}
+		})
+	}
+}
+
 // TestLeasesLostWithANode: what a Caddy has in hand when it is killed is lost to the window, and nobody is admitted for it.
 // What one has in hand that is stopped, or reloaded, is given back.
 func TestLeasesLostWithANode(t *testing.T) {
