@@ -110,7 +110,7 @@ func caddyCompared(o options, s *section) error {
 
 // getting asks by HTTP, over connections that are kept.
 func getting(url string) ask {
-	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: askers,
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}}
 	return func() (bool, error) {
 		answer, err := client.Get(url)

@@ -98,6 +98,12 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < time.Minute {
 		time.Sleep(left + time.Second)
 	}
+	admitted, err := steady(s.nodes, asked, askers, pace)
+	return thousands(float64(admitted)), err
+}
+
+// steady asks the nodes in turn, so many times at so many a second, and returns how many were let through.
+func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)
 	var wait sync.WaitGroup
@@ -105,12 +111,12 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	for i := range askers {
 		wait.Go(func() {
 			for {
-				turn := next.Add(1) - 1
-				if turn >= asked {
+				turn := int(next.Add(1) - 1)
+				if turn >= times {
 					return
 				}
-				time.Sleep(time.Until(begin.Add(time.Duration(turn) * time.Second / pace)))
-				ok, err := s.nodes[turn%int64(nodes)]()
+				time.Sleep(time.Until(begin.Add(time.Duration(turn) * time.Second / time.Duration(perSecond))))
+				ok, err := nodes[turn%len(nodes)]()
 				if failures[i] = err; err != nil {
 					return
 				}
@@ -121,7 +127,7 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 		})
 	}
 	wait.Wait()
-	return thousands(float64(admitted.Load())), errors.Join(failures...)
+	return int(admitted.Load()), errors.Join(failures...)
 }
 
 // describe writes a table of what was compared, beside the first.

@@ -37,6 +37,7 @@ type system struct {
 	redis     string   // the address of the Redis that it asks; "" for none
 	sends     []string // the commands it asks Redis by
 	traffic   traffic
+	settle    time.Duration                                                                  // after which Redis' calls are counted; 0: from the beginning
 	load      func(span time.Duration, connections int) (requests int, f figures, err error) // nil: HTTP requests
 	nodes     []ask
 	addresses []string // of the nodes of a service
@@ -95,7 +96,21 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 			return wrk(s.url, span, connections, s.traffic)
 		}
 	}
-	return s.measured(func() (int, figures, error) { return load(span, connections) })
+	if s.settle == 0 || s.redis == "" {
+		return s.measured(func() (int, figures, error) { return load(span, connections) })
+	}
+	settled := make(chan int, 1)
+	time.AfterFunc(s.settle, func() {
+		calls, _ := redisCalls(s.redis, s.sends...) // measured says what is wrong with it
+		settled <- calls
+	})
+	f, err := s.measured(func() (int, figures, error) { return load(span, connections) })
+	if err != nil {
+		return f, err
+	}
+	calls, err := redisCalls(s.redis, s.sends...)
+	f.calls = float64(calls-<-settled) / (span - s.settle).Seconds() / f.perSecond
+	return f, err
 }
 
 // interleaved measures the systems in turn.
