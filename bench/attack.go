@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// attacked compares Caddys under one client who asks for more than there is.
+func attacked(o options, s *section) error {
+	b, err := newBench(o)
+	if err != nil {
+		return err
+	}
+	defer b.close()
+	answering := func(name, site string) *contender {
+		return &contender{name: name, unasked: true, start: refusing(ofCaddy(false, always(site)))}
+	}
+	accepted := answering("a handler that only sets the same headers", "\tbench_headers\n\trespond \"ok\"")
+	body := answering("the same, with status 429 and the body of a refusal", "\tbench_headers\n\trespond `"+refusal+"` 429")
+	redis := func(name, limit string) *contender {
+		return &contender{name: name, unasked: true, start: refusing(ofCaddy(true, always(oneRule(limit, ""))))}
+	}
+	exact := redis("Penstock, Redis, all let through", hourly(unlimited))
+	refused := redis("Penstock, Redis, all refused until the end of the window", "1000/1d fixed_window")
+	over := tenTimes(redis("Penstock, Redis, `100/1s`, 1,000 a second", "100/1s"))
+	overBucket := tenTimes(redis("Penstock, Redis, `100/1s burst 10`, 1,000 a second", "100/1s burst 10"))
+	rival := &contender{name: "caddy-ratelimit, all refused", unasked: true, start: refusing(ofCaddy(false, func(int) string { return zoned(1) }))}
+	all := []*contender{accepted, body, exact, refused, over, overBucket, rival}
+	if err := compare(o, all, callers); err != nil {
+		return err
+	}
+	s.table("", "requests/s", "refused", "CPU µs/request", "of it", "Redis calls/s, later than 0.2 s", "let through/s")
+	for _, c := range all {
+		seen := c.seen.seen
+		calls := ""
+		if c.seen.redis != "" {
+			calls = thousands(of(seen, func(f *figures) float64 { return f.calls * f.perSecond }))
+		}
+		s.row(c.name, thousands(of(seen, perSecond)), fmt.Sprintf("%.0f %%", 100*of(seen, refusedOf)), fmt.Sprintf("%.1f", of(seen, totalCPU)),
+			c.seen.parts(), calls, thousands(of(seen, func(f *figures) float64 { return admittedOf(f) * f.perSecond })))
+	}
+	path := of(refused.seen.seen, firstCPU) - of(body.seen.seen, firstCPU)
+	through := of(exact.seen.seen, firstCPU) - of(accepted.seen.seen, firstCPU)
+	sum := func(f *figures) float64 { return f.calls * f.perSecond }
+	letThrough := func(f *figures) float64 { return admittedOf(f) * f.perSecond }
+	s.targets(
+		fmt.Sprintf("While a client's own wait lasts, Redis is asked %s times a second for %s refusals a second (%s).", small(of(refused.seen.seen, sum)),
+			thousands(of(refused.seen.seen, perSecond)), against(of(refused.seen.seen, sum) < 2, "no calls beyond one per wait, and one a second to look again")),
+		fmt.Sprintf("Ten times over `100/1s`, Redis is asked %s times a second: %.1f times for each request that is let through (%s).",
+			thousands(of(over.seen.seen, sum)), of(over.seen.seen, sum)/of(over.seen.seen, letThrough), against(of(over.seen.seen, sum)/of(over.seen.seen, letThrough) <= 2.2,
+				"2: each is let through by a call, and waits for its turn after a call that refused it")),
+		fmt.Sprintf("A refusal costs Caddy %+.1f µs beside a handler that answers with the same body; a request that is let through %+.1f µs beside one that answers ok (%s).",
+			path, through, against(path <= through, "no more than the accepted path")))
+	return nil
+}
+
+// tenfoldRate is ten times what the attacker of tenTimes may.
+const tenfoldRate = 1_000
+
+// tenTimes is a contender that is asked at a steady rate.
+func tenTimes(c *contender) *contender {
+	start := c.start
+	c.start = func(b *bench, limit, nodes int) (*system, error) {
+		s, err := start(b, limit, nodes)
+		if err != nil {
+			return nil, err
+		}
+		s.load = func(span time.Duration, connections int) (int, figures, error) {
+			begin, n := time.Now(), int(span.Seconds()*tenfoldRate)
+			admitted, err := steady(s.nodes, n, connections, tenfoldRate)
+			rate := float64(n) / time.Since(begin).Seconds()
+			return n, figures{perSecond: rate, refused: 1 - float64(admitted)/float64(n)}, err
+		}
+		return s, nil
+	}
+	return c
+}
+
+// attackSettles is when an attack has begun on all connections: what nobody was refused yet, nobody remembers.
+const attackSettles = 200 * time.Millisecond
+
+// refusing is a start of a system that is expected to refuse.
+func refusing(start func(*bench, int, int) (*system, error)) func(*bench, int, int) (*system, error) {
+	return func(b *bench, limit, nodes int) (*system, error) {
+		s, err := start(b, limit, nodes)
+		if err == nil {
+			s.traffic.refused, s.settle = true, attackSettles
+		}
+		return s, err
+	}
+}
