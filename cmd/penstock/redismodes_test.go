@@ -5,7 +5,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redisstore"
 	"github.com/penstock/penstock/internal/redistest"
 )
@@ -110,7 +112,27 @@ func TestRingIsLookedAfter(t *testing.T) {
 	if err != nil || !strings.Contains(out, "a ring of 2 servers") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	flags[len(flags)-1] += "," + servers[2].Addr
+	chargeIn(t, redisstore.Options{Mode: redisstore.ModeRing, Addrs: []string{servers[1].Addr, servers[0].Addr}}, "/month", 1)
+	both := func() bool {
+		return servers[0].Client().Exists(t.Context(), redisstore.RingKey).Val()+servers[1].Client().Exists(t.Context(), redisstore.RingKey).Val() == 2
+	}
+	await.Until(t, 20*time.Second, "a node has left its names", func() bool {
+		if !both() { // it is gone before it could
+			chargeIn(t, redisstore.Options{Mode: redisstore.ModeRing, Addrs: []string{servers[1].Addr, servers[0].Addr}}, "/month", 1)
+		}
+		return both()
+	})
+	flags[1] = "doctor"
+	flags = append(flags, "--redis-timeout", "10s")
+	if out, _, err = run(t, "", flags...); err != nil || !strings.Contains(out, "a ring of 2 servers") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	flags[5] += "," + servers[2].Addr
+	if out, _, err = run(t, "", flags...); err == nil || !strings.Contains(out, "count apart") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	flags = flags[:6]
+	flags[1] = "health"
 	servers[1].Kill()
 	out, _, err = run(t, "", flags...)
 	if err == nil || !strings.Contains(out, "wrong: "+servers[1].Addr+" cannot be reached") || !strings.Contains(out, servers[2].Addr+" is a node of a cluster") {

@@ -256,6 +256,15 @@ func (d *Deployment) examineTogether(ctx context.Context) (all []Finding) {
 					n.clusterCLI("add-node", "NEW_HOST:PORT", d.answers().Addr, "--cluster-slave", "--cluster-master-id", n.id))
 			}
 		}
+	case ModeRing:
+		for _, n := range d.Nodes {
+			named, err := n.said(ctx, "get", redisstore.RingKey).Text()
+			if here := redisstore.RingNames(d.addrs()); err == nil && named != here {
+				say(LevelWrong, "ring", fmt.Sprintf("at %s the last node that connected named the servers %.500q, and here they are %q: nodes that "+
+					"name them otherwise count apart, and limits do not hold; write the same addresses everywhere, or tell those of the nodes by "+
+					"--redis-addrs", n.Addr, named, here))
+			}
+		}
 	case ModeSentinel:
 		for _, s := range d.Sentinels {
 			switch err := s.said(ctx, "sentinel", "ckquorum", d.Name).Err(); {

@@ -90,15 +90,19 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 	return c, err
 }
 
+// addrs returns where the servers are.
+func (d *Deployment) addrs() (addrs []string) {
+	for _, n := range d.Nodes {
+		addrs = append(addrs, n.Addr)
+	}
+	return addrs
+}
+
 // serving returns who has a key.
 func (d *Deployment) serving(key string) (*Node, error) {
 	slot := redisstore.Slot(key)
 	if d.Mode == ModeRing {
-		var addrs []string
-		for _, n := range d.Nodes {
-			addrs = append(addrs, n.Addr)
-		}
-		n := d.Nodes[redisstore.ToolHome(addrs, key)]
+		n := d.Nodes[redisstore.ToolHome(d.addrs(), key)]
 		return n, n.Err
 	}
 	for _, n := range d.Nodes {

@@ -4,8 +4,14 @@ package redisstore
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
+	"fmt"
+	"slices"
 	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // ring is independent servers that divide the counters among themselves. It never changes: what a server has that is gone is
@@ -41,6 +47,30 @@ func homeOf(slot int, addrs []string) (home int) {
 		}
 	}
 	return home
+}
+
+// RingKey is where each server of a ring keeps the addresses of all, as the last node that connected names them: see [RingNames].
+// No rule's key has this form.
+const RingKey = "rl1:~ring:{~ring}"
+
+// RingNames returns what stands at [RingKey]: nodes for which it differs count apart.
+func RingNames(addrs []string) string { return strings.Join(slices.Sorted(slices.Values(addrs)), ",") }
+
+// agree leaves in a server of a ring how this node names all of them, and warns of one that named them otherwise before.
+func (n *node) agree(ctx context.Context) error {
+	if n.store.settings.mode != ModeRing {
+		return nil
+	}
+	mine := RingNames(n.store.settings.seeds)
+	theirs, err := n.client.Get(ctx, RingKey).Result()
+	if theirs == mine || err != nil && err != redis.Nil {
+		return nil // who may not ask is not warned
+	}
+	if err := n.client.Set(ctx, RingKey, mine, 0).Err(); err != nil || theirs == "" {
+		return nil
+	}
+	return &unsafeError{fmt.Sprintf("another node named the servers of the ring %.500q, and this one names them %q: while both run they "+
+		"count apart, and limits do not hold: write the same addresses everywhere", theirs, mine)}
 }
 
 func (r *ring) close() {

@@ -5,12 +5,14 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 	"github.com/penstock/penstock/internal/storetest"
 )
@@ -199,4 +201,32 @@ func TestRingHealth(t *testing.T) {
 	if err := s.Check(context.Background()); err == nil {
 		t.Error("nobody answers, and all is well")
 	}
+}
+
+// TestRingIsNamedAlike: a node that names the servers otherwise than the one before says so, and one that names them alike, in
+// another order, does not.
+func TestRingIsNamedAlike(t *testing.T) {
+	t.Parallel()
+	servers := startRing(t, 3)
+	var log await.Journal
+	connected := func(names string) func() bool {
+		return func() bool { return servers[0].Client().Get(t.Context(), RingKey).Val() == names }
+	}
+	first := RingNames([]string{servers[0].Addr, servers[1].Addr, servers[2].Addr})
+	s := openRing(t, servers, Options{Timeout: TimeoutMax, Logger: log.Logger()})
+	eventually(t, "the first has left its names", connected(first))
+	s.Close()
+	slices.Reverse(servers[1:])
+	s = openRing(t, servers, Options{Timeout: TimeoutMax, Logger: log.Logger()})
+	ask(t, s, evenly(t, s, limitOf(t, "9/1m"))...)
+	two := RingNames([]string{servers[0].Addr, servers[1].Addr})
+	if text := log.String(); text != "" {
+		t.Errorf("the same servers: %s", text)
+	}
+	s.Close() // or it may only now come to leaving its own
+	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
+	eventually(t, "the third has left its names", connected(two))
+	eventually(t, "it warns", func() bool {
+		return strings.Contains(log.String(), "count apart") && strings.Contains(log.String(), first) && strings.Contains(log.String(), two)
+	})
 }

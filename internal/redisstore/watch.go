@@ -93,7 +93,9 @@ func (n *node) inspect(warned *string) bool {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
 		defer cancel()
-		err = n.check(ctx)
+		if err = n.check(ctx); err == nil {
+			err = n.agree(ctx)
+		}
 	}
 	var unsafe *unsafeError
 	switch {
