@@ -83,7 +83,7 @@ e2e: setup ## real Caddy and Envoy processes over a real Redis
 
 .PHONY: faults
 faults: setup ## every fault on every front, and what was seen in docs/faults.md
-	$(GO) test -count=1 -timeout 30m -run '^TestFaults$$' ./e2e -faults
+	$(GO) test -count=1 -timeout 120m -run '^TestFaults$$' ./e2e -faults
 
 .PHONY: envoy-memory
 envoy-memory: setup ## a million made-up clients in front of Envoy, whose memory must not grow
@@ -99,6 +99,7 @@ record-ratelimit: setup ## ask envoyproxy/ratelimit again what its configuration
 lint: ## gofmt, vet, staticcheck
 	@test -z "$$(gofmt -l . | tee /dev/stderr)" || { echo "run gofmt -w on these"; exit 1; }
 	$(GO) vet ./...
+	bench/run.sh vet
 	@cd tools && $(GO) build -o ../.cache/staticcheck honnef.co/go/tools/cmd/staticcheck
 	.cache/staticcheck ./...
 

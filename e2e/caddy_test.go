@@ -46,13 +46,20 @@ type process struct {
 	admin   string
 	file    string // the Caddyfile
 	env     []string
+	program string // "" is the one that this run built
 }
 
 // startCaddy runs the binary on a Caddyfile, in which SITE stands for the site's port and ADMIN for the address of the
 // admin endpoint, until the test ends.
 func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	t.Helper()
-	p := &process{address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),
+	return startCaddyOf(t, "", caddyfile, env...)
+}
+
+// startCaddyOf runs another program.
+func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *process {
+	t.Helper()
+	p := &process{program: program, address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),
 		env: append(environment(t), env...)}
 	p.server = &server{t: t}
 	p.write(caddyfile)
@@ -64,7 +71,7 @@ func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 // run starts the process.
 func (p *process) run(t testing.TB) {
 	t.Helper()
-	command := exec.Command(binary, "run", "--config", p.file)
+	command := exec.Command(either(p.program, binary), "run", "--config", p.file)
 	command.Env = p.env
 	p.server = startServer(t, command)
 	p.awaitListening(p.address)

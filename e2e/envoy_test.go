@@ -106,12 +106,20 @@ type envoy struct {
 // until the test ends. wasm is the filter.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
+	return startEnvoyIn(t, nil, wasm, upstream, sites...)
+}
+
+// startEnvoyIn runs it with further variables of the environment.
+func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler, sites ...*site) *envoy {
+	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
 	file := filepath.Join(t.TempDir(), "envoy.yaml")
 	if err := os.WriteFile(file, []byte(e.configuration(t, wasm, startUpstream(t, upstream), sites)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	e.server = startServer(t, envoyCommand(t, file))
+	command := envoyCommand(t, file)
+	command.Env = append(os.Environ(), env...)
+	e.server = startServer(t, command)
 	await.Until(t, envoyPatience, "Envoy is ready", func() bool {
 		e.mustRun()
 		response, err := http.Get("http://" + e.admin + "/ready")
@@ -340,9 +348,11 @@ func wasm(t testing.TB) string {
 // bridge is a running bridge.
 type bridge struct {
 	*server
-	policy *policyFile
-	args   []string
-	listen string
+	policy  *policyFile
+	args    []string
+	listen  string
+	program string // "" is the one that this run builds
+	env     []string
 }
 
 // startBridge runs a bridge for the site, on a policy, until the test ends; args are further flags. It answers when this
@@ -373,12 +383,17 @@ func (b *bridge) transport() http.RoundTripper {
 // run starts the process.
 func (b *bridge) run(t testing.TB) {
 	t.Helper()
-	path, err := buildPenstock()
+	path, err := b.program, error(nil)
+	if path == "" {
+		path, err = buildPenstock()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.server = startServer(t, exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
-		"--drain-delay", "50ms"}, b.args...)...))
+	command := exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
+		"--drain-delay", "50ms"}, b.args...)...)
+	command.Env = append(os.Environ(), b.env...)
+	b.server = startServer(t, command)
 	await.Until(t, 20*time.Second, "the bridge answers", func() bool {
 		b.mustRun()
 		connection, err := net.Dial("unix", b.listen)

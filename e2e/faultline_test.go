@@ -44,10 +44,28 @@ func (l *line) mend() {
 	}
 }
 
+// The directions of a line.
+const (
+	toRedis   = "upstream"
+	fromRedis = "downstream"
+)
+
 // suffer gives the line a toxic in both directions: latency, bandwidth, reset_peer …
 func (l *line) suffer(kind string, attributes map[string]int) {
 	l.t.Helper()
-	for _, stream := range []string{"upstream", "downstream"} {
+	l.sufferOneWay(kind, attributes, toRedis, fromRedis)
+}
+
+// hold lets nothing through in one direction, the end of a connection neither. When the line heals all of it comes at once, since TCP
+// sends again what is lost.
+func (l *line) hold(direction string) {
+	l.t.Helper()
+	l.sufferOneWay("latency", map[string]int{"latency": 3_600_000}, direction)
+}
+
+func (l *line) sufferOneWay(kind string, attributes map[string]int, directions ...string) {
+	l.t.Helper()
+	for _, stream := range directions {
 		text, err := json.Marshal(map[string]any{"type": kind, "stream": stream, "attributes": attributes})
 		if err == nil {
 			_, err = l.proxy.Toxics.AddToxicJson(strings.NewReader(string(text)))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/redistest"
 )
@@ -23,6 +24,10 @@ type fault struct {
 	forgets bool
 	// always says that make test tries it, and not only make faults.
 	always bool
+	// edits says that the fault itself edits the policy.
+	edits bool
+	// policy makes another policy of the column's, to whose rules the words belong; nil is the column's.
+	policy func(policy, words string) string
 }
 
 // redis starts what the nodes count in.
@@ -82,6 +87,19 @@ var faults = []fault{
 		begin: eachLine((*line).cut), end: eachLine((*line).mend)},
 	{name: "one node cut off from Redis",
 		begin: func(g *nodeGroup) { g.lines[0].cut() }, end: func(g *nodeGroup) { g.lines[0].mend() }},
+	{name: "the nodes cut off from Redis by turns", begin: cutByTurns},
+	{name: "one way: what nodes say is held back, then comes at once",
+		begin: eachLine(func(l *line) { l.hold(toRedis) }), end: heal},
+	{name: "one way: what Redis says is held back, then comes at once",
+		begin: eachLine(func(l *line) { l.hold(fromRedis) }), end: heal},
+	{name: "DNS gone (no answer), connections kept", group: newNamedGroup, harmless: true,
+		begin: func(g *nodeGroup) { g.resolver.becomes(silent) }, end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+	{name: "DNS gone (no answer), and connections lost", group: newNamedGroup,
+		begin: losesName(silent), end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+	{name: "DNS without the name (NXDOMAIN), and connections lost", group: newNamedGroup,
+		begin: losesName(ignorant), end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+	{name: "failover by DNS: the name leads to the replica, and the old master is one", group: newNamedPair, forgets: true,
+		begin: (*nodeGroup).failover},
 	{name: "password changed",
 		begin: func(g *nodeGroup) {
 			redisSays("CONFIG SET requirepass other")(g)
@@ -92,6 +110,13 @@ var faults = []fault{
 		begin: eachLine(func(l *line) { l.suffer("clock", map[string]int{"ahead_seconds": 3600}) }), end: heal},
 	{name: "Redis' clock an hour behind, and back", harmless: true,
 		begin: eachLine(func(l *line) { l.suffer("clock", map[string]int{"ahead_seconds": -3600}) }), end: heal},
+	{name: "a node's clock an hour ahead, and back", group: newClockGroup, harmless: true,
+		begin: func(g *nodeGroup) { g.machines[0].jump(time.Hour) }, end: func(g *nodeGroup) { g.machines[0].jump(0) }},
+	{name: "a node's clock an hour behind, and back", group: newClockGroup, harmless: true,
+		begin: func(g *nodeGroup) { g.machines[0].jump(-time.Hour) }, end: func(g *nodeGroup) { g.machines[0].jump(0) }},
+	{name: "a node's clock an hour behind, and Redis stopped (hangs)", group: newClockGroup,
+		begin: func(g *nodeGroup) { g.redis.Pause(); pass(faultLasts / 3); g.machines[0].jump(-time.Hour) },
+		end:   func(g *nodeGroup) { g.redis.Resume() }},
 	{name: "the master killed that sentinels watch", group: newSentinelGroup, always: true, forgets: true,
 		begin: func(g *nodeGroup) {
 			master := g.sentinel.Master()
@@ -121,10 +146,24 @@ var faults = []fault{
 			}
 		}},
 	{name: "a node killed, and back", always: true, begin: func(g *nodeGroup) { g.crash(0) }},
-	{name: "policy edited and taken back",
-		begin:    func(g *nodeGroup) { g.edit("retry_after: 30s, ") },
-		end:      func(g *nodeGroup) { g.edit("") },
+	{name: "a million clients with random addresses", harmless: true, always: true, edits: true, policy: floodPolicy,
+		begin: func(g *nodeGroup) { g.flood() }},
+	{name: "10,000 rules", harmless: true, policy: manyRules, begin: func(*nodeGroup) {}},
+	{name: "10,000 rules, and Redis stopped (hangs)", policy: manyRules,
+		begin: func(g *nodeGroup) { g.redis.Pause() }, end: func(g *nodeGroup) { g.redis.Resume() }},
+	{name: "policy edited and taken back", edits: true,
+		begin:    func(g *nodeGroup) { g.edit("retry_after: 30s, ", "") },
+		end:      func(g *nodeGroup) { g.edit("", "") },
 		harmless: true},
+}
+
+// cutByTurns cuts off one node, then the other, then both, then heals in the same order.
+func cutByTurns(g *nodeGroup) {
+	one, other := g.lines[0], g.lines[1]
+	for _, step := range []func(){one.cut, func() { one.mend(); other.cut() }, one.cut, one.mend, other.mend} {
+		step()
+		pass(faultLasts / 5)
+	}
 }
 
 // openMaster is the server of a cluster that has the counter of the open rule, and that counter's slot.

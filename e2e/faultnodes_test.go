@@ -3,10 +3,13 @@
 package e2e
 
 import (
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/freeport"
 	"github.com/penstock/penstock/internal/redistest"
 )
@@ -53,9 +56,14 @@ type nodeGroup struct {
 	cluster  *redistest.Cluster  // or a cluster
 	stores   []string            // for each node, how a Caddyfile names where it counts
 	flags    [][]string          // and a bridge
+	resolver *resolver           // of the name by which the nodes know the server
+	replica  *redistest.Server   // of the server, which may take the name over
+	machines []*machine          // of each node; nil is the true one
 	nodes    []string            // addresses
 	policies []*policyFile
 	policy   string
+	running  []*server // all that the nodes consist of
+	said     string    // what is to be seen of the fault beside what clients see
 	// crash kills a node as it is, and brings it back.
 	crash func(node int)
 }
@@ -68,7 +76,23 @@ func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
 	g.redis = redistest.Start(t, append([]string{"--port", portOf(address), "--bind", "127.0.0.1"}, redisArgs...)...)
 	for range groupNodes {
 		l := newLine(t, address)
-		g.lines, g.stores, g.flags = append(g.lines, l), append(g.stores, l.url()), append(g.flags, []string{"--redis", l.url()})
+		g.lines = append(g.lines, l)
+		g.at(l.url())
+	}
+	return g
+}
+
+// at has the next node count at a URL.
+func (g *nodeGroup) at(url string) {
+	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
+}
+
+// newClockGroup starts a Redis, and machines for the nodes whose clocks can be set.
+func newClockGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	g := newNodeGroup(t)
+	for range groupNodes {
+		g.machines = append(g.machines, newMachine(t, ""))
 	}
 	return g
 }
@@ -103,11 +127,41 @@ func (g *nodeGroup) count(words ...[]string) {
 	}
 }
 
-// edit edits the policy of all nodes: words are put at the beginning of each rule.
-func (f *nodeGroup) edit(words string) {
+// edit edits the policy of all nodes: words are put at the beginning of each rule, and more at the end.
+func (f *nodeGroup) edit(words, more string) {
 	for _, file := range f.policies {
-		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name"))
+		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
 	}
+}
+
+// A rule that a policy is edited to have. Whether a node has it shows while nothing is decided, too.
+const (
+	latePath = "/late"
+	lateRule = "  - {name: late, match: {path: /late}, per: [], limit: 3000/31d, expose: true, on_error: deny}\n"
+)
+
+// awaitLate waits until all nodes have the late rule.
+func (f *nodeGroup) awaitLate() {
+	f.t.Helper()
+	for _, node := range f.nodes {
+		await.Until(f.t, time.Minute, "the node has the edited policy", func() bool {
+			a, err := ask(http.DefaultClient, "http://"+node+latePath)
+			return kindOf(a, err) == counted || kindOf(a, err) == unavailable
+		})
+	}
+}
+
+// programs returns what a node runs, and what it needs of its environment: "" and nothing if it runs on the true machine.
+func (f *nodeGroup) programs(node int) (p programs, env []string) {
+	f.t.Helper()
+	if f.machines == nil {
+		return programs{}, nil
+	}
+	built, err := buildPrograms()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return *built, f.machines[node].env
 }
 
 // column is a way to run nodes.
@@ -132,11 +186,13 @@ func (c *column) policy() string { return strings.ReplaceAll(faultPolicy, "WORDS
 func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
 	return func(f *nodeGroup, _ int, policy string) {
 		var running []*process
-		for _, store := range f.stores {
+		for i, store := range f.stores {
 			file := byTurns(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
 			file.edit(policy)
-			p := startCaddy(f.t, strings.Replace(faultCaddyfile, "STORE", store, 1), "POLICY="+file.path)
+			programs, env := f.programs(i)
+			p := startCaddyOf(f.t, programs.caddy, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
 			running, f.nodes, f.policies = append(running, p), append(f.nodes, p.address), append(f.policies, file)
+			f.running = append(f.running, p.server)
 		}
 		f.crash = func(node int) {
 			running[node].kill()
@@ -161,7 +217,15 @@ func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number 
 		var running []*bridge
 		for i, flags := range f.flags {
 			s := sites[number*groupNodes+i]
-			b := s.startBridge(f.t, policy, flags...)
+			programs, env := f.programs(i)
+			if programs.clock != "" { // an Envoy of its own, where the clock goes as the bridge's does
+				s = &site{set: "poll: 200ms"}
+				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+programs.clock), wasm(f.t), nil, s)
+			}
+			b := newBridge(f.t, policy, flags...)
+			b.listen, b.program, b.env = s.bridge, programs.penstock, env
+			s.envoy.loads(f.t, func() { b.run(f.t) })
+			f.running = append(f.running, b.server, s.envoy.server)
 			running, f.nodes, f.policies = append(running, b), append(f.nodes, s.address), append(f.policies, b.policy)
 		}
 		f.crash = func(node int) {
