@@ -32,7 +32,7 @@ const (
 // seriesColours are told apart on light and dark ground, and by those who tell few colours apart.
 var seriesColours = []string{"#0b84d8", "#e07b00", "#2e9e5b", "#b7539b"}
 
-const chartStyle = `<style>text{font:13px system-ui,sans-serif;fill:#3b434b}.t{font-weight:600;font-size:15px}.g{stroke:#8b949e;stroke-opacity:.35}
+const chartStyle = `<style>text{font:13px system-ui,sans-serif;fill:#6e7781}.t{font-weight:600;font-size:15px}.g{stroke:#8b949e;stroke-opacity:.35}
 @media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`
 
 // draw returns the chart.

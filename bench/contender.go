@@ -66,6 +66,9 @@ func compare(o options, all []*contender, connections int) error {
 			continue
 		}
 		for _, nodes := range []int{1, 3} {
+			if o.quick && nodes == 1 {
+				continue
+			}
 			n, err := c.admits(o, nodes)
 			if err != nil {
 				return fmt.Errorf("%s, %d nodes: %w", c.name, nodes, err)

@@ -17,6 +17,12 @@ import (
 // doubled are the steps of what is doubled.
 var doubled = []int{1, 2, 4, 8}
 
+// fewer are the options of a comparison that has many steps.
+func (o options) fewer() options {
+	o.rounds = min(o.rounds, 3)
+	return o
+}
+
 // rulesOf is a site with n rules that all match.
 func rulesOf(n int, words string) string {
 	var rules strings.Builder

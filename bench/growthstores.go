@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/redisstore"
 )
 
-// redisClients is how many clients are put into Redis at most in a quick run: ten million take minutes.
+// redisClientsQuick is how many clients are put into Redis at most in a quick run: ten million take minutes.
 const redisClientsQuick = 1_000_000
 
 // growthOfClients measures one token bucket for one of more and more clients, in memory and over Redis.
@@ -24,7 +25,7 @@ func growthOfClients(o options, s *section) error {
 		return err
 	}
 	sizes := []int{1_000, 10_000, 100_000, 1_000_000, 10_000_000}
-	inMemory := &chart{title: "A decision, by the number of clients", across: "clients, of which a random one asks", up: "ns of CPU a decision: in memory, and on the server of Redis"}
+	inMemory := &chart{title: "A decision, by the number of clients", across: "clients, of which a random one asks"}
 	var works []func() int
 	for _, n := range sizes {
 		store, err := memstore.New(memstore.Options{CountersMax: 2 * n})
@@ -35,8 +36,8 @@ func growthOfClients(o options, s *section) error {
 		works = append(works, random(store, &limit, n))
 		inMemory.steps = append(inMemory.steps, tenfold(n))
 	}
-	inMemory.series = append(inMemory.series, series{"memory", inTurn(o, works)})
-	over := series{name: "Redis' own"}
+	inMemory.series = append(inMemory.series, series{"in memory, ns", inTurn(o, works)})
+	over := series{name: "CPU of Redis, ns"}
 	for _, n := range sizes {
 		if o.quick && n > redisClientsQuick {
 			break
@@ -49,13 +50,28 @@ func growthOfClients(o options, s *section) error {
 	}
 	inMemory.series = append(inMemory.series, over)
 	inMemory.table(s, "%.0f")
-	if err := inMemory.write(o, s); err != nil {
+	if err := inMemory.beside(0).write(o, s); err != nil {
 		return err
 	}
 	memory := &inMemory.series[0]
 	s.say("\nFrom a thousand clients to %s, a decision in memory becomes %.1f × as dear: nothing is searched, but counters no longer fit\n"+
 		"into the processor's caches. Redis takes %.1f × from a thousand to %s.\n", tenfold(sizes[len(sizes)-1]), memory.times(), over.times(), tenfold(sizes[len(over.values)-1]))
 	return nil
+}
+
+// beside returns the chart with all values beside those of one step.
+func (c *chart) beside(step int) *chart {
+	relative := *c
+	relative.up, relative.series = "× of what it costs with "+c.steps[step], nil
+	for _, one := range c.series {
+		name, _, _ := strings.Cut(one.name, ",")
+		scaled := series{name: name}
+		for _, v := range one.values {
+			scaled.values = append(scaled.values, v/one.values[step])
+		}
+		relative.series = append(relative.series, scaled)
+	}
+	return &relative
 }
 
 func fillMemory(store core.Store, limit *core.Limit, n int) {

@@ -62,13 +62,13 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 5, "interleaved rounds of each variant")
 	flag.DurationVar(&o.round, "round", time.Second, "length of one measurement")
 	flag.IntVar(&o.workers, "workers", 1, "Envoy's workers")
-	flag.BoolVar(&o.quick, "quick", false, "three rounds, and less of what grows")
+	flag.BoolVar(&o.quick, "quick", false, "two rounds, only three nodes are asked what they let through, and fewer clients in Redis")
 	flag.StringVar(&o.images, "images", "docs/images", "the folder of the charts")
 	file := flag.String("write", "docs/benchmarks.md", "the document to write into; \"\" only prints")
 	only := flag.String("only", "", "run what has a name that begins so: "+names())
 	flag.Parse()
 	if o.quick {
-		o.rounds = min(o.rounds, 3)
+		o.rounds = min(o.rounds, 2)
 	}
 	if err := run(o, *only, *file); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
@@ -90,6 +90,10 @@ func run(o options, only, file string) error {
 	for _, c := range comparisons {
 		if !strings.HasPrefix(c.name, only) || c.asking && only == "" {
 			continue
+		}
+		o := o
+		if strings.HasPrefix(c.name, "growth-") { // of many steps each
+			o = o.fewer()
 		}
 		s := &section{name: c.name}
 		s.say("%s", provenance(o))
