@@ -62,9 +62,11 @@ func TestFaults(t *testing.T) {
 	if !*allFaults {
 		return
 	}
-	table = append(table, tryEdited(t, tried)...)
 	if !t.Failed() {
-		writeFaults(t, table)
+		writeFaults(t, table, false)
+	}
+	if table = tryEdited(t, tried); !t.Failed() {
+		writeFaults(t, table, true)
 	}
 }
 

@@ -16,43 +16,52 @@ import (
 // allFaults is what make faults sets.
 var allFaults = flag.Bool("faults", false, "try all faults, and write what was seen to docs/faults.md")
 
-// faultsFile is where the table stands; what is before the mark is written by hand.
-const (
-	faultsFile = "../docs/faults.md"
-	faultsMark = "<!-- What follows is written by make faults. -->\n"
-)
+// faultsFile is where the tables stand, each behind its mark; what is before the first is written by hand.
+const faultsFile = "../docs/faults.md"
 
-// writeFaults writes the table.
-func writeFaults(t *testing.T, table []cell) {
+// faultsMarks are those of the first table, and of the one with the policy edited in the middle.
+var faultsMarks = [...]string{
+	"<!-- What follows is written by make faults. -->\n",
+	"<!-- And this by its second pass. -->\n",
+}
+
+// writeFaults writes the table of a pass, if the run has tried all of it, and leaves the other as it is.
+func writeFaults(t *testing.T, table []cell, edited bool) {
 	t.Helper()
 	for _, f := range faults {
 		for _, c := range columns {
-			if cellOf(table, f.name, c.name, false) == "" || !f.edits && cellOf(table, f.name, c.name, true) == "" {
+			if !(edited && f.edits) && cellOf(table, f.name, c.name, edited) == "" {
 				t.Logf("%s stays as it is: this run left out %s, %s", faultsFile, c.name, f.name)
 				return
 			}
 		}
 	}
-	before, err := os.ReadFile(faultsFile)
+	text, err := os.ReadFile(faultsFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, _, found := strings.Cut(string(before), faultsMark)
-	if !found {
-		t.Fatalf("%s lacks %q", faultsFile, faultsMark)
+	head, rest, found := strings.Cut(string(text), faultsMarks[0])
+	first, second, foundSecond := strings.Cut(rest, faultsMarks[1])
+	if !found || !foundSecond {
+		t.Fatalf("%s lacks %q", faultsFile, faultsMarks)
 	}
-	var text strings.Builder
-	text.WriteString(head + faultsMark)
-	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output() // "" outside of a checkout
-	fmt.Fprintf(&text, "\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),
-		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
-	text.WriteString(tableOf(table, false))
-	text.WriteString("\n## The policy edited in the middle\n\nThe same once more, all fronts at once, with the policy edited while the fault lasts. " +
-		"The edited policy\nis in force before the fault is over, but where that ends by itself.\n\n")
-	text.WriteString(tableOf(table, true))
-	if err := os.WriteFile(faultsFile, []byte(text.String()), 0o600); err != nil {
+	if edited {
+		second = seenOn() + tableOf(table, true)
+	} else {
+		first = seenOn() + tableOf(table, false) + "\n## The policy edited in the middle\n\nThe same once more, all fronts at once, with the " +
+			"policy edited while the fault lasts. The edited policy\nis in force before the fault is over, but where that ends by itself.\n\n"
+	}
+	whole := head + faultsMarks[0] + first + faultsMarks[1] + second
+	if err := os.WriteFile(faultsFile, []byte(whole), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// seenOn says of what a table tells.
+func seenOn() string {
+	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output() // "" outside of a checkout
+	return fmt.Sprintf("\nSeen on %s at commit `%s`, %d cores, %s/%s.\n\n", time.Now().UTC().Format("2006-01-02"),
+		strings.TrimSpace(string(commit)), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH)
 }
 
 // tableOf is the table in Markdown: of the runs with an edited policy, or those without.
