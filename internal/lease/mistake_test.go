@@ -18,11 +18,18 @@ const (
 	repeatsReturns         // some give-backs are sent twice
 	returnsToNow           // a give-back goes to the window that the store is in
 	leasesUnpaid           // the store is not told that units are leased
+	keepsReturned          // what is given back is used all the same
 )
 
 func (w *world) mistakenly(n *node, a *Asking) {
 	if w.mistake == usesLost {
 		n.counter.keep(slot{units: a.Max, until: w.clock(n) + core.Second})
+	}
+}
+
+func (w *world) kept(n *node, b GiveBack) {
+	if w.mistake == keepsReturned && w.now < begins+w.lasts {
+		n.counter.keep(slot{units: b.Units, until: w.clock(n) + 100*core.Millisecond, receipt: b.Receipt, age: b.Age})
 	}
 }
 
@@ -68,6 +75,8 @@ func TestTheModelNoticesMistakes(t *testing.T) {
 			traffic: traffic{shape: idleBurst, demand: 20}}},
 		{"a give-back goes to the present window", returnsToNow, scene{limit: window(core.FixedWindow), slow: 0.5, slowest: core.Second,
 			traffic: traffic{shape: idleBurst}}},
+		{"what is given back is kept, fixed", keepsReturned, scene{limit: window(core.FixedWindow), traffic: traffic{shape: idleBurst}}},
+		{"what is given back is kept, sliding", keepsReturned, scene{limit: window(core.SlidingWindow), traffic: traffic{shape: idleBurst}}},
 		{"leases are not paid for", leasesUnpaid, scene{limit: must(core.NewLimit(core.TokenBucket, 10_000, core.Second, 0)),
 			traffic: traffic{shape: flash, demand: 5}}},
 	} {

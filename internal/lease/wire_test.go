@@ -178,6 +178,7 @@ func (w *world) tickSoon(i int) {
 		}
 		for _, b := range n.counter.Tick(w.clock(n), nil) {
 			w.giveBack(b)
+			w.kept(n, b)
 		}
 		w.tickSoon(i)
 	})

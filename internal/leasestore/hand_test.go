@@ -55,6 +55,32 @@ func TestTheHandDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// TestNothingIsUsedAfterAStop: the process stands still for a minute with units in hand, so that nothing ticks, and goes on. Its
+// clock went on, and the first request asks.
+func TestNothingIsUsedAfterAStop(t *testing.T) {
+	for _, text := range []string{"10000/1s fixed_window", "10000/1s", "10000/1s burst 10000", "1000000/1h"} {
+		p, l := open(t, Options{}), limitOf(t, text)
+		c := leasedOf("a", l, 1)
+		for range 10_000 {
+			p.clock.Add(100)
+			p.ask(c)
+			if p.Stats().InHand > 100 {
+				break
+			}
+		}
+		held := p.Stats().InHand
+		p.inner.calls.Store(0)
+		p.clock.Add(int64(core.Minute))
+		if n := p.Stats().InHand; held == 0 || n != 0 {
+			t.Errorf("%s: %d units in hand before, %d after", text, held, n)
+		}
+		before := p.Stats().Leased
+		if r := p.ask(c); r[0].Granted != 1 || p.Stats().Leased != before || p.inner.calls.Load() == 0 {
+			t.Errorf("%s: %+v from the hand", text, r)
+		}
+	}
+}
+
 func BenchmarkHand(b *testing.B) {
 	for _, n := range []int{1, 3} {
 		b.Run(fmt.Sprintf("limits=%d", n), func(b *testing.B) {
