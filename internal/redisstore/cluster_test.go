@@ -47,8 +47,8 @@ func (s tagged) Take(ctx context.Context, checks []core.Check, results []core.Re
 	return s.Store.Take(ctx, moved, results)
 }
 
-// exam is the exam of a store that reaches its server in another way than [TestStoreExam]: the script is the same, so that a tenth
-// of the random traffic is enough.
+// exam is the exam of a store in one of its modes. The script and what is sent and read are those of [TestScriptExam], so that a tenth of
+// the random traffic is enough.
 func exam(t *testing.T, open func(t testing.TB) storetest.Subject) {
 	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })

@@ -19,14 +19,17 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	p := newProxy(t, server)
 	s := open(t, Options{URL: p.url(), Timeout: TimeoutMax})
 	ready(t, s)
-	p.set(10*time.Millisecond, false)
-	limit := limitOf(t, "100/1d")
-	for range 3 * failuresInRow {
+	p.set(60*time.Millisecond, false)
+	limit := limitOf(t, "1000/1d")
+	for row, tries := 0, 0; row < 2*failuresInRow; row, tries = row+1, tries+1 {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Millisecond)
 		err := s.Take(ctx, take1("rl1:k", limit), make([]core.Result, 1))
 		cancel()
-		if kindOf(err) != "timeout" {
-			t.Fatalf("a deadline of 2 ms, an answer after 10: error %v, want a timeout", err)
+		switch {
+		case err == nil && tries < 100: // it lost the processor for so long that the answer was there as well
+			row = -1
+		case kindOf(err) != "timeout":
+			t.Fatalf("a deadline of 2 ms, an answer after 60: error %v, want a timeout", err)
 		}
 		eventually(t, "no lane is busy", func() bool { return s.Stats().Waiting == 0 && len(s.only.Load().idle) == s.settings.lanes })
 	}

@@ -69,8 +69,9 @@ func kindOf(err error) string {
 }
 
 func TestStoreExam(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	storetest.Run(t, func(t testing.TB) storetest.Subject {
+	exam(t, func(t testing.TB) storetest.Subject {
 		keeper := bareOn(t, server) // empties the server, and reads what it keeps
 		s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax})
 		return storetest.Subject{
