@@ -89,6 +89,10 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 	return o, nil
 }
 
+// grpcWorkers are goroutines that wait for requests: a new one has its stack grown for each, which is a sixth of what a
+// request costs. With more requests under way than these, the others have one of their own.
+const grpcWorkers = 64
+
 // serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes
 // wrong later goes to ended.
 func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
@@ -106,6 +110,9 @@ func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience ti
 	}
 	if s.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
+	}
+	if patience > 0 { // streams that never end would keep them all
+		options = append(options, grpc.NumStreamWorkers(grpcWorkers))
 	}
 	server := grpc.NewServer(options...)
 	register(server)
