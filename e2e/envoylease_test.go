@@ -8,46 +8,135 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/penstock/penstock/internal/await"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
-// TestLeasesAcrossFronts: the bridge behind an Envoy with two workers and a Caddy, with leases of one limit on one Redis, admit
-// exactly the limit between them; and after it each of them refuses.
+// TestLeasesAcrossFronts: the filters of two Envoys, in two workers each, and two Caddies, with leases of one limit on one Redis,
+// admit exactly the limit between them; after it each of them refuses, and most of them all without asking anybody.
 func TestLeasesAcrossFronts(t *testing.T) {
-	const asked = 8_000
+	const asked = 4_000
 	redis := redistest.Start(t)
 	policy := strings.NewReplacer("LEASE", "auto", "20000", "10000").Replace(hotPolicy)
-	one := &site{set: "on_error: deny\ndeadline: 10s"}
-	startEnvoy(t, wasm(t), nil, one)
-	one.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
-	file.edit(policy)
-	p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
+	sites := []*site{{set: "on_error: deny\ndeadline: 10s"}, {set: "on_error: deny\ndeadline: 10s"}}
+	var addresses []string
+	var caddies []*process
+	for _, s := range sites {
+		startEnvoy(t, wasm(t), nil, s)
+		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
+		addresses = append(addresses, s.address)
+		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file.edit(policy)
+		p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
+		addresses, caddies = append(addresses, p.address), append(caddies, p)
+	}
 	before := redis.Calls("evalsha")
 	var got tally
-	for _, group := range []*sync.WaitGroup{crowdAt(one.address, 16, &got, times(asked)), crowdAt(p.address, 16, &got, times(asked))} {
+	var groups []*sync.WaitGroup
+	for _, address := range addresses {
+		groups = append(groups, crowdAt(address, 16, &got, times(asked)))
+	}
+	for _, group := range groups {
 		group.Wait()
 	}
 	calls := redis.Calls("evalsha") - before
-	t.Logf("%d admitted, %d refused, %d degraded, %d broken: %d calls", got.admitted.Load(), got.refused.Load(),
-		got.serverErrors.Load(), got.broken.Load(), calls)
-	if calls*10 > 2*asked {
-		t.Errorf("%d calls for %d requests: want a tenth at most", calls, 2*asked)
+	aside := 0
+	for _, s := range sites {
+		aside += s.counter("leased") + s.counter("remembered")
 	}
-	p.awaitGivenBack()
-	await.Until(t, 20*time.Second, "what the bridge held is back, and the limit used up", func() bool {
-		got.ask(http.DefaultClient, "http://"+p.address+"/")
+	t.Logf("%d admitted, %d refused, %d degraded, %d broken: %d calls; the filters decided %d of %d themselves", got.admitted.Load(),
+		got.refused.Load(), got.serverErrors.Load(), got.broken.Load(), calls, aside, 2*asked)
+	if calls*10 > 4*asked {
+		t.Errorf("%d calls for %d requests: want a tenth at most", calls, 4*asked)
+	}
+	if aside*2 < 2*asked {
+		t.Errorf("the filters decided %d of %d requests themselves, want half at least", aside, 2*asked)
+	}
+	for _, p := range caddies {
+		p.awaitGivenBack()
+	}
+	await.Until(t, patience, "what the filters and bridges held is back, and the limit used up", func() bool {
+		for _, address := range addresses {
+			got.ask(http.DefaultClient, "http://"+address+"/")
+		}
 		return got.admitted.Load() >= 10_000
 	})
 	for range 200 {
-		got.ask(http.DefaultClient, "http://"+one.address+"/")
-		got.ask(http.DefaultClient, "http://"+p.address+"/")
+		for _, address := range addresses {
+			got.ask(http.DefaultClient, "http://"+address+"/")
+		}
 	}
 	if got.admitted.Load() != 10_000 || got.serverErrors.Load() != 0 || got.broken.Load() != 0 {
 		t.Errorf("%d admitted with %d degraded and %d broken, want exactly %d", got.admitted.Load(), got.serverErrors.Load(),
 			got.broken.Load(), 10_000)
+	}
+}
+
+// counter returns how often the filter of the site has counted something. An Envoy of its own has no other.
+func (s *site) counter(name string) int { return s.envoy.counter("penstock." + name) }
+
+// forgets waits until neither worker refuses any more by what was refused before.
+func (s *site) forgets(t *testing.T) {
+	t.Helper()
+	inARow := 0
+	await.Until(t, envoyPatience, "refusals are forgotten", func() bool {
+		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // each connection may be another worker's
+		a, err := ask(fresh, "http://"+s.address+"/")
+		if inARow++; err != nil || a.status == http.StatusTooManyRequests {
+			inARow = 0
+		}
+		return inARow == 10
+	})
+}
+
+// TestOverTheLimitInTheFilter: a client far over its limit, whose rule says nothing of leases, is refused in the filter: the
+// bridge hears of a small part of its requests.
+func TestOverTheLimitInTheFilter(t *testing.T) {
+	const asked, limit = 3_000, 20
+	one := &site{set: "on_error: deny\ndeadline: 10s"}
+	startEnvoy(t, wasm(t), nil, one)
+	one.startBridge(t, "name: shop\non_error: deny\nrules: [{name: all, limit: 20/31d fixed_window}]\n")
+	var got tally
+	crowdAt(one.address, 8, &got, times(asked)).Wait()
+	remembered := one.counter("remembered")
+	t.Logf("%d admitted, %d refused, of which %d by the filter itself", got.admitted.Load(), got.refused.Load(), remembered)
+	if got.admitted.Load() != limit || got.refused.Load() != asked-limit {
+		t.Errorf("%d admitted, %d refused, want %d and %d", got.admitted.Load(), got.refused.Load(), limit, asked-limit)
+	}
+	if remembered < asked/2 {
+		t.Errorf("only %d of %d refusals were the filter's own", remembered, asked-limit)
+	}
+}
+
+// TestBridgeKilledWithUnitsOut: what the workers have in hand is used when the bridge is gone; then on_error decides. With a
+// bridge again all goes on, and never more than the limit is admitted.
+func TestBridgeKilledWithUnitsOut(t *testing.T) {
+	redis := redistest.Start(t)
+	one := &site{set: "on_error: deny\ndeadline: 2s"}
+	startEnvoy(t, wasm(t), nil, one)
+	b := one.startBridge(t, strings.NewReplacer("LEASE", "auto", "20000", "6000").Replace(hotPolicy), "--redis", redis.URL(), "--redis-timeout", "5s")
+	var got tally
+	stop := make(chan struct{})
+	load := crowdAt(one.address, 8, &got, func() bool {
+		select {
+		case <-stop:
+			return false
+		default:
+			return true
+		}
+	})
+	await.Until(t, patience, "the filter decides by itself", func() bool { return one.counter("leased") > 500 })
+	b.kill()
+	await.Until(t, patience, "on_error decides", func() bool { return got.serverErrors.Load() > 100 })
+	degraded := got.serverErrors.Load()
+	b.run(t)
+	await.Until(t, patience, "the limit is used up", func() bool { return got.refused.Load() > 500 })
+	close(stop)
+	load.Wait()
+	admitted := got.admitted.Load()
+	t.Logf("%d admitted, %d refused, %d degraded without the bridge", admitted, got.refused.Load(), degraded)
+	if admitted > 6000 || admitted < 3000 || got.broken.Load() != 0 {
+		t.Errorf("%d admitted of 6000, %d broken", admitted, got.broken.Load())
 	}
 }

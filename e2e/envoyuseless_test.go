@@ -100,6 +100,7 @@ func (s *site) bearsUselessAnswers(t *testing.T, word string) {
 			}
 			before := count()
 			f.answer.Store(&c.answer)
+			s.forgets(t)
 			var got tally
 			crowdAt(s.address, 16, &got, times(200)).Wait()
 			s.isDegraded(t, s.get(t, "/"), word)

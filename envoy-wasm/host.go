@@ -23,6 +23,9 @@ type host struct {
 	counters []counter
 }
 
+// started is when the VM was. It is no field: what can be reached from an interface is in the filter with all its methods.
+var started = time.Now()
+
 func newHost(plugin uint32) *host {
 	h := &host{plugin: plugin}
 	for _, name := range filter.CounterNames {
@@ -61,6 +64,8 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 			r.Status, _ = strconv.Atoi(field[1]) // 0, no answer, for what is no number
 		case "etag":
 			r.ETag = field[1]
+		case filter.LeasingHeader:
+			r.Leases = true
 		}
 	}
 	if r.Status == 200 && bodyBytes > 0 {
@@ -100,6 +105,11 @@ func (h *host) Respond(stream uint32, r filter.Response) {
 
 // Now implements [filter.Host].
 func (h *host) Now() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+
+// Elapsed implements [filter.Host].
+func (h *host) Elapsed() core.Micros {
+	return 1 + core.Micros(time.Since(started)/time.Microsecond)
+}
 
 // Property implements [filter.Host].
 func (h *host) Property(path ...string) (string, bool) {

@@ -28,12 +28,12 @@ func (a *attributes) address(h Host, appended bool) {
 	text, _ := h.Property(sourceAddress...)
 	a.origin = hash(a.origin, text)
 	source, port := addrOf(text)
-	a.peer, a.remote = source, source
+	a.ask.Peer, a.ask.Remote = source, source
 	i, ok := slices.BinarySearch(a.reads.Headers, forwarded)
-	if !ok || !appended || !source.IsValid() || !a.headers[i].Given {
+	if !ok || !appended || !source.IsValid() || !a.ask.Headers[i].Given {
 		return
 	}
-	chain := a.headers[i].Text
+	chain := a.ask.Headers[i].Text
 	comma := strings.LastIndexByte(chain, ',')
 	last, _ := addrOf(strings.TrimSpace(chain[comma+1:]))
 	switch {
@@ -42,9 +42,9 @@ func (a *attributes) address(h Host, appended bool) {
 	case port == 0 && (last == source || !last.IsValid()):
 		return // nor was it here
 	case port == 0:
-		a.remote = last
+		a.ask.Remote = last
 	}
-	a.headers[i] = wire.Value{Text: chain[:max(0, comma)], Given: comma >= 0}
+	a.ask.Headers[i] = wire.Value{Text: chain[:max(0, comma)], Given: comma >= 0}
 }
 
 // addrOf reads an address with or without a port, which is 0 then; the zero Addr for what is none.

@@ -19,7 +19,7 @@ func (s *Stream) refuse(d *core.Decision, challenge string) {
 	}
 	if d.Response != nil {
 		for _, f := range d.Response.Headers {
-			headers = setField(headers, strings.ToLower(f.Name), f.Value)
+			headers = setField(headers, core.LowerASCII(f.Name), f.Value)
 		}
 	}
 	r := Response{Status: uint32(d.Status), GRPCStatus: -1}
@@ -46,6 +46,8 @@ func (s *Stream) refuse(d *core.Decision, challenge string) {
 }
 
 // setField puts a field into a list of headers, in place of one with that name.
+//
+//go:noinline
 func setField(headers [][2]string, name, value string) [][2]string {
 	for i := range headers {
 		if headers[i][0] == name {
@@ -85,6 +87,8 @@ func (s *Stream) merged(headers [][2]string) (fields [][2]string) {
 }
 
 // lines returns the lines of a header; nil if there is none.
+//
+//go:noinline
 func lines(headers [][2]string, name string) (values []string) {
 	for i := range headers {
 		if headers[i][0] == name {

@@ -14,35 +14,33 @@ import (
 // attributes is one request as the policy sees it. It is taken in once, when the headers are there, and keeps what the
 // policy reads and nothing else.
 type attributes struct {
-	path, method, host, query string
-	contentType               string
-	peer, remote              netip.Addr
-	now                       core.Micros
-	reads                     *core.Reads
-	headers, attrs            []wire.Value
-	origin                    uint64 // a hash of the connection's address and x-request-id
-	bytes                     int    // of all headers: they are one piece of memory
+	ask         wire.Ask // as the bridge is asked about it
+	contentType string
+	now         core.Micros
+	reads       *core.Reads
+	origin      uint64 // a hash of the connection's address and x-request-id
+	bytes       int    // of all headers: they are one piece of memory
 }
 
 // take takes a request in. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
-	*a = attributes{now: h.Now(), reads: &p.reads, headers: a.headers[:0], attrs: a.attrs[:0],
-		origin: 14695981039346656037}
+	a.release()
+	a.now, a.reads, a.origin = h.Now(), &p.reads, 14695981039346656037
 	for range p.reads.Headers {
-		a.headers = append(a.headers, wire.Value{})
+		a.ask.Headers = append(a.ask.Headers, wire.Value{})
 	}
 	for _, field := range headers {
 		a.bytes += len(field[0]) + len(field[1])
 		switch name := field[0]; name {
 		case ":path":
-			a.path, a.query, _ = strings.Cut(field[1], "?")
+			a.ask.Path, a.ask.Query, _ = strings.Cut(field[1], "?")
 		case ":method":
-			a.method = field[1]
+			a.ask.Method = field[1]
 		case ":authority":
-			a.host = field[1]
+			a.ask.Host = field[1]
 		case "host": // is :authority, and stands there as well at most
-			if a.host == "" {
-				a.host = field[1]
+			if a.ask.Host == "" {
+				a.ask.Host = field[1]
 			}
 		case "x-request-id":
 			a.origin = hash(a.origin, field[1])
@@ -55,15 +53,17 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 		}
 	}
 	if !p.reads.Query {
-		a.query = ""
+		a.ask.Query = ""
 	}
 	a.address(h, appended)
 	for _, name := range p.reads.Attrs {
-		a.attrs = append(a.attrs, attribute(h, name))
+		a.ask.Attrs = append(a.ask.Attrs, attribute(h, name))
 	}
 }
 
 // hash goes on with the 64-bit FNV-1a hash of a text.
+//
+//go:noinline
 func hash(h uint64, text string) uint64 {
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211
@@ -73,9 +73,9 @@ func hash(h uint64, text string) uint64 {
 
 // release lets go of the request.
 func (a *attributes) release() {
-	clear(a.headers)
-	clear(a.attrs)
-	*a = attributes{headers: a.headers[:0], attrs: a.attrs[:0]}
+	clear(a.ask.Headers)
+	clear(a.ask.Attrs)
+	*a = attributes{ask: wire.Ask{Headers: a.ask.Headers[:0], Attrs: a.ask.Attrs[:0]}}
 }
 
 // askBytesMax is how long a question may be: so long that it fits into a call. Envoy takes 60 KiB of headers, unless it is
@@ -85,8 +85,8 @@ const askBytesMax = wire.CallBytesMax - 4096
 // size returns how many bytes a question about the request has at most.
 func (a *attributes) size() int {
 	const overhead = 8 // of a text: its length, and whether it is there
-	n := 64 + 4*overhead + len(a.path) + len(a.method) + len(a.host) + len(a.query)
-	for _, list := range [...][]wire.Value{a.headers, a.attrs} {
+	n := 64 + 4*overhead + len(a.ask.Path) + len(a.ask.Method) + len(a.ask.Host) + len(a.ask.Query)
+	for _, list := range [...][]wire.Value{a.ask.Headers, a.ask.Attrs} {
 		for i := range list {
 			n += overhead + len(list[i].Text)
 		}
@@ -100,7 +100,7 @@ func (a *attributes) header(p *policy, name, value string) {
 	if !ok {
 		return
 	}
-	v := &a.headers[i]
+	v := &a.ask.Headers[i]
 	switch {
 	case !v.Given:
 		*v = wire.Value{Text: value, Given: true}
@@ -111,21 +111,21 @@ func (a *attributes) header(p *policy, name, value string) {
 	}
 }
 
-func (a *attributes) Path() string       { return a.path }
-func (a *attributes) Method() string     { return a.method }
-func (a *attributes) Host() string       { return a.host }
-func (a *attributes) Query() string      { return a.query }
-func (a *attributes) Peer() netip.Addr   { return a.peer }
-func (a *attributes) Remote() netip.Addr { return a.remote }
+func (a *attributes) Path() string       { return a.ask.Path }
+func (a *attributes) Method() string     { return a.ask.Method }
+func (a *attributes) Host() string       { return a.ask.Host }
+func (a *attributes) Query() string      { return a.ask.Query }
+func (a *attributes) Peer() netip.Addr   { return a.ask.Peer }
+func (a *attributes) Remote() netip.Addr { return a.ask.Remote }
 func (a *attributes) Now() core.Micros   { return a.now }
 
 // Header implements [core.Attributes]. The policy reads what it said it does.
 func (a *attributes) Header(name string) (string, bool) {
-	return find(a.reads.Headers, a.headers, name)
+	return find(a.reads.Headers, a.ask.Headers, name)
 }
 
 // Attr implements [core.Attributes].
-func (a *attributes) Attr(name string) (string, bool) { return find(a.reads.Attrs, a.attrs, name) }
+func (a *attributes) Attr(name string) (string, bool) { return find(a.reads.Attrs, a.ask.Attrs, name) }
 
 func find(names []string, values []wire.Value, name string) (string, bool) {
 	i, ok := slices.BinarySearch(names, name)
@@ -133,12 +133,6 @@ func find(names []string, values []wire.Value, name string) (string, bool) {
 		return "", false
 	}
 	return values[i].Text, values[i].Given
-}
-
-// ask is the request as the bridge is asked about it.
-func (a *attributes) ask(known uint64) wire.Ask {
-	return wire.Ask{Path: a.path, Method: a.method, Host: a.host, Query: a.query, Peer: a.peer, Remote: a.remote,
-		Headers: a.headers, Attrs: a.attrs, Known: known}
 }
 
 var _ core.Attributes = (*attributes)(nil)

@@ -22,6 +22,7 @@ func (q *quick) TickEvery(uint32) error                  { return nil }
 func (q *quick) Resume(uint32)                           {}
 func (q *quick) Respond(uint32, Response)                {}
 func (q *quick) Now() core.Micros                        { return q.now }
+func (q *quick) Elapsed() core.Micros                    { return q.now }
 func (q *quick) Property(...string) (string, bool)       { return "192.0.2.7:4711", true }
 func (q *quick) Count(Counter)                           {}
 func (q *quick) Warn(string)                             {}

@@ -119,12 +119,12 @@ func TestWhatIsKeptIsLetGoOf(t *testing.T) {
 		t.Fatal("not let go of")
 	}
 	a := f.idle[0]
-	for _, v := range a.attrs.headers[:cap(a.attrs.headers)] {
+	for _, v := range a.attrs.ask.Headers[:cap(a.attrs.ask.Headers)] {
 		if v != (wire.Value{}) {
 			t.Errorf("%q is kept", v.Text)
 		}
 	}
-	if a.attrs.path != "" || a.policy != nil {
+	if a.attrs.ask.Path != "" || a.policy != nil {
 		t.Error("the path or the policy is kept")
 	}
 }

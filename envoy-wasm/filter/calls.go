@@ -28,12 +28,13 @@ const (
 
 // calls are those of one worker: one is under way, and what arrives meanwhile rides in the next.
 type calls struct {
-	waiting  []*Stream // have not been asked about yet
-	settling []*due    // responses to be told of
-	riding   []*Stream // of the call under way, in its order; nil for what needs no answer
-	spare    []*Stream // for the next one
-	standing []*Stream // have calls of their own
-	held     int       // bytes of headers of those that wait or stand in line
+	waiting  []*Stream   // have not been asked about yet
+	settling []*due      // responses to be told of
+	riding   []rider     // of the call under way, in its order
+	spare    []rider     // for the next one
+	standing []*Stream   // have calls of their own
+	sent     core.Micros // when the call under way was, on the clock of leases
+	held     int         // bytes of headers of those that wait or stand in line
 	under    bool
 	woken    bool
 	failures int
@@ -41,6 +42,20 @@ type calls struct {
 	probing  bool
 	body     []byte
 	answer   wire.Answer
+}
+
+// rider is an item of a call.
+type rider struct {
+	stream *Stream  // that was asked about; nil for none
+	wants  []wanted // what is asked for besides, or in advance
+	extra  bool     // it is one
+	checks int      // of the stream
+}
+
+// keep counts the bytes that a waiting request holds.
+func (c *calls) keep(a *asking) {
+	c.held += a.attrs.bytes - a.held
+	a.held = a.attrs.bytes
 }
 
 // enqueue makes a request wait for the bridge. It reports false if it should not.
@@ -60,8 +75,7 @@ func (f *Filter) enqueue(s *Stream) bool {
 		f.host.Count(CounterUnreachable)
 		return false
 	}
-	s.asking.held = s.asking.attrs.bytes
-	c.held += s.asking.held
+	c.keep(s.asking)
 	return true
 }
 
@@ -103,19 +117,19 @@ func (f *Filter) Flush() {
 // cannot be made, its riders are decided at once, and those who came after them have the next.
 func (f *Filter) send() {
 	c := &f.calls
-	for !c.under && len(c.waiting)+len(c.settling) > 0 {
+	for !c.under && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
 		c.riding, c.spare = c.spare[:0], nil
 		f.board()
 		if len(c.riding) == 0 {
 			c.spare = c.riding
 			continue // all of them were gone
 		}
-		c.under = true
+		c.under, c.sent = true, f.elapsed()
 		f.hurry()
 		if f.dispatch(f.checkCall(c.body, millis(f.config.Deadline)), f.answered) != nil {
 			c.under = false
 			f.note(Reply{})
-			f.deal(f.riders(), Reply{})
+			f.deal(f.riders(), Reply{}, c.sent)
 		}
 	}
 }
@@ -128,10 +142,14 @@ func (f *Filter) board() {
 		taken++ // gone, or its time is over
 	}
 	version := ""
-	if taken < len(c.waiting) {
+	switch {
+	case taken < len(c.waiting):
 		version = c.waiting[taken].asking.policy.version
+	case len(f.leases.extras) > 0:
+		version = f.leases.extras[0].version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
+	f.boardExtras(version)
 	for taken < len(c.waiting) && c.fits(c.waiting[taken], version) {
 		c.waiting[taken].ride()
 		taken++
@@ -150,8 +168,13 @@ func (c *calls) fits(s *Stream, version string) bool {
 	case s.asking.policy.version != version:
 		return false
 	default:
-		return len(c.riding) < batchItemsMax && len(c.body)+s.asking.attrs.size() <= batchBytesMax
+		return c.room(s.asking.attrs.size())
 	}
+}
+
+// room reports whether so many bytes may ride with what does already.
+func (c *calls) room(bytes int) bool {
+	return len(c.riding) == 0 || len(c.riding) < batchItemsMax && len(c.body)+bytes <= batchBytesMax
 }
 
 // ride puts the request's question into the call, unless it waits no longer.
@@ -167,9 +190,16 @@ func (s *Stream) ride() {
 		}
 	}()
 	defer s.rescue()
-	c.body = wire.AppendItem(c.body, &wire.Item{Kind: wire.KindAsk, Ask: s.asking.attrs.ask(s.asking.known)})
+	a := s.asking
+	kind, units := wire.KindAsk, s.f.units(a)
+	if len(units) > 0 {
+		kind = wire.KindLease
+		wire.Leasing(c.body)
+	}
+	c.body = wire.AppendAsk(c.body, kind, &a.attrs.ask, units)
 	whole = true
-	c.riding = append(c.riding, s)
+	c.riding = append(c.riding, rider{stream: s, wants: a.wants, checks: len(a.plan.Checks())})
+	a.wants = nil
 }
 
 func (f *Filter) boardSettling() {
@@ -180,9 +210,8 @@ func (f *Filter) boardSettling() {
 			break
 		}
 		settled++
-		c.body = wire.AppendItem(c.body, &wire.Item{Kind: wire.KindSettle,
-			Settle: wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers}})
-		c.riding = append(c.riding, nil)
+		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers})
+		c.riding = append(c.riding, rider{})
 		f.forget(d)
 	}
 	rest := copy(c.settling, c.settling[settled:])
@@ -191,7 +220,7 @@ func (f *Filter) boardSettling() {
 }
 
 // riders takes the riders of the call that is over.
-func (f *Filter) riders() []*Stream {
+func (f *Filter) riders() []rider {
 	c := &f.calls
 	riding := c.riding
 	c.riding = nil
@@ -201,41 +230,54 @@ func (f *Filter) riders() []*Stream {
 // answered gives each rider its answer, after the next call was sent: that is then under way while this worker decides.
 func (f *Filter) answered(r Reply) {
 	defer f.guard()
-	riding := f.riders()
+	riding, sent := f.riders(), f.calls.sent
 	f.calls.under = false
-	defer f.deal(riding, r)
+	defer f.deal(riding, r, sent)
 	f.note(r)
 	f.send()
 }
 
 // deal gives each rider its answer. Should there be a panic in between, those behind it have none.
-func (f *Filter) deal(riding []*Stream, r Reply) {
+func (f *Filter) deal(riding []rider, r Reply, sent core.Micros) {
 	c := &f.calls
+	dealt := 0
 	defer func() {
-		for _, s := range riding {
-			if s != nil && s.state == waiting {
-				s.lose(whyOf(r))
-			}
+		for ; dealt < len(riding); dealt++ {
+			f.deliver(&riding[dealt], nil, whyOf(r), sent)
 		}
 		clear(riding)
 		c.spare = riding[:0]
 	}()
 	reply, err := replyOf(r)
-	for i, s := range riding {
-		ok := false
+	for dealt < len(riding) {
+		var got *wire.Answer
 		if err == nil {
-			ok, err = reply.Next(&c.answer)
+			var ok bool
+			if ok, err = reply.Next(&c.answer); ok && err == nil {
+				got = &c.answer
+			}
 		}
-		riding[i] = nil
-		switch {
-		case s == nil && (!ok || err != nil || c.answer.Status != wire.StatusOK):
-			f.host.Count(CounterUnsettled)
-		case s == nil || s.state != waiting:
-		case ok && err == nil:
-			s.take(&c.answer)
-		default:
-			s.lose(whyOf(r))
-		}
+		dealt++
+		f.deliver(&riding[dealt-1], got, whyOf(r), sent)
+	}
+}
+
+// deliver gives a rider its answer: nil if there is none, and why.
+func (f *Filter) deliver(r *rider, got *wire.Answer, why Counter, sent core.Micros) {
+	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
+	if got != nil && !ok {
+		why = whyNot(got.Status)
+	}
+	defer f.guard()
+	f.lease(r, got, ok, sent)
+	switch {
+	case s == nil && !r.extra && !ok:
+		f.host.Count(CounterUnsettled)
+	case s == nil || s.state != waiting:
+	case got != nil:
+		s.take(got)
+	default:
+		s.lose(why)
 	}
 }
 
@@ -243,6 +285,18 @@ func (f *Filter) deal(riding []*Stream, r Reply) {
 func (s *Stream) lose(why Counter) {
 	defer s.rescue()
 	s.degrade(why)
+}
+
+// whyNot says why an answer says nothing.
+func whyNot(status wire.Status) Counter {
+	switch status {
+	case wire.StatusUnavailable, wire.StatusBusy:
+		return CounterUnavailable
+	case wire.StatusUnknown:
+		return CounterUnknown
+	default:
+		return CounterUnanswered
+	}
 }
 
 // whyOf says why a reply holds no answer.
@@ -264,8 +318,12 @@ func replyOf(r Reply) (*wire.ReplyReader, error) {
 func (f *Filter) note(r Reply) {
 	c := &f.calls
 	if r.Status == 200 {
+		f.leases.reads = r.Leases
 		c.failures = 0
 		return
+	}
+	if r.Status == 400 { // it may be another one than the one that said that it does
+		f.leases.reads = false
 	}
 	if c.failures++; c.failures >= failuresMax {
 		c.openTill = f.host.Now() + openFor
@@ -277,11 +335,14 @@ func (f *Filter) expire() {
 	defer f.guard()
 	c := &f.calls
 	now := f.host.Now()
-	for _, list := range [...][]*Stream{c.waiting, c.riding} {
-		for _, s := range list {
-			if s != nil && s.state == waiting && now >= s.deadline {
-				s.expire()
-			}
+	for _, s := range c.waiting {
+		if s.state == waiting && now >= s.deadline {
+			s.expire()
+		}
+	}
+	for i := range c.riding {
+		if s := c.riding[i].stream; s != nil && s.state == waiting && now >= s.deadline {
+			s.expire()
 		}
 	}
 	f.expireStanding(now)

@@ -3,6 +3,8 @@
 package filter
 
 import (
+	"bytes"
+	base64lib "encoding/base64"
 	"strings"
 	"testing"
 
@@ -87,4 +89,23 @@ func FuzzParseConfig(f *testing.F) {
 			t.Errorf("%q: %+v", data, c)
 		}
 	})
+}
+
+// TestBase64: what the library encodes is decoded, and what it does not decode is refused.
+func TestBase64(t *testing.T) {
+	for n := range 300 {
+		data := make([]byte, n)
+		for i := range data {
+			data[i] = byte(i*7 + n)
+		}
+		text := base64lib.StdEncoding.EncodeToString(data)
+		if got, ok := base64(text); !ok || !bytes.Equal(got, data) {
+			t.Fatalf("%q: %q %v", text, got, ok)
+		}
+	}
+	for _, text := range []string{"A", "AA", "AAA", "A===", "====", "AA=A", "AAA-", "AAAA=", "A AA", "AAA\n"} {
+		if got, ok := base64(text); ok {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
 }

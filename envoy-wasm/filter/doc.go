@@ -5,19 +5,20 @@
 //
 // # Promise
 //
-// A request is identified and matched here. If a limit is for it, it waits for at most one call, which it may share with
+// A request is identified and matched here. If all limits for it are leased and in hand, or one has refused it a moment ago, it is
+// decided at once, never over: by the machine of package lease. Otherwise, if a limit is for it, it waits for at most one call, which it may share with
 // others: a worker has one call under way, and what arrives meanwhile rides in the next. Each rider has its own deadline
 // and its own answer. When the bridge does not answer in time, or not at all, the policy's on_error decides; nobody
 // waits longer, and no request is lost. What is remembered is bounded.
 //
 // # Price
 //
-// A request that no limit is for costs reading its headers. Any other costs that, the decision, and its part of a call to
-// the bridge.
+// A request that no limit is for costs reading its headers. One that is decided from the hand costs that and the decision, any
+// other its part of a call to the bridge as well. A worker holds 1 MB of counters at most.
 //
 // # When not to use it
 //
-// Without the bridge: the filter counts nothing itself.
+// Without the bridge: what the filter counts by, the bridge has given it.
 //
 // All of it runs on one goroutine, the worker's; nothing here is safe for concurrent use.
 package filter

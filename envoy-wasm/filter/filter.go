@@ -17,6 +17,7 @@ type Filter struct {
 	source []byte  // what it was read from
 	etag   string
 	calls  calls
+	leases leases
 	pace   pace
 	poll   struct {
 		due   core.Micros
@@ -79,6 +80,7 @@ func (f *Filter) Tick() {
 	defer f.guard()
 	defer f.slow()
 	f.expire()
+	f.tend()
 	f.pollPolicy()
 }
 
@@ -133,6 +135,8 @@ func (f *Filter) polled(r Reply) {
 }
 
 // call returns a request to the bridge.
+//
+//go:noinline
 func (f *Filter) call(method, path string, body []byte, timeoutMillis uint32) Call {
 	header := [][2]string{{":method", method}, {":path", path}, {":authority", f.config.Host}}
 	if f.config.Token != "" {

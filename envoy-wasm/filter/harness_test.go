@@ -17,6 +17,7 @@ import (
 type envoy struct {
 	t          *testing.T
 	now        core.Micros
+	wrong      core.Micros // by how much the monotonic clock is behind
 	calls      []made
 	wakes      int
 	every      uint32      // milliseconds between ticks
@@ -94,6 +95,11 @@ func (e *envoy) Respond(stream uint32, r Response) {
 func (e *envoy) Now() core.Micros {
 	e.trip("Now")
 	return e.now
+}
+
+func (e *envoy) Elapsed() core.Micros {
+	e.trip("Elapsed")
+	return e.now - e.wrong
 }
 
 func (e *envoy) Count(c Counter) {

@@ -2,7 +2,10 @@
 
 package filter
 
-import "github.com/penstock/penstock/core"
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
 
 // Host is what the filter needs of Envoy. Its methods return at once.
 type Host interface {
@@ -19,6 +22,8 @@ type Host interface {
 	Respond(stream uint32, r Response)
 	// Now is the time of the worker's clock.
 	Now() core.Micros
+	// Elapsed is the time of a clock of the worker's that does not go back, from any instant.
+	Elapsed() core.Micros
 	// Property returns a value that Envoy knows, for the stream whose callback is running.
 	Property(path ...string) (value string, ok bool)
 	// Count adds one to a counter of Envoy's statistics.
@@ -35,10 +40,14 @@ type Call struct {
 	TimeoutMillis uint32
 }
 
+// LeasingHeader is the header of a reply that says that who answers reads calls about leases.
+const LeasingHeader = wire.LeasingHeader
+
 // Reply is what the bridge answered.
 type Reply struct {
 	Status int // 0: nothing
 	ETag   string
+	Leases bool // who answers reads calls about leases
 	Body   []byte
 }
 
@@ -73,11 +82,14 @@ const (
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRefused
 	CounterPanic
-	CounterNoPolicy // there is none yet: on_error of the filter's configuration decides
+	CounterNoPolicy   // there is none yet: on_error of the filter's configuration decides
+	CounterLeased     // admitted from units in hand, without a call; counted as allowed too
+	CounterRemembered // refused by what was refused a moment ago, without a call; counted as denied too
 	counterCount
 )
 
 // CounterNames are the names of the counters, by Counter.
 var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "delayed", "redirected", "oversized",
 	"bridge_timeout", "bridge_unreachable", "bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open",
-	"waiting_full", "unreadable_costs", "unsettled", "policy_loaded", "policy_refused", "panic", "no_policy"}
+	"waiting_full", "unreadable_costs", "unsettled", "policy_loaded", "policy_refused", "panic", "no_policy",
+	"leased", "remembered"}

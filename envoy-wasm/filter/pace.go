@@ -2,7 +2,10 @@
 
 package filter
 
-import "github.com/penstock/penstock/core"
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/lease"
+)
 
 // TickMillis is how often [Filter.Tick] is called while something waits: no request waits longer than that beyond its
 // deadline.
@@ -44,13 +47,16 @@ func (f *Filter) slow() {
 	if c.failures >= failuresMax {
 		next = min(next, c.openTill-now)
 	}
+	if len(f.leases.ticking) > 0 {
+		next = min(next, lease.TickEvery)
+	}
 	f.tickEvery(max(next, tickFast))
 }
 
 // busy reports whether a deadline may end, or a call is to be made, at any time.
 func (f *Filter) busy() bool {
-	c := &f.calls
-	return len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing
+	c, l := &f.calls, &f.leases
+	return len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
 }
 
 // tickEvery sets the pace. Where that fails the next occasion tries again.

@@ -4,7 +4,6 @@ package filter
 
 import (
 	"errors"
-	"strings"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/wire"
@@ -40,7 +39,7 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 		return nil, errors.New("it reads more than 256 headers, or more than 256 attributes, of a request")
 	}
 	for i, name := range p.reads.Headers {
-		p.headers[strings.ToLower(name)] = i
+		p.headers[core.LowerASCII(name)] = i
 	}
 	if p.ruleset, err = core.Assemble(source); err != nil {
 		return nil, err

@@ -89,6 +89,7 @@ func TestARefusalIsNotRedirected(t *testing.T) {
 	c, _, _ := e.check()
 	c.answer(replied(over()))
 	s.Done()
+	e.now += 2 * core.Second // or the refusal is remembered
 	e.properties[countOfRedirects] = "1"
 	if f.NewStream(2).RequestHeaders(get("/api/x", "x-request-id", "a")) != Pause {
 		t.Error("it goes on")

@@ -132,7 +132,7 @@ func (d *due) learn(headers [][2]string) {
 		if _, known := d.Header(name); known {
 			continue
 		}
-		if values := lines(headers, strings.ToLower(name)); values != nil {
+		if values := lines(headers, core.LowerASCII(name)); values != nil {
 			d.headers = append(d.headers, wire.Field{Name: name, Text: strings.Clone(strings.Join(values, ", "))})
 		}
 	}
@@ -184,6 +184,11 @@ func (s *Stream) settle() {
 	if len(checks) == 0 {
 		s.f.forget(d)
 		return
+	}
+	for i := range checks {
+		if h := s.f.leases.hold(&checks[i], false); h != nil && checks[i].Op == core.OpGiveBack {
+			h.counter.Forget(false) // what was refused may have room
+		}
 	}
 	s.f.tell(d)
 }

@@ -33,7 +33,7 @@ func (s *Stream) stand() bool {
 		return false
 	}
 	body := wire.AppendCall(nil, a.policy.version)
-	body = wire.AppendItem(body, &wire.Item{Kind: wire.KindWait, Ask: a.attrs.ask(a.known)})
+	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.ask, nil)
 	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
 		return false
 	}

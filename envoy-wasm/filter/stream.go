@@ -50,9 +50,12 @@ type asking struct {
 	policy *policy
 	plan   core.Plan
 	attrs  attributes
-	known  uint64
 	unsure bool // a credential is not known
 	held   int  // bytes of the request that are held while it waits
+
+	refuses, admits bool     // the request may be decided here, see core.Plan.Aside
+	parts           []part   // of its checks
+	wants           []wanted // what is to be asked for with it
 }
 
 // askingMax is how many are kept for later requests: some KB each, and up to 60 KiB where the last request had so long a path.
@@ -81,7 +84,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 		return s.goOn(before)
 	}
 	s.before = nil
-	s.head = a.attrs.method == "HEAD"
+	s.head = a.attrs.ask.Method == "HEAD"
 	a.identify(f)
 	switch {
 	case len(a.plan.Checks()) == 0 && !f.unsure:
@@ -89,12 +92,19 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	case a.attrs.size() > askBytesMax:
 		return s.oversized()
 	}
-	s.deadline = a.attrs.now + f.config.Deadline
-	s.state = waiting
+	if action, done := s.aside(); done {
+		return action
+	}
+	s.wait()
 	if f.enqueue(s) {
 		return Pause
 	}
 	return s.decide(a.degrade())
+}
+
+// wait begins the request's wait.
+func (s *Stream) wait() {
+	s.deadline, s.state = s.asking.attrs.now+s.f.config.Deadline, waiting
 }
 
 // ask returns what a request needs until it is decided.
@@ -117,7 +127,8 @@ func (s *Stream) release() {
 	}
 	a.plan.Reset()
 	a.attrs.release()
-	a.policy = nil
+	clear(a.parts)
+	a.policy, a.parts = nil, a.parts[:0]
 	s.f.idle = append(s.f.idle, a)
 }
 
@@ -125,7 +136,9 @@ func (s *Stream) release() {
 func (s *Stream) drop() {
 	if a := s.asking; a != nil {
 		s.f.calls.held -= a.held
-		a.held, s.asking = 0, nil
+		a.held = 0
+		s.asking = nil
+		a.unwant()
 	}
 }
 
@@ -134,7 +147,7 @@ func (a *asking) identify(f *Filter) {
 	f.now, f.unsure, f.known = a.attrs.now, false, 0
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs)
-	a.known, a.unsure = f.known, f.unsure
+	a.attrs.ask.Known, a.unsure = f.known, f.unsure
 }
 
 // degrade decides without the bridge. Whose credential cannot be verified may be anybody.
@@ -162,17 +175,11 @@ func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
 func (s *Stream) take(answer *wire.Answer) {
 	defer s.rescue()
 	a := s.asking
-	switch answer.Status {
-	case wire.StatusOK:
-	case wire.StatusUnavailable, wire.StatusBusy:
-		s.degrade(CounterUnavailable)
-		return
-	case wire.StatusUnknown:
+	if answer.Status == wire.StatusUnknown {
 		s.f.pollSoon()
-		s.degrade(CounterUnknown)
-		return
-	default:
-		s.degrade(CounterUnanswered)
+	}
+	if answer.Status != wire.StatusOK {
+		s.degrade(whyNot(answer.Status))
 		return
 	}
 	if answer.Verdict != nil && !a.hear(s.f, answer.Verdict) {

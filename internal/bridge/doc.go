@@ -15,6 +15,9 @@
 // ones were given back, so that each is at one of them: a key of some 200 bytes for 24 minutes. One that is late, changed, of a policy that is forgotten, from before a restart, or beyond what is
 // remembered changes nothing: what was reserved stands as the charge.
 //
+// Filters may take units of leased limits in advance, by the same plan, no more than a node's share, and give back what they did
+// not use, by receipts of the same kind.
+//
 // A request under a throttle rule that has to wait does so in a call of its own, whose answer comes when it is admitted, or
 // when it cannot be. Whoever waits stands in line, and nobody who only asks goes ahead.
 //

@@ -94,18 +94,29 @@ func Leasing(call []byte) { call[len(callHead)] = leasing }
 
 // AppendItem appends an item to a call; if it is about leases, the call must be told by [Leasing].
 func AppendItem(dst []byte, item *Item) []byte {
-	dst = append(dst, byte(item.Kind))
 	switch item.Kind {
 	case KindSettle:
-		return item.Settle.append(dst)
+		return AppendSettle(dst, &item.Settle)
 	case KindReturn:
-		return item.Return.append(dst)
+		return AppendReturn(dst, &item.Return)
+	default:
+		return AppendAsk(dst, item.Kind, &item.Ask, item.Units)
 	}
-	if dst = item.Ask.append(dst); item.Kind >= KindLease {
-		dst = appendUnits(dst, item.Units)
+}
+
+// AppendAsk appends a question of any kind; units go with kinds about leases.
+func AppendAsk(dst []byte, kind Kind, a *Ask, units []Units) []byte {
+	if dst = a.append(append(dst, byte(kind))); kind >= KindLease {
+		dst = appendUnits(dst, units)
 	}
 	return dst
 }
+
+// AppendSettle appends what became of a request.
+func AppendSettle(dst []byte, s *Settle) []byte { return s.append(append(dst, byte(KindSettle))) }
+
+// AppendReturn appends units that are given back.
+func AppendReturn(dst []byte, r *Return) []byte { return r.append(append(dst, byte(KindReturn))) }
 
 func (a *Ask) append(dst []byte) []byte {
 	for _, text := range [...]string{a.Path, a.Method, a.Host, a.Query} {

@@ -2,11 +2,7 @@
 
 package wire
 
-import (
-	"hash/fnv"
-
-	"github.com/penstock/penstock/core"
-)
+import "github.com/penstock/penstock/core"
 
 // Units is what is asked of one check in place of its own cost, or in advance: the numbers are those of a core.Check.
 type Units struct {
@@ -35,14 +31,28 @@ type Return struct {
 // CounterOf is the 64-bit FNV-1a hash of a check's key and limit. A caller and the bridge that do not mean the same counter, since
 // they take a request for another client's, have different ones. It proves nothing.
 func CounterOf(c *core.Check) uint64 {
-	h := fnv.New64a()
-	h.Write(c.Key)
-	var numbers [16]byte
-	for i := range 8 {
-		numbers[i], numbers[8+i] = byte(c.Limit.Count()>>(8*i)), byte(c.Limit.Capacity()>>(8*i))
+	h := fnv(fnvBegin, c.Key)
+	for _, n := range [...]int64{c.Limit.Count(), c.Limit.Capacity()} {
+		for ; n > 0; n >>= 8 {
+			h = (h ^ uint64(n&0xff)) * fnvPrime
+		}
+		h *= fnvPrime
 	}
-	h.Write(numbers[:])
-	return h.Sum64()
+	return h
+}
+
+// The numbers of the 64-bit FNV hash.
+const (
+	fnvBegin = 14695981039346656037
+	fnvPrime = 1099511628211
+)
+
+// fnv goes on with the 64-bit FNV-1a hash.
+func fnv(h uint64, data []byte) uint64 {
+	for _, b := range data {
+		h = (h ^ uint64(b)) * fnvPrime
+	}
+	return h
 }
 
 func appendUnits(dst []byte, units []Units) []byte {

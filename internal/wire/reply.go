@@ -4,7 +4,6 @@ package wire
 
 import (
 	"errors"
-	"hash/fnv"
 
 	"github.com/penstock/penstock/core"
 )
@@ -135,9 +134,7 @@ func (w *Way) append(dst []byte) []byte {
 // Fingerprint returns the 64-bit FNV-1a hash of the way. The sum of those of a request's ways is what a filter knows of
 // them. It decides nothing but whether the bridge says it again.
 func (w *Way) Fingerprint() uint64 {
-	h := fnv.New64a()
-	h.Write(w.append(nil))
-	return h.Sum64()
+	return fnv(fnvBegin, w.append(nil))
 }
 
 // ReplyReader reads a reply answer by answer.

@@ -1,0 +1,428 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// shopLeased is the shop with lease: auto.
+func shopLeased(t *testing.T, limits ...string) core.Policy {
+	t.Helper()
+	p := shop(t, limits[0])
+	p.Lease = core.LeaseAuto
+	for _, text := range limits[1:] {
+		l, err := core.ParseLimit(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Rules[0].Limits = append(p.Rules[0].Limits, l)
+	}
+	return p
+}
+
+// ledger is a bridge that reads calls about leases, over counters of which each has so much left until the minute ends.
+type ledger struct {
+	*envoy
+	f       *Filter
+	left    []int64 // of each check of a request
+	tokens  map[string]int64
+	kinds   map[wire.Kind]int
+	calls   int
+	next    uint32
+	deaf    bool // it is one that does not know of leases
+	verdict bool // it takes the requests for another client's
+}
+
+func newLedger(t *testing.T, p core.Policy, left ...int64) *ledger {
+	t.Helper()
+	b := &ledger{envoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}}
+	b.f = withPolicy(t, b.envoy, p)
+	return b
+}
+
+// answer answers what an item asks.
+func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
+	b.kinds[item.Kind]++
+	if item.Kind == wire.KindReturn {
+		if back := item.Return; back.Units < 1 || back.Units > b.tokens[back.Token] {
+			b.t.Errorf("%d units go back by a receipt for %d", back.Units, b.tokens[back.Token])
+		}
+		b.left[0] += item.Return.Units
+		delete(b.tokens, item.Return.Token)
+		return a
+	}
+	refused := false
+	for i := range b.left {
+		refused = refused || b.left[i] < 1
+	}
+	for i := range b.left {
+		if item.Kind == wire.KindFetch && item.Units[0].Check != i {
+			continue
+		}
+		r := core.Result{At: b.now, Remaining: b.left[i], Reset: core.Minute, Next: core.Minute}
+		if b.left[i] < 1 {
+			r.Refused, r.Wait = true, core.Minute
+		}
+		own, all := int64(1), int64(1)
+		for _, u := range item.Units {
+			if u.Check == i {
+				all = min(u.Max, max(u.Cost, b.left[i]/2), b.left[i])
+			}
+		}
+		if item.Kind == wire.KindFetch {
+			own = 0
+		}
+		if !refused {
+			b.left[i] -= all
+			r.Granted, r.Receipt, r.Remaining = max(own, 1), 77, b.left[i]
+			if all > own {
+				token := strconv.Itoa(len(b.tokens)) + " of " + strconv.Itoa(b.calls)
+				b.tokens[token] = all - own
+				a.Leases = append(a.Leases, wire.Lease{Check: i, Granted: all, Receipt: 77, Token: token})
+			}
+		}
+		a.Results = append(a.Results, r)
+	}
+	if b.verdict {
+		a.Verdict = &wire.Verdict{}
+	}
+	return a
+}
+
+// serve answers the calls that are under way.
+func (b *ledger) serve() {
+	b.t.Helper()
+	for b.wakes > 0 || len(b.envoy.calls) > 0 {
+		b.wakes = 0
+		b.f.Flush()
+		if len(b.envoy.calls) == 0 {
+			return
+		}
+		c, reader, items := b.check()
+		b.calls++
+		if b.deaf && reader.Leasing {
+			c.answer(Reply{Status: 400})
+			continue
+		}
+		begin, add := wire.AppendReply, wire.AppendAnswer
+		if reader.Leasing {
+			begin, add = wire.AppendLeasingReply, wire.AppendLeasingAnswer
+		}
+		body := begin(nil)
+		for i := range items {
+			answer := b.answer(&items[i])
+			body = add(body, &answer)
+		}
+		b.now += core.Millisecond
+		c.answer(Reply{Status: 200, Leases: !b.deaf, Body: body})
+	}
+}
+
+// request lets a request come and be decided, and reports whether it went on.
+func (b *ledger) request() bool {
+	b.t.Helper()
+	b.next++
+	s := b.f.NewStream(b.next)
+	action := s.RequestHeaders(get("/api/x"))
+	b.serve()
+	_, refused := b.responses[b.next]
+	if action == Pause && !refused && !slices.Contains(b.resumed, b.next) {
+		b.t.Fatalf("request %d is not decided", b.next)
+	}
+	s.ResponseHeaders(ok("200"), true)
+	s.Done()
+	return !refused
+}
+
+// requests sends so many, one every so often, and returns how many went on.
+func (b *ledger) requests(n int, every core.Micros) (admitted int) {
+	b.t.Helper()
+	for range n {
+		if b.request() {
+			admitted++
+		}
+		b.pass(every)
+	}
+	return admitted
+}
+
+// pass lets time pass, with ticks.
+func (b *ledger) pass(d core.Micros) {
+	b.t.Helper()
+	for end := b.now + d; b.now < end; {
+		b.now = min(end, max(b.now+1, b.ticks))
+		if b.now >= b.ticks {
+			b.ticks = b.now + core.Micros(b.every)*core.Millisecond
+			b.f.Tick()
+			b.calls0()
+			b.serve()
+		}
+	}
+}
+
+// calls0 leaves polls for a policy unanswered.
+func (b *ledger) calls0() {
+	b.envoy.calls = slices.DeleteFunc(b.envoy.calls, func(c made) bool { return c.Path == policyPath })
+}
+
+// TestAHotCounterIsDecidedHere: without calls, never more than there is, and what is not used goes back.
+func TestAHotCounterIsDecidedHere(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	const demand = 1500
+	if n := b.requests(demand, core.Millisecond); n != demand {
+		t.Fatalf("%d admitted", n)
+	}
+	if b.calls > demand/10 || b.counts[CounterLeased] < demand*9/10 {
+		t.Errorf("%d calls, and %d of %d from the hand", b.calls, b.counts[CounterLeased], demand)
+	}
+	b.pass(core.Second)
+	if b.left[0] != 2000-demand {
+		t.Errorf("%d are left, want %d: what was not used is back", b.left[0], 2000-demand)
+	}
+	if got := b.requests(2000, 100); got != 2000-demand {
+		t.Errorf("%d more admitted, want %d", got, 2000-demand)
+	}
+	if b.counts[CounterRemembered] < 1000 {
+		t.Errorf("only %d were refused without a call", b.counts[CounterRemembered])
+	}
+	if b.kinds[wire.KindFetch] == 0 || b.kinds[wire.KindLease] == 0 || b.kinds[wire.KindReturn] == 0 {
+		t.Errorf("asked %v", b.kinds)
+	}
+	t.Logf("%d calls, items %v", b.calls, b.kinds)
+}
+
+// TestWhatIsToldFromTheHand: the header fields are those of the limit, and remaining counts what is in hand.
+func TestWhatIsToldFromTheHand(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(300, core.Millisecond)
+	s := b.f.NewStream(9999)
+	if s.RequestHeaders(get("/api/x")) != Continue {
+		t.Fatal("it waits")
+	}
+	fields := map[string]string{}
+	for _, field := range s.ResponseHeaders(ok("200"), true) {
+		fields[field[0]] = field[1]
+	}
+	want := map[string]string{"x-ratelimit-limit": "2000", "x-ratelimit-remaining": "1699", "ratelimit-policy": `"api";q=2000;w=60`,
+		"ratelimit": fields["ratelimit"], "x-ratelimit-reset": fields["x-ratelimit-reset"]}
+	if !maps.Equal(fields, want) {
+		t.Errorf("%v", fields)
+	}
+}
+
+// TestColdCountersAreAsked: slow traffic makes a call for each request, and holds nothing.
+func TestColdCountersAreAsked(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	if b.requests(40, 100*core.Millisecond) != 40 || b.left[0] != 1960 || b.counts[CounterLeased] != 0 || b.calls != 40 {
+		t.Errorf("%d left, %d calls, counted %v", b.left[0], b.calls, b.count())
+	}
+}
+
+// TestSeveralLimits: from the hand where all are in hand; and of a limit beside one that is asked for each time nothing is
+// held.
+func TestSeveralLimits(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h fixed_window"), 2000, 9000)
+	if n := b.requests(1000, core.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {
+		t.Errorf("%d admitted, %v", n, b.count())
+	}
+	b = newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h sliding_log"), 2000, 9000)
+	if n := b.requests(200, core.Millisecond); n != 200 || b.counts[CounterLeased] != 0 || b.left[0] != 1800 || b.calls != 200 {
+		t.Errorf("%d admitted, %d left, %v", n, b.left[0], b.count())
+	}
+}
+
+// TestRefusalsAreRemembered: also of a limit that is not leased, for a second at most; and where the store must hear of each
+// request they are not.
+func TestRefusalsAreRemembered(t *testing.T) {
+	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
+	if n := b.requests(1000, 5*core.Millisecond); n != 10 || b.calls > 10+7 {
+		t.Errorf("%d admitted with %d calls", n, b.calls)
+	}
+	for name, change := range map[string]func(*core.Policy){
+		"log_only": func(p *core.Policy) { p.Rules[0].Action = core.ActionLogOnly },
+		"penalty": func(p *core.Policy) {
+			p.Penalty = &core.Penalty{Window: core.Hour, Threshold: 3, Multipliers: []int64{1}}
+		},
+		"throttle": func(p *core.Policy) {
+			p.Rules[0].Action, p.Rules[0].Throttle = core.ActionThrottle, &core.Throttle{MaxDelay: core.Millisecond, MaxWaiting: 1}
+		},
+	} {
+		p := shopLeased(t, "10/1m fixed_window")
+		change(&p)
+		b := newLedger(t, p, 10)
+		if name == "penalty" {
+			b.left = []int64{1 << 40, 10}
+		}
+		if b.requests(50, core.Millisecond); b.calls != 50 || b.counts[CounterRemembered]+b.counts[CounterLeased] != 0 {
+			t.Errorf("%s: %d calls, %v", name, b.calls, b.count())
+		}
+	}
+}
+
+// TestABridgeThatKnowsNoLeases is never asked for any, and one that comes in its place fails one call and no more.
+func TestABridgeThatKnowsNoLeases(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.deaf = true
+	if n := b.requests(300, core.Millisecond); n != 300 || b.calls != 300 || b.kinds[wire.KindAsk] != 300 || b.counts[CounterDegraded] != 0 {
+		t.Errorf("%d admitted, asked %v, counted %v", n, b.kinds, b.count())
+	}
+	b.deaf = false
+	b.requests(300, core.Millisecond)
+	if b.counts[CounterLeased] == 0 {
+		t.Errorf("not leased from one that knows them: %v", b.count())
+	}
+	b.deaf = true
+	b.requests(300, core.Millisecond)
+	if b.counts[CounterDegraded] > 1 || b.counts[CounterUnanswered] > 1 {
+		t.Errorf("counted %v", b.count())
+	}
+}
+
+// TestALostGrantIsNeverUsed: a call that fails, and an answer about another client, leave nothing in hand.
+func TestALostGrantIsNeverUsed(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(200, core.Millisecond)
+	b.verdict = true
+	leased := b.counts[CounterLeased]
+	b.requests(400, core.Millisecond)
+	if in := b.counts[CounterLeased] - leased; in > 110 {
+		t.Errorf("%d requests were admitted from the hand, more than was in it", in)
+	}
+	b.verdict = false
+	b.refuses = errNo
+	admitted := b.counts[CounterAllowed]
+	b.requests(400, core.Millisecond)
+	if b.counts[CounterAllowed] != admitted || b.counts[CounterDegraded] == 0 {
+		t.Errorf("without the bridge, and with nothing in hand: %v", b.count())
+	}
+}
+
+// TestTheHandComesBeforeOnError: when the bridge is gone, what is in hand is used first.
+func TestTheHandComesBeforeOnError(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(300, core.Millisecond)
+	held := b.f.leases.all[0].counter.Held(b.f.elapsed())
+	b.refuses = errNo
+	leased := b.counts[CounterLeased]
+	b.requests(300, 10)
+	if in := b.counts[CounterLeased] - leased; held == 0 || int64(in) != held || b.counts[CounterDegraded] == 0 {
+		t.Errorf("%d were in hand, and %d are used: %v", held, in, b.count())
+	}
+}
+
+// TestTheClockOfLeases: it is not known how long that was, so that nothing in hand is used.
+func TestTheClockOfLeases(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(300, core.Millisecond)
+	leased := b.counts[CounterLeased]
+	b.wrong += core.Hour
+	s := b.f.NewStream(9999)
+	if s.RequestHeaders(get("/api/x")) != Pause || b.counts[CounterLeased] != leased {
+		t.Error("decided from units of which nobody knows how old they are")
+	}
+	b.serve()
+	b.pass(core.Second)
+	if b.left[0] != 2000-301 {
+		t.Errorf("%d left, want 1699: they are given back", b.left[0])
+	}
+	if b.requests(300, core.Millisecond); b.counts[CounterLeased] == leased {
+		t.Error("never leased again")
+	}
+	b.now += core.Hour // and forward, of both clocks: whatever was in hand is too old
+	leased = b.counts[CounterLeased]
+	if b.request(); b.counts[CounterLeased] != leased {
+		t.Error("used an hour later")
+	}
+}
+
+// TestCountersAreBounded: beyond the bound each request is asked about, as without leases, and what is held stays.
+func TestCountersAreBounded(t *testing.T) {
+	p := shopLeased(t, "2000/1m fixed_window")
+	b := newLedger(t, p, 1<<40)
+	for i := range 3 * heldMax {
+		b.properties["source.address"] = "10." + strconv.Itoa(i>>16) + "." + strconv.Itoa(i>>8&255) + "." + strconv.Itoa(i&255) + ":1"
+		if !b.request() {
+			t.Fatal("refused")
+		}
+	}
+	if n := len(b.f.leases.all); n != heldMax || len(b.f.leases.byKey) != heldMax {
+		t.Errorf("%d counters are held, under %d names", n, len(b.f.leases.byKey))
+	}
+	for _, h := range b.f.leases.all {
+		if h.pins != 0 {
+			t.Fatalf("%+v is pinned by no call", h)
+		}
+	}
+}
+
+// TestFromTheHandWithoutAllocating: but for what any decided request takes.
+func TestFromTheHandWithoutAllocating(t *testing.T) {
+	host := &quick{now: core.Second}
+	serve := hot(t, host)
+	if n := testing.AllocsPerRun(200, serve); n > 4 {
+		t.Errorf("%v allocations", n)
+	} else {
+		t.Logf("%v allocations", n)
+	}
+}
+
+// hot returns a function that lets a request come and go that is decided from the hand.
+func hot(t testing.TB, host *quick) func() {
+	t.Helper()
+	limit, err := core.ParseLimit("1000000000/1h fixed_window")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := core.Policy{Name: "shop", Lease: core.LeaseAuto, Rules: []core.Rule{{Name: "api", Limits: []core.Limit{limit}}}}
+	f, err := New(host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Tick()
+	host.answer(Reply{Status: 200, ETag: "v1", Body: p.AppendCompact(nil, "v1")})
+	f.leases.reads = true
+	request := get("/api/orders/4711?page=2", "user-agent", "curl/8.0", "accept", "*/*", "x-request-id", "b28e7fe0-9646-4934",
+		"x-forwarded-for", "192.0.2.7", "x-forwarded-proto", "http", "authorization", "Bearer abc")
+	response := ok("200", "content-type", "application/json", "content-length", "20")
+	s := f.NewStream(1)
+	s.RequestHeaders(request)
+	h := f.leases.all[0]
+	c, l := &h.counter, &limit
+	s.Done()
+	c.Unasked()
+	// A hand that is as good as endless.
+	fill := func() {
+		a, ok := c.Ask(f.elapsed(), l, 1)
+		if !ok {
+			t.Fatal("not asked")
+		}
+		c.Granted(f.elapsed(), &a, &core.Result{At: host.now, Granted: 1 << 30, Remaining: 1 << 20, Reset: core.Hour, Receipt: 7})
+	}
+	fill()
+	return func() {
+		s := f.NewStream(1)
+		if s.RequestHeaders(request) != Continue {
+			t.Fatal("not from the hand")
+		}
+		if len(s.ResponseHeaders(response, false)) != 5 {
+			t.Fatal("not told")
+		}
+		s.Done()
+	}
+}
+
+// BenchmarkFromTheHand is what a request costs the filter that makes no call.
+func BenchmarkFromTheHand(b *testing.B) {
+	serve := hot(b, &quick{now: core.Second})
+	b.ReportAllocs()
+	for b.Loop() {
+		serve()
+	}
+}
