@@ -65,7 +65,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 		case "etag":
 			r.ETag = field[1]
 		case filter.LeasingHeader:
-			r.Leases = true
+			r.Leases = field[1]
 		}
 	}
 	if r.Status == 200 && bodyBytes > 0 {

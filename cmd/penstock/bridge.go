@@ -105,7 +105,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
-		WaitersMax: f.waitersMax, Logger: logger}
+		WaitersMax: f.waitersMax, Forgetful: !f.remember, Logger: logger}
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)
 	}

@@ -23,6 +23,9 @@ func (s *Stream) aside() (action Action, done bool) {
 		return Continue, false
 	}
 	a.admits = admit && f.leases.reads
+	if a.refuses = a.admits || !f.leases.exact; !a.refuses {
+		return Continue, false
+	}
 	now, inHand, denied := f.elapsed(), 0, false
 	checks := a.plan.Checks()
 	for i := range checks {

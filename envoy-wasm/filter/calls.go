@@ -318,7 +318,7 @@ func replyOf(r Reply) (*wire.ReplyReader, error) {
 func (f *Filter) note(r Reply) {
 	c := &f.calls
 	if r.Status == 200 {
-		f.leases.reads = r.Leases
+		f.leases.reads, f.leases.exact = r.Leases != "", r.Leases == wire.LeasingExact
 		c.failures = 0
 		return
 	}

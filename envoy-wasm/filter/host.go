@@ -47,7 +47,7 @@ const LeasingHeader = wire.LeasingHeader
 type Reply struct {
 	Status int // 0: nothing
 	ETag   string
-	Leases bool // who answers reads calls about leases
+	Leases string // the LeasingHeader; "" of who does not read calls about leases
 	Body   []byte
 }
 

@@ -76,6 +76,7 @@ type leases struct {
 	units   []wire.Units // of the item that is being written
 	backs   []lease.GiveBack
 	reads   bool        // the bridge reads calls about leases
+	exact   bool        // it wants to be asked whatever was refused, but for what is leased
 	due     core.Micros // when to look after what is held
 
 	clock, ahead core.Micros

@@ -37,6 +37,7 @@ type ledger struct {
 	calls   int
 	next    uint32
 	deaf    bool // it is one that does not know of leases
+	exact   bool // it wants no refusals remembered
 	verdict bool // it takes the requests for another client's
 }
 
@@ -121,7 +122,18 @@ func (b *ledger) serve() {
 			body = add(body, &answer)
 		}
 		b.now += core.Millisecond
-		c.answer(Reply{Status: 200, Leases: !b.deaf, Body: body})
+		c.answer(Reply{Status: 200, Leases: b.leases(), Body: body})
+	}
+}
+
+func (b *ledger) leases() string {
+	switch {
+	case b.deaf:
+		return ""
+	case b.exact:
+		return wire.LeasingExact
+	default:
+		return wire.LeasingUsual
 	}
 }
 
@@ -244,6 +256,10 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
 	if n := b.requests(1000, 5*core.Millisecond); n != 10 || b.calls > 10+7 {
 		t.Errorf("%d admitted with %d calls", n, b.calls)
+	}
+	b = newLedger(t, shop(t, "10/1m fixed_window"), 10)
+	if b.exact = true; b.requests(100, 5*core.Millisecond) != 10 || b.calls != 100 {
+		t.Errorf("a bridge that wants to be asked has %d calls for 100 requests", b.calls)
 	}
 	for name, change := range map[string]func(*core.Policy){
 		"log_only": func(p *core.Policy) { p.Rules[0].Action = core.ActionLogOnly },

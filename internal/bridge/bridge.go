@@ -48,6 +48,8 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is what callers must show as a bearer token; "" lets everybody in who can connect.
 	Token string
+	// Forgetful says that filters are not to remember what was refused, but for limits that are leased.
+	Forgetful bool
 	// CallsMax and WaitersMax take the place of their defaults; 0 is those.
 	CallsMax, WaitersMax int
 	// Changed is told of every version of the policy that comes into force, in its compact form. Nil: nobody is.

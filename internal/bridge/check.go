@@ -55,7 +55,8 @@ const (
 
 var (
 	contentTypeWire = []string{wire.ContentType}
-	readsLeases     = []string{"1"}
+	leasingUsual    = []string{wire.LeasingUsual}
+	leasingExact    = []string{wire.LeasingExact}
 	leasingHeader   = http.CanonicalHeaderKey(wire.LeasingHeader)
 )
 
@@ -78,7 +79,9 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	}
 	header := w.Header()
 	header["Content-Type"] = contentTypeWire
-	header[leasingHeader] = readsLeases
+	if header[leasingHeader] = leasingUsual; b.options.Forgetful {
+		header[leasingHeader] = leasingExact
+	}
 	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
 	_, _ = w.Write(c.reply) // whoever is gone needs none
 }

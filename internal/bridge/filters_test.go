@@ -104,7 +104,7 @@ func (k *worker) Call(c filter.Call, answered func(filter.Reply)) error {
 		recorder, at := httptest.NewRecorder(), micros(time.Now())
 		w.b.Handler().ServeHTTP(recorder, r)
 		reply := filter.Reply{Status: recorder.Code, ETag: recorder.Header().Get("Etag"), Body: recorder.Body.Bytes(),
-			Leases: recorder.Header().Get(wire.LeasingHeader) != ""}
+			Leases: recorder.Header().Get(wire.LeasingHeader)}
 		if !lossy && there+back < timeout {
 			w.in(back, func() { k.hear(answered, reply, at) })
 		}

@@ -201,8 +201,13 @@ func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 func TestOldCallersAreAnsweredAsBefore(t *testing.T) {
 	h := open(t, leased, nil)
 	w := h.post(h.call(h.question("/hot", "192.0.2.1")), wire.ContentType)
-	if body := w.Body.Bytes(); len(body) < 3 || body[2] != 1 || w.Header().Get(wire.LeasingHeader) != "1" {
+	if body := w.Body.Bytes(); len(body) < 3 || body[2] != 1 || w.Header().Get(wire.LeasingHeader) != wire.LeasingUsual {
 		t.Errorf("%q %v", body, w.Header())
+	}
+	forgetful := open(t, leased, func(o *Options) { o.Forgetful = true })
+	w = forgetful.post(forgetful.call(forgetful.question("/hot", "192.0.2.1")), wire.ContentType)
+	if got := w.Header().Get(wire.LeasingHeader); got != wire.LeasingExact {
+		t.Errorf("%q of a bridge that is to be asked each time", got)
 	}
 	w = h.post(h.call(h.wanting(wire.KindLease, "/hot", nil)), wire.ContentType)
 	if body := w.Body.Bytes(); len(body) < 3 || body[2] != 2 {

@@ -19,6 +19,12 @@ const (
 // LeasingHeader is the field, in lower case, with which a bridge says in every reply that it reads calls about leases.
 const LeasingHeader = "x-penstock-leases"
 
+// The values of that field: LeasingExact says besides that filters are not to remember what was refused.
+const (
+	LeasingUsual = "1"
+	LeasingExact = "exact"
+)
+
 // ContentType says that a body is a call or a reply.
 const ContentType = "application/x-penstock"
 
