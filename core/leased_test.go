@@ -23,6 +23,7 @@ type lessees struct {
 	without string
 	// refundable: what is used may be given back
 	refundable bool
+	plain      bool // this charge is not
 }
 
 // leaseHeld is what is left of a lease.
@@ -45,7 +46,7 @@ func newLessees(rng *rand.Rand, l Limit) *lessees {
 
 func (c *lessees) ask(check Check) Result {
 	var r [1]Result
-	check.Limit, check.Refundable = &c.limit, c.refundable
+	check.Limit, check.Refundable = &c.limit, c.refundable && !c.plain
 	switch {
 	case c.without == "the rule of refunds" && check.Op == OpGiveBack:
 		check.Refundable = false

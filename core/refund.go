@@ -20,7 +20,8 @@ package core
 //     just before (see [Limit.drain]).
 //   - A dip that a later one is below says nothing; nor does one as old as a bucket takes to fill. Of more than DipsMax
 //     the two that are nearest to each other become one, the lower one at the later instant: that errs against the client.
-//   - A full bucket has none. A charge before it that may come back finds no dip as late as itself and gets nothing.
+//   - A full bucket has none. A charge before it that may come back finds no dip as late as itself, or the first one after
+//     it, which is of nothing, and gets nothing.
 //
 // Only buckets whose charges may come back keep dips: those asked with [Check.Refundable], from then until they are full.
 
@@ -49,6 +50,9 @@ func (l *Limit) dip(s *Slot, beyond int64) {
 	}
 	var kept [DipsMax + 1]Dip
 	n := 0
+	if !s.State.dips() { // so it was full since whatever may come back of before, be it before charges that may not
+		kept[0], n = Dip{At: s.now}, 1
+	}
 	for _, d := range s.State.Dips {
 		if d.At == 0 {
 			break

@@ -61,6 +61,9 @@ local function refunds()
     if beyond > 0 then
       at = at + 1 -- charges of this instant lie before
     end
+    if not s.dips then -- so it was full since whatever may come back of before, be it before charges that may not
+      kept[1] = { at = s.now, missing = 0 }
+    end
     local fill = math.ceil(s.burst * s.unit / s.refill) * s.tick
     for _, d in ipairs(s.dips or {}) do
       at = math.max(at, d.at)
