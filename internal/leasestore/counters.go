@@ -29,6 +29,7 @@ type held struct {
 	limit   core.Limit
 	bounds  core.Bounds
 	dated   bool // there are bounds
+	settles bool // what is charged may be given back once it has been used
 	counter lease.Counter
 
 	first, last *waiter     // who waits for the call under way, first come, first served
@@ -78,7 +79,7 @@ func (sh *shard) hold(id identity, c *core.Check, most int) *held {
 		h.id, h.key, h.scope, h.limit = id, append(h.key[:0], c.Key...), c.ScopeLen, *c.Limit
 		sh.byID[id] = h
 	}
-	h.used = true
+	h.used, h.settles = true, c.Refundable
 	if c.Limit.Count() != h.limit.Count() || c.Limit.Capacity() != h.limit.Capacity() {
 		h.limit = *c.Limit
 	}
@@ -113,7 +114,7 @@ func (sh *shard) room(most int) *held {
 
 // check returns a check of the counter, for what the counter asks of its own.
 func (h *held) check() core.Check {
-	c := core.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope}
+	c := core.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
 	limit := h.limit
 	c.Limit = &limit
 	if h.dated {
