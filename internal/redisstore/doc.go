@@ -29,7 +29,8 @@
 // # Price
 //
 // A round trip per call, two goroutine switches, and a few allocations; a second round trip for what a call over several slots
-// gives back. When Redis hangs, every caller loses one deadline until the breaker opens, which takes about five failed batches.
+// gives back. A token bucket that is asked together with counters elsewhere remembers how near to full it came, as one whose
+// charges are refunded does (see core.Check): the script takes about twice as long for it. When Redis hangs, every caller loses one deadline until the breaker opens, which takes about five failed batches.
 //
 // # When not to use it
 //

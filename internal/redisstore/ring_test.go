@@ -114,6 +114,36 @@ func TestServersOfARingTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
+// TestWhatARefusalElsewhereGivesBackIsStillLacking: while one server waits for another's refusal its bucket nearly fills, and is
+// taken from again. Then the charge lacks only what never flowed in.
+func TestWhatARefusalElsewhereGivesBackIsStillLacking(t *testing.T) {
+	t.Parallel()
+	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
+	checks := evenly(t, s, limitOf(t, "60/1m burst 100"))[:2]
+	checks[0].Cost, checks[1].Limit = 100, limitOf(t, "1/1d fixed_window")
+	now := core.Micros(1_700_049_600) * core.Second
+	s.pinned.Store(int64(now))
+	ask(t, s, checks[1])
+	deadline := time.Now().Add(TimeoutMax)
+	trips := []*trip{s.newTrip(checks, make([]core.Result, 2))}
+	s.travel(t.Context(), deadline, trips)
+	s.pinned.Store(int64(now + 99*core.Second))
+	between := checks[0]
+	between.Cost = 99
+	if r := ask(t, s, between); r[0].Granted != 99 {
+		t.Fatalf("%+v", r)
+	}
+	s.conclude(t.Context(), deadline, trips, func(_ int, failure *Failure) {
+		if failure != nil {
+			t.Error(failure)
+		}
+	})
+	between.Cost = 0
+	if r := ask(t, s, between); r[0].Remaining != 1 {
+		t.Errorf("%d left, want the one that is still lacking", r[0].Remaining)
+	}
+}
+
 // TestServerOfARingGone: its counters have no answer, those of the others have, and nobody counts for it. When it is back, with
 // what it had, its counters go on.
 func TestServerOfARingGone(t *testing.T) {

@@ -88,7 +88,8 @@ func (t *trip) at(place int) *part {
 	return nil
 }
 
-// fill copies the checks of the part's places. A check whose penalty is in another part is told of none here.
+// fill copies the checks of the part's places. A check whose penalty is in another part is told of none here. What is charged may
+// come back, if another part refuses; what is leased comes back by its age.
 func (p *part) fill(checks []core.Check) {
 	p.checks = make([]core.Check, len(p.places))
 	p.results = make([]core.Result, len(p.places))
@@ -105,6 +106,7 @@ func (p *part) fill(checks []core.Check) {
 				c.Violation = 0
 			}
 		}
+		c.Refundable = c.Refundable || charges(&c) && c.Age == 0
 		p.checks[to] = c
 	}
 }
