@@ -130,7 +130,7 @@ func (c *Counter) keep(s slot) {
 		old = &c.slots[1]
 	}
 	if old.receipt == s.receipt {
-		s.units, s.until = s.units+old.units, min(s.until, old.until)
+		s.units, s.until, s.age = s.units+old.units, min(s.until, old.until), min(s.age, old.age)
 	} else {
 		c.giveBack(old, old.units)
 	}

@@ -177,7 +177,7 @@ func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 	if held.Leased && held.epoch == c.epoch {
 		for i := range c.slots {
 			if s := &c.slots[i]; s.receipt == held.Receipt && now < s.until {
-				s.units += cost
+				s.units, s.age = s.units+cost, min(s.age, held.age)
 				return
 			}
 		}

@@ -85,7 +85,8 @@ func (c *Counter) drop() {
 	c.giveBack(&c.due, c.due.units)
 }
 
-// giveBack takes n units out of the slot and puts them on their way back.
+// giveBack takes n units out of the slot and puts them on their way back. A bucket whose clock went back a little charges everything
+// at one instant: what was leased for different ages then comes back by the least, which is credited least.
 func (c *Counter) giveBack(s *slot, n int64) {
 	if n <= 0 {
 		return
@@ -94,8 +95,12 @@ func (c *Counter) giveBack(s *slot, n int64) {
 	least := &c.back[0]
 	for i := range c.back {
 		b := &c.back[i]
-		if b.units == 0 || b.receipt == s.receipt {
-			b.units, b.receipt, b.age = b.units+n, s.receipt, s.age
+		switch {
+		case b.units == 0:
+			b.units, b.receipt, b.age = n, s.receipt, s.age
+			return
+		case b.receipt == s.receipt:
+			b.units, b.age = b.units+n, min(b.age, s.age)
 			return
 		}
 		if b.units < least.units {
