@@ -91,12 +91,12 @@ func (l *Limit) refund(s *Slot, c *Check) int64 {
 	if s.now-c.Receipt >= l.fill {
 		return 0
 	}
+	n = min(n, ceilDiv(s.State.Used, l.unit)) // so that its parts fit
 	if c.Refundable && c.Age == 0 {
 		parts := min(n*l.unit, s.lacks(c.Receipt))
 		s.restore(c.Receipt, parts)
 		return ceilDiv(parts, l.unit)
 	}
-	n = min(n, ceilDiv(s.State.Used, l.unit))
 	s.State.Used = max(0, s.State.Used-n*l.unit)
 	return n
 }

@@ -290,3 +290,21 @@ func TestRefundsDoNotRunABucketDry(t *testing.T) {
 	}
 	t.Logf("%d of %d refused", refused, requests)
 }
+
+// More than was ever charged comes back as what is missing, where so many tokens have more parts than fit.
+func TestRefundOfMoreThanFits(t *testing.T) {
+	rng := randomSource(t)
+	for range 1000 {
+		l, ok := refundedLimit(rng)
+		if !ok {
+			continue
+		}
+		slots, r := make([]Slot, 1), make([]Result, 1)
+		Decide(noon, []Check{{Limit: &l, Cost: 1, Refundable: true}}, slots, r)
+		Decide(noon, []Check{{Limit: &l, Op: OpGiveBack, Cost: CountMax - rng.Int64N(1<<rng.IntN(41)), Receipt: r[0].Receipt,
+			Refundable: true}}, slots, r)
+		if r[0].Granted != 1 || r[0].Remaining != l.burst {
+			t.Fatalf("%s: %d restored and %d left, want 1 and all", l, r[0].Granted, r[0].Remaining)
+		}
+	}
+}
