@@ -45,6 +45,7 @@ var troubles = []struct {
 	{name: "after a silence", site: site{set: "deadline: 4s"}, only: "allow", run: (*site).keepsDeadlinesAfterSilence},
 	{name: "many that wait their turn", site: site{set: patient}, only: "allow", run: (*site).decidesBesideALine},
 	{name: "many that wait their turn, HTTP 2", site: site{cluster: http2Cluster, set: patient}, only: "deny", run: (*site).decidesBesideALine},
+	{name: "one of several bridges", site: site{cluster: severalCluster, set: patient}, only: "deny", run: (*site).goesOnWithAnother},
 	{name: "settings as an object", site: site{object: true, set: patient + "\nxff_appended: true"}, run: (*site).limits},
 	{name: "token", site: site{set: patient + "\ntoken: " + bridgeToken}, run: (*site).showsItsToken},
 	{name: "wrong token", site: site{set: "token: not-" + bridgeToken}, run: (*site).showsAWrongToken},
