@@ -32,9 +32,9 @@ Without --redis the environment may say where to count:
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
-Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads the policy
-file, which is followed anyway; tokens, passwords and certificates are read at the start. SIGTERM makes /readyz say 503, and after --drain-delay the bridge answers what is under
-way and ends.`
+Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads
+the policy file, which is followed anyway; tokens, passwords and certificates are read at the start. SIGTERM makes /readyz say
+503, and after --drain-delay the bridge answers what is under way and ends.`
 
 // bridgeFlags are those of the command, as they were written.
 type bridgeFlags struct {
