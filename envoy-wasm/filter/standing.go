@@ -26,9 +26,9 @@ func (s *Stream) stand() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	// The bridge had a part of the deadline already.
-	until := s.deadline + patience
-	left := until - f.host.Now()
+	// The bridge had a part of the deadline already. A clock that went back since would have the request wait for as long.
+	now := f.host.Now()
+	left := min(s.deadline+patience-now, f.config.Deadline+patience)
 	if left <= 0 {
 		return false
 	}
@@ -37,7 +37,7 @@ func (s *Stream) stand() bool {
 	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
 		return false
 	}
-	s.state, s.deadline = standing, until
+	s.state, s.deadline = standing, now+left
 	f.calls.standing = append(f.calls.standing, s)
 	return true
 }
