@@ -26,6 +26,10 @@ func (s *Stream) aside() (action Action, done bool) {
 	if a.refuses = a.admits || !f.leases.exact; !a.refuses {
 		return Continue, false
 	}
+	if a.admits && f.stale {
+		a.attrs.ask.Known = 0 // so that the bridge says again what the credentials are worth
+		return Continue, false
+	}
 	now, inHand, denied := f.elapsed(), 0, false
 	checks := a.plan.Checks()
 	for i := range checks {
@@ -201,6 +205,7 @@ next:
 // lease takes what the answer to a rider says of counters. An answer that says what the request's credentials are worth is
 // about another client than the one that the units were asked for, for all that is known here.
 func (f *Filter) lease(r *rider, got *wire.Answer, ok bool, sent core.Micros) {
+	defer f.guard() // the rider is to have its answer whatever becomes of this
 	n := max(1, r.checks)
 	ok = ok && got.Verdict == nil && len(got.Results) == n
 	for i := range r.wants {
@@ -239,7 +244,7 @@ func (f *Filter) units(a *asking) []wire.Units {
 
 // fetch makes a call in advance, in the name of a request that is admitted.
 func (f *Filter) fetch(now core.Micros, a *asking, check int) {
-	if f.calls.failures >= failuresMax || !f.leases.reads {
+	if f.calls.failures >= failuresMax || !f.leases.reads || a.attrs.size() > fetchBytesMax {
 		return
 	}
 	h, c := a.parts[check].held, &a.plan.Checks()[check]
@@ -266,16 +271,21 @@ func (f *Filter) boardExtras(version string) {
 	kept := l.extras[:0]
 	for _, next := range l.extras {
 		switch {
-		case !l.reads:
+		case !l.reads, next.wants != nil && next.version != f.policy.version:
 			unwant(next.wants)
-		case next.wants != nil && next.version != version || !c.room(len(next.item)):
+		case next.wants != nil && next.version != version || !c.spares(len(next.item)):
 			kept = append(kept, next)
 		default:
 			c.body = append(c.body, next.item...)
-			wire.Leasing(c.body)
+			c.lease()
 			c.riding = append(c.riding, rider{wants: next.wants, extra: true})
 		}
 	}
 	clear(l.extras[len(kept):])
 	l.extras = kept
+}
+
+// spares reports whether so many bytes that no request waits for may ride with what does already.
+func (c *calls) spares(bytes int) bool {
+	return len(c.riding) == 0 || len(c.riding) < extraItemsMax && len(c.body)+bytes <= extraBytesMax
 }

@@ -36,6 +36,7 @@ type calls struct {
 	sent     core.Micros // when the call under way was, on the clock of leases
 	held     int         // bytes of headers of those that wait or stand in line
 	under    bool
+	leasing  bool // the call under way is about leases
 	woken    bool
 	failures int
 	openTill core.Micros
@@ -118,17 +119,18 @@ func (f *Filter) Flush() {
 func (f *Filter) send() {
 	c := &f.calls
 	for !c.under && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
-		c.riding, c.spare = c.spare[:0], nil
+		sent := f.elapsed()
+		c.riding, c.spare, c.leasing = c.spare[:0], nil, false
 		f.board()
 		if len(c.riding) == 0 {
 			c.spare = c.riding
 			continue // all of them were gone
 		}
-		c.under, c.sent = true, f.elapsed()
+		c.under, c.sent = true, sent
 		f.hurry()
 		if f.dispatch(f.checkCall(c.body, millis(f.config.Deadline)), f.answered) != nil {
 			c.under = false
-			f.note(Reply{})
+			f.note(Reply{}, false)
 			f.deal(f.riders(), Reply{}, c.sent)
 		}
 	}
@@ -149,6 +151,10 @@ func (f *Filter) board() {
 		version = f.leases.extras[0].version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
+	if taken < len(c.waiting) { // before what no request waits for, which leaves a long question no room
+		c.waiting[taken].ride()
+		taken++
+	}
 	f.boardExtras(version)
 	for taken < len(c.waiting) && c.fits(c.waiting[taken], version) {
 		c.waiting[taken].ride()
@@ -194,12 +200,18 @@ func (s *Stream) ride() {
 	kind, units := wire.KindAsk, s.f.units(a)
 	if len(units) > 0 {
 		kind = wire.KindLease
-		wire.Leasing(c.body)
+		c.lease()
 	}
 	c.body = wire.AppendAsk(c.body, kind, &a.attrs.ask, units)
 	whole = true
 	c.riding = append(c.riding, rider{stream: s, wants: a.wants, checks: len(a.plan.Checks())})
 	a.wants = nil
+}
+
+// lease makes the call one about leases.
+func (c *calls) lease() {
+	c.leasing = true
+	wire.Leasing(c.body)
 }
 
 func (f *Filter) boardSettling() {
@@ -233,8 +245,23 @@ func (f *Filter) answered(r Reply) {
 	riding, sent := f.riders(), f.calls.sent
 	f.calls.under = false
 	defer f.deal(riding, r, sent)
-	f.note(r)
+	if f.note(r, f.calls.leasing) {
+		f.again(riding)
+	}
 	f.send()
+}
+
+// again has requests ride once more whose call was about leases, which its bridge does not read: then it has charged nothing.
+// During an upgrade there may be bridges of both kinds behind one address.
+func (f *Filter) again(riding []rider) {
+	var waits []*Stream
+	for i := range riding {
+		if r := &riding[i]; r.stream != nil {
+			waits = append(waits, r.stream)
+			r.stream, r.extra = nil, true
+		}
+	}
+	f.calls.waiting = append(waits, f.calls.waiting...)
 }
 
 // deal gives each rider its answer. Should there be a panic in between, those behind it have none.
@@ -314,20 +341,23 @@ func replyOf(r Reply) (*wire.ReplyReader, error) {
 	return wire.ReadReply(r.Body)
 }
 
-// note counts failed calls.
-func (f *Filter) note(r Reply) {
+// note counts failed calls. It reports true for one that was about leases and must be made again without them.
+func (f *Filter) note(r Reply, leasing bool) (again bool) {
 	c := &f.calls
-	if r.Status == 200 {
-		f.leases.reads, f.leases.exact = r.Leases != "", r.Leases == wire.LeasingExact
+	l := &f.leases
+	switch {
+	case r.Status == 200:
+		l.reads, l.exact = r.Leases != "" && f.elapsed() >= l.shunned, r.Leases == wire.LeasingExact
 		c.failures = 0
-		return
-	}
-	if r.Status == 400 { // it may be another one than the one that said that it does
-		f.leases.reads = false
+		return false
+	case r.Status == 400 && leasing: // it is another one than the one that said that it does
+		l.reads, l.shunned = false, f.elapsed()+shunnedFor
+		return true
 	}
 	if c.failures++; c.failures >= failuresMax {
 		c.openTill = f.host.Now() + openFor
 	}
+	return false
 }
 
 // expire ends the waits whose deadline is over, and looks whether the bridge is back.
@@ -353,7 +383,7 @@ func (f *Filter) expire() {
 	c.probing = f.dispatch(f.checkCall(wire.AppendCall(nil, ""), millis(f.config.Deadline)), func(r Reply) {
 		defer f.guard()
 		c.probing = false
-		f.note(r)
+		f.note(r, false)
 	}) == nil
 	if !c.probing {
 		c.openTill = now + openFor

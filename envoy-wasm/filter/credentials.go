@@ -16,6 +16,9 @@ const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
 	rememberedMax   = core.Minute // the bridge says 10 s
+	// trustedFor is how long requests are admitted from the hand by what the bridge said of a credential. Then it is asked again,
+	// since nobody else would notice that a key was taken back while others keep the hand full.
+	trustedFor = core.Second
 )
 
 // remembered is one way to identify, as the filter knows it: what the bridge said of credentials before. It verifies
@@ -33,6 +36,7 @@ type verdict struct {
 	identity    *core.Identity
 	fingerprint uint64
 	until       core.Micros
+	heard       core.Micros
 	bytes       int // of the credential
 }
 
@@ -55,6 +59,7 @@ func (r *remembered) Verify(credential string) (*core.Identity, core.CredentialS
 		return nil, core.CredentialAbsent
 	}
 	f.known += known.fingerprint
+	f.stale = f.stale || !ahead(known.heard+trustedFor, f.now, trustedFor)
 	return known.identity, known.state
 }
 
@@ -87,7 +92,7 @@ func (r *remembered) keep(credential string, way *wire.Way, until core.Micros) v
 	if len(r.verdicts) >= verdictsMax || r.bytes > verdictBytesMax || r.verdicts == nil {
 		r.verdicts, r.bytes = make(map[string]verdict), 0
 	}
-	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until, bytes: len(credential)}
+	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until, heard: r.filter.now, bytes: len(credential)}
 	if way.State == core.CredentialValid {
 		identity := way.Identity
 		v.identity = &identity

@@ -24,10 +24,11 @@ type Filter struct {
 		asked core.Micros // when it was asked last
 		under bool
 	}
-	// Of the request under decision: the time, whether a credential that it shows is not known, the fingerprints of those
-	// that are, and what the bridge said of them, if that is why it is decided again.
+	// Of the request under decision: the time, whether a credential that it shows is not known, or was not heard of lately, the
+	// fingerprints of those that are known, and what the bridge said of them, if that is why it is decided again.
 	now    core.Micros
 	unsure bool
+	stale  bool
 	known  uint64
 	hears  *hearing
 

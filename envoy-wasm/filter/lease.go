@@ -30,6 +30,19 @@ const (
 	// gatherTime is how long units wait for others of the same counter to be given back with, since a receipt is good once: for
 	// longer than a counter keeps what nobody uses.
 	gatherTime = 200 * core.Millisecond
+	// fetchBytesMax is how long a question is at most in whose name units are asked for in advance, since as many may wait as
+	// counters are held. Requests that are longer ask when nothing is in hand.
+	fetchBytesMax = 8 << 10
+)
+
+// shunnedFor is how long no bridge is asked about leases after one did not read that. While bridges are upgraded behind one
+// address it is one call in so long that is made twice.
+const shunnedFor = 10 * core.Second
+
+// Of one call, what no request waits for takes half at most.
+const (
+	extraItemsMax = batchItemsMax / 2
+	extraBytesMax = batchBytesMax / 2
 )
 
 // held is what is held of one counter.
@@ -77,6 +90,7 @@ type leases struct {
 	backs   []lease.GiveBack
 	reads   bool        // the bridge reads calls about leases
 	exact   bool        // it wants to be asked whatever was refused, but for what is leased
+	shunned core.Micros // until when none is asked about leases
 	due     core.Micros // when to look after what is held
 
 	clock, ahead core.Micros
@@ -231,10 +245,12 @@ func (f *Filter) giveBack(h *held, receipt core.Micros, units int64) {
 	}
 }
 
-// releaseAll gives everything back that is held: it may not be used any more.
+// releaseAll gives everything back that is held, and what calls under way bring: it may not be used any more. What was refused may
+// be long ago.
 func (f *Filter) releaseAll(now core.Micros) {
 	l := &f.leases
-	for _, h := range l.ticking {
+	for _, h := range l.all {
+		h.counter.Forget(false)
 		l.backs = h.counter.Release(l.backs[:0])
 		f.gather(h, l.backs, now)
 	}

@@ -39,11 +39,12 @@ type ledger struct {
 	deaf    bool // it is one that does not know of leases
 	exact   bool // it wants no refusals remembered
 	verdict bool // it takes the requests for another client's
+	path    string
 }
 
 func newLedger(t *testing.T, p core.Policy, left ...int64) *ledger {
 	t.Helper()
-	b := &ledger{envoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}}
+	b := &ledger{envoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}, path: "/api/x"}
 	b.f = withPolicy(t, b.envoy, p)
 	return b
 }
@@ -142,7 +143,7 @@ func (b *ledger) request() bool {
 	b.t.Helper()
 	b.next++
 	s := b.f.NewStream(b.next)
-	action := s.RequestHeaders(get("/api/x"))
+	action := s.RequestHeaders(get(b.path))
 	b.serve()
 	_, refused := b.responses[b.next]
 	if action == Pause && !refused && !slices.Contains(b.resumed, b.next) {

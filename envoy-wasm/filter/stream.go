@@ -144,7 +144,7 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request, with what is remembered of its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.unsure, f.known = a.attrs.now, false, 0
+	f.now, f.unsure, f.stale, f.known = a.attrs.now, false, false, 0
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs)
 	a.attrs.ask.Known, a.unsure = f.known, f.unsure

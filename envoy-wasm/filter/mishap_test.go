@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// TestAClockThatGoesBackKeepsNobodyInLine: between the two calls of a request, by an hour.
+func TestAClockThatGoesBackKeepsNobodyInLine(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ := e.check()
+	e.now -= core.Hour
+	first.answer(replied(later()))
+	if second, _, _ := e.check(); second.TimeoutMillis != 2050 {
+		t.Errorf("the second call has %d ms", second.TimeoutMillis)
+	}
+	if e.now += 2050 * core.Millisecond; s.state != standing {
+		t.Fatal("it does not stand in line")
+	}
+	if f.Tick(); s.state == standing {
+		t.Error("it stands there still")
+	}
+}
+
+// TestACallUnderWayWhenTheClockGoesBack: nothing that it brings is used.
+func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	for len(b.tokens) == 0 && b.next < 100 { // until the first grant, which is held back
+		b.next++
+		b.f.NewStream(b.next).RequestHeaders(get("/api/x"))
+		b.f.Flush()
+		c, reader, items := b.check()
+		answer := b.answer(&items[0])
+		body := wire.AppendAnswer(wire.AppendReply(nil), &answer)
+		if reader.Leasing {
+			body = wire.AppendLeasingAnswer(wire.AppendLeasingReply(nil), &answer)
+			b.wrong += core.Hour
+		}
+		b.now += core.Millisecond
+		c.answer(Reply{Status: 200, Leases: wire.LeasingUsual, Body: body})
+	}
+	if len(b.tokens) == 0 {
+		t.Fatal("nothing was granted")
+	}
+	leased := b.counts[CounterLeased]
+	if s := b.f.NewStream(9999); s.RequestHeaders(get("/api/x")) != Pause || b.counts[CounterLeased] != leased {
+		t.Error("decided from units of which nobody knows how old they are")
+	}
+	b.serve()
+	b.pass(core.Second)
+	if n := 2000 - int64(b.next) - 1; b.left[0] != n {
+		t.Errorf("%d left, want %d", b.left[0], n)
+	}
+}
+
+// TestBridgesOfBothKinds: one that does not read calls about leases answers every other call, and no request is decided by on_error.
+func TestBridgesOfBothKinds(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "200000/1m fixed_window"), 200000)
+	for range 2000 {
+		b.deaf = !b.deaf
+		b.requests(1, core.Millisecond)
+	}
+	if b.counts[CounterDegraded] != 0 || b.counts[CounterAllowed] != 2000 {
+		t.Errorf("counted %v", b.count())
+	}
+	before := b.calls
+	b.deaf = true
+	if b.requests(100, core.Millisecond); b.calls-before > 101 {
+		t.Errorf("%d calls for 100 requests", b.calls-before)
+	}
+	b.deaf = false
+	b.requests(11000, core.Millisecond)
+	if b.counts[CounterLeased] < 500 || b.counts[CounterDegraded] != 0 {
+		t.Errorf("once all bridges know leases: %v", b.count())
+	}
+}
+
+// TestNobodyWaitsBehindWhatGoesBack: a request rides in the next call, however much goes with it, and however long it is.
+func TestNobodyWaitsBehindWhatGoesBack(t *testing.T) {
+	for _, path := range []string{"/api/x", "/api/" + strings.Repeat("x", 250<<10)} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shopLeased(t, "2000/1m fixed_window"))
+		f.leases.reads = true
+		for range extrasMax {
+			f.extra(new(extra), wire.AppendReturn(nil, &wire.Return{Token: strings.Repeat("t", 300), Units: 1}))
+		}
+		f.NewStream(1).RequestHeaders(get(path))
+		f.NewStream(2).RequestHeaders(get("/api/x"))
+		f.Flush()
+		c, _, items := e.check()
+		asked := slices.DeleteFunc(items, func(i wire.Item) bool { return i.Kind == wire.KindReturn })
+		if len(asked) == 0 || asked[0].Ask.Path != path {
+			t.Fatalf("%d requests are asked about, beside %d items", len(asked), len(items)-len(asked))
+		}
+		c.answer(Reply{Status: 504})
+		for n := 0; len(f.leases.extras) > 0; n++ {
+			if len(e.calls) == 0 || n > 100 {
+				t.Fatal("what goes back is not sent")
+			}
+			c, _, _ = e.check()
+			c.answer(Reply{Status: 504})
+		}
+	}
+}
+
+// TestUnitsOfAFormerPolicy: what was to be asked in advance under it does not wait until no request does.
+func TestUnitsOfAFormerPolicy(t *testing.T) {
+	e := newEnvoy(t)
+	p := shopLeased(t, "2000/1m fixed_window")
+	f := withPolicy(t, e, p)
+	f.leases.reads = true
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	wants := s.asking.wants
+	if s.asking.wants = nil; len(wants) != 1 {
+		t.Fatalf("%d counters are asked", len(wants))
+	}
+	f.extra(&extra{version: "v1", wants: wants}, wire.AppendAsk(nil, wire.KindFetch, &wire.Ask{}, nil))
+	s.Done()
+	f.poll.due = 0
+	f.pollPolicy()
+	e.publish(f, p, "v2")
+	f.NewStream(2).RequestHeaders(get("/api/x"))
+	f.Flush()
+	c, reader, items := e.check()
+	if reader.Version != "v2" || len(items) != 1 || len(f.leases.extras) != 0 || f.leases.all[0].pins != 0 {
+		t.Errorf("%s: %d items, %d wait still, %d pins", reader.Version, len(items), len(f.leases.extras), f.leases.all[0].pins)
+	}
+	c.answer(replied(left(1)))
+}
+
+// TestLongRequestsFetchNothing: as many as counters may wait, and each would be held in memory.
+func TestLongRequestsFetchNothing(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "20000/1m fixed_window"), 20000)
+	b.path = "/api/" + strings.Repeat("x", 2*fetchBytesMax)
+	if n := b.requests(300, core.Millisecond); n != 300 || b.counts[CounterLeased] == 0 || b.kinds[wire.KindFetch] != 0 {
+		t.Errorf("%d admitted, asked %v, counted %v", n, b.kinds, b.count())
+	}
+}
+
+// TestAPanicAboutLeasesLosesNoRider: nor does one while a call is made.
+func TestAPanicAboutLeasesLosesNoRider(t *testing.T) {
+	for _, flush := range []bool{false, true} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "10/1m"))
+		for id := uint32(1); id <= 3; id++ {
+			f.NewStream(id).RequestHeaders(get("/api/x"))
+		}
+		if flush {
+			e.panics = "Elapsed"
+			f.Flush()
+		}
+		f.Flush()
+		c, _, _ := e.check()
+		if !flush {
+			e.panics = "Elapsed"
+		}
+		c.answer(replied(left(9), left(8), left(7)))
+		if !slices.Equal(e.resumed, []uint32{1, 2, 3}) || e.counts[CounterPanic] != 1 || e.counts[CounterDegraded] != 0 {
+			t.Errorf("resumed %v, counted %v", e.resumed, e.count())
+		}
+	}
+}
+
+// TestAKeyThatWasTakenBack goes on for a second at most where others keep the hand full.
+func TestAKeyThatWasTakenBack(t *testing.T) {
+	p := shopLeased(t, "200000/1m fixed_window")
+	p.Identify = []core.Identify{{Kind: core.IdentifyAPIKey}, {}}
+	p.Rules[0].PerNone = true
+	e := newEnvoy(t)
+	f := withPolicy(t, e, p)
+	f.leases.reads = true
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x", "x-api-key", "k"))
+	f.Flush()
+	c, _, _ := e.check()
+	reply := replied(said(left(100), core.CredentialValid, 10*core.Second))
+	reply.Leases = wire.LeasingUsual
+	c.answer(reply)
+	s.Done()
+	fill := func() {
+		plain := f.NewStream(7)
+		if plain.RequestHeaders(get("/api/x")) == Continue {
+			return
+		}
+		w := &plain.asking.wants[0]
+		w.held.counter.Granted(f.elapsed(), &w.asking, &core.Result{At: e.now, Granted: 1000, Remaining: 1000, Reset: core.Minute, Receipt: 7})
+		plain.Done()
+	}
+	fill()
+	request := func(id uint32) bool {
+		s := f.NewStream(id)
+		defer s.Done()
+		return s.RequestHeaders(get("/api/x", "x-api-key", "k")) == Continue
+	}
+	if !request(2) {
+		t.Fatal("not admitted from the hand")
+	}
+	e.now += trustedFor
+	fill()
+	s = f.NewStream(3)
+	if s.RequestHeaders(get("/api/x", "x-api-key", "k")) == Continue {
+		t.Fatal("admitted from the hand by what was heard a second ago")
+	}
+	f.Flush()
+	c, _, items := e.check()
+	if items[0].Ask.Known != 0 {
+		t.Error("the bridge is told that the key is known")
+	}
+	c.answer(reply)
+	if s.Done(); !request(4) {
+		t.Error("not admitted from the hand by what was heard just now")
+	}
+}
