@@ -93,7 +93,7 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	}
 	kind, leased, exact := kindOf(checks)
 	if ctx.Err() == nil {
-		if kind == takes && exact && s.denials != nil && s.refuse(checks, results) {
+		if kind == takes && exact && s.refuse(checks, results, true) {
 			return nil
 		}
 		if leased && kind <= shadows && !s.closed.Load() {
@@ -104,8 +104,17 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 	sent := s.now()
 	s.counts.calls.Add(1)
 	err := s.inner.Take(ctx, checks, results)
+	return s.conclude(ctx, sent, kind, checks, results, err)
+}
+
+// conclude learns from what came of a call, and returns what the caller is told: a call that only looked again, and was not
+// answered, is refused by what holds for a while yet.
+func (s *Store) conclude(ctx context.Context, sent core.Micros, k kind, checks []core.Check, results []core.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
-	s.learn(sent, kind, checks, results, err)
+	s.learn(sent, k, checks, results, err)
+	if err != nil && k == takes && ctx.Err() == nil && s.refuse(checks, results, false) {
+		return nil
+	}
 	return err
 }
 
@@ -135,11 +144,14 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	return err
 }
 
-// refuse answers a call from memory if that refuses it, and it is not the one that looks again.
-func (s *Store) refuse(checks []core.Check, results []core.Result) bool {
+// refuse answers a call from memory if that refuses it, and it is not the one that looks again, where one may.
+func (s *Store) refuse(checks []core.Check, results []core.Result, mayLook bool) bool {
+	if s.denials == nil {
+		return false
+	}
 	now, refusing, looks, p := s.now(), -1, false, recorder{}
 	for i := range checks {
-		known, refuses, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, true)
+		known, refuses, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, mayLook)
 		if looks = looks || look; !known {
 			results[i].At = 0
 		}

@@ -46,7 +46,7 @@ func (b *batch) add(ctx context.Context, s *Store, calls []core.Call, i int) {
 	}
 	kind, leased, exact := kindOf(c.Checks)
 	if ctx.Err() == nil {
-		if kind == takes && exact && s.denials != nil && s.refuse(c.Checks, c.Results) {
+		if kind == takes && exact && s.refuse(c.Checks, c.Results, true) {
 			return
 		}
 		if leased && kind <= shadows && !s.closed.Load() {
@@ -98,8 +98,7 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 				a.release()
 				s.active.Add(-1)
 			} else {
-				s.learnAbsences(sent, false, c.Checks, c.Results, c.Err)
-				s.learn(sent, b.kinds[j], c.Checks, c.Results, c.Err)
+				c.Err = s.conclude(ctx, sent, b.kinds[j], c.Checks, c.Results, c.Err)
 			}
 		}
 	}()
