@@ -96,7 +96,9 @@ func (q *question) granted(err error) {
 	for _, t := range q.lease.taken {
 		c, r := &checks[t.check], &results[t.check]
 		if err == nil && !r.Local && r.Granted > t.own {
-			q.hand(t, c, r)
+			if !r.Overflow { // that is a counter of others' too
+				q.hand(t, c, r)
+			}
 			r.Granted = t.own
 		}
 		c.Op, c.Cost, c.Min, c.Max, c.ShareMille, c.Age = core.OpTake, t.own, 0, 0, 0, 0
@@ -124,7 +126,7 @@ func (q *question) fetched(err error) {
 	}
 	r := &q.lease.fetched[0]
 	q.answer.Results = append(q.answer.Results[:0], *r)
-	if r.Granted > 0 {
+	if r.Granted > 0 && !r.Overflow {
 		q.hand(q.lease.taken[0], &q.lease.fetch[0], r)
 	}
 }

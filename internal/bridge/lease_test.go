@@ -249,3 +249,25 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 	}
 	h.back(8)
 }
+
+// TestSharedCountersLeaseNothing: where the store is full a client's units are charged to a counter of others' too, and none of
+// them go back to one of its own.
+func TestSharedCountersLeaseNothing(t *testing.T) {
+	h := open(t, leased, func(o *Options) {
+		memory, err := memstore.New(memstore.Options{CountersMax: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Store = memory
+	})
+	h.ask(h.question("/both", "192.0.2.9"))
+	a := h.ask(h.wanting(wire.KindLease, "/hot", nil), h.wanting(wire.KindFetch, "/hot", nil))
+	for i := range a {
+		if a[i].Status != wire.StatusOK || !a[i].Results[0].Overflow || len(a[i].Leases) != 0 {
+			t.Errorf("%+v", a[i])
+		}
+	}
+	if a[0].Results[0].Granted != 1 {
+		t.Errorf("%+v", a[0])
+	}
+}
