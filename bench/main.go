@@ -51,6 +51,7 @@ var comparisons = []struct {
 	{"rules", rulesLatency, true},
 	{"features", featureCost, true},
 	{"added", addedLatency, true},
+	{"envoy-one", envoyOne, true},
 	{"envoy-start", envoyStart, true},
 	{"envoy-vm", envoyVM, true},
 }
