@@ -162,6 +162,18 @@ func unitsOf(c *core.Check, w *wanted) wire.Units {
 	return u
 }
 
+// age is that of so many units, as the receipt for them has it.
+func (w *wanted) age(granted int64) core.Micros {
+	switch {
+	case w.limit.Algorithm() != core.TokenBucket:
+		return 0
+	case granted > w.asking.Cost:
+		return w.asking.Age
+	default:
+		return 1
+	}
+}
+
 // granted takes the answer to what was asked of a counter: nil if there is none of use. So much of it is the asker's own.
 func (f *Filter) granted(w *wanted, r *core.Result, own int64, leases []wire.Lease) {
 	h, now := w.held, f.elapsed()
@@ -173,7 +185,7 @@ func (f *Filter) granted(w *wanted, r *core.Result, own int64, leases []wire.Lea
 	all := *r
 	for i := range leases {
 		if l := &leases[i]; l.Check == w.check {
-			h.keep(sealed{l.Receipt, l.Granted - own, l.Token})
+			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), l.Token})
 			all.Granted, all.Receipt = l.Granted, l.Receipt
 		}
 	}

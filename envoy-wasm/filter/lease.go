@@ -61,6 +61,7 @@ type held struct {
 type sealed struct {
 	receipt core.Micros
 	units   int64
+	age     core.Micros // of units of a token bucket, as the store was told; 0 of others', which do not mind
 	text    string
 }
 
@@ -217,24 +218,27 @@ func (f *Filter) gather(h *held, backs []lease.GiveBack, now core.Micros) {
 			i++
 		}
 		if i == len(h.backs) {
-			h.backs = append(h.backs, lease.GiveBack{Receipt: b.Receipt})
+			h.backs = append(h.backs, lease.GiveBack{Receipt: b.Receipt, Age: b.Age})
 		}
 		h.backs[i].Units += b.Units
+		h.backs[i].Age = min(h.backs[i].Age, b.Age)
 	}
 	if len(h.backs) > 0 && (!h.counter.Holding() || now-h.since >= gatherTime) {
-		for _, b := range h.backs {
-			f.giveBack(h, b.Receipt, b.Units)
+		for i := range h.backs {
+			f.giveBack(h, &h.backs[i])
 		}
 		h.backs = h.backs[:0]
 	}
 }
 
 // giveBack has units go back with the next call, by the oldest receipts of their charge. Of those most units were used, so that
-// what is left of a charge when one is used for less than it is good for covers what is still in hand.
-func (f *Filter) giveBack(h *held, receipt core.Micros, units int64) {
+// what is left of a charge when one is used for less than it is good for covers what is still in hand. By a receipt for a greater
+// age than theirs a bucket would credit too much for them.
+func (f *Filter) giveBack(h *held, b *lease.GiveBack) {
+	units := b.Units
 	for i := 0; i < len(h.tokens) && units > 0 && len(f.leases.extras) < extrasMax; {
 		t := h.tokens[i]
-		if t.receipt != receipt {
+		if t.receipt != b.Receipt || t.age > b.Age {
 			i++
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/lease"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -220,5 +221,23 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	c.answer(reply)
 	if s.Done(); !request(4) {
 		t.Error("not admitted from the hand by what was heard just now")
+	}
+}
+
+// TestReceiptsOfOneInstant: a bucket whose clock went back a little charges everything at one instant. What comes back by the least
+// age is shown no receipt for a greater one; what those are for is lost to the bucket, which refills.
+func TestReceiptsOfOneInstant(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	f.leases.reads = true
+	h := &held{}
+	h.keep(sealed{77, 5, 20, "greater"})
+	h.keep(sealed{77, 5, 10, "least"})
+	h.keep(sealed{78, 5, 10, "another"})
+	f.gather(h, []lease.GiveBack{{Units: 3, Receipt: 77, Age: 20}, {Units: 4, Receipt: 77, Age: 10}}, 1)
+	f.Flush()
+	_, _, items := e.check()
+	if len(items) != 1 || items[0].Return != (wire.Return{Token: "least", Units: 5}) {
+		t.Errorf("%+v go back", items)
 	}
 }
