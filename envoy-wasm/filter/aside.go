@@ -3,6 +3,8 @@
 package filter
 
 import (
+	"strings"
+
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/lease"
 	"github.com/penstock/penstock/internal/wire"
@@ -185,7 +187,7 @@ func (f *Filter) granted(w *wanted, r *core.Result, own int64, leases []wire.Lea
 	all := *r
 	for i := range leases {
 		if l := &leases[i]; l.Check == w.check {
-			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), l.Token})
+			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), strings.Clone(l.Token)}) // it is cut from the reply to all
 			all.Granted, all.Receipt = l.Granted, l.Receipt
 		}
 	}

@@ -3,6 +3,8 @@
 package filter
 
 import (
+	"net/netip"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -240,4 +242,53 @@ func TestReceiptsOfOneInstant(t *testing.T) {
 	if len(items) != 1 || items[0].Return != (wire.Return{Token: "least", Units: 5}) {
 		t.Errorf("%+v go back", items)
 	}
+}
+
+// TestReceiptsKeepNoReplies: a receipt is cut from the reply to all, of which nothing else is kept.
+func TestReceiptsKeepNoReplies(t *testing.T) {
+	const size = 512 << 10
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shopLeased(t, "2000/1m fixed_window"))
+	answers := []wire.Answer{{Results: left(9).Results, Leases: []wire.Lease{{Granted: 5, Receipt: 77, Token: "sealed"}}},
+		{Receipt: strings.Repeat("r", size)}}
+	body := wire.AppendLeasingReply(nil)
+	for i := range answers {
+		body = wire.AppendLeasingAnswer(body, &answers[i])
+	}
+	check := &f.policy.plan(t).Checks()[0]
+	h := f.leases.hold(check, true)
+	before := heap()
+	for range tokensMax {
+		reply, err := wire.ReadReply(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer wire.Answer
+		if ok, err := reply.Next(&answer); !ok || err != nil {
+			t.Fatal(err)
+		}
+		f.granted(&wanted{held: h, limit: check.Limit}, &answer.Results[0], 0, answer.Leases)
+	}
+	if after := heap(); len(h.tokens) != tokensMax || after > before+4*size {
+		t.Errorf("%d receipts take %d bytes", len(h.tokens), after-before)
+	}
+	runtime.KeepAlive(f)
+}
+
+// plan is that of a request.
+func (p *policy) plan(t *testing.T) *core.Plan {
+	t.Helper()
+	var a asking
+	a.attrs.ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
+	a.attrs.reads = &p.reads
+	a.plan.Add(p.ruleset, &a.attrs)
+	return &a.plan
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
 }
