@@ -18,7 +18,7 @@ import (
 
 // verdictTTL is how long a filter may remember what a credential is worth: as long as a key that was taken back may go on
 // where its tier or client has no limit, for there nobody is asked, or show its tier in a response header. Where there is a
-// limit the bridge decides by what it knows itself.
+// limit the bridge decides by what it knows itself, or the filter for a second at most, from units that are in hand.
 const verdictTTL = 10 * core.Second
 
 // question is one item of a call and its answer. It is used again.
