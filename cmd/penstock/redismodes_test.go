@@ -106,7 +106,7 @@ func movedFrom(c *redistest.Cluster) string {
 
 // TestRingIsLookedAfter: what is wrong with one of its servers is said.
 func TestRingIsLookedAfter(t *testing.T) {
-	servers := []*redistest.Server{redistest.StartTCP(t), redistest.StartTCP(t), redistest.StartTCP(t, "--cluster-enabled", "yes")}
+	servers := []*redistest.Server{redistest.StartTCP(t), redistest.StartTCP(t), redistest.StartAlone(t)}
 	flags := []string{"redis", "health", "--redis-mode", "ring", "--redis-addrs", servers[0].Addr + "," + servers[1].Addr}
 	out, _, err := run(t, "", flags...)
 	if err != nil || !strings.Contains(out, "a ring of 2 servers") {

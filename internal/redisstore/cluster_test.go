@@ -19,7 +19,7 @@ import (
 
 // TestSlotOf: the slots are those that Redis itself computes.
 func TestSlotOf(t *testing.T) {
-	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server := redistest.StartAlone(t)
 	for _, key := range []string{"", "a", "123456789", "rl1:shop:api:{user:u_42}:60s:sw", "{}{a}", "{a", "a}", "{{a}}", "x{}y", "{a}{b}",
 		"\x00\xff{\x80}", "foo{bar}{zap}", "rl1:shop:~penalty:{ip:192.0.2.7}:until"} {
 		want, err := server.Client().Do(t.Context(), "cluster", "keyslot", key).Int()

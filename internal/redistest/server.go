@@ -62,6 +62,15 @@ func StartTCP(t testing.TB, args ...string) *Server {
 	return s
 }
 
+// StartAlone is [StartTCP] for a server that is a cluster's, and the only one of it: its bus has a port of its own.
+func StartAlone(t testing.TB) *Server {
+	t.Helper()
+	s := newTCPServer(t, freeport.WithBus(t), "--cluster-enabled", "yes")
+	s.run()
+	s.await()
+	return s
+}
+
 // newDir returns a directory that is gone when the test ends. Not t.TempDir: a socket's path is at most 107 bytes.
 func newDir(t testing.TB) string {
 	t.Helper()
