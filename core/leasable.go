@@ -23,6 +23,16 @@ func (l *Limit) Leasable() bool {
 	return l.algorithm != 0 && l.algorithm != SlidingLog && (l.calendar != 0 || l.window >= LeasableWindowMin)
 }
 
+// Leasable reports whether units of a limit of the rule may be leased, where it says so. Those of a token bucket are not if
+// the response settles what was charged: of what comes back of leases a bucket that is asked often restores too little.
+func (r *Rule) Leasable(l *Limit) bool {
+	return l.leasable(r.CostAfter != nil || len(r.CountIf)+len(r.RefundOn) > 0)
+}
+
+func (l *Limit) leasable(settles bool) bool {
+	return l.Leasable() && !(settles && l.algorithm == TokenBucket)
+}
+
 // leases reports whether units of a rule's limits are leased, as far as they can be. A log_only rule refuses nothing, and
 // what it would refuse is told by the store alone.
 func leases(p *Policy, r *Rule) bool {

@@ -260,7 +260,7 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 		p.text = append(p.text, l.tail...)
 		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
 			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost,
-			Lease: r.leases && l.limit.Leasable(), Refundable: r.after.settles, OnError: r.onError})
+			Lease: r.leases && l.limit.leasable(r.after.settles), Refundable: r.after.settles, OnError: r.onError})
 		c := &p.checks[len(p.checks)-1]
 		if l.limit.calendar != 0 && u.ruleset.calendar != nil {
 			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.request.attrs.Now())

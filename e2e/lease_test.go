@@ -201,7 +201,8 @@ func until(done <-chan struct{}) func() bool {
 	}
 }
 
-// TestLeasedCostsAreGivenBack: a rule that is leased gives back what a response says was not used, and the limit holds.
+// TestLeasedCostsAreGivenBack: a rule that is leased gives back what a response says was not used, and the limit holds. So it does
+// for a token bucket, which is then not leased.
 func TestLeasedCostsAreGivenBack(t *testing.T) {
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 5000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {

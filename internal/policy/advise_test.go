@@ -94,6 +94,11 @@ func TestAdviseOnWords(t *testing.T) {
 		{"timezone: UTC\nrules: [{name: a, limit: 5/day}]", nil},
 
 		// Leases that save nothing.
+		{"rules: [{name: a, lease: auto, limit: 9/1m burst 5, refund_on: {status: 5xx}}]",
+			[]string{`rules[0].limit[0]: "9/1m burst 5": cannot be leased: of what responses give back`}},
+		{"lease: auto\nrules: [{name: a, limit: 9/1m tb, count_if: {status: 401}}]",
+			[]string{`lease: "auto": has no effect: no rule has a limit that can be leased`}},
+		{"rules: [{name: a, lease: auto, limit: 9/1m, refund_on: {status: 5xx}}]", nil},
 		{"lease: auto\nrules: [{name: a, limit: [9/1m, 5/1s sl]}, {name: b, action: log_only, limit: 9/1s}]", nil},
 		{"rules: [{name: a, lease: auto, limit: 9/1s, tiers: {gold: 5/1m sl}}, {name: b, lease: auto, action: log_only, limit: 5/1m sl}]",
 			[]string{`rules[0].tiers.gold: has another window or algorithm`,

@@ -35,6 +35,9 @@ func (a *adviser) leasing(at string, d *Rule, r *core.Rule) {
 		case !l.Leasable():
 			a.problem(place, text, "cannot be leased: its window is below "+core.LeasableWindowMin.String(),
 				"write a longer window, or leave out lease: auto")
+		case !r.Leasable(l):
+			a.problem(place, text, "cannot be leased: of what responses give back, leases of a token bucket would restore too little",
+				"use fixed_window or sliding_window, or leave out lease: auto")
 		}
 	})
 }
@@ -44,7 +47,7 @@ func leasesAny(r core.Rule) bool {
 	if r.Disabled || r.Lease == core.LeaseOff || r.Action != core.ActionReject && r.Action != core.ActionThrottle {
 		return false
 	}
-	leasable := func(l core.Limit) bool { return l.Leasable() }
+	leasable := func(l core.Limit) bool { return r.Leasable(&l) }
 	if slices.ContainsFunc(r.Limits, leasable) {
 		return true
 	}
