@@ -86,7 +86,7 @@ func (s *site) forgets(t *testing.T) {
 		if inARow++; err != nil || a.status == http.StatusTooManyRequests {
 			inARow = 0
 		}
-		return inARow == 10
+		return inARow == manyInARow
 	})
 }
 

@@ -47,6 +47,7 @@ func (s *site) goesOnWithAnother(t *testing.T, word string) {
 	s.haveBridges(t, 1)
 	s.allAreDecided(t)
 	first.kill()
+	s.isDecided(t)
 	s.allAreDecided(t)
 
 	first.args = args

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/redistest"
 )
 
 // late are the counters where an answer takes so long on a busy machine that the deadline may come first.
@@ -74,10 +75,10 @@ func (f *falseBridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.true.ServeHTTP(w, r)
 }
 
-// startFalseBridge runs a false bridge in front of a true one.
+// startFalseBridge runs a false bridge in front of a true one, which says that no refusal is to be remembered.
 func (s *site) startFalseBridge(t *testing.T, policy string) *falseBridge {
 	t.Helper()
-	b := newBridge(t, policy)
+	b := newBridge(t, policy, "--redis", redistest.Start(t).URL(), "--redis-timeout", "5s", "--remember-denials=false")
 	b.run(t)
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: "bridge"})
 	proxy.Transport = b.transport()
