@@ -7,11 +7,13 @@
 //
 // Nobody waits for it but [Queue.Stop]. Each job is asked of the store once at most: a charge whose outcome is not known is
 // never given back a second time. What does not fit into the queue is dropped; then what was reserved stands as the charge.
-// Every job has one end, which is counted. One that panics ends alone.
+// Every job has one end, which is counted. One that panics ends alone; a store that does ends those it was asked about.
 //
 // # Price
 //
-// A channel's send for whoever hands over, and up to sixteen goroutines from the first job on.
+// A channel's send for whoever hands over, and up to sixteen goroutines from the first job on. Where more waits than they
+// have in hand, each takes up to 32 jobs and a [core.Batcher] is asked about them together: what requests that were decided
+// in memory leave to be settled arrives faster than a store answers one by one.
 //
 // # When not to use it
 //
@@ -19,17 +21,16 @@
 package settle
 
 import (
-	"context"
 	"sync"
 	"time"
 
 	"github.com/penstock/penstock/core"
 )
 
-// The bounds of what settles. Settlements wait for the store, not for the machine: sixteen at a time keep a Redis at
-// half a millisecond busy with 30,000 a second, which it batches. What waits is some 1 KB each.
+// The bounds of what settles. Settlements wait for the store, not for the machine. What waits is some 1 KB each.
 const (
 	workersCount = 16
+	batchMax     = 32 // jobs that a worker has in hand
 	jobsMax      = 8192
 	// Deadline is how long a process that stops waits for settlements: each takes at most the store's own deadline.
 	Deadline = 5 * time.Second
@@ -112,53 +113,14 @@ func (q *Queue) enqueue(job Job) bool {
 }
 
 func (q *Queue) work() {
-	var results [core.ChecksMax]core.Result
+	b := batch{queue: q}
+	b.batcher, _ = q.store.(core.Batcher)
 	for job := range q.jobs {
-		q.settle(job, results[:])
-	}
-}
-
-// settle ends a job. One that panics is not released: whatever is wrong with it is not used again.
-func (q *Queue) settle(job Job, results []core.Result) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			q.ended(Panicked)
-			if q.Panic != nil {
-				q.Panic(reason)
-			}
+		b.add(job)
+		for b.batcher != nil && len(b.jobs) < batchMax && b.addWaiting() {
 		}
-	}()
-	end := q.admits(job, results)
-	if end == Settled && q.store.Take(context.Background(), job.Due(), results) != nil {
-		end = Failed
+		b.settle()
 	}
-	q.ended(end)
-	job.Release()
-}
-
-// admits asks the store for the condition of a job; Settled means that there is none, or that it holds.
-func (q *Queue) admits(job Job, results []core.Result) End {
-	conditional, ok := job.(Conditional)
-	if !ok {
-		return Settled
-	}
-	condition := conditional.Condition()
-	if len(condition) == 0 {
-		return Settled
-	}
-	clear(results[:len(condition)])
-	if q.store.Take(context.Background(), condition, results) != nil {
-		return Failed
-	}
-	for i := range condition {
-		switch {
-		case results[i].Local:
-			return Failed // the store was not asked, so that nobody else knows of it
-		case results[i].Refused:
-			return Repeated
-		}
-	}
-	return Settled
 }
 
 // Stop sends what waits, and returns when that is done or the deadline is over; it reports which. The store is open until
