@@ -3,21 +3,17 @@
 package filter
 
 import (
-	"net/netip"
-	"slices"
 	"strings"
 
-	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/wire"
 )
 
 // attributes is one request as the policy sees it. It is taken in once, when the headers are there, and keeps what the
 // policy reads and nothing else.
 type attributes struct {
+	wire.View            // of ask
 	ask         wire.Ask // as the bridge is asked about it
 	contentType string
-	now         core.Micros
-	reads       *core.Reads
 	origin      uint64 // a hash of the connection's address and x-request-id
 	bytes       int    // of all headers: they are one piece of memory
 }
@@ -25,7 +21,8 @@ type attributes struct {
 // take takes a request in. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.release()
-	a.now, a.reads, a.origin = h.Now(), &p.reads, 14695981039346656037
+	a.View = wire.View{Ask: &a.ask, Reads: &p.reads, At: h.Now()}
+	a.origin = 14695981039346656037
 	for range p.reads.Headers {
 		a.ask.Headers = append(a.ask.Headers, wire.Value{})
 	}
@@ -110,29 +107,3 @@ func (a *attributes) header(p *policy, name, value string) {
 		v.Text += ", " + value
 	}
 }
-
-func (a *attributes) Path() string       { return a.ask.Path }
-func (a *attributes) Method() string     { return a.ask.Method }
-func (a *attributes) Host() string       { return a.ask.Host }
-func (a *attributes) Query() string      { return a.ask.Query }
-func (a *attributes) Peer() netip.Addr   { return a.ask.Peer }
-func (a *attributes) Remote() netip.Addr { return a.ask.Remote }
-func (a *attributes) Now() core.Micros   { return a.now }
-
-// Header implements [core.Attributes]. The policy reads what it said it does.
-func (a *attributes) Header(name string) (string, bool) {
-	return find(a.reads.Headers, a.ask.Headers, name)
-}
-
-// Attr implements [core.Attributes].
-func (a *attributes) Attr(name string) (string, bool) { return find(a.reads.Attrs, a.ask.Attrs, name) }
-
-func find(names []string, values []wire.Value, name string) (string, bool) {
-	i, ok := slices.BinarySearch(names, name)
-	if !ok || i >= len(values) {
-		return "", false
-	}
-	return values[i].Text, values[i].Given
-}
-
-var _ core.Attributes = (*attributes)(nil)

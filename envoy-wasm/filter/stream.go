@@ -104,7 +104,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 
 // wait begins the request's wait.
 func (s *Stream) wait() {
-	s.deadline, s.state = s.asking.attrs.now+s.f.config.Deadline, waiting
+	s.deadline, s.state = s.asking.attrs.At+s.f.config.Deadline, waiting
 }
 
 // ask returns what a request needs until it is decided.
@@ -144,7 +144,7 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request, with what is remembered of its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.unsure, f.stale, f.known = a.attrs.now, false, false, 0
+	f.now, f.unsure, f.stale, f.known = a.attrs.At, false, false, 0
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs)
 	a.attrs.ask.Known, a.unsure = f.known, f.unsure
@@ -162,8 +162,8 @@ func (a *asking) degrade() core.Decision {
 // hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
 // bridge speaks of others than the request shows: then it has decided about somebody else.
 func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
-	a.attrs.now = f.host.Now()
-	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.now + min(core.Micros(v.TTLMicros), rememberedMax)}
+	a.attrs.At = f.host.Now()
+	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.At + min(core.Micros(v.TTLMicros), rememberedMax)}
 	f.hears = &h
 	defer func() { f.hears = nil }()
 	a.identify(f)

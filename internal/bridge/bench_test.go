@@ -63,7 +63,7 @@ func alone(tb testing.TB, h *bridged) func() {
 	var plan core.Plan
 	e := h.b.editions.inForce()
 	item := h.question("/api/x", "192.0.2.1")
-	attrs := &attributes{ask: &item.Ask, reads: &e.reads, now: micros(time.Now())}
+	attrs := &wire.View{Ask: &item.Ask, Reads: &e.reads, At: micros(time.Now())}
 	return func() {
 		plan.Reset()
 		plan.Add(e.ruleset, attrs)

@@ -185,7 +185,7 @@ func (h *bridged) usedIn(store core.Store, path, peer string) int64 {
 	var plan core.Plan
 	item := h.question(path, peer)
 	e := h.b.editions.inForce()
-	plan.Add(e.ruleset, &attributes{ask: &item.Ask, reads: &e.reads, now: micros(time.Now())})
+	plan.Add(e.ruleset, &wire.View{Ask: &item.Ask, Reads: &e.reads, At: micros(time.Now())})
 	checks := plan.Checks()
 	for i := range checks {
 		checks[i].Op = core.OpLook

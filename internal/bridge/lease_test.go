@@ -46,7 +46,7 @@ func (h *bridged) counter(path string, check int) uint64 {
 	var plan core.Plan
 	item := h.question(path, "192.0.2.1")
 	e := h.b.editions.inForce()
-	plan.Add(e.ruleset, &attributes{ask: &item.Ask, reads: &e.reads, now: micros(time.Now())})
+	plan.Add(e.ruleset, &wire.View{Ask: &item.Ask, Reads: &e.reads, At: micros(time.Now())})
 	return wire.CounterOf(&plan.Checks()[check])
 }
 

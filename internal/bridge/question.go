@@ -5,9 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/penstock/penstock/core"
@@ -30,7 +28,7 @@ type question struct {
 	wait       throttle.Wait
 	first      []core.Check // what the store is asked first; none: nothing
 	throttled  []core.Throttled
-	attrs      attributes
+	attrs      wire.View
 	settlement core.Settlement
 	lease      leasing
 	bridge     *Bridge
@@ -70,7 +68,7 @@ func (q *question) begin() {
 	case len(ask.Headers) != len(e.reads.Headers) || len(ask.Attrs) != len(e.reads.Attrs):
 		q.answer.Status = wire.StatusInvalid
 	default:
-		q.attrs = attributes{ask: ask, reads: &e.reads, now: q.now}
+		q.attrs = wire.View{Ask: ask, Reads: &e.reads, At: q.now}
 		q.ask(&q.attrs)
 		if q.item.Kind >= wire.KindLease {
 			q.leases()
@@ -208,38 +206,3 @@ func (q *question) judge() {
 		q.answer.Verdict = &q.verdict
 	}
 }
-
-// attributes is a request as a filter tells of it.
-type attributes struct {
-	ask   *wire.Ask
-	reads *core.Reads
-	now   core.Micros
-}
-
-func (a *attributes) Path() string       { return a.ask.Path }
-func (a *attributes) Method() string     { return a.ask.Method }
-func (a *attributes) Host() string       { return a.ask.Host }
-func (a *attributes) Query() string      { return a.ask.Query }
-func (a *attributes) Peer() netip.Addr   { return a.ask.Peer }
-func (a *attributes) Remote() netip.Addr { return a.ask.Remote }
-func (a *attributes) Now() core.Micros   { return a.now }
-
-// Header implements [core.Attributes].
-func (a *attributes) Header(name string) (string, bool) {
-	return find(a.reads.Headers, a.ask.Headers, name)
-}
-
-// Attr implements [core.Attributes].
-func (a *attributes) Attr(name string) (string, bool) {
-	return find(a.reads.Attrs, a.ask.Attrs, name)
-}
-
-func find(names []string, values []wire.Value, name string) (string, bool) {
-	i, ok := slices.BinarySearch(names, name)
-	if !ok {
-		return "", false
-	}
-	return values[i].Text, values[i].Given
-}
-
-var _ core.Attributes = (*attributes)(nil)

@@ -126,7 +126,7 @@ func TestReceiptsExpire(t *testing.T) {
 	var s core.Settlement
 	q := h.question("/ai", "192.0.2.1")
 	var plan core.Plan
-	plan.Add(e.ruleset, &attributes{ask: &q.Ask, reads: &e.reads, now: start})
+	plan.Add(e.ruleset, &wire.View{Ask: &q.Ask, Reads: &e.reads, At: start})
 	plan.Results()[0].Granted = 10
 	plan.Decide()
 	plan.Settlement(&s)
