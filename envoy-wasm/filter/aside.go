@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -27,6 +28,9 @@ func (s *Stream) aside() (action Action, done bool) {
 	a.admits = admit && f.leases.reads
 	if a.refuses = a.admits || !f.leases.exact; !a.refuses {
 		return Continue, false
+	}
+	if !a.admits && len(f.leases.byKey) == 0 {
+		return Continue, false // nothing was refused to anybody: what follows would find that out check by check
 	}
 	if a.admits && f.stale {
 		a.attrs.ask.Known = 0 // so that the bridge says again what the credentials are worth
@@ -198,6 +202,9 @@ func (f *Filter) granted(w *wanted, r *core.Result, own int64, leases []wire.Lea
 
 // hear takes what the answer to a request says of counters that asked for nothing with it.
 func (f *Filter) hear(a *asking, wants []wanted, results []core.Result, sent core.Micros) {
+	if len(f.leases.byKey) == 0 && !slices.ContainsFunc(results, func(r core.Result) bool { return r.Refused }) {
+		return
+	}
 	now, checks := f.elapsed(), a.plan.Checks()
 next:
 	for i := range results {
@@ -244,7 +251,9 @@ func (f *Filter) units(a *asking) []wire.Units {
 	if !f.leases.reads {
 		a.unwant()
 	}
-	f.leases.units = f.leases.units[:0]
+	if f.leases.units = f.leases.units[:0]; len(a.wants) == 0 {
+		return nil
+	}
 	now, checks := f.elapsed(), a.plan.Checks()
 	for i := range a.wants {
 		w := &a.wants[i]

@@ -156,6 +156,7 @@ func TestAPanicAboutLeasesLosesNoRider(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
+		f.leases.hold(&core.Check{Key: []byte("a client that was refused")}, true) // where nobody was, no clock is read
 		for id := uint32(1); id <= 3; id++ {
 			f.NewStream(id).RequestHeaders(get("/api/x"))
 		}
