@@ -62,14 +62,12 @@ func (b *bench) start(name string, environment []string, program string, args ..
 
 // file writes a file of a name that no other has, and returns its path.
 func (b *bench) file(kind, text string) (path string, err error) {
-	f, err := os.CreateTemp(b.dir, "*-"+kind)
+	dir, err := os.MkdirTemp(b.dir, "*")
 	if err != nil {
 		return "", err
 	}
-	if _, err := f.WriteString(text); err != nil {
-		return "", err
-	}
-	return f.Name(), f.Close()
+	path = filepath.Join(dir, kind)
+	return path, os.WriteFile(path, []byte(text), 0o600)
 }
 
 func (b *bench) redis() (p *process, address string, err error) {
