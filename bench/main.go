@@ -29,12 +29,15 @@ type options struct {
 	images  string // the folder of the charts
 }
 
-// comparisons are what there is, in the order of the document. What is for the asking runs only when its name is given.
-var comparisons = []struct {
+// comparison is what one name of -only runs.
+type comparison struct {
 	name   string
 	run    func(options, *section) error
-	asking bool
-}{
+	asking bool // it runs only when its name is given
+}
+
+// comparisons are what there is, in the order of the document.
+var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},
 	{"attack", attacked, false},
@@ -88,8 +91,12 @@ func names() string {
 // run makes the comparisons, and writes each as soon as it is made.
 func run(o options, only, file string) error {
 	begin := time.Now()
+	named := func(c comparison) bool { return strings.HasPrefix(c.name, only) }
+	if !slices.ContainsFunc(comparisons, named) {
+		return fmt.Errorf("no comparison's name begins with %q; there are %s", only, names())
+	}
 	for _, c := range comparisons {
-		if !strings.HasPrefix(c.name, only) || c.asking && only == "" {
+		if !named(c) || c.asking && only == "" {
 			continue
 		}
 		o := o
