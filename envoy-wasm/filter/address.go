@@ -29,7 +29,7 @@ func (a *attributes) address(h Host, appended bool) {
 	a.origin = hash(a.origin, text)
 	source, port := addrOf(text)
 	a.ask.Peer, a.ask.Remote = source, source
-	i, ok := slices.BinarySearch(a.Reads.Headers, forwarded)
+	i, ok := slices.BinarySearch(a.view.Reads.Headers, forwarded)
 	if !ok || !appended || !source.IsValid() || !a.ask.Headers[i].Given {
 		return
 	}

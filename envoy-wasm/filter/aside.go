@@ -101,7 +101,7 @@ func (a *asking) putBack(now core.Micros) {
 // tellDenied fills in the results of a request that what was refused a moment ago refuses.
 func (a *asking) tellDenied(now core.Micros) {
 	checks, results := a.plan.Checks(), a.plan.Results()
-	at := a.attrs.At
+	at := a.attrs.view.At
 	for i := range a.parts {
 		if p := &a.parts[i]; p.verdict == lease.Deny {
 			p.held.counter.Answer(now, checks[i].Cost, lease.Deny, &results[i])

@@ -11,8 +11,8 @@ import (
 // attributes is one request as the policy sees it. It is taken in once, when the headers are there, and keeps what the
 // policy reads and nothing else.
 type attributes struct {
-	wire.View            // of ask
-	ask         wire.Ask // as the bridge is asked about it
+	view        wire.View // of ask
+	ask         wire.Ask  // as the bridge is asked about it
 	contentType string
 	origin      uint64 // a hash of the connection's address and x-request-id
 	bytes       int    // of all headers: they are one piece of memory
@@ -21,7 +21,7 @@ type attributes struct {
 // take takes a request in. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.release()
-	a.View = wire.View{Ask: &a.ask, Reads: &p.reads, At: h.Now()}
+	a.view = wire.View{Ask: &a.ask, Reads: &p.reads, At: h.Now()}
 	a.origin = 14695981039346656037
 	for range p.reads.Headers {
 		a.ask.Headers = append(a.ask.Headers, wire.Value{})

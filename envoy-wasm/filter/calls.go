@@ -66,7 +66,7 @@ func (f *Filter) enqueue(s *Stream) bool {
 	case c.failures >= failuresMax:
 		f.host.Count(CounterOpen)
 		return false
-	case len(c.waiting) >= waitingMax || c.held+s.asking.attrs.bytes > heldBytesMax:
+	case len(c.waiting) >= waitingMax || c.held-s.asking.held+s.asking.attrs.bytes > heldBytesMax:
 		f.host.Count(CounterFull)
 		return false
 	}
@@ -107,9 +107,10 @@ func (f *Filter) summon() bool {
 	return true
 }
 
-// Flush sends what waits, unless a call is under way.
+// Flush ends a turn: it decides those who arrived in it, and sends what waits, unless a call is under way.
 func (f *Filter) Flush() {
 	defer f.guard()
+	f.judgeArrivals() // before woken is false: what it has ask needs no other call of this
 	f.calls.woken = false
 	f.send()
 }
@@ -364,6 +365,7 @@ func (f *Filter) note(r Reply, leasing bool) (again bool) {
 func (f *Filter) expire() {
 	defer f.guard()
 	c := &f.calls
+	f.judgeArrivals()
 	now := f.host.Now()
 	for _, s := range c.waiting {
 		if s.state == waiting && now >= s.deadline {

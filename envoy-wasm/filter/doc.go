@@ -6,12 +6,14 @@
 // # Promise
 //
 // A request is identified and matched here. If all limits for it are leased and in hand, or one has refused it a moment ago, it is
-// decided at once, never over: by the machine of package lease. Otherwise, if a limit is for it, it waits for at most one call, which it may share with
-// others: a worker has one call under way, and what arrives meanwhile rides in the next. Each rider has its own deadline
+// decided here, never over: by the machine of package lease. Otherwise, if a limit is for it, it waits for at most one call, which it
+// may share with others: a worker has one call under way, and what arrives meanwhile rides in the next. Each rider has its own deadline
 // and its own answer. When the bridge does not answer in time, or not at all, the policy's on_error decides; nobody
 // waits longer, and no request is lost. What is remembered is bounded.
 //
 // # Price
+//
+// Where many requests arrive, each waits for the end of Envoy's turn, so that they are decided together: that costs half.
 //
 // A request that no limit is for costs reading its headers. One that is decided from the hand costs that and the decision, any
 // other its part of a call to the bridge as well. A worker holds 1 MB of counters at most.

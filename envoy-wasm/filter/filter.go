@@ -11,15 +11,16 @@ import (
 // Filter is what one worker of Envoy has of one plugin: the policy in force, the requests that wait, and the call under
 // way.
 type Filter struct {
-	host   Host
-	config Config
-	policy *policy // nil until there is one
-	source []byte  // what it was read from
-	etag   string
-	calls  calls
-	leases leases
-	pace   pace
-	poll   struct {
+	host     Host
+	config   Config
+	policy   *policy // nil until there is one
+	source   []byte  // what it was read from
+	etag     string
+	calls    calls
+	leases   leases
+	arrivals arrivals
+	pace     pace
+	poll     struct {
 		due   core.Micros
 		asked core.Micros // when it was asked last
 		under bool

@@ -75,6 +75,7 @@ func TestCallsAreShared(t *testing.T) {
 	first, _, _ := e.check()
 	for id := uint32(2); id <= 5; id++ {
 		f.NewStream(id).RequestHeaders(get("/api/x"))
+		e.now += crowdSpan
 	}
 	f.Flush()
 	if e.wakes != 1 || len(e.calls) != 0 {

@@ -424,6 +424,7 @@ func hot(t testing.TB, host *quick) func() {
 	}
 	fill()
 	return func() {
+		host.now += crowdSpan
 		s := f.NewStream(1)
 		if s.RequestHeaders(request) != Continue {
 			t.Fatal("not from the hand")

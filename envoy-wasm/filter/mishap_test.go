@@ -281,8 +281,8 @@ func (p *policy) plan(t *testing.T) *core.Plan {
 	t.Helper()
 	var a asking
 	a.attrs.ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
-	a.attrs.View = wire.View{Ask: &a.attrs.ask, Reads: &p.reads}
-	a.plan.Add(p.ruleset, &a.attrs)
+	a.attrs.view = wire.View{Ask: &a.attrs.ask, Reads: &p.reads}
+	a.plan.Add(p.ruleset, &a.attrs.view)
 	return &a.plan
 }
 

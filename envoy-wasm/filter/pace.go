@@ -56,7 +56,7 @@ func (f *Filter) slow() {
 // busy reports whether a deadline may end, or a call is to be made, at any time.
 func (f *Filter) busy() bool {
 	c, l := &f.calls, &f.leases
-	return len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
+	return len(f.arrivals.waiting)+len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
 }
 
 // tickEvery sets the pace. Where that fails the next occasion tries again.

@@ -107,12 +107,12 @@ func TestAddresses(t *testing.T) {
 			what string
 			addr netip.Addr
 			want string
-		}{{"peer", a.Peer(), c.peer}, {"remote", a.Remote(), c.remote}} {
+		}{{"peer", a.view.Peer(), c.peer}, {"remote", a.view.Remote(), c.remote}} {
 			if want, _ := netip.ParseAddr(got.want); got.addr != want {
 				t.Errorf("%s: the %s is %v, want %v", name, got.what, got.addr, want)
 			}
 		}
-		if got, given := a.Header(forwarded); got != c.chainAfterward || given != (c.chainAfterward != "") {
+		if got, given := a.view.Header(forwarded); got != c.chainAfterward || given != (c.chainAfterward != "") {
 			t.Errorf("%s: the chain is %q (%v), want %q", name, got, given, c.chainAfterward)
 		}
 	}
@@ -126,15 +126,15 @@ func TestLinesOfAHeader(t *testing.T) {
 	a.take(newEnvoy(t), p, get("/p?q=1?", "cookie", "a=1; b=2", "x-a", "1", "cookie", "c=3", "x-a", "2", "host", "other", "x-c", "3"), true)
 	for name, want := range map[string]string{"Cookie": core.JoinLines("Cookie", []string{"a=1; b=2", "c=3"}),
 		"X-A": core.JoinLines("X-A", []string{"1", "2"}), "X-B": "", "Host": "", "X-C": ""} {
-		if got, given := a.Header(name); got != want || given != (want != "") {
+		if got, given := a.view.Header(name); got != want || given != (want != "") {
 			t.Errorf("%s is %q, want %q", name, got, want)
 		}
 	}
-	if a.Host() != "example.com" || a.Path() != "/p" || a.Query() != "q=1?" {
-		t.Errorf("%q %q %q", a.Host(), a.Path(), a.Query())
+	if a.view.Host() != "example.com" || a.view.Path() != "/p" || a.view.Query() != "q=1?" {
+		t.Errorf("%q %q %q", a.view.Host(), a.view.Path(), a.view.Query())
 	}
 	a.take(newEnvoy(t), p, [][2]string{{"host", "old.example"}, {":path", "/"}}, true)
-	if a.Host() != "old.example" {
-		t.Errorf("without :authority the host is %q", a.Host())
+	if a.view.Host() != "old.example" {
+		t.Errorf("without :authority the host is %q", a.view.Host())
 	}
 }

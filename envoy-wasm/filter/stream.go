@@ -21,6 +21,7 @@ type state uint8
 
 const (
 	fresh    state = iota
+	arrived        // and waits for the end of the turn
 	waiting        // for the bridge, in a call that it shares
 	standing       // under a throttle rule, with a call of its own
 	decided
@@ -68,7 +69,7 @@ func (f *Filter) NewStream(id uint32) *Stream {
 	return s
 }
 
-// RequestHeaders decides the request, or makes it wait for the bridge.
+// RequestHeaders decides the request, or makes it wait: for the end of the turn, or for the bridge.
 func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	defer s.guard(&action)
 	f := s.f
@@ -85,6 +86,15 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	}
 	s.before = nil
 	s.head = a.attrs.ask.Method == "HEAD"
+	if f.arrive(s) {
+		return Pause
+	}
+	return s.judge()
+}
+
+// judge decides the request that was taken in, or makes it wait for the bridge.
+func (s *Stream) judge() Action {
+	f, a := s.f, s.asking
 	a.identify(f)
 	switch {
 	case len(a.plan.Checks()) == 0 && !f.unsure:
@@ -104,7 +114,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 
 // wait begins the request's wait.
 func (s *Stream) wait() {
-	s.deadline, s.state = s.asking.attrs.At+s.f.config.Deadline, waiting
+	s.deadline, s.state = s.asking.attrs.view.At+s.f.config.Deadline, waiting
 }
 
 // ask returns what a request needs until it is decided.
@@ -144,9 +154,9 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request, with what is remembered of its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.unsure, f.stale, f.known = a.attrs.At, false, false, 0
+	f.now, f.unsure, f.stale, f.known = a.attrs.view.At, false, false, 0
 	a.plan.Reset()
-	a.plan.Add(a.policy.ruleset, &a.attrs)
+	a.plan.Add(a.policy.ruleset, &a.attrs.view)
 	a.attrs.ask.Known, a.unsure = f.known, f.unsure
 }
 
@@ -154,7 +164,7 @@ func (a *asking) identify(f *Filter) {
 func (a *asking) degrade() core.Decision {
 	if a.unsure && a.policy.anybody != nil {
 		a.plan.Reset()
-		a.plan.Add(a.policy.anybody, &a.attrs)
+		a.plan.Add(a.policy.anybody, &a.attrs.view)
 	}
 	return a.plan.Degrade()
 }
@@ -162,8 +172,8 @@ func (a *asking) degrade() core.Decision {
 // hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
 // bridge speaks of others than the request shows: then it has decided about somebody else.
 func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
-	a.attrs.At = f.host.Now()
-	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.At + min(core.Micros(v.TTLMicros), rememberedMax)}
+	a.attrs.view.At = f.host.Now()
+	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.view.At + min(core.Micros(v.TTLMicros), rememberedMax)}
 	f.hears = &h
 	defer func() { f.hears = nil }()
 	a.identify(f)
@@ -240,7 +250,7 @@ func (s *Stream) decide(d core.Decision) Action {
 func (s *Stream) Done() {
 	defer s.f.guard()
 	switch s.state {
-	case waiting, standing:
+	case arrived, waiting, standing:
 		s.release()
 	case decided:
 		s.settle() // a body that was cut short counts as far as it came
