@@ -18,6 +18,7 @@ type coder struct {
 
 var errCompact = errors.New("not a policy in its compact form, or damaged")
 
+//go:noinline
 func (c *coder) fail() { c.broken, c.data = true, nil }
 
 // number codes an integer of any type.

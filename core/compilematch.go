@@ -161,6 +161,8 @@ func parseHeaderValue(text string) (v headerValue, why, remedy string) {
 }
 
 // canonicalHeader returns a header's name as HTTP servers in Go store it: upper case where a word starts.
+//
+//go:noinline
 func canonicalHeader(name string) string {
 	b := []byte(name)
 	for i, c := range b {

@@ -39,6 +39,7 @@ func validJSON(text string) bool {
 // behind it, and reports whether it was there.
 type jsonText struct{ rest string }
 
+//go:noinline
 func (j *jsonText) space() {
 	for j.rest != "" && (j.rest[0] == ' ' || j.rest[0] == '\t' || j.rest[0] == '\n' || j.rest[0] == '\r') {
 		j.rest = j.rest[1:]

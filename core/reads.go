@@ -35,6 +35,7 @@ func (p *Policy) Reads() Reads {
 	return r
 }
 
+//go:noinline
 func (r *Reads) header(name string) { r.Headers = append(r.Headers, canonicalHeader(name)) }
 
 func (r *Reads) attr(name string) { r.Attrs = append(r.Attrs, name) }

@@ -50,8 +50,9 @@ func (a *attributes) address(h Host, appended bool) {
 // addrOf reads an address with or without a port, which is 0 then; the zero Addr for what is none.
 func addrOf(text string) (addr netip.Addr, port uint16) {
 	if with, err := netip.ParseAddrPort(text); err == nil {
-		return with.Addr().Unmap().WithZone(""), with.Port()
+		addr, port = with.Addr(), with.Port()
+	} else {
+		addr, _ = netip.ParseAddr(text)
 	}
-	addr, _ = netip.ParseAddr(text)
-	return addr.Unmap().WithZone(""), 0
+	return addr.Unmap().WithZone(""), port
 }

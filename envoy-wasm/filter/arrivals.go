@@ -39,15 +39,15 @@ func (f *Filter) arrive(s *Stream) bool {
 	if !a.crowds(s.asking.attrs.view.At) || len(a.waiting) >= arrivedMax || c.held+s.asking.attrs.bytes > heldBytesMax {
 		return false
 	}
-	if !c.woken {
-		if c.woken = f.wake(); !c.woken {
-			return false
-		}
-	}
-	f.hurry() // should the end of the turn not be told of
 	c.keep(s.asking)
 	s.state = arrived
 	a.waiting = append(a.waiting, s)
+	if f.summonAgain(); !c.woken && s.state == arrived {
+		s.state = fresh
+		a.waiting = a.waiting[:len(a.waiting)-1]
+		return false
+	}
+	f.hurry() // should the end of the turn not be told of
 	return true
 }
 
@@ -70,6 +70,6 @@ func (s *Stream) judgeLate() {
 	}
 	s.state = fresh
 	if s.judge() == Continue {
-		s.f.host.Resume(s.id)
+		s.f.letGo(outgoing{stream: s})
 	}
 }

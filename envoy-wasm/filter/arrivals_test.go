@@ -130,6 +130,7 @@ func TestArrivalsWithoutAnEnd(t *testing.T) {
 		t.Error("too many wait")
 	}
 	f.Flush()
+	f.turns()
 	if len(e.resumed) != arrivedMax {
 		t.Errorf("%d resumed", len(e.resumed))
 	}

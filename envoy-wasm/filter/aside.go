@@ -3,7 +3,6 @@
 package filter
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -151,6 +150,7 @@ func (a *asking) unwant() {
 	a.wants = nil
 }
 
+//go:noinline
 func unwant(wants []wanted) {
 	for i := range wants {
 		h := wants[i].held
@@ -202,7 +202,7 @@ func (f *Filter) granted(w *wanted, r *core.Result, own int64, leases []wire.Lea
 
 // hear takes what the answer to a request says of counters that asked for nothing with it.
 func (f *Filter) hear(a *asking, wants []wanted, results []core.Result, sent core.Micros) {
-	if len(f.leases.byKey) == 0 && !slices.ContainsFunc(results, func(r core.Result) bool { return r.Refused }) {
+	if len(f.leases.byKey) == 0 && !refused(results) {
 		return
 	}
 	now, checks := f.elapsed(), a.plan.Checks()
@@ -221,6 +221,15 @@ next:
 			h.counter.Hear(now, sent, c.Limit, c.Cost, r)
 		}
 	}
+}
+
+func refused(results []core.Result) bool {
+	for i := range results {
+		if results[i].Refused {
+			return true
+		}
+	}
+	return false
 }
 
 // lease takes what the answer to a rider says of counters. An answer that says what the request's credentials are worth is
@@ -282,6 +291,8 @@ func (f *Filter) fetch(now core.Micros, a *asking, check int) {
 }
 
 // extra has an item go with the next call.
+//
+//go:noinline
 func (f *Filter) extra(next *extra, item []byte) {
 	next.item = item
 	f.leases.extras = append(f.leases.extras, next)

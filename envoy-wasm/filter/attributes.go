@@ -80,6 +80,8 @@ func (a *attributes) release() {
 const askBytesMax = wire.CallBytesMax - 4096
 
 // size returns how many bytes a question about the request has at most.
+//
+//go:noinline
 func (a *attributes) size() int {
 	const overhead = 8 // of a text: its length, and whether it is there
 	n := 64 + 4*overhead + len(a.ask.Path) + len(a.ask.Method) + len(a.ask.Host) + len(a.ask.Query)
@@ -92,6 +94,8 @@ func (a *attributes) size() int {
 }
 
 // header keeps a header that the policy reads. Several lines are joined as [core.JoinLines] does.
+//
+//go:noinline
 func (a *attributes) header(p *policy, name, value string) {
 	i, ok := p.headers[name]
 	if !ok {

@@ -41,6 +41,7 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 			t.Errorf("a call of %d bytes with %d questions", len(c.Body), len(items))
 		}
 		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
+		f.turns()
 	}
 	if !slices.Equal(batches, []int{4, 2, 1, 2}) || len(e.resumed) != len(lengths) {
 		t.Errorf("calls of %v questions, resumed %v", batches, e.resumed)
@@ -84,6 +85,7 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 			t.Fatalf("%d questions", len(items))
 		}
 		c.answer(replied(slices.Repeat([]wire.Answer{left(1)}, len(items))...))
+		f.turns()
 	}
 	if len(e.resumed) != waitingMax || len(f.idle) > askingMax {
 		t.Errorf("%d resumed, %d kept", len(e.resumed), len(f.idle))
@@ -147,7 +149,8 @@ func TestWaitingHeadersAreBounded(t *testing.T) {
 	streams[0].Done()
 	e.panics = "Count"
 	e.now += f.config.Deadline
-	if f.Tick(); f.calls.held != 0 || len(e.resumed) != len(streams)-2 {
+	f.Tick()
+	if f.turns(); f.calls.held != 0 || len(e.resumed) != len(streams)-2 {
 		t.Errorf("%d bytes are held when nobody waits; resumed %d of %d", f.calls.held, len(e.resumed), len(streams))
 	}
 }

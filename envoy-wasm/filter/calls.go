@@ -110,9 +110,12 @@ func (f *Filter) summon() bool {
 // Flush ends a turn: it decides those who arrived in it, and sends what waits, unless a call is under way.
 func (f *Filter) Flush() {
 	defer f.guard()
+	f.tellOfMore()
 	f.judgeArrivals() // before woken is false: what it has ask needs no other call of this
 	f.calls.woken = false
-	f.send()
+	if f.send(); len(f.out.waiting) > 0 {
+		f.summonAgain()
+	}
 }
 
 // send makes the next call of what waits: of the requests of one version of the policy, and of responses. Where a call
@@ -243,6 +246,7 @@ func (f *Filter) riders() []rider {
 // answered gives each rider its answer, after the next call was sent: that is then under way while this worker decides.
 func (f *Filter) answered(r Reply) {
 	defer f.guard()
+	f.tellOfMore()
 	riding, sent := f.riders(), f.calls.sent
 	f.calls.under = false
 	defer f.deal(riding, r, sent)
@@ -328,6 +332,8 @@ func whyNot(status wire.Status) Counter {
 }
 
 // whyOf says why a reply holds no answer.
+//
+//go:noinline
 func whyOf(r Reply) Counter {
 	if r.Status == 0 || r.Status == 503 || r.Status == 504 {
 		return CounterUnreachable
@@ -335,6 +341,7 @@ func whyOf(r Reply) Counter {
 	return CounterUnanswered
 }
 
+//go:noinline
 func replyOf(r Reply) (*wire.ReplyReader, error) {
 	if r.Status != 200 {
 		return nil, wire.ErrMalformed
@@ -396,13 +403,18 @@ func (f *Filter) expire() {
 func ahead(instant, now, most core.Micros) bool { return now < instant && instant-now <= most }
 
 // expire decides a request whose time is over.
+//
+//go:noinline
 func (s *Stream) expire() { s.lose(CounterTimeout) }
 
 // checkCall is a call for decisions.
+//
+//go:noinline
 func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
 	call := f.call("POST", checkPath, body, timeoutMillis)
 	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
 	return call
 }
 
+//go:noinline
 func millis(m core.Micros) uint32 { return uint32((m + core.Millisecond - 1) / core.Millisecond) }

@@ -122,6 +122,7 @@ func base64(text string) (data []byte, ok bool) {
 	return data, true
 }
 
+//go:noinline
 func nonempty(name, value string) (string, error) {
 	if value == "" {
 		return "", errors.New(name + " is empty; leave it out for the default")

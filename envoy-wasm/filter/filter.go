@@ -33,6 +33,7 @@ type Filter struct {
 	known  uint64
 	hears  *hearing
 
+	out   outbox
 	ended *Stream     // the last that has ended without a response, until the next begins
 	idle  []*asking   // to be used again
 	dues  []*due      // likewise
@@ -81,6 +82,7 @@ func (f *Filter) Start() error {
 func (f *Filter) Tick() {
 	defer f.guard()
 	defer f.slow()
+	f.tellOfMore()
 	f.expire()
 	f.tend()
 	f.pollPolicy()

@@ -46,7 +46,7 @@ func (s *Stream) rescue() {
 	if reason := recover(); reason != nil {
 		if s.Panicked(reason) == Continue {
 			defer s.f.guard()
-			s.f.host.Resume(s.id)
+			s.f.letGo(outgoing{stream: s})
 		}
 	}
 }
@@ -111,9 +111,11 @@ func (s *Stream) oversized() Action {
 }
 
 // answer answers the request.
+//
+//go:noinline
 func (s *Stream) answer(r Response) {
 	s.answered = true
-	s.f.host.Respond(s.id, r)
+	s.f.letGo(outgoing{s, &r})
 }
 
 // dispatch makes a call. That the host panics is an error like any other.

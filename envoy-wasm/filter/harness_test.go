@@ -191,6 +191,13 @@ func withPolicy(t *testing.T, e *envoy, p core.Policy, settings ...string) *Filt
 	return f
 }
 
+// turns ends turns until Envoy has been told of everything.
+func (f *Filter) turns() {
+	for len(f.out.waiting) > 0 {
+		f.Flush()
+	}
+}
+
 // publish answers the poll that is under way with a policy.
 func (e *envoy) publish(f *Filter, p core.Policy, version string) {
 	e.t.Helper()

@@ -110,6 +110,8 @@ func (f *Filter) elapsed() core.Micros {
 }
 
 // hold returns the counter of a check; nil if it is not held, and is not to be, or there is no room.
+//
+//go:noinline
 func (l *leases) hold(c *core.Check, begin bool) *held {
 	h := l.byKey[string(c.Key)]
 	if h == nil {
@@ -153,6 +155,8 @@ func (l *leases) room() *held {
 }
 
 // keep keeps the receipt for units that were granted.
+//
+//go:noinline
 func (h *held) keep(t sealed) {
 	if t.units <= 0 || t.text == "" {
 		return
@@ -164,6 +168,8 @@ func (h *held) keep(t sealed) {
 }
 
 // drop forgets a receipt.
+//
+//go:noinline
 func (h *held) drop(i int) {
 	copy(h.tokens[i:], h.tokens[i+1:])
 	last := len(h.tokens) - 1

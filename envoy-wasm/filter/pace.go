@@ -26,6 +26,8 @@ type pace struct {
 }
 
 // hurry makes ticks come quickly: something waits from now on.
+//
+//go:noinline
 func (f *Filter) hurry() {
 	f.pace.quiet = 0
 	f.tickEvery(tickFast)
@@ -56,7 +58,7 @@ func (f *Filter) slow() {
 // busy reports whether a deadline may end, or a call is to be made, at any time.
 func (f *Filter) busy() bool {
 	c, l := &f.calls, &f.leases
-	return len(f.arrivals.waiting)+len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
+	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
 }
 
 // tickEvery sets the pace. Where that fails the next occasion tries again.

@@ -44,6 +44,8 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 }
 
 // forget lets go of what was due.
+//
+//go:noinline
 func (f *Filter) forget(d *due) {
 	if len(f.dues) < dueMax {
 		*d = due{Settlement: d.Settlement, headers: d.headers[:0], numbers: d.numbers[:0]}

@@ -44,6 +44,7 @@ func (s *Stream) stand() bool {
 
 // admitted takes the answer to the second call.
 func (s *Stream) admitted(r Reply) {
+	s.f.tellOfMore()
 	defer s.rescue()
 	if s.state != standing {
 		return // gone, or its time is over

@@ -73,6 +73,7 @@ func (f *Filter) NewStream(id uint32) *Stream {
 func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	defer s.guard(&action)
 	f := s.f
+	f.out.told = 0 // one answer at most is given here
 	if f.policy == nil {
 		f.host.Count(CounterNoPolicy)
 		return s.unguarded(f.config.Deny)
@@ -143,6 +144,8 @@ func (s *Stream) release() {
 }
 
 // drop forgets what the request needed to be decided.
+//
+//go:noinline
 func (s *Stream) drop() {
 	if a := s.asking; a != nil {
 		s.f.calls.held -= a.held
@@ -214,6 +217,8 @@ func (s *Stream) take(answer *wire.Answer) {
 }
 
 // degrade decides without the bridge.
+//
+//go:noinline
 func (s *Stream) degrade(why Counter) {
 	s.f.host.Count(why)
 	s.resume(s.asking.degrade())
@@ -222,7 +227,7 @@ func (s *Stream) degrade(why Counter) {
 // resume ends the wait.
 func (s *Stream) resume(d core.Decision) {
 	if s.decide(d) == Continue {
-		s.f.host.Resume(s.id)
+		s.f.letGo(outgoing{stream: s})
 	}
 }
 

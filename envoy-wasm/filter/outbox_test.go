@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// nesting is a worker that does what a callback asked for when it is over, as Envoy does it: an answer that is given on the spot
+// passes the filter, and what waits next is done when that callback is over, within the answer.
+type nesting struct {
+	*envoy
+	streams    map[uint32]*Stream
+	after      []func()
+	depth, max int
+}
+
+func (n *nesting) later(id uint32) {
+	n.after = append(n.after, func() {
+		s := n.streams[id]
+		if s.Responds() {
+			s.ResponseHeaders([][2]string{{":status", "200"}}, true)
+		}
+		n.over()
+		s.Done()
+	})
+}
+
+func (n *nesting) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later(id) }
+
+func (n *nesting) Respond(id uint32, r Response) { n.envoy.Respond(id, r); n.later(id) }
+
+// over is what Envoy does when a callback is over.
+func (n *nesting) over() {
+	n.depth++
+	n.max = max(n.max, n.depth)
+	for len(n.after) > 0 {
+		next := n.after[0]
+		n.after = n.after[1:]
+		next()
+	}
+	n.depth--
+}
+
+// request lets one arrive.
+func (n *nesting) request(f *Filter, id uint32, path string) {
+	n.streams[id] = f.NewStream(id)
+	if n.streams[id].RequestHeaders(get(path)) == Continue {
+		n.resumed = append(n.resumed, id)
+		n.later(id)
+	}
+	n.over()
+}
+
+// TestAnswersAreNotWithinEachOther: of a thousand requests that are answered in one turn, by one reply, by the death of a bridge or
+// when their time is over, each is answered once, and few within each other: the stack of a virtual machine is small.
+func TestAnswersAreNotWithinEachOther(t *testing.T) {
+	const many = 1000
+	for name, end := range map[string]func(n *nesting, f *Filter){
+		"a reply": func(n *nesting, f *Filter) {
+			for len(n.calls) > 0 {
+				c, _, items := n.check()
+				c.answer(replied(slices.Repeat([]wire.Answer{over()}, len(items))...))
+				n.over()
+			}
+		},
+		"no bridge": func(n *nesting, f *Filter) {
+			for len(n.calls) > 0 {
+				c, _, _ := n.check()
+				n.refuses = errNo
+				c.answer(Reply{})
+				n.over()
+			}
+		},
+		"too late": func(n *nesting, f *Filter) {
+			n.now += f.config.Deadline
+			f.Tick()
+			n.over()
+			n.calls = nil // they are never answered
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := manners(t)
+			p.OnError = core.OnErrorDeny
+			n := &nesting{envoy: newEnvoy(t), streams: map[uint32]*Stream{}}
+			f := withPolicy(t, n.envoy, p)
+			f.host = n
+			for id := range uint32(3 * many) {
+				n.request(f, id, []string{"/never", "/api/x", "/free"}[id%3])
+			}
+			f.Flush()
+			n.over()
+			for turns := 0; len(f.out.waiting)+len(n.calls) > 0; turns++ {
+				f.Flush()
+				n.over()
+				if len(f.out.waiting) == 0 {
+					end(n, f)
+				}
+				if turns > 6*many {
+					t.Fatalf("%d are never told", len(f.out.waiting))
+				}
+			}
+			if n.max > outMax+1 {
+				t.Errorf("%d answers within each other", n.max)
+			}
+			if len(n.responses) != 2*many || len(n.resumed) != many || f.calls.held != 0 {
+				t.Errorf("%d answered, %d resumed, %d bytes held", len(n.responses), len(n.resumed), f.calls.held)
+			}
+		})
+	}
+}
+
+// TestWhoIsGoneIsNotTold, and the next tick tells where no end of a turn is to be had.
+func TestWhoIsGoneIsNotTold(t *testing.T) {
+	e := newEnvoy(t)
+	f := crowded(t, e, manners(t))
+	var streams []*Stream
+	for id := range uint32(outMax + 3) {
+		s := f.NewStream(id)
+		s.RequestHeaders(get("/free"))
+		streams = append(streams, s)
+	}
+	e.sleeps = errNo
+	f.Flush()
+	if len(e.resumed) != outMax || e.every != TickMillis {
+		t.Errorf("%d resumed, a tick every %d ms", len(e.resumed), e.every)
+	}
+	streams[outMax+1].Done()
+	f.Tick()
+	if !slices.Equal(e.resumed[outMax:], []uint32{outMax, outMax + 2}) || len(f.out.waiting) != 0 {
+		t.Errorf("resumed %v", e.resumed[outMax:])
+	}
+}
+
+// eager is a host that ends the turn at once.
+type eager struct {
+	*envoy
+	f *Filter
+}
+
+func (e *eager) Wake() error {
+	err := e.envoy.Wake()
+	e.f.Flush()
+	return err
+}
+
+// TestAnEagerHost is one that may end a turn while it is asked to.
+func TestAnEagerHost(t *testing.T) {
+	e := newEnvoy(t)
+	f := crowded(t, e, manners(t))
+	f.host = &eager{e, f}
+	for id := range uint32(3) {
+		f.NewStream(id).RequestHeaders(get("/free"))
+	}
+	if !slices.Equal(e.resumed, []uint32{0, 1, 2}) || f.calls.woken || len(f.arrivals.waiting) != 0 {
+		t.Errorf("resumed %v, woken %v", e.resumed, f.calls.woken)
+	}
+}
