@@ -68,13 +68,16 @@ func (q *queueing) ask(name, path string) (leave context.CancelFunc) {
 	return leave
 }
 
-// want waits until so much time has passed since the start, and compares what was answered by then.
+// want waits until so much time has passed since the start, and compares what was answered by then, and when. Answers of one instant
+// come in any order.
 func (q *queueing) want(at time.Duration, lines ...string) {
 	q.t.Helper()
 	time.Sleep(time.Until(q.start.Add(at)))
 	synctest.Wait()
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	slices.Sort(q.said)
+	slices.Sort(lines)
 	if !slices.Equal(q.said, lines) {
 		q.t.Errorf("after %s: got\n\t%s\nwant\n\t%s", at, strings.Join(q.said, "\n\t"), strings.Join(lines, "\n\t"))
 	}
