@@ -247,9 +247,9 @@ func (l *lane) exec(ctx context.Context) *Failure {
 	}
 	_ = l.pipe.BatchProcess(ctx, l.commands...)
 	if _, err := l.pipe.Exec(ctx); err != nil {
-		whole := failureOf(err)
+		whole := *failureOf(err) // a copy: some failures are everybody's
 		whole.whole = true
-		return whole
+		return &whole
 	}
 	return nil
 }

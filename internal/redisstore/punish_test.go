@@ -224,6 +224,9 @@ func TestStaleIsNoFailureOfTheStore(t *testing.T) {
 	if stats := s.Stats(); stats.Breaker != BreakerClosed || stats.Failures[KindStale] != 4*failuresInRow {
 		t.Errorf("%+v", stats)
 	}
+	if errStale.whole {
+		t.Error("the failure that all stale calls share was written to: two lanes would race for it")
+	}
 	if r := ask(t, s, good, core.Check{Key: []byte("rl1:beside"), Limit: limitOf(t, "100/1h fw"), Cost: 1}); r[0].Remaining != 2 || r[1].Remaining != 99 {
 		t.Errorf("%+v: a stale call was charged", r)
 	}
