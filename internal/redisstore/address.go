@@ -37,11 +37,8 @@ func (a address) String() string {
 	return fmt.Sprintf("%s://%s/%d", scheme, a.target, a.database)
 }
 
-// parseAddress reads a server's URL. Its errors never repeat the URL: it may hold a password.
-func parseAddress(text string) (address, error) { return parseAddressWith(text, redisPort) }
-
-// parseAddressWith is parseAddress with another port if the URL has none.
-func parseAddressWith(text, port string) (address, error) {
+// parseAddress reads a server's URL, with that port if it has none. Its errors never repeat the URL: it may hold a password.
+func parseAddress(text, port string) (address, error) {
 	if text == "" {
 		return address{}, errors.New("url is missing: write redis://host:6379/0")
 	}

@@ -21,7 +21,8 @@
 // send it as one pipeline: a lone caller finds an idle lane and waits for nobody, many callers share the system calls. A circuit
 // breaker watches the batches. When they fail it opens: calls then fail at once and the server is probed in the background,
 // a few times a second, until it answers. Each server has a breaker of its own, so that a master that is dead holds up
-// nobody who asks another.
+// nobody who asks another. Then one call at a time is tried. Where nodes are counted ([Store.CountNodes]), a node that has no calls
+// tries the server that counts them by saying that it is there.
 //
 // A cluster is known by CLUSTER SLOTS, which is asked every ten seconds, and at once after MOVED or when a server fails; the
 // master by SENTINEL MASTER, and by what sentinels tell of failovers. Replicas are never asked: what they know is behind.

@@ -28,11 +28,12 @@ const (
 	KindScript                  // Redis answered with an error
 	KindClosed                  // the store is closed; the charge may have been executed
 	KindStale                   // Redis' clock is outside of a calendar window's boundaries; not executed
+	KindMoving                  // the counters' slot moved, or had stopped moving halfway, until the deadline; the charge may have been executed
 	kindCount
 )
 
 var kindNames = [kindCount]string{"timeout", "canceled", "queue_full", "breaker_open", "connection", "script", "closed",
-	"stale"}
+	"stale", "moving"}
 
 // String returns the kind's name as it stands in metrics and logs.
 func (k Kind) String() string {
@@ -76,7 +77,9 @@ var failureTexts = [kindCount]string{
 	KindConnection:  "no working connection to redis",
 	KindScript:      "redis refused",
 	KindClosed:      "the redis store is closed",
-	KindStale:       "the clocks of redis and of this process are more than a period apart",
+	KindMoving: "the slot of the counters is moving between two servers of the cluster, or was left halfway " +
+		"(penstock redis health says which)",
+	KindStale: "the clocks of redis and of this process are more than a period apart",
 }
 
 // The failures that every call may meet are made once: when Redis hangs they are all that is left of the hot path.

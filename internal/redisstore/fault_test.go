@@ -106,7 +106,7 @@ func (f *traffic) call(i int) {
 			continue
 		case !errors.As(err, &failure):
 			panic(err)
-		case f.strict || failure.Kind == KindTimeout || failure.Kind == KindConnection:
+		case f.strict || failure.Kind == KindTimeout || failure.Kind == KindConnection || failure.Kind == KindMoving:
 			f.unknown[i].Add(1)
 		case failure.Kind == KindBreakerOpen:
 			select {

@@ -180,7 +180,12 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 // errNoView says that a server's answer to CLUSTER SLOTS is none.
 var errNoView = errors.New("the answer to cluster slots is none that is known")
 
-// readView reads the answer to CLUSTER SLOTS: ranges of slots with their master, and then their replicas.
+// errNobody says that a server knows masters, and of none where it is.
+var errNobody = errors.New("it knows of no server that has slots and can be called: their addresses are lost; mend the cluster")
+
+// readView reads the answer to CLUSTER SLOTS: ranges of slots with their master, and then their replicas. A master whose address
+// is lost (noaddr: it came back without its nodes.conf, as another node) still has slots, and stands there with port 0: they are
+// left out, since nobody serves them. The others count on.
 func readView(ranges []any, asked string) (view []owner, err error) {
 	for _, entry := range ranges {
 		part, _ := entry.([]any)
@@ -194,14 +199,20 @@ func readView(ranges []any, asked string) (view []owner, err error) {
 			return nil, errNoView
 		}
 		host, _ := master[0].(string) // nil: the host that was asked
-		port, _ := master[1].(int64)
+		port, okPort := master[1].(int64)
+		if okPort && port == 0 {
+			continue
+		}
 		addr, ok := completed(host+":"+strconv.FormatInt(port, 10), asked)
 		if !ok {
 			return nil, errNoView
 		}
 		view = append(view, owner{int(first), int(last), addr})
 	}
-	if len(view) == 0 {
+	switch {
+	case len(view) == 0 && len(ranges) > 0:
+		return nil, errNobody
+	case len(view) == 0:
 		return nil, errors.New("it knows of no server that has slots: it is in no cluster, or the cluster was not set up")
 	}
 	return view, nil

@@ -52,7 +52,7 @@ func (o *Options) servers(s *settings) (known bool, problems []error) {
 	if text == "" && mode != ModeSingle && len(o.Addrs) > 0 {
 		text = "redis://" + net.JoinHostPort("localhost", port)
 	}
-	if s.address, err = parseAddressWith(text, port); err != nil {
+	if s.address, err = parseAddress(text, port); err != nil {
 		problems = append(problems, err)
 	}
 	known = err == nil
@@ -89,8 +89,8 @@ func (o *Options) readAddrs(s *settings, port string) (problems []error) {
 		switch {
 		case err != nil:
 			problems = append(problems, fmt.Errorf("addrs[%d] %w", i, err))
-		case slices.Contains(s.seeds, addr):
-			problems = append(problems, fmt.Errorf("addrs[%d] %q stands there twice: keep one", i, addr))
+		case slices.ContainsFunc(s.seeds, func(seed string) bool { return strings.EqualFold(seed, addr) }): // as names of hosts compare
+			problems = append(problems, fmt.Errorf("addrs[%d] %q stands there twice, upper and lower case being the same: keep one", i, addr))
 		default:
 			s.seeds = append(s.seeds, addr)
 		}

@@ -49,6 +49,7 @@ func TestModesRefused(t *testing.T) {
 	}{
 		{Options{URL: "redis://a", Mode: ModeRing}, "the ring has one server: name all"},
 		{Options{Mode: ModeRing, Addrs: []string{"a", "a:6379"}}, "twice"},
+		{Options{Mode: ModeRing, Addrs: []string{"b:1", "B:1"}}, `addrs[1] "B:1" stands there twice`},
 		{Options{Mode: ModeRing, Addrs: many}, "a cluster has room for more"},
 		{Options{URL: "unix:///s", Mode: ModeRing, Addrs: []string{"a"}}, "reached over TCP"},
 		{Options{Mode: ModeRing, Addrs: []string{"a", "b"}, Master: "m"}, "go with mode sentinel"},

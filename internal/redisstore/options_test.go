@@ -19,7 +19,7 @@ func TestAddress(t *testing.T) {
 		{"unix:///run/redis.sock", "unix:///run/redis.sock?db=0", "", ""},
 		{"unix://me:secret@/run/redis.sock?db=2", "unix:///run/redis.sock?db=2", "me", "secret"},
 	} {
-		a, err := parseAddress(test.url)
+		a, err := parseAddress(test.url, redisPort)
 		if err != nil {
 			t.Errorf("%s: %v", test.url, err)
 			continue
@@ -49,7 +49,7 @@ func TestAddressRefused(t *testing.T) {
 		{"redis://me:sec/ret@host:6379/0", "percent-encode"},
 		{"redis://me:sec%zzret@host:6379/0", "percent-encode"},
 	} {
-		_, err := parseAddress(test.url)
+		_, err := parseAddress(test.url, redisPort)
 		if err == nil {
 			t.Errorf("%q was accepted", test.url)
 			continue

@@ -168,6 +168,7 @@ func TestRedirections(t *testing.T) {
 		{"no script after ask", []string{"-ASK SLOT ADDR\r\n"}, []string{"-NOSCRIPT No matching\r\n", passed}, [2]int{1, 2}, ""},
 		{"ask, and try again", []string{"-ASK SLOT ADDR\r\n", passed}, []string{"-TRYAGAIN Multiple keys\r\n"}, [2]int{2, 1}, ""},
 		{"round and round", []string{"-MOVED SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "script"},
+		{"left halfway", []string{"-ASK SLOT ADDR\r\n"}, []string{"-MOVED SLOT OTHER\r\n"}, [2]int{8, 8}, "moving"},
 		{"moved to nowhere", []string{"-MOVED 1 2 3 4\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"moved, another slot", []string{"-MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"an error in the script", []string{"-ERR user_script:1: MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
@@ -203,6 +204,25 @@ func TestRedirections(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDividedTooLateFails: a call that is to be sent key by key, with no time left for it, is not answered, and not admitted.
+func TestDividedTooLateFails(t *testing.T) {
+	s := open(t, Options{Mode: ModeCluster, Addrs: []string{newFake(t, passed).addr()}, Timeout: TimeoutMax})
+	limit := limitOf(t, "10/1m fixed_window")
+	checks, results := append(take1("rl1:{k}:a", limit), take1("rl1:{k}:b", limit)...), make([]core.Result, 2)
+	ask(t, s, checks[0]) // from here on the server is known
+	apart := failureOf(serverError("TRYAGAIN Multiple keys"))
+	slot := slotOf("rl1:{k}")
+	trips := []*trip{{checks: checks, results: results, parts: []*part{{place: slot, checks: checks, results: results,
+		node: s.nodeOf(slot), failure: apart}}}}
+	late := time.Now()
+	s.travel(t.Context(), late, trips)
+	s.conclude(t.Context(), late, trips, func(_ int, f *Failure) {
+		if f.Kind != KindMoving || f.Cause != apart.Cause {
+			t.Errorf("%v, want that the slot moves: %v", f, apart)
+		}
+	})
 }
 
 // TestMovedIsRemembered: the second call goes where the slot is, though CLUSTER SLOTS does not know yet.
@@ -277,7 +297,8 @@ func TestReadView(t *testing.T) {
 	}
 	for _, bad := range [][]any{nil, {}, {"x"}, {[]any{int64(0), int64(1)}}, {[]any{int64(-1), int64(1), []any{"a", int64(1)}}},
 		{[]any{int64(0), int64(16384), []any{"a", int64(1)}}}, {[]any{int64(5), int64(4), []any{"a", int64(1)}}},
-		{[]any{int64(0), int64(1), []any{"a", int64(0)}}}, {[]any{int64(0), int64(1), []any{"a"}}}} {
+		{[]any{int64(0), int64(1), []any{"a", int64(0)}}}, {[]any{int64(0), int64(1), []any{"a", int64(-1)}}},
+		{[]any{int64(0), int64(1), []any{"a", "0"}}}, {[]any{int64(0), int64(1), nil}}, {[]any{int64(0), int64(1), []any{"a"}}}} {
 		if view, err := readView(bad, "a:1"); err == nil {
 			t.Errorf("%v is taken for %v", bad, view)
 		}

@@ -168,7 +168,7 @@ func TestStoreWithLeastPrivilege(t *testing.T) {
 	if err := s.Check(context.Background()); err != nil {
 		t.Errorf("check: %v", err)
 	}
-	if s.enroll("me"); s.Nodes() != 1 {
+	if (&census{store: s, name: "me"}).turn(time.Now()); s.Nodes() != 1 {
 		t.Errorf("%d nodes are known of", s.Nodes())
 	}
 	err := s.Take(context.Background(), take1("other:k", limitOf(t, "10/1m")), make([]core.Result, 1))

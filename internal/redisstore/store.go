@@ -37,7 +37,7 @@ type Store struct {
 	closing sync.Once
 
 	counting   sync.Once
-	population atomic.Int64 // nodes that use this Redis, as last counted
+	population atomic.Int64 // nodes that are believed to use this Redis
 }
 
 var (
@@ -295,9 +295,6 @@ type Stats struct {
 	Servers  int               // that are asked: 1, the masters of a cluster, or those of a ring
 	Breaker  BreakerState      // the worst of those of all servers: one that is open is worse than one that is half open
 }
-
-// KindCount is how many kinds of failure there are: Stats.Failures has an element for each Kind below it.
-const KindCount = int(kindCount)
 
 // Stats returns the store's figures. They are not of one instant.
 func (s *Store) Stats() Stats {

@@ -22,6 +22,7 @@ type part struct {
 	asking  bool
 	call    *call    // on its way
 	failure *Failure // nil, and not done: it is to be sent
+	apart   *Failure // the last that said that one server has some of its keys and another one the others
 	text    string   // the answer
 	done    bool     // it was answered, or its failure stands
 	divided bool     // it is done since others took its place
@@ -112,6 +113,7 @@ func (p *part) fill(checks []core.Check) {
 }
 
 // divide gives each check of a part one of its own: while a slot moves, a server can only be asked about one key it has not.
+// The failure stays theirs until they are sent, for which there may be no time left.
 func (t *trip) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {
@@ -119,7 +121,7 @@ func (t *trip) divide(p *part) {
 		if p.places != nil {
 			place = p.places[i]
 		}
-		single := &part{place: p.place, places: []int{place}, kept: p.kept}
+		single := &part{place: p.place, places: []int{place}, kept: p.kept, failure: p.failure, apart: p.failure}
 		single.fill(t.checks)
 		t.parts = append(t.parts, single)
 	}
@@ -155,6 +157,7 @@ func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) {
 			}
 		}
 		if !again || !s.rest(ctx, deadline, pause) {
+			blameMoves(trips)
 			return
 		}
 		for _, t := range trips {
@@ -162,6 +165,22 @@ func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) {
 				if !p.done {
 					p.failure = nil
 				}
+			}
+		}
+	}
+}
+
+// blameMoves has parts that found their keys apart up to the end fail for that reason. The last of their trips may have ended by
+// the deadline, or in the middle of the way back and forth between two servers, which says nothing of why.
+func blameMoves(trips []*trip) {
+	for _, t := range trips {
+		for _, p := range t.parts {
+			if p.failure == nil || p.apart == nil {
+				continue
+			}
+			switch what, _ := p.failure.course(); {
+			case what == courseApart, what == courseAsk, what == courseMoved, p.failure.Kind == KindTimeout:
+				p.failure = &Failure{Kind: KindMoving, Cause: p.apart.Cause}
 			}
 		}
 	}
@@ -290,11 +309,20 @@ func (s *Store) judge(t *trip, p *part, sent int) (pause time.Duration, again bo
 		p.done = true
 		return 0, false
 	}
+	what, _ := p.failure.course()
+	switch what {
+	case courseApart:
+		p.apart = p.failure
+	case courseMoved, courseLater:
+		if p.apart = nil; p.asking { // by who gives the keys away, to one who does not take them
+			p.apart = p.failure
+		}
+	}
 	if sent >= tripsMax {
 		p.done = true
 		return 0, false
 	}
-	if what, _ := p.failure.course(); what == courseApart && len(p.checks) > 1 && s.cluster != nil {
+	if what == courseApart && len(p.checks) > 1 && s.cluster != nil {
 		t.divide(p)
 		return pauseMin, true
 	}

@@ -5,6 +5,8 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -251,6 +253,26 @@ func (c *Cluster) Failover(master *Server) {
 	replica.said("cluster", "failover")
 	await.Until(c.t, patience, replica.Addr+" is a master", func() bool { return field(replica.info("replication"), "role") == "master" })
 	c.AwaitOrder()
+}
+
+// ForgetItself kills a master and starts it again without its nodes.conf. It is another node then, which is in no cluster; the
+// others keep the old one with its slots, and without an address. Returns when they all do.
+func (c *Cluster) ForgetItself(master *Server) {
+	c.t.Helper()
+	id := c.id(master)
+	master.Kill()
+	if err := os.Remove(filepath.Join(master.dir, "nodes.conf")); err != nil {
+		c.t.Fatal(err)
+	}
+	master.Restart()
+	await.Until(c.t, patience, "the others have lost "+master.Addr, func() bool {
+		for _, node := range c.Nodes {
+			if node != master && !strings.Contains(node.said("cluster", "nodes"), id+" :0@0 master,noaddr") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // BeginMove begins to move a slot to another master. Until [Cluster.EndMove] the old one answers for the keys that it still has
