@@ -4,7 +4,6 @@ package core
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -76,16 +75,12 @@ func (c *condition) addAttrs(attrs []AttrMatch) {
 
 // appendPlaces lists the places of the index under which the condition can be found by this attribute.
 func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
-	name := a.name
 	if len(a.values) == 0 {
-		return append(all, place{part: partAttr, header: attr, key: name, open: open,
-			insert: func(m *matcher, list int32) { tableOf(&m.attrs, name).present = list }})
+		return append(all, valuePlace(partAttr, attr, a.name, nil, open))
 	}
 	for _, g := range a.values {
-		first, star := g[0], len(g) > 1
-		key := name + ":" + strconv.FormatBool(star) + first
-		all = append(all, place{part: partAttr, header: attr, key: key, open: open || star && !g.prefixOnly(),
-			insert: func(m *matcher, list int32) { tableOf(&m.attrs, name).set(first, star, list) }})
+		first := &headerValue{text: g[0], prefix: len(g) > 1}
+		all = append(all, valuePlace(partAttr, attr, a.name, first, open || first.prefix && !g.prefixOnly()))
 	}
 	return all
 }

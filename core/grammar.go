@@ -94,9 +94,9 @@ func (l Limit) String() string {
 
 // ParseLimit reads COUNT/WINDOW [burst N] [ALGORITHM]: "100/1m", "10/1s burst 20", "5000/1d fixed_window", "5000/day".
 // COUNT and N are whole numbers. WINDOW is a whole number and one unit of ms, s, m, h and d, between 1ms and 31d; sums like
-// 1h30m are not read. Or it is a calendar's: day, week, month or year, and the algorithm then fixed_window. The algorithm
-// may be given by its alias; without one it is token_bucket if there is a burst, otherwise sliding_window. The error says
-// what is wrong and what to write instead.
+// 1h30m are not read. Or it is a calendar's: day, week, month or year, and the algorithm then fixed_window. No number has
+// zeros in front, because some readers take 010 for eight. The algorithm may be given by its alias; without one it is
+// token_bucket if there is a burst, otherwise sliding_window. The error says what is wrong and what to write instead.
 func ParseLimit(text string) (Limit, error) {
 	if len(text) > limitTextMax {
 		return Limit{}, fmt.Errorf("limit of %d bytes is too long: write COUNT/WINDOW, for example 100/1m", len(text))
@@ -176,21 +176,29 @@ func parseOptions(words []string) (a Algorithm, burst int64, err error) {
 	return a, burst, nil
 }
 
+// unpadded returns the number without the zeros in front of it; padded is false if there are none, and for what is no number
+// but 0, which is out of every bound however it is written.
+func unpadded(number string) (digits string, padded bool) {
+	digits = strings.TrimLeft(number, "0")
+	return digits, digits != number && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
 // parseWhole reads digits. What is too large for an int64 is out of every bound, so it gets the bound's message.
 func parseWhole(what, text string) (int64, error) {
 	if text == "" {
 		return 0, fmt.Errorf("%s is missing: write COUNT/WINDOW, for example 100/1m", what)
 	}
-	for _, c := range []byte(text) {
-		if c < '0' || c > '9' {
-			return 0, fmt.Errorf("%s %q is not a whole number: write digits only, for example 100", what, text)
-		}
+	if digits, padded := unpadded(text); padded {
+		return 0, fmt.Errorf("%s %q begins with 0, and some readers take that for base eight: write %s", what, text, digits)
 	}
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil {
+	n, ok := ParseWhole(text)
+	switch {
+	case ok:
+		return n, nil
+	case strings.Trim(text, "0123456789") == "":
 		return 0, fmt.Errorf("%s %s is out of bounds: it must be at most %d", what, text, CountMax)
 	}
-	return n, nil
+	return 0, fmt.Errorf("%s %q is not a whole number: write digits only, for example 100", what, text)
 }
 
 func parseWindow(text string) (Micros, error) {
@@ -229,8 +237,12 @@ func parseWindow(text string) (Micros, error) {
 }
 
 func scaleWindow(text, number string, span Micros) (Micros, error) {
-	n, err := strconv.ParseInt(number, 10, 64)
-	if err != nil || n > int64(WindowMax/span) || Micros(n)*span < WindowMin {
+	if digits, padded := unpadded(number); padded {
+		return 0, fmt.Errorf("window %q begins with 0, and some readers take that for base eight: write %s", text,
+			digits+text[len(number):])
+	}
+	n, ok := ParseWhole(number)
+	if !ok || n > int64(WindowMax/span) || Micros(n)*span < WindowMin {
 		return 0, fmt.Errorf("window %s is out of bounds: it must be between 1ms and 31d", text)
 	}
 	return Micros(n) * span, nil

@@ -20,7 +20,7 @@ func TestParseLimitReads(t *testing.T) {
 		{"100/60s", SlidingWindow, 100, Minute, 100, "100/1m"},
 		{" 100/1m  sw ", SlidingWindow, 100, Minute, 100, "100/1m"},
 		{"100/1m sliding_window_counter", SlidingWindow, 100, Minute, 100, "100/1m"},
-		{"007/90s", SlidingWindow, 7, 90 * Second, 7, "7/90s"},
+		{"7/90s", SlidingWindow, 7, 90 * Second, 7, "7/90s"},
 		{"5000/1d fixed_window", FixedWindow, 5000, Day, 5000, "5000/1d fixed_window"},
 		{"5000/31d fw", FixedWindow, 5000, 31 * Day, 5000, "5000/31d fixed_window"},
 		{"10000/500ms sl", SlidingLog, 10000, 500 * Millisecond, 10000, "10000/500ms sliding_log"},
@@ -108,18 +108,46 @@ func TestParseLimitRefuses(t *testing.T) {
 		{"1/31d burst 1099511627776", "takes longer than"},
 		{strings.Repeat("1", 129), "too long"},
 	} {
-		l, err := ParseLimit(c.text)
-		if err == nil {
-			t.Errorf("ParseLimit(%q) = %v, want an error", c.text, l)
-		} else if !strings.Contains(err.Error(), c.says) {
-			t.Errorf("ParseLimit(%q): %v; want it to say %q", c.text, err, c.says)
-		}
+		refusesLimit(t, c.text, c.says)
+	}
+}
+
+// TestParseLimitRefusesZerosInFront: some readers take 010 for eight. What is 0 however it is read is told its bounds.
+func TestParseLimitRefusesZerosInFront(t *testing.T) {
+	for _, c := range []struct{ text, says string }{
+		{"010/1m", `count "010" begins with 0, and some readers take that for base eight: write 10`},
+		{"010/month", `count "010" begins with 0`},
+		{"0099/1m fw", ": write 99"},
+		{"10/090s", `window "090s" begins with 0, and some readers take that for base eight: write 90s`},
+		{"10/007d", ": write 7d"},
+		{"10/1m burst 020", `burst "020" begins with 0, and some readers take that for base eight: write 20`},
+		{"10/1m burst 020 tb", ": write 20"},
+		{"00/1m", "count 0 is out of bounds"},
+		{"10/00s", "between 1ms and 31d"},
+		{"10/1m burst 00", "leave burst out"},
+		{"0x10/1m", "not a whole number"},
+		{"01e3/1m", "not a whole number"},
+		{"0-1/1m", "not a whole number"},
+		{"099999999999999999999/1m", ": write 99999999999999999999"},
+	} {
+		refusesLimit(t, c.text, c.says)
+	}
+}
+
+// refusesLimit fails the test unless the text is refused with a message that says so.
+func refusesLimit(t *testing.T, text, says string) {
+	t.Helper()
+	l, err := ParseLimit(text)
+	if err == nil {
+		t.Errorf("ParseLimit(%q) = %v, want an error", text, l)
+	} else if !strings.Contains(err.Error(), says) {
+		t.Errorf("ParseLimit(%q): %v; want it to say %q", text, err, says)
 	}
 }
 
 func FuzzParseLimit(f *testing.F) {
 	for _, text := range []string{"100/1m", "10/1s burst 20", "5000/1d fixed_window", "1/1ms sl", "3/31d tb", "1/day",
-		"7/week fw", "1/month burst 2",
+		"7/week fw", "1/month burst 2", "010/01m burst 020",
 		"10/1m burst 0", "10/1h30m", "99999999999999999999/1m", "1/1m\x00", "۱/1m", "1099511627776/31d burst 9"} {
 		f.Add(text)
 	}

@@ -28,6 +28,10 @@ func appendJSON(dst []byte, text string) []byte {
 	return dst
 }
 
+// Quoted returns the text in quotes for an error, without line feeds and control characters of ASCII. It is in place of strconv.Quote where the filter in Envoy may say
+// so: the tables of what can be printed are 14 KB of it.
+func Quoted(text string) string { return string(append(appendJSON([]byte{'"'}, text), '"')) }
+
 // validJSON reports whether the text is one JSON value (RFC 8259), nested at most jsonDepthMax deep.
 func validJSON(text string) bool {
 	j := jsonText{text}

@@ -166,18 +166,33 @@ func (c *clientCondition) appendPlaces(all []place) []place {
 }
 
 func (h *headerCondition) appendPlaces(all []place, header int, open bool) []place {
-	name := h.name
 	if len(h.values) == 0 {
-		return append(all, place{part: partHeader, header: header, key: name, open: open,
-			insert: func(m *matcher, list int32) { tableOf(&m.headers, name).present = list }})
+		return append(all, valuePlace(partHeader, header, h.name, nil, open))
 	}
-	for _, v := range h.values {
-		key := name + ":" + strconv.FormatBool(v.prefix) + v.text
-		all = append(all, place{part: partHeader, header: header, key: key, open: open, insert: func(m *matcher, list int32) {
-			tableOf(&m.headers, name).set(v.text, v.prefix, list)
-		}})
+	for i := range h.values {
+		all = append(all, valuePlace(partHeader, header, h.name, &h.values[i], open))
 	}
 	return all
+}
+
+// valuePlace is the place of a value of a header or an attribute; of any value if it is nil.
+func valuePlace(part partSet, of int, name string, v *headerValue, open bool) place {
+	p := place{part: part, header: of, key: name, open: open}
+	if v != nil {
+		p.key += ":" + strconv.FormatBool(v.prefix) + v.text
+	}
+	p.insert = func(m *matcher, list int32) {
+		tables := &m.headers
+		if part == partAttr {
+			tables = &m.attrs
+		}
+		if t := tableOf(tables, name); v != nil {
+			t.set(v.text, v.prefix, list)
+		} else {
+			t.present = list
+		}
+	}
+	return p
 }
 
 // set lets a value, or what values begin with, find the list.

@@ -55,8 +55,10 @@ func (t *Telling) Merge(remaining int64, yields bool, theirs func(Told) []string
 		switch field := Told(i); {
 		case t[i] == "" || field == ToldRetryAfter:
 		case field == ToldRateLimit || field == ToldPolicy:
-			if lines := theirs(field); len(lines) > 0 {
-				t[i] += ", " + strings.Join(lines, ", ")
+			for _, line := range theirs(field) {
+				if line = strings.TrimSpace(line); line != "" { // a list with an empty item is none
+					t[i] += ", " + line
+				}
 			}
 		case keeps:
 			t[i] = ""
@@ -68,6 +70,6 @@ func keepsTheirs(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0
 	}
-	remaining, err := strconv.ParseInt(strings.TrimSpace(theirs[0]), 10, 64)
-	return err == nil && remaining >= 0 && remaining < ours
+	remaining, ok := ParseWhole(strings.TrimSpace(theirs[0]))
+	return ok && remaining < ours
 }

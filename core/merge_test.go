@@ -11,7 +11,7 @@ import (
 // TestMerge: each case would differ if its rule were wrong.
 func TestMerge(t *testing.T) {
 	ours := Telling{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
-	theirs := map[Told][]string{ToldLimit: {"50"}, ToldRemaining: {"3"}, ToldRateLimit: {`"up";r=3`, `"b";r=9`}, ToldRetryAfter: {"9"}}
+	theirs := map[Told][]string{ToldLimit: {"50"}, ToldRemaining: {"3"}, ToldRateLimit: {`"up";r=3`, "", " ", ` "b";r=9 `}, ToldRetryAfter: {"9"}}
 	lists := `"api";r=4, "up";r=3, "b";r=9`
 	kept := Telling{"", "", "", lists, `"api";q=10`, "", ""}
 	replaced := Telling{"10", "4", "1700000060", lists, `"api";q=10`, "", "3"}

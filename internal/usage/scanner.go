@@ -3,7 +3,6 @@
 package usage
 
 import (
-	"strconv"
 	"strings"
 )
 
@@ -78,14 +77,25 @@ func newScanner(paths []string) scanner {
 	s := scanner{paths: make([]path, len(paths))}
 	for i, text := range paths {
 		for _, name := range strings.Split(text, ".") {
-			index, err := strconv.Atoi(name)
-			if err != nil || index < 0 || strconv.Itoa(index) != name {
-				index = -1
-			}
-			s.paths[i].parts = append(s.paths[i].parts, part{name, index})
+			s.paths[i].parts = append(s.paths[i].parts, part{name, indexOf(name)})
 		}
 	}
 	return s
+}
+
+// indexOf returns which element of a list a name is, -1 if it can be a member of an object only.
+func indexOf(name string) (index int) {
+	const digitsMax = 9 // no list is so long
+	if name == "" || len(name) > digitsMax || name[0] == '0' && name != "0" {
+		return -1
+	}
+	for i := range len(name) {
+		if name[i] < '0' || name[i] > '9' {
+			return -1
+		}
+		index = index*10 + int(name[i]-'0')
+	}
+	return index
 }
 
 // reset begins another document.
