@@ -35,6 +35,7 @@ func varied(t testing.TB) Policy {
 				Match: Match{Attr: []AttrMatch{{Name: "y", Values: []string{"1*2"}}}}, Replaces: []string{"host"}},
 			{Name: "slow", PerNone: true, Limits: l[:1], Action: ActionThrottle, Throttle: &Throttle{MaxDelay: Second, MaxWaiting: 5},
 				CostAfter: &CostAfter{JSON: "usage.total", Estimate: 3}, CountIf: []Statuses{{400, 499}}},
+			{Name: "many", PerNone: true, Expose: true, Shards: 5, Limits: l[:1]},
 			{Name: "no", Action: ActionBlock, Match: Match{Method: []string{"PUT"}}, Response: &Response{Status: 404, Body: "{}"}},
 		}}
 }
@@ -75,9 +76,12 @@ func TestAssembleDecidesAsCompile(t *testing.T) {
 		for range 20 {
 			a := requests[rnd.IntN(len(requests))]
 			var want, got Plan
-			wanted, decided := decideBy(&want, compiled, a), decideBy(&got, assembled, a)
+			wanted, decided := decideBy(&want, compiled, a, nil), decideBy(&got, assembled, a, &want)
 			for i := range want.checks {
 				want.checks[i].Bounds = nil
+				if c := &want.checks[i]; c.Whole != nil {
+					c.Key, c.Limit, c.Whole = AppendWholeKey(nil, c.Key), c.Whole, nil
+				}
 			}
 			asked += len(want.checks)
 			opts := cmp.AllowUnexported(Limit{})
@@ -101,13 +105,16 @@ type shown struct {
 	body   string
 }
 
-// decideBy decides a request by results that refuse some of what is asked.
-func decideBy(p *Plan, rs *Ruleset, a Attributes) shown {
+// decideBy decides a request by results that refuse some of what is asked, or by what another plan was told.
+func decideBy(p *Plan, rs *Ruleset, a Attributes, told *Plan) shown {
 	p.Reset()
 	p.Add(rs, a)
 	results := p.Results()
 	for i := range results {
 		results[i] = Result{Refused: i%3 == 1, Granted: 1, Remaining: 5, Reset: Hour, Wait: Micros(i) * Second}
+	}
+	if told != nil {
+		copy(results, told.AppendTold(nil))
 	}
 	d := p.Decide()
 	return shown{d.Status, p.Headers(&d), string(p.AppendProblem(nil, &d))}
@@ -186,7 +193,7 @@ func survive(t *testing.T, rnd random, body []byte) (taken bool) {
 		a := rnd.request()
 		a.remote, a.query = netip.MustParseAddr("10.0.0.1"), "key=x"
 		a.headers["X-Forwarded-For"] = "192.0.2.1, 10.1.2.3"
-		decideBy(&plan, rs, a)
+		decideBy(&plan, rs, a, nil)
 		var s Settlement
 		if plan.Settlement(&s) {
 			s.Checks(answered{})

@@ -44,7 +44,10 @@ type Check struct {
 	// together within it.
 	ScopeLen int
 	Limit    *Limit
-	Op       Op
+	// Whole is, of a counter that is one of several shards, what all of them let through; nil of any other. Stores do not look
+	// at it: it is for what stands in for one.
+	Whole *Limit
+	Op    Op
 	// Shadow marks a check whose refusal refuses nothing (action log_only). It is evaluated as if alone, and charged if
 	// it passed and the call is admitted.
 	Shadow bool

@@ -9,7 +9,7 @@ import (
 
 // The compact form of a policy is what a filter is sent: a head, the policy's version, the policy, and a checksum of all
 // of it. Another build of Penstock reads it if the head is its own; one with other fields has another head.
-const compactHead = "penstock policy 3\n"
+const compactHead = "penstock policy 4\n"
 
 // PolicyBytesMax is how long a compact policy may be: 100,000 rules of 160 bytes.
 const PolicyBytesMax = 16 << 20
@@ -127,6 +127,7 @@ func (c *coder) rule(r *Rule) {
 	number(c, &r.Action)
 	number(c, &r.OnError)
 	number(c, &r.Lease)
+	number(c, &r.Shards)
 	c.flag(&r.Expose)
 	c.tiers(&r.Tiers)
 	optional(c, &r.CostAfter, (*coder).costAfter)

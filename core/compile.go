@@ -60,6 +60,8 @@ type rule struct {
 	tiers   map[string]limitSet // in place of limits; nil if there are none
 	slot    uint32              // where Overrides look for the rule
 	costs   []ruleCost
+	sharded bool       // it has shards
+	spread  spreader   // of a rule with shards; nil of others, and where no store is asked
 	when    *condition // nil if the rule is disabled
 	// replaces are the rules that are out of play where this one is in play.
 	replaces []*rule
@@ -78,6 +80,7 @@ func Compile(p Policy) (*Ruleset, error) {
 		return nil, err
 	}
 	rs.calendar = newCalendar(p.Timezone)
+	rs.spread(&p)
 	if crowd := rs.findCrowd(&p); len(crowd) > 0 {
 		return nil, crowd
 	}
@@ -88,7 +91,7 @@ func Compile(p Policy) (*Ruleset, error) {
 var errUnsound = errors.New("not a policy that Compile takes")
 
 // Assemble builds the index of a policy that Compile has taken elsewhere, such as one that was sent in its compact form: it
-// decides as Compile's does, except that the checks of a plan have no Bounds, so that they are for no store. The Ruleset
+// decides as Compile's does, except that the checks of a plan have no Bounds and no shards, so that they are for no store. The Ruleset
 // shares no memory with p. Of another policy it returns an error if requests could not be decided by it; what else may be
 // wrong it does not look for. A program without Compile is smaller by everything that explains a policy to people.
 func Assemble(p Policy) (*Ruleset, error) {
@@ -187,6 +190,7 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	} else {
 		r.dims = compileDimensions(source.Per)
 	}
+	r.sharded = source.Shards > 0
 	r.limits, r.tiers = compileLimits(source.Name, source.Limits), compileTiers(source)
 	r.slot = overrideSlot(source.Name)
 	r.compileAfter(source)

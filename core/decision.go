@@ -109,9 +109,12 @@ func (p *Plan) denied() Decision {
 	}
 	if p.penalized() {
 		d.Outcome = OutcomePenalized
+		p.passTurns()
 		return d
 	}
-	d.Delay = p.delay()
+	if d.Delay = p.delay(); d.Delay == 0 {
+		p.passTurns()
+	}
 	d.Degraded = p.results[refusing].Local
 	if r := p.ruleOf(refusing); !r.hidden && !d.Degraded {
 		p.show(&d, refusing)
@@ -192,6 +195,7 @@ func (p *Plan) settle() (d Decision, settled bool) {
 		}
 		p.outcomes[i].Outcome = outcome
 	}
+	p.passTurns()
 	return d, true
 }
 
@@ -296,7 +300,7 @@ func (p *Plan) tightest(families HeaderFamilies) int {
 		if !p.shows(i, families) {
 			continue
 		}
-		left := p.results[i].Remaining / max(1, p.checks[i].Cost)
+		left := p.left(i) / max(1, p.checks[i].Cost)
 		if best < 0 || left < fewest || left == fewest && p.results[i].Reset > p.results[best].Reset {
 			best, fewest = i, left
 		}
@@ -318,9 +322,9 @@ func (p *Plan) show(d *Decision, check int) {
 		return
 	}
 	l := p.asked[check].limit
-	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.policy, &l.limit, check
-	d.Remaining = p.results[check].Remaining
-	d.Used = l.limit.Capacity() - d.Remaining
+	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.policy, l.told(), check
+	d.Remaining = p.left(check)
+	d.Used = d.Limit.Capacity() - d.Remaining
 	d.Cost = p.costOf(check)
 }
 

@@ -238,7 +238,7 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	}
 	if shown >= 0 {
 		l, result := p.asked[shown].limit, &p.results[shown]
-		s.Policy, s.Limit, s.Remaining, s.Reset = l.policy, &l.limit, result.Remaining, result.Reset
+		s.Policy, s.Limit, s.Remaining, s.Reset = l.policy, l.told(), p.left(shown), result.Reset
 	}
 	return s
 }
@@ -249,5 +249,5 @@ func (p *Plan) tighter(one, other int, refuse bool) bool {
 	if refuse {
 		return p.results[one].Wait > p.results[other].Wait
 	}
-	return p.results[one].Remaining/max(1, p.checks[one].Cost) < p.results[other].Remaining/max(1, p.checks[other].Cost)
+	return p.left(one)/max(1, p.checks[one].Cost) < p.left(other)/max(1, p.checks[other].Cost)
 }

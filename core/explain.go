@@ -20,7 +20,7 @@ type Explanation struct {
 	Listed      string              // the entry of block or exempt that told, with its reason; "" if none did
 	// Refused says why the request is refused without asking the store, by this policy or one beside it; "" if it is not.
 	Refused string
-	Penalty *PenaltyExplanation // nil if the policy has none for this client
+	Penalty *PenaltyExplanation // nil if the policy has none for this client, or the request is refused
 	Rules   []RuleExplanation   // the rules that match, as the policy lists them
 }
 
@@ -55,6 +55,13 @@ type RuleExplanation struct {
 	Policies  []string // what clients know the limits of Checks by
 	Checks    []Check  // what is asked of the store; nothing is if the request is refused without
 	Results   []Result // of Checks, after Decide
+	// Limited are the limits of Checks as clients know them, and Used what is used of each. Where the rule has shards that is the
+	// whole of which each check is of a part; after Looked, Used is of all shards together, and so are Remaining and Reset in
+	// Results. Without, they are those of the check's shard, Remaining and Used times the number of shards.
+	Limited  []*Limit
+	Used     []int64
+	Shards   int // over how many each counter is spread, 0 for none
+	Refusing int // after Looked, how many of the shards would refuse the request
 }
 
 // trace is what a plan remembers for Explain.
@@ -62,6 +69,7 @@ type trace struct {
 	add      func(*Plan, *Ruleset) // addTraced; by reference, so that a program that asks for no explanation has none in it
 	matched  []int32               // the rules that match, before they compete
 	policies []traced
+	looked   []lookedAt // by check, after Looked
 }
 
 // traced is what was found out about one policy.

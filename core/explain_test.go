@@ -191,6 +191,22 @@ func TestExplainAnotherPolicysBlock(t *testing.T) {
 	}
 }
 
+// TestExplainWithoutTheStore: where a request is refused without asking, there are no numbers to tell, not even 0.
+func TestExplainWithoutTheStore(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Penalty: strict(), Rules: []Rule{{Name: "plain", Limits: limits(t, "10/1m")},
+		{Name: "spread", Shards: 5, Limits: limits(t, "10/1m")},
+		{Name: "must", Per: []Dimension{{Kind: PerAttr, Name: "zone"}}, Missing: MissingDeny, Limits: limits(t, "10/1m")}}})
+	e := explain(t, get("192.0.2.1", "/"), rs)
+	if e.Refused == "" || e.Penalty != nil || len(e.Rules) != 3 {
+		t.Errorf("%+v", e)
+	}
+	for _, r := range e.Rules {
+		if len(r.Checks)+len(r.Results)+len(r.Limited)+len(r.Used)+r.Shards != 0 {
+			t.Errorf("%s: %+v", r.Name, r)
+		}
+	}
+}
+
 // TestExplainReadings: of a path that servers read in two ways, the rules that are for one of them are in play beside the
 // winner of the others.
 func TestExplainReadings(t *testing.T) {

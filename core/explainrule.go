@@ -137,17 +137,35 @@ func (p *Plan) explain(t *traced) Explanation {
 		r.Outcome = p.outcomes[slices.IndexFunc(p.outcomes, func(o RuleOutcome) bool {
 			return o.Ruleset == t.ruleset && o.Index == r.Index
 		})].Outcome
-		for c := u.checks[0]; c < u.checks[1]; c++ {
-			r.Checks = append(r.Checks, clonedCheck(p.checks[c]))
-			r.Results = append(r.Results, p.results[c])
-			r.Policies = append(r.Policies, p.asked[c].limit.policy)
-			r.Cost = p.checks[c].Cost
+		for c := u.checks[0]; c < u.checks[1] && p.refusal == refusalNone; c++ {
+			p.explainCheck(r, int(c))
 		}
 	}
-	if u := p.useOf(t.ruleset, policyItself); u != nil && u.guards() {
+	if u := p.useOf(t.ruleset, policyItself); u != nil && u.guards() && p.refusal == refusalNone {
 		e.Penalty = &PenaltyExplanation{Check: clonedCheck(p.checks[u.checks[0]]), Result: p.results[u.checks[0]]}
 	}
 	return e
+}
+
+// explainCheck adds a check to what is said of its rule.
+func (p *Plan) explainCheck(r *RuleExplanation, c int) {
+	limit, result := p.asked[c].limit, p.results[c]
+	used := limit.limit.Capacity() - result.Remaining
+	if limit.shard != nil {
+		r.Shards = int(limit.shard.count)
+		used *= limit.shard.count
+		result.Remaining = p.left(c)
+	}
+	if p.trace.looked != nil {
+		all := &p.trace.looked[c]
+		result.Remaining, result.Reset, used = all.remaining, all.reset, all.used
+		if r.Shards > 0 {
+			r.Refusing = all.refusing
+		}
+	}
+	r.Checks, r.Results = append(r.Checks, clonedCheck(p.checks[c])), append(r.Results, result)
+	r.Limited, r.Used = append(r.Limited, limit.told()), append(r.Used, used)
+	r.Policies, r.Cost = append(r.Policies, limit.policy), p.checks[c].Cost
 }
 
 // clonedCheck returns a check that outlives the plan.

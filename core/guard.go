@@ -80,6 +80,9 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 	if guard == 0 || r.action != ActionReject || !p.countsClient(r) {
 		return 0, 0
 	}
+	if r.spread != nil {
+		return guard, r.spread.violation(p, key)
+	}
 	return guard, violationOf(key)
 }
 

@@ -30,7 +30,7 @@ func (p *Plan) Headers(d *Decision) Fields {
 	p.out = p.out[:0]
 	var remaining, reset, rateLimit, policy, retryAfter, cost span
 	if x >= 0 {
-		remaining = p.field(strconv.AppendInt(p.out, p.results[x].Remaining, 10))
+		remaining = p.field(strconv.AppendInt(p.out, p.left(x), 10))
 		reset = p.field(strconv.AppendInt(p.out, resetSeconds(&p.results[x]), 10))
 		if n := p.costOf(x); n > 0 {
 			cost = p.field(strconv.AppendInt(p.out, n, 10))
@@ -92,7 +92,7 @@ func (p *Plan) appendRateLimit(dst []byte, d *Decision, check int) []byte {
 	dst = append(dst, '"')
 	dst = append(dst, p.asked[check].limit.policy...)
 	dst = append(dst, `";r=`...)
-	dst = strconv.AppendInt(dst, result.Remaining, 10)
+	dst = strconv.AppendInt(dst, p.left(check), 10)
 	switch {
 	case d.Refused() && d.RetryAfter != Never:
 		dst = strconv.AppendInt(append(dst, ";t="...), retrySeconds(d), 10)

@@ -22,6 +22,9 @@ import (
 //	kind:                nothing, shared by all who lack it
 //	clientkind:ID        the client instead. If clientkind is kind, then the client was found by what the dimension is
 //	                     about, which is therefore not missing
+//
+// Of a rule with shards there is one counter more for each, and it stands first in the braces, so that they are in different
+// slots: {~3:header.x-user:u_42}, or {~3:api} if the counter is for everybody. No kind and no rule begins with ~.
 
 // keyVersion begins every key. It changes when the meaning of keys or counters does.
 const keyVersion = "rl1"
@@ -88,7 +91,8 @@ const hashedDimensions = "{all" + hashSuffix + ":"
 
 // appendCounter appends the key of the rule's counters but for the window and the algorithm. ok is false if a dimension
 // is missing and the rule denies that.
-func (p *Plan) appendCounter(rs *Ruleset, r *rule) (ok bool) {
+func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
+	r := u.rule
 	p.text = append(p.text, r.scope...)
 	start := len(p.text)
 	if !p.appendDimensions(rs, r) {
@@ -98,6 +102,9 @@ func (p *Plan) appendCounter(rs *Ruleset, r *rule) (ok bool) {
 		sum := sum256(p.text[start:])
 		p.text = append(p.text[:start], hashedDimensions...)
 		p.text = append(hex.AppendEncode(p.text, sum[:]), '}')
+	}
+	if u.shards > 0 {
+		r.spread.mark(p, start+1, u)
 	}
 	return true
 }

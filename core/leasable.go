@@ -34,18 +34,19 @@ func (l *Limit) leasable(settles bool) bool {
 }
 
 // leases reports whether units of a rule's limits are leased, as far as they can be. A log_only rule refuses nothing, and
-// what it would refuse is told by the store alone.
+// what it would refuse is told by the store alone; and shards are another answer to the same question.
 func leases(p *Policy, r *Rule) bool {
 	lease := r.Lease
 	if lease == LeaseInherit {
 		lease = p.Lease
 	}
-	return lease == LeaseAuto && (r.Action == ActionReject || r.Action == ActionThrottle)
+	return lease == LeaseAuto && r.Shards == 0 && (r.Action == ActionReject || r.Action == ActionThrottle)
 }
 
 // Aside says what a front may make of the request without asking the store: refuse it, by what the store refused a moment
 // ago, and admit it, from units in hand. It may not where the store must hear of each request: of one under a log_only or
-// a throttle rule, or of a client with a record of violations; and it admits none whose response settles what was charged.
+// a throttle rule, or of a client with a record of violations; nor where whoever asks chooses the counter, of a rule with shards.
+// And it admits none whose response settles what was charged.
 func (p *Plan) Aside() (refuse, admit bool) {
 	if p.refusal != refusalNone || len(p.checks) == 0 {
 		return false, false
@@ -63,7 +64,7 @@ func (p *Plan) Aside() (refuse, admit bool) {
 		if u.checks[0] == u.checks[1] {
 			continue
 		}
-		if u.rule.after.throttle != nil {
+		if u.rule.after.throttle != nil || u.rule.sharded {
 			return false, false
 		}
 		admit = admit && !u.rule.after.settles

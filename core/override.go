@@ -23,12 +23,12 @@ const everyRule = "*"
 // holds none.
 //
 // The texts that limits are shown by are made when they are first needed for a rule, and kept for up to 64 rules: under
-// more rules than that, a "*" costs a few allocations at some requests.
+// more rules than that, a "*", or limits of rules with shards, cost a few allocations at some requests.
 type Overrides struct {
 	sets  map[string]LimitSet
 	named map[string]*limitSet
 	every *LimitSet // of "*"; nil if there is none
-	// known remembers every, made ready for rules, by the name of the rule. Names and nothing else: a client must not
+	// known remembers every, and what is for rules with shards, made ready for rules, by the name of the rule. Names and nothing else: a client must not
 	// keep a policy in memory that is no longer in force.
 	known [overrideSlots]atomic.Pointer[namedSet]
 }
@@ -39,9 +39,10 @@ const (
 	overrideTries = 8 // slots in which a rule's may be
 )
 
-// namedSet is a set of limits made ready for the rule of that name.
+// namedSet is a set of limits made ready for the rule of that name, which says so of its shards.
 type namedSet struct {
 	rule string
+	how  splitting
 	set  limitSet
 }
 
@@ -98,9 +99,9 @@ func (o *Overrides) Of(rule string) (set LimitSet, ok bool) {
 // checkOverride says what is wrong with a client's limits for a rule.
 func checkOverride(rule string, set LimitSet) error {
 	if rule != everyRule && !isName(rule) {
-		return errors.New(strconv.Quote(rule) + ` is not the name of a rule: write one, or "*" for every rule that counts the client`)
+		return errors.New(Quoted(rule) + ` is not the name of a rule: write one, or "*" for every rule that counts the client`)
 	}
-	at := "limits for rule " + strconv.Quote(rule) + ": "
+	at := "limits for rule " + Quoted(rule) + ": "
 	if n := len(set.Limits); n > OverrideLimitsMax {
 		return errors.New(at + strconv.Itoa(n) + " are more than " + strconv.Itoa(OverrideLimitsMax))
 	}
@@ -148,27 +149,32 @@ func sharedCounter(j int) string {
 // of returns the limits in place of the rule's, or nil; holdsClient says whether "*" is for it.
 func (o *Overrides) of(r *rule, holdsClient bool) *limitSet {
 	switch {
+	case r.spread != nil:
+		return r.spread.own(o, r, holdsClient)
 	case o.named[r.name] != nil:
 		return o.named[r.name]
 	case o.every == nil || !holdsClient:
 		return nil
 	}
-	return o.forRule(r)
+	return o.forRule(r, splitting{}, o.every)
 }
 
-// forRule returns the limits of "*" made ready for a rule.
-func (o *Overrides) forRule(r *rule) *limitSet {
+// forRule returns limits of the client's own made ready for a rule.
+func (o *Overrides) forRule(r *rule, how splitting, own *LimitSet) *limitSet {
 	free := r.slot % overrideSlots
 	for try := uint32(0); try < overrideTries; try++ {
 		slot := (r.slot + try) % overrideSlots
 		switch known := o.known[slot].Load(); {
 		case known == nil:
 			free, try = slot, overrideTries // what is remembered stands before the first empty slot
-		case known.rule == r.name:
+		case known.rule == r.name && known.how == how:
 			return &known.set
 		}
 	}
-	made := &namedSet{rule: r.name, set: compileSet(r.name, *o.every)}
+	made := &namedSet{r.name, how, compileSet(r.name, *own)}
+	if r.spread != nil {
+		r.spread.over(how, made.set.limits)
+	}
 	o.known[free].Store(made)
 	return &made.set
 }

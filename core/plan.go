@@ -72,8 +72,9 @@ type Plan struct {
 	winners []int32 // of each group the winner so far, plus one
 	// replaced are the rules that others in play replace, in the policy being added.
 	replaced []*rule
-	parts    []part // of descriptors
-	trace    *trace // for Explain; nil if nobody asked for it
+	parts    []part   // of descriptors
+	trace    *trace   // for Explain; nil if nobody asked for it
+	turns    spreader // of a rule with shards that is in play; nil: there is none
 }
 
 // use is a rule in play in a request.
@@ -86,6 +87,8 @@ type use struct {
 	// unlimited says that the client's own limits, or those of its tier, are none: nothing is asked.
 	unlimited bool
 	whose     whose // limits are asked for
+	// shards is over how many each of its counters is spread, 0 for none; the shard is the remainder of turn.
+	shards, turn uint64
 }
 
 // asked says which limit a check is of.
@@ -114,6 +117,7 @@ func (p *Plan) Reset() {
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
 	p.text, p.parts, p.trace = p.text[:0], p.parts[:0], nil
+	p.turns = nil
 }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
@@ -184,6 +188,7 @@ func (p *Plan) refuse(rs *Ruleset) {
 // blockBy refuses the request: no other rule is in play then, whatever its policy.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.refusal = refusalBlocked
+	p.passTurns()
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.use(rs, index)
 }
@@ -197,6 +202,15 @@ func (p *Plan) block(rs *Ruleset) bool {
 		}
 	}
 	return false
+}
+
+// passTurns gives back the turns of rules with shards that charged nothing.
+//
+//go:noinline
+func (p *Plan) passTurns() {
+	if p.turns != nil {
+		p.turns.pass(p)
+	}
 }
 
 // use puts a rule in play.
@@ -234,8 +248,13 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 		p.refusal = max(p.refusal, refusalCrowded)
 		return
 	}
+	if r.spread != nil {
+		if u.shards = shardsOf(limits); u.shards > 0 {
+			r.spread.take(p, u)
+		}
+	}
 	start := len(p.text)
-	if !p.appendCounter(rs, r) {
+	if !p.appendCounter(rs, u) {
 		p.text = p.text[:start]
 		u.missing = true
 		if r.action != ActionLogOnly {
@@ -262,6 +281,9 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost,
 			Lease: r.leases && l.limit.leasable(r.after.settles), Refundable: r.after.settles, OnError: r.onError})
 		c := &p.checks[len(p.checks)-1]
+		if l.shard != nil {
+			c.Whole = &l.shard.whole
+		}
 		if l.limit.calendar != 0 && u.ruleset.calendar != nil {
 			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.request.attrs.Now())
 		}

@@ -67,7 +67,9 @@ func (c *counters) take(checks []Check, results []Result) {
 	}
 	Decide(c.now, checks, slots, results)
 	for i := range checks {
-		c.slots[string(checks[i].Key)] = slots[i]
+		if slots[i].Write { // as stores do: what a refusal has made of a slot is nobody's
+			c.slots[string(checks[i].Key)] = slots[i]
+		}
 	}
 }
 

@@ -120,7 +120,9 @@ type Rule struct {
 	Action     Action
 	OnError    OnError // OnErrorInherit: the policy's
 	Lease      Lease   // LeaseInherit: the policy's
-	Expose     bool    // show limits that are hidden by default (per nobody, log_only)
+	// Shards is how many counters each of the rule's is spread over, 2 to ShardsMax; 0: none is.
+	Shards int
+	Expose bool // show limits that are hidden by default (per nobody, log_only)
 	// Tiers are the limits of clients of a tier, in place of Limits. A client of a tier that is not named has Limits.
 	Tiers     map[string]LimitSet
 	CostAfter *CostAfter // the cost as the response says it; nil: it is known before

@@ -29,7 +29,7 @@ func (m *Identify) sound() bool {
 }
 
 func (r *Rule) sound() bool {
-	if r.Action > ActionThrottle || len(r.Per) > DimensionsMax || !areLimits(r.Limits) ||
+	if r.Action > ActionThrottle || r.Shards < 0 || r.Shards > ShardsMax || len(r.Per) > DimensionsMax || !areLimits(r.Limits) ||
 		r.CostAfter != nil && !isCost(r.CostAfter.Estimate) ||
 		r.RetryAfter < 0 || r.RetryAfter > retryAfterMax || r.RetryJitter < 0 || r.RetryJitter > retryJitterMax {
 		return false

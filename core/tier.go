@@ -17,6 +17,7 @@ type ruleLimit struct {
 	policy string // its policy name
 	item   string // its list item in RateLimit-Policy
 	quota  string // X-RateLimit-Limit
+	shard  *shard // limit is one shard of it; nil: it is all
 }
 
 // whose says whose limits are used under a rule.

@@ -93,22 +93,27 @@ func (v *verifier) cost(place string, r *Rule, n int64, tiers []string) {
 	rules := everybody
 	for _, tier := range tiers {
 		if set, own := r.Tiers[tier]; own {
-			v.passable(place, n, "tiers."+tier, set.Limits)
+			v.passable(place, r, n, "tiers."+tier, set.Limits)
 		} else {
 			rules = true
 		}
 	}
 	if rules {
-		v.passable(place, n, "limit", r.Limits)
+		v.passable(place, r, n, "limit", r.Limits)
 	}
 }
 
 // passable checks that a cost can pass limits that stand under a word of the rule.
-func (v *verifier) passable(place string, n int64, word string, limits []Limit) {
+func (v *verifier) passable(place string, r *Rule, n int64, word string, limits []Limit) {
 	for i := range limits {
-		if l := &limits[i]; l.algorithm != 0 && n > l.Capacity() {
+		switch l := &limits[i]; {
+		case l.algorithm == 0:
+		case n > l.Capacity():
 			v.problem(place, strconv.FormatInt(n, 10), fmt.Sprintf("can never pass %s[%d], %s", word, i, l),
 				fmt.Sprintf("lower it to %d, or raise the limit", l.Capacity()))
+		case r.Shards > 1 && n > l.Capacity()/int64(r.Shards):
+			v.problem(place, strconv.FormatInt(n, 10), fmt.Sprintf("can never pass one of %d shards of %s[%d], %s", r.Shards, word, i, l),
+				fmt.Sprintf("lower it to %d, raise the limit, or take %s", l.Capacity()/int64(r.Shards), fewerShards(l.Capacity()/n)))
 		}
 	}
 }

@@ -67,6 +67,7 @@ func (v *verifier) limitless(at string, r *Rule) {
 		{"unverified", r.Unverified},
 		{"on_error", r.OnError != OnErrorInherit},
 		{"lease", r.Lease != LeaseInherit},
+		{"shards", r.Shards != 0},
 		{"expose", r.Expose},
 	} {
 		if word.present {
@@ -82,6 +83,7 @@ func (v *verifier) limiting(at string, r *Rule) {
 	v.costs(at, r)
 	v.dimensions(at, r)
 	v.after(at, r)
+	v.shards(at, r)
 	if r.Expose && !hiddenByDefault(r) {
 		v.problem(at+".expose", "true", "has no effect: the rule's limits are shown anyway", "leave it out")
 	}

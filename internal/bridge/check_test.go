@@ -283,6 +283,30 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
+// TestWhoLeavesClosesItsConnections: with an answer, so that no call meets one that is just being closed.
+func TestWhoLeavesClosesItsConnections(t *testing.T) {
+	h := open(t, shop, func(*Options) {})
+	closes := func(major int) bool {
+		t.Helper()
+		r := httptest.NewRequest("POST", "/v1/check", bytes.NewReader(h.call(h.question("/a", "192.0.2.1"))))
+		r.Header.Set("Content-Type", wire.ContentType)
+		r.ProtoMajor = major
+		w := httptest.NewRecorder()
+		h.b.Handler().ServeHTTP(w, r)
+		if w.Code != 200 {
+			t.Error(w.Code, w.Body)
+		}
+		return w.Header().Get("Connection") == "close"
+	}
+	if closes(1) || closes(2) {
+		t.Error("a bridge that stays closes connections")
+	}
+	h.b.Leave()
+	if !closes(1) || closes(2) {
+		t.Error("by HTTP/1.1 every connection is closed, by HTTP/2 none")
+	}
+}
+
 // TestAPolicyOfASharedStoreHasAName.
 func TestAPolicyOfASharedStoreHasAName(t *testing.T) {
 	h := open(t, shop, func(o *Options) { o.Shared = true })

@@ -43,6 +43,8 @@ var _ core.Batcher = (*Store)(nil)
 type stand struct {
 	checks  []core.Check
 	results []core.Result
+	text    []byte // keys
+	parts   []int  // the checks of shards, which those behind the caller's are for
 }
 
 // New returns a store over inner. Its caller closes both stores.
@@ -132,8 +134,9 @@ func (s *Store) nodes() int64 {
 
 // take asks the local store for this node's share.
 func (t *stand) take(local core.Store, checks []core.Check, results []core.Result, nodes int64) error {
-	t.checks, t.results = append(t.checks[:0], checks...), append(t.results[:0], results...)
-	for i := range t.checks {
+	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
+	t.parts = t.parts[:0]
+	for i := range checks {
 		c := &t.checks[i]
 		if c.Op == core.OpUpTo { // nothing is taken in advance of a share
 			c.Op, c.Cost, c.Age = core.OpTake, c.Min, 0
@@ -142,14 +145,14 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 		case c.OnError != core.OnErrorLocal || c.Shadow:
 			c.Op, c.Guard = core.OpLook, 0 // refuses nothing
 		case c.Limit != nil:
-			// A node's share is 1/n of the limit if all it charges counts n times; but a request that would fit into
-			// the whole limit alone fits into the share.
-			if capacity := c.Limit.Capacity(); c.Cost <= capacity {
-				c.Cost = min(c.Cost*nodes, capacity)
-			}
 			if c.Guard != 0 && checks[c.Guard-1].OnError != core.OnErrorLocal {
 				c.Guard = 0 // nobody's penalty is counted here
 			}
+			if c.Whole != nil {
+				t.divide(i, nodes)
+				c = &t.checks[i]
+			}
+			c.Cost = shareOf(c, nodes)
 		}
 	}
 	err := local.Take(context.Background(), t.checks, t.results)
@@ -164,5 +167,33 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 			results[i].Refused, results[i].Wait, results[i].Violations = r.Refused, r.Wait, r.Violations
 		}
 	}
+	for i, of := range t.parts {
+		if r := &t.results[len(results)+i]; r.Refused {
+			results[of].Refused, results[of].Wait = true, max(results[of].Wait, r.Wait)
+		}
+	}
 	return nil
+}
+
+// divide has a check of one of several shards count in its shard and in the whole limit. The node's share is of the whole, as
+// by shards who has a share below their number would let a request through in each; but where only some of the servers are
+// away, the store still counts the other shards, and it is their part that is not ours to give.
+func (t *stand) divide(i int, nodes int64) {
+	c := &t.checks[i]
+	part, start := *c, len(t.text)
+	part.Cost, part.Whole = shareOf(&part, nodes), nil
+	t.text = core.AppendWholeKey(t.text, c.Key)
+	c.Key, c.Limit = t.text[start:len(t.text):len(t.text)], c.Whole
+	if len(t.checks) < core.ChecksMax {
+		t.checks, t.results, t.parts = append(t.checks, part), append(t.results, core.Result{}), append(t.parts, i)
+	}
+}
+
+// shareOf returns what a check charges here. A node's share is 1/n of the limit if all it charges counts n times; but a request
+// that would fit into the whole limit alone fits into the share.
+func shareOf(c *core.Check, nodes int64) int64 {
+	if capacity := c.Limit.Capacity(); c.Cost <= capacity {
+		return min(c.Cost*nodes, capacity)
+	}
+	return c.Cost
 }

@@ -105,6 +105,42 @@ func TestShares(t *testing.T) {
 	}
 }
 
+// TestSharesOfShards: the share is of the whole limit and of each shard, whichever of them the requests meet.
+func TestSharesOfShards(t *testing.T) {
+	for nodes, want := range map[int]int{1: 64, 2: 32, 3: 16, 100: 1} {
+		w := newWorld(t, nodes)
+		w.inner.err = errAway
+		whole, admitted := limited(t, "x", 64, 1, core.OnErrorLocal), 0
+		for turn := range 150 {
+			part := limited(t, fmt.Sprintf("~%d:x", turn%16), 4, 1, core.OnErrorLocal)
+			part.Whole = whole.Limit
+			admitted += w.admits(t, 1, part, limited(t, "y", 1000, 1, core.OnErrorLocal))
+		}
+		if admitted != want {
+			t.Errorf("%d nodes: %d admitted, want %d", nodes, admitted, want)
+		}
+	}
+}
+
+// TestSharesOfSomeShards: while the store counts most shards, the shares of the others are no more than their parts, so that all
+// together let the limit through.
+func TestSharesOfSomeShards(t *testing.T) {
+	w := newWorld(t, 1)
+	whole, admitted := limited(t, "x", 64, 1, core.OnErrorLocal), 0
+	for turn := range 320 {
+		shard := turn % 16
+		if w.inner.err = nil; shard%3 == 0 {
+			w.inner.err = errAway
+		}
+		part := limited(t, fmt.Sprintf("~%d:x", shard), 4, 1, core.OnErrorLocal)
+		part.Whole = whole.Limit
+		admitted += w.admits(t, 1, part)
+	}
+	if admitted != 64 {
+		t.Errorf("%d admitted of 64", admitted)
+	}
+}
+
 // TestStoreComesFirst: while the store answers, nothing is counted here; what it counted is as it was when it is back.
 func TestStoreComesFirst(t *testing.T) {
 	w := newWorld(t, 1)

@@ -5,6 +5,7 @@ package policy
 import (
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 
@@ -29,9 +30,25 @@ func (d *Document) Advise() []core.Problem {
 	}
 	a.zone()
 	a.leases()
+	a.shards()
 	a.compareRules()
 	a.sort()
 	return a.problems
+}
+
+// warningsMax is how many warnings of a policy are logged: the rest are for `penstock validate`.
+const warningsMax = 20
+
+// Warn says once, when a policy comes into force, what [Document.Advise] returns, a line each and not more than some: `penstock
+// validate` need not have been asked, and reads no Caddyfiles.
+func (d *Document) Warn(say func(line string)) {
+	for i, problem := range d.Advise() {
+		if i == warningsMax {
+			say("the policy has more warnings than are logged; penstock validate prints them all, of a policy file")
+			return
+		}
+		say(problem.String())
+	}
 }
 
 type adviser struct {
@@ -96,6 +113,20 @@ func (a *adviser) jwtWords(at string, d *IdentifyJWT) {
 	if _, fromEnvironment := environment(d.Secret); d.Secret != "" && !fromEnvironment {
 		a.problem(at+".secret", "", "stands here for everybody who reads the policy, its history or its copies",
 			`write secret_file, or "{env.NAME}", and take another secret`)
+	}
+	if from, err := url.Parse(d.JWKSURL); err == nil && from.User != nil {
+		if _, given := from.User.Password(); given {
+			a.problem(at+".jwks_url", "", "holds a password for everybody who reads the policy, its history or its copies",
+				"use jwks_file, or an issuer that publishes its keys")
+		}
+	}
+	if d.Issuer == "" && d.Secret == "" && d.SecretFile == "" {
+		a.problem(at, "", "has no issuer: every token that one of these keys has signed is believed, whoever it is by",
+			"write issuer: with what the claim iss says")
+	}
+	if len(d.Audience) == 0 {
+		a.problem(at, "", "has no audience: a token that was made for another service is believed here as well",
+			"write audience: with what the claim aud says of this service")
 	}
 }
 

@@ -52,18 +52,36 @@ func TestAdvise(t *testing.T) {
 	}
 }
 
-// Secrets, exemptions, windows and tiers that are probably not meant.
-func TestAdviseOnWords(t *testing.T) {
+// Secrets that everybody reads, and tokens that are believed too easily.
+func TestAdviseOnTokens(t *testing.T) {
 	for _, test := range []struct {
 		text string
 		want []string
 	}{
 		// Secrets.
-		{"identify: [{jwt: {secret: hunter2-hunter2-hunter2-hunter2}}]\nrules: [{name: a, limit: 1/1s}]",
+		{"identify: [{jwt: {audience: a, secret: hunter2-hunter2-hunter2-hunter2}}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`identify[0].jwt.secret: stands here for everybody who reads the policy`}},
-		{"identify: [{jwt: {secret: '{env.TOKEN}'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
-		{"identify: [{jwt: {jwks_url: 'http://127.0.0.1:80/keys'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"identify: [{jwt: {audience: a, secret: '{env.TOKEN}'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"identify: [{jwt: {audience: a, issuer: i, jwks_url: 'http://127.0.0.1:80/keys'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"identify: [{jwt: {audience: a, issuer: i, jwks_url: 'https://bob@issuer.example/keys'}}]\nrules: [{name: a, limit: 1/1s}]", nil},
+		{"identify: [{jwt: {audience: a, issuer: i, jwks_url: 'https://bob:hunter2@issuer.example/keys'}}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{"identify[0].jwt.jwks_url: holds a password"}},
 
+		// Tokens that others may be given.
+		{"identify: [ip, {jwt: {jwks_file: k.json}}]\nrules: [{name: a, limit: 1/1s}]",
+			[]string{"identify[1].jwt: has no issuer", "identify[1].jwt: has no audience"}},
+		{"identify: [{jwt: {secret_file: s}}]\nrules: [{name: a, limit: 1/1s}]", []string{"identify[0].jwt: has no audience"}},
+	} {
+		wantAdvice(t, test.text, test.want)
+	}
+}
+
+// Exemptions, windows and tiers that are probably not meant.
+func TestAdviseOnWords(t *testing.T) {
+	for _, test := range []struct {
+		text string
+		want []string
+	}{
 		// Exemptions for the address of a proxy in front.
 		{"exempt: [{ip: [192.0.2.1, 10.1.0.0/16]}, {ip: '::1'}]\nrules: [{name: a, limit: 1/1s}]",
 			[]string{`exempt[0].ip[1]: "10.1.0.0/16": is an address that a proxy in front`, `exempt[1].ip[0]: "::1"`}},

@@ -4,6 +4,7 @@ package policy
 
 import (
 	"slices"
+	"strconv"
 
 	"github.com/penstock/penstock/core"
 )
@@ -18,6 +19,22 @@ func (a *adviser) leases() {
 	}
 	if a.policy.Lease == core.LeaseAuto && !slices.ContainsFunc(a.policy.Rules, leasesAny) {
 		a.problem("lease", "auto", "has no effect: no rule has a limit that can be leased", "leave it out")
+	}
+}
+
+// shards warns of rules whose counters are spread though each client has its own: there are enough of them to be on all servers,
+// and each is refused early by chance.
+func (a *adviser) shards() {
+	for i := range a.policy.Rules {
+		r := &a.policy.Rules[i]
+		byClient := len(r.Per) == 0 && !r.PerNone || slices.ContainsFunc(r.Per, func(d core.Dimension) bool {
+			return d.Kind <= core.PerIP
+		})
+		if r.Shards > 0 && byClient && !r.Disabled {
+			a.problem(index("rules", i)+".shards", strconv.Itoa(r.Shards),
+				"spreads what many counters spread already, and each client is refused early, by chance",
+				"leave it out; it is for counters that many share, such as per: []")
+		}
 	}
 }
 
@@ -44,7 +61,7 @@ func (a *adviser) leasing(at string, d *Rule, r *core.Rule) {
 
 // leasesAny reports whether a rule has a limit that is leased where the policy says so.
 func leasesAny(r core.Rule) bool {
-	if r.Disabled || r.Lease == core.LeaseOff || r.Action != core.ActionReject && r.Action != core.ActionThrottle {
+	if r.Disabled || r.Lease == core.LeaseOff || r.Shards > 0 || r.Action != core.ActionReject && r.Action != core.ActionThrottle {
 		return false
 	}
 	leasable := func(l core.Limit) bool { return r.Leasable(&l) }

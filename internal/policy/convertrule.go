@@ -34,6 +34,7 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 		Throttle:    c.throttle(path+".throttle", d.Throttle),
 		OnError:     choose(c, path+".on_error", d.OnError, onErrors),
 		Lease:       choose(c, path+".lease", d.Lease, leases),
+		Shards:      c.shards(path+".shards", d.Shards),
 		Expose:      d.Expose,
 		Response:    c.response(path+".response", d.Response),
 		RetryAfter:  c.span(path+".retry_after", d.RetryAfter, core.Second, core.FillMax),
@@ -136,6 +137,17 @@ func (c *converter) atLeastOne(path string, n *int) int {
 	}
 	if *n < 1 {
 		c.problem(path, strconv.Itoa(*n), "is less than 1", "write a number from 1, or leave the word out")
+	}
+	return *n
+}
+
+// shards returns a number of shards, or 0 if none is written.
+func (c *converter) shards(path string, n *int) int {
+	if n == nil {
+		return 0
+	}
+	if *n < 2 || *n > core.ShardsMax {
+		c.problem(path, strconv.Itoa(*n), fmt.Sprintf("is not between 2 and %d", core.ShardsMax), "write another, or leave the word out")
 	}
 	return *n
 }

@@ -170,6 +170,7 @@ func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
 	if cmp.Or(old.Missing, "client") != cmp.Or(rule.Missing, "client") {
 		list = append(list, rule.Name+": those of requests that lack what it counts per")
 	}
+	list = append(list, anewInShards(old, rule)...)
 	seen := map[string]bool{}
 	for _, tier := range tiersOf(old, rule) {
 		had := countersOf(old.limitsOf(tier))
@@ -190,6 +191,28 @@ func anewInRule(old, rule *Rule, zoneMoved bool) (list []string) {
 		}
 	}
 	return list
+}
+
+// anewInShards says what becomes of the counters of a rule that has another number of shards.
+func anewInShards(old, rule *Rule) []string {
+	was, is := 1, 1
+	if old.Shards != nil {
+		was = *old.Shards
+	}
+	if rule.Shards != nil {
+		is = *rule.Shards
+	}
+	switch {
+	case was == is:
+		return nil
+	case was == 1:
+		return []string{fmt.Sprintf("%s: it has %d shards", rule.Name, is)}
+	case is == 1:
+		return []string{rule.Name + ": it has no shards"}
+	case was < is:
+		return []string{fmt.Sprintf("%s: the new %d of %d shards", rule.Name, is-was, is)}
+	}
+	return []string{fmt.Sprintf("%s: what was used in the last %d of %d shards counts no more", rule.Name, was-is, was)}
 }
 
 // shape is what tells apart the counters that a limit makes for each client.

@@ -136,6 +136,10 @@ type Rule struct {
 	// policy says.
 	Lease string `json:"lease,omitempty"`
 
+	// Over how many counters each counter of the rule is spread, 2 to 64, which a Redis cluster keeps in different slots. Each
+	// has its part of the limit, so counts and bursts are multiples of it. Default: one counter.
+	Shards *int `json:"shards,omitempty"`
+
 	// Whether clients are told about limits that are hidden by default: those for everybody (an empty `per`) and those
 	// that are only logged. Default: false.
 	Expose bool `json:"expose,omitempty"`

@@ -57,6 +57,8 @@ func TestFormatsAgree(t *testing.T) {
 			`{"rules": [{"name": "a", "per": [], "limit": "1/1s"}]}`},
 		{"lease: auto\nrules: [{name: a, lease: off, limit: 1/1s}]", "lease = 'auto'\n[[rules]]\nname = \"a\"\nlease = \"off\"\nlimit = \"1/1s\"",
 			`{"lease": "auto", "rules": [{"name": "a", "lease": "off", "limit": "1/1s"}]}`},
+		{"rules: [{name: a, shards: 4, limit: 8/1s}]", "[[rules]]\nname = \"a\"\nshards = 4\nlimit = \"8/1s\"",
+			`{"rules": [{"name": "a", "shards": 4, "limit": "8/1s"}]}`},
 		{"rules:\n- name: a\n  cost: 1000\n  limit: 5000/1s", "[[rules]]\nname = \"a\"\ncost = 1_000\nlimit = \"5000/1s\"",
 			`{"rules": [{"name": "a", "cost": 1000, "limit": ["5000/1s"]}]}`},
 		{"rules:\n- {name: a, cost: {n: 2}, limit: 5/1s}", "rules = [{name = 'a', cost = {n = 2}, limit = '5/1s'}]",

@@ -186,9 +186,13 @@ func TestReferenceKeys(t *testing.T) {
 		got[string(check.Key)] = true
 	}
 	keys := firstCells(t, text, "key")
-	if len(keys) != 2 {
-		t.Errorf("the table of keys has %d lines, want 2", len(keys))
+	if len(keys) != 3 {
+		t.Errorf("the table of keys has %d lines, want 3", len(keys))
 	}
+	if shard, ok := core.ShardOf([]byte(keys[2])); !ok || shard != 3 {
+		t.Errorf("key %q is shard %d", keys[2], shard)
+	}
+	keys[2] = string(core.AppendWholeKey(nil, []byte(keys[2])))
 	for _, key := range keys {
 		if !got[key] {
 			t.Errorf("key %q is not one of %v", key, slices.Sorted(maps.Keys(got)))

@@ -34,6 +34,8 @@ func TestReferenceBounds(t *testing.T) {
 	for _, c := range []struct{ said, within, beyond string }{
 		{"exactly one of these words; the plain word `ip` is short for `ip: {}`. At most 16.",
 			plain("identify: [" + many(16, "{attr: a%d}") + "]"), plain("identify: [" + many(17, "{attr: a%d}") + "]")},
+		{"counters each of the rule's is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 64}]", "rules: [{name: a, limit: 65/1m, shards: 65}]"},
+		{"counters each of the rule's is spread, 2 to 64", "rules: [{name: a, limit: 64/1m, shards: 2}]", "rules: [{name: a, limit: 64/1m, shards: 1}]"},
 		{"clocks of issuer and proxy may be apart, at most 5m", plain("identify: [{jwt: {jwks_file: k, leeway: 5m}}]"),
 			plain("identify: [{jwt: {jwks_file: k, leeway: 301s}}]")},
 		{"counted from the left and from 1 (to 127)", plain("tenant: {host_label: 127}"), plain("tenant: {host_label: 128}")},

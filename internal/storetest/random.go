@@ -108,7 +108,7 @@ func sameError(a, b error) bool {
 // forget drops from the model what the store was free to drop and dropped.
 func (p *pair) forget(checks []core.Check) {
 	for key, w := range p.written {
-		if nothing(kept(w.check, p.modelHolds(&w.check), p.now)) {
+		if nothing(kept(w.check, p.modelHolds(&w.check), p.now)) || w.over(p) {
 			p.fresh[key] = true
 		}
 	}
@@ -133,6 +133,16 @@ func (p *pair) forget(checks []core.Check) {
 			}
 		}
 	}
+}
+
+// over reports whether a counter of a calendar window is of a period that is over. Where a clock was ahead, that may be one later than
+// all that the check knew which wrote it.
+func (w *written) over(p *pair) bool {
+	if w.calendar == nil {
+		return false
+	}
+	check := w.calendar.dated(w.check, p.now)
+	return nothing(kept(check, p.modelHolds(&check), p.now))
 }
 
 // modelHolds returns what the model keeps.
