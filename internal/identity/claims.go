@@ -3,8 +3,6 @@
 package identity
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -16,13 +14,6 @@ import (
 )
 
 const (
-	// idBytesMax is how long an identifier may be in a key of the store; a longer one counts by its hash, under a kind of
-	// its own, so that nobody can write another's hash into a claim.
-	idBytesMax = 255
-	hashSuffix = "-sha256"
-	// overridesMax and overrideLimitsMax bound the limits that one client may have of its own.
-	overridesMax      = 64
-	overrideLimitsMax = 8
 	// instantMax is the end of the year 9999 in seconds. What is later was meant in milliseconds: a token would be good for
 	// as long as there are keys.
 	instantMax = 253_402_300_799
@@ -150,7 +141,8 @@ func (j *JWT) identify(c claims) (*core.Identity, error) {
 	if user == "" {
 		return nil, fmt.Errorf("claim %q is missing", j.claim)
 	}
-	id := boundedIdentity("user", user)
+	who := core.IdentityOf("user", user)
+	id := &who
 	id.User = user // whole: the hash of a long name may be the name of another
 	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
 		return nil, err
@@ -171,23 +163,14 @@ func (j *JWT) identify(c claims) (*core.Identity, error) {
 	return id, nil
 }
 
-// boundedIdentity returns an identity whose ID fits a key of the store.
-func boundedIdentity(kind, id string) *core.Identity {
-	if len(id) <= idBytesMax {
-		return &core.Identity{Kind: kind, ID: id}
-	}
-	sum := sha256.Sum256([]byte(id))
-	return &core.Identity{Kind: kind + hashSuffix, ID: hex.EncodeToString(sum[:])}
-}
-
 // readOverrides reads limits by the name of their rule, each a limit, a list of limits, or "unlimited".
 func readOverrides(value any) (*core.Overrides, error) {
 	byRule, ok := value.(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("is not an object of limits by rule")
 	}
-	if len(byRule) > overridesMax {
-		return nil, fmt.Errorf("names %d rules, more than %d", len(byRule), overridesMax)
+	if len(byRule) > core.OverridesMax {
+		return nil, fmt.Errorf("names %d rules, more than %d", len(byRule), core.OverridesMax)
 	}
 	sets := make(map[string]core.LimitSet, len(byRule))
 	for rule, value := range byRule {
@@ -223,8 +206,8 @@ func parseLimits(texts []string) (core.LimitSet, error) {
 	switch {
 	case len(texts) == 0:
 		return core.LimitSet{}, fmt.Errorf("has no limits: write %q if there are none", unlimited)
-	case len(texts) > overrideLimitsMax:
-		return core.LimitSet{}, fmt.Errorf("has %d limits, more than %d", len(texts), overrideLimitsMax)
+	case len(texts) > core.OverrideLimitsMax:
+		return core.LimitSet{}, fmt.Errorf("has %d limits, more than %d", len(texts), core.OverrideLimitsMax)
 	case len(texts) == 1 && texts[0] == unlimited:
 		return core.LimitSet{Unlimited: true}, nil
 	}

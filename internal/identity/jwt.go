@@ -80,7 +80,6 @@ type JWT struct {
 	changing sync.Mutex    // one changes the set at a time
 	ready    chan struct{} // closed when there are keys
 	fetcher  *fetcher      // nil without a URL
-	warnings []string
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -107,8 +106,7 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 	o.fill()
 	j := &JWT{algorithms: algorithms, issuer: o.Issuer, audience: o.Audience, claim: o.Claim, tenantClaim: o.TenantClaim,
 		tierClaim: o.TierClaim, limitsClaim: o.LimitsClaim, leeway: o.Leeway.Microseconds(), noExpiry: o.NoExpiry,
-		now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{}),
-		warnings: o.warnings()}
+		now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{})}
 	j.good = newMemory(j.seed, o.MemoryEntries, o.MemoryBytes/4*3)
 	j.bad = newMemory(j.seed, o.MemoryEntries/4, o.MemoryBytes/4)
 	j.set.Store(newKeySet(nil))
@@ -170,9 +168,6 @@ func (j *JWT) Close() error {
 // Ready returns a channel that is closed when there are keys. Only with a URL it may take time; until then every token
 // is invalid.
 func (j *JWT) Ready() <-chan struct{} { return j.ready }
-
-// Warnings says what is allowed but unwise in the options, a sentence each.
-func (j *JWT) Warnings() []string { return j.warnings }
 
 func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	keys, skipped, err := readSet(data, j.algorithms)

@@ -102,23 +102,3 @@ func orElse[T comparable](value, otherwise T) T {
 	}
 	return value
 }
-
-// warnings says what is allowed but unwise. Of a secret that stands in the policy, [policy.Document.Advise] tells.
-func (o *JWTOptions) warnings() (texts []string) {
-	if from, err := url.Parse(o.JWKSURL); err == nil && from.User != nil {
-		if _, given := from.User.Password(); given {
-			texts = append(texts, "the password of jwks_url stands in the policy, for everybody who can read it: use jwks_file, or an "+
-				"issuer that publishes its keys")
-		}
-	}
-	if o.Issuer == "" && o.Secret == "" && o.SecretFile == "" {
-		texts = append(texts, "no issuer: every token that one of these keys has signed is believed, whoever it is by")
-	}
-	if len(o.Audience) == 0 {
-		texts = append(texts, "no audience: a token that was made for another service is believed here as well")
-	}
-	if o.NoExpiry {
-		texts = append(texts, "no_expiry: a token without exp that is stolen is good until its key is taken away")
-	}
-	return texts
-}

@@ -20,6 +20,8 @@ const (
 	hashPrefix = "sha256:"
 	// hashesMax is how many keys an entry may have: the old and the new one while a client changes over, and some to spare.
 	hashesMax = 8
+	// idBytesMax is how long a name may be: one that is longer would stand in keys of the store by its hash.
+	idBytesMax = 255
 	// keyProblemsMax is how many problems one refused file names.
 	keyProblemsMax = 100
 	// reasonBytesMax bounds what goes into logs and answers.
@@ -254,7 +256,7 @@ func (r *keyReader) limits(n *policy.Node, path string) *core.Overrides {
 	if n == nil {
 		return nil
 	}
-	if n.Kind != policy.KindMap || len(n.Entries) == 0 || len(n.Entries) > overridesMax {
+	if n.Kind != policy.KindMap || len(n.Entries) == 0 || len(n.Entries) > core.OverridesMax {
 		r.at(n, path, n.Text, "is not a block of limits by rule", `write for example { api: [100/1m], "*": [1000/1h] }`)
 		return nil
 	}

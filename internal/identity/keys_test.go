@@ -131,6 +131,7 @@ func TestBadKeyFiles(t *testing.T) {
 		{"keys: [{" + good + ", expires: \"2026-12-01T00:00:00Z\", not_before: \"2027-12-01T00:00:00Z\"}]", "would never be good"},
 		{"keys: [{" + good + ", revoked: yes}]", "write true or false"},
 		{"keys: [{" + good + ", limits: {api: [0/1m]}}]", "keys[0].limits.api"},
+		{"keys: [{" + good + ", limits: {api: [010/1m]}}]", `keys[0].limits.api: "010/1m"`},
 		{"keys: [{" + good + ", limits: {api: []}}]", "has no limits"},
 		{"keys: [{" + good + ", limits: {}}]", "is not a block of limits"},
 		{"keys: [{" + good + ", reason: " + strings.Repeat("x", 501) + "}]", "at most 500 bytes"},

@@ -55,22 +55,8 @@ rules: [{ name: r, limit: 1/1m }]
 			t.Errorf("identify[%d]: %v %s", i, id, state)
 		}
 	}
-	if w := verifiers[3].(*JWT).Warnings(); len(w) != 1 || !strings.Contains(w[0], "no audience") {
-		t.Errorf("warned of %q", w)
-	}
 	if _, err := d.CompileWith(verifiers); err != nil {
 		t.Error(err)
-	}
-}
-
-func TestAPasswordInTheURLOfKeysIsWarnedOf(t *testing.T) {
-	for address, want := range map[string]bool{"https://bob:hunter2@issuer.example/keys": true, "https://bob@issuer.example/keys": false,
-		"https://issuer.example/keys": false} {
-		o := JWTOptions{JWKSURL: address, Issuer: "i", Audience: []string{"a"}}
-		told := strings.Join(o.warnings(), " ")
-		if strings.Contains(told, "password of jwks_url") != want || strings.Contains(told, "hunter2") {
-			t.Errorf("%s: %q, want a warning: %v", address, told, want)
-		}
 	}
 }
 

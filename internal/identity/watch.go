@@ -82,6 +82,7 @@ func (w *watchedFile) look(now time.Time) {
 	changed, err := w.read(info)
 	switch {
 	case err != nil:
+		w.missing = false // what is wrong with it goes on
 		w.notices.failing("an edit of a file is refused, what it held before stays in force: "+cut(err.Error()), "file", w.path)
 	case changed:
 		w.notices.mended("a file is in order again", "file", w.path)

@@ -3,6 +3,7 @@
 package identity
 
 import (
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -110,4 +111,23 @@ func TestFileThatComesBackIsTold(t *testing.T) {
 		}
 	}
 	w.loaded(t, "one")
+}
+
+// TestFileThatComesBackBrokenStaysTold: a file that was gone and comes back with a bad content is not as it was.
+func TestFileThatComesBackBrokenStaysTold(t *testing.T) {
+	log, now := &lines{}, time.Now()
+	w := watchTest(t, "good")
+	w.notices = newNotices(log.Logger())
+	w.load = func([]byte) error { return errors.New("bad") }
+	if err := os.Remove(w.path); err != nil {
+		t.Fatal(err)
+	}
+	w.look(now)
+	w.put(t, "bad", now.Add(-time.Hour))
+	for range 4 {
+		w.look(now)
+	}
+	if refused, back := log.count("is refused"), log.count("can be read again"); refused != 1 || back != 0 {
+		t.Errorf("the log says %d times that it is refused, and %d times that it is as it was", refused, back)
+	}
 }

@@ -63,7 +63,7 @@ func TestNothingIsAllocated(t *testing.T) {
 		check core.Check
 		now   core.Micros
 	)
-	backs := make([]GiveBack, 0, BacksMax)
+	backs := make([]GiveBack, 0, backMax)
 	allocs := testing.AllocsPerRun(1000, func() {
 		now += 90 * ms
 		a, _ := c.Ask(now, &sliding, 1)

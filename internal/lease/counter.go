@@ -185,9 +185,6 @@ func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 	c.giveBack(&slot{units: cost, receipt: held.Receipt, age: held.age}, cost)
 }
 
-// Queued returns the units that requests wait for.
-func (c *Counter) Queued() int64 { return c.queued }
-
 // Held returns the units in hand.
 func (c *Counter) Held(now core.Micros) (units int64) {
 	for i := range c.slots {

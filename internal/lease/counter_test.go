@@ -113,8 +113,8 @@ func TestALostReply(t *testing.T) {
 		t.Error("something is held of a call without an answer")
 	}
 	serves(t, &c, 50*ms, &fixed, 1, Ask)
-	if c.Queued() != 0 {
-		t.Errorf("%d units are waited for", c.Queued())
+	if c.queued != 0 {
+		t.Errorf("%d units are waited for", c.queued)
 	}
 }
 

@@ -52,6 +52,7 @@
 // # When not to use it
 //
 // For counters of fewer than twenty requests a second on a node: they are not leased, and each asks, as without this
-// package. For a sliding log, whose units would have to count until a window after their use. For a counter that is under
-// several limits by turns: each request then makes its own call.
+// package. Bursts of a few with pauses of 100 ms and more look like more than that while they last: what was taken for the
+// next goes back, and three requests 30 ms apart can make four calls. For a sliding log, whose units would have to count
+// until a window after their use. For a counter that is under several limits by turns: each request then makes its own call.
 package lease

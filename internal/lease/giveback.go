@@ -13,9 +13,6 @@ const TickEvery = 25 * core.Millisecond
 // refills.
 const backMax = 4
 
-// BacksMax is the most that one call of [Counter.Tick] or [Counter.Release] appends.
-const BacksMax = backMax
-
 // GiveBack is units to return to the store, once, in a call of its own or together with others, without trying again.
 type GiveBack struct {
 	Units   int64

@@ -37,8 +37,8 @@ func TestAnOverdueCall(t *testing.T) {
 		second.Max = 9
 		c.Granted(11*ms, &second, answer(9))
 		serves(t, &c, 11*ms, l, 3, Admit)
-		if c.Held(11*ms) != 4 || c.Queued() != 0 {
-			t.Errorf("%d units in hand, %d waited for", c.Held(11*ms), c.Queued())
+		if c.Held(11*ms) != 4 || c.queued != 0 {
+			t.Errorf("%d units in hand, %d waited for", c.Held(11*ms), c.queued)
 		}
 		c.used = 1000 // so that the hand is not given back as more than will be used
 		returns(t, &c, 11*ms, 6)

@@ -11,8 +11,9 @@ import (
 
 // Bounds of the counters of which units may be in hand.
 const (
-	// CountersMaxDefault is how many counters are held unless told otherwise: 40 MB of them, taken as they come.
-	CountersMaxDefault = 1 << 16
+	// CountersMaxDefault is how many counters are held unless told otherwise: 27 MB of them, taken as they come. No node has traffic
+	// for as many hot ones, and a crowd of strangers fills them all.
+	CountersMaxDefault = 1 << 15
 	// CountersMaxBound is the greatest number that can be asked for.
 	CountersMaxBound = 1 << 24
 

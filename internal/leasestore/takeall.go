@@ -25,17 +25,23 @@ func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
 	for i := range calls {
 		b.add(ctx, s, calls, i)
 	}
-	if len(b.calls) > 0 {
-		s.askAll(ctx, b)
-	}
+	s.askTogether(ctx, b)
 	for j := range b.calls {
 		calls[b.from[j]].Err = b.calls[j].Err
 	}
-	b.waiting.Wait()
 	clear(b.calls)
 	clear(b.attempts)
 	b.calls, b.from, b.kinds, b.attempts = b.calls[:0], b.from[:0], b.kinds[:0], b.attempts[:0]
 	s.batches.Put(b)
+}
+
+// askTogether asks for what is to be asked, and waits for those that wait for themselves: also where the store panics, for they
+// write into what is the caller's.
+func (s *Store) askTogether(ctx context.Context, b *batch) {
+	defer b.waiting.Wait()
+	if len(b.calls) > 0 {
+		s.askAll(ctx, b)
+	}
 }
 
 // add answers a call from memory or from the hand, has it wait for itself, or adds it to what is asked.

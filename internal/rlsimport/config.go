@@ -241,8 +241,12 @@ func (r *reader) limit(n *policy.Node, path string) *limit {
 	}
 	if text := r.text(words["requests_per_unit"], path+".requests_per_unit"); text != "" {
 		count, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
+		switch {
+		case err != nil:
 			r.wrong(words["requests_per_unit"], path+".requests_per_unit", "is no number from 0 to 4294967295", "")
+		case strconv.FormatUint(count, 10) != text: // the service's own reader takes 010 for eight
+			r.wrong(words["requests_per_unit"], path+".requests_per_unit", "begins with 0, and some readers take that for base eight",
+				"write the number that is meant without it")
 		}
 		l.count = int64(count)
 	}

@@ -209,6 +209,7 @@ func TestErrors(t *testing.T) {
 		limited("rate_limit: {unit: day, unlimited: true}"):                "does not go with unlimited",
 		limited("rate_limit: {unit: day, requests_per_unit: -1}"):          `"-1": is no number from 0`,
 		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):  "is no number from 0",
+		limited("rate_limit: {unit: day, requests_per_unit: 010}"):         `requests_per_unit: "010": begins with 0`,
 		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"): "is the limit itself",
 		limited("rate_limit: {unit: day, replaces: [{}]}"):                 "name the limit that is replaced",
 		limited(`value: "a*b", share_threshold: true`):                     "goes with a value that ends with a star only",
