@@ -51,17 +51,21 @@ type ruleAnswer struct {
 	Outcome   string        `json:"outcome,omitempty"` // of a rule in play
 	Whose     string        `json:"limits_of,omitempty"`
 	Unlimited bool          `json:"unlimited,omitempty"`
-	Hidden    bool          `json:"hidden,omitempty"` // clients are not told of its limits
+	Hidden    bool          `json:"hidden,omitempty"`          // clients are not told of its limits
+	Shards    int           `json:"shards,omitempty"`          // over which each counter of Checks is spread
+	Refusing  int           `json:"shards_refusing,omitempty"` // of the shards, whose turn it may be
 	Checks    []checkAnswer `json:"checks,omitempty"`
 }
 
-// checkAnswer is one limit and what is known of its counter before the request.
+// checkAnswer is one limit and what is known of its counter before the request. Of a rule with shards the numbers are those of
+// all together, and the key is one of theirs.
 type checkAnswer struct {
 	Name        string `json:"name"` // what clients know it by
 	Limit       string `json:"limit"`
 	Cost        int64  `json:"cost"`
 	Key         string `json:"key"`
 	Capacity    int64  `json:"capacity"`
+	Used        int64  `json:"used"` // Capacity less Remaining, but for what is lost where shards divide a limit
 	Remaining   int64  `json:"remaining"`
 	ResetMillis *int64 `json:"reset_ms"`
 	Refuses     bool   `json:"refuses"`
@@ -118,14 +122,14 @@ func tell(e *core.Explanation, d *core.Decision, store string) *answer {
 
 func tellRule(r *core.RuleExplanation) ruleAnswer {
 	a := ruleAnswer{Name: r.Name, Action: actionWords[r.Action], Fate: r.Fate, LostTo: r.LostTo, Whose: r.Limits,
-		Unlimited: r.Unlimited, Hidden: r.Hidden}
+		Unlimited: r.Unlimited, Hidden: r.Hidden, Shards: r.Shards, Refusing: r.Refusing}
 	if r.Outcome != core.OutcomeNone {
 		a.Outcome = r.Outcome.String()
 	}
 	for i := range r.Checks {
-		check, result := &r.Checks[i], &r.Results[i]
-		a.Checks = append(a.Checks, checkAnswer{Name: r.Policies[i], Limit: check.Limit.String(), Cost: check.Cost,
-			Key: string(check.Key), Capacity: check.Limit.Capacity(), Remaining: result.Remaining,
+		check, limit, result := &r.Checks[i], r.Limited[i], &r.Results[i]
+		a.Checks = append(a.Checks, checkAnswer{Name: r.Policies[i], Limit: limit.String(), Cost: check.Cost,
+			Key: string(check.Key), Capacity: limit.Capacity(), Used: r.Used[i], Remaining: result.Remaining,
 			ResetMillis: millis(result.Reset), Refuses: result.Refused, WaitMillis: millis(result.Wait)})
 	}
 	return a

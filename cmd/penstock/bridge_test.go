@@ -207,6 +207,13 @@ func TestBridgeRefuses(t *testing.T) {
 		{"REFILL_RATE=5", "--policy p.yaml", "unset REFILL_RATE"},
 		{"BUCKET_SIZE=0", "", "1 at least"},
 		{"BUCKET_SIZE=1.5", "", "1 at least"},
+		{"BUCKET_SIZE=010", "", `BUCKET_SIZE is "010", which begins with 0, and some readers take that for base eight: write 10`},
+		{"BUCKET_SIZE=+010", "", "write 10"},
+		{"BUCKET_SIZE=00", "", "1 at least"},
+		{"REFILL_RATE=010", "", `REFILL_RATE is "010", which begins with 0, and some readers take that for base eight: write 10`},
+		{"REFILL_RATE=02.5", "", "write 2.5"},
+		{"REFILL_RATE=00.5", "", "write 0.5"},
+		{"REFILL_RATE=00", "", "above 0"},
 		{"REFILL_RATE=0", "", "above 0"},
 		{"REFILL_RATE=-1", "", "above 0"},
 		{"REFILL_RATE=1e3", "", "above 0"},
@@ -220,7 +227,7 @@ func TestBridgeRefuses(t *testing.T) {
 // TestRefillRateIsExact.
 func TestRefillRateIsExact(t *testing.T) {
 	for rate, want := range map[string]string{"1.0": "1/1s burst 10", "0.5": "1/2s burst 10", "2.25": "9/4s burst 10",
-		"100": "100/1s burst 10", "0.1": "1/10s burst 10", "0.333": "333/1000s burst 10"} {
+		"100": "100/1s burst 10", "0.1": "1/10s burst 10", "0.010": "1/100s burst 10", "0.333": "333/1000s burst 10"} {
 		if got, err := bucket("10", rate); got != want || err != nil {
 			t.Errorf("%s: %q %v, want %q", rate, got, err, want)
 		}
@@ -239,14 +246,9 @@ func TestRedisByEnvironment(t *testing.T) {
 		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "", "cluster a:1 b:2"},
 		{"REDIS_MODE=sentinel REDIS_ADDRS=a:1,b:2 REDIS_MASTER=m REDIS_SENTINEL_PASSWORD=q REDIS_PASSWORD=p", "", "p sentinel a:1 b:2 m q"},
 	} {
-		env := map[string]string{}
-		for _, pair := range strings.Fields(c.env) {
-			name, value, _ := strings.Cut(pair, "=")
-			env[name] = value
-		}
 		f := new(bridgeFlags)
 		f.redis.URL = c.flag
-		if err := f.redisFrom(func(name string) string { return env[name] }, slog.New(slog.DiscardHandler)); err != nil {
+		if err := f.redisFrom(environmentOf(c.env), slog.New(slog.DiscardHandler)); err != nil {
 			t.Error(err)
 		}
 		o := &f.redis

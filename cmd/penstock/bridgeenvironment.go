@@ -59,6 +59,9 @@ func bucket(size, rate string) (string, error) {
 	if err != nil || tokens < 1 {
 		return "", fmt.Errorf("BUCKET_SIZE is %q: write a whole number of tokens, 1 at least", size)
 	}
+	if strings.HasPrefix(strings.TrimPrefix(size, "+"), "0") {
+		return "", fmt.Errorf("BUCKET_SIZE is %q, which begins with 0, and some readers take that for base eight: write %d", size, tokens)
+	}
 	whole, fraction, _ := strings.Cut(rate, ".")
 	for _, c := range whole + fraction {
 		if c < '0' || c > '9' {
@@ -68,6 +71,10 @@ func bucket(size, rate string) (string, error) {
 	exact, ok := new(big.Rat).SetString(rate)
 	if !ok || whole == "" || len(rate) > 20 || exact.Sign() <= 0 {
 		return "", fmt.Errorf("REFILL_RATE is %q: write a decimal number of tokens a second, above 0, as 1, 0.5 or 2.25", rate)
+	}
+	if digits := strings.TrimLeft(whole, "0"); digits != whole && whole != "0" {
+		return "", fmt.Errorf("REFILL_RATE is %q, which begins with 0, and some readers take that for base eight: write %s", rate,
+			cmp.Or(digits, "0")+rate[len(whole):])
 	}
 	return fmt.Sprintf("%s/%ss burst %d", exact.Num(), exact.Denom(), tokens), nil
 }

@@ -5,11 +5,22 @@ package main
 import (
 	"context"
 	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"testing"
 	"time"
 )
+
+// environmentOf returns an environment of nothing but the variables NAME=VALUE.
+func environmentOf(variables string) (getenv func(name string) string) {
+	env := map[string]string{}
+	for pair := range strings.FieldsSeq(variables) {
+		name, value, _ := strings.Cut(pair, "=")
+		env[name] = value
+	}
+	return func(name string) string { return env[name] }
+}
 
 // bridgeRefuses starts a bridge with a variable NAME=VALUE and flags, and wants an error that says something and no secret.
 func bridgeRefuses(t *testing.T, env, args, want string) {
@@ -40,7 +51,11 @@ func TestBridgeRefusesModes(t *testing.T) {
 		{"REDIS_MODE=cluster", "", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=sentinel", "--redis-master m", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=single", "", "standalone"},
-		{"REDIS_ADDRS=a:1,b:2", "", "REDIS_MODE=cluster"},
+		{"REDIS_ADDRS=a:1,b:2", "", "set REDIS_MODE to one of them"},
+		{"REDIS_MASTER=m", "", "REDIS_MASTER are given, and no Redis; write --redis"},
+		{"REDIS_SENTINEL_PASSWORD=secret", "", "REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given, and no Redis; write --redis"},
+		{"REDIS_ADDRS=a:1,b:2", "--redis-mode single", `and the mode is "single"`},
+		{"REDIS_MODE=cluster", "--redis-mode ring", "--redis-mode is ring, and REDIS_ADDRS is not set"},
 		{"", "--redis-mode ring --redis redis://a", "name all of them"},
 		{"", "--redis-mode sentinel --redis-addrs a:1,b:2", "master is missing"},
 		{"", "--redis-mode cluster --redis-addrs a:1,redis://secret@b:2", "addrs[1] is no host:port"},
@@ -48,5 +63,34 @@ func TestBridgeRefusesModes(t *testing.T) {
 		{"", "--redis redis://a?read_from_replicas=true", "limits would not hold"},
 	} {
 		bridgeRefuses(t, c.env, c.args, c.want)
+	}
+}
+
+// TestModeFlagWinsOverVariable: a flag wins over the variable that says it otherwise, and the log says so.
+func TestModeFlagWinsOverVariable(t *testing.T) {
+	for _, c := range []struct{ env, mode, want string }{
+		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "ring", "ring a:1 b:2 told"},
+		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "cluster", "cluster a:1 b:2"},
+		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2 REDIS_MASTER=m", "sentinel", "sentinel a:1 b:2 m told"},
+		{"REDIS_MODE=cluster REDIS_ADDR=a:1", "single", "single redis://a:1 told"},
+		{"REDIS_MODE=standalone REDIS_ADDR=a:1", "single", "single redis://a:1"},
+		{"REDIS_MODE=standalone REDIS_ADDR=a:1", "cluster", "cluster redis://a:1 told"},
+		{"REDIS_ADDR=a:1", "cluster", "cluster redis://a:1"},
+		{"REDIS_ADDRS=a:1,b:2", "ring", "ring a:1 b:2"},
+	} {
+		var log strings.Builder
+		f := new(bridgeFlags)
+		f.redis.Mode = c.mode
+		if err := f.redisFrom(environmentOf(c.env), slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+			t.Errorf("%s --redis-mode %s: %v", c.env, c.mode, err)
+		}
+		o := &f.redis
+		words := append([]string{o.Mode, o.URL}, append(o.Addrs, o.Master)...)
+		if strings.Contains(log.String(), "--redis-mode is given, so REDIS_MODE is not looked at") {
+			words = append(words, "told")
+		}
+		if got := strings.Join(strings.Fields(strings.Join(words, " ")), " "); got != c.want {
+			t.Errorf("%s --redis-mode %s: %q, want %q; log:\n%s", c.env, c.mode, got, c.want, log.String())
+		}
 	}
 }

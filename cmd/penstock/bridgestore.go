@@ -22,7 +22,8 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 	o.Registry = prometheus.NewRegistry()
 	if !inRedis(&f.redis) {
 		if !f.redis.IsZero() {
-			return nil, errors.New("--redis-… flags or REDIS_PASSWORD are given, and no Redis; write --redis redis://localhost:6379")
+			return nil, errors.New("--redis-… flags, REDIS_PASSWORD, REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given, and no Redis; write " +
+				"--redis redis://localhost:6379, or set REDIS_ADDR or REDIS_ADDRS")
 		}
 		if !f.remember {
 			return nil, errors.New("--remember-denials is for counting in Redis: write --redis redis://localhost:6379, or leave it out")

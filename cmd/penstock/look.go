@@ -70,18 +70,17 @@ func fillIn(text string) (filled string, err error) {
 	return filled, err
 }
 
-// look answers the plan's checks without charging anything.
+// look answers the plan's checks, and those of all shards, without charging anything.
 func look(ctx context.Context, store core.Store, plan *core.Plan) error {
-	checks := append([]core.Check(nil), plan.Checks()...)
-	if len(checks) == 0 {
-		return nil
+	looks := plan.Looks()
+	results := make([]core.Result, len(looks))
+	for from := 0; from < len(looks); from += core.ChecksMax {
+		to := min(from+core.ChecksMax, len(looks))
+		if err := store.Take(ctx, looks[from:to], results[from:to]); err != nil {
+			return fmt.Errorf("looking at the counters: %w%s", err, otherMode(err))
+		}
 	}
-	for i := range checks {
-		checks[i].Op, checks[i].Guard, checks[i].Violation = core.OpLook, 0, 0
-	}
-	if err := store.Take(ctx, checks, plan.Results()); err != nil {
-		return fmt.Errorf("looking at the counters: %w%s", err, otherMode(err))
-	}
+	plan.Looked(results)
 	return nil
 }
 

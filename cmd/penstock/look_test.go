@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -38,7 +39,12 @@ func charge(t *testing.T, server *redistest.Server, path string, times int) {
 
 func chargeIn(t *testing.T, options redisstore.Options, path string, times int) {
 	t.Helper()
-	document, err := readPolicy("-", strings.NewReader(lookedPolicy))
+	chargeUnder(t, lookedPolicy, options, path, times)
+}
+
+func chargeUnder(t *testing.T, policy string, options redisstore.Options, path string, times int) {
+	t.Helper()
+	document, err := readPolicy("-", strings.NewReader(policy))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,6 +130,50 @@ func TestExplainLooksAtCountersAndChargesNothing(t *testing.T) {
 	if p := told.Penalty; p == nil || !p.InForce || p.Violations != 1 || *p.WaitMillis < 1 || told.Decision.Status != 429 ||
 		told.Decision.Outcome != "penalized" || told.Rules[0].Checks[0].Remaining != 0 || told.Client.ID != "192.0.2.7" {
 		t.Errorf("%+v", told)
+	}
+}
+
+// TestExplainLooksAtAllShards: of a cluster as of one server, whichever shards the requests before have met.
+func TestExplainLooksAtAllShards(t *testing.T) {
+	const text = "name: shop\nrules:\n  - {name: all, per: [], limit: 12/30d fixed_window, shards: 4}\n" +
+		"  - {name: many, match: {path: /many}, limit: [640/1h, 6400/1d], shards: 64}\n"
+	policy, single, cluster := file(t, "policy.yaml", text), redistest.Start(t), redistest.StartCluster(t)
+	for _, redis := range []redisstore.Options{{URL: single.URL()}, {Mode: redisstore.ModeCluster, Addrs: []string{cluster.Nodes[0].Addr}}} {
+		flags := []string{"explain", "--policy", policy, "--ip", "192.0.2.7", "--redis", redis.URL}
+		if redis.Mode != "" {
+			flags = append(flags[:5], "--redis-mode", redis.Mode, "--redis-addrs", redis.Addrs[0])
+		}
+		for _, step := range []struct {
+			times int
+			want  []string
+		}{
+			{0, []string{"  4 shards take turns: the key is of one, the numbers are of all\n", "12 of 12 left, 0 used\n", "decision  goes on\n"}},
+			{5, []string{"7 of 12 left, 5 used, reset in "}},
+			// Another process begins with the first shard as well, whose part is used up before those of the others.
+			{4, []string{"3 of 12 left, 9 used, reset in ", ", and 1 of them would refuse: ", "~1:all}",
+				"decision  goes on; refused if it is the turn of a shard that refuses\n"}},
+			{6, []string{"0 of 12 left, 12 used: passes in ", ", and all would refuse: ", "decision  refused with 429 by all, retry after "}},
+		} {
+			chargeUnder(t, text, redis, "/", step.times)
+			out, said, err := run(t, "", flags...)
+			if err != nil || said != "" {
+				t.Fatalf("%v\n%s", err, said)
+			}
+			for _, want := range step.want {
+				if !strings.Contains(out, want) {
+					t.Errorf("%s, after %d more: want %q in\n%s", redis.Mode, step.times, want, out)
+				}
+			}
+		}
+		out, _, err := run(t, "", append(flags, "--path", "/many", "--json")...)
+		var told answer
+		if err = errors.Join(err, json.Unmarshal([]byte(out), &told)); err != nil {
+			t.Fatal(err)
+		}
+		if all, many := told.Rules[0], told.Rules[1]; all.Shards != 4 || all.Refusing != 4 || all.Checks[0].Used != 12 ||
+			many.Shards != 64 || many.Refusing != 0 || many.Checks[1].Used != 0 || many.Checks[1].Remaining != 6400 {
+			t.Errorf("%s: %+v", redis.Mode, told.Rules)
+		}
 	}
 }
 

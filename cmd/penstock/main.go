@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command penstock helps people to live with a policy: it checks one, explains what it would do to a request, makes
-// entries for files of API keys, and asks a running Caddy about its clients. It counts nothing itself. Its exit status is
-// 0, or 1 if something is wrong: with what it was told, with a policy, or with whom it asked.
+// entries for files of API keys, and asks a running Caddy, or the Redis that counters are in, about its clients. That
+// charges nobody anything. As a bridge it answers Envoy, and counts. Its exit status is 0, or 1 if something is wrong:
+// with what it was told, with a policy, or with whom it asked.
 package main
 
 import (

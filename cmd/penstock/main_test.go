@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // run runs the command and returns what it printed.
@@ -170,6 +172,23 @@ func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
 		out, _, err := run(t, "", "explain", "--policy", policy, "--ip", "192.0.2.7", "--header", header)
 		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("%s: error %v, want %q in\n%s", header, err, want, out)
+		}
+	}
+}
+
+// TestSecretsOverlap: while a secret is rotated, tokens by either are good, and a token by neither is still refused.
+func TestSecretsOverlap(t *testing.T) {
+	secrets := map[string]string{"new": strings.Repeat("n", 32), "old": strings.Repeat("o", 32), "another": strings.Repeat("x", 32)}
+	policy := file(t, "policy.yaml", "identify:\n  - jwt: {secret: "+secrets["new"]+", claim: sub}\n  - jwt: {secret: "+secrets["old"]+
+		", claim: sub, on_invalid: deny}\nrules: [{name: a, limit: 10/1m}]\n")
+	for by, want := range map[string]string{"new": "found user ann", "old": "found user ann", "another": "refused: invalid"} {
+		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"sub": "ann", "exp": 4102444800}).SignedString([]byte(secrets[by]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _, err := run(t, "", "explain", "--policy", policy, "--ip", "192.0.2.7", "--header", "Authorization: Bearer "+token)
+		if err != nil || !strings.Contains(out, want) {
+			t.Errorf("by the secret %q: error %v, want %q in\n%s", by, err, want, out)
 		}
 	}
 }

@@ -62,7 +62,10 @@ func tellTrial(out io.Writer, trial *redisadmin.Trial) error {
 	}
 	_, err := fmt.Fprintf(out, `a Redis cluster is at %s to %s: %s
 look at it   penstock redis health --redis redis://%s
-use it       store redis { mode cluster; addrs %s }
+use it       store redis {
+                     mode cluster
+                     addrs %s
+             }
 stop it      %s
 its files    %s
 `, addrs[0], addrs[len(addrs)-1], started, addrs[0], strings.Join(addrs[:3], " "), trial.Stop(), trial.Dir)

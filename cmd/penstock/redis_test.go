@@ -109,6 +109,21 @@ func TestRedisInspect(t *testing.T) {
 	}
 }
 
+// TestRedisInspectShards: all of a client's, each with what it has.
+func TestRedisInspectShards(t *testing.T) {
+	s := redistest.Start(t)
+	policy := file(t, "policy.yaml", "{name: shop, rules: [{name: api, limit: 12/1h, shards: 4}]}")
+	out, _, err := run(t, "", "redis", "inspect", "--policy", policy, "--client", "ip:192.0.2.7", "--redis", s.URL())
+	if err != nil || strings.Count(out, "key ") != 4 || strings.Count(out, "3/1h: 3 of 3 left; all shards together have 12/1h\n") != 4 ||
+		!strings.Contains(out, "rl1:shop:api:{~3:ip:192.0.2.7}:3600s:sw\n") || !strings.Contains(out, "shard      3, counted from 0") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out, _, err = run(t, "", "explain", "--policy", policy, "--ip", "192.0.2.7", "--path", "/")
+	if err != nil || !strings.Contains(out, "limit 12/1h of the rule, cost 1\n    key rl1:shop:api:{~") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestSetupCluster(t *testing.T) {
 	_, port, _ := net.SplitHostPort(freeport.WithBuses(t, 6))
 	dir := t.TempDir()

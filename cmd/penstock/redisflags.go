@@ -36,7 +36,9 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 // inRedis reports whether options name a server.
 func inRedis(o *redisstore.Options) bool { return o.URL != "" || len(o.Addrs) > 0 }
 
-// redisVariables reads from the environment where Redis is, and reports whether it says so. Passwords are read in any case.
+// redisVariables reads from the environment where Redis is, and reports whether it says so. A flag wins over the variable that
+// says the same. Passwords are read in any case, and the name of the master where no server is named, so that neither is
+// dropped in silence.
 func redisVariables(o *redisstore.Options, getenv func(string) string) (said bool, err error) {
 	mode, addr, addrs := getenv("REDIS_MODE"), getenv("REDIS_ADDR"), getenv("REDIS_ADDRS")
 	several := []string{redisstore.ModeSentinel, redisstore.ModeCluster, redisstore.ModeRing}
@@ -49,18 +51,26 @@ func redisVariables(o *redisstore.Options, getenv func(string) string) (said boo
 	if o.SentinelPasswordFile == "" {
 		o.SentinelPassword = getenv("REDIS_SENTINEL_PASSWORD")
 	}
-	switch said = mode != "" || addr != "" || addrs != ""; {
-	case !said, inRedis(o):
+	if said = mode != "" || addr != "" || addrs != ""; inRedis(o) {
 		return said, nil
-	case slices.Contains(several, mode):
-		o.Mode, o.Master = mode, cmp.Or(o.Master, getenv("REDIS_MASTER"))
-		o.Addrs, err = severalServers(mode, addr, addrs)
-		return said, err
-	case addrs != "":
-		return said, errors.New("REDIS_ADDRS is set, which goes with REDIS_MODE=cluster, sentinel or ring: set that, or REDIS_ADDR for " +
-			"one server")
 	}
 	o.Master = cmp.Or(o.Master, getenv("REDIS_MASTER"))
+	flagged := o.Mode != "" && o.Mode != mode
+	switch mode = cmp.Or(o.Mode, mode); {
+	case !said:
+		return said, nil
+	case slices.Contains(several, mode) && !(flagged && addr != "" && addrs == ""): // --redis-mode cluster needs one server only
+		o.Mode = mode
+		by := "REDIS_MODE"
+		if flagged {
+			by = "--redis-mode"
+		}
+		o.Addrs, err = severalServers(by+" is "+mode, addr, addrs)
+		return said, err
+	case addrs != "":
+		return said, fmt.Errorf("REDIS_ADDRS is set, which goes with cluster, sentinel or ring, and the mode is %q: set REDIS_MODE to one "+
+			"of them, or REDIS_ADDR for one server", cmp.Or(mode, "standalone"))
+	}
 	addr = cmp.Or(addr, redisAddrDefault)
 	if _, _, err := net.SplitHostPort(addr); err != nil || strings.ContainsAny(addr, "/@") {
 		return said, errors.New("REDIS_ADDR is no host:port, as localhost:6379; a URL is for --redis")
@@ -69,13 +79,13 @@ func redisVariables(o *redisstore.Options, getenv func(string) string) (said boo
 	return said, nil
 }
 
-// severalServers reads where several servers are. The store says what is wrong with their addresses.
-func severalServers(mode, addr, addrs string) (servers []string, err error) {
+// severalServers reads where several servers are; errors repeat what says that they are several. The store says what is wrong with their addresses.
+func severalServers(by, addr, addrs string) (servers []string, err error) {
 	if addr != "" {
-		return nil, fmt.Errorf("REDIS_ADDR is set, and REDIS_MODE is %s: put it into REDIS_ADDRS", mode)
+		return nil, fmt.Errorf("REDIS_ADDR is set, and %s: put it into REDIS_ADDRS", by)
 	}
 	if addrs == "" {
-		return nil, fmt.Errorf("REDIS_MODE is %s, and REDIS_ADDRS is not set: name some servers, as host:port,host:port", mode)
+		return nil, fmt.Errorf("%s, and REDIS_ADDRS is not set: name some servers, as host:port,host:port", by)
 	}
 	for one := range strings.SplitSeq(addrs, ",") {
 		servers = append(servers, strings.TrimSpace(one))

@@ -5,8 +5,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/penstock/penstock/core"
 )
 
 // print prints the answer for people.
@@ -51,7 +54,11 @@ func (a *answer) print(out io.Writer) error {
 	for i := range a.Rules {
 		a.Rules[i].print(&text, a.Store != "")
 	}
-	line("decision", "%s", a.Decision.String())
+	decision := a.Decision.String()
+	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, ruleAnswer.mayRefuse) {
+		decision += "; refused if it is the turn of a shard that refuses"
+	}
+	line("decision", "%s", decision)
 	if a.Store == "" {
 		line("store", "not asked: counters are taken as fresh; add --redis URL to look at them")
 	} else {
@@ -81,20 +88,47 @@ func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	if r.Unlimited {
 		fmt.Fprintf(out, "  unlimited, by %s\n", r.Whose)
 	}
+	if r.Shards > 0 {
+		fmt.Fprintf(out, "  %s\n", r.turns(looked))
+	}
 	for i := range r.Checks {
 		c := &r.Checks[i]
 		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", c.Limit, r.Whose, c.Cost, c.Key)
+		left := fmt.Sprintf("%d of %d left", c.Remaining, c.Capacity)
+		if r.Shards > 0 && looked {
+			left += fmt.Sprintf(", %d used", c.Used)
+		}
 		switch {
 		case c.WaitMillis == nil:
-			fmt.Fprintf(out, "    %d of %d left: the cost can never pass\n", c.Remaining, c.Capacity)
+			fmt.Fprintf(out, "    %s: the cost can never pass\n", left)
 		case c.Refuses:
-			fmt.Fprintf(out, "    %d of %d left: passes in %s\n", c.Remaining, c.Capacity, span(c.WaitMillis))
-		case looked && c.Remaining < c.Capacity:
-			fmt.Fprintf(out, "    %d of %d left, reset in %s\n", c.Remaining, c.Capacity, span(c.ResetMillis))
+			fmt.Fprintf(out, "    %s: passes in %s\n", left, span(c.WaitMillis))
+		case looked && c.Used > 0:
+			fmt.Fprintf(out, "    %s, reset in %s\n", left, span(c.ResetMillis))
 		case looked:
-			fmt.Fprintf(out, "    %d of %d left\n", c.Remaining, c.Capacity)
+			fmt.Fprintf(out, "    %s\n", left)
 		}
 	}
+}
+
+// turns says what the shards of the rule's counters are, and what they would do.
+func (r *ruleAnswer) turns(looked bool) string {
+	text := fmt.Sprintf("%d shards take turns", r.Shards)
+	switch {
+	case r.Refusing == r.Shards:
+		text += ", and all would refuse"
+	case r.Refusing > 0:
+		text += fmt.Sprintf(", and %d of them would refuse", r.Refusing)
+	}
+	if text += ": the key is of one"; looked {
+		text += ", the numbers are of all"
+	}
+	return text
+}
+
+// mayRefuse reports whether the rule refuses the request if it comes at the turn of some of its shards, though not of all.
+func (r ruleAnswer) mayRefuse() bool {
+	return r.Refusing > 0 && r.Action != actionWords[core.ActionLogOnly]
 }
 
 // String says what becomes of the request.

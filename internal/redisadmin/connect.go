@@ -54,8 +54,12 @@ type Deployment struct {
 	Nodes     []*Node // those with counters: each master with its replicas behind it, by slots
 	Sentinels []*Node
 
-	options Options
-	base    *redis.Options // of the server that was named
+	options  Options
+	base     *redis.Options   // of the server that was named
+	given    []*redis.Options // those that were named
+	moves    []move           // cluster: as far as the user may know
+	watchers int              // sentinel: how many there are, by the one that was asked
+	replicas int              // sentinel: how many replicas it knows
 }
 
 // Connect asks the server of the options who there is, and each how it is. The error says what to do. A server that does
@@ -69,7 +73,7 @@ func Connect(ctx context.Context, options Options) (*Deployment, error) {
 	if options.Timeout == 0 {
 		options.Timeout = redisstore.TimeoutDefault
 	}
-	d := &Deployment{options: options, base: base}
+	d := &Deployment{options: options, base: base, given: named}
 	if options.Redis.Mode == redisstore.ModeRing {
 		err = d.findRing(ctx, named)
 	} else {
@@ -106,6 +110,7 @@ var modeTexts = map[Mode]string{ModeSingle: "one server", ModeSentinel: "a maste
 // reach asks a server how it is.
 func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error) {
 	first := d.newNode(o)
+	first.sentinel = d.options.Redis.Mode == redisstore.ModeSentinel
 	err := first.ask(ctx)
 	if err != nil && o.Password != "" && redis.IsAuthError(err) {
 		// Sentinels often want no password where servers do.
@@ -221,7 +226,9 @@ type Node struct {
 	options *redis.Options
 	secure  []string // how redis-cli is told of certificates
 	client  *redis.Client
-	info    map[string]string // by its INFO; nil if it could not be asked
+
+	sentinel bool              // it is asked as one
+	info     map[string]string // by its INFO; nil if it could not be asked
 }
 
 func newNode(o *redis.Options) *Node {
@@ -250,6 +257,9 @@ func (n *Node) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	text, err := n.client.Info(ctx).Result()
+	if n.sentinel && redis.IsPermissionError(err) { // it answers, and the store needs no INFO of it
+		text, err = "redis_mode:sentinel", nil
+	}
 	if err != nil {
 		return err
 	}

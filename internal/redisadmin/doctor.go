@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/penstock/penstock/internal/redisstore"
 )
 
@@ -158,13 +160,24 @@ func (e *examination) memory() {
 	}
 }
 
-// config returns a setting, "" if the user may not ask for it.
-func (e *examination) config(ctx context.Context, name string) string {
+// config returns a setting. One that cannot be read is not known, and nothing may be concluded from it: unknown says why, and
+// what to do to know it.
+func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.said(ctx, "config", "get", name).Slice()
-	if err != nil || len(values) != 2 {
-		return ""
+	switch {
+	case redis.IsPermissionError(err):
+		return "", fmt.Sprintf("%s is not known: the user %q may not ask for it; ask as one with +config|get", name, e.n.user())
+	case err != nil:
+		return "", fmt.Sprintf("%s is not known: CONFIG GET is answered %.100q", name, err)
+	case len(values) != 2:
+		return "", fmt.Sprintf("%s is not known: the server has no such setting", name)
 	}
-	return fmt.Sprint(values[1])
+	return fmt.Sprint(values[1]), ""
+}
+
+// sayUnknown says what depends on a setting that cannot be read, and how to read it.
+func (e *examination) sayUnknown(subject, name, text, unknown string) {
+	e.say(LevelNote, subject, text+"; "+unknown, e.n.cli("CONFIG", "GET", name))
 }
 
 func (e *examination) persistence(ctx context.Context) {
@@ -173,20 +186,61 @@ func (e *examination) persistence(ctx context.Context) {
 	case appending && e.n.info["aof_last_write_status"] == "err":
 		e.say(LevelWrong, "persistence", "the append-only file cannot be written: every charge is refused (MISCONF); make room on the disk, or",
 			e.set("appendonly", "no")...)
-	case e.n.info["rdb_last_bgsave_status"] == "err" && e.config(ctx, "stop-writes-on-bgsave-error") != "no":
+	case e.n.info["rdb_last_bgsave_status"] == "err" && e.snapshotFailed(ctx):
+	case appending:
+		e.appendOnly(ctx)
+	default:
+		e.snapshots(ctx)
+	}
+}
+
+// snapshotFailed says what a failed snapshot comes to, and reports whether it said anything.
+func (e *examination) snapshotFailed(ctx context.Context) bool {
+	const stop = "stop-writes-on-bgsave-error"
+	stops, unknown := e.config(ctx, stop)
+	switch {
+	case unknown != "":
+		e.sayUnknown("persistence", stop, "the last snapshot failed: unless "+stop+" is no, every charge is refused (MISCONF) until one "+
+			"succeeds; make room on the disk", unknown)
+	case stops == "no":
+		return false
+	default:
 		e.say(LevelWrong, "persistence", "the last snapshot failed: every charge is refused (MISCONF) until one succeeds; make room on "+
-			"the disk, or", e.set("save", "", "stop-writes-on-bgsave-error", "no")...)
-	case appending && e.config(ctx, "appendfsync") == "always":
+			"the disk, or", e.set("save", "", stop, "no")...)
+	}
+	return true
+}
+
+// appendOnly says what the append-only file costs and keeps.
+func (e *examination) appendOnly(ctx context.Context) {
+	switch syncs, unknown := e.config(ctx, "appendfsync"); {
+	case unknown != "":
+		e.sayUnknown("persistence", "appendfsync", "appendonly: with appendfsync always each charge waits for the disk, and with everysec the "+
+			"charges of about the last second are forgotten after a crash", unknown)
+	case syncs == "always":
 		e.say(LevelNote, "persistence", "appendonly with appendfsync always: each charge waits for the disk",
 			e.set("appendfsync", "everysec")...)
-	case appending:
+	default:
 		e.say(LevelOK, "persistence", "appendonly: after a crash the charges of about the last second are forgotten")
-	case e.config(ctx, "save") != "":
+	}
+}
+
+// snapshots says what is kept without an append-only file.
+func (e *examination) snapshots(ctx context.Context) {
+	replicated := !e.d.alone() || e.n.number("connected_slaves") > 0
+	const emptied = "a master that is restarted before its replica takes over comes back empty, and its replica empties itself with it"
+	switch save, unknown := e.config(ctx, "save"); {
+	case unknown != "" && replicated:
+		e.sayUnknown("persistence", "save", "no appendonly: with snapshots counters are after a restart as old as the last one, and without, "+
+			emptied, unknown)
+	case unknown != "":
+		e.sayUnknown("persistence", "save", "no appendonly: after a restart counters are as old as the last snapshot, or forgotten if none is made",
+			unknown)
+	case save != "":
 		e.say(LevelNote, "persistence", "snapshots only: after a restart counters are as old as the last one, and what was used since is "+
 			"granted again", e.set("appendonly", "yes", "save", "")...)
-	case !e.d.alone() || e.n.number("connected_slaves") > 0:
-		e.say(LevelNote, "persistence", "off: a master that is restarted before its replica takes over comes back empty, and its replica "+
-			"empties itself with it; let nothing restart it at once, or", e.set("appendonly", "yes")...)
+	case replicated:
+		e.say(LevelNote, "persistence", "off: "+emptied+"; let nothing restart it at once, or", e.set("appendonly", "yes")...)
 	default:
 		e.say(LevelOK, "persistence", "off: a restart forgets every counter")
 	}
@@ -202,9 +256,16 @@ func (e *examination) connections() {
 
 // coverage looks at what a cluster does that has lost a master.
 func (e *examination) coverage(ctx context.Context) {
-	if e.d.Mode == ModeCluster && e.config(ctx, "cluster-require-full-coverage") == "yes" {
-		e.say(LevelNote, "coverage", "while one master is gone, and its replica has not taken over, all the others refuse every call, too",
-			e.set("cluster-require-full-coverage", "no")...)
+	const name = "cluster-require-full-coverage"
+	const refuse = "while one master is gone, and its replica has not taken over, all the others refuse every call, too"
+	if e.d.Mode != ModeCluster {
+		return
+	}
+	switch full, unknown := e.config(ctx, name); {
+	case unknown != "":
+		e.sayUnknown("coverage", name, "if "+name+" is yes, "+refuse, unknown)
+	case full == "yes":
+		e.say(LevelNote, "coverage", refuse, e.set(name, "no")...)
 	}
 }
 
@@ -250,6 +311,9 @@ func (d *Deployment) examineTogether(ctx context.Context) (all []Finding) {
 	}
 	switch d.Mode {
 	case ModeCluster:
+		for i := range d.moves {
+			say(LevelNote, "moves", d.moveText(&d.moves[i]), d.fixMoves())
+		}
 		for _, n := range d.Nodes {
 			if n.Master && len(n.Slots) > 0 && !slices.ContainsFunc(d.Nodes, func(r *Node) bool { return r.Of == n.Addr && r.info != nil }) {
 				say(LevelNote, "cluster", n.Addr+" has no replica that answers: when it fails, nobody serves "+slotsText(n.Slots),
@@ -266,18 +330,7 @@ func (d *Deployment) examineTogether(ctx context.Context) (all []Finding) {
 			}
 		}
 	case ModeSentinel:
-		for _, s := range d.Sentinels {
-			switch err := s.said(ctx, "sentinel", "ckquorum", d.Name).Err(); {
-			case s.Err != nil:
-				say(LevelWrong, "sentinel", s.Err.Error())
-			case err != nil:
-				say(LevelWrong, "sentinel", s.Addr+" says that nobody would take the master's place: "+err.Error(), s.cli("SENTINEL", "MASTER", d.Name))
-			}
-		}
-		if len(d.Sentinels) < 3 {
-			say(LevelWrong, "sentinel", plural(len(d.Sentinels), "sentinel")+" cannot outvote one that is cut off: have three, on three machines",
-				"redis-server sentinel.conf --sentinel")
-		}
+		d.examineSentinels(ctx, say)
 	}
 	if len(all) == 0 && d.Mode != ModeSingle {
 		say(LevelOK, string(d.Mode), d.summary())

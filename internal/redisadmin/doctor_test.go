@@ -161,16 +161,9 @@ func TestDoctorNoticesThatSnapshotsFail(t *testing.T) {
 // it says gives it back.
 func TestDoctorTriesEveryRight(t *testing.T) {
 	s := redistest.Start(t)
-	ctx := context.Background()
 	set := func(words ...string) {
 		t.Helper()
-		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
-		for _, word := range append(strings.Fields(redisstore.LeastPrivilege), words...) {
-			args = append(args, word)
-		}
-		if err := s.Client().Do(ctx, args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		grantLimiter(t, s, strings.Join(words, " "))
 	}
 	o := at(s.URL() + "?db=1")
 	o.Redis.Username, o.Redis.Password = "limiter", "secret-secret"
@@ -216,16 +209,11 @@ func TestDoctorSaysWhatTheServersAre(t *testing.T) {
 		t.Errorf("in order: %+v", found["sentinel"])
 	}
 	for i, server := range s.Servers {
-		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
-		for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisstore.SentinelPrivilege) {
-			args = append(args, word)
-		}
+		more := redisstore.SentinelPrivilege
 		if i == 1 {
-			args = append(args, "-evalsha")
+			more += " -evalsha"
 		}
-		if err := server.Client().Do(context.Background(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		grantLimiter(t, server, more)
 	}
 	found, ok = examined(t, at("redis://limiter:secret-secret@"+s.Sentinels[0].Addr))
 	if ok || found[s.Servers[0].Addr+" (master) rights"].Level != LevelOK || found[s.Servers[1].Addr+" (replica) rights"].Level != LevelWrong {
@@ -267,13 +255,7 @@ func TestDoctorOfACluster(t *testing.T) {
 		}
 	}
 	for _, node := range c.Nodes {
-		args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
-		for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisstore.ClusterPrivilege) {
-			args = append(args, word)
-		}
-		if err := node.Client().Do(context.Background(), args...).Err(); err != nil {
-			t.Fatal(err)
-		}
+		grantLimiter(t, node, redisstore.ClusterPrivilege)
 	}
 	await.Until(t, patience, "least privilege is enough", func() bool { // a new replica is not told of for a moment
 		found, ok := examined(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr))

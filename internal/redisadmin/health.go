@@ -16,6 +16,7 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
+	Notes   []string // what is good to know, though it may be in order, and what could not be told, with what that needs
 	Wrong   []string // what is not in order, each with what to do about it
 }
 
@@ -35,7 +36,12 @@ func (d *Deployment) Health() *Health {
 		}
 	}
 	h.Summary = d.summary()
+	for i := range d.moves {
+		h.Notes = append(h.Notes, d.moveText(&d.moves[i]))
+	}
 	h.Wrong = append(h.Wrong, d.wrongTogether()...)
+	untold, _ := d.untold()
+	h.Notes = append(h.Notes, untold...)
 	return h
 }
 
@@ -55,6 +61,11 @@ func (h *Health) Print(out io.Writer) (ok bool, err error) {
 	}
 	if err := table.Flush(); err != nil {
 		return false, err
+	}
+	for _, note := range h.Notes {
+		if _, err := fmt.Fprintf(out, "note: %s\n", note); err != nil {
+			return false, err
+		}
 	}
 	for _, wrong := range h.Wrong {
 		if _, err := fmt.Fprintf(out, "wrong: %s\n", wrong); err != nil {
@@ -82,7 +93,7 @@ func (d *Deployment) summary() string {
 			served, slotsOfCluster)
 	case ModeSentinel:
 		return fmt.Sprintf("%q: %s and %s, watched by %s", d.Name, plural(masters, "master"), plural(replicas, "replica"),
-			plural(len(d.Sentinels), "sentinel"))
+			plural(d.watchers, "sentinel"))
 	case ModeRing:
 		return fmt.Sprintf("a ring of %s, which know nothing of one another", plural(len(d.Nodes), "server"))
 	default:
@@ -189,7 +200,7 @@ func (d *Deployment) behind(n *Node) string {
 		return ""
 	}
 	if n.info["master_link_status"] != "up" {
-		return fmt.Sprintf("cut off for %s s", n.info["master_link_down_since_seconds"])
+		return n.cutOff()
 	}
 	for _, master := range d.Nodes {
 		if master.Addr == n.Of && master.info != nil {
@@ -200,20 +211,39 @@ func (d *Deployment) behind(n *Node) string {
 	return fmt.Sprintf("?, %s s", n.info["master_last_io_seconds_ago"])
 }
 
+// cutOff says since when a replica has no link to its master. One that was not linked yet counts no seconds: Redis
+// says -1, or leaves the line out.
+func (n *Node) cutOff() string {
+	if seconds := n.info["master_link_down_since_seconds"]; seconds != "" && seconds != "-1" {
+		return fmt.Sprintf("cut off for %s s", seconds)
+	}
+	return "not linked yet"
+}
+
 // replicasBehind says it of the replicas that a server knows of.
 func (n *Node) replicasBehind() string {
 	var parts []string
+	for _, known := range n.linked() {
+		offset, _ := strconv.ParseInt(known["offset"], 10, 64)
+		parts = append(parts, fmt.Sprintf("%s: %d bytes, %s s", net.JoinHostPort(known["ip"], known["port"]),
+			max(0, n.number("master_repl_offset")-offset), known["lag"]))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// linked returns what a server says of each of its replicas.
+func (n *Node) linked() (replicas []map[string]string) {
 	for i := range n.number("connected_slaves") {
 		known := map[string]string{}
 		for pair := range strings.SplitSeq(n.info["slave"+strconv.FormatInt(i, 10)], ",") {
 			name, value, _ := strings.Cut(pair, "=")
 			known[name] = value
 		}
-		offset, _ := strconv.ParseInt(known["offset"], 10, 64)
-		parts = append(parts, fmt.Sprintf("%s: %d bytes, %s s", net.JoinHostPort(known["ip"], known["port"]),
-			max(0, n.number("master_repl_offset")-offset), known["lag"]))
+		if known["ip"] != "" {
+			replicas = append(replicas, known)
+		}
 	}
-	return strings.Join(parts, "; ")
+	return replicas
 }
 
 // alone reports whether servers are asked without others that know of them.
@@ -228,9 +258,12 @@ func (d *Deployment) wrongWith(n *Node) string {
 		return n.Err.Error()
 	case n.info["loading"] == "1":
 		return fmt.Sprintf("%s is loading its data and answers nobody; wait %s s", n.Addr, n.info["loading_eta_seconds"])
+	case d.Mode == ModeCluster && !n.Master && n.Of == "":
+		return fmt.Sprintf("%s is a replica of a master whose address is lost: it came back without its nodes.conf, as another node. "+
+			"With what the replica still has of the counters, let it take the slots: %s", n.Addr, n.cli("CLUSTER", "FAILOVER", "TAKEOVER"))
 	case n.info["master_link_status"] == "down":
-		return fmt.Sprintf("%s is cut off from its master for %s s; see its log, and whether it may ask the master: %s", n.Addr,
-			n.info["master_link_down_since_seconds"], n.cli("CONFIG", "GET", "masteruser"))
+		return fmt.Sprintf("%s has no link to its master, %s; see its log, and whether it may ask the master: %s", n.Addr, n.cutOff(),
+			n.cli("CONFIG", "GET", "masteruser"))
 	case n.down():
 		return fmt.Sprintf("%s answers, but the others say it is down; see whether they can reach it", n.Addr)
 	}
@@ -271,6 +304,8 @@ func (d *Deployment) wrongTogether() (wrong []string) {
 			wrong = append(wrong, fmt.Sprintf("the sentinels say that %s is the master, and it is a replica: a failover is under way, or "+
 				"did not end; see %s", n.Addr, d.Sentinels[0].cli("SENTINEL", "MASTER", d.Name)))
 		}
+		_, untold := d.untold()
+		wrong = append(wrong, untold...)
 	}
 	return wrong
 }

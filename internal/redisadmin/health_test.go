@@ -190,3 +190,24 @@ func TestAnnounced(t *testing.T) {
 		}
 	}
 }
+
+// TestReplicaWithoutMaster holds that a replica that was never linked has no number of seconds made up for it.
+func TestReplicaWithoutMaster(t *testing.T) {
+	nobody := freeport.Address(t)
+	s := redistest.Start(t, "--replicaof", strings.ReplaceAll(nobody, ":", " "))
+	text, ok := healthText(t, connect(t, at(s.URL())))
+	if ok || strings.Contains(text, "-1") {
+		t.Errorf("in order: %v, or a number that is none in:\n%s", ok, text)
+	}
+	contains(t, text, "replica of "+nobody, "not linked yet", "has no link to its master, not linked yet; see its log")
+}
+
+// TestHealthBeforeSlotsAreGivenOut holds that who may ask no more than CLUSTER SLOTS is told that nobody serves any.
+func TestHealthBeforeSlotsAreGivenOut(t *testing.T) {
+	s := redistest.StartAlone(t)
+	text, ok := healthText(t, connect(t, asLimiter(t, s, redisstore.ClusterPrivilege)))
+	if ok {
+		t.Error("a cluster without slots is in order")
+	}
+	contains(t, text, "0 of 16384 slots are served", s.Addr, "wrong: nobody serves the slots 0-16383")
+}

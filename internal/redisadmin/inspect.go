@@ -60,12 +60,18 @@ func (d *Deployment) Inspect(ctx context.Context, key string, check *core.Check)
 	} else {
 		c.add("rule", "%s, a %s of %s", named.rule, strings.ReplaceAll(named.limit.Algorithm().String(), "_", " "), named.limit.WindowLabel())
 		c.add("counts", "%s", named.whose)
+		if named.shard >= 0 {
+			c.add("shard", "%d, counted from 0: one of several counters that share the limit", named.shard)
+		}
 	}
 	switch d.Mode {
 	case ModeCluster, ModeRing:
 		c.add("slot", "%d, at %s", slot, n.Addr)
 	default:
 		c.add("slot", "%d, were it a cluster; at %s", slot, n.Addr)
+	}
+	if m := d.moving(slot); m != nil {
+		c.add("moving", "%s", d.moveText(m))
 	}
 	r := &reading{ctx: ctx, n: n, key: named.key, now: time.Now()}
 	if at, err := n.said(ctx, "time").Slice(); err == nil && len(at) == 2 {
@@ -336,6 +342,10 @@ func (r *reading) compare(c *Counter, check *core.Check) error {
 	if err == nil {
 		err = redisstore.ToolAsk(ctx, r.n.client, []core.Check{look}, result)
 	}
+	if _, asks := redis.IsAskError(err); asks || redis.HasErrorPrefix(err, "TRYAGAIN") {
+		c.add("limit", "%s: cannot be told while the slot moves: %v", check.Limit, err)
+		return nil
+	}
 	if err != nil {
 		return r.n.explain(err)
 	}
@@ -347,6 +357,9 @@ func (r *reading) compare(c *Counter, check *core.Check) error {
 	text := fmt.Sprintf("%d of %d left", result[0].Remaining, check.Limit.Capacity())
 	if result[0].Wait > 0 {
 		text += ", the next in " + span(time.Duration(result[0].Wait)*time.Microsecond)
+	}
+	if check.Whole != nil {
+		text += fmt.Sprintf("; all shards together have %s", check.Whole)
 	}
 	c.add("limit", "%s: %s", check.Limit, text)
 	return nil

@@ -68,6 +68,8 @@ func TestInspectEveryAlgorithm(t *testing.T) {
 		{"rl1:shop:api:{user:u_42}:3600s:fw", "10/1h fixed_window", []string{"api, a fixed window of 3600s", "user u_42", "7 units used in the window that began at", "ends at", " fixed_window: 3 of 10 left"}},
 		{"rl1:shop:api:{user:a%3Ab}:3600s:sw", "10/1h", []string{"a sliding window of 3600s", "user a:b", "7 units used", "0 in the one before, which weigh 0 now", "3 of 10 left"}},
 		{"rl1:shop:api:{api_key:k}:host:example.com:3600s:sl", "10/1h sliding_log", []string{"api_key k, host example.com", "7 units, charged at 1 instant", "the oldest, 7, at", "the newest, 7", "it leaves at", "3 of 10 left"}},
+		{"rl1:shop:api:{~3:user:u_42}:host:a:3600s:fw", "10/1h fixed_window", []string{"user u_42, host a", "shard      3, counted from 0", "7 units used"}},
+		{"rl1:shop:api:{~63:api}:3600s:fw", "10/1h fixed_window", []string{"everybody", "shard      63, counted from 0"}},
 		{"rl1:shop:api:{api}:3600s:tb", "10/1h burst 8", []string{"everybody", "a bucket that lacked 7 of its tokens at", "1 of 8 left"}},
 		{"rl1:shop:api:{tenant:}:day:fw", "10/day", []string{"no tenant", "7 units used in the day that began at", "(24h0m0s ago)", "3 of 10 left"}},
 	} {
@@ -236,6 +238,8 @@ func TestInspectRefusesWhatIsNoKey(t *testing.T) {
 		"rl1:shop:api:{user:u_42}:day:sw":   `the window is "day"`,
 		"rl1:shop:api:{user:u_42}:a:60s:sw": "has no kind and value",
 		"rl1:shop:~penalty:{user}":          "nobody's penalty",
+		"rl1:shop:api:{~64:user:a}:60s:sw":  "the shard is none from ~0 to ~63",
+		"rl1:shop:api:{~1:user}:60s:sw":     "has no kind and value",
 	} {
 		_, err := d.Inspect(context.Background(), key, nil)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), example) {

@@ -24,6 +24,7 @@ type named struct {
 	rule      string // penaltyRule of a penalty
 	whose     string // in words
 	limit     core.Limit
+	shard     int // of the rule's counter, from 0; -1 if it is whole
 }
 
 // example is what a key looks like.
@@ -34,7 +35,7 @@ func parseKey(key string) (*named, error) {
 	wrong := func(why string) error {
 		return fmt.Errorf("%q is no key of a counter: %s; write it whole and in quotes, such as '%s'", key, why, example)
 	}
-	n := &named{key: key}
+	n := &named{key: key, shard: -1}
 	if beside, ok := strings.CutSuffix(key, ":n"); ok {
 		n.key = beside
 	} else if beside, ok := strings.CutSuffix(key, ":until"); ok {
@@ -50,6 +51,12 @@ func parseKey(key string) (*named, error) {
 		return nil, wrong("the braces are not where they belong")
 	}
 	n.namespace, n.rule = unescaped(scope[1]), unescaped(scope[2])
+	if shard, ok := core.ShardOf([]byte(n.key)); ok {
+		n.shard = shard
+		_, tag, _ = strings.Cut(tag, ":")
+	} else if strings.HasPrefix(tag, "~") {
+		return nil, wrong(fmt.Sprintf("the shard is none from ~0 to ~%d", core.ShardsMax-1))
+	}
 	words := strings.Split(strings.TrimPrefix(after, ":"), ":")
 	if scope[2] == penaltyRule && after == "" {
 		n.whose, ok = dimensions(strings.Split(tag, ":"))

@@ -5,7 +5,6 @@ package redisadmin
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -68,6 +67,7 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 	}
 	d.sort()
 	askAll(ctx, d.Nodes)
+	d.findMoves(ctx)
 	return nil
 }
 
@@ -78,7 +78,6 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 		d.Nodes = []*Node{first}
 		return first.explain(err)
 	}
-	_ = first.close() // which of them it is, it may not be asked
 	known := map[string]*Node{}
 	for _, entry := range ranges {
 		words, _ := entry.([]any) // first last master replica…, each of them host port id
@@ -89,7 +88,10 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 		to, _ := words[1].(int64)
 		of := ""
 		for i, one := range words[2:] {
-			id, addr := d.memberAt(one, first.Addr)
+			id, addr, ok := d.memberAt(one, first.Addr)
+			if !ok {
+				continue
+			}
 			n := known[id]
 			if n == nil {
 				n = d.newNode(d.at(addr, d.base))
@@ -101,22 +103,32 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 			}
 		}
 	}
+	if len(d.Nodes) == 0 { // nobody has slots: there is none but the one that says so
+		first.Master = first.info["role"] != "slave"
+		d.Nodes = []*Node{first}
+		return nil
+	}
+	_ = first.close() // which of them it is, it may not be asked
 	d.sort()
 	askAll(ctx, d.Nodes)
 	return nil
 }
 
-// memberAt reads a node of CLUSTER SLOTS. One that does not know its own host is at the one that was asked.
-func (d *Deployment) memberAt(entry any, asked string) (id, addr string) {
+// memberAt reads a node of CLUSTER SLOTS. One that does not know its own host is at the one that was asked; one that has port 0 is
+// nowhere: its address is lost (noaddr), and nobody serves what it has.
+func (d *Deployment) memberAt(entry any, asked string) (id, addr string, ok bool) {
 	words, _ := entry.([]any)
 	if len(words) < 3 {
-		return "", asked
+		return "", asked, true
+	}
+	if port, isPort := words[1].(int64); isPort && port == 0 {
+		return "", "", false
 	}
 	host, _ := words[0].(string)
 	if host == "" {
 		host, _, _ = net.SplitHostPort(asked)
 	}
-	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1]))
+	return fmt.Sprint(words[2]), net.JoinHostPort(host, fmt.Sprint(words[1])), true
 }
 
 // announced returns the host:port of HOST:PORT@BUS,NAME. An IPv6 address stands there without brackets, and one that does not
@@ -179,81 +191,4 @@ func (d *Deployment) sort() {
 		}
 		return cmp.Or(cmp.Compare(slotA, slotB), cmp.Compare(ofA, ofB), cmp.Compare(masterFirst(a), masterFirst(b)), cmp.Compare(a.Addr, b.Addr))
 	})
-}
-
-// findBySentinel asks a sentinel for a master, its replicas and the other sentinels.
-func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
-	d.Sentinels = []*Node{first}
-	masters, err := records(first.said(ctx, "sentinel", "masters").Slice())
-	if err != nil {
-		return first.explain(err)
-	}
-	master, err := d.chooseMaster(first, masters)
-	if err != nil {
-		return err
-	}
-	d.Name = master["name"]
-	addr := net.JoinHostPort(master["ip"], master["port"])
-	node := d.newNode(d.at(addr, d.base))
-	node.Master, node.flags = true, master["flags"]
-	d.Nodes = []*Node{node}
-	replicas, err := records(first.said(ctx, "sentinel", "replicas", d.Name).Slice())
-	if err != nil {
-		return first.explain(err)
-	}
-	for _, r := range replicas {
-		replica := d.newNode(d.at(net.JoinHostPort(r["ip"], r["port"]), d.base))
-		replica.Of, replica.flags = addr, r["flags"]
-		d.Nodes = append(d.Nodes, replica)
-	}
-	others, err := records(first.said(ctx, "sentinel", "sentinels", d.Name).Slice())
-	if err != nil {
-		return first.explain(err)
-	}
-	for _, s := range others {
-		other := d.newNode(d.at(net.JoinHostPort(s["ip"], s["port"]), first.options))
-		other.flags = s["flags"]
-		d.Sentinels = append(d.Sentinels, other)
-	}
-	askAll(ctx, slices.Concat(d.Nodes, d.Sentinels))
-	return nil
-}
-
-func (d *Deployment) chooseMaster(first *Node, masters []map[string]string) (map[string]string, error) {
-	var names []string
-	for _, m := range masters {
-		if m["name"] == d.options.Master {
-			return m, nil
-		}
-		names = append(names, m["name"])
-	}
-	switch {
-	case len(masters) == 0:
-		return nil, fmt.Errorf("the sentinel %s watches no master; let it: %s", first.Addr,
-			first.cli("SENTINEL", "MONITOR", "NAME", "HOST", "PORT", "2"))
-	case d.options.Master != "":
-		return nil, fmt.Errorf("the sentinel %s watches no master %q; there are: %q", first.Addr, d.options.Master, names)
-	case len(masters) > 1:
-		return nil, fmt.Errorf("the sentinel %s watches %d masters; say which by --master: %q", first.Addr, len(masters), names)
-	}
-	return masters[0], nil
-}
-
-// records reads a reply that is a list of lists of names and values.
-func records(reply []any, err error) (all []map[string]string, _ error) {
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range reply {
-		pairs, ok := one.([]any)
-		if !ok {
-			return nil, errors.New("the reply is no list of names and values")
-		}
-		known := map[string]string{}
-		for i := 0; i+1 < len(pairs); i += 2 {
-			known[fmt.Sprint(pairs[i])] = fmt.Sprint(pairs[i+1])
-		}
-		all = append(all, known)
-	}
-	return all, nil
 }

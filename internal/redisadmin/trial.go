@@ -58,6 +58,9 @@ func StartTrial(ctx context.Context, dir string, port int) (*Trial, error) {
 		return nil, err
 	}
 	t := &Trial{Dir: dir, Port: port}
+	if err := t.alone(); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeout(ctx, trialPatience)
 	defer cancel()
 	nodes, err := t.start(ctx)
@@ -87,7 +90,30 @@ func (t *Trial) Stop() string { return "kill $(cat " + quoted(t.Dir) + "/*/" + p
 // folder returns that of the i-th node.
 func (t *Trial) folder(i int) string { return filepath.Join(t.Dir, strconv.Itoa(t.Port+i)) }
 
-const pidFile = "redis.pid"
+const (
+	pidFile    = "redis.pid"
+	configFile = "redis.conf"
+)
+
+// alone says whose the folder is if it holds a node at another port than those of the cluster: what is told to stop the one, or to
+// delete its files, would do so to the other.
+func (t *Trial) alone() error {
+	folders, err := os.ReadDir(t.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("--dir: %w; name a folder that you may read", err)
+	}
+	for _, folder := range folders {
+		port, err := strconv.Atoi(folder.Name())
+		if err != nil || port >= t.Port && port < t.Port+trialNodes {
+			continue
+		}
+		if _, err := os.Stat(filepath.Join(t.Dir, folder.Name(), configFile)); err == nil {
+			return fmt.Errorf("--dir %q holds a node of another cluster, at port %d, and --port is %d: name another folder for this one, "+
+				"or the first port of that one", t.Dir, port, t.Port)
+		}
+	}
+	return nil
+}
 
 // start starts the nodes that do not run and returns all of them, none on an error. All ports are looked at before
 // anything is started.
@@ -187,7 +213,7 @@ func (t *Trial) startNode(ctx context.Context, binary string, i int) error {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return fmt.Errorf("--dir: %w; name a folder that you may write to", err)
 	}
-	file := filepath.Join(folder, "redis.conf")
+	file := filepath.Join(folder, configFile)
 	text := fmt.Sprintf(settings, t.Port+i, strconv.Quote(folder), strconv.Quote(filepath.Join(folder, pidFile)),
 		strconv.Quote(filepath.Join(folder, "redis.log")))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {

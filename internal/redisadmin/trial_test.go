@@ -5,6 +5,7 @@ package redisadmin
 import (
 	"context"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -96,6 +97,25 @@ func TestTrialLeavesOthersAlone(t *testing.T) {
 	}
 	if _, err = StartTrial(context.Background(), t.TempDir(), port); err == nil || !strings.Contains(err.Error(), "is in use, and not by a cluster in") {
 		t.Errorf("another folder: %v", err)
+	}
+}
+
+// TestTrialsHaveFoldersOfTheirOwn holds that what is told to stop one cluster stops no other.
+func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
+	dir, port := trialPlace(t)
+	first := &Trial{Dir: dir, Port: 7001} // stopped, or it would be asked
+	if err := os.MkdirAll(first.folder(0), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(first.folder(0), configFile), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := StartTrial(context.Background(), dir, port)
+	if err == nil || !strings.Contains(err.Error(), "holds a node of another cluster, at port 7001, and --port is "+strconv.Itoa(port)) {
+		t.Errorf("a second cluster in the folder of the first: %v", err)
+	}
+	if matches, _ := filepath.Glob(filepath.Join(filepath.Dir(dir), "*", "*", pidFile)); len(matches) > 0 {
+		t.Errorf("something was started: %v", matches)
 	}
 }
 

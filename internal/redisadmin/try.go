@@ -87,8 +87,8 @@ func (e *examination) rights(ctx context.Context) bool {
 
 // keepUsers returns the command that keeps a change of users for after a restart, if it is known.
 func (e *examination) keepUsers(ctx context.Context) []string {
-	switch {
-	case e.config(ctx, "aclfile") != "":
+	switch file, _ := e.config(ctx, "aclfile"); {
+	case file != "":
 		return []string{e.n.cli("ACL", "SAVE")}
 	case e.n.info["config_file"] != "":
 		return []string{e.n.cli("CONFIG", "REWRITE")}
