@@ -85,6 +85,7 @@ type counterTold struct {
 	Policy    string `json:"policy"`
 	Rule      string `json:"rule"`
 	Limit     string `json:"limit"`
+	ShardOf   string `json:"shard_of,omitempty"` // the whole limit, if this counter is one of several shards
 	Whose     string `json:"whose"`
 	Key       string `json:"key"`
 	Remaining int64  `json:"remaining"`
@@ -166,9 +167,13 @@ func (t *clientTold) add(check *core.Check, result *core.Result, counter core.Co
 			InForce: result.Refused, WaitMs: ceilMillis(result.Wait)})
 		return
 	}
-	t.Counters = append(t.Counters, counterTold{Policy: name, Rule: now.ruleset.RuleName(counter.Rule),
+	one := counterTold{Policy: name, Rule: now.ruleset.RuleName(counter.Rule),
 		Limit: check.Limit.String(), Whose: counter.Whose, Key: key, Remaining: result.Remaining,
-		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)})
+		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)}
+	if counter.Shards > 0 {
+		one.ShardOf = counter.Limit.String()
+	}
+	t.Counters = append(t.Counters, one)
 }
 
 func ceilMillis(span core.Micros) int64 {

@@ -4,6 +4,7 @@ package penstockcaddy
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -13,17 +14,27 @@ import (
 	"github.com/penstock/penstock/internal/policy"
 )
 
-// countedAs says by which windows and algorithms a rule counts: "60s sw, 86400s fw". It stands in the keys, so a rule
-// that counts otherwise after a reload has new counters.
+// countedAs says by which windows, algorithms and shards a rule counts, for clients of whatever tier: "60s sw, 86400s fw, 8 shards".
+// It stands in the keys, so a rule that counts otherwise after a reload has new counters.
 func countedAs(rule *policy.Rule) string {
 	var ways []string
-	for _, text := range rule.Limit {
-		if limit, err := core.ParseLimit(text); err == nil {
-			ways = append(ways, limit.WindowLabel()+" "+limit.Algorithm().Label())
+	count := func(limits policy.Words) {
+		for _, text := range limits {
+			if limit, err := core.ParseLimit(text); err == nil {
+				ways = append(ways, limit.WindowLabel()+" "+limit.Algorithm().Label())
+			}
 		}
 	}
+	count(rule.Limit)
+	for _, limits := range rule.Tiers {
+		count(limits)
+	}
 	slices.Sort(ways)
-	return strings.Join(ways, ", ")
+	as := strings.Join(slices.Compact(ways), ", ")
+	if rule.Shards != nil {
+		as += ", " + strconv.Itoa(*rule.Shards) + " shards"
+	}
+	return as
 }
 
 // counting remembers, for one store, how the rules of the running configuration are counted. The zero counting knows of
@@ -39,7 +50,7 @@ func (c *counting) change(next map[ruleName]string, logger *zap.Logger) {
 	defer c.mu.Unlock()
 	for name, now := range next {
 		if before, known := c.as[name]; known && before != now {
-			logger.Warn("the rule counts by another window or algorithm than before the reload: its counters of those start afresh",
+			logger.Warn("the rule counts by another window, algorithm or number of shards than before the reload: its counters of those start afresh",
 				zap.String("policy", name.namespace), zap.String("rule", name.rule), zap.String("before", before),
 				zap.String("now", now))
 		}

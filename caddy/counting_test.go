@@ -19,6 +19,7 @@ func TestReloadSaysWhichCountersStartAfresh(t *testing.T) {
 		}
 		:PORT {
 			penstock {
+				tier attr http.vars.tier
 				rule api ` + limits + `
 				rule steady 7/1h
 			}
@@ -35,6 +36,8 @@ func TestReloadSaysWhichCountersStartAfresh(t *testing.T) {
 		{"50/1d 9/2h", 1},              // a window may not
 		{"50/1d 9/2h", 1},              // said once
 		{"50/1d fixed_window 9/2h", 2}, // nor an algorithm
+		{"50/1d fixed_window 9/2h {\n tiers gold 90/2h\n}", 2}, // a tier that is new may count as the rule does
+		{"50/1d fixed_window 9/2h {\n tiers gold 90/3h\n}", 3}, // or otherwise
 	} {
 		if err := s.load(config(step.limits)); err != nil {
 			t.Fatal(err)

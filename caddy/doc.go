@@ -20,7 +20,7 @@
 // # Where to read
 //
 // A request is decided in serving.go; it may wait (waiting.go), is passed on with its fields (response.go) and settled when
-// its response is known (settlement.go, settler.go), or is refused (answer.go, errors.go). record.go is what is kept of it.
+// its response is known (settlement.go), or is refused (answer.go, errors.go). record.go is what is kept of it.
 // A configuration is read by caddyfile.go, the block files and json.go, and set up by app.go and handler.go with store.go,
 // verifiers.go and watch.go. The rest tells people: metrics.go, status.go, the admin files, shadow.go.
 package penstockcaddy

@@ -37,22 +37,8 @@ func newEdition(d *policy.Document, rs *core.Ruleset, v *verifiers) *edition {
 	return &edition{document: d, ruleset: rs, outcomes: common.Rules(d.Name, rs), credentials: common.CredentialsOf(d, rs), verifiers: v}
 }
 
-// warningsMax is how many warnings of a policy are logged: the rest are for `penstock validate`.
-const warningsMax = 20
-
-// warn says once, when the edition comes into force, what is allowed but unwise: what its verifiers know, such as a
-// secret that Caddy shows to whoever can reach its admin endpoint, and what `penstock validate` would warn of, which
-// reads no Caddyfiles.
+// warn says once, when the edition comes into force, what is allowed but unwise.
 func (e *edition) warn(logger *zap.Logger) {
 	logger = logger.With(zap.String("policy", e.document.Name))
-	for _, warning := range e.verifiers.warnings {
-		logger.Warn(warning)
-	}
-	for i, problem := range e.document.Advise() {
-		if i == warningsMax {
-			logger.Warn("the policy has more warnings than are logged; penstock validate prints them all, of a policy file")
-			return
-		}
-		logger.Warn(problem.String())
-	}
+	e.document.Warn(func(line string) { logger.Warn(line) })
 }

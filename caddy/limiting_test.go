@@ -169,7 +169,7 @@ func TestExemptPaysNothingAndIsToldNothing(t *testing.T) {
 func TestSeveralHandlersChargeOnce(t *testing.T) {
 	s := start(t, `{
 		penstock {
-			name shop
+			name several
 			rule everyone 10/30d {
 				per []
 				expose
@@ -195,7 +195,7 @@ func TestSeveralHandlersChargeOnce(t *testing.T) {
 	s.get("/rewritten")
 	r = s.get("/missing")
 	equal(t, "error route", r.body, "404")
-	if metrics := s.metrics(); !strings.Contains(metrics, `{outcome="allowed",policy="shop",rule="everyone"} 3`) {
+	if metrics := s.metrics(); !strings.Contains(metrics, `{outcome="allowed",policy="several",rule="everyone"} 3`) {
 		t.Errorf("three requests must be charged three times: %s", grep(metrics, "everyone"))
 	}
 }

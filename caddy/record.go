@@ -32,6 +32,7 @@ type record struct {
 	clientRoom [48]byte // an address or a short identifier, so that keeping it costs no allocation
 	clientLen  uint8
 	firstTaken bool
+	kept       bool // a handler has decided
 }
 
 // about is what is known of a client beside a short identifier.
@@ -74,9 +75,10 @@ func (rec *record) begin(e *enforced) bool {
 
 // keep remembers the decision. Its client is copied, because its strings belong to a plan that will be used again.
 func (rec *record) keep(d *core.Decision) {
-	if len(rec.done) > 1 && d.Outcome == core.OutcomeNone {
+	if rec.kept && d.Outcome == core.OutcomeNone {
 		return // a further handler without a rule for the request says nothing
 	}
+	rec.kept = true
 	rec.decision = verdict{outcome: d.Outcome, rule: d.Rule, remaining: d.Remaining, retryAfter: d.RetryAfter}
 	if d.Limit != nil {
 		rec.decision.limit = d.Limit.Capacity()

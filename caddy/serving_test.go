@@ -147,6 +147,38 @@ func TestPlaceholders(t *testing.T) {
 	}
 }
 
+// TestPlaceholdersOfARequestWithoutARule: who asks is known, under however many policies it was looked for.
+func TestPlaceholdersOfARequestWithoutARule(t *testing.T) {
+	const site = `:PORT {
+		penstock {
+			rule site 2/30d {
+				match path /limited
+			}
+		}
+		penstock /limited {
+			rule never 2/30d {
+				match path /never
+			}
+		}
+		respond "[{http.penstock.decision}] [{http.penstock.rule}] [{http.penstock.client}] [{http.penstock.identity}]"
+	}`
+	for name, app := range map[string]string{"one policy": "", "two policies": `{
+		penstock {
+			name shop
+			rule app 2/30d {
+				match path /app
+			}
+		}
+	}
+	`} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, app+site)
+			equal(t, "without a rule", s.get("/other").body, "[none] [] [127.0.0.1] [ip]")
+			equal(t, "a further handler without one", s.get("/limited").body, "[allowed] [site] [127.0.0.1] [ip]")
+		})
+	}
+}
+
 func TestReloadKeepsCountersAndChangesLimits(t *testing.T) {
 	site := func(limit string) string {
 		return ":PORT {\n penstock " + limit + "\n respond ok\n}"

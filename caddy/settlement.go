@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 
@@ -49,7 +50,11 @@ func (s *settlement) Release() {
 
 // newSettler returns what settles charges in a store.
 func newSettler(store core.Store) *settle.Queue {
-	return settle.New(store, func(end settle.End) { common.Settlements.WithLabelValues(string(end)).Inc() })
+	queue := settle.New(store, func(end settle.End) { common.Settlements.WithLabelValues(string(end)).Inc() })
+	queue.Panic = func(reason any) {
+		storeLogger().Error("a settlement has panicked", "reason", reason, "stack", string(debug.Stack()))
+	}
+	return queue
 }
 
 // settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the

@@ -6,9 +6,13 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/policy"
@@ -28,7 +32,7 @@ const (
 var shadowTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "penstock_shadow_decisions_total",
 	Help: "Requests by what the policies in force made of them and what a candidate would have: admitted or refused; " +
-		"untried if there was no time to ask.",
+		"untried if there was no time to ask, or if that panicked.",
 }, []string{"policy", "present", "candidate"})
 
 // trial is one request as a candidate sees it.
@@ -51,6 +55,7 @@ type shadows struct {
 	queue   chan *trial
 	ending  chan struct{}
 	workers sync.WaitGroup
+	quiet   atomic.Int64 // the second in which a panic was logged last
 }
 
 func startShadows(store core.Store) *shadows {
@@ -133,7 +138,14 @@ func (t *trial) enqueue() {
 	}
 }
 
+// run asks about a trial. One that panics ends alone, and is not used again: in this goroutine it would end the process, over
+// what nobody waits for.
 func (s *shadows) run(t *trial) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			s.panicked(t, reason)
+		}
+	}()
 	var d core.Decision
 	if checks := t.plan.Checks(); len(checks) == 0 {
 		d = t.plan.Decide()
@@ -145,6 +157,16 @@ func (s *shadows) run(t *trial) {
 	}
 	t.edition.outcomes.Count(t.plan.Outcomes())
 	t.tell(admitted(d.Refused() && d.Delay == 0))
+}
+
+// panicked logs a panic that is under way, once a second at most, and counts the trial.
+func (s *shadows) panicked(t *trial, reason any) {
+	name := t.edition.document.Name
+	if now := time.Now().Unix(); s.quiet.Swap(now) != now {
+		caddy.Log().Named("penstock").Error("a shadow policy has panicked", zap.String("policy", name), zap.Any("reason", reason),
+			zap.Stack("stack"))
+	}
+	shadowTotal.WithLabelValues(name, admitted(t.refused), "untried").Inc()
 }
 
 // settle corrects what the candidate charged, as it would have when the response was known.

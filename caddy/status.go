@@ -123,6 +123,8 @@ type statusLimit struct {
 	Remaining  int64  `json:"remaining"`
 	Reset      int64  `json:"reset"`
 	RetryAfter int64  `json:"retry_after,omitempty"`
+
+	rule int // a client's own limits of one rule can be called as another rule
 }
 
 // ServeHTTP answers; the handlers behind it are not called.
@@ -156,28 +158,52 @@ func (s *Status) ServeHTTP(w http.ResponseWriter, r *http.Request, _ caddyhttp.H
 
 // look adds what the client has left under one policy.
 func (s *Status) look(scratch *scratch, e *edition, answer *status) error {
-	p := &scratch.plan
-	p.Reset()
-	p.AddAll(e.ruleset, &scratch.attrs, 0)
-	answer.tell(p)
-	checks := p.Checks()
-	if len(checks) == 0 {
-		return nil
+	p, before := &scratch.plan, len(answer.Limits)
+	for from, first := 0, true; first || from%core.ShardsMax > 0; first = false { // one page, and the rest of a rule's shards
+		p.Reset()
+		from = p.AddAll(e.ruleset, &scratch.attrs, from)
+		if first {
+			answer.tell(p)
+		}
+		checks := p.Checks()
+		if len(checks) == 0 {
+			return nil
+		}
+		if err := s.app.store.Take(context.Background(), checks, p.Results()); err != nil {
+			return err
+		}
+		answer.add(p, before)
 	}
-	if err := s.app.store.Take(context.Background(), checks, p.Results()); err != nil {
-		return err
-	}
-	for i := range checks {
+	return nil
+}
+
+// add adds what a page says of the client under one policy, whose limits stand from before on.
+func (a *status) add(p *core.Plan, before int) {
+	for i := range p.Checks() {
 		counter, result := p.Counter(i), &p.Results()[i]
 		switch {
 		case counter.Rule < 0 && result.Refused:
-			answer.Penalized = max(answer.Penalized, secondsUp(result.Wait))
+			a.Penalized = max(a.Penalized, secondsUp(result.Wait))
 		case counter.Rule < 0 || counter.Hidden:
 		default:
-			answer.Limits = append(answer.Limits, statusOf(counter.Policy, checks[i].Limit, result))
+			one := statusOf(counter.Policy, counter.Limit, result)
+			one.rule = counter.Rule
+			at := slices.IndexFunc(a.Limits[before:], func(l statusLimit) bool {
+				return l.rule == counter.Rule && l.Policy == counter.Policy
+			})
+			if at < 0 {
+				a.Limits = append(a.Limits, one)
+				continue
+			}
+			a.Limits[before+at].include(&one)
 		}
 	}
-	return nil
+}
+
+// include adds another shard of the same limit.
+func (l *statusLimit) include(other *statusLimit) {
+	l.Remaining += other.Remaining
+	l.Reset, l.RetryAfter = max(l.Reset, other.Reset), min(l.RetryAfter, other.RetryAfter)
 }
 
 // tell says who the client is, as the first policy that finds somebody says.

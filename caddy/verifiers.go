@@ -29,8 +29,7 @@ const keysWait = 2 * time.Second
 // pooledVerifier is a verifier in use by one or several policies.
 type pooledVerifier struct {
 	core.Verifier
-	closer   io.Closer
-	warnings []string
+	closer io.Closer
 }
 
 // Destruct closes the verifier when no policy uses it any more.
@@ -38,9 +37,8 @@ func (v *pooledVerifier) Destruct() error { return v.closer.Close() }
 
 // verifiers are those of one policy, each at the index of its entry in identify; nil where none is needed.
 type verifiers struct {
-	list     []core.Verifier
-	keys     []string // in the pool
-	warnings []string
+	list []core.Verifier
+	keys []string // in the pool
 }
 
 // openVerifiers opens what the policy's identify needs. The error is [core.Problems]; then nothing is left open.
@@ -64,9 +62,6 @@ func openVerifiers(d *policy.Document) (*verifiers, error) {
 			continue
 		}
 		v.list[i] = opened.Verifier
-		for _, warning := range opened.warnings {
-			v.warnings = append(v.warnings, entryPath(i)+": "+warning)
-		}
 	}
 	if len(problems) > 0 {
 		return nil, errors.Join(problems, v.close())
@@ -102,11 +97,7 @@ func (v *verifiers) open(way policy.Identify) (*pooledVerifier, error) {
 		if err != nil {
 			return nil, err
 		}
-		made := &pooledVerifier{Verifier: opened[0], closer: closer}
-		if warner, ok := opened[0].(interface{ Warnings() []string }); ok {
-			made.warnings = warner.Warnings()
-		}
-		return made, nil
+		return &pooledVerifier{Verifier: opened[0], closer: closer}, nil
 	})
 	if err != nil {
 		return nil, err

@@ -92,9 +92,18 @@ func (a *App) unwatch() {
 	}
 }
 
-// edited takes an edited policy file over, or says why it does not.
+// errEditPanicked refuses an edit that provokes a panic.
+var errEditPanicked = errors.New("a panic, which is a mistake of this program and not of the file; please report it with the stack")
+
+// edited takes an edited policy file over, or says why it does not. One that panics is one that is refused: it must not end
+// the process, which the policy before is in force in.
 func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 	before := f.enforced.current.Load().document
+	defer func() {
+		if reason := recover(); reason != nil {
+			a.refuse(f, before, fmt.Errorf("%w: %v", errEditPanicked, reason), zap.Stack("stack"))
+		}
+	}()
 	if err == nil {
 		err = f.complete(d)
 	}
@@ -103,10 +112,7 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 		changes, err = a.replace(f, d)
 	}
 	if err != nil {
-		f.refused.Store(&err)
-		policyReloadsTotal.WithLabelValues(before.Name, "refused").Inc()
-		a.logger.Error("the edited policy file is refused; the policy before stays in force",
-			zap.String("file", f.path), zap.String("version", before.Version()), zap.Error(err))
+		a.refuse(f, before, err)
 		return
 	}
 	mended := f.refused.Swap(nil) != nil
@@ -121,6 +127,14 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 	f.tell(versionOf(d))
 	a.logger.Info("the edited policy file is in force", zap.String("file", f.path), zap.String("policy", d.Name),
 		zap.String("version", d.Version()), zap.String("changes", changes.String()))
+}
+
+// refuse leaves the policy before in force, and says why.
+func (a *App) refuse(f *policyFile, before *policy.Document, err error, more ...zap.Field) {
+	f.refused.Store(&err)
+	policyReloadsTotal.WithLabelValues(before.Name, "refused").Inc()
+	a.logger.Error("the edited policy file is refused; the policy before stays in force", append(more, zap.String("file", f.path),
+		zap.String("version", before.Version()), zap.Error(err))...)
 }
 
 // replace puts the document in the place of the edition in force, and says what is new about it; nothing if it is the
