@@ -14,15 +14,26 @@ func proxyDefineMetric(kind uint32, name string, id *uint32) (status uint32)
 //go:wasmimport env proxy_increment_metric
 func proxyIncrementMetric(id uint32, offset int64) (status uint32)
 
-// kindCounter is a counter's kind in the ABI.
-const kindCounter = 0
+// The kinds of metrics in the ABI.
+const (
+	kindCounter = 0
+	kindGauge   = 1
+)
 
-func newCounter(name string) counter {
-	var id uint32
-	if proxyDefineMetric(kindCounter, name, &id) != 0 {
+func newMetric(kind uint32, name string) (id uint32) {
+	if proxyDefineMetric(kind, name, &id) != 0 {
 		return 0
 	}
-	return counter(id)
+	return id
 }
 
+func newCounter(name string) counter { return counter(newMetric(kindCounter, name)) }
+
 func (c counter) increment() { proxyIncrementMetric(uint32(c), 1) }
+
+// gauge is one of Envoy's gauges, which all workers share.
+type gauge uint32
+
+func newGauge(name string) gauge { return gauge(newMetric(kindGauge, name)) }
+
+func (g gauge) add(change int64) { proxyIncrementMetric(uint32(g), change) }

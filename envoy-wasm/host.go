@@ -3,7 +3,6 @@
 package main
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
@@ -21,6 +20,7 @@ type host struct {
 	cluster  string
 	queue    uint32
 	counters []counter
+	held     gauge
 }
 
 // started is when the VM was. It is no field: what can be reached from an interface is in the filter with all its methods.
@@ -31,6 +31,7 @@ func newHost(plugin uint32) *host {
 	for _, name := range filter.CounterNames {
 		h.counters = append(h.counters, newCounter("penstock."+name))
 	}
+	h.held = newGauge("penstock." + filter.GaugeHeld)
 	return h
 }
 
@@ -61,7 +62,8 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	for _, field := range headers {
 		switch field[0] {
 		case ":status":
-			r.Status, _ = strconv.Atoi(field[1]) // 0, no answer, for what is no number
+			status, _ := core.ParseWhole(field[1]) // 0, no answer, for what is no number
+			r.Status = int(status)
 		case "etag":
 			r.ETag = field[1]
 		case filter.LeasingHeader:
@@ -119,6 +121,9 @@ func (h *host) Property(path ...string) (string, bool) {
 
 // Count implements [filter.Host].
 func (h *host) Count(c filter.Counter) { h.counters[c].increment() }
+
+// Held implements [filter.Host].
+func (h *host) Held(change int64) { h.held.add(change) }
 
 // Warn implements [filter.Host].
 func (h *host) Warn(line string) { proxywasm.LogWarn(line) }

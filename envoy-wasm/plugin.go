@@ -45,10 +45,7 @@ func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 		proxywasm.LogCritical("penstock: no queue: " + err.Error())
 		return types.OnPluginStartStatusFailed
 	}
-	for _, other := range slices.Backward(p.vm.plugins) {
-		if p.filter.Succeed(other.filter) {
-			break
-		}
+	for i := len(p.vm.plugins) - 1; i >= 0 && !p.filter.Succeed(p.vm.plugins[i].filter); i-- {
 	}
 	if err := p.filter.Start(); err != nil {
 		proxywasm.LogCritical("penstock: " + err.Error())
@@ -61,6 +58,12 @@ func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 // OnPluginDone implements [types.PluginContext].
 func (p *plugin) OnPluginDone() bool {
 	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
+	if p.filter == nil {
+		return true // its configuration was refused
+	}
+	p.filter.End()
+	for i := len(p.vm.plugins) - 1; i >= 0 && !p.vm.plugins[i].filter.Inherit(p.filter); i-- {
+	}
 	return true
 }
 

@@ -3,10 +3,12 @@
 package filter
 
 import (
+	"math"
 	"net/netip"
 	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -47,12 +49,19 @@ func (a *attributes) address(h Host, appended bool) {
 	a.ask.Headers[i] = wire.Value{Text: chain[:max(0, comma)], Given: comma >= 0}
 }
 
-// addrOf reads an address with or without a port, which is 0 then; the zero Addr for what is none.
+// addrOf reads an address with or without a port, which is 0 then; the zero Addr for what is none. With a port an IPv6 address is in
+// brackets, and only then.
 func addrOf(text string) (addr netip.Addr, port uint16) {
-	if with, err := netip.ParseAddrPort(text); err == nil {
-		addr, port = with.Addr(), with.Port()
-	} else {
-		addr, _ = netip.ParseAddr(text)
+	if colon := strings.LastIndexByte(text, ':'); colon > 0 {
+		host, bracketed := text[:colon], false
+		if inner, opened := strings.CutPrefix(host, "["); opened && strings.HasSuffix(inner, "]") {
+			host, bracketed = inner[:len(inner)-1], true
+		}
+		n, ok := core.ParseWhole(text[colon+1:])
+		if ok && n <= math.MaxUint16 && bracketed == (strings.IndexByte(host, ':') >= 0) {
+			text, port = host, uint16(n)
+		}
 	}
+	addr, _ = netip.ParseAddr(text)
 	return addr.Unmap().WithZone(""), port
 }

@@ -25,6 +25,7 @@ func (q *quick) Now() core.Micros                        { return q.now }
 func (q *quick) Elapsed() core.Micros                    { return q.now }
 func (q *quick) Property(...string) (string, bool)       { return "192.0.2.7:4711", true }
 func (q *quick) Count(Counter)                           {}
+func (q *quick) Held(int64)                              {}
 func (q *quick) Warn(string)                             {}
 
 // served returns a function that lets n requests, which share a call, come and go.

@@ -70,13 +70,24 @@ func (f *Filter) enqueue(s *Stream) bool {
 		f.host.Count(CounterFull)
 		return false
 	}
-	c.waiting = append(c.waiting, s)
-	if !f.summon() {
-		c.waiting = c.waiting[:len(c.waiting)-1]
+	c.keep(s.asking) // before it is queued, which may decide it
+	if !s.queue() {
 		f.host.Count(CounterUnreachable)
 		return false
 	}
-	c.keep(s.asking)
+	return true
+}
+
+// queue has a request ride in the next call. It reports false if nobody would make that.
+//
+//go:noinline
+func (s *Stream) queue() bool {
+	c := &s.f.calls
+	c.waiting = append(c.waiting, s)
+	if !s.f.summon() {
+		c.waiting = c.waiting[:len(c.waiting)-1]
+		return false
+	}
 	return true
 }
 
@@ -94,18 +105,7 @@ func (f *Filter) tell(d *due) {
 
 // summon makes the host call Flush soon, unless a call is under way, whose end does it as well. Something waits already, so
 // the host may do it at once.
-func (f *Filter) summon() bool {
-	c := &f.calls
-	if c.under || c.woken {
-		return true
-	}
-	c.woken = true
-	if !f.wake() {
-		c.woken = false
-		return false
-	}
-	return true
-}
+func (f *Filter) summon() bool { return f.calls.under || f.summonAgain() }
 
 // Flush ends a turn: it decides those who arrived in it, and sends what waits, unless a call is under way.
 func (f *Filter) Flush() {

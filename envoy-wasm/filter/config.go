@@ -85,7 +85,7 @@ func (c *Config) set(name, value string) (err error) {
 			err = errors.New("policy is not in base64; take it from the bridge as it is")
 		}
 	default:
-		err = errors.New(strconv.Quote(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
+		err = errors.New(core.Quoted(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func nonempty(name, value string) (string, error) {
 
 func either(name, value, no, yes string) (bool, error) {
 	if value != no && value != yes {
-		return false, errors.New(name + ": " + strconv.Quote(value) + " is neither " + no + " nor " + yes)
+		return false, errors.New(name + ": " + core.Quoted(value) + " is neither " + no + " nor " + yes)
 	}
 	return value == yes, nil
 }
@@ -144,14 +144,14 @@ func span(name, value string, least, most core.Micros) (core.Micros, error) {
 		is     core.Micros
 	}{{"ms", core.Millisecond}, {"s", core.Second}, {"m", core.Minute}} {
 		digits, ok := strings.CutSuffix(value, unit.suffix)
-		if n, err := strconv.ParseInt(digits, 10, 32); ok && err == nil {
-			if d := core.Micros(n) * unit.is; d >= least && d <= most {
+		if n, whole := core.ParseWhole(digits); ok && whole {
+			if d := core.Micros(n) * unit.is; n <= int64(most/unit.is) && d >= least {
 				return d, nil
 			}
 			break
 		}
 	}
-	return 0, errors.New(name + ": " + strconv.Quote(value) + " is no duration from " + least.String() + " to " + most.String() +
+	return 0, errors.New(name + ": " + core.Quoted(value) + " is no duration from " + least.String() + " to " + most.String() +
 		"; write for example 50ms")
 }
 
@@ -181,7 +181,7 @@ func settingsOf(text string) ([]setting, error) {
 
 // objectOf reads a flat object of JSON. Texts without escapes are all that a configuration needs.
 func objectOf(text string) ([]setting, error) {
-	malformed := errors.New(`the configuration is not a flat object such as {"cluster": "penstock"}`)
+	malformed := errors.New(`the configuration is not a flat object such as {"cluster": "penstock"}, without null and without escapes in texts`)
 	rest, ok := strings.CutSuffix(text[1:], "}")
 	if !ok {
 		return nil, malformed
@@ -220,5 +220,5 @@ func token(text string) (value, rest string, ok bool) {
 	if end < 0 {
 		end = len(text)
 	}
-	return text[:end], strings.TrimSpace(text[end:]), end > 0
+	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null" // which is no value of any setting
 }

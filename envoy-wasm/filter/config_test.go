@@ -62,6 +62,7 @@ func TestParseConfigRefuses(t *testing.T) {
 		"policy: %%%":                         "policy is not in base64",
 		`{"cluster": {"name": "a"}}`:          "not a flat object",
 		`{"cluster": ["a"]}`:                  "not a flat object",
+		`{"cluster": "a", "token": null}`:     "without null",
 		`{"cluster": "a",}`:                   "not a flat object",
 		`{"cluster" "a"}`:                     "not a flat object",
 		`{"cluster": "a"`:                     "not a flat object",

@@ -18,6 +18,9 @@
 // A request that no limit is for costs reading its headers. One that is decided from the hand costs that and the decision, any
 // other its part of a call to the bridge as well. A worker holds 1 MB of counters at most.
 //
+// Each MB of the compiled filter is a second of Envoy's start. Functions here and in package core that the compiler would write out
+// at several places are marked noinline for that, where they are not worth it.
+//
 // # When not to use it
 //
 // Without the bridge: what the filter counts by, the bridge has given it.

@@ -24,6 +24,7 @@ type Filter struct {
 		due   core.Micros
 		asked core.Micros // when it was asked last
 		under bool
+		lost  bool // no bridge knew the policy that Envoy gave: from then on they are asked for theirs
 	}
 	// Of the request under decision: the time, whether a credential that it shows is not known, or was not heard of lately, the
 	// fingerprints of those that are known, and what the bridge said of them, if that is why it is decided again.
@@ -94,8 +95,10 @@ const policyPath = "/v1/policy"
 // missingPoll is how often the bridge is asked at least while there is no policy.
 const missingPoll = core.Second
 
-// polls reports whether the bridge is asked for policies. Who was given one by Envoy is given the next one too.
-func (f *Filter) polls() bool { return f.config.Policy == nil }
+// polls reports whether the bridge is asked for policies. Who was given one by Envoy is given the next one too, but that may take as
+// long as Envoy needs to find the control plane again: where no bridge knew it, bridges are asked for theirs until then. One answer
+// would not do, since it may be by one of several that has not read an edit yet, and Envoy does not give the same policy again.
+func (f *Filter) polls() bool { return f.config.Policy == nil || f.poll.lost }
 
 // pollPolicy asks the bridge for another policy, if it is time.
 func (f *Filter) pollPolicy() {

@@ -159,7 +159,6 @@ func TestWhatCanGoWrong(t *testing.T) {
 		"too few answers":  {replied(), "bridge_unanswered"},
 		"too many results": {replied(wire.Answer{Results: make([]core.Result, 2)}), "policy_unknown"},
 		"store down":       {replied(wire.Answer{Status: wire.StatusUnavailable}), "store_unavailable"},
-		"another policy":   {replied(wire.Answer{Status: wire.StatusUnknown}), "policy_unknown"},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))

@@ -26,9 +26,11 @@ type envoy struct {
 	responses  map[uint32]Response
 	properties map[string]string
 	counts     [counterCount]int
+	held       int64 // units in hand, as Envoy knows
 	warnings   []string
 	refuses    error  // of every call
 	sleeps     error  // of every wake
+	wakesAt    func() // called by every wake; nil: the test flushes
 	panics     string // the method that panics, once
 }
 
@@ -73,6 +75,9 @@ func (e *envoy) Wake() error {
 	if e.sleeps == nil {
 		e.wakes++
 	}
+	if e.wakesAt != nil {
+		e.wakesAt()
+	}
 	return e.sleeps
 }
 
@@ -105,6 +110,11 @@ func (e *envoy) Elapsed() core.Micros {
 func (e *envoy) Count(c Counter) {
 	e.trip("Count")
 	e.counts[c]++
+}
+
+func (e *envoy) Held(change int64) {
+	e.trip("Held")
+	e.held += change
 }
 
 func (e *envoy) Warn(line string) {

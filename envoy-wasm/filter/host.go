@@ -28,6 +28,8 @@ type Host interface {
 	Property(path ...string) (value string, ok bool)
 	// Count adds one to a counter of Envoy's statistics.
 	Count(Counter)
+	// Held tells by how much the units in hand have become more, or fewer, for a gauge of Envoy's that all workers share.
+	Held(change int64)
 	// Warn writes a line into Envoy's log.
 	Warn(line string)
 }
@@ -87,6 +89,9 @@ const (
 	CounterRemembered // refused by what was refused a moment ago, without a call; counted as denied too
 	counterCount
 )
+
+// GaugeHeld is the name of the gauge of units in hand.
+const GaugeHeld = "units_in_hand"
 
 // CounterNames are the names of the counters, by Counter.
 var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "delayed", "redirected", "oversized",

@@ -93,6 +93,7 @@ type leases struct {
 	exact   bool        // it wants to be asked whatever was refused, but for what is leased
 	shunned core.Micros // until when none is asked about leases
 	due     core.Micros // when to look after what is held
+	told    int64       // of the units in hand, how many Envoy knows of
 
 	clock, ahead core.Micros
 }
@@ -197,12 +198,12 @@ func (f *Filter) tend() {
 		return
 	}
 	l.due = now + lease.TickEvery
-	kept := l.ticking[:0]
+	kept, units := l.ticking[:0], int64(0)
 	for _, h := range l.ticking {
 		l.backs = h.counter.Tick(now, l.backs[:0])
 		f.gather(h, l.backs, now)
 		if h.counter.Holding() {
-			kept = append(kept, h)
+			kept, units = append(kept, h), units+h.counter.Held(now)
 			continue
 		}
 		h.ticking = false
@@ -211,6 +212,15 @@ func (f *Filter) tend() {
 	}
 	clear(l.ticking[len(kept):])
 	l.ticking = kept
+	f.tellHeld(units)
+}
+
+// tellHeld tells Envoy how many units are in hand.
+func (f *Filter) tellHeld(units int64) {
+	if change := units - f.leases.told; change != 0 {
+		f.leases.told = units
+		f.host.Held(change)
+	}
 }
 
 // gather adds to what goes back of a counter, and sends it if nothing is in hand any more, or the time is over.

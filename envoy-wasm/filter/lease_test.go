@@ -270,6 +270,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		"throttle": func(p *core.Policy) {
 			p.Rules[0].Action, p.Rules[0].Throttle = core.ActionThrottle, &core.Throttle{MaxDelay: core.Millisecond, MaxWaiting: 1}
 		},
+		// Here nobody knows which shard a request meets.
+		"shards": func(p *core.Policy) { p.Rules[0].Shards = 5 },
 	} {
 		p := shopLeased(t, "10/1m fixed_window")
 		change(&p)

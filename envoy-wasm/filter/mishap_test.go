@@ -35,6 +35,18 @@ func TestAClockThatGoesBackKeepsNobodyInLine(t *testing.T) {
 	}
 }
 
+// TestAWakeThatFlushesAtOnce: as an emulator's does, with a call that cannot be made, so that the request is decided within it.
+func TestAWakeThatFlushesAtOnce(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	e.wakesAt, e.refuses = f.Flush, errNo
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	if e.counts[CounterPanic] != 0 || !slices.Equal(e.resumed, []uint32{1}) || f.calls.held != 0 {
+		t.Errorf("counted %v, resumed %v, %d bytes are held; %q", e.count(), e.resumed, f.calls.held, e.warnings)
+	}
+}
+
 // TestACallUnderWayWhenTheClockGoesBack: nothing that it brings is used.
 func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)

@@ -68,14 +68,18 @@ func (f *Filter) tellOfOne(o outgoing) {
 	f.tellOf(o)
 }
 
-// summonAgain has Flush called whether or not a call is under way. Where that cannot be, the next tick does as well.
+// summonAgain makes the host call Flush soon, whether or not a call is under way, and reports whether it will. Where it will not, the
+// next tick does as well.
 //
 //go:noinline
-func (f *Filter) summonAgain() {
-	if c := &f.calls; !c.woken {
+func (f *Filter) summonAgain() bool {
+	c := &f.calls
+	if !c.woken {
 		c.woken = true // before the host is asked, who may do it at once
 		if !f.wake() {
 			c.woken = false
+			return false
 		}
 	}
+	return true
 }

@@ -118,6 +118,26 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
+// FuzzAddrOf reads as the library does, which is not in the filter for its size.
+func FuzzAddrOf(f *testing.F) {
+	for _, seed := range []string{"192.0.2.7:4711", "[::1]:80", "::1", "::1:80", "[1.2.3.4]:5", "[1.2.3.4:5", "[::1]", "[fe80::1%eth0]:1", "1.2.3.4", "1.2.3.4:",
+		"1.2.3.4:65536", "1.2.3.4:+1", ":1", "[]:1", "[[::1]]:1", "@/run/envoy.sock", "[::ffff:192.0.2.7]:0", "x:1", ""} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		addr, port := addrOf(text)
+		var want netip.AddrPort
+		if with, err := netip.ParseAddrPort(text); err == nil {
+			want = with
+		} else if alone, err := netip.ParseAddr(text); err == nil {
+			want = netip.AddrPortFrom(alone, 0)
+		}
+		if addr != want.Addr().Unmap().WithZone("") || addr.IsValid() && port != want.Port() {
+			t.Errorf("%q is read as %v, port %d; the library reads %v", text, addr, port, want)
+		}
+	})
+}
+
 // TestLinesOfAHeader are joined as Caddy joins them, and the host is :authority.
 func TestLinesOfAHeader(t *testing.T) {
 	p := &policy{reads: core.Reads{Headers: []string{"Cookie", "Host", "X-A", "X-B"}, Query: true},

@@ -3,7 +3,6 @@
 package filter
 
 import (
-	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/core"
@@ -90,8 +89,8 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 func statusOf(headers [][2]string) int {
 	for i := range headers {
 		if headers[i][0] == ":status" {
-			status, _ := strconv.Atoi(headers[i][1]) // 0, and settled as such, for what is none
-			return status
+			status, _ := core.ParseWhole(headers[i][1]) // 0, and settled as such, for what is none
+			return int(status)
 		}
 	}
 	return 0

@@ -26,9 +26,23 @@ func (s *Stream) stand() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	// The bridge had a part of the deadline already. A clock that went back since would have the request wait for as long.
+	s.deadline += patience // the bridge had a part of the deadline already
+	if !s.askToWait(f.config.Deadline + patience) {
+		return false
+	}
+	s.state = standing
+	f.calls.standing = append(f.calls.standing, s)
+	return true
+}
+
+// askToWait makes a request's own call. It reports false if there is none. A clock that went back would have the request wait for as
+// long, but for the most that it may.
+//
+//go:noinline
+func (s *Stream) askToWait(most core.Micros) bool {
+	f, a := s.f, s.asking
 	now := f.host.Now()
-	left := min(s.deadline+patience-now, f.config.Deadline+patience)
+	left := min(s.deadline-now, most)
 	if left <= 0 {
 		return false
 	}
@@ -37,8 +51,7 @@ func (s *Stream) stand() bool {
 	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
 		return false
 	}
-	s.state, s.deadline = standing, now+left
-	f.calls.standing = append(f.calls.standing, s)
+	s.deadline, a.patience = now+left, left
 	return true
 }
 

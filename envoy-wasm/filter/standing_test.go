@@ -162,3 +162,59 @@ func TestWhoCannotStandIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestAnotherBridgeMayKnowThePolicyOfWhoStandsInLine: the call is made again, for what is left of its time, twice at most.
+func TestAnotherBridgeMayKnowThePolicyOfWhoStandsInLine(t *testing.T) {
+	for know := range againMax + 2 {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, patient(t), "poll: 60m")
+		s, call := inLine(t, e, f, 1)
+		for n := range know {
+			e.now += 100 * core.Millisecond
+			call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+			if n == againMax {
+				break
+			}
+			var items []wire.Item
+			if call, _, items = e.check(); len(items) != 1 || items[0].Kind != wire.KindWait || int(call.TimeoutMillis) != 2050-100*(n+1) {
+				t.Fatalf("asks %+v in %d ms", items, call.TimeoutMillis)
+			}
+		}
+		want := map[string]int{"policy_loaded": 1, "allowed": 1, "delayed": 1, "policy_unknown": know}
+		if know > againMax {
+			want = map[string]int{"policy_loaded": 1, "degraded": 1, "policy_unknown": know}
+		} else {
+			if len(f.calls.standing) != 1 || s.state != standing {
+				t.Errorf("%d stand in line", len(f.calls.standing))
+			}
+			call.answer(replied(left(3)))
+		}
+		if know == 0 {
+			delete(want, "policy_unknown")
+		}
+		equalCounts(t, e, want)
+		if !slices.Equal(e.resumed, []uint32{1}) || len(e.calls) != 0 || f.calls.held != 0 {
+			t.Errorf("resumed %v, %d calls, %d bytes held", e.resumed, len(e.calls), f.calls.held)
+		}
+	}
+}
+
+// TestWhoStandsInLineOnceMoreKeepsItsDeadline, though the clock goes back by an hour.
+func TestWhoStandsInLineOnceMoreKeepsItsDeadline(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	_, call := inLine(t, e, f, 1)
+	e.now -= core.Hour
+	call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+	if call, _, _ = e.check(); call.TimeoutMillis != 2050 {
+		t.Errorf("%d ms", call.TimeoutMillis)
+	}
+	e.now += 2050 * core.Millisecond
+	if f.Tick(); !slices.Equal(e.resumed, []uint32{1}) || len(f.calls.standing) != 0 {
+		t.Errorf("resumed %v, %d stand in line", e.resumed, len(f.calls.standing))
+	}
+	call.answer(replied(left(1)))
+	if len(e.resumed) != 1 {
+		t.Error("a late answer counts")
+	}
+}

@@ -34,6 +34,7 @@ type Stream struct {
 	id        uint32
 	state     state
 	head      bool    // the method is HEAD
+	again     uint8   // how often it was asked about once more
 	answered  bool    // the response is our own
 	grpcType  string  // the content type of our own response, if Envoy would leave it out
 	responded bool    // the response has begun
@@ -53,6 +54,8 @@ type asking struct {
 	attrs  attributes
 	unsure bool // a credential is not known
 	held   int  // bytes of the request that are held while it waits
+
+	patience core.Micros // of the call that it stands in line with
 
 	refuses, admits bool     // the request may be decided here, see core.Plan.Aside
 	parts           []part   // of its checks
@@ -190,6 +193,10 @@ func (s *Stream) take(answer *wire.Answer) {
 	a := s.asking
 	if answer.Status == wire.StatusUnknown {
 		s.f.pollSoon()
+		if s.askAnother() {
+			return
+		}
+		s.f.poll.lost = true
 	}
 	if answer.Status != wire.StatusOK {
 		s.degrade(whyNot(answer.Status))
@@ -214,6 +221,30 @@ func (s *Stream) take(answer *wire.Answer) {
 	}
 	s.expect(&d, answer.Receipt)
 	s.resume(d)
+}
+
+// againMax is how often a request is asked about once more: of two bridges that take turns, a call for something else may have been
+// the other's.
+const againMax = 2
+
+// askAnother asks once more about a request whose policy the bridge did not know: it has charged nothing, and of several behind one
+// name the next may know it. It reports false if that is to be no more.
+//
+//go:noinline
+func (s *Stream) askAnother() bool {
+	if s.again == againMax {
+		return false
+	}
+	s.again++
+	if c := &s.f.calls; s.state == standing {
+		if !s.askToWait(s.asking.patience) {
+			return false
+		}
+	} else if len(c.waiting) >= waitingMax || !s.queue() {
+		return false
+	}
+	s.f.host.Count(CounterUnknown)
+	return true
 }
 
 // degrade decides without the bridge.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core"
 )
 
 // TestAFilterSucceedsAnother: it has that one's policy from the start, if both ask the same bridge.
@@ -47,6 +49,39 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 	}
 }
 
+// TestAnHeirOfAnotherBridge: receipts go to the bridge that has sealed them, or to none.
+func TestAnHeirOfAnotherBridge(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(300, core.Millisecond)
+	b.pass(100 * core.Millisecond)
+	if b.held == 0 || b.held > 2000-300-b.left[0] {
+		t.Fatalf("%d in hand, %d left", b.held, b.left[0])
+	}
+	b.f.End()
+	wakes := b.wakes
+	other, err := New(b, []byte("cluster: another"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Inherit(b.f) || b.wakes != wakes || b.held != 0 {
+		t.Errorf("woken %d times, %d in hand", b.wakes-wakes, b.held)
+	}
+	heir, err := New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time there is nothing
+		if !heir.Inherit(b.f) {
+			t.Error("does not inherit from one of its own bridge")
+		}
+	}
+	b.f = heir
+	b.serve()
+	if b.left[0] != 2000-300 {
+		t.Errorf("%d are left", b.left[0])
+	}
+}
+
 // TestWhoHasAPolicyKeepsIt: neither one that Envoy has given out nor one's own gives way to another's.
 func TestWhoHasAPolicyKeepsIt(t *testing.T) {
 	e := newEnvoy(t)
@@ -61,5 +96,36 @@ func TestWhoHasAPolicyKeepsIt(t *testing.T) {
 	}
 	if none.Succeed(none) || none.policy != nil {
 		t.Error("a policy out of nothing")
+	}
+}
+
+// TestAPanicLeavesNoTwoHeirs: what one has begun to take over is not another's as well, and the gauge of all workers keeps nothing of
+// one that has ended.
+func TestAPanicLeavesNoTwoHeirs(t *testing.T) {
+	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
+	b.requests(300, core.Millisecond)
+	if b.pass(100 * core.Millisecond); b.held == 0 {
+		t.Fatal("nothing is in hand")
+	}
+	for range 3 {
+		b.f.calls.settling = append(b.f.calls.settling, &due{receipt: "r"})
+	}
+	b.panics = "Elapsed"
+	if b.f.End(); b.panics != "" || b.held != 0 {
+		t.Errorf("%d units are in the hand of one that has ended", b.held)
+	}
+	heir, err := New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heir.calls.settling = make([]*due, settlingMax-2)
+	b.panics = "Count" // of the last of the three, for which there is no room
+	heir.Inherit(b.f)
+	other, err := New(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other.Inherit(b.f); b.panics != "" || len(heir.calls.settling) != settlingMax || len(other.calls.settling) != 0 {
+		t.Errorf("%d go to one and %d to another", len(heir.calls.settling), len(other.calls.settling))
 	}
 }

@@ -135,7 +135,8 @@ func (b *Bridge) Store() core.Store { return b.store }
 // Reload reads the policy file now. The error says what is wrong with it; then the policy before stays in force.
 func (b *Bridge) Reload() error { return b.editions.reload() }
 
-// Leave makes /readyz say that the bridge will stop, so that nobody new is sent to it. Calls are answered as before.
+// Leave makes /readyz say that the bridge will stop, so that nobody new is sent to it. Calls are answered as before, over HTTP/1.1 each as
+// the last of its connection.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 
 // Dismiss answers those that wait for throttle rules that they are not decided. It is for a bridge that stops.

@@ -66,6 +66,7 @@ func (e *editions) open(o *Options) (err error) {
 	e.known.Store(&[]*edition{first})
 	e.metrics.versions.WithLabelValues(document.Name, first.version).Set(1)
 	e.changed(first.version, first.compact)
+	e.warn(document)
 	if o.PolicyFile == "" {
 		return nil
 	}
@@ -153,6 +154,13 @@ func (e *editions) edited(d *policy.Document, err error) {
 	changes := policy.Diff(before[0].document, d)
 	e.logger.Info("the edited policy file is in force", "policy", d.Name, "version", next.version,
 		"changes", changes.String())
+	e.warn(d)
+}
+
+// warn says what is allowed but unwise in a policy that comes into force.
+func (e *editions) warn(d *policy.Document) {
+	logger := e.logger.With("policy", d.Name)
+	d.Warn(func(line string) { logger.Warn(line) })
 }
 
 // edition returns the edition of a document: the one in force if that says the same.

@@ -81,6 +81,7 @@ type worker struct {
 	next    uint32
 	asked   core.Micros // when the bridge served what is being answered; 0: nothing is
 	dead    bool
+	held    int64 // units in hand, as Envoy is told
 }
 
 func (k *worker) Call(c filter.Call, answered func(filter.Reply)) error {
@@ -188,7 +189,8 @@ func (k *worker) Count(c filter.Counter) {
 		k.w.aside++
 	}
 }
-func (k *worker) Warn(line string) { k.w.t.Error(line) }
+func (k *worker) Held(change int64) { k.held += change }
+func (k *worker) Warn(line string)  { k.w.t.Error(line) }
 
 // newWorker begins a worker, which asks for the policy.
 func (w *world) newWorker() *worker {
@@ -311,6 +313,37 @@ func TestUnitsOfFiltersComeBack(t *testing.T) {
 		w.run(5 * time.Second)
 		if used := w.bridged.used("/hot", "192.0.2.1"); used != int64(len(w.used)) || w.aside*2 < len(w.used) {
 			t.Errorf("%d units are used, and %d requests were admitted, %d without a call", used, len(w.used), w.aside)
+		}
+	})
+}
+
+// TestUnitsOfFiltersAreInherited: a filter that Envoy puts another in the place of gives back by that one's calls what it has in
+// hand, and Envoy knows how much that is.
+func TestUnitsOfFiltersAreInherited(t *testing.T) {
+	story(t, "5000/1h fixed_window", storetest.Seed(t), func(w *world) {
+		inherited := 0
+		k := w.newWorker()
+		for range 12 {
+			w.run(5 * time.Millisecond)
+			w.load(k, 600, 300*time.Millisecond)
+			w.run(330 * time.Millisecond) // the calls of the last requests are answered
+			next, held := w.newWorker(), k.held
+			k.f.End()
+			k.dead = true
+			if !next.f.Inherit(k.f) {
+				t.Fatal("they ask one bridge")
+			}
+			if held > 0 {
+				inherited++
+			}
+			if k.held != 0 {
+				t.Errorf("%d units are in the hand of one that has ended", k.held)
+			}
+			k = next
+		}
+		w.run(5 * time.Second)
+		if used := w.bridged.used("/hot", "192.0.2.1"); used != int64(len(w.used)) || inherited < 3 || k.held != 0 {
+			t.Errorf("%d units are used, and %d requests were admitted; %d times something was inherited, %d are still in hand", used, len(w.used), inherited, k.held)
 		}
 	})
 }

@@ -18,7 +18,18 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
 	mux.HandleFunc("GET /readyz", b.serveReady)
-	return b.spared(mux)
+	return b.spared(b.parting(mux))
+}
+
+// parting closes connections over HTTP/1.1 with their answers once the bridge is about to stop. One that it closed while nobody asks
+// over it could be asked over in that moment, and the call would be lost. HTTP/2 has a word of its own for that.
+func (b *Bridge) parting(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.leaving.Load() && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // spared answers 500 to a call that panics, and logs it. net/http would hang up, with all that others ask over the

@@ -3,6 +3,7 @@
 package bridge
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -25,9 +26,22 @@ func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics
 // Decided counts a request that was decided.
 func (o *Observer) Decided(plan *core.Plan, _ *core.Decision) {
 	o.limits.WithLabelValues(callAnswered).Inc()
-	for _, e := range *o.b.editions.known.Load() {
+	known := *o.b.editions.known.Load()
+	for _, e := range known {
 		e.credentials.Count(plan.Credentials())
 		e.outcomes.Count(plan.Outcomes())
+	}
+	for _, one := range plan.Outcomes() {
+		if !slices.ContainsFunc(known, func(e *edition) bool { return e.ruleset == one.Ruleset }) {
+			o.countForeign(one)
+		}
+	}
+}
+
+// countForeign counts what became of a rule that is of no edition: of a limit that Envoy sends, whose rule always has one name.
+func (o *Observer) countForeign(one core.RuleOutcome) {
+	if one.Index >= 0 && one.Outcome != core.OutcomeNone {
+		o.b.metrics.Requests.WithLabelValues(one.Ruleset.Name(), one.Ruleset.RuleName(one.Index), one.Outcome.String()).Inc()
 	}
 }
 

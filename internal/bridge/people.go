@@ -84,6 +84,7 @@ func (b *Bridge) answerPeople(c *call) (t told, err error) {
 	b.metrics.answered.Inc()
 	b.metrics.questions.Observe(1)
 	q := c.next()
+	c.used++ // so that the end of the call lets go of it
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.editions.inForce(), micros(time.Now()))
 	q.ask(&described{asked: request, now: q.now})

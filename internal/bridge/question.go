@@ -167,7 +167,7 @@ func (q *question) fail(err error) core.Decision {
 
 // complete fills in the answer of a request that was decided.
 func (q *question) complete(d *core.Decision) {
-	q.answer.Results = append(q.answer.Results[:0], q.plan.Results()...)
+	q.answer.Results = q.plan.AppendTold(q.answer.Results[:0])
 	if d.Delay == 0 || q.item.Kind != wire.KindAsk { // or else the call that waits for it is counted
 		q.count()
 	}
