@@ -36,6 +36,7 @@ var imports = map[string][]string{
 	"internal/named":         {"core"},
 	"internal/storetest":     {"core", "internal/underrace"},
 	"internal/redistest":     {"internal/await", "internal/freeport"},
+	"internal/dnstest":       {},
 	"internal/conformance":   {"core"},
 	"internal/identity":      {"core", "internal/policy"},
 	"internal/throttle":      {"core"},
@@ -242,7 +243,7 @@ func TestModulesStandAlone(t *testing.T) {
 }
 
 // named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`, `docs/policy.md`.
-var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, path := range tracked(t) {
@@ -257,6 +258,27 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 			found, err := filepath.Glob(strings.TrimSuffix(string(match[1]), "/"))
 			if err != nil || len(found) == 0 {
 				t.Errorf("%s names %s, which is not there", path, match[1])
+			}
+		}
+	}
+}
+
+// goFile finds the names of Go files in comments: see serving.go.
+var goFile = regexp.MustCompile(`\b[a-z0-9_]+\.go\b`)
+
+// TestCommentsNameFilesThatAreThere looks at nothing but the name: a comment may speak of another package's file.
+func TestCommentsNameFilesThatAreThere(t *testing.T) {
+	there := map[string]bool{}
+	all := sources(t, func(string) bool { return true })
+	for path := range all {
+		there[filepath.Base(path)] = true
+	}
+	for path, file := range all {
+		for _, comment := range file.syntax.Comments {
+			for _, name := range goFile.FindAllString(comment.Text(), -1) {
+				if !there[name] {
+					t.Errorf("%s speaks of %s, which is not there", path, name)
+				}
 			}
 		}
 	}

@@ -79,15 +79,7 @@ func (s *site) counter(name string) int { return s.envoy.counter("penstock." + n
 // forgets waits until neither worker refuses any more by what was refused before.
 func (s *site) forgets(t *testing.T) {
 	t.Helper()
-	inARow := 0
-	await.Until(t, envoyPatience, "refusals are forgotten", func() bool {
-		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // each connection may be another worker's
-		a, err := ask(fresh, "http://"+s.address+"/")
-		if inARow++; err != nil || a.status == http.StatusTooManyRequests {
-			inARow = 0
-		}
-		return inARow == manyInARow
-	})
+	s.allAre(t, "refusals are forgotten", func(a answer) bool { return a.status != http.StatusTooManyRequests })
 }
 
 // TestOverTheLimitInTheFilter: a client far over its limit, whose rule says nothing of leases, is refused in the filter: the

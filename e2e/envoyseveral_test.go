@@ -27,8 +27,8 @@ var severalCluster = strings.NewReplacer(
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}",
 	"{endpoint: {address: {pipe: {path: SOCKET}}}}, {endpoint: {address: {pipe: {path: SOCKET-2}}}}").Replace(bridgeCluster)
 
-// goesOnWithAnother: of several bridges behind one name one ends, or is killed, and the others decide. What they do not know the
-// same version of a policy of is decided by on_error, until they do.
+// goesOnWithAnother: of several bridges behind one name one ends, or is killed, and the others decide. So they do where one has not
+// read an edit of the policy yet.
 func (s *site) goesOnWithAnother(t *testing.T, word string) {
 	text, err := os.ReadFile("../docs/envoy.md")
 	if err != nil || !strings.Contains(string(text), lookedAfter) {
@@ -67,6 +67,7 @@ func (s *site) goesOnWithAnother(t *testing.T, word string) {
 		s.get(t, "/")
 		return s.envoy.counter("penstock.policy_unknown") > unknown
 	})
+	s.allAreDecided(t) // since the other has
 	first.policy.edit(edited)
 	await.Until(t, patience, "both have it", func() bool { return strings.Contains(first.log.String(), "the edited policy file is in force") })
 	s.isDecided(t)

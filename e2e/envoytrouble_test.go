@@ -197,11 +197,17 @@ const manyInARow = 24
 // isDecided waits until the bridge decides on both workers.
 func (s *site) isDecided(t *testing.T) {
 	t.Helper()
+	s.allAre(t, "requests are counted again", func(a answer) bool { return a.header.Get("RateLimit") != "" })
+}
+
+// allAre waits until both workers answer as wanted.
+func (s *site) allAre(t *testing.T, what string, wanted func(answer) bool) {
+	t.Helper()
 	inARow := 0
-	await.Until(t, envoyPatience, "requests are counted again", func() bool {
+	await.Until(t, envoyPatience, what, func() bool {
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // each connection may be another worker's
 		a, err := ask(fresh, "http://"+s.address+"/")
-		if inARow++; err != nil || a.header.Get("RateLimit") == "" {
+		if inARow++; err != nil || !wanted(a) {
 			inARow = 0
 		}
 		return inARow == manyInARow

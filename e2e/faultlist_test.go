@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/internal/dnstest"
 	"github.com/penstock/penstock/internal/redistest"
 )
 
@@ -93,11 +94,11 @@ var faults = []fault{
 	{name: "one way: what Redis says is held back, then comes at once",
 		begin: eachLine(func(l *line) { l.hold(fromRedis) }), end: heal},
 	{name: "DNS gone (no answer), connections kept", group: newNamedGroup, harmless: true,
-		begin: func(g *nodeGroup) { g.resolver.becomes(silent) }, end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+		begin: func(g *nodeGroup) { g.resolver.Becomes(dnstest.Silent) }, end: func(g *nodeGroup) { g.resolver.Becomes(dnstest.Truthful) }},
 	{name: "DNS gone (no answer), and connections lost", group: newNamedGroup,
-		begin: losesName(silent), end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+		begin: losesName(dnstest.Silent), end: func(g *nodeGroup) { g.resolver.Becomes(dnstest.Truthful) }},
 	{name: "DNS without the name (NXDOMAIN), and connections lost", group: newNamedGroup,
-		begin: losesName(ignorant), end: func(g *nodeGroup) { g.resolver.becomes(truthful) }},
+		begin: losesName(dnstest.Ignorant), end: func(g *nodeGroup) { g.resolver.Becomes(dnstest.Truthful) }},
 	{name: "failover by DNS: the name leads to the replica, and the old master is one", group: newNamedPair, forgets: true,
 		begin: (*nodeGroup).failover},
 	{name: "password changed",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/dnstest"
 	"github.com/penstock/penstock/internal/freeport"
 	"github.com/penstock/penstock/internal/redistest"
 )
@@ -56,7 +57,7 @@ type nodeGroup struct {
 	cluster  *redistest.Cluster  // or a cluster
 	stores   []string            // for each node, how a Caddyfile names where it counts
 	flags    [][]string          // and a bridge
-	resolver *resolver           // of the name by which the nodes know the server
+	resolver *dnstest.Server     // of the name by which the nodes know the server
 	replica  *redistest.Server   // of the server, which may take the name over
 	machines []*machine          // of each node; nil is the true one
 	nodes    []string            // addresses
