@@ -11,7 +11,7 @@ ARGS ?=
 
 # Packages whose tests run under the race detector too: everything that shares memory between goroutines.
 RACE := ./core ./internal/... ./caddy ./cmd/penstock
-FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy | xargs -rn1 dirname | sort -u)
+FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
 help: ## list the targets

@@ -58,9 +58,17 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// rateLimit runs envoyproxy/ratelimit over a Redis, with one limit an hour for each remote_address. It keeps no statistics: where
-// they go to no statsd, it writes some lines for each request.
-func (b *bench) rateLimit(redisAddress string, limit int) (p *process, address string, err error) {
+// statistics are what envoyproxy/ratelimit counts of its decisions. Those that it sends to statsd are left out: where there is none
+// it writes some lines for each request.
+type statistics bool
+
+const (
+	noStatistics  statistics = false
+	forPrometheus statistics = true // as Penstock's bridge does
+)
+
+// rateLimit runs envoyproxy/ratelimit over a Redis, with one limit an hour for each remote_address.
+func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *process, address string, err error) {
 	root := filepath.Join(b.dir, fmt.Sprintf("ratelimit-%d", len(b.started)))
 	folder := filepath.Join(root, "bench", "config")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -70,13 +78,18 @@ func (b *bench) rateLimit(redisAddress string, limit int) (p *process, address s
 	if err := os.WriteFile(filepath.Join(folder, "bench.yaml"), []byte(rules), 0o600); err != nil {
 		return nil, "", err
 	}
-	at, err := ports(3)
+	at, err := ports(4)
 	if err != nil {
 		return nil, "", err
 	}
-	environment := []string{"DISABLE_STATS=true", "LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redisAddress,
+	environment := []string{"LOG_LEVEL=error", "REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + redisAddress,
 		"RUNTIME_ROOT=" + root, "RUNTIME_SUBDIRECTORY=bench", "RUNTIME_WATCH_ROOT=false",
 		fmt.Sprintf("PORT=%d", at[0]), fmt.Sprintf("DEBUG_PORT=%d", at[1]), fmt.Sprintf("GRPC_PORT=%d", at[2])}
+	if keeps {
+		environment = append(environment, "USE_STATSD=false", "USE_PROMETHEUS=true", fmt.Sprintf("PROMETHEUS_ADDR=127.0.0.1:%d", at[3]))
+	} else {
+		environment = append(environment, "DISABLE_STATS=true")
+	}
 	if p, err = b.start("ratelimit", environment, rateLimitProgram); err != nil {
 		return nil, "", err
 	}

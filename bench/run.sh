@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the benchmark in a workspace of its own (never committed: users must not build with it) and runs it. Arguments go to
 # the benchmark: -quick, -rounds 10, -round 2s, -only envoy-direct, -write "" to print only.
-# Rivals written in Go are built; nginx and limitador-server are used where they are installed.
+# Rivals written in Go are built; nginx, limitador-server and wasm_shim.wasm are used where they are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .cache/bench

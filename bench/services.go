@@ -122,9 +122,11 @@ func nodesOver(withRedis bool, sends []string, start func(b *bench, redisAddress
 }
 
 // rateLimits starts nodes of envoyproxy/ratelimit.
-var rateLimits = nodesOver(true, []string{"incrby", "expire"}, func(b *bench, address string, limit int) (*process, string, error) {
-	return b.rateLimit(address, limit)
-})
+func rateLimits(keeps statistics) func(*bench, int, int) (*system, error) {
+	return nodesOver(true, []string{"incrby", "expire"}, func(b *bench, address string, limit int) (*process, string, error) {
+		return b.rateLimit(address, limit, keeps)
+	})
+}
 
 // bridges starts nodes of Penstock's rate limit service.
 func bridges(withRedis bool, words string) func(*bench, int, int) (*system, error) {
@@ -180,7 +182,7 @@ func servicesCompared(o options, s *section) error {
 	limitador := func(storage string) *contender {
 		return &contender{name: "Limitador, " + storage, start: limitadors(storage)}
 	}
-	theirs := &contender{name: "envoyproxy/ratelimit, Redis", start: rateLimits}
+	theirs := &contender{name: "envoyproxy/ratelimit without statistics, Redis", start: rateLimits(noStatistics)}
 	ours := &contender{name: "Penstock, Redis", start: bridges(true, "")}
 	leased := &contender{name: "Penstock, Redis, `lease: auto`", start: bridges(true, "lease: auto\n")}
 	all := []*contender{theirs, ours, leased, {name: "Penstock, memory", start: bridges(false, "")}, limitador("memory"), limitador("redis"), limitador("redis_cached"),

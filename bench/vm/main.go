@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vm is a WebAssembly filter for Envoy that measures what the filter does in there. Under the configuration
-// "nothing" it does nothing, so that what Envoy then takes beside no filter is the price of being called; under "headers" it
-// reads the headers of the request and adds three to the response, which is the least a limiter can do. Otherwise the
-// configuration is a compact policy in base64 that lets three limits count for /: each request is answered with what the
+// Command vm is a WebAssembly filter for Envoy that measures what the filter does in there. Its configuration is one of the
+// modes below, or a compact policy in base64 that lets three limits count for /: then each request is answered with what the
 // parts of the work took, in nanoseconds, as header fields that begin with "bench-".
 package main
 
@@ -19,6 +17,14 @@ import (
 	"github.com/penstock/penstock/internal/wire"
 )
 
+// The modes in which the filter is itself what is measured. None of them decides anything.
+const (
+	modeNothing = "nothing" // what Envoy then takes beside no filter is the price of being called
+	modeHeaders = "headers" // reads the request's headers and adds three to the response: the least a limiter can do
+	modeCalls   = "calls"   // asks of Envoy what Penstock's filter does for a request from units in hand
+	modeAsks    = "asks"    // does that, and asks the bridge for its health
+)
+
 func main() {}
 
 func init() { proxywasm.SetVMContext(new(vm)) }
@@ -30,12 +36,11 @@ func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
 
 type plugin struct {
 	types.DefaultPluginContext
-	nothing bool
-	headers bool
-	host    *host
-	filter  *filter.Filter
-	queue   uint32
-	count   proxywasm.MetricCounter
+	mode   string // of those above; "" measures the filter's parts
+	host   *host
+	filter *filter.Filter
+	queue  uint32
+	count  proxywasm.MetricCounter
 }
 
 // OnPluginStart implements [types.PluginContext].
@@ -44,11 +49,13 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 	if err != nil {
 		return types.OnPluginStartStatusFailed
 	}
-	p.nothing, p.headers = string(configuration) == "nothing", string(configuration) == "headers"
-	if p.nothing || p.headers {
+	p.count = proxywasm.DefineCounterMetric("bench.count")
+	switch mode := string(configuration); mode {
+	case modeNothing, modeHeaders, modeCalls, modeAsks:
+		p.mode = mode
 		return types.OnPluginStartStatusOK
 	}
-	p.host, p.count = new(host), proxywasm.DefineCounterMetric("bench.count")
+	p.host = new(host)
 	if p.filter, err = filter.New(p.host, []byte("policy: "+string(configuration))); err != nil {
 		proxywasm.LogCritical(err.Error())
 		return types.OnPluginStartStatusFailed
@@ -81,6 +88,7 @@ func (h *host) Respond(uint32, filter.Response) {}
 func (h *host) Now() core.Micros                { return 1_700_000_000 * core.Second }
 func (h *host) Elapsed() core.Micros            { return core.Second }
 func (h *host) Count(filter.Counter)            {}
+func (h *host) Held(int64)                      {}
 func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
 func (h *host) Property(path ...string) (string, bool) {
 	return "192.0.2.7:4711", path[0] == "source"
@@ -115,13 +123,19 @@ func (s *stream) each(name string, do func()) {
 
 // OnHttpRequestHeaders implements [types.HttpContext].
 func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
-	if s.plugin.nothing {
+	if s.plugin.mode == modeNothing {
 		return types.ActionContinue
 	}
 	headers, _ := proxywasm.GetHttpRequestHeaders()
-	if s.plugin.headers {
-		s.seen = len(headers)
+	s.seen = len(headers)
+	switch s.plugin.mode {
+	case modeHeaders:
 		return types.ActionContinue
+	case modeCalls, modeAsks:
+		_, _ = proxywasm.GetProperty([]string{"source", "address"})
+		s.plugin.count.Increment(1) // allowed
+		s.plugin.count.Increment(1) // leased
+		return s.ask()
 	}
 	s.work(headers)
 	s.each("request-headers", func() { _, _ = proxywasm.GetHttpRequestHeaders() })
@@ -136,6 +150,23 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 		_, _ = proxywasm.DequeueSharedQueue(s.plugin.queue)
 	})
 	return types.ActionContinue
+}
+
+// ask has the request wait for an answer of the bridge that says nothing, if it is to.
+func (s *stream) ask() types.Action {
+	if s.plugin.mode != modeAsks {
+		return types.ActionContinue
+	}
+	question := [][2]string{{":method", "GET"}, {":path", "/healthz"}, {":authority", "bridge"}}
+	_, err := proxywasm.DispatchHttpCall("service", question, nil, nil, 500, func(_, size, _ int) {
+		_, _ = proxywasm.GetHttpCallResponseHeaders()
+		_, _ = proxywasm.GetHttpCallResponseBody(0, size)
+		_ = proxywasm.ResumeHttpRequest()
+	})
+	if err != nil {
+		return types.ActionContinue
+	}
+	return types.ActionPause
 }
 
 // work measures the filter itself, with a batch of requests at a time.
@@ -194,11 +225,16 @@ func (s *stream) work(headers [][2]string) {
 
 // OnHttpResponseHeaders implements [types.HttpContext].
 func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
-	if s.plugin.nothing {
+	switch s.plugin.mode {
+	case modeNothing:
 		return types.ActionContinue
-	}
-	if s.plugin.headers {
-		for _, name := range []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"} {
+	case modeHeaders, modeCalls, modeAsks:
+		names := []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
+		if s.plugin.mode != modeHeaders {
+			_, _ = proxywasm.GetHttpResponseHeaders() // which may have some of the fields
+			names = append(names, "ratelimit", "ratelimit-policy")
+		}
+		for _, name := range names {
 			_ = proxywasm.ReplaceHttpResponseHeader(name, strconv.Itoa(999_000_000+s.seen))
 		}
 		return types.ActionContinue
