@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -41,12 +44,22 @@ func TestAPanicInATrialEndsTheTrial(t *testing.T) {
 
 // TestAPanicOverAnEditRefusesIt: the policy before stays in force.
 func TestAPanicOverAnEditRefusesIt(t *testing.T) {
-	a := &App{logger: zap.NewNop()}
-	f := &policyFile{enforced: editionOf(t, "name: shop\nrules: [{name: a, limit: 1/1m}]"),
-		complete: func(*policy.Document) error { panic("complete") }}
-	before := f.enforced.current.Load()
-	a.edited(f, new(policy.Document), nil)
-	if refused := f.refused.Load(); refused == nil || !errors.Is(*refused, errEditPanicked) || f.enforced.current.Load() != before {
-		t.Errorf("refused: %v", refused)
+	const text = "name: shop\nrules: [{name: a, limit: 1/1m}]"
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := &policyFile{path: path, enforced: editionOf(t, text), complete: func(*policy.Document) error { panic("provoked") }}
+	a, before := &App{logger: zap.NewNop(), files: []*policyFile{f}}, f.enforced.current.Load()
+	if err := a.watch(); err != nil { // which takes over what was edited since the start
+		t.Fatal(err)
+	}
+	a.unwatch()
+	panicked := new(policy.PanicError)
+	if refused := f.refused.Load(); refused == nil || !errors.As(*refused, &panicked) || !strings.Contains(string(panicked.Stack), "panic_test.go") {
+		t.Errorf("refused: %v, with the stack %s", refused, panicked.Stack)
+	}
+	if f.enforced.current.Load() != before {
+		t.Error("the policy before is not in force")
 	}
 }

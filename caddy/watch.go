@@ -92,18 +92,9 @@ func (a *App) unwatch() {
 	}
 }
 
-// errEditPanicked refuses an edit that provokes a panic.
-var errEditPanicked = errors.New("a panic, which is a mistake of this program and not of the file; please report it with the stack")
-
-// edited takes an edited policy file over, or says why it does not. One that panics is one that is refused: it must not end
-// the process, which the policy before is in force in.
+// edited takes an edited policy file over, or says why it does not.
 func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 	before := f.enforced.current.Load().document
-	defer func() {
-		if reason := recover(); reason != nil {
-			a.refuse(f, before, fmt.Errorf("%w: %v", errEditPanicked, reason), zap.Stack("stack"))
-		}
-	}()
 	if err == nil {
 		err = f.complete(d)
 	}
@@ -130,11 +121,14 @@ func (a *App) edited(f *policyFile, d *policy.Document, err error) {
 }
 
 // refuse leaves the policy before in force, and says why.
-func (a *App) refuse(f *policyFile, before *policy.Document, err error, more ...zap.Field) {
+func (a *App) refuse(f *policyFile, before *policy.Document, err error) {
 	f.refused.Store(&err)
 	policyReloadsTotal.WithLabelValues(before.Name, "refused").Inc()
-	a.logger.Error("the edited policy file is refused; the policy before stays in force", append(more, zap.String("file", f.path),
-		zap.String("version", before.Version()), zap.Error(err))...)
+	fields := []zap.Field{zap.String("file", f.path), zap.String("version", before.Version()), zap.Error(err)}
+	if panicked, ok := errors.AsType[*policy.PanicError](err); ok {
+		fields = append(fields, zap.ByteString("stack", panicked.Stack))
+	}
+	a.logger.Error("the edited policy file is refused; the policy before stays in force", fields...)
 }
 
 // replace puts the document in the place of the edition in force, and says what is new about it; nothing if it is the
@@ -142,7 +136,12 @@ func (a *App) refuse(f *policyFile, before *policy.Document, err error, more ...
 func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	owners, counted := maps.Clone(a.owners), maps.Clone(a.counted)
+	owners, counted, taken := maps.Clone(a.owners), maps.Clone(a.counted), false
+	defer func() {
+		if !taken { // or it panics
+			a.owners, a.counted = owners, counted
+		}
+	}()
 	before := f.enforced.current.Load()
 	for i := range before.ruleset.Len() {
 		name := ruleName{before.document.Name, before.ruleset.RuleName(i)}
@@ -158,12 +157,12 @@ func (a *App) replace(f *policyFile, d *policy.Document) (policy.Changes, error)
 		changes = policy.Diff(before.document, d)
 	}
 	if err != nil || changes.Empty() && before.document.Version() == d.Version() {
-		a.owners, a.counted = owners, counted
 		if now != nil {
 			err = errors.Join(err, now.verifiers.close())
 		}
 		return policy.Changes{}, err
 	}
+	taken = true
 	now.warn(a.logger)
 	f.enforced.current.Store(now)
 	_ = before.verifiers.close()                   // requests that began with them go on with their last keys

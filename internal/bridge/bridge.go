@@ -125,7 +125,7 @@ func New(o Options) (*Bridge, error) {
 	}
 	b.settling = settle.New(o.Store, b.metrics.settled)
 	b.settling.Panic = b.panicked
-	b.editions.metrics, b.editions.panicked = b.metrics, b.panicked
+	b.editions.metrics = b.metrics
 	return b, b.editions.open(&o)
 }
 

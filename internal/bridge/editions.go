@@ -39,15 +39,14 @@ type edition struct {
 
 // editions are the policy in force, first, and those before it.
 type editions struct {
-	known    atomic.Pointer[[]*edition]
-	watcher  *policy.Watcher // nil: the policy is no file
-	logger   *slog.Logger
-	metrics  *metrics
-	shared   bool
-	fronts   []policy.Front
-	refused  atomic.Bool // the last edit was
-	changed  func(version string, compact []byte)
-	panicked func(reason any)
+	known   atomic.Pointer[[]*edition]
+	watcher *policy.Watcher // nil: the policy is no file
+	logger  *slog.Logger
+	metrics *metrics
+	shared  bool
+	fronts  []policy.Front
+	refused atomic.Bool // the last edit was
+	changed func(version string, compact []byte)
 }
 
 func (e *editions) open(o *Options) (err error) {
@@ -124,16 +123,8 @@ func (e *edition) keysReady() bool {
 	return !ok || keys.Ready()
 }
 
-// edited takes an edited policy file over, or says why it does not. One that panics is one that is refused: it must not end
-// the process, which the policy before is in force in.
+// edited takes an edited policy file over, or says why it does not.
 func (e *editions) edited(d *policy.Document, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			e.panicked(reason)
-			e.refused.Store(true)
-			e.metrics.edits.WithLabelValues("refused").Inc()
-		}
-	}()
 	before := *e.known.Load()
 	var next *edition
 	if err == nil {
@@ -142,9 +133,7 @@ func (e *editions) edited(d *policy.Document, err error) {
 	e.refused.Store(err != nil)
 	switch {
 	case err != nil:
-		e.metrics.edits.WithLabelValues("refused").Inc()
-		e.logger.Error("the edited policy file is refused; the policy before stays in force", "version", before[0].version,
-			"error", err)
+		e.refuse(before[0], err)
 		return
 	case next == before[0]:
 		return
@@ -155,6 +144,16 @@ func (e *editions) edited(d *policy.Document, err error) {
 	e.logger.Info("the edited policy file is in force", "policy", d.Name, "version", next.version,
 		"changes", changes.String())
 	e.warn(d)
+}
+
+// refuse leaves the edition before in force, and says why.
+func (e *editions) refuse(before *edition, err error) {
+	e.metrics.edits.WithLabelValues("refused").Inc()
+	logger := e.logger
+	if panicked, ok := errors.AsType[*policy.PanicError](err); ok {
+		logger = logger.With("stack", string(panicked.Stack))
+	}
+	logger.Error("the edited policy file is refused; the policy before stays in force", "version", before.version, "error", err)
 }
 
 // warn says what is allowed but unwise in a policy that comes into force.

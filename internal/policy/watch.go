@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -50,7 +51,8 @@ type Watcher struct {
 // Watch calls onChange with the policy, or with what is wrong with it, whenever the content of the file becomes another
 // one. It calls it from one goroutine of its own, never twice at once, and not for the content that the file has now:
 // watch first and load then, so that nothing is missed. A file that is gone for a moment is no error; one that stays away
-// is told once. The error of Watch says why the file cannot be watched.
+// is told once. Where reading the file or onChange panics, onChange is told a [*PanicError]. The error of Watch says why the file
+// cannot be watched.
 func Watch(path string, onChange func(*Document, error)) (*Watcher, error) {
 	return watch(path, paceDefault, onChange)
 }
@@ -200,8 +202,26 @@ func (w *Watcher) look(now time.Time) (soon bool) {
 	return false
 }
 
-// tell calls onChange with what was read.
-func (w *Watcher) tell(data []byte, err error) error {
+// PanicError is what is wrong with a file whose content provoked a panic, here or in onChange. It is a mistake of this program: an
+// edit must not end a process that has a good policy in force.
+type PanicError struct {
+	Reason any
+	Stack  []byte
+}
+
+// Error says what to do about it.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("a panic, which is a mistake of this program and not of the file; please report it with the stack: %v", e.Reason)
+}
+
+// tell calls onChange with what was read, and a second time if that panics.
+func (w *Watcher) tell(data []byte, err error) (told error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			told = &PanicError{Reason: reason, Stack: debug.Stack()}
+			w.onChange(nil, told)
+		}
+	}()
 	var d *Document
 	if err == nil {
 		w.last = sha256.Sum256(data)

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -320,4 +321,35 @@ func TestAFileIsFollowedWhereNobodyTellsOfIt(t *testing.T) {
 	}
 	write("two")
 	wantName(t, said, "two")
+}
+
+// TestAPanicOverAnEditIsTold: it is one edit's, and the next is told as ever.
+func TestAPanicOverAnEditIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "policy.yaml")
+	write(t, path, "name: one\nrules: [{name: a, limit: 1/1m}]\n")
+	said := make(chan told, 100)
+	w, err := watch(path, fast, func(d *Document, err error) {
+		if err == nil && d.Name == "bad" {
+			panic("provoked")
+		}
+		said <- told{err: err}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	write(t, path, "name: bad\nrules: [{name: a, limit: 1/1m}]\n")
+	panicked := new(PanicError)
+	if err := next(t, said).err; !errors.As(err, &panicked) || panicked.Reason != "provoked" ||
+		!strings.Contains(string(panicked.Stack), "watch_test.go") || !strings.Contains(err.Error(), "provoked") {
+		t.Errorf("a panic is told as %v", err)
+	}
+	if err := w.Reload(); !errors.As(err, &panicked) {
+		t.Errorf("and to who reloads as %v", err)
+	}
+	_ = next(t, said)
+	write(t, path, "name: good\nrules: [{name: a, limit: 1/1m}]\n")
+	if err := next(t, said).err; err != nil {
+		t.Errorf("the edit after it: %v", err)
+	}
 }
