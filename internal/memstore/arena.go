@@ -128,6 +128,9 @@ func (a *arena) open(c int, size uint16) bool {
 	number := a.vacant[last]
 	a.vacant = a.vacant[:last]
 	a.pages[number], a.data[number] = page{size: size}, new([pageBytes]byte)
+	if a.hand.page == number { // it stopped between records of the size that the page had before
+		a.hand.offset = 0
+	}
 	a.link(c, number)
 	return true
 }
