@@ -18,6 +18,7 @@ type Model struct {
 	mu       sync.Mutex
 	now      core.Micros
 	counters map[string]core.Slot
+	wrote    map[string]bool // the keys that the last call kept something for
 }
 
 var _ core.Store = (*Model)(nil)
@@ -47,6 +48,7 @@ func (m *Model) Take(ctx context.Context, checks []core.Check, results []core.Re
 		slots[i] = m.slot(checks[i].Key)
 	}
 	core.Decide(m.now, checks, slots, results[:len(checks)])
+	clear(m.wrote)
 	for i := range checks {
 		if slots[i].Write {
 			m.keep(checks[i].Key, slots[i])
@@ -64,9 +66,9 @@ func (m *Model) slot(key []byte) core.Slot {
 
 func (m *Model) keep(key []byte, s core.Slot) {
 	if m.counters == nil {
-		m.counters = map[string]core.Slot{}
+		m.counters, m.wrote = map[string]core.Slot{}, map[string]bool{}
 	}
-	m.counters[string(key)] = s
+	m.counters[string(key)], m.wrote[string(key)] = s, true
 }
 
 // Counter returns a copy of what is kept for key.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -47,11 +48,13 @@ type pair struct {
 	*examiner
 	traffic *traffic
 	model   *Model
-	written map[string]written // as what the model last kept it
-	fresh   map[string]bool    // it was as good as fresh at some instant since, so the store may have dropped it
+	// written is as what the model last kept it, and since then kept the same again: under another policy that may be as good as
+	// fresh at another instant, and which of them a store goes by is its own affair.
+	written map[string][]written
+	fresh   map[string]bool // it was as good as fresh at some instant since, so the store may have dropped it
 }
 
-// written is what a counter or a penalty was when it was last kept.
+// written is what a counter or a penalty was when it was kept.
 type written struct {
 	check    core.Check
 	calendar *calendar
@@ -61,7 +64,7 @@ type written struct {
 const waitSlack core.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
-	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string]written{}, fresh: map[string]bool{}}
+	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]written{}, fresh: map[string]bool{}}
 	for step := range steps {
 		checks := tr.next()
 		if tr.calls%trafficLife == 1 { // the counters of before are never asked for again
@@ -107,9 +110,9 @@ func sameError(a, b error) bool {
 
 // forget drops from the model what the store was free to drop and dropped.
 func (p *pair) forget(checks []core.Check) {
-	for key, w := range p.written {
-		if nothing(kept(w.check, p.modelHolds(&w.check), p.now)) || w.over(p) {
-			p.fresh[key] = true
+	for key, all := range p.written {
+		for i := range all {
+			p.fresh[key] = p.fresh[key] || all[i].isFresh(p) || all[i].over(p)
 		}
 	}
 	for i := range checks {
@@ -126,14 +129,18 @@ func (p *pair) forget(checks []core.Check) {
 		}
 		// Fresh under what it was written under, and not under the edited policy: the store may drop it in this very call,
 		// or not. The edit waits.
-		if w := p.written[key]; nothing(kept(w.check, p.modelHolds(c), p.now)) {
-			c.Limit, c.Penalty = w.check.Limit, w.check.Penalty
-			if w.calendar != nil {
-				*c = w.calendar.dated(*c, p.now)
+		all := p.written[key]
+		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
+			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
+			if all[i].calendar != nil {
+				*c = all[i].calendar.dated(*c, p.now)
 			}
 		}
 	}
 }
+
+// isFresh reports whether what is kept now is as good as fresh under what it was written under.
+func (w *written) isFresh(p *pair) bool { return nothing(kept(w.check, p.modelHolds(&w.check), p.now)) }
 
 // over reports whether a counter of a calendar window is of a period that is over. Where a clock was ahead, that may be one later than
 // all that the check knew which wrote it.
@@ -169,9 +176,13 @@ func (p *pair) hold(step int, checks []core.Check, i int, before *core.Slot) {
 		p.Fatalf("step %d at %d, check %d of\n%s: the counter (-model +store):\n%s", step, p.now, i+1,
 			describe(checks), cmp.Diff(want, got, slotsByContent))
 	}
+	key := string(c.Key)
 	if !sameSlot(before, &after) {
-		p.written[string(c.Key)] = written{*c, p.traffic.find(c.Key).calendar}
-		p.fresh[string(c.Key)] = nothing(want)
+		p.written[key], p.fresh[key] = nil, false
+	}
+	if p.model.wrote[key] {
+		p.written[key] = append(p.written[key], written{*c, p.traffic.find(c.Key).calendar})
+		p.fresh[key] = p.fresh[key] || nothing(want)
 	}
 }
 
