@@ -19,13 +19,15 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// fake is a server of a cluster that says what a test wants it to say.
+// fake is a server of a cluster, or a sentinel, that says what a test wants it to say.
 type fake struct {
 	listener net.Listener
 
 	mu      sync.Mutex
 	slots   string              // the answer to CLUSTER SLOTS, as it is sent
-	epoch   int                 // in the answer to CLUSTER INFO
+	epoch   int                 // in the answer to CLUSTER INFO, or to SENTINEL MASTER
+	master  *fake               // in the answer to SENTINEL MASTER; nil: it knows of none
+	role    string              // the answer to ROLE
 	answers []string            // to EVALSHA: the first of them, which is dropped, unless it is the last; "": the connection is cut
 	calls   int                 // EVALSHA
 	asked   []string            // what stood before each EVALSHA on its connection
@@ -41,7 +43,7 @@ func newFake(t *testing.T, answers ...string) *fake {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{listener: listener, answers: answers, conns: map[net.Conn]string{}}
+	f := &fake{listener: listener, answers: answers, role: "master", conns: map[net.Conn]string{}}
 	t.Cleanup(func() { listener.Close() })
 	f.serve(f)
 	go func() {
@@ -117,6 +119,10 @@ func (f *fake) reply(conn net.Conn, words string) string {
 		}
 		info := fmt.Sprintf("cluster_state:ok\r\ncluster_current_epoch:%d\r\n", f.epoch)
 		return fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)
+	case "sentinel":
+		return f.watching()
+	case "role":
+		return fmt.Sprintf("*1\r\n$%d\r\n%s\r\n", len(f.role), f.role)
 	case "evalsha":
 		f.calls++
 		f.asked = append(f.asked, before)
@@ -132,6 +138,23 @@ func (f *fake) reply(conn net.Conn, words string) string {
 	default:
 		return "+OK\r\n"
 	}
+}
+
+// watch makes a fake a sentinel that knows of a master, and of so many failovers.
+func (f *fake) watch(master *fake, failovers int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.master, f.epoch = master, failovers
+}
+
+func (f *fake) watching() string {
+	if f.master == nil {
+		return "-ERR No such master with that name\r\n"
+	}
+	_, port, _ := net.SplitHostPort(f.master.addr())
+	epoch := strconv.Itoa(f.epoch)
+	return fmt.Sprintf("*6\r\n$2\r\nip\r\n$9\r\n127.0.0.1\r\n$4\r\nport\r\n$%d\r\n%s\r\n$12\r\nconfig-epoch\r\n$%d\r\n%s\r\n",
+		len(port), port, len(epoch), epoch)
 }
 
 // cut closes all connections.

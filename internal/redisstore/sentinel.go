@@ -3,11 +3,13 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -30,23 +32,49 @@ type watched struct {
 }
 
 // askSentinels asks sentinels in turn which server is the master, and makes that the one that is asked. A sentinel that knows
-// of fewer failovers than were known before was cut off from the others, and is not believed.
+// of fewer failovers than were known before was cut off from the others, and is not believed. If most of them know of fewer, and
+// none that answers of as many, they have forgotten: they came back without their files, or were told anew whom to watch.
 func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
+	var behind []watched
+	known, remembered := s.epoch.Load(), false
 	for _, seed := range s.settings.seeds {
 		w, err := s.watchedBy(ctx, seed)
-		if err == nil && w.epoch < s.epoch.Load() {
-			err = fmt.Errorf("it knows of failover %d, and there was number %d", w.epoch, s.epoch.Load())
-		}
-		if err == nil {
-			err = s.switchTo(ctx, w)
-		}
-		if err == nil {
-			return nil
+		switch {
+		case err == nil && w.epoch < known:
+			behind = append(behind, w)
+			err = fmt.Errorf("it knows of failover %d, and there was number %d", w.epoch, known)
+		case err == nil:
+			remembered = true
+			if err = s.switchTo(ctx, w); err == nil {
+				return nil
+			}
 		}
 		problems = append(problems, fmt.Errorf("sentinel %s: %w", seed, err))
 	}
+	if !remembered && 2*len(behind) > len(s.settings.seeds) {
+		err := s.switchToLatest(ctx, behind)
+		if err == nil {
+			return nil
+		}
+		problems = append(problems, err)
+	}
 	return errors.Join(problems...)
+}
+
+// switchToLatest believes those sentinels that know of the most failovers. They may differ for a while after they have forgotten:
+// then it is the first whose master says that it is one.
+func (s *Store) switchToLatest(ctx context.Context, all []watched) (err error) {
+	latest := slices.MaxFunc(all, func(a, b watched) int { return cmp.Compare(a.epoch, b.epoch) })
+	for _, w := range all {
+		if w.epoch != latest.epoch {
+			continue
+		}
+		if err = s.switchTo(ctx, w); err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // switchTo makes a server the one that is asked, if it is a master in its own eyes as well.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,11 +53,20 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 	for range sentinelsOf {
 		sentinel := newTCPServer(t, freeport.Address(t))
 		sentinel.config = filepath.Join(sentinel.dir, "sentinel.conf")
+		s.Sentinels = append(s.Sentinels, sentinel)
+	}
+	s.runSentinels(master)
+	return s
+}
+
+// runSentinels starts all sentinels with nothing but the address of the master, and returns when they know one another.
+func (s *Sentinel) runSentinels(master *Server) {
+	s.t.Helper()
+	for _, sentinel := range s.Sentinels {
 		if err := os.WriteFile(sentinel.config, []byte(s.settings(sentinel, master.Addr)), 0o600); err != nil {
-			t.Fatal(err)
+			s.t.Fatal(err)
 		}
 		sentinel.run()
-		s.Sentinels = append(s.Sentinels, sentinel)
 	}
 	for _, sentinel := range s.Sentinels {
 		sentinel.await()
@@ -67,7 +77,36 @@ func StartSentinel(t testing.TB, args ...string) *Sentinel {
 			"ask-period", 100, "ping-period", 500).Err()
 	}
 	s.AwaitOrder()
-	return s
+}
+
+// Forget has all sentinels come back as if they had lost their files: they watch who is the master now, and know of no failover.
+// Both servers must run.
+func (s *Sentinel) Forget() {
+	s.t.Helper()
+	master := s.Master()
+	for _, sentinel := range s.Sentinels {
+		if sentinel.Running() {
+			sentinel.Kill()
+		}
+	}
+	s.awaitSilence(master)
+	s.runSentinels(master)
+}
+
+// awaitSilence waits until the servers have passed on what the sentinels that were killed have told one another through them: who
+// listens next would hear of their failovers.
+func (s *Sentinel) awaitSilence(master *Server) {
+	s.t.Helper()
+	replica := s.other(master)
+	await.Until(s.t, patience, "nothing is left of the sentinels' talk", func() bool {
+		for _, server := range s.Servers {
+			clients, err := server.client.ClientList(context.Background()).Result()
+			if err != nil || strings.Contains(clients, "name=sentinel-") {
+				return false
+			}
+		}
+		return field(master.info("replication"), "master_repl_offset") == field(replica.info("replication"), "slave_repl_offset")
+	})
 }
 
 // settings returns the file of a sentinel.
