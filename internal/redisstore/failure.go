@@ -135,7 +135,7 @@ func remedy(err error) error {
 		return fmt.Errorf("%w (the ACL user needs more rights, see the documentation for the least)", err)
 	case redis.IsReadOnlyError(err):
 		return fmt.Errorf("%w (the address is a replica's: give the primary's)", err)
-	case redis.IsOOMError(err):
+	case redis.IsOOMError(err), strings.HasPrefix(refusalIn(err.Error()), "OOM "):
 		return fmt.Errorf("%w (raise maxmemory)", err)
 	}
 	return err
@@ -146,6 +146,18 @@ func remedy(err error) error {
 // the good ones down.
 var everyCheckRefused = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS",
 	"CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "max number of clients"}
+
+// refusalIn returns the server's refusal in the text of an error. A Redis before 7 that refuses a script a command says first where in
+// the script: "ERR Error running script (call to f_SHA): @user_script:9: @user_script: 9: -READONLY You can't write". What the
+// command itself answers (WRONGTYPE), and what is wrong in the script, has no such hyphen.
+func refusalIn(text string) string {
+	if strings.HasPrefix(text, "ERR Error running script ") {
+		if _, refusal, found := strings.Cut(text, ": -"); found {
+			return refusal
+		}
+	}
+	return text
+}
 
 // storeWide reports whether the failure is the whole store's and not one check's.
 func (f *Failure) storeWide() bool {
@@ -159,7 +171,7 @@ func (f *Failure) storeWide() bool {
 	if !errors.As(f.Cause, &reply) {
 		return false
 	}
-	text := strings.TrimPrefix(reply.Error(), "ERR ")
+	text := strings.TrimPrefix(refusalIn(reply.Error()), "ERR ")
 	for _, prefix := range everyCheckRefused {
 		if strings.HasPrefix(text, prefix) {
 			return true

@@ -30,7 +30,7 @@ const (
 	courseRetired               // the server was given up before the call was sent
 )
 
-// notExecuted are the first words of the answers that prove that a script was not run, or was refused its first write, before
+// notExecuted are the first words of the refusals that prove that a script was not run, or was refused its first write, before
 // which it writes nothing. NOSCRIPT is answered where calls are sent.
 var notExecuted = map[string]course{
 	"MOVED": courseMoved, "ASK": courseAsk, "TRYAGAIN": courseApart, "CLUSTERDOWN": courseLater, "LOADING": courseLater,
@@ -47,7 +47,7 @@ func (f *Failure) course() (course, string) {
 		return courseOver, ""
 	}
 	text := reply.Error()
-	word, _, _ := strings.Cut(text, " ")
+	word, _, _ := strings.Cut(refusalIn(text), " ")
 	return notExecuted[word], text
 }
 

@@ -187,6 +187,7 @@ func TestRedirections(t *testing.T) {
 		{"cluster down", []string{"-CLUSTERDOWN The cluster is down\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
 		{"loading", []string{"-LOADING Redis is loading\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
 		{"read only", []string{"-READONLY You can't write\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
+		{"read only, before 7", []string{"-" + string(before7("-READONLY You can't write")) + "\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
 		{"no script", []string{"-NOSCRIPT No matching script\r\n", passed}, []string{passed}, [2]int{2, 0}, ""},
 		{"no script after ask", []string{"-ASK SLOT ADDR\r\n"}, []string{"-NOSCRIPT No matching\r\n", passed}, [2]int{1, 2}, ""},
 		{"ask, and try again", []string{"-ASK SLOT ADDR\r\n", passed}, []string{"-TRYAGAIN Multiple keys\r\n"}, [2]int{2, 1}, ""},
@@ -196,6 +197,8 @@ func TestRedirections(t *testing.T) {
 		{"moved, another slot", []string{"-MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"an error in the script", []string{"-ERR user_script:1: MOVED 1 ADDR\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"out of memory", []string{"-OOM command not allowed\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"out of memory, before 7", []string{"-" + string(before7("-OOM command not allowed")) + "\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
+		{"another type, before 7", []string{"-" + string(before7("WRONGTYPE Operation")) + "\r\n"}, []string{passed}, [2]int{1, 0}, "script"},
 		{"cut", []string{""}, []string{passed}, [2]int{1, 0}, "connection"},
 		{"cut after moved", []string{"-MOVED SLOT ADDR\r\n"}, []string{""}, [2]int{1, 1}, "connection"},
 	} {

@@ -87,6 +87,11 @@ func (serverError) RedisError()     {}
 
 var _ redis.Error = serverError("")
 
+// before7 is how a Redis before 7 tells of an error inside a script.
+func before7(text string) serverError {
+	return serverError("ERR Error running script (call to f_9a3f): @user_script:9: @user_script: 9: " + text)
+}
+
 func TestFailureKindsAndBreaker(t *testing.T) {
 	for _, test := range []struct {
 		err       error
@@ -109,6 +114,12 @@ func TestFailureKindsAndBreaker(t *testing.T) {
 		{serverError("ERR max number of clients reached"), KindScript, true},
 		{serverError("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
 		{serverError("ERR user_script:12: attempt to index a nil value"), KindScript, false},
+		{before7("-READONLY You can't write against a read only replica."), KindScript, true},
+		{before7("-OOM command not allowed when used memory > 'maxmemory'."), KindScript, true},
+		{before7("-MISCONF Redis is configured to save RDB snapshots"), KindScript, true},
+		{before7("WRONGTYPE Operation against a key holding the wrong kind of value"), KindScript, false},
+		{before7("attempt to compare nil with number"), KindScript, false},
+		{serverError("CORRUPT counter of \"x: -OOM y\": too short"), KindScript, false},
 	} {
 		f := failureOf(test.err)
 		if f.Kind != test.kind || f.storeWide() != test.storeWide {
@@ -117,6 +128,18 @@ func TestFailureKindsAndBreaker(t *testing.T) {
 		}
 		if !errors.Is(f, core.ErrUnavailable) || !errors.Is(f, test.err) {
 			t.Errorf("%v: the failure does not wrap core.ErrUnavailable and its cause", test.err)
+		}
+	}
+}
+
+// TestRemediesBefore7: what to do is said whatever the server puts before its refusal.
+func TestRemediesBefore7(t *testing.T) {
+	for text, want := range map[string]string{
+		"-READONLY You can't write against a read only replica.":   "give the primary's",
+		"-OOM command not allowed when used memory > 'maxmemory'.": "raise maxmemory",
+	} {
+		if err := failureOf(before7(text)); !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want that it says %q", err, want)
 		}
 	}
 }
