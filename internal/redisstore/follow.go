@@ -60,13 +60,14 @@ func (s *Store) follow(ask func(context.Context) error) {
 	}
 }
 
-// patience returns after what time to ask again.
+// patience returns after what time to ask again. A server that is half open waits for a call that tries it, for good where none comes:
+// asking others about it would not help.
 func (s *Store) patience(err error) time.Duration {
 	if err != nil {
 		return 0
 	}
 	for _, n := range s.nodes() {
-		if n.breaker.State() != BreakerClosed {
+		if n.breaker.State() == BreakerOpen {
 			return 0
 		}
 	}
