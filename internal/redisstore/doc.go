@@ -24,8 +24,9 @@
 // nobody who asks another. Then one call at a time is tried. Where nodes are counted ([Store.CountNodes]), a node that has no calls
 // tries the server that counts them by saying that it is there.
 //
-// A cluster is known by CLUSTER SLOTS, which is asked every ten seconds, and at once after MOVED or when a server fails; the
-// master by SENTINEL MASTER, and by what sentinels tell of failovers. Replicas are never asked: what they know is behind.
+// A cluster is known by CLUSTER SLOTS, which is asked every ten seconds, and at once after MOVED, when a server fails, or when a
+// call's slot is nobody's; the master by SENTINEL MASTER, and by what sentinels tell of failovers. Replicas are never asked: what they
+// know is behind.
 //
 // # Price
 //

@@ -16,7 +16,8 @@ import (
 
 // How those are asked who know the servers.
 const (
-	// askEvery is how often they are asked when all is well: changes are told by MOVED, or by a server that fails.
+	// askEvery is how often they are asked when all is well: changes are told by MOVED, by a server that fails, or by a call for
+	// which no server is known.
 	askEvery = 10 * time.Second
 	// askEveryMin and askEveryMax bound the time between two questions when something is not; it is random so that nodes do
 	// not ask in step. The least also bounds what a storm of MOVED costs.

@@ -21,3 +21,18 @@ func TestPatience(t *testing.T) {
 		t.Errorf("without an answer: asked again after %v, want at once", got)
 	}
 }
+
+// TestUnknownServersAreAskedFor: a call whose counters nobody is known to have has the cluster asked, however many such calls there are.
+func TestUnknownServersAreAskedFor(t *testing.T) {
+	s := &Store{ctx: t.Context(), nudged: make(chan struct{}, 1)}
+	s.cluster = &cluster{store: s, nodes: map[string]*node{}}
+	for range 3 {
+		p := &part{place: slotOf("rl1:{k}")}
+		if s.prepare(t.Context(), time.Now().Add(TimeoutMax), p) || p.failure != errNoServer {
+			t.Errorf("failure %v, want that no server is known", p.failure)
+		}
+	}
+	if n := len(s.nudged); n != 1 {
+		t.Errorf("the cluster is to be asked %d times, want once", n)
+	}
+}

@@ -259,6 +259,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, trips []*trip) 
 func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
+			s.nudge() // someone may have it by now
 			p.failure = s.unknown()
 			return false
 		}
