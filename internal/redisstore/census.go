@@ -28,13 +28,9 @@ const (
 )
 
 // CountNodes has this process counted among the nodes that use this Redis, and [Store.Nodes] answer. It may be called more
-// than once and from many goroutines; the counting ends with the store.
+// than once and from many goroutines; the counting ends with the store, and does not begin when that is closed.
 func (s *Store) CountNodes() {
-	s.counting.Do(func() {
-		if s.ctx.Err() == nil {
-			s.running.Go(s.countNodes)
-		}
-	})
+	s.counting.Do(func() { s.running.Go(s.countNodes) })
 }
 
 // Nodes returns how many nodes use this Redis, this one among them; 0 if it is not known. It is the most that Redis has told of

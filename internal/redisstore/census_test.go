@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +151,34 @@ func TestShortReturn(t *testing.T) {
 	believes(24*time.Second, 1)
 	others(t, server, "two", "three", "four")
 	believes(26*time.Second, 4)
+}
+
+// TestCloseWaitsForCounting: a node that begins to count while its store closes is waited for, and one that comes later does not
+// begin.
+func TestCloseWaitsForCounting(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Options{URL: server.URL()})
+	closed := make(chan struct{})
+	s.counting.Do(func() { // as CountNodes does
+		go func() {
+			defer close(closed)
+			s.Close()
+		}()
+		<-s.ctx.Done()
+		select {
+		case <-closed:
+			t.Error("the store is closed, and a node is about to count")
+		case <-time.After(50 * time.Millisecond):
+		}
+	})
+	<-closed
+	late := open(t, Options{URL: server.URL()})
+	late.Close()
+	late.CountNodes()
+	late.running.Wait()
+	if strings.Contains(stacks(), "countNodes") {
+		t.Errorf("a node counts, and its store is closed:\n%s", stacks())
+	}
 }
 
 // TestHeadcount tells what is believed of what Redis said.

@@ -275,6 +275,7 @@ func (s *Store) unknown() *Failure {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
+		s.counting.Do(func() {}) // it has begun, and is waited for, or never will
 		s.running.Wait()
 		if s.cluster != nil {
 			s.cluster.close()
