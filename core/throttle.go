@@ -41,19 +41,23 @@ func (p *Plan) Delayed() {
 }
 
 // delay returns how long a refused request must wait for all that refuses it, 0 if that is more than one of the rules
-// lets requests wait, or if a check refuses that no request may wait for. Then the refusal is final: there is no sense in
-// waiting for one limit to be refused by another.
-func (p *Plan) delay() (longest Micros) {
+// lets requests wait, also one that has room itself, or if a check refuses that no request may wait for. Then the refusal is
+// final: there is no sense in waiting for one limit to be refused by another.
+func (p *Plan) delay() Micros {
+	longest, shortest := Micros(0), DelayMax
 	for i := range p.results {
-		result := &p.results[i]
-		if !result.Refused || p.checks[i].Shadow {
-			continue
-		}
-		throttle := p.ruleOf(i).after.throttle
-		if throttle == nil || result.Wait > throttle.MaxDelay {
+		throttle, refused := p.ruleOf(i).after.throttle, p.results[i].Refused && !p.checks[i].Shadow
+		if throttle != nil {
+			shortest = min(shortest, throttle.MaxDelay)
+		} else if refused {
 			return 0
 		}
-		longest = max(longest, result.Wait)
+		if refused {
+			longest = max(longest, p.results[i].Wait)
+		}
+	}
+	if longest > shortest {
+		return 0
 	}
 	return longest
 }

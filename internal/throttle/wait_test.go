@@ -28,6 +28,7 @@ type asking struct {
 	*front
 	plan core.Plan
 	wait Wait
+	peer string
 	path string
 }
 
@@ -47,29 +48,25 @@ func (*asking) Host() string                 { return "" }
 func (*asking) Query() string                { return "" }
 func (*asking) Header(string) (string, bool) { return "", false }
 func (*asking) Attr(string) (string, bool)   { return "", false }
-func (*asking) Peer() netip.Addr             { return netip.MustParseAddr("192.0.2.7") }
+func (a *asking) Peer() netip.Addr           { return netip.MustParseAddr(a.peer) }
 func (*asking) Remote() netip.Addr           { return netip.Addr{} }
 func (*asking) Now() core.Micros             { return micros(time.Since(time.Time{})) }
 
 // fronted runs a story with a front of two rules: one request a second, which others wait for, and two an hour of /hard.
 func fronted(t *testing.T, story func(*front)) {
+	frontedBy(t, story, waiting(t, "slow", "1/1s fixed_window", 2*core.Second, 2),
+		core.Rule{Name: "hard", Match: core.Match{Path: []string{"/hard"}}, Limits: limits(t, "1/1h fixed_window")})
+}
+
+// frontedBy runs a story with a front of any rules, in a bubble in which time passes only when everybody waits.
+func frontedBy(t *testing.T, story func(*front), rules ...core.Rule) {
+	t.Helper()
+	rs, err := core.Compile(core.Policy{Name: "n", Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		store, err := memstore.New(memstore.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		limits := func(text string) []core.Limit {
-			l, err := core.ParseLimit(text)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return []core.Limit{l}
-		}
-		rs, err := core.Compile(core.Policy{Name: "n", Rules: []core.Rule{
-			{Name: "slow", Limits: limits("1/1s fixed_window"), Action: core.ActionThrottle,
-				Throttle: &core.Throttle{MaxDelay: 2 * core.Second, MaxWaiting: 2}},
-			{Name: "hard", Match: core.Match{Path: []string{"/hard"}}, Limits: limits("1/1h fixed_window")},
-		}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +75,26 @@ func fronted(t *testing.T, story func(*front)) {
 	})
 }
 
-func (f *front) request(path string) *asking {
-	a := &asking{front: f, path: path}
+func limits(t *testing.T, text string) []core.Limit {
+	t.Helper()
+	l, err := core.ParseLimit(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []core.Limit{l}
+}
+
+// waiting returns a rule that requests wait for.
+func waiting(t *testing.T, name, limit string, most core.Micros, waiters int) core.Rule {
+	t.Helper()
+	return core.Rule{Name: name, Limits: limits(t, limit), Action: core.ActionThrottle,
+		Throttle: &core.Throttle{MaxDelay: most, MaxWaiting: waiters}}
+}
+
+func (f *front) request(path string) *asking { return f.requestOf("192.0.2.7", path) }
+
+func (f *front) requestOf(peer, path string) *asking {
+	a := &asking{front: f, peer: peer, path: path}
 	a.plan.Add(f.ruleset, a)
 	return a
 }
