@@ -13,39 +13,34 @@ import (
 )
 
 // places names lines by single letters.
-func places(keys string, most int) []Place {
+func places(keys string) []Place {
 	var all []Place
 	for _, key := range keys {
-		all = append(all, Place{Key: []byte(string(key)), Max: most})
+		all = append(all, place(string(key), 100))
 	}
 	return all
 }
 
-func join(t *testing.T, l *Lines, keys string) *Ticket {
+func place(key string, most int) Place { return Place{Key: []byte(key), Max: most} }
+
+func join(t *testing.T, l *Lines, key string) *Ticket {
 	t.Helper()
-	ticket := l.Join(places(keys, 100))
+	ticket := l.Join(place(key, 100))
 	if ticket == nil {
-		t.Fatalf("no place in %q", keys)
+		t.Fatalf("no place in %q", key)
 	}
 	return ticket
 }
 
-func (t *Ticket) hasTurn() bool {
-	select {
-	case <-t.turn:
-		return true
-	default:
-		return false
-	}
-}
-
-// turns says which of the tickets have their turn: "x.x".
-func turns(tickets ...*Ticket) string {
+// told says which of the tickets were told of their turn since they were asked last: "x.x".
+func told(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {
-		text[i] = '.'
-		if t.hasTurn() {
+		select {
+		case <-t.Turn():
 			text[i] = 'x'
+		default:
+			text[i] = '.'
 		}
 	}
 	return string(text)
@@ -62,13 +57,13 @@ func TestFirstComeFirstServed(t *testing.T) {
 	l := New(Options{})
 	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
 	other := join(t, l, "o")
-	want(t, "at first", turns(a, b, c, other), "x..x")
+	want(t, "at first", told(a, b, c, other), "x..x")
 	a.Leave()
-	want(t, "a has left", turns(b, c), "x.")
+	want(t, "a has left", told(b, c), "x.")
 	a.Leave()
-	want(t, "a leaves again", turns(b, c), "x.")
+	want(t, "a leaves again", told(b, c), "..")
 	b.Leave()
-	want(t, "b has left", turns(c), "x")
+	want(t, "b has left", told(c), "x")
 	if !l.Busy([]byte("k")) || l.Busy([]byte("x")) {
 		t.Error("k has a line and x has none")
 	}
@@ -83,67 +78,62 @@ func TestWhoGivesUpFreesTheirPlace(t *testing.T) {
 	l := New(Options{})
 	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
 	b.Leave()
-	want(t, "the one in the middle left", turns(a, c), "x.")
+	want(t, "the one in the middle left", told(a, c), "x.")
 	c.Leave()
 	d := join(t, l, "k")
-	want(t, "the last one left", turns(a, d), "x.")
+	want(t, "the last one left", told(a, d), "..")
 	a.Leave()
-	want(t, "the first one left", turns(d), "x")
+	want(t, "the first one left", told(d), "x")
 }
 
-func TestTheTurnComesInAllLines(t *testing.T) {
+// TestWhoMovesIsAheadOfWhoCameLater: a line's order is that in which its tickets came to any line.
+func TestWhoMovesIsAheadOfWhoCameLater(t *testing.T) {
 	l := New(Options{})
-	a, b := join(t, l, "a"), join(t, l, "b")
-	ab, ba := join(t, l, "ab"), join(t, l, "ba")
-	want(t, "at first", turns(a, b, ab, ba), "xx..")
-	b.Leave()
-	want(t, "b's line is free", turns(ab, ba), "..")
+	a, b, c, d := join(t, l, "a"), join(t, l, "b"), join(t, l, "b"), join(t, l, "a")
+	want(t, "at first", told(a, b, c, d), "xx..")
+	c.Move(place("a", 100))
+	want(t, "c stands between a and d", told(a, b, c, d), "....")
 	a.Leave()
-	want(t, "both lines are free", turns(ab, ba), "x.")
-	ab.Leave()
-	want(t, "the older one left", turns(ba), "x")
-}
-
-func TestALineNamedTwice(t *testing.T) {
-	l := New(Options{})
-	a := join(t, l, "kk")
-	want(t, "nobody is behind oneself", turns(a), "x")
-	a.Leave()
-	if len(l.lines) != 0 {
-		t.Error("a line is left behind")
+	want(t, "a has left", told(c, d), "x.")
+	c.Move(place("a", 100))
+	want(t, "c stays", told(c, d), "x.")
+	c.Move(place("b", 100))
+	want(t, "c is behind b again", told(b, c, d), "..x")
+	if at := c.Behind(places("xba")); at != 1 {
+		t.Errorf("c is behind b: %d", at)
 	}
-}
-
-func TestNoLineAtAll(t *testing.T) {
-	l := New(Options{})
-	a := join(t, l, "")
-	want(t, "at once", turns(a), "x")
-	a.Leave()
+	b.Move(place("a", 100))
+	want(t, "b is ahead of d", told(b, c, d), "xx.")
+	if d.Behind(places("a")) != 0 || b.Behind(places("ab")) != -1 || c.Behind(places("bx")) != -1 {
+		t.Error("d has been overtaken, and nobody came before b")
+	}
+	b.Leave()
+	want(t, "d is the first again", told(d), "x")
 }
 
 func TestFull(t *testing.T) {
-	l := New(Options{WaitersMax: 4, LinesMax: 3})
-	a := l.Join(places("k", 2))
-	l.Join(places("k", 2))
-	if l.Join(places("k", 2)) != nil {
+	l := New(Options{WaitersMax: 4})
+	a, b := l.Join(place("k", 2)), l.Join(place("k", 2))
+	if l.Join(place("k", 2)) != nil {
 		t.Error("a third one in a line of two")
 	}
-	if l.Join(places("ak", 2)) != nil || l.Busy([]byte("a")) {
-		t.Error("who finds one of the lines full stands in none")
-	}
-	if l.Join(places("z", 0)) != nil {
+	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z")) {
 		t.Error("a line that nobody may stand in")
 	}
+	c := l.Join(place("c", 2))
+	if c.Move(place("k", 2)) || !l.Busy([]byte("c")) {
+		t.Error("who finds the other line full stays")
+	}
+	if !b.Move(place("k", 2)) {
+		t.Error("who stays needs no place")
+	}
 	a.Leave()
-	if a = l.Join(places("k", 2)); a == nil {
+	if !c.Move(place("k", 2)) || l.Busy([]byte("c")) {
 		t.Error("a place that was freed")
 	}
-	if l.Join(places("abc", 2)) != nil {
-		t.Error("more lines than there may be")
-	}
-	l.Join(places("ab", 2))
-	l.Join(places("b", 2))
-	if l.Join(places("b", 9)) != nil {
+	l.Join(place("b", 2))
+	l.Join(place("b", 2))
+	if l.Join(place("b", 9)) != nil {
 		t.Error("more waiters than there may be")
 	}
 	if got := l.Waiting(); got != 4 {
@@ -151,67 +141,80 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestTheOldestAlwaysHasItsTurn: however tickets come and go, the oldest of those in line is served, everybody has the
-// turn exactly if no older one stands in one of their lines, and nothing is left behind.
+// standing is tickets, the oldest first, where they stand, and which were told of their turn since they are the first there.
+type standing struct {
+	tickets []*Ticket
+	keys    []string
+	told    []bool
+}
+
+// first returns the first of a line, -1 if nobody stands there.
+func (s *standing) first(key string) int { return slices.Index(s.keys, key) }
+
+// TestTheOldestAlwaysHasItsTurn: however tickets come, move and leave, the oldest of each line has been told of its turn,
+// who came before is known everywhere, and nothing is left behind.
 func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
+	const keys = "abcd"
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
-	l := New(Options{})
-	type waiter struct {
-		keys   string
-		ticket *Ticket
-	}
-	var inLine []waiter
+	l, s := New(Options{}), new(standing)
 	for step := range 5000 {
-		if len(inLine) < 12 && random.IntN(2) == 0 {
-			keys := []byte("abcdef")
-			random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-			chosen := string(keys[:1+random.IntN(4)])
-			inLine = append(inLine, waiter{chosen, join(t, l, chosen)})
-		} else if len(inLine) > 0 {
-			at := random.IntN(len(inLine))
-			inLine[at].ticket.Leave()
-			inLine = slices.Delete(inLine, at, at+1)
+		key := string(keys[random.IntN(len(keys))])
+		switch some := len(s.tickets); {
+		case some == 0 || some < 12 && random.IntN(3) == 0:
+			s.tickets, s.keys, s.told = append(s.tickets, join(t, l, key)), append(s.keys, key), append(s.told, false)
+		case random.IntN(3) == 0:
+			at := random.IntN(some)
+			s.tickets[at].Leave()
+			s.tickets, s.keys, s.told = slices.Delete(s.tickets, at, at+1), slices.Delete(s.keys, at, at+1), slices.Delete(s.told, at, at+1)
+		default:
+			at := random.IntN(some)
+			s.tickets[at].Move(place(key, 100))
+			s.keys[at], s.told[at] = key, false
 		}
-		ahead := make(map[rune]bool)
-		for i, w := range inLine {
-			free := true
-			for _, key := range w.keys {
-				free = free && !ahead[key]
-				ahead[key] = true
+		lines := map[string]bool{}
+		for i, ticket := range s.tickets {
+			lines[s.keys[i]] = true
+			first := s.first(s.keys[i]) == i
+			if s.told[i] = first && (told(ticket) == "x" || s.told[i]); first && !s.told[i] {
+				t.Fatalf("step %d: ticket %d is the first of %s and was not told", step, i, s.keys[i])
 			}
-			if w.ticket.hasTurn() != free {
-				t.Fatalf("step %d: ticket %d of %d in %q: turn %v, want %v", step, i, len(inLine), w.keys, !free, free)
+			before := slices.IndexFunc([]byte(keys), func(key byte) bool { at := s.first(string(key)); return at >= 0 && at < i })
+			if got := ticket.Behind(places(keys)); got != before {
+				t.Fatalf("step %d: ticket %d is behind somebody in line %d, want %d", step, i, got, before)
 			}
 		}
-		if len(l.lines) != len(ahead) || l.Waiting() != len(inLine) {
-			t.Fatalf("step %d: %d lines and %d waiters, want %d and %d", step, len(l.lines), l.Waiting(), len(ahead), len(inLine))
+		if len(l.lines) != len(lines) || l.Waiting() != len(s.tickets) {
+			t.Fatalf("step %d: %d lines and %d waiters, want %d and %d", step, len(l.lines), l.Waiting(), len(lines), len(s.tickets))
 		}
 	}
 }
 
-// TestManyAtOnce has goroutines wait in two lines in opposite orders: nobody is left standing, and of those that share a
-// line never two have the turn.
+// TestManyAtOnce has goroutines wait for two lines, which they come to in opposite orders: nobody is left standing, and of
+// those that need both never two have the turn.
 func TestManyAtOnce(t *testing.T) {
-	l := New(Options{})
-	var served [2]int
+	l, served := New(Options{}), 0
 	var group sync.WaitGroup
 	for i := range 64 {
 		group.Go(func() {
+			in := places([]string{"ab", "ba", "a", "b"}[i%4])
 			for range 50 {
-				ticket := l.Join(places([]string{"ab", "ba", "a", "b"}[i%4], 100))
-				<-ticket.Turn()
-				if i%4 != 3 {
-					served[0]++ // under the race detector: nobody else has a's turn
+				ticket := l.Join(in[0])
+				for <-ticket.Turn(); ; <-ticket.Turn() {
+					next := ticket.Behind(in)
+					if next < 0 {
+						break
+					}
+					ticket.Move(in[next])
 				}
-				if i%4 != 2 {
-					served[1]++
+				if len(in) == 2 {
+					served++ // under the race detector: nobody else has both
 				}
 				ticket.Leave()
 			}
 		})
 	}
 	group.Wait()
-	want(t, "served", fmt.Sprint(served), "[2400 2400]")
+	want(t, "served", fmt.Sprint(served), "1600")
 	if l.Waiting() != 0 || len(l.lines) != 0 {
 		t.Errorf("%d wait in %d lines", l.Waiting(), len(l.lines))
 	}
@@ -224,7 +227,7 @@ func TestAskingAllocatesNothing(t *testing.T) {
 		if got := testing.AllocsPerRun(100, func() { l.Busy(key) }); got != 0 {
 			t.Errorf("%s: %v allocations", what, got)
 		}
-		l.Join([]Place{{Key: key, Max: 1}})
+		l.Join(Place{Key: key, Max: 1})
 	}
 }
 
@@ -234,7 +237,7 @@ func BenchmarkBusy(b *testing.B) {
 		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
 			l := New(Options{})
 			for range waiting {
-				l.Join([]Place{{Key: key, Max: waiting}})
+				l.Join(Place{Key: key, Max: waiting})
 			}
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {

@@ -49,8 +49,8 @@ type Wait struct {
 // First returns what to ask the store first about a request.
 //
 // While nobody waits, a request is asked about as any other is, and waits if it was refused. While somebody does, it is
-// looked at, so that one that another limit refuses is told at once, and then goes to the end of the line. It asks for its
-// units when it is the first there, so none are taken ahead of those who came before.
+// looked at, so that one that another limit refuses is told at once, and then goes to the end of a line. It asks for its
+// units when nobody who came before waits for one of its counters, so none are taken ahead of them.
 func (w *Wait) First(lines *Lines, plan *core.Plan, throttled []core.Throttled) []core.Check {
 	*w = Wait{lines: lines, plan: plan, throttled: throttled, looking: w.looking}
 	if w.busy() {
@@ -87,12 +87,7 @@ func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, thrott
 	w.asker, w.at = asker, time.Now()
 	w.due = w.at.Add(span(d.Delay))
 	w.until = w.at.Add(w.patience())
-	ticket := lines.Join(w.places())
-	if ticket == nil {
-		return w.refuse(), EndFull
-	}
-	defer ticket.Leave()
-	return w.stand(ctx, ticket)
+	return w.stand(ctx, w.places())
 }
 
 // Announce decides a request that another call will wait for, if it has to wait: the plan's results then refuse it, with a
@@ -100,49 +95,85 @@ func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, thrott
 // the store was asked again and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.waits(first, asker)
-	if !waits || d.Refused() {
-		return d, answered
+	if waits && !d.Refused() { // there would be room, but others wait for it
+		results := w.plan.Results()
+		for _, t := range w.throttled {
+			results[t.Check].Refused, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
+		}
+		d = w.plan.Decide()
 	}
-	results := w.plan.Results() // there would be room, but others wait for it
-	for _, t := range w.throttled {
-		results[t.Check].Refused, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
-	}
-	return w.plan.Decide(), true
+	return d, answered
 }
 
-// stand waits until it is the ticket's turn and then until the request is admitted.
-func (w *Wait) stand(ctx context.Context, ticket *Ticket) (d core.Decision, end End) {
+// stand waits until the request is admitted, or cannot be. It stands in one line at a time, that of the counter that it has
+// to wait for longest: so its own limit holds up nobody who has another. Wherever it comes to stand, whoever came later is
+// behind it, so it waits for those only that came before, and two never wait for each other.
+func (w *Wait) stand(ctx context.Context, places []Place) (d core.Decision, end End) {
+	ticket := w.lines.Join(places[w.longest()])
+	if ticket == nil {
+		return w.refuse(), EndFull
+	}
+	defer ticket.Leave()
 	timer := time.NewTimer(time.Until(w.until))
 	defer timer.Stop()
+	for {
+		if end = w.turn(ctx, ticket, timer); end != EndNone {
+			return w.refuse(), end
+		}
+		next := ticket.Behind(places)
+		if next < 0 {
+			var answered bool
+			d, answered = w.asker.Ask(w.plan.Checks())
+			switch {
+			case !d.Refused():
+				w.plan.Delayed()
+				return d, EndAdmitted
+			case !answered, d.Delay == 0:
+				return d, EndRefused
+			}
+			w.at = time.Now()
+			if w.due = w.at.Add(span(d.Delay)); w.due.After(w.until) {
+				return d, EndLate
+			}
+			next = w.longest()
+		}
+		if !ticket.Move(places[next]) {
+			return w.refuse(), EndFull
+		}
+	}
+}
+
+// turn waits until the ticket is the first in its line, and then until it is worth asking.
+func (w *Wait) turn(ctx context.Context, ticket *Ticket, timer *time.Timer) End {
+	timer.Reset(time.Until(w.until))
 	select {
 	case <-ticket.Turn():
 	case <-timer.C:
-		return w.refuse(), EndLate
+		return EndLate
 	case <-ctx.Done():
-		return d, EndGone
+		return EndGone
 	}
-	for {
-		if delay := time.Until(w.due); delay > 0 {
-			timer.Reset(max(delay, pollMin))
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				return d, EndGone
-			}
-		}
-		var answered bool
-		d, answered = w.asker.Ask(w.plan.Checks())
-		switch {
-		case !d.Refused():
-			w.plan.Delayed()
-			return d, EndAdmitted
-		case !answered, d.Delay == 0:
-			return d, EndRefused
-		}
-		if w.due = time.Now().Add(span(d.Delay)); w.due.After(w.until) {
-			return d, EndLate
+	if delay := time.Until(w.due); delay > 0 {
+		timer.Reset(max(delay, pollMin))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return EndGone
 		}
 	}
+	return EndNone
+}
+
+// longest returns the number of the throttled check to wait for: the one that refuses longest, by what the store said last.
+// If none does it is the first, and from there the request goes to where others wait.
+func (w *Wait) longest() (longest int) {
+	results, most := w.plan.Results(), core.Micros(-1)
+	for i, t := range w.throttled {
+		if result := &results[t.Check]; result.Refused && result.Wait > most {
+			longest, most = i, result.Wait
+		}
+	}
+	return longest
 }
 
 // busy reports whether somebody waits for one of the counters.
