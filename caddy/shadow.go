@@ -155,6 +155,9 @@ func (s *shadows) run(t *trial) {
 	} else {
 		d = t.plan.Degrade()
 	}
+	if d.Delay > 0 {
+		t.plan.GiveUp() // a trial waits for nothing
+	}
 	t.edition.outcomes.Count(t.plan.Outcomes())
 	t.tell(admitted(d.Refused() && d.Delay == 0))
 }

@@ -61,7 +61,8 @@ type Decision struct {
 	// that refuses says so (retry_after, retry_jitter). 0 if it passed, Never if its cost can never pass.
 	RetryAfter Micros
 	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
-	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses.
+	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses, after
+	// Plan.GiveUp, as one does where the wait was in vain.
 	Delay Micros
 	// Credential is what is wrong with the credential, if that is why the request is refused.
 	Credential CredentialState

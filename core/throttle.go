@@ -40,6 +40,10 @@ func (p *Plan) Delayed() {
 	}
 }
 
+// GiveUp says, after a Decide with a Delay, that nobody waits with this plan, or any longer: the refusal is final. The turns of
+// rules with shards, which it charged nothing to, are then those of the next requests.
+func (p *Plan) GiveUp() { p.passTurns() }
+
 // delay returns how long a refused request must wait for all that refuses it, 0 if that is more than one of the rules
 // lets requests wait, also one that has room itself, or if a check refuses that no request may wait for. Then the refusal is
 // final: there is no sense in waiting for one limit to be refused by another.

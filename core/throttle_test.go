@@ -110,3 +110,24 @@ func TestThrottledListsCounters(t *testing.T) {
 		}
 	}
 }
+
+// TestTurnsOfThoseWhoGiveUp: one that does not wait for a throttle rule leaves its shard to the next.
+func TestTurnsOfThoseWhoGiveUp(t *testing.T) {
+	rs, store := mustCompile(t, Policy{Name: "n", Rules: []Rule{
+		{Name: "all", PerNone: true, Shards: 4, Limits: limits(t, "40/1h fw")}, throttled(t, "slow", "1/1s fw", Second)}}), newCounters()
+	for n := 0; ; n++ {
+		if _, d := store.ask(t, get("192.0.2.1", "/"), rs); d.Refused() {
+			t.Fatalf("request %d: %+v", n, d)
+		}
+		if n == 39 {
+			break
+		}
+		plan, d := store.ask(t, get("192.0.2.1", "/"), rs)
+		if d.Delay == 0 {
+			t.Fatalf("nothing to wait for: %+v", d)
+		}
+		plan.GiveUp()
+		plan.GiveUp() // changes nothing
+		store.now += Second
+	}
+}

@@ -76,15 +76,26 @@ func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answere
 // Decide decides a request that may have to wait, and returns when it is decided. After [EndGone] there is nobody to answer
 // and nothing was charged; any other end comes with a decision, by the plan's results.
 func (w *Wait) Decide(ctx context.Context, lines *Lines, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
-	d, answered := asker.Ask(w.First(lines, plan, throttled))
+	first := w.First(lines, plan, throttled)
+	w.asker = asker
+	d, end := w.decide(ctx, first)
+	if d.Delay > 0 {
+		plan.GiveUp()
+	}
+	return d, end
+}
+
+// decide asks the store first, and waits if the request has to.
+func (w *Wait) decide(ctx context.Context, first []core.Check) (core.Decision, End) {
+	d, answered := w.asker.Ask(first)
 	if !answered {
 		return d, EndNone
 	}
-	d, _, waits := w.waits(d, asker)
+	d, _, waits := w.waits(d, w.asker)
 	if !waits {
 		return d, EndNone
 	}
-	w.asker, w.at = asker, time.Now()
+	w.at = time.Now()
 	w.due = w.at.Add(span(d.Delay))
 	w.until = w.at.Add(w.patience())
 	return w.stand(ctx, w.places())
@@ -101,6 +112,9 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 			results[t.Check].Refused, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
 		}
 		d = w.plan.Decide()
+	}
+	if d.Delay > 0 {
+		w.plan.GiveUp()
 	}
 	return d, answered
 }

@@ -180,3 +180,40 @@ func TestWhoIsGoneLeavesTheLine(t *testing.T) {
 		}
 	})
 }
+
+// TestTheTurnsOfShardsAreNotLost: of a rule with two shards all is let through, however many requests between those that are
+// let through had to wait in vain.
+func TestTheTurnsOfShardsAreNotLost(t *testing.T) {
+	all := core.Rule{Name: "all", PerNone: true, Shards: 2, Limits: limits(t, "20/1h fixed_window")}
+	for _, end := range []End{EndFull, EndLate, EndGone, "announced"} {
+		frontedBy(t, func(f *front) {
+			for n := range 20 {
+				r := f.request("/")
+				slow := Place{Key: r.plan.Checks()[r.plan.Throttled()[0].Check].Key, Max: 2}
+				ahead := []*Ticket{f.lines.Join(slow)}
+				if end == EndFull {
+					ahead = append(ahead, f.lines.Join(slow))
+				}
+				ctx, leave := context.WithCancel(context.Background())
+				if end == EndGone {
+					leave()
+				}
+				if end == "announced" {
+					if d, _ := r.announce(); d.Delay == 0 {
+						f.t.Errorf("announced: %+v", d)
+					}
+				} else if _, got := r.decide(ctx); got != end {
+					f.t.Errorf("ended %q, want %q", got, end)
+				}
+				leave()
+				for _, ticket := range ahead {
+					ticket.Leave()
+				}
+				time.Sleep(time.Second)
+				if d, _ := f.request("/").decide(context.Background()); d.Refused() {
+					f.t.Fatalf("%s: after %d requests: %+v", end, n, d)
+				}
+			}
+		}, all, waiting(t, "slow", "1/1s fixed_window", 2*core.Second, 2))
+	}
+}
