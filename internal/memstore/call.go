@@ -37,25 +37,12 @@ const (
 	looksFull = 32
 )
 
-func (c *call) run(places []place, slots []core.Slot) (err error) {
+func (c *call) run(places []place, slots []core.Slot) error {
 	s := c.store
 	for i := range c.checks {
 		places[i].hash = s.shards[0].hash(c.checks[i].Key)
 	}
-	if len(places) == 1 {
-		mu := &s.shards[s.shardOf(places[0].hash)].mu
-		mu.Lock()
-		err = c.answer(places, slots)
-		mu.Unlock()
-	} else {
-		var set shardSet
-		for i := range places {
-			set.add(s.shardOf(places[i].hash))
-		}
-		s.lock(&set)
-		err = c.answer(places, slots)
-		s.unlock(&set)
-	}
+	err := c.lockedRun(places, slots)
 	if c.overflow > 0 {
 		s.overflow.answered.Add(uint64(c.overflow))
 		s.alarm.raise(c.now, s.max)
@@ -63,10 +50,34 @@ func (c *call) run(places []place, slots []core.Slot) (err error) {
 	return err
 }
 
+// lockedRun answers with the shards locked. They are given back also if that panics: it is one request's affair then, and not that
+// of all whose counters are in these shards.
+func (c *call) lockedRun(places []place, slots []core.Slot) error {
+	s := c.store
+	if len(places) == 1 {
+		mu := &s.shards[s.shardOf(places[0].hash)].mu
+		mu.Lock()
+		defer mu.Unlock()
+		return c.answer(places, slots)
+	}
+	var set shardSet
+	for i := range places {
+		set.add(s.shardOf(places[i].hash))
+	}
+	s.lock(&set)
+	defer s.unlock(&set)
+	return c.answer(places, slots)
+}
+
 // answer decides, with the shards locked. An error is that of boundaries that the clock is outside of: then nothing is
 // changed.
 func (c *call) answer(places []place, slots []core.Slot) error {
 	s := c.store
+	defer func() {
+		if c.locked {
+			s.overflow.unlock()
+		}
+	}()
 	// The clock is read after the locks and after live, in this order: whoever saw a counter fresh and dropped it did
 	// so at an earlier instant than this, and a client that is free to move on may do so now.
 	live := s.overflow.live.Load()
@@ -89,9 +100,6 @@ func (c *call) answer(places []place, slots []core.Slot) error {
 				c.drop(&places[i])
 			}
 		}
-	}
-	if c.locked {
-		s.overflow.unlock()
 	}
 	return err
 }

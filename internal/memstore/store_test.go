@@ -348,3 +348,52 @@ func TestShardIsLaidOutInCacheLines(t *testing.T) {
 }
 
 func random(t testing.TB) *rand.Rand { return rand.New(rand.NewPCG(storetest.Seed(t), 1)) }
+
+// TestAPanicLeavesNothingLocked: it is one request's affair. Here the clock panics, the first time that it is read, or the second,
+// which is when the shared counters of a full store are locked too.
+func TestAPanicLeavesNothingLocked(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		checks []core.Check
+		reads  int
+	}{
+		{"one check", []core.Check{takeOf("ann", limitOf(t, "5/1m"), 1)}, 1},
+		{"two checks", []core.Check{takeOf("ann", limitOf(t, "5/1m"), 1), takeOf("bob", limitOf(t, "5/1m"), 1)}, 1},
+		{"a full store", []core.Check{takeOf("bob", limitOf(t, "5/1m"), 1)}, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fuse := 0
+			s, err := New(Options{CountersMax: 1, Now: func() core.Micros {
+				if fuse--; fuse == 0 {
+					panic("provoked")
+				}
+				return core.Micros(time.Now().UnixMicro())
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			take := func(checks []core.Check) (reason any) {
+				defer func() { reason = recover() }()
+				if err := s.Take(context.Background(), checks, make([]core.Result, len(checks))); err != nil {
+					t.Error(err)
+				}
+				return nil
+			}
+			take([]core.Check{takeOf("ann", limitOf(t, "5/1m"), 1)})
+			fuse = c.reads
+			if reason := take(c.checks); reason != "provoked" {
+				t.Fatalf("the panic is %v: the clock was not read that often", reason)
+			}
+			again := make(chan any, 1)
+			go func() { again <- take(c.checks) }()
+			select {
+			case reason := <-again:
+				if reason != nil {
+					t.Errorf("the next call panics: %v", reason)
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("the next call waits for a lock")
+			}
+		})
+	}
+}

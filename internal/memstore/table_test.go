@@ -53,6 +53,9 @@ func (t *table) sound(tb testing.TB) {
 	for i := range t.pages {
 		inPages += int(t.pages[i].live)
 	}
+	if h := t.hand; int(h.page) < len(t.pages) && t.pages[h.page].size > 0 && h.offset%uint32(t.pages[h.page].size) != 0 {
+		tb.Fatalf("the hand is at %+v, in a page of records of %d bytes", h, t.pages[h.page].size)
+	}
 	if held != t.held || inPages != t.held {
 		tb.Fatalf("the table holds %d, its segments %d, its pages %d", t.held, held, inPages)
 	}
