@@ -242,21 +242,27 @@ func (a *App) Stop() error {
 // Cleanup gives the store and the verifiers back. The last configuration that does so closes them.
 func (a *App) Cleanup() error {
 	a.unwatch()
-	if a.shadows != nil {
+	if a.shadows != nil { // and stays: requests of this configuration may still be under way
 		a.shadows.stop()
-		a.shadows = nil
 	}
-	var problems []error
-	for _, e := range a.compiled {
-		problems = append(problems, e.current.Load().verifiers.close())
-	}
-	clear(a.compiled)
+	problems := a.forget()
 	if a.storeKey != "" {
 		_, err := stores.Delete(a.storeKey)
 		problems = append(problems, err)
 		a.storeKey = ""
 	}
 	return errors.Join(problems...)
+}
+
+// forget closes the verifiers of all policies, of which there are none then: the admin endpoint may be asking for them.
+func (a *App) forget() (problems []error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.compiled {
+		problems = append(problems, e.current.Load().verifiers.close())
+	}
+	clear(a.compiled)
+	return problems
 }
 
 var (

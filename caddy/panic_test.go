@@ -11,9 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
 )
 
@@ -40,6 +44,31 @@ func TestAPanicInATrialEndsTheTrial(t *testing.T) {
 	s := &shadows{store: panicking{}, queue: make(chan *trial, 1)}
 	s.try(editionOf(t, "name: candidate\nrules: [{name: a, limit: 1/1m}]"), httptest.NewRequest("GET", "/", nil), false)
 	s.run(<-s.queue)
+}
+
+// TestARequestOutlivesItsConfiguration: one that is under way when its configuration ends goes on, and what a candidate would
+// have made of it is untried.
+func TestARequestOutlivesItsConfiguration(t *testing.T) {
+	memory, err := memstore.New(memstore.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &App{logger: zap.NewNop(), shadows: startShadows(memory)}
+	h := &Handler{app: a, tried: []*enforced{editionOf(t, "name: outlived\nrules: [{name: a, limit: 1/1m}]")}}
+	if err := a.Cleanup(); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest("GET", "/", nil)
+	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
+	h.tryOut(recordOf(r), r, false)
+	untried := prometheus.NewPedanticRegistry()
+	untried.MustRegister(shadowTotal.WithLabelValues("outlived", "admitted", "untried"))
+	if told, err := untried.Gather(); err != nil || told[0].GetMetric()[0].GetCounter().GetValue() != 1 {
+		t.Errorf("%v, %v: want one trial that is untried", told, err)
+	}
+	if err := a.Cleanup(); err != nil { // a second time does nothing
+		t.Fatal(err)
+	}
 }
 
 // TestAPanicOverAnEditRefusesIt: the policy before stays in force.

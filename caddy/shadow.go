@@ -54,6 +54,7 @@ type shadows struct {
 	store   core.Store
 	queue   chan *trial
 	ending  chan struct{}
+	once    sync.Once
 	workers sync.WaitGroup
 	quiet   atomic.Int64 // the second in which a panic was logged last
 }
@@ -77,10 +78,10 @@ func (s *shadows) work() {
 	}
 }
 
-// stop ends the trials. What is queued is dropped: a configuration that ends must not wait for what nobody waits for. It
-// may be called once.
+// stop ends the trials. What is queued is dropped: a configuration that ends must not wait for what nobody waits for. Requests of
+// that configuration may still be under way, and their trials are untried.
 func (s *shadows) stop() {
-	close(s.ending)
+	s.once.Do(func() { close(s.ending) })
 	s.workers.Wait()
 }
 
@@ -131,6 +132,12 @@ func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) (waiti
 
 // enqueue leaves the trial to a worker, if there is one with time for it.
 func (t *trial) enqueue() {
+	select {
+	case <-t.shadows.ending:
+		t.tell("untried")
+		return
+	default:
+	}
 	select {
 	case t.shadows.queue <- t:
 	default:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -91,7 +92,12 @@ func (v *verifiers) open(way policy.Identify) (*pooledVerifier, error) {
 		return nil, err
 	}
 	key := string(text)
-	value, _, err := verifierPool.LoadOrNew(key, func() (caddy.Destructor, error) {
+	value, _, err := verifierPool.LoadOrNew(key, func() (_ caddy.Destructor, err error) {
+		defer func() {
+			if reason := recover(); reason != nil { // the pool would stay locked for this key
+				err = &policy.PanicError{Reason: reason, Stack: debug.Stack()}
+			}
+		}()
 		alone := &policy.Document{Identify: []policy.Identify{way}}
 		opened, closer, err := identity.OpenAll(alone, identity.OpenOptions{Wait: keysWait, Logger: storeLogger()})
 		if err != nil {
