@@ -113,3 +113,45 @@ func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 		})
 	}
 }
+
+// TestASecretIsExchangedInItsFile: what the files say is part of the settings, so that a reload of the same configuration takes
+// another password over.
+func TestASecretIsExchangedInItsFile(t *testing.T) {
+	redis := redistest.Start(t)
+	password := filepath.Join(t.TempDir(), "password")
+	exchange := func(secret string) {
+		t.Helper()
+		for _, command := range [][]any{{"acl", "setuser", "limiter", "reset", "on", ">" + secret, "~*", "+@all"},
+			{"client", "kill", "user", "limiter"}} {
+			if err := redis.Client().Do(context.Background(), command...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(password, []byte(secret+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange("first")
+	config := `{
+		penstock {
+			name shop
+			on_error deny
+			store redis ` + redis.URL() + ` {
+				username limiter
+				password_file ` + password + `
+				timeout 1s
+			}
+		}
+	}
+	:PORT {
+		penstock 3/30d
+		respond "ok"
+	}`
+	s := start(t, config)
+	equal(t, "with the first password", s.statuses(1, "/"), "200")
+	exchange("second")
+	if err := s.load(config); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, "after a reload with the second", s.statuses(3, "/"), "200 200 429")
+}

@@ -4,11 +4,14 @@ package penstockcaddy
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -202,13 +205,13 @@ func (s *Store) literalSecret() bool {
 }
 
 // open returns the key under which the store is in the pool, and the store: the one that is in use already if there is
-// one with the same settings. The caller gives the key back to the pool when it is done.
+// one with the same settings, and the same in its files. The caller gives the key back to the pool when it is done.
 func (s *Store) open() (string, *pooledStore, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "", nil, fmt.Errorf("store %s: %w", s.Type, err)
 	}
-	key := string(text)
+	key := string(text) + s.contents()
 	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) {
 		if s.shared() {
 			return s.openRedis()
@@ -219,6 +222,21 @@ func (s *Store) open() (string, *pooledStore, error) {
 		return "", nil, err
 	}
 	return key, value.(*pooledStore), nil
+}
+
+// contents returns a hash of what is in the files that the store's words name, so that a password or a certificate that was
+// exchanged in its file is another setting. One that cannot be read is told of by who opens the store.
+func (s *Store) contents() string {
+	all := sha256.New()
+	for _, name := range []string{s.PasswordFile, s.SentinelPasswordFile, s.CA, s.Cert, s.Key} {
+		var content []byte
+		if name != "" {
+			content, _ = os.ReadFile(name)
+		}
+		fmt.Fprintf(all, "%d ", len(content))
+		all.Write(content)
+	}
+	return hex.EncodeToString(all.Sum(nil))
 }
 
 func (s *Store) openMemory() (caddy.Destructor, error) {
