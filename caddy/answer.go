@@ -40,9 +40,6 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision, challenge string) 
 // guessedLengthMax is up to which length the server finds out by itself how long a body is.
 const guessedLengthMax = 2048
 
-// problemContentType is the content type of most refusals, ready to be put into a header.
-var problemContentType = []string{"application/problem+json"}
-
 // write sends the answer. A gRPC client gets it in gRPC's own form. That a client does not wait for its refusal is no error
 // of this server, which would log it as one: it is a thing to be had by the thousand.
 func (a *answer) write(w http.ResponseWriter, r *http.Request) {
@@ -57,11 +54,7 @@ func (a *answer) write(w http.ResponseWriter, r *http.Request) {
 		a.writeGRPC(w)
 		return
 	}
-	if a.contentType == problemContentType[0] {
-		header["Content-Type"] = problemContentType
-	} else {
-		header["Content-Type"] = []string{a.contentType}
-	}
+	header["Content-Type"] = []string{a.contentType} // of its own: the handler header may replace what is in it
 	// The server adds the Content-Length. Said here it would outlive the body when a handler around us, such as intercept,
 	// puts another in its place. Of a long body that nobody is sent it does not know it.
 	if r.Method == http.MethodHead && len(a.body) > guessedLengthMax {

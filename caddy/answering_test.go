@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -82,6 +83,31 @@ func TestARulesOwnResponse(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.body), &problem); err != nil || problem.Detail != `50% "calm" ☕` {
 		t.Errorf("detail %q: %v: %s", problem.Detail, err, r.body)
 	}
+}
+
+// TestAnAnswersFieldsAreItsOwn: the handler header replaces values where they stand, so that under the race detector answers that
+// share one are found out.
+func TestAnAnswersFieldsAreItsOwn(t *testing.T) {
+	s := start(t, `:PORT {
+		route {
+			header /renamed >Content-Type problem trouble
+			header /kept >Content-Type trouble problem
+			penstock 1/30d
+			respond "ok"
+		}
+	}`)
+	s.get("/")
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for range 20 {
+				s.get("/kept").want(t, "Content-Type", "application/problem+json")
+			}
+		})
+	}
+	asking.Wait()
+	s.get("/renamed").want(t, "Content-Type", "application/trouble+json")
+	s.get("/").want(t, "Content-Type", "application/problem+json")
 }
 
 func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
