@@ -7,14 +7,14 @@ import (
 	"crypto/subtle"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/health/grpc_health_v1"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -33,6 +33,9 @@ const (
 	grpcBytesMax = 4 << 20
 	// keepaliveMin is how often Envoy may ask whether the bridge is there.
 	keepaliveMin = time.Second
+	// strangersMax is how many requests without the token may be under way: each asks for the health, and may take as long to
+	// arrive, and be as large, as any other.
+	strangersMax = 32
 )
 
 // overGRPC is what Envoy is served over gRPC.
@@ -127,25 +130,52 @@ func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience ti
 
 // grpcGuard is what every request over gRPC passes.
 type grpcGuard struct {
-	token    string // "" lets everybody in who can connect
-	patience time.Duration
-	logger   *slog.Logger
+	token     string // "" lets everybody in who can connect
+	patience  time.Duration
+	strangers atomic.Int64 // requests under way that did not show the token
+	logger    *slog.Logger
 }
 
 // enter refuses who does not show the token, before anything of the request is read but its head. Whether the bridge is
-// there is told to everybody. What does not come whole in time ends.
+// there is told to everybody, but not without end: to be told of changes takes the token. What does not come whole in time
+// ends.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	asksHealth := strings.HasPrefix(info.FullMethodName, "/"+grpc_health_v1.Health_ServiceDesc.ServiceName+"/")
-	if g.token != "" && !asksHealth && !shows(info.Header, g.token) {
-		return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by initial_metadata "+
-			"of the grpc_service, as authorization: Bearer TOKEN")
+	if g.token != "" && !shows(info.Header, g.token) {
+		if info.FullMethodName != healthpb.Health_Check_FullMethodName {
+			return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by "+
+				"initial_metadata of the grpc_service, as authorization: Bearer TOKEN")
+		}
+		if g.strangers.Add(1) > strangersMax {
+			g.strangers.Add(-1)
+			return nil, status.Error(codes.ResourceExhausted, "too many ask for the health at once without the token of the bridge")
+		}
+		context.AfterFunc(ctx, func() { g.strangers.Add(-1) })
 	}
-	if g.patience > 0 && !strings.HasSuffix(info.FullMethodName, "/Watch") {
-		timed, cancel := context.WithTimeout(ctx, g.patience)
-		_ = cancel // gRPC ends the context that this one descends from with the request
-		return timed, nil
+	switch {
+	case g.patience == 0:
+		return ctx, nil
+	case info.FullMethodName == healthpb.Health_Watch_FullMethodName: // lasts for ever, once it has come whole
+		watched, cancel := context.WithCancel(ctx)
+		return context.WithValue(watched, lateness{}, time.AfterFunc(g.patience, cancel)), nil
 	}
-	return ctx, nil
+	timed, cancel := context.WithTimeout(ctx, g.patience)
+	_ = cancel // gRPC ends the context that this one descends from with the request
+	return timed, nil
+}
+
+// lateness is the key of the timer, in the context of a stream, that ends it if its request does not come in time.
+type lateness struct{}
+
+// arriving is a stream whose request has not come yet.
+type arriving struct{ grpc.ServerStream }
+
+// RecvMsg implements [grpc.ServerStream].
+func (a arriving) RecvMsg(m any) error {
+	err := a.ServerStream.RecvMsg(m)
+	if timer, ok := a.Context().Value(lateness{}).(*time.Timer); ok {
+		timer.Stop()
+	}
+	return err
 }
 
 // shows compares in a time that says nothing of the token but its length.
@@ -163,7 +193,7 @@ func (g *grpcGuard) unary(ctx context.Context, request any, _ *grpc.UnaryServerI
 // stream does the same for streams.
 func (g *grpcGuard) stream(server any, s grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) (err error) {
 	defer g.rescue(&err)
-	return next(server, s)
+	return next(server, arriving{s})
 }
 
 // rescue is deferred.

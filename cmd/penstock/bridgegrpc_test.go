@@ -22,9 +22,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health/grpc_health_v1"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 
 	"github.com/penstock/penstock/internal/await"
 )
@@ -85,8 +86,15 @@ func TestTheTokenOverGRPC(t *testing.T) {
 			t.Errorf("with two of them: %v", err)
 		}
 	}
-	if _, err := grpc_health_v1.NewHealthClient(limits).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
+	if _, err := healthpb.NewHealthClient(limits).Check(t.Context(), &healthpb.HealthCheckRequest{}); err != nil {
 		t.Errorf("whether it is there is not told: %v", err)
+	}
+	watch, err := healthpb.NewHealthClient(limits).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if said, err := watch.Recv(); status.Code(err) != codes.Unauthenticated {
+		t.Errorf("a stranger who watches the health is told %v, %v", said, err)
 	}
 }
 
@@ -101,7 +109,7 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	two := speaking(true)
 	for range half {
 		go func() {
-			switch said, err := halfOverGRPC(two, address); {
+			switch said, err := halfOverGRPC(two, address, pb.RateLimitService_ShouldRateLimit_FullMethodName); {
 			case err != nil:
 				t.Error(err)
 			case said == fmt.Sprint(int(codes.DeadlineExceeded)):
@@ -123,14 +131,54 @@ func TestHalfSentRequestsOverGRPC(t *testing.T) {
 	if good < 20 {
 		t.Errorf("%d requests were answered beside them", good)
 	}
+	// To be told of changes lasts for ever, but not to ask for it.
+	said, err := halfOverGRPC(two, address, healthpb.Health_Watch_FullMethodName)
+	if err != nil || said != fmt.Sprint(int(codes.Canceled)) {
+		t.Errorf("half a request to watch the health ends with status %q, %v", said, err)
+	}
+}
+
+// TestStrangersOverGRPC: who does not show the token may ask for the health, a few at once, and for nothing else.
+func TestStrangersOverGRPC(t *testing.T) {
+	guard := &grpcGuard{token: "0123456789abcdef", patience: time.Minute}
+	asks := func(method string, header metadata.MD) (context.CancelFunc, codes.Code) {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := guard.enter(ctx, &tap.Info{FullMethodName: method, Header: header})
+		return cancel, status.Code(err)
+	}
+	if _, code := asks(healthpb.Health_Watch_FullMethodName, nil); code != codes.Unauthenticated {
+		t.Errorf("a stranger watches the health: %v", code)
+	}
+	var first context.CancelFunc
+	for i := range strangersMax {
+		cancel, code := asks(healthpb.Health_Check_FullMethodName, nil)
+		if code != codes.OK {
+			t.Fatalf("stranger %d: %v", i+1, code)
+		}
+		if first == nil {
+			first = cancel
+		}
+	}
+	if _, code := asks(healthpb.Health_Check_FullMethodName, nil); code != codes.ResourceExhausted {
+		t.Errorf("one stranger more: %v", code)
+	}
+	if _, code := asks(healthpb.Health_Check_FullMethodName, metadata.Pairs("authorization", "Bearer "+guard.token)); code != codes.OK {
+		t.Errorf("one who shows the token: %v", code)
+	}
+	first()
+	await.Until(t, time.Minute, "a place is free again", func() bool {
+		cancel, code := asks(healthpb.Health_Check_FullMethodName, nil)
+		defer cancel()
+		return code == codes.OK
+	})
 }
 
 // halfOverGRPC sends the head of a request and a part of its message, and returns the status that ends it.
-func halfOverGRPC(client *http.Client, address string) (string, error) {
+func halfOverGRPC(client *http.Client, address, method string) (string, error) {
 	body, rest := io.Pipe()
 	defer rest.Close()
 	go func() { _, _ = rest.Write([]byte{0, 0, 0}) }() // ends with the request
-	request, err := http.NewRequest(http.MethodPost, "http://"+address+pb.RateLimitService_ShouldRateLimit_FullMethodName, body)
+	request, err := http.NewRequest(http.MethodPost, "http://"+address+method, body)
 	if err != nil {
 		return "", err
 	}
@@ -169,15 +217,15 @@ func TestAPanicOverGRPC(t *testing.T) {
 func TestStoppingOverGRPC(t *testing.T) {
 	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
 	_, conn := r.overGRPC("Envoy's rate limit protocol")
-	watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	watch, err := healthpb.NewHealthClient(conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said, err := watch.Recv(); err != nil || said.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+	if said, err := watch.Recv(); err != nil || said.Status != healthpb.HealthCheckResponse_SERVING {
 		t.Fatal(said, err)
 	}
 	r.stop()
-	if said, err := watch.Recv(); err != nil || said.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+	if said, err := watch.Recv(); err != nil || said.Status != healthpb.HealthCheckResponse_NOT_SERVING {
 		t.Error(said, err)
 	}
 	if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), descriptors("192.0.2.7")); err != nil {

@@ -66,7 +66,7 @@ type Observer interface {
 type Service struct {
 	pb.UnimplementedRateLimitServiceServer
 	options   Options
-	health    *health.Server
+	health    watched
 	calls     sync.Pool
 	under     atomic.Int64 // requests under way
 	overrides overrides
@@ -83,7 +83,7 @@ func New(o Options) *Service {
 	if o.Observer == nil {
 		o.Observer = nobody{}
 	}
-	s := &Service{options: o, health: health.NewServer()}
+	s := &Service{options: o, health: watched{Server: health.NewServer()}}
 	s.calls.New = func() any { return new(call) }
 	s.SetServing(true)
 	return s
@@ -92,7 +92,29 @@ func New(o Options) *Service {
 // Register adds the service and gRPC's health service to a server.
 func (s *Service) Register(server *grpc.Server) {
 	pb.RegisterRateLimitServiceServer(server, s)
-	healthpb.RegisterHealthServer(server, s.health)
+	healthpb.RegisterHealthServer(server, &s.health)
+}
+
+// watchersMax is how many may have themselves told of changes of the health. Envoy asks for it instead.
+const watchersMax = 256
+
+// watched is a health service that remembers nothing of services that are not there, and bounds who watches: the one of the
+// library keeps the name of whatever was once asked to be watched.
+type watched struct {
+	*health.Server
+	watchers atomic.Int64
+}
+
+// Watch implements the health service.
+func (w *watched) Watch(asked *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if asked.GetService() != "" && asked.GetService() != pb.RateLimitService_ServiceDesc.ServiceName {
+		return status.Error(codes.NotFound, "this service is not here")
+	}
+	defer w.watchers.Add(-1)
+	if w.watchers.Add(1) > watchersMax {
+		return status.Error(codes.ResourceExhausted, "too many watch already")
+	}
+	return w.Server.Watch(asked, stream)
 }
 
 // SetServing sets what the health service answers, for the server and for the rate limit service.

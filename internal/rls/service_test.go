@@ -316,6 +316,31 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestWatchingIsBounded: nothing is kept of services that are not there, whatever their names, and not everybody may watch.
+func TestWatchingIsBounded(t *testing.T) {
+	s := serve(t, rules(t, perAddress), nil)
+	client := healthpb.NewHealthClient(s.conn)
+	watch := func(name string) (*healthpb.HealthCheckResponse, codes.Code) {
+		stream, err := client.Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said, err := stream.Recv()
+		return said, status.Code(err)
+	}
+	if said, code := watch("no.such.Service"); code != codes.NotFound {
+		t.Errorf("of a service that is not there: %v, %v", said, code)
+	}
+	for i := range watchersMax {
+		if said, code := watch(""); code != codes.OK || said.Status != healthpb.HealthCheckResponse_SERVING {
+			t.Fatalf("watcher %d: %v, %v", i+1, said, code)
+		}
+	}
+	if said, code := watch(""); code != codes.ResourceExhausted {
+		t.Errorf("one watcher more: %v, %v", said, code)
+	}
+}
+
 // TestResponse: what a rule says to answer is what Envoy is given, but for the status, which is Envoy's.
 func TestResponse(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, headers: none, rules: [{name: r, limit: 1/1m fixed_window,
