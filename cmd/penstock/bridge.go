@@ -90,8 +90,28 @@ func newBridge() *cobra.Command {
 	return cmd
 }
 
+// negative refuses bounds below 0, which would mean the default somewhere and nothing elsewhere.
+func (f *bridgeFlags) negative() error {
+	var problems []error
+	for _, bound := range []struct {
+		flag  string
+		value int
+	}{{"calls-max", f.callsMax}, {"waiting-max", f.waitersMax}, {"counters-max", f.countersMax}} {
+		if bound.value < 0 {
+			problems = append(problems, fmt.Errorf("--%s %d is negative: leave it out for the default", bound.flag, bound.value))
+		}
+	}
+	if f.drainDelay < 0 {
+		problems = append(problems, fmt.Errorf("--drain-delay %v is negative: write 0s to stop at once", f.drainDelay))
+	}
+	return errors.Join(problems...)
+}
+
 // run serves until it is told to stop.
 func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
+	if err := f.negative(); err != nil {
+		return err
+	}
 	document, err := f.fromEnvironment(os.Getenv, logger)
 	if err != nil {
 		return err
