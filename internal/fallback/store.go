@@ -138,7 +138,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 	t.parts = t.parts[:0]
 	for i := range checks {
 		c := &t.checks[i]
-		if c.Op == core.OpUpTo { // nothing is taken in advance of a share
+		if c.Op == core.OpUpTo && c.Max > 0 { // nothing is taken in advance of a share
 			c.Op, c.Cost, c.Age = core.OpTake, c.Min, 0
 		}
 		switch {

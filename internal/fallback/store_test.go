@@ -238,6 +238,23 @@ func TestNothingInAdvance(t *testing.T) {
 	}
 }
 
+// TestAProbeTakesNothing: a check that asks whether there is a unit left, and takes none, leaves the share as it is.
+func TestAProbeTakesNothing(t *testing.T) {
+	w := newWorld(t, 2)
+	w.inner.err = errAway
+	probe, take := limited(t, "x", 10, 0, core.OnErrorLocal), limited(t, "x", 10, 1, core.OnErrorLocal)
+	probe.Op, probe.Min = core.OpUpTo, 1
+	if got := w.admits(t, 20, probe); got != 20 {
+		t.Errorf("%d of 20 probes are admitted where nothing was taken", got)
+	}
+	if got := w.admits(t, 20, take); got != 5 {
+		t.Errorf("%d calls are admitted after them, want the five of this node's share", got)
+	}
+	if got := w.admits(t, 3, probe); got != 0 {
+		t.Errorf("%d of 3 probes are admitted where nothing is left", got)
+	}
+}
+
 // TestAnswersSayThatTheyAreLocal: there are no numbers to show, no receipt to give back, and the calls of a batch are answered each.
 func TestAnswersSayThatTheyAreLocal(t *testing.T) {
 	w := newWorld(t, 1)
