@@ -95,7 +95,7 @@ func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
 		c.giveBack(&others, extra) // another call brings what is wanted
 	} else if c.lastExtra = extra; extra > 0 {
 		others.units -= extra
-		c.keep(slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
+		c.keep(now, slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
 		c.lastUse = now
 	}
 	c.giveBack(&c.due, c.due.units)
@@ -117,8 +117,9 @@ func (c *Counter) Failed(now core.Micros) {
 	c.lastExtra = 0
 }
 
-// keep puts leased units into the hand.
-func (c *Counter) keep(s slot) {
+// keep puts leased units into the hand. Where there is no place they are joined with those that expire first, and expire with them;
+// but for those that have expired already, and were not looked at yet.
+func (c *Counter) keep(now core.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
 			c.slots[i] = s
@@ -129,7 +130,7 @@ func (c *Counter) keep(s slot) {
 	if c.slots[1].until < old.until {
 		old = &c.slots[1]
 	}
-	if old.receipt == s.receipt {
+	if old.receipt == s.receipt && now < old.until {
 		s.units, s.until, s.age = s.units+old.units, min(s.until, old.until), min(s.age, old.age)
 	} else {
 		c.giveBack(old, old.units)

@@ -266,3 +266,23 @@ func TestEverythingGoesBack(t *testing.T) {
 	c.Granted(202*ms, &late, &core.Result{Granted: 6, Remaining: 1, Reset: core.Second, Receipt: begins})
 	returns(t, &c, 202*ms, 5)
 }
+
+// TestExpiredLeftoversDoNotShortenWhatComes: units that do not suffice for a request stay in hand until somebody looks whether they have
+// expired; what is leased meanwhile is good for its own time.
+func TestExpiredLeftoversDoNotShortenWhatComes(t *testing.T) {
+	var c Counter
+	grant := func(sent core.Micros, extra int64) Asking {
+		a := asks(t, &c, sent, &fixed, 10)
+		a.Max = a.Cost + extra
+		c.Granted(sent, &a, &core.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: core.Second - sent,
+			Next: core.Second - sent, Receipt: begins})
+		return a
+	}
+	age := grant(0, 17).Age
+	takes(t, &c, 1*ms, &fixed, 10, Admit)
+	grant(2*ms, 13)
+	takes(t, &c, 3*ms, &fixed, 10, Admit)
+	grant(age, 20)
+	takes(t, &c, age+1*ms, &fixed, 10, Admit)
+	takes(t, &c, age+2*ms, &fixed, 10, Admit)
+}

@@ -19,7 +19,7 @@ func TestChargesOfOneInstant(t *testing.T) {
 			t.Errorf("%+v come back, want all 5 by 10 ms", backs)
 		}
 		c.slots = [2]slot{{2, 50 * ms, begins, ages[0]}, {9, 60 * ms, begins + 1, ages[0]}}
-		c.keep(slot{3, 70 * ms, begins, ages[1]})
+		c.keep(0, slot{3, 70 * ms, begins, ages[1]})
 		if want := (slot{5, 50 * ms, begins, 10 * ms}); c.slots[0] != want {
 			t.Errorf("%+v in hand, want %+v", c.slots[0], want)
 		}

@@ -23,13 +23,13 @@ const (
 
 func (w *world) mistakenly(n *node, a *Asking) {
 	if w.mistake == usesLost {
-		n.counter.keep(slot{units: a.Max, until: w.clock(n) + core.Second})
+		n.counter.keep(w.clock(n), slot{units: a.Max, until: w.clock(n) + core.Second})
 	}
 }
 
 func (w *world) kept(n *node, b GiveBack) {
 	if w.mistake == keepsReturned && w.now < begins+w.lasts {
-		n.counter.keep(slot{units: b.Units, until: w.clock(n) + 100*core.Millisecond, receipt: b.Receipt, age: b.Age})
+		n.counter.keep(w.clock(n), slot{units: b.Units, until: w.clock(n) + 100*core.Millisecond, receipt: b.Receipt, age: b.Age})
 	}
 }
 
