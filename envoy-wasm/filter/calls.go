@@ -88,6 +88,7 @@ func (s *Stream) queue() bool {
 		c.waiting = c.waiting[:len(c.waiting)-1]
 		return false
 	}
+	s.f.hurry() // should the end of the turn not be told of
 	return true
 }
 

@@ -124,6 +124,9 @@ func (e *envoy) Warn(line string) {
 
 func (e *envoy) Property(path ...string) (string, bool) {
 	e.trip("Property")
+	if strings.Join(path, "") == "" {
+		e.t.Errorf("asked for the attribute %q, for which the SDK panics", path)
+	}
 	value, ok := e.properties[strings.Join(path, ".")]
 	return value, ok
 }

@@ -8,6 +8,7 @@ package filter
 // End ends the filter, which must not be used any more but for [Filter.Inherit].
 func (f *Filter) End() {
 	defer f.guard()
+	defer f.tickEvery(0) // Envoy keeps the timer of a filter that is gone, and would go on waking the worker for nobody
 	f.tellHeld(0)        // first: whatever becomes of the rest, all workers share the gauge
 	f.calls.woken = true // from now on nobody is to be woken for it
 	f.releaseAll(f.elapsed())

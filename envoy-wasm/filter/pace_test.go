@@ -93,6 +93,22 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 	}
 }
 
+// TestAWakeThatNeverComes: the deadline holds all the same, however slow the ticks were.
+func TestAWakeThatNeverComes(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, patient(t))
+	e.passes(f, core.Hour)
+	start := e.now
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	for s.state == waiting {
+		e.passes(f, tickFast)
+	}
+	if waited := e.now - start; waited > f.config.Deadline+tickFast {
+		t.Errorf("a request waited %v", waited)
+	}
+}
+
 // TestTicksLookForABridgeThatIsGone, each time when it is time to.
 func TestTicksLookForABridgeThatIsGone(t *testing.T) {
 	e := newEnvoy(t)
@@ -160,8 +176,8 @@ func TestTicksThatCannotBeHad(t *testing.T) {
 	e = newEnvoy(t)
 	f = withPolicy(t, e, shop(t, "10/1m"))
 	e.passes(f, 5*core.Second)
-	f.NewStream(1).RequestHeaders(get("/api/x"))
 	e.panics = "TickEvery"
+	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
 	c, _, _ := e.check()
 	f.NewStream(2).RequestHeaders(get("/api/x"))

@@ -20,6 +20,9 @@ import (
 // truth value in one. Numbers within metadata came out of JSON and are floating point, all others are whole.
 func attribute(h Host, name string) wire.Value {
 	path := propertyPath(name)
+	if strings.Join(path, "") == "" { // a name such as ".", which cannot be asked for
+		return wire.Value{}
+	}
 	value, ok := h.Property(path...)
 	switch {
 	case !ok || value == "":

@@ -39,6 +39,8 @@ func TestAttributes(t *testing.T) {
 		{name: "connection.mtls", value: "\x01", want: "true"},
 		{name: "xds.route_name", value: "main", want: "main"},
 		{name: "request.id", path: "nobody.knows", value: "x", missing: true},
+		{name: ".", value: "x", missing: true}, // Envoy is not asked: the SDK cannot write such a name
+		{name: "[]", value: "x", missing: true},
 	} {
 		e := newEnvoy(t)
 		if c.path == "" {

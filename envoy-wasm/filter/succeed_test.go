@@ -58,6 +58,9 @@ func TestAnHeirOfAnotherBridge(t *testing.T) {
 		t.Fatalf("%d in hand, %d left", b.held, b.left[0])
 	}
 	b.f.End()
+	if b.every != 0 {
+		t.Errorf("it has ended and is told the time every %d ms", b.every)
+	}
 	wakes := b.wakes
 	other, err := New(b, []byte("cluster: another"))
 	if err != nil {
