@@ -18,7 +18,7 @@ import (
 
 func redis(t testing.TB) *redisstore.Store {
 	t.Helper()
-	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL()})
+	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(t).URL(), Timeout: redisstore.TimeoutMax})
 	if err != nil {
 		t.Fatal(err)
 	}
