@@ -36,6 +36,9 @@ const (
 	// strangersMax is how many requests without the token may be under way: each asks for the health, and may take as long to
 	// arrive, and be as large, as any other.
 	strangersMax = 32
+	// strangerTime is how long one of these may take: a probe's few bytes come at once, and whoever holds places back must come again
+	// as often.
+	strangerTime = time.Second
 )
 
 // overGRPC is what Envoy is served over gRPC.
@@ -140,6 +143,7 @@ type grpcGuard struct {
 // there is told to everybody, but not without end: to be told of changes takes the token. What does not come whole in time
 // ends.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
+	patience := g.patience
 	if g.token != "" && !shows(info.Header, g.token) {
 		if info.FullMethodName != healthpb.Health_Check_FullMethodName {
 			return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by "+
@@ -150,15 +154,16 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 			return nil, status.Error(codes.ResourceExhausted, "too many ask for the health at once without the token of the bridge")
 		}
 		context.AfterFunc(ctx, func() { g.strangers.Add(-1) })
+		patience = strangerTime
 	}
 	switch {
-	case g.patience == 0:
+	case patience == 0:
 		return ctx, nil
 	case info.FullMethodName == healthpb.Health_Watch_FullMethodName: // lasts for ever, once it has come whole
 		watched, cancel := context.WithCancel(ctx)
-		return context.WithValue(watched, lateness{}, time.AfterFunc(g.patience, cancel)), nil
+		return context.WithValue(watched, lateness{}, time.AfterFunc(patience, cancel)), nil
 	}
-	timed, cancel := context.WithTimeout(ctx, g.patience)
+	timed, cancel := context.WithTimeout(ctx, patience)
 	_ = cancel // gRPC ends the context that this one descends from with the request
 	return timed, nil
 }

@@ -242,7 +242,7 @@ func TestNothingInAdvance(t *testing.T) {
 func TestAProbeTakesNothing(t *testing.T) {
 	w := newWorld(t, 2)
 	w.inner.err = errAway
-	probe, take := limited(t, "x", 10, 0, core.OnErrorLocal), limited(t, "x", 10, 1, core.OnErrorLocal)
+	probe, take := limited(t, "x", 11, 0, core.OnErrorLocal), limited(t, "x", 11, 1, core.OnErrorLocal)
 	probe.Op, probe.Min = core.OpUpTo, 1
 	if got := w.admits(t, 20, probe); got != 20 {
 		t.Errorf("%d of 20 probes are admitted where nothing was taken", got)
@@ -251,7 +251,7 @@ func TestAProbeTakesNothing(t *testing.T) {
 		t.Errorf("%d calls are admitted after them, want the five of this node's share", got)
 	}
 	if got := w.admits(t, 3, probe); got != 0 {
-		t.Errorf("%d of 3 probes are admitted where nothing is left", got)
+		t.Errorf("%d of 3 probes are admitted where what is left is nobody's share", got)
 	}
 }
 

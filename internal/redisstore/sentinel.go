@@ -33,7 +33,8 @@ type watched struct {
 
 // askSentinels asks sentinels in turn which server is the master, and makes that the one that is asked. A sentinel that knows
 // of fewer failovers than were known before was cut off from the others, and is not believed. If most of them know of fewer, and
-// none that answers of as many, they have forgotten: they came back without their files, or were told anew whom to watch.
+// none that answers of as many, time after time, they have forgotten: they came back without their files, or were told anew whom
+// to watch.
 func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
 	var behind []watched
@@ -47,12 +48,15 @@ func (s *Store) askSentinels(ctx context.Context) error {
 		case err == nil:
 			remembered = true
 			if err = s.switchTo(ctx, w); err == nil {
+				s.forgetful.Store(0)
 				return nil
 			}
 		}
 		problems = append(problems, fmt.Errorf("sentinel %s: %w", seed, err))
 	}
-	if !remembered && 2*len(behind) > len(s.settings.seeds) {
+	if remembered || 2*len(behind) <= len(s.settings.seeds) {
+		s.forgetful.Store(0)
+	} else if s.forgetful.Add(1) >= forgetfulMin {
 		err := s.switchToLatest(ctx, behind)
 		if err == nil {
 			return nil
@@ -61,6 +65,10 @@ func (s *Store) askSentinels(ctx context.Context) error {
 	}
 	return errors.Join(problems...)
 }
+
+// forgetfulMin is how often in succession sentinels must have forgotten, two seconds or so: behind one name there may be several,
+// and one of them cut off.
+const forgetfulMin = 20
 
 // switchToLatest believes those sentinels that know of the most failovers. They may differ for a while after they have forgotten:
 // then it is the first whose master says that it is one.

@@ -23,13 +23,14 @@ type Store struct {
 	batches  atomic.Uint64
 	pinned   atomic.Int64 // core.Micros; not 0 only in tests: the instant to decide at
 
-	only    atomic.Pointer[node] // the server, but in a cluster or a ring; nil until sentinels have named it
-	cluster *cluster             // nil: it is none
-	ring    *ring                // nil: it is none
-	epoch   atomic.Int64         // of the master that sentinels have named, or of the cluster; only who follows them writes it
-	nudged  chan struct{}        // wakes those who follow a cluster or sentinels
-	asked   chan struct{}        // closed when they have been asked for the first time, be it in vain
-	lost    atomic.Pointer[Failure]
+	only      atomic.Pointer[node] // the server, but in a cluster or a ring; nil until sentinels have named it
+	cluster   *cluster             // nil: it is none
+	ring      *ring                // nil: it is none
+	epoch     atomic.Int64         // of the master that sentinels have named, or of the cluster; only who follows them writes it
+	forgetful atomic.Int64         // how often in succession most sentinels knew of fewer failovers
+	nudged    chan struct{}        // wakes those who follow a cluster or sentinels
+	asked     chan struct{}        // closed when they have been asked for the first time, be it in vain
+	lost      atomic.Pointer[Failure]
 
 	ctx     context.Context // ends when the store closes
 	cancel  context.CancelFunc
