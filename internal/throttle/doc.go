@@ -14,6 +14,11 @@
 // stands in the line of the counter that it has to wait for longest, so that those behind it have to wait for that one
 // too. It asks for its units if nobody who came before stands in any of its lines, and goes to that line otherwise.
 //
+// That is no promise that a request under several gets them in order: refused by one counter at its turn for another, it goes to
+// the one, and who needs the other only takes that unit. Where requests under each of two rules keep coming as fast as the limits
+// allow, one that is under both may go back and forth until it is late. To keep both places would let a client's own limit, used up at
+// another node meanwhile, hold the line of all.
+//
 // # Price
 //
 // With nobody in line a question is one atomic read. Otherwise one lock for all lines, held for as long as it takes to
