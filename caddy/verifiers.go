@@ -42,8 +42,8 @@ type verifiers struct {
 	keys []string // in the pool
 }
 
-// openVerifiers opens what the policy's identify needs. The error is [core.Problems]; then nothing is left open.
-// Otherwise the caller closes them when the policy is in force no longer.
+// openVerifiers opens what the policy's identify needs. The error is [core.Problems], or [policy.PanicError]; then nothing is left
+// open. Otherwise the caller closes them when the policy is in force no longer.
 func openVerifiers(d *policy.Document) (*verifiers, error) {
 	v := &verifiers{list: make([]core.Verifier, len(d.Identify))}
 	var problems core.Problems
@@ -53,6 +53,9 @@ func openVerifiers(d *policy.Document) (*verifiers, error) {
 			continue
 		}
 		opened, err := v.open(withPaths(way, d))
+		if panicked, ok := errors.AsType[*policy.PanicError](err); ok { // no problem of the policy's, and it has the stack
+			return nil, errors.Join(panicked, v.close())
+		}
 		var found core.Problems
 		switch {
 		case errors.As(err, &found):

@@ -139,8 +139,8 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 	for i := range checks {
 		c := &t.checks[i]
 		if c.Op == core.OpUpTo { // nothing is taken in advance of a share
-			c.Cost, c.Age = c.Min, 0
-			if c.Op = core.OpTake; c.Max == 0 { // it asks whether there is as much, and takes nothing
+			c.Op, c.Cost, c.Age = core.OpTake, c.Min, 0
+			if c.Max == 0 { // it asks whether there is as much, and takes nothing
 				c.Op = core.OpLook
 			}
 		}

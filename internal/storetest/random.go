@@ -148,8 +148,8 @@ func (w *written) over(p *pair) bool {
 	if w.calendar == nil {
 		return false
 	}
-	check := w.calendar.dated(w.check, p.now)
-	return nothing(kept(check, p.modelHolds(&check), p.now))
+	now := written{check: w.calendar.dated(w.check, p.now)}
+	return now.isFresh(p)
 }
 
 // modelHolds returns what the model keeps.
