@@ -145,6 +145,10 @@ var ErrUnavailable = errors.New("store unavailable")
 // a calendar window: the clocks of front and store are more than a period apart.
 var ErrStale = errors.New("stale calendar boundaries")
 
+// ErrOverloaded is wrapped by an error that says that a call was not sent, since too many wait before it. The
+// store is not at fault, so the error does not wrap [ErrUnavailable]: the request is denied, whatever on_error says.
+var ErrOverloaded = errors.New("too many requests wait for the store")
+
 // ErrInvalid is wrapped by an error that says the call itself was wrong: too many checks, a key used twice, a number out
 // of bounds.
 var ErrInvalid = errors.New("invalid check")

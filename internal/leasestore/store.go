@@ -46,6 +46,8 @@ type Store struct {
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
+	queue    sync.Pool // of *queued
+	gates    gates
 	counts   counts
 	rtt      atomic.Int64 // microseconds that an answer took of late
 	life
@@ -75,6 +77,7 @@ func New(inner core.Store, o Options) (*Store, error) {
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
+	s.queue.New = newQueued
 	s.ending = make(chan struct{})
 	if s.now == nil {
 		start := time.Now()
@@ -101,10 +104,7 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 			return s.finish(ctx, a, a.reserve())
 		}
 	}
-	sent := s.now()
-	s.counts.calls.Add(1)
-	err := s.inner.Take(ctx, checks, results)
-	return s.conclude(ctx, sent, kind, checks, results, err)
+	return s.take(ctx, kind, checks, results)
 }
 
 // conclude learns from what came of a call, and returns what the caller is told: a call that only looked again, and was not
@@ -139,7 +139,7 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 		}
 	}
 	if o == ready {
-		err = a.call(ctx)
+		err = a.callInTurn(ctx)
 	}
 	return err
 }
