@@ -14,7 +14,7 @@ const (
 	OutcomeBlocked                 // a block rule matched: 403
 	OutcomeExempt                  // exempt or allowed by an allow rule
 	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
-	OutcomeDegradedAllowed         // the store did not answer, on_error: allow
+	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process let less through than the limit
 	OutcomeDegradedDenied          // the store did not answer, on_error: deny: 503
 	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
 	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
@@ -92,7 +92,7 @@ func (p *Plan) Decide() Decision {
 	}
 	if !refused {
 		d := Decision{Outcome: p.admitted(), Client: p.client}
-		if d.Degraded = d.Outcome == OutcomeDegradedLocal; !d.Degraded {
+		if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
 			p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
 		}
 		return d
@@ -202,13 +202,19 @@ func (p *Plan) settle() (d Decision, settled bool) {
 
 // admitted returns the outcome of a request that the store lets pass, or what stands in for it.
 func (p *Plan) admitted() Outcome {
+	outcome := OutcomeNone
 	for i := range p.checks {
 		switch {
-		case p.results[i].Local:
+		case p.results[i].Local && p.checks[i].OnError == OnErrorLocal:
 			return OutcomeDegradedLocal
+		case p.results[i].Local:
+			outcome = OutcomeDegradedAllowed
 		case !p.penalty(i):
 			return OutcomeAllowed
 		}
+	}
+	if outcome != OutcomeNone {
+		return outcome
 	}
 	return p.uncounted() // the store was asked for a penalty only
 }

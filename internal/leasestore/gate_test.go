@@ -323,3 +323,48 @@ func BenchmarkGate(b *testing.B) {
 		}
 	})
 }
+
+// TestWhatIsUsedIsKnown: of each algorithm the store's last answer is known, until the counter is as good as new.
+func TestWhatIsUsedIsKnown(t *testing.T) {
+	for text, after := range map[string]map[core.Micros]int64{
+		"10/1m fixed_window":   {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m sliding_window": {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m sliding_log":    {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m burst 10":       {0: 7, 6 * core.Second: 6, 9 * core.Second: 6, 12 * core.Second: 5, core.Minute: 0},
+	} {
+		t.Run(text, func(t *testing.T) {
+			p, l := open(t, Options{}), limitOf(t, text)
+			check := takeOf("a", l, 1)
+			if got := p.Used(&check); got != 0 {
+				t.Errorf("%d units are used of a counter that nothing is known of", got)
+			}
+			for range 7 {
+				p.ask(check)
+			}
+			for span, want := range after {
+				p.after(span)
+				if got := p.Used(&check); got != want {
+					t.Errorf("after %v: %d units are used, want %d", span, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestUsageIsBounded: what is known of counters is of fixed size.
+func TestUsageIsBounded(t *testing.T) {
+	u := newUsage(64)
+	s := newSeeds()
+	for i := range 10_000 {
+		u.learn(use{s.identify(fmt.Append(nil, i)), 1, 1, core.Micros(i + 2)})
+	}
+	known := 0
+	for i := range 10_000 {
+		if u.recall(s.identify(fmt.Append(nil, i)), 1).units > 0 {
+			known++
+		}
+	}
+	if known == 0 || known > 64 {
+		t.Errorf("%d counters are known", known)
+	}
+}

@@ -43,6 +43,7 @@ type Store struct {
 	denials  *denials  // nil: none are remembered
 	counters *counters // of which units may be in hand
 	absences *absences // of penalties
+	usage    *usage    // of counters
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
@@ -74,6 +75,7 @@ func New(inner core.Store, o Options) (*Store, error) {
 	s.batcher, _ = inner.(core.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(DenialsMaxDefault)
+	s.usage = newUsage(knownMax)
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
@@ -112,6 +114,9 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 func (s *Store) conclude(ctx context.Context, sent core.Micros, k kind, checks []core.Check, results []core.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, k, checks, results, err)
+	if err == nil {
+		s.learnUses(sent, checks, results)
+	}
 	if err != nil && k == takes && ctx.Err() == nil && s.refuse(checks, results, false) {
 		return nil
 	}
