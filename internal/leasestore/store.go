@@ -149,22 +149,26 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 	return err
 }
 
-// refuse answers a call from memory if that refuses it, and it is not the one that looks again, where one may.
+// refuse answers a call from memory if that refuses it, and it is not one that is to ask the store, where it may: the one that
+// looks again, or one with a check of which nothing is known.
 func (s *Store) refuse(checks []core.Check, results []core.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false
 	}
-	now, refusing, looks, p := s.now(), -1, false, recorder{}
+	now, refusing, looks, unknowns, p := s.now(), -1, false, false, recorder{}
 	for i := range checks {
 		known, refuses, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, mayLook)
 		if looks = looks || look; !known {
-			results[i].At = 0
+			results[i].At, unknowns = 0, unknowns || checks[i].Limit != nil
 		}
 		if refuses && refusing < 0 && !leasable(&checks[i]) { // what is in hand comes before what is remembered
 			refusing = i
 		}
 	}
-	if refusing < 0 || looks {
+	switch {
+	case refusing < 0 || looks:
+		return false
+	case unknowns && mayLook && checks[refusing].Penalty == nil && s.denials.mayAsk(now, &checks[refusing]):
 		return false
 	}
 	for i := range checks {
@@ -185,8 +189,11 @@ func (s *Store) learn(sent core.Micros, k kind, checks []core.Check, results []c
 				s.forget(&checks[i])
 			}
 		}
-	case s.denials != nil && err == nil && k != looks && refused(checks, results):
+	case s.denials == nil || err != nil:
+	case k != looks && refused(checks, results):
 		s.denials.learn(sent, s.now(), checks, results)
+	default:
+		s.denials.outdate(checks)
 	}
 }
 
