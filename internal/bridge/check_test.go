@@ -140,6 +140,20 @@ func TestTheStoreFails(t *testing.T) {
 	}
 }
 
+// TestTheStoreIsOverloaded: the filter is told that there is too much to do, and a person that the request is refused.
+func TestTheStoreIsOverloaded(t *testing.T) {
+	h := open(t, shop, nil)
+	h.store.fails = fmt.Errorf("%w: the queue is full", core.ErrOverloaded)
+	answers := h.ask(h.question("/api/x", "192.0.2.1"), h.question("/other", "192.0.2.1"), h.question("/slow", "192.0.2.1"))
+	if answers[0].Status != wire.StatusBusy || answers[1].Status != wire.StatusOK || answers[2].Status != wire.StatusBusy {
+		t.Error(answers)
+	}
+	w := h.post([]byte(`{"path":"/api/x","ip":"192.0.2.1"}`), "application/json")
+	if !strings.Contains(w.Body.String(), `"status":503`) || !strings.Contains(w.Body.String(), `"retry_after":"1"`) {
+		t.Error(w.Body.String())
+	}
+}
+
 // TestAToken: without it nothing is said but whether the bridge works.
 func TestAToken(t *testing.T) {
 	const token = "0123456789abcdef"

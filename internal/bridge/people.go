@@ -90,9 +90,8 @@ func (b *Bridge) answerPeople(c *call) (t told, err error) {
 	q.ask(&described{asked: request, now: q.now})
 	var d core.Decision
 	if len(q.first) > 0 {
-		if _, answered := q.Ask(q.first); !answered {
-			d = q.plan.Degrade()
-		} else {
+		var answered bool
+		if d, answered = q.Ask(q.first); answered {
 			d = q.decide(nil)
 		}
 	} else {

@@ -156,11 +156,14 @@ func (q *question) Ask(checks []core.Check) (core.Decision, bool) {
 func (q *question) fail(err error) core.Decision {
 	q.bridge.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
 	q.answer.Status = wire.StatusUnavailable
-	if errors.Is(err, core.ErrInvalid) {
+	switch {
+	case errors.Is(err, core.ErrOverloaded):
+		q.answer.Status = wire.StatusBusy // the filter refuses
+	case errors.Is(err, core.ErrInvalid):
 		q.answer.Status = wire.StatusInvalid
 		q.bridge.logger.Error("a question was refused by the store", "error", err)
 	}
-	d := q.plan.Degrade()
+	d := q.plan.Fail(err)
 	q.count()
 	return d
 }

@@ -242,7 +242,7 @@ func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequ
 	var decision core.Decision
 	if err != nil {
 		s.options.Observer.StoreFailed(err, false)
-		decision = c.plan.Degrade()
+		decision = c.plan.Fail(err)
 	} else {
 		decision = c.plan.Decide()
 		s.report(ctx, c, len(checks) > 0, decision.Refused())

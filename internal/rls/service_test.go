@@ -281,6 +281,29 @@ func (broken) Take(context.Context, []core.Check, []core.Result) error {
 	return errors.Join(core.ErrUnavailable, errors.New("gone"))
 }
 
+// overloaded is a store that has no room for another call.
+type overloaded struct{}
+
+func (overloaded) Take(context.Context, []core.Check, []core.Result) error {
+	return fmt.Errorf("the queue is full: %w", core.ErrOverloaded)
+}
+
+// TestStoreOverloaded: the request is refused whatever on_error says, and told to come again.
+func TestStoreOverloaded(t *testing.T) {
+	for _, onError := range []string{"allow", "local", "deny"} {
+		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloaded{})
+		got, again := s.passes(false, descriptor("a", "1")), ""
+		for _, header := range got.ResponseHeadersToAdd {
+			if header.Key == "retry-after" {
+				again = header.Value
+			}
+		}
+		if again != "1" {
+			t.Errorf("on_error %s: %v", onError, got)
+		}
+	}
+}
+
 // TestStoreFails: on_error decides, and no number is made up.
 func TestStoreFails(t *testing.T) {
 	for policy, want := range map[string]bool{
