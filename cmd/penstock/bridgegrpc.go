@@ -73,7 +73,8 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 	if s.rls.network != "" {
 		observer := b.Observer()
 		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: s.callsMax})
-		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"))
+		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"),
+			grpc.ForceServerCodecV2(service.Codec()))
 		if err != nil {
 			return nil, err
 		}
@@ -101,19 +102,20 @@ const grpcWorkers = 64
 
 // serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes
 // wrong later goes to ended.
-func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
+func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
+	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
 	if err != nil {
 		return nil, err
 	}
 	guard := &grpcGuard{token: s.token, patience: patience, logger: logger}
-	options := []grpc.ServerOption{
+	options = append(options,
 		grpc.MaxConcurrentStreams(grpcStreamsMax), grpc.MaxHeaderListSize(headerBytesMax), grpc.MaxRecvMsgSize(grpcBytesMax),
 		grpc.ConnectionTimeout(bridge.CallTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingTime, Timeout: pongTime, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMin, PermitWithoutStream: true}),
 		grpc.InTapHandle(guard.enter), grpc.UnaryInterceptor(guard.unary), grpc.StreamInterceptor(guard.stream),
-	}
+	)
 	if s.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
 	}
