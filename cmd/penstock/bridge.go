@@ -125,7 +125,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
-		WaitersMax: f.waitersMax, Forgetful: !f.remember, Logger: logger}
+		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: called, Logger: logger}
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)
 	}

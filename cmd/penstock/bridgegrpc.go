@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -145,7 +146,7 @@ type grpcGuard struct {
 // there is told to everybody, but not without end: to be told of changes takes the token. What does not come whole in time
 // ends.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	patience := g.patience
+	patience, v := g.patience, visitorOf(ctx)
 	if g.token != "" && !shows(info.Header, g.token) {
 		if info.FullMethodName != healthpb.Health_Check_FullMethodName {
 			return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by "+
@@ -157,6 +158,9 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 		}
 		context.AfterFunc(ctx, func() { g.strangers.Add(-1) })
 		patience = strangerTime
+		v.probe()
+	} else {
+		v.admit()
 	}
 	switch {
 	case patience == 0:
@@ -168,6 +172,16 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 	timed, cancel := context.WithTimeout(ctx, patience)
 	_ = cancel // gRPC ends the context that this one descends from with the request
 	return timed, nil
+}
+
+// visitorOf returns the connection of a request; nil if it is none of a [crowd].
+func visitorOf(ctx context.Context) *visitor {
+	if other, ok := peer.FromContext(ctx); ok {
+		if addr, ok := other.Addr.(visitorAddr); ok {
+			return addr.visitor
+		}
+	}
+	return nil
 }
 
 // lateness is the key of the timer, in the context of a stream, that ends it if its request does not come in time.

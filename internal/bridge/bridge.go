@@ -48,6 +48,9 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is what callers must show as a bearer token; "" lets everybody in who can connect.
 	Token string
+	// Called is told of each call that is let in, before it is read, with the context of its request. known says that it
+	// showed the token, or that there is none; else it only asks for the health. Nil: nobody is told.
+	Called func(ctx context.Context, known bool)
 	// Forgetful says that filters are not to remember what was refused, but for limits that are leased.
 	Forgetful bool
 	// CallsMax and WaitersMax take the place of their defaults; 0 is those.
@@ -99,6 +102,9 @@ func New(o Options) (*Bridge, error) {
 	}
 	if o.Changed == nil {
 		o.Changed = func(string, []byte) {}
+	}
+	if o.Called == nil {
+		o.Called = func(context.Context, bool) {}
 	}
 	if o.CallsMax <= 0 {
 		o.CallsMax = CallsMaxDefault
