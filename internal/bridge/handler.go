@@ -10,7 +10,7 @@ import (
 )
 
 // Handler serves filters and people. Beside /healthz and /readyz, which say no more than whether it works, everything needs
-// the token.
+// the token. No page in a browser is answered.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", b.guarded(b.serveCheck))
@@ -18,7 +18,7 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
-	return b.spared(b.parting(mux))
+	return b.spared(b.parting(b.unpaged(mux)))
 }
 
 // parting closes connections over HTTP/1.1 with their answers once the bridge is about to stop. One that it closed while nobody asks
