@@ -89,7 +89,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Register adds the service and gRPC's health service to a server.
+// Register adds the service and gRPC's health service to a server, which must be made with the codec of [Service.Codec].
 func (s *Service) Register(server *grpc.Server) {
 	pb.RegisterRateLimitServiceServer(server, s)
 	healthpb.RegisterHealthServer(server, &s.health)
@@ -193,11 +193,11 @@ func validate(request *pb.RateLimitRequest) error {
 	case n == 0:
 		return fmt.Errorf("there is no descriptor")
 	case n > DescriptorsMax:
-		return fmt.Errorf("%d descriptors are more than %d", n, DescriptorsMax)
+		return fmt.Errorf("there are more than %d descriptors", DescriptorsMax)
 	}
 	for i, d := range request.GetDescriptors() {
-		if n := len(d.GetEntries()); n > EntriesMax {
-			return fmt.Errorf("descriptor %d has %d entries, more than %d", i, n, EntriesMax)
+		if len(d.GetEntries()) > EntriesMax {
+			return fmt.Errorf("descriptor %d has more than %d entries", i, EntriesMax)
 		}
 	}
 	return nil
