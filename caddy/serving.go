@@ -48,6 +48,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.attrs.reset(r)
+	if !s.attrs.served() {
+		s.release()
+		refuseTarget(w)
+		return nil
+	}
 	s.editions = s.editions[:0]
 	for _, e := range h.policies {
 		if rec.begin(e) {

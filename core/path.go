@@ -33,7 +33,10 @@ const (
 	readParameters readingSet = 1 << iota
 	// readBackslash takes "\" and %5C for "/", as servers on Windows do.
 	readBackslash
-	readingsAll = readParameters | readBackslash
+	// readAuthority takes what follows two slashes at the start for a host, as programs do that resolve a target like a
+	// reference in a page: //h/api is /api.
+	readAuthority
+	readingsAll = readParameters | readBackslash | readAuthority
 )
 
 // reading is a normalised path as some server reads it.
@@ -72,7 +75,7 @@ var pathBytes = func() (table [256]uint8) {
 // inspectPath looks at a path once, so that the usual one costs no more than this look.
 func inspectPath(p string) pathTraits {
 	if p == "" || p[0] != '/' {
-		return pathTraits{readings: readingsAll}
+		return pathTraits{readings: readingsAll &^ readAuthority}
 	}
 	var seen uint8
 	var dots bool
@@ -93,12 +96,18 @@ func inspectPath(p string) pathTraits {
 	if seen&byteBackslash != 0 || seen&byteSpecial != 0 && strings.Contains(p, "%5") {
 		t.readings |= readBackslash
 	}
+	if len(p) > 1 && (p[1] == '/' || p[1] == '\\') {
+		t.readings |= readAuthority
+	}
 	return t
 }
 
 // appendNormalized appends the path p in its normal form, read in the ways given; none is the plain reading.
 func appendNormalized(dst []byte, p string, ways readingSet) []byte {
 	p = trimToPath(p)
+	if ways&readAuthority != 0 {
+		p = trimAuthority(p)
+	}
 	base := len(dst)
 	slash := false
 	for rest, more := p, true; more; {
@@ -138,6 +147,21 @@ func trimToPath(p string) string {
 		break
 	}
 	return strings.TrimPrefix(p, "/")
+}
+
+// trimAuthority cuts off the host that a path without its first slash starts with, if another slash precedes it. To programs
+// that read a target so, a backslash is a slash, and more than two slashes are two.
+func trimAuthority(p string) string {
+	const slashes = `/\`
+	rest := strings.TrimLeft(p, slashes)
+	if len(rest) == len(p) {
+		return p
+	}
+	end := strings.IndexAny(rest, slashes)
+	if end < 0 {
+		return ""
+	}
+	return strings.TrimLeft(rest[end:], slashes)
 }
 
 // cutSegment splits a path, still encoded, after its first segment.
