@@ -136,7 +136,10 @@ func crowdedPath(p string, possible readingSet) bool {
 	if len(p) < pathPiecesMax/4 { // in each of four readings no more than a piece for each byte
 		return false
 	}
-	slashes, backslashes := 1+strings.Count(p, "/"), 0
+	slashes, backslashes := strings.Count(p, "/"), 0
+	if p[0] != '/' {
+		slashes++
+	}
 	if possible&readBackslash != 0 {
 		backslashes = strings.Count(p, `\`) + strings.Count(p, "%5C") + strings.Count(p, "%5c")
 	}
