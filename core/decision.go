@@ -23,6 +23,7 @@ const (
 	OutcomePenalized               // the client has a penalty: 429
 	OutcomeDelayed                 // a rule only: a throttle rule let the request wait, and then go on
 	OutcomeDegradedLocal           // the store did not answer, and there was room in this process' share: on_error: local
+	OutcomeOversized               // more would have to be read of it than is read: 414 or 431
 	outcomeCount
 )
 
@@ -30,7 +31,8 @@ const (
 const OutcomeCount = int(outcomeCount)
 
 var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "blocked", "exempt", "missing",
-	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local"}
+	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local",
+	"oversized"}
 
 // String returns the outcome's name as it stands in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -193,6 +195,8 @@ func (p *Plan) settle() (d Decision, settled bool) {
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
 	case refusalUnauthorized:
 		d.Outcome, d.Status, d.Credential = OutcomeUnauthorized, statusUnauthorized, p.badCredential
+	case refusalOversized:
+		d.Outcome, d.Status = OutcomeOversized, p.oversized
 	case refusalMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
 	case refusalCrowded:
@@ -270,6 +274,8 @@ func (p *Plan) refuses(u *use) bool {
 		return true // nothing else is in play
 	case refusalUnauthorized:
 		return u.rule == &noRule
+	case refusalOversized:
+		return u.rule == &noRule || u.missing
 	case refusalMissing:
 		return u.missing
 	default:

@@ -168,7 +168,7 @@ func (p *Plan) claimed(f *finder) {
 		value, ok = p.request.attrs.Attr(f.name)
 	}
 	switch {
-	case !ok || value == "":
+	case !ok || value == "" || p.request.tooLong(value):
 	case len(value) > valueBytesMax:
 		mark := len(p.text)
 		p.text = appendHash(p.text, value)

@@ -55,12 +55,13 @@ type Plan struct {
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
-	refusal  refusal
-	uses     []use
-	outcomes []RuleOutcome // of uses
-	checks   []Check
-	results  []Result
-	asked    []asked // of checks
+	refusal   refusal
+	oversized int // the status of refusalOversized
+	uses      []use
+	outcomes  []RuleOutcome // of uses
+	checks    []Check
+	results   []Result
+	asked     []asked // of checks
 	// throttled are the checks that requests may wait for, as last asked for.
 	throttled []Throttled
 
@@ -105,6 +106,7 @@ const (
 	refusalCrowded
 	refusalMissing
 	refusalUnauthorized // a credential that was taken back, or an invalid one under on_invalid: deny
+	refusalOversized    // it has more to be read than is read
 	refusalBlocked      // the strongest
 )
 
@@ -152,6 +154,10 @@ func (p *Plan) add(rs *Ruleset) {
 		p.blockBy(rs, policyItself)
 		return
 	}
+	if status := p.request.oversizedFor(rs); status != 0 {
+		p.refuseOversized(rs, status)
+		return
+	}
 	if p.match(rs); len(p.matched) == 0 {
 		return
 	}
@@ -163,6 +169,10 @@ func (p *Plan) add(rs *Ruleset) {
 	}
 	if refused {
 		p.refuse(rs)
+		return
+	}
+	if p.request.oversized != 0 && p.enforced(rs) {
+		p.refuseOversized(rs, p.request.oversized)
 		return
 	}
 	p.clientPart = p.identityPart(&p.asking)
@@ -214,6 +224,8 @@ func (p *Plan) passTurns() {
 }
 
 // use puts a rule in play.
+//
+//go:noinline
 func (p *Plan) use(rs *Ruleset, index int32) *use {
 	next := int32(len(p.checks))
 	u := use{ruleset: rs, rule: &noRule, checks: [2]int32{next, next}}
@@ -257,7 +269,11 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	if !p.appendCounter(rs, u) {
 		p.text = p.text[:start]
 		u.missing = true
-		if r.action != ActionLogOnly {
+		switch {
+		case r.action == ActionLogOnly:
+		case p.request.oversized != 0:
+			p.oversize(p.request.oversized)
+		default:
 			p.refusal = max(p.refusal, refusalMissing)
 		}
 		return
