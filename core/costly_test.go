@@ -21,7 +21,7 @@ func (s *sparing) Verify(string) (*Identity, CredentialState) {
 func (s *sparing) VerifyFor(asker *Asker, _ string) (*Identity, CredentialState) {
 	s.addrs = append(s.addrs, asker.Addr)
 	if *asker.Left <= 0 {
-		asker.Unverified = true
+		asker.Unchecked = true
 		return nil, CredentialInvalid
 	}
 	*asker.Left -= Millisecond
@@ -43,7 +43,7 @@ func TestCostlyVerifiers(t *testing.T) {
 		plan.Hurry(&left)
 		plan.Add(rs, a)
 		used := plan.Credentials()
-		if len(used) != 2 || used[0].Unverified != want[0] || used[1].Unverified != want[1] || used[1].State != CredentialInvalid {
+		if len(used) != 2 || used[0].Unchecked != want[0] || used[1].Unchecked != want[1] || used[1].State != CredentialInvalid {
 			t.Errorf("request %d: %+v", i, used)
 		}
 		if who := plan.Identity(); who.ID != "198.51.100.7" {

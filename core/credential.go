@@ -233,7 +233,7 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 		mark := len(p.text)
 		text, state := p.credential(&f.carriers[i])
 		var who *Identity
-		p.asker.Unverified = false
+		p.asker.Unchecked = false
 		if state == CredentialValid {
 			who, state = p.ask(f, text)
 		}
@@ -243,7 +243,7 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 			continue
 		}
 		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who,
-			Unverified: p.asker.Unverified})
+			Unchecked: p.asker.Unchecked})
 		if f.deny || state >= CredentialValid {
 			return who, state
 		}

@@ -52,7 +52,7 @@ type Verifier interface {
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor is Verify on behalf of a client. A credential that the verifier has no time for is CredentialInvalid, and
-	// asker.Unverified says so. The asker belongs to the caller.
+	// asker.Unchecked says so. The asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 
@@ -63,8 +63,8 @@ type Asker struct {
 	// Left is how long verifiers may still take for this request and those that are decided with it. A verifier takes off
 	// what it has used. Nil: as long as the verifier finds right.
 	Left *Micros
-	// Unverified says that the credential was not looked at for want of time.
-	Unverified bool
+	// Unchecked says that the credential was not looked at for want of time.
+	Unchecked bool
 }
 
 // CredentialState says what a credential is worth.

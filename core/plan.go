@@ -328,8 +328,8 @@ type CredentialUse struct {
 	State   CredentialState
 	// Identity is what the verifier said of a valid one, before a tenant or tier from elsewhere; nil of any other.
 	Identity *Identity
-	// Unverified says that the verifier had no time for it: what it is worth is not known, and must not be remembered.
-	Unverified bool
+	// Unchecked says that the verifier had no time for it: what it is worth is not known, and must not be remembered.
+	Unchecked bool
 }
 
 // Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.

@@ -135,7 +135,7 @@ func (f *forgery) token(random *mathrand.ChaCha8) string {
 // attacked is a front under attack.
 type attacked struct {
 	name, address string
-	key           *signer       // whose tokens are good there
+	keys          []*signer     // whose tokens are good there
 	scrape        func() string // the metrics
 	kinds         int           // of forgeries that are tried
 	part          byte          // of the addresses that were used last
@@ -241,7 +241,7 @@ type flooded struct {
 	statuses                    map[int]int // of the flood
 	took                        time.Duration
 	remembered, fresh, stranger *visit
-	verified, unverified        int // tokens that were worth nothing
+	verified, unchecked         int // tokens that were worth nothing
 }
 
 const (
@@ -255,10 +255,10 @@ func (a *attacked) flood(t *testing.T, name string, attackers int, lasting time.
 	t.Helper()
 	a.part++
 	f := &flooded{front: a.name, name: name, attackers: attackers, statuses: map[int]int{},
-		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unverified: -a.tokens(t, "unverified")}
+		requests: int(garbagePace * lasting / time.Second), verified: -a.tokens(t, "invalid"), unchecked: -a.tokens(t, "unchecked")}
 	var clients sync.WaitGroup
 	done := make(chan struct{})
-	fresh, known := a.goodTokens(t, int(lasting/freshEvery)+1), a.key.token(t, "ann")
+	fresh, known := a.goodTokens(t, int(lasting/freshEvery)+1), a.keys[0].token(t, "ann")
 	clients.Go(func() {
 		f.remembered = a.visits(t, a.from(2), 5*time.Millisecond, done, func() string { return known })
 	})
@@ -271,7 +271,7 @@ func (a *attacked) flood(t *testing.T, name string, attackers int, lasting time.
 	f.took = time.Since(start)
 	close(done)
 	clients.Wait()
-	f.verified, f.unverified = f.verified+a.tokens(t, "invalid"), f.unverified+a.tokens(t, "unverified")
+	f.verified, f.unchecked = f.verified+a.tokens(t, "invalid"), f.unchecked+a.tokens(t, "unchecked")
 	return f
 }
 
@@ -326,7 +326,7 @@ func (a *attacked) attack(t *testing.T, f *flooded, token func(*mathrand.ChaCha8
 func (a *attacked) goodTokens(t *testing.T, n int) func() string {
 	all := make([]string, n)
 	for i := range all {
-		all[i] = a.key.token(t, fmt.Sprint("user-", i))
+		all[i] = a.keys[0].token(t, fmt.Sprint("user-", i))
 	}
 	at := -1
 	return func() string {
@@ -339,7 +339,7 @@ func (a *attacked) goodTokens(t *testing.T, n int) func() string {
 func (f *flooded) judge(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens looked at in vain and %d not at all; known token: %v; fresh tokens: %v; no token: %v", f.front,
-		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unverified, f.remembered, f.fresh, f.stranger)
+		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unchecked, f.remembered, f.fresh, f.stranger)
 	if got, most := f.statuses[200], garbageLimit*f.attackers; got != most || got+f.statuses[429] != f.requests {
 		t.Errorf("%s: the flood got %v, want %d admitted and the rest refused", f.name, f.statuses, most)
 	}
@@ -361,7 +361,6 @@ func TestGarbageTokens(t *testing.T) {
 	keys := []*signer{newP384(t, "ec"), newRSA4096(t, "rsa")}
 	for _, start := range []func(*testing.T, []*signer) *attacked{attackedFilter, attackedCaddy, attackedService} {
 		a := start(t, keys)
-		a.key = keys[0]
 		none := a.flood(t, "no tokens", 1, 2*time.Second, func(*mathrand.ChaCha8) string { return "" })
 		none.judge(t)
 		for i := range forgeries[:a.kinds] {
@@ -369,7 +368,7 @@ func TestGarbageTokens(t *testing.T) {
 		}
 		one := a.flood(t, "ES384 from one address", 1, 2*time.Second, forgeries[0].token)
 		one.judge(t)
-		if one.unverified < one.requests/2 {
+		if one.unchecked < one.requests/2 {
 			t.Errorf("%s: %d of %d tokens were verified for one address", a.name, one.verified, one.requests)
 		}
 		for who, both := range map[string][2]*visit{"a known token": {none.remembered, one.remembered}, "fresh tokens": {none.fresh, one.fresh}} {
@@ -384,11 +383,39 @@ func TestGarbageTokens(t *testing.T) {
 	}
 }
 
+// TestManyNewTokensAtOnce: clients who all come at one time with tokens that nobody has seen are known, every one.
+func TestManyNewTokensAtOnce(t *testing.T) {
+	const clients = 300
+	a := attackedCaddy(t, []*signer{newP384(t, "ec")})
+	lines, tokens := make([]*caller, clients), make([]string, clients)
+	for i := range clients {
+		var err error
+		if lines[i], err = dialFrom("127.0.0.1", a.address); err != nil {
+			t.Fatal(err)
+		}
+		defer lines[i].connection.Close()
+		tokens[i] = a.keys[0].token(t, fmt.Sprint("user-", i))
+	}
+	var group sync.WaitGroup
+	var known atomic.Int64
+	for i := range clients {
+		group.Go(func() {
+			if status, err := lines[i].ask(tokens[i]); err == nil && status == http.StatusOK {
+				known.Add(1)
+			}
+		})
+	}
+	group.Wait()
+	if known.Load() != clients || a.tokens(t, "valid") != clients {
+		t.Errorf("%d of %d were served, %d tokens were valid and %d unchecked", known.Load(), clients, a.tokens(t, "valid"), a.tokens(t, "unchecked"))
+	}
+}
+
 func attackedFilter(t *testing.T, keys []*signer) *attacked {
 	s := &site{direct: true, set: "deadline: 1s"}
 	startEnvoy(t, wasm(t), nil, s)
 	b := s.startBridge(t, strings.ReplaceAll(garbagePolicy, "URL", fallsSilent(t, keys...)), "--redis", redistest.Start(t).URL(), "--redis-timeout", "1s")
-	return &attacked{name: "Envoy", kinds: len(forgeries), address: s.address, scrape: b.scrape}
+	return &attacked{name: "Envoy", kinds: len(forgeries), address: s.address, keys: keys, scrape: b.scrape}
 }
 
 func attackedService(t *testing.T, keys []*signer) *attacked {
@@ -401,7 +428,7 @@ func attackedService(t *testing.T, keys []*signer) *attacked {
 	await.Until(t, patience, "Envoy has reached the service", func() bool {
 		return s.get(t, "/", "Authorization", "Bearer x").header.Get("X-RateLimit-Limit") != ""
 	})
-	return &attacked{name: "rate limit service", address: s.address, scrape: b.scrape}
+	return &attacked{name: "rate limit service", address: s.address, keys: keys, scrape: b.scrape}
 }
 
 // scrape returns the metrics.
@@ -422,5 +449,5 @@ func attackedCaddy(t *testing.T, keys []*signer) *attacked {
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(strings.ReplaceAll(garbagePolicy, "URL", fallsSilent(t, keys...)))
 	p := startCaddy(t, openCaddyfile, "PENSTOCK_REDIS="+redistest.Start(t).URL(), "POLICY="+file.path)
-	return &attacked{name: "Caddy", kinds: len(forgeries), address: p.address, scrape: p.scrape}
+	return &attacked{name: "Caddy", kinds: len(forgeries), address: p.address, keys: keys, scrape: p.scrape}
 }

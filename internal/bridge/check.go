@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/settle"
 	"github.com/penstock/penstock/internal/throttle"
 	"github.com/penstock/penstock/internal/wire"
 )
@@ -88,8 +89,14 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	return nil
 }
 
-// reply writes the answers. One that would make the reply larger than a filter reads is that the bridge has too much to do:
-// so many limits or receipts are no policy that anybody wrote for requests that come by the hundred.
+// receiptBytesMax is how large a reply may be for another receipt to go with it. The other half is room for what decides: 256
+// answers of 64 results have some 400 KB.
+const receiptBytesMax = wire.CallBytesMax / 2
+
+// reply writes the answers. Where receipts would make the reply larger than a filter reads, some are left out: what those
+// requests have reserved stands as the charge. A decision is never left out for that: a request that was refused would go on
+// by on_error. One that would make the reply too large even so is that the bridge has too much to do: no policy that anybody
+// wrote has so many limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -98,6 +105,10 @@ func (b *Bridge) reply(c *call) {
 	c.reply = begin(c.reply[:0])
 	for i, q := range c.questions[:c.used] {
 		before := len(c.reply)
+		if q.answer.Receipt != "" && before+len(q.answer.Receipt) > receiptBytesMax {
+			q.answer.Receipt = ""
+			b.metrics.settled(settle.Dropped)
+		}
 		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
 			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}

@@ -194,24 +194,36 @@ func TestKeysThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestAReplyIsAsLargeAsAFilterReads: what does not fit is answered busy, and the rest is not lost.
+// TestAReplyIsAsLargeAsAFilterReads: receipts are left out before it is too large, and no decision is: a request that the store has
+// refused would go on.
 func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
-	policy := "name: shop\nrules:\n"
+	policy, limit := "name: shop\nrules:\n", 200
 	for i := range core.ChecksMax {
-		policy += fmt.Sprintf("- {name: a-rule-with-quite-a-long-name-%d, limit: 1000000/1h, refund_on: {status: [5xx]}}\n", i)
+		policy += fmt.Sprintf("- {name: a-rule-with-quite-a-long-name-%d, limit: %d/1h, refund_on: {status: [5xx]}}\n", i, limit)
+		limit = 1_000_000
 	}
 	h := open(t, policy, nil)
 	items := make([]wire.Item, wire.ItemsMax)
 	for i := range items {
 		items[i] = h.question("/", "192.0.2.1")
 	}
-	answers := h.ask(items...)
-	statuses := map[wire.Status]int{}
-	for i := range answers {
-		statuses[answers[i].Status]++
+	receipts, refused := 0, 0
+	for i, a := range h.ask(items...) {
+		if a.Status != wire.StatusOK || len(a.Results) != core.ChecksMax {
+			t.Fatalf("answer %d: status %d, %d results", i, a.Status, len(a.Results))
+		}
+		if a.Receipt != "" {
+			receipts++
+		}
+		if a.Results[0].Refused {
+			refused++
+		}
 	}
-	if statuses[wire.StatusOK] < 50 || statuses[wire.StatusBusy] < 50 || answers[0].Status != wire.StatusOK {
-		t.Error(statuses)
+	if receipts < 50 || receipts > 150 || refused != len(items)-200 {
+		t.Errorf("%d receipts, and %d refused, want some and %d", receipts, refused, len(items)-200)
+	}
+	if n := h.counted(`penstock_settlements_total{result="dropped"}`); n != 200-receipts {
+		t.Errorf("%d receipts are counted as dropped, want %d", n, 200-receipts)
 	}
 }
 

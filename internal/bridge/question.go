@@ -199,7 +199,7 @@ func (q *question) judge() {
 		if c.Identity != nil {
 			way.Identity = *c.Identity
 		}
-		if c.Unverified {
+		if c.Unchecked {
 			ttl = 0
 		}
 		q.verdict.Ways = append(q.verdict.Ways, way)

@@ -70,7 +70,7 @@ func TestACallFullOfGarbage(t *testing.T) {
 			t.Fatalf("%d are counted for %v, want 1", used, items[i].Ask.Peer)
 		}
 	}
-	if n := h.counted(`penstock_credentials_total{method="jwt",policy="shop",state="unverified"}`); n != len(items)-lasting {
-		t.Errorf("%d are counted as unverified, want %d", n, len(items)-lasting)
+	if n := h.counted(`penstock_credentials_total{method="jwt",policy="shop",state="unchecked"}`); n != len(items)-lasting {
+		t.Errorf("%d are counted as unchecked, want %d", n, len(items)-lasting)
 	}
 }

@@ -106,7 +106,8 @@ func (m *meter) buckets(addr netip.Addr) (all [meterRows]*bucket) {
 	return all
 }
 
-// admits reports whether a token from an address may be verified, and whether the address is clean: it has owed nothing for a while. Without an address only what all may spend together bounds it.
+// admits reports whether a token from an address may be verified, and whether the address is clean: it has owed nothing for a while.
+// Without an address only what all may spend together bounds it.
 func (m *meter) admits(addr netip.Addr, now core.Micros) (ok, clean bool) {
 	calm := m.total.owed(now, owedMax*totalOwed) < totalOwed
 	if !addr.IsValid() {
@@ -137,10 +138,11 @@ func (m *meter) charge(addr netip.Addr, now, cost core.Micros) {
 
 // Bounds of the wait for a processor.
 const (
-	// waitMax is how long a token waits where nothing else waits for it.
-	waitMax = 100 * core.Millisecond
+	// waitMax is how long a token waits where nothing else waits for it: clients that all come with new tokens at once, after a
+	// restart, are to be known.
+	waitMax = core.Second
 	// waitersMax is how many wait.
-	waitersMax = 1024
+	waitersMax = 4096
 	// keptForClean is what others leave to clean addresses of the time that they have together.
 	keptForClean = 4 * core.Millisecond
 )
@@ -244,7 +246,7 @@ func (q *inquiry) leave() {
 }
 
 func (q *inquiry) refuse() bool {
-	q.asker.Unverified = true
+	q.asker.Unchecked = true
 	return false
 }
 
@@ -258,7 +260,7 @@ func (q *inquiry) end(now core.Micros, signed bool) {
 	if q.asker.Left != nil {
 		*q.asker.Left -= q.waited + min(cost, costMax)
 	}
-	if !signed && !q.asker.Unverified {
+	if !signed && !q.asker.Unchecked {
 		q.meter.charge(q.asker.Addr, now, cost)
 	}
 }

@@ -178,7 +178,7 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 	known, first := theIssuer.good(t, "known"), forged(t, 0)
 	for name, token := range map[string]string{"good": known, "expired": theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`,
 		`{"sub":"u","exp":1600000000}`, "rsa"), "not a token": strings.Repeat("x", 40)} {
-		if j.VerifyFor(asker, token); asker.Unverified {
+		if j.VerifyFor(asker, token); asker.Unchecked {
 			t.Errorf("%s: not looked at", name)
 		}
 	}
@@ -187,11 +187,11 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 	}
 	verified := 0
 	for n := range 1000 {
-		asker.Unverified = false
+		asker.Unchecked = false
 		if id, state := j.VerifyFor(asker, forged(t, n)); id != nil || state != core.CredentialInvalid {
 			t.Fatal(id, state)
 		}
-		if !asker.Unverified {
+		if !asker.Unchecked {
 			verified++
 		}
 	}
@@ -199,10 +199,10 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 		t.Errorf("%d were verified, want %d", verified, want)
 	}
 	for name, c := range map[string]struct {
-		addr       netip.Addr
-		token      string
-		want       core.CredentialState
-		unverified bool
+		addr      netip.Addr
+		token     string
+		want      core.CredentialState
+		unchecked bool
 	}{
 		"known":              {client(1), known, core.CredentialValid, false},
 		"known to be bad":    {client(1), first, core.CredentialInvalid, false},
@@ -212,8 +212,8 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 		"the same again":     {client(1), forged(t, 999), core.CredentialInvalid, true},
 	} {
 		a := &core.Asker{Addr: c.addr}
-		if _, state := j.VerifyFor(a, c.token); state != c.want || a.Unverified != c.unverified {
-			t.Errorf("%s: %s, unverified %t", name, state, a.Unverified)
+		if _, state := j.VerifyFor(a, c.token); state != c.want || a.Unchecked != c.unchecked {
+			t.Errorf("%s: %s, unchecked %t", name, state, a.Unchecked)
 		}
 	}
 	fresh := theIssuer.good(t, "fresh")
@@ -232,7 +232,7 @@ func TestTimeThatRequestsShare(t *testing.T) {
 		for range n {
 			serial++
 			a := &core.Asker{Addr: client(from), Left: &left}
-			if j.VerifyFor(a, forged(t, serial)); !a.Unverified {
+			if j.VerifyFor(a, forged(t, serial)); !a.Unchecked {
 				tokens++
 			}
 		}
@@ -273,7 +273,7 @@ func TestMeteredTokensAllAtOnce(t *testing.T) {
 					t.Error(state)
 				}
 				a = &core.Asker{Addr: client(100 + i)}
-				if _, state := j.VerifyFor(a, good); state != core.CredentialValid && !a.Unverified {
+				if _, state := j.VerifyFor(a, good); state != core.CredentialValid && !a.Unchecked {
 					t.Error(state)
 				}
 			}
@@ -310,7 +310,7 @@ func BenchmarkNoTimeForAToken(b *testing.B) {
 	for b.Loop() {
 		j.VerifyFor(asker, token)
 	}
-	if !asker.Unverified {
+	if !asker.Unchecked {
 		b.Error("it was looked at")
 	}
 }

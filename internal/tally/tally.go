@@ -153,15 +153,15 @@ type Credentials struct {
 	policy string
 	rules  *core.Ruleset
 	ways   []string
-	// of has a row for each way, with unverified behind the states.
-	of [][unverified + 1]lazy
+	// of has a row for each way, with unchecked behind the states.
+	of [][unchecked + 1]lazy
 }
 
-// unverified is where credentials are counted that there was no time for, under a name of their own: what they are worth is
+// unchecked is where credentials are counted that there was no time for, under a name of their own: what they are worth is
 // not known, and they are dealt with as invalid.
 const (
-	unverified     = core.CredentialStateCount
-	unverifiedName = "unverified"
+	unchecked     = core.CredentialStateCount
+	uncheckedName = "unchecked"
 )
 
 // CredentialsOf returns the counters of a policy and its ruleset. It names the ways by their word; of several with one
@@ -182,7 +182,7 @@ func (m *Metrics) CredentialsOf(d *policy.Document, rs *core.Ruleset) *Credentia
 		}
 		c.ways = append(c.ways, word)
 	}
-	c.of = make([][unverified + 1]lazy, len(c.ways))
+	c.of = make([][unchecked + 1]lazy, len(c.ways))
 	return c
 }
 
@@ -194,12 +194,12 @@ func (c *Credentials) Count(used []core.CredentialUse) {
 			continue
 		}
 		state := int(u.State)
-		if u.Unverified {
-			state = unverified
+		if u.Unchecked {
+			state = unchecked
 		}
 		c.of[u.Method][state].inc(func() prometheus.Counter {
-			name := unverifiedName
-			if state != unverified {
+			name := uncheckedName
+			if state != unchecked {
 				name = u.State.String()
 			}
 			return c.total.WithLabelValues(c.policy, c.ways[u.Method], name)
