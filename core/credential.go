@@ -262,15 +262,17 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 		mark := len(p.text)
 		text, state := p.credential(&f.carriers[i])
 		var who *Identity
+		p.asker.Unchecked = false
 		if state == CredentialValid {
-			who, state = ask(f.verifier, text)
+			who, state = p.ask(f, text)
 		}
 		clear(p.text[mark:]) // a decoded credential is not kept
 		p.text = p.text[:mark]
 		if state == CredentialAbsent {
 			continue
 		}
-		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who})
+		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who,
+			Unchecked: p.asker.Unchecked})
 		if f.deny || state >= CredentialValid {
 			return who, state
 		}
@@ -279,8 +281,13 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 }
 
 // ask asks the verifier, and takes an answer that makes no sense for a credential that is not valid.
-func ask(v Verifier, credential string) (*Identity, CredentialState) {
-	who, state := v.Verify(credential)
+func (p *Plan) ask(f *finder, credential string) (who *Identity, state CredentialState) {
+	if f.costly == nil {
+		who, state = f.verifier.Verify(credential)
+	} else {
+		p.asker.Addr = p.request.peer
+		who, state = f.costly.VerifyFor(&p.asker, credential)
+	}
 	switch {
 	case state >= credentialStateCount, state == CredentialValid && (who == nil || who.Kind == "" || who.ID == ""):
 		return nil, CredentialInvalid

@@ -52,6 +52,7 @@ type Plan struct {
 	// of the client, as the policy added last says. Nil: none did.
 	badCredential CredentialState
 	toldBy        *listed
+	asker         Asker
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
@@ -115,12 +116,17 @@ func (p *Plan) Reset() {
 	p.request.attrs, p.request.unreadable = nil, 0
 	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
 	p.credentials, p.badCredential, p.toldBy = p.credentials[:0], CredentialAbsent, nil
+	p.asker = Asker{}
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
 	p.text, p.parts, p.trace = p.text[:0], p.parts[:0], nil
 	p.turns = nil
 }
+
+// Hurry bounds how long verifiers may take for the credentials of the requests that are added until Reset: left is taken from,
+// and may be shared by plans that are decided one after the other. Without it a verifier takes what it finds right.
+func (p *Plan) Hurry(left *Micros) { p.asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
 // Adding more than ChecksMax checks in all refuses the request with 503; Compile refuses policies that alone would come
@@ -338,6 +344,8 @@ type CredentialUse struct {
 	State   CredentialState
 	// Identity is what the verifier said of a valid one, before a tenant or tier from elsewhere; nil of any other.
 	Identity *Identity
+	// Unchecked says that the verifier had no time for it: what it is worth is not known, and must not be remembered.
+	Unchecked bool
 }
 
 // Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.

@@ -73,12 +73,11 @@ type Bridge struct {
 	logger       *slog.Logger
 	editions     editions
 	metrics      *metrics
-	calls        sync.Pool     // of *call
-	under        atomic.Int64  // calls under way, but for those that wait
-	receiving    atomic.Int64  // calls that come
-	bodies       atomic.Int64  // bytes of all calls, but for the first of each
-	asking       atomic.Int64  // questions under way
-	planTime     time.Duration // for the questions of one call
+	calls        sync.Pool    // of *call
+	under        atomic.Int64 // calls under way, but for those that wait
+	receiving    atomic.Int64 // calls that come
+	bodies       atomic.Int64 // bytes of all calls, but for the first of each
+	asking       atomic.Int64 // questions under way
 	sealer       *sealer
 	receiptsRoam bool // other bridges can open them, and count in the same store
 	settling     *settle.Queue
@@ -118,7 +117,7 @@ func New(o Options) (*Bridge, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	b := &Bridge{options: o, planTime: planTime, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
+	b := &Bridge{options: o, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
 	b.receiptsRoam = o.Token != "" && o.Shared
 	if o.Fallback.Local != nil {

@@ -79,7 +79,8 @@ func (b *Bridge) answerPeople(c *call) (t told, err error) {
 	c.used++ // so that the end of the call lets go of it
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.editions.inForce(), micros(time.Now()))
-	q.ask(&described{asked: request, now: q.now})
+	c.left = verifyTime
+	q.ask(&described{asked: request, now: q.now}, &c.left)
 	var d core.Decision
 	if len(q.first) > 0 {
 		var answered bool
