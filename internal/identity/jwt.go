@@ -274,7 +274,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 	defer q.leave()
 	if q.waited > 0 { // for another request with the same token, perhaps
 		if id, state, ok := j.recall(text, sum, now); ok {
-			signed = true // as far as this one is concerned
+			signed = true // as far as this one is concerned: it has cost nothing
 			return id, state
 		}
 	}
