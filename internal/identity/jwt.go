@@ -232,7 +232,7 @@ func (j *JWT) VerifyFor(asker *core.Asker, text string) (*core.Identity, core.Cr
 		return nil, core.CredentialMalformed
 	}
 	q := inquiry{asker: asker, meter: j.meter, elapsed: j.elapsed}
-	if !q.begin(core.Micros(now)) {
+	if !q.begin(core.Micros(now), len(text)) {
 		return nil, core.CredentialInvalid
 	}
 	return j.verify(&q, text, p, sum, now)

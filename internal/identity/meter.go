@@ -39,6 +39,9 @@ const (
 	// costMax is the most that one token is charged, some times what the dearest costs. One that took longer was interrupted by
 	// what else the machine does.
 	costMax = 5 * core.Millisecond
+	// readBytes is of how many bytes of a token a microsecond is charged at most that is read and not verified. So one of usual
+	// length whose key is not known, as after a rotation, is free.
+	readBytes = 50
 )
 
 const (
@@ -149,7 +152,7 @@ func (m *meter) admits(addr netip.Addr, now core.Micros) (ok, clean bool) {
 
 // charge counts what a token has cost, which one of the keys has signed or none.
 func (m *meter) charge(addr netip.Addr, now, cost core.Micros, signed bool) {
-	cost = min(cost, costMax) - freeOfCharge
+	cost -= freeOfCharge
 	if cost <= 0 {
 		return
 	}
@@ -213,17 +216,18 @@ type inquiry struct {
 	gate    *gate
 	began   core.Micros
 	waited  core.Micros
+	costMax core.Micros
 }
 
-// begin reports whether there is time for the token at all.
-func (q *inquiry) begin(now core.Micros) bool {
+// begin reports whether there is time at all for a token of so many bytes.
+func (q *inquiry) begin(now core.Micros, length int) bool {
 	if q.asker == nil {
 		return true
 	}
 	if !q.admitted(now) || q.left() <= 0 {
 		return q.refuse()
 	}
-	q.began = q.elapsed()
+	q.began, q.costMax = q.elapsed(), core.Micros(length/readBytes)
 	return true
 }
 
@@ -261,7 +265,7 @@ func (q *inquiry) enter(now core.Micros) bool {
 	case q.waited > 0 && !q.admitted(now+q.waited): // those before it have spent everything
 		gate.leave()
 	default:
-		q.gate = gate
+		q.gate, q.costMax = gate, costMax
 		return true
 	}
 	return q.refuse()
@@ -285,9 +289,9 @@ func (q *inquiry) end(now core.Micros, signed bool) {
 	if q.asker == nil {
 		return
 	}
-	cost := q.elapsed() - q.began - q.waited
+	cost := min(q.elapsed()-q.began-q.waited, q.costMax)
 	if q.asker.Left != nil {
-		*q.asker.Left -= q.waited + min(cost, costMax)
+		*q.asker.Left -= q.waited + cost
 	}
 	if !q.asker.Unchecked {
 		q.meter.charge(q.asker.Addr, now, cost, signed)

@@ -47,8 +47,8 @@ func TestAnAddressHasABudget(t *testing.T) {
 	if got := m.spends(client(2), meterNow+core.Second, ms+freeOfCharge); got != 10 {
 		t.Errorf("another address: %d, want 10", got)
 	}
-	if got := m.spends(client(3), meterNow, core.Hour); got != 3 {
-		t.Errorf("%d tokens that were interrupted, want 3", got)
+	if got := m.spends(client(3), meterNow, costMax); got != 3 {
+		t.Errorf("%d of the dearest tokens, want 3", got)
 	}
 	if ok, _ := m.admits(client(3), meterNow+owedMax*core.Second+1); !ok {
 		t.Error("an address is not listened to for longer than that it cannot owe more")
@@ -245,6 +245,27 @@ func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
 }
 
 const keyText = "pk_0123456789-abcdefghijklmnopqrstuvwxyz"
+
+// TestTokensThatAreOnlyRead cost what their length may cost, however long the machine takes.
+func TestTokensThatAreOnlyRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		header string
+		free   bool
+	}{
+		"an unknown key":       {`{"alg":"ES384","kid":"nobody"}`, true},
+		"an unknown algorithm": {`{"alg":"ES512","kid":"e1"}`, true},
+		"a long header":        {`{"alg":"ES384","kid":"nobody","x5c":"` + strings.Repeat("x", 5000) + `"}`, false},
+	} {
+		j := metered(t, 64)
+		for range 1000 {
+			serial++
+			j.VerifyFor(&core.Asker{Addr: client(1)}, theIssuer.token(t, c.header, fmt.Sprintf(`{"n":%d}`, serial), "none"))
+		}
+		if ok, clean := j.meter.admits(client(1), meterNow); ok != c.free || clean != c.free {
+			t.Errorf("%s: listened to %t, clean %t, want %t", name, ok, clean, c.free)
+		}
+	}
+}
 
 // TestTimeThatRequestsShare: tokens are verified until it is used up, and addresses that have sent garbage leave a part of it.
 func TestTimeThatRequestsShare(t *testing.T) {
