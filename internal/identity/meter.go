@@ -22,7 +22,7 @@ const (
 	// An address that owes addressOwed is not listened to: that is after 10 ms at once, or 10 ms a second.
 	addressPart = 100
 	addressOwed = core.Second
-	// When all together owe totalOwed, only those are listened to that are clean: that have owed nothing for cleanAfter. That is
+	// When all together owe totalOwed, only those are listened to that have owed nothing for cleanAfter. That is
 	// after 25 ms at once for each processor, or 125 ms a second.
 	totalPart  = 8
 	totalOwed  = 200 * core.Millisecond
@@ -146,8 +146,8 @@ func (m *meter) admits(addr netip.Addr, now core.Micros) (ok, clean bool) {
 	}
 	of := m.cellsOf(addr)
 	owed := m.garbage.owed(of, now, owedMax*addressOwed)
-	clean = owed <= -cleanAfter && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
-	return owed < addressOwed && (calm || clean), clean
+	sentNone := owed <= -cleanAfter
+	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
 // charge counts what a token has cost, which one of the keys has signed or none.
