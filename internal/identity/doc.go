@@ -17,7 +17,7 @@
 // Tokens that no key has signed cost those who send them: an address has 10 ms of a processor for them at once and 10 ms a
 // second, all addresses together have an eighth of all processors, and no more than half of the processors verify at once for
 // addresses that send such tokens. A token beyond that is not looked at and counts as one that does not verify. What is known
-// or signed is free. The bounds are those of the process, whatever the number of verifiers.
+// is free, and what is signed only waits for its turn. The bounds are those of the process, whatever the number of verifiers.
 //
 // Verdicts are remembered by the whole token, good and failed ones apart, so that neither a client's second request nor an
 // attacker's thousandth costs a signature check, and so that failed ones push out no good ones. Memory is bounded.

@@ -232,7 +232,7 @@ func (j *JWT) VerifyFor(asker *core.Asker, text string) (*core.Identity, core.Cr
 		return nil, core.CredentialMalformed
 	}
 	q := inquiry{asker: asker, meter: j.meter, elapsed: j.elapsed}
-	if !q.begin(core.Micros(now)) {
+	if !q.begin(core.Micros(now), len(text)) {
 		return nil, core.CredentialInvalid
 	}
 	return j.verify(&q, text, p, sum, now)
@@ -274,7 +274,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 	defer q.leave()
 	if q.waited > 0 { // for another request with the same token, perhaps
 		if id, state, ok := j.recall(text, sum, now); ok {
-			signed = true // as far as this one is concerned
+			signed = true // as far as this one is concerned: it has cost nothing
 			return id, state
 		}
 	}

@@ -22,11 +22,15 @@ const (
 	// An address that owes addressOwed is not listened to: that is after 10 ms at once, or 10 ms a second.
 	addressPart = 100
 	addressOwed = core.Second
-	// When all together owe totalOwed, only those are listened to that are clean: that have owed nothing for cleanAfter. That is
+	// When all together owe totalOwed, only those are listened to that have owed nothing for cleanAfter. That is
 	// after 25 ms at once for each processor, or 125 ms a second.
 	totalPart  = 8
 	totalOwed  = 200 * core.Millisecond
 	cleanAfter = 10 * core.Second
+	// Tokens that a key has signed are never refused, but one client may have as many as there are requests. An address that owes
+	// signedOwed for those is not clean: that is after 20 ms at once, or 100 ms a second.
+	signedPart = 10
+	signedOwed = 200 * core.Millisecond
 	// owedMax is how much more is remembered than what stops somebody.
 	owedMax = 2
 
@@ -35,6 +39,9 @@ const (
 	// costMax is the most that one token is charged, some times what the dearest costs. One that took longer was interrupted by
 	// what else the machine does.
 	costMax = 5 * core.Millisecond
+	// readBytes is of how many bytes of a token a microsecond is charged at most that is read and not verified. So one of usual
+	// length whose key is not known, as after a rotation, is free.
+	readBytes = 50
 )
 
 const (
@@ -42,18 +49,23 @@ const (
 	meterBuckets = 1 << 13
 )
 
-// meter bounds what is spent on verifying tokens: by address, in all, and at once. Tokens that verify are free.
+// meter bounds what is spent on verifying tokens: by address, in all, and at once. Tokens that verify are free, but who has many of them
+// waits with those who send others.
 //
 // Addresses share buckets, by a hash with a secret, in two rows: an address is charged in both, and judged by the better of them. Beside
-// 1,000 attackers one address in 70 shares both of its buckets with some of them. A meter takes 128 KiB, whoever asks. It is safe for
+// 1,000 attackers one address in 70 shares both of its buckets with some of them. A meter takes 256 KiB, whoever asks. It is safe for
 // concurrent use, and takes no lock.
 type meter struct {
 	gates      [2]gate // for clean addresses, and for the others, which do not hold them up
 	seed       maphash.Seed
 	processors core.Micros
 	total      bucket
-	rows       [meterRows][meterBuckets]bucket
+	garbage    sketch
+	signed     sketch
 }
+
+// sketch holds what addresses owe.
+type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for so many processors. Clean addresses have half of them at most, and so have the others. Of two processors
 // clean addresses have both: with one slot a busy machine that takes the processor from one token takes it from all.
@@ -93,46 +105,66 @@ func (b *bucket) pay(now, amount, most core.Micros) {
 	}
 }
 
-// buckets returns those of an address. Of an IPv6 address the first half counts.
-func (m *meter) buckets(addr netip.Addr) (all [meterRows]*bucket) {
+// cells are where the buckets of an address are.
+type cells [meterRows]int
+
+// cellsOf returns the cells of an address. Of an IPv6 address the first half counts.
+func (m *meter) cellsOf(addr netip.Addr) (all cells) {
 	text := addr.As16()
 	if addr.Is6() {
 		clear(text[8:])
 	}
 	sum := maphash.Bytes(m.seed, text[:])
 	for row := range all {
-		all[row], sum = &m.rows[row][sum%meterBuckets], sum/meterBuckets
+		all[row], sum = int(sum%meterBuckets), sum/meterBuckets
 	}
 	return all
 }
 
-// admits reports whether a token from an address may be verified, and whether the address is clean: it has owed nothing for a while.
-// Without an address only what all may spend together bounds it.
+// owed returns what an address owes, most at most.
+func (s *sketch) owed(of cells, now, most core.Micros) core.Micros {
+	least := most
+	for row, cell := range of {
+		least = min(least, s[row][cell].owed(now, most))
+	}
+	return least
+}
+
+// pay makes an address owe so much more, most in all.
+func (s *sketch) pay(of cells, now, amount, most core.Micros) {
+	for row, cell := range of {
+		s[row][cell].pay(now, amount, most)
+	}
+}
+
+// admits reports whether a token from an address may be verified, and whether the address is clean: it has owed nothing for a while, and
+// is not busy with tokens that are signed. Without an address only what all may spend together bounds it.
 func (m *meter) admits(addr netip.Addr, now core.Micros) (ok, clean bool) {
 	calm := m.total.owed(now, owedMax*totalOwed) < totalOwed
 	if !addr.IsValid() {
 		return calm, false
 	}
-	least := core.Micros(owedMax * addressOwed)
-	for _, b := range m.buckets(addr) {
-		least = min(least, b.owed(now, owedMax*addressOwed))
-	}
-	clean = least <= -cleanAfter
-	return least < addressOwed && (calm || clean), clean
+	of := m.cellsOf(addr)
+	owed := m.garbage.owed(of, now, owedMax*addressOwed)
+	sentNone := owed <= -cleanAfter
+	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// charge counts what a token has cost that no key has signed.
-func (m *meter) charge(addr netip.Addr, now, cost core.Micros) {
-	cost = min(cost, costMax) - freeOfCharge
+// charge counts what a token has cost, which one of the keys has signed or none.
+func (m *meter) charge(addr netip.Addr, now, cost core.Micros, signed bool) {
+	cost -= freeOfCharge
 	if cost <= 0 {
 		return
 	}
-	m.total.pay(now, cost*totalPart/m.processors, owedMax*totalOwed)
-	if !addr.IsValid() {
-		return
+	if !signed {
+		m.total.pay(now, cost*totalPart/m.processors, owedMax*totalOwed)
 	}
-	for _, b := range m.buckets(addr) {
-		b.pay(now, cost*addressPart, owedMax*addressOwed)
+	switch {
+	case !addr.IsValid():
+	case signed:
+		m.signed.pay(m.cellsOf(addr), now, cost*signedPart, owedMax*signedOwed)
+	default:
+		m.garbage.pay(m.cellsOf(addr), now, cost*addressPart, owedMax*addressOwed)
 	}
 }
 
@@ -144,7 +176,7 @@ const (
 	// waitersMax is how many wait.
 	waitersMax = 4096
 	// keptForClean is what others leave to clean addresses of the time that they have together.
-	keptForClean = 4 * core.Millisecond
+	keptForClean = 7 * core.Millisecond
 )
 
 // gate lets in as many at once as it has slots, in the order in which they come.
@@ -184,17 +216,18 @@ type inquiry struct {
 	gate    *gate
 	began   core.Micros
 	waited  core.Micros
+	costMax core.Micros
 }
 
-// begin reports whether there is time for the token at all.
-func (q *inquiry) begin(now core.Micros) bool {
+// begin reports whether there is time at all for a token of so many bytes.
+func (q *inquiry) begin(now core.Micros, length int) bool {
 	if q.asker == nil {
 		return true
 	}
 	if !q.admitted(now) || q.left() <= 0 {
 		return q.refuse()
 	}
-	q.began = q.elapsed()
+	q.began, q.costMax = q.elapsed(), core.Micros(length/readBytes)
 	return true
 }
 
@@ -232,7 +265,7 @@ func (q *inquiry) enter(now core.Micros) bool {
 	case q.waited > 0 && !q.admitted(now+q.waited): // those before it have spent everything
 		gate.leave()
 	default:
-		q.gate = gate
+		q.gate, q.costMax = gate, costMax
 		return true
 	}
 	return q.refuse()
@@ -256,11 +289,11 @@ func (q *inquiry) end(now core.Micros, signed bool) {
 	if q.asker == nil {
 		return
 	}
-	cost := q.elapsed() - q.began - q.waited
+	cost := min(q.elapsed()-q.began-q.waited, q.costMax)
 	if q.asker.Left != nil {
-		*q.asker.Left -= q.waited + min(cost, costMax)
+		*q.asker.Left -= q.waited + cost
 	}
-	if !signed && !q.asker.Unchecked {
-		q.meter.charge(q.asker.Addr, now, cost)
+	if !q.asker.Unchecked {
+		q.meter.charge(q.asker.Addr, now, cost, signed)
 	}
 }
