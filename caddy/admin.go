@@ -152,7 +152,7 @@ func withoutSecrets(d *policy.Document) *policy.Document {
 		if hidden.Secret != "" {
 			hidden.Secret = "(secret)"
 		}
-		if from, err := url.Parse(hidden.JWKSURL); err == nil { // otherwise it would not be in force
+		if from, err := url.Parse(hidden.JWKSURL); err == nil && from.User != nil { // another may be {env.NAME}
 			hidden.JWKSURL = from.Redacted()
 		}
 		shown.Identify[i].JWT = &hidden

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/url"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -123,6 +125,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	f.warnOfArguments(logger)
 	entrances, err := f.entrances(token, logger)
 	if err != nil {
 		return err
@@ -152,6 +155,20 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	}
 	return errors.Join(f.serve(ctx, b, &served{store: b.Store(), envoys: envoys, token: token, callsMax: f.callsMax,
 		entrances: entrances}, logger), b.Close(), closeStore())
+}
+
+// warnOfArguments says that other users of the machine see what stands in the arguments of a process.
+func (f *bridgeFlags) warnOfArguments(logger *slog.Logger) {
+	if f.token != "" && !strings.HasPrefix(f.token, "{env.") {
+		logger.Warn("--token stands in the list of processes, where every user of this machine reads it: give --token-file, or " +
+			"--token '{env.NAME}'")
+	}
+	if from, err := url.Parse(f.redis.URL); err == nil && from.User != nil {
+		if _, given := from.User.Password(); given {
+			logger.Warn("the password in --redis stands in the list of processes, where every user of this machine reads it: give " +
+				"--redis-password-file, or REDIS_PASSWORD")
+		}
+	}
 }
 
 // tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.

@@ -111,7 +111,11 @@ func entranceOf(address string) (e entrance, beyond bool, err error) {
 	if err != nil {
 		return e, false, fmt.Errorf("%w; write host:port, or unix:PATH", err)
 	}
-	return entrance{"tcp", tcp.String()}, !tcp.IP.IsLoopback(), nil
+	network := "tcp"
+	if tcp.IP.To4() != nil {
+		network = "tcp4" // of 0.0.0.0 "tcp" would make [::], on which IPv6 arrives too
+	}
+	return entrance{network, tcp.String()}, !tcp.IP.IsLoopback(), nil
 }
 
 // open listens, and lets so many connections be open at once.

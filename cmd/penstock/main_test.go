@@ -212,6 +212,22 @@ func TestExplainNeverRepeatsAHeaderThatMayBeAKey(t *testing.T) {
 	}
 }
 
+// TestValidateNamesTheFrontsThatRefuse: a policy that is right may be more than a bridge with --rls-listen can do.
+func TestValidateNamesTheFrontsThatRefuse(t *testing.T) {
+	policy := file(t, "policy.yaml", "rules: [{name: a, limit: 10/1m, refund_on: {status: [5xx]}}]\n")
+	out, _, err := run(t, "", "validate", policy)
+	if want := policy + ": valid, no warnings; rls would refuse it: --front rls says why\n"; err != nil || out != want {
+		t.Errorf("%v: %q, want %q", err, out, want)
+	}
+	out, _, err = run(t, "", "validate", "--front", "envoy", "--front", "rls", policy)
+	if err == nil || !strings.Contains(out, "rules[0].refund_on") || !strings.Contains(out, "a bridge with --rls-listen") {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, _, err = run(t, "", "validate", "--front", "envoy", policy); err != nil || out != policy+": valid, no warnings\n" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 func TestPoliciesComeFromFilesAndTheStandardInput(t *testing.T) {
 	const yaml, json = "rules: [{name: a, limit: 10/1m}]\n", ` {"rules": [{"name": "a", "limit": "10/1m"}]}`
 	for _, text := range []string{yaml, json} {

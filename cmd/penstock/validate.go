@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -25,7 +26,7 @@ func newValidate() *cobra.Command {
 			"The file - is YAML or JSON on the standard input. Files and variables that a policy names, such as keys_file, are\n" +
 			"read with --files only: a policy may be checked where its keys are not. The exit status is 1 if there is an error,\n" +
 			"or with --strict a warning. With --front a policy is refused that asks for what this front cannot do: caddy, envoy\n" +
-			"(the filter) or rls (Envoy's rate limit protocol).",
+			"(the filter) or rls (Envoy's rate limit protocol, of a bridge with --rls-listen, which also serves the filter).",
 		Example: "  penstock validate policy.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -40,7 +41,7 @@ func newValidate() *cobra.Command {
 			}
 			failed := false
 			for _, path := range paths {
-				errs, warnings := validate(path, cmd.InOrStdin(), files, fronts)
+				errs, warnings, beyond := validate(path, cmd.InOrStdin(), files, fronts)
 				for _, line := range errs {
 					fmt.Fprintln(cmd.OutOrStdout(), "error:", line)
 				}
@@ -48,7 +49,7 @@ func newValidate() *cobra.Command {
 					fmt.Fprintln(cmd.OutOrStdout(), "warning:", line)
 				}
 				if len(errs) == 0 {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: valid, %s\n", path, plural(len(warnings), "warning"))
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: valid, %s%s\n", path, plural(len(warnings), "warning"), beyond)
 				}
 				failed = failed || len(errs) > 0 || strict && len(warnings) > 0
 			}
@@ -75,16 +76,17 @@ func frontsOf(names []string) (fronts []policy.Front, err error) {
 	return fronts, nil
 }
 
-// validate returns what is wrong with the file and what is doubtful, a line each.
-func validate(path string, in io.Reader, files bool, fronts []policy.Front) (errs, warnings []string) {
+// validate returns what is wrong with the file and what is doubtful, a line each; and of a file that is right, which fronts
+// would refuse it all the same, where none was named.
+func validate(path string, in io.Reader, files bool, fronts []policy.Front) (errs, warnings []string, beyond string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
 		err = document.Check()
 	}
 	for _, front := range fronts {
 		if err == nil {
-			if beyond := document.Beyond(front); len(beyond) > 0 {
-				err = beyond
+			if problems := document.Beyond(front); len(problems) > 0 {
+				err = problems
 			}
 		}
 	}
@@ -95,12 +97,29 @@ func validate(path string, in io.Reader, files bool, fronts []policy.Front) (err
 		}
 	}
 	if err != nil {
-		return linesOf(err), nil
+		return linesOf(err), nil, ""
 	}
 	for _, p := range document.Advise() {
 		warnings = append(warnings, p.String())
 	}
-	return nil, warnings
+	if len(fronts) == 0 {
+		beyond = refusers(document)
+	}
+	return nil, warnings, beyond
+}
+
+// refusers says which fronts refuse a policy that is right; "" if none does.
+func refusers(d *policy.Document) string {
+	var names []string
+	for _, front := range []policy.Front{policy.FrontCaddy, policy.FrontEnvoy, policy.FrontRLS} {
+		if len(d.Beyond(front)) > 0 {
+			names = append(names, front.String())
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(names, " and ") + " would refuse it: --front " + names[0] + " says why"
 }
 
 // linesOf returns one line for each problem.

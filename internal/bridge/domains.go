@@ -5,6 +5,7 @@ package bridge
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/penstock/penstock/core"
 )
@@ -33,7 +34,23 @@ func (o *Observer) RulesetOf(domain string) *core.Ruleset {
 	}) {
 		return now.ruleset
 	}
+	o.warnOfDomain(domain, d)
 	return nil
+}
+
+// domainLogEvery is the least time between two lines of the log about a domain for which there is no policy.
+const domainLogEvery = time.Minute
+
+// warnOfDomain logs, now and then, that nothing is limited for a domain: it is what Envoy is set up to send, and may be the
+// former name of the policy.
+func (o *Observer) warnOfDomain(domain string, d *domains) {
+	const bytesMax, namesMax = 100, 10
+	now := time.Now().Unix()
+	if last := o.domainTold.Load(); now-last < int64(domainLogEvery/time.Second) || !o.domainTold.CompareAndSwap(last, now) {
+		return
+	}
+	o.b.logger.Warn("Envoy asks for a domain that the policy is not for, so nothing is limited there: name the policy so, or let its "+
+		"rules match attr:envoy.domain", "domain", domain[:min(len(domain), bytesMax)], "known", d.names[:min(len(d.names), namesMax)])
 }
 
 func domainsOf(e *edition) *domains {

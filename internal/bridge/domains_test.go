@@ -2,7 +2,12 @@
 
 package bridge
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/await"
+)
 
 // TestDomains: a policy is for the domain of its name and for those its rules match by, and an edit changes that.
 func TestDomains(t *testing.T) {
@@ -11,6 +16,8 @@ name: shop
 rules:
   - { name: a, match: { attr: { envoy.domain: [one, "two-*"], k: three } }, limit: 1/1m }
 `, nil)
+	said := new(await.Journal)
+	h.b.logger, h.b.editions.logger = said.Logger(), said.Logger()
 	o := h.b.Observer()
 	is := func(domain string, want bool) {
 		t.Helper()
@@ -33,4 +40,9 @@ rules:
 	is("one", false)
 	is("shop", false)
 	is("other", true)
+	for what, times := range map[string]int{`renamed the policy`: 1, `before=shop now=other`: 1, `is not for, so nothing is limited`: 1, `known="[one shop]"`: 1} {
+		if n := strings.Count(said.String(), what); n != times {
+			t.Errorf("%d times %q in the log:\n%s", n, what, said)
+		}
+	}
 }

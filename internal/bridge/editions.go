@@ -143,6 +143,10 @@ func (e *editions) edited(d *policy.Document, err error) {
 	changes := policy.Diff(before[0].document, d)
 	e.logger.Info("the edited policy file is in force", "policy", d.Name, "version", next.version,
 		"changes", changes.String())
+	if former := before[0].document.Name; former != d.Name {
+		e.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
+			"any more for the domain of its former name", "before", former, "now", d.Name)
+	}
 	e.warn(d)
 }
 

@@ -18,6 +18,8 @@ type Observer struct {
 	b       *Bridge
 	limits  *prometheus.CounterVec  // by result
 	domains atomic.Pointer[domains] // of the policy that was in force last
+	// domainTold is the second in which an unknown domain was logged last.
+	domainTold atomic.Int64
 }
 
 // Observer returns the one observer of a bridge.

@@ -78,7 +78,7 @@ func opened(path string, d *policy.Document, err error) core.Problems {
 }
 
 func openJWT(d *policy.IdentifyJWT, o *OpenOptions) (*JWT, error) {
-	options := JWTOptions{Secret: d.Secret, SecretFile: o.file(d.SecretFile), JWKSFile: o.file(d.JWKSFile), JWKSURL: d.JWKSURL,
+	options := JWTOptions{Secret: d.Secret, SecretFile: o.file(d.SecretFile), JWKSFile: o.file(d.JWKSFile),
 		Algorithms: d.Algorithms, Issuer: d.Issuer, Audience: d.Audience, Claim: d.Claim, TenantClaim: d.TenantClaim,
 		TierClaim: d.TierClaim, LimitsClaim: d.LimitsClaim, Now: o.Now, Logger: o.Logger}
 	if d.Leeway != "" {
@@ -89,6 +89,9 @@ func openJWT(d *policy.IdentifyJWT, o *OpenOptions) (*JWT, error) {
 		options.Leeway = &leeway
 	}
 	var err error
+	if options.JWKSURL, err = policy.Secret(d.JWKSURL); err != nil {
+		return nil, fmt.Errorf("jwks_url: %w", err)
+	}
 	if options.Refresh, err = policy.Span(d.Refresh); err != nil {
 		return nil, fmt.Errorf("refresh %q %w", d.Refresh, err)
 	}

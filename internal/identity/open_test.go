@@ -27,11 +27,12 @@ func document(t testing.TB, text string) *policy.Document {
 
 func TestOpenAllOpensWhatAPolicyNames(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, theIssuer.set) }))
+	t.Setenv("KEYS_URL", server.URL)
 	t.Cleanup(server.Close)
 	keys := write(t, "keys.yaml", "keys: [{id: a, hash: "+hashOf(t, presented)+", tier: premium}]")
 	d := document(t, `
 identify:
-  - jwt: { jwks_url: "`+server.URL+`", algorithms: RS256, claim: org.user, leeway: 1m, refresh: 1m }
+  - jwt: { jwks_url: "{env.KEYS_URL}", algorithms: RS256, claim: org.user, leeway: 1m, refresh: 1m }
   - ip
   - api_key: { keys_file: keys.yaml }
   - jwt: { secret: "`+testSecret+`" }

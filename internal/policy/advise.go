@@ -116,8 +116,8 @@ func (a *adviser) jwtWords(at string, d *IdentifyJWT) {
 	}
 	if from, err := url.Parse(d.JWKSURL); err == nil && from.User != nil {
 		if _, given := from.User.Password(); given {
-			a.problem(at+".jwks_url", "", "holds a password for everybody who reads the policy, its history or its copies",
-				"use jwks_file, or an issuer that publishes its keys")
+			a.problem(at+".jwks_url", "", "holds a password for everybody who reads the policy, its history or its copies, such as Caddy's /config/",
+				`write "{env.NAME}", which is the whole URL, use jwks_file, or an issuer that publishes its keys`)
 		}
 	}
 	if d.Issuer == "" && d.Secret == "" && d.SecretFile == "" {

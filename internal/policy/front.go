@@ -122,7 +122,8 @@ func (b *beyond) rule(at string, r *core.Rule) {
 	if b.front != FrontRLS {
 		return
 	}
-	const unseen, elsewhere = "cannot be done over Envoy's rate limit protocol, which tells of no response", "leave it out, or use the filter"
+	const unseen, elsewhere = "cannot be done over Envoy's rate limit protocol, which tells of no response, and a bridge with --rls-listen " +
+		"serves it by the same policy", "leave it out, or run a bridge without --rls-listen for the filter"
 	if r.CostAfter != nil {
 		b.problem(at+".cost_after", "", unseen, "leave it out; Envoy can report costs itself, by hits_addend with apply_on_stream_done")
 	}
