@@ -57,7 +57,7 @@ const (
 	besideWithin = 100 * time.Millisecond
 	// besideSlowest is for each single answer, during a crowd too. It is only there to see what never ends.
 	besideSlowest = 20 * time.Second
-	// growthMost is by how much a process may grow in one row, and growthEach how much more for each that is in flight:
+	// growthMost is by how much a process may grow in one row, at any time, and growthEach how much more for each that is in flight:
 	// goroutines and buffers of a connection or a stream.
 	growthMost = 128 << 10 // KB
 	growthEach = 96        // KB
@@ -103,13 +103,14 @@ type outcome struct {
 	total          int // with the requests that used up the rest
 	denied         bool
 	beside, after  calm
-	growthKB       map[string]int // by process
+	growthKB       map[string]int // by process, at the most
 	ended          []string       // processes
 	took           time.Duration
 	said           []string
 	targets        string // of the requests that were counted
 	panicked       bool
 	exhaustedAfter int // how many plain requests were sent
+	broken         int // promises
 }
 
 // TestAttacks attacks every front, a row at a time. Whatever a row does, the upstream sees no more of its requests than the
@@ -128,8 +129,8 @@ func TestAttacks(t *testing.T) {
 				}
 				t.Run(strings.ReplaceAll(row.name, " ", "-"), func(t *testing.T) {
 					o := row.try(t, f, up, seed)
-					table = append(table, o)
 					o.holds(t)
+					table = append(table, o)
 				})
 			}
 		})
@@ -161,8 +162,8 @@ func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64
 		random: rand.New(rand.NewPCG(seed, uint64(attackers)))}
 	by := newBystander(t, f, loopback(2*attackers+2))
 	up.begin(row.admits)
-	before, begun := f.resident(t), time.Now()
-	logged := f.logged()
+	before, begun := f.resident(), time.Now()
+	logged, memory := f.logged(), f.guard()
 	by.start()
 	row.run(a)
 	await.Until(t, patience, "the upstream has no request left", up.idle)
@@ -173,7 +174,7 @@ func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64
 	}
 	o.total, o.targets = up.admitted(), up.seen()
 	o.after = by.asks(afterAsks)
-	o.growthKB = growth(before, f.resident(t))
+	o.growthKB = growth(before, memory.stop())
 	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic:")
 	o.said = a.said
 	return o
@@ -214,11 +215,17 @@ func (a *assault) plain() int {
 func (o *outcome) holds(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())
-	report := t.Errorf
-	if isOpen(o.attack.name, o.front) {
-		report = func(format string, args ...any) { t.Logf("OPEN: "+format, args...) }
+	report := func(format string, args ...any) {
+		t.Helper()
+		o.broken++
+		if isOpen(o.attack.name, o.front) {
+			t.Logf("OPEN: "+format, args...)
+		} else {
+			t.Errorf(format, args...)
+		}
 	}
 	if len(o.ended) > 0 || o.panicked {
+		o.broken++
 		t.Errorf("ended: %v; a panic in the log: %v", o.ended, o.panicked)
 	}
 	if strings.HasPrefix(o.front, "bare") {
@@ -269,8 +276,13 @@ func attackTable(table []outcome) string {
 			worst = max(worst, kb)
 		}
 		state := "held"
-		if isOpen(o.attack.name, o.front) {
-			state = "open"
+		switch {
+		case strings.HasPrefix(o.front, "bare"):
+			state = "no limiter"
+		case o.broken > 0:
+			state = "NOT HELD"
+		case isOpen(o.attack.name, o.front):
+			state = "held this time"
 		}
 		_, _ = fmt.Fprintf(&text, "| %s | %s | %d | %d of %d | %v | %v | %d MB | %s %s |\n", o.attack.name, o.front, o.sent, o.total,
 			o.attack.limit, o.beside, o.after.median().Round(time.Millisecond/10), worst>>10, state, strings.Join(o.said, "; "))

@@ -55,13 +55,10 @@ type front struct {
 }
 
 // resident returns how many KB each process has.
-func (f *front) resident(t testing.TB) map[string]int {
-	t.Helper()
+func (f *front) resident() map[string]int {
 	all := map[string]int{}
 	for name, s := range f.parts {
-		if len(f.ended()) == 0 {
-			all[name] = s.residentKB()
-		}
+		all[name] = residentOf(s.command.Process.Pid)
 	}
 	return all
 }
