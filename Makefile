@@ -50,8 +50,8 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install what the tests start: redis-server, and Envoy in .cache/envoy
-	@tools/setup.sh envoy
+setup: ## install what the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
+	@tools/setup.sh envoy nginx node
 
 .PHONY: test
 test: setup lint unit race e2e xcaddy ## everything: the whole truth, as CI runs it

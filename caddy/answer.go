@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"io"
 	"net/http"
 	"strconv"
 
@@ -35,6 +36,14 @@ func (s *scratch) answerTo(r *http.Request, d *core.Decision, challenge string) 
 		}
 	}
 	return a
+}
+
+// refuseTarget answers a request whose target is of no form that is served. Error routes are not asked: they would serve it.
+func refuseTarget(w http.ResponseWriter) {
+	invalidTargets.Inc()
+	w.Header()["Content-Type"] = []string{"application/problem+json"}
+	w.WriteHeader(http.StatusBadRequest)
+	_, _ = io.WriteString(w, core.BadTarget)
 }
 
 // guessedLengthMax is up to which length the server finds out by itself how long a body is.

@@ -17,20 +17,31 @@ import (
 // attributes is one request as the policy sees it. It must not be used concurrently; reset makes it ready for the next
 // request, and release lets go of the last.
 type attributes struct {
-	r    *http.Request
-	path string
-	peer netip.Addr
+	r      *http.Request
+	path   string
+	opaque bool // the target is, and has no path
+	peer   netip.Addr
 }
 
 // reset takes the request in. The path is that of the request as it arrived, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
+	target := r.URL
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
-		a.path = original.URL.EscapedPath()
-	} else {
-		a.path = r.URL.EscapedPath()
+		target = original.URL
 	}
+	a.path = target.EscapedPath()
+	if a.path == "" && target.Host != "" && r.Method != http.MethodConnect {
+		a.path = "/" // the absolute form without a path
+	}
+	a.opaque = target.Opaque != ""
 	a.peer = clientAddr(r)
+}
+
+// served reports whether the request's target is of a form whose path and host are those that will be served. What the
+// server could not parse as a path is opaque: it has an empty path here, and proxies send it on as it is.
+func (a *attributes) served() bool {
+	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
 func (a *attributes) release() { *a = attributes{} }

@@ -21,6 +21,10 @@ var (
 		Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule.",
 	}, func() float64 { return float64(lines.Waiting()) })
+	invalidTargets = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "penstock_invalid_targets_total",
+		Help: "Requests answered 400 because their target or host is of a form that is not served.",
+	})
 )
 
 // storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
@@ -70,7 +74,7 @@ func (storeCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-var metrics = append(common.Collectors(), waitingGauge, storeCollector{})
+var metrics = append(common.Collectors(), waitingGauge, invalidTargets, storeCollector{})
 
 // register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {

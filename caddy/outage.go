@@ -3,6 +3,7 @@
 package penstockcaddy
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +30,10 @@ func (o *outage) note(logger *zap.Logger, now time.Time, d *core.Decision, err e
 		return
 	}
 	o.since.Add(-count)
-	logger.Warn("the store does not answer, on_error decides", zap.Error(err), zap.String("decision", d.Outcome.String()),
+	what := "the store does not answer, on_error decides"
+	if errors.Is(err, core.ErrOverloaded) {
+		what = "more requests wait for the store than it can answer, and are refused"
+	}
+	logger.Warn(what, zap.Error(err), zap.String("decision", d.Outcome.String()),
 		zap.Int64("requests", count))
 }

@@ -32,6 +32,7 @@ type responder struct {
 	record    *record
 	// settlement is the first of what remains to be done when the response is known; nil for nothing, and when it was done.
 	settlement *settlement
+	body       *bodyWatch // of the request, if something is to be settled; nil if it has none
 }
 
 // fieldNames are the fields in the order of responder.values.

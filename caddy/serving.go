@@ -48,6 +48,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
 	s.attrs.reset(r)
+	if !s.attrs.served() {
+		s.release()
+		refuseTarget(w)
+		return nil
+	}
 	s.editions = s.editions[:0]
 	for _, e := range h.policies {
 		if rec.begin(e) {
@@ -110,7 +115,8 @@ func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone boo
 	return d, false
 }
 
-// ask asks the store and decides. It reports whether the store has answered; otherwise on_error has decided.
+// ask asks the store and decides. It reports whether the store has answered; otherwise on_error has decided, or
+// the request is refused since too many others wait for the store.
 func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answered bool) {
 	start := time.Now()
 	// A client that leaves does not end the check, which ends by itself at the store's deadline: a context that can end
@@ -124,7 +130,7 @@ func (h *Handler) ask(s *scratch, checks []core.Check) (d core.Decision, answere
 		}
 		return d, true
 	}
-	d = s.plan.Degrade()
+	d = s.plan.Fail(err)
 	common.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
 	h.app.outage.note(h.logger, start.Add(took), &d, err)
 	return d, false

@@ -83,11 +83,12 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	for s := w.settlement; s != nil; s = s.next {
 		s.ctx, s.head = r.Context(), r.Method == http.MethodHead
 	}
+	w.body = watchBody(r)
 	panics := true
 	defer func() {
 		w.settle(func(s *settlement) bool {
 			begun := s.begun
-			s.end(w.ResponseWriter.Header(), err, panics)
+			s.end(w, err, panics)
 			if cost, known := s.CostNow(s); known && !begun { // the header is written later, by error routes or the server
 				w.correct(cost)
 			}
@@ -125,8 +126,8 @@ func (w *responder) settle(known func(*settlement) bool) {
 func (s *settlement) begin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
-	if status == statusClientGone && s.ctx.Err() != nil {
-		s.status = 0 // Caddy's note that the client left before there was an answer
+	if w.clientAborts(s.ctx) {
+		s.status = 0 // whatever is answered now may be so because the client left
 	}
 	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
 	if !awaits {
@@ -170,11 +171,15 @@ func (s *settlement) listen(header http.Header) *usage.Tap {
 	return tap
 }
 
-// end completes what is known of the response when the handlers are done.
-func (s *settlement) end(header http.Header, err error, panics bool) {
+// end completes what is known of the response when the handlers are done. That there is no answer because the client has
+// broken off its request, or may have, is no answer: what was reserved stands.
+func (s *settlement) end(w *responder, err error, panics bool) {
+	header := w.ResponseWriter.Header()
 	s.later = header
 	switch {
 	case s.begun || panics:
+	case w.clientAborts(s.ctx) || err != nil && w.unfinished():
+		s.status = 0
 	case err == nil:
 		s.status, s.header = http.StatusOK, header
 	default:

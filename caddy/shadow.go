@@ -160,7 +160,7 @@ func (s *shadows) run(t *trial) {
 		d = t.plan.Decide()
 		s.settle(t, &d)
 	} else {
-		d = t.plan.Degrade()
+		d = t.plan.Fail(err)
 	}
 	if d.Delay > 0 {
 		t.plan.GiveUp() // a trial waits for nothing

@@ -43,11 +43,11 @@ func (g glob) matches(value string) bool {
 // prefixOnly reports whether whatever begins with the first piece matches.
 func (g glob) prefixOnly() bool { return len(g) == 2 && g[1] == "" }
 
-func (c *condition) holdsAttrs(a Attributes) bool {
+func (c *condition) holdsAttrs(r *request) bool {
 	for i := range c.attrs {
 		at := &c.attrs[i]
-		value, ok := a.Attr(at.name)
-		if !ok || len(at.values) > 0 && !slices.ContainsFunc(at.values, func(g glob) bool { return g.matches(value) }) {
+		value, ok := r.attrs.Attr(at.name)
+		if !ok || len(at.values) > 0 && (r.tooLong(value) || !slices.ContainsFunc(at.values, func(g glob) bool { return g.matches(value) })) {
 			return false
 		}
 	}

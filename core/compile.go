@@ -36,6 +36,7 @@ type Ruleset struct {
 	groups  int
 	// replaces says that there are rules that replace others.
 	replaces bool
+	compares compares
 	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
 	standings []standing
 	calendar  boundsFinder   // nil: no store is asked
@@ -149,6 +150,7 @@ func (rs *Ruleset) compileRules(p *Policy) (conditions []condition, ok bool) {
 		// A path that servers read in two ways is excused only if the rule is for both.
 		when.everyReading = source.Action == ActionAllow
 		rs.blocks = rs.blocks || source.Action == ActionBlock
+		rs.compares.add(source, &when, costs)
 		rs.enabled = append(rs.enabled, int32(i))
 		conditions = append(conditions, when) // never grows: the rules point into it
 		r.when = &conditions[len(conditions)-1]

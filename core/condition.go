@@ -106,7 +106,7 @@ func (c *condition) holdsParts(r *request, asked partSet) bool {
 		(asked&partPath == 0 || c.holdsPath(r)) &&
 		(asked&partClient == 0 || c.client.holds(r.client)) &&
 		(asked&partHeader == 0 || c.holdsHeaders(r.attrs)) &&
-		(asked&partAttr == 0 || c.holdsAttrs(r.attrs))
+		(asked&partAttr == 0 || c.holdsAttrs(r))
 }
 
 // holds reports whether the client is one that is listed. Nobody is.
@@ -181,6 +181,9 @@ func (c *condition) holdsHeaders(a Attributes) bool {
 // apart because a header that is sent twice arrives as one: sending it twice must not be a way around a rule. Quotes are
 // not interpreted.
 func (h *headerCondition) matches(value string) bool {
+	if tooLongList(value) { // and not enforced, see compares
+		return false
+	}
 	if h.matchesElement(value) {
 		return true
 	}

@@ -12,6 +12,7 @@ import (
 const (
 	credentialBytesMax = 8 << 10  // one credential; tokens with many claims have some 4 KiB
 	carrierBytesMax    = 64 << 10 // a query, or all cookies together, that one is looked for in
+	carrierPairsMax    = 1000     // cookies, or query parameters, together: each is looked at
 	carriersMax        = 8        // places of one way of identifying: each is tried at every request
 )
 
@@ -50,6 +51,7 @@ func (p *Plan) credential(c *CredentialSource) (text string, state CredentialSta
 		text, state = bearer(value)
 	case FromHeader:
 		text, _ = attrs.Header(c.Name)
+		text = trimSpace(text)
 		state = presence(text)
 	case FromQuery:
 		text, state = p.queryValue(attrs.Query(), c.Name)
@@ -72,36 +74,58 @@ func presence(text string) CredentialState {
 
 // bearer returns the token of an Authorization field. Another scheme is another's business, unless ours stands behind a
 // comma. A token has no space, comma or control character. In either case it is several fields in one, and nobody knows
-// which of them the upstream believes.
+// which of them the upstream believes. Nor does anybody know of a field that begins with no scheme, or of one that has
+// something else than spaces between scheme and token.
 func bearer(field string) (token string, state CredentialState) {
-	rest, ours := cutBearer(field)
-	for !ours {
-		var more bool
-		if _, rest, more = strings.Cut(rest, ","); !more {
-			return "", CredentialAbsent
-		}
-		if _, second := cutBearer(strings.TrimLeft(rest, " \t")); second {
+	field = trimSpace(field)
+	if field == "" {
+		return "", CredentialAbsent
+	}
+	end := 0
+	for end < min(len(field), schemeBytesMax) && isTokenByte(field[end]) {
+		end++
+	}
+	if !equalASCII(field[:end], bearerScheme) {
+		if end == 0 || end < len(field) && end < schemeBytesMax && strings.IndexByte(" \t,", field[end]) < 0 || bearerBehind(field[end:]) {
 			return "", CredentialMalformed
 		}
+		return "", CredentialAbsent
 	}
-	token = strings.TrimLeft(rest, " ")
-	if token == "" || len(token) > credentialBytesMax || !isToken(token) {
+	token = strings.TrimLeft(field[end:], " ")
+	if token == "" || len(token) == len(field)-end || len(token) > credentialBytesMax || !isToken(token) {
 		return "", CredentialMalformed
 	}
 	return token, CredentialValid
 }
 
-// cutBearer returns what follows the scheme, in any case, if the field is of that scheme, and otherwise the field.
-func cutBearer(field string) (rest string, ok bool) {
-	const scheme = "bearer"
-	if len(field) < len(scheme) || !equalASCII(field[:len(scheme)], scheme) {
-		return field, false
+const (
+	bearerScheme   = "bearer"
+	schemeBytesMax = 64 // a longer word is no scheme of ours either
+)
+
+// bearerBehind reports whether a field of ours stands behind a comma. "bearer=" there is a parameter of another scheme.
+// Of a field that is too long to be looked through it is what there may be.
+func bearerBehind(rest string) bool {
+	if len(rest) > credentialBytesMax {
+		return strings.IndexByte(rest, ',') >= 0
 	}
-	rest = field[len(scheme):]
-	if rest != "" && rest[0] != ' ' {
-		return field, false // a scheme that only begins so
+	for more := true; ; {
+		if _, rest, more = strings.Cut(rest, ","); !more {
+			return false
+		}
+		second := strings.TrimLeft(rest, " \t")
+		if len(second) < len(bearerScheme) || !equalASCII(second[:len(bearerScheme)], bearerScheme) {
+			continue
+		}
+		if second = second[len(bearerScheme):]; second == "" || strings.IndexByte(" \t,", second[0]) >= 0 {
+			return true
+		}
 	}
-	return rest, true
+}
+
+// isTokenByte reports whether names of schemes may have the character (RFC 9110, 5.6.2).
+func isTokenByte(c byte) bool {
+	return c|0x20 >= 'a' && c|0x20 <= 'z' || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
 // isToken reports whether the text is of visible ASCII characters without a comma. It looks at eight bytes at once: at a
@@ -130,7 +154,7 @@ func isToken(text string) bool {
 // differ are malformed: servers differ in which of them they take, so that a client could be one to the limiter and
 // another to the upstream. Cookies are told apart by ";" only: a comma is part of a value.
 func cookieValue(header, name string) (value string, state CredentialState) {
-	if len(header) > carrierBytesMax {
+	if crowdedCarrier(header, ";") {
 		return "", CredentialMalformed
 	}
 	for header != "" {
@@ -153,6 +177,11 @@ func cookieValue(header, name string) (value string, state CredentialState) {
 	return value, presence(value)
 }
 
+// crowdedCarrier reports whether there is more in a carrier than is looked through.
+func crowdedCarrier(text, separator string) bool {
+	return len(text) > carrierBytesMax || len(text) > carrierPairsMax && strings.Count(text, separator) >= carrierPairsMax
+}
+
 // trimSpace returns the text without spaces and tabs around it.
 func trimSpace(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
@@ -167,7 +196,7 @@ func trimSpace(s string) string {
 // queryValue returns the value of the query parameter, decoded as forms are. The name may be written in any way that
 // servers read as this one. As of cookies, two values that are written differently are malformed.
 func (p *Plan) queryValue(query, name string) (value string, state CredentialState) {
-	if len(query) > carrierBytesMax {
+	if crowdedCarrier(query, "&") {
 		return "", CredentialMalformed
 	}
 	for query != "" {
@@ -233,15 +262,17 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 		mark := len(p.text)
 		text, state := p.credential(&f.carriers[i])
 		var who *Identity
+		p.asker.Unchecked = false
 		if state == CredentialValid {
-			who, state = ask(f.verifier, text)
+			who, state = p.ask(f, text)
 		}
 		clear(p.text[mark:]) // a decoded credential is not kept
 		p.text = p.text[:mark]
 		if state == CredentialAbsent {
 			continue
 		}
-		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who})
+		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: method, State: state, Identity: who,
+			Unchecked: p.asker.Unchecked})
 		if f.deny || state >= CredentialValid {
 			return who, state
 		}
@@ -250,8 +281,13 @@ func (p *Plan) verify(rs *Ruleset, method int) (*Identity, CredentialState) {
 }
 
 // ask asks the verifier, and takes an answer that makes no sense for a credential that is not valid.
-func ask(v Verifier, credential string) (*Identity, CredentialState) {
-	who, state := v.Verify(credential)
+func (p *Plan) ask(f *finder, credential string) (who *Identity, state CredentialState) {
+	if f.costly == nil {
+		who, state = f.verifier.Verify(credential)
+	} else {
+		p.asker.Addr = p.request.peer
+		who, state = f.costly.VerifyFor(&p.asker, credential)
+	}
 	switch {
 	case state >= credentialStateCount, state == CredentialValid && (who == nil || who.Kind == "" || who.ID == ""):
 		return nil, CredentialInvalid

@@ -2,6 +2,8 @@
 
 package core
 
+import "errors"
+
 // Outcome is what happens to a request, or what one rule made of it.
 type Outcome uint8
 
@@ -14,13 +16,14 @@ const (
 	OutcomeBlocked                 // a block rule matched: 403
 	OutcomeExempt                  // exempt or allowed by an allow rule
 	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
-	OutcomeDegradedAllowed         // the store did not answer, on_error: allow
-	OutcomeDegradedDenied          // the store did not answer, on_error: deny: 503
+	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process let less through than the limit
+	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many wait for it: 503
 	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
 	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
 	OutcomePenalized               // the client has a penalty: 429
 	OutcomeDelayed                 // a rule only: a throttle rule let the request wait, and then go on
 	OutcomeDegradedLocal           // the store did not answer, and there was room in this process' share: on_error: local
+	OutcomeOversized               // more would have to be read of it than is read: 414 or 431
 	outcomeCount
 )
 
@@ -28,7 +31,8 @@ const (
 const OutcomeCount = int(outcomeCount)
 
 var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "blocked", "exempt", "missing",
-	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local"}
+	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local",
+	"oversized"}
 
 // String returns the outcome's name as it stands in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
@@ -40,6 +44,9 @@ const (
 	statusDenied       = 429
 	statusUnavailable  = 503
 )
+
+// overloadWait is how long a client is told to wait that was refused since too many others wait for the store.
+const overloadWait = Second
 
 // Decision is what happens to a request and what is known about why. The zero Decision is a request that no rule was
 // for. It carries what an audit row asks for, but for the latency, which the front measures. The strings of Client are
@@ -58,7 +65,8 @@ type Decision struct {
 	// Remaining is what is left of it, and Used what has been consumed of it.
 	Remaining, Used int64
 	// RetryAfter is how long the client is told to wait: until the request would pass every limit, or longer if a rule
-	// that refuses says so (retry_after, retry_jitter). 0 if it passed, Never if its cost can never pass.
+	// that refuses says so (retry_after, retry_jitter). 0 if it passed, or if nothing is known of it, Never if its cost can
+	// never pass.
 	RetryAfter Micros
 	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
 	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses, after
@@ -92,7 +100,7 @@ func (p *Plan) Decide() Decision {
 	}
 	if !refused {
 		d := Decision{Outcome: p.admitted(), Client: p.client}
-		if d.Degraded = d.Outcome == OutcomeDegradedLocal; !d.Degraded {
+		if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
 			p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
 		}
 		return d
@@ -126,15 +134,27 @@ func (p *Plan) denied() Decision {
 
 // Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
 // refuses nothing, here neither.
-func (p *Plan) Degrade() Decision {
+func (p *Plan) Degrade() Decision { return p.degrade(false) }
+
+// Overload decides a request for which there was no room among those that wait for the store, though it answers: it is
+// refused, whatever on_error says, unless only log_only rules are for it.
+func (p *Plan) Overload() Decision { return p.degrade(true) }
+
+// Fail decides by the error of the store: Overload or Degrade.
+func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, ErrOverloaded)) }
+
+func (p *Plan) degrade(overload bool) Decision {
 	if d, settled := p.settle(); settled {
 		return d
 	}
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
-		if u := &p.uses[i]; u.rule.onError == OnErrorDeny && !u.excused && !u.unlimited && d.Status == 0 {
+		if u := &p.uses[i]; d.Rule == "" && u.fails(overload) {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
+	}
+	if overload && d.Refused() {
+		d.RetryAfter = overloadWait
 	}
 	for i := range p.uses {
 		switch u := &p.uses[i]; {
@@ -144,7 +164,7 @@ func (p *Plan) Degrade() Decision {
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
 			p.outcomes[i].Outcome = OutcomeShadowDenied
-		case d.Status != 0 && (u.unlimited || u.rule.onError != OnErrorDeny):
+		case d.Status != 0 && !u.fails(overload):
 			p.outcomes[i].Outcome = OutcomeUncharged
 		case u.unlimited:
 			p.outcomes[i].Outcome = OutcomeAllowed
@@ -153,6 +173,15 @@ func (p *Plan) Degrade() Decision {
 		}
 	}
 	return d
+}
+
+// fails reports whether the rule refuses a request that the store has not answered. A penalty does too when the store is
+// overloaded: the client may have caused that.
+func (u *use) fails(overload bool) bool {
+	if u.excused || u.unlimited {
+		return false
+	}
+	return u.rule.onError == OnErrorDeny || overload && u.rule.action != ActionLogOnly
 }
 
 // settle decides what needs no store: refusals, and requests that no limit is for.
@@ -166,6 +195,8 @@ func (p *Plan) settle() (d Decision, settled bool) {
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
 	case refusalUnauthorized:
 		d.Outcome, d.Status, d.Credential = OutcomeUnauthorized, statusUnauthorized, p.badCredential
+	case refusalOversized:
+		d.Outcome, d.Status = OutcomeOversized, p.oversized
 	case refusalMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
 	case refusalCrowded:
@@ -202,13 +233,19 @@ func (p *Plan) settle() (d Decision, settled bool) {
 
 // admitted returns the outcome of a request that the store lets pass, or what stands in for it.
 func (p *Plan) admitted() Outcome {
+	outcome := OutcomeNone
 	for i := range p.checks {
 		switch {
-		case p.results[i].Local:
+		case p.results[i].Local && p.checks[i].OnError == OnErrorLocal:
 			return OutcomeDegradedLocal
+		case p.results[i].Local:
+			outcome = OutcomeDegradedAllowed
 		case !p.penalty(i):
 			return OutcomeAllowed
 		}
+	}
+	if outcome != OutcomeNone {
+		return outcome
 	}
 	return p.uncounted() // the store was asked for a penalty only
 }
@@ -237,6 +274,8 @@ func (p *Plan) refuses(u *use) bool {
 		return true // nothing else is in play
 	case refusalUnauthorized:
 		return u.rule == &noRule
+	case refusalOversized:
+		return u.rule == &noRule || u.missing
 	case refusalMissing:
 		return u.missing
 	default:

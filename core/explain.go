@@ -197,6 +197,10 @@ func (p *Plan) explainRefusal(rs *Ruleset) string {
 		return "blocked by " + p.toldBy.at
 	case p.refusal == refusalBlocked:
 		return "blocked by the rule " + p.uses[0].rule.name
+	case p.refusal == refusalOversized && p.oversized == statusURITooLong:
+		return "its path is too long to be compared"
+	case p.refusal == refusalOversized:
+		return "one of its header fields is too long to be compared or counted by"
 	case p.refusedByItself(rs):
 		return "its credential is " + p.badCredential.String()
 	}

@@ -33,6 +33,7 @@ type finder struct {
 	prefixes prefixBits
 	// verifier says whose the credentials are that are found in the carriers; nil for what needs no proof.
 	verifier Verifier
+	costly   CostlyVerifier // the verifier, if it is one
 	carriers []CredentialSource
 	deny     bool // refuse a request whose credential does not verify
 }
@@ -80,6 +81,7 @@ func newFinder(m Identify) finder {
 		f.label = cookieLabel(m.Name)
 	case IdentifyJWT, IdentifyAPIKey:
 		f.verifier, f.carriers, f.deny = m.Verifier, newCarriers(m), m.DenyInvalid
+		f.costly, _ = m.Verifier.(CostlyVerifier)
 	}
 	f.hashed = f.label + hashSuffix
 	if m.IPv4Prefix != 0 {
@@ -168,7 +170,7 @@ func (p *Plan) claimed(f *finder) {
 		value, ok = p.request.attrs.Attr(f.name)
 	}
 	switch {
-	case !ok || value == "":
+	case !ok || value == "" || p.request.tooLong(value):
 	case len(value) > valueBytesMax:
 		mark := len(p.text)
 		p.text = appendHash(p.text, value)

@@ -118,14 +118,18 @@ func TestVerifierThatMakesNoSense(t *testing.T) {
 		"valid without anybody": {nil, CredentialValid}, "valid of nobody": {&Identity{User: "u"}, CredentialValid},
 		"no state": {&Identity{Kind: "user", ID: "u"}, credentialStateCount + 7},
 	} {
-		if who, state := ask(verifierFunc(func() (*Identity, CredentialState) { return answer.who, answer.state }), "x"); who != nil || state != CredentialInvalid {
+		if who, state := askOf(func() (*Identity, CredentialState) { return answer.who, answer.state }); who != nil || state != CredentialInvalid {
 			t.Errorf("%s: %v, %d", name, who, state)
 		}
 	}
 	who := &Identity{Kind: "user", ID: "u"}
-	if who, state := ask(verifierFunc(func() (*Identity, CredentialState) { return who, CredentialRevoked }), "x"); who != nil || state != CredentialRevoked {
+	if who, state := askOf(func() (*Identity, CredentialState) { return who, CredentialRevoked }); who != nil || state != CredentialRevoked {
 		t.Errorf("revoked: %v, %s", who, state)
 	}
+}
+
+func askOf(v verifierFunc) (*Identity, CredentialState) {
+	return new(Plan).ask(&finder{verifier: v}, "x")
 }
 
 type verifierFunc func() (*Identity, CredentialState)

@@ -4,6 +4,7 @@ package core
 
 import (
 	"encoding/hex"
+	"net/netip"
 )
 
 // Identity is who is asking. The zero Identity is nobody.
@@ -44,6 +45,26 @@ type Verifier interface {
 	// what is kept of it must be copied. The identity is shared: nobody changes it. Its Kind and ID are those of
 	// [IdentityOf]: of a token "user" and User, of a key "api_key" and APIKey. What is remembered costs no allocation.
 	Verify(credential string) (*Identity, CredentialState)
+}
+
+// CostlyVerifier is a Verifier whose answers may cost enough to be worth an attack, so that it bounds what it spends on each
+// client. A plan asks it by VerifyFor.
+type CostlyVerifier interface {
+	Verifier
+	// VerifyFor is Verify on behalf of a client. A credential that the verifier has no time for is CredentialInvalid, and
+	// asker.Unchecked says so. The asker belongs to the caller.
+	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
+}
+
+// Asker is on whose behalf a credential is verified.
+type Asker struct {
+	// Addr is the client's address, plain, as the policy finds it; the zero Addr if it is unknown.
+	Addr netip.Addr
+	// Left is how long verifiers may still take for this request and those that are decided with it. A verifier takes off
+	// what it has used. Nil: as long as the verifier finds right.
+	Left *Micros
+	// Unchecked says that the credential was not looked at for want of time.
+	Unchecked bool
 }
 
 // CredentialState says what a credential is worth.

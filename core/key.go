@@ -132,6 +132,8 @@ func (p *Plan) appendDimensions(rs *Ruleset, r *rule) (ok bool) {
 // appendDimension appends one dimension, or what stands in for it.
 func (p *Plan) appendDimension(rs *Ruleset, r *rule, d *dimension) (ok bool) {
 	switch value := p.value(r, d); {
+	case p.request.tooLong(value):
+		return false
 	case d.kind == PerClient && p.clientPart != "":
 		p.text = append(p.text, p.clientPart...)
 	case d.kind == PerIP && p.request.peer.IsValid():

@@ -157,7 +157,10 @@ func (m *matcher) appendClients(dst []int32, r *request) []int32 {
 // appendValue looks the value up whole, and, where it may be a list, element by element.
 func (m *matcher) appendValue(dst []int32, t *valueTable, value string, mayBeList bool, r *request) []int32 {
 	dst = m.appendList(dst, t.present, r)
-	if t.exact == nil && t.prefixes.numbers == nil {
+	switch {
+	case t.exact == nil && t.prefixes.numbers == nil,
+		mayBeList && tooLongList(value), // and not enforced, see compares
+		!mayBeList && r.tooLong(value):
 		return dst
 	}
 	r.search.seen.start(len(m.starts))

@@ -4,7 +4,6 @@ package core
 
 import (
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -20,9 +19,9 @@ import (
 //   - a "%" that starts no escape stays as it is, and nothing is decoded that would complete it to one.
 //
 // A trailing slash is kept (also the one that "/." and "/.." leave behind); whether it matters, the pattern says.
-// Normalising is linear in the path's length, and nothing is cut off, however long the path: the front's bound on
-// request headers is the bound here. The result is at most one byte longer than what went in, and normalising it again
-// does not change it.
+// The result is at most one byte longer than what went in, and normalising it again does not change it.
+//
+// The work is linear in the path's length, and bounded: a path beyond pathBytesMax or pathPiecesMax is not read.
 
 // readingSet says in which ways, beyond the plain one, servers disagree about a path.
 type readingSet uint8
@@ -33,7 +32,10 @@ const (
 	readParameters readingSet = 1 << iota
 	// readBackslash takes "\" and %5C for "/", as servers on Windows do.
 	readBackslash
-	readingsAll = readParameters | readBackslash
+	// readAuthority takes what follows two slashes at the start for a host, as programs do that resolve a target like a
+	// reference in a page: //h/api is /api.
+	readAuthority
+	readingsAll = readParameters | readBackslash | readAuthority
 )
 
 // reading is a normalised path as some server reads it.
@@ -48,6 +50,15 @@ type pathTraits struct {
 	folded   bool // plain, and has no letter that folding could change
 	readings readingSet
 }
+
+// Bounds of a path that is read. No browser and no usual server in front lets a longer one pass, and reading it would
+// hold up the other requests of an Envoy worker.
+const (
+	pathBytesMax = 8 << 10
+	// pathPiecesMax is how many pieces there may be between the slashes of a path, empty ones included, in all the ways
+	// of reading it together: each is looked up in the rules' patterns.
+	pathPiecesMax = 128
+)
 
 const (
 	byteUpper     = 1 << iota // A to Z, and all that is not ASCII
@@ -72,7 +83,7 @@ var pathBytes = func() (table [256]uint8) {
 // inspectPath looks at a path once, so that the usual one costs no more than this look.
 func inspectPath(p string) pathTraits {
 	if p == "" || p[0] != '/' {
-		return pathTraits{readings: readingsAll}
+		return pathTraits{readings: readingsAll &^ readAuthority}
 	}
 	var seen uint8
 	var dots bool
@@ -93,32 +104,65 @@ func inspectPath(p string) pathTraits {
 	if seen&byteBackslash != 0 || seen&byteSpecial != 0 && strings.Contains(p, "%5") {
 		t.readings |= readBackslash
 	}
+	if len(p) > 1 && (p[1] == '/' || p[1] == '\\') {
+		t.readings |= readAuthority
+	}
 	return t
 }
 
-// appendNormalized appends the path p in its normal form, read in the ways given; none is the plain reading.
-func appendNormalized(dst []byte, p string, ways readingSet) []byte {
-	p = trimToPath(p)
+// appendSegments appends a decoded path without its first slash, as the servers read it that take these ways: "." and
+// ".." resolved and no segment empty. An escaped ";" still stands there as "%3B" or "%3b", and is appended as ";".
+func appendSegments(dst []byte, p string, ways readingSet) []byte {
+	if ways&readAuthority != 0 {
+		p = trimAuthority(p)
+	}
 	base := len(dst)
 	slash := false
 	for rest, more := p, true; more; {
 		var piece string
 		piece, rest, more = cutSegment(rest, ways)
-		start := len(dst)
-		dst = append(dst, '/')
-		dst = appendDecoded(dst, piece)
 		slash = false
-		switch string(dst[start+1:]) {
-		case "", ".":
-			dst, slash = dst[:start], true
-		case "..":
-			dst, slash = dropSegment(dst[:start], base), true
+		switch {
+		case piece == "", piece == ".":
+			slash = true
+		case piece == "..":
+			dst, slash = dropSegment(dst, base), true
+		default:
+			dst = appendSegment(dst, piece)
 		}
 	}
 	if slash {
-		dst = append(dst, '/')
+		dst = appendSegment(dst, "")
 	}
 	return dst
+}
+
+//go:noinline
+func appendSegment(dst []byte, text string) []byte { return append(append(dst, '/'), text...) }
+
+// crowdedPath reports whether the path has more pieces than are looked up.
+func crowdedPath(p string, possible readingSet) bool {
+	if len(p) < pathPiecesMax/8 { // in each of eight readings no more than a piece for each byte
+		return false
+	}
+	slashes, backslashes := strings.Count(p, "/"), 0
+	if p[0] != '/' {
+		slashes++
+	}
+	if possible&readBackslash != 0 {
+		backslashes = strings.Count(p, `\`) + strings.Count(p, "%5C") + strings.Count(p, "%5c")
+	}
+	pieces := slashes
+	if possible&readBackslash != 0 {
+		pieces += slashes + backslashes
+	}
+	if possible&readParameters != 0 {
+		pieces *= 2
+	}
+	if possible&readAuthority != 0 {
+		pieces *= 2
+	}
+	return pieces > pathPiecesMax
 }
 
 // trimToPath cuts off scheme and authority, the query, and the slash that a path starts with.
@@ -140,18 +184,38 @@ func trimToPath(p string) string {
 	return strings.TrimPrefix(p, "/")
 }
 
-// cutSegment splits a path, still encoded, after its first segment.
+// trimAuthority cuts off the host that a path without its first slash starts with, if another slash precedes it. To programs
+// that read a target so, a backslash is a slash, and more than two slashes are two.
+func trimAuthority(p string) string {
+	const slashes = `/\`
+	rest := strings.TrimLeft(p, slashes)
+	if len(rest) == len(p) {
+		return p
+	}
+	end := strings.IndexAny(rest, slashes)
+	if end < 0 {
+		return ""
+	}
+	return strings.TrimLeft(rest[end:], slashes)
+}
+
+// cutSegment splits a decoded path after its first segment. It looks at no byte behind that, or the work would grow with
+// the square of the path's length.
 func cutSegment(p string, ways readingSet) (piece, rest string, more bool) {
-	end, width := len(p), 0
-	for i := 0; i < len(p) && width == 0; i++ {
-		switch {
-		case p[i] == '/', p[i] == '\\' && ways&readBackslash != 0:
-			end, width = i, 1
-		case p[i] == '%' && ways&readBackslash != 0 && i+2 < len(p) && p[i+1] == '5' && p[i+2]|0x20 == 'c':
-			end, width = i, 3
+	end := 0
+	if ways&readBackslash == 0 {
+		if end = strings.IndexByte(p, '/'); end < 0 {
+			end = len(p)
+		}
+	} else {
+		for end < len(p) && p[end] != '/' && p[end] != '\\' {
+			end++
 		}
 	}
-	piece, rest, more = p[:end], p[end+width:], width > 0
+	piece = p[:end]
+	if more = end < len(p); more {
+		rest = p[end+1:]
+	}
 	if ways&readParameters != 0 {
 		if i := strings.IndexByte(piece, ';'); i >= 0 {
 			piece = piece[:i]
@@ -170,30 +234,66 @@ func dropSegment(dst []byte, base int) []byte {
 	return dst[:base]
 }
 
-// appendDecoded appends the bytes that a piece of a path spells. What stays encoded gets upper case digits.
-func appendDecoded(dst []byte, s string) []byte {
-	stray := -3 // where a "%" was appended that starts no escape
+// appendDecoded appends the bytes that a path spells, or a piece of one. What stays encoded gets upper case digits.
+// With keepSemicolons an escaped ";" does: unescapeSemicolons finishes that.
+func appendDecoded(dst []byte, s string, keepSemicolons bool) []byte {
+	dst = grown(dst, len(s)) // it never gets longer
+	n := len(dst)
+	out := dst[:n+len(s)]
+	stray := n - 3 // where a "%" was written that starts no escape
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c != '%' {
-			dst = append(dst, c)
+			out[n] = c
+			n++
 			continue
 		}
 		b, ok := unescape(s, i)
 		if !ok {
-			stray = len(dst)
-			dst = append(dst, c)
+			stray = n
+			out[n] = c
+			n++
 			continue
 		}
 		i += 2
-		completes := isHex(b) && (len(dst)-stray == 1 || len(dst)-stray == 2 && isHex(dst[stray+1]))
-		if b == '/' || b == '%' || b == '?' || completes {
-			dst = append(dst, '%', upperHex[b>>4], upperHex[b&15])
+		completes := isHex(b) && (n-stray == 1 || n-stray == 2 && isHex(out[stray+1]))
+		if b == '/' || b == '%' || b == '?' || completes || b == ';' && keepSemicolons {
+			out[n], out[n+1], out[n+2] = '%', upperHex[b>>4], upperHex[b&15]
+			n += 3
 		} else {
-			dst = append(dst, b)
+			out[n] = b
+			n++
 		}
 	}
-	return dst
+	return out[:n]
+}
+
+// unescapeSemicolons decodes each ";" that is still escaped in what follows mark. Nothing else is spelt so: of all the
+// escapes that stay, none has these digits.
+//
+//go:noinline
+func unescapeSemicolons(dst []byte, mark int) []byte {
+	n := mark
+	for i := mark; i < len(dst); i++ {
+		c := dst[i]
+		if c == '%' && i+2 < len(dst) && dst[i+1] == '3' && dst[i+2]|0x20 == 'b' {
+			c = ';'
+			i += 2
+		}
+		dst[n] = c
+		n++
+	}
+	return dst[:n]
+}
+
+// grown returns dst with room for n bytes more.
+//
+//go:noinline
+func grown(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst
+	}
+	return append(make([]byte, 0, 2*cap(dst)+n), dst...)
 }
 
 const upperHex = "0123456789ABCDEF"
@@ -213,39 +313,6 @@ func hexDigit(c byte) byte {
 		return c - '0'
 	}
 	return c | 0x20 - 'a' + 10
-}
-
-// appendFolded appends s so that two texts that differ in the case of letters only become one. Bytes that are not UTF-8
-// stay as they are. Letters composed in different ways stay different.
-func appendFolded(dst []byte, s string) []byte {
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			dst = append(dst, lowerByte(c))
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		if r == utf8.RuneError && size <= 1 {
-			dst = append(dst, c)
-		} else {
-			dst = utf8.AppendRune(dst, foldRune(r))
-		}
-		i += size
-	}
-	return dst
-}
-
-// foldRune returns one and the same rune for all that differ in case only.
-func foldRune(r rune) rune {
-	least := r
-	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
-		least = min(least, next)
-	}
-	if least < utf8.RuneSelf {
-		return rune(lowerByte(byte(least)))
-	}
-	return least
 }
 
 func lowerByte(c byte) byte {

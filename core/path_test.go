@@ -8,7 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-func normalized(p string) string { return string(appendNormalized(nil, p, 0)) }
+func normalized(p string) string {
+	dst := appendSegments(nil, string(appendDecoded(nil, trimToPath(p), true)), 0)
+	return string(unescapeSemicolons(dst, 0))
+}
 
 // Each line is one resource: all spellings of it are one path.
 func TestPathSpellingsAgree(t *testing.T) {
@@ -88,6 +91,11 @@ func TestPathReadings(t *testing.T) {
 		"/x%255C..":              {"/x%255C.."},
 		`\api\search`:            {`/\api\search`, "/api/search"},
 		"http://host/api;x":      {"/api;x", "/api"},
+		"//h/api":                {"/h/api", "/api"},
+		"//u@h:80?/api":          {"/u@h:80", "/"},
+		"///h//api":              {"/h/api", "/api"},
+		`/\h\api`:                {`/\h\api`, "/h/api", "/api"},
+		"/.//h/api":              {"/h/api"},
 		"api/..;/search":         {"/api/..;/search", "/search"},
 		"/caf\u00c9;p/\u00c9":    {"/caf\u00c9;p/\u00c9", "/caf\u00c9/\u00c9"},
 		"/x;a/../api/%2e%2e;/go": {"/api/..;/go", "/go"},
@@ -151,22 +159,27 @@ func TestMethodIsCanonical(t *testing.T) {
 	}
 }
 
-// A path however long is read to its end, so that padding hides nothing, and its buffers are not kept.
-func TestLongPathIsReadWhole(t *testing.T) {
+// A path is read to its end or not at all, so that padding hides nothing.
+func TestPathIsReadWholeOrNotAtAll(t *testing.T) {
 	c := compileAll(t, []Match{{Path: []string{"/api/search"}}})
 	var r request
-	for _, padding := range []string{"/", "/.", "/x/..", "/%2e", "/;x/%2e./x/.."} {
-		r.read(&fakeAttributes{path: strings.Repeat(padding, (1<<20)/len(padding)) + "/API/search"})
-		if !c[0].holds(&r) {
-			t.Errorf("a mebibyte of %q hides the path", padding)
+	for _, padding := range []string{"/", "/.", "/x/..", "/%2e", "/;x/%2e./x/..", `\`} {
+		for n := range 2 * pathPiecesMax {
+			r.read(&fakeAttributes{path: strings.Repeat(padding, n) + "/API/search"})
+			if !r.long && !c[0].holds(&r) {
+				t.Errorf("%d times %q hides the path", n, padding)
+			}
+		}
+		if !r.long || len(r.readings) != 0 {
+			t.Errorf("%d times %q is read", 2*pathPiecesMax, padding)
 		}
 	}
-	r.read(&fakeAttributes{path: "/" + strings.Repeat("A", 1<<20)})
-	r.read(&fakeAttributes{path: "/API"})
-	if cap(r.buffer) > requestBufferBytesMax {
-		t.Errorf("%d bytes kept", cap(r.buffer))
+	r.read(&fakeAttributes{path: "/" + strings.Repeat("A", pathBytesMax)})
+	if !r.long {
+		t.Error("a long segment is read")
 	}
-	if r.folded != "/api" {
+	r.read(&fakeAttributes{path: "/API"})
+	if r.long || r.folded != "/api" {
 		t.Errorf("folded is %q", r.folded)
 	}
 }

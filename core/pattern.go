@@ -292,7 +292,7 @@ func parseSegment(piece string, last bool) (s segment, why, remedy string) {
 	default:
 		s.kind, text = segmentPrefix, piece[:star]
 	}
-	s.text = string(appendDecoded(nil, text))
+	s.text = string(appendDecoded(nil, text, false))
 	switch {
 	case s.kind == segmentLiteral && (s.text == "." || s.text == ".."):
 		return s, `has a "." or ".." segment`, "write the path that it leads to: request paths are compared with dots resolved"

@@ -52,15 +52,17 @@ type Plan struct {
 	// of the client, as the policy added last says. Nil: none did.
 	badCredential CredentialState
 	toldBy        *listed
+	asker         Asker
 	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
 	clientPart string
 
-	refusal  refusal
-	uses     []use
-	outcomes []RuleOutcome // of uses
-	checks   []Check
-	results  []Result
-	asked    []asked // of checks
+	refusal   refusal
+	oversized int // the status of refusalOversized
+	uses      []use
+	outcomes  []RuleOutcome // of uses
+	checks    []Check
+	results   []Result
+	asked     []asked // of checks
 	// throttled are the checks that requests may wait for, as last asked for.
 	throttled []Throttled
 
@@ -105,6 +107,7 @@ const (
 	refusalCrowded
 	refusalMissing
 	refusalUnauthorized // a credential that was taken back, or an invalid one under on_invalid: deny
+	refusalOversized    // it has more to be read than is read
 	refusalBlocked      // the strongest
 )
 
@@ -113,12 +116,17 @@ func (p *Plan) Reset() {
 	p.request.attrs, p.request.unreadable = nil, 0
 	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
 	p.credentials, p.badCredential, p.toldBy = p.credentials[:0], CredentialAbsent, nil
+	p.asker = Asker{}
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
 	p.text, p.parts, p.trace = p.text[:0], p.parts[:0], nil
 	p.turns = nil
 }
+
+// Hurry bounds how long verifiers may take for the credentials of the requests that are added until Reset: left is taken from,
+// and may be shared by plans that are decided one after the other. Without it a verifier takes what it finds right.
+func (p *Plan) Hurry(left *Micros) { p.asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
 // Adding more than ChecksMax checks in all refuses the request with 503; Compile refuses policies that alone would come
@@ -152,6 +160,10 @@ func (p *Plan) add(rs *Ruleset) {
 		p.blockBy(rs, policyItself)
 		return
 	}
+	if status := p.request.oversizedFor(rs); status != 0 {
+		p.refuseOversized(rs, status)
+		return
+	}
 	if p.match(rs); len(p.matched) == 0 {
 		return
 	}
@@ -163,6 +175,10 @@ func (p *Plan) add(rs *Ruleset) {
 	}
 	if refused {
 		p.refuse(rs)
+		return
+	}
+	if p.request.oversized != 0 && p.enforced(rs) {
+		p.refuseOversized(rs, p.request.oversized)
 		return
 	}
 	p.clientPart = p.identityPart(&p.asking)
@@ -214,6 +230,8 @@ func (p *Plan) passTurns() {
 }
 
 // use puts a rule in play.
+//
+//go:noinline
 func (p *Plan) use(rs *Ruleset, index int32) *use {
 	next := int32(len(p.checks))
 	u := use{ruleset: rs, rule: &noRule, checks: [2]int32{next, next}}
@@ -257,7 +275,11 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	if !p.appendCounter(rs, u) {
 		p.text = p.text[:start]
 		u.missing = true
-		if r.action != ActionLogOnly {
+		switch {
+		case r.action == ActionLogOnly:
+		case p.request.oversized != 0:
+			p.oversize(p.request.oversized)
+		default:
 			p.refusal = max(p.refusal, refusalMissing)
 		}
 		return
@@ -322,6 +344,8 @@ type CredentialUse struct {
 	State   CredentialState
 	// Identity is what the verifier said of a valid one, before a tenant or tier from elsewhere; nil of any other.
 	Identity *Identity
+	// Unchecked says that the verifier had no time for it: what it is worth is not known, and must not be remembered.
+	Unchecked bool
 }
 
 // Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.

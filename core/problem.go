@@ -15,12 +15,16 @@ const (
 	typeUnspecified    = "about:blank"
 	titleForbidden     = "Forbidden"
 	titleUnauthorized  = "Unauthorized"
+	titleURITooLong    = "URI Too Long"
+	titleFieldsLarge   = "Request Header Fields Too Large"
 )
 
 // What refusals say to people.
 const (
 	detailUnavailable   = "The service cannot take the request at the moment."
 	detailForbidden     = "The request is not allowed."
+	detailURITooLong    = "The path is longer than 8192 bytes, or has more than 128 segments."
+	detailFieldsLarge   = "A header field is longer than 8192 bytes, or has more than 1000 elements."
 	detailMissing       = "The request lacks what it would be counted by."
 	detailNeverPasses   = "The request costs more than the limit lets through at once: it can never pass."
 	detailQuotaExceeded = "Too many requests: try again in "
@@ -55,6 +59,12 @@ func (p *Plan) AppendProblem(dst []byte, d *Decision) []byte {
 		return appendPlain(dst, d, typeReduced, titleReduced, "Service unavailable")
 	case OutcomeUnauthorized:
 		return appendPlain(dst, d, typeUnspecified, titleUnauthorized, titleUnauthorized)
+	case OutcomeOversized:
+		title := titleFieldsLarge
+		if d.Status == statusURITooLong {
+			title = titleURITooLong
+		}
+		return appendPlain(dst, d, typeUnspecified, title, title)
 	case OutcomeBlocked, OutcomeMissing:
 		return appendPlain(dst, d, typeUnspecified, titleForbidden, titleForbidden)
 	default:
@@ -63,6 +73,8 @@ func (p *Plan) AppendProblem(dst []byte, d *Decision) []byte {
 }
 
 // appendPlain appends a problem that says no more than why.
+//
+//go:noinline
 func appendPlain(dst []byte, d *Decision, kind, title, short string) []byte {
 	dst = appendHead(dst, d, kind, title)
 	return append(append(append(dst, `,"error":"`...), short...), `"}`...)

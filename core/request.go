@@ -17,30 +17,34 @@ func JoinLines(name string, lines []string) string {
 	return strings.Join(lines, ", ")
 }
 
-// requestBufferBytesMax is how much buffer a request keeps for the next one: what a path of 8 KiB needs in all its
-// readings. What a longer path needed is let go of, so that no client makes a pool of requests large for good.
-const requestBufferBytesMax = 64 << 10
+// requestBufferBytesMax is how much buffer a request keeps for the next one: what the longest path that is read needs in
+// all its readings. What a long host needed is let go of, so that no client makes a pool of requests large for good.
+const requestBufferBytesMax = 96 << 10
 
 // request is one request as the matcher sees it: read once from its attributes and brought into one form. The zero
 // request is ready to read; reuse it, so that its buffers are. Its strings are valid until the next read. It must not be
 // used concurrently.
 type request struct {
 	attrs  Attributes
-	path   string     // normalised, case kept
-	folded string     // path without differences of case
-	method string     // upper case, HEAD as GET
-	host   string     // lower case, without port and trailing dot; an IPv6 address stands in brackets
-	peer   netip.Addr // the client's address, unmapped, without zone; zero if unknown
-	origin addressOrigin
-	client *Identity // as far as it has been found out; nil before
+	path   string // normalised, case kept
+	folded string // path without differences of case
+	method string // upper case, HEAD as GET
+	host   string // lower case, without port and trailing dot; an IPv6 address stands in brackets
+	long   bool   // the path was not read, for its length: then it has no readings
+	// oversized is the status for something else that was looked at and is too long, 0 for none.
+	oversized int
+	peer      netip.Addr // the client's address, unmapped, without zone; zero if unknown
+	origin    addressOrigin
+	client    *Identity // as far as it has been found out; nil before
 	// unreadable counts the costs that a trusted header should have said and did not. Only a plan begins it anew.
 	unreadable int
 
 	// readings are the ways to read the path: the plain one, which is also in path and folded, and any other that servers
 	// are known to have and that differs.
-	readings []reading
-	buffer   []byte
-	search   pathSearch
+	readings   []reading
+	semicolons bool // the path has escaped ones
+	buffer     []byte
+	search     pathSearch
 }
 
 // read takes a request in. It does not allocate once the request's buffers have grown, but for a path too long to keep
@@ -50,44 +54,71 @@ func (r *request) read(a Attributes) {
 		r.buffer, r.readings = nil, nil
 	}
 	r.buffer = r.buffer[:0]
-	r.attrs, r.client = a, nil
+	r.attrs, r.client, r.oversized = a, nil, 0
 	r.readPath(a.Path())
-	r.method = r.canonicalMethod(a.Method())
-	r.host = r.canonicalHost(a.Host())
+	if r.method = a.Method(); len(r.method) <= fieldBytesMax {
+		r.method = r.canonicalMethod(r.method)
+	}
+	if r.host = a.Host(); len(r.host) <= fieldBytesMax {
+		r.host = r.canonicalHost(r.host)
+	}
 	r.peer, r.origin = plainAddr(a.Peer()), addressOfFront
 }
 
+// readPath reads the path in every way. One that is longer than paths are, or has too many pieces, is not read: it has no
+// readings, and no pattern matches it.
 func (r *request) readPath(p string) {
+	r.readings = r.readings[:0]
+	r.path, r.folded, r.long = "", "", true
+	if len(p) > pathBytesMax {
+		return
+	}
 	traits := inspectPath(p)
-	plain := reading{path: p, folded: p}
-	if !traits.plain {
-		plain.path = r.normalized(p, 0)
+	if crowdedPath(p, traits.readings) {
+		return
 	}
-	if !traits.folded {
-		plain.folded = r.fold(plain.path)
+	r.long = false
+	if traits.plain && traits.readings == 0 {
+		r.path, r.folded = p, p
+		if !traits.folded {
+			r.folded = r.fold(p)
+		}
+		r.readings = append(r.readings, reading{path: p, folded: r.folded})
+		return
 	}
-	r.path, r.folded = plain.path, plain.folded
-	r.readings = append(r.readings[:0], plain)
-	if traits.readings != 0 {
-		r.addReadings(p, traits.readings)
-	}
+	r.readUnusual(p, traits.readings)
 }
 
-// addReadings adds the readings in which servers that take some of these ways differ from the plain one.
-func (r *request) addReadings(p string, possible readingSet) {
-	for ways := readingSet(1); ways <= readingsAll; ways++ {
-		if ways&^possible != 0 {
-			continue
-		}
-		path := r.normalized(p, ways)
-		known := false
-		for i := range r.readings {
-			known = known || r.readings[i].path == path
-		}
-		if !known {
-			r.readings = append(r.readings, reading{path: path, folded: r.fold(path)})
+// readUnusual reads a path that is not in its normal form, or that can be read in several ways.
+//
+//go:noinline
+func (r *request) readUnusual(p string, possible readingSet) {
+	decoded := trimToPath(p)
+	r.semicolons = false
+	if strings.IndexByte(decoded, '%') >= 0 {
+		r.semicolons = strings.Contains(decoded, "%3B") || strings.Contains(decoded, "%3b")
+		mark := len(r.buffer)
+		r.buffer = appendDecoded(r.buffer, decoded, true)
+		decoded = r.since(mark)
+	}
+	folded := r.fold(decoded)
+	for ways := readingSet(0); ways <= readingsAll; ways++ {
+		if ways&^possible == 0 {
+			r.addReading(decoded, folded, ways)
 		}
 	}
+	r.path, r.folded = r.readings[0].path, r.readings[0].folded
+}
+
+// addReading adds the reading in which servers that take these ways differ from those before.
+func (r *request) addReading(decoded, folded string, ways readingSet) {
+	path := r.resolved(decoded, ways)
+	for i := range r.readings {
+		if r.readings[i].path == path {
+			return
+		}
+	}
+	r.readings = append(r.readings, reading{path: path, folded: r.resolved(folded, ways)})
 }
 
 // since returns what was appended to the buffer after mark.
@@ -96,12 +127,17 @@ func (r *request) since(mark int) string {
 	return unsafe.String(unsafe.SliceData(b), len(b)) // appended to, but not changed before the next read
 }
 
-func (r *request) normalized(p string, ways readingSet) string {
+//go:noinline
+func (r *request) resolved(decoded string, ways readingSet) string {
 	mark := len(r.buffer)
-	r.buffer = appendNormalized(r.buffer, p, ways)
+	r.buffer = appendSegments(r.buffer, decoded, ways)
+	if r.semicolons {
+		r.buffer = unescapeSemicolons(r.buffer, mark)
+	}
 	return r.since(mark)
 }
 
+//go:noinline
 func (r *request) fold(s string) string {
 	mark := len(r.buffer)
 	r.buffer = appendFolded(r.buffer, s)

@@ -127,7 +127,7 @@ func GRPCContentType(asked string) string {
 
 func grpcCode(d *Decision) int {
 	switch d.Outcome {
-	case OutcomeDenied, OutcomePenalized:
+	case OutcomeDenied, OutcomePenalized, OutcomeOversized:
 		return grpcResourceExhausted
 	case OutcomeUnauthorized:
 		return grpcUnauthenticated
@@ -157,24 +157,37 @@ func percentEncoded(text []byte) string {
 // appendDetail appends what a refusal says to people: what the rule says, or else why it is one. It holds no name, claim
 // or identifier of a client.
 func appendDetail(dst []byte, d *Decision) []byte {
+	text := detail(d)
+	if text == "" {
+		return appendTryAgain(dst, d)
+	}
+	return append(dst, text...)
+}
+
+// detail returns what a refusal says to people, "" if that is when to try again.
+func detail(d *Decision) string {
 	if d.Response != nil && d.Response.Message != "" {
-		return append(dst, d.Response.Message...)
+		return d.Response.Message
 	}
 	switch d.Outcome {
 	case OutcomeUnauthorized:
-		return append(dst, credentialDetails[d.Credential]...)
+		return credentialDetails[d.Credential]
+	case OutcomeOversized:
+		if d.Status == statusURITooLong {
+			return detailURITooLong
+		}
+		return detailFieldsLarge
 	case OutcomeMissing:
-		return append(dst, detailMissing...)
+		return detailMissing
 	case OutcomeDegradedDenied:
-		return append(dst, detailUnavailable...)
+		return detailUnavailable
 	case OutcomeDenied, OutcomePenalized:
 		if d.RetryAfter == Never {
-			return append(dst, detailNeverPasses...)
+			return detailNeverPasses
 		}
-		return appendTryAgain(dst, d)
-	default:
-		return append(dst, detailForbidden...)
+		return ""
 	}
+	return detailForbidden
 }
 
 func appendTryAgain(dst []byte, d *Decision) []byte {

@@ -39,7 +39,7 @@ func (r *request) firstOf(sources []source) (value string) {
 		case SourceHost:
 			value = hostLabel(r.host, s.label)
 		}
-		if value != "" {
+		if value != "" && !r.tooLong(value) {
 			return value
 		}
 	}

@@ -218,13 +218,6 @@ func socket(t testing.TB) string {
 
 func portOf(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
-func either(text, otherwise string) string {
-	if text == "" {
-		return otherwise
-	}
-	return text
-}
-
 // startUpstream runs a server until the test ends.
 func startUpstream(t testing.TB, handler http.Handler) (address string) {
 	t.Helper()
@@ -383,6 +376,12 @@ func (b *bridge) transport() http.RoundTripper {
 // run starts the process.
 func (b *bridge) run(t testing.TB) {
 	t.Helper()
+	b.runAt(t, "unix", b.listen)
+}
+
+// runAt starts it where args say another --listen.
+func (b *bridge) runAt(t testing.TB, network, address string) {
+	t.Helper()
 	path, err := b.program, error(nil)
 	if path == "" {
 		path, err = buildPenstock()
@@ -396,7 +395,7 @@ func (b *bridge) run(t testing.TB) {
 	b.server = startServer(t, command)
 	await.Until(t, 20*time.Second, "the bridge answers", func() bool {
 		b.mustRun()
-		connection, err := net.Dial("unix", b.listen)
+		connection, err := net.Dial(network, address)
 		if err != nil {
 			return false
 		}

@@ -179,3 +179,10 @@ func replaceIn(t *testing.T, path string, pairs ...string) {
 		t.Fatal(err)
 	}
 }
+
+func either(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}

@@ -39,18 +39,27 @@ install_envoy() {
 	has_envoy || { echo "could not install Envoy $envoy_version: put it at .cache/envoy/bin/envoy and try again" >&2; exit 1; }
 }
 
+# Servers are in folders that not every user's search path has.
+PATH=$PATH:/usr/sbin
+
 missing=()
+packages=()
 with_envoy=no
 for program in redis-server "$@"; do
 	if [ "$program" = envoy ]; then
 		with_envoy=yes
 	elif ! command -v "$program" >/dev/null; then
 		missing+=("$program")
+		case $program in
+		node) packages+=(nodejs) ;;
+		nginx) packages+=(nginx-light) ;;
+		*) packages+=("$program") ;;
+		esac
 	fi
 done
 
 if [ ${#missing[@]} -gt 0 ]; then
-	install "${missing[@]}"
+	install "${packages[@]}"
 	for program in "${missing[@]}"; do
 		command -v "$program" >/dev/null || { echo "could not install $program: install it by hand and try again" >&2; exit 1; }
 	done

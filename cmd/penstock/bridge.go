@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"time"
 
@@ -47,6 +48,7 @@ type bridgeFlags struct {
 	callsMax     int
 	waitersMax   int
 	listen, rls  string
+	hosts        []string
 	xds          string
 	xdsWasm      string
 	xdsFilter    string
@@ -70,6 +72,7 @@ func newBridge() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
+	flags.StringSliceVar(&f.hosts, "host", nil, "a `NAME` with a dot that callers without a token know the bridge by over TCP; --listen's is known")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
 	flags.StringVar(&f.xds, "xds-listen", "", "where to give Envoys the filter with the policy inside, over gRPC (ECDS, the resource penstock)")
 	flags.StringVar(&f.xdsWasm, "xds-wasm", "", "where `penstock.wasm` is where Envoy runs")
@@ -125,7 +128,10 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 		return err
 	}
 	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
-		WaitersMax: f.waitersMax, Forgetful: !f.remember, Logger: logger}
+		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: called, Hosts: f.hosts, Logger: logger}
+	if host, _, err := net.SplitHostPort(f.listen); err == nil {
+		o.Hosts = append(o.Hosts, host)
+	}
 	if f.rls != "" {
 		o.Fronts = append(o.Fronts, policy.FrontRLS)
 	}

@@ -55,6 +55,7 @@ type entrances struct {
 	http, rls, xds entrance // the network of one that there is not is ""
 	tls            *tls.Config
 	mode           fs.FileMode // of Unix sockets
+	guarded        bool        // callers show a token or a certificate
 }
 
 // entrances finds out where to listen, and refuses to let in anybody from other machines who shows nothing.
@@ -66,7 +67,7 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	if err != nil || mode > 0o777 {
 		return e, fmt.Errorf("--socket-mode %q is no octal mode: write 0660", f.socketMode)
 	}
-	e.mode = fs.FileMode(mode)
+	e.mode, e.guarded = fs.FileMode(mode), token != "" || e.certified()
 	beyond := false
 	for _, g := range [...]struct {
 		flag, address string
@@ -114,10 +115,10 @@ func entranceOf(address string) (e entrance, beyond bool, err error) {
 }
 
 // open listens, and lets so many connections be open at once.
-func (e *entrances) open(at entrance, connectionsMax int64, logger *slog.Logger) (net.Listener, error) {
+func (e *entrances) open(at entrance, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
 	listener, err := listenOn(at.network, at.address, e.mode)
 	if err != nil {
 		return nil, err
 	}
-	return &crowdListener{Listener: listener, max: connectionsMax, logger: logger}, nil
+	return newCrowd(listener, connectionsMax, e.guarded, logger), nil
 }

@@ -17,6 +17,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -73,7 +74,8 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 	if s.rls.network != "" {
 		observer := b.Observer()
 		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: s.callsMax})
-		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"))
+		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"),
+			grpc.ForceServerCodecV2(service.Codec()))
 		if err != nil {
 			return nil, err
 		}
@@ -101,19 +103,20 @@ const grpcWorkers = 64
 
 // serveGRPC serves gRPC at an entrance. patience is how long a request may take, from its head on; 0 is for ever. What goes
 // wrong later goes to ended.
-func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger) (*grpc.Server, error) {
+func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience time.Duration, ended chan<- error, logger *slog.Logger,
+	options ...grpc.ServerOption) (*grpc.Server, error) {
 	listener, err := s.open(at, grpcConnectionsMax, logger)
 	if err != nil {
 		return nil, err
 	}
 	guard := &grpcGuard{token: s.token, patience: patience, logger: logger}
-	options := []grpc.ServerOption{
+	options = append(options,
 		grpc.MaxConcurrentStreams(grpcStreamsMax), grpc.MaxHeaderListSize(headerBytesMax), grpc.MaxRecvMsgSize(grpcBytesMax),
 		grpc.ConnectionTimeout(bridge.CallTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: pingTime, Timeout: pongTime, MaxConnectionIdle: idleTime}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: keepaliveMin, PermitWithoutStream: true}),
 		grpc.InTapHandle(guard.enter), grpc.UnaryInterceptor(guard.unary), grpc.StreamInterceptor(guard.stream),
-	}
+	)
 	if s.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
 	}
@@ -143,7 +146,7 @@ type grpcGuard struct {
 // there is told to everybody, but not without end: to be told of changes takes the token. What does not come whole in time
 // ends.
 func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context, error) {
-	patience := g.patience
+	patience, v := g.patience, visitorOf(ctx)
 	if g.token != "" && !shows(info.Header, g.token) {
 		if info.FullMethodName != healthpb.Health_Check_FullMethodName {
 			return nil, status.Error(codes.Unauthenticated, "this needs the token of the bridge: let Envoy send it, by "+
@@ -155,6 +158,9 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 		}
 		context.AfterFunc(ctx, func() { g.strangers.Add(-1) })
 		patience = strangerTime
+		v.probe()
+	} else {
+		v.admit()
 	}
 	switch {
 	case patience == 0:
@@ -166,6 +172,16 @@ func (g *grpcGuard) enter(ctx context.Context, info *tap.Info) (context.Context,
 	timed, cancel := context.WithTimeout(ctx, patience)
 	_ = cancel // gRPC ends the context that this one descends from with the request
 	return timed, nil
+}
+
+// visitorOf returns the connection of a request; nil if it is none of a [crowd].
+func visitorOf(ctx context.Context) *visitor {
+	if other, ok := peer.FromContext(ctx); ok {
+		if addr, ok := other.Addr.(visitorAddr); ok {
+			return addr.visitor
+		}
+	}
+	return nil
 }
 
 // lateness is the key of the timer, in the context of a stream, that ends it if its request does not come in time.

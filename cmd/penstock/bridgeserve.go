@@ -125,7 +125,7 @@ func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
 // httpServer returns what serves both versions of HTTP on one port.
 // What it says of single connections is for debugging: whoever connects could fill the log.
 func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
-	server := &http.Server{Handler: handler, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	server := &http.Server{Handler: handler, ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: bridge.CallTime, ReadTimeout: bridge.CallTime, WriteTimeout: bridge.ReplyTime, IdleTimeout: idleTime,
 		MaxHeaderBytes: headerBytesMax, TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streamsMax, SendPingTimeout: pingTime, PingTimeout: pongTime, WriteByteTimeout: bridge.ReplyTime}}
@@ -133,6 +133,27 @@ func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *
 	server.Protocols.SetHTTP2(config != nil)
 	server.Protocols.SetUnencryptedHTTP2(config == nil)
 	return server
+}
+
+// visiting is the key of the connection in the context of a call.
+type visiting struct{}
+
+// withVisitor puts the connection into the contexts of its calls, where [called] finds it.
+func withVisitor(ctx context.Context, conn net.Conn) context.Context {
+	if addr, ok := conn.RemoteAddr().(visitorAddr); ok {
+		return context.WithValue(ctx, visiting{}, addr.visitor)
+	}
+	return ctx
+}
+
+// called tells the connection of a call that the bridge lets in: whether it may be there for more than its health.
+func called(ctx context.Context, known bool) {
+	v, _ := ctx.Value(visiting{}).(*visitor)
+	if known {
+		v.admit()
+	} else {
+		v.probe()
+	}
 }
 
 // serveHTTP returns when the server is shut down, or cannot serve.

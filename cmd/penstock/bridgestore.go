@@ -56,7 +56,7 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 		return nil, errors.Join(err, giveBack(leases), store.Close())
 	}
 	o.Store, o.Reachable = leases, store.Check
-	o.Fallback = fallback.Options{Local: memory, Nodes: store.Nodes, Prepare: store.CountNodes}
+	o.Fallback = fallback.Options{Local: memory, Nodes: store.Nodes, Prepare: store.CountNodes, Known: leases.Used}
 	closeStore = func() error { return errors.Join(giveBack(leases), store.Close(), memory.Close()) }
 	return closeStore, o.Registry.Register(redisFigures{store, leases})
 }

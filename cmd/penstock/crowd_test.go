@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"io/fs"
 	"net"
@@ -12,61 +11,164 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/penstock/penstock/internal/await"
 )
 
-// TestConnectionsAreBounded: one too many is closed at once, and whoever closes one makes room, once.
-func TestConnectionsAreBounded(t *testing.T) {
-	const most = 3
+// caller is the near end of a connection from an address.
+type caller struct {
+	net.Conn
+	from net.Addr
+}
+
+// RemoteAddr implements [net.Conn].
+func (c caller) RemoteAddr() net.Addr { return c.from }
+
+// crowded is a crowd without a listener.
+type crowded struct {
+	*crowd
+	*testing.T
+	said *await.Journal
+}
+
+func newCrowded(t *testing.T, most int, guarded bool) *crowded {
 	said := new(await.Journal)
-	e := &entrances{}
-	l, err := e.open(entrance{"tcp", "127.0.0.1:0"}, most, said.Logger())
-	if err != nil {
-		t.Fatal(err)
+	return &crowded{newCrowd(&pipes{}, most, guarded, said.Logger()), t, said}
+}
+
+// comes lets a connection in from an IP address, or from a Unix socket if that is "".
+func (c *crowded) comes(from string) *visitor {
+	near, far := net.Pipe()
+	c.Cleanup(func() { far.Close() })
+	addr := net.Addr(&net.UnixAddr{Name: "@", Net: "unix"})
+	if from != "" {
+		addr = &net.TCPAddr{IP: net.ParseIP(from), Port: 1}
 	}
-	defer l.Close()
-	inside := make(chan net.Conn, most+1)
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			fmt.Fprintln(c, "welcome")
-			inside <- c
-		}
-	}()
-	// connects returns what a connection is told; "" if it is closed.
-	connects := func() string {
-		c, err := net.Dial("tcp", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Close() })
-		line, _ := bufio.NewReader(c).ReadString('\n')
-		return line
+	v := &visitor{Conn: caller{near, addr}, crowd: c.crowd, from: originOf(addr)}
+	if late := c.enter(v); late != nil {
+		late.Close()
 	}
-	for n := range most {
-		if connects() == "" {
-			t.Errorf("connection %d of %d is closed", n+1, most)
+	return v
+}
+
+// are fails the test if the visitors are not all open, or all closed.
+func (c *crowded) are(open bool, all ...*visitor) {
+	c.Helper()
+	for i, v := range all {
+		if err := v.SetDeadline(time.Time{}); (err == nil) != open {
+			c.Errorf("visitor %d from %v: open %t, want %t", i, v.from, err == nil, open)
 		}
 	}
-	for range 2 {
-		if connects() != "" {
-			t.Errorf("more than %d are let in", most)
+}
+
+// TestStrangersAreDisplaced: who has made no call has an eighth of the places, and those who came last have them.
+func TestStrangersAreDisplaced(t *testing.T) {
+	for _, from := range []string{"192.0.2.1", "2001:db8::1", ""} {
+		c := newCrowded(t, 32, true)
+		guest := c.comes(from)
+		guest.admit()
+		var all []*visitor
+		for range 100 {
+			all = append(all, c.comes(from))
+		}
+		c.are(true, guest)
+		c.are(false, all[:96]...)
+		c.are(true, all[96:]...)
+		all[96].probe() // so that it is not the one that was silent longest
+		c.comes("192.0.2.2")
+		c.are(true, all[96], all[98], all[99])
+		c.are(false, all[97])
+		last := c.comes("192.0.2.2")
+		for range 100 {
+			c.comes(from) // of an address that has many, its own go
+		}
+		c.are(true, last)
+		if n := strings.Count(c.said.String(), "made no call yet"); n != 1 {
+			t.Errorf("%d lines in the log:\n%s", n, c.said)
 		}
 	}
-	first := <-inside
+}
+
+// TestABurstHasAllThePlaces: where nothing has to be shown, and never that of a guest.
+func TestABurstHasAllThePlaces(t *testing.T) {
+	c := newCrowded(t, 32, false)
+	var guests, all []*visitor
+	for n := range 8 {
+		guests = append(guests, c.comes("192.0.2.1"))
+		guests[n].admit()
+	}
+	for range 25 {
+		all = append(all, c.comes("192.0.2.1"))
+	}
+	c.are(true, guests...)
+	c.are(false, all[0])
+	c.are(true, all[1:]...)
+}
+
+// TestGuestsAreBounded: they have what the strangers leave, one address has three quarters of that, and whoever leaves makes
+// room, once.
+func TestGuestsAreBounded(t *testing.T) {
+	c := newCrowded(t, 32, true) // 28 guests, 21 of an address
+	var guests []*visitor
+	for n := range 40 {
+		guests = append(guests, c.comes("192.0.2.1"))
+		guests[n].admit()
+	}
+	c.are(true, guests[:21]...)
+	c.are(false, guests[21:]...)
+	for n := range 10 {
+		other := c.comes("2001:db8::" + fmt.Sprint(n+1))
+		other.admit()
+		c.are(n < 7, other)
+	}
 	for range 2 { // net/http closes some twice
-		first.Close()
+		guests[0].Close()
 	}
-	if connects() == "" || connects() != "" {
-		t.Error("one was closed: want room for one")
+	for n := range 2 {
+		other := c.comes("")
+		other.admit()
+		other.admit()
+		c.are(n == 0, other)
+		guests = append(guests, other)
 	}
-	if n := strings.Count(said.String(), "as many are open as may be"); n != 1 {
-		t.Errorf("%d lines in the log:\n%s", n, said)
+	for from := range c.origins {
+		for _, v := range guests {
+			if v.from == from {
+				v.Close()
+			}
+		}
 	}
+	if c.guests != 7 || c.strangers.Len() != 0 || len(c.origins) != 1 {
+		t.Errorf("%d guests, %d strangers, %d addresses are on the books", c.guests, c.strangers.Len(), len(c.origins))
+	}
+}
+
+// TestStrangersHaveSeconds: until their first call, and minutes where they ask for the health.
+func TestStrangersHaveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowded(t, 64, true)
+		silent, probing, guest := c.comes("192.0.2.1"), c.comes("192.0.2.1"), c.comes("192.0.2.1")
+		time.Sleep(firstCallTime - time.Second)
+		probing.probe()
+		guest.admit()
+		c.are(true, silent, probing, guest)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		c.are(false, silent)
+		silent.admit()
+		silent.probe()
+		c.are(true, probing, guest)
+		time.Sleep(probeTime)
+		synctest.Wait()
+		c.are(false, silent, probing)
+		c.are(true, guest)
+		guest.Close()
+		if len(c.origins) != 0 {
+			t.Errorf("%d addresses are on the books", len(c.origins))
+		}
+	})
 }
 
 // TestASocketIsNeverWider: not even before it has its mode, and whatever the umask would let.

@@ -97,6 +97,9 @@ func (r *remembered) keep(credential string, way *wire.Way, until core.Micros) v
 		identity := way.Identity
 		v.identity = &identity
 	}
+	if until <= r.filter.now { // the bridge does not know it either
+		return v
+	}
 	if _, again := r.verdicts[credential]; !again {
 		r.bytes += v.bytes
 	}

@@ -103,3 +103,25 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatTheBridgeHadNoTimeFor holds for one request: the next one is asked about again.
+func TestWhatTheBridgeHadNoTimeFor(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, withKeys(t))
+	for id := range uint32(3) {
+		s := f.NewStream(id + 1)
+		s.RequestHeaders(get("/api/x", "x-api-key", "secret"))
+		f.Flush()
+		c, _, items := e.check()
+		if items[0].Ask.Known != 0 {
+			t.Error("it is remembered")
+		}
+		c.answer(replied(said(left(8), core.CredentialInvalid, 0)))
+		if got := s.ResponseHeaders(nil, true); len(got) == 0 || got[0][1] != "10" {
+			t.Errorf("the limit shown is not that of the address: %v", got)
+		}
+	}
+	if n := len(f.policy.ways[0].verdicts); n != 0 {
+		t.Errorf("%d verdicts are held that are good for nothing", n)
+	}
+}

@@ -110,6 +110,16 @@ func (s *Stream) oversized() Action {
 	return Pause
 }
 
+// badTarget refuses a request whose path or host may be another one to the upstream. on_error would let it go on.
+func (s *Stream) badTarget() Action {
+	s.state = decided
+	s.release()
+	s.f.host.Count(CounterInvalidTarget)
+	s.answer(Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
+		Body: []byte(core.BadTarget)})
+	return Pause
+}
+
 // answer answers the request.
 //
 //go:noinline

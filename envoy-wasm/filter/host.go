@@ -84,9 +84,10 @@ const (
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRefused
 	CounterPanic
-	CounterNoPolicy   // there is none yet: on_error of the filter's configuration decides
-	CounterLeased     // admitted from units in hand, without a call; counted as allowed too
-	CounterRemembered // refused by what was refused a moment ago, without a call; counted as denied too
+	CounterNoPolicy      // there is none yet: on_error of the filter's configuration decides
+	CounterLeased        // admitted from units in hand, without a call; counted as allowed too
+	CounterRemembered    // refused by what was refused a moment ago, without a call; counted as denied too
+	CounterInvalidTarget // answered 400: its path or host is of a form that is not served
 	counterCount
 )
 
@@ -97,4 +98,4 @@ const GaugeHeld = "units_in_hand"
 var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "delayed", "redirected", "oversized",
 	"bridge_timeout", "bridge_unreachable", "bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open",
 	"waiting_full", "unreadable_costs", "unsettled", "policy_loaded", "policy_refused", "panic", "no_policy",
-	"leased", "remembered"}
+	"leased", "remembered", "invalid_target"}

@@ -84,6 +84,9 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	a := f.ask()
 	s.asking, a.policy = a, f.policy
 	a.attrs.take(f.host, f.policy, headers, f.config.Appended)
+	if ask := &a.attrs.ask; !core.ServesTarget(ask.Method, ask.Path, ask.Host) {
+		return s.badTarget()
+	}
 	s.origin = a.attrs.origin
 	if before := s.before; before != nil && before.origin == s.origin && f.redirected() {
 		return s.goOn(before)

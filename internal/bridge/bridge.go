@@ -48,6 +48,11 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is what callers must show as a bearer token; "" lets everybody in who can connect.
 	Token string
+	// Hosts are names, beside those that need not be said, by which callers may ask over TCP where there is no token.
+	Hosts []string
+	// Called is told of each call that is let in, before it is read, with the context of its request. known says that it
+	// showed the token, or that there is none; else it only asks for the health. Nil: nobody is told.
+	Called func(ctx context.Context, known bool)
 	// Forgetful says that filters are not to remember what was refused, but for limits that are leased.
 	Forgetful bool
 	// CallsMax and WaitersMax take the place of their defaults; 0 is those.
@@ -68,12 +73,11 @@ type Bridge struct {
 	logger       *slog.Logger
 	editions     editions
 	metrics      *metrics
-	calls        sync.Pool     // of *call
-	under        atomic.Int64  // calls under way, but for those that wait
-	receiving    atomic.Int64  // calls that come
-	bodies       atomic.Int64  // bytes of all calls, but for the first of each
-	asking       atomic.Int64  // questions under way
-	planTime     time.Duration // for the questions of one call
+	calls        sync.Pool    // of *call
+	under        atomic.Int64 // calls under way, but for those that wait
+	receiving    atomic.Int64 // calls that come
+	bodies       atomic.Int64 // bytes of all calls, but for the first of each
+	asking       atomic.Int64 // questions under way
 	sealer       *sealer
 	receiptsRoam bool // other bridges can open them, and count in the same store
 	settling     *settle.Queue
@@ -82,6 +86,7 @@ type Bridge struct {
 	end          context.CancelFunc
 	leaving      atomic.Bool            // it will stop soon
 	quiet        atomic.Int64           // the second in which a panic was logged last
+	hostTold     atomic.Int64           // and an unknown host
 	told         atomic.Pointer[string] // what was wrong with the store when it was looked at last
 	reached      reached
 }
@@ -100,6 +105,9 @@ func New(o Options) (*Bridge, error) {
 	if o.Changed == nil {
 		o.Changed = func(string, []byte) {}
 	}
+	if o.Called == nil {
+		o.Called = func(context.Context, bool) {}
+	}
 	if o.CallsMax <= 0 {
 		o.CallsMax = CallsMaxDefault
 	}
@@ -109,7 +117,7 @@ func New(o Options) (*Bridge, error) {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	b := &Bridge{options: o, planTime: planTime, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
+	b := &Bridge{options: o, store: o.Store, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
 		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
 	b.receiptsRoam = o.Token != "" && o.Shared
 	if o.Fallback.Local != nil {

@@ -9,31 +9,14 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/settle"
 	"github.com/penstock/penstock/internal/throttle"
 	"github.com/penstock/penstock/internal/wire"
 )
 
-// planTime is how long the questions of one call may take to be looked at. Tokens that nobody has seen before cost their
-// signature checks, a millisecond each of the dearest kind: what comes later in a call than this is answered that the
-// bridge has too much to do, so that what was before it is answered within a filter's 50 ms.
-const planTime = 35 * time.Millisecond
-
-// questionTime is the most that one question counts for in planTime: some times what the dearest of them costs. What takes
-// longer was interrupted by what else the machine does, and that is no reason to send away those who come behind.
-const questionTime = 5 * time.Millisecond
-
-// budget is what is left of planTime to the questions of a call.
-type budget struct {
-	left time.Duration
-	last time.Time // at which the question before ended, or the call began
-}
-
-// spend takes off what a question has cost that ends now. It reports whether nothing is left.
-func (b *budget) spend(now time.Time) (spent bool) {
-	b.left -= min(now.Sub(b.last), questionTime)
-	b.last = now
-	return b.left < 0
-}
+// verifyTime is how long the tokens of one call may take together that nobody has seen before: those who ride with them wait
+// for so long. A token beyond it counts as one that does not verify, until it is shown again.
+const verifyTime = 8 * core.Millisecond
 
 // call is a call under way. It is used again.
 type call struct {
@@ -45,6 +28,7 @@ type call struct {
 	taking    []core.Call
 	asked     []*question // of taking
 	leasing   bool        // it is about leases
+	left      core.Micros // of verifyTime
 }
 
 // What is kept of a call for the next one: buffers of so many bytes, and so many questions of some 4 KB.
@@ -105,8 +89,14 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 	return nil
 }
 
-// reply writes the answers. One that would make the reply larger than a filter reads is that the bridge has too much to do:
-// so many limits or receipts are no policy that anybody wrote for requests that come by the hundred.
+// receiptBytesMax is how large a reply may be for another receipt to go with it. The other half is room for what decides: 256
+// answers of 64 results have some 400 KB.
+const receiptBytesMax = wire.CallBytesMax / 2
+
+// reply writes the answers. Where receipts would make the reply larger than a filter reads, some are left out: what those
+// requests have reserved stands as the charge. A decision is never left out for that: a request that was refused would go on
+// by on_error. One that would make the reply too large even so is that the bridge has too much to do: no policy that anybody
+// wrote has so many limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -115,6 +105,10 @@ func (b *Bridge) reply(c *call) {
 	c.reply = begin(c.reply[:0])
 	for i, q := range c.questions[:c.used] {
 		before := len(c.reply)
+		if q.answer.Receipt != "" && before+len(q.answer.Receipt) > receiptBytesMax {
+			q.answer.Receipt = ""
+			b.metrics.settled(settle.Dropped)
+		}
 		c.reply = answer(c.reply, &q.answer)
 		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
 			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
@@ -177,8 +171,8 @@ func (b *Bridge) read(c *call) (*edition, error) {
 // answer answers all questions of a call. It reports false if the caller has left meanwhile.
 func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, e *edition) bool {
 	defer b.asking.Add(int64(-c.used))
-	left := budget{left: b.planTime, last: time.Now()}
-	now, busy := micros(left.last), b.asking.Add(int64(c.used)) > questionsMax
+	c.left = verifyTime
+	now, busy := micros(time.Now()), b.asking.Add(int64(c.used)) > questionsMax
 	for _, q := range c.questions[:c.used] {
 		q.reset(b, e, now)
 		switch {
@@ -191,8 +185,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, e *edit
 		case q.item.Kind == wire.KindWait && c.used > 1:
 			q.answer.Status = wire.StatusInvalid // it would hold back the answers of others
 		default:
-			q.begin()
-			busy = left.spend(time.Now())
+			q.begin(&c.left)
 		}
 	}
 	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {

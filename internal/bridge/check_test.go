@@ -140,6 +140,20 @@ func TestTheStoreFails(t *testing.T) {
 	}
 }
 
+// TestTheStoreIsOverloaded: the filter is told that there is too much to do, and a person that the request is refused.
+func TestTheStoreIsOverloaded(t *testing.T) {
+	h := open(t, shop, nil)
+	h.store.fails = fmt.Errorf("%w: the queue is full", core.ErrOverloaded)
+	answers := h.ask(h.question("/api/x", "192.0.2.1"), h.question("/other", "192.0.2.1"), h.question("/slow", "192.0.2.1"))
+	if answers[0].Status != wire.StatusBusy || answers[1].Status != wire.StatusOK || answers[2].Status != wire.StatusBusy {
+		t.Error(answers)
+	}
+	w := h.post([]byte(`{"path":"/api/x","ip":"192.0.2.1"}`), "application/json")
+	if !strings.Contains(w.Body.String(), `"status":503`) || !strings.Contains(w.Body.String(), `"retry_after":"1"`) {
+		t.Error(w.Body.String())
+	}
+}
+
 // TestAToken: without it nothing is said but whether the bridge works.
 func TestAToken(t *testing.T) {
 	const token = "0123456789abcdef"
@@ -184,35 +198,6 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// TestACallThatTakesLongIsAnsweredInPart: what comes behind dear questions is answered busy, and charged nothing.
-func TestACallThatTakesLongIsAnsweredInPart(t *testing.T) {
-	h := open(t, shop, nil)
-	h.b.planTime = 0
-	q := h.question("/api/x", "192.0.2.1")
-	a := h.ask(q, q, q)
-	if a[0].Status != wire.StatusOK || a[1].Status != wire.StatusBusy || a[2].Status != wire.StatusBusy || h.used("/api/x", "192.0.2.1") != 1 {
-		t.Error(a)
-	}
-}
-
-// TestWhatInterruptsAQuestionIsNotItsCost: a machine that does something else for a second spends no more of a call's time than
-// one dear question does, and dear questions spend it.
-func TestWhatInterruptsAQuestionIsNotItsCost(t *testing.T) {
-	now := time.Now()
-	spends := func(each time.Duration) (questions int) {
-		b := budget{left: planTime, last: now}
-		for end := now.Add(each); !b.spend(end); end = end.Add(each) {
-			questions++
-		}
-		return questions
-	}
-	for each, want := range map[time.Duration]int{time.Millisecond: 35, questionTime: 7, time.Second: 7} {
-		if got := spends(each); got != want {
-			t.Errorf("%d questions of %v were looked at, want %d", got, each, want)
-		}
-	}
-}
-
 // TestKeysThatAreNotThere: a bridge starts without them, and says so.
 func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
@@ -223,25 +208,36 @@ func TestKeysThatAreNotThere(t *testing.T) {
 	}
 }
 
-// TestAReplyIsAsLargeAsAFilterReads: what does not fit is answered busy, and the rest is not lost.
+// TestAReplyIsAsLargeAsAFilterReads: receipts are left out before it is too large, and no decision is: a request that the store has
+// refused would go on.
 func TestAReplyIsAsLargeAsAFilterReads(t *testing.T) {
-	policy := "name: shop\nrules:\n"
+	policy, limit := "name: shop\nrules:\n", 200
 	for i := range core.ChecksMax {
-		policy += fmt.Sprintf("- {name: a-rule-with-quite-a-long-name-%d, limit: 1000000/1h, refund_on: {status: [5xx]}}\n", i)
+		policy += fmt.Sprintf("- {name: a-rule-with-quite-a-long-name-%d, limit: %d/1h, refund_on: {status: [5xx]}}\n", i, limit)
+		limit = 1_000_000
 	}
 	h := open(t, policy, nil)
-	h.b.planTime = time.Hour // or a busy machine answers busy for that
 	items := make([]wire.Item, wire.ItemsMax)
 	for i := range items {
 		items[i] = h.question("/", "192.0.2.1")
 	}
-	answers := h.ask(items...)
-	statuses := map[wire.Status]int{}
-	for i := range answers {
-		statuses[answers[i].Status]++
+	receipts, refused := 0, 0
+	for i, a := range h.ask(items...) {
+		if a.Status != wire.StatusOK || len(a.Results) != core.ChecksMax {
+			t.Fatalf("answer %d: status %d, %d results", i, a.Status, len(a.Results))
+		}
+		if a.Receipt != "" {
+			receipts++
+		}
+		if a.Results[0].Refused {
+			refused++
+		}
 	}
-	if statuses[wire.StatusOK] < 50 || statuses[wire.StatusBusy] < 50 || answers[0].Status != wire.StatusOK {
-		t.Error(statuses)
+	if receipts < 50 || receipts > 150 || refused != len(items)-200 {
+		t.Errorf("%d receipts, and %d refused, want some and %d", receipts, refused, len(items)-200)
+	}
+	if n := h.counted(`penstock_settlements_total{result="dropped"}`); n != 200-receipts {
+		t.Errorf("%d receipts are counted as dropped, want %d", n, 200-receipts)
 	}
 }
 

@@ -10,15 +10,15 @@ import (
 )
 
 // Handler serves filters and people. Beside /healthz and /readyz, which say no more than whether it works, everything needs
-// the token.
+// the token. No page in a browser is answered.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", b.guarded(b.serveCheck))
 	mux.HandleFunc("GET /v1/policy", b.guarded(b.servePolicy))
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
-	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
-	mux.HandleFunc("GET /readyz", b.serveReady)
-	return b.spared(b.parting(mux))
+	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
+	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
+	return b.spared(b.parting(b.unpaged(mux)))
 }
 
 // parting closes connections over HTTP/1.1 with their answers once the bridge is about to stop. One that it closed while nobody asks
@@ -50,7 +50,7 @@ func (b *Bridge) spared(next http.Handler) http.Handler {
 // guarded lets those pass that show the token. It compares in a time that says nothing of the token but its length.
 func (b *Bridge) guarded(next http.HandlerFunc) http.HandlerFunc {
 	if b.options.Token == "" {
-		return next
+		return b.open(next)
 	}
 	want := []byte("Bearer " + b.options.Token)
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -60,6 +60,16 @@ func (b *Bridge) guarded(next http.HandlerFunc) http.HandlerFunc {
 			http.Error(w, "this needs the token of the bridge: send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}
+		b.options.Called(r.Context(), true)
+		next(w, r)
+	}
+}
+
+// open lets everybody pass.
+func (b *Bridge) open(next http.HandlerFunc) http.HandlerFunc {
+	known := b.options.Token == ""
+	return func(w http.ResponseWriter, r *http.Request) {
+		b.options.Called(r.Context(), known)
 		next(w, r)
 	}
 }

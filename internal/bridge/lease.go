@@ -3,6 +3,8 @@
 package bridge
 
 import (
+	"errors"
+
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/lease"
 	"github.com/penstock/penstock/internal/tally"
@@ -121,7 +123,9 @@ func (q *question) hand(t taken, c *core.Check, r *core.Result) {
 func (q *question) fetched(err error) {
 	if err != nil {
 		q.bridge.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
-		q.answer.Status = wire.StatusUnavailable
+		if q.answer.Status = wire.StatusUnavailable; errors.Is(err, core.ErrOverloaded) {
+			q.answer.Status = wire.StatusBusy
+		}
 		return
 	}
 	r := &q.lease.fetched[0]

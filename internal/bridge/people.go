@@ -53,15 +53,7 @@ type client struct {
 }
 
 // servePeople decides one request that is described in JSON, by the policy in force, and charges it as any other.
-//
-// A browser says on behalf of which page it asks. No page may: any that somebody on this machine opens could spend anybody's
-// allowance, where the bridge lets in who can connect.
 func (b *Bridge) servePeople(w http.ResponseWriter, r *http.Request, c *call) {
-	if r.Header.Get("Origin") != "" {
-		b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
-		http.Error(w, "no page in a browser may ask", http.StatusForbidden)
-		return
-	}
 	answer, err := b.answerPeople(c)
 	if err != nil {
 		b.refuse(w, r, err)
@@ -87,12 +79,12 @@ func (b *Bridge) answerPeople(c *call) (t told, err error) {
 	c.used++ // so that the end of the call lets go of it
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.editions.inForce(), micros(time.Now()))
-	q.ask(&described{asked: request, now: q.now})
+	c.left = verifyTime
+	q.ask(&described{asked: request, now: q.now}, &c.left)
 	var d core.Decision
 	if len(q.first) > 0 {
-		if _, answered := q.Ask(q.first); !answered {
-			d = q.plan.Degrade()
-		} else {
+		var answered bool
+		if d, answered = q.Ask(q.first); answered {
 			d = q.decide(nil)
 		}
 	} else {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strings"
 	"testing"
@@ -77,23 +76,6 @@ func TestPeopleAreToldWhatIsWrong(t *testing.T) {
 			w := h.post([]byte(body), "application/json")
 			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), want) || !strings.Contains(w.Body.String(), `"path":"/api/x"`) {
 				t.Errorf("%s: %d %s", body, w.Code, w.Body)
-			}
-		}
-	})
-}
-
-// TestNoPageInABrowserAsks: a page may send a text to any port of the machine that it is shown on, and the browser says
-// whose page it is.
-func TestNoPageInABrowserAsks(t *testing.T) {
-	still(t, func(h *bridged) {
-		for _, origin := range []string{"https://evil.example", "null", "http://localhost:8441"} {
-			r := httptest.NewRequest(http.MethodPost, "/v1/check", strings.NewReader(`{"path":"/api/x","ip":"192.0.2.7"}`))
-			r.Header.Set("Content-Type", "text/plain")
-			r.Header.Set("Origin", origin)
-			w := httptest.NewRecorder()
-			h.b.Handler().ServeHTTP(w, r)
-			if used := h.used("/api/x", "192.0.2.7"); w.Code != http.StatusForbidden || used != 0 {
-				t.Errorf("%s: %d, %d used", origin, w.Code, used)
 			}
 		}
 	})

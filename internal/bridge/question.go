@@ -58,8 +58,8 @@ func (q *question) release() {
 	q.lease.fetch[0] = core.Check{}
 }
 
-// begin makes the plan of a filter's question.
-func (q *question) begin() {
+// begin makes the plan of a filter's question. left is what verifiers may still take for its call.
+func (q *question) begin(left *core.Micros) {
 	defer q.rescue()
 	ask, e := &q.item.Ask, q.edition
 	switch {
@@ -69,7 +69,7 @@ func (q *question) begin() {
 		q.answer.Status = wire.StatusInvalid
 	default:
 		q.attrs = wire.View{Ask: ask, Reads: &e.reads, At: q.now}
-		q.ask(&q.attrs)
+		q.ask(&q.attrs, left)
 		if q.item.Kind >= wire.KindLease {
 			q.leases()
 		}
@@ -79,9 +79,10 @@ func (q *question) begin() {
 	}
 }
 
-// ask makes the plan of a request.
-func (q *question) ask(a core.Attributes) {
+// ask makes the plan of a request. left is what verifiers may take for it.
+func (q *question) ask(a core.Attributes, left *core.Micros) {
 	q.plan.Reset()
+	q.plan.Hurry(left)
 	q.plan.Add(q.edition.ruleset, a)
 	q.first = q.plan.Checks()
 	if len(q.first) == 0 {
@@ -156,11 +157,14 @@ func (q *question) Ask(checks []core.Check) (core.Decision, bool) {
 func (q *question) fail(err error) core.Decision {
 	q.bridge.metrics.StoreErrors.WithLabelValues(tally.FailureKind(err)).Inc()
 	q.answer.Status = wire.StatusUnavailable
-	if errors.Is(err, core.ErrInvalid) {
+	switch {
+	case errors.Is(err, core.ErrOverloaded):
+		q.answer.Status = wire.StatusBusy // the filter refuses
+	case errors.Is(err, core.ErrInvalid):
 		q.answer.Status = wire.StatusInvalid
 		q.bridge.logger.Error("a question was refused by the store", "error", err)
 	}
-	d := q.plan.Degrade()
+	d := q.plan.Fail(err)
 	q.count()
 	return d
 }
@@ -189,20 +193,23 @@ func (q *question) count() {
 	q.edition.outcomes.Count(q.plan.Outcomes())
 }
 
-// judge says what the credentials are worth, unless the filter knows.
+// judge says what the credentials are worth, unless the filter knows. One that there was no time for is not to be remembered.
 func (q *question) judge() {
-	var known uint64
+	known, ttl := uint64(0), int64(verdictTTL)
 	q.verdict.Ways = q.verdict.Ways[:0]
 	for _, c := range q.plan.Credentials() {
 		way := wire.Way{Index: c.Method, State: c.State}
 		if c.Identity != nil {
 			way.Identity = *c.Identity
 		}
+		if c.Unchecked {
+			ttl = 0
+		}
 		q.verdict.Ways = append(q.verdict.Ways, way)
 		known += way.Fingerprint()
 	}
 	if known != q.item.Ask.Known {
-		q.verdict.TTLMicros = int64(verdictTTL)
+		q.verdict.TTLMicros = ttl
 		q.answer.Verdict = &q.verdict
 	}
 }

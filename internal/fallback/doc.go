@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fallback stands in for a store that cannot be asked, where a rule says on_error: local.
+// Package fallback bounds what a process lets through while the store that it shares with others is away,
+// under on_error: allow and on_error: local.
 //
 // # Promise
 //
-// While the store does not answer, this process counts in its own memory and lets through its share of each such limit: the
-// count over the number of nodes, by the limit's own algorithm and window. A request that fits into the whole limit fits
-// into the share, so that a limit smaller than the number of nodes is not a closed door. The share begins unused: what the
-// store had counted is not known here. When the store answers again it decides, and what was let through meanwhile is not
-// counted there.
+// While the store does not answer, this process counts in its own memory, by the limit's own algorithm and
+// window. Under allow it lets through the limit itself and no more, less what it lately heard from the store
+// to be used. Under local it lets through its share: the limit over the number of nodes, from an unused
+// share on. A request that fits into the whole limit fits into the share, so that a limit smaller than the
+// number of nodes still admits requests. Under deny the call fails as before, also where other rules of the
+// request say otherwise.
 //
-// A call that a rule with on_error: deny is part of fails as before. Rules with on_error: allow let it pass.
+// When the store answers again, the first request for a counter charges there what was let through without
+// it, before the store decides. So neither a short outage nor a single call that was late gives a client a
+// second allowance at this process. Units of a window that has ended are not charged. The units of 65,536
+// counters are remembered; those of more counters are not charged.
 //
 // # Price
 //
-// Nothing while the store answers; a decision in memory, some 0.3 µs for a limit, when it does not. So a limit may be
-// exceeded in an outage, by as much as had been used of it; and under it, where the load is not spread evenly over the nodes.
+// Nothing while the store answers; a decision in memory, some 0.3 µs for a limit, when it does not. Every
+// node lets through the limit under allow, and so n nodes n times the limit for each window of an outage.
+// Under local a limit may be exceeded by as much as had been used of it, and where the load is not spread
+// evenly over the nodes clients are denied early.
 //
 // # When not to use it
 //

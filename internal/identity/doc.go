@@ -10,8 +10,14 @@
 // holds. A token that was signed but has limits or a tier that cannot be read is invalid: it never counts as somebody
 // else's.
 //
-// Verifying never waits: files are watched and URLs fetched by goroutines of this package, and when that fails the last
-// good keys stay in force. Keys are rotated without a restart; what a key has verified is forgotten with it.
+// Verifying never waits for a file or the network: files are watched and URLs fetched by goroutines of this package, and when
+// that fails the last good keys stay in force. Keys are rotated without a restart; what a key has verified is forgotten with
+// it.
+//
+// Tokens that no key has signed cost those who send them: an address has 10 ms of a processor for them at once and 10 ms a
+// second, all addresses together have an eighth of all processors, and no more than half of the processors verify at once for
+// addresses that send such tokens. A token beyond that is not looked at and counts as one that does not verify. What is known
+// or signed is free. The bounds are those of the process, whatever the number of verifiers.
 //
 // Verdicts are remembered by the whole token, good and failed ones apart, so that neither a client's second request nor an
 // attacker's thousandth costs a signature check, and so that failed ones push out no good ones. Memory is bounded.
@@ -23,7 +29,7 @@
 //
 // A remembered token of 700 bytes costs 0.1 µs and no allocation, 0.4 µs where 10,000 of them do not stay in the processor's
 // cache; its SHA-256 alone would cost 0.9 µs. A new one costs its signature check, for RS256 some 30 µs, and 10 µs more. An
-// API key costs 0.12 µs, most of it the hash (2 cores, 2026). Tokens that are remembered take 64 MiB at most, some 48,000 of
+// API key costs 0.12 µs, most of it the hash (2 cores, 2026). One that there is no time for costs 0.1 µs. Tokens that are remembered take 64 MiB at most, some 48,000 of
 // 700 bytes; beside that, a client's own limits for "*" take 300 bytes each in every rule that it meets. A bad edit, a URL
 // that fails and a token whose claims make no sense are log lines at a bounded rate.
 //

@@ -61,8 +61,8 @@ type JWTOptions struct {
 	Transport http.RoundTripper // for JWKSURL; nil means one of its own
 }
 
-// JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. It is a [core.Verifier], safe for concurrent
-// use. Verify never waits for a file or the network.
+// JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. It is a [core.CostlyVerifier], safe for
+// concurrent use. It never waits for a file or the network, and not long for a processor.
 type JWT struct {
 	algorithms                                 map[string]*algorithm
 	issuer                                     string
@@ -76,6 +76,8 @@ type JWT struct {
 	set       atomic.Pointer[keySet]
 	seed      maphash.Seed
 	good, bad *memory
+	meter     *meter
+	elapsed   func() core.Micros // since the beginning, by a clock that is never set
 
 	changing sync.Mutex    // one changes the set at a time
 	ready    chan struct{} // closed when there are keys
@@ -85,7 +87,7 @@ type JWT struct {
 	running sync.WaitGroup
 }
 
-var _ core.Verifier = (*JWT)(nil)
+var _ core.CostlyVerifier = (*JWT)(nil)
 
 // failedFor is how long a failed token is remembered, if the keys do not change before.
 const failedFor = time.Minute
@@ -106,7 +108,9 @@ func newJWT(o JWTOptions, pace pace, every time.Duration) (*JWT, error) {
 	o.fill()
 	j := &JWT{algorithms: algorithms, issuer: o.Issuer, audience: o.Audience, claim: o.Claim, tenantClaim: o.TenantClaim,
 		tierClaim: o.TierClaim, limitsClaim: o.LimitsClaim, leeway: o.Leeway.Microseconds(), noExpiry: o.NoExpiry,
-		now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{})}
+		now: o.Now, refused: newNotices(o.Logger), seed: maphash.MakeSeed(), ready: make(chan struct{}), meter: processMeter()}
+	began := time.Now()
+	j.elapsed = func() core.Micros { return core.Micros(time.Since(began).Microseconds()) }
 	j.good = newMemory(j.seed, o.MemoryEntries, o.MemoryBytes/4*3)
 	j.bad = newMemory(j.seed, o.MemoryEntries/4, o.MemoryBytes/4)
 	j.set.Store(newKeySet(nil))
@@ -204,33 +208,59 @@ func (j *JWT) install(keys []*key) (changed bool) {
 	return true
 }
 
-// Verify says whose token it is. A token that is remembered costs no signature check and no allocation.
+// Verify says whose token it is, on behalf of nobody in particular: what that costs is not metered. A token that is
+// remembered costs no signature check and no allocation.
 func (j *JWT) Verify(text string) (*core.Identity, core.CredentialState) {
+	return j.VerifyFor(nil, text)
+}
+
+// VerifyFor is Verify on behalf of a client. Those that show tokens of no key's are not listened to beyond a bound; what is
+// remembered is always told.
+func (j *JWT) VerifyFor(asker *core.Asker, text string) (*core.Identity, core.CredentialState) {
 	switch {
 	case text == "":
 		return nil, core.CredentialAbsent
 	case len(text) > TokenBytesMax:
 		return nil, core.CredentialMalformed
 	}
-	now, sum, set := j.now().UnixMicro(), maphash.String(j.seed, text), j.set.Load()
+	now, sum := j.now().UnixMicro(), maphash.String(j.seed, text)
+	if id, state, ok := j.recall(text, sum, now); ok {
+		return id, state
+	}
+	p, ok := cutToken(text)
+	if !ok {
+		return nil, core.CredentialMalformed
+	}
+	q := inquiry{asker: asker, meter: j.meter, elapsed: j.elapsed}
+	if !q.begin(core.Micros(now)) {
+		return nil, core.CredentialInvalid
+	}
+	return j.verify(&q, text, p, sum, now)
+}
+
+// recall returns what is remembered of a token.
+func (j *JWT) recall(text string, sum uint64, now int64) (id *core.Identity, state core.CredentialState, ok bool) {
 	if v := j.good.find(sum, text); v != nil && !v.key.gone.Load() {
 		if now < v.from || now >= v.until {
-			return nil, core.CredentialExpired
+			return nil, core.CredentialExpired, true
 		}
-		return v.identity, core.CredentialValid
+		return v.identity, core.CredentialValid, true
 	}
-	if v := j.bad.find(sum, text); v != nil && v.set == set && now >= v.from && now < v.until {
-		return nil, v.state
+	if v := j.bad.find(sum, text); v != nil && v.set == j.set.Load() && now >= v.from && now < v.until {
+		return nil, v.state, true
 	}
-	return j.verify(text, sum, set, now)
+	return nil, core.CredentialAbsent, false
 }
 
 // verify checks a token that is not remembered, and remembers it if that cost a signature check.
-func (j *JWT) verify(text string, sum uint64, set *keySet, now int64) (*core.Identity, core.CredentialState) {
-	t, state := j.parseToken(text)
+func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*core.Identity, core.CredentialState) {
+	signed := false
+	defer func() { q.end(core.Micros(now), signed) }()
+	t, state := j.parseToken(text, p)
 	if state != core.CredentialValid {
 		return nil, state
 	}
+	set := j.set.Load()
 	found, unknown := set.candidates(t.kid, t.algorithm)
 	if unknown && j.fetcher != nil {
 		j.fetcher.wanted()
@@ -238,8 +268,20 @@ func (j *JWT) verify(text string, sum uint64, set *keySet, now int64) (*core.Ide
 	if len(found) == 0 {
 		return nil, core.CredentialInvalid
 	}
-	v := &verdict{token: text, sum: sum, state: core.CredentialInvalid}
-	if v.key = signer(&t, found); v.key != nil {
+	if !q.enter(core.Micros(now)) {
+		return nil, core.CredentialInvalid
+	}
+	defer q.leave()
+	if q.waited > 0 { // for another request with the same token, perhaps
+		if id, state, ok := j.recall(text, sum, now); ok {
+			signed = true // as far as this one is concerned
+			return id, state
+		}
+	}
+	key := signer(&t, found)
+	signed = key != nil
+	v := &verdict{token: text, sum: sum, state: core.CredentialInvalid, key: key}
+	if signed {
 		v.identity, v.span, v.state = j.judge(t.payload, now)
 	} else if j.fetcher != nil { // its key may be new, and called as one before it, or not at all
 		j.fetcher.wanted()

@@ -90,6 +90,9 @@ func (a *attempt) settle(ctx context.Context, sent core.Micros, err error) {
 	}
 	s.learnAbsences(sent, true, a.asked, a.answers, err)
 	s.learn(sent, a.kind, a.asked, a.answers, err)
+	if err == nil {
+		s.learnUses(sent, a.asked, a.answers)
+	}
 }
 
 // granted hands on what check i, of which answer k is, was granted for others, and decides about those who wait.

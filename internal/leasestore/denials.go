@@ -23,6 +23,11 @@ const (
 	// store to have it anew: otherwise all who ask until that is answered would call, a hundred at once under an attack.
 	lookAhead = 50 * core.Millisecond
 
+	// asksMax is how many calls go to the store in a second, of those that one refusal denies, because of another check that nothing is
+	// known of: that check may deny for longer, or have less left. Further ones are told what is known, so that a client whose
+	// every request names another counter does not reach the store with each.
+	asksMax = 16
+
 	setWays = 4   // answers that one set of keys has room for
 	locks   = 256 // more than there are cores, so that calls seldom meet
 )
@@ -73,6 +78,8 @@ type answer struct {
 	next       core.Micros
 	leasedIn   core.Micros
 	violations int64
+	asks       uint8       // calls that went to the store because of other checks
+	asksUntil  core.Micros // on this process's clock, until when they are counted
 }
 
 // passed stands for the cost of an answer that is no refusal.
@@ -169,6 +176,41 @@ func (d *denials) recallOrLook(now core.Micros, checks []core.Check, i int, r *c
 		a.again = 0
 	}
 	return true, refuses, looks
+}
+
+// mayAsk reports whether a call that a check refuses may go to the store because of its other checks.
+func (d *denials) mayAsk(now core.Micros, c *core.Check) bool {
+	id := d.identify(c.Key)
+	s, mu := d.lock(id)
+	defer mu.Unlock()
+	a := s.find(id, now)
+	switch {
+	case a == nil:
+		return false
+	case a.asksUntil <= now:
+		a.asks, a.asksUntil = 0, now+DenialMax
+	case a.asks >= asksMax:
+		return false
+	}
+	a.asks++
+	return true
+}
+
+// outdate forgets what was said of counters that did not refuse, when a call has taken from them since.
+func (d *denials) outdate(checks []core.Check) {
+	for i := range checks {
+		if checks[i].Limit == nil {
+			continue
+		}
+		id := d.identify(checks[i].Key)
+		s, mu := d.lock(id)
+		for k := range s.ways {
+			if w := &s.ways[k]; w.identity == id && w.cost == passed {
+				*w = answer{}
+			}
+		}
+		mu.Unlock()
+	}
 }
 
 // recorder returns the penalty that is a check of the call.
@@ -273,6 +315,7 @@ func (s *set) put(a *answer, now core.Micros) {
 			if w.until > now && w.covers(a) {
 				return
 			}
+			a.asks, a.asksUntil = w.asks, w.asksUntil
 			victim = w
 			break
 		}

@@ -82,6 +82,8 @@ func TestARefusalOfOneCostIsOneOfGreaterCosts(t *testing.T) {
 			}
 			// Of two refusals the one of the smaller cost is kept.
 			p.ask(takeOf("b", l, 3), takeOf("a", l, 1))
+			p.calls(1, "nothing is known of the other counter")
+			p.ask(takeOf("b", l, 3), takeOf("a", l, 1))
 			p.calls(0, "a smaller cost's refusal covers the greater one's")
 		})
 	}
@@ -290,6 +292,44 @@ func TestWhatMustBeAsked(t *testing.T) {
 }
 
 // TestMemoryIsBounded: of any number of refused clients so many are remembered, and a client that is not costs a call.
+// TestTheLongestWaitIsTold: of several limits that deny a request, the longest wait is told, also where they were used up
+// one after the other, and where what was said of one is no longer so.
+func TestTheLongestWaitIsTold(t *testing.T) {
+	p := open(t, Options{})
+	minute, hour := limitOf(t, "3/1m fixed_window"), limitOf(t, "3/1h fixed_window")
+	a, b := takeOf("a", minute, 1), takeOf("b", hour, 1)
+	both := func() (longest core.Micros) {
+		for _, r := range p.ask(a, b) {
+			if r.Refused {
+				longest = max(longest, r.Wait)
+			}
+		}
+		return longest
+	}
+	p.exhaust("a", minute)
+	p.ask(a)
+	p.ask(b)
+	if got := both(); got != core.Minute { // b has room
+		t.Errorf("one is used up: wait %v", got)
+	}
+	p.ask(b)
+	p.ask(b)
+	if got := both(); got != core.Hour {
+		t.Errorf("both are used up: wait %v", got)
+	}
+	p.inner.calls.Store(0)
+	if got := both(); got != core.Hour {
+		t.Errorf("from memory: wait %v", got)
+	}
+	p.calls(0, "both are known")
+	for i := range 100 {
+		p.ask(a, takeOf(fmt.Sprint("other ", i), hour, 1))
+	}
+	if got := p.inner.calls.Load(); got > asksMax {
+		t.Errorf("%d calls of a client whose every request names another counter, want %d at most", got, asksMax)
+	}
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	const most = 1 << 12
 	clients := underrace.Fewer(1_000_000)

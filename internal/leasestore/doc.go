@@ -37,6 +37,17 @@
 // a leased limit refuses here is asked once for the record's sake. The violation of a second limit that the call would find
 // exhausted is recorded when the store is next asked.
 //
+// # Promise: a burst is a few calls
+//
+// Of the requests that take from one counter at the same time, no more are sent to the store than the
+// counter may admit, and one. The others wait in this process, and are denied from memory with the first
+// one that the store denies, or sent as units are left. A burst of one client, of any size, so costs the
+// store about as many calls as the limit admits, and the calls of other clients do not queue behind it.
+// At most 256 calls for a counter are under way, and at most 16,384 requests wait for one counter, 65,536
+// in all, each for at most a second: beyond these bounds a call fails with [core.ErrOverloaded], which is
+// not an outage and which the fronts deny. When a call fails because the store is away, the requests
+// behind it fail with it.
+//
 // # Price
 //
 // About 100 ns for a refusal from memory and 130 ns for a unit in hand, without allocation: a hash of the key and a look at

@@ -43,9 +43,12 @@ type Store struct {
 	denials  *denials  // nil: none are remembered
 	counters *counters // of which units may be in hand
 	absences *absences // of penalties
+	usage    *usage    // of counters
 	batches  sync.Pool // of *batch
 	attempts sync.Pool // of *attempt
 	waiters  sync.Pool // of *waiter
+	queue    sync.Pool // of *queued
+	gates    gates
 	counts   counts
 	rtt      atomic.Int64 // microseconds that an answer took of late
 	life
@@ -72,9 +75,11 @@ func New(inner core.Store, o Options) (*Store, error) {
 	s.batcher, _ = inner.(core.Batcher)
 	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
 	s.absences = newAbsences(DenialsMaxDefault)
+	s.usage = newUsage(knownMax)
 	s.batches.New = func() any { return new(batch) }
 	s.attempts.New = func() any { return new(attempt) }
 	s.waiters.New = newWaiter
+	s.queue.New = newQueued
 	s.ending = make(chan struct{})
 	if s.now == nil {
 		start := time.Now()
@@ -101,10 +106,7 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 			return s.finish(ctx, a, a.reserve())
 		}
 	}
-	sent := s.now()
-	s.counts.calls.Add(1)
-	err := s.inner.Take(ctx, checks, results)
-	return s.conclude(ctx, sent, kind, checks, results, err)
+	return s.take(ctx, kind, checks, results)
 }
 
 // conclude learns from what came of a call, and returns what the caller is told: a call that only looked again, and was not
@@ -112,6 +114,9 @@ func (s *Store) Take(ctx context.Context, checks []core.Check, results []core.Re
 func (s *Store) conclude(ctx context.Context, sent core.Micros, k kind, checks []core.Check, results []core.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, k, checks, results, err)
+	if err == nil {
+		s.learnUses(sent, checks, results)
+	}
 	if err != nil && k == takes && ctx.Err() == nil && s.refuse(checks, results, false) {
 		return nil
 	}
@@ -139,27 +144,31 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 		}
 	}
 	if o == ready {
-		err = a.call(ctx)
+		err = a.callInTurn(ctx)
 	}
 	return err
 }
 
-// refuse answers a call from memory if that refuses it, and it is not the one that looks again, where one may.
+// refuse answers a call from memory if that refuses it, and it is not one that is to ask the store, where it may: the one that
+// looks again, or one with a check of which nothing is known.
 func (s *Store) refuse(checks []core.Check, results []core.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false
 	}
-	now, refusing, looks, p := s.now(), -1, false, recorder{}
+	now, refusing, looks, unknowns, p := s.now(), -1, false, false, recorder{}
 	for i := range checks {
 		known, refuses, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, mayLook)
 		if looks = looks || look; !known {
-			results[i].At = 0
+			results[i].At, unknowns = 0, unknowns || checks[i].Limit != nil
 		}
 		if refuses && refusing < 0 && !leasable(&checks[i]) { // what is in hand comes before what is remembered
 			refusing = i
 		}
 	}
-	if refusing < 0 || looks {
+	switch {
+	case refusing < 0 || looks:
+		return false
+	case unknowns && mayLook && checks[refusing].Penalty == nil && s.denials.mayAsk(now, &checks[refusing]):
 		return false
 	}
 	for i := range checks {
@@ -180,8 +189,11 @@ func (s *Store) learn(sent core.Micros, k kind, checks []core.Check, results []c
 				s.forget(&checks[i])
 			}
 		}
-	case s.denials != nil && err == nil && k != looks && refused(checks, results):
+	case s.denials == nil || err != nil:
+	case k != looks && refused(checks, results):
 		s.denials.learn(sent, s.now(), checks, results)
+	default:
+		s.denials.outdate(checks)
 	}
 }
 

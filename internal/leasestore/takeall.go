@@ -16,6 +16,7 @@ type batch struct {
 	from     []int // where each is among the caller's
 	kinds    []kind
 	attempts []*attempt // nil for a call without leases
+	passes   []pass
 	waiting  sync.WaitGroup
 }
 
@@ -31,7 +32,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
 	}
 	clear(b.calls)
 	clear(b.attempts)
-	b.calls, b.from, b.kinds, b.attempts = b.calls[:0], b.from[:0], b.kinds[:0], b.attempts[:0]
+	b.calls, b.from, b.kinds, b.attempts, b.passes = b.calls[:0], b.from[:0], b.kinds[:0], b.attempts[:0], b.passes[:0]
 	s.batches.Put(b)
 }
 
@@ -60,12 +61,37 @@ func (b *batch) add(ctx context.Context, s *Store, calls []core.Call, i int) {
 			return
 		}
 	}
-	b.calls, b.from = append(b.calls, *c), append(b.from, i)
-	b.kinds, b.attempts = append(b.kinds, kind), append(b.attempts, nil)
+	p, q, err := s.enter(kind, c.Checks, c.Results, nil)
+	switch {
+	case err != nil:
+		c.Err = err
+	case q != nil:
+		b.wait(c, func() error { return s.takeInTurn(ctx, p, q, kind, c.Checks, c.Results) })
+	default:
+		b.put(*c, i, kind, nil, p)
+	}
 }
 
-// lease adds a call of which some limits may be leased. One that has to wait does so in a goroutine of its own: what the
-// others of the batch are about to ask must not wait with it.
+// put adds to what is asked.
+func (b *batch) put(c core.Call, from int, k kind, a *attempt, p pass) {
+	b.calls, b.from = append(b.calls, c), append(b.from, from)
+	b.kinds, b.attempts, b.passes = append(b.kinds, k), append(b.attempts, a), append(b.passes, p)
+}
+
+// wait has a call wait in a goroutine of its own: what the others of the batch are about to ask must not
+// wait with it.
+func (b *batch) wait(c *core.Call, take func() error) {
+	b.waiting.Go(func() {
+		defer func() {
+			if v := recover(); v != nil { // here it would end the process, and not the caller's request
+				c.Err = fmt.Errorf("%w: %w: %v", core.ErrUnavailable, errPanicked, v)
+			}
+		}()
+		c.Err = take()
+	})
+}
+
+// lease adds a call of which some limits may be leased.
 func (b *batch) lease(ctx context.Context, s *Store, calls []core.Call, i int, k kind) {
 	c := &calls[i]
 	a := s.attempt(k, c.Checks, c.Results)
@@ -73,20 +99,35 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []core.Call, i int, k
 	case settled:
 		a.release()
 	case ready:
-		s.active.Add(1)
-		a.compose()
-		b.calls = append(b.calls, core.Call{Checks: a.asked, Results: a.answers})
-		b.from, b.kinds, b.attempts = append(b.from, i), append(b.kinds, k), append(b.attempts, a)
+		b.ready(ctx, s, a, c, i)
 	case waiting:
-		b.waiting.Go(func() {
-			defer func() {
-				if v := recover(); v != nil { // here it would end the process, and not the caller's request
-					c.Err = fmt.Errorf("%w: %w: %v", core.ErrUnavailable, errPanicked, v)
-				}
-			}()
-			c.Err = s.finish(ctx, a, waiting)
-		})
+		b.wait(c, func() error { return s.finish(ctx, a, waiting) })
 	}
+}
+
+// ready adds an attempt that is to ask, or has it wait at its gate.
+func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *core.Call, i int) {
+	var p pass
+	if a.owned == 0 && a.recording == nil {
+		var q *queued
+		if p, q, c.Err = s.enter(a.kind, a.checks, a.results, a.parts); q != nil {
+			s.active.Add(1)
+			b.wait(c, func() error {
+				defer s.active.Add(-1)
+				defer a.release()
+				return a.takeTurn(ctx, p, q)
+			})
+			return
+		}
+		if c.Err != nil {
+			a.giveUp()
+			a.release()
+			return
+		}
+	}
+	s.active.Add(1)
+	a.compose()
+	b.put(core.Call{Checks: a.asked, Results: a.answers}, i, a.kind, a, p)
 }
 
 // askAll has the store beneath answer a batch.
@@ -98,13 +139,16 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 	}
 	defer func() {
 		for j := range b.calls {
-			c := &b.calls[j]
+			c, p := &b.calls[j], b.passes[j]
+			err := c.Err
 			if a := b.attempts[j]; a != nil {
-				a.settle(ctx, sent, c.Err)
+				a.settle(ctx, sent, err)
+				s.leaveGate(ctx, p, a.kind, a.checks, a.results, err)
 				a.release()
 				s.active.Add(-1)
 			} else {
-				c.Err = s.conclude(ctx, sent, b.kinds[j], c.Checks, c.Results, c.Err)
+				c.Err = s.conclude(ctx, sent, b.kinds[j], c.Checks, c.Results, err)
+				s.leaveGate(ctx, p, b.kinds[j], c.Checks, c.Results, err)
 			}
 		}
 	}()

@@ -49,7 +49,7 @@ func newNode(s *Store, a address) *node {
 	}
 	n.ctx, n.cancel = context.WithCancel(s.ctx)
 	n.breaker.changed = n.breakerChanged
-	n.dialer = newDialer(a, settings.tls)
+	n.dialer = newDialer(a, settings.tls, settings.timeout)
 	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
 	n.idle = make(chan *lane, settings.lanes)
 	for range settings.lanes {

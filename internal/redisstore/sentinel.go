@@ -166,7 +166,7 @@ func (s *Store) listen() {
 // listenTo listens to a sentinel until it fails.
 func (s *Store) listenTo(seed string) {
 	a := s.settings.sentinelAt(seed)
-	d := newDialer(a, s.settings.tls)
+	d := newDialer(a, s.settings.tls, s.settings.timeout)
 	options := clientOptions(a, d, 1)
 	options.OnConnect = nil
 	client := redis.NewClient(options)

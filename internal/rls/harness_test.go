@@ -94,19 +94,19 @@ func serve(t testing.TB, rs *core.Ruleset, store core.Store) *served {
 		}
 		return nil
 	}})
-	s.conn = dial(t, func(server *grpc.Server) { s.Register(server) })
+	s.conn = dial(t, func(server *grpc.Server) { s.Register(server) }, grpc.ForceServerCodecV2(s.Codec()))
 	s.RateLimitServiceClient = pb.NewRateLimitServiceClient(s.conn)
 	return s
 }
 
 // dial starts a gRPC server on a port of its own and returns a connection to it; both end with the test.
-func dial(t testing.TB, register func(*grpc.Server)) *grpc.ClientConn {
+func dial(t testing.TB, register func(*grpc.Server), options ...grpc.ServerOption) *grpc.ClientConn {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(options...)
 	register(server)
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()

@@ -32,6 +32,11 @@ const (
 // refuses it with failure_mode_deny.
 const RequestsMaxDefault = 1024
 
+// verifyTime is how long the tokens of one request may take that nobody has seen before: Envoy waits 20 ms for the answer, if
+// it is told nothing else, and lets the request pass then. A token beyond it counts as one that does not verify, until it is
+// shown again.
+const verifyTime = 8 * core.Millisecond
+
 // Options are what a service is made of.
 type Options struct {
 	// Ruleset returns the policy in force for a domain; nil if there is none, then nothing is limited. It is called for every
@@ -89,7 +94,7 @@ func New(o Options) *Service {
 	return s
 }
 
-// Register adds the service and gRPC's health service to a server.
+// Register adds the service and gRPC's health service to a server, which must be made with the codec of [Service.Codec].
 func (s *Service) Register(server *grpc.Server) {
 	pb.RegisterRateLimitServiceServer(server, s)
 	healthpb.RegisterHealthServer(server, &s.health)
@@ -135,6 +140,7 @@ type call struct {
 	reports      []core.Check
 	results      []core.Result
 	body         []byte
+	left         core.Micros // of verifyTime
 }
 
 // release lets go of the request, so that nothing of it is kept until the next.
@@ -193,11 +199,11 @@ func validate(request *pb.RateLimitRequest) error {
 	case n == 0:
 		return fmt.Errorf("there is no descriptor")
 	case n > DescriptorsMax:
-		return fmt.Errorf("%d descriptors are more than %d", n, DescriptorsMax)
+		return fmt.Errorf("there are more than %d descriptors", DescriptorsMax)
 	}
 	for i, d := range request.GetDescriptors() {
-		if n := len(d.GetEntries()); n > EntriesMax {
-			return fmt.Errorf("descriptor %d has %d entries, more than %d", i, n, EntriesMax)
+		if len(d.GetEntries()) > EntriesMax {
+			return fmt.Errorf("descriptor %d has more than %d entries", i, EntriesMax)
 		}
 	}
 	return nil
@@ -233,6 +239,8 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 
 // decide asks the store and answers.
 func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	c.left = verifyTime
+	c.plan.Hurry(&c.left)
 	c.plan.AddDescriptors(c.descriptors)
 	checks := c.plan.Checks()
 	var err error
@@ -242,7 +250,7 @@ func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequ
 	var decision core.Decision
 	if err != nil {
 		s.options.Observer.StoreFailed(err, false)
-		decision = c.plan.Degrade()
+		decision = c.plan.Fail(err)
 	} else {
 		decision = c.plan.Decide()
 		s.report(ctx, c, len(checks) > 0, decision.Refused())

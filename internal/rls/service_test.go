@@ -256,10 +256,10 @@ func TestInvalid(t *testing.T) {
 		long.Entries = append(long.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: "a", Value: "b"})
 	}
 	for want, request := range map[string]*pb.RateLimitRequest{
-		"the domain is empty":                       {Descriptors: many[:1]},
-		"there is no descriptor":                    {Domain: "shop"},
-		"65 descriptors are more than 64":           {Domain: "shop", Descriptors: many},
-		"descriptor 1 has 33 entries, more than 32": {Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{many[0], long}},
+		"the domain is empty":                   {Descriptors: many[:1]},
+		"there is no descriptor":                {Domain: "shop"},
+		"more than 64 descriptors":              {Domain: "shop", Descriptors: many},
+		"descriptor 1 has more than 32 entries": {Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{many[0], long}},
 	} {
 		_, err := s.RateLimitServiceClient.ShouldRateLimit(context.Background(), request)
 		if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), want) {
@@ -279,6 +279,29 @@ type broken struct{}
 
 func (broken) Take(context.Context, []core.Check, []core.Result) error {
 	return errors.Join(core.ErrUnavailable, errors.New("gone"))
+}
+
+// overloaded is a store that has no room for another call.
+type overloaded struct{}
+
+func (overloaded) Take(context.Context, []core.Check, []core.Result) error {
+	return fmt.Errorf("the queue is full: %w", core.ErrOverloaded)
+}
+
+// TestStoreOverloaded: the request is refused whatever on_error says, and told to come again.
+func TestStoreOverloaded(t *testing.T) {
+	for _, onError := range []string{"allow", "local", "deny"} {
+		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloaded{})
+		got, again := s.passes(false, descriptor("a", "1")), ""
+		for _, header := range got.ResponseHeadersToAdd {
+			if header.Key == "retry-after" {
+				again = header.Value
+			}
+		}
+		if again != "1" {
+			t.Errorf("on_error %s: %v", onError, got)
+		}
+	}
 }
 
 // TestStoreFails: on_error decides, and no number is made up.

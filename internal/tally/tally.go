@@ -153,8 +153,16 @@ type Credentials struct {
 	policy string
 	rules  *core.Ruleset
 	ways   []string
-	of     [][core.CredentialStateCount]lazy
+	// of has a row for each way, with unchecked behind the states.
+	of [][unchecked + 1]lazy
 }
+
+// unchecked is where credentials are counted that there was no time for, under a name of their own: what they are worth is
+// not known, and they are dealt with as invalid.
+const (
+	unchecked     = core.CredentialStateCount
+	uncheckedName = "unchecked"
+)
 
 // CredentialsOf returns the counters of a policy and its ruleset. It names the ways by their word; of several with one
 // word, the second is jwt-2.
@@ -174,17 +182,27 @@ func (m *Metrics) CredentialsOf(d *policy.Document, rs *core.Ruleset) *Credentia
 		}
 		c.ways = append(c.ways, word)
 	}
-	c.of = make([][core.CredentialStateCount]lazy, len(c.ways))
+	c.of = make([][unchecked + 1]lazy, len(c.ways))
 	return c
 }
 
 // Count counts what the credentials were worth that the ruleset looked at in one request.
 func (c *Credentials) Count(used []core.CredentialUse) {
 	for i := range used {
-		if u := &used[i]; u.Ruleset == c.rules {
-			c.of[u.Method][u.State].inc(func() prometheus.Counter {
-				return c.total.WithLabelValues(c.policy, c.ways[u.Method], u.State.String())
-			})
+		u := &used[i]
+		if u.Ruleset != c.rules {
+			continue
 		}
+		state := int(u.State)
+		if u.Unchecked {
+			state = unchecked
+		}
+		c.of[u.Method][state].inc(func() prometheus.Counter {
+			name := uncheckedName
+			if state != unchecked {
+				name = u.State.String()
+			}
+			return c.total.WithLabelValues(c.policy, c.ways[u.Method], name)
+		})
 	}
 }

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "testing"
+
+func TestServesTarget(t *testing.T) {
+	for _, c := range []struct {
+		method, path, host string
+		want               bool
+	}{
+		{"GET", "/", "h", true},
+		{"GET", "//h/x", "", true},
+		{"OPTIONS", "*", "h", true},
+		{"CONNECT", "", "h:80", true},
+		{"CONNECT", "/chat", "h", true},
+		{"GET", "*", "h", false},
+		{"OPTIONS", "*/x", "h", false},
+		{"options", "*", "h", false},
+		{"GET", "", "h", false},
+		{"GET", "x", "h", false},
+		{"GET", "http://h/x", "h", false},
+		{"CONNECT", "h:80", "h", false},
+		{"GET", `\`, "h", false},
+		{"GET", "/", "A-b_c.Example.:080", true},
+		{"GET", "/", "h:", true},
+		{"GET", "/", "192.0.2.1:80", true},
+		{"GET", "/", "[2001:db8::1]", true},
+		{"GET", "/", "[fe80::1%25eth0]:80", true},
+		{"GET", "/", "[h]", false},
+		{"GET", "/", "[::1", false},
+		{"GET", "/", "[::1]x", false},
+		{"GET", "/", "[::1]:x", false},
+		{"GET", "/", "[::1/]", false},
+		{"GET", "/", "u@h", false},
+		{"GET", "/", "%68", false},
+		{"GET", "/", "h:80:80", false},
+		{"GET", "/", "h:x", false},
+		{"GET", "/", "h/", false},
+		{"GET", "/", "h x", false},
+		{"GET", "/", "h\x00", false},
+		{"GET", "/", "ｈ", false},
+		{"GET", "/", "http://h", false},
+	} {
+		if got := ServesTarget(c.method, c.path, c.host); got != c.want {
+			t.Errorf("%s %q of %q: %v", c.method, c.path, c.host, got)
+		}
+	}
+}

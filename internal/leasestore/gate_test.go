@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/await"
+)
+
+// burst is a number of requests that are made at once.
+type burst struct {
+	*rig
+	admitted, denied, failed atomic.Int64
+	running                  sync.WaitGroup
+	errs                     sync.Map // of failures, by text
+}
+
+// ask makes one request and counts what became of it.
+func (b *burst) ask(ctx context.Context, checks ...core.Check) {
+	results := make([]core.Result, len(checks))
+	switch err := b.Take(ctx, checks, results); {
+	case err != nil:
+		b.failed.Add(1)
+		b.errs.Store(err.Error(), err)
+	case refused(checks, results):
+		b.denied.Add(1)
+	default:
+		b.admitted.Add(1)
+	}
+}
+
+// held has the calls of the store beneath wait until the test lets them go.
+func (p *rig) held() (release func()) {
+	wall := make(chan struct{})
+	p.inner.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+		<-wall
+		return p.inner.of.Take(ctx, checks, results)
+	})
+	return sync.OnceFunc(func() {
+		p.inner.instead(nil)
+		close(wall)
+	})
+}
+
+// queues waits until so many requests wait at gates.
+func (p *rig) queues(n int64) {
+	p.Helper()
+	await.Until(p, time.Minute, fmt.Sprintf("%d requests wait at gates", n), func() bool { return p.gates.waiting.Load() == n })
+}
+
+// isIdle fails the test if a gate is in use.
+func (p *rig) isIdle() {
+	p.Helper()
+	if n := p.gates.waiting.Load(); n != 0 {
+		p.Errorf("%d requests wait", n)
+	}
+	for i := range p.gates.shards {
+		if n := len(p.gates.shards[i].busy); n != 0 {
+			p.Errorf("%d gates are in use", n)
+		}
+	}
+}
+
+// TestABurstIsAFewCalls: of a burst of any size exactly the limit is admitted, by about as many calls.
+func TestABurstIsAFewCalls(t *testing.T) {
+	for _, n := range []int{6, 100, 10_000} {
+		for _, text := range []string{"5/1h", "5/1h fixed_window", "5/1h sliding_log", "5/1h burst 5"} {
+			t.Run(fmt.Sprintf("%d at %s", n, text), func(t *testing.T) {
+				b := &burst{rig: open(t, Options{})}
+				release, l := b.held(), limitOf(t, text)
+				for range n {
+					b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
+				}
+				b.queues(int64(n - 6))
+				await.Until(t, time.Minute, "one call more than the limit is under way", func() bool { return b.inner.calls.Load() == 6 })
+				release()
+				b.running.Wait()
+				if a, d := b.admitted.Load(), b.denied.Load(); a != 5 || d != int64(n-5) {
+					t.Errorf("%d admitted, %d denied, %d failed", a, d, b.failed.Load())
+				}
+				if got := b.inner.calls.Load(); got > 12 {
+					t.Errorf("%d calls for a burst of %d", got, n)
+				}
+				b.isIdle()
+			})
+		}
+	}
+}
+
+// TestABurstHoldsUpNobodyElse: requests for other counters do not wait for those of a burst.
+func TestABurstHoldsUpNobodyElse(t *testing.T) {
+	b := &burst{rig: open(t, Options{})}
+	wall := make(chan struct{})
+	b.inner.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+		if string(checks[0].Key) == "attacker" {
+			<-wall
+		}
+		return b.inner.of.Take(ctx, checks, results)
+	})
+	everyone, own := limitOf(t, "1000000/1h"), limitOf(t, "5/1h")
+	for range 3000 {
+		b.running.Go(func() { b.ask(context.Background(), takeOf("attacker", own, 1), takeOf("everyone", everyone, 1)) })
+	}
+	b.queues(2994)
+	for i := range 100 {
+		r := b.rig.ask(takeOf(fmt.Sprint("client ", i), own, 1), takeOf("everyone", everyone, 1))
+		if refused(make([]core.Check, 2), r) {
+			t.Fatalf("client %d is denied", i)
+		}
+	}
+	close(wall)
+	b.running.Wait()
+	if a := b.admitted.Load(); a != 5 {
+		t.Errorf("%d admitted", a)
+	}
+	b.isIdle()
+}
+
+// TestAnOutageEndsTheWait: requests that wait fail with the call that they wait for, and make none of their own.
+func TestAnOutageEndsTheWait(t *testing.T) {
+	b := &burst{rig: open(t, Options{})}
+	wall := make(chan struct{})
+	b.inner.instead(func(context.Context, []core.Check, []core.Result) error {
+		<-wall
+		return fmt.Errorf("away: %w", core.ErrUnavailable)
+	})
+	l := limitOf(t, "5/1h")
+	for range 1000 {
+		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
+	}
+	b.queues(994)
+	close(wall)
+	b.running.Wait()
+	if f, calls := b.failed.Load(), b.inner.calls.Load(); f != 1000 || calls != 6 {
+		t.Errorf("%d failed by %d calls", f, calls)
+	}
+	b.isIdle()
+}
+
+// TestWaitsAreBounded: one request more than may wait is turned away, with an error that is no outage.
+func TestWaitsAreBounded(t *testing.T) {
+	b := &burst{rig: open(t, Options{})}
+	release, l := b.held(), limitOf(t, "1/1h")
+	defer release()
+	for range gateWaitingMax + 2 {
+		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
+	}
+	b.queues(gateWaitingMax)
+	checks, results := []core.Check{takeOf("a", l, 1)}, make([]core.Result, 1)
+	err := b.Take(context.Background(), checks, results)
+	if !errors.Is(err, core.ErrOverloaded) || errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	calls := []core.Call{{Checks: checks, Results: results}}
+	if b.TakeAll(context.Background(), calls); !errors.Is(calls[0].Err, core.ErrOverloaded) {
+		t.Errorf("beyond the bound, in a batch: %v", calls[0].Err)
+	}
+	release()
+	b.running.Wait()
+	if a := b.admitted.Load(); a != 1 {
+		t.Errorf("%d admitted", a)
+	}
+	b.isIdle()
+}
+
+// TestAWaitEnds: a request that has waited for too long is turned away when its turn comes, and a request
+// whose context is done at once.
+func TestAWaitEnds(t *testing.T) {
+	b := &burst{rig: open(t, Options{DenialsMax: -1})}
+	release, l := b.held(), limitOf(t, "100000/1h")
+	for range gateCallsMax + 10 {
+		b.running.Go(func() { b.ask(context.Background(), takeOf("a", l, 1)) })
+	}
+	b.queues(10)
+	ctx, cancel := context.WithCancel(context.Background())
+	left := make(chan error)
+	go func() { left <- b.Take(ctx, []core.Check{takeOf("a", l, 1)}, make([]core.Result, 1)) }()
+	b.queues(11)
+	cancel()
+	if err := <-left; !errors.Is(err, context.Canceled) || !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("a request that was given up: %v", err)
+	}
+	b.queues(10)
+	b.after(gateWaitMax + 1)
+	release()
+	b.running.Wait()
+	if a, f := b.admitted.Load(), b.failed.Load(); a != gateCallsMax || f != 10 {
+		t.Errorf("%d admitted, %d failed", a, f)
+	}
+	b.errs.Range(func(_, err any) bool {
+		if !errors.Is(err.(error), core.ErrOverloaded) {
+			t.Error(err)
+		}
+		return true
+	})
+	b.isIdle()
+}
+
+// TestAPanicLeavesTheGate: a store beneath that panics leaves no gate shut.
+func TestAPanicLeavesTheGate(t *testing.T) {
+	b := &burst{rig: open(t, Options{})}
+	b.inner.instead(func(context.Context, []core.Check, []core.Result) error { panic("as the test wants it") })
+	l := limitOf(t, "1/1h")
+	for range 5 {
+		func() {
+			defer func() { _ = recover() }()
+			b.ask(context.Background(), takeOf("a", l, 1))
+		}()
+	}
+	b.isIdle()
+}
+
+// TestGatesUnderLoad: whatever requests share counters, none is admitted beyond a limit, all return, and
+// no gate stays in use.
+func TestGatesUnderLoad(t *testing.T) {
+	for _, o := range []Options{{}, {DenialsMax: -1}} {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		b := &burst{rig: open(t, o)}
+		b.inner.instead(func(ctx context.Context, checks []core.Check, results []core.Result) error {
+			if b.inner.calls.Load()%97 == 0 {
+				return fmt.Errorf("lost: %w", core.ErrUnavailable)
+			}
+			return b.inner.of.Take(ctx, checks, results)
+		})
+		limits := []*core.Limit{limitOf(t, "7/1h fixed_window"), limitOf(t, "40/1h fixed_window"), limitOf(t, "300/1h fixed_window")}
+		var used [3]atomic.Int64
+		for worker := range uint64(200) {
+			random := rand.New(rand.NewPCG(seed, worker))
+			b.running.Go(func() {
+				for range 30 {
+					b.random(random, limits, &used)
+				}
+			})
+		}
+		b.running.Wait()
+		for i := range used {
+			if got := used[i].Load(); got > limits[i].Capacity() {
+				t.Errorf("%d units of %d", got, limits[i].Capacity())
+			}
+		}
+		b.isIdle()
+	}
+}
+
+// random makes requests as [core.Store] or [core.Batcher] and counts the units they were admitted for.
+func (b *burst) random(random *rand.Rand, limits []*core.Limit, used *[3]atomic.Int64) {
+	calls, chosen := make([]core.Call, 1+random.IntN(4)), make([][]int, 4)
+	for i := range calls {
+		for k := range limits {
+			if random.IntN(2) == 0 || k == 2 && len(chosen[i]) == 0 {
+				calls[i].Checks = append(calls[i].Checks, takeOf(fmt.Sprint("counter ", k), limits[k], int64(1+random.IntN(3))))
+				chosen[i] = append(chosen[i], k)
+			}
+		}
+		calls[i].Results = make([]core.Result, len(calls[i].Checks))
+	}
+	if len(calls) > 1 {
+		b.TakeAll(context.Background(), calls)
+	} else {
+		calls[0].Err = b.Take(context.Background(), calls[0].Checks, calls[0].Results)
+	}
+	for i := range calls {
+		if calls[i].Err != nil || refused(calls[i].Checks, calls[i].Results) {
+			continue
+		}
+		for j, k := range chosen[i] {
+			used[k].Add(calls[i].Checks[j].Cost)
+		}
+	}
+}
+
+// TestABurstBesideLeases: requests under a leased limit that all share are held at the gate of their own
+// limit, and what they had reserved goes back.
+func TestABurstBesideLeases(t *testing.T) {
+	b := &burst{rig: open(t, Options{})}
+	own, everyone := limitOf(t, "5/1h"), leasedOf("everyone", limitOf(t, "100000/1h fixed_window"), 1)
+	for range 200 {
+		b.rig.ask(everyone) // until it is hot
+	}
+	for range 2000 {
+		b.running.Go(func() { b.ask(context.Background(), everyone, takeOf("a", own, 1)) })
+	}
+	b.running.Wait()
+	if a, f := b.admitted.Load(), b.failed.Load(); a != 5 || f != 0 {
+		t.Errorf("%d admitted, %d failed", a, f)
+	}
+	b.isIdle()
+}
+
+func TestPassingAGateDoesNotAllocate(t *testing.T) {
+	p := open(t, Options{})
+	l := limitOf(t, "1000000/1h")
+	checks, results := []core.Check{takeOf("a", l, 1)}, make([]core.Result, 1)
+	if n := testing.AllocsPerRun(100, func() { _ = p.Take(context.Background(), checks, results) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// BenchmarkGate is what a gate adds to a call that finds nobody else there, over a store that does nothing.
+func BenchmarkGate(b *testing.B) {
+	p := open(b, Options{})
+	p.inner.instead(func(context.Context, []core.Check, []core.Result) error { return nil })
+	l := limitOf(b, "1000000/1h")
+	checks, results := []core.Check{takeOf("a", l, 1)}, make([]core.Result, 1)
+	b.Run("with", func(b *testing.B) {
+		for b.Loop() {
+			_ = p.Take(context.Background(), checks, results)
+		}
+	})
+	b.Run("without", func(b *testing.B) {
+		for b.Loop() {
+			_ = p.inner.Take(context.Background(), checks, results)
+		}
+	})
+}
+
+// TestWhatIsUsedIsKnown: of each algorithm the store's last answer is known, until the counter is as good as new.
+func TestWhatIsUsedIsKnown(t *testing.T) {
+	for text, after := range map[string]map[core.Micros]int64{
+		"10/1m fixed_window":   {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m sliding_window": {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m sliding_log":    {0: 7, 59 * core.Second: 7, core.Minute: 0},
+		"10/1m burst 10":       {0: 7, 6 * core.Second: 6, 9 * core.Second: 6, 12 * core.Second: 5, core.Minute: 0},
+	} {
+		t.Run(text, func(t *testing.T) {
+			p, l := open(t, Options{}), limitOf(t, text)
+			check := takeOf("a", l, 1)
+			if got := p.Used(&check); got != 0 {
+				t.Errorf("%d units are used of a counter that nothing is known of", got)
+			}
+			for range 7 {
+				p.ask(check)
+			}
+			for span, want := range after {
+				p.after(span)
+				if got := p.Used(&check); got != want {
+					t.Errorf("after %v: %d units are used, want %d", span, got, want)
+				}
+			}
+		})
+	}
+}
+
+// TestUsageIsBounded: what is known of counters is of fixed size.
+func TestUsageIsBounded(t *testing.T) {
+	u := newUsage(64)
+	s := newSeeds()
+	for i := range 10_000 {
+		u.learn(use{s.identify(fmt.Append(nil, i)), 1, 1, core.Micros(i + 2)})
+	}
+	known := 0
+	for i := range 10_000 {
+		if u.recall(s.identify(fmt.Append(nil, i)), 1).units > 0 {
+			known++
+		}
+	}
+	if known == 0 || known > 64 {
+		t.Errorf("%d counters are known", known)
+	}
+}
