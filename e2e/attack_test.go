@@ -164,6 +164,7 @@ func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64
 	up.begin(row.admits)
 	before, begun := f.resident(), time.Now()
 	logged, memory := f.logged(), f.guard()
+	defer memory.stop()
 	by.start()
 	row.run(a)
 	await.Until(t, patience, "the upstream has no request left", up.idle)

@@ -226,12 +226,12 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 		before := b.residentKB()
 		var held []net.Conn
 		for range prefaces {
-			c, err := dialFrom("127.66.6.6", address)
+			c, err := connectFrom("127.66.6.6", address)
 			if err != nil {
 				break
 			}
 			held = append(held, c)
-			_, _ = io.WriteString(c, http2.ClientPreface)
+			_, _ = io.WriteString(c, http2.ClientPreface+emptySettings)
 		}
 		begun, served := time.Now(), false
 		for !served && time.Since(begun) < patience/2 {

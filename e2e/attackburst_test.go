@@ -128,7 +128,7 @@ func (a *assault) flow(connections, n int, of func(i int) (from, fields string))
 
 // flowOver sends requests over one connection, until the proxy closes it.
 func (a *assault) flowOver(from string, next, answered *atomic.Int64, n int, of func(i int) (from, fields string)) error {
-	c, err := dialFrom(from, a.site())
+	c, err := connectFrom(from, a.site())
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ var frameAttacks = []attack{
 	{name: "frames that are out of order", path: "/each", limit: 5, loses: true, run: (*assault).oddFrames},
 	{name: "pings, settings and window updates by the thousand", path: "/each", limit: 5, crowd: 4, run: (*assault).floodFrames},
 	{name: "pseudo fields twice, or behind others", path: "/each", limit: 5, run: (*assault).oddFields},
-	{name: "2,000 prefaces that are followed by nothing", path: "/each", limit: 5, crowd: 2_000, run: func(a *assault) { a.hold(many(500, 2_000), http2.ClientPreface) }},
+	{name: "2,000 prefaces that are followed by nothing", path: "/each", limit: 5, crowd: 2_000, run: func(a *assault) { a.hold(many(500, 2_000), http2.ClientPreface+emptySettings) }},
 	{name: "headers that come a byte at a time", path: "/each", limit: 5, crowd: 500, run: func(a *assault) {
 		a.hold(many(200, 2_000), "GET /each HTTP/1.1\r\nHost: attacked.example\r\nX-Slow: ")
 	}},
@@ -175,6 +175,9 @@ func (a *assault) hold(n int, text string) {
 		c.Close()
 	}
 }
+
+// emptySettings is a frame of SETTINGS that sets nothing: with it a connection of HTTP/2 is open.
+const emptySettings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 func fieldOf(name, value string) hpack.HeaderField {
 	return hpack.HeaderField{Name: name, Value: value}

@@ -20,6 +20,7 @@ const killAbove = 1 << 20 // KB
 type guard struct {
 	front *front
 	end   chan struct{}
+	once  sync.Once
 	group sync.WaitGroup
 	most  map[string]int // KB, by process
 }
@@ -53,9 +54,8 @@ func (g *guard) look() {
 
 // stop returns the most that each process had.
 func (g *guard) stop() map[string]int {
-	close(g.end)
+	g.once.Do(func() { close(g.end) })
 	g.group.Wait()
-	g.look()
 	return g.most
 }
 

@@ -134,6 +134,7 @@ func (r *rudeRedis) answer(truth []byte) []byte {
 func (a *assault) rudely(mood string) {
 	const clients, asks = 4, 5
 	a.front.rude.becomes(mood)
+	defer a.front.rude.becomes("")
 	var group sync.WaitGroup
 	var slowest atomic.Int64
 	for range clients {

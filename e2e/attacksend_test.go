@@ -29,9 +29,9 @@ const (
 )
 
 // dial connects to the front from the attacker's address.
-func (a *assault) dial() (net.Conn, error) { return dialFrom(a.from, a.site()) }
+func (a *assault) dial() (net.Conn, error) { return connectFrom(a.from, a.site()) }
 
-func dialFrom(from, to string) (net.Conn, error) {
+func connectFrom(from, to string) (net.Conn, error) {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: dialWithin}
 	connection, err := dialer.DialContext(context.Background(), "tcp", to)
 	if err == nil {
