@@ -85,6 +85,10 @@ e2e: setup ## real Caddy and Envoy processes over a real Redis
 faults: setup ## every fault on every front, and what was seen in docs/faults.md
 	$(GO) test -count=1 -timeout 120m -run '^TestFaults$$' ./e2e -faults
 
+.PHONY: attack
+attack: setup ## every attack in every size on every front, and a table of what was seen; a short form is in e2e
+	$(GO) test -count=1 -v -timeout 120m -run '^TestAttacks$$' ./e2e -attack
+
 .PHONY: envoy-memory
 envoy-memory: setup ## a million made-up clients in front of Envoy, whose memory must not grow
 	PENSTOCK_STRANGERS=1000000 $(GO) test -count=1 -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e

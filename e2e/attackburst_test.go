@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// quicFronts are those that serve HTTP/3.
+var quicFronts = []string{caddyMemory, caddyRedis, envoyFilter}
+
+// bursts are requests of one client that are in flight at the same time.
+var bursts = []attack{
+	{name: "burst of 1", path: "/each", limit: 5, long: true, run: connecting(1)},
+	{name: "burst of 10 connections", path: "/each", limit: 5, long: true, run: connecting(10)},
+	{name: "burst of 100 connections", path: "/each", limit: 5, crowd: 100, run: connecting(100)},
+	{name: "burst of 1,000 connections", path: "/each", limit: 5, crowd: 1_000, run: connecting(1_000)},
+	{name: "burst of 4,000 connections", path: "/each", limit: 5, long: true, crowd: 4_000, run: connecting(4_000)},
+	{name: "burst of 10,000 connections", path: "/each", limit: 5, long: true, crowd: 10_000, run: connecting(10_000)},
+	{name: "burst of 20 x 200 streams", path: "/each", limit: 5, crowd: 4_000, run: streaming(20, 200)},
+	{name: "burst of 32 x 240 streams", path: "/each", limit: 5, long: true, crowd: 7_680, run: streaming(32, 240)},
+	{name: "burst of 4 x 500 streams", path: "/each", limit: 5, long: true, crowd: 2_000, run: streaming(4, 500)},
+	{name: "burst of 4 x 1,000 streams", path: "/each", limit: 5, crowd: 4_000, run: streaming(4, 1_000)},
+	{name: "burst of 42 x 240 streams", path: "/each", limit: 5, long: true, crowd: 10_080, run: streaming(42, 240)},
+	{name: "burst of 4 x 100 streams of HTTP 3", path: "/each", limit: 5, crowd: 400, fronts: quicFronts,
+		run: func(a *assault) { a.quicBurst(4, 100, 0) }},
+	{name: "burst of 20 x 100 streams of HTTP 3", path: "/each", limit: 5, long: true, crowd: 2_000, fronts: quicFronts,
+		run: func(a *assault) { a.quicBurst(20, 100, 0) }},
+	{name: "burst of streams of HTTP 3 that are reset", path: "/each", limit: 5, loses: true, crowd: 400, fronts: quicFronts,
+		run: func(a *assault) { a.quicBurst(4, 100, 3*time.Millisecond) }},
+	{name: "pipelining of 500 over one connection", path: "/each", limit: 5, run: func(a *assault) { a.pipeline(1, 500) }},
+	{name: "pipelining of 200 over each of 20 connections", path: "/each", limit: 5, long: true, crowd: 20, run: func(a *assault) { a.pipeline(20, 200) }},
+	{name: "steady load over 16 connections", path: "/each", limit: 5, crowd: 16, run: func(a *assault) {
+		a.flow(16, many(300, 5_000), func(int) (from, fields string) { return a.from, "" })
+	}},
+}
+
+// many is how many requests a row sends in make test, and in make attack.
+func many(short, long int) int {
+	if *allAttacks {
+		return long
+	}
+	return short
+}
+
+// connecting has as many connections with a request each. Where this process may not have so many files, it has fewer.
+func connecting(n int) func(a *assault) {
+	return func(a *assault) {
+		var files syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+			a.Fatal(err)
+		}
+		// A request that is let through has a connection at the upstream too, which is in this process.
+		if most := int(files.Cur/2) - 500; n > most {
+			a.note("%d connections, for more files are not allowed", most)
+			n = most
+		}
+		text := a.request(http.MethodGet, a.attack.path, "Connection: close\r\n")
+		a.burst(n, func(int) string { return text })
+	}
+}
+
+func streaming(connections, each int) func(a *assault) {
+	return func(a *assault) { a.streamBurst(connections, each, nil) }
+}
+
+// pipeline writes all requests of a connection before it reads an answer.
+func (a *assault) pipeline(connections, n int) {
+	var group sync.WaitGroup
+	text := a.request(http.MethodGet, a.attack.path, "")
+	for range connections {
+		c, err := a.dial()
+		if err != nil {
+			a.note("connect: %v", err)
+			continue
+		}
+		a.sent += n
+		group.Go(func() {
+			defer c.Close()
+			var writing sync.WaitGroup
+			writing.Go(func() {
+				for range n {
+					if _, err := io.WriteString(c, text); err != nil {
+						return
+					}
+				}
+			})
+			reader := bufio.NewReader(c)
+			for range n {
+				response, err := http.ReadResponse(reader, nil)
+				if err != nil {
+					break
+				}
+				discard(response.Body)
+			}
+			writing.Wait()
+		})
+	}
+	group.Wait()
+}
+
+// flow sends n requests over so many connections, on each one at a time. Each has an address to come from, which is that of
+// its connection, and fields.
+func (a *assault) flow(connections, n int, of func(i int) (from, fields string)) {
+	var next, answered atomic.Int64
+	var group sync.WaitGroup
+	for c := range connections {
+		group.Go(func() {
+			from, _ := of(c)
+			for next.Load() < int64(n) {
+				if a.flowOver(from, &next, &answered, n, of) != nil {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	a.sent += min(n, int(next.Load()))
+	a.note("%d answered", answered.Load())
+}
+
+// flowOver sends requests over one connection, until the proxy closes it.
+func (a *assault) flowOver(from string, next, answered *atomic.Int64, n int, of func(i int) (from, fields string)) error {
+	c, err := connectFrom(from, a.site())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	reader := bufio.NewReader(c)
+	for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+		_, fields := of(int(i))
+		if _, err := fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\n%s\r\n", a.attack.path, a.host, fields); err != nil {
+			return nil
+		}
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return nil
+		}
+		discard(response.Body)
+		if answered.Add(1); response.Close {
+			return nil
+		}
+	}
+	return nil
+}
