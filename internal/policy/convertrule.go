@@ -217,7 +217,7 @@ func (c *converter) response(path string, d *Response) *core.Response {
 		Status:      c.atLeastOne(path+".status", d.Status),
 		Message:     d.Message,
 		Body:        d.Body,
-		ContentType: d.ContentType,
+		ContentType: cmp.Or(d.ContentType, core.BodyContentType(d.Body)),
 	}
 	for name, value := range d.Headers {
 		r.Headers = append(r.Headers, core.Field{Name: textproto.CanonicalMIMEHeaderKey(name), Value: value})
