@@ -116,7 +116,7 @@ func standsIn(err error, checks []core.Check) bool {
 	local := false
 	for i := range checks {
 		switch c := &checks[i]; {
-		case c.Op != core.OpTake && c.Op != core.OpUpTo || c.OnError == core.OnErrorDeny && !c.Shadow:
+		case c.Op != core.OpTake && c.Op != core.OpUpTo || c.OnError == core.OnErrorDeny:
 			return false
 		case c.OnError == core.OnErrorLocal:
 			local = true
@@ -145,7 +145,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 			}
 		}
 		switch {
-		case c.OnError != core.OnErrorLocal || c.Shadow:
+		case c.OnError != core.OnErrorLocal:
 			c.Op, c.Guard = core.OpLook, 0 // refuses nothing
 		case c.Limit != nil:
 			if c.Guard != 0 && checks[c.Guard-1].OnError != core.OnErrorLocal {
@@ -166,7 +166,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 	for i := range results {
 		c, r := &checks[i], &t.results[i]
 		results[i] = core.Result{At: r.At, Local: true}
-		if c.OnError == core.OnErrorLocal && !c.Shadow {
+		if c.OnError == core.OnErrorLocal {
 			results[i].Refused, results[i].Wait, results[i].Violations = r.Refused, r.Wait, r.Violations
 		}
 	}
