@@ -100,7 +100,8 @@ func (b *block) document() (*policy.Document, error) {
 // ruleWords are the words that may stand in a block for the limit of its first line. Those a policy knows as well are
 // the policy's there.
 var ruleWords = []string{"match", "per", "limit", "tiers", "group", "priority", "missing", "unverified", "cost", "cost_after",
-	"count_if", "refund_on", "action", "throttle", "response", "retry_after", "retry_jitter", "expose"}
+	"count_if", "refund_on", "action", "throttle", "response", "retry_after", "retry_jitter", "expose",
+	"quota"}
 
 func (b *block) word() {
 	word := b.d.Val()
@@ -254,7 +255,7 @@ func (b *block) matchWord(into *policy.Node) {
 }
 
 // flags are the words that mean true when nothing follows them.
-var flags = []string{"enabled", "unverified", "expose", "case_sensitive", "bearer"}
+var flags = []string{"enabled", "unverified", "expose", "quota", "case_sensitive", "bearer"}
 
 // files are the words whose value is the path of a file.
 var files = []string{"jwks_file", "secret_file", "keys_file"}

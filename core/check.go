@@ -48,8 +48,8 @@ type Check struct {
 	// at it: it is for what stands in for one.
 	Whole *Limit
 	Op    Op
-	// Shadow marks a check whose refusal refuses nothing (action log_only). It is evaluated as if alone, and charged if
-	// it passed and the call is admitted.
+	// Shadow marks a check whose refusal refuses nothing (action log_only, or one of several with quota). It is evaluated as if
+	// alone, and charged if it passed and the call is admitted.
 	Shadow bool
 	// Lease says that the rule allows units of this limit to be taken in advance and used later (lease: auto). Stores do not
 	// look at it: what is taken in advance is an OpUpTo with an Age.

@@ -138,6 +138,7 @@ func (c *coder) rule(r *Rule) {
 		number(c, &t.MaxWaiting)
 	})
 	optional(c, &r.Response, (*coder).response)
+	// Quota is for requests with descriptors, and those who decide by this form have none.
 	number(c, &r.RetryAfter)
 	number(c, &r.RetryJitter)
 }

@@ -52,6 +52,7 @@ type rule struct {
 	onError OnError // OnErrorInherit: nothing is refused by it
 	leases  bool    // units of its limits, as far as they can be
 	hidden  bool    // its limits are not shown to clients
+	quota   bool    // of several descriptors with it, one with room is enough
 	group   int32   // -1: none
 	rank    int32   // of the rules of a group that match, the lowest wins
 	scope   string
@@ -186,6 +187,7 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	}
 	r.leases = leases(p, source)
 	r.hidden = hiddenByDefault(source) && !source.Expose
+	r.quota = source.Quota
 	r.scope = keyScope(p.Name, source.Name)
 	if source.PerNone {
 		r.tag = "{" + string(appendEscaped(nil, source.Name)) + "}"

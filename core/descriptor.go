@@ -54,6 +54,9 @@ func (p *Plan) AddDescriptors(ds []Descriptor) {
 		}
 		p.divide(d, uses, checks)
 	}
+	if p.refusal == refusalNone {
+		p.offer(ds)
+	}
 }
 
 // findReplaced finds out which rules those of a descriptor replace.
@@ -112,6 +115,7 @@ func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
 		for i := range before {
 			if earlier := &p.checks[i]; bytes.Equal(earlier.Key, c.Key) {
 				earlier.include(c)
+				p.tighten(i, check)
 				p.parts = append(p.parts, part{check: int32(i), cost: cost})
 				return false
 			}
@@ -141,6 +145,16 @@ func (d *Descriptor) charge(c *Check) (cost int64) {
 	return cost
 }
 
+// tighten makes a check one under the limit of another about the same counter, if that one lets less through: limits that
+// requests bring may differ for one counter, and then the strictest holds.
+func (p *Plan) tighten(check, other int) {
+	kept, l := p.checks[check].Limit, p.checks[other].Limit
+	if l.count < kept.count || l.count == kept.count && l.burst < kept.burst {
+		p.checks[check].Limit, p.checks[check].Whole = l, p.checks[other].Whole
+		p.asked[check].limit = p.asked[other].limit
+	}
+}
+
 // include makes a check ask for no less than another about the same counter.
 func (c *Check) include(other *Check) {
 	if other.Cost > c.Cost || c.Cost == 0 && other.Op == OpUpTo {
@@ -149,7 +163,8 @@ func (c *Check) include(other *Check) {
 }
 
 // Reports appends what is to be asked of the store besides, once it has answered: negative hits given back, and, if the
-// request was refused, the hits that have happened all the same. Without any, nothing need be asked; none of it is refused.
+// request was refused, the hits that have happened all the same, and those given back that were charged before it was
+// known that no descriptor with quota has room. Without any, nothing need be asked; none of it is refused.
 //
 // Nobody has the receipts of what is given back, so it goes to the window that the store is in, and no further than to
 // what was charged there. A sliding log keeps each charge by its receipt, so that to one of those nothing is given back.
@@ -157,18 +172,21 @@ func (p *Plan) Reports(dst []Check, ds []Descriptor, refused bool) []Check {
 	first := len(dst)
 	for i := range ds {
 		d := &ds[i]
-		if !d.Negative && !(d.Reported && refused) {
+		if !d.Negative && !refused {
 			continue
 		}
 		for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-			asked := &p.checks[part.check]
+			asked, result := &p.checks[part.check], &p.results[part.check]
 			c := Check{Key: asked.Key, ScopeLen: asked.ScopeLen, Limit: asked.Limit, Bounds: asked.Bounds, Cost: part.cost}
-			if d.Negative {
-				c.Op, c.Receipt = OpGiveBack, asked.Limit.receiptAt(p.results[part.check].At, asked.Bounds)
-			} else {
+			switch {
+			case d.Negative:
+				c.Op, c.Receipt = OpGiveBack, asked.Limit.receiptAt(result.At, asked.Bounds)
+			case d.Reported && result.Granted == 0:
 				c.Op = OpForce
+			case p.comesBack(part.check, ds):
+				c.Op, c.Receipt, c.Cost, c.Refundable = OpGiveBack, result.Receipt, result.Granted, asked.Refundable
 			}
-			if c.Cost > 0 && (c.Op == OpForce || c.Receipt > 0) {
+			if c.Cost > 0 && (c.Op == OpForce || c.Op == OpGiveBack && c.Receipt > 0) {
 				dst = appendReport(dst, first, c)
 			}
 		}
@@ -207,7 +225,8 @@ func (l *Limit) receiptAt(at Micros, b *Bounds) Micros {
 
 // DescriptorStatus is what became of one descriptor. The zero value is one that no limit is for.
 type DescriptorStatus struct {
-	// Refused says that it is one for which the request is refused; the others would have passed, and charged nothing.
+	// Refused says that it is one for which the request is refused, or would be if others with quota had no room either; the
+	// others would have passed, and charged nothing if the request is refused.
 	Refused   bool
 	Unlimited bool // a rule says so: action allow, a tier without limits, an exempt client
 	// Policy, Limit, Remaining and Reset tell of its limit with the longest wait if it is refused, else of its tightest one;
@@ -227,7 +246,7 @@ func (p *Plan) Status(d *Descriptor) DescriptorStatus {
 	shown, refusing := -1, false
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		i := int(part.check)
-		refuses := p.results[i].Refused && !p.checks[i].Shadow
+		refuses := p.results[i].Refused && (!p.checks[i].Shadow || p.ruleOf(i).quota && p.ruleOf(i).action != ActionLogOnly)
 		s.Refused = s.Refused || refuses
 		if !p.shows(i, HeadersX|HeadersIETF|HeadersNone) || p.results[i].Local || refusing && !refuses {
 			continue

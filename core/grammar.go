@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 var algorithmNames = [...]string{FixedWindow: "fixed_window", SlidingWindow: "sliding_window", SlidingLog: "sliding_log",
@@ -233,7 +234,27 @@ func parseWindow(text string) (Micros, error) {
 		return 0, fmt.Errorf("window %q has a number before a calendar unit: write %s, or a duration, %s", text, unit,
 			calendarUnits[unit].nearest)
 	}
+	if one := inOneUnit(text); one != "" {
+		return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write %s", text, one)
+	}
 	return 0, fmt.Errorf("window %q is not one whole number and one unit of ms, s, m, h and d: write for example 90m", text)
+}
+
+// inOneUnit returns the window that is meant by a sum like 1h30m, a fraction like 1.5h, or weeks; "" if there is none.
+func inOneUnit(text string) string {
+	if weeks, ok := strings.CutSuffix(text, "w"); ok {
+		n, err := strconv.ParseUint(weeks, 10, 8)
+		if window := Micros(n) * 7 * Day; err == nil && window >= WindowMin && window <= WindowMax {
+			return windowText(window)
+		}
+		return ""
+	}
+	span, err := time.ParseDuration(text)
+	window := Micros(span / time.Microsecond)
+	if err != nil || window%Millisecond != 0 || window < WindowMin || window > WindowMax {
+		return ""
+	}
+	return windowText(window)
 }
 
 func scaleWindow(text, number string, span Micros) (Micros, error) {
@@ -243,7 +264,11 @@ func scaleWindow(text, number string, span Micros) (Micros, error) {
 	}
 	n, ok := ParseWhole(number)
 	if !ok || n > int64(WindowMax/span) || Micros(n)*span < WindowMin {
-		return 0, fmt.Errorf("window %s is out of bounds: it must be between 1ms and 31d", text)
+		longer := ""
+		if n != 0 {
+			longer = ", or month or year, which are the calendar's"
+		}
+		return 0, fmt.Errorf("window %s is out of bounds: it must be between 1ms and 31d%s", text, longer)
 	}
 	return Micros(n) * span, nil
 }

@@ -123,6 +123,9 @@ type Rule struct {
 	// Shards is how many counters each of the rule's is spread over, 2 to ShardsMax; 0: none is.
 	Shards int
 	Expose bool // show limits that are hidden by default (per nobody, log_only)
+	// Quota makes the rule's limits one of several ways to go on for a request with descriptors: of those with quota, one with
+	// room is enough. A request without descriptors is refused by each.
+	Quota bool
 	// Tiers are the limits of clients of a tier, in place of Limits. A client of a tier that is not named has Limits.
 	Tiers     map[string]LimitSet
 	CostAfter *CostAfter // the cost as the response says it; nil: it is known before

@@ -69,6 +69,7 @@ func (v *verifier) limitless(at string, r *Rule) {
 		{"lease", r.Lease != LeaseInherit},
 		{"shards", r.Shards != 0},
 		{"expose", r.Expose},
+		{"quota", r.Quota},
 	} {
 		if word.present {
 			v.problem(at+"."+word.name, "", "does not go with action: "+action+", which counts nothing", "leave it out")
@@ -86,6 +87,10 @@ func (v *verifier) limiting(at string, r *Rule) {
 	v.shards(at, r)
 	if r.Expose && !hiddenByDefault(r) {
 		v.problem(at+".expose", "true", "has no effect: the rule's limits are shown anyway", "leave it out")
+	}
+	if r.Quota && r.Action == ActionThrottle {
+		v.problem(at+".quota", "true", "does not go with action: throttle: nobody waits for one of several limits",
+			"leave one of them out")
 	}
 	if r.Action == ActionLogOnly && r.OnError != OnErrorInherit {
 		v.problem(at+".on_error", "", "has no effect: a log_only rule refuses nothing", "leave it out")

@@ -8,6 +8,7 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 )
 
 // TestAnImportedConfigurationLimits: what import-envoy-ratelimit prints is what the bridge decides by, for each of its
@@ -21,11 +22,10 @@ func TestAnImportedConfigurationLimits(t *testing.T) {
 	}
 	r := bridging(t, "--policy", file(t, "policy.yaml", out), "--rls-listen", "127.0.0.1:0")
 	_, conn := r.overGRPC("Envoy's rate limit protocol")
-	for domain, want := range map[string]int{"one": 1, "two": 2, "three": 4} {
-		passed := 0
+	passes := func(domain string, own *ratelimit.RateLimitDescriptor_RateLimitOverride) (passed int) {
 		for range 4 {
 			response, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: domain,
-				Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}}}})
+				Descriptors: []*ratelimit.RateLimitDescriptor{{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "k", Value: "v"}}, Limit: own}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,8 +33,15 @@ func TestAnImportedConfigurationLimits(t *testing.T) {
 				passed++
 			}
 		}
-		if passed != want {
+		return passed
+	}
+	own := &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 3, Unit: envoytype.RateLimitUnit_DAY}
+	for domain, want := range map[string]int{"one": 1, "two": 2, "three": 4} {
+		if passed := passes(domain, nil); passed != want {
 			t.Errorf("domain %s: %d of 4 passed, want %d", domain, passed, want)
+		}
+		if passed := passes(domain, own); passed != 3 {
+			t.Errorf("domain %s: %d of 4 passed a limit of 3 that came with them", domain, passed)
 		}
 	}
 }

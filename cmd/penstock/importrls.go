@@ -24,8 +24,9 @@ func newImportEnvoyRatelimit() *cobra.Command {
 		Short: "Turn configurations of envoyproxy/ratelimit into a policy",
 		Long: "Print a policy that decides behind Envoy's rate limit filter as envoyproxy/ratelimit does with these\n" +
 			"configurations. Several files become one policy. The file - is the standard input. What could not be carried over\n" +
-			"stands on the standard error, a line each, with what to do instead. The exit status is 1 if a configuration is\n" +
-			"wrong, or with --strict if anything could not be carried over; the policy is printed all the same then.",
+			"stands on the standard error, a line each, with what to do instead. The exit status is 1, and no policy is\n" +
+			"printed, if a configuration is wrong or limits by what no policy can say; and with --strict if anything could not be\n" +
+			"carried over: the policy is printed all the same then.",
 		Example: "  penstock import-envoy-ratelimit config.yaml > policy.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {

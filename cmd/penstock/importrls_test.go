@@ -39,6 +39,15 @@ func TestImportEnvoyRatelimit(t *testing.T) {
 	if !errors.Is(err, errSaid) || out != "" || !strings.Contains(diagnostics, `error: -:2: descriptors[0]: "colour": is not a word`) {
 		t.Errorf("%v, %s\n%s", err, diagnostics, out)
 	}
+	out, diagnostics, err = run(t, "domain: d\ndescriptors:\n- {key: a}\n- {key: \"b*\", rate_limit: {unit: day, requests_per_unit: 1}}\n", "import-envoy-ratelimit", "-")
+	if want := "error: -:4: descriptors[1].key: \"b*\": is a pattern of keys, and no policy has one; write an entry for each key\n"; !errors.Is(err, errSaid) ||
+		out != "" || diagnostics != want {
+		t.Errorf("%v, %s\n%s", err, diagnostics, out)
+	}
+	out, _, err = run(t, "domain: d\ndescriptors: [{key: path, value: /api/*/action, rate_limit: {unit: day, requests_per_unit: 1}}]\n", "import-envoy-ratelimit", "--strict", "-")
+	if err != nil || !strings.Contains(out, "path: \"/api/*/action\"\n") {
+		t.Errorf("%v\n%s", err, out)
+	}
 	for _, args := range [][]string{{}, {file(t, "x", "") + ".missing"}} {
 		if _, _, err := run(t, "", append([]string{"import-envoy-ratelimit"}, args...)...); err == nil || errors.Is(err, errSaid) {
 			t.Errorf("%v: %v", args, err)

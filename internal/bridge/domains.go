@@ -20,22 +20,21 @@ type domains struct {
 	begin   []string // what others begin with
 }
 
-// RulesetOf returns the policy in force for a domain; nil if there is none. A policy is for the domain of its own name, and
-// for those that its rules match by, as a policy for several domains does.
-func (o *Observer) RulesetOf(domain string) *core.Ruleset {
+// RulesetOf returns the policy in force, and whether its rules are for a domain: that of its own name, and those that they
+// match by, as a policy for several domains does.
+func (o *Observer) RulesetOf(domain string) (rs *core.Ruleset, known bool) {
 	now := o.b.editions.inForce()
 	d := o.domains.Load()
 	if d == nil || d.edition != now {
 		d = domainsOf(now)
 		o.domains.Store(d)
 	}
-	if _, ok := slices.BinarySearch(d.names, domain); ok || slices.ContainsFunc(d.begin, func(beginning string) bool {
-		return strings.HasPrefix(domain, beginning)
-	}) {
-		return now.ruleset
+	_, known = slices.BinarySearch(d.names, domain)
+	known = known || slices.ContainsFunc(d.begin, func(beginning string) bool { return strings.HasPrefix(domain, beginning) })
+	if !known {
+		o.warnOfDomain(domain, d)
 	}
-	o.warnOfDomain(domain, d)
-	return nil
+	return now.ruleset, known
 }
 
 // domainLogEvery is the least time between two lines of the log about a domain for which there is no policy.

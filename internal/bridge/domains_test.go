@@ -21,8 +21,8 @@ rules:
 	o := h.b.Observer()
 	is := func(domain string, want bool) {
 		t.Helper()
-		if got := o.RulesetOf(domain); (got == h.b.editions.inForce().ruleset) != want {
-			t.Errorf("%s: %v", domain, got)
+		if got, known := o.RulesetOf(domain); got != h.b.editions.inForce().ruleset || known != want {
+			t.Errorf("%s: %v, known %t", domain, got, known)
 		}
 	}
 	for domain, want := range map[string]bool{"shop": true, "one": true, "two-a": true, "two-": true, "two": false, "three": false, "": false} {

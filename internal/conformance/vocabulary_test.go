@@ -28,6 +28,7 @@ var unseen = map[string]string{
 	"Document.lease":       "what is taken in advance changes no answer",
 	"Rule.lease":           "what is taken in advance changes no answer",
 	"Rule.retry_jitter":    "is drawn by lot, and may be nothing",
+	"Rule.quota":           "is for requests with several descriptors: core's TestQuota has them",
 	"IdentifyCookie.name":  "required",
 	"IdentifyHeader.name":  "required",
 }

@@ -162,7 +162,7 @@ func standsIn(err error, checks []core.Check) bool {
 	stands := false
 	for i := range checks {
 		switch c := &checks[i]; {
-		case c.Op != core.OpTake && c.Op != core.OpUpTo || c.OnError == core.OnErrorDeny && !c.Shadow:
+		case c.Op != core.OpTake && c.Op != core.OpUpTo || c.OnError == core.OnErrorDeny:
 			return false
 		case c.OnError == core.OnErrorLocal || counts(c):
 			stands = true
@@ -173,7 +173,7 @@ func standsIn(err error, checks []core.Check) bool {
 
 // counts reports whether a check of a limit is counted in this process while the store is away.
 func counts(c *core.Check) bool {
-	return c.Limit != nil && !c.Shadow && (c.OnError == core.OnErrorLocal || c.OnError == core.OnErrorAllow)
+	return c.Limit != nil && (c.OnError == core.OnErrorLocal || c.OnError == core.OnErrorAllow)
 }
 
 // share returns of how many equal parts of a limit this process lets one through: of one part, the whole
@@ -228,7 +228,7 @@ func (s *Store) owe(t *stand, checks []core.Check, results []core.Result) {
 	now := s.options.Now()
 	for i := range checks {
 		c := &checks[i]
-		if !counts(c) {
+		if !counts(c) || results[i].Refused {
 			continue
 		}
 		units, span := c.Cost, t.results[i].Reset
@@ -268,7 +268,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 		}
 		switch {
 		case counts(c):
-			if c.Guard != 0 && checks[c.Guard-1].OnError != core.OnErrorLocal {
+			if c.Guard != 0 && (c.OnError != core.OnErrorLocal || checks[c.Guard-1].OnError != core.OnErrorLocal) {
 				c.Guard = 0 // the client's penalty is not counted here
 			}
 			n := share(c, nodes)
@@ -277,7 +277,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 				c = &t.checks[i]
 			}
 			c.Cost = shareOf(c, n)
-		case c.Limit != nil || c.Shadow || c.OnError != core.OnErrorLocal:
+		case c.Limit != nil || c.OnError != core.OnErrorLocal:
 			c.Op, c.Guard = core.OpLook, 0 // refuses nothing
 		}
 	}
@@ -289,7 +289,7 @@ func (t *stand) take(local core.Store, checks []core.Check, results []core.Resul
 	for i := range results {
 		c, r := &checks[i], &t.results[i]
 		results[i] = core.Result{At: r.At, Local: true}
-		if counts(c) || c.Penalty != nil && c.OnError == core.OnErrorLocal && !c.Shadow {
+		if counts(c) || c.Penalty != nil && c.OnError == core.OnErrorLocal {
 			results[i].Refused, results[i].Wait, results[i].Violations = r.Refused, r.Wait, r.Violations
 		}
 	}

@@ -192,7 +192,7 @@ func TestStricterWords(t *testing.T) {
 	with := func(other core.Check) error {
 		return w.Take(context.Background(), []core.Check{local, other}, results)
 	}
-	shadow := limited(t, "s", 1, 1, core.OnErrorDeny)
+	shadow := limited(t, "s", 1, 1, core.OnErrorInherit) // of a log_only rule, which has no other
 	shadow.Shadow = true
 	if err := with(limited(t, "d", 1, 1, core.OnErrorDeny)); !errors.Is(err, core.ErrUnavailable) {
 		t.Errorf("beside a rule with deny: %v", err)
@@ -202,6 +202,18 @@ func TestStricterWords(t *testing.T) {
 	}
 	if err := with(shadow); err != nil || !results[0].Refused || results[1].Refused {
 		t.Errorf("the share is used up: %v, %+v", err, results)
+	}
+	quota := limited(t, "q", 1, 1, core.OnErrorDeny) // one of several with quota, which has its rule's
+	quota.Shadow = true
+	if err := with(quota); !errors.Is(err, core.ErrUnavailable) {
+		t.Errorf("beside one of several with deny: %v", err)
+	}
+	quota.OnError = core.OnErrorLocal
+	for _, refused := range []bool{false, true} {
+		err := w.Take(context.Background(), []core.Check{quota}, results[:1])
+		if err != nil || results[0].Refused != refused || !results[0].Local {
+			t.Errorf("one of several with local: %v, %+v, want refused %t", err, results[0], refused)
+		}
 	}
 	for i, word := range []core.OnError{core.OnErrorInherit, core.OnErrorDeny} {
 		check := limited(t, "o", 1, 1, word)

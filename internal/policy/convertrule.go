@@ -36,6 +36,7 @@ func (c *converter) rule(path string, d *Rule) core.Rule {
 		Lease:       choose(c, path+".lease", d.Lease, leases),
 		Shards:      c.shards(path+".shards", d.Shards),
 		Expose:      d.Expose,
+		Quota:       d.Quota,
 		Response:    c.response(path+".response", d.Response),
 		RetryAfter:  c.span(path+".retry_after", d.RetryAfter, core.Second, core.FillMax),
 		RetryJitter: c.span(path+".retry_jitter", d.RetryJitter, core.Second, core.FillMax),

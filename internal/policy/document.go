@@ -144,6 +144,10 @@ type Rule struct {
 	// that are only logged. Default: false.
 	Expose bool `json:"expose,omitempty"`
 
+	// Whether the rule's limits are one of several ways to go on: of the descriptors of a request of Envoy's rate limit
+	// protocol that have such a limit, one with room is enough. Elsewhere such a rule refuses like any other. Default: false.
+	Quota bool `json:"quota,omitempty"`
+
 	// What a refused client is answered. Default: a problem document that says which limit it was, and how long to wait.
 	Response *Response `json:"response,omitempty"`
 

@@ -116,19 +116,24 @@ func Decode(name string, format Format, data []byte) (*Document, error) {
 
 // parse reads a document into nodes. The error says that nothing of it can be read; other problems are found.
 func parse(name string, format Format, data []byte, found *report) (*Node, error) {
+	switch format {
+	case YAML:
+		return parseText(name, data, found, parseYAML)
+	case TOML:
+		return parseText(name, data, found, parseTOML)
+	case JSON:
+		return parseText(name, data, found, parseJSON)
+	}
+	return nil, fmt.Errorf("format %d is unknown", format)
+}
+
+// parseText reads a text that some format can hold.
+func parseText(name string, data []byte, found *report, read func(string, []byte, *report) *Node) (*Node, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark, as some editors write it
 	if !readable(name, data, found) {
 		return nil, found.err()
 	}
-	switch format {
-	case YAML:
-		return parseYAML(name, data, found), nil
-	case TOML:
-		return parseTOML(name, data, found), nil
-	case JSON:
-		return parseJSON(name, data, found), nil
-	}
-	return nil, fmt.Errorf("format %d is unknown", format)
+	return read(name, data, found), nil
 }
 
 // readable refuses what no format can hold.

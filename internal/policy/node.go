@@ -37,6 +37,8 @@ type Entry struct {
 	Key   string
 	Place string // of the key
 	Value *Node
+
+	merged bool // from another block, by a merge key
 }
 
 // Text returns a node of untyped text.

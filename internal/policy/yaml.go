@@ -21,6 +21,12 @@ import (
 // why. Anchors, aliases, merge keys and tags are no part of a policy: it must say what it says where it says it, and an
 // alias can stand for a billion words.
 func parseYAML(name string, data []byte, found *report) *Node {
+	return parseYAMLWith(&yamlParser{name: name, found: found}, data)
+}
+
+// parseYAMLWith is parseYAML for documents that may hold more than a policy, as the parser says.
+func parseYAMLWith(p *yamlParser, data []byte) *Node {
+	name, found := p.name, p.found
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n")) // YAML ends a line with any of them
 	if refuseShape(name, data, found) {
@@ -38,7 +44,6 @@ func parseYAML(name string, data []byte, found *report) *Node {
 		found.add(problem)
 		return nil
 	}
-	p := yamlParser{name: name, found: found}
 	return p.document(file)
 }
 
@@ -73,6 +78,7 @@ type yamlParser struct {
 	deep  bool // a value nested too deeply has been reported
 	// secret says that the value is one that no problem may repeat.
 	secret bool
+	shared *shared // nil of a policy
 }
 
 func (p *yamlParser) problem(line int, value, why, remedy string) {
@@ -136,8 +142,14 @@ func (p *yamlParser) value(from ast.Node, depth int) *Node {
 		n.Kind, n.Text = KindNumber, from.GetToken().Value
 	case *ast.BoolNode:
 		n.Kind, n.Text = KindBool, fmt.Sprint(from.Value)
+		if p.shared != nil {
+			n.Text = from.GetToken().Value
+		}
 	case *ast.NullNode:
 	default:
+		if p.shared != nil {
+			return p.resolve(from, line, depth)
+		}
 		p.refuse(from, line)
 		return nil // the caller leaves it out: it has been reported
 	}
@@ -198,6 +210,10 @@ func (p *yamlParser) mapping(from *ast.MappingNode, depth int) *Node {
 	n.Place = placeAt(p.name, line)
 	for _, pair := range from.Values {
 		keyLine := lineOf(pair.Key.GetToken())
+		if _, merges := pair.Key.(*ast.MergeKeyNode); merges && p.shared != nil && pair.Value != nil {
+			p.merge(n, pair, keyLine, depth)
+			continue
+		}
 		key, ok := pair.Key.(*ast.StringNode)
 		if !ok {
 			p.badKey(pair.Key, keyLine)
@@ -207,7 +223,7 @@ func (p *yamlParser) mapping(from *ast.MappingNode, depth int) *Node {
 		value := p.pairValue(pair, keyLine, depth)
 		p.secret = false
 		if value != nil {
-			n.Set(key.Value, placeAt(p.name, keyLine), value)
+			p.set(n, key.Value, keyLine, value)
 		}
 	}
 	if len(from.Values) > 0 && len(n.Entries) == 0 {

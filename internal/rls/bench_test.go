@@ -38,7 +38,7 @@ func BenchmarkShouldRateLimit(b *testing.B) {
 	b.Run("memory", func(b *testing.B) { overWire(b, memory.RateLimitServiceClient, request) })
 	b.Run("redis", func(b *testing.B) { overWire(b, serve(b, rs, redis(b)).RateLimitServiceClient, request) })
 	b.Run("no wire", func(b *testing.B) {
-		s := New(Options{Store: memory.options.Store, Ruleset: func(string) *core.Ruleset { return rs }})
+		s := New(Options{Store: memory.options.Store, Ruleset: func(string) (*core.Ruleset, bool) { return rs, true }})
 		b.ReportAllocs()
 		for b.Loop() {
 			if _, err := s.ShouldRateLimit(context.Background(), request); err != nil {

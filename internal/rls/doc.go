@@ -30,8 +30,9 @@
 //
 // hits_addend multiplies the rule's cost. That of a request is decided before it is charged, all or nothing. That of a
 // descriptor reports what was used, often after the response (apply_on_stream_done): what does not fit is recorded all the
-// same, up to one window's count of debt, and answered OVER_LIMIT; 0 of it charges nothing, and is OVER_LIMIT when nothing
-// is left. Negative hits (is_negative_hits) go back to the current window, no further than to what it holds, and a sliding
-// log takes none back. A descriptor's limit stands in place of the policy's rules: a fixed window, with a counter for the
-// descriptor's entries.
+// same, up to one window's count of debt, and answered OVER_LIMIT; 0 of it is a look, which charges nothing and is OVER_LIMIT
+// when nothing is left, for then the next request is refused. Negative hits (is_negative_hits) go back to the current window, no further than to what it holds, and a sliding
+// log takes none back. A descriptor's limit stands in place of the policy's rules, in every domain: a fixed window, with a counter for the
+// descriptor's entries. Of several limits of one unit for one descriptor the strictest holds. Where several descriptors have limits
+// with quota, one of them with room is enough.
 package rls

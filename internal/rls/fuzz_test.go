@@ -61,7 +61,7 @@ func FuzzShouldRateLimit(f *testing.F) {
 		if proto.Unmarshal(data, &request) != nil {
 			return
 		}
-		s := New(Options{Store: strict{store, t}, Ruleset: func(string) *core.Ruleset { return rs }})
+		s := New(Options{Store: strict{store, t}, Ruleset: func(string) (*core.Ruleset, bool) { return rs, true }})
 		response, err := s.ShouldRateLimit(context.Background(), &request)
 		if err != nil {
 			return

@@ -88,11 +88,8 @@ func serve(t testing.TB, rs *core.Ruleset, store core.Store) *served {
 	} else {
 		now = nil
 	}
-	s.Service = New(Options{Store: store, Observer: s, Now: now, Ruleset: func(domain string) *core.Ruleset {
-		if domain == "shop" {
-			return rs
-		}
-		return nil
+	s.Service = New(Options{Store: store, Observer: s, Now: now, Ruleset: func(domain string) (*core.Ruleset, bool) {
+		return rs, domain == "shop"
 	}})
 	s.conn = dial(t, func(server *grpc.Server) { s.Register(server) }, grpc.ForceServerCodecV2(s.Codec()))
 	s.RateLimitServiceClient = pb.NewRateLimitServiceClient(s.conn)

@@ -24,25 +24,44 @@ type overrides struct {
 	known map[override]*core.Ruleset
 }
 
-// override is a limit that Envoy sends under a policy.
+// alone returns the policy without its rules, for a domain that none of them is for.
+func (o *overrides) alone(policy *core.Ruleset) *core.Ruleset {
+	asked := overrideOf(policy)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	rs, _ := o.ready(asked) // of no limit there is nothing to be wrong
+	return rs
+}
+
+// override is a limit that Envoy sends under a policy, or that policy with no limit.
 type override struct {
 	name    string
 	onError core.OnError
 	headers core.HeaderFamilies
+	limited bool
 	count   int64
 	unit    envoytype.RateLimitUnit
 	several uint32
 }
 
+func overrideOf(policy *core.Ruleset) override {
+	return override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families()}
+}
+
 // of returns the ruleset of a limit: one fixed window, counted by all of the descriptor, in the namespace of the policy.
 func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescriptor_RateLimitOverride) (*core.Ruleset, error) {
-	asked := override{name: policy.Name(), onError: policy.OnError(), headers: policy.Families(),
-		count: int64(source.GetRequestsPerUnit()), unit: source.GetUnit(), several: 1}
+	asked := overrideOf(policy)
+	asked.limited, asked.count, asked.unit, asked.several = true, int64(source.GetRequestsPerUnit()), source.GetUnit(), 1
 	if multiplier := source.GetUnitMultiplier(); multiplier != nil {
 		asked.several = multiplier.GetValue()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	return o.ready(asked)
+}
+
+// ready returns the ruleset, a known one if it can. The caller holds the lock.
+func (o *overrides) ready(asked override) (*core.Ruleset, error) {
 	if rs, ok := o.known[asked]; ok {
 		return rs, nil
 	}
@@ -58,13 +77,17 @@ func (o *overrides) of(policy *core.Ruleset, source *ratelimit.RateLimitDescript
 }
 
 func (o *override) compile() (*core.Ruleset, error) {
+	p := core.Policy{Name: o.name, OnError: o.onError, Headers: o.headers}
+	if !o.limited {
+		return core.Compile(p)
+	}
 	limit, err := o.limit()
 	if err != nil {
 		return nil, err
 	}
-	return core.Compile(core.Policy{Name: o.name, OnError: o.onError, Headers: o.headers,
-		Rules: []core.Rule{{Name: overrideRule, Per: []core.Dimension{{Kind: core.PerAttr, Name: attrEntries}},
-			Limits: []core.Limit{limit}}}})
+	p.Rules = []core.Rule{{Name: overrideRule, Per: []core.Dimension{{Kind: core.PerAttr, Name: attrEntries}},
+		Limits: []core.Limit{limit}}}
+	return core.Compile(p)
 }
 
 // limit returns what Envoy asks for. Its day, week and month are spans counted from 1970, as those of envoyproxy/ratelimit

@@ -5,10 +5,12 @@ package rls
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -39,9 +41,9 @@ const verifyTime = 8 * core.Millisecond
 
 // Options are what a service is made of.
 type Options struct {
-	// Ruleset returns the policy in force for a domain; nil if there is none, then nothing is limited. It is called for every
-	// request, concurrently.
-	Ruleset func(domain string) *core.Ruleset
+	// Ruleset returns the policy in force, and whether its rules are for the domain: if not, only what descriptors bring limits
+	// of their own is limited, in the policy's namespace. It is called for every request, concurrently.
+	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	Store   core.Store
 	// RequestsMax is how many requests are answered at once; 0 is RequestsMaxDefault.
 	RequestsMax int
@@ -57,7 +59,7 @@ type Observer interface {
 	Decided(plan *core.Plan, decision *core.Decision)
 	// StoreFailed is told that the store did not answer, so that on_error decided, or, of a report, that it may be lost.
 	StoreFailed(err error, report bool)
-	// UnknownDomain is told of a request for whose domain there is no policy, so that it is let through.
+	// UnknownDomain is told of a request for whose domain there is no rule, and which brings no limit, so that it is let through.
 	UnknownDomain()
 	// Invalid is told of a request that was answered with an error.
 	Invalid(err error)
@@ -168,10 +170,13 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
 	}
-	rs := s.options.Ruleset(request.GetDomain())
-	if rs == nil {
-		s.options.Observer.UnknownDomain()
-		return unlimited(request), nil
+	rs, known := s.options.Ruleset(request.GetDomain())
+	if !known {
+		if !bringsLimit(request) {
+			s.options.Observer.UnknownDomain()
+			return unlimited(request), nil
+		}
+		rs = s.overrides.alone(rs)
 	}
 	c := s.calls.Get().(*call)
 	defer func() {
@@ -182,6 +187,11 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return response, err
 	}
 	return s.decide(ctx, c, request), nil
+}
+
+// bringsLimit reports whether a descriptor has a limit of its own.
+func bringsLimit(request *pb.RateLimitRequest) bool {
+	return slices.ContainsFunc(request.GetDescriptors(), func(d *ratelimit.RateLimitDescriptor) bool { return d.GetLimit() != nil })
 }
 
 var errBusy = status.Error(codes.ResourceExhausted, "too many requests are under way")
@@ -252,7 +262,7 @@ func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequ
 		s.options.Observer.StoreFailed(err, false)
 		decision = c.plan.Fail(err)
 	} else {
-		decision = c.plan.Decide()
+		decision = c.plan.DecideDescriptors(c.descriptors)
 		s.report(ctx, c, len(checks) > 0, decision.Refused())
 	}
 	s.options.Observer.Decided(&c.plan, &decision)

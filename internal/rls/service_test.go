@@ -244,6 +244,85 @@ func TestOverride(t *testing.T) {
 	}
 }
 
+// TestOverridesOfOneUnit: of several limits for one counter the strictest holds, in whatever order they come.
+func TestOverridesOfOneUnit(t *testing.T) {
+	s := serve(t, rules(t, `{name: shop, rules: [{name: r, match: {attr: {k: none}}, limit: 9/1m}]}`), nil)
+	for name, counts := range map[string][]uint32{"a": {4, 1}, "b": {1, 4}, "c": {9, 1, 4}} {
+		for i, want := range []bool{true, false, false} {
+			var ds []*ratelimit.RateLimitDescriptor
+			for _, count := range counts {
+				ds = append(ds, limited(descriptor("k", name), count, envoytype.RateLimitUnit_MINUTE, 0))
+			}
+			got := s.passes(want, ds...)
+			if l := got.Statuses[0]; l.CurrentLimit.RequestsPerUnit != 1 || l.LimitRemaining != 0 || (l.Code == pb.RateLimitResponse_OK) != want {
+				t.Errorf("%v: request %d: %v", counts, i, l)
+			}
+		}
+	}
+	s.passes(true, limited(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limited(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
+	s.passes(false, limited(descriptor("k", "d"), 4, envoytype.RateLimitUnit_MINUTE, 0), limited(descriptor("k", "d"), 1, envoytype.RateLimitUnit_HOUR, 0))
+}
+
+// TestOverrideOfAnyDomain: a limit that Envoy sends holds where no rule is for the domain, and what comes beside it is not limited.
+func TestOverrideOfAnyDomain(t *testing.T) {
+	s := serve(t, rules(t, `{name: shop, rules: [{name: r, per: [], limit: 1/1m}]}`), nil)
+	ask := func(domain string, want pb.RateLimitResponse_Code, ds ...*ratelimit.RateLimitDescriptor) {
+		t.Helper()
+		got := s.send(&pb.RateLimitRequest{Domain: domain, Descriptors: ds})
+		if got.OverallCode != want {
+			t.Errorf("%s: %v", domain, got)
+		}
+	}
+	own := func(n uint32) *ratelimit.RateLimitDescriptor {
+		return limited(descriptor("k", "v"), n, envoytype.RateLimitUnit_MINUTE, 0)
+	}
+	for _, domain := range []string{"shop", "other", "third"} {
+		ask(domain, pb.RateLimitResponse_OK, own(2))
+		ask(domain, pb.RateLimitResponse_OK, own(2))
+		ask(domain, pb.RateLimitResponse_OVER_LIMIT, own(2))
+		ask(domain, pb.RateLimitResponse_OVER_LIMIT, descriptor("a", "1"), own(2))
+		ask(domain, pb.RateLimitResponse_OVER_LIMIT, own(0))
+	}
+	if s.unknown != 0 {
+		t.Errorf("%d requests with a limit count as ones of unknown domains", s.unknown)
+	}
+	for range 3 {
+		ask("other", pb.RateLimitResponse_OK, descriptor("a", "1"), limited(descriptor("k", "w"), 3, envoytype.RateLimitUnit_MINUTE, 0))
+		ask("other", pb.RateLimitResponse_OK, descriptor("a", "1"))
+	}
+	if s.unknown != 3 || s.wrong != 0 {
+		t.Errorf("%d of unknown domains, %d invalid", s.unknown, s.wrong)
+	}
+}
+
+// TestQuotaOverTheProtocol: of several descriptors with quota one with room is enough, and each says what it is.
+func TestQuotaOverTheProtocol(t *testing.T) {
+	s := serve(t, rules(t, `{name: shop, rules: [
+  {name: a, match: {attr: {a: "*"}}, per: [attr:a], limit: 1/1m fixed_window, quota: true},
+  {name: b, match: {attr: {b: "*"}}, per: [attr:b], limit: 2/1m fixed_window, quota: true},
+  {name: n, match: {attr: {n: "*"}}, per: [attr:n], limit: 9/1m fixed_window}]}`), nil)
+	over := func(got *pb.RateLimitResponse) (codes string) {
+		for _, status := range got.Statuses {
+			codes += map[bool]string{true: "x", false: "."}[status.Code == pb.RateLimitResponse_OVER_LIMIT]
+		}
+		return codes
+	}
+	for i, want := range []string{"...", "x..", "xx.", "xx."} {
+		got := s.passes(i < 2, descriptor("a", "1"), descriptor("b", "1"), descriptor("n", "1"))
+		if codes := over(got); codes != want {
+			t.Errorf("request %d: %s, want %s: %v", i, codes, want, got)
+		}
+		if refused := i >= 2; refused != (fields(got)["retry-after"] != "") {
+			t.Errorf("request %d: %v", i, fields(got))
+		}
+	}
+	if left := s.passes(true, descriptor("n", "1")).Statuses[0].LimitRemaining; left != 6 {
+		t.Errorf("%d left beside requests of which two were refused, want 6", left)
+	}
+	s.passes(false, descriptor("a", "1"), descriptor("n", "1"))
+	s.passes(true, descriptor("b", "2"), descriptor("n", "1"))
+}
+
 // TestInvalid: what Envoy should not send is an error that says what is wrong.
 func TestInvalid(t *testing.T) {
 	s := serve(t, rules(t, perAddress), nil)

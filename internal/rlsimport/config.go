@@ -24,7 +24,8 @@ type entry struct {
 	key, value string // value is "" for any
 	place      string
 	limit      *limit // nil: none
-	shadow     bool   // it never refuses: shadow_mode, quota_mode
+	shadow     bool   // it never refuses
+	quota      bool   // of several descriptors with it, one with room is enough
 	share      bool
 	children   []*entry
 }
@@ -39,11 +40,8 @@ type limit struct {
 	place     string
 }
 
-// wild reports whether the entry's value is a pattern: only a star at the end stands for anything there.
-func (e *entry) wild() bool { return strings.HasSuffix(e.value, "*") }
-
-// prefix is what the values begin with that a pattern is for.
-func (e *entry) prefix() string { return strings.TrimSuffix(e.value, "*") }
+// wild reports whether the entry's value is a pattern: a star stands for any run of characters, wherever it is.
+func (e *entry) wild() bool { return strings.Contains(e.value, "*") }
 
 // domain is what is known of one domain, of however many files.
 type domain struct {
@@ -52,7 +50,8 @@ type domain struct {
 	entries []*entry
 }
 
-// reader reads configurations. Errors are what envoyproxy/ratelimit refuses too, notes what cannot be carried over.
+// reader reads configurations. Errors are what envoyproxy/ratelimit refuses too, what readers of YAML take differently, and limits
+// that no policy can say; notes are what else cannot be carried over.
 type reader struct {
 	errors, notes core.Problems
 }
@@ -67,7 +66,7 @@ func (r *reader) note(place, path, value, why, remedy string) {
 
 // file reads one file and adds its domain to those known.
 func (r *reader) file(f File, domains []*domain) []*domain {
-	tree, err := policy.Tree(f.Name, policy.YAML, f.Data)
+	tree, err := policy.SharedTree(f.Name, f.Data)
 	if err != nil {
 		if problems, ok := err.(core.Problems); ok {
 			r.errors = append(r.errors, problems...)
@@ -81,7 +80,7 @@ func (r *reader) file(f File, domains []*domain) []*domain {
 			Remedy: "name a file with domain and descriptors"})
 		return domains
 	}
-	words := r.words(tree, "configuration", "domain", "descriptors")
+	words := r.words(tree, "configuration", "domain", "descriptors", "name") // the name is for those who hand out configurations
 	name := r.text(words["domain"], "domain")
 	if name == "" {
 		r.wrong(tree, "domain", "is missing", "name the domain")
@@ -108,7 +107,7 @@ func (r *reader) words(n *policy.Node, path string, known ...string) map[string]
 		case !slices.Contains(known, e.Key):
 			r.wrong(at, path, "is not a word that can stand here", "the words are "+strings.Join(known, ", "))
 		case found[e.Key] != nil:
-			r.wrong(at, path, "is there twice", "leave one of them out")
+			r.wrong(at, path, "is there twice, and the service takes the last", "leave one of them out")
 		default:
 			found[e.Key] = e.Value
 		}
@@ -130,10 +129,41 @@ func (r *reader) text(n *policy.Node, path string) string {
 
 func (r *reader) flag(n *policy.Node, path string) bool {
 	text := r.text(n, path)
-	if text != "" && text != "true" && text != "false" {
+	if text == "" {
+		return false
+	}
+	is, known := bools[text]
+	if !known {
 		r.wrong(n, path, "is neither true nor false", "write true or false")
 	}
-	return text == "true"
+	return is
+}
+
+// bools are the words that YAML 1.1, which the service reads, takes for true or false.
+var bools = func() map[string]bool {
+	all := map[string]bool{}
+	for word, is := range map[string]bool{"true": true, "yes": true, "on": true, "y": true, "false": false, "no": false, "off": false, "n": false} {
+		all[word], all[strings.ToUpper(word)], all[strings.ToUpper(word[:1])+word[1:]] = is, is, is
+	}
+	return all
+}()
+
+// count reads requests_per_unit, which may be written in any base and with underscores, as the service reads it.
+func (r *reader) count(n *policy.Node, path string) int64 {
+	text := r.text(n, path)
+	if text == "" {
+		return 0
+	}
+	digits := strings.ReplaceAll(text, "_", "")
+	if len(digits) > 1 && strings.Trim(digits, "01234567") == "" && digits[0] == '0' {
+		r.wrong(n, path, "begins with 0, and some readers take that for base eight", "write the number that is meant without it")
+		return 0
+	}
+	count, err := strconv.ParseUint(strings.TrimPrefix(digits, "+"), 0, 32)
+	if err != nil {
+		r.wrong(n, path, "is no whole number from 0 to 4294967295", "write one in decimal digits")
+	}
+	return int64(count)
 }
 
 func (r *reader) items(n *policy.Node, path string) []*policy.Node {
@@ -174,7 +204,7 @@ func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
 	words := r.words(n, path, "key", "value", "rate_limit", "descriptors", "shadow_mode", "quota_mode", "detailed_metric",
 		"value_to_metric", "share_threshold", "metadata")
 	e := &entry{key: r.text(words["key"], path+".key"), value: r.text(words["value"], path+".value"), place: n.Place,
-		shadow: r.flag(words["shadow_mode"], path+".shadow_mode"), share: r.flag(words["share_threshold"], path+".share_threshold")}
+		shadow: r.flag(words["shadow_mode"], path+".shadow_mode"), quota: r.flag(words["quota_mode"], path+".quota_mode"), share: r.flag(words["share_threshold"], path+".share_threshold")}
 	switch {
 	case e.key == "":
 		r.wrong(n, path+".key", "is missing", "name the key")
@@ -183,25 +213,20 @@ func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
 		r.wrong(words["key"], path+".key", "is what the service itself calls something", "rename it in Envoy's actions")
 		return nil
 	case strings.Contains(e.key, "*"):
-		r.note(e.place, path+".key", e.key, "is left out: no policy has patterns of keys", "write an entry for each key")
+		r.wrong(words["key"], path+".key", "is a pattern of keys, and no policy has one", "write an entry for each key")
 		return nil
 	}
 	if e.share && !e.wild() {
-		r.wrong(words["share_threshold"], path+".share_threshold", "goes with a value that ends with a star only", "leave it out")
-	}
-	if strings.Contains(e.prefix(), "*") {
-		r.note(words["value"].Place, path+".value", e.value, "is left out: only a star at the end stands for anything there, so that "+
-			"requests with this very text are limited, and no policy can say so", "if any star is meant, write a rule that matches "+
-			"the attribute by this value")
-		return nil
+		r.wrong(words["share_threshold"], path+".share_threshold", "goes only with a value that has a star", "leave it out")
 	}
 	if node := words["rate_limit"]; node != nil && node.Kind != policy.KindNull {
 		e.limit = r.limit(node, path+".rate_limit")
 	}
-	r.lost(words, path)
-	if quota := words["quota_mode"]; quota != nil && quota.Text == "true" {
-		e.shadow = true
+	if e.quota && e.limit != nil && !e.limit.unlimited && e.limit.count == 0 {
+		r.wrong(words["quota_mode"], path+".quota_mode", "goes with a count above 0 only: none is never a way to go on",
+			"leave out quota_mode if the limit is to refuse, and the limit if it is not")
 	}
+	r.lost(words, path)
 	e.children = r.entries(words["descriptors"], path+".descriptors", nil, depth+1)
 	return e
 }
@@ -209,8 +234,6 @@ func (r *reader) entry(n *policy.Node, path string, depth int) *entry {
 // lost notes the words of an entry that have no counterpart.
 func (r *reader) lost(words map[string]*policy.Node, path string) {
 	for _, word := range []struct{ name, why, remedy string }{
-		{"quota_mode", "refuses nothing, as there, and answers carry no dynamic metadata that would tell of it",
-			"leave it out if the limit is to refuse"},
 		{"detailed_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
 		{"value_to_metric", "is left out: metrics are by rule, never by what a request says", "look at the busiest clients instead"},
 	} {
@@ -239,17 +262,7 @@ func (r *reader) limit(n *policy.Node, path string) *limit {
 		}
 		r.wrong(at, path+".unit", "is no unit", "write second, minute, hour, day, week, month or year")
 	}
-	if text := r.text(words["requests_per_unit"], path+".requests_per_unit"); text != "" {
-		count, err := strconv.ParseUint(text, 10, 32)
-		switch {
-		case err != nil:
-			r.wrong(words["requests_per_unit"], path+".requests_per_unit", "is no number from 0 to 4294967295", "")
-		case strconv.FormatUint(count, 10) != text: // the service's own reader takes 010 for eight
-			r.wrong(words["requests_per_unit"], path+".requests_per_unit", "begins with 0, and some readers take that for base eight",
-				"write the number that is meant without it")
-		}
-		l.count = int64(count)
-	}
+	l.count = r.count(words["requests_per_unit"], path+".requests_per_unit")
 	for i, item := range r.items(words["replaces"], path+".replaces") {
 		at := path + ".replaces[" + strconv.Itoa(i) + "]"
 		switch name := r.text(r.words(item, at, "name")["name"], at+".name"); {

@@ -166,6 +166,9 @@ func (w *writer) limit(r *rule, per []string) {
 	} else {
 		fmt.Fprintf(&w.out, "    limit: %d/%s fixed_window\n", count, window)
 	}
+	if r.last.quota {
+		w.out.WriteString("    quota: true\n")
+	}
 	switch {
 	case r.last.shadow:
 		w.out.WriteString("    action: log_only\n")

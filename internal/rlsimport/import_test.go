@@ -4,6 +4,7 @@ package rlsimport
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -135,30 +136,19 @@ descriptors:
   - key: a
     detailed_metric: true
     value_to_metric: true
-    quota_mode: true
     metadata: {x: {y: [1]}}
     rate_limit:
       unit: year
       requests_per_unit: 1
       replaces: [{name: nobody}]
-  - key: b*
-    detailed_metric: false
-    rate_limit: {unit: minute, requests_per_unit: 1}
-  - key: c
-    value: x*y
-    rate_limit: {unit: minute, requests_per_unit: 1}
-  - key: c
-    value: "**"
+  - key: b
+    detailed_metric: no
     rate_limit: {unit: minute, requests_per_unit: 1}
 `)
 	want := []string{
 		"0.yaml:4: descriptors[0].detailed_metric: is left out: metrics are by rule",
 		"0.yaml:5: descriptors[0].value_to_metric: is left out",
-		"0.yaml:6: descriptors[0].quota_mode: refuses nothing, as there",
-		"0.yaml:7: descriptors[0].metadata: is left out: answers carry no dynamic metadata; let another filter",
-		`0.yaml:12: descriptors[1].key: "b*": is left out: no policy has patterns of keys`,
-		`0.yaml:16: descriptors[2].value: "x*y": is left out: only a star at the end stands for anything there`,
-		`0.yaml:19: descriptors[3].value: "**": is left out`,
+		"0.yaml:6: descriptors[0].metadata: is left out: answers carry no dynamic metadata; let another filter",
 		`rate_limit.unit: "year": is the calendar's year here`,
 		`rate_limit.replaces: "nobody": is the name of no limit`,
 	}
@@ -170,18 +160,6 @@ descriptors:
 	}
 	if len(s.notes) != len(want) {
 		t.Errorf("%d notes, want %d:\n%s", len(s.notes), len(want), got)
-	}
-	for _, value := range []string{"xy", "x-y", "x*y"} {
-		for range 2 {
-			if s.ask("d", 1, d("c", value)).OverallCode != pb.RateLimitResponse_OK {
-				t.Errorf("%q is limited", value)
-			}
-		}
-	}
-	for range 2 {
-		if s.ask("d", 1, d("a", "1")).OverallCode != pb.RateLimitResponse_OK {
-			t.Error("a limit with quota_mode refuses")
-		}
 	}
 	if !strings.HasSuffix(s.text, "\ntimezone: UTC\n") {
 		t.Errorf("the policy does not say whose year it is:\n%s", s.text)
@@ -200,19 +178,30 @@ func TestErrors(t *testing.T) {
 		"domain: d\ndescriptors: x":            `descriptors: "x": is a word where a list belongs`,
 		"domain: d\ndescriptors: [x]":          "descriptors[0]: \"x\": is a word where a block",
 		"domain: d\ndescriptors: [{value: x}]": "descriptors[0].key: is missing",
-		"domain: d\ndescriptors: [{key: a}, {key: a, value: \"\"}]":        `descriptors: "a": is there twice`,
-		"domain: d\ndescriptors: [{key: envoy.domain}]":                    "is what the service itself calls something",
-		limited("share_threshold: true"):                                   "goes with a value that ends with a star only",
-		limited("shadow_mode: maybe"):                                      `shadow_mode: "maybe": is neither true nor false`,
-		limited("rate_limit: {requests_per_unit: 1}"):                      "rate_limit.unit: is no unit",
-		limited("rate_limit: {unit: fortnight, requests_per_unit: 1}"):     `unit: "fortnight": is no unit`,
-		limited("rate_limit: {unit: day, unlimited: true}"):                "does not go with unlimited",
-		limited("rate_limit: {unit: day, requests_per_unit: -1}"):          `"-1": is no number from 0`,
-		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):  "is no number from 0",
-		limited("rate_limit: {unit: day, requests_per_unit: 010}"):         `requests_per_unit: "010": begins with 0`,
-		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"): "is the limit itself",
-		limited("rate_limit: {unit: day, replaces: [{}]}"):                 "name the limit that is replaced",
-		limited(`value: "a*b", share_threshold: true`):                     "goes with a value that ends with a star only",
+		"domain: d\ndescriptors: [{key: a}, {key: a, value: \"\"}]":                                                       `descriptors: "a": is there twice`,
+		"domain: d\ndescriptors: [{key: envoy.domain}]":                                                                   "is what the service itself calls something",
+		limited("share_threshold: true"):                                                                                  "goes only with a value that has a star",
+		limited("shadow_mode: maybe"):                                                                                     `shadow_mode: "maybe": is neither true nor false`,
+		limited("rate_limit: {requests_per_unit: 1}"):                                                                     "rate_limit.unit: is no unit",
+		limited("rate_limit: {unit: fortnight, requests_per_unit: 1}"):                                                    `unit: "fortnight": is no unit`,
+		limited("rate_limit: {unit: day, unlimited: true}"):                                                               "does not go with unlimited",
+		limited("rate_limit: {unit: day, requests_per_unit: -1}"):                                                         `"-1": is no whole number from 0`,
+		limited("rate_limit: {unit: day, requests_per_unit: 4294967296}"):                                                 "is no whole number from 0",
+		limited("rate_limit: {unit: day, requests_per_unit: 010}"):                                                        `requests_per_unit: "010": begins with 0`,
+		limited("rate_limit: {unit: day, name: n, replaces: [{name: n}]}"):                                                "is the limit itself",
+		limited("rate_limit: {unit: day, replaces: [{}]}"):                                                                "name the limit that is replaced",
+		limited("rate_limit: {unit: day, requests_per_unit: 1e3}"):                                                        `"1e3": is no whole number from 0`,
+		limited("rate_limit: {unit: day, requests_per_unit: 0_10}"):                                                       `"0_10": begins with 0`,
+		limited("quota_mode: true, rate_limit: {unit: day}"):                                                              "f:3: descriptors[0].quota_mode: \"true\": goes with a count above 0 only",
+		limited(`value: "a*b*c*d*e*f*g*h*i*j", rate_limit: {unit: day, requests_per_unit: 1}`):                            `f:3: rules[0].match.attr.a`,
+		"domain: d\ndescriptors:\n  - {key: b}\n  - key: \"a*\"\n    rate_limit: {unit: day}":                             `f:4: descriptors[1].key: "a*": is a pattern of keys, and no policy has one; write an entry for each key`,
+		"domain: d\ndescriptors: [{key: a, key: b}]":                                                                      `f:2: descriptors[0]: "key": is there twice, and the service takes the last; leave one of them out`,
+		"domain: d\ndescriptors: []\n---\ndomain: e":                                                                      `f:4: yaml: is a second document`,
+		"domain: d\ndescriptors: [*a]":                                                                                    `f:2: yaml: "*a": is an alias of no anchor before it`,
+		"domain: d\ndescriptors: [{key: !mine a}]":                                                                        `f:2: yaml: "!mine": is a tag`,
+		"domain: d\ndescriptors:\n- &a {key: a}\n- {key: b, <<: *a}":                                                      `f:4: yaml: "key": stands before <<`,
+		"domain: d\ndescriptors:\n- &a {key: a, rate_limit: {unit: day}}\n- {<<: *a, key: b,\n rate_limit: {unit: hour}}": `f:5: yaml: "rate_limit": is a block that << merges too`,
+		"domain: d\nunit: day\ndescriptors: []":                                                                           `f:2: configuration: "unit": is not a word that can stand here`,
 		limited(strings.Repeat("descriptors: [{key: a, ", 14) + "rate_limit: {unit: day, requests_per_unit: 1}" +
 			strings.Repeat("}]", 14)): `f:3: rules[0].per: "15": are more than 8 dimensions`,
 	} {
@@ -223,6 +212,18 @@ func TestErrors(t *testing.T) {
 		if problems := (core.Problems)(nil); err != nil && !errors.As(err, &problems) {
 			t.Errorf("%q: the error is a %T", text, err)
 		}
+	}
+}
+
+// TestAliases: an alias of an alias does not stand for more than there is room for.
+func TestAliases(t *testing.T) {
+	text := "domain: d\ndescriptors:\n- &a0 {key: a}\n"
+	for i := range 9 {
+		text += fmt.Sprintf("- &a%d {key: k%d, descriptors: [%s]}\n", i+1, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	_, _, err := Import("p", []File{{Name: "f", Data: []byte(text)}})
+	if err == nil || !strings.Contains(err.Error(), "is one alias too many: together they stand for more than 100000 words") {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -5,6 +5,7 @@ package rlsimport
 import (
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 )
 
@@ -17,6 +18,7 @@ type node struct {
 	unit, name         string
 	replaces           []string
 	shadow, share      bool
+	quota              bool
 	children           []*node
 }
 
@@ -58,8 +60,8 @@ func modelChild(tree []*node, pair [2]string) *node {
 		}
 	}
 	for _, n := range tree {
-		before, star := strings.CutSuffix(n.value, "*")
-		if star && n.key == pair[0] && strings.HasPrefix(pair[1], before) {
+		pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(n.value), `\*`, ".*") + "$"
+		if strings.Contains(n.value, "*") && n.key == pair[0] && regexp.MustCompile(pattern).MatchString(pair[1]) {
 			return n
 		}
 	}
@@ -99,6 +101,7 @@ func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool
 	}
 	verdicts = make([]verdict, len(descriptors))
 	charged := map[string]*node{}
+	quotas, withRoom := 0, 0
 	for i, f := range limits {
 		if f == nil || f.unlimited || f.name != "" && replaced[f.name] {
 			continue
@@ -109,15 +112,23 @@ func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool
 		if !f.shadow {
 			verdicts[i].remaining = max(0, f.count-m.counters[key])
 		}
-		over = over || verdicts[i].over
+		switch v := verdicts[i]; {
+		case f.quota && v.over:
+			quotas++
+		case f.quota:
+			quotas, withRoom = quotas+1, withRoom+1
+		default:
+			over = over || v.over
+		}
 	}
+	over = over || quotas > 0 && withRoom == 0
 	for key, n := range charged {
-		if m.always || !over && (!n.shadow || m.counters[key]+hits <= n.count) {
+		if m.always || !over && (!n.shadow && !n.quota || m.counters[key]+hits <= n.count) {
 			m.counters[key] += hits
 		}
 	}
 	for i := range verdicts {
-		if v := &verdicts[i]; v.limit != nil && !over && v.remaining >= 0 {
+		if v := &verdicts[i]; v.limit != nil && !over && !v.over && v.remaining >= 0 {
 			v.remaining -= hits
 		}
 	}
@@ -134,13 +145,13 @@ var modelUnits = map[string]int64{"second": 1, "minute": 60, "hour": 3600, "day"
 func (m maker) nodes(depth int) (list []*node) {
 	known := map[string]bool{}
 	for range 1 + m.IntN(5) {
-		n := &node{key: m.one("a", "b", "c"), value: m.one("", "", "x", "y", "xy", "x*", "*y", "x*y", "*")}
+		n := &node{key: m.one("a", "b", "c"), value: m.one("", "", "x", "y", "xy", "x*", "*y", "x*y", "*", "x*x*y")}
 		if known[n.key+"="+n.value] {
 			continue
 		}
 		known[n.key+"="+n.value] = true
-		n.share = strings.HasSuffix(n.value, "*") && m.IntN(2) == 0
-		n.shadow = m.IntN(6) == 0
+		n.share = strings.Contains(n.value, "*") && m.IntN(2) == 0
+		n.shadow, n.quota = m.IntN(6) == 0, m.IntN(4) == 0
 		if depth == 1 || m.IntN(2) == 0 {
 			m.limit(n)
 		}
@@ -170,6 +181,9 @@ func (m maker) limit(n *node) {
 	n.unit = m.one("second", "minute", "hour", "day", "week", "month", "Minute")
 	n.seconds = modelUnits[strings.ToLower(n.unit)]
 	n.count = int64(m.IntN(7))
+	if n.quota {
+		n.count++ // the importer refuses 0, which is no way to go on
+	}
 }
 
 // configuration writes the nodes as the service reads them.
@@ -180,7 +194,7 @@ func configuration(nodes []*node, indent string) string {
 		for _, line := range []struct {
 			word    string
 			present bool
-		}{{fmt.Sprintf("value: %q", n.value), n.value != ""}, {"shadow_mode: true", n.shadow}, {"share_threshold: true", n.share}} {
+		}{{fmt.Sprintf("value: %q", n.value), n.value != ""}, {"shadow_mode: true", n.shadow}, {"quota_mode: true", n.quota}, {"share_threshold: true", n.share}} {
 			if line.present {
 				fmt.Fprintf(&b, "%s  %s\n", indent, line.word)
 			}
@@ -212,7 +226,7 @@ func (m maker) request() (descriptors [][][2]string) {
 	for range 1 + m.IntN(3) {
 		var pairs [][2]string
 		for range 1 + m.IntN(3) {
-			pairs = append(pairs, [2]string{m.one("a", "b", "c"), m.one("x", "y", "xy", "xxy", "z", "")})
+			pairs = append(pairs, [2]string{m.one("a", "b", "c"), m.one("x", "y", "xy", "xxy", "xzxy", "z", "")})
 		}
 		if text := fmt.Sprint(pairs); !known[text] {
 			known[text] = true

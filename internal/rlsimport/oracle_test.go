@@ -53,7 +53,9 @@ func importAll(t testing.TB, configurations ...string) *imported {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	s.Service = rls.New(rls.Options{Store: store, Now: clock, Ruleset: func(string) *core.Ruleset { return rules }})
+	s.Service = rls.New(rls.Options{Store: store, Now: clock, Ruleset: func(domain string) (*core.Ruleset, bool) {
+		return rules, domain == "envoy" || strings.Contains(s.text, "envoy.domain: "+quoted(domain)+"\n")
+	}})
 	return s
 }
 

@@ -20,6 +20,7 @@ import (
 //
 //	configuration examples/config.yaml       of testdata/service; several if the service reads several
 //	setting NAME=VALUE                       of the service's environment
+//	refused PROBLEM                          what the importer says instead of a policy; each answer is "refused" then
 //	== NAME                                  a sequence: it begins with empty counters, within one second
 //	wait second                              or minute: the rest is asked in the next one
 //	DOMAIN [KEY=VALUE KEY=VALUE] [KEY=VALUE :hits 2] hits 3
@@ -27,13 +28,14 @@ import (
 //	  here  …                                where we answer otherwise
 //	  because WORD                           why: one of knownDifferences
 //
-// A descriptor may have :hits N, :negative and :limit N/UNIT, its own limit; the domain "-" is none. What is left out of
+// A descriptor may have :hits N, :negative and :limit N/UNIT or N/SEVERALUNIT, its own limit; the domain "-" is none. What is left out of
 // an answer is when the window ends, header fields, and the names of limits.
 type recording struct {
 	path           string
 	head           []string // comments, configurations and settings as they are written
 	configurations []string
 	settings       []string
+	refused        string // "": the configurations are imported
 	sequences      []*sequence
 }
 
@@ -79,6 +81,8 @@ func (r *recording) line(line, where string) error {
 			r.configurations = append(r.configurations, rest)
 		case "setting":
 			r.settings = append(r.settings, rest)
+		case "refused":
+			r.refused = rest
 		}
 		return nil
 	}
@@ -154,6 +158,8 @@ func parseDescriptor(words []string) (*ratelimit.RateLimitDescriptor, error) {
 		}
 		i++
 		number, unit, _ := strings.Cut(words[i], "/")
+		several, _ := strconv.ParseUint(unit[:len(unit)-len(strings.TrimLeft(unit, "0123456789"))], 10, 32)
+		unit = strings.TrimLeft(unit, "0123456789")
 		n, err := strconv.ParseUint(number, 10, 32)
 		switch span, known := envoytype.RateLimitUnit_value[strings.ToUpper(unit)]; {
 		case err != nil:
@@ -162,6 +168,9 @@ func parseDescriptor(words []string) (*ratelimit.RateLimitDescriptor, error) {
 			d.HitsAddend = wrapperspb.UInt64(n)
 		case key == ":limit" && known:
 			d.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: uint32(n), Unit: envoytype.RateLimitUnit(span)}
+			if several > 0 {
+				d.Limit.UnitMultiplier = wrapperspb.UInt32(uint32(several))
+			}
 		default:
 			return nil, fmt.Errorf("%q %q: is unknown", key, words[i])
 		}
@@ -179,7 +188,11 @@ func said(response *pb.RateLimitResponse, err error) string {
 		text := s.Code.String()
 		switch l := s.CurrentLimit; {
 		case l != nil:
-			text += fmt.Sprintf(" %d of %d/%s", s.LimitRemaining, l.RequestsPerUnit, strings.ToLower(l.Unit.String()))
+			several := ""
+			if n := l.UnitMultiplier.GetValue(); n > 1 {
+				several = strconv.FormatUint(uint64(n), 10)
+			}
+			text += fmt.Sprintf(" %d of %d/%s%s", s.LimitRemaining, l.RequestsPerUnit, several, strings.ToLower(l.Unit.String()))
 		case s.LimitRemaining == math.MaxUint32:
 			text += " unlimited"
 		case s.LimitRemaining > 0:

@@ -112,16 +112,45 @@ func needed(r *rule, rules []*rule) bool {
 // overlap reports whether a descriptor can be one for both rules.
 func overlap(a, b *rule) bool {
 	for i := range min(len(a.steps), len(b.steps)) {
-		one, two := a.steps[i], b.steps[i]
-		switch {
-		case one.value == "" || two.value == "" || one.value == two.value:
-		case one.wild() && strings.HasPrefix(two.prefix(), one.prefix()):
-		case two.wild() && strings.HasPrefix(one.prefix(), two.prefix()):
-		default:
+		if one, two := a.steps[i].value, b.steps[i].value; one != "" && two != "" && !meet(one, two) {
 			return false
 		}
 	}
 	return true
+}
+
+// meet reports whether there is a value for both texts, each of which may be a pattern.
+func meet(a, b string) bool {
+	wildA, wildB := strings.Contains(a, "*"), strings.Contains(b, "*")
+	switch {
+	case !wildA && !wildB:
+		return a == b
+	case !wildB:
+		return fits(a, b)
+	case !wildA:
+		return fits(b, a)
+	}
+	// The longer beginning, all that stands between stars, and the longer end are a value for both.
+	beginA, beginB := a[:strings.Index(a, "*")], b[:strings.Index(b, "*")]
+	endA, endB := a[strings.LastIndex(a, "*")+1:], b[strings.LastIndex(b, "*")+1:]
+	return (strings.HasPrefix(beginA, beginB) || strings.HasPrefix(beginB, beginA)) &&
+		(strings.HasSuffix(endA, endB) || strings.HasSuffix(endB, endA))
+}
+
+// fits reports whether the pattern, which has a star, is for the value.
+func fits(pattern, value string) bool {
+	pieces := strings.Split(pattern, "*")
+	last := len(pieces) - 1
+	rest, ok := strings.CutPrefix(value, pieces[0])
+	if !ok {
+		return false
+	}
+	for _, piece := range pieces[1:last] {
+		if _, rest, ok = strings.Cut(rest, piece); !ok {
+			return false
+		}
+	}
+	return strings.HasSuffix(rest, pieces[last])
 }
 
 // nameOf returns a name for the rule that no other has: its keys and values, as far as names can hold them.
