@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -26,11 +27,23 @@ type attributes struct {
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
-		a.path = original.URL.EscapedPath()
+		a.path = escapedPath(original.URL)
 	} else {
-		a.path = r.URL.EscapedPath()
+		a.path = escapedPath(r.URL)
 	}
 	a.peer = clientAddr(r)
+}
+
+// escapedPath is the path as it was sent. One that is too long to be read is told as it is at hand: to escape a megabyte
+// of it would take a millisecond.
+func escapedPath(u *url.URL) string {
+	switch {
+	case len(u.RawPath) > core.PathBytesMax:
+		return u.RawPath
+	case len(u.Path) > core.PathBytesMax:
+		return u.Path
+	}
+	return u.EscapedPath()
 }
 
 func (a *attributes) release() { *a = attributes{} }
