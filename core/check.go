@@ -133,13 +133,18 @@ type Result struct {
 type Store interface {
 	// Take answers checks[i] in results[i], all in one atomic step, on the store's own clock. It returns when ctx is
 	// done at the latest. An error means that the store could not answer: results then hold nothing of use, and each
-	// charge was executed at most once. It wraps [ErrUnavailable] when the store is at fault, and [ErrInvalid] when the
-	// caller is. A refusal is a Result, never an error.
+	// charge was executed at most once. It wraps [ErrUnavailable] when the store is at fault, [ErrOverloaded] when more was
+	// asked of it than it can answer, and [ErrInvalid] when the caller is. A refusal is a Result, never an error.
 	Take(ctx context.Context, checks []Check, results []Result) error
 }
 
 // ErrUnavailable is wrapped by every error that says the store could not be asked, or did not answer in time.
 var ErrUnavailable = errors.New("store unavailable")
+
+// ErrOverloaded is wrapped by every error that says that more calls wait for the store than it can answer, though it answers.
+// Clients can bring that about: the request is refused, and on_error has no part in it. Such an error does not wrap
+// [ErrUnavailable].
+var ErrOverloaded = errors.New("store overloaded")
 
 // ErrStale is wrapped, beside [ErrUnavailable], by an error that says that the store's clock is outside the boundaries of
 // a calendar window: the clocks of front and store are more than a period apart.

@@ -2,6 +2,8 @@
 
 package core
 
+import "errors"
+
 // Outcome is what happens to a request, or what one rule made of it.
 type Outcome uint8
 
@@ -15,7 +17,7 @@ const (
 	OutcomeExempt                  // exempt or allowed by an allow rule
 	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
 	OutcomeDegradedAllowed         // the store did not answer, on_error: allow
-	OutcomeDegradedDenied          // the store did not answer, on_error: deny: 503
+	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many wait for it: 503
 	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
 	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
 	OutcomePenalized               // the client has a penalty: 429
@@ -41,6 +43,9 @@ const (
 	statusUnavailable  = 503
 )
 
+// overloadWait is how long a client is told to wait that was refused since too many others wait for the store.
+const overloadWait = Second
+
 // Decision is what happens to a request and what is known about why. The zero Decision is a request that no rule was
 // for. It carries what an audit row asks for, but for the latency, which the front measures. The strings of Client are
 // valid until the plan is reset, everything else for good.
@@ -58,7 +63,8 @@ type Decision struct {
 	// Remaining is what is left of it, and Used what has been consumed of it.
 	Remaining, Used int64
 	// RetryAfter is how long the client is told to wait: until the request would pass every limit, or longer if a rule
-	// that refuses says so (retry_after, retry_jitter). 0 if it passed, Never if its cost can never pass.
+	// that refuses says so (retry_after, retry_jitter). 0 if it passed, or if nothing is known of it, Never if its cost can
+	// never pass.
 	RetryAfter Micros
 	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
 	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses, after
@@ -126,15 +132,27 @@ func (p *Plan) denied() Decision {
 
 // Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
 // refuses nothing, here neither.
-func (p *Plan) Degrade() Decision {
+func (p *Plan) Degrade() Decision { return p.degrade(false) }
+
+// Overload decides a request for which there was no room among those that wait for the store, though it answers: it is
+// refused, whatever on_error says, unless only log_only rules are for it.
+func (p *Plan) Overload() Decision { return p.degrade(true) }
+
+// Fail decides by the error of the store: Overload or Degrade.
+func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, ErrOverloaded)) }
+
+func (p *Plan) degrade(overload bool) Decision {
 	if d, settled := p.settle(); settled {
 		return d
 	}
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
-		if u := &p.uses[i]; u.rule.onError == OnErrorDeny && !u.excused && !u.unlimited && d.Status == 0 {
+		if u := &p.uses[i]; d.Rule == "" && u.fails(overload) {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
+	}
+	if overload && d.Refused() {
+		d.RetryAfter = overloadWait
 	}
 	for i := range p.uses {
 		switch u := &p.uses[i]; {
@@ -144,7 +162,7 @@ func (p *Plan) Degrade() Decision {
 			p.outcomes[i].Outcome = OutcomeExempt
 		case u.shadowMissing():
 			p.outcomes[i].Outcome = OutcomeShadowDenied
-		case d.Status != 0 && (u.unlimited || u.rule.onError != OnErrorDeny):
+		case d.Status != 0 && !u.fails(overload):
 			p.outcomes[i].Outcome = OutcomeUncharged
 		case u.unlimited:
 			p.outcomes[i].Outcome = OutcomeAllowed
@@ -153,6 +171,15 @@ func (p *Plan) Degrade() Decision {
 		}
 	}
 	return d
+}
+
+// fails reports whether the rule refuses a request that the store has not answered. A penalty does too when the store is
+// overloaded: the client may have caused that.
+func (u *use) fails(overload bool) bool {
+	if u.excused || u.unlimited {
+		return false
+	}
+	return u.rule.onError == OnErrorDeny || overload && u.rule.action != ActionLogOnly
 }
 
 // settle decides what needs no store: refusals, and requests that no limit is for.

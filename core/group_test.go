@@ -3,6 +3,7 @@
 package core
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 )
@@ -194,6 +195,44 @@ func TestDegrade(t *testing.T) {
 		}
 		if f := plan.Headers(&d); f != (Fields{}) {
 			t.Errorf("%s %s: tells %+v", c.peer, c.path, f)
+		}
+	}
+}
+
+// TestOverload: where too many wait for the store, a request is refused whatever on_error says, and log_only refuses
+// nothing.
+func TestOverload(t *testing.T) {
+	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
+		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
+		{Name: "open", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/a", "/c"}}},
+		{Name: "local", Limits: limits(t, "1/1m"), OnError: OnErrorLocal, Match: Match{Path: []string{"/b", "/c"}}},
+	}, Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
+	for _, c := range []struct {
+		peer, path, rule string
+		want             map[string]string
+	}{
+		{"192.0.2.1", "/", "", map[string]string{"n/shadow": "degraded_allowed"}},
+		{"192.0.2.1", "/a", "open", map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied"}},
+		{"192.0.2.1", "/b", "local", map[string]string{"n/shadow": "uncharged", "n/local": "degraded_denied"}},
+		{"192.0.2.1", "/c", "open", map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied", "n/local": "degraded_denied"}},
+		{"10.0.0.1", "/a", "", map[string]string{"n/shadow": "exempt", "n/open": "exempt"}},
+	} {
+		var plan Plan
+		plan.Add(rs, get(c.peer, c.path))
+		d := plan.Fail(fmt.Errorf("a store: %w", ErrOverloaded))
+		wantOutcomes(t, &plan, c.want)
+		status, wait := 0, ""
+		if c.rule != "" {
+			status, wait = 503, "1"
+		}
+		if d.Status != status || d.Rule != c.rule || d.Limit != nil {
+			t.Errorf("%s %s: %+v", c.peer, c.path, d)
+		}
+		if f := plan.Headers(&d); f != (Fields{RetryAfter: wait}) {
+			t.Errorf("%s %s: tells %+v", c.peer, c.path, f)
+		}
+		if d = plan.Fail(fmt.Errorf("a store: %w", ErrUnavailable)); d.Refused() && c.path != "/" {
+			t.Errorf("%s %s: without the store: %+v", c.peer, c.path, d)
 		}
 	}
 }

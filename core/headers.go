@@ -40,7 +40,9 @@ func (p *Plan) Headers(d *Decision) Fields {
 		rateLimit = p.field(p.appendRateLimit(p.out, d, ietf))
 		f.Policy, policy = p.policies()
 	}
-	if (d.Outcome == OutcomeDenied || d.Outcome == OutcomePenalized) && d.RetryAfter != Never {
+	switch {
+	case d.RetryAfter == Never:
+	case d.Outcome == OutcomeDenied, d.Outcome == OutcomePenalized, d.Outcome == OutcomeDegradedDenied && d.RetryAfter > 0:
 		retryAfter = p.field(strconv.AppendInt(p.out, retrySeconds(d), 10))
 	}
 	text := string(p.out)
