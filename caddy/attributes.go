@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
@@ -30,7 +31,7 @@ func (a *attributes) reset(r *http.Request) {
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
 		target = original.URL
 	}
-	a.path = target.EscapedPath()
+	a.path = escapedPath(target)
 	if a.path == "" && target.Host != "" && r.Method != http.MethodConnect {
 		a.path = "/" // the absolute form without a path
 	}
@@ -42,6 +43,18 @@ func (a *attributes) reset(r *http.Request) {
 // server could not parse as a path is opaque: it has an empty path here, and proxies send it on as it is.
 func (a *attributes) served() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
+}
+
+// escapedPath is the path as it was sent. One that is too long to be read is told as it is at hand: to escape a megabyte
+// of it would take a millisecond.
+func escapedPath(u *url.URL) string {
+	switch {
+	case len(u.RawPath) > core.PathBytesMax:
+		return u.RawPath
+	case len(u.Path) > core.PathBytesMax:
+		return u.Path
+	}
+	return u.EscapedPath()
 }
 
 func (a *attributes) release() { *a = attributes{} }

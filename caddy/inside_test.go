@@ -170,6 +170,7 @@ func TestFailedLoadsLeaveNoStore(t *testing.T) {
 		`{"store":{"counters_max":77},"rules":[{"limit":"1/1x"}]}`,
 		`{"store":{"counters_max":77},"policy":"/nonexistent/policy.yaml"}`,
 		`{"store":{"counters_max":-1}}`,
+		`{"store":{"bytes_max":1048576}}`,
 		`{"store":{"type":"redis","url":"redis://localhost:1"},"rules":[{"limit":"1/1m"}]}`,
 	} {
 		if _, err := run.LoadModuleByID("penstock", json.RawMessage(config)); err == nil {

@@ -32,7 +32,7 @@ const (
 	storeRedis  = "redis"
 )
 
-// Store says where counters are kept. The fields beside `type` and `counters_max` are for `redis`. Values may hold
+// Store says where counters are kept. The fields beside `type`, `counters_max` and `bytes_max` are for `redis`. Values may hold
 // placeholders such as `{env.REDIS_PASSWORD}`, which are replaced when the configuration is loaded.
 type Store struct {
 	// Where: `memory` (the default) counts in this process, `redis` counts for every process that uses the same Redis and
@@ -42,6 +42,11 @@ type Store struct {
 	// For `memory`: how many counters to hold at most. Beyond it, newcomers are counted together, so that nobody gets a
 	// fresh allowance. Default: 1048576, about 100 MB.
 	CountersMax int `json:"counters_max,omitempty"`
+
+	// For `memory`: how many bytes the counters take at most, 16777216 or more. A counter takes 100 bytes if its client's
+	// name has 8 and up to 1,050 if it has 255. Beyond it newcomers are counted together too. Default: 256 for each of
+	// `counters_max`, and 268435456 at least.
+	BytesMax int `json:"bytes_max,omitempty"`
 
 	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:///path/to/socket?db=0`. Required,
 	// unless there are addrs. Its user, password and TLS hold for every server of a cluster, and for the master that
@@ -165,10 +170,14 @@ func (s *Store) misplaced() []error {
 	switch s.Type {
 	case storeMemory:
 		rest := *s
-		rest.Type, rest.CountersMax = "", 0
+		rest.Type, rest.CountersMax, rest.BytesMax = "", 0, 0
 		if !reflect.ValueOf(rest).IsZero() {
-			problems = append(problems, errors.New("store memory: only counters_max can stand here; the other words are those "+
-				"of \"store redis URL\""))
+			problems = append(problems, errors.New("store memory: only counters_max and bytes_max can stand here; the other "+
+				"words are those of \"store redis URL\""))
+		}
+		if s.BytesMax != 0 && s.BytesMax < memstore.BytesMaxLeast {
+			problems = append(problems, fmt.Errorf("store memory: bytes_max %d is too little; write %d or more, or leave it out "+
+				"for the default", s.BytesMax, memstore.BytesMaxLeast))
 		}
 		if s.CountersMax < 0 {
 			problems = append(problems, fmt.Errorf("store memory: counters_max %d is negative; leave it out for the default",
@@ -178,9 +187,9 @@ func (s *Store) misplaced() []error {
 		if s.URL == "" && len(s.Addrs) == 0 {
 			problems = append(problems, errors.New("store redis: the URL is missing; write store redis redis://localhost:6379"))
 		}
-		if s.CountersMax != 0 {
-			problems = append(problems, errors.New("store redis: counters_max belongs to store memory; Redis is bounded by its "+
-				"own maxmemory"))
+		if s.CountersMax != 0 || s.BytesMax != 0 {
+			problems = append(problems, errors.New("store redis: counters_max and bytes_max belong to store memory; Redis is "+
+				"bounded by its own maxmemory"))
 		}
 	default:
 		// What stands here may be a URL with a password, so it is not repeated.
@@ -240,7 +249,7 @@ func (s *Store) contents() string {
 }
 
 func (s *Store) openMemory() (caddy.Destructor, error) {
-	store, err := memstore.New(memstore.Options{CountersMax: s.CountersMax, Logger: storeLogger()})
+	store, err := memstore.New(memstore.Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax), Logger: storeLogger()})
 	if err != nil {
 		return nil, fmt.Errorf("store memory: %w", err)
 	}

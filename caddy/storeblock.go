@@ -63,7 +63,7 @@ func (b *block) readStore() {
 func (b *block) storeWord() {
 	d, s := b.d, b.store
 	texts := s.texts()
-	numbers := map[string]*int{"counters_max": &s.CountersMax, "queue_max": &s.QueueMax}
+	numbers := map[string]*int{"counters_max": &s.CountersMax, "bytes_max": &s.BytesMax, "queue_max": &s.QueueMax}
 	word := d.Val()
 	text, isText := texts[word]
 	number, isNumber := numbers[word]
@@ -76,7 +76,7 @@ func (b *block) storeWord() {
 	case !isText && !isNumber && word != "timeout" && word != "remember_denials" && word != "addrs":
 		b.problem("store."+word, "is not a word that can stand here", "the words are url, mode, addrs, master, username, password, "+
 			"password_file, sentinel_username, sentinel_password, sentinel_password_file, ca, cert, key, server_name, timeout, queue_max "+
-			"and remember_denials for redis, counters_max for memory")
+			"and remember_denials for redis, counters_max and bytes_max for memory")
 	case word == "addrs" && len(args) == 0:
 		b.problem("store.addrs", "is empty", "write addrs host:6379 host:6379")
 	case word == "addrs":

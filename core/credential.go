@@ -91,7 +91,9 @@ func bearer(field string) (token string, state CredentialState) {
 		}
 		return "", CredentialAbsent
 	}
-	token = strings.TrimLeft(field[end:], " ")
+	for token = field[end:]; token != "" && token[0] == ' '; {
+		token = token[1:]
+	}
 	if token == "" || len(token) == len(field)-end || len(token) > credentialBytesMax || !isToken(token) {
 		return "", CredentialMalformed
 	}
@@ -113,7 +115,7 @@ func bearerBehind(rest string) bool {
 		if _, rest, more = strings.Cut(rest, ","); !more {
 			return false
 		}
-		second := strings.TrimLeft(rest, " \t")
+		second := trimSpace(rest)
 		if len(second) < len(bearerScheme) || !equalASCII(second[:len(bearerScheme)], bearerScheme) {
 			continue
 		}
@@ -178,11 +180,15 @@ func cookieValue(header, name string) (value string, state CredentialState) {
 }
 
 // crowdedCarrier reports whether there is more in a carrier than is looked through.
+//
+//go:noinline
 func crowdedCarrier(text, separator string) bool {
 	return len(text) > carrierBytesMax || len(text) > carrierPairsMax && strings.Count(text, separator) >= carrierPairsMax
 }
 
 // trimSpace returns the text without spaces and tabs around it.
+//
+//go:noinline
 func trimSpace(s string) string {
 	for s != "" && (s[0] == ' ' || s[0] == '\t') {
 		s = s[1:]

@@ -221,7 +221,10 @@ var escapes = func() (table [256]bool) {
 	return table
 }()
 
-// appendEscaped appends a part of a key. Different parts stay different.
+// appendEscaped appends a part of a key. Different parts stay different. It is not inlined: the filter would have it ten
+// times.
+//
+//go:noinline
 func appendEscaped[T string | []byte](dst []byte, part T) []byte {
 	const digits = "0123456789ABCDEF"
 	start := 0

@@ -88,7 +88,7 @@ func BenchmarkSlowestPath(b *testing.B) {
 		var slowest string
 		var longest time.Duration
 		eachSlowPath(length, func(path string) {
-			if length > pathBytesMax && longest > 0 && len(path)%97 != 0 {
+			if length > PathBytesMax && longest > 0 && len(path)%97 != 0 {
 				return // none of them is read
 			}
 			took := time.Hour

@@ -21,7 +21,7 @@ import (
 // A trailing slash is kept (also the one that "/." and "/.." leave behind); whether it matters, the pattern says.
 // The result is at most one byte longer than what went in, and normalising it again does not change it.
 //
-// The work is linear in the path's length, and bounded: a path beyond pathBytesMax or pathPiecesMax is not read.
+// The work is linear in the path's length, and bounded: a path beyond PathBytesMax or pathPiecesMax is not read.
 
 // readingSet says in which ways, beyond the plain one, servers disagree about a path.
 type readingSet uint8
@@ -54,7 +54,8 @@ type pathTraits struct {
 // Bounds of a path that is read. No browser and no usual server in front lets a longer one pass, and reading it would
 // hold up the other requests of an Envoy worker.
 const (
-	pathBytesMax = 8 << 10
+	// PathBytesMax is how long a path is at most that is read.
+	PathBytesMax = 8 << 10
 	// pathPiecesMax is how many pieces there may be between the slashes of a path, empty ones included, in all the ways
 	// of reading it together: each is looked up in the rules' patterns.
 	pathPiecesMax = 128

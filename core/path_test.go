@@ -174,7 +174,7 @@ func TestPathIsReadWholeOrNotAtAll(t *testing.T) {
 			t.Errorf("%d times %q is read", 2*pathPiecesMax, padding)
 		}
 	}
-	r.read(&fakeAttributes{path: "/" + strings.Repeat("A", pathBytesMax)})
+	r.read(&fakeAttributes{path: "/" + strings.Repeat("A", PathBytesMax)})
 	if !r.long {
 		t.Error("a long segment is read")
 	}

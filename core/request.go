@@ -9,8 +9,15 @@ import (
 )
 
 // JoinLines returns the lines of a request header as one: joined by ", ", those of Cookie by "; ", as RFC 9113 says. Servers
-// read every line of Cookie, so a second one must hide no credential. It allocates for more than one line.
+// read every line of Cookie, so a second one must hide no credential. It allocates for more than one line. Of more than
+// can be read it returns the last lines: so many that it is still more, and all that is read of X-Forwarded-For.
 func JoinLines(name string, lines []string) string {
+	first := len(lines)
+	for size := 0; first > 0 && size <= carrierBytesMax+len(", "); {
+		first--
+		size += len(lines[first]) + len(", ")
+	}
+	lines = lines[first:]
 	if name == "Cookie" {
 		return strings.Join(lines, "; ")
 	}
@@ -70,7 +77,7 @@ func (r *request) read(a Attributes) {
 func (r *request) readPath(p string) {
 	r.readings = r.readings[:0]
 	r.path, r.folded, r.long = "", "", true
-	if len(p) > pathBytesMax {
+	if len(p) > PathBytesMax {
 		return
 	}
 	traits := inspectPath(p)

@@ -12,6 +12,15 @@ import (
 )
 
 // TestResponseOfARule: what the rule that refuses says, and only where it refuses.
+func TestBodyContentType(t *testing.T) {
+	for body, want := range map[string]string{"": "", "later": contentText, "{later": contentText, "[later": contentText,
+		"7": contentText, "{}": contentJSON, `[{"a":1}]`: contentJSON} {
+		if got := BodyContentType(body); got != want {
+			t.Errorf("%q: %q, want %q", body, got, want)
+		}
+	}
+}
+
 func TestResponseOfARule(t *testing.T) {
 	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
 		{Name: "text", Match: Match{Path: []string{"/text"}}, Limits: limits(t, "1/1m fw"),
@@ -20,7 +29,8 @@ func TestResponseOfARule(t *testing.T) {
 			Response: &Response{Status: 503, Body: `{"code":7}`}},
 		{Name: "page", Match: Match{Path: []string{"/page"}}, Limits: limits(t, "1/1m fw"),
 			Response: &Response{Body: "<p>later", ContentType: "text/html"}},
-		{Name: "plain", Match: Match{Path: []string{"/plain"}}, Limits: limits(t, "1/1m fw"), Response: &Response{Body: "{later"}},
+		{Name: "plain", Match: Match{Path: []string{"/plain"}}, Limits: limits(t, "1/1m fw"),
+			Response: &Response{Body: "{later", ContentType: BodyContentType("{later")}},
 		{Name: "no", Match: Match{Path: []string{"/no"}}, Action: ActionBlock, Response: &Response{Status: 404, Message: "Gone."}},
 	}})
 	const problemHead = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded",` +

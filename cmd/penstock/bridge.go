@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/bridge"
+	"github.com/penstock/penstock/internal/memstore"
 	"github.com/penstock/penstock/internal/policy"
 	"github.com/penstock/penstock/internal/redisstore"
 )
@@ -44,6 +45,7 @@ type bridgeFlags struct {
 	policy       string
 	redis        redisstore.Options
 	countersMax  int
+	bytesMax     int64
 	remember     bool
 	token        string
 	tokenFile    string
@@ -89,6 +91,8 @@ func newBridge() *cobra.Command {
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "how long a question may take (50ms)")
 	flags.BoolVar(&f.remember, "remember-denials", true, "remember for a second at most what Redis refuses, and ask it less")
 	flags.IntVar(&f.countersMax, "counters-max", 0, "counters to hold in memory at most (1048576)")
+	flags.Int64Var(&f.bytesMax, "bytes-max", 0, "bytes that counters in memory take at most (256 for each of --counters-max, "+
+		"and 268435456 at least)")
 	flags.IntVar(&f.callsMax, "calls-max", 0, "calls to answer at once; one more is answered 503 (1024)")
 	flags.IntVar(&f.waitersMax, "waiting-max", 0, "requests that may wait for throttle rules (16384)")
 	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to say that it will stop before it does")
@@ -105,6 +109,10 @@ func (f *bridgeFlags) negative() error {
 		if bound.value < 0 {
 			problems = append(problems, fmt.Errorf("--%s %d is negative: leave it out for the default", bound.flag, bound.value))
 		}
+	}
+	if f.bytesMax != 0 && f.bytesMax < memstore.BytesMaxLeast {
+		problems = append(problems, fmt.Errorf("--bytes-max %d is too little: write %d or more, or leave it out for the default",
+			f.bytesMax, memstore.BytesMaxLeast))
 	}
 	if f.drainDelay < 0 {
 		problems = append(problems, fmt.Errorf("--drain-delay %v is negative: write 0s to stop at once", f.drainDelay))

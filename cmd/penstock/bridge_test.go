@@ -199,6 +199,8 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--redis http://x", "scheme"},
 		{"", "--redis-username u", "--redis redis://"},
 		{"", "--redis redis://localhost --counters-max 5", "maxmemory"},
+		{"", "--redis redis://localhost --bytes-max 33554432", "maxmemory"},
+		{"", "--bytes-max 1000", "--bytes-max 1000 is too little: write 16777216 or more"},
 		{"", "--remember-denials=false", "--redis redis://localhost:6379"},
 		{"", "--calls-max -1", "--calls-max -1 is negative: leave it out for the default"},
 		{"", "--waiting-max -5 --counters-max -1", "--waiting-max -5 is negative"},

@@ -28,15 +28,15 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (closeStore func() error, err
 		if !f.remember {
 			return nil, errors.New("--remember-denials is for counting in Redis: write --redis redis://localhost:6379, or leave it out")
 		}
-		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, Logger: o.Logger})
+		store, err := memstore.New(memstore.Options{CountersMax: f.countersMax, BytesMax: f.bytesMax, Logger: o.Logger})
 		if err != nil {
 			return nil, err
 		}
 		o.Store = store
 		return store.Close, o.Registry.Register(memoryFigures{store})
 	}
-	if f.countersMax != 0 {
-		return nil, errors.New("--counters-max is for counting in memory; Redis is bounded by its own maxmemory")
+	if f.countersMax != 0 || f.bytesMax != 0 {
+		return nil, errors.New("--counters-max and --bytes-max are for counting in memory; Redis is bounded by its own maxmemory")
 	}
 	f.redis.Logger = o.Logger
 	store, err := redisstore.New(f.redis)

@@ -23,9 +23,9 @@ const (
 	grpcConnectionsMax = 1 << 12
 	// strangersShare is the part of the places, one in so many, that is kept for connections that have made no call yet.
 	strangersShare = 8
-	// firstCallTime is how long a connection may take to the head of its first call, the handshake included: as long as a
-	// call may take to come, and a second for the server to answer what does not.
-	firstCallTime = bridge.CallTime + time.Second
+	// firstCallTime is how long a connection may take to the head of its first call, the handshake included. Half of it is
+	// what a call may take to come; the rest is for a busy server to answer one that does not.
+	firstCallTime = 2 * bridge.CallTime
 	// probeTime is how long a connection that only asks for the health may be silent. A health check asks more often.
 	probeTime = 5 * time.Minute
 )

@@ -3,8 +3,10 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/wire"
 )
 
@@ -14,8 +16,9 @@ type attributes struct {
 	view        wire.View // of ask
 	ask         wire.Ask  // as the bridge is asked about it
 	contentType string
-	origin      uint64 // a hash of the connection's address and x-request-id
-	bytes       int    // of all headers: they are one piece of memory
+	origin      uint64   // a hash of the connection's address and x-request-id
+	bytes       int      // of all headers: they are one piece of memory
+	again       []string // headers of the policy that have more than one line
 }
 
 // take takes a request in. Header names are lower case, as Envoy has them.
@@ -49,6 +52,9 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			a.header(p, name, field[1])
 		}
 	}
+	for _, name := range a.again {
+		a.join(p, headers, name)
+	}
 	if !p.reads.Query {
 		a.ask.Query = ""
 	}
@@ -72,7 +78,8 @@ func hash(h uint64, text string) uint64 {
 func (a *attributes) release() {
 	clear(a.ask.Headers)
 	clear(a.ask.Attrs)
-	*a = attributes{ask: wire.Ask{Headers: a.ask.Headers[:0], Attrs: a.ask.Attrs[:0]}}
+	clear(a.again)
+	*a = attributes{ask: wire.Ask{Headers: a.ask.Headers[:0], Attrs: a.ask.Attrs[:0]}, again: a.again[:0]}
 }
 
 // askBytesMax is how long a question may be: so long that it fits into a call. Envoy takes 60 KiB of headers, unless it is
@@ -93,7 +100,7 @@ func (a *attributes) size() int {
 	return n
 }
 
-// header keeps a header that the policy reads. Several lines are joined as [core.JoinLines] does.
+// header keeps a header that the policy reads, and of several lines the first.
 //
 //go:noinline
 func (a *attributes) header(p *policy, name, value string) {
@@ -102,12 +109,18 @@ func (a *attributes) header(p *policy, name, value string) {
 		return
 	}
 	v := &a.ask.Headers[i]
-	switch {
-	case !v.Given:
+	if !v.Given {
 		*v = wire.Value{Text: value, Given: true}
-	case name == "cookie":
-		v.Text += "; " + value
-	default:
-		v.Text += ", " + value
+	} else if !slices.Contains(a.again, name) {
+		a.again = append(a.again, name)
 	}
+}
+
+// join puts the lines of a header together, all at once: one after the other would copy the first as often as there are
+// lines.
+//
+//go:noinline
+func (a *attributes) join(p *policy, headers [][2]string, name string) {
+	i, lines := p.headers[name], lines(headers, name)
+	a.ask.Headers[i].Text = core.JoinLines(p.reads.Headers[i], lines)
 }

@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +26,10 @@ func byHeaders(t *testing.T, names ...string) core.Policy {
 // TestCallsAreBoundedInBytes: no call is longer than the bridge takes, and a long question has one for itself.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, byHeaders(t, "X-A"))
+	f := withPolicy(t, e, everywhere(shop(t, "10/1m")))
 	lengths := []int{100, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 64 << 10, 900 << 10, 100, 100}
 	for id, n := range lengths {
-		if f.NewStream(uint32(id)).RequestHeaders(get("/api/x", "x-a", strings.Repeat("a", n))) != Pause {
+		if f.NewStream(uint32(id)).RequestHeaders(get("/"+strings.Repeat("a", n))) != Pause {
 			t.Fatalf("%d: not asked about", id)
 		}
 	}
@@ -65,6 +66,36 @@ func TestWhatIsTooLargeToBeAskedAboutIsRefused(t *testing.T) {
 		t.Error("a header that nobody reads counts")
 	}
 	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "allowed": 1, "policy_loaded": 1})
+	e = newEnvoy(t)
+	f = withPolicy(t, e, everywhere(shop(t, "10/1m")))
+	if f.NewStream(1).RequestHeaders(get("/"+long)) != Pause || e.responses[1].Status != 431 {
+		t.Errorf("a path that nobody compares, and too long for a call: %+v", e.responses)
+	}
+	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "policy_loaded": 1})
+}
+
+// TestManyLinesAreJoinedAtOnce: the work grows with the lines, not with their square, and the order is kept.
+func TestManyLinesAreJoinedAtOnce(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, byHeaders(t, "X-A", "X-B"))
+	allocated := func(lines int) uint64 {
+		headers := get("/api/x")
+		for i := range lines {
+			headers = append(headers, [2]string{"x-a", strconv.Itoa(i%10) + strings.Repeat("a", 9)}, [2]string{"x-b", "b"})
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		a := f.ask()
+		a.attrs.take(e, f.policy, headers, false)
+		runtime.ReadMemStats(&after)
+		if text := a.attrs.ask.Headers[0].Text; !strings.HasPrefix(text, "0aaaaaaaaa, 1aaaaaaaaa, 2a") || len(text) != 12*lines-2 {
+			t.Fatalf("%d lines are joined to %d bytes, %.40q", lines, len(text), text)
+		}
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if once, twice := allocated(2000), allocated(4000); twice > 3*once {
+		t.Errorf("2,000 lines take %d bytes, 4,000 take %d", once, twice)
+	}
 }
 
 // TestCallsAreBoundedInQuestions, and so is how many requests wait.

@@ -278,6 +278,9 @@ func (s *Stream) decide(d core.Decision) Action {
 		count = CounterDegraded
 	}
 	s.f.host.Count(count)
+	if d.Outcome == core.OutcomeOversized {
+		s.f.host.Count(CounterOversized)
+	}
 	if action == Pause {
 		s.refuse(&d, fields.Authenticate)
 	}

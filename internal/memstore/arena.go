@@ -135,8 +135,8 @@ func (a *arena) open(c int, size uint16) bool {
 	return true
 }
 
-// remove frees a record.
-func (a *arena) remove(r ref) {
+// remove frees a record, and reports whether its page went with it.
+func (a *arena) remove(r ref) (emptied bool) {
 	number, offset := uint32(r>>offsetBits), uint16(r<<3)&(pageBytes-1)
 	p := &a.pages[number]
 	b := a.data[number][offset:]
@@ -153,7 +153,9 @@ func (a *arena) remove(r ref) {
 		a.unlink(c, number)
 		*p, a.data[number] = page{}, nil
 		a.vacant = append(a.vacant, number)
+		return true
 	}
+	return false
 }
 
 // link puts a page at the head of its class' roomy pages.

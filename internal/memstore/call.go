@@ -45,7 +45,7 @@ func (c *call) run(places []place, slots []core.Slot) error {
 	err := c.lockedRun(places, slots)
 	if c.overflow > 0 {
 		s.overflow.answered.Add(uint64(c.overflow))
-		s.alarm.raise(c.now, s.max)
+		s.alarm.raise(c.now, s)
 	}
 	return err
 }
@@ -58,6 +58,7 @@ func (c *call) lockedRun(places []place, slots []core.Slot) error {
 		mu := &s.shards[s.shardOf(places[0].hash)].mu
 		mu.Lock()
 		defer mu.Unlock()
+		defer s.tell(&s.shards[s.shardOf(places[0].hash)].table)
 		return c.answer(places, slots)
 	}
 	var set shardSet
@@ -66,7 +67,11 @@ func (c *call) lockedRun(places []place, slots []core.Slot) error {
 	}
 	s.lock(&set)
 	defer s.unlock(&set)
-	return c.answer(places, slots)
+	err := c.answer(places, slots)
+	for i := range places {
+		s.tell(&s.shards[s.shardOf(places[i].hash)].table)
+	}
+	return err
 }
 
 // answer decides, with the shards locked. An error is that of boundaries that the clock is outside of: then nothing is
@@ -159,9 +164,13 @@ func (c *call) own(places []place, i int) bool {
 	if n := t.reclaim(c.now-s.slack, looksRoom, false, places); n > 0 {
 		s.held.Add(-int64(n))
 	}
-	if !s.reserve() {
+	if length := len(c.checks[i].Key); !s.fits(t, length) || !s.reserve() {
 		// The place of a counter that is dropped here passes to the newcomer without being free in between.
 		if t.reclaim(c.now, looksFull, true, places) == 0 {
+			return false
+		}
+		if !s.fits(t, length) {
+			s.held.Add(-1)
 			return false
 		}
 	}

@@ -5,7 +5,8 @@
 // # Promise
 //
 // Decisions are those of [core.Decide]; a call of many checks is one atomic step. The store holds at most
-// [Options.CountersMax] counters and nobody gets a fresh allowance because it is full:
+// [Options.CountersMax] counters, makes none that would take it beyond [Options.BytesMax], and nobody gets a fresh
+// allowance because it is full:
 //
 //   - Only a counter equal to one never used is dropped ([core.Limit.Fresh]). Each newcomer moves the clock hand of its
 //     shard over a few counters; there is no sweep and no goroutine. Nothing is dropped while no newcomer comes.
@@ -41,7 +42,11 @@
 // they grow.
 //
 // A counter costs 34 bytes and its key, rounded up to 8, and between 6 and 12 bytes of index: 82 bytes with a key of 36
-// at ten million, 90 at the worst fill of a hundred thousand. A sliding log costs 16 bytes more for every instant it
+// at ten million, 90 at the worst fill of a hundred thousand. Above 256 bytes a record is rounded up to a whole part of a
+// page, by an eighth at most for keys that clients can make. A key has some 40 bytes beside its client's id, and three for
+// each byte of the id that keys escape: a client's counter takes 100 bytes with an id of 8, 355 with one of 240 letters and
+// 840 with one of 240 bytes that are escaped (BenchmarkBytesPerCounter). The process takes twice that, for the garbage
+// collector lets the heap double before it collects. A sliding log costs 16 bytes more for every instant it
 // remembers; a counter of which units are out on lease some 30 more, until it is written after their end; a token
 // bucket whose charges may come back some 200 more, until it is written when it has been full. The record of a
 // client's violations is made at the first one; it counts as a counter and costs 24 bytes more for each that is
@@ -50,6 +55,10 @@
 //
 // The longest pause is the split of an index segment, 217 counters: tens of microseconds for one shard. The directory
 // above it doubles now and then: 2 KiB at the default bound, 1 MiB at the greatest.
+//
+// What counts against [Options.BytesMax] is the pages, the segments, and what logs, records and the maps take beside them.
+// Counters that are held go on to grow beyond it: it is newcomers that are refused a place. The overflow counters do not
+// count.
 //
 // # When not to use it
 //

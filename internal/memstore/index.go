@@ -40,6 +40,7 @@ const (
 	segmentGroups = 31 // 1,248 bytes, which the allocator rounds up to 1,280
 	segmentSlots  = segmentGroups * groupSlots
 	segmentFull   = segmentSlots * 7 / 8
+	segmentBytes  = 1280
 
 	tagEmpty = 0 // and never used: a search ends here
 	tagGone  = 1 // was used: a search goes on
@@ -175,6 +176,7 @@ func (t *table) split(s *segment, hash uint64) {
 	n := s.collect(&held)
 	*s = segment{depth: s.depth + 1}
 	upper := &segment{depth: s.depth}
+	t.bytes += segmentBytes
 	for _, r := range held[:n] {
 		if h := t.hash(t.key(r)); h&bit == 0 {
 			s.put(h, r)

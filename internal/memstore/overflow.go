@@ -112,12 +112,13 @@ type alarm struct {
 // alarmEvery is how often the log is told at most.
 const alarmEvery = core.Minute
 
-func (a *alarm) raise(now core.Micros, countersMax int64) {
+func (a *alarm) raise(now core.Micros, s *Store) {
 	last := a.last.Load()
 	if a.log == nil || last != 0 && now >= core.Micros(last) && now < core.Micros(last)+alarmEvery ||
 		!a.last.CompareAndSwap(last, int64(now)) {
 		return
 	}
 	a.log.LogAttrs(context.Background(), slog.LevelWarn, "the store is full: new clients share overflow counters",
-		slog.Int64("counters_max", countersMax))
+		slog.Int64("counters", s.held.Load()), slog.Int64("counters_max", s.max),
+		slog.Int64("bytes", s.bytes.Load()), slog.Int64("bytes_max", s.bytesMax))
 }

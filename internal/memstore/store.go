@@ -22,6 +22,14 @@ const (
 	// has a page to itself.
 	CountersMaxBound = 1 << 28
 
+	// BytesMaxDefault is how many bytes counters take unless told otherwise, if CountersMax is not greater than its own default:
+	// so many of a greater store's as bytesPerCounter says.
+	BytesMaxDefault = CountersMaxDefault * bytesPerCounter
+	// BytesMaxLeast is the least bound that can be asked for: each shard takes some pages before it is of use.
+	BytesMaxLeast = 16 << 20
+	// bytesPerCounter lets all counters be held if their keys have some 200 bytes.
+	bytesPerCounter = 256
+
 	// shardBits make more shards than there are cores, so that calls seldom meet.
 	shardBits = 8
 	shardsMax = 1 << shardBits
@@ -39,6 +47,9 @@ type Options struct {
 	// CountersMax is how many counters the store holds at most: 0 means CountersMaxDefault, otherwise 1 to
 	// CountersMaxBound.
 	CountersMax int
+	// BytesMax is how many bytes the counters take at most, as doc.go says under Price: 0 means 256 for each of CountersMax,
+	// and BytesMaxDefault at least; otherwise it is BytesMaxLeast or more. What is held already may grow beyond it.
+	BytesMax int64
 	// Now is the store's clock; it must be safe for concurrent use. Nil means the wall clock at New plus the time since
 	// then on the monotonic clock, which does not go back; it follows the wall clock when it is asked about a calendar
 	// period that it does not know.
@@ -53,15 +64,17 @@ type Store struct {
 	clock     *ownClock   // nil: the clock is the caller's
 	slack     core.Micros // how long after it is fresh a counter is kept while there is room
 	max       int64
+	bytesMax  int64
 	seed      maphash.Seed
 	shards    []shard
 	shardBits uint8
 	overflow  overflow
 	alarm     alarm
 
-	_    [64]byte // counters is written by every newcomer, what is above is only read
-	held atomic.Int64
-	_    [56]byte
+	_     [64]byte // counters is written by every newcomer, what is above is only read
+	held  atomic.Int64
+	bytes atomic.Int64 // of all shards, as they told last
+	_     [48]byte
 }
 
 // shard is a part of the counters, by the leading bits of their keys' hashes.
@@ -80,7 +93,13 @@ func New(o Options) (*Store, error) {
 	if o.CountersMax == 0 {
 		o.CountersMax = CountersMaxDefault
 	}
-	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), seed: maphash.MakeSeed()}
+	if o.BytesMax != 0 && o.BytesMax < BytesMaxLeast {
+		return nil, fmt.Errorf("bytes max %d is out of bounds: it must be at least %d", o.BytesMax, BytesMaxLeast)
+	}
+	if o.BytesMax == 0 {
+		o.BytesMax = max(BytesMaxDefault, int64(o.CountersMax)*bytesPerCounter)
+	}
+	s := &Store{now: o.Now, slack: backwards, max: int64(o.CountersMax), bytesMax: o.BytesMax, seed: maphash.MakeSeed()}
 	s.alarm.log = o.Logger
 	if o.Now == nil {
 		s.clock = newOwnClock()
@@ -100,6 +119,9 @@ func New(o Options) (*Store, error) {
 // Len returns how many counters the store holds, without those of overflow. While calls are under way it may count a
 // newcomer that will not be kept.
 func (s *Store) Len() int { return int(s.held.Load()) }
+
+// Bytes returns how many bytes the counters take, without those of overflow.
+func (s *Store) Bytes() int64 { return s.bytes.Load() }
 
 // Overflows returns how many checks overflow counters have answered since New.
 func (s *Store) Overflows() uint64 { return s.overflow.answered.Load() }
@@ -154,6 +176,20 @@ func (c *call) runLarge() error {
 
 // shardOf returns the number of the shard that holds the hash.
 func (s *Store) shardOf(hash uint64) int { return int(hash >> (64 - s.shardBits)) }
+
+// fits reports whether there are bytes for one more record of the key's length in the table, which is locked.
+func (s *Store) fits(t *table, keyLength int) bool {
+	need := t.growth(keyLength)
+	return need == 0 || s.bytes.Load()+t.bytes-t.told+need <= s.bytesMax
+}
+
+// tell adds what the table, which is locked, has come to take to the sum of all.
+func (s *Store) tell(t *table) {
+	if t.bytes != t.told {
+		s.bytes.Add(t.bytes - t.told)
+		t.told = t.bytes
+	}
+}
 
 // reserve takes one of the places for counters, if there is one.
 func (s *Store) reserve() bool {

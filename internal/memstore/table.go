@@ -18,6 +18,8 @@ type table struct {
 	leases  map[ref]core.Micros  // of the counters of which units may be out: until when
 	dips    map[ref]dips         // of the buckets of which charges may come back
 	held    int
+	bytes   int64        // that all of it takes
+	told    int64        // of bytes, in the store's sum
 	seed    maphash.Seed // of this process: nobody can choose keys that collide
 	mask    uint64       // all ones; tests clear bits to make keys collide
 }
@@ -28,6 +30,7 @@ type dips [core.DipsMax]core.Dip
 func (t *table) init(seed maphash.Seed) {
 	t.seed, t.mask = seed, ^uint64(0)
 	t.directory = []*segment{new(segment)}
+	t.bytes = segmentBytes
 }
 
 func (t *table) hash(key []byte) uint64 { return maphash.Bytes(t.seed, key) & t.mask }
@@ -39,6 +42,7 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	if !t.room(hash) {
 		return 0, false
 	}
+	t.bytes += t.growth(len(key))
 	r, ok := t.add(key)
 	if !ok {
 		return 0, false
@@ -48,11 +52,22 @@ func (t *table) insert(hash uint64, key []byte) (ref, bool) {
 	return r, true
 }
 
+// growth returns how many bytes more the table takes for one more record of the key's length, as long as no segment is
+// split for it.
+func (t *table) growth(keyLength int) int64 {
+	if c, _ := class(keyLength); t.roomy[c] != 0 {
+		return 0
+	}
+	return pageBytes
+}
+
 // remove forgets a counter.
 func (t *table) remove(hash uint64, r ref) {
 	t.release(r)
 	t.index.remove(hash, r)
-	t.arena.remove(r)
+	if t.arena.remove(r) {
+		t.bytes -= pageBytes
+	}
 	t.held--
 }
 
@@ -60,14 +75,22 @@ func (t *table) remove(hash uint64, r ref) {
 func (t *table) release(r ref) {
 	switch number, side := t.side(r); side {
 	case metaLog:
-		t.logs.free(number)
+		t.bytes -= t.logs.free(number) * markBytes
 	case metaRecord:
-		t.records.free(number)
+		t.bytes -= t.records.free(number) * violationBytes
 	case metaExtra:
+		t.bytes -= extraBytes
 		delete(t.leases, r)
 		delete(t.dips, r)
 	}
 }
+
+// What the things besides a record take: a mark of a log, a violation, and an entry of the maps for leases and dips.
+const (
+	markBytes      = 16
+	violationBytes = 24
+	extraBytes     = 230
+)
 
 // load reads the counter into an empty slot, as [core.Decide] wants it. The marks and violations are the table's own.
 func (t *table) load(r ref, slot *core.Slot) {
@@ -104,10 +127,17 @@ func (t *table) store(r ref, c *core.Check, s *core.Slot) {
 	}
 	switch side {
 	case metaLog:
-		aux = t.logs.keep(number, had == side, s.Marks)
+		var more int64
+		aux, more = t.logs.keep(number, had == side, s.Marks)
+		t.bytes += more * markBytes
 	case metaRecord:
-		aux = t.records.keep(number, had == side, s.Violations)
+		var more int64
+		aux, more = t.records.keep(number, had == side, s.Violations)
+		t.bytes += more * violationBytes
 	case metaExtra:
+		if had != side {
+			t.bytes += extraBytes
+		}
 		keep(&t.leases, r, s.State.Leased, s.State.Leased > 0)
 		keep(&t.dips, r, dips(s.State.Dips), s.State.Dips[0].At > 0)
 	}
@@ -129,29 +159,35 @@ func keep[T any](all *map[ref]T, r ref, item T, there bool) {
 // pile is what counters have besides their states, by number.
 type pile[T any] struct {
 	items  [][]T
+	rooms  []uint32 // of each item, its capacity when it was kept: the caller grows items in place
 	vacant []uint32
 }
 
-// keep puts an item in the place it has, or in a new one if it has none, and returns its number.
-func (p *pile[T]) keep(number int64, placed bool, item []T) int64 {
+// keep puts an item in the place it has, or in a new one if it has none, and returns its number and by how much its
+// capacity has grown.
+func (p *pile[T]) keep(number int64, placed bool, item []T) (at, more int64) {
 	last := len(p.vacant) - 1
 	switch {
 	case placed:
-		p.items[number] = trim(item)
+		item = trim(item)
 	case last >= 0:
 		number = int64(p.vacant[last])
 		p.vacant = p.vacant[:last]
-		p.items[number] = item
 	default:
 		number = int64(len(p.items))
-		p.items = append(p.items, item)
+		p.items, p.rooms = append(p.items, nil), append(p.rooms, 0)
 	}
-	return number
+	more = int64(cap(item)) - int64(p.rooms[number])
+	p.items[number], p.rooms[number] = item, uint32(cap(item))
+	return number, more
 }
 
-func (p *pile[T]) free(number int64) {
-	p.items[number] = nil
+// free lets go of an item and returns its capacity.
+func (p *pile[T]) free(number int64) (room int64) {
+	room = int64(p.rooms[number])
+	p.items[number], p.rooms[number] = nil, 0
 	p.vacant = append(p.vacant, uint32(number))
+	return room
 }
 
 // trimMin is the capacity up to which an item is not worth trimming.

@@ -73,3 +73,37 @@ func TestRedis(t *testing.T) {
 		t.Errorf("the store failed %d times", s.failed+nodes[1].failed)
 	}
 }
+
+// TestQuotaOverRedis: of limits with quota the larger one says how many pass, exactly, for many callers of two services; and
+// what refused requests were charged elsewhere has gone back.
+func TestQuotaOverRedis(t *testing.T) {
+	rs := rules(t, `{name: shop, rules: [
+		{name: a, match: {attr: {a: []}}, per: [attr:a], limit: 30/30d fixed_window, quota: true},
+		{name: b, match: {attr: {b: []}}, per: [attr:b], limit: 50/30d token_bucket, quota: true},
+		{name: n, match: {attr: {n: []}}, per: [attr:n], limit: 300/30d fixed_window}]}`)
+	store := redis(t)
+	nodes := []*served{serve(t, rs, store), serve(t, rs, store)}
+	var admitted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 25 {
+				response, err := nodes[i%2].RateLimitServiceClient.ShouldRateLimit(context.Background(), &pb.RateLimitRequest{Domain: "shop",
+					Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", "1"), descriptor("b", "1"), descriptor("n", "1")}})
+				if err != nil {
+					t.Error(err)
+				} else if response.OverallCode == pb.RateLimitResponse_OK {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if n := admitted.Load(); n != 50 {
+		t.Errorf("%d of 200 were admitted, want 50", n)
+	}
+	if left := nodes[0].passes(true, hits(descriptor("n", "1"), 0, false)).Statuses[0].LimitRemaining; left != 250 {
+		t.Errorf("%d left of 300 beside 50 that passed", left)
+	}
+	nodes[1].passes(false, descriptor("a", "1"), descriptor("n", "1"))
+}

@@ -18,6 +18,8 @@ func FuzzImport(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add([]byte("domain: d\ndescriptors: [{key: 'a\\n', value: \"\\u0000*\", rate_limit: {unit: year, requests_per_unit: 0}}]"))
+	f.Add([]byte("domain: d\ndescriptors:\n- &a {key: a, value: 'x*y', share_threshold: yes, rate_limit: &l {unit: day, requests_per_unit: 0x1_0}}\n" +
+		"- {<<: [*a, {key: !!str b}], quota_mode: On}\n- {key: c, rate_limit: {<<: *l, unit: hour}}"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) > 4096 {
 			return
