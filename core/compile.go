@@ -180,7 +180,9 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	r.missing = source.Missing
 	onError := source.OnError
 	if onError == OnErrorInherit {
-		onError = p.OnError
+		if onError = p.OnError; onError == OnErrorInherit {
+			onError = OnErrorAllow // the default: whoever stands in for a store must see it
+		}
 	}
 	if source.Action == ActionReject || source.Action == ActionThrottle {
 		r.onError = onError

@@ -281,3 +281,13 @@ func TestMissingUnderLogOnly(t *testing.T) {
 	plan.Degrade()
 	wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": "degraded_allowed"})
 }
+
+// TestOnErrorOfAPolicyThatSaysNothing: the default reaches the checks by its name, for what stands in for a store goes by it.
+func TestOnErrorOfAPolicyThatSaysNothing(t *testing.T) {
+	for said, want := range map[OnError]OnError{OnErrorInherit: OnErrorAllow, OnErrorAllow: OnErrorAllow, OnErrorDeny: OnErrorDeny, OnErrorLocal: OnErrorLocal} {
+		rs := mustCompile(t, Policy{Name: "n", OnError: said, Rules: []Rule{{Name: "all", Limits: limits(t, "1/1m")}}})
+		if got := rs.rules[0].onError; got != want {
+			t.Errorf("on_error %v of the policy is %v of its rule, want %v", said, got, want)
+		}
+	}
+}
