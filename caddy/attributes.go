@@ -27,18 +27,18 @@ type attributes struct {
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
-		a.path = escapedPath(original.URL)
+		a.path = sentPath(original.URL)
 	} else {
-		a.path = escapedPath(r.URL)
+		a.path = r.URL.EscapedPath()
 	}
 	a.peer = clientAddr(r)
 }
 
-// escapedPath is the path as it was sent. One that is too long to be read is told as it is at hand: to escape a megabyte
-// of it would take a millisecond.
-func escapedPath(u *url.URL) string {
+// sentPath is the path as it was sent, from a URL that nobody has changed since. One that is too long to be read is told as
+// it is at hand: to escape a megabyte of it would take a millisecond.
+func sentPath(u *url.URL) string {
 	switch {
-	case len(u.RawPath) > core.PathBytesMax:
+	case u.RawPath != "": // its bytes beyond ASCII are not escaped if they were not
 		return u.RawPath
 	case len(u.Path) > core.PathBytesMax:
 		return u.Path
