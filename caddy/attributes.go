@@ -27,11 +27,13 @@ type attributes struct {
 // reset takes the request in. The path is that of the request as it arrived, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
-	target := r.URL
+	target, path := r.URL, ""
 	if original, ok := r.Context().Value(caddyhttp.OriginalRequestCtxKey).(http.Request); ok && original.URL != nil {
-		target = original.URL
+		target, path = original.URL, sentPath(original.URL)
 	}
-	a.path = escapedPath(target)
+	if a.path = path; target == r.URL {
+		a.path = r.URL.EscapedPath()
+	}
 	if a.path == "" && target.Host != "" && r.Method != http.MethodConnect {
 		a.path = "/" // the absolute form without a path
 	}
@@ -45,11 +47,11 @@ func (a *attributes) served() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
-// escapedPath is the path as it was sent. One that is too long to be read is told as it is at hand: to escape a megabyte
-// of it would take a millisecond.
-func escapedPath(u *url.URL) string {
+// sentPath is the path as it was sent, from a URL that nobody has changed since. One that is too long to be read is told as
+// it is at hand: to escape a megabyte of it would take a millisecond.
+func sentPath(u *url.URL) string {
 	switch {
-	case len(u.RawPath) > core.PathBytesMax:
+	case u.RawPath != "": // its bytes beyond ASCII are not escaped if they were not
 		return u.RawPath
 	case len(u.Path) > core.PathBytesMax:
 		return u.Path

@@ -138,6 +138,12 @@ func (c *condition) addHeaders(headers []HeaderMatch) {
 		if slices.Contains(h.values, headerValue{prefix: true}) { // any value is one of those
 			h.values = nil
 		}
+		if len(h.values) > fewValues {
+			h.table = new(valueTable)
+			for _, v := range h.values {
+				h.table.set(v.text, v.prefix, 1)
+			}
+		}
 		c.headers = append(c.headers, h)
 	}
 	if len(headers) > 0 {

@@ -86,7 +86,11 @@ type hostPattern struct {
 type headerCondition struct {
 	name   string // canonical
 	values []headerValue
+	table  *valueTable // of many values, for a list of many elements; nil of few
 }
+
+// fewValues is up to how many values an element is compared with one by one.
+const fewValues = 16
 
 // headerValue is a value, or with prefix what it must start with. It is compared exactly.
 type headerValue struct {
@@ -198,6 +202,9 @@ func (h *headerCondition) matches(value string) bool {
 }
 
 func (h *headerCondition) matchesElement(element string) bool {
+	if h.table != nil {
+		return h.table.has(element)
+	}
 	for i := range h.values {
 		v := &h.values[i]
 		if v.text == element || v.prefix && strings.HasPrefix(element, v.text) {

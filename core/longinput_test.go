@@ -109,3 +109,33 @@ func BenchmarkSlowestPath(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkLongFields measures what else is read that a client may write as long as it likes, filled with what takes longest.
+func BenchmarkLongFields(b *testing.B) {
+	matched := compileAll(b, []Match{{Header: []HeaderMatch{{Name: "X-Kind", Values: []string{"a", "bc*"}}}}, {Host: []string{"*.example.com"}}})
+	m := newMatcher(matched)
+	hops := forwarding{hops: 64}
+	var p Plan
+	for _, length := range []int{1 << 10, 60 << 10, 1 << 20} {
+		fill := func(unit string) string { return strings.Repeat(unit, length/len(unit)) }
+		a := &fakeAttributes{path: "/", headers: map[string]string{"X-Kind": fill("a,"), "Cookie": fill("a="), "X-Forwarded-For": fill("1.1.1.1,")}}
+		commas, cookies, pairs, scheme, query := fill(","), fill(";"), fill("session=;"), "Basic "+fill(","), fill("&")
+		hosts := &fakeAttributes{host: fill("A.")}
+		for name, read := range map[string]func(){
+			"header":    func() { p.request.read(a); p.matched = m.appendMatches(p.matched[:0], &p.request) },
+			"commas":    func() { matched[0].headers[0].matches(commas) },
+			"forwarded": func() { hops.client(a) },
+			"cookie":    func() { cookieValue(cookies, "session") },
+			"pairs":     func() { cookieValue(pairs, "session") },
+			"bearer":    func() { bearer(scheme) },
+			"query":     func() { p.queryValue(query, "key") },
+			"host":      func() { p.request.read(hosts) },
+		} {
+			b.Run(fmt.Sprintf("%s/bytes=%d", name, length), func(b *testing.B) {
+				for b.Loop() {
+					read()
+				}
+			})
+		}
+	}
+}

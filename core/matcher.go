@@ -39,6 +39,19 @@ type valueTable struct {
 	prefixes prefixTable
 }
 
+// has reports whether the element is one of the values.
+func (t *valueTable) has(element string) bool {
+	if t.exact[element] != 0 {
+		return true
+	}
+	for _, length := range t.prefixes.lengths {
+		if int(length) <= len(element) && t.prefixes.numbers[element[:length]] != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // appendMatches appends to dst the index of every condition that holds, in ascending order. It does not allocate once
 // dst and the request's buffers have grown.
 func (m *matcher) appendMatches(dst []int32, r *request) []int32 {

@@ -152,8 +152,14 @@ func (s *sightings) breaksOff(t *testing.T, to string, way abort, path string, n
 
 // arrives waits until the upstream sees the request, or for long enough to take it for refused.
 func (s *sightings) arrives(n int, before int64) {
-	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end) && s.count[n].Load() == before; {
-		time.Sleep(time.Millisecond)
+	look, enough := time.NewTicker(time.Millisecond), time.After(300*time.Millisecond)
+	defer look.Stop()
+	for s.count[n].Load() == before {
+		select {
+		case <-look.C:
+		case <-enough:
+			return
+		}
 	}
 }
 
