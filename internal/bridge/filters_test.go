@@ -192,6 +192,9 @@ func (k *worker) Count(c filter.Counter) {
 func (k *worker) Held(change int64) { k.held += change }
 func (k *worker) Warn(line string)  { k.w.t.Error(line) }
 
+func (k *worker) Shared(uint32) ([]byte, uint32)    { return nil, 0 }
+func (k *worker) Share(uint32, []byte, uint32) bool { return true }
+
 // newWorker begins a worker, which asks for the policy.
 func (w *world) newWorker() *worker {
 	w.t.Helper()
