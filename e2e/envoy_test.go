@@ -53,6 +53,9 @@ type site struct {
 	// two says that the upstream is spoken to by HTTP/2.
 	two bool
 
+	// limited is the path under a limit of 100; "" is /.
+	limited string
+
 	envoy   *envoy
 	name    string // of its statistics
 	address string // of the listener

@@ -81,9 +81,9 @@ func burst(t testing.TB, address, client string, connections, each int) map[int]
 	return got
 }
 
-// bystander asks as a client of its own all the while, with a name that is new each time, and returns how long each answer took.
+// otherClient asks as a client of its own all the while, with a name that is new each time, and returns how long each answer took.
 // counted says that each must be admitted and counted.
-func bystander(ctx context.Context, t testing.TB, address string, counted bool) (took []time.Duration) {
+func otherClient(ctx context.Context, t testing.TB, address string, counted bool) (took []time.Duration) {
 	client := &http.Client{Timeout: 30 * time.Second}
 	for n := 0; ctx.Err() == nil; n++ {
 		start := time.Now()
@@ -101,7 +101,7 @@ func beside(t testing.TB, address string, counted bool, burst func() map[int]int
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	took := make(chan []time.Duration)
-	go func() { took <- bystander(ctx, t, address, counted) }()
+	go func() { took <- otherClient(ctx, t, address, counted) }()
 	got := burst()
 	cancel()
 	waits := <-took
@@ -116,7 +116,7 @@ func TestEnvoyBursts(t *testing.T) {
 	up, redis := new(served), redistest.Start(t)
 	s, plain := new(site), &site{filter: noFilter}
 	e := startEnvoy(t, wasm(t), up, s, plain)
-	s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
+	b := s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
 	s.isDecided(t)
 	for _, c := range []struct{ connections, each int }{{1, 1}, {1, 20}, {1, 200}, {4, 500}, {4, 1000}, {10, 1000}} {
 		all := c.connections * c.each
@@ -142,4 +142,17 @@ func TestEnvoyBursts(t *testing.T) {
 			t.Errorf("penstock.%s is %d", name, n)
 		}
 	}
+	t.Run("without a bridge", func(t *testing.T) {
+		b.kill()
+		if _, err := ask(http.DefaultClient, "http://"+s.address+"/", "X-Client", "alone"); err != nil { // so that its record is there
+			t.Fatal(err)
+		}
+		got := burst(t, s.address, "alone", 4, 250)
+		if n := up.of("alone"); n != limit || got[http.StatusTooManyRequests] != 1000-limit+1 {
+			t.Errorf("%d reached the upstream, want %d; answers %v", n, limit, got)
+		}
+		if n := e.counter("penstock.degraded_limited"); n == 0 {
+			t.Error("penstock.degraded_limited has not grown")
+		}
+	})
 }

@@ -15,7 +15,7 @@ import (
 // outlivesOutages has the bridge and Redis fail while requests are sent.
 func (s *site) outlivesOutages(t *testing.T, word string) {
 	redis := redistest.Start(t)
-	b := s.startBridge(t, onError(word), "--redis", redis.URL())
+	b := s.startBridge(t, anew(onError(word)), "--redis", redis.URL())
 	for _, c := range []struct {
 		name    string
 		counter string // must grow; "" where the outage may be too short to be seen

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "
 // policy says, the reason is counted, and limits hold again by themselves. One Envoy has a site for each of the troubles, since it
 // takes long to start; they come one after the other, since its counters are of all sites.
 func TestEnvoyTroubles(t *testing.T) {
-	held := map[string]string{"allow": compactPolicy(t, onError("allow")), "deny": compactPolicy(t, onError("deny"))}
+	held := map[string]string{"allow": compactPolicy(t, anew(onError("allow"))), "deny": compactPolicy(t, onError("deny"))}
 	var sites []*site
 	for _, trouble := range troubles {
 		for _, word := range words(trouble.only) {
@@ -106,6 +107,13 @@ rules: [{name: all, limit: 100/31d}]
 // onError is the policy of the troubles with its word for them.
 func onError(word string) string { return strings.ReplaceAll(outagePolicy, "ON_ERROR", word) }
 
+var policies atomic.Int64
+
+// anew gives a policy another name, and so counters of its own: what an Envoy has let pass without a bridge counts for all its sites.
+func anew(policy string) string {
+	return strings.Replace(policy, "name: shop", "name: shop-"+strconv.FormatInt(policies.Add(1), 10), 1)
+}
+
 // compactPolicy returns a policy as a bridge tells of it, in base64.
 func compactPolicy(t *testing.T, policy string) string {
 	t.Helper()
@@ -121,7 +129,7 @@ func compactPolicy(t *testing.T, policy string) string {
 // isAbsentAtStart: nothing is limited while there has been no bridge yet, or everything is refused; then a bridge comes.
 func (s *site) isAbsentAtStart(t *testing.T, word string) {
 	s.goesWithoutPolicy(t, word)
-	s.startBridge(t, onError(word))
+	s.startBridge(t, anew(onError(word)))
 	s.holdsAgain(t)
 }
 
@@ -178,9 +186,10 @@ func (s *site) isDegraded(t *testing.T, a answer, word string) {
 func (s *site) holdsAgain(t *testing.T) {
 	t.Helper()
 	s.isDecided(t)
+	s.limited = either(s.limited, "/")
 	admitted := 0
 	await.Until(t, envoyPatience, "the limit holds again", func() bool {
-		a := s.get(t, "/")
+		a := s.get(t, s.limited)
 		if a.status == http.StatusOK && a.header.Get("RateLimit") != "" {
 			admitted++
 		}
@@ -312,14 +321,14 @@ func (s *site) chargesRedirectsOnce(t *testing.T, word string) {
 
 // limits: there is no trouble.
 func (s *site) limits(t *testing.T, word string) {
-	s.startBridge(t, onError(word))
+	s.startBridge(t, anew(onError(word)))
 	s.holdsAgain(t)
 }
 
 const bridgeToken = "0123456789abcdef"
 
 func (s *site) showsItsToken(t *testing.T, word string) {
-	s.startBridge(t, onError(word), "--token", bridgeToken)
+	s.startBridge(t, anew(onError(word)), "--token", bridgeToken)
 	s.holdsAgain(t)
 }
 

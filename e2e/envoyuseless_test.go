@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,9 +88,16 @@ func (s *site) startFalseBridge(t *testing.T, policy string) *falseBridge {
 	return f
 }
 
+// uselessPolicy has room for all that on_error lets pass here.
+const uselessPolicy = `name: shop
+on_error: ON_ERROR
+rules: [{name: all, limit: 100000/31d}, {name: few, match: {path: /few}, limit: 100/31d}]
+`
+
 // bearsUselessAnswers: an answer of the bridge that is of no use is as none.
 func (s *site) bearsUselessAnswers(t *testing.T, word string) {
-	f := s.startFalseBridge(t, onError(word))
+	s.limited = "/few"
+	f := s.startFalseBridge(t, anew(strings.ReplaceAll(uselessPolicy, "ON_ERROR", word)))
 	for _, c := range useless {
 		t.Run(c.name, func(t *testing.T) {
 			s.isDecided(t)

@@ -90,6 +90,9 @@ func (h *host) Elapsed() core.Micros            { return core.Second }
 func (h *host) Count(filter.Counter)            {}
 func (h *host) Held(int64)                      {}
 func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
+
+func (h *host) Shared(uint32) ([]byte, uint32)    { return nil, 0 }
+func (h *host) Share(uint32, []byte, uint32) bool { return true }
 func (h *host) Property(path ...string) (string, bool) {
 	return "192.0.2.7:4711", path[0] == "source"
 }

@@ -448,6 +448,9 @@ func (f *Filter) expire() {
 	}
 }
 
+// tickMost is how much of the time between two ticks counts as a wait for the bridge: a timer may be a little late.
+const tickMost = tickFast * 3 / 2
+
 // lookAtCall ends the wait for the call under way if its time is over. From one tick to the next no more counts than there should be
 // between them: an Envoy that comes late to its ticks comes late to the answer as well, and the bridge cannot help that.
 func (f *Filter) lookAtCall() {
@@ -456,7 +459,7 @@ func (f *Filter) lookAtCall() {
 		return
 	}
 	now, deadline := f.elapsed(), f.config.Deadline
-	fl.waited += min(now-fl.looked, tickFast)
+	fl.waited += min(now-fl.looked, tickMost)
 	fl.looked = now
 	if fl.waited >= deadline || now-fl.sent >= deadline+lateMax {
 		f.giveUp()

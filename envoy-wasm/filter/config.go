@@ -15,7 +15,7 @@ type Config struct {
 	Cluster  string      // of the bridge
 	Host     string      // the :authority of calls
 	Token    string      // sent to the bridge; "" for none
-	Deadline core.Micros // how long a request waits for the bridge
+	Deadline core.Micros // how long a call to the bridge may take
 	// Deny says that requests are refused while there is no policy yet. From then on the policy says.
 	Deny   bool
 	Policy []byte      // a compact policy; nil: asked of the bridge

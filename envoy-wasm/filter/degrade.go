@@ -132,22 +132,12 @@ func setNumber(b []byte, n uint64) {
 	}
 }
 
-// ending returns when the units that are used now are there again: at the end of an aligned window, and otherwise after the time in
-// which as many as the limit lets through at once flow in.
+// ending returns when the units that are used now may be used again: after a window, of a token bucket after the time in which as many
+// flow in as it lets through at once. It begins with the first use and not where the store's window does, whose clock is not known.
 func ending(c *core.Check, now core.Micros) core.Micros {
 	l := c.Limit
 	span := l.Window()
-	switch l.Algorithm() {
-	case core.FixedWindow, core.SlidingWindow:
-		if c.Bounds == nil {
-			return now - now%span + span
-		}
-		for _, end := range c.Bounds {
-			if now < end {
-				return end
-			}
-		}
-	case core.TokenBucket:
+	if l.Algorithm() == core.TokenBucket {
 		span = core.Micros(float64(span) * float64(l.Capacity()) / float64(l.Count()))
 	}
 	return now + span

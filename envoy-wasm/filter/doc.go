@@ -7,9 +7,11 @@
 //
 // A request is identified and matched here. If all limits for it are leased and in hand, or one has refused it a moment ago, it is
 // decided here, never over: by the machine of package lease. Otherwise, if a limit is for it, it waits for at most one call, which it
-// may share with others: a worker has one call under way, and what arrives meanwhile rides in the next. Each rider has its own deadline
-// and its own answer. When the bridge does not answer in time, or not at all, the policy's on_error decides; nobody
-// waits longer, and no request is lost. What is remembered is bounded.
+// may share with others: a worker has one call under way, and what arrives meanwhile rides in the next. Of requests for one counter few
+// ride at a time, and a refusal of one is held against the others that wait (see gate). A call has a deadline from its sending. When the
+// bridge does not answer in time, or not at all, on_error of the policy decides, and what it lets pass ends at the limit; no request
+// waits longer than about three deadlines for a bridge that is away, and none is lost. What waits and what is remembered is bounded;
+// what is beyond a bound is refused.
 //
 // # Price
 //

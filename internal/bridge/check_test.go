@@ -176,7 +176,7 @@ func TestAToken(t *testing.T) {
 func TestTooManyCalls(t *testing.T) {
 	h := open(t, shop, func(o *Options) { o.CallsMax = 3 })
 	h.b.under.Store(3)
-	if w := h.post(h.call(), wire.ContentType); w.Code != 503 || w.Header().Get("Retry-After") == "" {
+	if w := h.post(h.call(), wire.ContentType); w.Code != 503 || w.Header().Get("Retry-After") == "" || w.Header().Get(wire.LeasingHeader) == "" {
 		t.Error(w.Code)
 	}
 	h.b.under.Store(2)

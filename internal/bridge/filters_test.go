@@ -82,7 +82,6 @@ type worker struct {
 	asked   core.Micros // when the bridge served what is being answered; 0: nothing is
 	dead    bool
 	held    int64 // units in hand, as Envoy is told
-	shared  map[uint32]sharedValue
 }
 
 func (k *worker) Call(c filter.Call, answered func(filter.Reply)) error {
@@ -191,31 +190,10 @@ func (k *worker) Count(c filter.Counter) {
 	}
 }
 func (k *worker) Held(change int64) { k.held += change }
+func (k *worker) Warn(line string)  { k.w.t.Error(line) }
 
-func (k *worker) Shared(record uint32) ([]byte, uint32) {
-	v := k.shared[record]
-	return v.value, v.cas
-}
-
-func (k *worker) Share(record uint32, value []byte, cas uint32) bool {
-	v := k.shared[record]
-	if cas != 0 && cas != v.cas {
-		return false
-	}
-	if k.shared == nil {
-		k.shared = map[uint32]sharedValue{}
-	}
-	k.shared[record] = sharedValue{append([]byte(nil), value...), v.cas + 1}
-	return true
-}
-
-// sharedValue is a value of Envoy's shared data.
-type sharedValue struct {
-	value []byte
-	cas   uint32
-}
-
-func (k *worker) Warn(line string) { k.w.t.Error(line) }
+func (k *worker) Shared(uint32) ([]byte, uint32)    { return nil, 0 }
+func (k *worker) Share(uint32, []byte, uint32) bool { return true }
 
 // newWorker begins a worker, which asks for the policy.
 func (w *world) newWorker() *worker {

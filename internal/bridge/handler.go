@@ -5,20 +5,39 @@ package bridge
 import (
 	"crypto/subtle"
 	"net/http"
+	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstock/penstock/internal/wire"
 )
 
 // Handler serves filters and people. Beside /healthz and /readyz, which say no more than whether it works, everything needs
 // the token. No page in a browser is answered.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1/check", b.guarded(b.serveCheck))
+	mux.HandleFunc("POST /v1/check", b.guarded(b.telling(b.serveCheck)))
 	mux.HandleFunc("GET /v1/policy", b.guarded(b.servePolicy))
 	mux.HandleFunc("GET /metrics", b.guarded(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
 	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
 	return b.spared(b.parting(b.unpaged(mux)))
+}
+
+var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)
+
+// telling tells filters how many nodes count in the store, for rules with on_error: local: a filter that cannot reach its bridge
+// counts its share by that.
+func (b *Bridge) telling(next http.HandlerFunc) http.HandlerFunc {
+	if b.options.Fallback.Nodes == nil {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if nodes := b.options.Fallback.Nodes(); nodes > 1 {
+			w.Header()[nodesHeader] = []string{strconv.Itoa(nodes)}
+		}
+		next(w, r)
+	}
 }
 
 // parting closes connections over HTTP/1.1 with their answers once the bridge is about to stop. One that it closed while nobody asks

@@ -91,6 +91,7 @@ func (b *Bridge) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errFull):
 		b.metrics.calls.WithLabelValues(callBusy).Inc()
 		w.Header().Set("Retry-After", "1")
+		w.Header()[leasingHeader] = leasingUsual // by that a filter tells it from the 503 of a proxy that finds no bridge
 		if r.ProtoMajor == 1 {
 			w.Header().Set("Connection", "close") // or what is missing of the body would be waited for
 		}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/wire"
+)
+
+// flood sends n requests of one client at once, and ends the turn.
+func (e *envoy) flood(f *Filter, from, n uint32, path string, fields ...string) {
+	for id := from; id < from+n; id++ {
+		if f.NewStream(id).RequestHeaders(get(path, fields...)) == Continue {
+			e.resumed = append(e.resumed, id)
+		}
+	}
+	e.settles(f)
+}
+
+// settles ends turns until nothing more happens without an answer of the bridge.
+func (e *envoy) settles(f *Filter) {
+	for wakes := -1; wakes != e.wakes; {
+		wakes = e.wakes
+		f.Flush()
+	}
+}
+
+// bridge answers all calls that there are as a bridge with so many units does, and returns how many questions there were.
+func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
+	for len(e.calls) > 0 {
+		c, _, items := e.check()
+		asked += len(items)
+		var answers []wire.Answer
+		for range items {
+			if *units--; *units < 0 {
+				*units = 0
+				answers = append(answers, over())
+				continue
+			}
+			answers = append(answers, left(*units))
+		}
+		c.answer(replied(answers...))
+		e.settles(f)
+	}
+	return asked
+}
+
+// TestABurstOfOneClient: of any number of requests at once the limit is admitted, the others are refused with 429, and the bridge is
+// asked about one more than are admitted.
+func TestABurstOfOneClient(t *testing.T) {
+	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
+		for _, limit := range []int64{1, 5, 300} {
+			e := newEnvoy(t)
+			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"))
+			units := limit
+			e.flood(f, 0, n, "/api/x")
+			asked := e.bridge(f, &units)
+			want := min(int(n), int(limit))
+			if len(e.resumed) != want || len(e.responses) != int(n)-want || asked > want+waveMax {
+				t.Errorf("%d at limit %d: %d admitted, %d refused, %d asked about; %v", n, limit, len(e.resumed), len(e.responses), asked, e.count())
+			}
+			for id, r := range e.responses {
+				if r.Status != 429 {
+					t.Fatalf("%d is answered %d", id, r.Status)
+				}
+			}
+			if f.calls.held != 0 || f.gates.lined != 0 || len(f.gates.byKey) != 0 || f.gates.first != nil {
+				t.Errorf("%d at limit %d: %d bytes, %d in lines, %d gates are left", n, limit, f.calls.held, f.gates.lined, len(f.gates.byKey))
+			}
+		}
+	}
+}
+
+// TestABurstHoldsNobodyUp: another client rides in the first call, whoever came before it.
+func TestABurstHoldsNobodyUp(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "1000000/1h"))
+	e.flood(f, 0, 10000, "/api/x")
+	first, _, items := e.check()
+	e.properties["source.address"] = "192.0.2.8:1"
+	e.flood(f, 20000, 1, "/api/x")
+	first.answer(replied(slices.Repeat([]wire.Answer{left(900000)}, len(items))...))
+	if _, _, items := e.check(); len(items) > 1+waveMax || !slices.ContainsFunc(items, func(i wire.Item) bool {
+		return i.Ask.Peer.String() == "192.0.2.8"
+	}) {
+		t.Errorf("the next call asks %d questions", len(items))
+	}
+}
+
+// TestWhatIsRefusedHolds for all in line, by a policy of which each refusal would otherwise be asked about: beside a log_only rule, and
+// where the bridge wants to be asked again.
+func TestWhatIsRefusedHolds(t *testing.T) {
+	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
+		e := newEnvoy(t)
+		p := shop(t, "5/1h")
+		if !exact {
+			trial := p.Rules[0]
+			trial.Name, trial.Action = "trial", core.ActionLogOnly
+			p.Rules = append(p.Rules, trial)
+		}
+		f := withPolicy(t, e, p)
+		f.leases.exact = exact
+		e.flood(f, 0, 1000, "/api/x")
+		c, _, items := e.check()
+		answers := slices.Repeat([]wire.Answer{over()}, len(items))
+		for i := range answers {
+			if !exact {
+				answers[i].Results = slices.Concat(over().Results, left(9).Results)
+			}
+		}
+		r := replied(answers...)
+		if exact {
+			r.Leases = wire.LeasingExact
+		}
+		c.answer(r)
+		e.settles(f)
+		if len(e.responses) != 1000 || len(e.calls) != 0 {
+			t.Errorf("%s: %d refused, %d calls; %v", name, len(e.responses), len(e.calls), e.count())
+		}
+	}
+}
+
+// TestAnUnknownCredentialIsNotHeldAgainst: what is refused to an address says nothing of who shows a key that is not known yet.
+func TestAnUnknownCredentialIsNotHeldAgainst(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, withKeys(t))
+	for id := range uint32(3 * waveMax) {
+		f.NewStream(id).RequestHeaders(get("/api/x", "x-api-key", strconv.Itoa(int(id))))
+	}
+	e.settles(f)
+	asked := 0
+	for len(e.calls) > 0 {
+		c, _, items := e.check()
+		if asked += len(items); len(items) > waveMax {
+			t.Errorf("%d are asked about at a time", len(items))
+		}
+		c.answer(replied(slices.Repeat([]wire.Answer{said(over(), core.CredentialUnknown, core.Minute)}, len(items))...))
+		e.settles(f)
+	}
+	if asked != 3*waveMax {
+		t.Errorf("%d are asked about", asked)
+	}
+}
+
+// TestOnErrorEndsAtTheLimit: what is let pass without the bridge is the limit for each client, over all workers, and again once a window
+// has passed.
+func TestOnErrorEndsAtTheLimit(t *testing.T) {
+	e, other := newEnvoy(t), newEnvoy(t)
+	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
+	e.shared = map[uint32]sharedValue{}
+	other.shared = e.shared // of one process
+	e.refuses, other.refuses = errNo, errNo
+	e.flood(f, 0, 3, "/api/x")
+	other.flood(g, 0, 1000, "/api/x")
+	e.flood(f, 10, 1000, "/api/x")
+	if n := len(e.resumed) + len(other.resumed); n != 5 {
+		t.Errorf("%d were let pass: %v %v", n, e.count(), other.count())
+	}
+	if r := e.responses[900]; r.Status != 429 || !slices.Contains(r.Headers, [2]string{"retry-after", "3600"}) {
+		t.Errorf("%+v", r)
+	}
+	if e.counts[CounterSpent]+other.counts[CounterSpent] != 1998 {
+		t.Errorf("counted %v %v", e.count(), other.count())
+	}
+	e.properties["source.address"] = "192.0.2.99:1"
+	if e.flood(f, 2000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 2000 {
+		t.Error("another client is refused")
+	}
+	e.properties["source.address"] = "192.0.2.7:4711"
+	e.now += core.Hour
+	if e.flood(f, 3000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 3000 {
+		t.Error("after an hour it is refused still")
+	}
+}
+
+// TestOfSeveralLimitsNoneIsSpentInVain: what one refuses is not counted by the others; and local is a node's share.
+func TestOfSeveralLimitsNoneIsSpentInVain(t *testing.T) {
+	e := newEnvoy(t)
+	p := shop(t, "4/1h")
+	wide := p.Rules[0]
+	wide.Name, wide.Limits, wide.OnError = "wide", shop(t, "40/1h").Rules[0].Limits, core.OnErrorLocal
+	wide.Match = core.Match{}
+	p.Rules = append(p.Rules, wide)
+	f := withPolicy(t, e, p)
+	f.calls.nodes = 4
+	e.refuses = errNo
+	if e.flood(f, 0, 100, "/api/x"); len(e.resumed) != 4 {
+		t.Errorf("%d were let pass by the narrower", len(e.resumed))
+	}
+	if e.flood(f, 200, 100, "/other"); len(e.resumed) != 10 {
+		t.Errorf("%d were let pass by a quarter of the wider", len(e.resumed))
+	}
+}
+
+// TestABusyBridgeLetsNobodyPass: it is asked twice more, and then the request is refused, though on_error is allow. It is no outage.
+func TestABusyBridgeLetsNobodyPass(t *testing.T) {
+	for name, answer := range map[string]func(n int) Reply{
+		"an answer": func(n int) Reply {
+			return replied(slices.Repeat([]wire.Answer{{Status: wire.StatusBusy}}, n)...)
+		},
+		"the whole call": func(int) Reply { return Reply{Status: 503, Leases: wire.LeasingUsual} },
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "5/1h"))
+		e.flood(f, 0, 100, "/api/x")
+		for n := 0; len(e.calls) > 0; n++ {
+			c, _, items := e.check()
+			c.answer(answer(len(items)))
+			e.settles(f)
+			if n > 1000 {
+				t.Fatal("it is asked for ever")
+			}
+		}
+		statuses := map[uint32]int{}
+		for _, r := range e.responses {
+			statuses[r.Status]++
+		}
+		if !maps.Equal(statuses, map[uint32]int{503: 100}) || f.calls.failures != 0 {
+			t.Errorf("%s: answered %v, %d failures; %v", name, statuses, f.calls.failures, e.count())
+		}
+	}
+}
+
+// TestTheTimeOfACallIsItsOwn: Envoy that comes late to its ticks holds that against nobody, and an answer after the deadline says that
+// the bridge is there.
+func TestTheTimeOfACallIsItsOwn(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "5/1h"))
+	e.flood(f, 0, 1, "/api/x")
+	for range 3 {
+		e.now += 150 * core.Millisecond
+		f.Tick()
+	}
+	if len(e.resumed) != 0 || f.calls.failures != 0 {
+		t.Fatalf("decided after three ticks: %v", e.count())
+	}
+	for range 2 {
+		e.timeOut(f)
+		e.flood(f, uint32(10+len(e.calls)), 1, "/api/x")
+	}
+	if f.calls.failures == 0 || e.counts[CounterTimeout] == 0 {
+		t.Fatalf("not decided: %v", e.count())
+	}
+	c, _, _ := e.check()
+	c.answer(replied(left(4)))
+	if f.calls.failures != 0 || e.counts[CounterLate] != 1 {
+		t.Errorf("%d failures, counted %v", f.calls.failures, e.count())
+	}
+}
+
+// TestNobodyWaitsForEver: with a bridge that is silent all of a burst are decided within three deadlines, and in any case within a
+// second and a call.
+func TestNobodyWaitsForEver(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "5/1h"))
+	start := e.now
+	e.flood(f, 0, 5000, "/api/x")
+	for len(e.resumed)+len(e.responses) < 5000 {
+		e.now += tickFast
+		f.Tick()
+		e.settles(f)
+		if e.now-start > 3*f.config.Deadline+4*tickFast {
+			t.Fatalf("%d are decided after %v", len(e.resumed)+len(e.responses), e.now-start)
+		}
+	}
+	if len(e.resumed) != 5 {
+		t.Errorf("%d were let pass", len(e.resumed))
+	}
+	e = newEnvoy(t)
+	f = withPolicy(t, e, shop(t, "100000/1h"))
+	start = e.now
+	e.flood(f, 0, 5000, "/api/x")
+	for len(e.resumed)+len(e.responses) < 5000 { // each call takes 40 ms
+		e.now += 4 * tickFast
+		for len(e.calls) > 0 {
+			c, _, items := e.check()
+			c.answer(replied(slices.Repeat([]wire.Answer{left(90000)}, len(items))...))
+			f.Tick()
+			e.settles(f)
+			if len(e.calls) > 0 {
+				break
+			}
+		}
+		if e.now-start > 2*waitedMin {
+			t.Fatalf("%d are decided after %v", len(e.resumed)+len(e.responses), e.now-start)
+		}
+	}
+	if e.counts[CounterDegraded] != 0 || e.counts[CounterFull] == 0 {
+		t.Errorf("counted %v", e.count())
+	}
+}
+
+// TestALineIsBounded: beyond it a client is refused with 429, and another one is asked about.
+func TestALineIsBounded(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "5/1h"))
+	e.flood(f, 0, waitingMax, "/api/x")
+	crowded := 0
+	for _, r := range e.responses {
+		if r.Status == 429 {
+			crowded++
+		}
+	}
+	if crowded == 0 || f.gates.lined > lineMax || len(e.resumed) != 0 {
+		t.Errorf("%d refused, %d in line, %d let pass", crowded, f.gates.lined, len(e.resumed))
+	}
+	e.properties["source.address"] = "192.0.2.8:1"
+	if f.NewStream(20000).RequestHeaders(get("/api/x")) != Pause || e.responses[20000].Status != 0 {
+		t.Error("another client is not asked about")
+	}
+}
