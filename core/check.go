@@ -60,9 +60,12 @@ type Check struct {
 	Refundable bool
 	// OnError says what is to happen if the store cannot answer. Stores do not look at it: it is for what stands in for one.
 	OnError OnError
-	Cost    int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
-	Min     int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
-	Max     int64 // OpUpTo: the most, at least Cost
+	// Source tells the clients apart that calls come from, as far as their addresses do; 0 if there is none. It says nothing of
+	// the counter: a store that many calls wait for serves the sources in turn.
+	Source uint32
+	Cost   int64 // units; for OpUpTo what is needed; 0 to CountMax + 1
+	Min    int64 // OpUpTo: the least that is of use, 1 to Cost (or 1 when Cost is 0)
+	Max    int64 // OpUpTo: the most, at least Cost
 	// ShareMille is the part of what remains beyond Cost that OpUpTo may take, in thousandths, 0 to 1000.
 	ShareMille int64
 	Receipt    Micros // OpGiveBack: the charge's receipt

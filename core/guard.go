@@ -37,7 +37,8 @@ func (p *Plan) guard(rs *Ruleset) int {
 		return 0
 	}
 	u := p.use(rs, policyItself)
-	p.checks = append(p.checks, Check{Key: key, ScopeLen: scope, Op: OpTake, Penalty: rs.penalty, OnError: rs.onError})
+	p.checks = append(p.checks, Check{Key: key, ScopeLen: scope, Op: OpTake, Penalty: rs.penalty, OnError: rs.onError,
+		Source: p.request.source()})
 	p.results = append(p.results, Result{})
 	p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1)})
 	u.checks[1] = int32(len(p.checks))

@@ -301,7 +301,8 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 		p.text = append(p.text, l.tail...)
 		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
 			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost,
-			Lease: r.leases && l.limit.leasable(r.after.settles), Refundable: r.after.settles, OnError: r.onError})
+			Lease: r.leases && l.limit.leasable(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
+			Source: p.request.source()})
 		c := &p.checks[len(p.checks)-1]
 		if l.shard != nil {
 			c.Whole = &l.shard.whole

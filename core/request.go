@@ -72,6 +72,15 @@ func (r *request) read(a Attributes) {
 	r.peer, r.origin = plainAddr(a.Peer()), addressOfFront
 }
 
+// source returns what stands for the client's address in [Check], of an IPv6 address for its network of 64 bits.
+func (r *request) source() uint32 {
+	if !r.peer.IsValid() {
+		return 0
+	}
+	const golden = 0x9e3779b97f4a7c15 // spreads the bits
+	return uint32(newAddrKey(r.peer).high*golden>>32) | 1
+}
+
 // readPath reads the path in every way. One that is longer than paths are, or has too many pieces, is not read: it has no
 // readings, and no pattern matches it.
 func (r *request) readPath(p string) {

@@ -231,16 +231,16 @@ func callsAreShared(t *testing.T, r *rig) {
 	first := r.asked(t, "/api/1")
 	r.worker.wake(t) // its call is under way
 	rest := []uint32{r.asked(t, "/api/2"), r.asked(t, "/api/3"), r.asked(t, "/api/4")}
-	r.answers = []wire.Answer{{Results: []core.Result{{Granted: 1, Remaining: 8}}}, refusedResult(), {Status: wire.StatusUnavailable}}
+	r.answers = []wire.Answer{{Results: []core.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, refusedResult()}
 	r.answerCalls(t)
 	r.equal(t, "calls", r.calls, []int{1, 3})
-	for _, id := range []uint32{first, rest[1], rest[2]} {
+	for _, id := range []uint32{first, rest[0], rest[2]} {
 		if r.host.GetCurrentHttpStreamAction(id) != types.ActionContinue || r.host.GetSentLocalResponse(id) != nil {
 			t.Errorf("stream %d is not let go on", id)
 		}
 	}
-	if r.host.GetSentLocalResponse(rest[0]) == nil {
-		t.Error("the second is not refused")
+	if r.host.GetSentLocalResponse(rest[1]) == nil {
+		t.Error("the third is not refused")
 	}
 	r.equal(t, "store unavailable", r.count(t, "store_unavailable"), 1)
 }

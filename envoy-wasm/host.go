@@ -68,6 +68,8 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 			r.ETag = field[1]
 		case filter.LeasingHeader:
 			r.Leases = field[1]
+		case filter.NodesHeader:
+			r.Nodes, _ = core.ParseWhole(field[1])
 		}
 	}
 	if r.Status == 200 && bodyBytes > 0 {
@@ -124,6 +126,20 @@ func (h *host) Count(c filter.Counter) { h.counters[c].increment() }
 
 // Held implements [filter.Host].
 func (h *host) Held(change int64) { h.held.add(change) }
+
+// Shared implements [filter.Host].
+func (h *host) Shared(record uint32) (value []byte, cas uint32) {
+	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // one that cannot be read was never written
+	return value, cas
+}
+
+// Share implements [filter.Host].
+func (h *host) Share(record uint32, value []byte, cas uint32) bool {
+	return proxywasm.SetSharedData(recordName(record), value, cas) == nil
+}
+
+// recordName is the name of a record: none of its runes is a surrogate, which have no encoding of their own.
+func recordName(record uint32) string { return "penstock-" + string(rune(1<<16+record)) }
 
 // Warn implements [filter.Host].
 func (h *host) Warn(line string) { proxywasm.LogWarn(line) }

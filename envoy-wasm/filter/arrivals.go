@@ -35,11 +35,11 @@ func (a *arrivals) crowds(now core.Micros) bool {
 
 // arrive has a request wait for the end of the turn. It reports false if it is to be decided at once.
 func (f *Filter) arrive(s *Stream) bool {
-	a, c := &f.arrivals, &f.calls
-	if !a.crowds(s.asking.attrs.view.At) || len(a.waiting) >= arrivedMax || c.held+s.asking.attrs.bytes > heldBytesMax {
+	a := &f.arrivals
+	if !a.crowds(s.asking.attrs.view.At) || len(a.waiting) >= arrivedMax || f.full(s.asking) {
 		return false
 	}
-	c.keep(s.asking)
+	f.calls.keep(s.asking)
 	s.state = arrived
 	a.waiting = append(a.waiting, s)
 	if !f.summonAgain() {
@@ -64,12 +64,8 @@ func (f *Filter) judgeArrivals() {
 
 // judgeLate decides a request that has arrived before, unless it is gone.
 func (s *Stream) judgeLate() {
-	defer s.rescue()
-	if s.state != arrived {
-		return
-	}
-	s.state = fresh
-	if s.judge() == Continue {
-		s.f.letGo(outgoing{stream: s})
+	if s.state == arrived {
+		s.state = fresh
+		s.advance(nil)
 	}
 }

@@ -20,6 +20,7 @@ type part struct {
 // aside decides the request here if that can be, and otherwise makes it ready to ask. done says that it is decided.
 func (s *Stream) aside() (action Action, done bool) {
 	f, a := s.f, s.asking
+	a.forget() // of when it came to a line
 	refuse, admit := a.plan.Aside()
 	if a.refuses = refuse && !a.unsure; !a.refuses {
 		return Continue, false
@@ -35,16 +36,29 @@ func (s *Stream) aside() (action Action, done bool) {
 		a.attrs.ask.Known = 0 // so that the bridge says again what the credentials are worth
 		return Continue, false
 	}
-	now, inHand, denied := f.elapsed(), 0, false
+	now := f.elapsed()
+	inHand, denied := f.look(now, a, a.admits)
+	switch {
+	case denied:
+		return s.remembered(now), true
+	case inHand == len(a.parts):
+		return s.fromHand(now), true
+	}
+	a.putBack(now)
+	return Continue, false
+}
+
+// look looks at what is known here of each check: it takes what is in hand, or else what was refused a moment ago counts.
+func (f *Filter) look(now core.Micros, a *asking, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
 	for i := range checks {
 		c := &checks[i]
-		p := part{held: f.leases.hold(c, a.admits)}
+		p := part{held: f.leases.hold(c, takes)}
 		switch {
 		case p.held == nil:
-		case a.admits:
+		case takes:
 			p.verdict, p.units = p.held.counter.Take(now, c.Limit, c.Cost)
-		case p.held.counter.Denies(now, c.Limit, c.Cost):
+		case !c.Shadow && p.held.counter.Denies(now, c.Limit, c.Cost):
 			p.verdict = lease.Deny
 		}
 		switch p.verdict {
@@ -55,18 +69,39 @@ func (s *Stream) aside() (action Action, done bool) {
 		}
 		a.parts = append(a.parts, p)
 	}
-	switch {
-	case denied:
-		a.putBack(now)
-		a.tellDenied(now)
-		f.host.Count(CounterRemembered)
-		return s.decide(a.plan.Decide()), true
-	case inHand == len(checks):
-		return s.fromHand(now), true
+	return inHand, denied
+}
+
+// forget forgets what was found.
+//
+//go:noinline
+func (a *asking) forget() {
+	clear(a.parts)
+	a.parts, a.admits = a.parts[:0], false
+}
+
+// remembers reports whether what was refused a moment ago refuses a request that is not decided aside.
+//
+//go:noinline
+func (s *Stream) remembers() (denied bool) {
+	f, a := s.f, s.asking
+	if !a.alike || a.unsure || len(f.leases.byKey) == 0 {
+		return false
 	}
+	a.forget()
+	_, denied = f.look(f.elapsed(), a, false)
+	return denied
+}
+
+// remembered refuses a request by what was refused a moment ago.
+//
+//go:noinline
+func (s *Stream) remembered(now core.Micros) Action {
+	a := s.asking
 	a.putBack(now)
-	a.want(now)
-	return Continue, false
+	a.tellDenied(now)
+	s.f.host.Count(CounterRemembered)
+	return s.concluded()
 }
 
 // fromHand admits a request of which all units are in hand.
@@ -81,7 +116,7 @@ func (s *Stream) fromHand(now core.Micros) Action {
 		}
 	}
 	f.host.Count(CounterLeased)
-	return s.decide(a.plan.Decide())
+	return s.concluded()
 }
 
 // putBack undoes what was taken and waited for of some of the checks.
@@ -250,8 +285,13 @@ func (f *Filter) lease(r *rider, got *wire.Answer, ok bool, sent core.Micros) {
 			f.granted(w, result, result.Granted, got.Leases)
 		}
 	}
-	if s := r.stream; ok && s != nil && s.state == waiting && s.asking.refuses {
-		f.hear(s.asking, r.wants, got.Results, sent)
+	if s := r.stream; ok && s != nil && s.state == waiting {
+		if s.asking.alike {
+			f.hear(s.asking, r.wants, got.Results, sent)
+		}
+		if r.gate != nil {
+			r.gate.learn(s.asking, got.Results)
+		}
 	}
 }
 
@@ -312,7 +352,7 @@ func (f *Filter) boardExtras(version string) {
 		default:
 			c.body = append(c.body, next.item...)
 			c.lease()
-			c.riding = append(c.riding, rider{wants: next.wants, extra: true})
+			c.boarding.riding = append(c.boarding.riding, rider{wants: next.wants, extra: true})
 		}
 	}
 	clear(l.extras[len(kept):])
@@ -321,5 +361,6 @@ func (f *Filter) boardExtras(version string) {
 
 // spares reports whether so many bytes that no request waits for may ride with what does already.
 func (c *calls) spares(bytes int) bool {
-	return len(c.riding) == 0 || len(c.riding) < extraItemsMax && len(c.body)+bytes <= extraBytesMax
+	riding := len(c.boarding.riding)
+	return riding == 0 || riding < extraItemsMax && len(c.body)+bytes <= extraBytesMax
 }

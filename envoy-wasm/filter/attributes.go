@@ -25,7 +25,7 @@ type attributes struct {
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.release()
 	a.view = wire.View{Ask: &a.ask, Reads: &p.reads, At: h.Now()}
-	a.origin = 14695981039346656037
+	a.origin = fnvOffset
 	for range p.reads.Headers {
 		a.ask.Headers = append(a.ask.Headers, wire.Value{})
 	}
@@ -63,6 +63,9 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 		a.ask.Attrs = append(a.ask.Attrs, attribute(h, name))
 	}
 }
+
+// fnvOffset is what the hash of a text begins with.
+const fnvOffset = 14695981039346656037
 
 // hash goes on with the 64-bit FNV-1a hash of a text.
 //

@@ -27,11 +27,13 @@ func (q *quick) Property(...string) (string, bool)       { return "192.0.2.7:471
 func (q *quick) Count(Counter)                           {}
 func (q *quick) Held(int64)                              {}
 func (q *quick) Warn(string)                             {}
+func (q *quick) Shared(uint32) ([]byte, uint32)          { return nil, 0 }
+func (q *quick) Share(uint32, []byte, uint32) bool       { return true }
 
 // served returns a function that lets n requests, which share a call, come and go.
 func served(t testing.TB, rules, n int) func() {
 	t.Helper()
-	limit, err := core.ParseLimit("10/1m")
+	limit, err := core.ParseLimit("1000/1m")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -103,10 +103,11 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	for id := range uint32(waitingMax) {
+		e.properties["source.address"] = "10.0." + strconv.Itoa(int(id>>8)) + "." + strconv.Itoa(int(id&255)) + ":4711"
 		f.NewStream(id).RequestHeaders(get("/api/x"))
 		e.now += crowdSpan / crowdMin // by the clock none waits for the end of a turn
 	}
-	if f.NewStream(waitingMax).RequestHeaders(get("/api/x")) != Continue || e.counts[CounterFull] != 1 {
+	if f.NewStream(waitingMax).RequestHeaders(get("/api/x")) != Pause || e.counts[CounterFull] != 1 || e.responses[waitingMax].Status != 503 {
 		t.Errorf("one more waits: %v", e.count())
 	}
 	f.Flush()
@@ -179,9 +180,13 @@ func TestWaitingHeadersAreBounded(t *testing.T) {
 	}
 	streams[0].Done()
 	e.panics = "Count"
-	e.now += f.config.Deadline
-	f.Tick()
-	if f.turns(); f.calls.held != 0 || len(e.resumed) != len(streams)-2 {
-		t.Errorf("%d bytes are held when nobody waits; resumed %d of %d", f.calls.held, len(e.resumed), len(streams))
+	e.timeOut(f)
+	e.timeOut(f)
+	e.timeOut(f)
+	for f.gates.lined > 0 {
+		f.Flush()
+	}
+	if f.turns(); f.calls.held != 0 || len(e.resumed)+len(e.responses) != len(streams)-1 {
+		t.Errorf("%d bytes are held when nobody waits; resumed %d, answered %d of %d", f.calls.held, len(e.resumed), len(e.responses), len(streams))
 	}
 }

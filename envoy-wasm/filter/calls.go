@@ -21,7 +21,7 @@ const (
 const (
 	batchItemsMax = wire.ItemsMax
 	batchBytesMax = 256 << 10 // of a call with several questions; a longer question has a call for itself
-	waitingMax    = 16384     // requests of one worker; one more is decided by on_error
+	waitingMax    = 16384     // requests of one worker, those in line included; one more is refused with 503
 	heldBytesMax  = 128 << 20 // headers of requests that wait or stand in line; likewise
 	settlingMax   = 16384     // one more is not told of, so what was reserved stands as the charge
 )
@@ -30,13 +30,13 @@ const (
 type calls struct {
 	waiting  []*Stream   // have not been asked about yet
 	settling []*due      // responses to be told of
-	riding   []rider     // of the call under way, in its order
-	spare    []rider     // for the next one
+	flight   *flight     // the call under way; nil for none
+	boarding *flight     // the one that is being made
+	spare    *flight     // one that is over, for a later one
 	standing []*Stream   // have calls of their own
-	sent     core.Micros // when the call under way was, on the clock of leases
+	dealt    core.Micros // when the one was sent whose answers are being given
 	held     int         // bytes of headers of those that wait or stand in line
-	under    bool
-	leasing  bool // the call under way is about leases
+	nodes    int64       // how many count in the bridge's store, as it said last
 	woken    bool
 	failures int
 	openTill core.Micros
@@ -45,8 +45,20 @@ type calls struct {
 	answer   wire.Answer
 }
 
+// flight is a call that shares its way. When its time is over its riders are decided without it, and the next one is made. Its answer
+// may come later: that proves that the bridge is there, and its units are used.
+type flight struct {
+	riding  []rider
+	sent    core.Micros // on the clock of leases
+	leasing bool        // it is about leases
+	looked  core.Micros // when a tick has looked at it last, likewise
+	waited  core.Micros // for how long its answer could have been read
+	over    bool        // its riders were decided without it
+}
+
 // rider is an item of a call.
 type rider struct {
+	gate   *gate    // that counts it
 	stream *Stream  // that was asked about; nil for none
 	wants  []wanted // what is asked for besides, or in advance
 	extra  bool     // it is one
@@ -57,25 +69,6 @@ type rider struct {
 func (c *calls) keep(a *asking) {
 	c.held += a.attrs.bytes - a.held
 	a.held = a.attrs.bytes
-}
-
-// enqueue makes a request wait for the bridge. It reports false if it should not.
-func (f *Filter) enqueue(s *Stream) bool {
-	c := &f.calls
-	switch {
-	case c.failures >= failuresMax:
-		f.host.Count(CounterOpen)
-		return false
-	case len(c.waiting) >= waitingMax || c.held-s.asking.held+s.asking.attrs.bytes > heldBytesMax:
-		f.host.Count(CounterFull)
-		return false
-	}
-	c.keep(s.asking) // before it is queued, which may decide it
-	if !s.queue() {
-		f.host.Count(CounterUnreachable)
-		return false
-	}
-	return true
 }
 
 // queue has a request ride in the next call. It reports false if nobody would make that.
@@ -106,7 +99,7 @@ func (f *Filter) tell(d *due) {
 
 // summon makes the host call Flush soon, unless a call is under way, whose end does it as well. Something waits already, so
 // the host may do it at once.
-func (f *Filter) summon() bool { return f.calls.under || f.summonAgain() }
+func (f *Filter) summon() bool { return f.calls.flight != nil || f.summonAgain() }
 
 // Flush ends a turn: it decides those who arrived in it, and sends what waits, unless a call is under way.
 func (f *Filter) Flush() {
@@ -114,6 +107,7 @@ func (f *Filter) Flush() {
 	f.tellOfMore()
 	f.judgeArrivals() // before woken is false: what it has ask needs no other call of this
 	f.calls.woken = false
+	f.moveLines()
 	if f.send(); len(f.out.waiting) > 0 {
 		f.summonAgain()
 	}
@@ -123,23 +117,34 @@ func (f *Filter) Flush() {
 // cannot be made, its riders are decided at once, and those who came after them have the next.
 func (f *Filter) send() {
 	c := &f.calls
-	for !c.under && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
-		sent := f.elapsed()
-		c.riding, c.spare, c.leasing = c.spare[:0], nil, false
+	for c.flight == nil && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
+		next := c.spare
+		if c.spare = nil; next == nil {
+			next = new(flight)
+		}
+		now := f.elapsed()
+		*next = flight{riding: next.riding[:0], sent: now, looked: now}
+		c.boarding = next
 		f.board()
-		if len(c.riding) == 0 {
-			c.spare = c.riding
+		if len(next.riding) == 0 {
+			c.spare = next
 			continue // all of them were gone
 		}
-		c.under, c.sent = true, sent
+		c.flight = next
 		f.hurry()
-		if f.dispatch(f.checkCall(c.body, millis(f.config.Deadline)), f.answered) != nil {
-			c.under = false
+		if f.dispatch(f.checkCall(c.body, f.callMillis()), func(r Reply) { f.answered(next, r) }) != nil {
+			c.flight = nil
 			f.note(Reply{}, false)
-			f.deal(f.riders(), Reply{}, c.sent)
+			f.deal(next, Reply{})
 		}
 	}
 }
+
+// lateMax is how long an answer is waited for when its riders were decided: it may yet say that the bridge is there.
+const lateMax = core.Second
+
+//go:noinline
+func (f *Filter) callMillis() uint32 { return millis(f.config.Deadline + lateMax) }
 
 // board puts into a call what waits, and takes it from the lists.
 func (f *Filter) board() {
@@ -174,7 +179,7 @@ func (f *Filter) board() {
 // fits reports whether a request may ride with those that do already.
 func (c *calls) fits(s *Stream, version string) bool {
 	switch {
-	case s.state != waiting || len(c.riding) == 0:
+	case s.state != waiting || len(c.boarding.riding) == 0:
 		return true
 	case s.asking.policy.version != version:
 		return false
@@ -185,7 +190,8 @@ func (c *calls) fits(s *Stream, version string) bool {
 
 // room reports whether so many bytes may ride with what does already.
 func (c *calls) room(bytes int) bool {
-	return len(c.riding) == 0 || len(c.riding) < batchItemsMax && len(c.body)+bytes <= batchBytesMax
+	riding := len(c.boarding.riding)
+	return riding == 0 || riding < batchItemsMax && len(c.body)+bytes <= batchBytesMax
 }
 
 // ride puts the request's question into the call, unless it waits no longer.
@@ -209,13 +215,13 @@ func (s *Stream) ride() {
 	}
 	c.body = wire.AppendAsk(c.body, kind, &a.attrs.ask, units)
 	whole = true
-	c.riding = append(c.riding, rider{stream: s, wants: a.wants, checks: len(a.plan.Checks())})
-	a.wants = nil
+	c.boarding.riding = append(c.boarding.riding, rider{stream: s, gate: s.gate, wants: a.wants, checks: len(a.plan.Checks())})
+	a.wants, s.gate = nil, nil
 }
 
 // lease makes the call one about leases.
 func (c *calls) lease() {
-	c.leasing = true
+	c.boarding.leasing = true
 	wire.Leasing(c.body)
 }
 
@@ -223,12 +229,12 @@ func (f *Filter) boardSettling() {
 	c := &f.calls
 	settled := 0
 	for _, d := range c.settling {
-		if len(c.riding) >= batchItemsMax || len(c.riding) > 0 && len(c.body) > batchBytesMax {
+		if riding := len(c.boarding.riding); riding >= batchItemsMax || riding > 0 && len(c.body) > batchBytesMax {
 			break
 		}
 		settled++
 		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers})
-		c.riding = append(c.riding, rider{})
+		c.boarding.riding = append(c.boarding.riding, rider{})
 		f.forget(d)
 	}
 	rest := copy(c.settling, c.settling[settled:])
@@ -236,25 +242,48 @@ func (f *Filter) boardSettling() {
 	c.settling = c.settling[:rest]
 }
 
-// riders takes the riders of the call that is over.
-func (f *Filter) riders() []rider {
-	c := &f.calls
-	riding := c.riding
-	c.riding = nil
-	return riding
-}
-
 // answered gives each rider its answer, after the next call was sent: that is then under way while this worker decides.
-func (f *Filter) answered(r Reply) {
+func (f *Filter) answered(fl *flight, r Reply) {
 	defer f.guard()
 	f.tellOfMore()
-	riding, sent := f.riders(), f.calls.sent
-	f.calls.under = false
-	defer f.deal(riding, r, sent)
-	if f.note(r, f.calls.leasing) {
-		f.again(riding)
+	if f.calls.flight == fl {
+		f.calls.flight = nil
+	}
+	defer f.deal(fl, r)
+	switch {
+	case fl.over && r.Status != 200: // it was counted as failed before
+	case fl.over:
+		f.countLate(fl)
+		f.note(r, false)
+	case f.note(r, fl.leasing):
+		f.again(fl.riding)
 	}
 	f.send()
+}
+
+// countLate counts the requests that were decided without an answer which came all the same.
+func (f *Filter) countLate(fl *flight) {
+	for i := range fl.riding {
+		if fl.riding[i].stream != nil {
+			f.host.Count(CounterLate)
+		}
+	}
+}
+
+// giveUp decides the riders of the call under way without its answer.
+func (f *Filter) giveUp() {
+	c := &f.calls
+	fl := c.flight
+	c.flight, fl.over = nil, true
+	f.failed()
+	for i := range fl.riding {
+		r := &fl.riding[i]
+		if r.stream != nil && r.stream.state == waiting {
+			r.stream.lose(CounterTimeout)
+		}
+		f.leave(r.gate)
+		r.gate = nil
+	}
 }
 
 // again has requests ride once more whose call was about leases, which its bridge does not read: then it has charged nothing.
@@ -271,15 +300,17 @@ func (f *Filter) again(riding []rider) {
 }
 
 // deal gives each rider its answer. Should there be a panic in between, those behind it have none.
-func (f *Filter) deal(riding []rider, r Reply, sent core.Micros) {
+func (f *Filter) deal(fl *flight, r Reply) {
 	c := &f.calls
-	dealt := 0
+	riding, dealt := fl.riding, 0
+	c.dealt = fl.sent
 	defer func() {
 		for ; dealt < len(riding); dealt++ {
-			f.deliver(&riding[dealt], nil, whyOf(r), sent)
+			f.deliver(&riding[dealt], nil, whyOf(r), fl.sent)
 		}
 		clear(riding)
-		c.spare = riding[:0]
+		c.spare = fl
+		f.moveLines()
 	}()
 	reply, err := replyOf(r)
 	for dealt < len(riding) {
@@ -291,7 +322,7 @@ func (f *Filter) deal(riding []rider, r Reply, sent core.Micros) {
 			}
 		}
 		dealt++
-		f.deliver(&riding[dealt-1], got, whyOf(r), sent)
+		f.deliver(&riding[dealt-1], got, whyOf(r), fl.sent)
 	}
 }
 
@@ -302,6 +333,7 @@ func (f *Filter) deliver(r *rider, got *wire.Answer, why Counter, sent core.Micr
 		why = whyNot(got.Status)
 	}
 	defer f.guard()
+	defer f.leave(r.gate)
 	f.lease(r, got, ok, sent)
 	switch {
 	case s == nil && !r.extra && !ok:
@@ -323,8 +355,10 @@ func (s *Stream) lose(why Counter) {
 // whyNot says why an answer says nothing.
 func whyNot(status wire.Status) Counter {
 	switch status {
-	case wire.StatusUnavailable, wire.StatusBusy:
+	case wire.StatusUnavailable:
 		return CounterUnavailable
+	case wire.StatusBusy:
+		return CounterBusy
 	case wire.StatusUnknown:
 		return CounterUnknown
 	default:
@@ -336,11 +370,17 @@ func whyNot(status wire.Status) Counter {
 //
 //go:noinline
 func whyOf(r Reply) Counter {
-	if r.Status == 0 || r.Status == 503 || r.Status == 504 {
+	switch {
+	case r.busy():
+		return CounterBusy
+	case r.Status == 0 || r.Status == 503 || r.Status == 504:
 		return CounterUnreachable
 	}
 	return CounterUnanswered
 }
+
+// busy reports whether a bridge has answered that it has too much to do: Envoy's own 503 does not say what the bridge reads.
+func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
 
 //go:noinline
 func replyOf(r Reply) (*wire.ReplyReader, error) {
@@ -357,16 +397,27 @@ func (f *Filter) note(r Reply, leasing bool) (again bool) {
 	switch {
 	case r.Status == 200:
 		l.reads, l.exact = r.Leases != "" && f.elapsed() >= l.shunned, r.Leases == wire.LeasingExact
+		c.failures, c.nodes = 0, r.Nodes
+		return false
+	case r.busy():
 		c.failures = 0
 		return false
 	case r.Status == 400 && leasing: // it is another one than the one that said that it does
 		l.reads, l.shunned = false, f.elapsed()+shunnedFor
 		return true
 	}
+	f.failed()
+	return false
+}
+
+// failed counts a call that has failed.
+//
+//go:noinline
+func (f *Filter) failed() {
+	c := &f.calls
 	if c.failures++; c.failures >= failuresMax {
 		c.openTill = f.host.Now() + openFor
 	}
-	return false
 }
 
 // expire ends the waits whose deadline is over, and looks whether the bridge is back.
@@ -374,17 +425,14 @@ func (f *Filter) expire() {
 	defer f.guard()
 	c := &f.calls
 	f.judgeArrivals()
+	f.lookAtCall()
 	now := f.host.Now()
 	for _, s := range c.waiting {
-		if s.state == waiting && now >= s.deadline {
-			s.expire()
+		if s.state == waiting && s.late(now) {
+			s.lose(c.whyLate())
 		}
 	}
-	for i := range c.riding {
-		if s := c.riding[i].stream; s != nil && s.state == waiting && now >= s.deadline {
-			s.expire()
-		}
-	}
+	f.moveLines()
 	f.expireStanding(now)
 	f.send() // what no wake was to be had for
 	if c.failures < failuresMax || c.probing || ahead(c.openTill, now, openFor) {
@@ -397,6 +445,21 @@ func (f *Filter) expire() {
 	}) == nil
 	if !c.probing {
 		c.openTill = now + openFor
+	}
+}
+
+// lookAtCall ends the wait for the call under way if its time is over. From one tick to the next no more counts than there should be
+// between them: an Envoy that comes late to its ticks comes late to the answer as well, and the bridge cannot help that.
+func (f *Filter) lookAtCall() {
+	fl := f.calls.flight
+	if fl == nil {
+		return
+	}
+	now, deadline := f.elapsed(), f.config.Deadline
+	fl.waited += min(now-fl.looked, tickFast)
+	fl.looked = now
+	if fl.waited >= deadline || now-fl.sent >= deadline+lateMax {
+		f.giveUp()
 	}
 }
 

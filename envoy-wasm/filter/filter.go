@@ -18,6 +18,7 @@ type Filter struct {
 	etag     string
 	calls    calls
 	leases   leases
+	gates    gates
 	arrivals arrivals
 	pace     pace
 	poll     struct {

@@ -64,6 +64,7 @@ func TestAPanicLosesNoRider(t *testing.T) {
 		if !slices.Equal(done, []uint32{1, 2, 3}) || e.counts[CounterPanic] != 1 {
 			t.Errorf("%s: resumed %v, answered %v, counted %v", method, e.resumed, e.responses, e.count())
 		}
+		e.now += 2 * core.Second // nothing that was refused is remembered
 		admitted(t, e, f, 9, left(1), get("/api/x"))
 	}
 }

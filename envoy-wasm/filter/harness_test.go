@@ -32,6 +32,7 @@ type envoy struct {
 	sleeps     error  // of every wake
 	wakesAt    func() // called by every wake; nil: the test flushes
 	panics     string // the method that panics, once
+	shared     map[uint32]sharedValue
 }
 
 // trip panics if the test wants that method to.
@@ -129,6 +130,39 @@ func (e *envoy) Property(path ...string) (string, bool) {
 	}
 	value, ok := e.properties[strings.Join(path, ".")]
 	return value, ok
+}
+
+// sharedValue is what all workers of Envoy have in common under one name.
+type sharedValue struct {
+	value []byte
+	cas   uint32
+}
+
+func (e *envoy) Shared(slot uint32) ([]byte, uint32) {
+	e.trip("Shared")
+	v := e.shared[slot]
+	return slices.Clone(v.value), v.cas
+}
+
+func (e *envoy) Share(slot uint32, value []byte, cas uint32) bool {
+	e.trip("Share")
+	v, ok := e.shared[slot]
+	if ok && cas != 0 && cas != v.cas {
+		return false
+	}
+	if e.shared == nil {
+		e.shared = map[uint32]sharedValue{}
+	}
+	e.shared[slot] = sharedValue{slices.Clone(value), v.cas + 1}
+	return true
+}
+
+// timeOut lets the deadline of a call pass, tick by tick.
+func (e *envoy) timeOut(f *Filter) {
+	for range f.config.Deadline/tickFast + 1 {
+		e.now += tickFast
+		f.Tick()
+	}
 }
 
 // count returns the counters that are not zero.

@@ -30,6 +30,10 @@ type Host interface {
 	Count(Counter)
 	// Held tells by how much the units in hand have become more, or fewer, for a gauge of Envoy's that all workers share.
 	Held(change int64)
+	// Shared returns a value that all workers of Envoy have in common, and what to write it with; nil if it was never written.
+	Shared(record uint32) (value []byte, cas uint32)
+	// Share writes it, unless it was written since; with a cas of 0 in any case. It reports whether it was written.
+	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.
 	Warn(line string)
 }
@@ -45,11 +49,15 @@ type Call struct {
 // LeasingHeader is the header of a reply that says that who answers reads calls about leases.
 const LeasingHeader = wire.LeasingHeader
 
+// NodesHeader is the header of a reply that says how many nodes count in the bridge's store.
+const NodesHeader = wire.NodesHeader
+
 // Reply is what the bridge answered.
 type Reply struct {
 	Status int // 0: nothing
 	ETag   string
 	Leases string // the LeasingHeader; "" of who does not read calls about leases
+	Nodes  int64  // the NodesHeader; 0 if it is not there
 	Body   []byte
 }
 
@@ -78,7 +86,7 @@ const (
 	CounterUnavailable  // the bridge's store did not answer
 	CounterUnknown      // the bridge does not know our policy, or decides by another
 	CounterOpen         // no call: the last ones failed
-	CounterFull         // no call: as many wait as may
+	CounterFull         // no call: as many wait as may, or it has waited too long; counted as denied too
 	CounterUnreadable   // responses that said no cost, or an absurd one, so that the default was charged
 	CounterUnsettled    // responses that the bridge could not be told of: what was reserved stands
 	CounterPolicyLoaded // a policy came into force
@@ -87,6 +95,9 @@ const (
 	CounterNoPolicy      // there is none yet: on_error of the filter's configuration decides
 	CounterLeased        // admitted from units in hand, without a call; counted as allowed too
 	CounterRemembered    // refused by what was refused a moment ago, without a call; counted as denied too
+	CounterBusy          // the bridge has too much to do; counted as denied too, unless it is asked once more
+	CounterLate          // the call was answered after the deadline; counted as a timeout too
+	CounterSpent         // refused, since on_error has let pass as much as the limit; counted as denied too
 	CounterInvalidTarget // answered 400: its path or host is of a form that is not served
 	counterCount
 )
@@ -98,4 +109,4 @@ const GaugeHeld = "units_in_hand"
 var CounterNames = [counterCount]string{"allowed", "denied", "degraded", "delayed", "redirected", "oversized",
 	"bridge_timeout", "bridge_unreachable", "bridge_unanswered", "store_unavailable", "policy_unknown", "breaker_open",
 	"waiting_full", "unreadable_costs", "unsettled", "policy_loaded", "policy_refused", "panic", "no_policy",
-	"leased", "remembered", "invalid_target"}
+	"leased", "remembered", "bridge_busy", "bridge_late", "degraded_limited", "invalid_target"}

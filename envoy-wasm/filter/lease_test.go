@@ -316,6 +316,7 @@ func TestALostGrantIsNeverUsed(t *testing.T) {
 	}
 	b.verdict = false
 	b.refuses = errNo
+	b.now += 2 * core.Second // nothing that was refused is remembered
 	admitted := b.counts[CounterAllowed]
 	b.requests(400, core.Millisecond)
 	if b.counts[CounterAllowed] != admitted || b.counts[CounterDegraded] == 0 {

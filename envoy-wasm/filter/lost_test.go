@@ -27,7 +27,7 @@ func TestNoRiderIsLost(t *testing.T) {
 				t.Fatalf("%d items", len(items))
 			}
 			// What is settled stands behind those who ask, so that it must come first to be in their way.
-			f.calls.riding[0], f.calls.riding[2] = f.calls.riding[2], f.calls.riding[0]
+			f.calls.flight.riding[0], f.calls.flight.riding[2] = f.calls.flight.riding[2], f.calls.flight.riding[0]
 			f.calls.failures = failuresMax
 			e.panics = method
 			if c.answer(Reply{Status: 500}); len(e.resumed) != 2 || e.panics != "" {
@@ -106,8 +106,7 @@ func TestWhoAsksAnotherKeepsItsDeadline(t *testing.T) {
 	call, _, _ := e.check()
 	call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
 	f.Flush()
-	e.now += f.config.Deadline
-	f.Tick()
+	e.timeOut(f)
 	if !slices.Equal(e.resumed, []uint32{1}) || e.counts[CounterTimeout] != 1 {
 		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
 	}

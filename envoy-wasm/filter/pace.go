@@ -7,8 +7,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// TickMillis is how often [Filter.Tick] is called while something waits: no request waits longer than that beyond its
-// deadline.
+// TickMillis is how often [Filter.Tick] is called while something waits: no request waits longer than two of them
+// beyond its deadline.
 const TickMillis = 10
 
 // Ticks cost a processor in every worker, and most of them find nothing to do. So they come quickly while something waits and
@@ -58,7 +58,8 @@ func (f *Filter) slow() {
 // busy reports whether a deadline may end, or a call is to be made, at any time.
 func (f *Filter) busy() bool {
 	c, l := &f.calls, &f.leases
-	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+len(c.riding)+len(c.settling)+len(c.standing) > 0 || c.probing || len(l.extras) > 0
+	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+f.gates.lined+len(c.settling)+len(c.standing)+len(l.extras) > 0 ||
+		c.flight != nil || c.probing
 }
 
 // tickEvery sets the pace. Where that fails the next occasion tries again.

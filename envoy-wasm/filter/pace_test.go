@@ -80,8 +80,8 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 		if waited := e.now - start; waited > f.config.Deadline+tickFast {
 			t.Errorf("after %v a request waited %v", idle, waited)
 		}
-		f.riders()
-		f.calls.under = false
+
+		f.calls.flight = nil
 		start = e.now
 		s, _ = inLine(t, e, f, uint32(2+i))
 		for s.state == standing {

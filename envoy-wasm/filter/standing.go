@@ -12,7 +12,8 @@ import (
 const standingMax = 4096
 
 // stand lets a request wait that only throttle rules refuse: a second call, of its own, which the bridge answers once the
-// request is admitted or has waited as long as it may: max_delay, and for both calls together the deadline. It reports false if the request cannot wait; then it is refused.
+// request is admitted or has waited as long as it may: max_delay, and for both calls together the deadline. It reports false if the request cannot wait; then it is
+// refused.
 //
 // A client that leaves meanwhile does not end the call, since Envoy cancels none. The bridge notices nothing: the request
 // keeps its place, and is charged if its turn comes.
@@ -26,7 +27,7 @@ func (s *Stream) stand() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	s.deadline += patience // the bridge had a part of the deadline already
+	s.deadline = f.host.Now() + f.config.Deadline + patience - (f.elapsed() - f.calls.dealt) // the bridge had a part of it already
 	if !s.askToWait(f.config.Deadline + patience) {
 		return false
 	}

@@ -22,6 +22,7 @@ type state uint8
 const (
 	fresh    state = iota
 	arrived        // and waits for the end of the turn
+	lined          // waits for others like it that are being asked about
 	waiting        // for the bridge, in a call that it shares
 	standing       // under a throttle rule, with a call of its own
 	decided
@@ -33,15 +34,17 @@ type Stream struct {
 	f         *Filter
 	id        uint32
 	state     state
-	head      bool    // the method is HEAD
-	again     uint8   // how often it was asked about once more
-	answered  bool    // the response is our own
-	grpcType  string  // the content type of our own response, if Envoy would leave it out
-	responded bool    // the response has begun
-	origin    uint64  // of the request: its connection and its x-request-id
-	before    *Stream // that ended just before this one began, if that had no response
-	asking    *asking // until it is decided
-	deadline  core.Micros
+	head      bool        // the method is HEAD
+	again     uint8       // how often it was asked about once more
+	answered  bool        // the response is our own
+	grpcType  string      // the content type of our own response, if Envoy would leave it out
+	responded bool        // the response has begun
+	origin    uint64      // of the request: its connection and its x-request-id
+	before    *Stream     // that ended just before this one began, if that had no response
+	asking    *asking     // until it is decided
+	gate      *gate       // that counts it, until it rides in a call
+	next      *Stream     // in the line of a gate
+	deadline  core.Micros // of one that stands in line for a throttle rule
 	told      core.Telling
 	remaining int64
 	due       *due // what the response settles; nil for nothing
@@ -56,6 +59,9 @@ type asking struct {
 	held   int  // bytes of the request that are held while it waits
 
 	patience core.Micros // of the call that it stands in line with
+
+	narrow int  // the check that is the first to refuse, see core.Plan.Narrowest
+	alike  bool // what it refuses one it refuses others
 
 	refuses, admits bool     // the request may be decided here, see core.Plan.Aside
 	parts           []part   // of its checks
@@ -96,32 +102,53 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	if f.arrive(s) {
 		return Pause
 	}
-	return s.judge()
+	return s.judge(nil)
 }
 
-// judge decides the request that was taken in, or makes it wait for the bridge.
-func (s *Stream) judge() Action {
+// judge decides the request that was taken in, or makes it wait for the bridge. from is the gate whose line it comes from, if it
+// does.
+func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
 	switch {
 	case len(a.plan.Checks()) == 0 && !f.unsure:
-		return s.decide(a.plan.Decide())
+		return s.concluded()
 	case a.attrs.size() > askBytesMax:
 		return s.oversized()
 	}
+	return s.proceed(from)
+}
+
+// proceed decides a request that has its plan, if that can be, and otherwise makes it wait.
+func (s *Stream) proceed(from *gate) Action {
+	f, a := s.f, s.asking
 	if action, done := s.aside(); done {
 		return action
 	}
-	s.wait()
-	if f.enqueue(s) {
+	switch {
+	case f.calls.failures >= failuresMax:
+		return s.unasked(CounterOpen)
+	case from == nil && f.full(a):
+		return s.unasked(CounterFull)
+	case from != nil && s.remembers():
+		return s.remembered(f.elapsed())
+	case from != nil && s.late(f.host.Now()):
+		return s.unasked(f.calls.whyLate())
+	}
+	f.calls.keep(a) // before it is queued, which may decide it
+	waits, full := f.line(s, from)
+	switch {
+	case waits:
+		return Pause
+	case full:
+		return s.crowdedOut()
+	case a.admits:
+		a.want(f.elapsed())
+	}
+	if s.state = waiting; s.queue() {
 		return Pause
 	}
-	return s.decide(a.degrade())
-}
-
-// wait begins the request's wait.
-func (s *Stream) wait() {
-	s.deadline, s.state = s.asking.attrs.view.At+s.f.config.Deadline, waiting
+	return s.unasked(CounterUnreachable)
 }
 
 // ask returns what a request needs until it is decided.
@@ -144,8 +171,8 @@ func (s *Stream) release() {
 	}
 	a.plan.Reset()
 	a.attrs.release()
-	clear(a.parts)
-	a.policy, a.parts = nil, a.parts[:0]
+	a.forget()
+	a.policy = nil
 	s.f.idle = append(s.f.idle, a)
 }
 
@@ -153,6 +180,10 @@ func (s *Stream) release() {
 //
 //go:noinline
 func (s *Stream) drop() {
+	if g := s.gate; g != nil {
+		s.gate = nil
+		s.f.leave(g)
+	}
 	if a := s.asking; a != nil {
 		s.f.calls.held -= a.held
 		a.held = 0
@@ -167,15 +198,7 @@ func (a *asking) identify(f *Filter) {
 	a.plan.Reset()
 	a.plan.Add(a.policy.ruleset, &a.attrs.view)
 	a.attrs.ask.Known, a.unsure = f.known, f.unsure
-}
-
-// degrade decides without the bridge. Whose credential cannot be verified may be anybody.
-func (a *asking) degrade() core.Decision {
-	if a.unsure && a.policy.anybody != nil {
-		a.plan.Reset()
-		a.plan.Add(a.policy.anybody, &a.attrs.view)
-	}
-	return a.plan.Degrade()
+	a.narrow, a.alike = a.plan.Narrowest()
 }
 
 // hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
@@ -194,12 +217,14 @@ func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
 func (s *Stream) take(answer *wire.Answer) {
 	defer s.rescue()
 	a := s.asking
-	if answer.Status == wire.StatusUnknown {
-		s.f.pollSoon()
-		if s.askAnother() {
+	if unknown := answer.Status == wire.StatusUnknown; unknown || answer.Status == wire.StatusBusy {
+		if unknown {
+			s.f.pollSoon()
+		}
+		if s.askAnother(whyNot(answer.Status)) {
 			return
 		}
-		s.f.poll.lost = true
+		s.f.poll.lost = s.f.poll.lost || unknown
 	}
 	if answer.Status != wire.StatusOK {
 		s.degrade(whyNot(answer.Status))
@@ -215,6 +240,9 @@ func (s *Stream) take(answer *wire.Answer) {
 		return
 	}
 	copy(results, answer.Results)
+	if answer.Verdict != nil && a.alike {
+		s.f.hear(a, nil, results, s.f.calls.dealt)
+	}
 	d := a.plan.Decide()
 	if s.state == waiting && d.Refused() && d.Delay > 0 && s.stand() {
 		return
@@ -230,11 +258,11 @@ func (s *Stream) take(answer *wire.Answer) {
 // the other's.
 const againMax = 2
 
-// askAnother asks once more about a request whose policy the bridge did not know: it has charged nothing, and of several behind one
-// name the next may know it. It reports false if that is to be no more.
+// askAnother asks once more about a request whose policy the bridge did not know, or for which it had no time: it has charged nothing,
+// and of several behind one name the next may know it. It reports false if that is to be no more.
 //
 //go:noinline
-func (s *Stream) askAnother() bool {
+func (s *Stream) askAnother(why Counter) bool {
 	if s.again == againMax {
 		return false
 	}
@@ -246,7 +274,7 @@ func (s *Stream) askAnother() bool {
 	} else if len(c.waiting) >= waitingMax || !s.queue() {
 		return false
 	}
-	s.f.host.Count(CounterUnknown)
+	s.f.host.Count(why)
 	return true
 }
 
@@ -254,9 +282,15 @@ func (s *Stream) askAnother() bool {
 //
 //go:noinline
 func (s *Stream) degrade(why Counter) {
-	s.f.host.Count(why)
-	s.resume(s.asking.degrade())
+	if s.unasked(why) == Continue {
+		s.f.letGo(outgoing{stream: s})
+	}
 }
+
+// concluded decides by the results that there are.
+//
+//go:noinline
+func (s *Stream) concluded() Action { return s.decide(s.asking.plan.Decide()) }
 
 // resume ends the wait.
 func (s *Stream) resume(d core.Decision) {
@@ -292,7 +326,7 @@ func (s *Stream) decide(d core.Decision) Action {
 func (s *Stream) Done() {
 	defer s.f.guard()
 	switch s.state {
-	case arrived, waiting, standing:
+	case arrived, lined, waiting, standing:
 		s.release()
 	case decided:
 		s.settle() // a body that was cut short counts as far as it came

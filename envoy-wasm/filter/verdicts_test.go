@@ -141,8 +141,7 @@ func TestWhoCannotBeVerifiedIsNotNobody(t *testing.T) {
 				id := uint32(len(e.calls) + 1)
 				f.NewStream(id).RequestHeaders(get(c.path, c.fields...))
 				f.Flush()
-				e.now += f.config.Deadline
-				f.Tick()
+				e.timeOut(f)
 				if got := e.responses[id].Status; got != c.want {
 					t.Errorf("%v: status %d, want %d: %v", refuses, got, c.want, e.count())
 				}

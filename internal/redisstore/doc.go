@@ -4,8 +4,10 @@
 //
 // # Promise
 //
-// One call of [Store.Take] is one step in Redis and takes one round trip, however many checks it carries. It returns by
-// its deadline, whatever Redis does, and each of its charges is executed at most once: a call is sent again only after
+// One call of [Store.Take] is one step in Redis and takes one round trip, however many checks it carries. Redis has the
+// timeout to answer, from when the call is sent, and a fifth more. Before, the call waits its turn for as long as Redis goes
+// on answering, a second at most: what clients can bring about by asking much at once is not taken for a Redis that is
+// away, and fails as an overload ([core.ErrOverloaded]). Each of its charges is executed at most once: a call is sent again only after
 // an answer that proves that it was not executed (NOSCRIPT, and from a cluster or after a failover MOVED, ASK, TRYAGAIN,
 // CLUSTERDOWN, LOADING, MASTERDOWN, READONLY). A call whose caller has left before it was sent is never sent.
 //
@@ -17,7 +19,7 @@
 //
 // # How
 //
-// Calls wait in one bounded queue for each server. A few lanes, a goroutine with a connection each, take what is waiting and
+// Calls wait in one bounded queue for each server, in which clients take turns. A few lanes, a goroutine with a connection each, take what is waiting and
 // send it as one pipeline: a lone caller finds an idle lane and waits for nobody, many callers share the system calls. A circuit
 // breaker watches the batches. When they fail it opens: calls then fail at once and the server is probed in the background,
 // a few times a second, until it answers. Each server has a breaker of its own, so that a master that is dead holds up
@@ -32,7 +34,8 @@
 //
 // A round trip per call, two goroutine switches, and a few allocations; a second round trip for what a call over several slots
 // gives back. A token bucket that is asked together with counters elsewhere remembers how near to full it came, as one whose
-// charges are refunded does (see core.Check): the script takes about twice as long for it. When Redis hangs, every caller loses one deadline until the breaker opens, which takes about five failed batches.
+// charges are refunded does (see core.Check): the script takes about twice as long for it. When Redis hangs,
+// every caller loses two timeouts or so until the breaker opens, which takes about five failed batches.
 //
 // # When not to use it
 //

@@ -20,7 +20,7 @@ type Kind uint8
 
 // The kinds of failure.
 const (
-	KindTimeout     Kind = iota // no answer by the deadline, or too long in the queue; the charge may have been executed
+	KindTimeout     Kind = iota // no answer by the deadline; the charge may have been executed
 	KindCanceled                // the caller gave up; the charge may have been executed
 	KindQueueFull               // too many calls were waiting; not executed
 	KindBreakerOpen             // Redis failed shortly before and was not asked; not executed
@@ -29,11 +29,13 @@ const (
 	KindClosed                  // the store is closed; the charge may have been executed
 	KindStale                   // Redis' clock is outside of a calendar window's boundaries; not executed
 	KindMoving                  // the counters' slot moved, or had stopped moving halfway, until the deadline; the charge may have been executed
+	KindOverloaded              // too long in the queue, though Redis answered; not executed
+	KindSlow                    // no answer by the deadline, though Redis answered what was sent later; the charge may have been executed
 	kindCount
 )
 
 var kindNames = [kindCount]string{"timeout", "canceled", "queue_full", "breaker_open", "connection", "script", "closed",
-	"stale", "moving"}
+	"stale", "moving", "overloaded", "slow"}
 
 // String returns the kind's name as it stands in metrics and logs.
 func (k Kind) String() string {
@@ -43,8 +45,8 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Failure is every error of [Store.Take] but the caller's own. It wraps core.ErrUnavailable and its cause, which is
-// core.ErrStale for KindStale.
+// Failure is every error of [Store.Take] but the caller's own. It wraps core.ErrUnavailable, but for KindQueueFull and
+// KindOverloaded core.ErrOverloaded, and its cause, which is core.ErrStale for KindStale.
 type Failure struct {
 	Kind  Kind
 	Cause error // nil where Kind says it all
@@ -61,13 +63,19 @@ func (f *Failure) Error() string {
 	return text
 }
 
-// Unwrap returns core.ErrUnavailable and the cause.
+// Unwrap returns core.ErrUnavailable or core.ErrOverloaded, and the cause.
 func (f *Failure) Unwrap() []error {
+	if f.overload() {
+		return []error{core.ErrOverloaded}
+	}
 	if f.Cause == nil {
 		return []error{core.ErrUnavailable}
 	}
 	return []error{core.ErrUnavailable, f.Cause}
 }
+
+// overload reports whether the call failed since too many others waited, and not since the server is away.
+func (f *Failure) overload() bool { return f.Kind == KindQueueFull || f.Kind == KindOverloaded }
 
 var failureTexts = [kindCount]string{
 	KindTimeout:     "redis did not answer in time",
@@ -79,13 +87,17 @@ var failureTexts = [kindCount]string{
 	KindClosed:      "the redis store is closed",
 	KindMoving: "the slot of the counters is moving between two servers of the cluster, or was left halfway " +
 		"(penstock redis health says which)",
-	KindStale: "the clocks of redis and of this process are more than a period apart",
+	KindOverloaded: "too many calls wait for redis, which answers",
+	KindSlow:       "redis did not answer in time, though it answered later calls",
+	KindStale:      "the clocks of redis and of this process are more than a period apart",
 }
 
 // The failures that every call may meet are made once: when Redis hangs they are all that is left of the hot path.
 var (
 	errTimeout     = &Failure{Kind: KindTimeout}
 	errQueueFull   = &Failure{Kind: KindQueueFull}
+	errOverloaded  = &Failure{Kind: KindOverloaded}
+	errSlow        = &Failure{Kind: KindSlow}
 	errBreakerOpen = &Failure{Kind: KindBreakerOpen}
 	errClosed      = &Failure{Kind: KindClosed}
 	errStale       = &Failure{Kind: KindStale, Cause: core.ErrStale}

@@ -28,7 +28,7 @@ func TestUnknownServersAreAskedFor(t *testing.T) {
 	s.cluster = &cluster{store: s, nodes: map[string]*node{}}
 	for range 3 {
 		p := &part{place: slotOf("rl1:{k}")}
-		if s.prepare(t.Context(), time.Now().Add(TimeoutMax), p) || p.failure != errNoServer {
+		if s.prepare(t.Context(), p) || p.failure != errNoServer {
 			t.Errorf("failure %v, want that no server is known", p.failure)
 		}
 	}

@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -16,9 +17,12 @@ import (
 // it: 128 scripts are about a millisecond of Redis.
 const batchMax = 128
 
-// A call may spend waitParts of waitOf parts of the timeout in the queue. When more is asked than Redis can answer, the
-// oldest call there is always about to leave: sent, it would be charged and its answer heard by nobody.
-const waitParts, waitOf = 3, 4
+// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if they are longer: a server that hangs is known by
+// then. A call that waited longer fails as one too many; the server is not to blame, as it answers.
+const (
+	queueWaitMin  = time.Second
+	queueTimeouts = 3
+)
 
 // What has become of a call. Its caller and a lane race for it, so that exactly one of them ends it.
 const (
@@ -32,12 +36,15 @@ const (
 // its deadline whatever the lane does.
 type call struct {
 	state    atomic.Uint32
-	trial    bool      // the breaker is half open and this call is the one that is tried
-	asking   bool      // the server has the call's slot only in part yet, and wants to be told that we know
-	kept     bool      // it is sent even if its caller leaves
-	stale    time.Time // when it has waited for too long to be sent
-	deadline time.Time
-	next     *call // in the queue: the call that is to be sent with this one
+	trial    bool          // the breaker is half open and this call is the one that is tried
+	asking   bool          // the server has the call's slot only in part yet, and wants to be told that we know
+	kept     bool          // it is sent even if its caller leaves
+	source   uint32        // whose call it is, for the queue
+	queued   time.Duration // since when it is in the queue, by the store's clock
+	waited   time.Duration // how long it was in the queue when it was sent
+	deadline time.Time     // its caller's, if there is one
+	next     *call         // in the queue: the call that is to be sent with this one
+	behind   *call         // in the queue: the one that is sent after it
 	cmd      *takeCmd
 	failure  *Failure // set by the lane before done; nil: cmd holds the answer
 	timer    *time.Timer
@@ -50,14 +57,11 @@ func newCall() any {
 	return &call{timer: timer, done: make(chan struct{}, 1)}
 }
 
-// prepare makes the call ready to be sent before the deadline, which is at most the timeout ahead.
-func (c *call) prepare(ctx context.Context, deadline time.Time, timeout time.Duration, trial bool) {
+// prepare makes the call ready to be sent.
+func (c *call) prepare(ctx context.Context, trial bool) {
 	c.state.Store(callWaiting)
-	c.trial, c.asking, c.kept = trial, false, false
-	c.stale, c.deadline = deadline.Add(-timeout*(waitOf-waitParts)/waitOf), deadline
-	if sooner, ok := ctx.Deadline(); ok && sooner.Before(c.deadline) {
-		c.deadline = sooner
-	}
+	c.trial, c.asking, c.kept, c.source, c.queued, c.waited = trial, false, false, 0, 0, 0
+	c.deadline, _ = ctx.Deadline()
 }
 
 // leave reports whether the caller may go, and whether the call had been sent by then. If he may not, the answer is there.
@@ -91,7 +95,10 @@ type lane struct {
 	calls    []*call       // of the batch
 	commands []redis.Cmder // of the batch
 	again    []*call       // of the batch, those to send a second time
+	taken    []*call       // from the queue
 	epoch    uint64        // of the breaker, when the batch began
+	trial    bool          // the batch has the call that is tried
+	sent     time.Duration // when the batch began, by the store's clock
 	deadline time.Time     // of the batch
 }
 
@@ -102,6 +109,7 @@ func newLane(n *node) *lane {
 		calls:    make([]*call, 0, batchMax),
 		commands: make([]redis.Cmder, 0, batchMax+1),
 		again:    make([]*call, 0, batchMax),
+		taken:    make([]*call, 0, batchMax),
 	}
 }
 
@@ -109,16 +117,14 @@ func newLane(n *node) *lane {
 // by themselves.
 func (n *node) dispatch() {
 	for {
-		var first *call
 		select {
-		case first = <-n.queue:
+		case <-n.queue.wake:
 		case <-n.ctx.Done():
 			return
 		}
 		select {
 		case l := <-n.idle:
-			now := time.Now()
-			l.batchOne(first, now, now.Add(n.store.settings.timeout))
+			l.batch(nil)
 			n.idle <- l
 		case <-n.ctx.Done():
 			return
@@ -127,31 +133,35 @@ func (n *node) dispatch() {
 }
 
 // batchOne is batch for one call.
-func (l *lane) batchOne(first *call, now, deadline time.Time) {
+func (l *lane) batchOne(first *call) {
 	l.first[0] = first
-	l.batch(l.first[:], now, deadline)
+	l.batch(l.first[:])
 	l.first[0] = nil
 }
 
-// batch sends the first calls, batchMax of them at most and those that are not nil, and whatever else is waiting, and answers them. Redis has until
-// the deadline to answer, the first call's own if its caller is the one who sends. It is never that of calls that have
-// waited, or are in a hurry: they leave by themselves, and Redis is not to blame for the little time they left it.
-func (l *lane) batch(first []*call, now, deadline time.Time) {
-	l.deadline = deadline
-	l.epoch = l.node.breaker.epoch.Load()
+// batch sends the first calls, batchMax of them at most and those that are not nil, and whatever else is waiting, and answers
+// them. Redis has the timeout to answer, from now on: how long a call has waited is not its fault, nor that a caller is in a
+// hurry, who leaves without an answer.
+func (l *lane) batch(first []*call) {
+	n, now := l.node, time.Now()
+	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.timeout)
+	l.epoch, l.trial = n.breaker.epoch.Load(), false
 	l.calls, l.commands, l.again = l.calls[:0], l.commands[:0], l.again[:0]
 	for _, c := range first {
 		l.admitAll(c, now)
 	}
-collect:
 	for len(l.calls) < batchMax {
-		select {
-		case c := <-l.node.queue:
+		if l.taken = n.queue.take(l.taken[:0], batchMax-len(l.calls)); len(l.taken) == 0 {
+			break
+		}
+		for _, c := range l.taken {
 			l.admitAll(c, now)
-		default:
-			break collect
 		}
 	}
+	if n.queue.len() > 0 {
+		n.queue.signal()
+	}
+	clear(l.taken)
 	if len(l.calls) == 0 {
 		return
 	}
@@ -171,21 +181,31 @@ func (l *lane) admitAll(c *call, now time.Time) {
 	}
 }
 
-// admit puts a call into the batch, unless its caller has left, its time is up or soon will be, or the breaker has opened
-// since.
+// admit puts a call into the batch, unless its caller has left, the server was silent for too long or the call has waited for
+// too long, or the breaker has opened since.
 func (l *lane) admit(c *call, now time.Time) {
+	n := l.node
+	waited := time.Duration(0)
+	if c.queued != 0 {
+		waited = l.sent - c.queued
+	}
 	switch {
 	case c.state.Load() == callLeft:
-		l.node.drop(c)
-	case !c.trial && l.node.breaker.State() != BreakerClosed:
-		l.refuse(c, errBreakerOpen)
-	case !now.Before(c.deadline) || now.After(c.stale):
-		l.refuse(c, errTimeout)
-	case !c.state.CompareAndSwap(callWaiting, callSent):
-		l.node.drop(c)
+		n.drop(c)
+	case !c.trial && n.breaker.State() != BreakerClosed:
+		n.refuse(c, errBreakerOpen)
+	case !c.deadline.IsZero() && !now.Before(c.deadline), n.hung(c):
+		n.refuse(c, errTimeout)
+	case waited > n.store.settings.queueWait:
+		n.refuse(c, errOverloaded)
 	default:
+		c.waited = waited // before it is sent: then its caller may have it
+		if !c.state.CompareAndSwap(callWaiting, callSent) {
+			n.drop(c)
+			return
+		}
 		if c.trial {
-			l.epoch = l.node.breaker.epoch.Load() // it may have begun after the batch; it ends with this call
+			l.epoch, l.trial = n.breaker.epoch.Load(), true // it may have begun after the batch; it ends with this call
 		}
 		l.add(c)
 	}
@@ -200,27 +220,20 @@ func (l *lane) add(c *call) {
 	l.commands = append(l.commands, c.cmd)
 }
 
-// refuse answers a call without sending it.
-func (l *lane) refuse(c *call, failure *Failure) {
-	if c.trial {
-		l.node.breaker.release()
-	}
-	if !c.answer(callWaiting, failure) {
-		l.node.recycle(c)
-	}
-}
-
 // send runs the batch and answers its calls.
 func (l *lane) send() {
-	ctx := &batchContext{Context: l.node.ctx, deadline: l.deadline}
-	l.node.store.batches.Add(1)
+	n, ctx := l.node, &batchContext{Context: l.node.ctx, deadline: l.deadline}
+	n.store.batches.Add(1)
 	whole := l.exec(ctx)
-	failed := false
+	slow, failed := l.heed(whole), false
 	for _, c := range l.calls {
 		failure := outcomeOf(c, whole)
 		if unknownScript(failure) {
 			l.again = append(l.again, c)
 			continue
+		}
+		if slow {
+			failure = errSlow
 		}
 		failed = failed || failure != nil && failure.storeWide()
 		l.finish(c, failure)
@@ -228,10 +241,28 @@ func (l *lane) send() {
 	if len(l.again) > 0 && l.sendAgain(ctx) {
 		failed = true
 	}
-	if l.node.ctx.Err() != nil {
-		return // it failed because the node was closed
+	if n.ctx.Err() != nil || slow {
+		return // it failed because the node was closed, or the server answers others
 	}
-	l.node.breaker.report(l.epoch, failed)
+	n.breaker.report(l.epoch, failed)
+}
+
+// heed notes whether the server has answered anything of the batch, and reports whether it has not, though it has answered
+// what was sent after it.
+func (l *lane) heed(whole *Failure) (slow bool) {
+	for _, c := range l.calls {
+		if err := c.cmd.Err(); err == nil || isReply(err) {
+			l.node.answered(l.sent)
+			return false
+		}
+	}
+	return whole != nil && whole.Kind == KindTimeout && l.node.gaveUpOn(l.sent) && !l.trial
+}
+
+// isReply reports whether an error is the server's answer.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
 }
 
 // unknownScript reports whether Redis answered that it does not know the script.
@@ -274,7 +305,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	l.calls, l.commands = l.calls[:0], l.commands[:0]
 	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
 	for _, c := range l.again {
-		if c.state.Load() == callLeft || !now.Before(c.deadline) {
+		if c.state.Load() == callLeft || !now.Before(l.deadline) || !c.deadline.IsZero() && !now.Before(c.deadline) {
 			l.finish(c, errTimeout)
 			continue
 		}

@@ -22,7 +22,7 @@ type node struct {
 	address  address
 	dialer   *dialer
 	client   *redis.Client
-	queue    chan *call
+	queue    *queue
 	idle     chan *lane    // lanes that nobody uses
 	checking chan struct{} // holds one: a Check is under way
 	breaker  breaker
@@ -33,6 +33,9 @@ type node struct {
 	running sync.WaitGroup
 	opened  chan struct{} // wakes the watch when the breaker opens
 	closing sync.Once
+	heard   atomic.Int64 // when the batch was sent that was answered last, in nanoseconds since the store was made
+	quiet   atomic.Int64 // when the first batch was sent of those that were given up with none answered since, likewise; 0: none was
+	silent  atomic.Int64 // when the last of them was given up, likewise
 	wanted  atomic.Int64 // when a server last said that this one is to be asked, in nanoseconds since the store was made
 }
 
@@ -42,7 +45,7 @@ func newNode(s *Store, a address) *node {
 	n := &node{
 		store:    s,
 		address:  a,
-		queue:    make(chan *call, settings.queueMax),
+		queue:    newQueue(settings.queueMax, settings.lanes),
 		opened:   make(chan struct{}, 1),
 		checking: make(chan struct{}, 1),
 		reporter: breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
@@ -102,8 +105,8 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 	}
 }
 
-// admit makes a call of checks that ends at the deadline at the latest, unless there is no sense in sending it.
-func (n *node) admit(ctx context.Context, deadline time.Time, checks []core.Check) (*call, *Failure) {
+// admit makes a call of checks, unless there is no sense in sending it.
+func (n *node) admit(ctx context.Context, checks []core.Check) (*call, *Failure) {
 	if ctx.Err() != nil {
 		return nil, gaveUp(ctx)
 	}
@@ -118,14 +121,17 @@ func (n *node) admit(ctx context.Context, deadline time.Time, checks []core.Chec
 		return nil, errBreakerOpen
 	}
 	c := n.store.calls.Get().(*call)
-	c.prepare(ctx, deadline, n.store.settings.timeout, trial)
+	c.prepare(ctx, trial)
+	if len(checks) > 0 {
+		c.source = sourceOf(&checks[0])
+	}
 	c.cmd = newTake(context.Background(), core.Micros(n.store.pinned.Load()), checks)
 	return c, nil
 }
 
-// take asks checks in one call. It returns by the deadline.
-func (n *node) take(ctx context.Context, deadline time.Time, checks []core.Check, results []core.Result) *Failure {
-	c, failure := n.admit(ctx, deadline, checks)
+// take asks checks in one call.
+func (n *node) take(ctx context.Context, checks []core.Check, results []core.Result) *Failure {
+	c, failure := n.admit(ctx, checks)
 	if failure == nil {
 		failure = n.carry(ctx, c)
 	}
@@ -148,66 +154,129 @@ func (n *node) read(c *call, checks []core.Check, results []core.Result) *Failur
 // carry has the call sent and waits for its end. If the result is nil, the call was answered and belongs to the caller;
 // otherwise the caller must not touch it any more.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
-	if ctx.Done() == nil && len(n.queue) == 0 {
+	if ctx.Done() == nil && n.queue.len() == 0 {
 		select {
 		case l := <-n.idle:
-			l.batchOne(c, time.Now(), c.deadline)
+			l.batchOne(c)
 			n.idle <- l
 			<-c.done
-			return n.outcome(c)
+			_, failure := n.outcome(c)
+			return failure
 		default:
 		}
 	}
-	if !n.enqueue(c) {
-		return errQueueFull
-	}
-	return n.wait(ctx, c)
+	n.enqueue(c, n.store.settings.queueWait)
+	_, failure := n.wait(ctx, c)
+	return failure
 }
 
-// enqueue leaves a call to the dispatchers, if there is room; otherwise it ends it.
-func (n *node) enqueue(c *call) bool {
-	c.timer.Reset(time.Until(c.deadline))
-	select {
-	case n.queue <- c:
-		return true
-	default:
-		n.drop(c)
-		return false
+// enqueue leaves a call to the dispatchers, and those that are to be sent with it. Their callers wait for so long, 0 if they do
+// not wait. Where there is no room, it ends them, or others.
+func (n *node) enqueue(c *call, patience time.Duration) {
+	now := n.store.clock()
+	for each := c; each != nil; each = each.next {
+		each.queued = now
+		if patience > 0 {
+			each.timer.Reset(patience)
+		}
+	}
+	n.refuseAll(n.queue.push(c), errQueueFull)
+}
+
+// refuseAll answers a call, and those that were to be sent with it, without sending them. Nil is none.
+func (n *node) refuseAll(c *call, failure *Failure) {
+	for c != nil {
+		next := c.next // once it is answered, the call is its caller's
+		c.next = nil
+		n.refuse(c, failure)
+		c = next
+	}
+}
+
+// refuse answers a call without sending it.
+func (n *node) refuse(c *call, failure *Failure) {
+	if c.trial {
+		n.breaker.release()
+	}
+	if !c.answer(callWaiting, failure) {
+		n.recycle(c)
 	}
 }
 
 // wait returns nil when the call was answered; it then belongs to the caller again. Otherwise it belongs to the lane,
-// now or when a lane comes to it.
-func (n *node) wait(ctx context.Context, c *call) *Failure {
-	var failure *Failure
-	select {
-	case <-c.done:
-		return n.outcome(c)
-	case <-c.timer.C:
-		failure = errTimeout
-	case <-ctx.Done():
-		failure = gaveUp(ctx)
-	case <-n.ctx.Done():
-		failure = n.gone()
+// now or when a lane comes to it. waited is how long it was in the queue.
+func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
+	for failure == nil {
+		select {
+		case <-c.done:
+			return n.outcome(c)
+		case <-c.timer.C:
+			switch {
+			case c.kept:
+				failure = errTimeout
+			case c.state.CompareAndSwap(callWaiting, callLeft):
+				return 0, errOverloaded
+			} // or else it was sent, and its batch has a deadline
+		case <-ctx.Done():
+			failure = gaveUp(ctx)
+		case <-n.ctx.Done():
+			failure = n.gone()
+		}
 	}
 	c.timer.Stop()
 	switch left, sent := c.leave(); {
 	case left && !sent && failure == errGone:
-		return errRetired
+		return 0, errRetired
 	case left:
-		return failure
+		return 0, failure
 	}
 	<-c.done // the answer came in this very moment
 	return n.outcome(c)
 }
 
-func (n *node) outcome(c *call) *Failure {
+// outcome returns what became of a call that was answered, and how long it was in the queue. A call that failed is ended.
+func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
 	c.timer.Stop()
-	if failure := c.failure; failure != nil {
+	waited, failure = c.waited, c.failure
+	if failure != nil {
 		n.recycle(c)
-		return failure
 	}
-	return nil
+	return waited, failure
+}
+
+// answered notes that a batch was answered that was sent at an instant of the store's clock.
+func (n *node) answered(sent time.Duration) {
+	for {
+		heard := n.heard.Load()
+		if int64(sent) <= heard || n.heard.CompareAndSwap(heard, int64(sent)) {
+			break
+		}
+	}
+	if n.quiet.Load() != 0 {
+		n.quiet.Store(0)
+	}
+}
+
+// gaveUpOn notes that a batch was not answered in time, and reports whether one that was sent after it was: then the server
+// works.
+func (n *node) gaveUpOn(sent time.Duration) (healthy bool) {
+	if n.heard.Load() > int64(sent) {
+		return true
+	}
+	n.quiet.CompareAndSwap(0, int64(sent))
+	n.silent.Store(int64(n.store.clock()))
+	return false
+}
+
+// hung reports whether the server has answered nothing for one and a half timeouts while the call waited: one batch and its
+// successor were given up. A server that was only late once, as on a busy machine, costs the one batch.
+func (n *node) hung(c *call) bool {
+	quiet := n.quiet.Load()
+	if quiet == 0 || c.queued == 0 {
+		return false
+	}
+	begin := max(time.Duration(quiet), c.queued)
+	return time.Duration(n.silent.Load())-begin >= n.store.settings.timeout*3/2
 }
 
 // drop ends a call that will not be sent.

@@ -17,16 +17,16 @@ import (
 
 // Bounds and defaults of the options.
 const (
-	// TimeoutDefault is what a check may take: far above a round trip, far below what a client would notice.
+	// TimeoutDefault is what Redis may take for a check: far above a round trip, far below what a client would notice.
 	TimeoutDefault = 50 * time.Millisecond
 	// TimeoutMin is about the time of one round trip; below it nothing would ever pass.
 	TimeoutMin = time.Millisecond
 	// TimeoutMax keeps a hung Redis from holding requests for longer than clients wait.
 	TimeoutMax = 10 * time.Second
 
-	// QueueMaxDefault is how many calls wait at once. Redis serves about 100,000 scripts a second, so what is further
-	// back in the queue could only run into its deadline. A full queue holds some 10 MB.
-	QueueMaxDefault = 8192
+	// QueueMaxDefault is how many calls wait at once. Redis serves about 100,000 scripts a second, so the last of them waits for
+	// 160 ms. A full queue holds some 20 MB.
+	QueueMaxDefault = 16384
 	// QueueMaxLimit bounds the memory that a queue can take to about 1 GB.
 	QueueMaxLimit = 1 << 20
 
@@ -71,7 +71,7 @@ type Options struct {
 	CertFile, KeyFile string
 	// ServerName is the name the server's certificate must have; "" is the URL's host.
 	ServerName string
-	// Timeout is how long one call may take, from the moment it is made: TimeoutMin to TimeoutMax, 0 is TimeoutDefault.
+	// Timeout is how long Redis may take to answer a call, from when it is sent: TimeoutMin to TimeoutMax, 0 is TimeoutDefault.
 	Timeout time.Duration
 	// QueueMax is how many calls may wait to be sent to one server; one more fails at once. In a cluster what one caller has for
 	// a server counts as one, up to 128 calls of TakeAll. 0 is QueueMaxDefault.
@@ -98,8 +98,10 @@ type settings struct {
 	tls      *tls.Config // nil: no TLS
 	timeout  time.Duration
 	queueMax int
-	lanes    int
-	logger   *slog.Logger
+	// queueWait is how long a call may be in the queue.
+	queueWait time.Duration
+	lanes     int
+	logger    *slog.Logger
 }
 
 // settings checks everything and returns all that is wrong, not just the first.
@@ -122,6 +124,7 @@ func (o *Options) settings() (settings, error) {
 	if s.timeout, err = within("timeout", o.Timeout, TimeoutDefault, TimeoutMin, TimeoutMax); err != nil {
 		problems = append(problems, err)
 	}
+	s.queueWait = max(queueWaitMin, queueTimeouts*s.timeout)
 	if s.queueMax, err = within("queue_max", o.QueueMax, QueueMaxDefault, 1, QueueMaxLimit); err != nil {
 		problems = append(problems, err)
 	}

@@ -80,7 +80,7 @@ func TestOptionsDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.timeout != 50*time.Millisecond || s.queueMax != 8192 || s.lanes != LanesDefault || s.tls != nil {
+	if s.timeout != 50*time.Millisecond || s.queueMax != 16384 || s.lanes != LanesDefault || s.tls != nil {
 		t.Errorf("defaults: timeout %s, queue %d, lanes %d, tls %v", s.timeout, s.queueMax, s.lanes, s.tls)
 	}
 	if s.username != "me" || s.password != "secret" {

@@ -4,6 +4,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -41,27 +42,68 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// TestCallsThatWaitedTooLongAreNotSent shows a lane a call that has a quarter of its time left, and one that has less.
+// TestCallsThatWaitedTooLongAreNotSent shows a lane calls that were in the queue for less and for more than they may be, and
+// while the server said nothing for less and for more than one and a half timeouts.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Options{URL: server.URL(), Timeout: TimeoutMax, Lanes: 1})
+	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})
 	ready(t, s)
-	checks, l := take1("rl1:k", limitOf(t, "100/1d")), <-s.only.Load().idle
-	for waited, want := range map[time.Duration]int64{TimeoutMax / 2: 1, TimeoutMax*3/4 + time.Millisecond: 0} {
-		before, c := server.Calls("evalsha"), newCall().(*call)
-		c.prepare(context.Background(), time.Now().Add(TimeoutMax), TimeoutMax, false)
-		c.cmd = newTake(context.Background(), 0, checks)
-		now := time.Now().Add(waited)
-		l.batchOne(c, now, now.Add(TimeoutMax))
-		<-c.done
-		if sent := server.Calls("evalsha") - before; sent != want {
-			t.Errorf("after %s of %s in the queue the call was sent %d times, want %d", waited, TimeoutMax, sent, want)
+	n := s.only.Load()
+	checks, l := take1("rl1:k", limitOf(t, "100/1d")), <-n.idle
+	for _, c := range []struct {
+		waited, silent time.Duration // silent is when a batch was given up, after the call was queued; 0: none was
+		want           *Failure
+	}{
+		{queueWaitMin / 2, 0, nil},
+		{queueWaitMin + time.Millisecond, 0, errOverloaded},
+		{queueWaitMin / 2, 140 * time.Millisecond, nil},
+		{queueWaitMin / 2, 150 * time.Millisecond, errTimeout},
+	} {
+		eventually(t, "the store is old enough", func() bool { return s.clock() > 2*queueWaitMin })
+		before, call := server.Calls("evalsha"), newCall().(*call)
+		call.prepare(context.Background(), false)
+		call.cmd = newTake(context.Background(), 0, checks)
+		call.queued = s.clock() - c.waited
+		if n.quiet.Store(0); c.silent > 0 {
+			n.quiet.Store(1)
+			n.silent.Store(int64(call.queued + c.silent))
 		}
-		if timeout := c.failure == errTimeout; timeout != (want == 0) {
-			t.Errorf("after %s of %s in the queue: failure %v", waited, TimeoutMax, c.failure)
+		l.batchOne(call)
+		<-call.done
+		if sent := server.Calls("evalsha") - before; call.failure != c.want || sent != 1 && c.want == nil || sent != 0 && c.want != nil {
+			t.Errorf("after %s in the queue, silent at %s: sent %d times, failure %v, want %v", c.waited, c.silent, sent, call.failure, c.want)
+		}
+		if c.want == nil && n.quiet.Load() != 0 {
+			t.Error("the server has answered, and is silent")
 		}
 	}
-	s.only.Load().idle <- l
+	n.idle <- l
+}
+
+// TestSlowIsNoOutage: a batch that is not answered in time, though one that was sent after it was, is of a kind of its own, and
+// the breaker is not told.
+func TestSlowIsNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	p := newProxy(t, server)
+	s := open(t, Options{URL: p.url(), Timeout: 20 * time.Millisecond})
+	ready(t, s)
+	n := s.only.Load()
+	p.set(0, true)
+	for range 2 * failuresInRow {
+		n.answered(s.clock() + time.Hour) // as if another lane had been answered
+		err := s.Take(context.Background(), take1("rl1:k", limitOf(t, "10/1d")), make([]core.Result, 1))
+		if kind := kindOf(err); kind != "slow" && kind != "connection" || !errors.Is(err, core.ErrUnavailable) {
+			t.Fatalf("error %v (%s), want a slow call", err, kind)
+		}
+	}
+	if state := s.Stats().Breaker; state != BreakerClosed || s.Stats().Failures[KindSlow] == 0 {
+		t.Errorf("the breaker is %s; %+v", state, s.Stats())
+	}
+	n.heard.Store(0)
+	eventually(t, "the breaker opens once nothing is answered", func() bool {
+		_ = s.Take(context.Background(), take1("rl1:k", limitOf(t, "10/1d")), make([]core.Result, 1))
+		return s.Stats().Breaker == BreakerOpen
+	})
 }
 
 // TestHealthChecksLeaveConnectionsToCalls asks a hung server for its health from all sides.

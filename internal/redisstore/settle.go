@@ -38,7 +38,9 @@ func (s *Store) arrive(t *trip) (back *trip, failure *Failure) {
 		switch {
 		case p.divided:
 		case p.failure != nil:
-			failure = p.failure
+			if failure == nil || !failure.overload() { // a client can bring that about: it is refused
+				failure = p.failure
+			}
 		default:
 			for i := range p.checks {
 				refused = refused || refuses(&p.checks[i], &p.results[i])
@@ -154,13 +156,11 @@ func (s *Store) tell(check *core.Check, refusals []refusal) {
 	if n == nil {
 		return
 	}
-	c, failure := n.admit(context.Background(), time.Now().Add(s.settings.timeout), nil)
+	c, failure := n.admit(context.Background(), nil)
 	if failure != nil {
 		return
 	}
 	c.cmd = newViolations(context.Background(), core.Micros(s.pinned.Load()), check, refusals)
-	c.kept = true
-	if n.enqueue(c) {
-		c.timer.Stop()
-	}
+	c.kept, c.source = true, sourceOf(check)
+	n.enqueue(c, 0)
 }

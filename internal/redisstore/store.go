@@ -86,8 +86,8 @@ func (s *Store) start() {
 // String names the servers as the options do, without credentials.
 func (s *Store) String() string { return s.reporter.server }
 
-// Take implements [core.Store]. It returns at the latest when the store's timeout has passed or ctx is done. Every error
-// is an error of core.ValidateChecks or a [*Failure].
+// Take implements [core.Store]. It returns when ctx is done at the latest, or Redis has not answered for the timeout, or the
+// call was in the queue for a second (see the package). Every error is an error of core.ValidateChecks or a [*Failure].
 //
 // A ctx that cannot be done saves two goroutine switches when Redis is idle: pass context.WithoutCancel where giving up
 // early wins nothing.
@@ -111,10 +111,11 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Chec
 	var begun *part
 	if one {
 		if n := s.nodeOf(place); n != nil {
-			failure := n.take(ctx, deadline, checks, results)
+			failure := n.take(ctx, checks, results)
 			if failure == nil || s.settings.fixed() {
 				return failure
 			}
+			deadline = time.Now().Add(s.settings.timeout) // it may have waited for long
 			begun = &part{place: place, checks: checks, results: results, node: n, failure: failure}
 		}
 	}
@@ -125,7 +126,7 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Chec
 		t = s.newTrip(checks, results)
 	}
 	trips := []*trip{t}
-	s.travel(ctx, deadline, trips)
+	deadline = s.travel(ctx, deadline, trips)
 	var failure *Failure
 	s.conclude(ctx, deadline, trips, func(_ int, f *Failure) { failure = f })
 	return failure
@@ -135,14 +136,13 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []core.Chec
 // said of ctx at [Store.Take] holds here too, but for a cluster: if it cannot be done and Redis is idle, the caller sends the
 // first pipeline himself.
 func (s *Store) TakeAll(ctx context.Context, calls []core.Call) {
-	deadline := time.Now().Add(s.settings.timeout)
 	if n := s.only.Load(); n != nil {
-		n.takeAll(ctx, deadline, calls)
+		n.takeAll(ctx, calls)
 		if s.settings.mode != ModeSingle {
-			s.takeOn(ctx, deadline, n, calls)
+			s.takeOn(ctx, n, calls)
 		}
 	} else {
-		s.takeApart(ctx, deadline, calls)
+		s.takeApart(ctx, time.Now().Add(s.settings.timeout), calls)
 	}
 	s.failAll(calls)
 }
@@ -160,7 +160,7 @@ func (s *Store) takeApart(ctx context.Context, deadline time.Time, calls []core.
 }
 
 // takeOn sends those calls elsewhere which a server that is no longer the right one has not executed.
-func (s *Store) takeOn(ctx context.Context, deadline time.Time, asked *node, calls []core.Call) {
+func (s *Store) takeOn(ctx context.Context, asked *node, calls []core.Call) {
 	var trips []*trip
 	var of []int
 	for i := range calls {
@@ -171,13 +171,13 @@ func (s *Store) takeOn(ctx context.Context, deadline time.Time, asked *node, cal
 		}
 	}
 	if len(trips) > 0 {
-		s.finish(ctx, deadline, calls, trips, of)
+		s.finish(ctx, time.Now().Add(s.settings.timeout), calls, trips, of)
 	}
 }
 
 // finish answers the calls with the numbers of from their trips.
 func (s *Store) finish(ctx context.Context, deadline time.Time, calls []core.Call, trips []*trip, of []int) {
-	s.travel(ctx, deadline, trips)
+	deadline = s.travel(ctx, deadline, trips)
 	s.conclude(ctx, deadline, trips, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
 }
 
@@ -196,6 +196,9 @@ func (s *Store) fail(f *Failure) error {
 	s.reporter.failed(time.Now(), f, 1)
 	return f
 }
+
+// clock returns the time since the store was made, by which calls and batches are compared. It is never 0.
+func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
 // nudge has those asked who know which servers there are.
 func (s *Store) nudge() {
@@ -303,7 +306,7 @@ func (s *Store) Stats() Stats {
 	stats := Stats{Batches: s.batches.Load()}
 	for _, n := range s.nodes() {
 		stats.Servers++
-		stats.Waiting += len(n.queue)
+		stats.Waiting += n.queue.len()
 		stats.Breaker = Worse(stats.Breaker, n.breaker.State())
 	}
 	for k := range stats.Failures {

@@ -4,31 +4,34 @@ package redisstore
 
 import (
 	"context"
-	"time"
 
 	"github.com/penstock/penstock/core"
 )
 
 // takeAll answers calls, in one pipeline or one for each 128 of them. A caller who cannot give up sends the first pipeline
 // himself if the server is idle. The failure of a call is its Err, and each is one.
-func (n *node) takeAll(ctx context.Context, deadline time.Time, calls []core.Call) {
+func (n *node) takeAll(ctx context.Context, calls []core.Call) {
 	var few [batchMax]*call
 	made := few[:0]
 	for i := range calls {
-		made = append(made, n.begin(ctx, deadline, &calls[i]))
+		made = append(made, n.begin(ctx, &calls[i]))
 	}
 	own := 0 // how many the caller sends
 	var l *lane
-	if ctx.Done() == nil && len(n.queue) == 0 {
+	if ctx.Done() == nil && n.queue.len() == 0 {
 		select {
 		case l = <-n.idle:
 			own = min(len(made), batchMax)
 		default:
 		}
 	}
-	n.enqueueAll(made[own:], calls[own:])
+	for _, c := range made[own:] {
+		if c != nil {
+			n.enqueue(c, n.store.settings.queueWait)
+		}
+	}
 	if l != nil {
-		l.batch(made[:own], time.Now(), deadline)
+		l.batch(made[:own])
 		n.idle <- l
 	}
 	for i, c := range made {
@@ -50,9 +53,9 @@ func (n *node) end(ctx context.Context, c *call, sent bool, call *core.Call) *Fa
 	var failure *Failure
 	if sent {
 		<-c.done
-		failure = n.outcome(c)
+		_, failure = n.outcome(c)
 	} else {
-		failure = n.wait(ctx, c)
+		_, failure = n.wait(ctx, c)
 	}
 	if failure != nil {
 		return failure
@@ -61,21 +64,12 @@ func (n *node) end(ctx context.Context, c *call, sent bool, call *core.Call) *Fa
 }
 
 // begin makes what is to be sent for a call; nil if nothing is, then the call has its error.
-func (n *node) begin(ctx context.Context, deadline time.Time, call *core.Call) *call {
+func (n *node) begin(ctx context.Context, call *core.Call) *call {
 	call.Err = core.ValidateChecks(call.Checks, call.Results)
 	if call.Err != nil || len(call.Checks) == 0 {
 		return nil
 	}
-	c, failure := n.admit(ctx, deadline, call.Checks)
+	c, failure := n.admit(ctx, call.Checks)
 	setFailure(call, failure)
 	return c
-}
-
-// enqueueAll leaves calls to the dispatchers. Those for which there is no room have an error then, and are nil.
-func (n *node) enqueueAll(made []*call, calls []core.Call) {
-	for i, c := range made {
-		if c != nil && !n.enqueue(c) {
-			made[i], calls[i].Err = nil, errQueueFull
-		}
-	}
 }

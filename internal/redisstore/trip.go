@@ -140,25 +140,26 @@ func (s *Store) nodeOf(place int) *node {
 
 // travel sends what is to be sent of trips until each part was answered or its failure stands, at the latest at the deadline.
 // All parts are sent before the first is waited for. A part is sent again only after an answer that proves that it was not
-// executed.
-func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) {
+// executed. What parts wait in queues does not count: the deadline that is returned is later by so much.
+func (s *Store) travel(ctx context.Context, deadline time.Time, trips []*trip) time.Time {
 	s.meet(ctx, deadline)
 	for sent := 1; ; sent++ {
 		s.sendAll(ctx, deadline, trips)
-		pause, again := time.Duration(0), false
+		pause, waited, again := time.Duration(0), time.Duration(0), false
 		for _, t := range trips {
 			for _, p := range t.parts {
 				if p.done {
 					continue
 				}
-				s.hear(ctx, p)
+				waited = max(waited, s.hear(ctx, p))
 				wait, retry := s.judge(t, p, sent)
 				pause, again = max(pause, wait), again || retry
 			}
 		}
+		deadline = deadline.Add(waited)
 		if !again || !s.rest(ctx, deadline, pause) {
 			blameMoves(trips)
-			return
+			return deadline
 		}
 		for _, t := range trips {
 			for _, p := range t.parts {
@@ -233,7 +234,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, trips []*trip) 
 	var open []sheaf // the last one of each server
 	for _, t := range trips {
 		for _, p := range t.parts {
-			if p.done || p.failure != nil || !s.prepare(ctx, deadline, p) {
+			if p.done || p.failure != nil || !s.prepare(ctx, p) {
 				continue
 			}
 			at := slices.IndexFunc(open, func(b sheaf) bool { return b.node == p.node })
@@ -256,7 +257,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, trips []*trip) 
 }
 
 // prepare makes the call of a part and reports whether it is to be sent.
-func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
+func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
 			s.nudge() // someone may have it by now
@@ -265,9 +266,9 @@ func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
 		}
 	}
 	if p.kept {
-		ctx, deadline = context.WithoutCancel(ctx), time.Now().Add(s.settings.timeout)
+		ctx = context.WithoutCancel(ctx)
 	}
-	if p.call, p.failure = p.node.admit(ctx, deadline, p.checks); p.failure != nil {
+	if p.call, p.failure = p.node.admit(ctx, p.checks); p.failure != nil {
 		return false
 	}
 	p.call.asking, p.call.kept = p.asking, p.kept
@@ -276,32 +277,26 @@ func (s *Store) prepare(ctx context.Context, deadline time.Time, p *part) bool {
 
 // send leaves parts to their server's lanes. What is kept is waited for until the deadline, though it may be sent later.
 func (s *Store) send(deadline time.Time, b sheaf) {
-	for _, p := range b.parts {
-		p.call.timer.Reset(time.Until(deadline))
+	patience := s.settings.queueWait
+	if b.parts[0].kept {
+		patience = max(1, time.Until(deadline))
 	}
-	select {
-	case b.node.queue <- b.parts[0].call:
-	default:
-		for _, p := range b.parts {
-			p.call.next = nil
-			b.node.drop(p.call)
-			p.call, p.failure = nil, errQueueFull
-		}
-	}
+	b.node.enqueue(b.parts[0].call, patience)
 }
 
-// hear waits for the end of a part that was sent.
-func (s *Store) hear(ctx context.Context, p *part) {
+// hear waits for the end of a part that was sent, and returns how long it was in the queue.
+func (s *Store) hear(ctx context.Context, p *part) (waited time.Duration) {
 	c := p.call
 	if c == nil {
-		return
+		return 0
 	}
 	p.call = nil
-	if p.failure = p.node.wait(ctx, c); p.failure != nil {
-		return
+	if waited, p.failure = p.node.wait(ctx, c); p.failure != nil {
+		return waited
 	}
 	p.text = c.cmd.Val()
 	p.failure = p.node.read(c, p.checks, p.results)
+	return waited
 }
 
 // judge says whether a part is to be sent again, and after which pause.

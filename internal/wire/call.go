@@ -16,6 +16,9 @@ const (
 	leasing   = 2
 )
 
+// NodesHeader is the field, in lower case, with which a bridge says how many nodes count in its store, itself included.
+const NodesHeader = "x-penstock-nodes"
+
 // LeasingHeader is the field, in lower case, with which a bridge says in every reply that it reads calls about leases.
 const LeasingHeader = "x-penstock-leases"
 
