@@ -26,7 +26,7 @@ type attack struct {
 	// path is what the attacker asks, and limit how many of its requests the policy of the suite admits there.
 	path  string
 	limit int
-	// run attacks. Every request that the upstream receives meanwhile is the attacker's, but for those of the bystander.
+	// run attacks. Every request that the upstream receives meanwhile is the attacker's, but for those of the neighbour.
 	run func(a *assault)
 	// fronts are those that it is tried on; nil is all of [limiters].
 	fronts []string
@@ -40,9 +40,9 @@ type attack struct {
 	// slack is how many more may be admitted, for a reason that the row states.
 	slack int
 	// crowd is how many requests or connections it has open at a time. A proxy with that much to do makes everybody
-	// wait, with a limiter or without: the bystander is held to [besideWithin] once the attack is over.
+	// wait, with a limiter or without: the neighbour is held to [besideWithin] once the attack is over.
 	crowd int
-	// outage says that the row makes Redis fail: on_error decides about the bystander meanwhile.
+	// outage says that the row makes Redis fail: on_error decides about the neighbour meanwhile.
 	outage bool
 	// admits says which requests the upstream would serve as the limited resource; nil is all.
 	admits func(r *http.Request) bool
@@ -52,7 +52,7 @@ type attack struct {
 
 // Bounds of what is asserted after each attack.
 const (
-	// besideWithin is how soon the bystander is answered, by the median, while a row that is no crowd runs and after each
+	// besideWithin is how soon the neighbour is answered, by the median, while a row that is no crowd runs and after each
 	// row. A single answer may take longer, for the machine is shared with the attacker and the upstream.
 	besideWithin = 100 * time.Millisecond
 	// besideSlowest is for each single answer, during a crowd too. It is only there to see what never ends.
@@ -61,7 +61,7 @@ const (
 	// goroutines and buffers of a connection or a stream.
 	growthMost = 128 << 10 // KB
 	growthEach = 96        // KB
-	// afterAsks is how often the bystander asks after each row.
+	// afterAsks is how often the neighbour asks after each row.
 	afterAsks = 15
 	// restWithin bounds the requests that use up what an attack has left of a limit.
 	restWithin = 40
@@ -114,7 +114,7 @@ type outcome struct {
 }
 
 // TestAttacks attacks every front, a row at a time. Whatever a row does, the upstream sees no more of its requests than the
-// limit, the attacker is denied afterwards, a bystander is served and counted, no process ends and none grows beyond a bound.
+// limit, the attacker is denied afterwards, a neighbour is served and counted, no process ends and none grows beyond a bound.
 func TestAttacks(t *testing.T) {
 	seed := storetest.Seed(t)
 	up := startCountingUpstream(t)
@@ -154,13 +154,13 @@ func (row *attack) on(f *front) bool {
 	return slices.Contains(row.fronts, f.name)
 }
 
-// try runs the row with a fresh attacker and a fresh bystander.
+// try runs the row with a fresh attacker and a fresh neighbour.
 func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64) outcome {
 	attackers++
 	a := &assault{T: t, attack: row, front: f, from: loopback(2*attackers + 1), host: "attacked.example",
 		id: fmt.Sprint("id-", attackers), number: attackers,
 		random: rand.New(rand.NewPCG(seed, uint64(attackers)))}
-	by := newBystander(t, f, loopback(2*attackers+2))
+	by := newNeighbour(t, f, loopback(2*attackers+2))
 	up.begin(row.admits)
 	before, begun := f.resident(), time.Now()
 	logged, memory := f.logged(), f.guard()
@@ -181,7 +181,7 @@ func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64
 	return o
 }
 
-// attackers is how many rows were tried. Each attacker and each bystander has an address of its own, so that rows share
+// attackers is how many rows were tried. Each attacker and each neighbour has an address of its own, so that rows share
 // processes and no counters.
 var attackers int
 
@@ -268,7 +268,7 @@ func (o *outcome) text() string {
 // attackTable is what make attack prints.
 func attackTable(table []outcome) string {
 	var text strings.Builder
-	text.WriteString("| attack | front | sent | admitted of limit | bystander p50 / max during (asked; denied, uncounted, failed) | p50 after | growth | |\n" +
+	text.WriteString("| attack | front | sent | admitted of limit | neighbour p50 / max during (asked; denied, uncounted, failed) | p50 after | growth | |\n" +
 		"|---|---|---|---|---|---|---|---|\n")
 	for i := range table {
 		o := &table[i]

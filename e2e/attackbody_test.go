@@ -15,7 +15,7 @@ import (
 // bodyAttacks are about bodies, of requests and of responses, and about what a response gives back.
 var bodyAttacks = []attack{
 	{name: "unfinished bodies under refund_on", path: "/refund", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
-	{name: "unfinished bodies under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: unfinishedBody},
+	{name: "unfinished bodies under count_if", path: "/count", limit: 5, loses: true, fronts: settling, run: unfinishedBodies, plain: wholeBody},
 	// The limit is of units: two whole streams use it up. One more is admitted where the charge of the one before is settled
 	// while it is decided.
 	{name: "streams that are left before their cost", path: "/cost", limit: 2, slack: 2, loses: true, fronts: settling, run: leaveStreams},

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// What the bystander asks, and how the upstream knows it.
+// What the neighbour asks, and how the upstream knows it.
 const (
 	besidePath   = "/beside"
 	besideHeader = "X-Beside"

@@ -16,15 +16,15 @@ import (
 	"github.com/penstock/penstock/internal/await"
 )
 
-// besidePace is the pause between two requests of the bystander.
+// besidePace is the pause between two requests of the neighbour.
 const besidePace = 20 * time.Millisecond
 
-// uncountedMost is how many of a hundred requests of the bystander may be let through uncounted: a deadline of 50 ms does not
+// uncountedMost is how many of a hundred requests of the neighbour may be let through uncounted: a deadline of 50 ms does not
 // hold on a machine that has other work for longer. An attack that opens a breaker leaves most of them uncounted.
 const uncountedMost = 2
 
-// bystander is a client with a limit that it is far from, which asks at a steady pace while another one attacks.
-type bystander struct {
+// neighbour is a client with a limit that it is far from, which asks at a steady pace while another one attacks.
+type neighbour struct {
 	t      testing.TB
 	front  *front
 	client *http.Client
@@ -34,21 +34,21 @@ type bystander struct {
 	seen   calm
 }
 
-// calm is what a bystander saw.
+// calm is what a neighbour saw.
 type calm struct {
 	took                      []time.Duration
 	denied, uncounted, failed int
 	first                     string // of what was none of a counted 200
 }
 
-// newBystander returns one with an address of its own, connected already: what it measures is requests. It waits until the
+// newNeighbour returns one with an address of its own, connected already: what it measures is requests. It waits until the
 // front decides, over connections of which each worker of Envoy has some: a row before may have opened their breakers.
-func newBystander(t testing.TB, f *front, from string) *bystander {
+func newNeighbour(t testing.TB, f *front, from string) *neighbour {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialer.DialContext(ctx, network, address)
 	}}
-	b := &bystander{t: t, front: f, end: make(chan struct{}), client: &http.Client{Timeout: 30 * time.Second, Transport: transport}}
+	b := &neighbour{t: t, front: f, end: make(chan struct{}), client: &http.Client{Timeout: 30 * time.Second, Transport: transport}}
 	await.Until(t, patience, f.name+" decides, whatever was before", func() bool {
 		const connections = 16
 		c := b.asks(connections)
@@ -63,7 +63,7 @@ func newBystander(t testing.TB, f *front, from string) *bystander {
 }
 
 // start asks until stop.
-func (b *bystander) start() {
+func (b *neighbour) start() {
 	b.group.Go(func() {
 		pace := time.NewTicker(besidePace)
 		defer pace.Stop()
@@ -79,21 +79,21 @@ func (b *bystander) start() {
 }
 
 // stop returns what was seen since start.
-func (b *bystander) stop() calm {
+func (b *neighbour) stop() calm {
 	close(b.end)
 	b.group.Wait()
 	return b.seen
 }
 
 // asks asks some times, one after the other.
-func (b *bystander) asks(n int) (c calm) {
+func (b *neighbour) asks(n int) (c calm) {
 	for range n {
 		b.ask(&c)
 	}
 	return c
 }
 
-func (b *bystander) ask(c *calm) {
+func (b *neighbour) ask(c *calm) {
 	begun := time.Now()
 	status, counted, err := b.once()
 	c.took = append(c.took, time.Since(begun))
@@ -114,7 +114,7 @@ func (b *bystander) ask(c *calm) {
 }
 
 // once sends one request. It was counted if the answer tells of a limit: on_error tells of none.
-func (b *bystander) once() (status int, counted bool, err error) {
+func (b *neighbour) once() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+besidePath, nil)
 	if err != nil {
 		return 0, false, err
@@ -145,16 +145,16 @@ func (c calm) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// holds asserts what a bystander is promised.
+// holds asserts what a neighbour is promised.
 func (c calm) holds(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(uncountedMost, len(c.took)*uncountedMost/100) {
-		report("%s, of %d requests of a bystander %d were denied, %d let through uncounted and %d not served; first: %s", when,
+		report("%s, of %d requests of a neighbour %d were denied, %d let through uncounted and %d not served; first: %s", when,
 			len(c.took), c.denied, c.uncounted, c.failed, c.first)
 	}
 	if p50 := c.median(); soon && p50 > besideWithin {
-		report("%s, a bystander waits %v", when, p50)
+		report("%s, a neighbour waits %v", when, p50)
 	}
 	if len(c.took) > 0 && slices.Max(c.took) > besideSlowest {
-		report("%s, a bystander waited %v once", when, slices.Max(c.took))
+		report("%s, a neighbour waited %v once", when, slices.Max(c.took))
 	}
 }
