@@ -7,7 +7,10 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
+
+	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
 // bodyWatch notes how far the body of a request has been read. Proxies read it in a goroutine of their own. The zero
@@ -54,6 +57,30 @@ func (b *bodyWatch) Read(p []byte) (int, error) {
 // clientAborts reports whether the client has left, or has broken off its request.
 func (w *responder) clientAborts(ctx context.Context) bool {
 	return ctx.Err() != nil || w.body != nil && bodyState(w.body.state.Load()) == bodyBroken
+}
+
+// narrow takes the codings out of Accept-Encoding in which a cost in the body cannot be read, if one is to be read.
+func (w *responder) narrow(r *http.Request) {
+	reads := false
+	for s := w.settlement; s != nil; s = s.next {
+		reads = reads || len(s.Paths()) > 0
+	}
+	accepted := r.Header["Accept-Encoding"]
+	if !reads || len(accepted) == 0 {
+		return
+	}
+	var kept []string
+	for element := range strings.SplitSeq(strings.Join(accepted, ","), ",") {
+		element = strings.TrimSpace(element)
+		coding, _, _ := strings.Cut(element, ";")
+		if coding = strings.ToLower(strings.TrimSpace(coding)); coding == "identity" || (inflate.Bodies{}).Inflates(coding) {
+			kept = append(kept, element)
+		}
+	}
+	if kept == nil {
+		kept = []string{"identity"}
+	}
+	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
 // unfinished reports whether the client's request was being read, and not to its end: then an error may be of the client's

@@ -33,6 +33,7 @@ type responder struct {
 	// settlement is the first of what remains to be done when the response is known; nil for nothing, and when it was done.
 	settlement *settlement
 	body       *bodyWatch // of the request, if something is to be settled; nil if it has none
+	failed     bool       // something could not be sent to the client
 }
 
 // fieldNames are the fields in the order of responder.values.
@@ -77,6 +78,7 @@ func (w *responder) Write(p []byte) (int, error) {
 	w.begin(http.StatusOK)
 	w.apply()
 	n, err := w.ResponseWriter.Write(p)
+	w.failed = w.failed || err != nil
 	for s := w.settlement; s != nil; s = s.next {
 		if s.tap != nil {
 			_, _ = s.tap.Write(p[:n]) // it takes everything

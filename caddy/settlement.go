@@ -35,6 +35,8 @@ type settlement struct {
 	header http.Header // of the response when it began
 	later  http.Header // of the response in the end: the trailers
 	tap    *usage.Tap  // reads the body; nil if nobody need
+	unread bool        // the body is one that holds a cost and cannot be read
+	cut    bool        // the client did not wait for the end
 }
 
 var settlements = sync.Pool{New: func() any { return new(settlement) }}
@@ -84,6 +86,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 		s.ctx, s.head = r.Context(), r.Method == http.MethodHead
 	}
 	w.body = watchBody(r)
+	w.narrow(r)
 	panics := true
 	defer func() {
 		w.settle(func(s *settlement) bool {
@@ -127,7 +130,7 @@ func (s *settlement) begin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
 	if w.clientAborts(s.ctx) {
-		s.status = 0 // whatever is answered now may be so because the client left
+		s.status, s.cut = 0, true // whatever is answered now may be so because the client left
 	}
 	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
 	if !awaits {
@@ -166,6 +169,7 @@ func (s *settlement) listen(header http.Header) *usage.Tap {
 	}
 	tap := usage.New(paths, header.Get("Content-Type"), header.Get("Content-Encoding"), inflate.Bodies{})
 	if !tap.Readable() {
+		s.unread = tap.Unread()
 		return nil
 	}
 	return tap
@@ -176,10 +180,13 @@ func (s *settlement) listen(header http.Header) *usage.Tap {
 func (s *settlement) end(w *responder, err error, panics bool) {
 	header := w.ResponseWriter.Header()
 	s.later = header
+	if s.begun && (w.failed || s.ctx.Err() != nil && (err != nil || panics)) {
+		s.cut = s.tap == nil || s.tap.Cut() // without a tap it waits for trailers
+	}
 	switch {
 	case s.begun || panics:
 	case w.clientAborts(s.ctx) || err != nil && w.unfinished():
-		s.status = 0
+		s.status, s.cut = 0, true
 	case err == nil:
 		s.status, s.header = http.StatusOK, header
 	default:
@@ -221,15 +228,25 @@ func (s *settlement) Header(name string) (string, bool) {
 			return strings.Join(values, ", "), true
 		}
 	}
+	if s.cut {
+		return core.UnreadMark, true
+	}
 	return "", false
 }
 
 // JSON implements [core.Answer].
 func (s *settlement) JSON(path string) (string, bool) {
 	if s.tap == nil {
+		if s.unread || s.status == 0 && s.cut {
+			return core.UnreadMark, true
+		}
 		return "", false
 	}
-	return s.tap.JSON(path)
+	value, ok := s.tap.JSON(path)
+	if s.cut || s.tap.Unread() {
+		return core.UnreadMark + value, true
+	}
+	return value, ok
 }
 
 var _ core.Answer = (*settlement)(nil)

@@ -178,6 +178,7 @@ func (c *coder) costAfter(a *CostAfter) {
 	number(c, &a.Estimate)
 	number(c, &a.Default)
 	number(c, &a.Max)
+	number(c, &a.Unread)
 }
 
 func (c *coder) statuses(s *Statuses) {

@@ -152,6 +152,9 @@ type CostAfter struct {
 	// Estimate is reserved before the request goes on; Default is charged if the response does not say a cost between 0
 	// and Max. All are 1 to CountMax; Default 0 means Estimate, Max 0 means CountMax.
 	Estimate, Default, Max int64
+	// Unread is charged if the cost could not be read for a reason that a client can bring about, or what was read of it if
+	// that is more: 0 to CountMax; 0 means Max, or Default if that is not set either.
+	Unread int64
 }
 
 // Statuses is a range of response statuses, both ends included: 401 to 401, 500 to 599.

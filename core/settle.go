@@ -5,6 +5,7 @@ package core
 import (
 	"cmp"
 	"slices"
+	"strings"
 )
 
 // ruleAfter is what a rule does once it has decided: what the response makes of the charge, and what a refused client
@@ -25,8 +26,9 @@ func (r *rule) compileAfter(source *Rule) {
 	if source.CostAfter != nil {
 		c := *source.CostAfter
 		c.Header = canonicalHeader(c.Header)
-		c.Max = cmp.Or(c.Max, CountMax)
 		c.Default = cmp.Or(c.Default, c.Estimate)
+		c.Unread = cmp.Or(c.Unread, c.Max, c.Default)
+		c.Max = cmp.Or(c.Max, CountMax)
 		a.costAfter = &c
 	}
 	a.countIf, a.refundOn = slices.Clone(source.CountIf), slices.Clone(source.RefundOn)
@@ -63,7 +65,8 @@ func covers(list []Statuses, status int) bool {
 //
 //	what was reserved    if there was no response: the proxy, or the connection behind it, died
 //	0                    if the status is in refund_on, or if there is a count_if and the status is not in it
-//	the response's cost  if the rule has a cost_after: its default if the response says none, or an absurd one
+//	the response's cost  if the rule has a cost_after: its default if the response says none, or an absurd one, and its
+//	                     unread if the response could not be read to its end
 //	what was reserved    otherwise
 //
 // but for what a counter cannot hold: it goes into debt by one window's count at most, and what comes back too late, to a
@@ -175,9 +178,15 @@ type Answer interface {
 	Status() int
 	// Header returns a response header by its canonical name.
 	Header(name string) (value string, ok bool)
-	// JSON returns the number at the path in the body, as it is written there; ok is false if it could not be read.
+	// JSON returns the number at the path in the body, as it is written there; ok is false if there is none. Behind
+	// [UnreadMark] it is what was read of a body that could not be read to its end, or nothing.
 	JSON(path string) (value string, ok bool)
 }
+
+// UnreadMark stands before a number of which a client can have brought about that it is not the last, or is none. Header
+// returns it as well where a field may have been in the trailers. With a status of 0 it says that the client did not wait for
+// the answer.
+const UnreadMark = ">"
 
 // Paths returns the paths in the body that the settlement needs; none means that nobody need read the body. Valid until
 // the settlement is filled in again.
@@ -248,10 +257,6 @@ func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 // store answering [ErrStale]; then what was reserved stands, for all rules of the request.
 func (s *Settlement) Checks(a Answer) (checks []Check, unreadable int) {
 	s.checks = s.checks[:0]
-	if a.Status() == 0 {
-		s.rules = s.rules[:0]
-		return nil, 0
-	}
 	for i := range s.rules {
 		r := &s.rules[i]
 		first := r.charges[0]
@@ -273,8 +278,9 @@ func (s *Settlement) Checks(a Answer) (checks []Check, unreadable int) {
 // final returns what a request is charged in the end for which so much was reserved, and whether the answer said all that
 // it was asked for. The answer is asked for a cost only if the request counts.
 func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool) {
+	status := answer.Status()
 	switch {
-	case !a.counts(answer.Status()):
+	case status != 0 && !a.counts(status):
 		return 0, true
 	case a.costAfter == nil:
 		return reserved, true
@@ -285,7 +291,15 @@ func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool)
 	} else {
 		text, ok = answer.JSON(a.costAfter.JSON)
 	}
-	if ok {
+	switch unread := strings.HasPrefix(text, UnreadMark); {
+	case status == 0 && unread:
+		return max(reserved, a.costAfter.Unread), false
+	case status == 0:
+		return reserved, true
+	case unread:
+		seen, _ := costNumber(text[len(UnreadMark):], a.costAfter.Max)
+		return max(seen, a.costAfter.Unread), false
+	case ok:
 		if cost, ok = costNumber(text, a.costAfter.Max); ok {
 			return cost, true
 		}

@@ -23,46 +23,39 @@ func ServesTarget(method, path, host string) bool {
 
 // BadTarget is the body of the answer to a request that [ServesTarget] does not report.
 const BadTarget = `{"type":"about:blank","title":"Bad Request","status":400,` +
-	`"detail":"The request target or the host is of a form that is not served.","error":"Bad request"}`
+	`"detail":"The target or the host is of a form that is not served."}`
 
 // validHost reports whether servers look a host up under one name: that of the text without its port.
 func validHost(host string) bool {
-	port := ""
-	if rest, ok := strings.CutPrefix(host, "["); ok {
-		end := strings.IndexByte(rest, ']')
-		if end < 0 || strings.IndexByte(rest[:end], ':') < 0 {
-			return false // no address of IPv6; some servers take the brackets off a name
-		}
-		for i := range end {
-			if c := rest[i]; !isNameByte(c) && c != ':' && c != '%' {
+	inside, colons, port := false, 0, false // the brackets of an IPv6 address, which has colons; and behind a colon of the host's
+	for i := 0; i < len(host); i++ {
+		switch c := host[i]; {
+		case port:
+			if !isDigit(c) {
 				return false
 			}
-		}
-		if port = rest[end+1:]; port != "" && port[0] != ':' {
-			return false
-		}
-	} else {
-		name := host
-		if colon := strings.IndexByte(host, ':'); colon >= 0 {
-			name, port = host[:colon], host[colon:]
-		}
-		for i := range len(name) {
-			if !isNameByte(name[i]) {
+		case c == '[':
+			if inside = i == 0; !inside {
 				return false
 			}
-		}
-	}
-	for i := 1; i < len(port); i++ {
-		if !isDigit(port[i]) {
+		case c == ']':
+			if !inside || colons == 0 || i+1 < len(host) && host[i+1] != ':' {
+				return false // no address: some servers take the brackets off a name
+			}
+			inside = false
+		case c == ':' && inside:
+			colons++
+		case c == ':':
+			port = true
+		case !isNameByte(c) && (c != '%' || !inside):
 			return false
 		}
 	}
-	return true
+	return !inside
 }
 
 // isNameByte reports whether the byte may be in a registered name of RFC 3986 as it is: a letter, a digit or one of
 // -._~!$&'()*+,;=.
 func isNameByte(c byte) bool {
-	letter := c | 0x20
-	return isDigit(c) || letter >= 'a' && letter <= 'z' || strings.IndexByte("-._~!$&'()*+,;=", c) >= 0
+	return isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("-._~!$&'()*+,;=", c) >= 0
 }

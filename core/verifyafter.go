@@ -61,14 +61,14 @@ func (v *verifier) costAfter(at string, r *Rule) {
 	for _, bound := range []struct {
 		name string
 		n    int64
-	}{{"default", c.Default}, {"max", c.Max}} {
+	}{{"default", c.Default}, {"max", c.Max}, {"unread", c.Unread}} {
 		if bound.n < 0 || bound.n > CountMax {
 			v.problem(at+"."+bound.name, strconv.FormatInt(bound.n, 10), "is out of bounds",
 				fmt.Sprintf("write 1 to %d, or leave it out", CountMax))
 		}
 	}
-	if c.Max > 0 && max(c.Estimate, c.Default) > c.Max {
-		v.problem(at+".max", strconv.FormatInt(c.Max, 10), "is less than the estimate or the default",
+	if c.Max > 0 && max(c.Estimate, c.Default, c.Unread) > c.Max {
+		v.problem(at+".max", strconv.FormatInt(c.Max, 10), "is less than the estimate, the default or unread",
 			"raise it: what is more than it is taken for a mistake")
 	}
 }

@@ -84,15 +84,26 @@ func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
 // before the client has left.
 type sightings struct {
 	count [1 << 8]atomic.Int64
+	more  [1 << 8]chan struct{} // one is there when a request has come
 }
 
-func newSightings() *sightings { return new(sightings) }
+func newSightings() *sightings {
+	s := new(sightings)
+	for i := range s.more {
+		s.more[i] = make(chan struct{}, 1)
+	}
+	return s
+}
 
 func (s *sightings) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	_, client, _ := strings.Cut(strings.ReplaceAll(r.Header.Get("X-Forwarded-For"), ", 127.0.0.1", ""), "10.9.9.")
 	var n int
 	if _, err := fmt.Sscan(client, &n); err == nil {
 		s.count[n&255].Add(1)
+		select {
+		case s.more[n&255] <- struct{}{}:
+		default:
+		}
 	}
 	_, _ = io.Copy(io.Discard, r.Body)
 	select {
@@ -152,12 +163,11 @@ func (s *sightings) breaksOff(t *testing.T, to string, way abort, path string, n
 
 // arrives waits until the upstream sees the request, or for long enough to take it for refused.
 func (s *sightings) arrives(n int, before int64) {
-	look, enough := time.NewTicker(time.Millisecond), time.After(300*time.Millisecond)
-	defer look.Stop()
+	over := time.After(300 * time.Millisecond)
 	for s.count[n].Load() == before {
 		select {
-		case <-look.C:
-		case <-enough:
+		case <-s.more[n&255]:
+		case <-over:
 			return
 		}
 	}

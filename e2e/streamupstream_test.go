@@ -45,6 +45,15 @@ const meteredCaddyfile = `{
 				max 50000
 			}
 		}
+		rule kept {
+			match path /kept/**
+			limit 1000000/31d fixed_window
+			cost_after json usage.total_tokens {
+				estimate 10
+				max 50000
+				unread 30
+			}
+		}
 		rule priced {
 			match path /priced/**
 			limit 1000000/31d fixed_window

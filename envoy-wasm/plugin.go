@@ -89,7 +89,10 @@ type stream struct {
 }
 
 // OnHttpRequestHeaders implements [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
+func (s *stream) OnHttpRequestHeaders(_ int, ends bool) (action types.Action) {
+	if ends {
+		s.step.RequestEnds()
+	}
 	defer func() {
 		if reason := recover(); reason != nil {
 			action = actionOf(s.step.Panicked(reason))
@@ -100,6 +103,20 @@ func (s *stream) OnHttpRequestHeaders(int, bool) (action types.Action) {
 		return actionOf(s.step.Failed())
 	}
 	return actionOf(s.step.RequestHeaders(headers))
+}
+
+// OnHttpRequestBody implements [types.HttpContext].
+func (s *stream) OnHttpRequestBody(_ int, ends bool) types.Action {
+	if ends {
+		s.step.RequestEnds()
+	}
+	return types.ActionContinue
+}
+
+// OnHttpRequestTrailers implements [types.HttpContext].
+func (s *stream) OnHttpRequestTrailers(int) types.Action {
+	s.step.RequestEnds()
+	return types.ActionContinue
 }
 
 // OnHttpResponseHeaders implements [types.HttpContext].

@@ -17,6 +17,7 @@ type attributes struct {
 	ask         wire.Ask  // as the bridge is asked about it
 	contentType string
 	origin      uint64   // a hash of the connection's address and x-request-id
+	hurried     bool     // a header says how long the upstream may take
 	bytes       int      // of all headers: they are one piece of memory
 	again       []string // headers of the policy that have more than one line
 }
@@ -49,6 +50,7 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			a.contentType = field[1]
 			a.header(p, name, field[1])
 		default:
+			a.hurried = a.hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-rq-")
 			a.header(p, name, field[1])
 		}
 	}

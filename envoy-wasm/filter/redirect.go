@@ -23,7 +23,7 @@ func (f *Filter) redirected() bool {
 // goOn takes over what was decided before the redirect, and what is to be settled.
 func (s *Stream) goOn(before *Stream) Action {
 	s.release()
-	s.before, s.state, s.head = nil, decided, before.head
+	s.before, s.state, s.head, s.hurried = nil, decided, before.head, before.hurried
 	s.told, s.remaining, s.due = before.told, before.remaining, before.due
 	before.due = nil
 	s.f.host.Count(CounterRedirected)

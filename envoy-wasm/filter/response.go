@@ -18,6 +18,8 @@ type due struct {
 	headers []wire.Field // those that costs are read from, as far as they have come
 	tap     *usage.Tap   // reads the body; nil if nobody need
 	awaits  bool         // a header may yet come in the trailers
+	unread  bool         // the body is one that holds a cost and cannot be read
+	cut     bool         // the response ended before its end
 	numbers []wire.Field
 }
 
@@ -101,6 +103,11 @@ func statusOf(headers [][2]string) int {
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d := s.due
 	d.status = status
+	if s.aborts() {
+		d.status, d.unread = 0, true
+		s.settle()
+		return
+	}
 	d.learn(headers)
 	bodied := !ends && !s.head && status >= 200 && status != 204 && status != 304
 	d.awaits = bodied && lines(headers, "content-length") == nil && d.Awaits(d)
@@ -111,12 +118,31 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	}
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, first(headers, "content-type"), first(headers, "content-encoding"), nil)
-		if tap.Readable() {
+		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
 	}
 	if d.tap == nil && !d.awaits {
 		s.settle()
+	}
+}
+
+// RequestEnds notes that the request has come to its end.
+func (s *Stream) RequestEnds() { s.complete = true }
+
+// aborts reports whether the response may be what Envoy says to a client that did not finish its request, or that chose for
+// how long the upstream may take. That the upstream cannot be reached is no client's doing.
+//
+//go:noinline
+func (s *Stream) aborts() bool {
+	details, ok := s.f.host.Property("response", "code_details")
+	switch {
+	case !ok || details == "via_upstream":
+		return false
+	case s.complete:
+		return s.hurried && strings.Contains(details, "timeout")
+	default:
+		return details != "no_healthy_upstream" && !strings.Contains(details, "connection_failure")
 	}
 }
 
@@ -127,15 +153,22 @@ func first(headers [][2]string, name string) string {
 	return ""
 }
 
-// learn keeps the headers that costs are read from. What is known already stays.
+// learn keeps the headers that costs are read from. What is known already stays. Of a response that was cut those that are
+// missing are unread: they may have been in its trailers.
+//
+//go:noinline
 func (d *due) learn(headers [][2]string) {
 	for _, name := range d.Settlement.Headers() {
 		if _, known := d.Header(name); known {
 			continue
 		}
+		text := core.UnreadMark
 		if values := lines(headers, core.LowerASCII(name)); values != nil {
-			d.headers = append(d.headers, wire.Field{Name: name, Text: strings.Clone(strings.Join(values, ", "))})
+			text = strings.Clone(strings.Join(values, ", "))
+		} else if !d.cut {
+			continue
 		}
+		d.headers = append(d.headers, wire.Field{Name: name, Text: text})
 	}
 }
 
@@ -209,10 +242,17 @@ func (d *due) Header(name string) (string, bool) {
 
 // JSON implements [core.Answer].
 func (d *due) JSON(path string) (string, bool) {
-	if d.tap == nil {
-		return "", false
+	var value string
+	var ok bool
+	unread := d.unread || d.cut
+	if d.tap != nil {
+		value, ok = d.tap.JSON(path)
+		unread = unread || d.tap.Unread()
 	}
-	return d.tap.JSON(path)
+	if unread {
+		return core.UnreadMark + value, true
+	}
+	return value, ok
 }
 
 var _ core.Answer = (*due)(nil)

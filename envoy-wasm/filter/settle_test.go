@@ -66,6 +66,7 @@ type response struct {
 func TestSettling(t *testing.T) {
 	json := []string{"content-type", "application/json"}
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
+	unread := []wire.Field{{Name: "usage.total_tokens", Text: ">"}}
 	for name, c := range map[string]response{
 		"a header": {rule: byHeader, response: ok("200", "x-cost", "4"), body: "x", early: true, cost: "4",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}}},
@@ -86,13 +87,15 @@ func TestSettling(t *testing.T) {
 			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "9"}}}},
 		"an event stream that is cut": {rule: byBody, response: ok("200", "content-type", "text/event-stream"), cut: true,
 			body: "data: {\"usage\":{\"total_tokens\":7}}\n\n|data: {\"us", cost: "10",
-			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: "7"}}}},
+			want: &wire.Settle{Status: 200, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">7"}}}},
 		"a document that is cut": {rule: byBody, response: ok("200", json...), body: `{"usage":{"total_tokens":7}`, cut: true,
-			cost: "10", want: &wire.Settle{Status: 200}},
+			cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
+		"a body before a trailer that is cut": {rule: byHeader, response: ok("200"), body: "x", cut: true, cost: "10",
+			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: ">"}}}},
 		"a compressed body": {rule: byBody, response: append(ok("200", json...), [2]string{"content-encoding", "gzip"}), body: "x",
-			early: true, cost: "10", want: &wire.Settle{Status: 200}},
+			early: true, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
 		"a document of more than 1 MiB": {rule: byBody, response: ok("200", json...),
-			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200}},
+			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
 		"no body": {rule: byBody, response: ok("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
 		"given back": {rule: func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }, response: ok("503"),
 			body: "x", early: true, want: &wire.Settle{Status: 503}},

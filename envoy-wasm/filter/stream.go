@@ -35,6 +35,8 @@ type Stream struct {
 	id        uint32
 	state     state
 	head      bool        // the method is HEAD
+	complete  bool        // the request has come to its end
+	hurried   bool        // the client says how long the upstream may take
 	again     uint8       // how often it was asked about once more
 	answered  bool        // the response is our own
 	grpcType  string      // the content type of our own response, if Envoy would leave it out
@@ -98,7 +100,7 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 		return s.goOn(before)
 	}
 	s.before = nil
-	s.head = a.attrs.ask.Method == "HEAD"
+	s.head, s.hurried = a.attrs.ask.Method == "HEAD", a.attrs.hurried
 	if f.arrive(s) {
 		return Pause
 	}
@@ -329,7 +331,11 @@ func (s *Stream) Done() {
 	case arrived, lined, waiting, standing:
 		s.release()
 	case decided:
-		s.settle() // a body that was cut short counts as far as it came
+		if d := s.due; d != nil {
+			d.cut = true
+			d.learn(nil)
+		}
+		s.settle() // a body that was cut short counts as far as it came, or for what the policy says of such
 		if !s.answered && !s.responded {
 			s.f.ended = s
 		}

@@ -138,14 +138,17 @@ func (f *coreFront) settle(t testing.TB, plan *core.Plan, d *core.Decision, r *R
 	if d.Outcome == core.OutcomeDegradedAllowed || !plan.Settlement(&s) {
 		return
 	}
-	answered := &upstream{says: &r.Says, kind: "text/plain"}
+	answered, coding := &upstream{says: &r.Says, kind: "text/plain"}, ""
 	for _, field := range r.Says.Header {
-		if http.CanonicalHeaderKey(field[0]) == "Content-Type" {
+		switch http.CanonicalHeaderKey(field[0]) {
+		case "Content-Type":
 			answered.kind = field[1]
+		case "Content-Encoding":
+			coding = field[1]
 		}
 	}
 	if paths := s.Paths(); len(paths) > 0 && r.Method != http.MethodHead {
-		answered.tap = usage.New(paths, answered.kind, "", nil)
+		answered.tap = usage.New(paths, answered.kind, coding, nil)
 		_, _ = answered.tap.Write([]byte(r.Says.Body))
 	}
 	begun := upstream{says: &Says{Status: r.Says.Status, Header: r.Says.Header}}
@@ -298,7 +301,11 @@ func (u *upstream) JSON(path string) (string, bool) {
 	if u.tap == nil {
 		return "", false
 	}
-	return u.tap.JSON(path)
+	value, ok := u.tap.JSON(path)
+	if u.tap.Unread() {
+		return core.UnreadMark + value, true
+	}
+	return value, ok
 }
 
 // TestCore tells core the corpus.

@@ -224,6 +224,10 @@ func (a *adviser) rule(at string, d *Rule, r *core.Rule) {
 			}
 		}
 	}
+	if c := r.CostAfter; c != nil && c.Max == 0 && c.Unread == 0 {
+		a.problem(at+".cost_after", "", "says neither max nor unread, so that a client that leaves before the cost is told pays default",
+			"write max: the most that a request can cost")
+	}
 	shown := !r.PerNone && r.Action != core.ActionLogOnly || r.Expose
 	a.eachLimit(at, d, r, func(place, text string, l *core.Limit) {
 		if shown && l.Calendar() == 0 && l.Window()%core.Second != 0 {

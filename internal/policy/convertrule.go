@@ -164,6 +164,7 @@ func (c *converter) costAfter(path string, d *CostAfter) *core.CostAfter {
 		Estimate: d.Estimate,
 		Default:  c.optionalUnits(path+".default", d.Default),
 		Max:      c.optionalUnits(path+".max", d.Max),
+		Unread:   c.optionalUnits(path+".unread", d.Unread),
 	}
 }
 

@@ -20,6 +20,11 @@ type CostAfter struct {
 
 	// The most that the response may say; more is absurd. Default: 2^40.
 	Max *int64 `json:"max,omitempty"`
+
+	// How many units are charged if the cost could not be read for a reason that a client can bring about: it left before
+	// the end, or the body is compressed in a way that is not read. What was read so far is charged if it is more. At least
+	// 1. Default: `max`, or `default` if there is no `max`.
+	Unread *int64 `json:"unread,omitempty"`
 }
 
 // Statuses says which responses are meant.

@@ -24,6 +24,7 @@ type Tap struct {
 	kept     []byte // compressed
 	read     int    // bytes of the document
 	ended    bool
+	typed    bool // the content type is one that is read here
 	results  []result
 }
 
@@ -67,7 +68,9 @@ func New(paths []string, contentType, contentEncoding string, inflater Inflater)
 	case kind == "application/json" || kind == "text/json" || strings.HasSuffix(kind, "+json"):
 	default:
 		t.coding = codingUnreadable
+		return t
 	}
+	t.typed = true
 	return t
 }
 
@@ -110,6 +113,18 @@ func (t *Tap) plain(piece []byte) {
 		return
 	}
 	t.scan.write(piece)
+}
+
+// Unread reports whether the body holds numbers as far as its type says, and they cannot be read: it is compressed in a way
+// that is not, or too large.
+func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
+
+// Cut reports whether the body, if it were over now, would lack its end: for a document until it is complete, for an event
+// stream always, since another event could follow. Ask before JSON.
+//
+//go:noinline
+func (t *Tap) Cut() bool {
+	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.complete())
 }
 
 // JSON returns the number at the path, as it is written in the body; ok is false if there is none or it could not be read.
