@@ -5,7 +5,6 @@ package e2e
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -254,9 +253,8 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 
 // checks asks the health over gRPC, or /readyz at the port that has it, over a connection of its own.
 func (b *attackedBridge) checks(address string) bool {
-	transport := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
 	defer transport.CloseIdleConnections()
 	path, method, body := "/readyz", http.MethodGet, ""
 	if address == b.rpc {

@@ -30,7 +30,6 @@ type neighbour struct {
 	client *http.Client
 	end    chan struct{}
 	group  sync.WaitGroup
-	mu     sync.Mutex
 	seen   calm
 }
 

@@ -141,7 +141,7 @@ func (s *Store) settle(ctx context.Context, t *stand, checks []core.Check) error
 func (s *Store) tell(ctx context.Context, t *stand, c *core.Check, units int64) error {
 	left := units
 	defer func() { s.owed.end(c.Key, left) }()
-	t.one[0] = core.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: core.OpForce, Cost: units}
+	t.one[0] = core.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: core.OpForce, Cost: units, Source: c.Source}
 	err := s.inner.Take(ctx, t.one[:], t.result[:])
 	t.one[0] = core.Check{} // its key is the caller's
 	if err == nil || !errors.Is(err, core.ErrUnavailable) {
