@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"testing"
+)
+
+const abortPolicy = `name: abort
+rules:
+  - {name: refunded, match: {path: [/refunded, /small/**]}, limit: 5/31d, refund_on: {status: [4xx, 5xx]}}
+  - {name: counted, match: {path: /counted}, limit: 5/31d, count_if: {status: [401]}}
+`
+
+// TestWhatAClientAbortsIsNotRefundedInEnvoy is the same through Envoy with the filter. Envoy itself ends a request whose body is
+// too slow.
+func TestWhatAClientAbortsIsNotRefundedInEnvoy(t *testing.T) {
+	seen := newSightings()
+	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, request_timeout: 1s, delayed_close_timeout: 0.01s"}
+	startEnvoy(t, wasm(t), seen, s)
+	s.startBridge(t, abortPolicy)
+	var ways []abort
+	for _, way := range aborts {
+		if way.path == "" { // that a body is too large is Caddy's request_body to say
+			ways = append(ways, way)
+		}
+	}
+	seen.breakOff(t, s.address, ways)
+}
