@@ -13,6 +13,7 @@ import (
 type coder struct {
 	data    []byte // what was written, or what remains to be read
 	reading bool
+	unread  bool // the form has CostAfter.Unread
 	broken  bool // what was read is not the compact form: everything after it is left as it is
 }
 

@@ -62,6 +62,20 @@ func filled(t *testing.T, v reflect.Value, n *int) {
 }
 
 // TestCompactHoldsEveryField: a field that the compact form forgets would be a limit that one proxy knows and another not.
+// TestOlderFilters: a policy without the newer fields is written in the form that filters of the release before read, and
+// one with them under another head, which they refuse and keep the policy that they have.
+func TestOlderFilters(t *testing.T) {
+	p := Policy{Name: "n", Rules: []Rule{{Name: "r", CostAfter: &CostAfter{Header: "X-Cost", Default: 3, Max: 9}}}}
+	for unread, head := range map[int64]string{0: compactHead, 7: compactHeadUnread} {
+		p.Rules[0].CostAfter.Unread = unread
+		data := p.AppendCompact(nil, "v1")
+		got, _, err := ReadCompact(data)
+		if err != nil || !bytes.HasPrefix(data, []byte(head)) || got.Rules[0].CostAfter.Unread != unread {
+			t.Errorf("unread %d: %.20q, %+v, %v", unread, data, got.Rules, err)
+		}
+	}
+}
+
 func TestCompactHoldsEveryField(t *testing.T) {
 	var p Policy
 	n := 0

@@ -8,8 +8,12 @@ import (
 )
 
 // The compact form of a policy is what a filter is sent: a head, the policy's version, the policy, and a checksum of all
-// of it. Another build of Penstock reads it if the head is its own; one with other fields has another head.
-const compactHead = "penstock policy 4\n"
+// of it. Another build of Penstock reads it if it knows the head; a form with other fields has another head. A policy that
+// has none of the newer fields is written in the older form, so that filters of the release before read it.
+const (
+	compactHead       = "penstock policy 4\n"
+	compactHeadUnread = "penstock policy 5\n" // with CostAfter.Unread
+)
 
 // PolicyBytesMax is how long a compact policy may be: 100,000 rules of 160 bytes.
 const PolicyBytesMax = 16 << 20
@@ -18,7 +22,12 @@ const PolicyBytesMax = 16 << 20
 // says where requests carry them, and [Identify.Verifier] stays behind. So does Timezone, which only those need who ask a
 // store.
 func (p *Policy) AppendCompact(dst []byte, version string) []byte {
-	c := coder{data: append(dst, compactHead...)}
+	c := coder{unread: p.saysUnread()}
+	if c.unread {
+		c.data = append(dst, compactHeadUnread...)
+	} else {
+		c.data = append(dst, compactHead...)
+	}
 	c.text(&version)
 	c.policy(p)
 	return append(c.data, checksum(c.data[len(dst):])...)
@@ -28,14 +37,18 @@ func (p *Policy) AppendCompact(dst []byte, version string) []byte {
 // Compile's, once whoever reads it has set the verifiers.
 func ReadCompact(data []byte) (p Policy, version string, err error) {
 	body, ok := strings.CutPrefix(string(data), compactHead)
-	if !ok || len(data) > PolicyBytesMax || len(body) < checksumBytes {
+	unread := false
+	if !ok {
+		body, unread = strings.CutPrefix(string(data), compactHeadUnread)
+	}
+	if !ok && !unread || len(data) > PolicyBytesMax || len(body) < checksumBytes {
 		return Policy{}, "", errCompact
 	}
 	end := len(data) - checksumBytes
 	if string(checksum(data[:end])) != string(data[end:]) {
 		return Policy{}, "", errCompact
 	}
-	c := coder{data: data[len(compactHead):end], reading: true}
+	c := coder{data: data[len(compactHead):end], reading: true, unread: unread}
 	c.text(&version)
 	c.policy(&p)
 	if c.broken || len(c.data) > 0 {
@@ -178,7 +191,19 @@ func (c *coder) costAfter(a *CostAfter) {
 	number(c, &a.Estimate)
 	number(c, &a.Default)
 	number(c, &a.Max)
-	number(c, &a.Unread)
+	if c.unread {
+		number(c, &a.Unread)
+	}
+}
+
+// saysUnread reports whether a rule says what an unread cost is.
+func (p *Policy) saysUnread() bool {
+	for i := range p.Rules {
+		if c := p.Rules[i].CostAfter; c != nil && c.Unread != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *coder) statuses(s *Statuses) {
