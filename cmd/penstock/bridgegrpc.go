@@ -42,6 +42,10 @@ const (
 	strangerTime = time.Second
 )
 
+// requestsOfCall is how many requests of Envoy's own filter may be under way for each call of a filter of Penstock's: a call
+// carries many requests, and each of them is one here.
+const requestsOfCall = 16
+
 // overGRPC is what Envoy is served over gRPC.
 type overGRPC struct{ leaves, drains, stops []func() }
 
@@ -73,7 +77,7 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 	o := new(overGRPC)
 	if s.rls.network != "" {
 		observer := b.Observer()
-		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: s.callsMax})
+		service := rls.New(rls.Options{Ruleset: observer.RulesetOf, Store: s.store, Observer: observer, RequestsMax: requestsOfCall * s.callsMax})
 		server, err := s.serveGRPC(s.rls, service.Register, bridge.CallTime, ended, logger.With("for", "Envoy's rate limit protocol"),
 			grpc.ForceServerCodecV2(service.Codec()))
 		if err != nil {

@@ -9,8 +9,6 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/internal/await"
@@ -33,9 +31,14 @@ func TestTooManyRequests(t *testing.T) {
 	s := serve(t, rules(t, perAddress), nil)
 	store.Store, s.Service.options.Store = s.Service.options.Store, store
 	s.Service.options.RequestsMax = 3
-	ask := func(domain string) error {
-		_, err := s.RateLimitServiceClient.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain,
+	code := pb.RateLimitResponse_OK
+	asks := func(domain string) (pb.RateLimitResponse_Code, error) {
+		r, err := s.RateLimitServiceClient.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain,
 			Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.1")}})
+		return r.GetOverallCode(), err
+	}
+	ask := func(domain string) error {
+		_, err := asks(domain)
 		return err
 	}
 	ended := make(chan error, 3)
@@ -43,9 +46,11 @@ func TestTooManyRequests(t *testing.T) {
 		go func() { ended <- ask("shop") }()
 	}
 	await.Until(t, 10*time.Second, "they are under way", func() bool { return s.under.Load() == 3 })
-	for _, domain := range []string{"shop", "another"} {
-		if err := ask(domain); status.Code(err) != codes.ResourceExhausted {
-			t.Errorf("one more, of domain %s: %v", domain, err)
+	for domain, want := range map[string]pb.RateLimitResponse_Code{"shop": pb.RateLimitResponse_OVER_LIMIT,
+		"another": pb.RateLimitResponse_OK} { // nothing is limited there
+		var err error
+		if code, err = asks(domain); err != nil || code != want {
+			t.Errorf("one more, of domain %s: %v, %v", domain, code, err)
 		}
 	}
 	close(store.answer)
@@ -54,7 +59,7 @@ func TestTooManyRequests(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if err := ask("shop"); err != nil || s.busy != 2 || s.under.Load() != 0 {
+	if err := ask("shop"); err != nil || s.busy != 1 || s.under.Load() != 0 {
 		t.Errorf("%v, %d are told of, %d under way", err, s.busy, s.under.Load())
 	}
 }

@@ -29,10 +29,10 @@ const (
 	EntriesMax     = 32             // of a descriptor
 )
 
-// RequestsMaxDefault is how many requests are answered at once: each takes a millisecond or the store's deadline. One more
-// is answered RESOURCE_EXHAUSTED, which Envoy takes for any other failure of the service: it lets the request pass, or
-// refuses it with failure_mode_deny.
-const RequestsMaxDefault = 1024
+// RequestsMaxDefault is how many requests are answered at once. Requests of one client wait for each other at the gate of
+// their counter, so a burst is many requests under way, which hold some KB each. One more is OVER_LIMIT: an error would have
+// Envoy let it pass.
+const RequestsMaxDefault = 1 << 14
 
 // verifyTime is how long the tokens of one request may take that nobody has seen before: Envoy waits 20 ms for the answer, if
 // it is told nothing else, and lets the request pass then. A token beyond it counts as one that does not verify, until it is
@@ -163,10 +163,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		}
 	}()
 	defer s.under.Add(-1)
-	if s.under.Add(1) > int64(s.options.RequestsMax) {
-		s.options.Observer.Busy()
-		return nil, errBusy
-	}
+	crowded := s.under.Add(1) > int64(s.options.RequestsMax)
 	if err := validate(request); err != nil {
 		return nil, s.invalid(err)
 	}
@@ -177,6 +174,10 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 			return unlimited(request), nil
 		}
 		rs = s.overrides.alone(rs)
+	}
+	if crowded {
+		s.options.Observer.Busy()
+		return overLimit(request), nil
 	}
 	c := s.calls.Get().(*call)
 	defer func() {
@@ -194,7 +195,15 @@ func bringsLimit(request *pb.RateLimitRequest) bool {
 	return slices.ContainsFunc(request.GetDescriptors(), func(d *ratelimit.RateLimitDescriptor) bool { return d.GetLimit() != nil })
 }
 
-var errBusy = status.Error(codes.ResourceExhausted, "too many requests are under way")
+// overLimit is the answer to a request beyond RequestsMax. An error would not do, since Envoy lets a request pass then.
+func overLimit(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	for range request.GetDescriptors() {
+		response.Statuses = append(response.Statuses,
+			&pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OVER_LIMIT})
+	}
+	return response
+}
 
 func (s *Service) invalid(err error) error {
 	s.options.Observer.Invalid(err)
