@@ -79,7 +79,7 @@ simulate: ## many nodes with leases and faults, ROUNDS times; a failure says wit
 
 .PHONY: e2e
 e2e: setup ## real Caddy and Envoy processes over a real Redis
-	$(GO) test -count=1 -timeout 20m ./e2e
+	$(GO) test -count=1 -timeout 40m ./e2e
 
 .PHONY: faults
 faults: setup ## every fault on every front, and what was seen in docs/faults.md
