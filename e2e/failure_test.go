@@ -83,8 +83,7 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 func (p *process) showsDegradation(t *testing.T) {
 	t.Helper()
 	metrics := p.scrape()
-	for _, want := range []string{`penstock_requests_total{outcome="degraded_allowed",policy="shop",rule="default"}`,
-		"penstock_store_errors_total{kind=", "penstock_breaker_state"} {
+	for _, want := range []string{"penstock_store_errors_total{kind=", "penstock_breaker_state"} {
 		if !strings.Contains(metrics, want) {
 			t.Errorf("the metrics lack %s", want)
 		}
