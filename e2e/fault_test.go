@@ -258,17 +258,22 @@ func (c *cell) judge(t *testing.T, f *fault, on *column) {
 
 // mostUnder returns how many units of a path's limit may be lost: those of requests that were not decided, for their charge may have
 // been made. A front with leases may lose what each node had in hand, and what it was asking for, at the fault; and as much with each call
-// that failed without one, on a machine that has other work.
+// that failed without one, on a machine that has other work. What was let through without a decision is charged when the store is
+// back, and may have been charged before: twice for a call whose answer was lost.
 func (f *fault) mostUnder(seen *cell, on *column, path string) int {
+	carried := 0
+	if path == openPath {
+		carried = seen.Lost[path]
+	}
 	if on.words == "" {
-		return seen.Lost[path]
+		return seen.Lost[path] + carried
 	}
 	const inHand = faultLimit / 20 // of one grant, at most
 	failed := seen.Astray[path]
 	if f.harmless {
 		failed = seen.Lost[path]
 	}
-	return inHand * (2*groupNodes + failed)
+	return inHand*(2*groupNodes+failed) + 2*carried
 }
 
 // text says in a line what a client sees.
