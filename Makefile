@@ -1,4 +1,5 @@
-# Penstock: `make run` to see it, `make test` to see it proven, `make help` for the rest.
+# `make run` starts an example, `make check` runs what to run before a commit, `make test` runs all
+# tests, and `make help` lists the targets.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -9,8 +10,30 @@ ROUNDS ?= 100
 ADDRESS ?= http://localhost:8080
 ARGS ?=
 
-# Packages whose tests run under the race detector too: everything that shares memory between goroutines.
-RACE := ./core ./internal/... ./caddy ./cmd/penstock
+# Packages whose tests also run under the race detector: those whose code or tests share memory
+# between goroutines. Most tests of core use one goroutine, so in core only the tests in files that
+# start goroutines are run.
+SHARES := "sync"|"sync/atomic"|^[[:space:]]*go [a-z]|\.Go.func
+RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd | xargs -rn1 dirname | sort -u | \
+	grep -v '^internal/test/' | sed 's,^,./,')
+RACE_IN_CORE = $(shell grep -rlE --include='*_test.go' '$(SHARES)' core | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | \
+	sed 's/func //' | paste -sd '|')
+# All packages except e2e.
+UNIT = $$($(GO) list ./... | grep -v '/e2e$$')
+# Tests of e2e that make check runs: the first example of the README, a limit shared by two nodes,
+# and the conformance corpus on both fronts.
+CHECK_STORIES := TestOneLine|TestNeverOverAcrossNodes|TestConformanceOfCaddy|TestConformanceOfEnvoy
+# Tests of e2e that run alone: they use the default deadlines, which would expire if a small machine
+# ran other work at the same time.
+QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswersAreAsDescribed|TestManyNewTokensAtOnce
+
+# Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
+# call t.Parallel. lint runs vet, so go test does not.
+WIDE := -vet=off -p 4 -parallel 6
+# e2e starts the programs that make build has built.
+E2E := PENSTOCK_BIN=$(CURDIR)/bin $(GO) test -count=1 -vet=off
+# READY=1 means that setup and build are done, so that parallel targets do not repeat them.
+READY ?=
 FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
@@ -18,7 +41,7 @@ help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 .PHONY: run
-run: build ## start Caddy on examples/Caddyfile and say what to try
+run: say-build build ## start Caddy with examples/Caddyfile and print what to try; installs nothing
 	@echo
 	@echo "Penstock is limiting $(ADDRESS): 3 requests a minute for each client."
 	@echo "In another terminal:"
@@ -29,9 +52,18 @@ run: build ## start Caddy on examples/Caddyfile and say what to try
 	@echo
 	@exec bin/caddy run --config examples/Caddyfile
 
-.PHONY: run-envoy
-run-envoy: bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy on examples/envoy.yaml and say what to try
+# The first build takes minutes and prints nothing meanwhile.
+.PHONY: say-build
+say-build:
+	@test -e bin/caddy || echo "building bin/: Go downloads the modules that its cache lacks; nothing else is installed"
+
+# This runs before the build, because setup.sh prints what it is about to install.
+.PHONY: setup-envoy
+setup-envoy:
 	@tools/setup.sh envoy
+
+.PHONY: run-envoy
+run-envoy: setup-envoy bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy with examples/envoy.yaml and print what to try
 	@exec tools/run-envoy.sh
 
 .PHONY: build
@@ -50,19 +82,41 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install what the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
+setup: ## install missing programs that the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
 	@tools/setup.sh envoy nginx node
 
+.PHONY: check
+check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
+	@READY=1 tools/stages.sh check-e2e lint check-unit race
+
 .PHONY: test
-test: setup lint unit race e2e xcaddy ## everything: the whole truth, as CI runs it
+test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
+	@READY=1 tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy
+
+.PHONY: exam
+exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
+	@READY=1 PENSTOCK_EXAM=1 tools/stages.sh e2e-quiet then e2e-busy lint unit race-whole xcaddy
 
 .PHONY: unit
-unit: setup ## unit tests, vectors, the store exam on a real Redis
-	$(GO) test $$($(GO) list ./... | grep -v /e2e)
+unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis
+	$(GO) test $(WIDE) $(UNIT)
 
 .PHONY: race
-race: setup ## the same under the race detector
-	$(GO) test -race $(RACE)
+race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
+	$(GO) test -race -short $(WIDE) $(RACE)
+	$(GO) test -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+
+.PHONY: race-whole
+race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length
+	$(GO) test -race -timeout 30m $(WIDE) $(RACE) ./core/...
+
+.PHONY: check-unit
+check-unit: $(if $(READY),,setup) ## unit with random walks of a twentieth of their length
+	$(GO) test -short $(WIDE) $(UNIT)
+
+.PHONY: check-e2e
+check-e2e: $(if $(READY),,setup build) ## the tests of e2e that check runs
+	$(E2E) -short -run '^($(CHECK_STORIES))$$' ./e2e
 
 .PHONY: fuzz
 fuzz: ## fuzz every target for FUZZTIME each
@@ -74,33 +128,42 @@ fuzz: ## fuzz every target for FUZZTIME each
 	done
 
 .PHONY: simulate
-simulate: ## many nodes with leases and faults, ROUNDS times; a failure says with which SEED to repeat it
+simulate: ## simulate many nodes with leases and faults, ROUNDS times; a failure prints the SEED to repeat it
 	PENSTOCK_SEED=$(SEED) PENSTOCK_ROUNDS=$(ROUNDS) $(GO) test -count=1 -timeout 0 -v -run '^TestNeverOver$$' ./internal/lease
 
 .PHONY: e2e
-e2e: setup ## real Caddy and Envoy processes over a real Redis
-	$(GO) test -count=1 -timeout 40m ./e2e
+e2e: $(if $(READY),,setup build) ## real Caddy and Envoy processes over a real Redis
+	$(E2E) -timeout 30m ./e2e
+
+.PHONY: e2e-quiet
+e2e-quiet: $(if $(READY),,setup build) ## the tests of e2e that run alone
+	$(E2E) -timeout 30m -run '^($(QUIET_STORIES))$$' ./e2e
+
+.PHONY: e2e-busy
+e2e-busy: $(if $(READY),,setup build) ## all other tests of e2e
+	$(E2E) -timeout 30m -skip '^($(QUIET_STORIES))$$' ./e2e
 
 .PHONY: faults
-faults: setup ## every fault on every front, and what was seen in docs/faults.md
-	$(GO) test -count=1 -timeout 120m -run '^TestFaults$$' ./e2e -faults
+faults: setup build ## test every fault on every front, and write the results into docs/explanation/faults.md
+	$(E2E) -timeout 120m -run '^TestFaults$$' ./e2e -faults
 
 .PHONY: attack
-attack: setup ## every attack in every size on every front, and a table of what was seen; a short form is in e2e
-	$(GO) test -count=1 -v -timeout 120m -run '^TestAttacks$$' ./e2e -attack
+attack: setup build ## test every attack at every size on every front, and print a table of the results; e2e has a short form
+	$(E2E) -v -timeout 120m -run '^TestAttacks$$' ./e2e -attack
 
 .PHONY: envoy-memory
-envoy-memory: setup ## a million made-up clients in front of Envoy, whose memory must not grow
-	PENSTOCK_STRANGERS=1000000 $(GO) test -count=1 -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e
+envoy-memory: setup build ## send requests of a million made-up clients to Envoy, whose memory must not grow
+	PENSTOCK_UNKNOWN_CLIENTS=1000000 $(E2E) -v -timeout 60m -run TestEnvoyMemoryIsFlat ./e2e
 
-# The recordings are of a commit that is newer than what bench/rival can pin: docs/envoy.md says which, and RATELIMIT names a
-# program of that one. What the pinned one answers otherwise, the test counts as differences that are not known.
+# The recordings were made with a newer commit than the one that bench/rival can pin; it is named in
+# docs/guides/from-envoy-ratelimit.md. To repeat them, set RATELIMIT to a program built from that
+# commit. The test reports differing answers of the pinned version as unknown differences.
 RATELIMIT ?= $(CURDIR)/.cache/bench/ratelimit
 
 .PHONY: record-ratelimit
-record-ratelimit: setup ## ask envoyproxy/ratelimit again what its configurations decide, for the tests of the importer
+record-ratelimit: setup ## record the answers of envoyproxy/ratelimit again, for the tests of the importer
 	GOWORK=off $(GO) build -C bench/rival -o ../../.cache/bench/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd
-	$(GO) test -count=1 -v -timeout 30m -run '^TestImportedDecidesAsTheRealService$$' ./internal/rlsimport \
+	$(GO) test -count=1 -v -timeout 30m -run '^TestImportedDecidesAsTheRealService$$' ./internal/envoy/rlsimport \
 	  -record $(RATELIMIT) -sources $$(cd bench/rival && GOWORK=off $(GO) list -m -f '{{.Dir}}' github.com/envoyproxy/ratelimit)
 
 .PHONY: lint
@@ -111,11 +174,11 @@ lint: ## gofmt, vet, staticcheck
 	.cache/staticcheck ./...
 
 .PHONY: lint-bench
-lint-bench: ## vet the benchmark, which needs its rivals' modules and so is no part of lint
+lint-bench: ## vet the benchmark; not a part of lint, because it needs its rivals' modules
 	bench/run.sh vet
 
 .PHONY: bench
-bench: setup ## measure Penstock beside its rivals, into docs/benchmarks.md; ARGS=-quick, ARGS="-only caddy" for a part
+bench: setup ## measure Penstock and its rivals, and write docs/explanation/benchmarks.md; ARGS=-quick, ARGS="-only caddy" for a part
 	@tools/setup.sh wrk
 	bench/run.sh $(ARGS)
 

@@ -17,7 +17,7 @@ import (
 )
 
 // filterBytesMax is how large the filter may be. Envoy compiles it at its start, a second for each MB on its main thread.
-const filterBytesMax = 3_850_000
+const filterBytesMax = 3_905_000
 
 // filterParts is how many KB of code the packages had in the filter when it had 3.56 MB: what a failure is compared with.
 var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "internal_strconv": 50, "type_": 47,
@@ -32,9 +32,9 @@ var filterWithout = []struct{ name, why string }{
 	{`^reflect\.(Value|.*rtype)`, "0.1 MB and whatever it keeps in"},
 	{`^crypto_`, "0.16 MB, since each of it starts all of it"},
 	{`^time\.__Location`, "no store is asked, so no calendar is needed: core.Assemble"},
-	{`penstock_core\.__verifier_`, "the bridge has verified the policy: core.Assemble"},
+	{`penstock_core_internal_validate\.`, "the bridge has verified the policy: core.Assemble"},
 	{`penstock_core\..*explain`, "nobody asks the filter for explanations"},
-	{`penstock_core\.ParseLimit`, "limits come in the compact form"},
+	{`penstock_core_counter\.ParseLimit`, "limits come in the compact form"},
 	{`penstock_core\.__calendar_`, "no store is asked: core.Assemble"},
 }
 
@@ -71,7 +71,7 @@ func TestFilterDependsOnLittle(t *testing.T) {
 	}
 	deps := strings.Fields(string(out))
 	for dep, why := range map[string]string{"net": "7.8 MB with net/http", "net/http": "7.8 MB", "net/url": "0.6 MB", "encoding/json": "1 MB",
-		"regexp": "0.6 MB", "text/template": "reflection keeps every method in", "crypto": "see core/sha256.go", "math/big": "0.3 MB",
+		"regexp": "0.6 MB", "text/template": "reflection keeps every method in", "crypto": "see core/slim/sha256.go", "math/big": "0.3 MB",
 		"os/exec": "the sandbox has none", "log": "Envoy logs", "math/rand/v2": "core is deterministic"} {
 		if slices.Contains(deps, dep) {
 			t.Errorf("the filter depends on %s: %s", dep, why)
@@ -79,11 +79,13 @@ func TestFilterDependsOnLittle(t *testing.T) {
 	}
 }
 
-// buildFilter returns the filter as `make bin/penstock.wasm` builds it, but for what is given to the linker.
-func buildFilter(t *testing.T, linker string) []byte {
+// buildFilter returns the filter as `make bin/penstock.wasm` builds it, except for the flags of the
+// linker and further flags.
+func buildFilter(t *testing.T, linker string, flags ...string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "penstock.wasm")
-	build := exec.Command("go", "build", "-trimpath", "-buildmode=c-shared", "-ldflags", linker, "-o", path, "./envoy-wasm")
+	command := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", linker, "-o", path}, flags...)
+	build := exec.Command("go", append(command, "./envoy-wasm")...)
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)

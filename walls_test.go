@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The rules this repository keeps about itself: which way imports point, what core may use, how large a function may
-// grow, that documents name what exists. Each failure says which rule and where.
+// The rules this repository keeps about itself: which way imports point, what core may use, how
+// large a function may grow, that documents name what exists. Each failure says which rule and
+// where.
 package penstock_test
 
 import (
@@ -22,45 +23,106 @@ import (
 
 const module = "github.com/penstock/penstock"
 
-// imports says what each folder may import of ours. A folder not listed is a finding: say where it belongs first.
+// imports says what each folder may import of ours. A folder not listed is a finding: say where it
+// belongs first.
 var imports = map[string][]string{
-	"core":                   {},
-	"lua":                    {},
-	"internal/memstore":      {"core"},
-	"internal/redisstore":    {"core", "lua"},
-	"internal/lease":         {"core"},
-	"internal/leasestore":    {"core", "internal/lease"},
-	"internal/fallback":      {"core"},
-	"internal/policy":        {"core"},
-	"internal/redisadmin":    {"core", "internal/redisstore"},
-	"internal/named":         {"core"},
-	"internal/storetest":     {"core", "internal/underrace"},
-	"internal/redistest":     {"internal/await", "internal/freeport"},
-	"internal/dnstest":       {},
-	"internal/conformance":   {"core"},
-	"internal/identity":      {"core", "internal/policy"},
-	"internal/throttle":      {"core"},
-	"internal/settle":        {"core"},
-	"internal/tally":         {"core", "internal/policy", "internal/redisstore", "internal/leasestore"},
+	"core/slim":              {},
+	"core/counter":           {"core/slim"},
+	"core/internal/codec":    {"core/counter"},
+	"core/policy":            {"core/counter", "core/slim"},
+	"core/compact":           {"core/counter", "core/internal/codec", "core/policy", "core/slim"},
+	"core/internal/match":    {"core/policy", "core/slim"},
+	"core/internal/identify": {"core/counter", "core/internal/match", "core/policy", "core/slim"},
+	"core/internal/validate": {
+		"core/counter", "core/internal/identify", "core/internal/match", "core/policy", "core/slim",
+	},
+	"core": {
+		"core/counter", "core/internal/codec", "core/internal/identify", "core/internal/match",
+		"core/internal/validate", "core/policy", "core/slim",
+	},
+	"core/response": {"core", "core/counter", "core/internal/match", "core/policy", "core/slim"},
+	"lua":           {},
+	"internal/store": {
+		"core/counter", "internal/store/fallback", "internal/store/leasestore",
+		"internal/store/memstore", "internal/store/redisstore",
+	},
+	"internal/store/memstore":     {"core/counter"},
+	"internal/store/redisstore":   {"core/counter", "lua"},
+	"internal/lease":              {"core/counter"},
+	"internal/store/leasestore":   {"core/counter", "internal/lease"},
+	"internal/store/fallback":     {"core/counter"},
+	"internal/policyfile":         {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},
+	"internal/policyfile/lint":    {"core", "core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
+	"internal/policyfile/syntax":  {"core/policy"},
+	"internal/store/redisadmin":   {"core/counter", "internal/store/redisstore"},
+	"internal/directory":          {"core", "core/counter", "core/policy"},
+	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
+	"internal/operator": {
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
+	},
+	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
+	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
+	"internal/test/dnstest":     {},
+	"internal/test/conformance": {"core/counter", "internal/test/module"},
+	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
+	"internal/enforce":          {"core", "core/counter", "internal/enforce/live", "internal/enforce/metrics"},
+	"internal/enforce/live": {
+		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
+		"internal/policyfile",
+		"internal/policyfile/lint",
+	},
+	"internal/enforce/throttle": {"core", "core/counter"},
+	"internal/enforce/settle":   {"core/counter"},
+	"internal/enforce/metrics": {
+		"core", "core/counter", "core/policy", "internal/credential", "internal/policyfile",
+		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
+	},
 	"internal/usage":         {},
 	"internal/usage/inflate": {},
-	"internal/refusals":      {},
-	"internal/wire":          {"core"},
-	"internal/ecds":          {},
-	"internal/bridge": {"core", "internal/fallback", "internal/lease", "internal/policy", "internal/identity", "internal/wire", "internal/settle", "internal/tally",
-		"internal/throttle"},
-	"envoy-wasm/filter":  {"core", "internal/lease", "internal/usage", "internal/wire"},
-	"envoy-wasm":         {"core", "envoy-wasm/filter"},
-	"internal/rls":       {"core"},
-	"internal/rlsimport": {"core", "internal/policy", "internal/rls"},
-	"internal/await":     {},
-	"internal/freeport":  {},
-	"internal/inturns":   {},
-	"internal/underrace": {},
-	"caddy": {"core", "internal/named", "internal/memstore", "internal/redisstore", "internal/leasestore", "internal/fallback",
-		"internal/policy", "internal/identity", "internal/throttle", "internal/settle", "internal/tally", "internal/usage", "internal/usage/inflate", "internal/refusals"},
-	"cmd/penstock": {"core", "internal/named", "internal/memstore", "internal/redisstore", "internal/leasestore",
-		"internal/fallback", "internal/policy", "internal/identity", "internal/redisadmin", "internal/bridge", "internal/ecds", "internal/tally", "internal/rls", "internal/rlsimport"},
+	"internal/enforce/topk":  {},
+	"internal/envoy/wire":    {"core", "core/compact", "core/counter", "core/policy", "core/slim"},
+	"internal/envoy/ecds":    {},
+	"internal/envoy/bridge": {
+		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
+		"internal/enforce/throttle", "internal/envoy/wire", "internal/lease", "internal/policyfile",
+		"internal/policyfile/lint",
+	},
+	"envoy-wasm/filter": {
+		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
+		"internal/envoy/wire", "internal/lease", "internal/usage",
+	},
+	"envoy-wasm": {"core/compact", "core/counter", "core/slim", "envoy-wasm/filter"},
+	"internal/envoy/rls": {
+		"core", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"internal/enforce/metrics",
+	},
+	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
+	"internal/test/eventually": {},
+	"internal/test/limittest":  {"core/counter"},
+	"internal/test/module":     {},
+	"internal/test/request":    {"core/counter", "core/policy", "internal/test/seed"},
+	"internal/test/seed":       {},
+	"internal/test/signer":     {},
+	"internal/test/pipetest":   {},
+	"internal/test/freeport":   {},
+	"internal/test/benchpair":  {},
+	"internal/test/racescale":  {},
+	"caddy": {
+		"core", "core/counter", "core/policy", "core/response", "internal/directory",
+		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
+		"internal/enforce/topk", "internal/operator", "internal/policyfile",
+		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
+		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
+		"internal/usage/inflate",
+	},
+	"cmd/penstock": {
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory",
+		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
+		"internal/envoy/rlsimport", "internal/operator", "internal/policyfile",
+		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
+		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
+	},
 	"cmd/caddy": {"caddy"},
 	"e2e":       {},
 }
@@ -103,8 +165,35 @@ func TestImportsPointOneWay(t *testing.T) {
 		}
 		for _, path := range p.Imports {
 			ours, ok := strings.CutPrefix(path, module+"/")
+			if strings.HasPrefix(ours, "internal/test/") && !strings.HasPrefix(folder, "internal/test/") {
+				t.Errorf("%s imports %s: what helps tests is imported by tests only", folder, ours)
+			}
 			if ok && !slices.Contains(allowed, ours) {
 				t.Errorf("%s imports %s: it may import %v", folder, ours, allowed)
+			}
+		}
+	}
+}
+
+// TestDocumentsNameCommitsThatExist holds that the commits at which tables were measured are in the
+// history. Where git does not have all of it, there is nothing to compare with.
+func TestDocumentsNameCommitsThatExist(t *testing.T) {
+	if out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output(); err != nil || string(out) != "false\n" {
+		return
+	}
+	documents, err := filepath.Glob("docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commit := regexp.MustCompile("commit `([0-9a-f]{7,40})`")
+	for _, name := range documents {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range commit.FindAllStringSubmatch(string(text), -1) {
+			if exec.Command("git", "merge-base", "--is-ancestor", match[1], "HEAD").Run() != nil {
+				t.Errorf("%s names commit %s, which the history does not have", name, match[1])
 			}
 		}
 	}
@@ -124,18 +213,19 @@ func TestCoreStaysSmall(t *testing.T) {
 		"math/rand":     "core is deterministic",
 		"math/rand/v2":  "core is deterministic",
 	}
-	core := list(t, "./core")[0]
-	for _, dep := range core.Deps {
-		if why, bad := banned[dep]; bad {
-			t.Errorf("core depends on %s: %s", dep, why)
+	for _, p := range list(t, "./core/...") {
+		for _, dep := range p.Deps {
+			if why, bad := banned[dep]; bad {
+				t.Errorf("%s depends on %s: %s", p.ImportPath, dep, why)
+			}
+		}
+		for _, path := range p.Imports {
+			if strings.Contains(path, ".") && path != module+"/core" && !strings.HasPrefix(path, module+"/core/") {
+				t.Errorf("%s imports %s: it takes only core and the standard library", p.ImportPath, path)
+			}
 		}
 	}
-	for _, path := range core.Imports {
-		if strings.Contains(path, ".") {
-			t.Errorf("core imports %s: it takes only the standard library", path)
-		}
-	}
-	build := exec.Command("go", "build", "./core")
+	build := exec.Command("go", "build", "./core/...")
 	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("core does not build for wasip1: %v\n%s", err, out)
@@ -205,8 +295,8 @@ func TestNamesSayWhatTheyHold(t *testing.T) {
 	}
 }
 
-// TestTestsDoNotSleep excepts files that run in a bubble of testing/synctest, where time is the test's and sleeping costs
-// none.
+// TestTestsDoNotSleep excepts files that run in a bubble of testing/synctest, where time is the
+// test's and sleeping costs none.
 func TestTestsDoNotSleep(t *testing.T) {
 	for _, file := range sources(t, isTest) {
 		if slices.ContainsFunc(file.syntax.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == `"testing/synctest"` }) {
@@ -242,7 +332,8 @@ func TestModulesStandAlone(t *testing.T) {
 	}
 }
 
-// named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`, `docs/policy.md`.
+// named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`,
+// `docs/reference/policy.md`.
 var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
@@ -263,10 +354,11 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// goFile finds the names of Go files in comments: see serving.go.
+// goFile finds the names of Go files in comments: see serve.go.
 var goFile = regexp.MustCompile(`\b[a-z0-9_]+\.go\b`)
 
-// TestCommentsNameFilesThatAreThere looks at nothing but the name: a comment may speak of another package's file.
+// TestCommentsNameFilesThatAreThere looks at nothing but the name: a comment may speak of another
+// package's file.
 func TestCommentsNameFilesThatAreThere(t *testing.T) {
 	there := map[string]bool{}
 	all := sources(t, func(string) bool { return true })

@@ -17,15 +17,17 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/lua"
 )
 
-// handCheck is the script a bare EVALSHA runs in addedLatency: one counter and its expiry.
+// handCheck is the script of the bare EVALSHA in addedLatency: it counts in one key and sets its
+// expiry.
 const handCheck = `local n = redis.call('INCR', KEYS[1]) redis.call('PEXPIRE', KEYS[1], ARGV[1]) return n`
 
-// addedLatency compares, at one connection, what three rules over Redis add to a request with one bare EVALSHA.
+// addedLatency compares, over one connection, the latency that three rules over Redis add with that
+// of one bare EVALSHA.
 func addedLatency(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -93,7 +95,8 @@ func addedLatency(o options, out *section) error {
 	return nil
 }
 
-// bareTake sends penstock's script for the same three limits, as lua/take.lua states its argument, and does nothing else.
+// bareTake sends Penstock's script for the same three limits, with the argument that lua/take.lua
+// documents, and nothing else.
 func bareTake(client *redis.Client) func() error {
 	ctx := context.Background()
 	sha := client.ScriptLoad(ctx, lua.Take).Val()
@@ -106,14 +109,14 @@ func bareTake(client *redis.Client) func() error {
 	plan := number(nil, 0)
 	var keys []string
 	for i, text := range limits {
-		limit, err := core.ParseLimit(text)
+		limit, err := counter.ParseLimit(text)
 		if err != nil {
 			panic(err) // limits is right or the benchmark is wrong
 		}
 		keys = append(keys, fmt.Sprintf("rl1:bench:rule%d:{ip:127.0.0.2}:x", i))
-		plan = append(plan, byte(limit.Algorithm()), byte(core.OpTake))
-		plan = number(plan, 1, float64(limit.Count()), float64(limit.Window()), float64(limit.TTL()/core.Millisecond))
-		if limit.Algorithm() == core.TokenBucket {
+		plan = append(plan, byte(limit.Algorithm()), byte(counter.OpTake))
+		plan = number(plan, 1, float64(limit.Count()), float64(limit.Window()), float64(limit.TTL()/counter.Millisecond))
+		if limit.Algorithm() == counter.TokenBucket {
 			unit, refill, tick := limit.Arithmetic()
 			plan = number(plan, float64(limit.Capacity()), float64(unit), float64(refill), float64(tick))
 		}
@@ -121,18 +124,18 @@ func bareTake(client *redis.Client) func() error {
 	return func() error { return client.EvalSha(ctx, sha, keys, plan).Err() }
 }
 
-// limits are those of threeRules, which let everything through.
+// limits are those of threeRules, which admit every request.
 var limits = []string{"1000000000/1m token_bucket", "1000000000/1h", "1000000000/1d fixed_window"}
 
-// threeChecks asks the store what the handler asks it for threeRules.
-func threeChecks(store core.Store) func() error {
-	var checks, results = make([]core.Check, 3), make([]core.Result, 3)
+// threeChecks sends the store the checks that the handler sends for threeRules.
+func threeChecks(store counter.Store) func() error {
+	var checks, results = make([]counter.Check, 3), make([]counter.Result, 3)
 	for i, text := range limits {
-		limit, err := core.ParseLimit(text)
+		limit, err := counter.ParseLimit(text)
 		if err != nil {
 			panic(err) // the texts above are right or the benchmark is wrong
 		}
-		checks[i] = core.Check{Key: fmt.Appendf(nil, "rl1:bench:rule%d:{ip:127.0.0.1}:x", i), Limit: &limit, Cost: 1}
+		checks[i] = counter.Check{Key: fmt.Appendf(nil, "rl1:bench:rule%d:{ip:127.0.0.1}:x", i), Limit: &limit, Cost: 1}
 	}
 	return func() error { return store.Take(context.Background(), checks, results) }
 }
@@ -150,8 +153,8 @@ func medianSpan(span time.Duration, call func() error) (time.Duration, error) {
 	return percentile(spans, 50), nil
 }
 
-// keepAlive returns a call that sends one GET over one connection of its own and reads the answer: a client light enough
-// not to hide what it measures.
+// keepAlive returns a call that sends one GET over one connection of its own and reads the answer.
+// The client is light, so that it does not hide what it measures.
 func keepAlive(url string) func() error {
 	host := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	var connection net.Conn

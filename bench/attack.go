@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// attacked compares Caddys under one client who asks for more than there is.
+// attacked compares Caddys with one client that exceeds its limit.
 func attacked(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -56,10 +56,10 @@ func attacked(o options, s *section) error {
 	return nil
 }
 
-// tenfoldRate is ten times what the attacker of tenTimes may.
+// tenfoldRate is ten times the limit in tenTimes.
 const tenfoldRate = 1_000
 
-// tenTimes is a contender that is asked at a steady rate.
+// tenTimes returns a contender that gets a steady rate of requests.
 func tenTimes(c *contender) *contender {
 	start := c.start
 	c.start = func(b *bench, limit, nodes int) (*system, error) {
@@ -78,10 +78,11 @@ func tenTimes(c *contender) *contender {
 	return c
 }
 
-// attackSettles is when an attack has begun on all connections: what nobody was refused yet, nobody remembers.
+// attackSettles is the time until an attack runs on all connections: denials can be remembered only
+// after the first.
 const attackSettles = 200 * time.Millisecond
 
-// refusing is a start of a system that is expected to refuse.
+// refusing marks a system as expected to deny requests.
 func refusing(start func(*bench, int, int) (*system, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s, err := start(b, limit, nodes)

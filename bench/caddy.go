@@ -26,24 +26,25 @@ const threeRules = `	penstock {
 	}
 	respond "ok"`
 
-// refusal is the body of a refusal.
+// refusal is the body of a denial.
 const refusal = `{"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota exceeded",` +
 	`"status":429,"violated-policies":["one"],"error":"Rate limit exceeded"}`
 
-// oneRule is a site with one limit, and words of its policy before it.
+// oneRule is a site with one limit; words are further lines of its policy.
 func oneRule(limit, words string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n%s\n\t\trule one %s\n\t}\n\trespond \"ok\"", words, limit)
 }
 
-// hourly is a limit as a policy has it.
+// hourly is a limit in the syntax of a policy.
 func hourly(limit int) string { return fmt.Sprintf("%d/1h", limit) }
 
-// overRedis is the global option for a store.
+// overRedis is the global option for a store in Redis.
 func overRedis(address string) string {
 	return fmt.Sprintf("\tpenstock {\n\t\tname bench\n\t\tstore redis redis://%s {\n\t\t\ttimeout 1s\n\t\t}\n\t}", address)
 }
 
-// ofCaddy starts nodes of one Caddyfile; site has its limit. With redis they share one.
+// ofCaddy starts nodes that all have the same Caddyfile. site returns the site's directives for a
+// limit. If withRedis is set, the nodes share one Redis.
 func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, nodes int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: []string{"evalsha"}}
@@ -70,21 +71,21 @@ func ofCaddy(withRedis bool, site func(limit int) string) func(b *bench, limit, 
 	}
 }
 
-// always is a site without a limit.
+// always returns a site that ignores the limit.
 func always(site string) func(int) string { return func(int) string { return site } }
 
-// zoned is a site limited by caddy-ratelimit.
+// zoned is a site that caddy-ratelimit limits.
 func zoned(limit int) string {
-	// It keeps a ring of as many events.
+	// It keeps a ring of that many events.
 	return fmt.Sprintf("\trate_limit {\n\t\tzone one {\n\t\t\tkey {http.request.remote.host}\n\t\t\twindow 1h\n\t\t\tevents %d\n\t\t}\n\t}\n\trespond \"ok\"",
 		min(limit, 10_000_000))
 }
 
-// leasing is the word of a policy that leases.
+// leasing is the policy line that turns leases on.
 const leasing = "\t\tlease auto"
 
-// caddyCompared compares Caddys with one hot client: without a limit, in memory, over Redis, over Redis with leases, and with
-// caddy-ratelimit.
+// caddyCompared compares Caddys with one hot client: without a limit, in memory, over Redis, over
+// Redis with leases, and with caddy-ratelimit.
 func caddyCompared(o options, s *section) error {
 	base := &contender{name: "a handler that only sets the same headers", unasked: true, start: ofCaddy(false, always("\tbench_headers\n\trespond \"ok\""))}
 	three := &contender{name: "Penstock, memory, 3 rules", unasked: true,
@@ -108,7 +109,7 @@ func caddyCompared(o options, s *section) error {
 	return nil
 }
 
-// getting asks by HTTP, over connections that are kept.
+// getting sends GET requests over kept-alive connections.
 func getting(url string) ask {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: callers,
 		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// chart is how some figures grow, as an SVG that is readable on light and on dark ground. The steps along x are even: what
-// grows is doubled or taken tenfold.
+// chart shows how figures grow, as an SVG that is readable on light and dark backgrounds. The steps
+// along x are equidistant, because x is doubled or multiplied by ten at each.
 type chart struct {
 	title, across, up string
 	steps             []string
@@ -23,19 +23,19 @@ type series struct {
 	values []float64 // by step; fewer if the rest was not measured
 }
 
-// The chart's size, and the frame of what is plotted in it.
+// The size of the chart, and of its plot.
 const (
 	chartWidth, chartHeight                = 720, 360
 	frameLeft, frameTop, frameWidth, frame = 70, 50, 470, 240
 )
 
-// seriesColours are told apart on light and dark ground, and by those who tell few colours apart.
+// seriesColours are distinct on light and dark backgrounds, and for people with colour blindness.
 var seriesColours = []string{"#0b84d8", "#e07b00", "#2e9e5b", "#b7539b"}
 
 const chartStyle = `<style>text{font:13px system-ui,sans-serif;fill:#6e7781}.t{font-weight:600;font-size:15px}.g{stroke:#8b949e;stroke-opacity:.35}
 @media(prefers-color-scheme:dark){text{fill:#c9d1d9}}</style>`
 
-// draw returns the chart.
+// draw returns the chart as an SVG.
 func (c *chart) draw() string {
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
@@ -78,7 +78,7 @@ func (c *chart) draw() string {
 	return out.String()
 }
 
-// roundStep returns a distance of lines so that there are four to eight.
+// roundStep returns a distance between grid lines so that there are four to eight.
 func roundStep(most float64) float64 {
 	if most <= 0 {
 		return 1
@@ -103,7 +103,7 @@ func escaped(text string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 }
 
-// write puts the chart into the folder of the images and its place into the section.
+// write writes the chart into the image folder and a link to it into the section.
 func (c *chart) write(o options, s *section) error {
 	if err := os.MkdirAll(o.images, 0o755); err != nil {
 		return err
@@ -112,11 +112,11 @@ func (c *chart) write(o options, s *section) error {
 	if err := os.WriteFile(file, []byte(c.draw()), 0o644); err != nil {
 		return err
 	}
-	s.say("\n![%s](images/%s.svg)\n", c.title, s.name)
+	s.say("\n![%s](../images/%s.svg)\n", c.title, s.name)
 	return nil
 }
 
-// table writes the figures of the chart.
+// table writes the chart's figures as a table.
 func (c *chart) table(s *section, format string) {
 	head := []string{c.across}
 	for _, one := range c.series {
@@ -136,10 +136,10 @@ func (c *chart) table(s *section, format string) {
 	}
 }
 
-// times says by how much the last value is more than the first.
+// times returns the last value divided by the first.
 func (s *series) times() float64 { return s.values[len(s.values)-1] / s.values[0] }
 
-// shape says in a word or two how the values grow.
+// shape describes in a word or two how the values grow.
 func (s *series) shape() string {
 	switch t := s.times(); {
 	case t < 0.8:

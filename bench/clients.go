@@ -4,22 +4,23 @@ package main
 
 import "fmt"
 
-// byUser tells clients apart by a header.
+// byUser identifies clients by a header.
 const byUser = "\t\tidentify header X-User unverified\n"
 
-// strangers is a script for wrk under which each request is of another of n clients.
-func (b *bench) strangers(n int) (string, error) {
+// manyUsers returns a script for wrk that sends each request as another of n clients.
+func (b *bench) manyUsers(n int) (string, error) {
 	return b.file("clients.lua", fmt.Sprintf("local n = 0\nrequest = function()\n n = (n + 7919) %% %d\n return wrk.format(nil, nil, {[\"X-User\"] = \"u\" .. n})\nend\n", n))
 }
 
-// manyClients compares Caddys with 100,000 clients, each of which asks seldom: leases must cost nothing there.
+// manyClients compares Caddys with 100,000 clients, each of which sends few requests: leases must
+// cost nothing there.
 func manyClients(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	script, err := b.strangers(100_000)
+	script, err := b.manyUsers(100_000)
 	if err != nil {
 		return err
 	}

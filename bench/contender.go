@@ -10,37 +10,39 @@ import (
 	"time"
 )
 
-// unlimited is a limit that nobody reaches.
+// unlimited is a limit that is never reached.
 const unlimited = 1_000_000_000
 
-// What is asked to see how many a limit lets through.
+// The requests that show how many a limit admits.
 const (
-	allowed = 1_000 // of one client, an hour
+	allowed = 1_000 // of one client in an hour
 	asked   = 3_000
 	askers  = 12
-	pace    = 1_500 // requests a second, over all nodes
+	pace    = 1_500 // requests per second, over all nodes
 )
 
-// ask sends one request to a node and reports whether it was let through.
+// ask sends one request to a node and reports whether it was admitted.
 type ask func() (admitted bool, err error)
 
-// contender is what is compared.
+// contender is a system in a comparison.
 type contender struct {
 	name string
-	// start runs as many nodes of it with one limit an hour, or a minute if the limit is not to be reached.
+	// start starts a number of nodes with one limit per hour, or per minute if the limit must not
+	// be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
-	// unasked is what is not asked how many requests it lets through, as a baseline, which decides nothing.
+	// unasked says that the number of admitted requests is not measured: a baseline decides
+	// nothing.
 	unasked bool
-	// earlier is what was measured of it before on a machine of the same kind, for where it is not installed: the cells of
-	// its row after the name.
+	// earlier is an earlier measurement on a machine of the same kind, for a rival that is not
+	// installed: the cells of its row after the name.
 	earlier []string
-	// seen is what was measured; nil if it is not installed.
+	// seen is what was measured; nil if the contender is not installed.
 	seen *system
-	// admitted are of 1,000 allowed, by one node and by three.
+	// one and three say how many of 1,000 allowed requests one node and three nodes admit.
 	one, three string
 }
 
-// compare measures the contenders in turn, and then how many requests each lets through.
+// compare measures the contenders in turn, and then how many requests each admits.
 func compare(o options, all []*contender, connections int) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -83,7 +85,7 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// admits says how many of 1,000 requests an hour are let through, asked at so many nodes in turn.
+// admits returns how many of 1,000 allowed requests per hour the nodes admit, asked in turn.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -97,7 +99,7 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	if len(s.nodes) != nodes {
 		return "", fmt.Errorf("it has %d nodes", len(s.nodes))
 	}
-	// Limits that are aligned to the clock begin anew with the hour.
+	// Limits aligned to the clock restart at the full hour.
 	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < time.Minute {
 		time.Sleep(left + time.Second)
 	}
@@ -105,7 +107,8 @@ func (c *contender) admits(o options, nodes int) (string, error) {
 	return thousands(float64(admitted)), err
 }
 
-// steady asks the nodes in turn, so many times at so many a second, and returns how many were let through.
+// steady sends times requests to the nodes in turn, perSecond of them a second, and returns how
+// many were admitted.
 func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	var admitted, next atomic.Int64
 	failures := make([]error, askers)
@@ -135,7 +138,7 @@ func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 
 // describe writes a table of what was compared, beside the first.
 func describe(s *section, all []*contender) {
-	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "let through of 1,000: one node", "three nodes")
+	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "admitted of 1,000 allowed: one node", "three nodes")
 	base := all[0].seen
 	for _, c := range all {
 		if c.seen == nil {

@@ -13,12 +13,12 @@ const threeEnvoyRules = `  - {name: one, limit: 1000000000/1m token_bucket}
   - {name: three, match: {path: /*}, limit: 1000000000/1d fixed_window}
 `
 
-// oneEnvoyRule is one rule, with words of the policy after it.
+// oneEnvoyRule is one rule; words are further lines of the policy.
 func oneEnvoyRule(limit int, words string) string {
 	return fmt.Sprintf("  - {name: one, limit: %s fixed_window}\n%s", hourly(limit), words)
 }
 
-// plainEnvoy starts Envoys that ask nobody.
+// plainEnvoy starts Envoys that call no rate limit service.
 func plainEnvoy(route string, filter func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		return b.envoys(nodes, func() (*system, error) {
@@ -27,7 +27,7 @@ func plainEnvoy(route string, filter func(limit int) string) func(*bench, int, i
 	}
 }
 
-// envoys starts nodes and joins them.
+// envoys starts several Envoys and returns them as one system.
 func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error) {
 	all := new(system)
 	for range nodes {
@@ -40,7 +40,8 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// asking starts an Envoy with a filter that asks a bridge in memory for its health, and decides nothing.
+// asking starts an Envoy with a filter that asks a bridge in memory for its health, and decides
+// nothing.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
 		bridge, socket, err := b.bridge(oneEnvoyRule(limit, ""), "")

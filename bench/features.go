@@ -16,7 +16,7 @@ import (
 // tokenSecret signs the token of featureCost.
 const tokenSecret = "a shared secret of 32 characters"
 
-// feature is a site of a Caddy under measurement.
+// feature is a site of a Caddy to be measured.
 type feature struct {
 	name   string
 	caddy  string
@@ -24,8 +24,8 @@ type feature struct {
 	header string // of every request
 }
 
-// featureCost compares what a request costs a Caddy's processor under three rules in memory, alone and with what a policy
-// may say besides. The same answers without a decision are the baseline.
+// featureCost compares the CPU time of a request with three rules in memory, alone and with further
+// features of a policy. The baseline gives the same answers without a decision.
 func featureCost(o options, out *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -56,8 +56,8 @@ func featureCost(o options, out *section) error {
 	return nil
 }
 
-// allFeatures returns what to measure, the baseline first. Every answer has the same body, in which cost_after finds what
-// the request cost.
+// allFeatures returns the sites to measure, the baseline first. Every answer has the same body,
+// which contains the request's cost for cost_after.
 func allFeatures(o options, dir string) ([]feature, error) {
 	answer := "\theader Content-Type application/json\n\trespond `{\"usage\":{\"total_tokens\":3},\"text\":\"" + strings.Repeat("word ", 40) + "\"}`"
 	three := strings.Replace(fmt.Sprintf(threeRules, "1000000000"), "\trespond \"ok\"", answer, 1)
@@ -91,7 +91,7 @@ func allFeatures(o options, dir string) ([]feature, error) {
 	return features, nil
 }
 
-// token returns a token of some 700 bytes that is good for a day.
+// token returns a token of some 700 bytes that is valid for a day.
 func token() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	claims := fmt.Sprintf(`{"sub":"u_42","exp":%d,"scope":%q}`, time.Now().Add(24*time.Hour).Unix(), strings.Repeat("r", 435))

@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/memstore"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// doubled are the steps of what is doubled.
+// doubled are the steps of quantities that are doubled.
 var doubled = []int{1, 2, 4, 8}
 
-// fewer are the options of a comparison that has many steps.
+// fewer returns the options with fewer rounds, for a comparison with many steps.
 func (o options) fewer() options {
 	o.rounds = min(o.rounds, 3)
 	return o
@@ -32,7 +34,7 @@ func rulesOf(n int, words string) string {
 	return "\tpenstock {\n\t\tname bench-site\n\t\ton_error deny\n" + words + "\n" + rules.String() + "\t}\n\trespond \"ok\""
 }
 
-// growthOfLimits measures Caddys under more and more limits for each request.
+// growthOfLimits measures Caddys with a growing number of limits per request.
 func growthOfLimits(o options, s *section) error {
 	c := &chart{title: "CPU of a request, by the number of limits", across: "limits for each request", up: "µs of CPU a request, Caddy and Redis"}
 	ways := []struct {
@@ -94,10 +96,10 @@ func tenfold(n int) string {
 	return fmt.Sprint(n)
 }
 
-// inTurn calls each of the works for a while in turn, and returns the nanoseconds that one call took, in medians. The works
-// do many calls at once, as many as they return.
+// inTurn runs each work in turn for a while and returns the median nanoseconds per call. A work
+// makes many calls at once and returns their number.
 func inTurn(o options, works []func() int) []float64 {
-	// So short that most turns are not interrupted where the machine has other work.
+	// Short enough that most turns are not interrupted if the machine has other work.
 	const turn = time.Millisecond
 	seen := make([][]float64, len(works))
 	for range 60 * o.rounds {
@@ -116,8 +118,8 @@ func inTurn(o options, works []func() int) []float64 {
 	return all
 }
 
-// growthOfRules measures a whole decision in memory, from the attributes of a request to its headers, under more and more
-// rules.
+// growthOfRules measures a whole decision in memory, from a request's attributes to its headers,
+// with a growing number of rules.
 func growthOfRules(o options, s *section) error {
 	c := &chart{title: "A decision in memory, by the number of rules", across: "rules, of which three match", up: "ns a decision, headers included"}
 	store, err := memstore.New(memstore.Options{})
@@ -130,12 +132,12 @@ func growthOfRules(o options, s *section) error {
 		if err != nil {
 			return err
 		}
-		plan := new(core.Plan)
+		plan, writer := new(core.Plan), new(response.Writer)
 		works = append(works, func() int {
 			const times = 100
 			for i := range times {
-				if err := oneCheck(plan, rules, store, 0, i); err != nil {
-					panic(err) // three rules match, or the benchmark is wrong
+				if err := oneCheck(plan, writer, rules, store, 0, i); err != nil {
+					panic(err) // three rules match or the benchmark is wrong
 				}
 			}
 			return times
@@ -151,17 +153,17 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// random asks a store for one of n clients at random.
-func random(store core.Store, limit *core.Limit, n int) func() int {
+// random asks a store about one of n clients at random.
+func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256
-		var checks [1]core.Check
-		var results [1]core.Result
+		var checks [1]counter.Check
+		var results [1]counter.Result
 		var key [64]byte
 		for range times {
-			checks[0] = core.Check{Key: clientKey(key[:0], rand.IntN(n)), ScopeLen: len("rl1:bench:one:"), Limit: limit, Cost: 1}
+			checks[0] = counter.Check{Key: clientKey(key[:0], rand.IntN(n)), ScopeLen: len("rl1:bench:one:"), Limit: limit, Cost: 1}
 			if err := store.Take(context.Background(), checks[:], results[:]); err != nil {
-				panic(err) // memory does not fail
+				panic(err) // a store in memory does not fail
 			}
 		}
 		return times

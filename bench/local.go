@@ -4,7 +4,8 @@ package main
 
 import "fmt"
 
-// nginxStart starts nginxes; limited with limit_req, as many at once as the limit, and hardly any more after that.
+// nginxStart starts nginxes, limited with limit_req if limited is set: the limit at once, and
+// hardly any requests after that.
 func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := new(system)
@@ -26,7 +27,8 @@ func nginxStart(limited bool) func(*bench, int, int) (*system, error) {
 	}
 }
 
-// localCompared compares limiters that count by themselves, each with the same server without one before it.
+// localCompared compares limiters that count in the process, each after the same server without a
+// limiter.
 func localCompared(o options, s *section) error {
 
 	all := []*contender{
@@ -41,7 +43,7 @@ func localCompared(o options, s *section) error {
 	if err := compare(o, all, callers); err != nil {
 		return err
 	}
-	s.table("", "requests/s", "beside no limiter", "p50 µs", "CPU µs/request", "beyond no limiter", "let through of 1,000: one node", "three nodes")
+	s.table("", "requests/s", "beside no limiter", "p50 µs", "CPU µs/request", "beyond no limiter", "admitted of 1,000 allowed: one node", "three nodes")
 	var base *contender
 	for _, c := range all {
 		if c.unasked {

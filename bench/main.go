@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command bench measures Penstock beside its rivals on one machine, in one run, and writes what it saw into
-// docs/benchmarks.md. Rounds of all variants are interleaved and medians quoted: on a small or shared machine a ratio below
-// 5 % is noise.
+// Command bench compares Penstock with its rivals on one machine, in one run, and writes the
+// results into docs/explanation/benchmarks.md. Rounds of all variants are interleaved, and medians
+// are reported. On a small or shared machine a difference below 5 % is noise.
 //
-// Each comparison has a file of its own; start.go and rivals.go know how to start what is measured, measure.go how to
-// measure it, contender.go how to compare, section.go and chart.go how to write it down.
+// Each comparison has a file of its own. start.go and rivals.go start the systems, measure.go
+// measures them, contender.go compares them, section.go and chart.go write the results.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// options are what a run can be told.
+// options are the command's options.
 type options struct {
 	caddy   string
 	before  string
@@ -26,17 +26,17 @@ type options struct {
 	round   time.Duration
 	workers int
 	quick   bool
-	images  string // the folder of the charts
+	images  string // the folder for charts
 }
 
 // comparison is what one name of -only runs.
 type comparison struct {
 	name   string
 	run    func(options, *section) error
-	asking bool // it runs only when its name is given
+	asking bool // it runs only if it is named
 }
 
-// comparisons are what there is, in the order of the document.
+// comparisons are all comparisons, in the order of the document.
 var comparisons = []comparison{
 	{"caddy", caddyCompared, false},
 	{"clients", manyClients, false},
@@ -68,7 +68,7 @@ func main() {
 	flag.IntVar(&o.workers, "workers", 1, "Envoy's workers")
 	flag.BoolVar(&o.quick, "quick", false, "two rounds, only three nodes are asked what they let through, and fewer clients in Redis")
 	flag.StringVar(&o.images, "images", "docs/images", "the folder of the charts")
-	file := flag.String("write", "docs/benchmarks.md", "the document to write into; \"\" only prints")
+	file := flag.String("write", "docs/explanation/benchmarks.md", "the document to write into; \"\" only prints")
 	only := flag.String("only", "", "run what has a name that begins so: "+names())
 	flag.Parse()
 	if o.quick {
@@ -88,7 +88,7 @@ func names() string {
 	return strings.Join(all, ", ")
 }
 
-// run makes the comparisons, and writes each as soon as it is made.
+// run makes the comparisons, and writes each one as soon as it is finished.
 func run(o options, only, file string) error {
 	begin := time.Now()
 	named := func(c comparison) bool { return strings.HasPrefix(c.name, only) }
@@ -100,7 +100,7 @@ func run(o options, only, file string) error {
 			continue
 		}
 		o := o
-		if strings.HasPrefix(c.name, "growth-") { // of many steps each
+		if strings.HasPrefix(c.name, "growth-") { // these have many steps each
 			o = o.fewer()
 		}
 		s := &section{name: c.name}

@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// figures are what one measurement of a system says.
+// figures are the results of one measurement of a system.
 type figures struct {
 	perSecond float64
 	p50       time.Duration
-	cpu       []float64 // microseconds a request, by process
-	calls     float64   // of Redis, a request
-	refused   float64   // the part of the requests that was
+	cpu       []float64 // microseconds per request, by process
+	calls     float64   // calls of Redis per request
+	refused   float64   // the fraction of requests that were denied
 }
 
-// total is the CPU of a request over all processes, in microseconds.
+// total is the CPU time of a request over all processes, in microseconds.
 func (f *figures) total() (sum float64) {
 	for _, c := range f.cpu {
 		sum += c
@@ -29,22 +29,24 @@ func (f *figures) total() (sum float64) {
 	return sum
 }
 
-// system is a server with all that it needs, under one address.
+// system is a server with the processes that it needs, at one address.
 type system struct {
 	name      string
 	url       string
 	processes []*process
-	redis     string   // the address of the Redis that it asks; "" for none
-	sends     []string // the commands it asks Redis by
+	redis     string   // the address of its Redis; "" for none
+	sends     []string // the commands that it sends to Redis
 	traffic   traffic
-	settle    time.Duration                                                                  // after which Redis' calls are counted; 0: from the beginning
-	load      func(span time.Duration, connections int) (requests int, f figures, err error) // nil: HTTP requests
+	// after which calls of Redis are counted; 0: from the beginning
+	settle time.Duration
+	// nil: HTTP requests
+	load      func(span time.Duration, connections int) (requests int, f figures, err error)
 	nodes     []ask
-	addresses []string // of the nodes of a service
+	addresses []string // of a service's nodes
 	seen      []figures
 }
 
-// traffic is what is sent to a system.
+// traffic is the requests sent to a system.
 type traffic struct {
 	header  string // of every request; "" for none
 	script  string // a file for wrk; "" for none
@@ -62,7 +64,8 @@ func (s *system) cpus() ([]time.Duration, error) {
 	return all, nil
 }
 
-// measured runs work, which says how many requests were answered in what time, and returns what each cost every process.
+// measured runs work, which returns how many requests were answered and their figures, and adds the
+// CPU time per request of every process.
 func (s *system) measured(work func() (requests int, f figures, err error)) (figures, error) {
 	callsBefore, err := redisCalls(s.redis, s.sends...)
 	if err != nil {
@@ -101,7 +104,7 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 	}
 	settled := make(chan int, 1)
 	time.AfterFunc(s.settle, func() {
-		calls, _ := redisCalls(s.redis, s.sends...) // measured says what is wrong with it
+		calls, _ := redisCalls(s.redis, s.sends...) // measured reports the error
 		settled <- calls
 	})
 	f, err := s.measured(func() (int, figures, error) { return load(span, connections) })
@@ -117,7 +120,8 @@ func (s *system) once(span time.Duration, connections int) (figures, error) {
 func interleaved(o options, systems []*system, connections int) error {
 	for _, s := range systems {
 		s.seen = nil
-		if _, err := s.once(time.Second, connections); err != nil { // connections are made, memory is taken
+		// to make connections and allocate memory
+		if _, err := s.once(time.Second, connections); err != nil {
 			return err
 		}
 	}
@@ -140,7 +144,8 @@ var (
 	rateLine     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
 
-// failedMax is the part of requests that may be answered with an error: on a loaded machine some miss their deadline.
+// failedMax is the fraction of requests that may fail: on a loaded machine some miss their
+// deadline.
 const failedMax = 0.02
 
 // wrk sends requests from many connections for a while.
@@ -175,7 +180,7 @@ func wrk(url string, span time.Duration, connections int, t traffic) (requests i
 	return requests, f, nil
 }
 
-// of returns the median of what f says of every measurement.
+// of returns the median of f over all measurements.
 func of(seen []figures, f func(*figures) float64) float64 {
 	all := make([]float64, len(seen))
 	for i := range seen {
@@ -204,7 +209,8 @@ func (s *system) parts() string {
 	return strings.Join(text, " + ")
 }
 
-// loadAverage is that of the machine in the last minute: what else runs disturbs what is measured.
+// loadAverage is the machine's load average over the last minute: other work disturbs the
+// measurements.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -10,10 +10,11 @@ import (
 	"strings"
 )
 
-// natives are the benchmarks of our packages that say what a decision costs in the process. bench/run.sh builds them.
+// natives are the benchmarks of Penstock's packages that measure a decision inside the process.
+// bench/run.sh builds them.
 var natives = []struct {
 	what, program, name string
-	target              float64 // nanoseconds; 0 for none
+	target              float64 // nanoseconds; 0 for no target
 }{
 	{"a decision from a lease, one limit", "leasestore", "BenchmarkHand/limits=1", 150},
 	{"three limits", "leasestore", "BenchmarkHand/limits=3", 0},
@@ -63,7 +64,7 @@ func nativeDecisions(o options, s *section) error {
 	return nil
 }
 
-// pattern is for a benchmark and all within it.
+// pattern matches a benchmark and its sub-benchmarks.
 func pattern(name string) string {
 	parts := strings.Split(name, "/")
 	for i, p := range parts {

@@ -15,15 +15,15 @@ import (
 	"time"
 )
 
-// process is a server under measurement.
+// process is a server to be measured.
 type process struct {
 	name    string
 	command *exec.Cmd
-	log     string // the file of what it says
+	log     string // the file of its output
 	ended   chan struct{}
 }
 
-// startProcess runs a program whose output goes to a file, with more environment.
+// startProcess runs a program with additional environment variables. Its output goes to a file.
 func startProcess(name, log string, environment []string, program string, args ...string) (*process, error) {
 	p := &process{name: name, command: exec.Command(program, args...), log: log, ended: make(chan struct{})}
 	out, err := os.Create(p.log)
@@ -45,7 +45,7 @@ func (p *process) stop() {
 	<-p.ended
 }
 
-// until waits until ready says so; the error has what the process said.
+// until waits until ready returns true; the error contains the process' output.
 func (p *process) until(patience time.Duration, what string, ready func() bool) error {
 	for deadline := time.Now().Add(patience); !ready(); time.Sleep(5 * time.Millisecond) {
 		select {
@@ -65,7 +65,8 @@ func (p *process) failure(what string) error {
 	return fmt.Errorf("%s: %s:\n%s", p.name, what, text[max(0, len(text)-4096):])
 }
 
-// cpu returns the processor time the process has used, in clock ticks of 10 ms, from the kernel's accounting.
+// cpu returns the CPU time that the process has used, from the kernel's accounting in ticks of 10
+// ms.
 func (p *process) cpu() (time.Duration, error) {
 	if p.command == nil { // the benchmark itself, whose accounting is finer
 		return ownCPU(), nil
@@ -87,7 +88,7 @@ func cpuOf(pid int) (time.Duration, error) {
 	return time.Duration(user+system) * 10 * time.Millisecond, err
 }
 
-// residentMB returns how much memory the process has.
+// residentMB returns the resident memory of the process.
 func (p *process) residentMB() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
 	if err != nil {
@@ -102,7 +103,8 @@ func (p *process) residentMB() (float64, error) {
 	return 0, errors.New("no VmRSS in the status of the process")
 }
 
-// laterPort is a port that is still free in a while: none of those that the system gives to connections.
+// laterPort returns a port that will still be free later: not one that the system gives to outgoing
+// connections.
 func laterPort() (int, error) {
 	const first, ports = 20_000, 12_000
 	for range 100 {

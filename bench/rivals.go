@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Rivals that are programs, and where they come from. Those that are Go are built by bench/run.sh, each with the versions it
-// was made with; the others are used if they are installed.
+// Rivals that are programs, and where they come from. bench/run.sh builds those written in Go, with
+// their own versions of dependencies. Others are used if they are installed.
 const (
 	rateLimitProgram  = ".cache/bench/ratelimit"
 	gubernatorProgram = ".cache/bench/gubernator"
@@ -21,7 +21,7 @@ const (
 	nginxProgram      = "nginx"
 )
 
-// absent is the error of what is not installed: it is said so in the table.
+// absent is the error for a program that is not installed, which the table then says.
 type absent struct{ program string }
 
 func (a absent) Error() string { return a.program + " is not installed" }
@@ -40,13 +40,13 @@ func installed(program string) (string, error) {
 	return "", absent{program}
 }
 
-// isAbsent reports whether something could not be started because it is not there.
+// isAbsent reports whether err says that a program is not installed.
 func isAbsent(err error) bool {
 	var a absent
 	return errors.As(err, &a)
 }
 
-// ports are n of laterPort.
+// ports returns n different ports from laterPort.
 func ports(n int) (all []int, err error) {
 	for range n {
 		port, err := laterPort()
@@ -58,8 +58,8 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// statistics are what envoyproxy/ratelimit counts of its decisions. Those that it sends to statsd are left out: where there is none
-// it writes some lines for each request.
+// statistics says whether envoyproxy/ratelimit exports the counts of its decisions. It
+// is never set to send them to statsd: without a server there it logs some lines per request.
 type statistics bool
 
 const (
@@ -67,7 +67,8 @@ const (
 	forPrometheus statistics = true // as Penstock's bridge does
 )
 
-// rateLimit runs envoyproxy/ratelimit over a Redis, with one limit an hour for each remote_address.
+// rateLimit starts envoyproxy/ratelimit over a Redis, with one limit an hour for each
+// remote_address.
 func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *process, address string, err error) {
 	root := filepath.Join(b.dir, fmt.Sprintf("ratelimit-%d", len(b.started)))
 	folder := filepath.Join(root, "bench", "config")
@@ -97,7 +98,8 @@ func (b *bench) rateLimit(redisAddress string, limit int, keeps statistics) (p *
 	return p, fmt.Sprintf("127.0.0.1:%d", at[2]), p.until(10*time.Second, "healthy", func() bool { return answers(health) })
 }
 
-// limitador runs Limitador with one limit an hour for each remote_address. storage is memory, redis or redis_cached.
+// limitador starts Limitador with one limit an hour for each remote_address. storage is memory,
+// redis or redis_cached.
 func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, address string, err error) {
 	program, err := installed(limitadorProgram)
 	if err != nil {
@@ -123,7 +125,7 @@ func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, 
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// gubernator runs nodes of gubernator that know each other. Limits come with each question.
+// gubernator starts nodes of gubernator that know each other. Limits come with each question.
 func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err error) {
 	at, err := ports(2 * nodes)
 	if err != nil {
@@ -147,8 +149,8 @@ func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err e
 	return all, addresses, nil
 }
 
-// nginx runs nginx with one worker; zone and use are limit_req_zone and limit_req, or "". limit_req comes before what
-// answers only where a request looks for a file first.
+// nginx starts nginx with one worker. zone and use are limit_req_zone and limit_req, or "". nginx
+// evaluates limit_req before the answer only for a request that looks for a file first.
 func (b *bench) nginx(zone, use string) (p *process, url string, err error) {
 	program, err := installed(nginxProgram)
 	if err != nil {

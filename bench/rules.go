@@ -11,10 +11,14 @@ import (
 	"time"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// rulesLatency measures a whole check, from attributes to headers, over Redis, with 1,000 rules of which three match.
+// rulesLatency measures a whole check over Redis, from attributes to headers, with 1,000 rules of
+// which three match.
 func rulesLatency(o options, s *section) error {
 	b, err := newBench(o)
 	if err != nil {
@@ -42,9 +46,10 @@ func rulesLatency(o options, s *section) error {
 	for caller := range callers {
 		wait.Go(func() {
 			var plan core.Plan
+			var writer response.Writer
 			for turn := 0; time.Since(begin) < 2*o.round; turn++ {
 				t := time.Now()
-				if err := oneCheck(&plan, rules, store, caller, turn); err != nil {
+				if err := oneCheck(&plan, &writer, rules, store, caller, turn); err != nil {
 					once.Do(func() { failed = err })
 					return
 				}
@@ -63,7 +68,7 @@ func rulesLatency(o options, s *section) error {
 	return nil
 }
 
-func oneCheck(plan *core.Plan, rules *core.Ruleset, store core.Store, caller, turn int) error {
+func oneCheck(plan *core.Plan, writer *response.Writer, rules *core.Ruleset, store counter.Store, caller, turn int) error {
 	plan.Reset()
 	plan.Add(rules, request{netip.AddrFrom4([4]byte{192, 0, byte(caller), byte(turn)})})
 	if n := len(plan.Checks()); n != 3 {
@@ -73,27 +78,28 @@ func oneCheck(plan *core.Plan, rules *core.Ruleset, store core.Store, caller, tu
 		return err
 	}
 	decision := plan.Decide()
-	if fields := plan.Headers(&decision); fields.Limit == "" {
+	if fields := writer.Headers(plan, &decision); fields[response.FieldLimit] == "" {
 		return fmt.Errorf("no headers in %+v", decision)
 	}
 	return nil
 }
 
-// manyRules returns n rules: one for everything, one for /api/*, and one for each of many endpoints.
+// manyRules returns n rules: one for everything, one for /api/*, and one for each of many
+// endpoints.
 func manyRules(n int) (*core.Ruleset, error) {
-	limit, err := core.NewLimit(core.TokenBucket, 1_000_000_000, core.Minute, 0)
+	limit, err := counter.NewLimit(counter.TokenBucket, 1_000_000_000, counter.Minute, 0)
 	if err != nil {
 		return nil, err
 	}
-	policy := core.Policy{Name: "bench", Rules: []core.Rule{
-		{Name: "everything", Limits: []core.Limit{limit}},
-		{Name: "api", Match: core.Match{Path: []string{"/api/*"}}, Limits: []core.Limit{limit}},
+	source := policy.Policy{Name: "bench", Rules: []policy.Rule{
+		{Name: "everything", Limits: []counter.Limit{limit}},
+		{Name: "api", Match: policy.Match{Path: []string{"/api/*"}}, Limits: []counter.Limit{limit}},
 	}}
 	for i := range n - 2 {
-		policy.Rules = append(policy.Rules, core.Rule{Name: fmt.Sprintf("endpoint-%d", i),
-			Match: core.Match{Path: []string{fmt.Sprintf("/api/v1/resource%d/items", 500+i)}}, Limits: []core.Limit{limit}})
+		source.Rules = append(source.Rules, policy.Rule{Name: fmt.Sprintf("endpoint-%d", i),
+			Match: policy.Match{Path: []string{fmt.Sprintf("/api/v1/resource%d/items", 500+i)}}, Limits: []counter.Limit{limit}})
 	}
-	return core.Compile(policy)
+	return core.Compile(source)
 }
 
 // request is a request for one of the endpoints.
@@ -106,5 +112,5 @@ func (request) Header(string) (string, bool) { return "", false }
 func (r request) Peer() netip.Addr           { return r.peer }
 func (r request) Query() string              { return "" }
 func (r request) Remote() netip.Addr         { return r.peer }
-func (r request) Now() core.Micros           { return 0 }
+func (r request) Now() counter.Micros        { return 0 }
 func (request) Attr(string) (string, bool)   { return "", false }

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds the benchmark in a workspace of its own (never committed: users must not build with it) and runs it. Arguments go to
-# the benchmark: -quick, -rounds 10, -round 2s, -only envoy-direct, -write "" to print only.
-# Rivals written in Go are built; nginx, limitador-server and wasm_shim.wasm are used where they are installed.
+# Builds the benchmark in its own workspace and runs it. The workspace is never committed: users must
+# not build with it. Arguments are passed to the benchmark: -quick, -rounds 10, -round 2s,
+# -only envoy-direct, -write "" to print only. Rivals written in Go are built; nginx,
+# limitador-server and wasm_shim.wasm are used if they are installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p .cache/bench
@@ -15,10 +16,10 @@ go build -o .cache/bench/bench ./bench
 go build -trimpath -ldflags '-s -w' -o .cache/bench/penstock ./cmd/penstock
 GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/penstock.wasm ./envoy-wasm
 GOOS=wasip1 GOARCH=wasm go build -trimpath -buildmode=c-shared -ldflags '-s -w' -o .cache/bench/vm.wasm ./bench/vm
-# Rivals are built with the versions they were made with, which are not ours.
+# Rivals are built with the dependencies of their own go.mod, not with Penstock's.
 GOWORK=off go build -C bench/rival -trimpath -ldflags '-s -w' -o ../../.cache/bench/ratelimit github.com/envoyproxy/ratelimit/src/service_cmd
 GOWORK=off go build -C bench/gubernator -trimpath -ldflags '-s -w' -o ../../.cache/bench/gubernator .
-for package in core internal/memstore internal/leasestore; do
+for package in core internal/store/memstore internal/store/leasestore; do
 	GOWORK=off go test -c -o ".cache/bench/${package##*/}.test" "./$package"
 done
 exec .cache/bench/bench "$@"

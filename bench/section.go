@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// section is what one comparison writes: Markdown, which is printed, and which replaces what stands between the marks of its
-// name in a document. What is around the marks is written by hand.
+// section is the result of one comparison in Markdown. It is printed, and replaces the text between
+// the markers of its name in a document. The text around the markers is written by hand.
 type section struct {
 	name string
 	text strings.Builder
@@ -20,7 +20,7 @@ type section struct {
 
 func (s *section) say(format string, args ...any) { fmt.Fprintf(&s.text, format, args...) }
 
-// table writes the head of a table.
+// table writes the header of a table.
 func (s *section) table(columns ...string) {
 	s.say("| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 }
@@ -28,7 +28,7 @@ func (s *section) table(columns ...string) {
 // row writes a row of a table.
 func (s *section) row(cells ...string) { s.say("| %s |\n", strings.Join(cells, " | ")) }
 
-// targets writes sentences about what was to be reached.
+// targets writes sentences about the targets.
 func (s *section) targets(sentences ...string) {
 	s.say("\n")
 	for _, sentence := range sentences {
@@ -44,15 +44,16 @@ func against(met bool, target string) string {
 	return "**missed**; target: " + target
 }
 
-// provenance says when, where and of what a section was measured.
+// provenance says when, on what machine and at which commit a section was measured.
 func provenance(o options) string {
-	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output() // "" outside of a checkout
+	// "" outside of a checkout
+	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()
 	return fmt.Sprintf("Seen on %s at commit `%s`: %s, %d cores, %s, load %s; medians of %d rounds of %v.\n\n",
 		time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(commit)), processor(), runtime.NumCPU(), runtime.Version(),
 		loadAverage(), o.rounds, o.round)
 }
 
-// processor is what the processor calls itself.
+// processor returns the processor's model name.
 func processor() string {
 	text, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -70,7 +71,7 @@ func (s *section) marks() (begin, end string) {
 	return fmt.Sprintf("<!-- bench %s: what follows is written by make bench. -->\n", s.name), fmt.Sprintf("<!-- end of bench %s -->\n", s.name)
 }
 
-// write puts the section into a document that has its marks; written is false where it has none.
+// write puts the section into a document with its markers; written is false if there are none.
 func (s *section) write(file string) (written bool, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -18,14 +18,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// question is what a gRPC service is asked, and how an answer begins that lets a request through.
+// question is a request to a gRPC service, and the beginning of an answer that admits it.
 type question struct {
 	method   string
 	message  []byte
 	admitted func(answer []byte) bool
 }
 
-// envoyQuestion is what Envoy's rate limit filter asks for one client.
+// envoyQuestion is the request of Envoy's rate limit filter for one client.
 func envoyQuestion() question {
 	message, err := proto.Marshal(&pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.7"}}}}})
@@ -35,18 +35,20 @@ func envoyQuestion() question {
 	return question{pb.RateLimitService_ShouldRateLimit_FullMethodName, message, func(answer []byte) bool { return bytes.HasPrefix(answer, []byte{8, 1}) }}
 }
 
-// gubernatorQuestion asks gubernator for one client's limit an hour.
+// gubernatorQuestion is a request to gubernator about one client's limit per hour.
 func gubernatorQuestion(limit int) question {
 	var one []byte
 	for number, text := range map[protowire.Number]string{1: "bench", 2: "192.0.2.7"} {
 		one = protowire.AppendString(protowire.AppendTag(one, number, protowire.BytesType), text)
 	}
-	for number, value := range map[protowire.Number]uint64{3: 1, 4: uint64(limit), 5: 3_600_000} { // hits, limit, milliseconds
+	// hits, limit, milliseconds
+	for number, value := range map[protowire.Number]uint64{3: 1, 4: uint64(limit), 5: 3_600_000} {
 		one = protowire.AppendVarint(protowire.AppendTag(one, number, protowire.VarintType), value)
 	}
 	message := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), one)
 	return question{"/pb.gubernator.V1/GetRateLimits", message, func(answer []byte) bool {
-		// responses = 1 {status = 1 (0, which is not sent: under the limit), limit = 2, …, error = 5}
+		// responses = 1 {status = 1 (0, which is not sent: under the limit), limit = 2, …, error =
+		// 5}
 		_, _, n := protowire.ConsumeTag(answer)
 		first, _ := protowire.ConsumeBytes(answer[max(0, n):])
 		return len(first) > 0 && first[0] == 2<<3
@@ -60,7 +62,7 @@ func (plainBytes) Marshal(v any) ([]byte, error)      { return v.([]byte), nil }
 func (plainBytes) Unmarshal(data []byte, v any) error { *v.(*[]byte) = bytes.Clone(data); return nil }
 func (plainBytes) Name() string                       { return "proto" }
 
-// calling asks a service by gRPC, one call at a time and caller.
+// calling returns a function that calls a service by gRPC, one call at a time.
 func (b *bench) calling(address string, q question) (ask, error) {
 	c, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodec(plainBytes{})))
 	if err != nil {
@@ -78,7 +80,7 @@ func (b *bench) calling(address string, q question) (ask, error) {
 	}, nil
 }
 
-// asService joins what a start of nodes returns to a system that is asked q.
+// asService turns the result of starting nodes into a system that is asked q.
 func (b *bench) asService(s *system, q question) (*system, error) {
 	for _, address := range s.addresses {
 		a, err := b.calling(address, q)
@@ -96,7 +98,7 @@ func (b *bench) asService(s *system, q question) (*system, error) {
 	return s, nil
 }
 
-// nodesOver starts nodes of a service over one Redis, or over none.
+// nodesOver starts nodes of a service, with withRedis over one Redis.
 func nodesOver(withRedis bool, sends []string, start func(b *bench, redisAddress string, limit int) (*process, string, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		s := &system{sends: sends}
@@ -152,16 +154,16 @@ func gubernators(b *bench, limit, nodes int) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Its nodes need a moment to find the owner of a limit.
+	// The nodes need a moment to find the owner of a limit.
 	return s, processes[0].until(20*time.Second, "answers", func() bool {
 		return s.knowsItself(b)
 	})
 }
 
-// probes tells clients apart that only look whether a service is there.
+// probes numbers the clients of requests that only check whether a service answers.
 var probes atomic.Int64
 
-// knowsItself reports whether each node answers for a client that is none of those measured.
+// knowsItself reports whether each node answers for a client that is not measured.
 func (s *system) knowsItself(b *bench) bool {
 	for _, address := range s.addresses {
 		q := gubernatorQuestion(1)
@@ -177,7 +179,7 @@ func (s *system) knowsItself(b *bench) bool {
 	return true
 }
 
-// servicesCompared compares rate limit services by themselves, asked for one limit of one client.
+// servicesCompared compares rate limit services alone, asked about one limit of one client.
 func servicesCompared(o options, s *section) error {
 	limitador := func(storage string) *contender {
 		return &contender{name: "Limitador, " + storage, start: limitadors(storage)}

@@ -19,17 +19,18 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// shooter asks a gRPC service over one connection of HTTP/2, with many requests under way, as a worker of Envoy does. It
-// knows of gRPC only what it needs, so that it takes little of the processor from what is measured.
+// shooter calls a gRPC service over one HTTP/2 connection with many requests under way, as an Envoy
+// worker does. It implements only the gRPC that it needs, so that it takes little CPU from what is
+// measured.
 type shooter struct {
 	out     *bufio.Writer
 	in      *bufio.Reader
 	framer  *http2.Framer
 	head    []byte // the header block of every request but the first
 	message []byte
-	next    uint32 // stream
+	next    uint32 // the next stream's ID
 	begun   map[uint32]time.Time
-	data    uint32 // received and not yet given back
+	data    uint32 // bytes received and not yet acknowledged by a window update
 	spans   []time.Duration
 
 	admitted func(answer []byte) bool
@@ -51,12 +52,13 @@ func newShooter(address string, q question) (*shooter, net.Conn, error) {
 		block.Reset()
 		for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", q.method}, {":authority", address},
 			{"content-type", "application/grpc"}, {"te", "trailers"}} {
-			_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}) // a buffer takes everything
+			// writing to a buffer does not fail
+			_ = encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
 		return bytes.Clone(block.Bytes())
 	}
 	first := write()
-	s.head = write() // by then the other side knows all fields
+	s.head = write() // the server's HPACK table has all fields by now
 	_, _ = s.out.WriteString(http2.ClientPreface)
 	if err := errors.Join(s.framer.WriteSettings(), s.framer.WriteWindowUpdate(0, 1<<24)); err != nil {
 		return nil, nil, err
@@ -76,7 +78,7 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// run keeps as many requests under way for a while.
+// run keeps under requests under way for a while.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {
@@ -101,7 +103,7 @@ func (s *shooter) run(span time.Duration, under int) error {
 	return nil
 }
 
-// take takes a frame in, and asks again when it ends an answer.
+// take handles a frame, and sends another request when the frame ends an answer.
 func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	switch f := frame.(type) {
 	case *http2.SettingsFrame:
@@ -113,7 +115,8 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 			return s.framer.WritePing(true, f.Data)
 		}
 	case *http2.DataFrame:
-		// Not compressed, four bytes of length, and the answer; an answer may come in pieces, of which the last is empty.
+		// The message is a zero byte (not compressed), four bytes of length, and the answer. It may
+		// come in pieces, of which the last is empty.
 		if data := f.Data(); len(data) > 0 && (len(data) < 5 || !s.admitted(data[5:])) {
 			return fmt.Errorf("the answer is not OK: %x", data)
 		}
@@ -138,7 +141,8 @@ func (s *shooter) take(frame http2.Frame, end time.Time) error {
 	return nil
 }
 
-// shoot asks a service from two connections and returns how many were answered. under is for both together.
+// shoot calls a service over two connections and returns how many calls were answered. under is the
+// total for both.
 func shoot(ctx context.Context, address string, q question, span time.Duration, under int) (requests int, f figures, err error) {
 	connections := min(2, under)
 	all, failures := make([][]time.Duration, connections), make([]error, connections)

@@ -15,18 +15,18 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// benchPolicy is what the bridge decides by: %s is the rules.
+// benchPolicy is the bridge's policy; %s stands for the rules.
 const benchPolicy = "name: bench\non_error: deny\nrules:\n%s"
 
 // filterSettings is the filter's configuration.
 const filterSettings = "cluster: service\ndeadline: 500ms\non_error: deny\npoll: 1s\n"
 
-// bench is a directory for one comparison, with the processes that were started for it.
+// bench is the directory and the processes of one comparison.
 type bench struct {
 	options
 	dir      string
 	upstream int
-	http1    bool // from Envoy to the bridge
+	http1    bool // between Envoy and the bridge
 	started  []*process
 	closers  []func()
 }
@@ -40,7 +40,7 @@ func newBench(o options) (b *bench, err error) {
 	return b, err
 }
 
-// close ends everything, the last first.
+// close stops everything, in reverse order.
 func (b *bench) close() {
 	for _, c := range b.closers {
 		c()
@@ -51,7 +51,7 @@ func (b *bench) close() {
 	_ = os.RemoveAll(b.dir)
 }
 
-// start runs a program until the comparison is done.
+// start starts a program, which runs until the comparison is finished.
 func (b *bench) start(name string, environment []string, program string, args ...string) (*process, error) {
 	p, err := startProcess(name, filepath.Join(b.dir, fmt.Sprintf("%s-%d.log", name, len(b.started))), environment, program, args...)
 	if err == nil {
@@ -60,7 +60,7 @@ func (b *bench) start(name string, environment []string, program string, args ..
 	return p, err
 }
 
-// file writes a file of a name that no other has, and returns its path.
+// file writes a file with a unique name and returns its path.
 func (b *bench) file(kind, text string) (path string, err error) {
 	dir, err := os.MkdirTemp(b.dir, "*")
 	if err != nil {
@@ -85,7 +85,8 @@ func (b *bench) redis() (p *process, address string, err error) {
 	return p, address, p.until(5*time.Second, "answers", func() bool { return client.Ping(context.Background()).Err() == nil })
 }
 
-// redisCalls returns how many commands of some kinds a Redis was sent; those inside of scripts are of other kinds.
+// redisCalls returns how many of the given commands clients sent to a Redis, without those inside
+// scripts.
 func redisCalls(address string, commands ...string) (calls int, err error) {
 	if address == "" {
 		return 0, nil
@@ -109,14 +110,14 @@ func redisCalls(address string, commands ...string) (calls int, err error) {
 	return calls, nil
 }
 
-// caddySetting is a Caddy to be started.
+// caddySetting is the configuration of a Caddy.
 type caddySetting struct {
 	program string // "" for the benchmark's
 	global  string // global options
 	site    string // directives of its one site
 }
 
-// caddyNode runs a Caddy and waits until it answers.
+// caddyNode starts a Caddy and waits until it answers.
 func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 	port, err := laterPort()
 	if err != nil {
@@ -137,7 +138,7 @@ func (b *bench) caddyNode(s caddySetting) (p *process, url string, err error) {
 	return p, "http://" + address + "/", p.until(20*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// listens reports whether connections are taken, without a request that would count.
+// listens reports whether a server accepts connections, without a request that would count.
 func listens(address string) bool {
 	network := "tcp"
 	if strings.HasPrefix(address, "/") {
@@ -150,7 +151,8 @@ func listens(address string) bool {
 	return err == nil
 }
 
-// bridge runs a bridge with rules; in memory without a Redis. It listens at a socket of its own.
+// bridge starts a bridge with rules, in memory if it has no Redis. It listens on a socket of its
+// own.
 func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, socket string, err error) {
 	file, err := b.file("policy.yaml", fmt.Sprintf(benchPolicy, rules))
 	if err != nil {
@@ -167,7 +169,7 @@ func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, 
 	return p, socket, p.until(20*time.Second, "listens", func() bool { return listens(socket) })
 }
 
-// service runs a bridge for what asks by Envoy's rate limit protocol.
+// service starts a bridge that serves Envoy's rate limit protocol.
 func (b *bench) service(rules, redisAddress string) (p *process, address string, err error) {
 	port, err := laterPort()
 	if err != nil {
@@ -180,7 +182,8 @@ func (b *bench) service(rules, redisAddress string) (p *process, address string,
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// envoy runs an Envoy as a system by itself, to which what it calls is added. It is ready before it has its policy.
+// envoy starts an Envoy as a system, together with the processes behind it. Envoy is ready before
+// it has its policy.
 func (b *bench) envoy(name string, s envoySetting, behind ...*process) (*system, error) {
 	s.upstream, s.workers = b.upstream, b.workers
 	p, url, _, _, err := startEnvoy(b, s)

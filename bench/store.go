@@ -13,15 +13,15 @@ import (
 	"github.com/go-redis/redis_rate/v10"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/leasestore"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/leasestore"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// patience is the timeout of stores: 64 callers who never rest may keep an answer from being read for long.
+// patience is the timeout of stores: with 64 busy callers an answer may remain unread for long.
 const patience = 10 * time.Second
 
-// decide is one decision: caller and turn tell the clients apart.
+// decide makes one decision; caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
 // decisions runs decide from many callers for a while.
@@ -35,11 +35,12 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 			n := 0
 			defer func() { done.Add(int64(n)) }()
 			for turn := 0; ; turn++ {
-				if turn%16 == 0 { // a look at the clock costs as much as some decisions
+				if turn%16 == 0 { // reading the clock costs as much as some decisions
 					if time.Since(begin) >= span {
 						return
 					}
-					// A decision that blocks nowhere would keep others waiting for their turn, as no server's does.
+					// A decision that never blocks would starve the other callers, unlike a
+					// server's.
 					runtime.Gosched()
 				}
 				if _, err := d(context.Background(), caller, turn); err != nil {
@@ -56,14 +57,14 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	}
 	took := time.Since(begin).Seconds()
 	rate := float64(done.Load()) / took
-	// In a closed loop the mean of a decision follows from their number.
+	// In a closed loop the mean latency follows from the rate.
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 
-// itself is the process of the benchmark, whose CPU the decisions of a library cost.
+// itself is the benchmark's own process, which runs a library's decisions.
 func itself() *process { return &process{name: "client"} }
 
-// library starts nodes of a library over one Redis: each is a client of its own.
+// library starts nodes of a library over one Redis, each with its own client.
 func library(sends []string, client func(b *bench, address string, limit, node int) (decide, error)) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		store, address, err := b.redis()
@@ -96,7 +97,7 @@ func redisRate(b *bench, address string, limit, _ int) (decide, error) {
 	}, nil
 }
 
-// ourStore is Penstock's store, with leases if asked for.
+// ourStore is Penstock's store, with leases if lease is set.
 func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, address string, limit, _ int) (decide, error) {
 	return func(b *bench, address string, limit, _ int) (decide, error) {
 		shared, err := redisstore.New(redisstore.Options{URL: "redis://" + address, Timeout: patience})
@@ -104,7 +105,7 @@ func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, addr
 			return nil, err
 		}
 		b.closers = append(b.closers, func() { shared.Close() })
-		l, err := core.NewLimit(core.TokenBucket, int64(limit), core.Hour, 0)
+		l, err := counter.NewLimit(counter.TokenBucket, int64(limit), counter.Hour, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -120,13 +121,13 @@ func ourStore(lease bool, key func(caller, turn int) string) func(b *bench, addr
 	}
 }
 
-// oneClient is the key of a client who is always the same.
+// oneClient is the key of the same client each time.
 func oneClient(int, int) string { return "rl1:bench:one:{ip:192.0.2.7}:3600s:tb" }
 
-func takeOne(store core.Store, limit *core.Limit, lease bool, key func(caller, turn int) string) decide {
+func takeOne(store counter.Store, limit *counter.Limit, lease bool, key func(caller, turn int) string) decide {
 	return func(ctx context.Context, caller, turn int) (bool, error) {
-		checks := [1]core.Check{{Key: []byte(key(caller, turn)), ScopeLen: len("rl1:bench:one:"), Limit: limit, Cost: 1, Lease: lease}}
-		var results [1]core.Result
+		checks := [1]counter.Check{{Key: []byte(key(caller, turn)), ScopeLen: len("rl1:bench:one:"), Limit: limit, Cost: 1, Lease: lease}}
+		var results [1]counter.Result
 		err := store.Take(ctx, checks[:], results[:])
 		return results[0].Granted > 0, err
 	}

@@ -3,15 +3,18 @@
 package penstockcaddy_test
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
 
-// ask asks the admin endpoint and returns the status and the answer.
+// ask sends a request to the admin endpoint and returns the status and the answer.
 func (s *server) ask(method, path string) (int, map[string]any) {
 	s.t.Helper()
 	r, err := http.NewRequest(method, fmt.Sprintf("http://127.0.0.1:%d/penstock/%s", s.admin, path), nil)
@@ -63,7 +66,7 @@ const adminSite = `:PORT {
 	respond "ok"
 }`
 
-func TestAdminTellsAClientsCountersWithoutSpending(t *testing.T) {
+func TestAdminShowsAClientsCountersWithoutSpending(t *testing.T) {
 	s := start(t, adminSite)
 	s.get("/")
 	for range 3 {
@@ -79,8 +82,9 @@ func TestAdminTellsAClientsCountersWithoutSpending(t *testing.T) {
 	}
 }
 
-// What is said of a client beside its name holds for every kind of client.
-func TestAdminTakesWhatIsSaidOfAClient(t *testing.T) {
+// TestAdminSelectsClients: the selection parameters besides the name apply to every kind
+// of client.
+func TestAdminSelectsClients(t *testing.T) {
 	s := start(t, `:PORT {
 	penstock {
 		name shop
@@ -120,7 +124,60 @@ func TestAdminTakesWhatIsSaidOfAClient(t *testing.T) {
 	}
 }
 
-func TestAdminResetsAClientAndNobodyElse(t *testing.T) {
+// TestAdminKnowsTheTierOfAKey: the counters of an API key are those of its tier, without the
+// operator saying it, and a reset finds them.
+func TestAdminKnowsTheTierOfAKey(t *testing.T) {
+	const key = "pk_an_example_key_for_tests"
+	sum := sha256.Sum256([]byte(key))
+	keys := filepath.Join(t.TempDir(), "keys.toml")
+	if err := os.WriteFile(keys, fmt.Appendf(nil, "[[keys]]\nid = \"acme\"\ntier = \"gold\"\nhash = \"sha256:%x\"\n", sum), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, `:PORT {
+	penstock {
+		name shop
+		identify api_key {
+			keys_file `+keys+`
+		}
+		identify ip
+		rule api 2/1m {
+			tiers gold 3/1h
+		}
+	}
+	respond "ok"
+}`)
+	if got := s.statuses(4, "/", "X-API-Key", key); got != "200 200 200 429" {
+		t.Fatal(got)
+	}
+	_, answer := s.ask(http.MethodGet, "client?client=api_key:acme")
+	if c := first(t, answer, "counters"); c["limit"] != "3/1h" || c["remaining"] != 0.0 || c["whose"] != "tier gold" {
+		t.Errorf("the counter: %v", c)
+	}
+	if f := first(t, answer, "profiles"); f["tier"] != "gold" || f["from"] != "keys.toml" {
+		t.Errorf("the profile: %v", f)
+	}
+	s.ask(http.MethodPost, "reset?client=api_key:acme")
+	if got := s.statuses(1, "/", "X-API-Key", key); got != "200" {
+		t.Errorf("after a reset: %s", got)
+	}
+	for path, want := range map[string]string{
+		"client?client=api_key:acne":           "404 no_such_client",
+		"reset?client=header.x:acme":           "404 no_such_client",
+		"client?client=api_key:acme&tier=iron": "404 <nil>",
+		"client?client=ip:192.0.2.7&tier=gold": "200 <nil>",
+	} {
+		method := http.MethodGet
+		if strings.HasPrefix(path, "reset") {
+			method = http.MethodPost
+		}
+		status, answer := s.ask(method, path)
+		if got := fmt.Sprint(status, " ", answer["reason"]); got != want {
+			t.Errorf("%s: %s %v, want %s", path, got, answer, want)
+		}
+	}
+}
+
+func TestAdminResetsOneClientOnly(t *testing.T) {
 	s := start(t, adminSite)
 	if got := s.statuses(3, "/"); got != "200 200 429" {
 		t.Fatal(got)
@@ -138,7 +195,7 @@ func TestAdminResetsAClientAndNobodyElse(t *testing.T) {
 }
 
 func TestAdminShowsAndLiftsAPenalty(t *testing.T) {
-	// The wait, and so the penalty, is as long whatever the time of day.
+	// The wait, and so the penalty, does not depend on the time of day.
 	s := start(t, strings.NewReplacer("threshold 2", "threshold 1", "2/1m fixed_window", "2/1m sliding_log").Replace(adminSite))
 	s.statuses(3, "/")
 	_, answer := s.ask(http.MethodGet, "client?client=ip:127.0.0.1")
@@ -155,7 +212,7 @@ func TestAdminShowsAndLiftsAPenalty(t *testing.T) {
 	}
 }
 
-func TestAdminTellsTheRulesWithoutSecrets(t *testing.T) {
+func TestAdminShowsTheRulesWithoutSecrets(t *testing.T) {
 	s := start(t, strings.Replace(adminSite, "name shop", `name shop
 		identify jwt {
 			secret 0123456789abcdef0123456789abcdef
@@ -170,7 +227,7 @@ func TestAdminTellsTheRulesWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestAdminTellsWhoIsRefusedMost(t *testing.T) {
+func TestAdminReportsTheMostDeniedClients(t *testing.T) {
 	s := start(t, strings.Replace(adminSite, "name shop", "name top-shop", 1))
 	s.statuses(6, "/")
 	status, answer := s.ask(http.MethodGet, "top?n=1000")
@@ -182,7 +239,7 @@ func TestAdminTellsWhoIsRefusedMost(t *testing.T) {
 	t.Errorf("%d %v: want ip:127.0.0.1 with 4 refusals", status, answer)
 }
 
-// TestAdminKnowsClientsByTheNamesItGivesThem: the client of an IPv6 address is a prefix, and so it is named.
+// TestAdminKnowsClientsByTheNamesItGivesThem: an IPv6 client is named by its network prefix.
 func TestAdminKnowsClientsByTheNamesItGivesThem(t *testing.T) {
 	s := start(t, adminSite)
 	for _, name := range []string{"ip:2001:db8::7", "ip:2001:db8::/64", "ip:::ffff:192.0.2.7", "ip:192.0.2.7"} {
@@ -197,31 +254,120 @@ func TestAdminKnowsClientsByTheNamesItGivesThem(t *testing.T) {
 	}
 }
 
-func TestAdminRefusesWhatItCannotMean(t *testing.T) {
+func TestAdminRejectsInvalidParameters(t *testing.T) {
 	s := start(t, adminSite)
 	for _, c := range []struct {
 		method, path string
 		status       int
 		says         string
 	}{
-		{http.MethodGet, "client", 400, "write client=KIND:ID"},
-		{http.MethodGet, "client?client=ip:nowhere", 400, "is no address"},
-		{http.MethodGet, "reset?client=ip:127.0.0.1", 405, "is asked with POST"},
-		{http.MethodGet, "top?n=0", 400, "is no number from 1 to"},
-		{http.MethodPost, "reset?client=ip:127.0.0.1&polcy=shop", 400, `"polcy" is no parameter`},
-		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=api&rule=everybody", 400, "stands there twice"},
-		{http.MethodPost, "reset?client=ip:127.0.0.1;rule=api", 400, "cannot be read"},
-		{http.MethodPost, "reset?client=ip:127.0.0.1&rule=apo", 404, `a rule "apo"`},
-		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shap", 404, `no policy "shap" is in force; there are: ["shop"]`},
-		{http.MethodGet, "client?client=ip:127.0.0.1&policy=shop&rule=apo", 404, `the policy "shop" has no rule "apo"`},
-		{http.MethodGet, "client?client=usr:ann", 400, "of no kind that there is; write user:ID"},
-		{http.MethodGet, "client?client=header.:ann", 400, "header.NAME:VALUE"},
-		{http.MethodGet, "top?m=5", 400, `"m" is no parameter`},
-		{http.MethodPost, "lift?client=ip:127.0.0.1&rule=api", 400, "rule means nothing here"},
+		{method: http.MethodGet, path: "client", status: 400, says: "write client=KIND:ID"},
+		{method: http.MethodGet, path: "client?client=ip:nowhere", status: 400, says: "is not an address"},
+		{method: http.MethodGet, path: "reset?client=ip:127.0.0.1", status: 405, says: "needs the method POST"},
+		{method: http.MethodGet, path: "top?n=0", status: 400, says: "is not a number from 1 to"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&polcy=shop", status: 400, says: `"polcy" is not a parameter`},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=api&rule=everybody", status: 400, says: "is listed twice"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1;rule=api", status: 400, says: "cannot be read"},
+		{method: http.MethodPost, path: "reset?client=ip:127.0.0.1&rule=apo", status: 404, says: `a rule "apo"`},
+		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shap", status: 404, says: `no policy "shap" is in force; there are: ["shop"]`},
+		{method: http.MethodGet, path: "client?client=ip:127.0.0.1&policy=shop&rule=apo", status: 404, says: `the policy "shop" has no rule "apo"`},
+		{method: http.MethodGet, path: "client?client=usr:ann", status: 400, says: "has an unknown kind; write user:ID"},
+		{method: http.MethodGet, path: "client?client=header.:ann", status: 400, says: "header.NAME:VALUE"},
+		{method: http.MethodGet, path: "top?m=5", status: 400, says: `"m" is not a parameter`},
+		{method: http.MethodPost, path: "lift?client=ip:127.0.0.1&rule=api", status: 400, says: "rule has no effect here"},
 	} {
 		status, answer := s.ask(c.method, c.path)
 		if said, _ := answer["error"].(string); status != c.status || !strings.Contains(said, c.says) {
 			t.Errorf("%s %s: %d %v, want %d and %q", c.method, c.path, status, answer, c.status, c.says)
 		}
+	}
+}
+
+// TestMetricsSurviveARejectedConfiguration: a configuration that Caddy does not accept, for our part
+// of it or for another, takes away no metric of the one that runs on.
+func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
+	s := start(t, adminSite)
+	s.statuses(3, "/")
+	const want = `penstock_requests_total{outcome="denied",policy="shop",rule="api"}`
+	if !strings.Contains(s.metrics(), want) {
+		t.Fatalf("the metrics lack %s:\n%s", want, s.metrics())
+	}
+	for _, rejected := range []struct{ path, body string }{
+		{"apps/penstock", `{"rules":[{"name":"api","limit":"many"}]}`},
+		{"apps/penstock", `{"store":{"type":"none"}}`},
+		{"apps/tls", `{"certificates":{"load_files":[{"certificate":"/nowhere","key":"/nowhere"}]}}`},
+	} {
+		if status, answer := s.put(rejected.path, rejected.body); status < 400 {
+			t.Errorf("%s: %d %s, want that it is rejected", rejected.body, status, answer)
+		}
+		if !strings.Contains(s.metrics(), want) {
+			t.Errorf("after %s was rejected, the metrics lack %s", rejected.body, want)
+		}
+	}
+}
+
+// put replaces a part of the running configuration. It returns the status and the body of the answer.
+func (s *server) put(path, body string) (status int, answer string) {
+	s.t.Helper()
+	r, err := http.NewRequest(http.MethodPut, fmt.Sprintf("http://127.0.0.1:%d/config/%s", s.admin, path), strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(r)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of the
+// sites identifies. It is in force there, and no error of the other.
+func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
+	const site = `{
+	penstock {
+		tier attr http.vars.tier
+	}
+}
+:PORT {
+	header >X-Rule {http.penstock.rule}
+	handle /users* {
+		penstock {
+			identify header X-User unverified
+			identify ip
+			user header X-User unverified
+			rule users 100/1m
+		}
+		respond "ok"
+	}
+	handle {
+		penstock {
+			rule others 100/1m
+		}
+		respond "ok"
+	}
+}`
+	s := start(t, site)
+	put := func(body string) (int, string) { return s.put("apps/penstock/block", body) }
+
+	if status, answer := put(`[{"tenant":"acme"}]`); status == 200 || !strings.Contains(answer, "block[0].tenant: can never be known") {
+		t.Errorf("a tenant that no site knows: %d %s", status, answer)
+	}
+	if status, answer := put(`[{"user":"mallory"}]`); status != 200 {
+		t.Fatalf("%d %s", status, answer)
+	}
+	if got := s.statuses(1, "/users", "X-User", "mallory"); got != "403" {
+		t.Errorf("the blocked user: %s, want 403", got)
+	}
+	if got := s.get("/users", "X-User", "mallory").Header.Get("X-Rule"); got != "block[0]" {
+		t.Errorf("the rule of a blocked request: %q, want block[0]", got)
+	}
+	if got := s.statuses(1, "/users", "X-User", "ann") + " " + s.statuses(1, "/", "X-User", "mallory"); got != "200 200" {
+		t.Errorf("others: %s, want 200 200", got)
 	}
 }

@@ -2,7 +2,8 @@
 
 //go:build !race
 
-// Under the race detector a sync.Pool drops what it holds at random, so allocations are counted without it.
+// TestServingAllocatesLittle runs without the race detector, under which a sync.Pool drops values
+// at random.
 
 package penstockcaddy
 
@@ -16,7 +17,8 @@ func TestServingAllocatesLittle(t *testing.T) {
 		count string
 		most  float64
 	}{
-		// The record, the placeholder's function, the header texts; a map of variables that gains a key.
+		// The record, the function for placeholders, the header texts, and a new key in the map of
+		// variables.
 		"admitted": {"1000000000", 4},
 		// The same, and the length of the body.
 		"refused": {"1", 6},

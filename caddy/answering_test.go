@@ -52,7 +52,7 @@ const answeringRules = `:PORT {
 	respond "ok"
 }`
 
-// answeringCaddy has every rule used up.
+// answeringCaddy is a server on which every rule is exhausted.
 func answeringCaddy(t *testing.T, more string) *server {
 	t.Helper()
 	s := start(t, more+strings.Replace(answeringRules, "LONG", strings.Repeat("calm ", 2000), 1))
@@ -85,8 +85,8 @@ func TestARulesOwnResponse(t *testing.T) {
 	}
 }
 
-// TestAnAnswersFieldsAreItsOwn: the handler header replaces values where they stand, so that under the race detector answers that
-// share one are found out.
+// TestAnAnswersFieldsAreItsOwn: the header handler replaces field values in place. The race
+// detector therefore finds responses that share a value.
 func TestAnAnswersFieldsAreItsOwn(t *testing.T) {
 	s := start(t, `:PORT {
 		route {
@@ -121,7 +121,8 @@ func TestHeadGetsNoBodyHoweverLong(t *testing.T) {
 	s.get("/long").want(t, "Content-Type", "text/x-calm")
 }
 
-// TestGRPCIsRefusedInItsOwnForm: one header block that ends the stream, HTTP status 200, and the status of gRPC.
+// TestGRPCIsRefusedInItsOwnForm: the response is HTTP 200 with a single header block that carries
+// the gRPC status.
 func TestGRPCIsRefusedInItsOwnForm(t *testing.T) {
 	s := answeringCaddy(t, `{
 		servers {
@@ -134,10 +135,10 @@ func TestGRPCIsRefusedInItsOwnForm(t *testing.T) {
 	transport := &http.Transport{Protocols: protocols}
 	t.Cleanup(transport.CloseIdleConnections)
 	for _, c := range []struct{ path, asked, answered, status, message string }{
-		{"/json", "application/grpc", "application/grpc", "8", "Too many requests"},
-		{"/message", "application/grpc+proto", "application/grpc", "8", "50%25 \"calm\" %E2%98%95"},
-		{"/text", "application/grpc-web+proto", "application/grpc-web", "8", "Too many requests"},
-		{"/forbidden", "application/grpc", "application/grpc", "7", "The request is not allowed."},
+		{path: "/json", asked: "application/grpc", answered: "application/grpc", status: "8", message: "Too many requests"},
+		{path: "/message", asked: "application/grpc+proto", answered: "application/grpc", status: "8", message: "50%25 \"calm\" %E2%98%95"},
+		{path: "/text", asked: "application/grpc-web+proto", answered: "application/grpc-web", status: "8", message: "Too many requests"},
+		{path: "/forbidden", asked: "application/grpc", answered: "application/grpc", status: "7", message: "The request is not allowed."},
 	} {
 		request, err := http.NewRequest(http.MethodPost, "http://127.0.0.1:"+strconv.Itoa(s.port)+c.path, strings.NewReader("message"))
 		if err != nil {
@@ -189,7 +190,7 @@ func TestErrorRoutesSeeTheRulesStatus(t *testing.T) {
 	r.want(t, "Grpc-Status", "8")
 }
 
-// twoSites share an app policy, and each has one of its own.
+// twoSites share an app policy and have one policy each.
 const twoSites = `{
 		penstock {
 			name quotas
@@ -221,7 +222,7 @@ const twoSites = `{
 		respond "ok"
 	}`
 
-func TestStatusTellsWhatIsLeftAndSpendsNothing(t *testing.T) {
+func TestStatusShowsWhatIsLeftAndSpendsNothing(t *testing.T) {
 	s := start(t, twoSites)
 	type limit struct {
 		Policy                  string
@@ -253,7 +254,7 @@ func TestStatusTellsWhatIsLeftAndSpendsNothing(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	for range 3 { // asking spends nothing
+	for range 3 { // asking charges nothing
 		equal(t, "a", left("a.test"), "all 10/10 in 2505600s, api-30d 3/3 in 2592000s, api-31d 20/20 in 2678400s")
 	}
 	equal(t, "requests", s.statuses(4, "/api/x", "Host", "a.test"), "200 200 200 429")

@@ -7,24 +7,28 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// attributes is one request as the policy sees it. It must not be used concurrently; reset makes it ready for the next
-// request, and release lets go of the last.
+// attributes presents one request as policy.Attributes. It is not safe for concurrent use. reset
+// loads the next request, and release drops the reference to it.
 type attributes struct {
 	r      *http.Request
 	path   string
-	opaque bool // the target is, and has no path
+	opaque bool // the target is opaque and has no path
 	peer   netip.Addr
 }
 
-// reset takes the request in. The path is that of the request as it arrived, before any rewrite.
+// reset loads a request. The path is the one that the client sent, before any rewrite.
 func (a *attributes) reset(r *http.Request) {
 	a.r = r
 	target, path := r.URL, ""
@@ -41,33 +45,59 @@ func (a *attributes) reset(r *http.Request) {
 	a.peer = clientAddr(r)
 }
 
-// served reports whether the request's target is of a form whose path and host are those that will be served. What the
-// server could not parse as a path is opaque: it has an empty path here, and proxies send it on as it is.
+// served reports whether Caddy will serve the path and host of the request's target as they appear
+// here. A target that the server could not parse as a path is opaque. Its path is empty here, but
+// proxies forward it unchanged.
 func (a *attributes) served() bool {
 	return !a.opaque && core.ServesTarget(a.r.Method, a.path, a.r.Host)
 }
 
-// sentPath is the path as it was sent, from a URL that nobody has changed since. One that is too long to be read is told as
-// it is at hand: to escape a megabyte of it would take a millisecond.
+// sentPath returns the path that Caddy sends on, from a URL that has not been modified. It is the
+// path as the client sent it, if every byte in it may stand in a path. Otherwise Go encodes the
+// decoded path anew: "\" becomes "%5C", and "%2F" becomes "/", which other servers then read as
+// separators or not. A path over the length limit is returned unescaped, because escaping a megabyte
+// would take a millisecond.
 func sentPath(u *url.URL) string {
 	switch {
-	case u.RawPath != "": // its bytes beyond ASCII are not escaped if they were not
-		return u.RawPath
-	case len(u.Path) > core.PathBytesMax:
+	case u.RawPath != "" && isEncoded(u.RawPath):
+		return u.RawPath // as EscapedPath, which decodes it first
+	case len(u.Path) > policy.PathBytesMax:
 		return u.Path
 	}
 	return u.EscapedPath()
 }
 
+// isEncoded reports whether Go sends on a path with these bytes as they are.
+func isEncoded(path string) bool {
+	for i := 0; i < len(path); i++ {
+		if c := path[i]; !isPathByte[c] {
+			return false
+		}
+	}
+	return true
+}
+
+// isPathByte holds the bytes that Go does not escape in a path.
+var isPathByte = func() (table [256]bool) {
+	for c := '0'; c <= 'z'; c++ {
+		table[c] = c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a'
+	}
+	for _, c := range "-_.~!$&'()*+,;=:@[]%/" {
+		table[c] = true
+	}
+	return table
+}()
+
 func (a *attributes) release() { *a = attributes{} }
 
-// clientAddr is Caddy's client_ip: the address a trusted proxy gave, or else that of the connection.
+// clientAddr returns Caddy's client_ip: the address from a trusted proxy, or else the address of
+// the connection.
 func clientAddr(r *http.Request) netip.Addr {
 	text, _ := caddyhttp.GetVar(r.Context(), caddyhttp.ClientIPVarKey).(string)
 	if text == "" {
 		host, _, err := net.SplitHostPort(r.RemoteAddr)
 		if err != nil {
-			return netip.Addr{} // a Unix socket: nobody is told apart
+			return netip.Addr{} // a Unix socket has no client address
 		}
 		text = host
 	}
@@ -79,12 +109,28 @@ func clientAddr(r *http.Request) netip.Addr {
 }
 
 func (a *attributes) Path() string     { return a.path }
-func (a *attributes) Method() string   { return a.r.Method }
 func (a *attributes) Host() string     { return a.r.Host }
 func (a *attributes) Peer() netip.Addr { return a.peer }
 func (a *attributes) Query() string    { return a.r.URL.RawQuery }
 
-// Remote is the address of the connection; none over a Unix socket.
+// Method returns the request's method as an upstream sees it. For an extended CONNECT that opens a
+// WebSocket (RFC 8441, RFC 9220) it returns GET, because the reverse proxy forwards it as an
+// HTTP/1.1 WebSocket handshake.
+func (a *attributes) Method() string {
+	if a.r.Method == http.MethodConnect && opensWebSocket(a.r) {
+		return http.MethodGet
+	}
+	return a.r.Method
+}
+
+// opensWebSocket reports whether a CONNECT request is an extended one for a WebSocket. Go's HTTP/3
+// server stores the :protocol field in Proto, and its HTTP/2 server stores it in the header.
+func opensWebSocket(r *http.Request) bool {
+	const protocol = "websocket"
+	return r.ProtoMajor == 3 && r.Proto == protocol || r.ProtoMajor == 2 && r.Header.Get(":protocol") == protocol
+}
+
+// Remote returns the address of the connection. It is invalid over a Unix socket.
 func (a *attributes) Remote() netip.Addr {
 	addr, err := netip.ParseAddrPort(a.r.RemoteAddr)
 	if err != nil {
@@ -93,20 +139,33 @@ func (a *attributes) Remote() netip.Addr {
 	return addr.Addr()
 }
 
-func (a *attributes) Now() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+func (a *attributes) Now() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
 
+// Header returns the values of a header field, trimmed and joined into one, as upstreams read them.
+// Go's server keeps one space for each folded line after a value. Without trimming, clients could
+// vary the number of spaces to get different values.
 func (a *attributes) Header(name string) (string, bool) {
 	switch values := a.r.Header[name]; len(values) {
 	case 0:
 		return "", false
 	case 1:
-		return values[0], true
+		return trimSpace(values[0]), true
 	default:
-		return core.JoinLines(name, values), true
+		if slices.ContainsFunc(values, func(line string) bool { return trimSpace(line) != line }) {
+			values = slices.Clone(values)
+			for i := range values {
+				values[i] = trimSpace(values[i])
+			}
+		}
+		return policy.JoinLines(name, values), true
 	}
 }
 
-// Attr returns the value of the placeholder with that name. A placeholder that is unknown or empty is missing.
+// trimSpace removes leading and trailing whitespace that RFC 9110 excludes from a field value.
+func trimSpace(line string) string { return strings.Trim(line, " \t") }
+
+// Attr returns the value of the placeholder with that name. An unknown or empty placeholder counts
+// as missing.
 func (a *attributes) Attr(name string) (string, bool) {
 	replacer, ok := a.r.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer)
 	if !ok {
@@ -116,4 +175,4 @@ func (a *attributes) Attr(name string) (string, bool) {
 	return value, value != ""
 }
 
-var _ core.Attributes = (*attributes)(nil)
+var _ policy.Attributes = (*attributes)(nil)

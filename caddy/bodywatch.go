@@ -13,11 +13,11 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// bodyWatch notes how far the body of a request has been read. Proxies read it in a goroutine of their own. The zero
-// bodyWatch is that of a request without a body.
+// bodyWatch records how far a request body has been read. A proxy reads the body in its own
+// goroutine.
 type bodyWatch struct {
 	io.ReadCloser
-	state atomic.Uint32 // of bodyState
+	state atomic.Uint32 // a bodyState
 }
 
 // bodyState is how far a body has been read.
@@ -26,11 +26,12 @@ type bodyState uint32
 const (
 	bodyUntouched bodyState = iota
 	bodyBegun
-	bodyBroken // it ended before its end: the client left, was too slow, or sent what is no body
+	bodyBroken // reading failed: the client left, was too slow, or sent a malformed body
 	bodyDone
 )
 
-// watchBody makes the request's body one that is watched, and returns it; nil if there is none.
+// watchBody wraps the request's body in a bodyWatch and returns it. It returns nil if there is no
+// body.
 func watchBody(r *http.Request) *bodyWatch {
 	if r.Body == nil || r.Body == http.NoBody {
 		return nil
@@ -47,19 +48,20 @@ func (b *bodyWatch) Read(p []byte) (int, error) {
 	switch {
 	case err == io.EOF:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyDone))
-	case errors.Is(err, http.ErrBodyReadAfterClose): // whoever reads the body has closed it
+	case errors.Is(err, http.ErrBodyReadAfterClose): // not an error of the client
 	case err != nil:
 		b.state.CompareAndSwap(uint32(bodyBegun), uint32(bodyBroken))
 	}
 	return n, err
 }
 
-// clientAborts reports whether the client has left, or has broken off its request.
+// clientAborts reports whether the client has disconnected or its request body could not be read.
 func (w *responder) clientAborts(ctx context.Context) bool {
 	return ctx.Err() != nil || w.body != nil && bodyState(w.body.state.Load()) == bodyBroken
 }
 
-// narrow takes the codings out of Accept-Encoding in which a cost in the body cannot be read, if one is to be read.
+// narrow removes content codings from Accept-Encoding if a cost must be read from the response body
+// and Penstock cannot decode them.
 func (w *responder) narrow(r *http.Request) {
 	reads := false
 	for s := w.settlement; s != nil; s = s.next {
@@ -83,8 +85,8 @@ func (w *responder) narrow(r *http.Request) {
 	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
-// unfinished reports whether the client's request was being read, and not to its end: then an error may be of the client's
-// making.
+// unfinished reports whether the request body was read in part only. An error may then be the
+// client's fault.
 func (w *responder) unfinished() bool {
 	return w.body != nil && bodyState(w.body.state.Load()) == bodyBegun
 }

@@ -11,7 +11,8 @@ import (
 
 func init() {
 	httpcaddyfile.RegisterHandlerDirective("penstock", parseDirective)
-	// Of two that are before the same one, the later is nearer to it: penstock_status stands before penstock.
+	// Directives that are registered later come closer to basic_auth, so penstock_status runs
+	// before penstock.
 	httpcaddyfile.RegisterDirectiveOrder("penstock_status", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterDirectiveOrder("penstock", httpcaddyfile.Before, "basic_auth")
 	httpcaddyfile.RegisterGlobalOption("penstock", parseGlobalOption)
@@ -45,7 +46,8 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	return handler, nil
 }
 
-// lineName names the rule of one line: the n-th of its site is default, default-2 and so on, in the order of the file.
+// lineName names the rule of a one-line directive. The rules of a site are named default, default-2
+// and so on, in file order.
 func lineName(state map[string]any, site string) string {
 	key := "penstock.lines " + site
 	n, _ := state[key].(int)
@@ -58,6 +60,7 @@ func lineName(state map[string]any, site string) string {
 //	penstock {
 //	    name   <namespace>
 //	    store  memory|redis ...
+//	    directory
 //	    policy <file>
 //	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
@@ -66,7 +69,7 @@ func lineName(state map[string]any, site string) string {
 func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if existing != nil {
 		d.Next()
-		return nil, d.Errf("penstock stands twice in the global options; write everything in one block")
+		return nil, d.Errf("penstock is listed twice in the global options; write everything in one block")
 	}
 	b := newBlock(d)
 	if err := b.read(); err != nil {
@@ -76,12 +79,13 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Name: document.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, Store: b.store,
+	app := &App{Name: document.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
 		PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// UnmarshalCaddyfile reads the directive outside of a site, where it has no site and its lines are named one by one.
+// UnmarshalCaddyfile reads the directive outside of a site. Each of its one-line rules is named on
+// its own.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	b := newBlock(d)
 	b.nameLine = func() string { return defaultName(1) }

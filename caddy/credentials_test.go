@@ -14,7 +14,7 @@ import (
 	"testing"
 )
 
-// keysFile writes a file of API keys; an entry is the words of one, by the key.
+// keysFile writes a file of API keys. An entry holds the further fields of a key.
 func keysFile(t *testing.T, entries map[string]string) string {
 	t.Helper()
 	var text strings.Builder
@@ -63,14 +63,15 @@ const byKey = `:PORT {
 func TestCredentialStates(t *testing.T) {
 	s := start(t, strings.ReplaceAll(byKey, "KEYS", keysFile(t, someKeys)))
 	for _, c := range []struct{ name, key, status, limit, body string }{
-		{"valid, with a tier", premiumKey, "200", "5", "k-premium api_key premium acme ann"},
-		{"valid, with limits of its own", ownKey, "200", "4", "k-own api_key   "},
-		{"absent", "", "200", "2", "127.0.0.1 ip   "},
-		{"unknown", unknownKey, "200", "2", "127.0.0.1 ip   "},
-		{"malformed", "no key", "429", "2", ""}, // the address has been used up
-		{"revoked", revokedKey, "401", "", ""},
-		{"inactive", inactiveKey, "401", "", ""},
-		{"lapsed", lapsedKey, "401", "", ""},
+		{name: "valid, with a tier", key: premiumKey, status: "200", limit: "5", body: "k-premium api_key premium acme ann"},
+		{name: "valid, with limits of its own", key: ownKey, status: "200", limit: "4", body: "k-own api_key   "},
+		{name: "absent", status: "200", limit: "2", body: "127.0.0.1 ip   "},
+		{name: "unknown", key: unknownKey, status: "200", limit: "2", body: "127.0.0.1 ip   "},
+		// the limit of the address is used up
+		{name: "malformed", key: "no key", status: "429", limit: "2"},
+		{name: "revoked", key: revokedKey, status: "401"},
+		{name: "inactive", key: inactiveKey, status: "401"},
+		{name: "lapsed", key: lapsedKey, status: "401"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := *s
@@ -146,7 +147,7 @@ func TestALiteralSecretIsWarnedOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Count(string(text), "identify[0].jwt.secret: stands here for everybody"); got != 1 || strings.Contains(string(text), "shared secret of") {
+	if got := strings.Count(string(text), "identify[0].jwt.secret: is visible to everyone"); got != 1 || strings.Contains(string(text), "shared secret of") {
 		t.Errorf("%d warnings, want one, without the secret:\n%s", got, grep(string(text), "identify"))
 	}
 }
@@ -177,7 +178,8 @@ func TestPenaltiesGrow(t *testing.T) {
 		}
 		respond "ok"
 	}`)
-	equal(t, "a", s.statuses(3, "/a"), "200 429 429") // one violation: it lasts until its Retry-After
+	// one violation, which lasts until its Retry-After
+	equal(t, "a", s.statuses(3, "/a"), "200 429 429")
 	equal(t, "c", s.statuses(1, "/c"), "200")
 	equal(t, "b", s.statuses(1, "/b"), "200")
 	r := s.get("/b")
@@ -185,7 +187,7 @@ func TestPenaltiesGrow(t *testing.T) {
 	if !strings.Contains(r.body, "abnormal-usage-detected") {
 		t.Errorf("body: %s", r.body)
 	}
-	r = s.get("/c") // a good path of a penalized client
+	r = s.get("/c") // another path, requested by a penalized client
 	r.want(t, "X-Seen", "429 penalized")
 	if wait, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || wait < 1700 || wait > 1800 {
 		t.Errorf("Retry-After %q, want what is left of 30 min", r.Header.Get("Retry-After"))
@@ -214,7 +216,7 @@ func TestForwardedAddresses(t *testing.T) {
 		strings.ReplaceAll(site("trusted_proxies 127.0.0.0/8 10.0.0.0/8"), "HOST", "list")+
 		strings.ReplaceAll(site("trusted_hops 1"), "HOST", "hops"))
 	for _, c := range []struct{ host, forwarded, client string }{
-		{"own", "203.0.113.9", "127.0.0.1"}, // Caddy trusts nobody
+		{"own", "203.0.113.9", "127.0.0.1"}, // Caddy trusts no proxy
 		{"list", "203.0.113.9", "203.0.113.9"},
 		{"list", "192.0.2.66, 203.0.113.10, 10.1.2.3", "203.0.113.10"},
 		{"list", "192.0.2.66, ::ffff:203.0.113.11", "203.0.113.11"},
@@ -233,7 +235,8 @@ func TestForwardedAddresses(t *testing.T) {
 	}
 }
 
-// TestWarningsOfACaddyfile: penstock validate reads no Caddyfiles, so Caddy's log says what it would.
+// TestWarningsOfACaddyfile: Caddy logs the warnings, because penstock validate does not read
+// Caddyfiles.
 func TestWarningsOfACaddyfile(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
 	start(t, `{

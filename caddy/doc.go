@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package penstockcaddy limits requests in Caddy: the handler `http.handlers.penstock`, the app `penstock` for what
-// sites share, and the directive `penstock`.
+// Package penstockcaddy limits requests in Caddy. It provides the handler `http.handlers.penstock`,
+// the app `penstock` for settings that all sites share, and the directive `penstock`.
 //
 // # Promise
 //
-// A request is decided by the policy of the app and by its site's own rules in one step of the store, and charged for
-// each rule once, however often it passes the handler (rewrites, subroutes, error routes). Counters outlive a reload.
-// A store that does not answer never makes a 5xx unless the policy says deny.
+// The handler decides a request by the app's policy and by the site's own rules in a single store
+// call. It charges each rule once per request, even if the request passes the handler several times
+// through rewrites, subroutes or error routes. Counters survive a reload. A store outage never
+// causes a 5xx response unless the policy says deny.
 //
 // # Price
 //
-// One decision per request: with memory no I/O, with Redis one round trip. Two allocations on top of Caddy's own.
+// One decision per request. The memory store does no I/O, and Redis costs one round trip. The
+// handler adds two allocations to Caddy's own.
 //
 // # When not to use it
 //
-// To limit connections, bandwidth or time: those are limits of the server, not of requests.
+// To limit connections, bandwidth or time. These are limits of the server, not of requests.
 //
 // # Where to read
 //
-// A request is decided in serving.go; it may wait (waiting.go), is passed on with its fields (response.go) and settled when
-// its response is known (settlement.go), or is refused (answer.go, errors.go). record.go is what is kept of it.
-// A configuration is read by caddyfile.go, the block files and json.go, and set up by app.go and handler.go with store.go,
-// verifiers.go and watch.go. The rest tells people: metrics.go, status.go, the admin files, shadow.go.
+// serve.go decides a request, and throttle.go makes it wait if necessary. response_writer.go adds
+// the header fields of an admitted request, and settlement.go corrects its charges when the
+// response is known. denial_response.go and error_routes.go answer a denied request.
+// request_record.go holds the per-request state.
+//
+// caddyfile.go, the other caddyfile files and json.go read a configuration. app.go and handler.go
+// set it up with store.go, live_policy.go and live_watch.go. metrics.go, status_handler.go,
+// shadow.go and the admin files report what happens.
 package penstockcaddy

@@ -9,12 +9,13 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// DeniedEvent is the name of the event that a refusal emits. Its data are `policy`, `rule`, `decision`, `status`,
-// `client`, `identity`, `user`, `tenant`, `tier`, `credential` (what is wrong with it, of a 401), `limit`, `remaining`,
-// `retry_after` (seconds), `host`, `method` and `path`.
+// DeniedEvent is the name of the event that a denied request emits. Its data are `policy`, `rule`,
+// `decision`, `status`, `client`, `identity`, `user`, `tenant`, `tier`, `credential` (the reason
+// for a 401), `limit`, `remaining`, `retry_after` (seconds), `host`, `method` and `path`.
 const DeniedEvent = "penstock_denied"
 
-// emit tells those who listen; making an event costs more than a decision, so that is asked first.
+// emit emits the event if a handler is subscribed. It checks first, because creating an event costs
+// more than a decision.
 func (h *Handler) emit(r *http.Request, d *core.Decision) {
 	if !h.app.events.ShouldEmit(DeniedEvent) {
 		return

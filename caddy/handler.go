@@ -6,51 +6,61 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	"go.uber.org/zap"
 
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
 func init() { caddy.RegisterModule(new(Handler)) }
 
-// Handler limits requests. It enforces the policy of the `penstock` app and its own rules, together and in one step. A
-// request that passes several handlers, or one handler several times, is charged for each rule once.
+// Handler limits requests. It enforces the policy of the `penstock` app and its own rules in a
+// single step. It charges each rule once per request, even if the request passes several handlers,
+// or the same one several times.
 //
-// A request over a limit is answered 429 with an `application/problem+json` body, unless error routes (`handle_errors`)
-// make an answer of their own. Every answer carries the rate limit fields, errors included.
+// A request over a limit is answered 429 with an `application/problem+json` body, unless error
+// routes (`handle_errors`) provide a response. Every response carries the rate limit fields, errors
+// included.
 //
-// A rule may give refusals a response of its own. gRPC requests are answered in gRPC's form: HTTP 200 and `grpc-status`.
+// A rule may define its own response to denied requests. A gRPC request is answered with HTTP 200
+// and a `grpc-status`.
 //
-// After a request has passed the handler there are the placeholders `{http.penstock.decision}` (`allowed`, `denied`,
-// `penalized`, `unauthorized`, `blocked`, `exempt`, `missing`, `none`, `degraded_allowed`, `degraded_denied`),
-// `{http.penstock.rule}`, `{http.penstock.limit}`, `{http.penstock.remaining}`, `{http.penstock.retry_after}` (seconds),
-// and who the client is: `{http.penstock.client}`, `{http.penstock.identity}` (how that was found: `user`, `api_key`,
-// `ip`), `{http.penstock.user}`, `{http.penstock.tenant}` and `{http.penstock.tier}`. A refusal emits the event
-// `penstock_denied`.
+// After a request has passed the handler, these placeholders are set: `{http.penstock.decision}`
+// (`allowed`, `denied`, `penalized`, `unauthorized`, `blocked`, `exempt`, `missing`, `none`,
+// `degraded_allowed`, `degraded_denied`), `{http.penstock.rule}`, `{http.penstock.limit}`,
+// `{http.penstock.remaining}` and `{http.penstock.retry_after}` (seconds). The client is described
+// by `{http.penstock.client}`, `{http.penstock.identity}` (how it was identified: `user`,
+// `api_key`, `ip`), `{http.penstock.user}`, `{http.penstock.tenant}` and `{http.penstock.tier}`. A
+// denied request emits the event `penstock_denied`.
 //
-// A request that waits for a throttle rule and whose client leaves is neither admitted nor refused: it is charged
-// nothing, and the log has status 499. That the client has left is noticed once the request's body has been read, or at
-// the end of the wait.
+// If a client disconnects while its request waits in a throttle queue, the request is neither
+// admitted nor denied. It is charged nothing, and the log records status 499. The handler notices
+// the disconnect once it has read the request body, or at the end of the wait.
 type Handler struct {
-	// The namespace of the counters of this handler's rules. Default: in memory one for each site; with a shared store
-	// the name of the app, and if that has none either it is an error.
+	// The namespace of the counters of this handler's rules. In memory, each site has a namespace
+	// by default. With a shared store the default is the name of the app, and it is an error if the
+	// app has no name.
 	Name string `json:"name,omitempty"`
 
-	// What tells this site from others: without a name, handlers of one site share a namespace, and penstock_status tells
-	// of those of its site. The Caddyfile writes the addresses of the site here. Default: the name of the server.
+	// The identifier of this site. Handlers of one site without a name share a namespace, and
+	// penstock_status reports the limits of its own site. The Caddyfile writes the addresses of the
+	// site here. Default: the name of the server.
 	Site string `json:"site,omitempty"`
 
-	// A policy file (.yaml, .toml or .json) to enforce besides the rules of this handler. A relative path is relative to
-	// the working directory; the Caddyfile makes it relative to the Caddyfile.
+	// A policy file (.yaml, .toml or .json) to enforce besides the rules of this handler. A
+	// relative path is relative to the working directory; the Caddyfile makes it relative to the
+	// Caddyfile.
 	Policy string `json:"policy,omitempty"`
 
-	// A policy file to try out on the requests of this handler, besides what is in force: metrics tell what it would
-	// refuse that the policies in force admit, and the reverse. It refuses nothing, and its counters are its own. It asks
-	// the store once more for each request.
+	// A policy file to try out on the requests of this handler, besides the policies in force.
+	// Metrics count the requests on which it disagrees with the policies in force: those that only
+	// it would deny, and those that only it would admit. It denies nothing and has its own
+	// counters. It costs one more store call for each request.
 	ShadowPolicy string `json:"shadow_policy,omitempty"`
 
 	PolicyWords
@@ -58,13 +68,13 @@ type Handler struct {
 	app      *App
 	ctx      caddy.Context
 	logger   *zap.Logger
-	policies []*enforced
-	server   string      // that the handler is in
-	tried    []*enforced // candidates
-	// delegates is whether error routes may answer for a refused request.
+	policies []*live.Policy
+	server   string         // the name of the handler's server
+	tried    []*live.Policy // candidate policies
+	// delegates reports whether error routes may answer a denied request.
 	delegates bool
-	lenient   *atomic.Bool // the server believes forwarded addresses loosely, and that has not been said yet; or nil
-	nameless  atomic.Bool  // it has been said that requests come without an address
+	lenient   *atomic.Bool // the warning about trusted proxies is due; nil if not needed
+	nameless  atomic.Bool  // the warning about requests without an address was logged
 }
 
 // CaddyModule returns the Caddy module information.
@@ -72,7 +82,7 @@ func (*Handler) CaddyModule() caddy.ModuleInfo {
 	return caddy.ModuleInfo{ID: "http.handlers.penstock", New: func() caddy.Module { return new(Handler) }}
 }
 
-// Provision compiles the handler's rules. The error lists everything that is wrong.
+// Provision compiles the handler's rules. The error lists all problems.
 func (h *Handler) Provision(ctx caddy.Context) error {
 	app, err := ctx.App("penstock")
 	if err != nil {
@@ -103,23 +113,46 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 		err = errors.Join(err, h.add(d))
 	}
 	h.app.sites.add(h.Site, h.policies)
+	h.warnOfAccessLog(server)
 	return err
 }
 
+// warnOfAccessLog warns if the server has an access log that shows credentials of the handler's
+// policies. Caddy leaves out only Authorization and Cookie. The formats of logs are not known here.
+func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
+	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // which is said on purpose
+		return
+	}
+	for _, p := range h.policies {
+		for _, place := range p.Current().Document.LoggedCredentials() {
+			if _, warned := h.app.logged.LoadOrStore(h.server+" "+place, true); warned {
+				continue
+			}
+			field := "request>uri"
+			if name, ok := strings.CutPrefix(place, "header "); ok {
+				field = "request>headers>" + name
+			}
+			h.logger.Warn("the access log shows credentials in clear, unless its format leaves them out: write \"format filter\" with "+
+				"the field below in its log directive", zap.String("server", h.server), zap.String("credential", place),
+				zap.String("field", field))
+		}
+	}
+}
+
 func (h *Handler) addFile() error {
-	e, err := h.app.openFile(&policyFile{path: h.Policy, place: h.place(), complete: func(d *policy.Document) error {
+	p, err := h.app.openFile(h.Policy, h.place(), func(d *policyfile.Document) error {
 		h.govern(d)
 		inherit(d, &h.app.PolicyWords)
 		return h.name(d)
-	}})
+	})
 	if err == nil {
-		h.policies = append(h.policies, e)
+		h.policies = append(h.policies, p)
 	}
 	return err
 }
 
 func (h *Handler) addShadow() error {
-	e, err := h.app.openShadow(h.ShadowPolicy, h.place(), func(d *policy.Document) error {
+	e, err := h.app.openShadow(h.ShadowPolicy, h.place(), func(d *policyfile.Document) error {
 		h.govern(d)
 		inherit(d, &h.app.PolicyWords)
 		return h.name(d)
@@ -130,20 +163,17 @@ func (h *Handler) addShadow() error {
 	return err
 }
 
-// add makes a policy one of the handler's.
-func (h *Handler) add(d *policy.Document) error {
-	if err := h.name(d); err != nil {
-		return err
-	}
-	e, err := h.app.compile(d, h.place())
+// add opens a policy of the handler.
+func (h *Handler) add(d *policyfile.Document) error {
+	p, err := h.app.open(live.Fixed(d), h.place(), h.name)
 	if err == nil {
-		h.policies = append(h.policies, e)
+		h.policies = append(h.policies, p)
 	}
 	return err
 }
 
-// place says where the handler's policies are written. Sites whose policies have one name share them, if they say the
-// same.
+// place returns a name for the place of the handler's policies. Equal policies in the same place
+// are shared.
 func (h *Handler) place() string {
 	if h.Name != "" {
 		return fmt.Sprintf("site %q", cmp.Or(h.server, h.Site))
@@ -151,8 +181,8 @@ func (h *Handler) place() string {
 	return fmt.Sprintf("site %q", h.Site)
 }
 
-// name gives a policy of the handler a namespace if it has none.
-func (h *Handler) name(d *policy.Document) error {
+// name sets the namespace of a handler policy that has none.
+func (h *Handler) name(d *policyfile.Document) error {
 	d.Name = cmp.Or(d.Name, h.Name)
 	if d.Name == "" && h.app.shared {
 		d.Name = h.app.Name
@@ -164,15 +194,15 @@ func (h *Handler) name(d *policy.Document) error {
 	return nil
 }
 
-// Validate refuses a handler that has nothing to do.
+// Validate rejects a handler that has nothing to enforce.
 func (h *Handler) Validate() error {
 	if len(h.policies)+len(h.tried) == 0 {
-		return errors.New("there is nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
+		return errors.New("nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
 			"write a limit (penstock 100/1m), a rule or a policy file")
 	}
 	if len(h.Rules) == 0 && h.Policy == "" && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
-		return errors.New("this penstock block says how its rules work but has no rule; add one, or say it in the global " +
-			"penstock block, for whose policy it seems to be meant")
+		return errors.New("this penstock block has settings for rules but has no rule; add one, or move the settings to the global " +
+			"penstock block")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
 	_ "github.com/penstock/penstock/caddy"
-	"github.com/penstock/penstock/internal/freeport"
+	"github.com/penstock/penstock/internal/test/freeport"
 )
 
 // server is a Caddy in this process. There is one at a time, so tests that use it are not parallel.
@@ -29,8 +29,8 @@ type server struct {
 	admin int
 }
 
-// start runs a Caddy on a Caddyfile in which PORT stands for a free port, and ADMIN for that of its admin endpoint,
-// which is off otherwise.
+// start runs a Caddy on a Caddyfile. PORT is replaced by a free port and ADMIN by the port of its
+// admin endpoint, which is off by default.
 func start(t testing.TB, caddyfile string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), admin: freePort(t)}
@@ -86,7 +86,7 @@ func freePort(t testing.TB) int {
 	return int(address.Port())
 }
 
-// reply is an answer that was read to its end.
+// reply is a response with its complete body.
 type reply struct {
 	*http.Response
 	body string
@@ -94,7 +94,7 @@ type reply struct {
 
 var client = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 
-// do sends a request; fields are names and values of headers by turns.
+// do sends a request. The fields are alternating header names and values.
 func (s *server) do(method, path string, fields ...string) reply {
 	s.t.Helper()
 	r, err := http.NewRequest(method, "http://127.0.0.1:"+strconv.Itoa(s.port)+path, nil)
@@ -114,7 +114,8 @@ func (s *server) send(r *http.Request) reply {
 	s.t.Helper()
 	response, err := client.Do(r)
 	if (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) && r.Body == nil {
-		// Caddy goes on shutting the old server down after a reload, which may close a new connection unread.
+		// After a reload, Caddy is still shutting the old server down, which may close a new
+		// connection unread.
 		response, err = client.Do(r)
 	}
 	if err != nil {
@@ -132,7 +133,7 @@ func (s *server) get(path string, fields ...string) reply {
 	return s.do(http.MethodGet, path, fields...)
 }
 
-// statuses asks n times and returns the statuses in one line.
+// statuses sends n requests and returns their statuses in one line.
 func (s *server) statuses(n int, path string, fields ...string) string {
 	s.t.Helper()
 	var all []string

@@ -14,10 +14,10 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// provisioned returns a handler of a configuration, in memory.
+// provisioned returns a handler with the given configuration, in memory.
 func provisioned(t testing.TB, config string) *Handler {
 	t.Helper()
 	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
@@ -53,7 +53,7 @@ var nothing = caddyhttp.HandlerFunc(func(w http.ResponseWriter, _ *http.Request)
 	return nil
 })
 
-// asked returns a function that passes a request through the handler, with a new record each time, as a server would.
+// asked returns a function that sends a request through the handler with a new record.
 func asked(t testing.TB, h *Handler) func() {
 	r := httptest.NewRequest(http.MethodGet, "http://shop.example/api/search?q=1", nil)
 	r = caddyhttp.PrepareRequest(r, caddy.NewReplacer(), nil, nil)
@@ -125,7 +125,7 @@ func TestNamespacesOfSites(t *testing.T) {
 	}
 }
 
-func TestProblemsAreAllTold(t *testing.T) {
+func TestAllProblemsAreReported(t *testing.T) {
 	run, err := caddy.ProvisionContext(&caddy.Config{Admin: &caddy.AdminConfig{Disabled: true}})
 	if err != nil {
 		t.Fatal(err)
@@ -136,15 +136,15 @@ func TestProblemsAreAllTold(t *testing.T) {
 		}
 	})
 	for config, words := range map[string][]string{
-		`{"rules":[{"limit":"1/1x"},{"limit":"0/1m"}]}`:                       {"rules[0].limit", "rules[1].limit"},
-		`{"policy":"/nonexistent/policy.yaml","rules":[{"limit":"1/1x"}]}`:    {"/nonexistent/policy.yaml", "rules[0].limit"},
+		`{"rules":[{"limit":"1/1x"},{"limit":"0/1m"}]}`:                       {`rules[0] "default".limit`, `rules[1] "default-2".limit`},
+		`{"policy":"/nonexistent/policy.yaml","rules":[{"limit":"1/1x"}]}`:    {"/nonexistent/policy.yaml", `rules[0] "default".limit`},
 		`{"rules":[{"name":"a","limit":"1/1m"},{"name":"a","limit":"1/1m"}]}`: {"rename one"},
 		`{"rules":[{"limits":"1/1m"}]}`:                                       {"limits", "did you mean"},
 		`{"on_error":"deny"}`:                                                 {"nothing to enforce"},
 		`{}`:                                                                  {"penstock 100/1m"},
 		`{"nmae":"x","rules":[{"limit":"1/1m"}]}`:                             {"nmae"},
 		`{"penalty":{},"region":1,"identify":[{"jwt":{}},{"ip":{"foo":1}}],
-		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"region: not yet", "identify[0].jwt: does not say",
+		  "on_error":7,"rules":[{"limits":"1/1m","tiers":{}},3,{"limit":5}]}`: {"region: not yet", "identify[0].jwt: has no keys to verify its tokens with",
 			"identify[1].ip.foo", "on_error", "rules[0].limits", "rules[0].tiers: is an empty", "rules[1]: ", "rules[2].limit"},
 		`{"rules":{"limit":"1/1m"},"policy":5,"site":[]}`: {"rules: ", "policy: ", "site: "},
 	} {
@@ -209,7 +209,7 @@ func TestFlushAndReadFromCarryTheFields(t *testing.T) {
 	}
 }
 
-// TestSecondCookieLineHidesNothing: the upstream reads it too.
+// TestSecondCookieLineHidesNothing: the upstream reads a second Cookie field too.
 func TestSecondCookieLineHidesNothing(t *testing.T) {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	r.Header["Cookie"] = []string{"a=1", "session=s-1"}
@@ -224,8 +224,9 @@ type broken struct{ discard }
 
 func (*broken) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
-// TestWhoDoesNotWaitForARefusalIsNoError: Caddy logs the errors of handlers, so a client could fill the log.
-func TestWhoDoesNotWaitForARefusalIsNoError(t *testing.T) {
+// TestADisconnectIsNoError: Caddy logs handler errors, so a client that disconnects
+// must not cause one.
+func TestADisconnectIsNoError(t *testing.T) {
 	h := provisioned(t, strings.Replace(threeRules, "COUNT", "1", 1))
 	for range 2 {
 		w := &broken{discard{header: make(http.Header)}}
@@ -236,8 +237,8 @@ func TestWhoDoesNotWaitForARefusalIsNoError(t *testing.T) {
 }
 
 func TestAPolicyIsShownWithoutSecrets(t *testing.T) {
-	d := &policy.Document{Identify: []policy.Identify{{JWT: &policy.IdentifyJWT{Secret: "hunter2"}},
-		{JWT: &policy.IdentifyJWT{JWKSURL: "https://bob:hunter2@issuer.example/keys?a=b"}}}}
+	d := &policyfile.Document{Identify: []policyfile.Identify{{JWT: &policyfile.IdentifyJWT{Secret: "hunter2"}},
+		{JWT: &policyfile.IdentifyJWT{JWKSURL: "https://bob:hunter2@issuer.example/keys?a=b"}}}}
 	text, err := json.Marshal(withoutSecrets(d))
 	if err != nil || strings.Contains(string(text), "hunter2") || !strings.Contains(string(text), "@issuer.example/keys?a=b") {
 		t.Errorf("%s: %v", text, err)

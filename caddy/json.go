@@ -9,20 +9,21 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// UnmarshalJSON reads the app's configuration. The error lists everything that is wrong.
+// UnmarshalJSON reads the app's configuration. The error lists all problems.
 func (a *App) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"store", &a.Store}, own{"policy", &a.Policy}, own{"shadow_policy", &a.ShadowPolicy})
+	d, err := readWords(data, own{"store", &a.Store}, own{"directory", &a.Directory}, own{"policy", &a.Policy},
+		own{"shadow_policy", &a.ShadowPolicy})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}
 	return err
 }
 
-// UnmarshalJSON reads the handler's configuration. The error lists everything that is wrong.
+// UnmarshalJSON reads the handler's configuration. The error lists all problems.
 func (h *Handler) UnmarshalJSON(data []byte) error {
 	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy}, own{"shadow_policy", &h.ShadowPolicy})
 	if err == nil {
@@ -31,15 +32,16 @@ func (h *Handler) UnmarshalJSON(data []byte) error {
 	return err
 }
 
-// own is a word of a module that is not a policy's, and where its value belongs.
+// own is a setting of the module itself, not of a policy, with the variable that receives its
+// value.
 type own struct {
 	word string
 	into any
 }
 
-// readWords reads a module's own words, and the others as a policy. Rules are read one by one: here, unlike in a file,
-// they need no name.
-func readWords(data []byte, owns ...own) (*policy.Document, error) {
+// readWords reads the module's own settings into owns and the others as a policy. It reads rules
+// one by one because a rule needs no name here, unlike in a policy file.
+func readWords(data []byte, owns ...own) (*policyfile.Document, error) {
 	var words map[string]json.RawMessage
 	if err := json.Unmarshal(data, &words); err != nil {
 		return nil, err
@@ -58,7 +60,7 @@ func readWords(data []byte, owns ...own) (*policy.Document, error) {
 	}
 	var texts []json.RawMessage
 	take("rules", &texts)
-	rules := make([]policy.Rule, len(texts))
+	rules := make([]policyfile.Rule, len(texts))
 	for i, text := range texts {
 		problems = append(problems, within(fmt.Sprintf("rules[%d]", i), json.Unmarshal(text, &rules[i])))
 	}
@@ -66,7 +68,7 @@ func readWords(data []byte, owns ...own) (*policy.Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := new(policy.Document)
+	d := new(policyfile.Document)
 	problems = append(problems, json.Unmarshal(rest, d))
 	if len(rules) > 0 {
 		d.Rules = rules
@@ -74,14 +76,14 @@ func readWords(data []byte, owns ...own) (*policy.Document, error) {
 	return d, errors.Join(problems...)
 }
 
-// within puts the path of a part before those of the problems in it.
+// within prefixes the paths of problems in a part with the path of that part.
 func within(path string, err error) error {
-	var found core.Problems
+	var found policy.Problems
 	if !errors.As(err, &found) {
 		return err
 	}
 	for i := range found {
-		if found[i].Path == "policy" { // the part itself
+		if found[i].Path == "policy" { // the problem of the part as a whole
 			found[i].Path = path
 		} else {
 			found[i].Path = path + "." + found[i].Path

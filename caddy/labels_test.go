@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestMetricsNeverNameAClient asks as several clients, by address and by header, allowed and refused, and looks at
-// every label of what is scraped.
+// TestMetricsNeverNameAClient sends requests as several clients, by address and by header, some of
+// them denied. It then checks every label of the metrics.
 func TestMetricsNeverNameAClient(t *testing.T) {
 	s := start(t, `{
 		servers {

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestLeasesGoBackWithTheirStore: what the app says of leases holds for its sites' rules, and a reload that takes the store
-// away gives back what was in hand: what Redis has counted in the end is what was admitted.
+// TestLeasesGoBackWithTheirStore: the app's lease setting applies to the rules of its sites. A
+// reload that closes the store returns unused leases. In the end, Redis has counted exactly the
+// admitted requests.
 func TestLeasesGoBackWithTheirStore(t *testing.T) {
 	const limit = 1_000_000
 	redis := redistest.Start(t)
@@ -53,7 +54,7 @@ func TestLeasesGoBackWithTheirStore(t *testing.T) {
 			}
 		})
 	}
-	await.Until(t, 20*time.Second, "units are in hand", func() bool {
+	eventually.Until(t, 20*time.Second, "units are in hand", func() bool {
 		metrics := grep(s.metrics(), "penstock_lease_units_in_hand")
 		return !strings.Contains(metrics, "penstock_lease_units_in_hand 0") && admitted.Load() > 500
 	})

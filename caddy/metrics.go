@@ -7,82 +7,41 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/penstock/penstock/internal/leasestore"
-	"github.com/penstock/penstock/internal/redisstore"
-	"github.com/penstock/penstock/internal/tally"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/store"
 )
 
-// The metrics of this process. They are no configuration's own, so that a reload does not set them back; each
-// configuration registers them in its registry. No label ever names a client: there are as many series as the
-// configurations had rules, times the outcomes that have happened or can.
+// The metrics of this process. They belong to no configuration, so a reload does not reset them.
+// Each configuration registers them in its own registry. No label names a client, so the number of
+// series is bounded by rules times outcomes.
 var (
-	common       = tally.New()
+	common       = metrics.New()
 	waitingGauge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "penstock_waiting",
 		Help: "Requests that wait for a throttle rule.",
-	}, func() float64 { return float64(lines.Waiting()) })
+	}, func() float64 { return float64(throttleQueues.Waiting()) })
 	invalidTargets = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "penstock_invalid_targets_total",
 		Help: "Requests answered 400 because their target or host is of a form that is not served.",
 	})
 )
 
-// storeCollector asks the stores in use at each scrape. It belongs to no configuration: after a reload that failed, Caddy
-// shows the registry of the configuration that failed, while the one before runs on. During a reload there may be two
-// stores; counters are added up, and of two breakers the worse one counts.
-type storeCollector struct{}
-
-// Describe implements [prometheus.Collector].
-func (storeCollector) Describe(ch chan<- *prometheus.Desc) {
-	ch <- tally.CountersDesc
-	ch <- tally.OverflowsDesc
-	tally.DescribeBreakers(ch)
-	tally.DescribeShared(ch)
+// storesInUse yields the stores of all configurations. The metrics of stores belong to the process:
+// after a failed reload, Caddy serves the registry of the failed configuration while the previous
+// configuration runs on. During a reload there may be two stores.
+func storesInUse(yield func(*store.Store) bool) {
+	stores.Range(func(_, value any) bool { return yield(value.(*pooledStore).opened) })
 }
 
-// Collect implements [prometheus.Collector].
-func (storeCollector) Collect(ch chan<- prometheus.Metric) {
-	sums := make(map[*prometheus.Desc]float64) // of what any store tells, 0 included
-	var shared []leasestore.Stats
-	var redis []*redisstore.Store
-	stores.Range(func(_, value any) bool {
-		store := value.(*pooledStore)
-		if store.counters != nil {
-			sums[tally.CountersDesc] += float64(store.counters())
-			sums[tally.OverflowsDesc] += float64(store.overflows())
-		}
-		if store.redis != nil {
-			redis = append(redis, store.redis)
-		}
-		if store.leases != nil {
-			shared = append(shared, store.leases.Stats())
-		}
-		return true
-	})
-	if len(redis) > 0 {
-		tally.CollectBreakers(ch, redis...)
-	}
-	if len(shared) > 0 {
-		tally.CollectShared(ch, shared...)
-	}
-	for desc, sum := range sums {
-		kind := prometheus.GaugeValue
-		if desc == tally.OverflowsDesc {
-			kind = prometheus.CounterValue
-		}
-		ch <- prometheus.MustNewConstMetric(desc, kind, sum)
-	}
-}
-
-var metrics = append(common.Collectors(), waitingGauge, invalidTargets, storeCollector{})
+var collectors = append(common.Collectors(), waitingGauge, invalidTargets, metrics.Stores(storesInUse))
 
 // register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {
 	if registry == nil {
-		return nil // a context made without a configuration
+		return nil // the context was created without a configuration
 	}
 	var problems []error
-	for _, collector := range metrics {
+	for _, collector := range collectors {
 		if err := registry.Register(collector); err != nil && !errors.As(err, new(prometheus.AlreadyRegisteredError)) {
 			problems = append(problems, err)
 		}

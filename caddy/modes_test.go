@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// twoLimits is a site with a limit for each client and one for everybody, which a cluster keeps in different slots.
+// twoLimits is a site with a limit for each client and one for all clients. A cluster keeps them in
+// different slots.
 const twoLimits = `
 :PORT {
 	penstock {
@@ -22,7 +23,8 @@ const twoLimits = `
 	respond "ok"
 }`
 
-// TestCluster: a client is not charged for what everybody's limit refuses, though another server keeps that.
+// TestCluster: a client is not charged when the limit of all clients denies the request, although
+// another server holds that limit.
 func TestCluster(t *testing.T) {
 	c := redistest.StartCluster(t)
 	s := start(t, `{
@@ -49,7 +51,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestRing: and the same where servers know nothing of one another.
+// TestRing is TestCluster with independent servers: a client is not charged when the limit of all
+// clients denies the request.
 func TestRing(t *testing.T) {
 	servers := []*redistest.Server{redistest.StartTCP(t), redistest.StartTCP(t), redistest.StartTCP(t)}
 	s := start(t, `{
@@ -77,7 +80,7 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestSentinels: the replica goes on where the master was.
+// TestSentinels: the replica continues where the master stopped.
 func TestSentinels(t *testing.T) {
 	w := redistest.StartSentinel(t)
 	s := start(t, `{

@@ -5,6 +5,7 @@ package penstockcaddy
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -16,45 +17,46 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/memstore"
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// panicking is a store that does nothing else.
+// panicking is a store whose calls panic.
 type panicking struct{}
 
-func (panicking) Take(context.Context, []core.Check, []core.Result) error { panic("the store") }
+func (panicking) Take(context.Context, []counter.Check, []counter.Result) error { panic("the store") }
 
-func editionOf(t *testing.T, text string) *enforced {
+func policyOf(t *testing.T, text string) *live.Policy {
 	t.Helper()
-	d, err := policy.Decode("policy.yaml", policy.YAML, []byte(text))
+	d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, err := d.Compile()
+	p, err := live.Open(live.Options{Source: live.Fixed(d), Verifiers: verifiers, Metrics: common, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newEnforced(newEdition(d, rs, new(verifiers)))
+	return p
 }
 
-// TestAPanicInATrialEndsTheTrial: nobody waits for it, and in its goroutine it would end the process.
+// TestAPanicInATrialEndsTheTrial: without a recover, the panic would end the process.
 func TestAPanicInATrialEndsTheTrial(t *testing.T) {
 	s := &shadows{store: panicking{}, queue: make(chan *trial, 1)}
-	s.try(editionOf(t, "name: candidate\nrules: [{name: a, limit: 1/1m}]"), httptest.NewRequest("GET", "/", nil), false)
+	s.try(policyOf(t, "name: candidate\nrules: [{name: a, limit: 1/1m}]"), httptest.NewRequest("GET", "/", nil), false)
 	s.run(<-s.queue)
 }
 
-// TestARequestOutlivesItsConfiguration: one that is under way when its configuration ends goes on, and what a candidate would
-// have made of it is untried.
+// TestARequestOutlivesItsConfiguration: a request under way when its configuration ends is
+// completed, and its trial counts as untried.
 func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	memory, err := memstore.New(memstore.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &App{logger: zap.NewNop(), shadows: startShadows(memory)}
-	h := &Handler{app: a, tried: []*enforced{editionOf(t, "name: outlived\nrules: [{name: a, limit: 1/1m}]")}}
+	a := &App{logger: zap.NewNop(), shadows: startShadows(memory, nil)}
+	h := &Handler{app: a, tried: []*live.Policy{policyOf(t, "name: outlived\nrules: [{name: a, limit: 1/1m}]")}}
 	if err := a.Cleanup(); err != nil {
 		t.Fatal(err)
 	}
@@ -74,29 +76,41 @@ func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	if n := untried() - before; n != 1 {
 		t.Errorf("%v trials are untried, want 1", n)
 	}
-	if err := a.Cleanup(); err != nil { // a second time does nothing
+	if err := a.Cleanup(); err != nil { // a second call does nothing
 		t.Fatal(err)
 	}
 }
 
-// TestAPanicOverAnEditRefusesIt: the policy before stays in force.
+// TestAPanicOverAnEditRefusesIt: the previous policy stays in force.
 func TestAPanicOverAnEditRefusesIt(t *testing.T) {
 	const text = "name: shop\nrules: [{name: a, limit: 1/1m}]"
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f := &policyFile{path: path, enforced: editionOf(t, text), complete: func(*policy.Document) error { panic("provoked") }}
-	a, before := &App{logger: zap.NewNop(), files: []*policyFile{f}}, f.enforced.current.Load()
-	if err := a.watch(); err != nil { // which takes over what was edited since the start
+	a := &App{logger: zap.NewNop(), policiesByText: map[string]*placedPolicy{}, owners: map[ruleName]*placedPolicy{},
+		counted: map[ruleName]string{}}
+	started := false
+	p, err := a.openFile(path, appPlace, func(*policyfile.Document) error {
+		if started {
+			panic("provoked")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := p.Current()
+	started = true
+	if err := a.watch(); err != nil { // applies edits made since the start
 		t.Fatal(err)
 	}
 	a.unwatch()
-	panicked := new(policy.PanicError)
-	if refused := f.refused.Load(); refused == nil || !errors.As(*refused, &panicked) || !strings.Contains(string(panicked.Stack), "panic_test.go") {
-		t.Errorf("refused: %v, with the stack %s", refused, panicked.Stack)
+	panicked := new(policyfile.PanicError)
+	if err := p.Err(); !errors.As(err, &panicked) || !strings.Contains(string(panicked.Stack), "panic_test.go") {
+		t.Errorf("rejected: %v, with the stack %s", err, panicked.Stack)
 	}
-	if f.enforced.current.Load() != before {
+	if p.Current() != before {
 		t.Error("the policy before is not in force")
 	}
 }

@@ -16,11 +16,11 @@ import (
 	"github.com/caddyserver/caddy/v2"
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/internal/policy"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// caddyfiles are the Caddyfiles of a document, with what they name put in the place of what they call it.
+// caddyfiles returns the Caddyfiles in a document, with the given replacements.
 func caddyfiles(t *testing.T, document string, replaced *strings.Replacer) (all []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(document)))
@@ -33,18 +33,19 @@ func caddyfiles(t *testing.T, document string, replaced *strings.Replacer) (all 
 	return all
 }
 
-// The policy that the reference writes in both ways is the same in both.
+// TestReferenceIsTheSameInACaddyfile: the reference writes one policy in two ways, which must be
+// equal.
 func TestReferenceIsTheSameInACaddyfile(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "docs", "policy.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "caddyfile.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(text), "\n## In a Caddyfile\n")
+	_, section, _ := strings.Cut(string(text), "\n## A whole policy\n")
 	both := regexp.MustCompile("(?ms)^```(yaml|caddyfile)\n(.*?)^```$").FindAllStringSubmatch(section, 2)
 	if len(both) != 2 || both[0][1] != "yaml" || both[1][1] != "caddyfile" {
-		t.Fatal("docs/policy.md does not begin to tell of Caddyfiles with a policy in both ways")
+		t.Fatal("docs/reference/caddyfile.md does not show a policy in both forms")
 	}
-	inFile, err := policy.Decode("policy.yaml", policy.YAML, []byte(both[0][2]))
+	inFile, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(both[0][2]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +68,7 @@ func TestReferenceIsTheSameInACaddyfile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var inCaddyfile policy.Document
+	var inCaddyfile policyfile.Document
 	if err := json.Unmarshal(words, &inCaddyfile); err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +85,7 @@ func TestReferenceIsTheSameInACaddyfile(t *testing.T) {
 	}
 }
 
-// Every Caddyfile in the documents runs and limits.
+// TestReferenceCaddyfiles: every Caddyfile in the documents runs and limits.
 func TestReferenceCaddyfiles(t *testing.T) {
 	folder, redis := t.TempDir(), redistest.Start(t)
 	upstream := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -106,23 +107,24 @@ func TestReferenceCaddyfiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	const patient = " {\n\t\t\ttimeout 10s\n\t\t}" // the machine may be busy
-	replaced := strings.NewReplacer(":8080", ":PORT", "policy policy.yaml", "policy "+filepath.Join(folder, "policy.yaml"),
+	replaced := strings.NewReplacer(":8080", ":PORT", ":{$PORT:8080}", ":PORT", "\tadmin localhost:{$ADMIN:2019}\n", "", "policy policy.yaml", "policy "+filepath.Join(folder, "policy.yaml"),
 		"/etc/penstock", folder, "redis://localhost:6379", redis.URL()+patient, "@redis.internal:6379/0", "@"+redis.Addr+patient,
 		"redis://limiter", "unix://limiter", "localhost:9000", upstream.Listener.Addr().String(),
 		"https://id.shop.example/keys", upstream.URL+"/keys")
-	for document, want := range map[string]int{"docs/policy.md": 2, "README.md": 3, "docs/operations.md": 1} {
+	for document, want := range map[string]int{"docs/reference/caddyfile.md": 3, "README.md": 2, "docs/guides/redis.md": 1,
+		"docs/guides/tokens.md": 1, "docs/guides/from-caddy-ratelimit.md": 1, "docs/tutorial.md": 3} {
 		all := caddyfiles(t, document, replaced)
 		if len(all) < want {
 			t.Fatalf("%s has %d Caddyfiles, want at least %d", document, len(all), want)
 		}
 		for _, text := range all {
-			if !strings.Contains(text, ":PORT") { // global options alone
+			if !strings.Contains(text, ":PORT") { // only global options
 				text += "\n:PORT {\n\tpenstock 100/1m\n\trespond \"ok\"\n}\n"
 			}
 			t.Run(document, func(t *testing.T) {
 				s := start(t, text)
 				if strings.Contains(text, "\tmode ") {
-					return // it is taken; the servers that it names are not here
+					return // it loads; the servers it names do not exist here
 				}
 				if strings.Contains(text, "penstock_status") {
 					compareStatus(t, s.get("/quota").body)
@@ -135,10 +137,11 @@ func TestReferenceCaddyfiles(t *testing.T) {
 	}
 }
 
-// compareStatus checks that the answer has every word and every limit of the one that the reference shows.
+// compareStatus checks that the answer has every field and every limit of the answer in the
+// reference.
 func compareStatus(t *testing.T, answer string) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "policy.md"))
+	text, err := os.ReadFile(filepath.Join("..", "docs", "reference", "caddyfile.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +171,8 @@ func compareStatus(t *testing.T, answer string) {
 	}
 }
 
-// The README shows what "make xcaddy" prints: the modules that this package brings.
+// TestReadmeListsTheModules: the README shows the modules of this package as "make xcaddy" prints
+// them.
 func TestReadmeListsTheModules(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "README.md"))
 	if err != nil {

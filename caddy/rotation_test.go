@@ -18,7 +18,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// signingKey is a key of an issuer of tokens.
+// signingKey is a key of a token issuer.
 type signingKey struct {
 	id  string
 	key *ecdsa.PrivateKey
@@ -33,7 +33,7 @@ func newSigningKey(t *testing.T, id string) signingKey {
 	return signingKey{id, key}
 }
 
-// public is the key as it stands in a key set.
+// public returns the key as a key set contains it.
 func (k signingKey) public(t *testing.T) string {
 	t.Helper()
 	point, err := k.key.PublicKey.Bytes() // 4, then both coordinates
@@ -44,7 +44,7 @@ func (k signingKey) public(t *testing.T) string {
 	return fmt.Sprintf(`{"kty":"EC","crv":"P-256","kid":%q,"x":%q,"y":%q}`, k.id, text(point[1:33]), text(point[33:]))
 }
 
-// token is one of a user; the serial number makes it one that nobody has seen.
+// token returns a token of a user. The serial number makes it unique.
 func (k signingKey) token(t *testing.T, user string, serial int64) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{"sub": user, "aud": "shop", "iss": "issuer",
@@ -102,9 +102,9 @@ const rotating = `:PORT {
 	respond "{http.penstock.client} {http.penstock.identity} {http.penstock.tier} {http.penstock.tenant}"
 }`
 
-// TestKeysRotateUnderLoad: an issuer adds a key, signs with it, and takes the old one away, while requests with known and
-// new tokens go on. No good token is refused, also while the issuer fails and over a reload; the old key's are, once it
-// is gone.
+// TestKeysRotateUnderLoad: an issuer adds a key, signs with it, and removes the old one, while
+// requests with known and new tokens continue. No valid token is denied, even while the issuer
+// fails and during a reload. Tokens of the removed key are denied.
 func TestKeysRotateUnderLoad(t *testing.T) {
 	old, fresh := newSigningKey(t, "old"), newSigningKey(t, "fresh")
 	published := &issuer{}
@@ -115,9 +115,9 @@ func TestKeysRotateUnderLoad(t *testing.T) {
 	equal(t, "the first token", r.body, "ann user premium acme")
 	r.want(t, "X-RateLimit-Limit", "2000000")
 
-	var signs atomic.Pointer[signingKey] // with what clients' tokens are signed
+	var signs atomic.Pointer[signingKey] // the key that signs the clients' tokens
 	signs.Store(&old)
-	var refused, serial atomic.Int64
+	var denied, serial atomic.Int64
 	done := make(chan struct{})
 	var load sync.WaitGroup
 	for worker := range 4 {
@@ -136,7 +136,7 @@ func TestKeysRotateUnderLoad(t *testing.T) {
 					kept[k.id] = text
 				}
 				if r := s.get("/", "Authorization", "Bearer "+text); r.StatusCode != http.StatusOK {
-					refused.Add(1)
+					denied.Add(1)
 				}
 			}
 		})
@@ -147,21 +147,21 @@ func TestKeysRotateUnderLoad(t *testing.T) {
 		}
 	}
 	published.publish(t, old, fresh)
-	eventually(t, "the new key is known", accepted(fresh))
+	waitUntil(t, "the new key is known", accepted(fresh))
 	signs.Store(&fresh)
 	if err := s.load(strings.Replace(config, "COUNT", "3000000", 1)); err != nil {
 		t.Fatal(err)
 	}
 	published.fails.Store(true)
 	before := published.asked.Load()
-	eventually(t, "the issuer has failed twice", func() bool { return published.asked.Load() > before+1 })
+	waitUntil(t, "the issuer has failed twice", func() bool { return published.asked.Load() > before+1 })
 	published.publish(t, fresh)
 	published.fails.Store(false)
-	eventually(t, "the old key is gone", func() bool { return !accepted(old)() })
+	waitUntil(t, "the old key is gone", func() bool { return !accepted(old)() })
 	close(done)
 	load.Wait()
-	if refused.Load() > 0 || serial.Load() < 100 {
-		t.Errorf("%d of %d requests with a good token were refused", refused.Load(), serial.Load())
+	if denied.Load() > 0 || serial.Load() < 100 {
+		t.Errorf("%d of %d requests with a good token were refused", denied.Load(), serial.Load())
 	}
 	r = s.get("/", "Authorization", "Bearer "+fresh.token(t, "ann", 0))
 	r.want(t, "X-RateLimit-Limit", "3000000")

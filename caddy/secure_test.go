@@ -18,10 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// certificate writes NAME.crt and NAME.key into a folder, signed by parent, or by itself if that is nil.
+// certificate writes NAME.crt and NAME.key into a folder, signed by parent, or self-signed if
+// parent is nil.
 func certificate(t *testing.T, dir, name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -55,8 +56,9 @@ func certificate(t *testing.T, dir, name string, parent *x509.Certificate, signe
 	return made, key
 }
 
-// TestRedisOverTLSWithSecretsFromElsewhere limits over a Redis that wants a client certificate, a user and a password,
-// which stands in the environment or in a file. Without the certificate nothing is counted.
+// TestRedisOverTLSWithSecretsFromElsewhere uses a Redis that requires a client certificate, a user
+// and a password, which is in the environment or in a file. Without the certificate nothing is
+// counted.
 func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 	dir := t.TempDir()
 	ca, signer := certificate(t, dir, "ca", nil, nil)
@@ -114,8 +116,8 @@ func TestRedisOverTLSWithSecretsFromElsewhere(t *testing.T) {
 	}
 }
 
-// TestASecretIsExchangedInItsFile: what the files say is part of the settings, so that a reload of the same configuration takes
-// another password over.
+// TestASecretIsExchangedInItsFile: the contents of secret files are part of the settings, so
+// reloading the same configuration picks up a new password.
 func TestASecretIsExchangedInItsFile(t *testing.T) {
 	redis := redistest.Start(t)
 	password := filepath.Join(t.TempDir(), "password")

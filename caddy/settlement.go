@@ -14,44 +14,46 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/settle"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/usage"
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// settlement is what remains to be done about one request's charges, and what is known of its response. While the
-// request lasts it is the responder's, then the settler's, or that of the trial that waits for it.
+// settlement holds the pending corrections of one request's charges, and what is known of the
+// response. During the request it belongs to the responder. Then it belongs to the settler, or to
+// the trial that waits for it.
 type settlement struct {
 	core.Settlement
 	next    *settlement // of the same response
 	settler *settle.Queue
-	trial   *trial          // of a candidate, which is asked once the response is known; nil for the policies in force
-	ctx     context.Context // the request's
-	checks  []core.Check
+	trial   *trial          // the trial to enqueue when the response is known; nil for policies in force
+	ctx     context.Context // of the request
+	checks  []counter.Check
 
-	head   bool // there is no body, whatever the header says
+	head   bool // a HEAD request, whose response has no body
 	begun  bool
-	status int         // 0: there was no answer that anybody could learn from
+	status int         // 0 if there was no usable response
 	header http.Header // of the response when it began
-	later  http.Header // of the response in the end: the trailers
-	tap    *usage.Tap  // reads the body; nil if nobody need
-	unread bool        // the body is one that holds a cost and cannot be read
+	later  http.Header // of the response at its end, for trailers
+	tap    *usage.Tap  // reads costs in the body; nil if not needed
+	unread bool        // the body contains a cost that cannot be read
 	cut    bool        // the client did not wait for the end
 }
 
 var settlements = sync.Pool{New: func() any { return new(settlement) }}
 
 // Due implements [settle.Job].
-func (s *settlement) Due() []core.Check { return s.checks }
+func (s *settlement) Due() []counter.Check { return s.checks }
 
-// Release ends the settlement. Its buffers are used again.
+// Release ends the settlement and recycles it.
 func (s *settlement) Release() {
 	*s = settlement{Settlement: s.Settlement}
 	settlements.Put(s)
 }
 
-// newSettler returns what settles charges in a store.
-func newSettler(store core.Store) *settle.Queue {
+// newSettler returns a queue that corrects charges in a store.
+func newSettler(store counter.Store) *settle.Queue {
 	queue := settle.New(store, func(end settle.End) { common.Settlements.WithLabelValues(string(end)).Inc() })
 	queue.Panic = func(reason any) {
 		storeLogger().Error("a settlement has panicked", "reason", reason, "stack", string(debug.Stack()))
@@ -59,10 +61,10 @@ func newSettler(store core.Store) *settle.Queue {
 	return queue
 }
 
-// settlementOf returns what remains to be done about the request when its response is known, or nil. It belongs to the
-// caller.
+// settlementOf returns a settlement if the request's charges may need corrections, and nil
+// otherwise. The caller owns it.
 func (s *scratch) settlementOf(d *core.Decision) *settlement {
-	if d.Refused() || d.Degraded {
+	if d.Denied() {
 		return nil
 	}
 	if s.settlement == nil {
@@ -76,8 +78,8 @@ func (s *scratch) settlementOf(d *core.Decision) *settlement {
 	return due
 }
 
-// pass passes the request on and settles what it cost when that is known: at the end at the latest, also when the
-// handlers within panic.
+// pass passes the request on and settles its charges as soon as the cost is known. It settles at
+// the latest when the inner handlers return or panic.
 func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	if w.settlement == nil {
 		return next.ServeHTTP(w, r)
@@ -92,7 +94,7 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 		w.settle(func(s *settlement) bool {
 			begun := s.begun
 			s.end(w, err, panics)
-			if cost, known := s.CostNow(s); known && !begun { // the header is written later, by error routes or the server
+			if cost, known := s.CostNow(s); known && !begun { // the header is written later
 				w.correct(cost)
 			}
 			return true
@@ -103,8 +105,8 @@ func (w *responder) pass(r *http.Request, next caddyhttp.Handler) (err error) {
 	return err
 }
 
-// begin notes that the response begins. What follows from status and header alone is settled at once: a stream may last
-// for hours.
+// begin records that the response begins. It immediately settles charges that depend only on status
+// and header, because a stream may last for hours.
 func (w *responder) begin(status int) {
 	if w.settlement == nil {
 		return
@@ -112,7 +114,7 @@ func (w *responder) begin(status int) {
 	w.settle(func(s *settlement) bool { return !s.begun && s.begin(w, status) })
 }
 
-// settle settles what the function says is known by now.
+// settle settles each pending settlement for which known returns true.
 func (w *responder) settle(known func(*settlement) bool) {
 	for at := &w.settlement; *at != nil; {
 		s := *at
@@ -125,12 +127,12 @@ func (w *responder) settle(known func(*settlement) bool) {
 	}
 }
 
-// begin takes in what the beginning of the response says, and reports whether that is all there is to know.
+// begin records the beginning of the response. It reports whether nothing more needs to be known.
 func (s *settlement) begin(w *responder, status int) bool {
 	header := w.ResponseWriter.Header()
 	s.begun, s.status, s.header = true, status, header
 	if w.clientAborts(s.ctx) {
-		s.status, s.cut = 0, true // whatever is answered now may be so because the client left
+		s.status, s.cut = 0, true // the response may be a result of the disconnect
 	}
 	awaits := s.hasBody() && len(header["Content-Length"]) == 0 && s.Awaits(s)
 	if !awaits {
@@ -138,15 +140,15 @@ func (s *settlement) begin(w *responder, status int) bool {
 			w.correct(cost)
 		}
 	}
-	if s.tap = s.listen(header); s.tap == nil && !awaits {
+	if s.tap = s.newTap(header); s.tap == nil && !awaits {
 		return true
 	}
-	s.header = maps.Clone(header) // handlers around us may take fields out
+	s.header = maps.Clone(header) // outer handlers may remove fields
 	return false
 }
 
-// listens reports whether somebody reads the body.
-func (w *responder) listens() bool {
+// hasTap reports whether a settlement reads the body.
+func (w *responder) hasTap() bool {
 	for s := w.settlement; s != nil; s = s.next {
 		if s.tap != nil {
 			return true
@@ -155,14 +157,15 @@ func (w *responder) listens() bool {
 	return false
 }
 
-// hasBody reports whether the response may have a body. If its length is not known, trailers may follow; they are not
-// always announced, over HTTP/2 seldom.
+// hasBody reports whether the response may have a body. If the body has no known length, trailers
+// may follow. Trailers need not be announced, and over HTTP/2 they seldom are.
 func (s *settlement) hasBody() bool {
 	return !s.head && s.status >= http.StatusOK && s.status != http.StatusNoContent && s.status != http.StatusNotModified
 }
 
-// listen returns what reads the costs in the body; nil if there is none in it, or nothing that can be read.
-func (s *settlement) listen(header http.Header) *usage.Tap {
+// newTap returns a tap that reads costs in the body. It returns nil if the body contains no cost or
+// cannot be read.
+func (s *settlement) newTap(header http.Header) *usage.Tap {
 	paths := s.Paths()
 	if len(paths) == 0 || !s.hasBody() {
 		return nil
@@ -175,8 +178,8 @@ func (s *settlement) listen(header http.Header) *usage.Tap {
 	return tap
 }
 
-// end completes what is known of the response when the handlers are done. That there is no answer because the client has
-// broken off its request, or may have, is no answer: what was reserved stands.
+// end completes the response data when the handlers are done. If there is no response and the
+// client may have disconnected, the reserved units stay charged.
 func (s *settlement) end(w *responder, err error, panics bool) {
 	header := w.ResponseWriter.Header()
 	s.later = header
@@ -190,7 +193,7 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	case err == nil:
 		s.status, s.header = http.StatusOK, header
 	default:
-		// The answer is made by error routes, or by the server.
+		// Error routes or the server answer the request.
 		s.status, s.header = http.StatusInternalServerError, header
 		if failed := (caddyhttp.HandlerError{}); errors.As(err, &failed) && failed.StatusCode > 0 {
 			s.status = failed.StatusCode
@@ -201,10 +204,11 @@ func (s *settlement) end(w *responder, err error, panics bool) {
 	}
 }
 
-// settle hands over what is to be done now that the response is known.
+// settle sends the corrections to the store's queue, or enqueues the trial that waits for the
+// response.
 func (s *settlement) settle() {
 	if s.trial != nil {
-		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server goes on with its own
+		s.header, s.later = maps.Clone(s.header), maps.Clone(s.later) // the server reuses its own
 		s.trial.enqueue()
 		return
 	}
@@ -218,10 +222,15 @@ func (s *settlement) settle() {
 	s.settler.Send(s)
 }
 
+// withheld reports whether part of the body was not sent because of HEAD, a range or a condition.
+func (s *settlement) withheld() bool {
+	return usage.Withheld(s.head, s.status, len(s.header["Content-Range"]) > 0)
+}
+
 // Status implements [core.Answer].
 func (s *settlement) Status() int { return s.status }
 
-// Header implements [core.Answer]: a field of the header, or else of the trailers.
+// Header implements [core.Answer]. It looks in the header first, then in the trailers.
 func (s *settlement) Header(name string) (string, bool) {
 	for _, values := range [][]string{s.header[name], s.later[name], s.later[http.TrailerPrefix+name]} {
 		if len(values) > 0 {
@@ -237,13 +246,13 @@ func (s *settlement) Header(name string) (string, bool) {
 // JSON implements [core.Answer].
 func (s *settlement) JSON(path string) (string, bool) {
 	if s.tap == nil {
-		if s.unread || s.status == 0 && s.cut {
+		if s.unread || s.status == 0 && s.cut || s.withheld() {
 			return core.UnreadMark, true
 		}
 		return "", false
 	}
 	value, ok := s.tap.JSON(path)
-	if s.cut || s.tap.Unread() {
+	if s.cut || s.tap.Unread() || s.withheld() {
 		return core.UnreadMark + value, true
 	}
 	return value, ok

@@ -18,18 +18,19 @@ import (
 	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// used returns how much of the first limit of a path is used, without using any.
+// used returns how much of the first limit of a path is used, without charging.
 func used(t *testing.T, h *Handler, path string) int64 {
 	t.Helper()
 	synctest.Wait()
 	s := new(scratch)
 	s.attrs.reset(requestFor(http.MethodGet, path))
-	s.plan.Add(h.policies[0].current.Load().ruleset, &s.attrs)
+	s.plan.Add(h.policies[0].Current().Ruleset, &s.attrs)
 	looks := slices.Clone(s.plan.Checks())
 	for i := range looks {
-		looks[i].Op = core.OpLook
+		looks[i].Op = counter.OpLook
 	}
 	if err := h.app.store.Take(context.Background(), looks, s.plan.Results()); err != nil {
 		t.Fatal(err)
@@ -44,7 +45,7 @@ func requestFor(method, path string) *http.Request {
 	return r
 }
 
-// answering is an upstream.
+// answering is an upstream handler.
 type answering = func(w http.ResponseWriter, r *http.Request) error
 
 func says(code int) answering {
@@ -62,7 +63,7 @@ func body(contentType, text string) answering {
 	}
 }
 
-// settled passes one request and returns what it cost in the end, and its answer.
+// settled passes one request and returns its final cost and its answer.
 func settled(t *testing.T, rule, method string, upstream answering) (cost int64, w *httptest.ResponseRecorder) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -90,12 +91,12 @@ func headers(fields ...string) answering {
 			w.Header().Set(fields[i], fields[i+1])
 		}
 		w.WriteHeader(http.StatusOK)
-		w.Header().Del("X-Cost") // as a header directive around us may
+		w.Header().Del("X-Cost") // as a header directive around the handler may do
 		return nil
 	}
 }
 
-func TestWhatARequestCostsInTheEnd(t *testing.T) {
+func TestFinalCostOfARequest(t *testing.T) {
 	fails := func(code int) answering {
 		return func(http.ResponseWriter, *http.Request) error { return caddyhttp.Error(code, errors.New("upstream")) }
 	}
@@ -118,7 +119,8 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 	}
 	trailersUnannounced := func(w http.ResponseWriter, _ *http.Request) error {
 		_, err := io.WriteString(w, "text")
-		w.Header().Set(http.TrailerPrefix+"X-Cost", "7") // as reverse_proxy passes on those of gRPC
+		// as reverse_proxy forwards the trailers of gRPC
+		w.Header().Set(http.TrailerPrefix+"X-Cost", "7")
 		return err
 	}
 	for _, c := range []struct {
@@ -162,7 +164,7 @@ func TestWhatARequestCostsInTheEnd(t *testing.T) {
 	}
 }
 
-func TestTheClientIsToldWhatItCost(t *testing.T) {
+func TestTheCostIsReported(t *testing.T) {
 	for said, want := range map[string]string{"7": "7", "many": "20"} {
 		_, w := settled(t, costHeader, http.MethodGet, headers("X-Cost", said))
 		if got := w.Result().Header.Get("X-RateLimit-Cost"); got != want {
@@ -182,8 +184,8 @@ func TestTheClientIsToldWhatItCost(t *testing.T) {
 	}
 }
 
-// TestTheClientIsToldWhatAnErrorCost: of an upstream that is away, error routes or the server write the answer.
-func TestTheClientIsToldWhatAnErrorCost(t *testing.T) {
+// TestTheCostOfAnErrorIsReported: if the upstream is down, error routes or the server answer.
+func TestTheCostOfAnErrorIsReported(t *testing.T) {
 	away := func(http.ResponseWriter, *http.Request) error {
 		return caddyhttp.Error(http.StatusBadGateway, errors.New("away"))
 	}
@@ -195,10 +197,34 @@ func TestTheClientIsToldWhatAnErrorCost(t *testing.T) {
 	}
 }
 
-func TestAHeadHasNoBodyToRead(t *testing.T) {
-	cost, _ := settled(t, costJSON, http.MethodHead, body("application/json", `{"usage":{"total_tokens":33}}`))
-	if cost != 20 {
-		t.Errorf("it cost %d, want the default: no client sees that body", cost)
+// TestAnAbandonedBody costs the maximum cost, or the cost read so far.
+func TestAnAbandonedBody(t *testing.T) {
+	part := func(status int, fields ...string) answering {
+		return func(w http.ResponseWriter, _ *http.Request) error {
+			for i := 0; i < len(fields); i += 2 {
+				w.Header().Set(fields[i], fields[i+1])
+			}
+			w.WriteHeader(status)
+			return nil
+		}
+	}
+	for name, c := range map[string]struct {
+		method string
+		answer answering
+		want   int64
+	}{
+		"HEAD":          {http.MethodHead, body("application/json", `{"usage":{"total_tokens":33}}`), 100},
+		"a 304":         {http.MethodGet, part(http.StatusNotModified), 100},
+		"a part":        {http.MethodGet, part(http.StatusPartialContent, "Content-Type", "application/json"), 100},
+		"several parts": {http.MethodGet, part(http.StatusPartialContent, "Content-Type", "multipart/byteranges; boundary=x"), 100},
+		"a range":       {http.MethodGet, part(http.StatusOK, "Content-Range", "bytes 0-1/9"), 100},
+		"a 404 of HEAD": {http.MethodHead, part(http.StatusNotFound), 20},
+		"a 204":         {http.MethodGet, part(http.StatusNoContent), 20},
+		"all of it":     {http.MethodGet, body("application/json", `{"usage":{"total_tokens":33}}`), 33},
+	} {
+		if cost, _ := settled(t, costJSON, c.method, c.answer); cost != c.want {
+			t.Errorf("%s: it cost %d, want %d", name, cost, c.want)
+		}
 	}
 }
 
@@ -208,14 +234,14 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 		r := requestFor(http.MethodGet, "/")
 		ctx, leave := context.WithCancel(r.Context())
 		leave()
-		// What Caddy's reverse_proxy does when the client has gone.
+		// Caddy's reverse_proxy answers 499 when the client has gone.
 		if err := h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
 		if got := used(t, h, "/"); got != 1 {
 			t.Errorf("%d used, want 1: the login may have failed", got)
 		}
-		// An upstream that says 499 to a client that is there.
+		// An upstream answers 499 although the client has not gone.
 		if err := h.ServeHTTP(httptest.NewRecorder(), requestFor(http.MethodGet, "/"), caddyhttp.HandlerFunc(says(499))); err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +251,7 @@ func TestAClientThatLeavesGetsNothingBack(t *testing.T) {
 	})
 }
 
-// TestParallelLoginsAreReserved: while their answers are not known, all of them count.
+// TestParallelLoginsAreReserved: all requests count until their responses are known.
 func TestParallelLoginsAreReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := provisioned(t, `{"name":"parallel","rules":[{"name":"r","limit":"3/30d fixed_window",`+failedLogins+`}]}`)
@@ -255,8 +281,9 @@ func TestParallelLoginsAreReserved(t *testing.T) {
 	})
 }
 
-// TestSendfileWhereNobodyReadsTheBody: a response whose body nobody needs is copied by whoever does it best.
-func TestSendfileWhereNobodyReadsTheBody(t *testing.T) {
+// TestSendfileWithoutSettlement: a body that no settlement reads is copied by the fastest
+// available method.
+func TestSendfileWithoutSettlement(t *testing.T) {
 	for rule, direct := range map[string]bool{noErrors: true, costHeader: true, costJSON: false} {
 		synctest.Test(t, func(t *testing.T) {
 			h := provisioned(t, `{"name":"sendfile","rules":[{"name":"r","limit":"1000/30d",`+rule+`}]}`)
@@ -277,7 +304,7 @@ func TestSendfileWhereNobodyReadsTheBody(t *testing.T) {
 	}
 }
 
-// copying is a writer that can read by itself.
+// copying is a writer with its own ReadFrom.
 type copying struct {
 	*httptest.ResponseRecorder
 	direct bool

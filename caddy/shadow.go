@@ -15,15 +15,18 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// shadowSuffix is what the namespace of a candidate has behind that of the policy it would replace, so that its counters
-// are its own.
+// shadowSuffix is appended to the namespace of a candidate, so that its counters are separate from
+// those of the policy it would replace.
 const shadowSuffix = ".shadow"
 
-// Bounds of trying candidates out. They run beside the traffic and never hold it up: what the workers cannot keep up with
-// is counted as untried.
+// Bounds for trials of candidates. Trials run in the background and never delay traffic. A trial
+// that exceeds these bounds is dropped and counted as untried.
 const (
 	trialWorkers   = 2
 	trialsQueueMax = 4096
@@ -31,36 +34,37 @@ const (
 
 var shadowTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
 	Name: "penstock_shadow_decisions_total",
-	Help: "Requests by what the policies in force made of them and what a candidate would have: admitted or refused; " +
-		"untried if there was no time to ask, or if that panicked.",
+	Help: "Requests by the decision of the policies in force and of a candidate: admitted or refused; " +
+		"untried if there was no time to ask the store, or the trial panicked.",
 }, []string{"policy", "present", "candidate"})
 
-// trial is one request as a candidate sees it.
+// trial is one request that a candidate decides.
 type trial struct {
 	plan    core.Plan
 	attrs   attributes
-	edition *edition
+	version *live.Version
 	shadows *shadows
-	refused bool // by the policies in force
-	// response is what the candidate charges by; nil if it asks for nothing, or if there is none.
+	denied  bool // the policies in force denied the request
+	// response is the settlement of a candidate that charges by the response, or nil.
 	response *settlement
 }
 
 var trials = sync.Pool{New: func() any { return new(trial) }}
 
-// shadows tries candidate policies out on the requests of one configuration: each candidate is asked as if it were in
-// force, on counters of its own, and nobody waits for its answer.
+// shadows tries out candidate policies on the requests of one configuration. Each candidate is
+// asked as if it were in force, but with separate counters. No request waits for it.
 type shadows struct {
-	store   core.Store
-	queue   chan *trial
-	ending  chan struct{}
-	once    sync.Once
-	workers sync.WaitGroup
-	quiet   atomic.Int64 // the second in which a panic was logged last
+	store     counter.Store
+	directory *directory.Directory // nil without one
+	queue     chan *trial
+	ending    chan struct{}
+	once      sync.Once
+	workers   sync.WaitGroup
+	quiet     atomic.Int64 // when a panic was last logged, in Unix seconds
 }
 
-func startShadows(store core.Store) *shadows {
-	s := &shadows{store: store, queue: make(chan *trial, trialsQueueMax), ending: make(chan struct{})}
+func startShadows(store counter.Store, clients *directory.Directory) *shadows {
+	s := &shadows{store: store, directory: clients, queue: make(chan *trial, trialsQueueMax), ending: make(chan struct{})}
 	for range trialWorkers {
 		s.workers.Go(s.work)
 	}
@@ -78,28 +82,29 @@ func (s *shadows) work() {
 	}
 }
 
-// stop ends the trials. What is queued is dropped: a configuration that ends must not wait for what nobody waits for. Requests of
-// that configuration may still be under way, and their trials are untried.
+// stop ends the trials and drops queued ones, so that a configuration need not wait for them. Later
+// trials of requests still under way count as untried.
 func (s *shadows) stop() {
 	s.once.Do(func() { close(s.ending) })
 	s.workers.Wait()
 }
 
-// tryOut asks the candidates, once for each request. Nobody waits for their answers. Those that charge by the response are
-// asked when it is known: they are returned.
-func (h *Handler) tryOut(rec *record, r *http.Request, refused bool) (waiting *settlement) {
+// tryOut asks the candidates once per request, in the background. It returns the settlements of
+// candidates that charge by the response; these are asked when the response is known.
+func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
 	for _, candidate := range h.tried {
 		if !rec.begin(candidate) {
 			continue
 		}
-		if s := h.app.shadows.try(candidate, r, refused); s != nil {
+		if s := h.app.shadows.try(candidate, r, denied); s != nil {
 			s.next, waiting = waiting, s
 		}
 	}
 	return waiting
 }
 
-// observed passes a request on that no policy in force is for, and tells the candidates that wait of its response.
+// observed passes on a request to which no policy in force applies. Candidates that wait for the
+// response receive it.
 func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *settlement, next caddyhttp.Handler) error {
 	if waiting == nil {
 		return next.ServeHTTP(w, r)
@@ -109,16 +114,20 @@ func (rec *record) observed(w http.ResponseWriter, r *http.Request, waiting *set
 	return own.pass(r, next)
 }
 
-// try takes the request in, for the request must not be read once its handler has returned, and leaves the rest to a
-// worker. If the candidate charges by the response, that is when the response is known: what is returned waits for it.
-func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) (waiting *settlement) {
+// try reads the request and leaves the rest of the trial to a worker, because the request must not
+// be read once its handler has returned. If the candidate charges by the response, try returns the
+// settlement that starts the trial.
+func (s *shadows) try(candidate *live.Policy, r *http.Request, denied bool) (waiting *settlement) {
 	t := trials.Get().(*trial)
-	t.shadows, t.edition, t.refused = s, candidate.current.Load(), refused
+	t.shadows, t.version, t.denied = s, candidate.Current(), denied
 	t.plan.Reset()
+	if s.directory != nil {
+		t.plan.UseDirectory(s.directory) // it knows the client by now, unless no policy in force applies
+	}
 	t.attrs.reset(r)
-	t.plan.Add(t.edition.ruleset, &t.attrs)
-	t.attrs.release() // what is needed of the request is in the plan
-	if !refused {
+	t.plan.Add(t.version.Ruleset, &t.attrs)
+	t.attrs.release() // the plan has all that is needed of the request
+	if !denied {
 		response := settlements.Get().(*settlement)
 		if t.plan.Expect(&response.Settlement) {
 			t.response, response.trial = response, t
@@ -130,23 +139,23 @@ func (s *shadows) try(candidate *enforced, r *http.Request, refused bool) (waiti
 	return nil
 }
 
-// enqueue leaves the trial to a worker, if there is one with time for it.
+// enqueue passes the trial to a worker, or counts it as untried if the queue is full.
 func (t *trial) enqueue() {
 	select {
 	case <-t.shadows.ending:
-		t.tell("untried")
+		t.finish("untried")
 		return
 	default:
 	}
 	select {
 	case t.shadows.queue <- t:
 	default:
-		t.tell("untried")
+		t.finish("untried")
 	}
 }
 
-// run asks about a trial. One that panics ends alone, and is not used again: in this goroutine it would end the process, over
-// what nobody waits for.
+// run decides a trial. It recovers from a panic, which would otherwise end the process, and does
+// not reuse that trial.
 func (s *shadows) run(t *trial) {
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -163,64 +172,65 @@ func (s *shadows) run(t *trial) {
 		d = t.plan.Fail(err)
 	}
 	if d.Delay > 0 {
-		t.plan.GiveUp() // a trial waits for nothing
+		t.plan.Abandon() // a trial does not wait in throttle queues
 	}
-	t.edition.outcomes.Count(t.plan.Outcomes())
-	t.tell(admitted(d.Refused() && d.Delay == 0))
+	t.version.Outcomes.Count(t.plan.Outcomes())
+	t.finish(admitted(d.Denied() && d.Delay == 0))
 }
 
-// panicked logs a panic that is under way, once a second at most, and counts the trial.
+// panicked counts the trial that panicked and logs at most one panic per second.
 func (s *shadows) panicked(t *trial, reason any) {
-	name := t.edition.document.Name
+	name := t.version.Document.Name
 	if now := time.Now().Unix(); s.quiet.Swap(now) != now {
 		caddy.Log().Named("penstock").Error("a shadow policy has panicked", zap.String("policy", name), zap.Any("reason", reason),
 			zap.Stack("stack"))
 	}
-	shadowTotal.WithLabelValues(name, admitted(t.refused), "untried").Inc()
+	shadowTotal.WithLabelValues(name, admitted(t.denied), "untried").Inc()
 }
 
-// settle corrects what the candidate charged, as it would have when the response was known.
+// settle corrects the candidate's charges once the response is known.
 func (s *shadows) settle(t *trial, d *core.Decision) {
-	if t.response == nil || d.Refused() || !t.plan.Settlement(&t.response.Settlement) {
+	if t.response == nil || d.Denied() || !t.plan.Settlement(&t.response.Settlement) {
 		return
 	}
 	checks, _ := t.response.Checks(t.response)
 	if len(checks) == 0 {
 		return
 	}
-	// Without an answer what was reserved stands, as in earnest.
-	_ = s.store.Take(context.Background(), checks, make([]core.Result, len(checks)))
+	// If the store does not answer, the reserved units stay charged, as with policies in force.
+	_ = s.store.Take(context.Background(), checks, make([]counter.Result, len(checks)))
 }
 
-// tell counts the trial and lets go of it.
-func (t *trial) tell(candidate string) {
-	shadowTotal.WithLabelValues(t.edition.document.Name, admitted(t.refused), candidate).Inc()
+// finish counts the trial and recycles it.
+func (t *trial) finish(candidate string) {
+	shadowTotal.WithLabelValues(t.version.Document.Name, admitted(t.denied), candidate).Inc()
 	if t.response != nil {
 		t.response.Release()
 	}
-	t.edition, t.response, t.shadows = nil, nil, nil
+	t.version, t.response, t.shadows = nil, nil, nil
 	trials.Put(t)
 }
 
-func admitted(refused bool) string {
-	if refused {
+func admitted(denied bool) string {
+	if denied {
 		return "refused"
 	}
 	return "admitted"
 }
 
-func init() { metrics = append(metrics, shadowTotal) }
+func init() { collectors = append(collectors, shadowTotal) }
 
-// openShadow compiles a candidate beside the policies of an app or a handler; complete is theirs.
-func (a *App) openShadow(path, place string, complete func(*policy.Document) error) (*enforced, error) {
+// openShadow opens a candidate for an app or a handler. It calls the owner's
+// complete function first.
+func (a *App) openShadow(path, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
-		a.shadows = startShadows(a.store)
+		a.shadows = startShadows(a.store, a.store.directory)
 	}
-	return a.openFile(&policyFile{path: path, place: place + ", shadow policy", complete: func(d *policy.Document) error {
+	return a.openFile(path, place+", shadow policy", func(d *policyfile.Document) error {
 		if err := complete(d); err != nil {
 			return err
 		}
 		d.Name += shadowSuffix
 		return nil
-	}})
+	})
 }

@@ -25,8 +25,8 @@ const shardedSite = `:PORT {
 	respond "ok"
 }`
 
-// TestShardsAreSummedAndReset: what is left of a limit is told of all its shards together, each is told to operators, and a reset
-// is one of all.
+// TestShardsAreSummedAndReset: clients see the sum of a limit's shards, operators see each shard,
+// and a reset resets all of them.
 func TestShardsAreSummedAndReset(t *testing.T) {
 	s := start(t, shardedSite)
 	left := func(want string) {
@@ -60,7 +60,7 @@ func TestShardsAreSummedAndReset(t *testing.T) {
 	left("0 629 6389")
 }
 
-// remainders are what the status endpoint says is left.
+// remainders returns the remaining units in a status answer.
 func remainders(body string) (left []string) {
 	for _, part := range strings.Split(body, `"remaining":`)[1:] {
 		var n int

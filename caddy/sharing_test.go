@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 func TestASharedStoreNeedsAName(t *testing.T) {
@@ -44,13 +44,13 @@ func TestRuleNamesAreUniqueInANamespace(t *testing.T) {
 			rule api 4/1m
 		}
 	}`)
-	if err == nil || !strings.Contains(err.Error(), `rule "api" stands twice in namespace "shop"`) {
+	if err == nil || !strings.Contains(err.Error(), `rule "api" is listed twice in namespace "shop"`) {
 		t.Errorf("error: %v", err)
 	}
 }
 
-// TestNamesDoNotDependOnTheOrderOfServers: Caddy sets them up in any order, so a rule named by turns would be another
-// one after a reload, and on another node.
+// TestNamesDoNotDependOnTheOrderOfServers: Caddy provisions servers in any order. A rule numbered
+// in that order would have another counter after a reload and on another node.
 func TestNamesDoNotDependOnTheOrderOfServers(t *testing.T) {
 	s := start(t, ":PORT {\n respond ok\n}")
 	server := func(handler string) string {
@@ -59,7 +59,7 @@ func TestNamesDoNotDependOnTheOrderOfServers(t *testing.T) {
 	err := s.loadJSON([]byte(`{"apps":{"http":{"servers":{
 		"a":` + server(`{"handler":"penstock","name":"shop","rules":[{"limit":"1/1m"}]}`) + `,
 		"b":` + server(`{"handler":"penstock","name":"shop","rules":[{"limit":"2/1m"}]}`) + `}}}}`))
-	if err == nil || !strings.Contains(err.Error(), `rule "default" stands twice in namespace "shop"`) {
+	if err == nil || !strings.Contains(err.Error(), `rule "default" is listed twice in namespace "shop"`) {
 		t.Errorf("error: %v", err)
 	}
 	if err := s.loadJSON([]byte(`{"apps":{"http":{"servers":{
@@ -84,7 +84,8 @@ func TestSitesInMemoryCountApart(t *testing.T) {
 	equal(t, "c, another", s.statuses(3, "/", "Host", "c.test"), "200 200 429")
 }
 
-// TestOneSiteOfTwoListeners has its handler twice, in two servers, and counts once.
+// TestOneSiteOfTwoListeners: a site on two listeners has its handler in two servers, and counts
+// once.
 func TestOneSiteOfTwoListeners(t *testing.T) {
 	other := strconv.Itoa(freePort(t))
 	s := start(t, `:PORT, :`+other+` {
@@ -166,7 +167,7 @@ func TestABlockGovernsItsPolicyFile(t *testing.T) {
 		}
 		equal(t, name, s.statuses(3, "/"), "200 200 200")
 	}
-	// What is switched off for the whole Caddy are the rules of the global block, not the sites'.
+	// Disabling penstock globally switches off the rules of the global block, not those of sites.
 	if err := s.load("{\n penstock {\n enabled false\n }\n}\n:PORT {\n penstock 1/30d\n respond ok\n}"); err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,8 @@ func linesWith(text, word string) (n int) {
 	return n
 }
 
-// TestPenaltyOfASharedNamespace: a site without a name shares that of the app, its penalty and so the client's record.
+// TestPenaltyOfASharedNamespace: a site without a name shares the app's namespace, its penalty, and
+// therefore the client's record.
 func TestPenaltyOfASharedNamespace(t *testing.T) {
 	s := start(t, `{
 		penstock {

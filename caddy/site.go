@@ -10,14 +10,14 @@ import (
 
 	"github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// siteOf returns the addresses of the site block that a directive stands in, as they are written, or "".
+// siteOf returns the addresses of the site block that contains a directive, as written, or "".
 //
-// Caddy gives directives no public way to ask, and without it neither "the second penstock line of this site" nor "the
-// same site after a reload" can be told. So it is read by reflection, and if Caddy should rename the field the only loss
-// is that sites of one server share a namespace, which the tests notice.
+// Caddy gives directives no public access to them. They are needed to recognize a second penstock
+// directive in one site, and the same site after a reload. siteOf therefore uses reflection. If
+// Caddy renames the field, sites of one server share a namespace, and a test fails.
 func siteOf(h httpcaddyfile.Helper) string {
 	block := reflect.ValueOf(h).FieldByName("parentBlock")
 	if !block.IsValid() || block.Kind() != reflect.Struct {
@@ -36,8 +36,9 @@ func siteOf(h httpcaddyfile.Helper) string {
 	return strings.Join(addresses, " ")
 }
 
-// siteNamespace is the namespace of a site without a name, in memory: its addresses, in the letters that a name may have.
-// Where that changes or shortens them, a hash keeps two sites apart.
+// siteNamespace returns the in-memory namespace of a site without a name. It is the site's
+// addresses, restricted to the characters of a name. If that changes or shortens them, a hash keeps
+// different sites apart.
 func siteNamespace(site string) string {
 	slug := strings.Trim(strings.Map(func(r rune) rune {
 		if r < 0x80 && (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-') {
@@ -45,14 +46,14 @@ func siteNamespace(site string) string {
 		}
 		return '-'
 	}, site), "-")
-	if slug == site && len(slug) <= core.NameBytesMax {
+	if slug == site && len(slug) <= policy.NameBytesMax {
 		return slug
 	}
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(site)) // a hash does not fail
+	_, _ = sum.Write([]byte(site)) // a hash returns no error
 	tail := strconv.FormatUint(uint64(sum.Sum32()), 36)
 	if slug == "" {
 		return tail
 	}
-	return slug[:min(len(slug), core.NameBytesMax-len(tail)-1)] + "-" + tail
+	return slug[:min(len(slug), policy.NameBytesMax-len(tail)-1)] + "-" + tail
 }

@@ -8,32 +8,36 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// TestStatusTellsLimitsOfOneNameApart: only shards are put together, not two rules' limits that happen to be called alike.
-func TestStatusTellsLimitsOfOneNameApart(t *testing.T) {
-	limit := func(count int64, window core.Micros) core.Limit {
-		l, err := core.NewLimit(core.FixedWindow, count, window, 0)
+// TestStatusDistinguishesLimitsOfOneName: shards of one limit are merged, but limits of two rules
+// with the same name are not.
+func TestStatusDistinguishesLimitsOfOneName(t *testing.T) {
+	limit := func(count int64, window counter.Micros) counter.Limit {
+		l, err := counter.NewLimit(counter.FixedWindow, count, window, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return l
 	}
-	own, err := core.NewOverrides(map[string]core.LimitSet{"api": {Limits: []core.Limit{limit(7, core.Minute), limit(9, core.Hour)}}})
+	own, err := policy.NewOverrides(map[string]policy.LimitSet{"api": {Limits: []counter.Limit{limit(7, counter.Minute), limit(9, counter.Hour)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rs, err := core.Compile(core.Policy{Name: "n", Rules: []core.Rule{{Name: "api", Limits: []core.Limit{limit(5, core.Minute)}},
-		{Name: "api-1m", Limits: []core.Limit{limit(3, core.Second)}}}})
+	rs, err := core.Compile(policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "api", Limits: []counter.Limit{limit(5, counter.Minute)}},
+		{Name: "api-1m", Limits: []counter.Limit{limit(3, counter.Second)}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var plan core.Plan
 	var a attributes
 	a.reset(httptest.NewRequest(http.MethodGet, "/", nil))
-	plan.AddAllOf(rs, core.Identity{Kind: "user", ID: "u", Overrides: own}, &a, 0)
 	var answer status
-	answer.add(&plan, 0)
+	for range plan.AllCountersOf(rs, policy.Identity{Kind: "user", ID: "u", Overrides: own}, &a) {
+		answer.add(&plan, 0)
+	}
 	if n := len(answer.Limits); n != 3 {
 		t.Errorf("%d limits of 3: %+v", n, answer.Limits)
 	}

@@ -21,96 +21,104 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/exp/zapslog"
 
-	"github.com/penstock/penstock/internal/leasestore"
-	"github.com/penstock/penstock/internal/memstore"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// The types of stores.
+// Store types.
 const (
 	storeMemory = "memory"
 	storeRedis  = "redis"
 )
 
-// Store says where counters are kept. The fields beside `type`, `counters_max` and `bytes_max` are for `redis`. Values may hold
-// placeholders such as `{env.REDIS_PASSWORD}`, which are replaced when the configuration is loaded.
+// Store configures where counters are kept. All fields except `type`, `counters_max` and
+// `bytes_max` apply to `redis` only. Values may contain placeholders such as
+// `{env.REDIS_PASSWORD}`, which are replaced when the configuration is loaded.
 type Store struct {
-	// Where: `memory` (the default) counts in this process, `redis` counts for every process that uses the same Redis and
-	// the same name.
+	// The type: `memory` (the default) counts in this process. With `redis`, all processes that use
+	// the same Redis and the same name share their counters.
 	Type string `json:"type,omitempty"`
 
-	// For `memory`: how many counters to hold at most. Beyond it, newcomers are counted together, so that nobody gets a
-	// fresh allowance. Default: 1048576, about 100 MB.
+	// For `memory`: the maximum number of counters. Beyond it, new clients share counters, so that
+	// no client gets a fresh allowance. Default: 1048576, about 100 MB.
 	CountersMax int `json:"counters_max,omitempty"`
 
-	// For `memory`: how many bytes the counters take at most, 16777216 or more. A counter takes 100 bytes if its client's
-	// name has 8 and up to 1,050 if it has 255. Beyond it newcomers are counted together too. Default: 256 for each of
-	// `counters_max`, and 268435456 at least.
+	// For `memory`: the maximum total size of the counters in bytes, at least 16777216. A counter
+	// takes 100 bytes for a client name of 8 bytes, and up to 1,050 for one of 255. Beyond the
+	// maximum, new clients share counters. Default: 256 for each of `counters_max`, but at least
+	// 268435456.
 	BytesMax int `json:"bytes_max,omitempty"`
 
-	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or `unix:///path/to/socket?db=0`. Required,
-	// unless there are addrs. Its user, password and TLS hold for every server of a cluster, and for the master that
-	// sentinels name; TLS for the sentinels as well.
+	// The server: `redis://user:password@host:6379/0`, `rediss://` for TLS, or
+	// `unix:///path/to/socket?db=0`. Required unless addrs is set. Its user, password and TLS apply
+	// to every server of a cluster and to the master that sentinels name. TLS applies to the
+	// sentinels as well.
 	URL string `json:"url,omitempty"`
 
-	// How servers stand together: `single` (the default), `sentinel`, `cluster`, or `ring`: independent servers, each with its
-	// share of the counters. Counters are read and charged on masters alone, never on replicas.
+	// The topology: `single` (the default), `sentinel`, `cluster`, or `ring`. A ring consists of
+	// independent servers that share the counters among them. Counters are read and charged on
+	// masters only, never on replicas.
 	Mode string `json:"mode,omitempty"`
 
-	// The sentinels, some servers of the cluster, or all of the ring, as `host:port`, beside the one of the URL if there is one.
-	// In a ring every node must write them alike, in any order.
+	// The sentinels, some servers of the cluster, or all servers of the ring, as `host:port`. The
+	// server in the URL, if any, is added to them. All nodes must list the servers of a ring with
+	// the same spelling, in any order.
 	Addrs []string `json:"addrs,omitempty"`
 
-	// The name by which sentinels know the master. Required with `sentinel`.
+	// The name of the master in the sentinels' configuration. Required with `sentinel`.
 	Master string `json:"master,omitempty"`
 
-	// The user of the sentinels. Default: they are asked without one.
+	// The user name for the sentinels. Default: none.
 	SentinelUsername string `json:"sentinel_username,omitempty"`
 
-	// The password of the sentinels: write `{env.NAME}`, or use sentinel_password_file.
+	// The password for the sentinels. Write `{env.NAME}`, or use sentinel_password_file.
 	SentinelPassword string `json:"sentinel_password,omitempty"`
 
-	// A file that holds the password of the sentinels. It is read when the configuration is loaded.
+	// A file with the password for the sentinels. It is read when the configuration is loaded.
 	SentinelPasswordFile string `json:"sentinel_password_file,omitempty"`
 
-	// The user, instead of the one in the URL.
+	// The user name. It overrides the one in the URL.
 	Username string `json:"username,omitempty"`
 
-	// The password, instead of the one in the URL. Caddy shows its configuration to whoever can reach its admin endpoint:
-	// write `{env.NAME}` here, or use password_file.
+	// The password. It overrides the one in the URL. Caddy shows its configuration to anyone with
+	// access to its admin endpoint, so write `{env.NAME}` here or use password_file.
 	Password string `json:"password,omitempty"`
 
-	// A file that holds the password. It is read when the configuration is loaded.
+	// A file with the password. It is read when the configuration is loaded.
 	PasswordFile string `json:"password_file,omitempty"`
 
-	// A PEM file with the certificates that the server's must descend from. Default: those of the system.
+	// A PEM file with the CA certificates that must have issued the server's certificate. Default:
+	// those of the system.
 	CA string `json:"ca,omitempty"`
 
-	// A PEM file with the client's certificate. It needs key.
+	// A PEM file with the client certificate. Requires key.
 	Cert string `json:"cert,omitempty"`
 
-	// A PEM file with the client's key. It needs cert.
+	// A PEM file with the key of the client certificate. Requires cert.
 	Key string `json:"key,omitempty"`
 
-	// The name that the server's certificate must have. Default: the host of the URL.
+	// The name that the server certificate must be valid for. Default: the host of the URL.
 	ServerName string `json:"server_name,omitempty"`
 
 	// How long a check may take before on_error decides: 1ms to 10s. Default: 50ms.
 	Timeout caddy.Duration `json:"timeout,omitempty"`
 
-	// How many checks may wait at once; one more is decided by on_error. Default: 8192.
+	// The maximum number of waiting checks. Further checks are decided by on_error. Default: 8192.
 	QueueMax int `json:"queue_max,omitempty"`
 
-	// Whether a refusal is remembered, for as long as it holds and a second at most, so that a client over its limit
-	// costs the server nothing. What other proxies do for a client, such as a reset, is felt here within that second.
-	// Default: true.
+	// Whether to cache a denial while it holds, for one second at most. A client over its limit
+	// then costs the server nothing. A change that another process makes, such as a reset, takes
+	// effect here within that second. Default: true.
 	RememberDenials *bool `json:"remember_denials,omitempty"`
 }
 
-// shared reports whether other processes count in the same store.
+// shared reports whether several processes count in the store.
 func (s *Store) shared() bool { return s.Type == storeRedis }
 
-// resolve returns the store with defaults and placeholders filled in. The error lists everything that is wrong.
+// resolve returns the store with defaults applied and placeholders replaced. The error lists all
+// problems.
 func (s *Store) resolve() (Store, error) {
 	resolved := *s
 	if resolved.Type == "" {
@@ -136,7 +144,7 @@ func (s *Store) resolve() (Store, error) {
 	return resolved, errors.Join(problems...)
 }
 
-// texts are the words that are texts, by name.
+// texts returns pointers to the string settings, by name.
 func (s *Store) texts() map[string]*string {
 	return map[string]*string{"url": &s.URL, "username": &s.Username, "password": &s.Password, "password_file": &s.PasswordFile,
 		"ca": &s.CA, "cert": &s.Cert, "key": &s.Key, "server_name": &s.ServerName, "mode": &s.Mode, "master": &s.Master,
@@ -144,8 +152,8 @@ func (s *Store) texts() map[string]*string {
 		"sentinel_password_file": &s.SentinelPasswordFile}
 }
 
-// fillIn replaces placeholders. An empty secret would be no secret, so a variable that is not set is an error and not an
-// empty word. In a URL, what stands before the host is escaped: passwords hold any character.
+// fillIn replaces placeholders. A variable that is not set is an error, because an empty password
+// would protect nothing. In a URL, the user and password are escaped.
 func fillIn(text string, isURL bool) (string, error) {
 	if !strings.Contains(text, "{") {
 		return text, nil
@@ -164,7 +172,7 @@ func fillIn(text string, isURL bool) (string, error) {
 	return user + replacer.ReplaceAll(text[at:], ""), err
 }
 
-// misplaced returns what does not belong to the store's type.
+// misplaced returns an error for each setting that does not apply to the store's type.
 func (s *Store) misplaced() []error {
 	var problems []error
 	switch s.Type {
@@ -172,8 +180,8 @@ func (s *Store) misplaced() []error {
 		rest := *s
 		rest.Type, rest.CountersMax, rest.BytesMax = "", 0, 0
 		if !reflect.ValueOf(rest).IsZero() {
-			problems = append(problems, errors.New("store memory: only counters_max and bytes_max can stand here; the other "+
-				"words are those of \"store redis URL\""))
+			problems = append(problems, errors.New("store memory: it takes only counters_max and bytes_max; the other "+
+				"fields are those of \"store redis URL\""))
 		}
 		if s.BytesMax != 0 && s.BytesMax < memstore.BytesMaxLeast {
 			problems = append(problems, fmt.Errorf("store memory: bytes_max %d is too little; write %d or more, or leave it out "+
@@ -192,14 +200,15 @@ func (s *Store) misplaced() []error {
 				"bounded by its own maxmemory"))
 		}
 	default:
-		// What stands here may be a URL with a password, so it is not repeated.
+		// The type may be a URL with a password by mistake, so the message does not repeat it.
 		problems = append(problems, errors.New("the store's type is neither memory nor redis; write store memory, or store "+
 			"redis redis://localhost:6379"))
 	}
 	return problems
 }
 
-// literalSecret reports whether the configuration itself holds a password, which Caddy would show.
+// literalSecret reports whether the configuration contains a literal password, which Caddy would
+// show.
 func (s *Store) literalSecret() bool {
 	for _, password := range []string{s.Password, s.SentinelPassword} {
 		if password != "" && !strings.Contains(password, "{") {
@@ -213,28 +222,28 @@ func (s *Store) literalSecret() bool {
 	return false
 }
 
-// open returns the key under which the store is in the pool, and the store: the one that is in use already if there is
-// one with the same settings, and the same in its files. The caller gives the key back to the pool when it is done.
-func (s *Store) open() (string, *pooledStore, error) {
-	text, err := json.Marshal(s)
+// open returns a store with the settings, and its key in the pool. It shares a store that is in use
+// with the same settings and file contents. The caller deletes the key from the pool when it is
+// done.
+func (s *Store) open(d *Directory) (string, *pooledStore, error) {
+	text, err := json.Marshal(struct {
+		*Store
+		Directory *Directory
+	}{s, d})
 	if err != nil {
 		return "", nil, fmt.Errorf("store %s: %w", s.Type, err)
 	}
 	key := string(text) + s.contents()
-	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) {
-		if s.shared() {
-			return s.openRedis()
-		}
-		return s.openMemory()
-	})
+	value, _, err := stores.LoadOrNew(key, func() (caddy.Destructor, error) { return s.build(d) })
 	if err != nil {
 		return "", nil, err
 	}
 	return key, value.(*pooledStore), nil
 }
 
-// contents returns a hash of what is in the files that the store's words name, so that a password or a certificate that was
-// exchanged in its file is another setting. One that cannot be read is told of by who opens the store.
+// contents returns a hash of the files that the settings name, so that a replaced password or
+// certificate counts as another setting. A file that cannot be read is reported when the store
+// opens.
 func (s *Store) contents() string {
 	all := sha256.New()
 	for _, name := range []string{s.PasswordFile, s.SentinelPasswordFile, s.CA, s.Cert, s.Key} {
@@ -248,58 +257,45 @@ func (s *Store) contents() string {
 	return hex.EncodeToString(all.Sum(nil))
 }
 
-func (s *Store) openMemory() (caddy.Destructor, error) {
-	store, err := memstore.New(memstore.Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax), Logger: storeLogger()})
-	if err != nil {
-		return nil, fmt.Errorf("store memory: %w", err)
+// build opens a new store with the settings.
+func (s *Store) build(d *Directory) (*pooledStore, error) {
+	outages := enforce.NewOutages(storeLogger())
+	options := store.Options{CountersMax: s.CountersMax, BytesMax: int64(s.BytesMax),
+		ForgetDenials: s.RememberDenials != nil && !*s.RememberDenials, Logger: storeLogger(),
+		Failed: func(err error) {
+			common.StoreFailed(err)
+			outages.Failed(err)
+		}}
+	if s.shared() {
+		options.Redis = &redisstore.Options{
+			URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, Master: s.Master,
+			SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword,
+			SentinelPasswordFile: s.SentinelPasswordFile,
+			Username:             s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
+			CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
+			Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax,
+		}
 	}
-	return &pooledStore{Store: store, counters: store.Len, overflows: store.Overflows, close: store.Close,
-		settler: newSettler(store)}, nil
-}
-
-func (s *Store) openRedis() (caddy.Destructor, error) {
-	store, err := redisstore.New(redisstore.Options{
-		URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, Master: s.Master, SentinelUsername: s.SentinelUsername,
-		SentinelPassword: s.SentinelPassword, SentinelPasswordFile: s.SentinelPasswordFile, Username: s.Username, Password: s.Password, PasswordFile: s.PasswordFile,
-		CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName,
-		Timeout: time.Duration(s.Timeout), QueueMax: s.QueueMax, Logger: storeLogger(),
-	})
+	opened, err := store.Open(options)
 	if err != nil {
 		return nil, err
 	}
-	leases, err := leasestore.New(store, s.leasing())
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store redis: %w", err), store.Close())
+	enforcer := enforce.New(opened.Requests, common)
+	enforcer.Log(outages)
+	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer,
+		settler: newSettler(opened.Corrections)}
+	if d == nil {
+		return pooled, nil
 	}
-	memory, err := memstore.New(memstore.Options{Logger: storeLogger()})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("store redis: %w", err), giveBack(leases), store.Close())
+	if pooled.directory, err = d.open(opened, time.Duration(s.Timeout)); err != nil {
+		return nil, errors.Join(err, opened.Close())
 	}
-	return &pooledStore{Store: standIn(leases, memory, store), leases: leases, redis: store, settler: newSettler(leases),
-		close: func() error { return errors.Join(giveBack(leases), store.Close(), memory.Close()) }}, nil
+	pooled.close = func() error { return errors.Join(pooled.directory.Close(), opened.Close()) }
+	return pooled, nil
 }
 
-// leasing returns what stands between the handlers and a store that others share.
-func (s *Store) leasing() leasestore.Options {
-	o := leasestore.Options{Timeout: time.Duration(s.Timeout)}
-	if s.RememberDenials != nil && !*s.RememberDenials {
-		o.DenialsMax = -1
-	}
-	return o
-}
-
-// giveBackTime is how long a store that is closed may take to give back what was taken in advance and is not used. What is
-// not given back by then stands as charged.
-const giveBackTime = 2 * time.Second
-
-func giveBack(leases *leasestore.Store) error {
-	ctx, cancel := context.WithTimeout(context.Background(), giveBackTime)
-	defer cancel()
-	return leases.Close(ctx)
-}
-
-// storeLogger returns a logger for something that outlives the configuration it was made in: it asks Caddy for the
-// logger of the configuration that runs when there is something to say.
+// storeLogger returns a logger for objects that outlive their configuration. It looks up the logger
+// of the running configuration for each message.
 func storeLogger() *slog.Logger { return slog.New(currentLog{}) }
 
 type currentLog struct{ attrs []slog.Attr }
@@ -320,13 +316,13 @@ func (l currentLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return currentLog{attrs: append(l.attrs[:len(l.attrs):len(l.attrs)], attrs...)}
 }
 
-// WithGroup is not needed by the stores; their attributes stay at the top.
+// WithGroup ignores the group, because the stores use none.
 func (l currentLog) WithGroup(string) slog.Handler { return l }
 
-// warnOfSecrets says once per load that the configuration shows a password.
+// warnOfSecrets warns once per load if the configuration contains a literal password.
 func (s *Store) warnOfSecrets(logger *zap.Logger) {
 	if s.literalSecret() {
-		logger.Warn("the password of the store is in the configuration, which Caddy shows to whoever can reach its admin "+
+		logger.Warn("the password of the store is in the configuration, which Caddy shows to everyone that can reach its admin "+
 			"endpoint; write {env.NAME} instead, or use password_file", zap.String("store", s.Type))
 	}
 }

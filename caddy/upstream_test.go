@@ -14,10 +14,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// remaining asks penstock_status what is left of the first limit.
+// remaining asks penstock_status how much of the first limit is left.
 func (s *server) remaining() int64 {
 	s.t.Helper()
 	var told struct{ Limits []struct{ Remaining int64 } }
@@ -28,7 +28,8 @@ func (s *server) remaining() int64 {
 	return told.Limits[0].Remaining
 }
 
-// overRedis is a site with rules of its own, before an upstream, on a Redis that may take its time: the machine may be busy.
+// overRedis starts a site with the given rules and an upstream over Redis. The timeout is long, for
+// a busy machine.
 func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
 	t.Helper()
 	return start(t, `{
@@ -48,8 +49,8 @@ func overRedis(t *testing.T, rules string, h http.HandlerFunc) *server {
 	}`)
 }
 
-// TestAStreamedAnswerIsSettledAtItsEnd: every event reaches the client when it was sent, and what the last one says is
-// charged.
+// TestAStreamedAnswerIsSettledAtItsEnd: every event reaches the client immediately, and the cost in
+// the last event is charged.
 func TestAStreamedAnswerIsSettledAtItsEnd(t *testing.T) {
 	goOn := make(chan struct{})
 	s := overRedis(t, `rule llm 10000/30d {
@@ -84,7 +85,7 @@ func TestAStreamedAnswerIsSettledAtItsEnd(t *testing.T) {
 	if rest, err := io.ReadAll(r.Body); err != nil && len(rest) == 0 {
 		t.Fatal(err)
 	}
-	eventually(t, "2345 units are charged", func() bool { return s.remaining() == 10000-2345 })
+	waitUntil(t, "2345 units are charged", func() bool { return s.remaining() == 10000-2345 })
 	if metrics := s.metrics(); !strings.Contains(metrics, `penstock_settlements_total{result="settled"}`) {
 		t.Errorf("metrics:\n%s", grep(metrics, "settle"))
 	}
@@ -113,11 +114,11 @@ func TestAnAnswerThatBreaksOffCostsTheDefault(t *testing.T) {
 	if err == nil {
 		t.Error("the client was not told that the answer broke off")
 	}
-	eventually(t, "700 units are charged", func() bool { return s.remaining() == 9300 })
-	eventually(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
+	waitUntil(t, "700 units are charged", func() bool { return s.remaining() == 9300 })
+	waitUntil(t, "a cost that could not be read is counted", func() bool { return s.unreadable() == before+1 })
 }
 
-// unreadable is how many costs could not be read so far, in this process.
+// unreadable returns how many costs could not be read so far in this process.
 func (s *server) unreadable() (n int) {
 	s.t.Helper()
 	for line := range strings.Lines(s.metrics()) {
@@ -132,8 +133,8 @@ func (s *server) unreadable() (n int) {
 	return 0
 }
 
-// TestACostThatATrustedPeerDoesNotSay: it is the policy's number, never zero, and a metric tells. What a stranger says is
-// nothing to tell of.
+// TestACostThatATrustedPeerDoesNotSay: the request costs the policy's number, never zero, and a
+// metric counts it. A cost header from an untrusted peer is ignored.
 func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 	s := overRedis(t, `rule r 1000/30d {
 		cost header X-Cost {
@@ -202,16 +203,16 @@ func TestAnUpgradedConnection(t *testing.T) {
 		t.Fatalf("%v %v", r, err)
 	}
 	equal(t, "the limit", r.Header.Get("X-RateLimit-Limit"), "10")
-	eventually(t, "the upgrade is given back while it lasts", func() bool { return s.remaining() == 9 })
+	waitUntil(t, "the upgrade is given back while it lasts", func() bool { return s.remaining() == 9 })
 	fmt.Fprint(connection, "hello\n")
 	if line, err := reader.ReadString('\n'); err != nil || line != "you said hello\n" {
 		t.Errorf("%q, %v", line, err)
 	}
 }
 
-// TestADelayThatIsCancelled: who leaves frees their place, and the next goes on.
+// TestADelayThatIsCancelled: a client that leaves frees its place, and the next request proceeds.
 func TestADelayThatIsCancelled(t *testing.T) {
-	s := overRedis(t, `rule slow 1/2s fixed_window {
+	s := overRedis(t, `rule slow 1/4s fixed_window {
 		action throttle {
 			max_delay 30s
 			max_waiting 2
@@ -234,7 +235,8 @@ func TestADelayThatIsCancelled(t *testing.T) {
 		}()
 		return said
 	}
-	// The second waits for the next window, or is in it, and so the rest begins where a window does.
+	// The second request is admitted at the start of a window, so the rest of the test begins
+	// there.
 	for range 2 {
 		if got := <-ask(context.Background()); got != http.StatusOK {
 			t.Fatalf("status %d", got)
@@ -242,17 +244,17 @@ func TestADelayThatIsCancelled(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(context.Background())
 	left := ask(ctx)
-	eventually(t, "one waits", waiting("1"))
+	waitUntil(t, "one waits", waiting("1"))
 	next := ask(context.Background())
-	eventually(t, "two wait", waiting("2"))
+	waitUntil(t, "two wait", waiting("2"))
 	equal(t, "a third", s.statuses(1, "/"), "429")
 	gone := func() string { return grep(s.metrics(), `penstock_waits_total{result="gone"}`) }
-	before := gone() // the metrics are the process's, other tests' too
+	before := gone() // other tests of the process use the same metrics
 	leave()
 	if got := <-left; got != 0 {
 		t.Errorf("the one that left was answered %d", got)
 	}
-	eventually(t, "the place is free", waiting("1"))
+	waitUntil(t, "the place is free", waiting("1"))
 	if got := <-next; got != http.StatusOK {
 		t.Errorf("the next was answered %d", got)
 	}

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Who has logged in with a password is a user for rules and lists, if the policy says where users come from.
+// TestLoginsOfBasicAuthAreUsers: a user who authenticates with a password counts as a user in rules
+// and lists, if the policy names the source of users.
 func TestLoginsOfBasicAuthAreUsers(t *testing.T) {
 	s := start(t, `{
 	order penstock after basic_auth

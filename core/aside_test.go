@@ -3,38 +3,42 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// TestAside: what the store must hear of is decided by nobody else.
+// TestAside: requests that the store must know about are never decided without it.
 func TestAside(t *testing.T) {
-	one := limits(t, "9/1m")
+	one := limittest.All(t, "9/1m")
 	for name, c := range map[string]struct {
-		rules         []Rule
-		penalty       *Penalty
+		rules         []policy.Rule
+		penalty       *counter.Penalty
 		refuse, admit bool
 	}{
-		"leased":           {rules: []Rule{{Lease: LeaseAuto, Limits: one}}, refuse: true, admit: true},
-		"two leased":       {rules: []Rule{{Lease: LeaseAuto, Limits: limits(t, "9/1m", "9/1h")}}, refuse: true, admit: true},
-		"one is not":       {rules: []Rule{{Lease: LeaseAuto, Limits: one}, {Limits: one}}, refuse: true},
-		"one cannot be":    {rules: []Rule{{Lease: LeaseAuto, Limits: limits(t, "9/1m", "9/1h sliding_log")}}, refuse: true},
-		"log_only besides": {rules: []Rule{{Lease: LeaseAuto, Limits: one}, {Action: ActionLogOnly, Limits: one}}},
-		"throttled": {rules: []Rule{{Lease: LeaseAuto, Limits: one, Action: ActionThrottle,
-			Throttle: &Throttle{MaxDelay: Second, MaxWaiting: 1}}}},
-		"refunds":   {rules: []Rule{{Lease: LeaseAuto, Limits: one, RefundOn: []Statuses{{500, 599}}}}, refuse: true},
-		"a penalty": {rules: []Rule{{Lease: LeaseAuto, Limits: one}}, penalty: &Penalty{Window: Hour, Threshold: 3, Multipliers: []int64{1}}},
-		"exempt":    {rules: []Rule{{Action: ActionAllow, Group: "g"}}},
-		"unlimited": {rules: []Rule{{Lease: LeaseAuto, Limits: one, RefundOn: []Statuses{{500, 599}}, Match: Match{Path: []string{"/other"}}}}},
-		"unlimited so": {rules: []Rule{{Lease: LeaseAuto, Limits: one}, {Limits: one, RefundOn: []Statuses{{500, 599}},
-			Tiers: map[string]LimitSet{"gold": {Unlimited: true}}}}, refuse: true, admit: true},
+		"leased":           {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}}, refuse: true, admit: true},
+		"two leased":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h")}}, refuse: true, admit: true},
+		"one is not":       {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Limits: one}}, refuse: true},
+		"one cannot be":    {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: limittest.All(t, "9/1m", "9/1h sliding_log")}}, refuse: true},
+		"log_only besides": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Action: policy.ActionLogOnly, Limits: one}}},
+		"throttled": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, Action: policy.ActionThrottle,
+			Throttle: &policy.Throttle{MaxDelay: counter.Second, MaxWaiting: 1}}}},
+		"refunds":   {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}}}}, refuse: true},
+		"a penalty": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}}, penalty: &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{1}}},
+		"exempt":    {rules: []policy.Rule{{Action: policy.ActionAllow, Group: "g"}}},
+		"unlimited": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}}, Match: policy.Match{Path: []string{"/other"}}}}},
+		"unlimited so": {rules: []policy.Rule{{Lease: policy.LeaseAuto, Limits: one}, {Limits: one, RefundOn: []policy.Statuses{{From: 500, To: 599}},
+			Tiers: map[string]policy.LimitSet{"gold": {Unlimited: true}}}}, refuse: true, admit: true},
 	} {
 		for i := range c.rules {
 			c.rules[i].Name = string(rune('a' + i))
 		}
-		rs, err := Compile(Policy{Name: "n", Rules: c.rules, Penalty: c.penalty,
-			Tier: []Source{{Kind: SourceHeader, Name: "X-Tier", Unverified: true}}})
+		rs, err := Compile(policy.Policy{Name: "n", Rules: c.rules, Penalty: c.penalty,
+			Tier: []policy.Source{{Kind: policy.SourceHeader, Name: "X-Tier", Unverified: true}}})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -42,34 +46,35 @@ func TestAside(t *testing.T) {
 		request := get("192.0.2.1", "/")
 		request.header = map[string]string{"X-Tier": "gold"}
 		p.Add(rs, request)
-		if refuse, admit := p.Aside(); refuse != c.refuse || admit != c.admit {
-			t.Errorf("%s: refuse %v, admit %v", name, refuse, admit)
+		if deny, admit := p.LocalDecision(); deny != c.refuse || admit != c.admit {
+			t.Errorf("%s: refuse %v, admit %v", name, deny, admit)
 		}
 	}
 }
 
-// TestCompactGiveBack: read as it was written, and nothing else is one.
-func TestCompactGiveBack(t *testing.T) {
-	fixed, calendar := mustLimit(t, "9/1m fw"), mustLimit(t, "9/day")
-	for _, want := range []Check{
-		{Key: []byte("rl1:n:r:{u}:60s:fw"), ScopeLen: 8, Limit: &fixed, Op: OpGiveBack, Cost: 7, Receipt: 3 * Minute, Age: Second},
-		{Key: []byte("k"), Limit: &calendar, Op: OpGiveBack, Cost: 1, Bounds: &Bounds{1, 2, 3, 4}},
+// TestCompactRefund: a refund in compact form is read as it was written, and no other data is
+// read as a refund.
+func TestCompactRefund(t *testing.T) {
+	fixed, calendar := limittest.Parse(t, "9/1m fw"), limittest.Parse(t, "9/day")
+	for _, want := range []counter.Check{
+		{Key: []byte("rl1:n:r:{u}:60s:fw"), ScopeLen: 8, Limit: &fixed, Op: counter.OpRefund, Cost: 7, Receipt: 3 * counter.Minute, Age: counter.Second},
+		{Key: []byte("k"), Limit: &calendar, Op: counter.OpRefund, Cost: 1, Bounds: &counter.Bounds{1, 2, 3, 4}},
 	} {
-		data := AppendGiveBack([]byte("x"), &want)[1:]
-		got, err := ReadGiveBack(data)
-		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Limit{})); err != nil || diff != "" {
+		data := compact.AppendRefund([]byte("x"), &want)[1:]
+		got, err := compact.ReadRefund(data)
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(counter.Limit{})); err != nil || diff != "" {
 			t.Errorf("%v %s", err, diff)
 		}
 		for n := range data {
-			if _, err := ReadGiveBack(data[:n]); err == nil {
+			if _, err := compact.ReadRefund(data[:n]); err == nil {
 				t.Errorf("the first %d bytes are one", n)
 			}
 		}
-		if _, err := ReadGiveBack(append(data, 0)); err == nil {
+		if _, err := compact.ReadRefund(append(data, 0)); err == nil {
 			t.Error("more than one is one")
 		}
 		want.Cost = 0
-		if _, err := ReadGiveBack(AppendGiveBack(nil, &want)); err == nil {
+		if _, err := compact.ReadRefund(compact.AppendRefund(nil, &want)); err == nil {
 			t.Error("nothing is given back")
 		}
 	}

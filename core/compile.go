@@ -6,17 +6,14 @@ import (
 	"cmp"
 	"errors"
 	"slices"
-	"strconv"
 	"strings"
-)
 
-// Bounds of a policy. They keep a policy that a program wrote, or a stranger, from taking the proxy's memory.
-const (
-	RulesMax      = 100_000 // rules of a policy: ten times what is measured, and compiled within seconds
-	NameBytesMax  = 64      // a name stands in every key, metric and header field
-	DimensionsMax = 8       // entries of a rule's per: with the bound of a value they bound a key
-	IdentifyMax   = 16      // ways of identifying a client: each is tried at every request
-	costsMax      = 64      // entries of a rule's cost list: each is tried at every request
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/internal/validate"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Ruleset is a compiled policy. It is immutable and safe for concurrent use.
@@ -25,57 +22,58 @@ type Ruleset struct {
 	disabled bool
 	rules    []rule  // as the policy lists them, disabled ones included
 	enabled  []int32 // the rule of each of the matcher's conditions
-	matcher  *matcher
-	finders  []finder
-	prefixes prefixBits // what per: [ip] counts as one
-	believes
-	exempt  *listing
-	block   *listing
-	blocks  bool     // an enabled rule blocks
-	penalty *Penalty // nil: none
-	groups  int
-	// replaces says that there are rules that replace others.
+	matcher  *match.Matcher
+	who      identify.Rules
+	exempt   *identify.List
+	block    *identify.List
+	blocks   bool // an enabled rule has the action block
+	// dependsOnClient says that decisions depend on further properties of a client, beside the one
+	// it is counted by.
+	dependsOnClient bool
+	penalty         *counter.Penalty // nil: none
+	groups          int
+	// replaces says that some rules replace others.
 	replaces bool
 	compares compares
-	// standings say how the rules compete in their groups; requests need no more of it than rule.rank.
-	standings []standing
-	calendar  boundsFinder   // nil: no store is asked
-	families  HeaderFamilies // never 0
-	onError   OnError
+	// precedences hold how the rules compete in their groups. Requests use only rule.rank.
+	precedences []groupOrder
+	calendar    boundsFinder          // nil: the program calls no store
+	families    policy.HeaderFamilies // never 0
+	onError     counter.OnError
 }
 
-// rule is a [Rule] made ready for requests.
+// rule is a [policy.Rule] made ready for requests.
 type rule struct {
 	name    string
-	action  Action
-	missing Missing
-	onError OnError // OnErrorInherit: nothing is refused by it
-	leases  bool    // units of its limits, as far as they can be
-	hidden  bool    // its limits are not shown to clients
-	quota   bool    // of several descriptors with it, one with room is enough
-	group   int32   // -1: none
-	rank    int32   // of the rules of a group that match, the lowest wins
+	action  policy.Action
+	missing policy.Missing
+	onError counter.OnError // OnErrorInherit: the rule denies nothing
+	leases  bool            // lease units of its limits where possible
+	hidden  bool            // its limits are not shown to clients
+	quota   bool            // if several descriptors have a quota, one with room is enough
+	group   int32           // -1: none
+	rank    int32           // the matching rule of a group with the lowest rank wins
 	scope   string
-	tag     string // the whole tag of a rule with one counter for everybody
+	tag     string // the whole tag, if the rule has one counter for all clients
 	dims    []dimension
 	limits  []ruleLimit
-	tiers   map[string]limitSet // in place of limits; nil if there are none
-	slot    uint32              // where Overrides look for the rule
+	tiers   map[string]limitSet // replace limits for clients of a tier; nil if there are none
+	slot    uint32              // the first slot of ownLimits to search for the rule
 	costs   []ruleCost
-	sharded bool       // it has shards
-	spread  spreader   // of a rule with shards; nil of others, and where no store is asked
-	when    *condition // nil if the rule is disabled
-	// replaces are the rules that are out of play where this one is in play.
+	sharded bool             // it has shards
+	spread  sharding         // nil without shards, and where the program calls no store
+	when    *match.Condition // nil if the rule is disabled
+	// replaces are the rules that do not apply to requests that this rule applies to.
 	replaces []*rule
 	after    ruleAfter
 }
 
-// Compile checks the whole policy and builds its index. The error is [Problems], with every problem found. The Ruleset
-// shares no memory with p. A policy of 10,000 rules takes a fraction of a second.
-func Compile(p Policy) (*Ruleset, error) {
-	v := verifier{policy: &p}
-	if v.verify(); len(v.problems) > 0 {
-		return nil, v.problems
+// Compile validates the whole policy and builds its index. The error is of type [policy.Problems]
+// and holds every problem found. The Ruleset shares no memory with p. Compiling 10,000 rules takes
+// a fraction of a second.
+func Compile(p policy.Policy) (*Ruleset, error) {
+	if wrong := validate.Policy(&p); len(wrong) > 0 {
+		return nil, wrong
 	}
 	rs, err := Assemble(p)
 	if err != nil {
@@ -83,60 +81,64 @@ func Compile(p Policy) (*Ruleset, error) {
 	}
 	rs.calendar = newCalendar(p.Timezone)
 	rs.spread(&p)
-	if crowd := rs.findCrowd(&p); len(crowd) > 0 {
+	if crowd := rs.findTooManyChecks(&p); len(crowd) > 0 {
 		return nil, crowd
 	}
 	return rs, nil
 }
 
-// errUnsound is all that Assemble says: whoever wrote the policy was told more by Compile.
-var errUnsound = errors.New("not a policy that Compile takes")
+// errMalformed is the only error of Assemble. Compile reports the details to the author of the
+// policy.
+var errMalformed = errors.New("not a policy that Compile accepts")
 
-// Assemble builds the index of a policy that Compile has taken elsewhere, such as one that was sent in its compact form: it
-// decides as Compile's does, except that the checks of a plan have no Bounds and no shards, so that they are for no store. The Ruleset
-// shares no memory with p. Of another policy it returns an error if requests could not be decided by it; what else may be
-// wrong it does not look for. A program without Compile is smaller by everything that explains a policy to people.
-func Assemble(p Policy) (*Ruleset, error) {
-	rs := &Ruleset{name: p.Name, disabled: p.Disabled, families: cmp.Or(p.Headers, HeadersX|HeadersIETF),
-		onError: p.OnError}
-	if !p.sound() || !rs.compileIdentity(&p) {
-		return nil, errUnsound
+// Assemble builds the index of a policy that Compile has accepted elsewhere, for example one that
+// was sent in its compact form. The ruleset decides like one of Compile, except that its checks
+// have no Bounds and no shards, so they must not be sent to a store. The Ruleset shares no memory
+// with p. Assemble returns an error if the policy cannot be used to decide requests; it finds no
+// other mistakes. A program that does not call Compile does not link the code that describes
+// problems.
+func Assemble(p policy.Policy) (*Ruleset, error) {
+	rs := &Ruleset{name: p.Name, disabled: p.Disabled, families: cmp.Or(p.Headers, policy.HeadersX|policy.HeadersIETF),
+		onError: p.OnError, dependsOnClient: dependsOnClient(&p)}
+	if !wellFormed(&p) || !rs.who.Compile(&p) {
+		return nil, errMalformed
 	}
 	rs.penalty = compilePenalty(p.Penalty)
 	conditions, rules := rs.compileRules(&p)
 	var exempt, block bool
-	rs.exempt, exempt = compileListed("exempt", p.Exempt)
-	rs.block, block = compileListed("block", p.Block)
+	rs.exempt, exempt = identify.CompileList("exempt", p.Exempt)
+	rs.block, block = identify.CompileList("block", p.Block)
 	if !rules || !exempt || !block {
-		return nil, errUnsound
+		return nil, errMalformed
 	}
-	rs.matcher = newMatcher(conditions)
+	rs.matcher = match.NewMatcher(conditions)
 	return rs, nil
 }
 
 // Name returns the policy's namespace.
 func (rs *Ruleset) Name() string { return rs.name }
 
-// OnError returns what the policy says of requests that the store does not answer.
-func (rs *Ruleset) OnError() OnError { return rs.onError }
+// OnError returns what happens to requests that the store does not answer.
+func (rs *Ruleset) OnError() counter.OnError { return rs.onError }
 
-// Families returns which header fields the policy tells clients of; never the zero set.
-func (rs *Ruleset) Families() HeaderFamilies { return rs.families }
+// Families returns the families of header fields that the policy sets; never the zero set.
+func (rs *Ruleset) Families() policy.HeaderFamilies { return rs.families }
 
-// Len returns the number of rules, disabled ones included; RuleName(i) is for i below it.
+// Len returns the number of rules, disabled ones included.
 func (rs *Ruleset) Len() int { return len(rs.rules) }
 
-// RuleName returns the name of the i-th rule of the policy.
+// RuleName returns the name of the i-th rule of the policy, for i from 0 to Len()-1.
 func (rs *Ruleset) RuleName(i int) string { return rs.rules[i].name }
 
-// compileRules fills in the rules and returns the conditions of those that are enabled. ok is false if a rule cannot be.
-func (rs *Ruleset) compileRules(p *Policy) (conditions []condition, ok bool) {
-	rs.rules, rs.standings = make([]rule, len(p.Rules)), make([]standing, len(p.Rules))
-	conditions = make([]condition, 0, len(p.Rules))
+// compileRules fills in the rules and returns the conditions of the enabled ones. ok is false if a
+// rule cannot be compiled.
+func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition, ok bool) {
+	rs.rules, rs.precedences = make([]rule, len(p.Rules)), make([]groupOrder, len(p.Rules))
+	conditions = make([]match.Condition, 0, len(p.Rules))
 	groups := map[string]int32{}
 	for i := range p.Rules {
 		source, r := &p.Rules[i], &rs.rules[i]
-		when, matches := compileMatch(&source.Match)
+		when, matches := match.CompileMatch(&source.Match)
 		costs, costly := compileCosts(source.Cost)
 		if !matches || !costly {
 			return nil, false
@@ -147,10 +149,10 @@ func (rs *Ruleset) compileRules(p *Policy) (conditions []condition, ok bool) {
 		if source.Disabled {
 			continue
 		}
-		rs.standings[i] = standing{priority: source.Priority, specific: specificityOf(&when, source)}
-		// A path that servers read in two ways is excused only if the rule is for both.
-		when.everyReading = source.Action == ActionAllow
-		rs.blocks = rs.blocks || source.Action == ActionBlock
+		rs.precedences[i] = groupOrder{priority: source.Priority, specific: specificityOf(&when, source)}
+		// If servers read a path in several ways, an allow rule must match every reading.
+		when.EveryReading = source.Action == policy.ActionAllow
+		rs.blocks = rs.blocks || source.Action == policy.ActionBlock
 		rs.compares.add(source, &when, costs)
 		rs.enabled = append(rs.enabled, int32(i))
 		conditions = append(conditions, when) // never grows: the rules point into it
@@ -162,8 +164,8 @@ func (rs *Ruleset) compileRules(p *Policy) (conditions []condition, ok bool) {
 	return conditions, true
 }
 
-func groupOf(p *Policy, source *Rule, groups map[string]int32) int32 {
-	if source.Group == "" && p.Enforce != EnforceFirst {
+func groupOf(p *policy.Policy, source *policy.Rule, groups map[string]int32) int32 {
+	if source.Group == "" && p.Enforce != policy.EnforceFirst {
 		return -1
 	}
 	if group, known := groups[source.Group]; known {
@@ -174,21 +176,21 @@ func groupOf(p *Policy, source *Rule, groups map[string]int32) int32 {
 	return group
 }
 
-func (r *rule) compile(p *Policy, source *Rule) {
+func (r *rule) compile(p *policy.Policy, source *policy.Rule) {
 	r.name = source.Name
 	r.action = source.Action
 	r.missing = source.Missing
 	onError := source.OnError
-	if onError == OnErrorInherit {
-		if onError = p.OnError; onError == OnErrorInherit {
-			onError = OnErrorAllow // the default: whoever stands in for a store must see it
+	if onError == counter.OnErrorInherit {
+		if onError = p.OnError; onError == counter.OnErrorInherit {
+			onError = counter.OnErrorAllow // the default, stated for the code that answers in place of a store
 		}
 	}
-	if source.Action == ActionReject || source.Action == ActionThrottle {
+	if source.Action == policy.ActionReject || source.Action == policy.ActionThrottle {
 		r.onError = onError
 	}
 	r.leases = leases(p, source)
-	r.hidden = hiddenByDefault(source) && !source.Expose
+	r.hidden = policy.HiddenByDefault(source) && !source.Expose
 	r.quota = source.Quota
 	r.scope = keyScope(p.Name, source.Name)
 	if source.PerNone {
@@ -202,8 +204,8 @@ func (r *rule) compile(p *Policy, source *Rule) {
 	r.compileAfter(source)
 }
 
-// compilePenalty returns a copy with its defaults filled in; nil for none.
-func compilePenalty(source *Penalty) *Penalty {
+// compilePenalty returns a copy of the penalty with its defaults filled in; nil for nil.
+func compilePenalty(source *counter.Penalty) *counter.Penalty {
 	if source == nil {
 		return nil
 	}
@@ -213,30 +215,17 @@ func compilePenalty(source *Penalty) *Penalty {
 	return &penalty
 }
 
-func hiddenByDefault(source *Rule) bool { return source.PerNone || source.Action == ActionLogOnly }
-
-// certain reports whether a condition that holds does so however the path is read.
-func (c *condition) certain(req *request) bool {
-	if len(req.readings) <= 1 {
-		return true
-	}
-	every := *c
-	every.everyReading = true
-	return every.holds(req)
-}
-
-func ruleAt(i int) string { return "rules[" + strconv.Itoa(i) + "]" }
-
-// compileDimensions returns the dimensions in the one order in which they stand in keys, whatever the order in per.
-func compileDimensions(per []Dimension) []dimension {
+// compileDimensions returns the dimensions in the order in which keys list them, which does not
+// depend on their order in per.
+func compileDimensions(per []policy.Dimension) []dimension {
 	if len(per) == 0 {
-		per = []Dimension{{Kind: PerClient}}
+		per = []policy.Dimension{{Kind: policy.PerClient}}
 	}
 	dims := make([]dimension, len(per))
 	for i, d := range per {
 		dims[i] = newDimension(d)
 	}
-	return sorted(dims, func(a, b *dimension) int {
+	return slim.Sorted(dims, func(a, b *dimension) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), strings.Compare(a.label, b.label))
 	})
 }

@@ -5,100 +5,92 @@ package core
 import (
 	"cmp"
 	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // ruleCost is one entry of a rule's cost list, made ready for requests.
 type ruleCost struct {
-	when    condition
+	when    match.Condition
 	n       int64
 	header  string // canonical; "": n always
-	trusted addrSet
+	trusted match.AddrSet
 	max     int64
 }
 
-func compileCosts(sources []Cost) (costs []ruleCost, ok bool) {
+func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 	costs = make([]ruleCost, len(sources))
 	for i := range sources {
 		source := &sources[i]
-		when, fine := compileMatch(&source.Match)
-		trusted, known := compilePrefixes(source.Trusted)
+		when, fine := match.CompileMatch(&source.Match)
+		trusted, known := match.CompilePrefixes(source.Trusted)
 		if !fine || !known {
 			return nil, false
 		}
-		costs[i] = ruleCost{when: when, n: source.N, header: canonicalHeader(source.Header),
-			trusted: newAddrSet(trusted), max: cmp.Or(source.Max, CountMax)}
+		costs[i] = ruleCost{when: when, n: source.N, header: match.CanonicalHeader(source.Header),
+			trusted: match.NewAddrSet(trusted), max: cmp.Or(source.Max, counter.CountMax)}
 	}
 	return costs, true
 }
 
-// cost returns what is charged before the request goes on: what it costs under the rule, or the estimate where the
-// response will say. Of a path that servers read in more than one way it is no less than what each of them would cost.
-func (r *rule) cost(req *request) int64 {
+// cost returns the units that are charged before the request is forwarded: its cost under the rule,
+// or the estimate if the response states the cost. If servers read the path in more than one way,
+// the result is the highest cost of all readings.
+func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate
 	}
 	most := int64(1)
 	for i := range r.costs {
 		c := &r.costs[i]
-		if !c.when.holds(req) {
+		if !c.when.Holds(req) {
 			continue
 		}
 		most = max(most, c.amount(req))
-		if c.when.certain(req) {
+		if c.when.Certain(req) {
 			return most
 		}
 	}
 	return most
 }
 
-// amount returns what the entry says that the request costs. A header that a stranger sends, that comes twice, or that
-// holds anything but a whole number within bounds says nothing.
-func (c *ruleCost) amount(req *request) int64 {
+// amount returns the cost that the entry states for the request. A cost header is ignored if its
+// sender is not trusted, if it occurs twice, or if its value is not a whole number within bounds.
+func (c *ruleCost) amount(req *match.Request) int64 {
 	if c.header == "" {
 		return c.n
 	}
-	value, ok := req.attrs.Header(c.header)
-	// It is about who holds the connection and not about the client: what a proxy says of the client's address, the client
-	// may have said to the proxy.
-	if !ok || !c.trusted.contains(plainAddr(req.attrs.Remote())) {
+	value, ok := req.Attrs.Header(c.header)
+	// Trust depends on the peer of the connection. The client's address, as forwarded by a proxy,
+	// may come from the client itself.
+	if !ok || !c.trusted.Contains(match.PlainAddr(req.Attrs.Remote())) {
 		return c.n
 	}
-	if n, ok := wholeNumber(value, c.max); ok && n >= 1 {
+	if n, ok := slim.WholeNumber(value, c.max); ok && n >= 1 {
 		return n
 	}
-	req.unreadable++
+	req.Unreadable++
 	return c.n
 }
 
-// costBytesMax is how long the text of a cost may be: CountMax has 13 digits, the rest is for zeros and a fraction.
+// costBytesMax bounds the text of a cost: CountMax has 13 digits, the rest is for zeros and a
+// fraction.
 const costBytesMax = 64
 
-// wholeNumber reads a text of nothing but digits, up to most.
-func wholeNumber(text string, most int64) (n int64, ok bool) {
-	if text == "" || len(text) > costBytesMax {
-		return 0, false
-	}
-	for i := 0; i < len(text); i++ {
-		if !isDigit(text[i]) {
-			return 0, false
-		}
-		if n = n*10 + int64(text[i]-'0'); n > most {
-			return 0, false
-		}
-	}
-	return n, true
-}
-
-// costNumber reads a cost as responses say it: a number as JSON writes it, from 0 to most. A fraction is rounded up, for
-// counters hold whole units and nobody is to be charged less than was used. It is exact.
+// costNumber reads the cost that a response states: a JSON number from 0 to most. A fraction is
+// rounded up, because counters hold whole units and a client must not be charged less than it used.
+// The conversion is exact.
 func costNumber(text string, most int64) (n int64, ok bool) {
 	if len(text) > costBytesMax {
 		return 0, false
 	}
-	whole := digits(text)
+	whole := slim.Digits(text)
 	rest, fraction := text[len(whole):], ""
 	if strings.HasPrefix(rest, ".") {
-		if fraction = digits(rest[1:]); fraction == "" {
+		if fraction = slim.Digits(rest[1:]); fraction == "" {
 			return 0, false
 		}
 		rest = rest[1+len(fraction):]
@@ -107,7 +99,7 @@ func costNumber(text string, most int64) (n int64, ok bool) {
 	if !ok || whole == "" {
 		return 0, false
 	}
-	point := len(whole) + exponent // where the fraction begins, counted in digits
+	point := len(whole) + exponent // index of the first digit of the fraction
 	for i := 0; i < point; i++ {
 		if n = n*10 + digitAt(whole, fraction, i); n > most {
 			return 0, false
@@ -124,8 +116,8 @@ func costNumber(text string, most int64) (n int64, ok bool) {
 	return n, true
 }
 
-// readExponent reads what may follow the digits of a number. An exponent of more digits than any cost has is no
-// exponent of one.
+// readExponent reads the text after the digits of a number: nothing, or an exponent of at most 3
+// digits.
 func readExponent(text string) (exponent int, ok bool) {
 	if text == "" {
 		return 0, true
@@ -137,23 +129,14 @@ func readExponent(text string) (exponent int, ok bool) {
 	if negative || text[0] == '+' {
 		text = text[1:]
 	}
-	n, ok := wholeNumber(text, 999)
+	n, ok := slim.WholeNumber(text, 999)
 	if negative {
 		n = -n
 	}
 	return int(n), ok
 }
 
-// digits returns the digits that the text begins with.
-func digits(text string) string {
-	n := 0
-	for n < len(text) && isDigit(text[n]) {
-		n++
-	}
-	return text[:n]
-}
-
-// digitAt returns the i-th digit of whole and fraction together; after the last there are zeros.
+// digitAt returns the i-th digit of whole and fraction together; 0 after the last.
 func digitAt(whole, fraction string, i int) int64 {
 	switch {
 	case i < len(whole):
@@ -164,5 +147,3 @@ func digitAt(whole, fraction string, i int) int64 {
 		return 0
 	}
 }
-
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -3,10 +3,15 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/seed"
 	"math/big"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
 func prefixes(texts ...string) (ps []netip.Prefix) {
@@ -16,9 +21,10 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestCostOfAHeader: a trusted peer says the cost, nobody else, and nothing but a whole number within bounds is one.
+// TestCostOfAHeader: only a trusted peer can state a cost, and only whole numbers within bounds are
+// accepted.
 func TestCostOfAHeader(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "1000/1m"), Cost: []Cost{
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1000/1m"), Cost: []policy.Cost{
 		{Header: "x-cost", Trusted: prefixes("10.0.0.0/8", "2001:db8::/32", "::ffff:192.168.0.0/112"), Max: 100, N: 3}}}}})
 	for _, c := range []struct {
 		remote, value string
@@ -31,7 +37,7 @@ func TestCostOfAHeader(t *testing.T) {
 		// Not from a trusted peer.
 		{"11.1.2.3", "7", 3},
 		{"", "7", 3},
-		// Not a cost: never less than 1, never more than max, and what is doubtful is not guessed at.
+		// Not a cost: below 1, above max, or ambiguous.
 		{"10.1.2.3", "0", 3},
 		{"10.1.2.3", "101", 3},
 		{"10.1.2.3", "99999999999999999999999999", 3},
@@ -66,11 +72,11 @@ func TestCostOfAHeader(t *testing.T) {
 	}
 }
 
-// TestForwardedAddressesAreNoTrust: the client's address may be what a proxy says; who is believed about a cost is whoever
-// holds the connection.
+// TestForwardedAddressesAreNoTrust: the client's address may come from a forwarded field, but trust
+// in a stated cost depends on the peer of the connection.
 func TestForwardedAddressesAreNoTrust(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"),
-		Cost: []Cost{{Header: "X-Cost", Trusted: prefixes("10.0.0.0/8"), N: 5}}}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"),
+		Cost: []policy.Cost{{Header: "X-Cost", Trusted: prefixes("10.0.0.0/8"), N: 5}}}}})
 	a := &client{peer: netip.MustParseAddr("10.0.0.1"), remote: netip.MustParseAddr("192.0.2.1"),
 		header: map[string]string{"X-Cost": "1"}}
 	var plan Plan
@@ -80,42 +86,42 @@ func TestForwardedAddressesAreNoTrust(t *testing.T) {
 	}
 }
 
-// TestCostThatNeverPasses is told so, without a time to come back.
+// TestCostThatNeverPasses: a cost beyond the limit is denied without a time to retry.
 func TestCostThatNeverPasses(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "10/1m fw"),
-		Cost: []Cost{{Header: "X-Cost", Trusted: prefixes("0.0.0.0/0"), N: 1}}}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "10/1m fw"),
+		Cost: []policy.Cost{{Header: "X-Cost", Trusted: prefixes("0.0.0.0/0"), N: 1}}}}})
 	a := get("192.0.2.1", "/")
 	a.header, a.remote = map[string]string{"X-Cost": "11"}, a.peer
 	store := newCounters()
 	plan, d := store.ask(t, a, rs)
-	fields := plan.Headers(&d)
-	if d.Status != 429 || d.RetryAfter != Never || fields.RetryAfter != "" || fields.Cost != "11" || d.Cost != 11 {
+	fields := HeadersOf(plan, &d)
+	if d.Status != 429 || d.RetryAfter != counter.Never || fields.RetryAfter != "" || fields.Cost != "11" || d.Cost != 11 {
 		t.Errorf("%+v %+v", d, fields)
 	}
-	if code, message := GRPCStatus(&d); code != 8 || message != detailNeverPasses {
-		t.Errorf("%d %q", code, message)
+	if detail := DetailOf(&d); !strings.Contains(detail, "never pass") {
+		t.Errorf("the detail is %q", detail)
 	}
 }
 
-// TestCostIsTold only where a rule says something of costs.
-func TestCostIsTold(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "plain", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/plain"}}},
-		{Name: "dear", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/dear"}}, Cost: []Cost{{N: 5}}},
-		{Name: "later", Limits: limits(t, "50/1m fw"), Match: Match{Path: []string{"/later"}},
-			CostAfter: &CostAfter{Header: "X-Cost", Estimate: 9}},
+// TestCostIsReported: the cost is reported only if a rule defines costs.
+func TestCostIsReported(t *testing.T) {
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "plain", Limits: limittest.All(t, "50/1m fw"), Match: policy.Match{Path: []string{"/plain"}}},
+		{Name: "dear", Limits: limittest.All(t, "50/1m fw"), Match: policy.Match{Path: []string{"/dear"}}, Cost: []policy.Cost{{N: 5}}},
+		{Name: "later", Limits: limittest.All(t, "50/1m fw"), Match: policy.Match{Path: []string{"/later"}},
+			CostAfter: &policy.CostAfter{Header: "X-Cost", Estimate: 9}},
 	}})
 	for path, want := range map[string]string{"/plain": "", "/dear": "5", "/later": "9"} {
 		plan, d := newCounters().ask(t, get("192.0.2.1", path), rs)
-		if got := plan.Headers(&d).Cost; got != want {
+		if got := HeadersOf(plan, &d).Cost; got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }
 
-// TestCostNumber compares with arithmetic on fractions.
+// TestCostNumber compares costNumber with exact arithmetic on fractions.
 func TestCostNumber(t *testing.T) {
-	rng := randomSource(t)
+	rng := seed.Random(t)
 	const alphabet = "0123456789012345.eE+-"
 	for range 200_000 {
 		b := make([]byte, rng.IntN(12))
@@ -129,14 +135,14 @@ func TestCostNumber(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]int64{"0": 0, "12": 12, "12.0": 12, "12.000000000000000000000000000001": 13, "1e3": 1000,
-		"1.5E+1": 15, "0.001": 1, "1e-99": 1, "0e999": 0, "000001": 1, "1099511627776": CountMax} {
-		if got, ok := costNumber(text, CountMax); !ok || got != want {
+		"1.5E+1": 15, "0.001": 1, "1e-99": 1, "0e999": 0, "000001": 1, "1099511627776": counter.CountMax} {
+		if got, ok := costNumber(text, counter.CountMax); !ok || got != want {
 			t.Errorf("%q: %d, %v, want %d", text, got, ok, want)
 		}
 	}
 	for _, text := range []string{"", "-1", "-0", "+1", "NaN", "Infinity", "0x10", "1_000", "1e", "1e+", "1.", ".5", "1 ", "1e1000",
 		"1e999", "1099511627777", strings.Repeat("9", 400), "null", `"1"`} {
-		if got, ok := costNumber(text, CountMax); ok {
+		if got, ok := costNumber(text, counter.CountMax); ok {
 			t.Errorf("%q: %d, want none", text, got)
 		}
 	}

@@ -3,8 +3,12 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
 // sparing is a verifier that has time for one token in each call.
@@ -13,37 +17,38 @@ type sparing struct {
 	addrs []netip.Addr
 }
 
-func (s *sparing) Verify(string) (*Identity, CredentialState) {
+func (s *sparing) Verify(string) (*policy.Identity, policy.CredentialState) {
 	s.t.Error("asked on behalf of nobody")
-	return nil, CredentialAbsent
+	return nil, policy.CredentialAbsent
 }
 
-func (s *sparing) VerifyFor(asker *Asker, _ string) (*Identity, CredentialState) {
+func (s *sparing) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, policy.CredentialState) {
 	s.addrs = append(s.addrs, asker.Addr)
 	if *asker.Left <= 0 {
 		asker.Unchecked = true
-		return nil, CredentialInvalid
+		return nil, policy.CredentialInvalid
 	}
-	*asker.Left -= Millisecond
-	return nil, CredentialUnknown
+	*asker.Left -= counter.Millisecond
+	return nil, policy.CredentialUnknown
 }
 
-// TestCostlyVerifiers are told of the client's address, as the policy finds it, and of the time that is left to the requests that are
-// decided together. A credential that there was no time for is one that does not verify, and is told apart.
+// TestCostlyVerifiers: verifiers receive the client's address as the policy determines it, and the
+// time left for the requests that are decided together. A credential that could not be verified in
+// time counts as invalid, and has a state of its own.
 func TestCostlyVerifiers(t *testing.T) {
 	v := &sparing{t: t}
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
-		Identify: []Identify{{Kind: IdentifyJWT, Verifier: v, From: []CredentialSource{{Kind: FromBearer}, {Kind: FromHeader, Name: "X-Token"}}}, {}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},
+		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: v, From: []policy.CredentialSource{{Kind: policy.FromBearer}, {Kind: policy.FromHeader, Name: "X-Token"}}}, {}}})
 	a := get("192.0.2.1", "/")
 	a.remote = a.peer
 	a.header = map[string]string{"Authorization": "Bearer one", "X-Token": "two", "X-Forwarded-For": "::ffff:198.51.100.7"}
-	plan, left := new(Plan), Micros(Millisecond)
+	plan, left := new(Plan), counter.Micros(counter.Millisecond)
 	for i, want := range [][2]bool{{false, true}, {true, true}} {
 		plan.Reset()
 		plan.Hurry(&left)
 		plan.Add(rs, a)
 		used := plan.Credentials()
-		if len(used) != 2 || used[0].Unchecked != want[0] || used[1].Unchecked != want[1] || used[1].State != CredentialInvalid {
+		if len(used) != 2 || used[0].Unchecked != want[0] || used[1].Unchecked != want[1] || used[1].State != policy.CredentialInvalid {
 			t.Errorf("request %d: %+v", i, used)
 		}
 		if who := plan.Identity(); who.ID != "198.51.100.7" {
@@ -55,7 +60,7 @@ func TestCostlyVerifiers(t *testing.T) {
 			t.Errorf("asked for %v", addr)
 		}
 	}
-	if plan.Reset(); plan.asker != (Asker{}) {
+	if plan.Reset(); plan.who.Asker != (policy.Asker{}) {
 		t.Error("the asker is kept")
 	}
 }

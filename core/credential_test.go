@@ -7,24 +7,28 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
-// credentialCase is a case of credential.txt made ready.
+// credentialCase is a parsed case of credential.txt.
 type credentialCase struct {
-	place   CredentialSource
+	place   policy.CredentialSource
 	request client
 	found   string
 }
 
 func newCredentialCase(t testing.TB, c spoofCase) credentialCase {
 	t.Helper()
-	kinds := map[string]CredentialPlace{"bearer": FromBearer, "header": FromHeader, "query": FromQuery, "cookie": FromCookie}
+	kinds := map[string]policy.CredentialPlace{"bearer": policy.FromBearer, "header": policy.FromHeader, "query": policy.FromQuery, "cookie": policy.FromCookie}
 	out := credentialCase{request: client{header: map[string]string{}}}
 	padding, values := "", 0
-	// Padding of a token or key stands behind what the line says, of a list before it.
+	// Padding follows a token or key, and precedes a list.
 	padded := func(value string) string {
 		values++
-		if out.place.Kind == FromBearer || out.place.Kind == FromHeader || strings.HasSuffix(value, "=") {
+		if out.place.Kind == policy.FromBearer || out.place.Kind == policy.FromHeader || strings.HasSuffix(value, "=") {
 			return value + padding
 		}
 		return padding + value
@@ -37,7 +41,7 @@ func newCredentialCase(t testing.TB, c spoofCase) credentialCase {
 			if !ok {
 				t.Fatalf("%s: place %q", c.name, kind)
 			}
-			out.place = newCarriers(Identify{From: []CredentialSource{{Kind: place, Name: name}}})[0]
+			out.place = identify.NewCarriers(policy.Identify{From: []policy.CredentialSource{{Kind: place, Name: name}}})[0]
 		case "pad":
 			n, text, _ := strings.Cut(value, " ")
 			padding = strings.Repeat(text, atoi(t, n))
@@ -60,15 +64,16 @@ func newCredentialCase(t testing.TB, c spoofCase) credentialCase {
 
 func (c *credentialCase) look(p *Plan) string {
 	p.text = p.text[:0]
-	p.request.attrs = &c.request
-	text, state := p.credential(&c.place)
-	if state != CredentialValid {
+	p.who.Request.Attrs = &c.request
+	text, state := p.who.Credential(&c.place)
+	if state != policy.CredentialValid {
 		return state.String()
 	}
 	return text
 }
 
-// TestCredentialSpoofs: what is found is what an upstream would find, or it is malformed.
+// TestCredentialSpoofs: a credential is found exactly where an upstream would find it, or it is
+// malformed.
 func TestCredentialSpoofs(t *testing.T) {
 	cases := readSpoofs(t, "credential.txt", "attack")
 	if len(cases) < 40 {
@@ -88,34 +93,34 @@ func TestCredentialSpoofs(t *testing.T) {
 	}
 }
 
-// TestLinesOfCookiesAreOne: what stands in a second line is a cookie as in the first.
+// TestLinesOfCookiesAreOne: a cookie in a second header line counts like one in the first.
 func TestLinesOfCookiesAreOne(t *testing.T) {
-	cookies := JoinLines("Cookie", []string{"a=1", "session=s-1"})
-	if value, state := cookieValue(cookies, "session"); value != "s-1" || state != CredentialValid {
+	cookies := policy.JoinLines("Cookie", []string{"a=1", "session=s-1"})
+	if value, state := identify.CookieValue(cookies, "session"); value != "s-1" || state != policy.CredentialValid {
 		t.Errorf("%q: %q, %s", cookies, value, state)
 	}
-	cookies = JoinLines("Cookie", []string{"session=s-2; a=1", "session=s-1"})
-	if value, state := cookieValue(cookies, "session"); value != "" || state != CredentialMalformed {
+	cookies = policy.JoinLines("Cookie", []string{"session=s-2; a=1", "session=s-1"})
+	if value, state := identify.CookieValue(cookies, "session"); value != "" || state != policy.CredentialMalformed {
 		t.Errorf("%q: %q, %s", cookies, value, state)
 	}
-	if chain := JoinLines("X-Forwarded-For", []string{"1.2.3.4", "203.0.113.9"}); chain != "1.2.3.4, 203.0.113.9" {
+	if chain := policy.JoinLines("X-Forwarded-For", []string{"1.2.3.4", "203.0.113.9"}); chain != "1.2.3.4, 203.0.113.9" {
 		t.Errorf("joined as %q", chain)
 	}
 }
 
-// FuzzQueryValue: what is found is what net/url finds, wherever that finds one value and no other.
+// FuzzQueryValue: whenever net/url finds exactly one value, the same value is found.
 func FuzzQueryValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.query)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
 		var plan Plan
-		got, state := plan.queryValue(query, "key")
+		got, state := plan.who.QueryValue(query, "key")
 		checkFound(t, query, got, state)
-		if len(query) > carrierBytesMax || strings.Contains(query, ";") {
-			return // net/url leaves out every pair with a semicolon
+		if len(query) > policy.CarrierBytesMax || strings.Contains(query, ";") {
+			return // net/url omits every pair with a semicolon
 		}
-		values, _ := url.ParseQuery(query) // and those with an escape that is none
+		values, _ := url.ParseQuery(query) // and those with an invalid escape
 		var want []string
 		for _, v := range values["key"] {
 			if v != "" {
@@ -123,85 +128,85 @@ func FuzzQueryValue(f *testing.F) {
 			}
 		}
 		switch {
-		case state == CredentialAbsent && len(want) > 0:
+		case state == policy.CredentialAbsent && len(want) > 0:
 			t.Fatalf("%q: absent, but there is %q", query, want)
-		case state == CredentialValid && (len(want) == 0 || want[0] != got):
+		case state == policy.CredentialValid && (len(want) == 0 || want[0] != got):
 			t.Fatalf("%q: found %q, net/url has %q", query, got, want)
 		}
 	})
 }
 
-// FuzzCookieValue: what is found stands in the header, alone under its name; leaving cookies of other names out or in
-// changes nothing.
+// FuzzCookieValue: a found value occurs in the header, once under its name. Adding or removing
+// other cookies changes nothing.
 func FuzzCookieValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.header["Cookie"])
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		got, state := cookieValue(header, "session")
+		got, state := identify.CookieValue(header, "session")
 		checkFound(t, header, got, state)
-		if state == CredentialValid && !strings.Contains(header, got) {
+		if state == policy.CredentialValid && !strings.Contains(header, got) {
 			t.Fatalf("%q: found %q", header, got)
 		}
-		if len(header) > carrierBytesMax-100 {
+		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 { // the bound of parts
 			return
 		}
-		if again, after := cookieValue("a=1; "+header+"; xsession=y", "session"); again != got || after != state {
+		if again, after := identify.CookieValue("a=1; "+header+"; xsession=y", "session"); again != got || after != state {
 			t.Fatalf("%q: %q (%s), and among others %q (%s)", header, got, state, again, after)
 		}
-		if other, after := cookieValue("session=other; "+header, "session"); after == CredentialAbsent ||
-			after == CredentialValid && other != "other" || state == CredentialMalformed && after != state {
+		if other, after := identify.CookieValue("session=other; "+header, "session"); after == policy.CredentialAbsent ||
+			after == policy.CredentialValid && other != "other" || state == policy.CredentialMalformed && after != state {
 			t.Fatalf("%q behind another: %q (%s)", header, other, after)
 		}
 	})
 }
 
-// FuzzBearer: a token has no byte that could make it two.
+// FuzzBearer: a token contains no byte that could split it in two.
 func FuzzBearer(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.header["Authorization"])
 	}
 	f.Fuzz(func(t *testing.T, field string) {
-		got, state := bearer(field)
+		got, state := identify.Bearer(field)
 		checkFound(t, field, got, state)
-		if after, ours := strings.CutPrefix(LowerASCII(trimSpace(field)), "bearer"); ours && state == CredentialAbsent &&
-			(after == "" || !isTokenByte(after[0])) {
+		if after, ours := strings.CutPrefix(slim.LowerASCII(strings.Trim(field, " \t")), "bearer"); ours && state == policy.CredentialAbsent &&
+			(after == "" || !identify.IsTokenByte(after[0])) {
 			t.Fatalf("%q is absent", field)
 		}
 		obvious := true
 		for i := 0; i < len(field); i++ {
 			obvious = obvious && field[i] > ' ' && field[i] < 0x7f && field[i] != ','
 		}
-		if isToken(field) != obvious {
+		if identify.IsToken(field) != obvious {
 			t.Fatalf("%q is a token: %v", field, !obvious)
 		}
-		if strings.ContainsAny(got, " ,\t\r\n\x00") || !strings.HasSuffix(trimSpace(field), got) {
+		if strings.ContainsAny(got, " ,\t\r\n\x00") || !strings.HasSuffix(strings.Trim(field, " \t"), got) {
 			t.Fatalf("%q: found %q", field, got)
 		}
 	})
 }
 
-// TestIsToken: at every place among others each byte counts for itself.
+// TestIsToken: each byte is judged by itself, at every position.
 func TestIsToken(t *testing.T) {
 	for c := range 256 {
 		for at := range 20 {
 			b := []byte(strings.Repeat("x", 20))
 			b[at] = byte(c)
-			if got, want := isToken(string(b)), c > ' ' && c < 0x7f && c != ','; got != want {
+			if got, want := identify.IsToken(string(b)), c > ' ' && c < 0x7f && c != ','; got != want {
 				t.Fatalf("%q: %v", b, got)
 			}
 		}
 	}
 }
 
-func checkFound(t *testing.T, text, got string, state CredentialState) {
+func checkFound(t *testing.T, text, got string, state policy.CredentialState) {
 	t.Helper()
 	switch state {
-	case CredentialAbsent, CredentialMalformed:
+	case policy.CredentialAbsent, policy.CredentialMalformed:
 		if got != "" {
 			t.Fatalf("%q: %s, but %q", text, state, got)
 		}
-	case CredentialValid:
+	case policy.CredentialValid:
 		if got == "" {
 			t.Fatalf("%q: found nothing", text)
 		}

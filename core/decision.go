@@ -2,42 +2,48 @@
 
 package core
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
 
 // Outcome is what happens to a request, or what one rule made of it.
 type Outcome uint8
 
-// The outcomes. OutcomeNone is a request that no rule was for.
+// The outcomes. OutcomeNone means that no rule applied to the request.
 const (
 	OutcomeNone            Outcome = iota
 	OutcomeAllowed                 // within every limit
 	OutcomeDenied                  // over a limit: 429
-	OutcomeShadowDenied            // a rule only: a log_only rule would refuse; the request goes on
+	OutcomeShadowDenied            // of rules only: a log_only rule would deny; the request is forwarded
 	OutcomeBlocked                 // a block rule matched: 403
-	OutcomeExempt                  // exempt or allowed by an allow rule
-	OutcomeMissing                 // a dimension was missing and missing: deny says to refuse: 403
-	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process let less through than the limit
-	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many wait for it: 503
-	OutcomeUncharged               // a rule only: another rule refused the request, and this one charged nothing
-	OutcomeUnauthorized            // a credential was taken back, or is invalid under on_invalid: deny: 401
+	OutcomeExempt                  // the client is exempt, or an allow rule matched
+	OutcomeMissing                 // the request lacked a dimension of a rule with missing: deny: 403
+	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process has admitted less than the limit
+	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many requests wait for it: 503
+	OutcomeUncharged               // of rules only: another rule denied the request, so this one charged nothing
+	OutcomeUnauthorized            // a credential was revoked, or is invalid under on_invalid: deny: 401
 	OutcomePenalized               // the client has a penalty: 429
-	OutcomeDelayed                 // a rule only: a throttle rule let the request wait, and then go on
-	OutcomeDegradedLocal           // the store did not answer, and there was room in this process' share: on_error: local
-	OutcomeOversized               // more would have to be read of it than is read: 414 or 431
+	OutcomeDelayed                 // of rules only: a throttle rule delayed the request, then admitted it
+	OutcomeDegradedLocal           // the store did not answer, on_error: local, and this process's share had room
+	OutcomeOversized               // its path or a header field is too long to be compared: 414 or 431
 	outcomeCount
 )
 
-// OutcomeCount is how many outcomes there are, for tables indexed by Outcome.
+// OutcomeCount is the number of outcomes, for tables indexed by Outcome.
 const OutcomeCount = int(outcomeCount)
 
 var outcomeNames = [...]string{"none", "allowed", "denied", "shadow_denied", "blocked", "exempt", "missing",
 	"degraded_allowed", "degraded_denied", "uncharged", "unauthorized", "penalized", "delayed", "degraded_local",
 	"oversized"}
 
-// String returns the outcome's name as it stands in metrics, logs and placeholders.
+// String returns the outcome's name in metrics, logs and placeholders.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// The statuses of refusals.
+// The HTTP statuses of denials.
 const (
 	statusUnauthorized = 401
 	statusForbidden    = 403
@@ -45,115 +51,119 @@ const (
 	statusUnavailable  = 503
 )
 
-// overloadWait is how long a client is told to wait that was refused since too many others wait for the store.
-const overloadWait = Second
+// overloadWait is the Retry-After of a request denied because too many others wait for the store.
+const overloadWait = counter.Second
 
-// Decision is what happens to a request and what is known about why. The zero Decision is a request that no rule was
-// for. It carries what an audit row asks for, but for the latency, which the front measures. The strings of Client are
-// valid until the plan is reset, everything else for good.
+// Decision says what happens to a request, and why. The zero Decision is that of a request that no
+// rule applies to. It holds what an audit record needs except the latency, which the front
+// measures. The strings of Client are valid until the plan is reset; everything else stays valid.
 type Decision struct {
 	Outcome Outcome
-	// Status is the HTTP status of a refusal; 0 if the request goes on.
+	// Status is the HTTP status of a denial; 0 if the request is admitted.
 	Status int
-	// Rule is the name of the rule that refused, or whose limit is shown; "" if none is.
+	// Rule is the name of the rule that denied, or whose limit is shown; "" if there is neither.
 	Rule string
-	// Policy is the policy name of that limit, as in RateLimit-Policy: the rule's name, with the window appended if the
-	// rule has several limits; "" if no limit is shown.
+	// Policy is the policy name of the shown limit, as in RateLimit-Policy: the rule's name,
+	// followed by the window if the rule has several limits; "" if no limit is shown.
 	Policy string
-	// Limit is its limit (nil if none is shown): Count, Capacity, Window.
-	Limit *Limit
-	// Remaining is what is left of it, and Used what has been consumed of it.
+	// Limit is the shown limit; nil if none is shown.
+	Limit *counter.Limit
+	// Remaining is the number of units left of the limit, and Used the number of used units.
 	Remaining, Used int64
-	// RetryAfter is how long the client is told to wait: until the request would pass every limit, or longer if a rule
-	// that refuses says so (retry_after, retry_jitter). 0 if it passed, or if nothing is known of it, Never if its cost can
-	// never pass.
-	RetryAfter Micros
-	// Delay is, of a refusal, how long to wait before the same checks are worth asking again, and then Decide: of a request
-	// that only throttle rules refuse. 0 means that the refusal is final. A front that cannot wait refuses, after
-	// Plan.GiveUp, as one does where the wait was in vain.
-	Delay Micros
-	// Credential is what is wrong with the credential, if that is why the request is refused.
-	Credential CredentialState
-	// Response is what the rule that refused says to answer; nil: the problem document.
-	Response *Response
-	// Cost is what the request costs under the limit that is shown, 0 if its rule says nothing of costs.
+	// RetryAfter is how long the client should wait: until the request would pass every limit, or
+	// longer if a denying rule says so (retry_after, retry_jitter). It is 0 if the request is
+	// admitted or the time is unknown, and Never if the cost can never pass.
+	RetryAfter counter.Micros
+	// Delay, if not 0, is how long a request may wait before the same checks are worth another try.
+	// It is set if only throttle rules deny. The front then asks the store again and calls Decide;
+	// if it cannot wait, it calls Plan.Abandon and denies the request. 0 means that the denial is
+	// final.
+	Delay counter.Micros
+	// Credential is the state of the credential that the request is denied for.
+	Credential policy.CredentialState
+	// Response is the answer that the denying rule states; nil for the problem document.
+	Response *policy.Response
+	// Cost is the request's cost under the shown limit; 0 if its rule has no cost setting.
 	Cost int64
-	// Client is who was counted.
-	Client Identity
-	// Degraded says that the store's counters had no part in it: on_error decided, or there were too many of them.
+	// Client is the client that was counted.
+	Client policy.Identity
+	// Degraded says that the store did not decide: on_error decided, or there were too many checks.
 	Degraded bool
 
-	shown int // index of the check that Limit is of, if there is one
+	shown int // index of the check of Limit, if Limit is set
 }
 
-// Refused reports whether the request must not go on.
-func (d *Decision) Refused() bool { return d.Status != 0 }
+// Denied reports whether the request is denied.
+func (d *Decision) Denied() bool { return d.Status != 0 }
 
 // Decide turns the store's answers into a decision.
 func (p *Plan) Decide() Decision {
-	if d, settled := p.settle(); settled {
+	if d, decided := p.decideWithoutStore(); decided {
 		return d
 	}
-	refused := p.refusing(true) >= 0
+	denied := p.longestDenial(true) >= 0
 	for i := range p.uses {
-		p.outcomes[i].Outcome = p.answered(&p.uses[i], refused)
+		p.outcomes[i].Outcome = p.answered(&p.uses[i], denied)
 	}
-	if !refused {
+	if !denied {
 		d := Decision{Outcome: p.admitted(), Client: p.client}
 		if d.Degraded = d.Outcome == OutcomeDegradedLocal || d.Outcome == OutcomeDegradedAllowed; !d.Degraded {
-			p.show(&d, p.tightest(HeadersX|HeadersIETF|HeadersNone))
+			p.show(&d, p.tightest(policy.HeadersX|policy.HeadersIETF|policy.HeadersNone))
 		}
 		return d
 	}
 	return p.denied()
 }
 
-// denied decides a request that the store refuses. A penalty is told of rather than the limits, which may have room by
-// now; the wait is that for all of them.
+// denied decides a request that the store denies. A penalty is reported instead of the limits,
+// since they may have room again by now. RetryAfter covers both.
 func (p *Plan) denied() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
-	refusing := p.refusing(false)
-	if refusing >= 0 {
-		d.Rule = p.ruleOf(refusing).name
+	denying := p.longestDenial(false)
+	if denying >= 0 {
+		d.Rule = p.ruleOf(denying).name
 	}
 	if p.penalized() {
 		d.Outcome = OutcomePenalized
-		p.passTurns()
+		p.releaseShardTurns()
 		return d
 	}
 	if d.Delay = p.delay(); d.Delay == 0 {
-		p.passTurns()
+		p.releaseShardTurns()
 	}
-	d.Degraded = p.results[refusing].Local
-	if r := p.ruleOf(refusing); !r.hidden && !d.Degraded {
-		p.show(&d, refusing)
+	d.Degraded = p.results[denying].Local
+	if r := p.ruleOf(denying); !r.hidden && !d.Degraded {
+		p.show(&d, denying)
 	}
-	d.respond(p.ruleOf(refusing))
+	d.respond(p.ruleOf(denying))
 	return d
 }
 
-// Degrade decides without the store: on_error of the limits the request is under, the strictest holds. A log_only rule
-// refuses nothing, here neither.
+// Degrade decides without the store, by the strictest on_error of the rules in play. A log_only
+// rule denies nothing here either.
 func (p *Plan) Degrade() Decision { return p.degrade(false) }
 
-// Overload decides a request for which there was no room among those that wait for the store, though it answers: it is
-// refused, whatever on_error says, unless only log_only rules are for it.
+// Overload decides a request that cannot wait for the store because too many others do, although
+// the store answers. It denies the request whatever on_error says, unless only log_only rules
+// apply.
 func (p *Plan) Overload() Decision { return p.degrade(true) }
 
-// Fail decides by the error of the store: Overload or Degrade.
-func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, ErrOverloaded)) }
+// Fail decides by the error of the store: it calls Overload for [counter.ErrOverloaded], otherwise
+// Degrade.
+func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, counter.ErrOverloaded)) }
 
 func (p *Plan) degrade(overload bool) Decision {
-	if d, settled := p.settle(); settled {
+	if d, decided := p.decideWithoutStore(); decided {
 		return d
 	}
+	clear(p.results) // the store has left them undefined
 	d := Decision{Outcome: OutcomeDegradedAllowed, Client: p.client, Degraded: true}
 	for i := range p.uses {
 		if u := &p.uses[i]; d.Rule == "" && u.fails(overload) {
 			d.Outcome, d.Status, d.Rule = OutcomeDegradedDenied, statusUnavailable, u.rule.name
 		}
 	}
-	if overload && d.Refused() {
+	if overload && d.Denied() {
 		d.RetryAfter = overloadWait
 	}
 	for i := range p.uses {
@@ -175,31 +185,33 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// fails reports whether the rule refuses a request that the store has not answered. A penalty does too when the store is
-// overloaded: the client may have caused that.
+// fails reports whether the rule denies a request that the store has not answered. A penalty denies
+// it too if the store is overloaded: the client may have caused the overload.
 func (u *use) fails(overload bool) bool {
 	if u.excused || u.unlimited {
 		return false
 	}
-	return u.rule.onError == OnErrorDeny || overload && u.rule.action != ActionLogOnly
+	return u.rule.onError == counter.OnErrorDeny || overload && u.rule.action != policy.ActionLogOnly
 }
 
-// settle decides what needs no store: refusals, and requests that no limit is for.
-func (p *Plan) settle() (d Decision, settled bool) {
+// decideWithoutStore decides denials that need no store, and requests without any check.
+func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 	d.Client = p.client
-	if p.refusal == refusalNone && len(p.checks) > 0 {
+	if p.denial == denialNone && len(p.checks) > 0 {
 		return d, false
 	}
-	switch p.refusal {
-	case refusalBlocked:
+	switch p.denial {
+	case denialBlocked:
 		d.Outcome, d.Status = OutcomeBlocked, statusForbidden
-	case refusalUnauthorized:
+	case denialUnauthorized:
 		d.Outcome, d.Status, d.Credential = OutcomeUnauthorized, statusUnauthorized, p.badCredential
-	case refusalOversized:
+	case denialUnchecked:
+		d.Outcome, d.Status, d.RetryAfter, d.Degraded = OutcomeDegradedDenied, statusUnavailable, overloadWait, true
+	case denialOversized:
 		d.Outcome, d.Status = OutcomeOversized, p.oversized
-	case refusalMissing:
+	case denialMissing:
 		d.Outcome, d.Status = OutcomeMissing, statusForbidden
-	case refusalCrowded:
+	case denialTooManyChecks:
 		d.Outcome, d.Status, d.Degraded = OutcomeDegradedDenied, statusUnavailable, true
 	default:
 		d.Outcome = p.uncounted()
@@ -214,9 +226,9 @@ func (p *Plan) settle() (d Decision, settled bool) {
 			outcome = OutcomeExempt
 		case u.shadowMissing():
 			outcome = OutcomeShadowDenied
-		case u.unlimited && p.refusal == refusalNone:
+		case u.unlimited && p.denial == denialNone:
 			outcome = OutcomeAllowed
-		case p.refuses(u):
+		case p.denies(u):
 			outcome = d.Outcome
 			if d.Rule == "" {
 				d.Rule = u.rule.name
@@ -227,16 +239,17 @@ func (p *Plan) settle() (d Decision, settled bool) {
 		}
 		p.outcomes[i].Outcome = outcome
 	}
-	p.passTurns()
+	p.releaseShardTurns()
 	return d, true
 }
 
-// admitted returns the outcome of a request that the store lets pass, or what stands in for it.
+// admitted returns the outcome of a request that the store admits, or this process in place of the
+// store.
 func (p *Plan) admitted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.checks {
 		switch {
-		case p.results[i].Local && p.checks[i].OnError == OnErrorLocal:
+		case p.results[i].Local && p.checks[i].OnError == counter.OnErrorLocal:
 			return OutcomeDegradedLocal
 		case p.results[i].Local:
 			outcome = OutcomeDegradedAllowed
@@ -247,10 +260,10 @@ func (p *Plan) admitted() Outcome {
 	if outcome != OutcomeNone {
 		return outcome
 	}
-	return p.uncounted() // the store was asked for a penalty only
+	return p.uncounted() // only a penalty was checked
 }
 
-// uncounted returns the outcome of a request that goes on and that no limit is for.
+// uncounted returns the outcome of an admitted request that no limit was checked for.
 func (p *Plan) uncounted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.uses {
@@ -264,30 +277,31 @@ func (p *Plan) uncounted() Outcome {
 	return outcome
 }
 
-// shadowMissing reports whether the rule would refuse the request for want of a dimension, but is log_only.
-func (u *use) shadowMissing() bool { return u.missing && u.rule.action == ActionLogOnly }
+// shadowMissing reports whether the request lacks a dimension of a log_only rule with missing:
+// deny.
+func (u *use) shadowMissing() bool { return u.missing && u.rule.action == policy.ActionLogOnly }
 
-// refuses reports whether the rule is one of those that the plan's refusal is by.
-func (p *Plan) refuses(u *use) bool {
-	switch p.refusal {
-	case refusalBlocked:
+// denies reports whether the rule takes part in the plan's denial.
+func (p *Plan) denies(u *use) bool {
+	switch p.denial {
+	case denialBlocked:
 		return true // nothing else is in play
-	case refusalUnauthorized:
+	case denialUnauthorized, denialUnchecked:
 		return u.rule == &noRule
-	case refusalOversized:
+	case denialOversized:
 		return u.rule == &noRule || u.missing
-	case refusalMissing:
+	case denialMissing:
 		return u.missing
 	default:
-		return u.checks[0] == u.checks[1] && !u.unlimited // crowded out
+		return u.checks[0] == u.checks[1] && !u.unlimited // there was no room for its checks
 	}
 }
 
-// answered says what became of a rule that the store was asked about.
+// answered returns the outcome of a rule whose checks the store has answered.
 func (p *Plan) answered(u *use, denied bool) Outcome {
 	switch {
 	case u.guards():
-		if p.results[u.checks[0]].Refused {
+		if p.results[u.checks[0]].Denied {
 			return OutcomePenalized
 		}
 		return OutcomeNone
@@ -298,7 +312,7 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 	}
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		switch {
-		case !p.results[i].Refused:
+		case !p.results[i].Denied:
 		case p.checks[i].Shadow:
 			return OutcomeShadowDenied
 		default:
@@ -310,19 +324,19 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 		return OutcomeUncharged
 	case u.checks[0] == u.checks[1] || !p.results[u.checks[0]].Local:
 		return OutcomeAllowed
-	case u.rule.onError == OnErrorLocal:
+	case u.rule.onError == counter.OnErrorLocal:
 		return OutcomeDegradedLocal
 	default:
 		return OutcomeDegradedAllowed
 	}
 }
 
-// refusing returns the check that refuses longest, the first of equals, or -1 if none does; without penalties, of the
-// checks of limits only.
-func (p *Plan) refusing(penalties bool) int {
+// longestDenial returns the denying check with the longest wait, the first of equals; -1 if none
+// denies. Without penalties, only checks of limits are considered.
+func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {
-		if !p.results[i].Refused || p.checks[i].Shadow || p.penalty(i) && !penalties {
+		if !p.results[i].Denied || p.checks[i].Shadow || p.penalty(i) && !penalties {
 			continue
 		}
 		if longest < 0 || p.results[i].Wait > p.results[longest].Wait {
@@ -332,46 +346,57 @@ func (p *Plan) refusing(penalties bool) int {
 	return longest
 }
 
-// tightest returns, of the limits shown to clients by policies with one of the families, the one that the fewest such
-// requests are left of, of equals the one that resets later, then the first; -1 if there is none.
-func (p *Plan) tightest(families HeaderFamilies) int {
-	best, fewest := -1, int64(0)
-	for i := range p.asked {
-		if !p.shows(i, families) {
-			continue
-		}
-		left := p.left(i) / max(1, p.checks[i].Cost)
-		if best < 0 || left < fewest || left == fewest && p.results[i].Reset > p.results[best].Reset {
-			best, fewest = i, left
-		}
-	}
-	return best
-}
-
-// shows reports whether a check's limit is shown to clients by a policy with one of the families. A penalty has none.
-func (p *Plan) shows(check int, families HeaderFamilies) bool {
-	u := &p.uses[p.asked[check].use]
-	return p.asked[check].limit != nil && !u.rule.hidden && u.ruleset.families&families != 0
-}
-
 func (p *Plan) ruleOf(check int) *rule { return p.uses[p.asked[check].use].rule }
 
-// show makes the decision tell of a check's limit; none for -1.
+// show fills in the decision's fields about a check's limit; it does nothing for -1.
 func (p *Plan) show(d *Decision, check int) {
 	if check < 0 {
 		return
 	}
 	l := p.asked[check].limit
-	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.policy, l.told(), check
-	d.Remaining = p.left(check)
+	d.Rule, d.Policy, d.Limit, d.shown = p.ruleOf(check).name, l.text.Name, l.unsharded(), check
+	d.Remaining = p.Remaining(check)
 	d.Used = d.Limit.Capacity() - d.Remaining
-	d.Cost = p.costOf(check)
+	d.Cost = p.Cost(check)
 }
 
-// costOf returns what a check charges, 0 if its rule says nothing of costs.
-func (p *Plan) costOf(check int) int64 {
-	if !p.ruleOf(check).after.costs {
+// respond sets the answer of the denying rule.
+func (d *Decision) respond(r *rule) {
+	if d.Response = r.after.response; d.Response != nil && d.Response.Status != 0 {
+		d.Status = d.Response.Status
+	}
+}
+
+// retryAfter returns how long a denied client should wait, over all denying checks. For each check
+// it is the wait until the request would pass, or the rule's retry_after if longer, plus the rule's
+// jitter. It is Never if the cost can never pass.
+func (p *Plan) retryAfter() (longest counter.Micros) {
+	for i := range p.results {
+		result := &p.results[i]
+		if !result.Denied || p.checks[i].Shadow {
+			continue
+		}
+		wait := result.Wait
+		if after := &p.ruleOf(i).after; wait != counter.Never {
+			wait = max(wait, after.retryAfter) + jitter(p.checks[i].Key, result.At, after.retryJitter)
+		}
+		longest = max(longest, wait)
+	}
+	return longest
+}
+
+// jitter returns a span from 0 to most that depends on the counter and the instant, so that clients
+// denied at the same time do not return at the same time. It may be predictable, so it needs no
+// random source: the same counter at the same instant has the same jitter.
+func jitter(key []byte, at, most counter.Micros) counter.Micros {
+	if most == 0 {
 		return 0
 	}
-	return p.checks[check].Cost
+	hash := slim.FNV(key)
+	for shift := 0; shift < 64; shift += 8 {
+		hash = (hash ^ uint64(at)>>shift&0xff) * slim.FNVPrime
+	}
+	// FNV mixes low bits into high bits, so its low bits are weak. The high bits are random enough
+	// here.
+	return counter.Micros((hash ^ hash>>32) % uint64(most+1))
 }

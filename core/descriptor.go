@@ -2,88 +2,96 @@
 
 package core
 
-import "bytes"
+import (
+	"bytes"
 
-// Descriptor is one of several descriptions of one request, as Envoy's rate limit protocol has them: each is identified,
-// matched and counted by itself, and the request goes on if all of them pass.
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Descriptor is one of several descriptors of one request, as in Envoy's rate limit protocol. Each
+// descriptor is identified, matched and counted separately. The request is admitted if all pass.
 type Descriptor struct {
 	Ruleset    *Ruleset
-	Attributes Attributes
-	// Hits is how many times the cost of each rule is charged. 0 charges nothing, and refuses the request if nothing is left.
+	Attributes policy.Attributes
+	// Hits multiplies the cost of each rule. 0 charges nothing, and denies the request if nothing
+	// is left.
 	Hits int64
-	// Negative gives that much back instead, and refuses nothing: see [Plan.Reports].
+	// Negative refunds the hits instead of charging them, and denies nothing: see [Plan.Reports].
 	Negative bool
-	// Reported says that the hits have happened: they are charged even if they do not fit: see [Plan.Reports].
+	// Reported says that the hits report past use. They are charged even if they exceed the limit:
+	// see [Plan.Reports].
 	Reported bool
 
-	parts  [2]int32 // of the plan's: the first and the one after the last
-	exempt bool     // a rule says that it has no limit
-	// refused says that the request is refused for it whatever the store says.
-	refused bool
+	parts  [2]int32 // indexes into the plan's parts: the first and the one after the last
+	exempt bool     // it has no limit under some rule
+	// denied says that the descriptor denies the request whatever the store answers.
+	denied bool
 }
 
-// part is a check that a descriptor asks for, be it the first to ask or not.
+// part is a check that a descriptor needs. Several descriptors may need the same check.
 type part struct {
 	check int32
-	cost  int64 // what the descriptor asks for, by its hits
+	cost  int64 // the descriptor's hits times the rule's cost
 }
 
-// AddDescriptors adds one request of which there are several descriptions, to a plan that was reset; Add adds no other then.
-// Where a rule replaces others, it does so whatever the descriptor. A counter that several descriptors meet is asked for
-// once, for the most that one of them costs: they tell of one request. It does not allocate once the plan's buffers have
+// AddDescriptors adds one request with several descriptors to a plan that was reset; Add must not
+// be called for the same plan. A rule that replaces others does so for all descriptors. If several
+// descriptors meet the same counter, the counter is charged once, with the highest of their costs,
+// since they describe one request. AddDescriptors does not allocate once the plan's buffers have
 // grown.
 func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
 		d := &ds[i]
-		d.parts, d.exempt, d.refused = [2]int32{}, false, false
+		d.parts, d.exempt, d.denied = [2]int32{}, false, false
 		if d.Ruleset.replaces {
-			p.request.read(d.Attributes)
+			p.who.Request.Read(d.Attributes)
 			p.findReplaced(d.Ruleset)
 		}
 	}
 	for i := range ds {
 		d := &ds[i]
-		uses, checks, before := len(p.uses), len(p.checks), p.refusal
-		p.request.read(d.Attributes)
-		p.refusal = refusalNone
+		uses, checks, before := len(p.uses), len(p.checks), p.denial
+		p.who.Request.Read(d.Attributes)
+		p.denial = denialNone
 		p.add(d.Ruleset)
-		d.refused = p.refusal != refusalNone
-		if p.refusal = max(p.refusal, before); p.refusal == refusalBlocked {
+		d.denied = p.denial != denialNone
+		if p.denial = max(p.denial, before); p.denial == denialBlocked {
 			return
 		}
 		p.divide(d, uses, checks)
 	}
-	if p.refusal == refusalNone {
-		p.offer(ds)
+	if p.denial == denialNone {
+		p.shadowQuotas(ds)
 	}
 }
 
-// findReplaced finds out which rules those of a descriptor replace.
+// findReplaced appends to p.replaced the rules that the rules of a descriptor replace.
 func (p *Plan) findReplaced(rs *Ruleset) {
 	looked := len(p.credentials)
 	if rs.disabled || p.identify(rs) {
 		return
 	}
-	p.credentials = p.credentials[:looked] // they are looked at again
-	p.clientPart = p.identityPart(&p.asking)
+	p.credentials = p.credentials[:looked] // they are verified again
+	p.clientPart = p.identityPart(&p.who.Identity)
 	p.match(rs)
 	p.compete(rs)
 }
 
-// match leaves in p.matched the rules that the request is one for.
+// match sets p.matched to the rules that match the request.
 func (p *Plan) match(rs *Ruleset) {
-	p.matched = rs.matcher.appendMatches(p.matched[:0], &p.request)
+	p.matched = rs.matcher.AppendMatches(p.matched[:0], &p.who.Request)
 	for i, condition := range p.matched {
 		p.matched[i] = rs.enabled[condition]
 	}
 }
 
-// divide makes what was added last, from these uses and checks on, the descriptor's. What another one asks for already is
-// left to that one.
+// divide assigns to the descriptor the checks that were added last, from the given uses and checks
+// on. It drops checks that another descriptor already has.
 func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[0] = int32(len(p.parts))
-	used, asked := uses, checks // what is kept ends here
+	used, asked := uses, checks // the numbers of uses and checks that are kept
 	for i := uses; i < len(p.uses); i++ {
 		u := p.uses[i]
 		d.exempt = d.exempt || u.excused || u.unlimited
@@ -95,7 +103,7 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 			}
 		}
 		if u.checks[0] < u.checks[1] && first == asked {
-			continue // all of it was asked for before
+			continue // other descriptors have all of its checks
 		}
 		u.checks = [2]int32{int32(first), int32(asked)}
 		p.uses[used], p.outcomes[used] = u, p.outcomes[i]
@@ -106,15 +114,15 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keep moves a check to the place where it is kept, and says so; or leaves it to one of those before, which ask for other
-// descriptors.
+// keep moves a check to index to and returns true. If one of the checks before index before has the
+// same key, keep merges the check into that one and returns false.
 func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
 		cost := d.charge(c)
 		for i := range before {
 			if earlier := &p.checks[i]; bytes.Equal(earlier.Key, c.Key) {
-				earlier.include(c)
+				earlier.Include(c)
 				p.tighten(i, check)
 				p.parts = append(p.parts, part{check: int32(i), cost: cost})
 				return false
@@ -126,11 +134,11 @@ func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
 	return true
 }
 
-// charge makes a check ask for the descriptor's hits, and returns how many units they are.
-func (d *Descriptor) charge(c *Check) (cost int64) {
+// charge multiplies a check's cost by the descriptor's hits, and returns the product.
+func (d *Descriptor) charge(c *counter.Check) (cost int64) {
 	if d.Hits > 0 {
-		cost = CountMax + 1 // more than any limit holds
-		if d.Hits <= CountMax/c.Cost {
+		cost = counter.CountMax + 1 // more than any limit holds
+		if d.Hits <= counter.CountMax/c.Cost {
 			cost = d.Hits * c.Cost
 		}
 	}
@@ -138,55 +146,50 @@ func (d *Descriptor) charge(c *Check) (cost int64) {
 	case d.Negative:
 		c.Cost = 0
 	case cost == 0:
-		c.Op, c.Cost, c.Min, c.Max = OpUpTo, 0, 1, 0
+		c.Op, c.Cost, c.Min, c.Max = counter.OpUpTo, 0, 1, 0
 	default:
 		c.Cost = cost
 	}
 	return cost
 }
 
-// tighten makes a check one under the limit of another about the same counter, if that one lets less through: limits that
-// requests bring may differ for one counter, and then the strictest holds.
+// tighten gives a check the limit of another check of the same counter if that limit is stricter.
+// Requests may bring their own limits, so two limits for one counter can differ; the strictest
+// applies.
 func (p *Plan) tighten(check, other int) {
 	kept, l := p.checks[check].Limit, p.checks[other].Limit
-	if l.count < kept.count || l.count == kept.count && l.burst < kept.burst {
-		p.checks[check].Limit, p.checks[check].Whole = l, p.checks[other].Whole
+	if l.Count() < kept.Count() || l.Count() == kept.Count() && l.Capacity() < kept.Capacity() {
+		p.checks[check].Limit, p.checks[check].UnshardedLimit = l, p.checks[other].UnshardedLimit
 		p.asked[check].limit = p.asked[other].limit
 	}
 }
 
-// include makes a check ask for no less than another about the same counter.
-func (c *Check) include(other *Check) {
-	if other.Cost > c.Cost || c.Cost == 0 && other.Op == OpUpTo {
-		c.Op, c.Cost, c.Min, c.Max = other.Op, other.Cost, other.Min, other.Max
-	}
-}
-
-// Reports appends what is to be asked of the store besides, once it has answered: negative hits given back, and, if the
-// request was refused, the hits that have happened all the same, and those given back that were charged before it was
-// known that no descriptor with quota has room. Without any, nothing need be asked; none of it is refused.
+// Reports appends the checks to send after the store has answered. They refund negative hits. If
+// the request was denied, they also charge the reported hits and refund what was charged before all
+// descriptors with a quota turned out to have no room. If nothing is appended, no call is needed.
+// None of these checks can be denied.
 //
-// Nobody has the receipts of what is given back, so it goes to the window that the store is in, and no further than to
-// what was charged there. A sliding log keeps each charge by its receipt, so that to one of those nothing is given back.
-func (p *Plan) Reports(dst []Check, ds []Descriptor, refused bool) []Check {
+// Negative hits have no receipt, so they are refunded to the store's current window, up to what was
+// charged there. A sliding log keeps each charge under its receipt, so it gets no such refund.
+func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []counter.Check {
 	first := len(dst)
 	for i := range ds {
 		d := &ds[i]
-		if !d.Negative && !refused {
+		if !d.Negative && !denied {
 			continue
 		}
 		for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 			asked, result := &p.checks[part.check], &p.results[part.check]
-			c := Check{Key: asked.Key, ScopeLen: asked.ScopeLen, Limit: asked.Limit, Bounds: asked.Bounds, Cost: part.cost}
+			c := counter.Check{Key: asked.Key, ScopeLen: asked.ScopeLen, Limit: asked.Limit, Bounds: asked.Bounds, Cost: part.cost}
 			switch {
 			case d.Negative:
-				c.Op, c.Receipt = OpGiveBack, asked.Limit.receiptAt(result.At, asked.Bounds)
+				c.Op, c.Receipt = counter.OpRefund, asked.Limit.ReceiptAt(result.At, asked.Bounds)
 			case d.Reported && result.Granted == 0:
-				c.Op = OpForce
-			case p.comesBack(part.check, ds):
-				c.Op, c.Receipt, c.Cost, c.Refundable = OpGiveBack, result.Receipt, result.Granted, asked.Refundable
+				c.Op = counter.OpForce
+			case p.isRefunded(part.check, ds):
+				c.Op, c.Receipt, c.Cost, c.Refundable = counter.OpRefund, result.Receipt, result.Granted, asked.Refundable
 			}
-			if c.Cost > 0 && (c.Op == OpForce || c.Op == OpGiveBack && c.Receipt > 0) {
+			if c.Cost > 0 && (c.Op == counter.OpForce || c.Op == counter.OpRefund && c.Receipt > 0) {
 				dst = appendReport(dst, first, c)
 			}
 		}
@@ -194,14 +197,14 @@ func (p *Plan) Reports(dst []Check, ds []Descriptor, refused bool) []Check {
 	return dst
 }
 
-// appendReport appends a check about a counter that none from first on is about. Of several the greatest counts, and what
-// was used goes before what is given back.
-func appendReport(dst []Check, first int, c Check) []Check {
+// appendReport appends a check unless dst[first:] has one for the same counter. Of two checks for
+// one counter, the one with the higher cost is kept, and a charge is kept rather than a refund.
+func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Check {
 	for i := first; i < len(dst); i++ {
 		if !bytes.Equal(dst[i].Key, c.Key) {
 			continue
 		}
-		if c.Op == dst[i].Op && c.Cost > dst[i].Cost || c.Op == OpForce && dst[i].Op == OpGiveBack {
+		if c.Op == dst[i].Op && c.Cost > dst[i].Cost || c.Op == counter.OpForce && dst[i].Op == counter.OpRefund {
 			dst[i] = c
 		}
 		return dst
@@ -209,64 +212,53 @@ func appendReport(dst []Check, first int, c Check) []Check {
 	return append(dst, c)
 }
 
-// receiptAt returns the receipt of a charge at that instant of the store's clock; 0 if that is not enough to know.
-func (l *Limit) receiptAt(at Micros, b *Bounds) Micros {
-	switch {
-	case b != nil:
-		return b[b.period(at)]
-	case l.algorithm == TokenBucket:
-		return at
-	case l.algorithm == SlidingLog:
-		return 0
-	default:
-		return at - at%l.window
-	}
-}
-
-// DescriptorStatus is what became of one descriptor. The zero value is one that no limit is for.
+// DescriptorStatus is the result for one descriptor. The zero value means that no limit applies to
+// it.
 type DescriptorStatus struct {
-	// Refused says that it is one for which the request is refused, or would be if others with quota had no room either; the
-	// others would have passed, and charged nothing if the request is refused.
-	Refused   bool
+	// Denied says that the request is denied for this descriptor, or would be if the other
+	// descriptors with a quota had no room either. Descriptors without Denied would have passed.
+	// If the request is denied, they charge nothing.
+	Denied    bool
 	Unlimited bool // a rule says so: action allow, a tier without limits, an exempt client
-	// Policy, Limit, Remaining and Reset tell of its limit with the longest wait if it is refused, else of its tightest one;
-	// Limit is nil if it has none that clients are told about.
+	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: if it is denied, the
+	// one with the longest wait, otherwise the tightest. Limit is nil if no limit is shown to
+	// clients.
 	Policy    string
-	Limit     *Limit
+	Limit     *counter.Limit
 	Remaining int64
-	Reset     Micros // as in [Result]
+	Reset     counter.Micros // as in [counter.Result]
 }
 
-// Status returns what became of a descriptor, after Decide.
+// Status returns the result for a descriptor, after Decide.
 func (p *Plan) Status(d *Descriptor) DescriptorStatus {
-	if p.refusal != refusalNone { // then nothing was asked
-		return DescriptorStatus{Refused: d.refused}
+	if p.denial != denialNone { // then the store was not called
+		return DescriptorStatus{Denied: d.denied}
 	}
-	s := DescriptorStatus{Refused: p.penalized(), Unlimited: d.exempt}
-	shown, refusing := -1, false
+	s := DescriptorStatus{Denied: p.penalized(), Unlimited: d.exempt}
+	shown, denying := -1, false
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		i := int(part.check)
-		refuses := p.results[i].Refused && (!p.checks[i].Shadow || p.ruleOf(i).quota && p.ruleOf(i).action != ActionLogOnly)
-		s.Refused = s.Refused || refuses
-		if !p.shows(i, HeadersX|HeadersIETF|HeadersNone) || p.results[i].Local || refusing && !refuses {
+		denies := p.results[i].Denied && (!p.checks[i].Shadow || p.ruleOf(i).quota && p.ruleOf(i).action != policy.ActionLogOnly)
+		s.Denied = s.Denied || denies
+		if !p.shows(i, policy.HeadersX|policy.HeadersIETF|policy.HeadersNone) || p.results[i].Local || denying && !denies {
 			continue
 		}
-		if shown < 0 || refuses && !refusing || p.tighter(i, shown, refuses) {
-			shown, refusing = i, refuses
+		if shown < 0 || denies && !denying || p.tighter(i, shown, denies) {
+			shown, denying = i, denies
 		}
 	}
 	if shown >= 0 {
 		l, result := p.asked[shown].limit, &p.results[shown]
-		s.Policy, s.Limit, s.Remaining, s.Reset = l.policy, l.told(), p.left(shown), result.Reset
+		s.Policy, s.Limit, s.Remaining, s.Reset = l.text.Name, l.unsharded(), p.Remaining(shown), result.Reset
 	}
 	return s
 }
 
-// tighter reports whether one check says more than another: of two that refuse the one that does so longer, else the one
-// that the fewest such requests are left of.
-func (p *Plan) tighter(one, other int, refuse bool) bool {
-	if refuse {
+// tighter reports whether one check is tighter than another: if both deny, it has the longer wait,
+// otherwise it allows fewer further requests.
+func (p *Plan) tighter(one, other int, deny bool) bool {
+	if deny {
 		return p.results[one].Wait > p.results[other].Wait
 	}
-	return p.left(one)/max(1, p.checks[one].Cost) < p.left(other)/max(1, p.checks[other].Cost)
+	return p.Remaining(one)/max(1, p.checks[one].Cost) < p.Remaining(other)/max(1, p.checks[other].Cost)
 }

@@ -3,14 +3,17 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// entries is a descriptor that is all attributes.
+// entries returns a descriptor with only attributes.
 func entries(pairs ...string) *client {
 	c := &client{attr: map[string]string{}, now: newCounters().now}
 	for i := 0; i < len(pairs); i += 2 {
@@ -19,25 +22,25 @@ func entries(pairs ...string) *client {
 	return c
 }
 
-func perAttr(name, limit string, tb testing.TB) Rule {
-	return Rule{Name: name, Match: Match{Attr: []AttrMatch{{Name: name}}}, Per: []Dimension{{Kind: PerAttr, Name: name}},
-		Limits: []Limit{mustLimit(tb, limit)}}
+func perAttr(name, limit string, tb testing.TB) policy.Rule {
+	return policy.Rule{Name: name, Match: policy.Match{Attr: []policy.AttrMatch{{Name: name}}}, Per: []policy.Dimension{{Kind: policy.PerAttr, Name: name}},
+		Limits: []counter.Limit{limittest.Parse(tb, limit)}}
 }
 
-// describe sends one request of several descriptors past a store, reports included.
+// describe sends one request with several descriptors to the store, including reports.
 func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
 	plan.AddDescriptors(ds)
 	checks, results := plan.Checks(), plan.Results()
-	if err := ValidateChecks(checks, results); err != nil {
+	if err := counter.ValidateChecks(checks, results); err != nil {
 		t.Fatal(err)
 	}
 	c.take(checks, results)
 	d := plan.DecideDescriptors(ds)
-	if reports := plan.Reports(nil, ds, d.Refused()); len(reports) > 0 && len(checks) > 0 {
-		results := make([]Result, len(reports))
-		if err := ValidateChecks(reports, results); err != nil {
+	if reports := plan.Reports(nil, ds, d.Denied()); len(reports) > 0 && len(checks) > 0 {
+		results := make([]counter.Result, len(reports))
+		if err := counter.ValidateChecks(reports, results); err != nil {
 			t.Fatal(err)
 		}
 		c.take(reports, results)
@@ -45,7 +48,7 @@ func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	return plan, d
 }
 
-// left asks how much of the limit of one attribute is left, charging nothing.
+// left returns how much of the limit of an attribute is left, without charging.
 func (c *counters) left(t *testing.T, rs *Ruleset, pairs ...string) int64 {
 	t.Helper()
 	ds := []Descriptor{{Ruleset: rs, Attributes: entries(pairs...), Negative: true}}
@@ -53,7 +56,7 @@ func (c *counters) left(t *testing.T, rs *Ruleset, pairs ...string) int64 {
 	return plan.Status(&ds[0]).Remaining
 }
 
-func compiled(t *testing.T, p Policy) *Ruleset {
+func compiled(t *testing.T, p policy.Policy) *Ruleset {
 	t.Helper()
 	rs, err := Compile(p)
 	if err != nil {
@@ -62,9 +65,10 @@ func compiled(t *testing.T, p Policy) *Ruleset {
 	return rs
 }
 
-// TestDescriptorsAreAllOrNothing: one that is over its limit leaves the others uncharged, and each knows its own limit.
+// TestDescriptorsAreAllOrNothing: if one descriptor is over its limit, the others are not charged.
+// Each reports its own limit.
 func TestDescriptorsAreAllOrNothing(t *testing.T) {
-	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "2/1m fixed_window", t), perAttr("b", "9/1m fixed_window", t)}})
 	c := newCounters()
 	both := func() []Descriptor {
 		return []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 3},
@@ -73,31 +77,32 @@ func TestDescriptorsAreAllOrNothing(t *testing.T) {
 	for i := range 4 {
 		ds := both()
 		plan, d := c.describe(t, ds)
-		if d.Refused() != (i >= 2) {
-			t.Fatalf("request %d: refused %t", i, d.Refused())
+		if d.Denied() != (i >= 2) {
+			t.Fatalf("request %d: refused %t", i, d.Denied())
 		}
 		a, b, none := plan.Status(&ds[0]), plan.Status(&ds[1]), plan.Status(&ds[2])
 		left := int64(9 - 3*min(i+1, 2))
-		if a.Refused != (i >= 2) || a.Policy != "a" || a.Remaining != int64(max(0, 1-i)) || b.Refused || b.Remaining != left || b.Policy != "b" {
+		if a.Denied != (i >= 2) || a.Policy != "a" || a.Remaining != int64(max(0, 1-i)) || b.Denied || b.Remaining != left || b.Policy != "b" {
 			t.Errorf("request %d: %+v, %+v", i, a, b)
 		}
 		if diff := cmp.Diff(DescriptorStatus{}, none); diff != "" {
 			t.Error(diff)
 		}
-		if d.Refused() && (d.Rule != "a" || plan.Headers(&d).RetryAfter == "") {
+		if d.Denied() && (d.Rule != "a" || HeadersOf(plan, &d).RetryAfter == "") {
 			t.Errorf("refused by %q", d.Rule)
 		}
 	}
 }
 
-// TestDescriptorsShareACounter: descriptors that meet one counter charge it once, by the most that one of them costs.
+// TestDescriptorsShareACounter: descriptors with the same counter charge it once, by the highest of
+// their costs.
 func TestDescriptorsShareACounter(t *testing.T) {
-	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m fixed_window", t), perAttr("b", "10/1m fixed_window", t)}})
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m fixed_window", t), perAttr("b", "10/1m fixed_window", t)}})
 	c := newCounters()
 	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 2},
 		{Ruleset: rs, Attributes: entries("a", "1", "b", "1"), Hits: 4}, {Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}}
 	plan, d := c.describe(t, ds)
-	if d.Refused() || len(plan.Checks()) != 2 || len(plan.Outcomes()) != 2 {
+	if d.Denied() || len(plan.Checks()) != 2 || len(plan.Outcomes()) != 2 {
 		t.Fatalf("%+v, %d checks, %d outcomes", d, len(plan.Checks()), len(plan.Outcomes()))
 	}
 	for i, want := range []int64{6, 6, 6} {
@@ -107,22 +112,23 @@ func TestDescriptorsShareACounter(t *testing.T) {
 	}
 }
 
-// TestHits: none looks, a report is charged whether it fits or not, and negative ones come back to this window.
+// TestHits: zero hits only look, a report is charged even beyond the limit, and negative hits are
+// refunded to the current window.
 func TestHits(t *testing.T) {
-	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m fixed_window", t), perAttr("s", "10/1m sliding_window", t),
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m fixed_window", t), perAttr("s", "10/1m sliding_window", t),
 		perAttr("l", "10/1m sliding_log", t), perAttr("t", "10/1m token_bucket", t), perAttr("d", "10/day", t)}})
 	for _, name := range []string{"a", "s", "l", "t", "d"} {
 		c := newCounters()
 		ask := func(d Descriptor) bool {
 			d.Ruleset, d.Attributes = rs, entries(name, "1")
 			_, decision := c.describe(t, []Descriptor{d})
-			return !decision.Refused()
+			return !decision.Denied()
 		}
 		step := func(what string, passed, want bool, left int64) {
 			t.Helper()
 			got := c.left(t, rs, name, "1")
 			if name == "l" && strings.Contains(what, "back") {
-				left = 0 // a sliding log knows its charges by their receipts only
+				left = 0 // a sliding log finds charges only by their receipts
 			}
 			if passed != want || got != left {
 				t.Errorf("%s: %s: passed %t, want %t; %d left, want %d", name, what, passed, want, got, left)
@@ -139,13 +145,13 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestReplaces: a rule in play takes those it names out of play, whatever descriptor they are met by, whatever the order,
-// and even if it is replaced itself.
+// TestReplaces: a rule in play removes the rules that it replaces, whichever descriptor matched
+// them, in any order, and even if it is replaced itself.
 func TestReplaces(t *testing.T) {
-	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t), perAttr("d", "1/1m", t)}
+	rules := []policy.Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t), perAttr("d", "1/1m", t)}
 	rules[0].Replaces = []string{"b"}
 	rules[1].Replaces = []string{"c"}
-	rs := compiled(t, Policy{Rules: rules})
+	rs := compiled(t, policy.Policy{Rules: rules})
 	for want, attrs := range map[string][]string{
 		"a":   {"a", "b"},
 		"b":   {"b", "c"},
@@ -180,19 +186,20 @@ func TestReplaces(t *testing.T) {
 	}
 }
 
-// TestReplacesInGroups: whom a winner replaces stays out, and nobody of the group comes in its place.
+// TestReplacesInGroups: if a group's winner is replaced, no other rule of the group takes its
+// place.
 func TestReplacesInGroups(t *testing.T) {
-	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t)}
+	rules := []policy.Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t)}
 	rules[1].Group, rules[2].Group, rules[2].Priority = "g", "g", 1
 	rules[0].Replaces = []string{"b"}
-	rs := compiled(t, Policy{Rules: rules})
+	rs := compiled(t, policy.Policy{Rules: rules})
 	plan := new(Plan)
 	plan.Trace()
 	plan.Add(rs, entries("a", "1", "b", "1", "c", "1"))
 	if len(plan.Outcomes()) != 1 {
 		t.Errorf("%+v", plan.Outcomes())
 	}
-	fates := map[string]string{"a": "in play", "b": "replaced by a", "c": "lost to b: its priority 0 is before 1"}
+	fates := map[string]string{"a": "applies", "b": "replaced by a", "c": "lost to b: its priority 0 is before 1"}
 	for _, r := range plan.Explain()[0].Rules {
 		if r.Fate != fates[r.Name] {
 			t.Errorf("fate of %s: %q", r.Name, r.Fate)
@@ -201,21 +208,21 @@ func TestReplacesInGroups(t *testing.T) {
 }
 
 func TestReplacesProblems(t *testing.T) {
-	rules := []Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), {Name: "c", Action: ActionBlock, Replaces: []string{"a"}}}
+	rules := []policy.Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), {Name: "c", Action: policy.ActionBlock, Replaces: []string{"a"}}}
 	rules[0].Replaces = []string{"a", "x", "b", "b", "c", ""}
-	_, err := Compile(Policy{Rules: rules})
-	for _, want := range []string{`rules[0].replaces[0]: "a": is the rule itself`, `replaces[1]: "x": is the name of no rule`,
-		`replaces[3]: "b": is there twice`, `replaces[4]: "c": blocks`, `replaces[5]: is the name of no rule`,
-		`rules[2].replaces[0]: "a": is out of play anyway`} {
+	_, err := Compile(policy.Policy{Rules: rules})
+	for _, want := range []string{`rules[0].replaces[0]: "a": is the rule itself`, `replaces[1]: "x": is not a rule of this policy`,
+		`replaces[3]: "b": is listed twice`, `replaces[4]: "c": blocks`, `replaces[5]: is not a rule of this policy`,
+		`rules[2].replaces[0]: "a": never applies`} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in\n%v", want, err)
 		}
 	}
 }
 
-// TestDescriptorsDoNotAllocate: of a service that answers thousands a second.
+// TestDescriptorsDoNotAllocate: deciding descriptors allocates nothing, as a busy service requires.
 func TestDescriptorsDoNotAllocate(t *testing.T) {
-	rs := compiled(t, Policy{Rules: []Rule{perAttr("a", "10/1m", t), perAttr("b", "10/1m", t)}})
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m", t), perAttr("b", "10/1m", t)}})
 	ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1}}
 	var plan Plan
 	if n := testing.AllocsPerRun(100, func() {
@@ -228,12 +235,13 @@ func TestDescriptorsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// TestDescriptorsRefusedWithoutTheStore: the descriptor that the request is refused for is known, and nothing is charged.
+// TestDescriptorsRefusedWithoutTheStore: the plan names the descriptor for which the request is
+// denied, and nothing is charged.
 func TestDescriptorsRefusedWithoutTheStore(t *testing.T) {
 	deny := perAttr("a", "5/1m", t)
-	deny.Per, deny.Missing = []Dimension{{Kind: PerAttr, Name: "never"}}, MissingDeny
-	rs := compiled(t, Policy{Rules: []Rule{deny, perAttr("b", "5/1m", t),
-		{Name: "c", Match: Match{Attr: []AttrMatch{{Name: "c"}}}, Action: ActionBlock}}})
+	deny.Per, deny.Missing = []policy.Dimension{{Kind: policy.PerAttr, Name: "never"}}, policy.MissingDeny
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{deny, perAttr("b", "5/1m", t),
+		{Name: "c", Match: policy.Match{Attr: []policy.AttrMatch{{Name: "c"}}}, Action: policy.ActionBlock}}})
 	for name, want := range map[string]Outcome{"a": OutcomeMissing, "c": OutcomeBlocked} {
 		for first, order := range [][]string{{"b", name, "b"}, {name, "b"}} {
 			c := newCounters()
@@ -246,7 +254,7 @@ func TestDescriptorsRefusedWithoutTheStore(t *testing.T) {
 				t.Errorf("%v: %s", order, d.Outcome)
 			}
 			for i := range ds {
-				if got := plan.Status(&ds[i]); got.Refused != (order[i] == name) || got.Limit != nil {
+				if got := plan.Status(&ds[i]); got.Denied != (order[i] == name) || got.Limit != nil {
 					t.Errorf("%v: descriptor %d: %+v", order, i, got)
 				}
 			}

@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package core decides rate limits; it never asks the network or the clock.
+// Package core decides whether requests are within rate limits. It does no I/O and reads no clock.
 //
 // # Promise
 //
-// The way of a request is
+// A request goes through these steps:
 //
-//	attributes → Identify → Match → Take → Decision → Headers
+//	attributes → Identify → Match → Take → Decision → response
 //
-// and core does every step but Take: it says who is asking, which limits apply and under which keys they are counted,
-// and, once a [Store] has answered, what happens to the request and what the client is told. The four algorithms are
-// here too, as pure functions of a counter's [State] and an instant, so that every store decides alike. Time and I/O
-// come in as arguments; there is no goroutine, no clock, no lock. The package builds for GOOS=wasip1.
+// The store does Take; this package does the rest. It identifies the client, finds the limits that
+// apply and the keys of their counters, and turns the answers of a [counter.Store] into a decision.
+// Package response writes it as a response. The algorithms themselves are in package [counter], as
+// pure functions of a counter's [counter.State] and an instant, so all stores decide alike. Time
+// and I/O come in as arguments; there is no goroutine and no clock. The package builds for
+// GOOS=wasip1.
+//
+// The files follow these steps: compile.go makes a [Ruleset]; plan.go identifies, matches and adds
+// the rules, whose keys are made in key.go; decision.go decides; shown.go says which limit clients
+// see; settlement.go corrects charges once the response is known; explain.go describes all of it.
 //
 // # Price
 //
-// A request that matches three of a thousand rules is identified, matched and turned into checks within about a
-// microsecond and without allocating; memory per [Ruleset] grows with its rules, never with its clients.
+// A request that matches three of a thousand rules is identified, matched and turned into checks in
+// about a microsecond, without allocating. The memory of a [Ruleset] grows with its rules, not with
+// its clients.
 //
 // # When not to use it
 //
-// To limit one function in one process, use golang.org/x/time/rate: this package is for many limits over many clients,
-// counted in one place for several proxies.
+// To limit one function in one process, use golang.org/x/time/rate. This package is for many limits
+// over many clients, counted in one place for several proxies.
 package core

@@ -4,41 +4,45 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"testing"
 
-	"github.com/penstock/penstock/internal/inturns"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// everything is a policy of n rules, of which up to three match GET /api/items/42, with all that can be said of clients:
-// tokens, tiers, penalties, and lists of 1,000 ranges of addresses who are exempt or blocked.
-func everything(tb testing.TB, n int, v Verifier) *Ruleset {
+// everything returns a policy of n rules that uses all client features: tokens, tiers, penalties,
+// and lists of 1,000 exempt or blocked address ranges. Up to three of the rules match GET
+// /api/items/42.
+func everything(tb testing.TB, n int, v policy.Verifier) *Ruleset {
 	tb.Helper()
-	limit, more := mustLimit(tb, "1000000/1m"), mustLimit(tb, "2000000/1m")
-	tiers := map[string]LimitSet{"premium": {Limits: []Limit{more}}, "enterprise": {Unlimited: true}}
-	p := Policy{Name: "shop", Identify: []Identify{{Kind: IdentifyJWT, Verifier: v}, {}},
-		Tier: []Source{{Name: "tier"}}, Penalty: &Penalty{Window: Hour, Threshold: 3, Multipliers: []int64{1, 2, 4, 8}},
-		Exempt: []Listed{{IP: thousandRanges(10), User: []string{"admin"}}},
-		Block:  []Listed{{IP: thousandRanges(11), Tenant: []string{"lost"}, Reason: "abuse"}}}
+	limit, more := limittest.Parse(tb, "1000000/1m"), limittest.Parse(tb, "2000000/1m")
+	tiers := map[string]policy.LimitSet{"premium": {Limits: []counter.Limit{more}}, "enterprise": {Unlimited: true}}
+	p := policy.Policy{Name: "shop", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: v}, {}},
+		Tier: []policy.Source{{Name: "tier"}}, Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{1, 2, 4, 8}},
+		Exempt: []policy.Listed{{IP: thousandRanges(10), User: []string{"admin"}}},
+		Block:  []policy.Listed{{IP: thousandRanges(11), Tenant: []string{"lost"}, Reason: "abuse"}}}
 	for i := range n {
-		r := Rule{Name: fmt.Sprintf("rule-%d", i), Limits: []Limit{limit}, Tiers: tiers}
+		r := policy.Rule{Name: fmt.Sprintf("rule-%d", i), Limits: []counter.Limit{limit}, Tiers: tiers}
 		switch i {
 		case 0:
 			r.Name = "api"
 		case 1:
-			r.Match = Match{Path: []string{"/api/*"}, Tier: []string{"premium", "enterprise", "free"}}
+			r.Match = policy.Match{Path: []string{"/api/*"}, Tier: []string{"premium", "enterprise", "free"}}
 		case 2:
-			r.Match = Match{Path: []string{"/api/items/42"}, Method: []string{"GET"}}
-			r.Per = []Dimension{{Kind: PerUser}, {Kind: PerTenant}, {Kind: PerTier}}
+			r.Match = policy.Match{Path: []string{"/api/items/42"}, Method: []string{"GET"}}
+			r.Per = []policy.Dimension{{Kind: policy.PerUser}, {Kind: policy.PerTenant}, {Kind: policy.PerTier}}
 		default:
-			r.Match = Match{Path: []string{fmt.Sprintf("/service-%d/%d", i%100, i), fmt.Sprintf("/v%d/*", i)}}
+			r.Match = policy.Match{Path: []string{fmt.Sprintf("/service-%d/%d", i%100, i), fmt.Sprintf("/v%d/*", i)}}
 		}
 		p.Rules = append(p.Rules, r)
 	}
 	return mustCompile(tb, p)
 }
 
-// thousandRanges are address ranges of eight lengths below NET.0.0.0/8, and IPv6 ones.
+// thousandRanges returns address ranges of eight lengths below NET.0.0.0/8, and some of IPv6.
 func thousandRanges(net byte) (ranges []netip.Prefix) {
 	for i := range 1_000 {
 		a := netip.AddrFrom4([4]byte{net, byte(i >> 2), byte(i << 6), 0})
@@ -47,41 +51,42 @@ func thousandRanges(net byte) (ranges []netip.Prefix) {
 		}
 		p, err := a.Prefix(26 - i%8)
 		if err != nil {
-			panic(err) // the lengths are those of addresses
+			panic(err) // the lengths are valid for the addresses
 		}
 		ranges = append(ranges, p)
 	}
 	return ranges
 }
 
-// tokens says whose token each is.
-type tokens map[string]*Identity
+// tokens maps tokens to identities.
+type tokens map[string]*policy.Identity
 
-func (t tokens) Verify(credential string) (*Identity, CredentialState) {
+func (t tokens) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	who, ok := t[credential]
 	if !ok {
-		return nil, CredentialInvalid
+		return nil, policy.CredentialInvalid
 	}
-	return who, CredentialValid
+	return who, policy.CredentialValid
 }
 
-// visitor is a client of everything.
+// visitor is a client and its expected outcome under everything.
 type visitor struct {
 	name    string
 	request *client
 	want    Outcome
 }
 
-// visitors are clients who meet what a policy says of them, the plain one first, and the verifier that knows them.
-func visitors(tb testing.TB) ([]visitor, Verifier) {
+// visitors returns clients that use the features of the policy, the plain one first, and the
+// verifier that knows them.
+func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	tb.Helper()
-	overrides, err := NewOverrides(map[string]LimitSet{"*": {Limits: []Limit{mustLimit(tb, "8000000/1m")}},
-		"api": {Limits: []Limit{mustLimit(tb, "7000000/1m")}}})
+	overrides, err := policy.NewOverrides(map[string]policy.LimitSet{"*": {Limits: []counter.Limit{limittest.Parse(tb, "8000000/1m")}},
+		"api": {Limits: []counter.Limit{limittest.Parse(tb, "7000000/1m")}}})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	user := func(tier string, own *Overrides) *Identity {
-		return &Identity{Kind: "user", ID: "u_42", User: "u_42", Tier: tier, Tenant: "acme", Overrides: own}
+	user := func(tier string, own *policy.Overrides) *policy.Identity {
+		return &policy.Identity{Kind: "user", ID: "u_42", User: "u_42", Tier: tier, Tenant: "acme", Overrides: own}
 	}
 	known := tokens{"user": user("", nil), "tier": user("premium", nil), "own": user("premium", overrides)}
 	by := func(token, peer string) *client {
@@ -101,11 +106,11 @@ func visitors(tb testing.TB) ([]visitor, Verifier) {
 	}, known
 }
 
-// sizes are how many rules a policy has; the plain one first.
+// sizes are the numbers of rules to test; the baseline first.
 var sizes = []int{1, 100, 1_000, 10_000}
 
-// TestEverythingAllocates: a request is planned and decided without allocating whatever the policy says of clients, and
-// however many rules it has.
+// TestEverythingAllocates: planning and deciding a request allocates nothing, whatever features the
+// policy uses and however many rules it has.
 func TestEverythingAllocates(t *testing.T) {
 	all, verifier := visitors(t)
 	for _, n := range sizes {
@@ -113,7 +118,7 @@ func TestEverythingAllocates(t *testing.T) {
 		for _, v := range all {
 			var plan Plan
 			var d Decision
-			var a Attributes = v.request
+			var a policy.Attributes = v.request
 			if got := testing.AllocsPerRun(100, func() {
 				plan.Reset()
 				plan.Add(rs, a)
@@ -129,17 +134,17 @@ func TestEverythingAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkEverything measures planning and deciding requests of such a policy, in turns. The first is the baseline: one
-// rule, a client by address.
+// BenchmarkEverything measures planning and deciding requests under such policies, in turns. The
+// first is the baseline: one rule, a client by address.
 func BenchmarkEverything(b *testing.B) {
 	all, verifier := visitors(b)
-	var ways []inturns.Way
+	var ways []benchpair.Way
 	for _, n := range sizes {
 		rs := everything(b, n, verifier)
 		for _, v := range all {
-			var a Attributes = v.request
+			var a policy.Attributes = v.request
 			plan := new(Plan)
-			ways = append(ways, inturns.Way{Name: fmt.Sprintf("rules=%d/%s", n, v.name), Call: func() {
+			ways = append(ways, benchpair.Way{Name: fmt.Sprintf("rules=%d/%s", n, v.name), Call: func() {
 				plan.Reset()
 				plan.Add(rs, a)
 				plan.Checks()
@@ -149,5 +154,5 @@ func BenchmarkEverything(b *testing.B) {
 			}})
 		}
 	}
-	inturns.Measure(b, ways)
+	benchpair.Measure(b, ways)
 }

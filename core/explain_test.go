@@ -3,37 +3,39 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// explained is a policy in which much can happen to a rule.
+// explained returns a policy that gives rules many different fates.
 func explained(t *testing.T, who *knownClient) *Ruleset {
 	t.Helper()
-	l := limits(t, "10/1m")
-	return mustCompile(t, Policy{Name: "shop", Identify: []Identify{{Kind: IdentifyJWT, Verifier: who},
-		{Kind: IdentifyHeader, Name: "x-user", Unverified: true}, {Kind: IdentifyIP}},
-		Exempt: []Listed{{User: []string{"nobody"}}, {User: []string{"admin"}, Reason: "on call"}},
-		Block:  []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Reason: "abuse"}},
-		Rules: []Rule{
+	l := limittest.All(t, "10/1m")
+	return mustCompile(t, policy.Policy{Name: "shop", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: who},
+		{Kind: policy.IdentifyHeader, Name: "x-user", Unverified: true}, {Kind: policy.IdentifyIP}},
+		Exempt: []policy.Listed{{User: []string{"nobody"}}, {User: []string{"admin"}, Reason: "on call"}},
+		Block:  []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}, Reason: "abuse"}},
+		Rules: []policy.Rule{
 			{Name: "general", Group: "g", Limits: l},
-			{Name: "gold", Group: "g", Limits: l, Match: Match{Tier: []string{"gold"}}},
-			{Name: "first", Group: "g", Priority: -1, Limits: limits(t, "20/1m"), Match: Match{Path: []string{"/first"}}},
-			{Name: "a", Group: "g", Limits: l, Match: Match{Path: []string{"/a"}}},
-			{Name: "a2", Group: "g", Limits: l, Match: Match{Path: []string{"/a"}}},
-			{Name: "zone", Limits: l, Per: []Dimension{{Kind: PerMethod}, {Kind: PerAttr, Name: "zone"}}, Missing: MissingSkip},
-			{Name: "must", Limits: l, Per: []Dimension{{Kind: PerTenant}}, Missing: MissingDeny, Match: Match{Path: []string{"/must"}}},
-			{Name: "tiered", PerNone: true, Limits: l, Tiers: map[string]LimitSet{"gold": {Unlimited: true},
-				"silver": {Limits: limits(t, "50/1m", "500/day")}}, Cost: []Cost{{N: 3}}},
-			{Name: "no", Action: ActionBlock, Match: Match{Path: []string{"/no"}}},
+			{Name: "gold", Group: "g", Limits: l, Match: policy.Match{Tier: []string{"gold"}}},
+			{Name: "first", Group: "g", Priority: -1, Limits: limittest.All(t, "20/1m"), Match: policy.Match{Path: []string{"/first"}}},
+			{Name: "a", Group: "g", Limits: l, Match: policy.Match{Path: []string{"/a"}}},
+			{Name: "a2", Group: "g", Limits: l, Match: policy.Match{Path: []string{"/a"}}},
+			{Name: "zone", Limits: l, Per: []policy.Dimension{{Kind: policy.PerMethod}, {Kind: policy.PerAttr, Name: "zone"}}, Missing: policy.MissingSkip},
+			{Name: "must", Limits: l, Per: []policy.Dimension{{Kind: policy.PerTenant}}, Missing: policy.MissingDeny, Match: policy.Match{Path: []string{"/must"}}},
+			{Name: "tiered", PerNone: true, Limits: l, Tiers: map[string]policy.LimitSet{"gold": {Unlimited: true},
+				"silver": {Limits: limittest.All(t, "50/1m", "500/day")}}, Cost: []policy.Cost{{N: 3}}},
+			{Name: "no", Action: policy.ActionBlock, Match: policy.Match{Path: []string{"/no"}}},
 		}})
 }
 
-// explain asks a traced plan and returns what it says of the first policy.
-func explain(t *testing.T, a Attributes, policies ...*Ruleset) Explanation {
+// explain runs a traced plan and returns the explanation of the first policy.
+func explain(t *testing.T, a policy.Attributes, policies ...*Ruleset) Explanation {
 	t.Helper()
 	plan := new(Plan)
 	plan.Trace()
@@ -53,7 +55,7 @@ func explain(t *testing.T, a Attributes, policies ...*Ruleset) Explanation {
 	return explanations[0]
 }
 
-// fates returns what is said of each rule.
+// fates returns the fate of each rule.
 func fates(e Explanation) map[string]string {
 	all := map[string]string{}
 	for _, r := range e.Rules {
@@ -64,10 +66,10 @@ func fates(e Explanation) map[string]string {
 	return all
 }
 
-// TestExplainRules: why each rule that matches is in play, or not.
+// TestExplainRules: the explanation says why each matching rule is in play or not.
 func TestExplainRules(t *testing.T) {
 	user := func(id, tier string) *knownClient {
-		return &knownClient{&Identity{Kind: "user", ID: id, User: id, Tier: tier}, CredentialValid}
+		return &knownClient{&policy.Identity{Kind: "user", ID: id, User: id, Tier: tier}, policy.CredentialValid}
 	}
 	mine := user("u", "gold")
 	mine.identity.Overrides = own(t, map[string]string{"general": "1/1m", "tiered": "2/1m"})
@@ -77,24 +79,24 @@ func TestExplainRules(t *testing.T) {
 		path string
 		want map[string]string
 	}{
-		{user("u", ""), "/", map[string]string{"general": "in play | the rule", "zone": skipped, "tiered": "in play | the rule"}},
+		{user("u", ""), "/", map[string]string{"general": "applies | the rule", "zone": skipped, "tiered": "applies | the rule"}},
 		{user("u", "gold"), "/", map[string]string{"general": "lost to gold: it is tier-specific, which is before general",
-			"gold": "in play | the rule", "zone": skipped, "tiered": "in play | tier gold"}},
+			"gold": "applies | the rule", "zone": skipped, "tiered": "applies | tier gold"}},
 		{user("u", "silver"), "/first", map[string]string{"general": "lost to first: its priority -1 is before 0",
-			"first": "in play | the rule", "zone": skipped, "tiered": "in play | tier silver"}},
+			"first": "applies | the rule", "zone": skipped, "tiered": "applies | tier silver"}},
 		{user("u", "gold"), "/a", map[string]string{"general": "lost to a: it is endpoint-specific, which is before general",
-			"gold": "lost to a: it is endpoint-specific, which is before tier-specific", "a": "in play | the rule",
-			"a2": "lost to a: it is written first", "zone": skipped, "tiered": "in play | tier gold"}},
-		{user("admin", ""), "/", map[string]string{"general": "exempt: exempt[1] tells of the client", "zone": skipped,
-			"tiered": "exempt: exempt[1] tells of the client"}},
-		{user("u", ""), "/must", map[string]string{"general": "in play | the rule", "zone": skipped,
-			"must": "refuses: the request lacks tenant", "tiered": "in play | the rule"}},
-		{user("u", ""), "/no", map[string]string{"general": "not asked: the request is refused", "no": "in play: it blocks the request",
-			"zone": "not asked: the request is refused", "tiered": "not asked: the request is refused"}},
-		{&knownClient{nil, CredentialRevoked}, "/", map[string]string{"general": "not asked: the request is refused",
-			"zone": "not asked: the request is refused", "tiered": "not asked: the request is refused"}},
+			"gold": "lost to a: it is endpoint-specific, which is before tier-specific", "a": "applies | the rule",
+			"a2": "lost to a: it is written first", "zone": skipped, "tiered": "applies | tier gold"}},
+		{user("admin", ""), "/", map[string]string{"general": "exempt: exempt[1] lists the client", "zone": skipped,
+			"tiered": "exempt: exempt[1] lists the client"}},
+		{user("u", ""), "/must", map[string]string{"general": "applies | the rule", "zone": skipped,
+			"must": "denied: the request lacks tenant", "tiered": "applies | the rule"}},
+		{user("u", ""), "/no", map[string]string{"general": "not checked: the request is denied", "no": "applies: blocks the request",
+			"zone": "not checked: the request is denied", "tiered": "not checked: the request is denied"}},
+		{&knownClient{nil, policy.CredentialRevoked}, "/", map[string]string{"general": "not checked: the request is denied",
+			"zone": "not checked: the request is denied", "tiered": "not checked: the request is denied"}},
 		{mine, "/", map[string]string{"general": "lost to gold: it is tier-specific, which is before general",
-			"gold": "in play | the rule", "zone": skipped, "tiered": "in play | this client's own"}},
+			"gold": "applies | the rule", "zone": skipped, "tiered": "applies | this client's own"}},
 	} {
 		a := get("192.0.2.7", c.path)
 		a.header = map[string]string{"Authorization": "Bearer x"}
@@ -105,30 +107,31 @@ func TestExplainRules(t *testing.T) {
 	}
 }
 
-// TestExplainWho: who the client is found to be, by which of the ways, at which address, and what that comes to.
-func TestExplainWho(t *testing.T) {
-	valid := &Identity{Kind: "user", ID: "u", User: "u"}
+// TestExplainClient: the explanation says which client was found, by which method, at which
+// address, and with which tier.
+func TestExplainClient(t *testing.T) {
+	valid := &policy.Identity{Kind: "user", ID: "u", User: "u"}
 	for _, c := range []struct {
 		who     knownClient
 		header  map[string]string
 		peer    string
 		methods string
-		refused string
-		listed  string
+		denied  string
+		Entry   string
 	}{
-		{who: knownClient{valid, CredentialValid}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
+		{who: knownClient{valid, policy.CredentialValid}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
 			methods: "jwt: found user u; header X-User: not tried; ip: not tried"},
-		{who: knownClient{nil, CredentialExpired}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
+		{who: knownClient{nil, policy.CredentialExpired}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
 			methods: "jwt: expired; header X-User: absent; ip: found ip 192.0.2.7"},
 		{header: map[string]string{"X-User": "v"}, peer: "192.0.2.7",
 			methods: "jwt: absent; header X-User: found header.x-user v; ip: not tried"},
 		{header: map[string]string{"X-User": strings.Repeat("v", 300)}, peer: "192.0.2.7",
 			methods: "jwt: absent; header X-User: found header.x-user-sha256 HASH; ip: not tried"},
 		{methods: "jwt: absent; header X-User: absent; ip: absent"},
-		{who: knownClient{nil, CredentialRevoked}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
-			methods: "jwt: refused: revoked; header X-User: not tried; ip: not tried", refused: "its credential is revoked"},
+		{who: knownClient{nil, policy.CredentialRevoked}, header: map[string]string{"Authorization": "Bearer x"}, peer: "192.0.2.7",
+			methods: "jwt: rejected: revoked; header X-User: not tried; ip: not tried", denied: "its credential is revoked"},
 		{peer: "198.51.100.7", methods: "jwt: absent; header X-User: absent; ip: found ip 198.51.100.7",
-			refused: "blocked by block[0]", listed: "block[0]: abuse"},
+			denied: "blocked by block[0]", Entry: "block[0]: abuse"},
 	} {
 		a := &client{header: c.header}
 		address := "unknown, as the proxy knows it"
@@ -141,11 +144,11 @@ func TestExplainWho(t *testing.T) {
 			methods = append(methods, m.Method+": "+m.Fate)
 		}
 		got := strings.Join(methods, "; ")
-		if strings.HasSuffix(e.Client.Kind, hashSuffix) {
+		if strings.HasSuffix(e.Client.Kind, policy.HashSuffix) {
 			got = strings.ReplaceAll(got, e.Client.ID, "HASH")
 		}
-		if got != c.methods || e.Refused != c.refused || e.Listed != c.listed || e.Address != address || e.Policy != "shop" {
-			t.Errorf("%+v\nwant %s, refused %q, listed %q", e, c.methods, c.refused, c.listed)
+		if got != c.methods || e.Denied != c.denied || e.Listed != c.Entry || e.Address != address || e.Policy != "shop" {
+			t.Errorf("%+v\nwant %s, refused %q, listed %q", e, c.methods, c.denied, c.Entry)
 		}
 		if len(e.Credentials) != map[bool]int{true: 1}[c.header["Authorization"] != ""] {
 			t.Errorf("credentials: %+v", e.Credentials)
@@ -153,12 +156,13 @@ func TestExplainWho(t *testing.T) {
 	}
 }
 
-// TestExplainNumbers: keys, numbers, cost and what the store said, under the names that clients are told.
+// TestExplainNumbers: the explanation has keys, numbers, cost and the store's results, under the
+// names that clients see.
 func TestExplainNumbers(t *testing.T) {
-	who := &knownClient{&Identity{Kind: "user", ID: "u", User: "u", Tier: "silver"}, CredentialValid}
+	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "silver"}, policy.CredentialValid}
 	a := get("192.0.2.7", "/")
 	a.header, a.now = map[string]string{"Authorization": "Bearer x"}, newCounters().now
-	other := mustCompile(t, Policy{Name: "other", Disabled: true})
+	other := mustCompile(t, policy.Policy{Name: "other", Disabled: true})
 	e := explain(t, a, explained(t, who), other)
 	r := e.Rules[len(e.Rules)-1]
 	var keys []string
@@ -174,30 +178,31 @@ func TestExplainNumbers(t *testing.T) {
 	}
 }
 
-// TestExplainAnotherPolicysBlock: a policy whose rules do not count says which policy is to blame.
+// TestExplainAnotherPolicysBlock: if another policy blocks the request, the explanation says so.
 func TestExplainAnotherPolicysBlock(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "app", Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m")}}})
-	no := mustCompile(t, Policy{Name: "site", Rules: []Rule{{Name: "no", Action: ActionBlock}}})
+	rs := mustCompile(t, policy.Policy{Name: "app", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}}})
+	no := mustCompile(t, policy.Policy{Name: "site", Rules: []policy.Rule{{Name: "no", Action: policy.ActionBlock}}})
 	e := explain(t, get("192.0.2.1", "/"), rs, no)
-	if len(e.Rules) != 1 || e.Rules[0].Fate != "not asked: another policy blocks the request" {
+	if len(e.Rules) != 1 || e.Rules[0].Fate != "not checked: another policy blocks the request" {
 		t.Errorf("before it: %+v", e)
 	}
 	plan := new(Plan)
 	plan.Trace()
 	plan.Add(no, get("192.0.2.1", "/"))
 	plan.Add(rs, get("192.0.2.1", "/"))
-	if said := plan.Explain(); said[0].Refused != "blocked by the rule no" || said[1].Refused != "blocked by another policy, site" {
+	if said := plan.Explain(); said[0].Denied != "blocked by the rule no" || said[1].Denied != "blocked by another policy, site" {
 		t.Errorf("after it: %+v", said)
 	}
 }
 
-// TestExplainWithoutTheStore: where a request is refused without asking, there are no numbers to tell, not even 0.
+// TestExplainWithoutTheStore: if a request is denied without the store, the explanation has no
+// numbers, not even 0.
 func TestExplainWithoutTheStore(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Penalty: strict(), Rules: []Rule{{Name: "plain", Limits: limits(t, "10/1m")},
-		{Name: "spread", Shards: 5, Limits: limits(t, "10/1m")},
-		{Name: "must", Per: []Dimension{{Kind: PerAttr, Name: "zone"}}, Missing: MissingDeny, Limits: limits(t, "10/1m")}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{{Name: "plain", Limits: limittest.All(t, "10/1m")},
+		{Name: "spread", Shards: 5, Limits: limittest.All(t, "10/1m")},
+		{Name: "must", Per: []policy.Dimension{{Kind: policy.PerAttr, Name: "zone"}}, Missing: policy.MissingDeny, Limits: limittest.All(t, "10/1m")}}})
 	e := explain(t, get("192.0.2.1", "/"), rs)
-	if e.Refused == "" || e.Penalty != nil || len(e.Rules) != 3 {
+	if e.Denied == "" || e.Penalty != nil || len(e.Rules) != 3 {
 		t.Errorf("%+v", e)
 	}
 	for _, r := range e.Rules {
@@ -207,18 +212,18 @@ func TestExplainWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestExplainReadings: of a path that servers read in two ways, the rules that are for one of them are in play beside the
-// winner of the others.
+// TestExplainReadings: if servers read a path in two ways, rules that match only one reading are in
+// play beside the winner of the other.
 func TestExplainReadings(t *testing.T) {
-	l := limits(t, "10/1m")
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "free", Group: "g", Priority: 1, Limits: l, Match: Match{Path: []string{"/free/*"}}},
-		{Name: "api", Group: "g", Priority: 2, Limits: l, Match: Match{Path: []string{"/api/*"}}},
+	l := limittest.All(t, "10/1m")
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "free", Group: "g", Priority: 1, Limits: l, Match: policy.Match{Path: []string{"/free/*"}}},
+		{Name: "api", Group: "g", Priority: 2, Limits: l, Match: policy.Match{Path: []string{"/api/*"}}},
 		{Name: "rest", Group: "g", Priority: 3, Limits: l},
 		{Name: "last", Group: "g", Priority: 4, Limits: l},
 	}})
-	const beside = "in play: the path can be read in several ways, and the rule is for some of them | the rule"
-	want := map[string]string{"free": beside, "api": beside, "rest": "in play | the rule",
+	const beside = "applies: the path has several readings, and the rule matches some of them | the rule"
+	want := map[string]string{"free": beside, "api": beside, "rest": "applies | the rule",
 		"last": "lost to rest: its priority 3 is before 4"}
 	if diff := cmp.Diff(want, fates(explain(t, get("192.0.2.1", "/free/..\\api\\x"), rs))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

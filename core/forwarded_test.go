@@ -3,20 +3,27 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// spoofCase is one case of testdata/spoof: words with their values, in order.
+// spoofCase is one case of testdata/spoof: words and values in order.
 type spoofCase struct {
 	name  string
 	words [][2]string
 }
 
-// readSpoofs reads a corpus: a case begins with the word first, and each line is a word and a value.
+// readSpoofs parses a corpus. Each case begins with the word first, and each line is a word and a
+// value.
 func readSpoofs(t testing.TB, file, first string) (cases []spoofCase) {
 	t.Helper()
 	text, err := os.ReadFile("testdata/spoof/" + file)
@@ -46,16 +53,16 @@ func readSpoofs(t testing.TB, file, first string) (cases []spoofCase) {
 	return cases
 }
 
-// addressCase is a case of ip.txt made ready.
+// addressCase is a parsed case of ip.txt.
 type addressCase struct {
-	policy  Policy
+	policy  policy.Policy
 	request client
 	counted string
 }
 
 func newAddressCase(t testing.TB, c spoofCase) addressCase {
 	t.Helper()
-	out := addressCase{policy: Policy{Name: "n", Identify: []Identify{{}}, Rules: []Rule{{Name: "r", Limits: []Limit{mustLimit(t, "1/1m")}}}}}
+	out := addressCase{policy: policy.Policy{Name: "n", Identify: []policy.Identify{{}}, Rules: []policy.Rule{{Name: "r", Limits: []counter.Limit{limittest.Parse(t, "1/1m")}}}}}
 	var lines []string
 	for _, w := range c.words {
 		switch word, value := w[0], w[1]; word {
@@ -86,7 +93,7 @@ func newAddressCase(t testing.TB, c spoofCase) addressCase {
 		}
 	}
 	if len(lines) > 0 {
-		out.request.header = map[string]string{forwardedHeader: strings.Join(lines, ", ")}
+		out.request.header = map[string]string{identify.ForwardedHeader: strings.Join(lines, ", ")}
 	}
 	return out
 }
@@ -100,7 +107,7 @@ func atoi(t testing.TB, text string) int {
 	return n
 }
 
-// TestAddressSpoofs: nothing a client writes makes it count as another, nor as one of many.
+// TestAddressSpoofs: no header lets a client count as another client, or as one of many.
 func TestAddressSpoofs(t *testing.T) {
 	cases := readSpoofs(t, "ip.txt", "attack")
 	if len(cases) < 40 {
@@ -117,7 +124,7 @@ func TestAddressSpoofs(t *testing.T) {
 				got = "nobody"
 			}
 			if got != c.counted {
-				t.Errorf("counted as %s, want %s (%s)", got, c.counted, plan.request.origin)
+				t.Errorf("counted as %s, want %s (%s)", got, c.counted, plan.who.Request.Origin)
 			}
 			if n := testing.AllocsPerRun(20, func() { plan.Reset(); plan.Add(rs, &c.request) }); n != 0 {
 				t.Errorf("%v allocations", n)
@@ -126,21 +133,22 @@ func TestAddressSpoofs(t *testing.T) {
 	}
 }
 
-// TestAddressIsTheSameEverywhere: rules per address, matches, exemptions and blocks use the address that counts.
+// TestAddressIsTheSameEverywhere: per-address rules, matches, exemptions and blocks all use the
+// same address.
 func TestAddressIsTheSameEverywhere(t *testing.T) {
 	theirs := []netip.Prefix{netip.MustParsePrefix("203.0.113.9/32")}
-	rs := mustCompile(t, Policy{Name: "n", TrustedHops: 1, Rules: []Rule{
-		{Name: "per", Limits: limits(t, "9/1m"), Per: []Dimension{{Kind: PerIP}}},
-		{Name: "match", Limits: limits(t, "9/1m"), Match: Match{IP: theirs}}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", TrustedHops: 1, Rules: []policy.Rule{
+		{Name: "per", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerIP}}},
+		{Name: "match", Limits: limittest.All(t, "9/1m"), Match: policy.Match{IP: theirs}}}})
 	request := &client{peer: netip.MustParseAddr("1.1.1.1"), remote: netip.MustParseAddr("10.0.0.1"),
-		header: map[string]string{forwardedHeader: "203.0.113.9"}}
+		header: map[string]string{identify.ForwardedHeader: "203.0.113.9"}}
 	plan, _ := newCounters().ask(t, request, rs)
 	wantKeys(t, plan, "rl1:n:per:{ip:203.0.113.9}:60s:sw", "rl1:n:match:{ip:203.0.113.9}:60s:sw")
 
-	all := []Rule{{Name: "r", Limits: limits(t, "9/1m")}}
-	for want, policy := range map[Outcome]Policy{
-		OutcomeExempt:  {Name: "n", TrustedHops: 1, Rules: all, Exempt: []Listed{{IP: theirs}}},
-		OutcomeBlocked: {Name: "n", TrustedHops: 1, Rules: all, Block: []Listed{{IP: theirs}}},
+	all := []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}
+	for want, policy := range map[Outcome]policy.Policy{
+		OutcomeExempt:  {Name: "n", TrustedHops: 1, Rules: all, Exempt: []policy.Listed{{IP: theirs}}},
+		OutcomeBlocked: {Name: "n", TrustedHops: 1, Rules: all, Block: []policy.Listed{{IP: theirs}}},
 	} {
 		if _, d := newCounters().ask(t, request, mustCompile(t, policy)); d.Outcome != want {
 			t.Errorf("%s, want %s", d.Outcome, want)
@@ -148,53 +156,53 @@ func TestAddressIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// TestAddressOrigins: explanations say why it is this address.
+// TestAddressOrigins: explanations say where the address came from.
 func TestAddressOrigins(t *testing.T) {
 	proxy, direct := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.9")
-	trusted := forwarding{trusted: newAddrSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})}
+	trusted := identify.Forwarding{Trusted: match.NewAddrSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})}
 	for _, c := range []struct {
-		f      forwarding
+		f      identify.Forwarding
 		remote netip.Addr
 		line   string
-		want   addressOrigin
+		want   match.AddressOrigin
 	}{
-		{forwarding{}, proxy, "1.2.3.4", addressOfFront}, {trusted, direct, "1.2.3.4", addressOfConnection},
-		{trusted, proxy, "1.2.3.4", addressForwarded}, {trusted, proxy, "10.0.0.2", addressAllTrusted},
-		{trusted, proxy, "x", addressGarbage}, {forwarding{hops: 1}, proxy, "1.2.3.4", addressForwarded},
-		{forwarding{hops: 2}, proxy, "1.2.3.4", addressShort}, {forwarding{hops: 1}, proxy, "x", addressGarbage},
+		{identify.Forwarding{}, proxy, "1.2.3.4", match.AddressOfFront}, {trusted, direct, "1.2.3.4", match.AddressOfConnection},
+		{trusted, proxy, "1.2.3.4", match.AddressForwarded}, {trusted, proxy, "10.0.0.2", match.AddressAllTrusted},
+		{trusted, proxy, "x", match.AddressGarbage}, {identify.Forwarding{Hops: 1}, proxy, "1.2.3.4", match.AddressForwarded},
+		{identify.Forwarding{Hops: 2}, proxy, "1.2.3.4", match.AddressShort}, {identify.Forwarding{Hops: 1}, proxy, "x", match.AddressGarbage},
 	} {
-		a := &client{remote: c.remote, header: map[string]string{forwardedHeader: c.line}}
-		if addr, got := c.f.client(a); got != c.want || got.String() == "" {
+		a := &client{remote: c.remote, header: map[string]string{identify.ForwardedHeader: c.line}}
+		if addr, got := c.f.Client(a); got != c.want || got.String() == "" {
 			t.Errorf("%v from %s, %q: %s %q, want %q", c.f, c.remote, c.line, addr, got, c.want)
 		}
 	}
 }
 
-// FuzzForwarded: whatever stands left of what our proxies wrote, the result is the same, and always a plain address that
-// is the peer's or in the header.
+// FuzzForwarded: text before the part that trusted proxies wrote does not change the result. The
+// result is always a plain address: the peer's or one from the header.
 func FuzzForwarded(f *testing.F) {
 	for _, c := range readSpoofs(f, "ip.txt", "attack") {
-		f.Add(newAddressCase(f, c).request.header[forwardedHeader])
+		f.Add(newAddressCase(f, c).request.header[identify.ForwardedHeader])
 	}
-	trusted := forwarding{trusted: newAddrSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")})}
+	trusted := identify.Forwarding{Trusted: match.NewAddrSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8::/32")})}
 	remote, want := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.9")
 	f.Fuzz(func(t *testing.T, left string) {
 		for _, right := range []string{"203.0.113.9", "203.0.113.9:80, 10.0.0.7", "::ffff:203.0.113.9,[2001:db8::1]:443, ,10.0.0.2"} {
-			if got, _ := trusted.rightmost(left+","+right, remote); got != want {
+			if got, _ := trusted.Rightmost(left+","+right, remote); got != want {
 				t.Fatalf("%q before %q: %s", left, right, got)
 			}
 			hops := 3
 			if !strings.Contains(right, "2001") {
 				hops = strings.Count(right, ",") + 1
 			}
-			if got, _ := chainAddr(left+","+right, remote, hops); got != want {
+			if got, _ := identify.ChainAddr(left+","+right, remote, hops); got != want {
 				t.Fatalf("%q before %q, %d places: %s", left, right, hops, got)
 			}
 		}
-		for _, f := range []forwarding{trusted, {hops: 1}, {hops: 3}} {
-			a := &client{remote: remote, header: map[string]string{forwardedHeader: left}}
-			got, _ := f.client(a)
-			if !got.IsValid() || got != plainAddr(got) {
+		for _, f := range []identify.Forwarding{trusted, {Hops: 1}, {Hops: 3}} {
+			a := &client{remote: remote, header: map[string]string{identify.ForwardedHeader: left}}
+			got, _ := f.Client(a)
+			if !got.IsValid() || got != match.PlainAddr(got) {
 				t.Fatalf("%q: %s", left, got)
 			}
 		}

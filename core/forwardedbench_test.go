@@ -4,14 +4,17 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/inturns"
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// chained is a request that came through proxies, and the policy that trusts them.
+// chained is a request that came through proxies, with the policy that trusts them.
 type chained struct {
 	name    string
 	proxies []netip.Prefix
@@ -19,8 +22,8 @@ type chained struct {
 	want    string
 }
 
-// chains are requests through one trusted proxy and through three, behind lists of trusted ranges as they are: one's own
-// networks, those of a content delivery network, those of a cloud. The client is in none of them.
+// chains returns requests through one and three trusted proxies, with realistic lists of trusted
+// ranges: private networks, a content delivery network, a cloud. The client is in none of them.
 func chains() (all []chained) {
 	for _, ranges := range []int{3, 32, 1_000} {
 		for _, hops := range []int{1, 3} {
@@ -44,7 +47,7 @@ func chains() (all []chained) {
 				}
 				c.request = get("192.0.2.1", "/")
 				c.request.remote = netip.MustParseAddr(fmt.Sprintf(proxy, hops))
-				c.request.header = map[string]string{forwardedHeader: strings.Join(named, ", ")}
+				c.request.header = map[string]string{identify.ForwardedHeader: strings.Join(named, ", ")}
 				all = append(all, c)
 			}
 		}
@@ -52,10 +55,11 @@ func chains() (all []chained) {
 	return all
 }
 
-// TestForwardedAllocates: an address behind proxies is found without allocating, however many are trusted.
+// TestForwardedAllocates: finding an address behind proxies allocates nothing, however many ranges
+// are trusted.
 func TestForwardedAllocates(t *testing.T) {
 	for _, c := range chains() {
-		rs := mustCompile(t, Policy{TrustedProxies: c.proxies, Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}}})
+		rs := mustCompile(t, policy.Policy{TrustedProxies: c.proxies, Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}})
 		var plan Plan
 		if n := testing.AllocsPerRun(100, func() { plan.Reset(); plan.Add(rs, c.request) }); n != 0 {
 			t.Errorf("%s: %v allocations", c.name, n)
@@ -66,13 +70,13 @@ func TestForwardedAllocates(t *testing.T) {
 	}
 }
 
-// BenchmarkIdentifyForwarded measures finding a client behind proxies, in turns and beside one without: the peer of the
-// connection, which comes first.
+// BenchmarkIdentifyForwarded measures finding a client behind proxies, in turns. The baseline is
+// the peer of the connection, without proxies.
 func BenchmarkIdentifyForwarded(b *testing.B) {
-	ways := []inturns.Way{wayToIdentify(b, "peer/IPv4", Policy{}, get("198.51.100.77", "/")),
-		wayToIdentify(b, "peer/IPv6", Policy{}, get("2001:db8:1:2:3:4:5:6", "/"))}
+	ways := []benchpair.Way{wayToIdentify(b, "peer/IPv4", policy.Policy{}, get("198.51.100.77", "/")),
+		wayToIdentify(b, "peer/IPv6", policy.Policy{}, get("2001:db8:1:2:3:4:5:6", "/"))}
 	for _, c := range chains() {
-		ways = append(ways, wayToIdentify(b, c.name, Policy{TrustedProxies: c.proxies}, c.request))
+		ways = append(ways, wayToIdentify(b, c.name, policy.Policy{TrustedProxies: c.proxies}, c.request))
 	}
-	inturns.Measure(b, ways)
+	benchpair.Measure(b, ways)
 }

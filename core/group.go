@@ -2,9 +2,15 @@
 
 package core
 
-import "cmp"
+import (
+	"cmp"
 
-// specificity says how special the requests are that a rule's match names. The greater wins.
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// specificity is a measure of how narrow a rule's match is. The rule with the greater value wins.
 type specificity uint8
 
 const (
@@ -12,8 +18,8 @@ const (
 	endpointSpecific                         // it names a path, a method or a host
 )
 
-func specificityOf(when *condition, source *Rule) (s specificity) {
-	if when.endpointSpecific() {
+func specificityOf(when *match.Condition, source *policy.Rule) (s specificity) {
+	if when.EndpointSpecific() {
 		s |= endpointSpecific
 	}
 	if len(source.Match.Tier) > 0 {
@@ -22,37 +28,39 @@ func specificityOf(when *condition, source *Rule) (s specificity) {
 	return s
 }
 
-// String returns the specificity in the words of docs/policy.md.
+// String returns the specificity as explanations print it.
 func (s specificity) String() string {
 	return [...]string{"general", "tier-specific", "endpoint-specific", "endpoint- and tier-specific"}[s]
 }
 
-// standing is what decides between rules of a group.
-type standing struct {
+// groupOrder decides between the rules of a group.
+type groupOrder struct {
 	priority int
 	specific specificity
 }
 
-// compareStanding is negative if a wins against b whatever the order in the document.
-func compareStanding(a, b standing) int {
+// compareGroupOrder is negative if a wins against b regardless of their order in the policy.
+func compareGroupOrder(a, b groupOrder) int {
 	return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(b.specific, a.specific))
 }
 
-// rank orders the rules as they compete in their groups: lower priority, then the more specific, then as written.
+// rank orders the rules for competition in their groups: by lower priority, then by higher
+// specificity, then by their order in the policy.
 func (rs *Ruleset) rank() {
-	order := inOrder(len(rs.rules), func(i, j int) int { return compareStanding(rs.standings[i], rs.standings[j]) })
+	order := slim.Order(len(rs.rules), func(i, j int) int { return compareGroupOrder(rs.precedences[i], rs.precedences[j]) })
 	for rank, i := range order {
 		rs.rules[i].rank = int32(rank)
 	}
 }
 
-// compete leaves in p.matched the rules that are in play: those outside any group, and of each group the winner. A rule
-// that is skipped for want of a dimension does not compete.
+// compete reduces p.matched to the rules in play: the rules outside any group, and the winner of
+// each group. A rule that is skipped because the request lacks a dimension does not compete.
 //
-// Of a path that servers read in more than one way, a rule that is for some of the readings only wins against none: it is
-// in play beside the winner of the others. So no spelling of a path chooses the rule that it is counted by.
+// Servers may read a path in more than one way. A rule that matches only some of the readings does
+// not exclude other rules: it is in play together with the winner for the other readings. So a
+// client cannot avoid a rule by its spelling of the path.
 //
-// Then those are taken out that others in play replace; nothing comes in their place.
+// Finally compete removes the rules that others in play replace. No other rule takes their place.
 func (p *Plan) compete(rs *Ruleset) {
 	if len(p.winners) < rs.groups {
 		p.winners = append(p.winners, make([]int32, rs.groups-len(p.winners))...)
@@ -60,11 +68,11 @@ func (p *Plan) compete(rs *Ruleset) {
 	competing := p.matched[:0]
 	for _, index := range p.matched {
 		r := &rs.rules[index]
-		if r.missing == MissingSkip && !p.has(r) {
+		if r.missing == policy.MissingSkip && !p.has(r) {
 			continue
 		}
 		competing = append(competing, index)
-		if r.group < 0 || !r.when.certain(&p.request) {
+		if r.group < 0 || !r.when.Certain(&p.who.Request) {
 			continue
 		}
 		if best := p.winners[r.group]; best == 0 || r.rank < rs.rules[best-1].rank {

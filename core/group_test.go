@@ -4,29 +4,34 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// wantInPlay asks and compares the rules in play with what became of them.
-func wantInPlay(t *testing.T, rs *Ruleset, a Attributes, want map[string]string) Decision {
+// wantInPlay sends a request and compares the outcomes of the rules in play.
+func wantInPlay(t *testing.T, rs *Ruleset, a policy.Attributes, want map[string]string) Decision {
 	t.Helper()
 	plan, d := newCounters().ask(t, a, rs)
 	wantOutcomes(t, plan, want)
 	return d
 }
 
-// TestGroupHasOneWinner: lower priority, then endpoint-specific, then document order.
+// TestGroupHasOneWinner: a group's winner has the lowest priority; then endpoint-specific rules
+// precede others; then document order decides.
 func TestGroupHasOneWinner(t *testing.T) {
-	l := limits(t, "10/1m")
-	header := []HeaderMatch{{Name: "X-Plan", Values: []string{"gold"}}}
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
+	l := limittest.All(t, "10/1m")
+	header := []policy.HeaderMatch{{Name: "X-Plan", Values: []string{"gold"}}}
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "general", Group: "g", Limits: l},
-		{Name: "gold", Group: "g", Limits: l, Match: Match{Header: header}},
-		{Name: "a", Group: "g", Limits: l, Match: Match{Path: []string{"/a"}}},
-		{Name: "a2", Group: "g", Limits: l, Match: Match{Path: []string{"/a"}}},
-		{Name: "first", Group: "g", Priority: -1, Limits: l, Match: Match{Path: []string{"/first"}}},
-		{Name: "last", Group: "g", Priority: 1, Limits: l, Match: Match{Path: []string{"/*"}}},
+		{Name: "gold", Group: "g", Limits: l, Match: policy.Match{Header: header}},
+		{Name: "a", Group: "g", Limits: l, Match: policy.Match{Path: []string{"/a"}}},
+		{Name: "a2", Group: "g", Limits: l, Match: policy.Match{Path: []string{"/a"}}},
+		{Name: "first", Group: "g", Priority: -1, Limits: l, Match: policy.Match{Path: []string{"/first"}}},
+		{Name: "last", Group: "g", Priority: 1, Limits: l, Match: policy.Match{Path: []string{"/*"}}},
 		{Name: "beside", Limits: l},
 		{Name: "other", Group: "h", Limits: l},
 	}})
@@ -47,16 +52,16 @@ func TestGroupHasOneWinner(t *testing.T) {
 	}
 }
 
-// TestEnforceFirst: all rules are one group.
+// TestEnforceFirst: all rules form one group.
 func TestEnforceFirst(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Enforce: EnforceFirst, Rules: []Rule{
-		{Name: "all", Limits: limits(t, "1/1m"), Priority: 1},
-		{Name: "health", Action: ActionAllow, Match: Match{Path: []string{"/health"}}},
-		{Name: "no", Action: ActionBlock, Match: Match{Path: []string{"/health/no"}}},
+	rs := mustCompile(t, policy.Policy{Name: "n", Enforce: policy.EnforceFirst, Rules: []policy.Rule{
+		{Name: "all", Limits: limittest.All(t, "1/1m"), Priority: 1},
+		{Name: "health", Action: policy.ActionAllow, Match: policy.Match{Path: []string{"/health"}}},
+		{Name: "no", Action: policy.ActionBlock, Match: policy.Match{Path: []string{"/health/no"}}},
 	}})
 	wantInPlay(t, rs, get("192.0.2.1", "/x"), map[string]string{"n/all": "allowed"})
 	d := wantInPlay(t, rs, get("192.0.2.1", "/health"), map[string]string{"n/health": "exempt"})
-	if d.Outcome != OutcomeExempt || d.Refused() {
+	if d.Outcome != OutcomeExempt || d.Denied() {
 		t.Errorf("allow: %+v", d)
 	}
 	d = wantInPlay(t, rs, get("192.0.2.1", "/health/no"), map[string]string{"n/no": "blocked"})
@@ -65,12 +70,12 @@ func TestEnforceFirst(t *testing.T) {
 	}
 }
 
-// TestAllowExemptsFromItsGroupOnly: rules of no group and of another still count.
+// TestAllowExemptsFromItsGroupOnly: rules outside the group still count.
 func TestAllowExemptsFromItsGroupOnly(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "limited", Group: "g", Limits: limits(t, "1/1m")},
-		{Name: "free", Group: "g", Action: ActionAllow, Match: Match{Path: []string{"/free"}}},
-		{Name: "beside", Limits: limits(t, "1/1m")},
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "limited", Group: "g", Limits: limittest.All(t, "1/1m")},
+		{Name: "free", Group: "g", Action: policy.ActionAllow, Match: policy.Match{Path: []string{"/free"}}},
+		{Name: "beside", Limits: limittest.All(t, "1/1m")},
 	}})
 	d := wantInPlay(t, rs, get("192.0.2.1", "/free"), map[string]string{"n/free": "exempt", "n/beside": "allowed"})
 	if d.Outcome != OutcomeAllowed || d.Rule != "beside" {
@@ -78,13 +83,13 @@ func TestAllowExemptsFromItsGroupOnly(t *testing.T) {
 	}
 }
 
-// TestBlockIsStrongest: it wins against its group, against exempt, and against a missing dimension.
+// TestBlockIsStrongest: a block wins over its group, over exemptions, and over a missing dimension.
 func TestBlockIsStrongest(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
-		Rules: []Rule{
-			{Name: "free", Group: "g", Priority: -5, Action: ActionAllow, Match: Match{Path: []string{"/*"}}},
-			{Name: "no", Group: "g", Action: ActionBlock, Match: Match{Method: []string{"DELETE"}}},
-			{Name: "tenant", Limits: limits(t, "1/1m"), Missing: MissingDeny, Per: []Dimension{{Kind: PerAttr, Name: "t"}}},
+	rs := mustCompile(t, policy.Policy{Name: "n", Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}},
+		Rules: []policy.Rule{
+			{Name: "free", Group: "g", Priority: -5, Action: policy.ActionAllow, Match: policy.Match{Path: []string{"/*"}}},
+			{Name: "no", Group: "g", Action: policy.ActionBlock, Match: policy.Match{Method: []string{"DELETE"}}},
+			{Name: "tenant", Limits: limittest.All(t, "1/1m"), Missing: policy.MissingDeny, Per: []policy.Dimension{{Kind: policy.PerAttr, Name: "t"}}},
 		}})
 	a := get("192.0.2.1", "/x")
 	wantInPlay(t, rs, a, map[string]string{"n/free": "exempt", "n/tenant": "exempt"})
@@ -94,20 +99,20 @@ func TestBlockIsStrongest(t *testing.T) {
 	}
 }
 
-// TestMissing: what stands in for a header that is not sent, or sent empty.
+// TestMissing: what a rule counts by when its header is missing or empty.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
-		missing Missing
+		missing policy.Missing
 		key     string
 		outcome string
 	}{
-		{MissingClient, "rl1:n:r:{ip:192.0.2.1}:60s:sw", "allowed"},
-		{MissingShare, "rl1:n:r:{header.x-tenant:}:60s:sw", "allowed"},
-		{MissingSkip, "", ""},
-		{MissingDeny, "", "missing"},
+		{policy.MissingClient, "rl1:n:r:{ip:192.0.2.1}:60s:sw", "allowed"},
+		{policy.MissingShare, "rl1:n:r:{header.x-tenant:}:60s:sw", "allowed"},
+		{policy.MissingSkip, "", ""},
+		{policy.MissingDeny, "", "missing"},
 	} {
-		rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Missing: c.missing,
-			Unverified: true, Per: []Dimension{{Kind: PerHeader, Name: "x-tenant"}}}}})
+		rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Missing: c.missing,
+			Unverified: true, Per: []policy.Dimension{{Kind: policy.PerHeader, Name: "x-tenant"}}}}})
 		for _, header := range []map[string]string{nil, {"X-Tenant": ""}} {
 			plan, d := newCounters().ask(t, &client{peer: netip.MustParseAddr("192.0.2.1"), header: header}, rs)
 			if got := len(plan.Checks()); got > 1 || (c.key == "") != (got == 0) {
@@ -125,36 +130,37 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestSkippedDoesNotCompete: the next of the group wins instead; one that denies does compete.
+// TestSkippedDoesNotCompete: if a rule is skipped, the next one of its group wins instead. A rule
+// that denies does compete.
 func TestSkippedDoesNotCompete(t *testing.T) {
-	per := []Dimension{{Kind: PerAttr, Name: "user"}}
-	for missing, want := range map[Missing]map[string]string{
-		MissingSkip: {"n/client": "allowed", "n/beside": "allowed"},
-		MissingDeny: {"n/user": "missing", "n/beside": "uncharged"},
+	per := []policy.Dimension{{Kind: policy.PerAttr, Name: "user"}}
+	for missing, want := range map[policy.Missing]map[string]string{
+		policy.MissingSkip: {"n/client": "allowed", "n/beside": "allowed"},
+		policy.MissingDeny: {"n/user": "missing", "n/beside": "uncharged"},
 	} {
-		rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-			{Name: "user", Group: "g", Limits: limits(t, "1/1m"), Per: per, Missing: missing},
-			{Name: "client", Group: "g", Limits: limits(t, "1/1m")},
-			{Name: "beside", Limits: limits(t, "1/1m")},
+		rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+			{Name: "user", Group: "g", Limits: limittest.All(t, "1/1m"), Per: per, Missing: missing},
+			{Name: "client", Group: "g", Limits: limittest.All(t, "1/1m")},
+			{Name: "beside", Limits: limittest.All(t, "1/1m")},
 		}})
 		wantInPlay(t, rs, get("192.0.2.1", "/"), want)
 	}
 }
 
-// TestSpellingChoosesNoWinner: of a path that servers read as /free or as /api, neither group winner nor cost is the
-// client's to choose.
+// TestSpellingChoosesNoWinner: if servers read a path as /free or as /api, the client's spelling
+// selects neither the group's winner nor the cost.
 func TestSpellingChoosesNoWinner(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "free", Group: "g", Priority: 1, Limits: limits(t, "1000/1m"), Match: Match{Path: []string{"/free/*"}},
-			Cost: []Cost{{Match: Match{Path: []string{"/free/cheap"}}, N: 1}, {N: 7}}},
-		{Name: "api", Group: "g", Priority: 2, Limits: limits(t, "10/1m"), Match: Match{Path: []string{"/api/*"}}},
-		{Name: "rest", Group: "g", Priority: 3, Limits: limits(t, "10/1m")},
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "free", Group: "g", Priority: 1, Limits: limittest.All(t, "1000/1m"), Match: policy.Match{Path: []string{"/free/*"}},
+			Cost: []policy.Cost{{Match: policy.Match{Path: []string{"/free/cheap"}}, N: 1}, {N: 7}}},
+		{Name: "api", Group: "g", Priority: 2, Limits: limittest.All(t, "10/1m"), Match: policy.Match{Path: []string{"/api/*"}}},
+		{Name: "rest", Group: "g", Priority: 3, Limits: limittest.All(t, "10/1m")},
 	}})
 	wantInPlay(t, rs, get("192.0.2.1", "/free/cheap"), map[string]string{"n/free": "allowed"})
 	two := get("192.0.2.1", "/free/..\\api\\x")
 	plan, _ := newCounters().ask(t, two, rs)
-	if len(plan.request.readings) < 2 {
-		t.Fatalf("%s is read in %d ways", two.path, len(plan.request.readings))
+	if len(plan.who.Request.Readings) < 2 {
+		t.Fatalf("%s is read in %d ways", two.path, len(plan.who.Request.Readings))
 	}
 	wantOutcomes(t, plan, map[string]string{"n/free": "allowed", "n/api": "allowed", "n/rest": "allowed"})
 	if cost := plan.Checks()[0].Cost; cost != 7 {
@@ -162,17 +168,18 @@ func TestSpellingChoosesNoWinner(t *testing.T) {
 	}
 }
 
-// TestDegrade: of the limits a request is under the strictest holds, and log_only refuses nothing.
+// TestDegrade: without the store, the strictest on_error of the request's limits applies, and
+// log_only rules deny nothing.
 func TestDegrade(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "open", Limits: limits(t, "1/1m")},
-		{Name: "closed", Limits: limits(t, "1/1m"), OnError: OnErrorDeny, Match: Match{Path: []string{"/pay"}}},
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "open", Limits: limittest.All(t, "1/1m")},
+		{Name: "closed", Limits: limittest.All(t, "1/1m"), OnError: counter.OnErrorDeny, Match: policy.Match{Path: []string{"/pay"}}},
 	}})
-	strict := mustCompile(t, Policy{Name: "s", OnError: OnErrorDeny, Rules: []Rule{
-		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
-		{Name: "open", Limits: limits(t, "1/1m"), OnError: OnErrorAllow},
-		{Name: "closed", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/pay"}}},
-	}, Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
+	strict := mustCompile(t, policy.Policy{Name: "s", OnError: counter.OnErrorDeny, Rules: []policy.Rule{
+		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
+		{Name: "open", Limits: limittest.All(t, "1/1m"), OnError: counter.OnErrorAllow},
+		{Name: "closed", Limits: limittest.All(t, "1/1m"), Match: policy.Match{Path: []string{"/pay"}}},
+	}, Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
 	for _, c := range []struct {
 		peer, path string
 		rs         *Ruleset
@@ -193,33 +200,33 @@ func TestDegrade(t *testing.T) {
 		if d.Status != c.status || d.Limit != nil || (d.Status != 0) != (d.Rule == "closed") {
 			t.Errorf("%s %s: %+v", c.peer, c.path, d)
 		}
-		if f := plan.Headers(&d); f != (Fields{}) {
+		if f := HeadersOf(&plan, &d); f != (Fields{}) {
 			t.Errorf("%s %s: tells %+v", c.peer, c.path, f)
 		}
 	}
 }
 
-// TestOverload: where too many wait for the store, a request is refused whatever on_error says, and log_only refuses
-// nothing.
+// TestOverload: when too many requests wait for the store, a request is denied whatever on_error
+// says. log_only rules deny nothing.
 func TestOverload(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
-		{Name: "open", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/a", "/c"}}},
-		{Name: "local", Limits: limits(t, "1/1m"), OnError: OnErrorLocal, Match: Match{Path: []string{"/b", "/c"}}},
-	}, Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
+		{Name: "open", Limits: limittest.All(t, "1/1m"), Match: policy.Match{Path: []string{"/a", "/c"}}},
+		{Name: "local", Limits: limittest.All(t, "1/1m"), OnError: counter.OnErrorLocal, Match: policy.Match{Path: []string{"/b", "/c"}}},
+	}, Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
 	for _, c := range []struct {
 		peer, path, rule string
 		want             map[string]string
 	}{
-		{"192.0.2.1", "/", "", map[string]string{"n/shadow": "degraded_allowed"}},
-		{"192.0.2.1", "/a", "open", map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied"}},
-		{"192.0.2.1", "/b", "local", map[string]string{"n/shadow": "uncharged", "n/local": "degraded_denied"}},
-		{"192.0.2.1", "/c", "open", map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied", "n/local": "degraded_denied"}},
-		{"10.0.0.1", "/a", "", map[string]string{"n/shadow": "exempt", "n/open": "exempt"}},
+		{peer: "192.0.2.1", path: "/", want: map[string]string{"n/shadow": "degraded_allowed"}},
+		{peer: "192.0.2.1", path: "/a", rule: "open", want: map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied"}},
+		{peer: "192.0.2.1", path: "/b", rule: "local", want: map[string]string{"n/shadow": "uncharged", "n/local": "degraded_denied"}},
+		{peer: "192.0.2.1", path: "/c", rule: "open", want: map[string]string{"n/shadow": "uncharged", "n/open": "degraded_denied", "n/local": "degraded_denied"}},
+		{peer: "10.0.0.1", path: "/a", want: map[string]string{"n/shadow": "exempt", "n/open": "exempt"}},
 	} {
 		var plan Plan
 		plan.Add(rs, get(c.peer, c.path))
-		d := plan.Fail(fmt.Errorf("a store: %w", ErrOverloaded))
+		d := plan.Fail(fmt.Errorf("a store: %w", counter.ErrOverloaded))
 		wantOutcomes(t, &plan, c.want)
 		status, wait := 0, ""
 		if c.rule != "" {
@@ -228,20 +235,21 @@ func TestOverload(t *testing.T) {
 		if d.Status != status || d.Rule != c.rule || d.Limit != nil {
 			t.Errorf("%s %s: %+v", c.peer, c.path, d)
 		}
-		if f := plan.Headers(&d); f != (Fields{RetryAfter: wait}) {
+		if f := HeadersOf(&plan, &d); f != (Fields{RetryAfter: wait}) {
 			t.Errorf("%s %s: tells %+v", c.peer, c.path, f)
 		}
-		if d = plan.Fail(fmt.Errorf("a store: %w", ErrUnavailable)); d.Refused() && c.path != "/" {
+		if d = plan.Fail(fmt.Errorf("a store: %w", counter.ErrUnavailable)); d.Denied() && c.path != "/" {
 			t.Errorf("%s %s: without the store: %+v", c.peer, c.path, d)
 		}
 	}
 }
 
-// TestLogOnly: over its limit it refuses nothing, and within it it charges only what is admitted.
+// TestLogOnly: a log_only rule over its limit denies nothing. Within its limit it charges only
+// admitted requests.
 func TestLogOnly(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
-		{Name: "real", Limits: limits(t, "2/1m")},
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
+		{Name: "real", Limits: limittest.All(t, "2/1m")},
 	}})
 	store := newCounters()
 	for i, want := range []map[string]string{
@@ -251,23 +259,23 @@ func TestLogOnly(t *testing.T) {
 	} {
 		plan, d := store.ask(t, get("192.0.2.1", "/"), rs)
 		wantOutcomes(t, plan, want)
-		if d.Rule != "real" || d.Refused() != (i == 2) {
+		if d.Rule != "real" || d.Denied() != (i == 2) {
 			t.Errorf("%d: %+v", i, d)
 		}
 	}
 }
 
-// TestMissingUnderLogOnly: a log_only rule refuses nothing, not even what lacks a dimension under missing: deny; it reports
-// that it would.
+// TestMissingUnderLogOnly: a log_only rule with missing: deny does not deny a request without the
+// dimension. It reports that it would.
 func TestMissingUnderLogOnly(t *testing.T) {
-	watched := Rule{Name: "watched", Per: []Dimension{{Kind: PerAttr, Name: "user"}}, Missing: MissingDeny,
-		Action: ActionLogOnly, Limits: limits(t, "1/1m")}
-	alone := mustCompile(t, Policy{Name: "n", Rules: []Rule{watched}})
-	if d := wantInPlay(t, alone, get("192.0.2.1", "/"), map[string]string{"n/watched": "shadow_denied"}); d.Refused() ||
+	watched := policy.Rule{Name: "watched", Per: []policy.Dimension{{Kind: policy.PerAttr, Name: "user"}}, Missing: policy.MissingDeny,
+		Action: policy.ActionLogOnly, Limits: limittest.All(t, "1/1m")}
+	alone := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{watched}})
+	if d := wantInPlay(t, alone, get("192.0.2.1", "/"), map[string]string{"n/watched": "shadow_denied"}); d.Denied() ||
 		d.Outcome != OutcomeAllowed {
 		t.Errorf("alone: %s, status %d", d.Outcome, d.Status)
 	}
-	both := mustCompile(t, Policy{Name: "n", Rules: []Rule{watched, {Name: "api", Limits: limits(t, "1/1m")}}})
+	both := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{watched, {Name: "api", Limits: limittest.All(t, "1/1m")}}})
 	store := newCounters()
 	for _, want := range []string{"allowed", "denied"} {
 		plan, d := store.ask(t, get("192.0.2.1", "/"), both)
@@ -282,10 +290,11 @@ func TestMissingUnderLogOnly(t *testing.T) {
 	wantOutcomes(t, plan, map[string]string{"n/watched": "shadow_denied", "n/api": "degraded_allowed"})
 }
 
-// TestOnErrorOfAPolicyThatSaysNothing: the default reaches the checks by its name, for what stands in for a store goes by it.
+// TestOnErrorOfAPolicyThatSaysNothing: the checks carry the default on_error explicitly, since the
+// fallback store depends on it.
 func TestOnErrorOfAPolicyThatSaysNothing(t *testing.T) {
-	for said, want := range map[OnError]OnError{OnErrorInherit: OnErrorAllow, OnErrorAllow: OnErrorAllow, OnErrorDeny: OnErrorDeny, OnErrorLocal: OnErrorLocal} {
-		rs := mustCompile(t, Policy{Name: "n", OnError: said, Rules: []Rule{{Name: "all", Limits: limits(t, "1/1m")}}})
+	for said, want := range map[counter.OnError]counter.OnError{counter.OnErrorInherit: counter.OnErrorAllow, counter.OnErrorAllow: counter.OnErrorAllow, counter.OnErrorDeny: counter.OnErrorDeny, counter.OnErrorLocal: counter.OnErrorLocal} {
+		rs := mustCompile(t, policy.Policy{Name: "n", OnError: said, Rules: []policy.Rule{{Name: "all", Limits: limittest.All(t, "1/1m")}}})
 		if got := rs.rules[0].onError; got != want {
 			t.Errorf("on_error %v of the policy is %v of its rule, want %v", said, got, want)
 		}

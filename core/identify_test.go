@@ -3,26 +3,30 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// answers is a verifier that knows some credentials, and of every other says the same.
+// answers is a verifier that knows some credentials and returns one state for all others.
 type answers struct {
-	known map[string]Identity
-	state map[string]CredentialState
-	other CredentialState
-	asked []string // what it was asked, copied
+	known map[string]policy.Identity
+	state map[string]policy.CredentialState
+	other policy.CredentialState
+	asked []string // copies of the credentials
 }
 
-func (a *answers) Verify(credential string) (*Identity, CredentialState) {
+func (a *answers) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	a.asked = append(a.asked, strings.Clone(credential))
 	if who, ok := a.known[credential]; ok {
-		return &who, CredentialValid
+		return &who, policy.CredentialValid
 	}
 	if state, ok := a.state[credential]; ok {
 		return nil, state
@@ -30,52 +34,53 @@ func (a *answers) Verify(credential string) (*Identity, CredentialState) {
 	return nil, a.other
 }
 
-// newAnswers knows "good" of user u_42, and of each state a credential of its name.
+// newAnswers returns a verifier that knows "good" as user u_42, and for each state a credential
+// with the state's name.
 func newAnswers() *answers {
-	a := &answers{other: CredentialUnknown, state: map[string]CredentialState{},
-		known: map[string]Identity{"good": {Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}}}
-	for s := CredentialMalformed; s < credentialStateCount; s++ {
-		if s != CredentialValid {
+	a := &answers{other: policy.CredentialUnknown, state: map[string]policy.CredentialState{},
+		known: map[string]policy.Identity{"good": {Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}}}
+	for s := policy.CredentialMalformed; s < policy.CredentialState(policy.CredentialStateCount); s++ {
+		if s != policy.CredentialValid {
 			a.state[s.String()] = s
 		}
 	}
 	return a
 }
 
-// TestCredentialStates: each state has its result, with and without on_invalid: deny, and is told to metrics. 401 only
-// where a rule is for the request.
+// TestCredentialStates: each state has its result, with and without on_invalid: deny, and is
+// reported to metrics. The answer is 401 only if a rule applies to the request.
 func TestCredentialStates(t *testing.T) {
-	const next, found, refused = "{ip:192.0.2.1}", "{user:u_42}", "401"
+	const next, found, denied = "{ip:192.0.2.1}", "{user:u_42}", "401"
 	for _, c := range []struct {
 		token       string // "" is none
-		state       CredentialState
+		state       policy.CredentialState
 		lax, strict string
 	}{
-		{"", CredentialAbsent, next, next},
-		{"mal formed", CredentialMalformed, next, refused},
-		{"malformed", CredentialMalformed, next, refused},
-		{"invalid", CredentialInvalid, next, refused},
-		{"expired", CredentialExpired, next, refused},
-		{"unknown", CredentialUnknown, next, refused},
-		{"good", CredentialValid, found, found},
-		{"revoked", CredentialRevoked, refused, refused},
-		{"inactive", CredentialInactive, refused, refused},
-		{"lapsed", CredentialLapsed, refused, refused},
+		{"", policy.CredentialAbsent, next, next},
+		{"mal formed", policy.CredentialMalformed, next, denied},
+		{"malformed", policy.CredentialMalformed, next, denied},
+		{"invalid", policy.CredentialInvalid, next, denied},
+		{"expired", policy.CredentialExpired, next, denied},
+		{"unknown", policy.CredentialUnknown, next, denied},
+		{"good", policy.CredentialValid, found, found},
+		{"revoked", policy.CredentialRevoked, denied, denied},
+		{"inactive", policy.CredentialInactive, denied, denied},
+		{"lapsed", policy.CredentialLapsed, denied, denied},
 	} {
 		for _, deny := range []bool{false, true} {
 			want := c.lax
 			if deny {
 				want = c.strict
 			}
-			rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Match: Match{Path: []string{"/api"}}}},
-				Identify: []Identify{{Kind: IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}, {}}})
+			rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Match: policy.Match{Path: []string{"/api"}}}},
+				Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}, {}}})
 			a := get("192.0.2.1", "/api")
 			if c.token != "" {
 				a.header = map[string]string{"Authorization": "Bearer " + c.token}
 			}
 			plan, d := newCounters().ask(t, a, rs)
 			t.Run(c.state.String(), func(t *testing.T) { wantState(t, plan, &d, c.state, want) })
-			if a.path = "/other"; want == refused {
+			if a.path = "/other"; want == denied {
 				if _, d := newCounters().ask(t, a, rs); d.Outcome != OutcomeNone {
 					t.Errorf("%s where no rule is: %+v", c.state, d)
 				}
@@ -84,15 +89,15 @@ func TestCredentialStates(t *testing.T) {
 	}
 }
 
-func wantState(t *testing.T, plan *Plan, d *Decision, state CredentialState, want string) {
+func wantState(t *testing.T, plan *Plan, d *Decision, state policy.CredentialState, want string) {
 	t.Helper()
-	var used []CredentialState
+	var used []policy.CredentialState
 	for _, use := range plan.Credentials() {
 		used = append(used, use.State)
 	}
-	var wanted []CredentialState
-	if state != CredentialAbsent {
-		wanted = []CredentialState{state}
+	var wanted []policy.CredentialState
+	if state != policy.CredentialAbsent {
+		wanted = []policy.CredentialState{state}
 	}
 	if diff := cmp.Diff(wanted, used); diff != "" {
 		t.Errorf("credentials (-want +got):\n%s", diff)
@@ -103,40 +108,41 @@ func wantState(t *testing.T, plan *Plan, d *Decision, state CredentialState, wan
 		}
 		return
 	}
-	if plan.badCredential != CredentialAbsent || d.Status != 0 {
+	if plan.badCredential != policy.CredentialAbsent || d.Status != 0 {
 		t.Errorf("refused: %+v", d)
 	}
 	wantKeys(t, plan, "rl1:n:r:"+want+":60s:sw")
 }
 
-// TestVerifierThatMakesNoSense: what a verifier must not say is no identity.
+// TestVerifierThatMakesNoSense: a contradictory answer of a verifier yields no identity.
 func TestVerifierThatMakesNoSense(t *testing.T) {
 	for name, answer := range map[string]struct {
-		who   *Identity
-		state CredentialState
+		who   *policy.Identity
+		state policy.CredentialState
 	}{
-		"valid without anybody": {nil, CredentialValid}, "valid of nobody": {&Identity{User: "u"}, CredentialValid},
-		"no state": {&Identity{Kind: "user", ID: "u"}, credentialStateCount + 7},
+		"valid without anybody": {nil, policy.CredentialValid}, "valid of nobody": {&policy.Identity{User: "u"}, policy.CredentialValid},
+		"no state": {&policy.Identity{Kind: "user", ID: "u"}, policy.CredentialState(policy.CredentialStateCount) + 7},
 	} {
-		if who, state := askOf(func() (*Identity, CredentialState) { return answer.who, answer.state }); who != nil || state != CredentialInvalid {
+		if who, state := askOf(func() (*policy.Identity, policy.CredentialState) { return answer.who, answer.state }); who != nil || state != policy.CredentialInvalid {
 			t.Errorf("%s: %v, %d", name, who, state)
 		}
 	}
-	who := &Identity{Kind: "user", ID: "u"}
-	if who, state := askOf(func() (*Identity, CredentialState) { return who, CredentialRevoked }); who != nil || state != CredentialRevoked {
+	who := &policy.Identity{Kind: "user", ID: "u"}
+	if who, state := askOf(func() (*policy.Identity, policy.CredentialState) { return who, policy.CredentialRevoked }); who != nil || state != policy.CredentialRevoked {
 		t.Errorf("revoked: %v, %s", who, state)
 	}
 }
 
-func askOf(v verifierFunc) (*Identity, CredentialState) {
-	return new(Plan).ask(&finder{verifier: v}, "x")
+func askOf(v verifierFunc) (*policy.Identity, policy.CredentialState) {
+	return new(identify.Client).Ask(&identify.Finder{Verifier: v}, "x")
 }
 
-type verifierFunc func() (*Identity, CredentialState)
+type verifierFunc func() (*policy.Identity, policy.CredentialState)
 
-func (f verifierFunc) Verify(string) (*Identity, CredentialState) { return f() }
+func (f verifierFunc) Verify(string) (*policy.Identity, policy.CredentialState) { return f() }
 
-// TestCredentialPlaces: places are tried in order, one that does not verify hides none behind it, and nothing is kept.
+// TestCredentialPlaces: places are tried in order. A credential that does not verify hides none in
+// a later place, and no credential is kept.
 func TestCredentialPlaces(t *testing.T) {
 	const by = "{user:u_42}"
 	key := func(value string) map[string]string { return map[string]string{"X-Api-Key": value} }
@@ -144,28 +150,28 @@ func TestCredentialPlaces(t *testing.T) {
 		return map[string]string{"X-Api-Key": key, "Authorization": "Bearer " + token}
 	}
 	for name, c := range map[string]struct {
-		from   []CredentialSource
+		from   []policy.CredentialSource
 		a      client
 		want   string
-		states []CredentialState
+		states []policy.CredentialState
 	}{
-		"default: header":       {nil, client{header: key("good")}, by, []CredentialState{CredentialValid}},
-		"default: bearer":       {nil, client{header: both("", "good")}, by, []CredentialState{CredentialValid}},
-		"junk before the key":   {nil, client{header: both("junk", "good")}, by, []CredentialState{CredentialUnknown, CredentialValid}},
-		"junk before a revoked": {nil, client{header: both("junk", "revoked")}, "401", []CredentialState{CredentialUnknown, CredentialRevoked}},
-		"a good one first":      {nil, client{header: both("good", "revoked")}, by, []CredentialState{CredentialValid}},
-		"query": {[]CredentialSource{{Kind: FromQuery, Name: "key"}}, client{query: "key=g%6fod", header: key("revoked")}, by,
-			[]CredentialState{CredentialValid}},
-		"cookie": {[]CredentialSource{{Kind: FromCookie, Name: "s"}}, client{header: map[string]string{"Cookie": "s=good"}}, by,
-			[]CredentialState{CredentialValid}},
-		"not there": {[]CredentialSource{{Kind: FromCookie, Name: "s"}}, client{header: key("good")}, "{ip:192.0.2.1}", nil},
+		"default: header":       {nil, client{header: key("good")}, by, []policy.CredentialState{policy.CredentialValid}},
+		"default: bearer":       {nil, client{header: both("", "good")}, by, []policy.CredentialState{policy.CredentialValid}},
+		"junk before the key":   {nil, client{header: both("junk", "good")}, by, []policy.CredentialState{policy.CredentialUnknown, policy.CredentialValid}},
+		"junk before a revoked": {nil, client{header: both("junk", "revoked")}, "401", []policy.CredentialState{policy.CredentialUnknown, policy.CredentialRevoked}},
+		"a good one first":      {nil, client{header: both("good", "revoked")}, by, []policy.CredentialState{policy.CredentialValid}},
+		"query": {[]policy.CredentialSource{{Kind: policy.FromQuery, Name: "key"}}, client{query: "key=g%6fod", header: key("revoked")}, by,
+			[]policy.CredentialState{policy.CredentialValid}},
+		"cookie": {[]policy.CredentialSource{{Kind: policy.FromCookie, Name: "s"}}, client{header: map[string]string{"Cookie": "s=good"}}, by,
+			[]policy.CredentialState{policy.CredentialValid}},
+		"not there": {[]policy.CredentialSource{{Kind: policy.FromCookie, Name: "s"}}, client{header: key("good")}, "{ip:192.0.2.1}", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}},
-				Identify: []Identify{{Kind: IdentifyAPIKey, Verifier: newAnswers(), From: c.from}, {}}})
+			rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
+				Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: newAnswers(), From: c.from}, {}}})
 			c.a.peer = netip.MustParseAddr("192.0.2.1")
 			plan, d := newCounters().ask(t, &c.a, rs)
-			var states []CredentialState
+			var states []policy.CredentialState
 			for _, use := range plan.Credentials() {
 				states = append(states, use.State)
 			}
@@ -181,12 +187,13 @@ func TestCredentialPlaces(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreNotKept: what was decoded to be verified does not stay in the plan's buffers, for plans are pooled.
+// TestCredentialsAreNotKept: a credential that was decoded for verification does not stay in the
+// plan's buffers, since plans are pooled.
 func TestCredentialsAreNotKept(t *testing.T) {
 	secret := strings.Repeat("s3cret/", 100)
-	v := &answers{other: CredentialUnknown}
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}},
-		Identify: []Identify{{Kind: IdentifyAPIKey, Verifier: v, From: []CredentialSource{{Kind: FromQuery, Name: "key"}}}}})
+	v := &answers{other: policy.CredentialUnknown}
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
+		Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: v, From: []policy.CredentialSource{{Kind: policy.FromQuery, Name: "key"}}}}})
 	var plan Plan
 	for range 2 { // the second time the buffer is large enough
 		plan.Reset()
@@ -200,27 +207,29 @@ func TestCredentialsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestSeveralPoliciesRefuse: the decision names the credential for which the request is refused, and of several the first.
+// TestSeveralPoliciesRefuse: the decision names the credential that caused the denial; if there are
+// several, the first.
 func TestSeveralPoliciesRefuse(t *testing.T) {
 	by := func(path string, deny bool) *Ruleset {
-		return mustCompile(t, Policy{Name: "n", Identify: []Identify{{Kind: IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},
-			Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Match: Match{Path: []string{path}}}}})
+		return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},
+			Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Match: policy.Match{Path: []string{path}}}}})
 	}
 	key := func(path string) *Ruleset {
-		return mustCompile(t, Policy{Name: "n", Identify: []Identify{{Kind: IdentifyAPIKey, Verifier: newAnswers(),
-			From: []CredentialSource{{Kind: FromHeader, Name: "X-API-Key"}}}},
-			Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m"), Match: Match{Path: []string{path}}}}})
+		return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey, Verifier: newAnswers(),
+			From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}}},
+			Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Match: policy.Match{Path: []string{path}}}}})
 	}
 	a := &client{path: "/a", header: map[string]string{"Authorization": "Bearer expired", "X-Api-Key": "revoked"}}
 	for _, c := range []struct {
 		policies []*Ruleset
-		want     CredentialState
+		want     policy.CredentialState
 	}{
-		{[]*Ruleset{by("/a", true), key("/a")}, CredentialExpired},
-		{[]*Ruleset{key("/a"), by("/a", true)}, CredentialRevoked},
-		{[]*Ruleset{by("/other", true), key("/a")}, CredentialRevoked}, // the first has no rule for it
-		{[]*Ruleset{by("/a", true), key("/other")}, CredentialExpired},
-		{[]*Ruleset{by("/a", false), key("/a")}, CredentialRevoked},
+		{[]*Ruleset{by("/a", true), key("/a")}, policy.CredentialExpired},
+		{[]*Ruleset{key("/a"), by("/a", true)}, policy.CredentialRevoked},
+		// the first has no rule for the request
+		{[]*Ruleset{by("/other", true), key("/a")}, policy.CredentialRevoked},
+		{[]*Ruleset{by("/a", true), key("/other")}, policy.CredentialExpired},
+		{[]*Ruleset{by("/a", false), key("/a")}, policy.CredentialRevoked},
 	} {
 		if _, d := newCounters().ask(t, a, c.policies...); d.Status != 401 || d.Credential != c.want {
 			t.Errorf("%+v, want %s", d, c.want)
@@ -228,30 +237,30 @@ func TestSeveralPoliciesRefuse(t *testing.T) {
 	}
 }
 
-// TestSeveralMethods: the first that finds somebody names the client; those after it are not asked.
+// TestSeveralMethods: the first method that identifies the client wins. Later ones are not tried.
 func TestSeveralMethods(t *testing.T) {
 	token, key := newAnswers(), newAnswers()
-	key.known["good"] = Identity{Kind: "api_key", ID: "k-1", APIKey: "k-1", User: "owner"}
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}}, Identify: []Identify{
-		{Kind: IdentifyJWT, Verifier: token}, {Kind: IdentifyAPIKey, Verifier: key, From: []CredentialSource{{Kind: FromHeader, Name: "X-API-Key"}}},
-		{Kind: IdentifyCookie, Name: "session", Unverified: true}, {Kind: IdentifyAttr, Name: "user"}, {}}})
+	key.known["good"] = policy.Identity{Kind: "api_key", ID: "k-1", APIKey: "k-1", User: "owner"}
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}, Identify: []policy.Identify{
+		{Kind: policy.IdentifyJWT, Verifier: token}, {Kind: policy.IdentifyAPIKey, Verifier: key, From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}},
+		{Kind: policy.IdentifyCookie, Name: "session", Unverified: true}, {Kind: policy.IdentifyAttr, Name: "user"}, {}}})
 	long := strings.Repeat("x", 256)
 	const hash = "85e62acd750c4eb56b7b6a1d66dca5bfaac5f062608a1a893410d0288936c09a"
 	for _, c := range []struct {
 		header map[string]string
 		attr   string
-		want   Identity
+		want   policy.Identity
 	}{
 		{map[string]string{"Authorization": "Bearer good", "X-Api-Key": "revoked"}, "a", token.known["good"]},
 		{map[string]string{"Authorization": "Bearer junk", "X-Api-Key": "good", "Cookie": "session=s"}, "a", key.known["good"]},
-		{map[string]string{"X-Api-Key": "junk", "Cookie": "session=s"}, "a", Identity{Kind: "cookie.session", ID: "s"}},
-		{map[string]string{"Cookie": "session=" + long}, "a", Identity{Kind: "cookie.session-sha256", ID: hash}},
-		{map[string]string{"Cookie": "session=s; session=t"}, "a", Identity{Kind: "attr.user", ID: "a"}},
-		{nil, "", Identity{Kind: "ip", ID: "192.0.2.1"}},
+		{map[string]string{"X-Api-Key": "junk", "Cookie": "session=s"}, "a", policy.Identity{Kind: "cookie.session", ID: "s"}},
+		{map[string]string{"Cookie": "session=" + long}, "a", policy.Identity{Kind: "cookie.session-sha256", ID: hash}},
+		{map[string]string{"Cookie": "session=s; session=t"}, "a", policy.Identity{Kind: "attr.user", ID: "a"}},
+		{nil, "", policy.Identity{Kind: "ip", ID: "192.0.2.1"}},
 	} {
 		var plan Plan
 		plan.Add(rs, &client{peer: netip.MustParseAddr("192.0.2.1"), header: c.header, attr: map[string]string{"user": c.attr}})
-		if diff := cmp.Diff(c.want, plan.Identity(), cmpopts.IgnoreFields(Identity{}, "Overrides")); diff != "" {
+		if diff := cmp.Diff(c.want, plan.Identity(), cmpopts.IgnoreFields(policy.Identity{}, "Overrides")); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", c.header, diff)
 		}
 	}
@@ -260,30 +269,31 @@ func TestSeveralMethods(t *testing.T) {
 	}
 }
 
-// TestIdentityOf: long IDs are hashed, and no ID is another's hash.
+// TestIdentityOf: long IDs are hashed, and no ID equals the hash of another.
 func TestIdentityOf(t *testing.T) {
-	if got := IdentityOf("user", ""); got != (Identity{}) {
+	if got := policy.IdentityOf("user", ""); got != (policy.Identity{}) {
 		t.Errorf("nobody is %+v", got)
 	}
 	longest, longer := strings.Repeat("x", 255), strings.Repeat("x", 256)
-	if got := IdentityOf("user", longest); got.Kind != "user" || got.ID != longest {
+	if got := policy.IdentityOf("user", longest); got.Kind != "user" || got.ID != longest {
 		t.Errorf("%+v", got)
 	}
-	got := IdentityOf("user", longer)
-	if got.Kind != "user-sha256" || len(got.ID) != 64 || IdentityOf("user", got.ID) == got {
+	got := policy.IdentityOf("user", longer)
+	if got.Kind != "user-sha256" || len(got.ID) != 64 || policy.IdentityOf("user", got.ID) == got {
 		t.Errorf("%+v", got)
 	}
-	if again := bounded(Identity{Kind: "user", ID: longer, User: longer}); again.ID != got.ID || again.User != longer {
+	if again := identify.Bounded(policy.Identity{Kind: "user", ID: longer, User: longer}); again.ID != got.ID || again.User != longer {
 		t.Errorf("%+v", again)
 	}
 }
 
-// TestTenantAndTierSources: they fill what the identity lacks, the first that says anything, and never replace.
+// TestTenantAndTierSources: sources supply a missing tenant or tier. The first one with a value
+// wins, and none replaces an existing value.
 func TestTenantAndTierSources(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "9/1m")}},
-		Identify: []Identify{{Kind: IdentifyJWT, Verifier: newAnswers()}, {}},
-		Tenant:   []Source{{Kind: SourceHeader, Name: "x-tenant", Unverified: true}, {Kind: SourceHost, Label: 2}},
-		Tier:     []Source{{Kind: SourceAttr, Name: "plan"}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
+		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers()}, {}},
+		Tenant:   []policy.Source{{Kind: policy.SourceHeader, Name: "x-tenant", Unverified: true}, {Kind: policy.SourceHost, Label: 2}},
+		Tier:     []policy.Source{{Kind: policy.SourceAttr, Name: "plan"}}})
 	for _, c := range []struct {
 		a            client
 		tenant, tier string
@@ -296,21 +306,22 @@ func TestTenantAndTierSources(t *testing.T) {
 	} {
 		var plan Plan
 		plan.Add(rs, &c.a)
-		if got := plan.asking; got.Tenant != c.tenant || got.Tier != c.tier {
+		if got := plan.who.Identity; got.Tenant != c.tenant || got.Tier != c.tier {
 			t.Errorf("%+v: tenant %q, tier %q, want %q, %q", c.a, got.Tenant, got.Tier, c.tenant, c.tier)
 		}
 	}
 }
 
-// TestUserSource: who a proxy has found out is a user for lists, matches and counters, and never in place of the user of a
-// credential. A penalty counts it as the client where the client is called so.
+// TestUserSource: a user named by a proxy counts as the user in lists, matches and counters, but
+// never replaces the user of a credential. A penalty uses it as the client only if the client has
+// the same name.
 func TestUserSource(t *testing.T) {
 	known := newAnswers()
-	known.known["key"] = Identity{Kind: "api_key", ID: "ann", APIKey: "ann"}
-	rs := mustCompile(t, Policy{Name: "n", Exempt: []Listed{{User: []string{"root"}}}, Penalty: &Penalty{Threshold: 3, Window: Hour, Multipliers: []int64{1}},
-		Identify: []Identify{{Kind: IdentifyJWT, Verifier: known}, {Kind: IdentifyAttr, Name: "login"}, {}},
-		User:     []Source{{Name: "login"}},
-		Rules:    []Rule{{Name: "r", Limits: limits(t, "9/1m"), Per: []Dimension{{Kind: PerUser}}}}})
+	known.known["key"] = policy.Identity{Kind: "api_key", ID: "ann", APIKey: "ann"}
+	rs := mustCompile(t, policy.Policy{Name: "n", Exempt: []policy.Listed{{User: []string{"root"}}}, Penalty: &counter.Penalty{Threshold: 3, Window: counter.Hour, Multipliers: []int64{1}},
+		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: known}, {Kind: policy.IdentifyAttr, Name: "login"}, {}},
+		User:     []policy.Source{{Name: "login"}},
+		Rules:    []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"), Per: []policy.Dimension{{Kind: policy.PerUser}}}}})
 	for _, c := range []struct {
 		token, login string
 		user, key    string
@@ -318,7 +329,8 @@ func TestUserSource(t *testing.T) {
 	}{
 		{"", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", true},
 		{"good", "ann", "u_42", "rl1:n:r:{user:u_42}:60s:sw", true},
-		{"key", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", false}, // one of the user's keys may be called as the user
+		// a key of the user may have the same name as the user
+		{"key", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", false},
 		{"", "", "", "rl1:n:r:{ip:192.0.2.1}:60s:sw", false},
 		{"", "root", "root", "", false},
 	} {
@@ -334,8 +346,8 @@ func TestUserSource(t *testing.T) {
 				key, guarded = string(check.Key), check.Guard != 0
 			}
 		}
-		if plan.asking.User != c.user || key != c.key || guarded != c.guarded {
-			t.Errorf("token %q, login %q: user %q, key %q, guarded %t; want %+v", c.token, c.login, plan.asking.User, key, guarded, c)
+		if plan.who.Identity.User != c.user || key != c.key || guarded != c.guarded {
+			t.Errorf("token %q, login %q: user %q, key %q, guarded %t; want %+v", c.token, c.login, plan.who.Identity.User, key, guarded, c)
 		}
 	}
 }

@@ -4,36 +4,46 @@ package core
 
 import (
 	"encoding/hex"
+	"slices"
+
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // A key names a counter:
 //
 //	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM     rl1:shop:api:{header.x-user:u_42}:60s:sw
 //
-// TAG is the first dimension, or the rule's name if one counter is for everybody; a dimension is kind:value. What is in
-// braces decides the slot of a Redis cluster, so that one client's counters are together.
+// TAG is the first dimension, or the rule's name if one counter is for all clients. A dimension is
+// kind:value. The text in braces determines the slot of a Redis cluster, so one client's counters
+// under a rule are in the same slot.
 //
-// No two counters share a key. Braces, colons and percent signs are escaped in every part, so each part ends where it
-// seems to, and the rule says how many there are. In the place of one dimension there can be
+// No two counters share a key. Braces, colons and percent signs are escaped in every part, and the
+// rule determines the number of parts. One dimension is written as one of
 //
-//	kind:value           what the request has; an empty value counts as absent
+//	kind:value           the value of the request; an empty value counts as absent
 //	kind-sha256:HEX      the hash of a value over 255 bytes; no kind of a policy ends in -sha256
-//	all-sha256:HEX       the hash of all dimensions, where they are over 1,024 bytes together
-//	kind:                nothing, shared by all who lack it
-//	clientkind:ID        the client instead. If clientkind is kind, then the client was found by what the dimension is
-//	                     about, which is therefore not missing
+//	all-sha256:HEX       the hash of all dimensions, if they are over 1,024 bytes together
+//	kind:                no value; all requests without one share the counter
+//	clientkind:ID        the client in place of the value. If clientkind equals kind, the client
+//	                     was found by the dimension itself, which is therefore not missing
 //
-// Of a rule with shards there is one counter more for each, and it stands first in the braces, so that they are in different
-// slots: {~3:header.x-user:u_42}, or {~3:api} if the counter is for everybody. No kind and no rule begins with ~.
+// A rule with shards has one counter for each shard. The shard is written first in the braces, so
+// that shards are in different slots: {~3:header.x-user:u_42}, or {~3:api} if the counter is for
+// all clients. No kind and no rule begins with ~.
 
-// keyVersion begins every key. It changes when the meaning of keys or counters does.
+// keyVersion is the start of every key. It changes whenever the meaning of keys or counters
+// changes.
 const keyVersion = "rl1"
 
-// otherMethod stands in keys for every method that is not in use: a method is whatever the client writes, and one that
-// it invents must not bring it a counter of its own. Lower case keeps it apart from methods.
+// otherMethod is written in keys for every unknown method. A client can invent methods, and an
+// invented method must not get a counter of its own. Known methods are upper case, so the lower
+// case cannot clash.
 const otherMethod = "other"
 
-// methodInUse reports whether servers tell the method from others: those of HTTP and of WebDAV.
+// methodInUse reports whether method is an HTTP or WebDAV method that servers distinguish.
 func methodInUse(method string) bool {
 	switch method {
 	case "GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "TRACE", "QUERY",
@@ -46,35 +56,33 @@ func methodInUse(method string) bool {
 
 // dimension is one entry of a rule's per, made ready for requests.
 type dimension struct {
-	kind   DimensionKind
-	name   string // PerHeader, PerAttr: as Attributes wants it
-	label  string // as it stands in keys, with the colon
-	hashed string // the same for a value that was too long
+	_ slim.Incomparable
+
+	kind   policy.DimensionKind
+	name   string // of PerHeader and PerAttr, as Attributes expects it
+	label  string // as written in keys, with the colon
+	hashed string // the label for the hash of a value that is too long
 }
 
-var dimensionLabels = [...]string{PerClient: "client", PerUser: "user", PerAPIKey: "api_key", PerTenant: "tenant",
-	PerTier: "tier", PerIP: "ip", PerHost: "host", PerMethod: "method",
-	PerEndpoint: "endpoint"}
-
-func newDimension(d Dimension) dimension {
+func newDimension(d policy.Dimension) dimension {
 	out := dimension{kind: d.Kind, name: d.Name}
 	label := ""
 	switch d.Kind {
-	case PerHeader:
-		out.name, label = canonicalHeader(d.Name), headerLabel(d.Name)
-	case PerAttr:
-		label = attrLabel(d.Name)
+	case policy.PerHeader:
+		out.name, label = match.CanonicalHeader(d.Name), identify.HeaderLabel(d.Name)
+	case policy.PerAttr:
+		label = identify.AttrLabel(d.Name)
 	default:
-		if int(d.Kind) < len(dimensionLabels) { // others are reported by the verifier
-			label = dimensionLabels[d.Kind]
+		if int(d.Kind) < len(policy.DimensionLabels) { // validation reports other kinds
+			label = policy.DimensionLabels[d.Kind]
 		}
 	}
 	escaped := string(appendEscaped(nil, label))
-	out.label, out.hashed = escaped+":", escaped+hashSuffix+":"
+	out.label, out.hashed = escaped+":", escaped+policy.HashSuffix+":"
 	return out
 }
 
-// keyScope returns what every key of a rule begins with.
+// keyScope returns the common prefix of a rule's keys.
 func keyScope(namespace, rule string) string {
 	b := append([]byte(keyVersion), ':')
 	b = append(appendEscaped(b, namespace), ':')
@@ -82,15 +90,17 @@ func keyScope(namespace, rule string) string {
 	return string(b)
 }
 
-// dimensionsBytesMax is how long a key's dimensions may be together. Escaping makes a value three times as long, and
-// there may be eight: a store that must refuse a key for its length would let its client through.
+// dimensionsBytesMax bounds the length of a key's dimensions together. There may be eight, and
+// escaping can triple the length of a value. If a store rejected a key for its length, the request
+// would be allowed.
 const dimensionsBytesMax = 1024
 
-// hashedDimensions begins what stands for dimensions that are too long together. No kind is called so.
-const hashedDimensions = "{all" + hashSuffix + ":"
+// hashedDimensions is the prefix of the hash that replaces dimensions that are too long together.
+// No kind has this name.
+const hashedDimensions = "{all" + policy.HashSuffix + ":"
 
-// appendCounter appends the key of the rule's counters but for the window and the algorithm. ok is false if a dimension
-// is missing and the rule denies that.
+// appendCounter appends the key of the rule's counters without the window and the algorithm. ok is
+// false if the request lacks a dimension and the rule denies it for that.
 func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
 	r := u.rule
 	p.text = append(p.text, r.scope...)
@@ -99,7 +109,7 @@ func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
 		return false
 	}
 	if len(p.text)-start > dimensionsBytesMax {
-		sum := sum256(p.text[start:])
+		sum := slim.SHA256(p.text[start:])
 		p.text = append(p.text[:start], hashedDimensions...)
 		p.text = append(hex.AppendEncode(p.text, sum[:]), '}')
 	}
@@ -129,24 +139,24 @@ func (p *Plan) appendDimensions(rs *Ruleset, r *rule) (ok bool) {
 	return true
 }
 
-// appendDimension appends one dimension, or what stands in for it.
+// appendDimension appends one dimension, or its substitute if the request lacks it.
 func (p *Plan) appendDimension(rs *Ruleset, r *rule, d *dimension) (ok bool) {
 	switch value := p.value(r, d); {
-	case p.request.tooLong(value):
+	case p.who.Request.TooLong(value):
 		return false
-	case d.kind == PerClient && p.clientPart != "":
+	case d.kind == policy.PerClient && p.clientPart != "":
 		p.text = append(p.text, p.clientPart...)
-	case d.kind == PerIP && p.request.peer.IsValid():
+	case d.kind == policy.PerIP && p.who.Request.Peer.IsValid():
 		var scratch [64]byte
 		p.text = append(p.text, d.label...)
-		p.text = appendEscaped(p.text, appendAddr(scratch[:0], p.request.peer, rs.prefixes))
-	case len(value) > valueBytesMax:
-		p.text = appendHash(append(p.text, d.hashed...), value)
+		p.text = appendEscaped(p.text, identify.AppendAddr(scratch[:0], p.who.Request.Peer, rs.who.Prefixes))
+	case len(value) > policy.ValueBytesMax:
+		p.text = identify.AppendHash(append(p.text, d.hashed...), value)
 	case value != "":
 		p.text = appendEscaped(append(p.text, d.label...), value)
-	case r.missing == MissingDeny:
+	case r.missing == policy.MissingDeny:
 		return false
-	case r.missing == MissingClient && p.clientPart != "":
+	case r.missing == policy.MissingClient && p.clientPart != "":
 		p.text = append(p.text, p.clientPart...)
 	default:
 		p.text = append(p.text, d.label...)
@@ -154,29 +164,37 @@ func (p *Plan) appendDimension(rs *Ruleset, r *rule, d *dimension) (ok bool) {
 	return true
 }
 
-// value returns what the request has for a dimension that is a text, "" if it lacks it.
+// countsPerEndpoint reports whether the endpoint is one of the rule's dimensions.
+func (r *rule) countsPerEndpoint() bool {
+	return slices.ContainsFunc(r.dims, func(d dimension) bool { return d.kind == policy.PerEndpoint })
+}
+
+// value returns the request's text for a dimension other than the client and the address; "" if the
+// request lacks it.
 func (p *Plan) value(r *rule, d *dimension) (value string) {
 	switch d.kind {
-	case PerHost:
-		value = p.request.host
-	case PerMethod:
-		if value = p.request.method; value != "" && !methodInUse(value) {
+	case policy.PerHost:
+		value = p.who.Request.Host
+	case policy.PerMethod:
+		if value = p.who.Request.Method; value != "" && !methodInUse(value) {
 			value = otherMethod
 		}
-	case PerEndpoint:
-		value, _ = r.when.endpoint(&p.request)
-	case PerUser:
-		value = p.asking.User
-	case PerAPIKey:
-		value = p.asking.APIKey
-	case PerTenant:
-		value = p.asking.Tenant
-	case PerTier:
-		value = p.asking.Tier
-	case PerHeader:
-		value, _ = p.request.attrs.Header(d.name)
-	case PerAttr:
-		value, _ = p.request.attrs.Attr(d.name)
+	case policy.PerEndpoint:
+		if value = p.endpoint; value == "" {
+			value, _ = r.when.Endpoint(&p.who.Request)
+		}
+	case policy.PerUser:
+		value = p.who.Identity.User
+	case policy.PerAPIKey:
+		value = p.who.Identity.APIKey
+	case policy.PerTenant:
+		value = p.who.Identity.Tenant
+	case policy.PerTier:
+		value = p.who.Identity.Tier
+	case policy.PerHeader:
+		value, _ = p.who.Request.Attrs.Header(d.name)
+	case policy.PerAttr:
+		value, _ = p.who.Request.Attrs.Attr(d.name)
 	}
 	return value
 }
@@ -185,12 +203,12 @@ func (p *Plan) value(r *rule, d *dimension) (value string) {
 func (p *Plan) has(r *rule) bool {
 	for i := range r.dims {
 		switch d := &r.dims[i]; d.kind {
-		case PerClient:
+		case policy.PerClient:
 			if p.clientPart == "" {
 				return false
 			}
-		case PerIP:
-			if !p.request.peer.IsValid() {
+		case policy.PerIP:
+			if !p.who.Request.Peer.IsValid() {
 				return false
 			}
 		default:
@@ -202,8 +220,8 @@ func (p *Plan) has(r *rule) bool {
 	return true
 }
 
-// identityPart returns the client as it stands in keys, "" for nobody.
-func (p *Plan) identityPart(client *Identity) string {
+// identityPart returns the client as written in keys; "" if no client was found.
+func (p *Plan) identityPart(client *policy.Identity) string {
 	if client.Kind == "" {
 		return ""
 	}
@@ -213,7 +231,8 @@ func (p *Plan) identityPart(client *Identity) string {
 	return p.textSince(mark)
 }
 
-// escapes says which bytes are written as %XX: the ones keys are built with, and those no terminal shows.
+// escapes says which bytes keys write as %XX: the bytes that separate parts of a key, and
+// unprintable ones.
 var escapes = func() (table [256]bool) {
 	for c := range table {
 		table[c] = c < 0x21 || c >= 0x7f || c == '{' || c == '}' || c == ':' || c == '%'
@@ -221,8 +240,8 @@ var escapes = func() (table [256]bool) {
 	return table
 }()
 
-// appendEscaped appends a part of a key. Different parts stay different. It is not inlined: the filter would have it ten
-// times.
+// appendEscaped appends a part of a key. Different parts stay different. Inlining is off because
+// the filter would contain ten copies.
 //
 //go:noinline
 func appendEscaped[T string | []byte](dst []byte, part T) []byte {

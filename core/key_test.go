@@ -3,20 +3,25 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
 func TestKeys(t *testing.T) {
-	header := func(name string) Dimension { return Dimension{Kind: PerHeader, Name: name} }
-	user := []Identify{{Kind: IdentifyHeader, Name: "x-user", Unverified: true}, {}}
+	header := func(name string) policy.Dimension { return policy.Dimension{Kind: policy.PerHeader, Name: name} }
+	user := []policy.Identify{{Kind: policy.IdentifyHeader, Name: "x-user", Unverified: true}, {}}
 	long := strings.Repeat("x", 256)
-	const hash = "85e62acd750c4eb56b7b6a1d66dca5bfaac5f062608a1a893410d0288936c09a" // SHA-256 of 256 times x
+	// SHA-256 of 256 times x
+	const hash = "85e62acd750c4eb56b7b6a1d66dca5bfaac5f062608a1a893410d0288936c09a"
 	for _, c := range []struct {
 		what     string
-		identify []Identify
-		per      []Dimension
+		identify []policy.Identify
+		per      []policy.Dimension
 		none     bool
 		a        client
 		want     string
@@ -31,24 +36,24 @@ func TestKeys(t *testing.T) {
 			"{header.x-user-sha256:" + hash + "}"},
 		{"braces and colons", user, nil, false, client{header: map[string]string{"X-User": "a:{b} %é\n"}},
 			"{header.x-user:a%3A%7Bb%7D%20%25%C3%A9%0A}"},
-		{"canonical order", user, []Dimension{header("b"), header("A"), {Kind: PerMethod}, {Kind: PerHost}, {Kind: PerIP}, {}},
+		{"canonical order", user, []policy.Dimension{header("b"), header("A"), {Kind: policy.PerMethod}, {Kind: policy.PerHost}, {Kind: policy.PerIP}, {}},
 			false, client{host: "EXAMPLE.com:8080", method: "HEAD", header: map[string]string{"A": "1", "B": "2", "X-User": "u"}},
 			"{header.x-user:u}:ip:192.0.2.1:host:example.com:method:GET:header.a:1:header.b:2"},
-		{"endpoint", nil, []Dimension{{Kind: PerEndpoint}}, false, client{path: "/API/x"}, "{endpoint:/api/*}"},
-		{"unknown method", nil, []Dimension{{Kind: PerMethod}}, false, client{method: "BREW"}, "{method:other}"},
-		{"long method", nil, []Dimension{{Kind: PerMethod}}, false, client{method: strings.Repeat("X", 300)}, "{method:other}"},
-		{"attribute", nil, []Dimension{{Kind: PerAttr, Name: "geo:{x}"}}, false, client{attr: map[string]string{"geo:{x}": "DE"}},
+		{"endpoint", nil, []policy.Dimension{{Kind: policy.PerEndpoint}}, false, client{path: "/API/x"}, "{endpoint:/api/*}"},
+		{"unknown method", nil, []policy.Dimension{{Kind: policy.PerMethod}}, false, client{method: "BREW"}, "{method:other}"},
+		{"long method", nil, []policy.Dimension{{Kind: policy.PerMethod}}, false, client{method: strings.Repeat("X", 300)}, "{method:other}"},
+		{"attribute", nil, []policy.Dimension{{Kind: policy.PerAttr, Name: "geo:{x}"}}, false, client{attr: map[string]string{"geo:{x}": "DE"}},
 			"{attr.geo%3A%7Bx%7D:DE}"},
-		{"nobody", []Identify{{Kind: IdentifyAttr, Name: "user"}}, nil, false, client{}, "{client:}"},
-		{"long value", nil, []Dimension{header("t")}, false, client{header: map[string]string{"T": long}},
+		{"nobody", []policy.Identify{{Kind: policy.IdentifyAttr, Name: "user"}}, nil, false, client{}, "{client:}"},
+		{"long value", nil, []policy.Dimension{header("t")}, false, client{header: map[string]string{"T": long}},
 			"{header.t-sha256:" + hash + "}"},
 	} {
 		unverified := false
 		for _, d := range c.per {
-			unverified = unverified || d.Kind == PerHeader
+			unverified = unverified || d.Kind == policy.PerHeader
 		}
-		rs := mustCompile(t, Policy{Name: "shop", Identify: c.identify, Rules: []Rule{{Name: "api", Per: c.per, PerNone: c.none,
-			Limits: limits(t, "100/1m", "9/500ms fw"), Unverified: unverified, Match: Match{Path: []string{"/api/*", "/*"}}}}})
+		rs := mustCompile(t, policy.Policy{Name: "shop", Identify: c.identify, Rules: []policy.Rule{{Name: "api", Per: c.per, PerNone: c.none,
+			Limits: limittest.All(t, "100/1m", "9/500ms fw"), Unverified: unverified, Match: policy.Match{Path: []string{"/api/*", "/*"}}}}})
 		if !c.a.peer.IsValid() {
 			c.a.peer = netip.MustParseAddr("::ffff:192.0.2.1")
 		}
@@ -65,7 +70,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestIdentity: the mapped address is unmapped before any prefix, so that a prefix never puts all IPv4 clients together.
+// TestIdentity: an IPv4-mapped address is unmapped before a prefix applies, so that no prefix
+// merges all IPv4 clients.
 func TestIdentity(t *testing.T) {
 	for _, c := range []struct {
 		peer   string
@@ -81,14 +87,14 @@ func TestIdentity(t *testing.T) {
 		{"2001:db8:1:2:3:4:5:6%eth0", 0, 128, "2001:db8:1:2:3:4:5:6"},
 		{"fe80::1%eth0", 0, 0, "fe80::/64"},
 	} {
-		rs := mustCompile(t, Policy{Identify: []Identify{{IPv4Prefix: c.v4, IPv6Prefix: c.v6}}})
+		rs := mustCompile(t, policy.Policy{Identify: []policy.Identify{{IPv4Prefix: c.v4, IPv6Prefix: c.v6}}})
 		var plan Plan
 		plan.Add(rs, get(c.peer, "/"))
 		if id := plan.Identity(); id.Kind != "ip" || id.ID != c.want {
 			t.Errorf("%s by /%d and /%d is %+v, want %s", c.peer, c.v4, c.v6, id, c.want)
 		}
 	}
-	rs := mustCompile(t, Policy{})
+	rs := mustCompile(t, policy.Policy{})
 	var plan Plan
 	plan.Add(rs, &client{})
 	if id := plan.Identity(); id.Kind != "" || id.ID != "" {
@@ -96,34 +102,36 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// counted is everything that tells one counter from another: what the key must say.
+// counted is everything that distinguishes counters, and that keys must therefore contain.
 type counted struct {
 	namespace, rule, user, tenant, zone string
-	shape                               byte // which dimensions the rule has, what stands in for them, and its limit
+	// the rule's dimensions, its substitute for missing ones, and its limit
+	shape byte
 }
 
-// shapes are the rules that FuzzKeys compares: with every kind of dimension that clients can write, and every stand-in.
+// ruleset returns a rule of the given shape. The shapes have every kind of dimension that clients
+// can control, and every substitute.
 func (c counted) ruleset(t *testing.T) *Ruleset {
-	user := Dimension{Kind: PerHeader, Name: "X-User"}
-	tenant := Dimension{Kind: PerHeader, Name: "X-Tenant"}
-	zone := Dimension{Kind: PerAttr, Name: "zone"}
-	r := Rule{Name: "r" + c.rule, Unverified: true, Missing: Missing(c.shape & 1),
-		Limits: []Limit{mustLimit(t, []string{"9/1m", "9/1m fw", "9/1s"}[c.shape>>4%3])}}
-	r.Per = [][]Dimension{{user, tenant}, {{}, tenant}, {tenant, zone}, {tenant}, {{}, user, zone},
+	user := policy.Dimension{Kind: policy.PerHeader, Name: "X-User"}
+	tenant := policy.Dimension{Kind: policy.PerHeader, Name: "X-Tenant"}
+	zone := policy.Dimension{Kind: policy.PerAttr, Name: "zone"}
+	r := policy.Rule{Name: "r" + c.rule, Unverified: true, Missing: policy.Missing(c.shape & 1),
+		Limits: []counter.Limit{limittest.Parse(t, []string{"9/1m", "9/1m fw", "9/1s"}[c.shape>>4%3])}}
+	r.Per = [][]policy.Dimension{{user, tenant}, {{}, tenant}, {tenant, zone}, {tenant}, {{}, user, zone},
 		{tenant, user, zone}}[c.shape>>1%8%6]
-	rs, err := Compile(Policy{Name: c.namespace, Rules: []Rule{r},
-		Identify: []Identify{{Kind: IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: IdentifyAttr, Name: "zone"}}})
+	rs, err := Compile(policy.Policy{Name: c.namespace, Rules: []policy.Rule{r},
+		Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: policy.IdentifyAttr, Name: "zone"}}})
 	if err != nil {
 		return nil
 	}
 	return rs
 }
 
-// tells returns what of the request the rule tells apart.
+// tells returns the part of the request by which the rule counts.
 func (c counted) tells() counted {
 	per := c.shape >> 1 % 8 % 6
 	client := per == 1 || per == 4
-	stands := c.shape&1 == 0 // for a dimension that is missing, the client
+	stands := c.shape&1 == 0 // for a missing dimension, the client
 	out := counted{namespace: c.namespace, rule: c.rule, shape: c.shape}
 	hasUser, hasTenant, hasZone := per == 0 || per >= 4, per != 4, per == 2 || per >= 4
 	if hasUser || client || stands && (hasTenant && c.tenant == "" || hasZone && c.zone == "") {
@@ -152,7 +160,8 @@ func (c counted) key(t *testing.T) string {
 	return string(plan.Checks()[0].Key)
 }
 
-// FuzzKeys holds that two requests are counted together exactly if nothing that their rules tell apart differs.
+// FuzzKeys: two requests share a counter exactly if they are equal in everything by which their
+// rules count.
 func FuzzKeys(f *testing.F) {
 	f.Add("shop", "api", "u:1", "t", "z", byte(0), "shop", "api", "u", "1:t", "z", byte(0))
 	f.Add("shop", "api", "", "t", "z", byte(2), "shop", "api", "z", "t", "z", byte(2))
@@ -173,7 +182,7 @@ func FuzzKeys(f *testing.F) {
 				t.Errorf("key %q has not one pair of braces", key)
 			}
 		}
-		// The same rule, asked by two clients.
+		// The same rule and two clients.
 		if one.shape == two.shape && (one.tells() == two.tells()) != (key1 == key2) {
 			t.Errorf("%+v and %+v have the keys %q and %q", one, two, key1, key2)
 		}

@@ -4,17 +4,22 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// A store refuses keys of several thousand bytes, and what it refuses on_error lets through: no client may write one.
+// TestKeysStayShort: no client can cause a key of several thousand bytes. A store rejects such a
+// key, and on_error would then admit the request.
 func TestKeysStayShort(t *testing.T) {
-	rule := Rule{Name: "r", Limits: []Limit{mustLimit(t, "2/1h")}, Unverified: true}
-	for i := range DimensionsMax {
-		rule.Per = append(rule.Per, Dimension{Kind: PerHeader, Name: fmt.Sprintf("X-%d", i)})
+	rule := policy.Rule{Name: "r", Limits: []counter.Limit{limittest.Parse(t, "2/1h")}, Unverified: true}
+	for i := range policy.DimensionsMax {
+		rule.Per = append(rule.Per, policy.Dimension{Kind: policy.PerHeader, Name: fmt.Sprintf("X-%d", i)})
 	}
-	rs, err := Compile(Policy{Name: "shop", Rules: []Rule{rule}})
+	rs, err := Compile(policy.Policy{Name: "shop", Rules: []policy.Rule{rule}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -22,7 +27,7 @@ func TestKeysStayShort(t *testing.T) {
 	for n := range 256 {
 		for _, filler := range []string{":", "a"} {
 			headers := map[string]string{}
-			for i := range DimensionsMax {
+			for i := range policy.DimensionsMax {
 				headers[fmt.Sprintf("X-%d", i)] = strings.Repeat(filler, max(1, n))
 			}
 			headers["X-0"] += fmt.Sprint(n)

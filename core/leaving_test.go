@@ -3,51 +3,55 @@
 package core
 
 import (
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"strconv"
 	"testing"
+
+	"github.com/penstock/penstock/core/policy"
 )
 
-// TestLeavingAHeaderOutWinsNothing: a client that leaves out the header it would be counted by, or sends it empty, gets
-// no more than one limit for all such requests together, and a group that it drops out of has no more generous winner.
+// TestLeavingAHeaderOutWinsNothing: a client may omit or empty the header that it would be counted
+// by. All such requests together get one limit, and dropping out of a group selects no more
+// generous winner.
 func TestLeavingAHeaderOutWinsNothing(t *testing.T) {
 	const limit, tries = 5, 40
-	user := []Identify{{Kind: IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: IdentifyIP}}
-	header := []Dimension{{Kind: PerHeader, Name: "X-User"}}
-	rule := Rule{Name: "r", Limits: limits(t, "5/1m")}
+	user := []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: policy.IdentifyIP}}
+	header := []policy.Dimension{{Kind: policy.PerHeader, Name: "X-User"}}
+	rule := policy.Rule{Name: "r", Limits: limittest.All(t, "5/1m")}
 	for name, c := range map[string]struct {
-		identify []Identify
-		per      []Dimension
-		missing  Missing
+		identify []policy.Identify
+		per      []policy.Dimension
+		missing  policy.Missing
 		most     int64
 	}{
-		"identify":      {user, nil, MissingClient, limit},
-		"per, client":   {nil, header, MissingClient, limit},
-		"per, share":    {nil, header, MissingShare, limit},
-		"per, deny":     {nil, header, MissingDeny, 0},
-		"both":          {user, append(header, Dimension{}), MissingClient, limit},
-		"both and deny": {user, append(header, Dimension{}), MissingDeny, 0},
+		"identify":      {user, nil, policy.MissingClient, limit},
+		"per, client":   {nil, header, policy.MissingClient, limit},
+		"per, share":    {nil, header, policy.MissingShare, limit},
+		"per, deny":     {nil, header, policy.MissingDeny, 0},
+		"both":          {user, append(header, policy.Dimension{}), policy.MissingClient, limit},
+		"both and deny": {user, append(header, policy.Dimension{}), policy.MissingDeny, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rule
 			r.Per, r.Missing, r.Unverified = c.per, c.missing, c.per != nil
-			rs := mustCompile(t, Policy{Name: "n", Identify: c.identify, Rules: []Rule{r}})
+			rs := mustCompile(t, policy.Policy{Name: "n", Identify: c.identify, Rules: []policy.Rule{r}})
 			store, admitted := newCounters(), int64(0)
 			for i := range tries {
 				without := &client{peer: netip.MustParseAddr("192.0.2.1"), path: "/" + strconv.Itoa(i)}
 				if i%2 == 1 {
 					without.header = map[string]string{"X-User": ""}
 				}
-				if _, d := store.ask(t, without, rs); !d.Refused() {
+				if _, d := store.ask(t, without, rs); !d.Denied() {
 					admitted++
 				}
 			}
 			if admitted != c.most {
 				t.Errorf("admitted %d of %d without the header, want %d", admitted, tries, c.most)
 			}
-			// Who sends it is another client, and has no less for what others did.
+			// A client that sends the header is counted separately, and has its full limit.
 			_, d := store.ask(t, &client{peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-User": "u"}}, rs)
-			if d.Refused() {
+			if d.Denied() {
 				t.Errorf("a client with the header is refused: %+v", d)
 			}
 		})

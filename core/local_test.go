@@ -2,52 +2,58 @@
 
 package core
 
-import "testing"
+import (
+	"github.com/penstock/penstock/internal/test/limittest"
+	"testing"
 
-// TestLocal: what stands in for the store decides as the store does, and there is nothing to tell of its numbers.
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// TestLocal: the fallback decides as the store would, but reports no numbers.
 func TestLocal(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{
-		{Name: "own", Limits: limits(t, "1/1m"), OnError: OnErrorLocal, Match: Match{Path: []string{"/*"}}},
-		{Name: "open", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/*"}}},
-		{Name: "shadow", Limits: limits(t, "1/1m"), Action: ActionLogOnly},
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
+		{Name: "own", Limits: limittest.All(t, "1/1m"), OnError: counter.OnErrorLocal, Match: policy.Match{Path: []string{"/*"}}},
+		{Name: "open", Limits: limittest.All(t, "1/1m"), Match: policy.Match{Path: []string{"/*"}}},
+		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
 	}})
 	var plan Plan
 	plan.Add(rs, get("192.0.2.1", "/"))
-	words := map[OnError]int{}
+	words := map[counter.OnError]int{}
 	for _, c := range plan.Checks() {
 		words[c.OnError]++
 	}
-	if words[OnErrorLocal] != 1 || words[OnErrorAllow] != 1 || words[OnErrorInherit] != 1 {
+	if words[counter.OnErrorLocal] != 1 || words[counter.OnErrorAllow] != 1 || words[counter.OnErrorInherit] != 1 {
 		t.Errorf("the checks say %v", words)
 	}
 	own := -1
 	for i := range plan.Checks() {
-		plan.Results()[i] = Result{At: Second, Local: true}
-		if plan.Checks()[i].OnError == OnErrorLocal {
+		plan.Results()[i] = counter.Result{At: counter.Second, Local: true}
+		if plan.Checks()[i].OnError == counter.OnErrorLocal {
 			own = i
 		}
 	}
 	d := plan.Decide()
-	if d.Refused() || d.Outcome != OutcomeDegradedLocal || !d.Degraded || d.Limit != nil || plan.Headers(&d) != (Fields{}) {
-		t.Errorf("within the share: %+v, tells %+v", d, plan.Headers(&d))
+	if d.Denied() || d.Outcome != OutcomeDegradedLocal || !d.Degraded || d.Limit != nil || HeadersOf(&plan, &d) != (Fields{}) {
+		t.Errorf("within the share: %+v, tells %+v", d, HeadersOf(&plan, &d))
 	}
 	wantOutcomes(t, &plan, map[string]string{"n/own": "degraded_local", "n/open": "degraded_allowed", "n/shadow": "degraded_allowed"})
 	if plan.Settlement(new(Settlement)) {
 		t.Error("something is settled of what the store has not charged")
 	}
 
-	plan.Results()[own].Refused, plan.Results()[own].Wait = true, 30*Second
+	plan.Results()[own].Denied, plan.Results()[own].Wait = true, 30*counter.Second
 	d = plan.Decide()
-	if d.Status != 429 || d.Outcome != OutcomeDenied || d.Rule != "own" || !d.Degraded || d.Limit != nil || d.RetryAfter != 30*Second {
+	if d.Status != 429 || d.Outcome != OutcomeDenied || d.Rule != "own" || !d.Degraded || d.Limit != nil || d.RetryAfter != 30*counter.Second {
 		t.Errorf("beyond the share: %+v", d)
 	}
-	if f := plan.Headers(&d); f != (Fields{RetryAfter: "30"}) {
+	if f := HeadersOf(&plan, &d); f != (Fields{RetryAfter: "30"}) {
 		t.Errorf("beyond the share it tells %+v", f)
 	}
 	wantOutcomes(t, &plan, map[string]string{"n/own": "denied", "n/open": "uncharged", "n/shadow": "uncharged"})
 
 	d = plan.Degrade()
-	if d.Refused() || d.Outcome != OutcomeDegradedAllowed {
+	if d.Denied() || d.Outcome != OutcomeDegradedAllowed {
 		t.Errorf("where nothing stands in: %+v", d)
 	}
 }

@@ -2,14 +2,16 @@
 
 package core
 
-// Narrowest returns the check that is the first to refuse when many requests like this one come at once: of those that can
-// refuse, the one that lets the fewest pass; of equals the first. alike says that a refusal by a limit holds for other requests
-// that cost as much and have the same counter.
+import "github.com/penstock/penstock/core/counter"
+
+// Narrowest returns the check that would deny first if many requests like this one arrived at once:
+// the first of those whose capacity admits the fewest. If alike is true, a denial by a limit also
+// holds for other requests with the same cost and the same counters.
 //
-// It is -1 if none can refuse, and where such requests must not wait for each other: under a throttle rule each has its own turn,
-// and of a rule with shards each may have another counter.
+// It is -1 if no check can deny, and where requests must not wait for each other: under a throttle
+// rule each request has its own delay, and under a rule with shards each may have another counter.
 func (p *Plan) Narrowest() (check int, alike bool) {
-	if p.refusal != refusalNone {
+	if p.denial != denialNone {
 		return -1, false
 	}
 	for i := range p.uses {
@@ -21,8 +23,8 @@ func (p *Plan) Narrowest() (check int, alike bool) {
 	fewest := int64(0)
 	for i := range p.checks {
 		c := &p.checks[i]
-		alike = alike && c.Penalty == nil && c.Guard == 0 // each refusal is a violation that the store records
-		if c.Penalty != nil || c.Shadow || c.Op != OpTake || c.Cost == 0 {
+		alike = alike && c.Penalty == nil && c.Guard == 0 // each denial is a violation that the store records
+		if c.Penalty != nil || c.Shadow || c.Op != counter.OpTake || c.Cost == 0 {
 			continue
 		}
 		if passing := c.Limit.Capacity() / c.Cost; check < 0 || passing < fewest {

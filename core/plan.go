@@ -3,140 +3,129 @@
 package core
 
 import (
-	"net/netip"
 	"slices"
+	"unsafe"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
-// Attributes is a request as the front sees it: Caddy, Envoy and Envoy's rate limit protocol are three sources of it.
-// Values are untrusted. Implementations need not be safe for concurrent use.
-type Attributes interface {
-	// Path is the original request path, before rewrites, still percent-encoded, without the query.
-	Path() string
-	// Method is the request method as sent.
-	Method() string
-	// Host is the request's host, with or without port.
-	Host() string
-	// Header returns a request header by its canonical name; several lines are put together as JoinLines does.
-	Header(name string) (value string, ok bool)
-	// Query is the query string as sent, without the question mark.
-	Query() string
-	// Peer is the client's address as the front knows it, forwarded addresses taken into account as the front is set up
-	// to; the zero Addr if there is none.
-	Peer() netip.Addr
-	// Remote is the address of whoever holds the connection, a proxy in front included; the zero Addr if there is none.
-	Remote() netip.Addr
-	// Now is the front's clock. It decides no counter: it is for what policies state in dates.
-	Now() Micros
-	// Attr returns a value that the proxy itself knows.
-	Attr(name string) (value string, ok bool)
-}
-
-// Plan is what one request asks of the store and what comes of it. The zero Plan is ready to use; reuse it after Reset,
-// so that its buffers are. It must not be used concurrently, nor copied once used.
+// Plan is what one request asks of the store, and the result. The zero Plan is ready to use. Reuse
+// a Plan after Reset, so that its buffers are reused. A Plan must not be used concurrently, nor
+// copied after first use.
 //
 //	plan.Reset()
-//	plan.Add(ruleset, attributes)            // once per policy the request is under
+//	plan.Add(ruleset, attributes)            // once per policy that applies to the request
 //	if checks := plan.Checks(); len(checks) > 0 {
 //		err = store.Take(ctx, checks, plan.Results())
 //	}
-//	decision := plan.Decide()                // or plan.Degrade() if err != nil
+//	decision := plan.Decide()                // or plan.Fail(err) if err != nil
 //	fields := plan.Headers(&decision)
 type Plan struct {
 	rulesets []*Ruleset
-	request  request
-	client   Identity // as the first policy added found
-	asking   Identity // as the policy being added found
-	// credentials are what became of every credential that was looked at.
+	who      identify.Client // as found by the policy being added
+	client   policy.Identity // as found by the first policy added
+	records  records         // what the directory says about the client
+	// credentials are the credentials that were read, with their states.
 	credentials []CredentialUse
-	// badCredential is the state of the credential that the request is refused for; toldBy is the entry of a list that told
-	// of the client, as the policy added last says. Nil: none did.
-	badCredential CredentialState
-	toldBy        *listed
-	asker         Asker
-	// clientPart is how the client that the policy being added found stands in keys; "" for nobody.
+	// badCredential is the state of the credential that the request is denied for.
+	badCredential policy.CredentialState
+	// blockedBy is the entry of the policy's block that denies the request; "" if none does.
+	blockedBy string
+	// clientPart is the client of the policy being added, as written in keys; "" if none was found.
 	clientPart string
 
-	refusal   refusal
-	oversized int // the status of refusalOversized
+	denial    denial
+	oversized int // the status of denialOversized
 	uses      []use
 	outcomes  []RuleOutcome // of uses
-	checks    []Check
-	results   []Result
+	checks    []counter.Check
+	results   []counter.Result
 	asked     []asked // of checks
-	// throttled are the checks that requests may wait for, as last asked for.
+	// throttled is the last result of Throttled.
 	throttled []Throttled
 
-	// text holds the keys and what the identity's strings point to; it only grows until Reset. Values, dimensions and
-	// checks are bounded, so it is too: 64 keys of 8 escaped values make half a megabyte at worst.
+	// text holds the keys, and the bytes that the identity's strings point to. It only grows until
+	// Reset. It is bounded, since values, dimensions and checks are: 64 keys of 8 escaped values
+	// take at most half a megabyte.
 	text    []byte
-	out     []byte  // header fields while they are put together
 	matched []int32 // rules that match
-	winners []int32 // of each group the winner so far, plus one
-	// replaced are the rules that others in play replace, in the policy being added.
+	winners []int32 // the winner of each group so far, plus one
+	// replaced are the rules that other rules of the policy being added replace.
 	replaced []*rule
 	parts    []part   // of descriptors
-	trace    *trace   // for Explain; nil if nobody asked for it
-	turns    spreader // of a rule with shards that is in play; nil: there is none
+	trace    *trace   // for Explain; nil without Trace
+	rotation sharding // of a rule with shards in play; nil if there is none
+	// endpoint is the endpoint for the reading of the path under which a rule is being entered, and
+	// "" at other times.
+	endpoint string
 }
 
 // use is a rule in play in a request.
 type use struct {
+	_ slim.Incomparable
+
 	ruleset *Ruleset
 	rule    *rule
 	checks  [2]int32 // the first of its checks and the one after the last
-	excused bool     // exempt, or an allow rule: nothing is asked
+	excused bool     // exempt, or an allow rule: no checks
 	missing bool     // a dimension is missing and missing: deny
-	// unlimited says that the client's own limits, or those of its tier, are none: nothing is asked.
+	// unlimited says that the client's own limits, or those of its tier, are empty: no checks.
 	unlimited bool
-	whose     whose // limits are asked for
-	// shards is over how many each of its counters is spread, 0 for none; the shard is the remainder of turn.
+	whose     whose // the limits that are used
+	// shards is the number of shards of each counter, 0 for none. The shard is turn modulo shards.
 	shards, turn uint64
 }
 
-// asked says which limit a check is of.
+// asked identifies the rule and the limit of a check.
 type asked struct {
 	use   int32
 	limit *ruleLimit
 }
 
-// refusal says why a request is refused whatever the store would say.
-type refusal uint8
+// denial says why a request is denied whatever the store answers. Higher values take precedence.
+type denial uint8
 
 const (
-	refusalNone refusal = iota
-	refusalCrowded
-	refusalMissing
-	refusalUnauthorized // a credential that was taken back, or an invalid one under on_invalid: deny
-	refusalOversized    // it has more to be read than is read
-	refusalBlocked      // the strongest
+	denialNone denial = iota
+	denialTooManyChecks
+	denialMissing
+	denialUnauthorized // a revoked credential, or an invalid one under on_invalid: deny
+	denialUnchecked    // a credential that could not be verified in time, under a policy that depends on it
+	denialOversized    // the path or a header field is too long to be compared
+	denialBlocked      // takes precedence over all others
 )
 
 // Reset forgets the last request and keeps the buffers.
 func (p *Plan) Reset() {
-	p.request.attrs, p.request.unreadable = nil, 0
-	p.client, p.asking, p.clientPart, p.refusal = Identity{}, Identity{}, "", refusalNone
-	p.credentials, p.badCredential, p.toldBy = p.credentials[:0], CredentialAbsent, nil
-	p.asker = Asker{}
+	p.who.Reset()
+	p.client, p.clientPart, p.denial = policy.Identity{}, "", denialNone
+	p.credentials, p.badCredential = p.credentials[:0], policy.CredentialAbsent
 	p.rulesets = p.rulesets[:0]
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
 	p.checks, p.results, p.asked = p.checks[:0], p.results[:0], p.asked[:0]
 	p.text, p.parts, p.trace = p.text[:0], p.parts[:0], nil
-	p.turns = nil
+	p.rotation, p.blockedBy = nil, ""
+	p.records.reset()
 }
 
-// Hurry bounds how long verifiers may take for the credentials of the requests that are added until Reset: left is taken from,
-// and may be shared by plans that are decided one after the other. Without it a verifier takes what it finds right.
-func (p *Plan) Hurry(left *Micros) { p.asker.Left = left }
+// Hurry limits the time that verifiers may take for credentials of requests added until Reset.
+// Verifiers subtract their time from left, which several plans may share if they are decided one
+// after the other. Without Hurry, each verifier chooses its own limit.
+func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
-// Add identifies the client, matches the policy's rules and appends their checks. Adding a policy again does nothing.
-// Adding more than ChecksMax checks in all refuses the request with 503; Compile refuses policies that alone would come
-// to that, as far as it can tell from the policy. It does not allocate once the plan's buffers have grown.
-func (p *Plan) Add(rs *Ruleset, a Attributes) {
+// Add identifies the client, matches the policy's rules and appends their checks. Adding a policy
+// again does nothing. If there are more than ChecksMax checks in all, the request is denied with
+// 503. Compile rejects policies that it finds to exceed this by themselves. Add does not allocate
+// once the plan's buffers have grown.
+func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return
 	}
 	p.rulesets = append(p.rulesets, rs)
-	p.request.read(a)
+	p.who.Request.Read(a)
 	p.replaced = p.replaced[:0]
 	if p.trace != nil {
 		p.trace.add(p, rs)
@@ -149,19 +138,24 @@ func (p *Plan) add(rs *Ruleset) {
 	if rs.disabled {
 		return
 	}
-	refused := p.identify(rs)
+	denied := p.identify(rs)
 	if p.client.Kind == "" {
-		p.client = p.asking
+		p.client = p.who.Identity
 	}
-	if p.refusal == refusalBlocked {
+	if p.denial == denialBlocked {
 		return
 	}
-	if e := p.find(rs.block); e != nil {
+	if p.records.blocked || p.who.Find(rs.block) != nil {
 		p.blockBy(rs, policyItself)
 		return
 	}
-	if status := p.request.oversizedFor(rs); status != 0 {
-		p.refuseOversized(rs, status)
+	if status := oversizedFor(&p.who.Request, rs); status != 0 {
+		p.denyOversized(rs, status)
+		return
+	}
+	if p.unchecked(rs) {
+		p.denial = max(p.denial, denialUnchecked)
+		p.use(rs, policyItself)
 		return
 	}
 	if p.match(rs); len(p.matched) == 0 {
@@ -173,46 +167,85 @@ func (p *Plan) add(rs *Ruleset) {
 	if rs.blocks && p.block(rs) {
 		return
 	}
-	if refused {
-		p.refuse(rs)
+	if denied {
+		p.denyCredential(rs)
 		return
 	}
-	if p.request.oversized != 0 && p.enforced(rs) {
-		p.refuseOversized(rs, p.request.oversized)
+	if p.who.Request.Oversized != 0 && p.enforced(rs) {
+		p.denyOversized(rs, p.who.Request.Oversized)
 		return
 	}
-	p.clientPart = p.identityPart(&p.asking)
+	p.clientPart = p.identityPart(&p.who.Identity)
 	p.compete(rs)
-	excused, guard := p.find(rs.exempt) != nil, 0
+	excused, guard := p.records.exempt || p.who.Find(rs.exempt) != nil, 0
 	if !excused {
 		guard = p.guard(rs)
 	}
 	for _, index := range p.matched {
-		p.enter(rs, index, excused, guard)
+		p.enterEndpoints(rs, index, excused, guard)
 	}
 }
 
-// policyItself stands where the index of a rule would, for what the policy decides and none of its rules.
+// identify finds the client of the request that was read last, and its records in the directory. It
+// records the states of the client's credentials, and reports whether the request is denied for one
+// of them.
+func (p *Plan) identify(rs *Ruleset) (denied bool) {
+	bad := p.who.Identify(&rs.who)
+	p.readRecords()
+	for _, use := range p.who.Uses {
+		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: use.Method, State: use.State,
+			Identity: use.Identity, Unchecked: use.Unchecked})
+	}
+	p.who.Uses = p.who.Uses[:0]
+	if bad == policy.CredentialAbsent {
+		return false
+	}
+	if p.denial != denialUnauthorized { // otherwise another policy has denied it before
+		p.badCredential = bad
+	}
+	return true
+}
+
+// textSince returns the text appended to the plan's text after mark. The text only grows until
+// Reset.
+func (p *Plan) textSince(mark int) string {
+	b := p.text[mark:]
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// policyItself is the index of an outcome of the policy itself instead of a rule.
 const policyItself = -1
 
-// refuse refuses the request for its credential.
-func (p *Plan) refuse(rs *Ruleset) {
-	p.refusal = max(p.refusal, refusalUnauthorized)
+// denyCredential denies the request for its credential.
+func (p *Plan) denyCredential(rs *Ruleset) {
+	p.denial = max(p.denial, denialUnauthorized)
 	p.use(rs, policyItself)
 }
 
-// blockBy refuses the request: no other rule is in play then, whatever its policy.
+// blockBy blocks the request. No other rule of any policy is then in play.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
-	p.refusal = refusalBlocked
-	p.passTurns()
+	p.denial = denialBlocked
+	p.releaseShardTurns()
 	p.uses, p.outcomes = p.uses[:0], p.outcomes[:0]
+	switch p.blockedBy = ""; {
+	case index != policyItself:
+	case p.records.blocked:
+		p.blockedBy = blockedByRecord
+	default:
+		p.blockedBy = p.who.Entry.At
+	}
 	p.use(rs, index)
 }
 
-// block refuses the request if a rule that matches blocks. Then no other rule is in play, whatever its policy.
+// BlockedBy returns the entry of a policy's block that denies the request, such as "block[2]"; "" if
+// none does.
+func (p *Plan) BlockedBy() string { return p.blockedBy }
+
+// block blocks the request if a matching rule has the action block. No other rule of any policy is
+// then in play.
 func (p *Plan) block(rs *Ruleset) bool {
 	for _, index := range p.matched {
-		if rs.rules[index].action == ActionBlock {
+		if rs.rules[index].action == policy.ActionBlock {
 			p.blockBy(rs, index)
 			return true
 		}
@@ -220,16 +253,16 @@ func (p *Plan) block(rs *Ruleset) bool {
 	return false
 }
 
-// passTurns gives back the turns of rules with shards that charged nothing.
+// releaseShardTurns returns the shard turns of rules that charged nothing.
 //
 //go:noinline
-func (p *Plan) passTurns() {
-	if p.turns != nil {
-		p.turns.pass(p)
+func (p *Plan) releaseShardTurns() {
+	if p.rotation != nil {
+		p.rotation.pass(p)
 	}
 }
 
-// use puts a rule in play.
+// use appends a use of the rule, or of the policy itself if index is negative.
 //
 //go:noinline
 func (p *Plan) use(rs *Ruleset, index int32) *use {
@@ -243,18 +276,39 @@ func (p *Plan) use(rs *Ruleset, index int32) *use {
 	return &p.uses[len(p.uses)-1]
 }
 
-// noRule stands for the rule where the policy itself decides.
+// noRule is the rule of a use by the policy itself.
 var noRule = rule{hidden: true, group: -1}
 
-// enter puts a rule in play and asks for its limits. guard is the number of the check that a refusal is recorded with.
+// enterEndpoints enters a rule once for each endpoint of the request. Servers may read one path in
+// more than one way. A rule that counts per endpoint charges the endpoint of each reading, so that
+// a client cannot choose the counter by its spelling of the path.
+func (p *Plan) enterEndpoints(rs *Ruleset, index int32, excused bool, guard int) {
+	r := &rs.rules[index]
+	if len(p.who.Request.Readings) > 1 && r.countsPerEndpoint() {
+		entered := false
+		for i := range p.who.Request.Readings {
+			if p.endpoint = r.when.NewEndpoint(&p.who.Request, i); p.endpoint != "" {
+				p.enter(rs, index, excused, guard)
+				entered = true
+			}
+		}
+		if p.endpoint = ""; entered {
+			return
+		}
+	}
+	p.enter(rs, index, excused, guard)
+}
+
+// enter puts a rule in play and appends its checks. guard is the number of the penalty check that
+// records its denials.
 func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	u := p.use(rs, index)
 	r := u.rule
-	if u.excused = excused || r.action == ActionAllow; u.excused {
+	if u.excused = excused || r.action == policy.ActionAllow; u.excused {
 		return
 	}
 	limits := r.limits
-	if r.tiers != nil || p.asking.Overrides != nil {
+	if r.tiers != nil || p.who.Identity.Overrides != nil || p.records.overridden > 0 {
 		var set limitSet
 		set, u.whose = p.limitsOf(r)
 		if u.unlimited = set.unlimited; u.unlimited {
@@ -262,8 +316,8 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 		}
 		limits = set.limits
 	}
-	if len(p.checks)+len(limits) > ChecksMax {
-		p.refusal = max(p.refusal, refusalCrowded)
+	if len(p.checks)+len(limits) > counter.ChecksMax {
+		p.denial = max(p.denial, denialTooManyChecks)
 		return
 	}
 	if r.spread != nil {
@@ -276,21 +330,22 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 		p.text = p.text[:start]
 		u.missing = true
 		switch {
-		case r.action == ActionLogOnly:
-		case p.request.oversized != 0:
-			p.oversize(p.request.oversized)
+		case r.action == policy.ActionLogOnly:
+		case p.who.Request.Oversized != 0:
+			p.oversize(p.who.Request.Oversized)
 		default:
-			p.refusal = max(p.refusal, refusalMissing)
+			p.denial = max(p.denial, denialMissing)
 		}
 		return
 	}
 	p.askFor(u, limits, start, guard)
 }
 
-// askFor appends the checks of a rule's limits. The key of its counters stands in the text from start.
+// askFor appends the checks of a rule's limits. The key of its counters is in the text from start
+// on.
 func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 	r, end := u.rule, len(p.text)
-	cost := r.cost(&p.request)
+	cost := r.cost(&p.who.Request)
 	for i := range limits {
 		l := &limits[i]
 		if i > 0 {
@@ -299,70 +354,78 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 			start, end = mark, len(p.text)
 		}
 		p.text = append(p.text, l.tail...)
-		p.checks = append(p.checks, Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
-			Limit: &l.limit, Op: OpTake, Shadow: r.action == ActionLogOnly, Cost: cost,
-			Lease: r.leases && l.limit.leasable(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
-			Source: p.request.source()})
+		p.checks = append(p.checks, counter.Check{Key: p.text[start:len(p.text):len(p.text)], ScopeLen: len(r.scope),
+			Limit: &l.limit, Op: counter.OpTake, Shadow: r.action == policy.ActionLogOnly, Cost: cost,
+			Lease: r.leases && l.limit.LeasableWhen(r.after.settles), Refundable: r.after.settles, OnError: r.onError,
+			Source: p.who.Request.Source()})
 		c := &p.checks[len(p.checks)-1]
 		if l.shard != nil {
-			c.Whole = &l.shard.whole
+			c.UnshardedLimit = &l.shard.whole
 		}
-		if l.limit.calendar != 0 && u.ruleset.calendar != nil {
-			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.request.attrs.Now())
+		if l.limit.Calendar() != 0 && u.ruleset.calendar != nil {
+			c.Bounds = u.ruleset.calendar.bounds(&l.limit, p.who.Request.Attrs.Now())
 		}
 		if guard != 0 {
 			c.Guard, c.Violation = p.violation(u.ruleset, r, guard, c.Key)
 		}
-		p.results = append(p.results, Result{})
+		p.results = append(p.results, counter.Result{})
 		p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1), limit: l})
 	}
 	u.checks[1] = int32(len(p.checks))
 }
 
-// Checks returns what to ask the store; none means that no call is needed. Valid until Reset.
-func (p *Plan) Checks() []Check {
-	if p.refusal != refusalNone {
+// Checks returns the checks for the store; if there are none, no call is needed. Valid until Reset.
+func (p *Plan) Checks() []counter.Check {
+	if p.denial != denialNone {
 		return nil
 	}
 	return p.checks
 }
 
 // Results returns the slice for the store's answers, as long as Checks.
-func (p *Plan) Results() []Result {
-	if p.refusal != refusalNone {
+func (p *Plan) Results() []counter.Result {
+	if p.denial != denialNone {
 		return nil
 	}
 	return p.results
 }
 
-// Identity returns who is asking, as the first policy added found. Its strings are valid until Reset.
-func (p *Plan) Identity() Identity { return p.client }
+// Identity returns the client as the first policy added found it. Its strings are valid until
+// Reset.
+func (p *Plan) Identity() policy.Identity { return p.client }
 
-// CredentialUse is what became of one credential that a policy looked at.
+// CredentialUse is one credential that a policy read, and its state.
 type CredentialUse struct {
 	Ruleset *Ruleset
 	Method  int // the index in the policy's identify
-	State   CredentialState
-	// Identity is what the verifier said of a valid one, before a tenant or tier from elsewhere; nil of any other.
-	Identity *Identity
-	// Unchecked says that the verifier had no time for it: what it is worth is not known, and must not be remembered.
+	State   policy.CredentialState
+	// Identity is what the verifier returned for a valid credential, before a tenant or tier from
+	// another source is applied; otherwise nil.
+	Identity *policy.Identity
+	// Unchecked says that the verifier had no time for the credential. Its state is unknown, and
+	// must not be cached.
 	Unchecked bool
 }
 
-// Credentials returns what became of every credential that was looked at, for metrics; absent ones are not listed.
-// Valid until Reset.
+// Credentials returns the credentials that were read, with their states, for metrics. Absent ones
+// are not listed. Valid until Reset.
 func (p *Plan) Credentials() []CredentialUse { return p.credentials }
 
-// UnreadableCosts returns how many costs were charged by the policy's number because the header of a trusted peer said
-// none, or an absurd one, for metrics. Valid until Reset.
-func (p *Plan) UnreadableCosts() int { return p.request.unreadable }
+// CredentialsSeen returns the number of credentials read so far. If a verifier calls it, the
+// credential that it is verifying is not counted yet.
+func (p *Plan) CredentialsSeen() int { return len(p.credentials) + len(p.who.Uses) }
 
-// Outcomes says what became of each rule in play, for metrics and logs: valid after Decide or Degrade, until Reset.
+// UnreadableCosts returns the number of costs charged by the policy's own number because the header
+// of a trusted peer held no valid cost, for metrics. Valid until Reset.
+func (p *Plan) UnreadableCosts() int { return p.who.Request.Unreadable }
+
+// Outcomes returns the outcome of each rule in play, for metrics and logs. Valid after Decide or
+// Degrade, until Reset.
 func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 
-// RuleOutcome is what became of one rule in one request.
+// RuleOutcome is the outcome of one rule for one request.
 type RuleOutcome struct {
 	Ruleset *Ruleset
-	Index   int // of the rule in its Ruleset; -1 for what the policy itself decides: block, credentials, penalties
+	Index   int // of the rule in its Ruleset; -1 where the policy itself decides: block, credentials, penalties
 	Outcome Outcome
 }

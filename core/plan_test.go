@@ -4,20 +4,23 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// client is a request as a test writes it; what is left out is GET / of example.com.
+// client is a request; the default is GET / of example.com.
 type client struct {
 	path, method, host string
 	peer               netip.Addr
 	header, attr       map[string]string
 	query              string
 	remote             netip.Addr
-	now                Micros
+	now                counter.Micros
 }
 
 func (c *client) Path() string {
@@ -45,68 +48,53 @@ func (c *client) Header(name string) (string, bool) { v, ok := c.header[name]; r
 func (c *client) Peer() netip.Addr                  { return c.peer }
 func (c *client) Query() string                     { return c.query }
 func (c *client) Remote() netip.Addr                { return c.remote }
-func (c *client) Now() Micros                       { return c.now }
+func (c *client) Now() counter.Micros               { return c.now }
 func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; return v, ok }
 
-// get is a request by an address.
+// get returns a request from an address.
 func get(peer, path string) *client { return &client{path: path, peer: netip.MustParseAddr(peer)} }
 
-// counters is a store in a map: what Decide says, remembered.
+// counters is a store in a map that applies Decide.
 type counters struct {
-	now   Micros
-	slots map[string]Slot
+	now   counter.Micros
+	slots map[string]counter.Slot
 }
 
-func (c *counters) take(checks []Check, results []Result) {
+func (c *counters) take(checks []counter.Check, results []counter.Result) {
 	if c.slots == nil {
-		c.slots = map[string]Slot{}
+		c.slots = map[string]counter.Slot{}
 	}
-	slots := make([]Slot, len(checks))
+	slots := make([]counter.Slot, len(checks))
 	for i := range checks {
 		slots[i] = c.slots[string(checks[i].Key)]
 	}
-	Decide(c.now, checks, slots, results)
+	counter.Decide(c.now, checks, slots, results)
 	for i := range checks {
-		if slots[i].Write { // as stores do: what a refusal has made of a slot is nobody's
+		if slots[i].Write { // as in real stores, slots changed by a denial are dropped
 			c.slots[string(checks[i].Key)] = slots[i]
 		}
 	}
 }
 
-// ask sends a request past the policies and returns the plan with its decision.
-func (c *counters) ask(t *testing.T, a Attributes, policies ...*Ruleset) (*Plan, Decision) {
+// ask sends a request through the policies and returns the plan with its decision.
+func (c *counters) ask(t *testing.T, a policy.Attributes, policies ...*Ruleset) (*Plan, Decision) {
 	t.Helper()
 	plan := new(Plan)
 	for _, rs := range policies {
 		plan.Add(rs, a)
 	}
-	if err := ValidateChecks(plan.Checks(), plan.Results()); err != nil {
+	if err := counter.ValidateChecks(plan.Checks(), plan.Results()); err != nil {
 		t.Fatal(err)
 	}
 	c.take(plan.Checks(), plan.Results())
 	return plan, plan.Decide()
 }
 
-func newCounters() *counters { return &counters{now: 1_700_000_000*Second + 300*Millisecond} }
-
-func mustLimit(tb testing.TB, text string) Limit {
-	tb.Helper()
-	l, err := ParseLimit(text)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return l
+func newCounters() *counters {
+	return &counters{now: 1_700_000_000*counter.Second + 300*counter.Millisecond}
 }
 
-func limits(tb testing.TB, texts ...string) (ls []Limit) {
-	tb.Helper()
-	for _, text := range texts {
-		ls = append(ls, mustLimit(tb, text))
-	}
-	return ls
-}
-
-func mustCompile(tb testing.TB, p Policy) *Ruleset {
+func mustCompile(tb testing.TB, p policy.Policy) *Ruleset {
 	tb.Helper()
 	rs, err := Compile(p)
 	if err != nil {
@@ -115,7 +103,7 @@ func mustCompile(tb testing.TB, p Policy) *Ruleset {
 	return rs
 }
 
-// outcomes returns what became of each rule, by name.
+// outcomes returns the outcome of each rule by name.
 func outcomes(p *Plan) map[string]string {
 	names := map[string]string{}
 	for _, o := range p.Outcomes() {
@@ -142,16 +130,16 @@ func wantKeys(t *testing.T, p *Plan, want ...string) {
 	}
 }
 
-// TestEveryMatchingRuleCounts: what one rule refuses, the others do not charge.
+// TestEveryMatchingRuleCounts: if one rule denies a request, the others do not charge it.
 func TestEveryMatchingRuleCounts(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "shop", Rules: []Rule{
-		{Name: "wide", Limits: limits(t, "2/1m")},
-		{Name: "off", Limits: limits(t, "1/1m"), Disabled: true},
-		{Name: "narrow", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/a"}}},
+	rs := mustCompile(t, policy.Policy{Name: "shop", Rules: []policy.Rule{
+		{Name: "wide", Limits: limittest.All(t, "2/1m")},
+		{Name: "off", Limits: limittest.All(t, "1/1m"), Disabled: true},
+		{Name: "narrow", Limits: limittest.All(t, "1/1m"), Match: policy.Match{Path: []string{"/a"}}},
 	}})
 	store := newCounters()
 	plan, d := store.ask(t, get("192.0.2.1", "/a"), rs)
-	if d.Outcome != OutcomeAllowed || d.Refused() || d.Rule != "narrow" || d.Remaining != 0 || d.Used != 1 {
+	if d.Outcome != OutcomeAllowed || d.Denied() || d.Rule != "narrow" || d.Remaining != 0 || d.Used != 1 {
 		t.Errorf("first: %+v", d)
 	}
 	wantOutcomes(t, plan, map[string]string{"shop/wide": "allowed", "shop/narrow": "allowed"})
@@ -176,29 +164,29 @@ func TestEveryMatchingRuleCounts(t *testing.T) {
 
 func TestNoRuleIsFor(t *testing.T) {
 	store := newCounters()
-	for name, p := range map[string]Policy{
+	for name, p := range map[string]policy.Policy{
 		"empty":    {},
-		"disabled": {Disabled: true, Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m")}}},
-		"else":     {Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m"), Match: Match{Path: []string{"/x"}}}}},
+		"disabled": {Disabled: true, Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}}},
+		"else":     {Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m"), Match: policy.Match{Path: []string{"/x"}}}}},
 	} {
 		plan, d := store.ask(t, get("192.0.2.1", "/"), mustCompile(t, p))
-		if d.Outcome != OutcomeNone || d.Refused() || len(plan.Checks()) != 0 || len(plan.Outcomes()) != 0 {
+		if d.Outcome != OutcomeNone || d.Denied() || len(plan.Checks()) != 0 || len(plan.Outcomes()) != 0 {
 			t.Errorf("%s: %+v", name, d)
 		}
-		if f := plan.Headers(&d); f != (Fields{}) {
+		if f := HeadersOf(plan, &d); f != (Fields{}) {
 			t.Errorf("%s: tells %+v", name, f)
 		}
 	}
 }
 
-// TestSeveralPolicies: their checks are one call, each counts in its own namespace and exempts for itself, and a block in
-// either refuses.
+// TestSeveralPolicies: the checks of several policies are one call. Each policy counts in its own
+// namespace and has its own exemptions, and a block in either denies.
 func TestSeveralPolicies(t *testing.T) {
-	app := mustCompile(t, Policy{Name: "app", Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m")}},
-		Exempt: []Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
-	site := mustCompile(t, Policy{Name: "site", Rules: []Rule{
-		{Name: "r", Limits: limits(t, "5/1m")},
-		{Name: "no", Action: ActionBlock, Match: Match{Path: []string{"/no"}}},
+	app := mustCompile(t, policy.Policy{Name: "app", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}},
+		Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
+	site := mustCompile(t, policy.Policy{Name: "site", Rules: []policy.Rule{
+		{Name: "r", Limits: limittest.All(t, "5/1m")},
+		{Name: "no", Action: policy.ActionBlock, Match: policy.Match{Path: []string{"/no"}}},
 	}})
 	store := newCounters()
 	plan, d := store.ask(t, get("192.0.2.1", "/"), app, site, app)
@@ -225,13 +213,13 @@ func TestSeveralPolicies(t *testing.T) {
 	}
 }
 
-// TestTooManyChecks: several policies together may ask for more than a store takes at once.
+// TestTooManyChecks: several policies together may need more checks than a store accepts at once.
 func TestTooManyChecks(t *testing.T) {
 	var policies []*Ruleset
 	for _, name := range []string{"a", "b"} {
-		p := Policy{Name: name}
+		p := policy.Policy{Name: name}
 		for i := range 33 {
-			p.Rules = append(p.Rules, Rule{Name: fmt.Sprintf("r%d", i), Limits: limits(t, "1/1m")})
+			p.Rules = append(p.Rules, policy.Rule{Name: fmt.Sprintf("r%d", i), Limits: limittest.All(t, "1/1m")})
 		}
 		policies = append(policies, mustCompile(t, p))
 	}
@@ -245,7 +233,7 @@ func TestTooManyChecks(t *testing.T) {
 }
 
 func TestPlanIsReusable(t *testing.T) {
-	rs := mustCompile(t, Policy{Name: "n", Rules: []Rule{{Name: "r", Limits: limits(t, "1/1m")}}})
+	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}}})
 	var plan Plan
 	for _, peer := range []string{"192.0.2.1", "2001:db8::1", "192.0.2.3"} {
 		plan.Reset()

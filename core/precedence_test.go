@@ -4,32 +4,38 @@ package core
 
 import (
 	"bufio"
+	"github.com/penstock/penstock/internal/test/limittest"
 	"net/netip"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// precedence is a story of testdata/precedence.txt as far as it has been read.
+// precedence is the state after some lines of testdata/precedence.txt.
 type precedence struct {
 	t      *testing.T
 	line   int
-	policy Policy
+	policy policy.Policy
 	who    knownClient
 	rs     *Ruleset // nil until the first request
 	asked  int
 }
 
-// knownClient is a verifier that knows one client, whatever its credential.
+// knownClient is a verifier that returns one client for every credential.
 type knownClient struct {
-	identity *Identity
-	state    CredentialState
+	identity *policy.Identity
+	state    policy.CredentialState
 }
 
-func (k *knownClient) Verify(string) (*Identity, CredentialState) { return k.identity, k.state }
+func (k *knownClient) Verify(string) (*policy.Identity, policy.CredentialState) {
+	return k.identity, k.state
+}
 
-// TestPrecedence tells the stories of who wins over whom.
+// TestPrecedence runs the stories in testdata/precedence.txt, which say which rule wins.
 func TestPrecedence(t *testing.T) {
 	file, err := os.Open("testdata/precedence.txt")
 	if err != nil {
@@ -48,10 +54,10 @@ func TestPrecedence(t *testing.T) {
 				t.Fatalf("line %d: the story before asks nothing", number)
 			}
 			story = &precedence{t: t}
-			story.policy.Name = strings.ReplaceAll(name, " ", "-")[:min(len(name), NameBytesMax)]
+			story.policy.Name = strings.ReplaceAll(name, " ", "-")[:min(len(name), policy.NameBytesMax)]
 			story.policy.Name = strings.Map(nameRune, story.policy.Name)
-			story.policy.Identify = []Identify{{Kind: IdentifyJWT, Verifier: &story.who}, {Kind: IdentifyAPIKey,
-				Verifier: &story.who, From: []CredentialSource{{Kind: FromHeader, Name: "X-API-Key"}}}, {Kind: IdentifyIP}}
+			story.policy.Identify = []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: &story.who}, {Kind: policy.IdentifyAPIKey,
+				Verifier: &story.who, From: []policy.CredentialSource{{Kind: policy.FromHeader, Name: "X-API-Key"}}}, {Kind: policy.IdentifyIP}}
 			stories++
 		default:
 			story.line = number
@@ -65,7 +71,7 @@ func TestPrecedence(t *testing.T) {
 }
 
 func nameRune(r rune) rune {
-	if notNameRune(r) {
+	if policy.NotNameRune(r) {
 		return '-'
 	}
 	return r
@@ -76,12 +82,12 @@ func (p *precedence) fatal(format string, args ...any) {
 	p.t.Fatalf("testdata/precedence.txt:"+strconv.Itoa(p.line)+": "+format, args...)
 }
 
-// tell carries out one line.
+// tell executes one line.
 func (p *precedence) tell(text string) {
 	words := strings.Fields(text)
 	switch words[0] {
 	case "enforce":
-		p.policy.Enforce = EnforceFirst
+		p.policy.Enforce = policy.EnforceFirst
 	case "rule":
 		p.policy.Rules = append(p.policy.Rules, p.rule(words[1], words[2:]))
 	case "exempt":
@@ -101,8 +107,8 @@ func (p *precedence) tell(text string) {
 	}
 }
 
-func (p *precedence) rule(name string, words []string) Rule {
-	r := Rule{Name: name}
+func (p *precedence) rule(name string, words []string) policy.Rule {
+	r := policy.Rule{Name: name}
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		list := strings.Split(value, ",")
@@ -110,7 +116,7 @@ func (p *precedence) rule(name string, words []string) Rule {
 		switch {
 		case isTier:
 			if r.Tiers == nil {
-				r.Tiers = map[string]LimitSet{}
+				r.Tiers = map[string]policy.LimitSet{}
 			}
 			r.Tiers[tier] = p.set(value)
 		case key == "group":
@@ -120,9 +126,9 @@ func (p *precedence) rule(name string, words []string) Rule {
 		case key == "disabled":
 			r.Disabled = true
 		case key == "action":
-			r.Action = map[string]Action{"allow": ActionAllow, "block": ActionBlock, "log_only": ActionLogOnly}[value]
+			r.Action = map[string]policy.Action{"allow": policy.ActionAllow, "block": policy.ActionBlock, "log_only": policy.ActionLogOnly}[value]
 		case key == "missing":
-			r.Missing = map[string]Missing{"skip": MissingSkip, "deny": MissingDeny, "share": MissingShare}[value]
+			r.Missing = map[string]policy.Missing{"skip": policy.MissingSkip, "deny": policy.MissingDeny, "share": policy.MissingShare}[value]
 		case key == "per":
 			p.per(&r, value)
 		case key == "limit":
@@ -131,13 +137,13 @@ func (p *precedence) rule(name string, words []string) Rule {
 			p.match(&r.Match, key, list)
 		}
 	}
-	if len(r.Limits) == 0 && r.Action != ActionAllow && r.Action != ActionBlock {
+	if len(r.Limits) == 0 && r.Action != policy.ActionAllow && r.Action != policy.ActionBlock {
 		r.Limits = p.set("100/1m").Limits
 	}
 	return r
 }
 
-func (p *precedence) match(m *Match, key string, list []string) {
+func (p *precedence) match(m *policy.Match, key string, list []string) {
 	switch key {
 	case "path":
 		m.Path = list
@@ -146,7 +152,7 @@ func (p *precedence) match(m *Match, key string, list []string) {
 	case "host":
 		m.Host = list
 	case "header":
-		m.Header = []HeaderMatch{{Name: list[0]}}
+		m.Header = []policy.HeaderMatch{{Name: list[0]}}
 	case "ip":
 		m.IP = []netip.Prefix{netip.MustParsePrefix(list[0])}
 	case "tier":
@@ -162,13 +168,13 @@ func (p *precedence) match(m *Match, key string, list []string) {
 	}
 }
 
-func (p *precedence) per(r *Rule, value string) {
+func (p *precedence) per(r *policy.Rule, value string) {
 	if r.PerNone = value == ""; r.PerNone {
 		return
 	}
 	for _, name := range strings.Split(value, ",") {
 		kind := -1
-		for k, label := range dimensionLabels {
+		for k, label := range policy.DimensionLabels {
 			if label == name {
 				kind = k
 			}
@@ -176,15 +182,15 @@ func (p *precedence) per(r *Rule, value string) {
 		if kind < 0 {
 			p.fatal("%q is no dimension", name)
 		}
-		r.Per = append(r.Per, Dimension{Kind: DimensionKind(kind)})
+		r.Per = append(r.Per, policy.Dimension{Kind: policy.DimensionKind(kind)})
 	}
 }
 
-func (p *precedence) set(value string) LimitSet {
+func (p *precedence) set(value string) policy.LimitSet {
 	if value == "unlimited" {
-		return LimitSet{Unlimited: true}
+		return policy.LimitSet{Unlimited: true}
 	}
-	return LimitSet{Limits: limits(p.t, strings.Split(value, ",")...)}
+	return policy.LimitSet{Limits: limittest.All(p.t, strings.Split(value, ",")...)}
 }
 
 func (p *precedence) number(text string) int {
@@ -195,7 +201,7 @@ func (p *precedence) number(text string) int {
 	return n
 }
 
-func (p *precedence) listed(words []string) (e Listed) {
+func (p *precedence) listed(words []string) (e policy.Listed) {
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -217,7 +223,7 @@ func (p *precedence) listed(words []string) (e Listed) {
 		case "reason":
 			e.Reason = value
 		case "until":
-			e.Until = Micros(p.number(value)) * Second
+			e.Until = counter.Micros(p.number(value)) * counter.Second
 		default:
 			p.fatal("%q is no word of a list", key)
 		}

@@ -5,10 +5,13 @@ package core
 import (
 	"net/netip"
 	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It asks twice: traced, it must come to the same,
-// and Explain must tell of no other rules, numbers and keys than there are.
+// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It repeats the request
+// with tracing: the result must be equal, and Explain must report the same rules, numbers and keys.
 func (p *precedence) ask(words []string, want string) {
 	p.asked++
 	if p.rs == nil {
@@ -18,12 +21,12 @@ func (p *precedence) ask(words []string, want string) {
 		}
 	}
 	request := &client{path: words[1], method: words[0], peer: netip.MustParseAddr("192.0.2.7"),
-		header: map[string]string{}, now: 1_700_050_000 * Second}
+		header: map[string]string{}, now: 1_700_050_000 * counter.Second}
 	if rest, hasHost := strings.CutPrefix(words[1], "//"); hasHost {
 		host, path, _ := strings.Cut(rest, "/")
 		request.host, request.path = host, "/"+path
 	}
-	p.who = knownClient{state: CredentialUnknown}
+	p.who = knownClient{state: policy.CredentialUnknown}
 	if len(words) > 3 && words[2] == "as" {
 		carrier := "Authorization"
 		if words[3] == "api_key" {
@@ -49,19 +52,19 @@ func (p *precedence) ask(words []string, want string) {
 
 // as makes the request one of a client with a credential.
 func (p *precedence) as(kind, id string, words []string, request *client) {
-	who := &Identity{Kind: kind, ID: id}
+	who := &policy.Identity{Kind: kind, ID: id}
 	switch kind {
 	case "user":
 		who.User = id
 	case "api_key":
 		who.APIKey = id
 	case "revoked":
-		p.who.state = CredentialRevoked
+		p.who.state = policy.CredentialRevoked
 		return
 	default:
 		p.fatal("%q is no kind of client", kind)
 	}
-	own := map[string]LimitSet{}
+	own := map[string]policy.LimitSet{}
 	for _, word := range words {
 		key, value, _ := strings.Cut(word, "=")
 		rule, isOwn := strings.CutPrefix(key, "own.")
@@ -82,13 +85,13 @@ func (p *precedence) as(kind, id string, words []string, request *client) {
 		}
 	}
 	var err error
-	if who.Overrides, err = NewOverrides(own); err != nil {
+	if who.Overrides, err = policy.NewOverrides(own); err != nil {
 		p.fatal("%v", err)
 	}
-	p.who = knownClient{identity: who, state: CredentialValid}
+	p.who = knownClient{identity: who, state: policy.CredentialValid}
 }
 
-// answer says what a plan came to in the words of the stories.
+// answer returns the result of a plan in the words of the stories.
 func (p *precedence) answer(plan *Plan, d *Decision) string {
 	switch {
 	case d.Outcome == OutcomeBlocked && d.Rule != "":
@@ -115,8 +118,8 @@ func (p *precedence) answer(plan *Plan, d *Decision) string {
 	return strings.Join(answers, " ")
 }
 
-// explained holds that an explanation tells of every rule in play just what the plan holds, and of every other rule that
-// matches why it is not.
+// explained checks that the explanation agrees with the plan on every rule in play, and says of
+// every other matching rule why it is not in play.
 func (p *precedence) explained(plan *Plan) {
 	explanations := plan.Explain()
 	if len(explanations) != 1 {
@@ -126,7 +129,7 @@ func (p *precedence) explained(plan *Plan) {
 	inPlay := 0
 	for _, r := range e.Rules {
 		u := plan.useOf(p.rs, int32(r.Index))
-		if r.Fate == "" || u == nil && strings.HasPrefix(r.Fate, "in play") {
+		if r.Fate == "" || u == nil && strings.HasPrefix(r.Fate, "applies") {
 			p.fatal("%s is said to be %q", r.Name, r.Fate)
 		}
 		if u == nil {
@@ -134,7 +137,7 @@ func (p *precedence) explained(plan *Plan) {
 		}
 		inPlay++
 		asked := int(u.checks[1] - u.checks[0])
-		if len(plan.Checks()) == 0 { // the request is refused without
+		if len(plan.Checks()) == 0 { // the request is denied without the store
 			asked = 0
 		}
 		if len(r.Checks) != asked || r.Unlimited != u.unlimited || r.Name != u.rule.name {

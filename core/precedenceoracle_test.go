@@ -4,26 +4,31 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/seed"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/internal/underrace"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// drawn is a policy and a client drawn at random, in the words of docs/policy.md, and what comes of them by its sentences.
+// drawn is a random policy and client, and their result by the sentences of
+// docs/reference/policy.md.
 type drawn struct {
 	*rand.Rand
-	policy Policy
-	who    Identity
-	state  CredentialState
-	own    map[string]LimitSet
+	policy policy.Policy
+	who    policy.Identity
+	state  policy.CredentialState
+	own    map[string]policy.LimitSet
 	asks   *client
 }
 
-const drawnNow = 1_700_000_000 * Second
+const drawnNow = 1_700_000_000 * counter.Second
 
 func (d *drawn) chance(percent int) bool { return d.IntN(100) < percent }
 
@@ -35,39 +40,39 @@ func (d *drawn) some(texts ...string) []string {
 	return []string{texts[d.IntN(len(texts))]}
 }
 
-func (d *drawn) set(t *testing.T) LimitSet {
+func (d *drawn) set(t *testing.T) policy.LimitSet {
 	if d.chance(20) {
-		return LimitSet{Unlimited: true}
+		return policy.LimitSet{Unlimited: true}
 	}
-	return LimitSet{Limits: limits(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))}
+	return policy.LimitSet{Limits: limittest.All(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))}
 }
 
-func (d *drawn) rule(t *testing.T, i int) Rule {
-	r := Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: Match{Path: d.some("/a", "/b"), Method: d.some("GET", "PUT"),
+func (d *drawn) rule(t *testing.T, i int) policy.Rule {
+	r := policy.Rule{Name: fmt.Sprint("r", i), Disabled: d.chance(8), Match: policy.Match{Path: d.some("/a", "/b"), Method: d.some("GET", "PUT"),
 		Tier: d.some("gold", "silver"), User: d.some("u", "v"), Tenant: d.some("t")}}
-	if r.Group = ""; d.policy.Enforce == EnforceAll && d.chance(70) {
+	if r.Group = ""; d.policy.Enforce == policy.EnforceAll && d.chance(70) {
 		r.Group = []string{"g", "h"}[d.IntN(2)]
 	}
-	if grouped := r.Group != "" || d.policy.Enforce == EnforceFirst; grouped {
+	if grouped := r.Group != "" || d.policy.Enforce == policy.EnforceFirst; grouped {
 		r.Priority = d.IntN(3) - 1
-		if r.Action = ActionReject; d.chance(15) {
-			r.Action = ActionAllow
+		if r.Action = policy.ActionReject; d.chance(15) {
+			r.Action = policy.ActionAllow
 			return r
 		}
 	}
 	if d.chance(4) {
-		r.Action, r.Priority = ActionBlock, 0
+		r.Action, r.Priority = policy.ActionBlock, 0
 		return r
 	}
-	r.Limits = limits(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))
-	r.Per = [][]Dimension{nil, {{Kind: PerUser}}, {{Kind: PerTenant}}, {{Kind: PerHost}}, {{Kind: PerTenant}, {Kind: PerClient}}}[d.IntN(5)]
-	if len(r.Per) > 0 && r.Per[0].Kind != PerHost {
-		r.Missing = []Missing{MissingClient, MissingShare, MissingSkip, MissingDeny}[d.IntN(4)]
+	r.Limits = limittest.All(t, fmt.Sprintf("%d/1m", 1+d.IntN(1000)))
+	r.Per = [][]policy.Dimension{nil, {{Kind: policy.PerUser}}, {{Kind: policy.PerTenant}}, {{Kind: policy.PerHost}}, {{Kind: policy.PerTenant}, {Kind: policy.PerClient}}}[d.IntN(5)]
+	if len(r.Per) > 0 && r.Per[0].Kind != policy.PerHost {
+		r.Missing = []policy.Missing{policy.MissingClient, policy.MissingShare, policy.MissingSkip, policy.MissingDeny}[d.IntN(4)]
 	}
 	for _, tier := range []string{"gold", "silver"} {
 		if len(r.Match.Tier) == 0 && d.chance(40) {
 			if r.Tiers == nil {
-				r.Tiers = map[string]LimitSet{}
+				r.Tiers = map[string]policy.LimitSet{}
 			}
 			r.Tiers[tier] = d.set(t)
 		}
@@ -75,11 +80,11 @@ func (d *drawn) rule(t *testing.T, i int) Rule {
 	return r
 }
 
-func (d *drawn) list() (list []Listed) {
+func (d *drawn) list() (list []policy.Listed) {
 	for d.chance(15) {
-		e := Listed{User: d.some("u", "v"), Tier: d.some("gold"), Tenant: d.some("t"),
-			Until: []Micros{0, 0, drawnNow - 1, drawnNow, drawnNow + 1}[d.IntN(5)]}
-		if d.chance(30) || e.clients() == 0 {
+		e := policy.Listed{User: d.some("u", "v"), Tier: d.some("gold"), Tenant: d.some("t"),
+			Until: []counter.Micros{0, 0, drawnNow - 1, drawnNow, drawnNow + 1}[d.IntN(5)]}
+		if d.chance(30) || e.Clients() == 0 {
 			e.IP = []netip.Prefix{netip.MustParsePrefix([]string{"192.0.2.0/24", "198.51.100.0/24"}[d.IntN(2)])}
 		}
 		list = append(list, e)
@@ -88,9 +93,9 @@ func (d *drawn) list() (list []Listed) {
 }
 
 func draw(t *testing.T, random *rand.Rand) *drawn {
-	d := &drawn{Rand: random, own: map[string]LimitSet{}}
+	d := &drawn{Rand: random, own: map[string]policy.LimitSet{}}
 	if d.chance(30) {
-		d.policy.Enforce = EnforceFirst
+		d.policy.Enforce = policy.EnforceFirst
 	}
 	d.policy.Name, d.policy.Exempt, d.policy.Block = "n", d.list(), d.list()
 	for i := range 1 + d.IntN(6) {
@@ -103,51 +108,52 @@ func draw(t *testing.T, random *rand.Rand) *drawn {
 		d.own["*"] = d.set(t)
 	}
 	user := []string{"u", "v", "w"}[d.IntN(3)]
-	d.who = Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.some("gold", "silver"), ""),
+	d.who = policy.Identity{Kind: "user", ID: user, User: user, Tier: strings.Join(d.some("gold", "silver"), ""),
 		Tenant: strings.Join(d.some("t"), "")}
-	d.state = []CredentialState{CredentialValid, CredentialValid, CredentialExpired, CredentialRevoked}[d.IntN(4)]
+	d.state = []policy.CredentialState{policy.CredentialValid, policy.CredentialValid, policy.CredentialExpired, policy.CredentialRevoked}[d.IntN(4)]
 	d.asks = get("192.0.2.7", []string{"/a", "/b", "/c"}[d.IntN(3)])
 	d.asks.method, d.asks.now = []string{"GET", "PUT"}[d.IntN(2)], drawnNow
 	d.asks.header = map[string]string{"Authorization": "Bearer x"}
 	return d
 }
 
-// known is who is asking: by the credential if it is good, otherwise an address, or nobody with a name if it is refused.
-func (d *drawn) known() Identity {
+// known returns the client: the owner of a valid credential, an address otherwise, or nothing if
+// the credential is denied.
+func (d *drawn) known() policy.Identity {
 	switch d.state {
-	case CredentialValid:
+	case policy.CredentialValid:
 		return d.who
-	case CredentialRevoked:
-		return Identity{}
+	case policy.CredentialRevoked:
+		return policy.Identity{}
 	}
-	return Identity{Kind: "ip", ID: "192.0.2.7"}
+	return policy.Identity{Kind: "ip", ID: "192.0.2.7"}
 }
 
 func oneOf(list []string, text string) bool { return len(list) == 0 || slices.Contains(list, text) }
 
-func (d *drawn) matches(m *Match, who Identity) bool {
+func (d *drawn) matches(m *policy.Match, who policy.Identity) bool {
 	return oneOf(m.Path, d.asks.path) && oneOf(m.Method, d.asks.method) && oneOf(m.Tier, who.Tier) && oneOf(m.User, who.User) &&
 		oneOf(m.Tenant, who.Tenant)
 }
 
-func (d *drawn) listed(list []Listed, who Identity) bool {
-	return slices.ContainsFunc(list, func(e Listed) bool {
+func (d *drawn) listed(list []policy.Listed, who policy.Identity) bool {
+	return slices.ContainsFunc(list, func(e policy.Listed) bool {
 		return (e.Until == 0 || drawnNow < e.Until) && (len(e.IP) > 0 && e.IP[0].Contains(d.asks.peer) ||
 			slices.Contains(e.User, who.User) || slices.Contains(e.Tier, who.Tier) || slices.Contains(e.Tenant, who.Tenant))
 	})
 }
 
-// lacks reports whether the client lacks something that the rule counts by.
-func lacks(r *Rule, who Identity) bool {
-	return slices.ContainsFunc(r.Per, func(d Dimension) bool {
-		return d.Kind == PerUser && who.User == "" || d.Kind == PerTenant && who.Tenant == ""
+// lacks reports whether the client lacks a property that the rule counts by.
+func lacks(r *policy.Rule, who policy.Identity) bool {
+	return slices.ContainsFunc(r.Per, func(d policy.Dimension) bool {
+		return d.Kind == policy.PerUser && who.User == "" || d.Kind == policy.PerTenant && who.Tenant == ""
 	})
 }
 
 // before reports whether rule i wins against rule j of its group.
 func (d *drawn) before(i, j int) bool {
 	a, b := &d.policy.Rules[i], &d.policy.Rules[j]
-	special := func(r *Rule) (n int) {
+	special := func(r *policy.Rule) (n int) {
 		if len(r.Match.Path)+len(r.Match.Method) > 0 {
 			n = 2
 		}
@@ -165,7 +171,7 @@ func (d *drawn) before(i, j int) bool {
 	return i < j
 }
 
-// answer is what docs/policy.md says, in the words of testdata/precedence.txt.
+// answer returns the result by docs/reference/policy.md, in the words of testdata/precedence.txt.
 func (d *drawn) answer() string {
 	who, matching := d.known(), []int{}
 	if d.listed(d.policy.Block, who) {
@@ -176,30 +182,30 @@ func (d *drawn) answer() string {
 			matching = append(matching, i)
 		}
 	}
-	blocking := slices.IndexFunc(matching, func(i int) bool { return d.policy.Rules[i].Action == ActionBlock })
+	blocking := slices.IndexFunc(matching, func(i int) bool { return d.policy.Rules[i].Action == policy.ActionBlock })
 	switch {
 	case blocking >= 0:
 		return "blocked:" + d.policy.Rules[matching[blocking]].Name
 	case len(matching) == 0:
 		return "none"
-	case d.state == CredentialRevoked:
+	case d.state == policy.CredentialRevoked:
 		return "unauthorized"
 	}
 	competing := slices.DeleteFunc(matching, func(i int) bool {
-		return d.policy.Rules[i].Missing == MissingSkip && lacks(&d.policy.Rules[i], who)
+		return d.policy.Rules[i].Missing == policy.MissingSkip && lacks(&d.policy.Rules[i], who)
 	})
 	var said []string
 	exempt := d.listed(d.policy.Exempt, who)
 	for _, i := range competing {
 		r := &d.policy.Rules[i]
-		loses := (r.Group != "" || d.policy.Enforce == EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
+		loses := (r.Group != "" || d.policy.Enforce == policy.EnforceFirst) && slices.ContainsFunc(competing, func(j int) bool {
 			return d.policy.Rules[j].Group == r.Group && d.before(j, i)
 		})
 		if !loses {
 			said = append(said, r.Name+":"+d.limitOf(r, who, exempt))
 		}
 	}
-	if refused := slices.ContainsFunc(said, func(s string) bool { return strings.HasSuffix(s, ":missing") }); refused {
+	if denied := slices.ContainsFunc(said, func(s string) bool { return strings.HasSuffix(s, ":missing") }); denied {
 		for i, s := range said {
 			if !strings.HasSuffix(s, ":missing") && !strings.HasSuffix(s, ":exempt") {
 				said[i] = s[:strings.IndexByte(s, ':')] + ":uncharged"
@@ -212,17 +218,17 @@ func (d *drawn) answer() string {
 	return strings.Join(said, " ")
 }
 
-func (d *drawn) limitOf(r *Rule, who Identity, exempt bool) string {
-	if exempt || r.Action == ActionAllow {
+func (d *drawn) limitOf(r *policy.Rule, who policy.Identity, exempt bool) string {
+	if exempt || r.Action == policy.ActionAllow {
 		return "exempt"
 	}
 	set, tiered := r.Tiers[who.Tier]
 	if !tiered {
-		set = LimitSet{Limits: r.Limits}
+		set = policy.LimitSet{Limits: r.Limits}
 	}
-	if d.state == CredentialValid {
+	if d.state == policy.CredentialValid {
 		star, all := d.own["*"]
-		if perClient := len(r.Per) == 0 || r.Per[0].Kind == PerUser || len(r.Per) == 2; all && perClient {
+		if perClient := len(r.Per) == 0 || r.Per[0].Kind == policy.PerUser || len(r.Per) == 2; all && perClient {
 			set = star
 		}
 		if mine, named := d.own[r.Name]; named {
@@ -232,24 +238,24 @@ func (d *drawn) limitOf(r *Rule, who Identity, exempt bool) string {
 	switch {
 	case set.Unlimited:
 		return "unlimited"
-	case r.Missing == MissingDeny && lacks(r, who):
+	case r.Missing == policy.MissingDeny && lacks(r, who):
 		return "missing"
 	}
 	return set.Limits[0].String()
 }
 
-// TestPrecedenceAgainstOracle compares 20,000 policies and requests with the sentences of docs/policy.md, followed one by
-// one.
+// TestPrecedenceAgainstOracle compares 20,000 random policies and requests with a literal
+// implementation of docs/reference/policy.md.
 func TestPrecedenceAgainstOracle(t *testing.T) {
-	random, answers := randomSource(t), map[string]int{}
-	for range underrace.Fewer(20_000) {
+	random, answers := seed.Random(t), map[string]int{}
+	for range racescale.Fewer(20_000) {
 		d := draw(t, random)
 		who := d.who
 		var err error
-		if who.Overrides, err = NewOverrides(d.own); err != nil {
+		if who.Overrides, err = policy.NewOverrides(d.own); err != nil {
 			t.Fatal(err)
 		}
-		d.policy.Identify = []Identify{{Kind: IdentifyJWT, Verifier: &knownClient{&who, d.state}}, {Kind: IdentifyIP}}
+		d.policy.Identify = []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: &knownClient{&who, d.state}}, {Kind: policy.IdentifyIP}}
 		rs := mustCompile(t, d.policy)
 		plan, decision := newCounters().ask(t, d.asks, rs)
 		want, got := d.answer(), new(precedence).answer(plan, &decision)

@@ -2,16 +2,18 @@
 
 package core
 
-// A rule with quota is one of several ways for a request to go on. Of the descriptors of a request that have such a limit,
-// one with room is enough: the others are charged nothing and refuse nothing. With none left the request is refused, and
-// what its other limits have charged by then goes back (see [Plan.Reports]). A single one refuses like any other limit,
-// and is charged with the others or not at all.
+import "github.com/penstock/penstock/core/policy"
 
-// offer makes the limits with quota refuse nothing by themselves if several descriptors have one.
-func (p *Plan) offer(ds []Descriptor) {
+// If several descriptors of a request have limits with quota, one with room is enough: the others
+// then charge nothing and deny nothing. If none has room, the request is denied, and what its other
+// limits have charged is refunded (see [Plan.Reports]). A single limit with quota denies like any
+// other limit: either all limits are charged or none.
+
+// shadowQuotas makes limits with quota shadow checks if several descriptors have one.
+func (p *Plan) shadowQuotas(ds []Descriptor) {
 	offers := 0
 	for i := range ds {
-		if p.offers(&ds[i]) {
+		if p.hasQuota(&ds[i]) {
 			offers++
 		}
 	}
@@ -25,8 +27,8 @@ func (p *Plan) offer(ds []Descriptor) {
 	}
 }
 
-// offers reports whether a descriptor has a limit with quota.
-func (p *Plan) offers(d *Descriptor) bool {
+// hasQuota reports whether a descriptor has a limit with quota.
+func (p *Plan) hasQuota(d *Descriptor) bool {
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
 		if p.ruleOf(int(part.check)).quota {
 			return true
@@ -35,37 +37,38 @@ func (p *Plan) offers(d *Descriptor) bool {
 	return false
 }
 
-// overQuota reports whether a limit with quota of the descriptor refuses. One that is log_only as well never does.
+// overQuota reports whether a limit with quota denies the descriptor. A limit of a log_only rule
+// never denies.
 func (p *Plan) overQuota(d *Descriptor) bool {
 	for _, part := range p.parts[d.parts[0]:d.parts[1]] {
-		if r := p.ruleOf(int(part.check)); r.quota && r.action != ActionLogOnly && p.results[part.check].Refused {
+		if r := p.ruleOf(int(part.check)); r.quota && r.action != policy.ActionLogOnly && p.results[part.check].Denied {
 			return true
 		}
 	}
 	return false
 }
 
-// DecideDescriptors is Decide for a plan of AddDescriptors.
+// DecideDescriptors is Decide for a plan that AddDescriptors filled.
 func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
-	if p.refusal != refusalNone || !p.exhausted(ds) {
+	if p.denial != denialNone || !p.exhausted(ds) {
 		return p.Decide()
 	}
 	for i := range p.checks {
-		if r := p.ruleOf(i); r.quota && r.action != ActionLogOnly {
+		if r := p.ruleOf(i); r.quota && r.action != policy.ActionLogOnly {
 			p.checks[i].Shadow = false
 		}
-		if p.comesBack(int32(i), ds) {
+		if p.isRefunded(int32(i), ds) {
 			p.results[i].Remaining += p.results[i].Granted
 		}
 	}
 	return p.Decide()
 }
 
-// exhausted reports whether there are descriptors with quota, and all of them are over it.
+// exhausted reports whether there are descriptors with quota, and none of them has room.
 func (p *Plan) exhausted(ds []Descriptor) bool {
 	offers := 0
 	for i := range ds {
-		if !p.offers(&ds[i]) {
+		if !p.hasQuota(&ds[i]) {
 			continue
 		}
 		offers++
@@ -76,9 +79,9 @@ func (p *Plan) exhausted(ds []Descriptor) bool {
 	return offers > 0
 }
 
-// comesBack reports whether what the check has charged goes back: the request is refused all the same, and none of the
-// descriptors reports hits to that counter that have happened.
-func (p *Plan) comesBack(check int32, ds []Descriptor) bool {
+// isRefunded reports whether the charge of a check is refunded when the request is denied. It is
+// not refunded if one of the descriptors reports past hits of that counter.
+func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
 	if p.results[check].Granted == 0 {
 		return false
 	}

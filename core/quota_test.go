@@ -6,43 +6,46 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/penstock/penstock/core/policy"
 )
 
-func withQuota(r Rule) Rule {
+func withQuota(r policy.Rule) policy.Rule {
 	r.Quota = true
 	return r
 }
 
-// TestQuota: of several descriptors with quota one with room is enough; with none the request is refused, and charges nothing.
+// TestQuota: of several descriptors with quota, one with room is enough. If none has room, the
+// request is denied and nothing is charged.
 func TestQuota(t *testing.T) {
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "sliding_log", "token_bucket"} {
-		rs := compiled(t, Policy{Rules: []Rule{withQuota(perAttr("a", "1/1m "+algorithm, t)), withQuota(perAttr("b", "3/1m "+algorithm, t)),
+		rs := compiled(t, policy.Policy{Rules: []policy.Rule{withQuota(perAttr("a", "1/1m "+algorithm, t)), withQuota(perAttr("b", "3/1m "+algorithm, t)),
 			perAttr("n", "9/1m "+algorithm, t)}})
 		c := newCounters()
 		for i, want := range []struct {
-			refused, a, b bool
-			left          int64 // of n
+			denied, a, b bool
+			left         int64 // of n
 		}{{left: 8}, {a: true, left: 7}, {a: true, left: 6}, {true, true, true, 6}, {true, true, true, 6}} {
 			ds := []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1},
 				{Ruleset: rs, Attributes: entries("n", "1"), Hits: 1}}
 			plan, d := c.describe(t, ds)
 			a, b, n := plan.Status(&ds[0]), plan.Status(&ds[1]), plan.Status(&ds[2])
-			if d.Refused() != want.refused || a.Refused != want.a || b.Refused != want.b || n.Refused {
-				t.Errorf("%s: request %d: refused %t: %+v, %+v, %+v", algorithm, i, d.Refused(), a, b, n)
+			if d.Denied() != want.denied || a.Denied != want.a || b.Denied != want.b || n.Denied {
+				t.Errorf("%s: request %d: refused %t: %+v, %+v, %+v", algorithm, i, d.Denied(), a, b, n)
 			}
 			if left := c.left(t, rs, "n", "1"); left != want.left {
 				t.Errorf("%s: request %d: %d left, want %d", algorithm, i, left, want.left)
 			}
-			if d.Refused() && (d.Outcome != OutcomeDenied || d.RetryAfter <= 0 || d.Rule != "a" && d.Rule != "b") {
+			if d.Denied() && (d.Outcome != OutcomeDenied || d.RetryAfter <= 0 || d.Rule != "a" && d.Rule != "b") {
 				t.Errorf("%s: request %d: %+v", algorithm, i, d)
 			}
 		}
 	}
 }
 
-// TestQuotaReports: hits that have happened stay charged, and once.
+// TestQuotaReports: reported hits stay charged, exactly once.
 func TestQuotaReports(t *testing.T) {
-	rs := compiled(t, Policy{Rules: []Rule{withQuota(perAttr("a", "1/1m fw", t)), withQuota(perAttr("b", "1/1m fw", t)), perAttr("n", "9/1m fw", t)}})
+	rs := compiled(t, policy.Policy{Rules: []policy.Rule{withQuota(perAttr("a", "1/1m fw", t)), withQuota(perAttr("b", "1/1m fw", t)), perAttr("n", "9/1m fw", t)}})
 	c := newCounters()
 	for i, want := range []int64{7, 5, 3} {
 		c.describe(t, []Descriptor{{Ruleset: rs, Attributes: entries("a", "1"), Hits: 1}, {Ruleset: rs, Attributes: entries("b", "1"), Hits: 1},
@@ -53,15 +56,15 @@ func TestQuotaReports(t *testing.T) {
 	}
 }
 
-// TestQuotaAlike compares with what the words say, at random limits and requests.
+// TestQuotaAlike compares random limits and requests with the definition of quota.
 func TestQuotaAlike(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 12))
-	refused, passed := 0, 0
+	denied, passed := 0, 0
 	for range 300 {
 		const names = "abcde"
-		var p Policy
+		var p policy.Policy
 		limits, quota, shadow := map[string]int64{}, map[string]bool{}, map[string]bool{}
 		for _, letter := range names {
 			name := string(letter)
@@ -69,7 +72,7 @@ func TestQuotaAlike(t *testing.T) {
 			shadow[name] = rnd.IntN(8) == 0
 			r := perAttr(name, fmt.Sprintf("%d/1m %s", limits[name], []string{"fw", "sw", "sl", "tb"}[rnd.IntN(4)]), t)
 			if r.Quota = quota[name]; shadow[name] {
-				r.Action = ActionLogOnly
+				r.Action = policy.ActionLogOnly
 			}
 			p.Rules = append(p.Rules, r)
 		}
@@ -93,11 +96,11 @@ func TestQuotaAlike(t *testing.T) {
 				}
 			}
 			want := over || offers > 0 && room == 0
-			if _, d := c.describe(t, ds); d.Refused() != want {
-				t.Fatalf("%v of %v, used %v, quota %v, shadow %v: refused %t, want %t", asked, limits, used, quota, shadow, d.Refused(), want)
+			if _, d := c.describe(t, ds); d.Denied() != want {
+				t.Fatalf("%v of %v, used %v, quota %v, shadow %v: refused %t, want %t", asked, limits, used, quota, shadow, d.Denied(), want)
 			}
 			if want {
-				refused++
+				denied++
 				continue
 			}
 			passed++
@@ -111,7 +114,7 @@ func TestQuotaAlike(t *testing.T) {
 			}
 		}
 	}
-	if refused < 500 || passed < 500 {
-		t.Errorf("%d refused, %d passed", refused, passed)
+	if denied < 500 || passed < 500 {
+		t.Errorf("%d refused, %d passed", denied, passed)
 	}
 }

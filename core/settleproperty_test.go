@@ -4,29 +4,35 @@ package core
 
 import (
 	"fmt"
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/seed"
 	"math/big"
 	"math/rand/v2"
 	"strconv"
 	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
 )
 
-// The sentence that settlements keep (docs/policy.md): a request is charged what was reserved if there was no response;
-// nothing if the status is in refund_on, or is not in count_if; else what the response says, or the default; else what was
-// reserved.
+// The rule of settlements (docs/reference/settlement.md): a request without a response is charged
+// the reserved cost. If the status is in refund_on, or is not in count_if, it is charged nothing.
+// Otherwise it is charged what the response says, or the default, or the reserved cost.
 //
-// Here it is kept by an account that does it the slow and obvious way, beside random traffic under random rules. The clock
-// stands still, so that nothing comes back by itself, and the limits are large enough for nothing to be refused for debt.
+// The tests compare with a simple account of that rule, under random rules and traffic. The clock
+// stands still, so no units return by themselves. The limits are so large that nothing is denied.
 
-// accountRule is a rule with what the account knows of it.
+// accountRule is a rule and the units it reserves.
 type accountRule struct {
-	source   Rule
+	source   policy.Rule
 	reserved int64
 }
 
-func randomStatuses(rng *rand.Rand) []Statuses {
-	var list []Statuses
+func randomStatuses(rng *rand.Rand) []policy.Statuses {
+	var list []policy.Statuses
 	for range rng.IntN(3) {
-		list = append(list, [...]Statuses{{200, 299}, {401, 401}, {400, 499}, {403, 403}, {500, 599}}[rng.IntN(5)])
+		list = append(list, [...]policy.Statuses{{From: 200, To: 299}, {From: 401, To: 401}, {From: 400, To: 499}, {From: 403, To: 403}, {From: 500, To: 599}}[rng.IntN(5)])
 	}
 	return list
 }
@@ -36,31 +42,31 @@ func randomAccountRules(t *testing.T, rng *rand.Rand) ([]accountRule, *Ruleset) 
 	t.Helper()
 	for {
 		var rules []accountRule
-		var sources []Rule
+		var sources []policy.Rule
 		for i := range 1 + rng.IntN(4) {
-			r := Rule{Name: fmt.Sprintf("r%d", i), CountIf: randomStatuses(rng), RefundOn: randomStatuses(rng)}
-			r.Limits = limits(t, "1000000/1h"+[...]string{" fw", " sw", " tb", " fw"}[rng.IntN(4)])
+			r := policy.Rule{Name: fmt.Sprintf("r%d", i), CountIf: randomStatuses(rng), RefundOn: randomStatuses(rng)}
+			r.Limits = limittest.All(t, "1000000/1h"+[...]string{" fw", " sw", " tb", " fw"}[rng.IntN(4)])
 			if rng.IntN(3) == 0 {
-				r.Limits = append(r.Limits, limits(t, "10000/1d sl")...)
+				r.Limits = append(r.Limits, limittest.All(t, "10000/1d sl")...)
 			}
 			if rng.IntN(4) == 0 {
-				r.Action = ActionLogOnly
+				r.Action = policy.ActionLogOnly
 			}
 			reserved := 1 + rng.Int64N(20)
 			if rng.IntN(2) == 0 {
-				r.CostAfter = &CostAfter{Estimate: reserved, Default: rng.Int64N(30), Max: 30 + rng.Int64N(20)}
+				r.CostAfter = &policy.CostAfter{Estimate: reserved, Default: rng.Int64N(30), Max: 30 + rng.Int64N(20)}
 				if rng.IntN(2) == 0 {
 					r.CostAfter.Header = [...]string{"X-A", "x-b"}[rng.IntN(2)]
 				} else {
 					r.CostAfter.JSON = [...]string{"a", "b.c"}[rng.IntN(2)]
 				}
 			} else {
-				r.Cost = []Cost{{N: reserved}}
+				r.Cost = []policy.Cost{{N: reserved}}
 			}
 			rules, sources = append(rules, accountRule{r, reserved}), append(sources, r)
 		}
-		rs, err := Compile(Policy{Name: "n", Rules: sources})
-		if err == nil { // otherwise something is said without effect
+		rs, err := Compile(policy.Policy{Name: "n", Rules: sources})
+		if err == nil { // otherwise a field would have no effect
 			return rules, rs
 		}
 	}
@@ -83,9 +89,9 @@ func randomAnswer(rng *rand.Rand) answer {
 	return a
 }
 
-// owed is the sentence.
+// owed returns the charge that the rule above prescribes.
 func (r *accountRule) owed(a answer) (units int64, unreadable bool) {
-	in := func(list []Statuses) bool {
+	in := func(list []policy.Statuses) bool {
 		for _, s := range list {
 			if s.From <= a.status && a.status <= s.To {
 				return true
@@ -104,7 +110,7 @@ func (r *accountRule) owed(a answer) (units int64, unreadable bool) {
 	}
 	text := a.json[c.JSON]
 	if c.Header != "" {
-		text = a.header[canonicalHeader(c.Header)]
+		text = a.header[match.CanonicalHeader(c.Header)]
 	}
 	if value, ok := new(big.Rat).SetString(text); ok && value.Sign() >= 0 && value.Cmp(big.NewRat(c.Max, 1)) <= 0 {
 		units, err := strconv.ParseFloat(text, 64)
@@ -121,18 +127,19 @@ func (r *accountRule) owed(a answer) (units int64, unreadable bool) {
 	return c.Default, true
 }
 
-// TestSettlementKeepsTheAccount: after any traffic each counter holds what the sentence says, to the unit.
+// TestSettlementKeepsTheAccount: after any traffic, each counter holds exactly what the sentence
+// above prescribes.
 func TestSettlementKeepsTheAccount(t *testing.T) {
-	rng := randomSource(t)
+	rng := seed.Random(t)
 	for range 150 {
 		rules, rs := randomAccountRules(t, rng)
 		store := newCounters()
 		owed := map[string]int64{} // by counter
-		limitOf := map[string]Limit{}
+		limitOf := map[string]counter.Limit{}
 		var open []func()
 		for range 40 {
 			plan, d := store.ask(t, get("192.0.2."+strconv.Itoa(1+rng.IntN(2)), "/"), rs)
-			if d.Refused() {
+			if d.Denied() {
 				t.Fatalf("refused: %+v", d)
 			}
 			var s Settlement
@@ -164,7 +171,9 @@ func TestSettlementKeepsTheAccount(t *testing.T) {
 		}
 		for key, want := range owed {
 			slot, limit := store.slots[key], limitOf[key]
-			if got := limit.Capacity() - limit.room(&slot); got != want {
+			var held [1]counter.Result // a reset reports how many units the counter held
+			counter.Decide(store.now, []counter.Check{{Limit: &limit, Op: counter.OpReset}}, []counter.Slot{slot}, held[:])
+			if got := held[0].Granted; got != want {
 				t.Fatalf("%s holds %d, want %d, of %+v", key, got, want, rules)
 			}
 		}

@@ -2,14 +2,20 @@
 
 package core
 
-import "strings"
+import (
+	"strings"
 
-// ServesTarget reports whether a request names what it asks for in a form that every server reads alike, so that the rules
-// decide about what will be served. A front answers any other request with 400, whatever its rules are.
+	"github.com/penstock/penstock/core/slim"
+)
+
+// ServesTarget reports whether the request target has a form that every server reads alike, so that
+// the rules decide about the resource that is served. A front answers any other request with 400,
+// whatever the rules are.
 //
-// The path begins with "/"; or it is "*" of OPTIONS, or empty for CONNECT, which names an authority. The host is empty, or a
-// name or an address, and a port or not: what RFC 9110 allows, without percent-encoding and without user information.
-// Neither is read further.
+// The path must begin with "/". It may be "*" for OPTIONS, and empty for CONNECT, which names an
+// authority. The host may be empty; otherwise it is a name or an address, with or without a port,
+// as RFC 9110 allows, without percent-encoding and user information. ServesTarget checks nothing
+// else.
 func ServesTarget(method, path, host string) bool {
 	switch {
 	case strings.HasPrefix(path, "/"):
@@ -21,17 +27,13 @@ func ServesTarget(method, path, host string) bool {
 	return validHost(host)
 }
 
-// BadTarget is the body of the answer to a request that [ServesTarget] does not report.
-const BadTarget = `{"type":"about:blank","title":"Bad Request","status":400,` +
-	`"detail":"The target or the host is of a form that is not served."}`
-
-// validHost reports whether servers look a host up under one name: that of the text without its port.
+// validHost reports whether all servers look up the same name for a host, with or without its port.
 func validHost(host string) bool {
-	inside, colons, port := false, 0, false // the brackets of an IPv6 address, which has colons; and behind a colon of the host's
+	inside, colons, port := false, 0, false // an IPv6 address in brackets, which contains colons, optionally with a port
 	for i := 0; i < len(host); i++ {
 		switch c := host[i]; {
 		case port:
-			if !isDigit(c) {
+			if !slim.IsDigit(c) {
 				return false
 			}
 		case c == '[':
@@ -40,7 +42,7 @@ func validHost(host string) bool {
 			}
 		case c == ']':
 			if !inside || colons == 0 || i+1 < len(host) && host[i+1] != ':' {
-				return false // no address: some servers take the brackets off a name
+				return false // not an address: some servers remove the brackets from a name
 			}
 			inside = false
 		case c == ':' && inside:
@@ -54,8 +56,8 @@ func validHost(host string) bool {
 	return !inside
 }
 
-// isNameByte reports whether the byte may be in a registered name of RFC 3986 as it is: a letter, a digit or one of
-// -._~!$&'()*+,;=.
+// isNameByte reports whether a registered name of RFC 3986 may contain the byte unescaped: a
+// letter, a digit or one of -._~!$&'()*+,;=.
 func isNameByte(c byte) bool {
-	return isDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("-._~!$&'()*+,;=", c) >= 0
+	return slim.IsDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("-._~!$&'()*+,;=", c) >= 0
 }

@@ -2,51 +2,64 @@
 
 package core
 
-import "strconv"
+import (
+	"strconv"
 
-// limitSet is a [LimitSet] made ready for requests under one rule.
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// limitSet is a [policy.LimitSet] compiled for one rule.
 type limitSet struct {
 	limits    []ruleLimit
-	unlimited bool // then there are none
+	unlimited bool // the client has no limit, and limits is empty
 }
 
-// ruleLimit is a limit of a rule with the texts that stand in keys and header fields.
+// ruleLimit is a limit of a rule with its texts for keys and header fields.
 type ruleLimit struct {
-	limit  Limit
-	tail   string // of its keys: ":60s:sw"
-	policy string // its policy name
-	item   string // its list item in RateLimit-Policy
-	quota  string // X-RateLimit-Limit
-	shard  *shard // limit is one shard of it; nil: it is all
+	_ slim.Incomparable
+
+	limit counter.Limit
+	tail  string // the end of its keys: ":60s:sw"
+	text  LimitText
+	shard *shard // set if limit is the part of one shard; otherwise nil
 }
 
-// whose says whose limits are used under a rule.
+// whose identifies the owner of the limits used under a rule.
 type whose uint8
 
 const (
 	whoseRule whose = iota
 	whoseTier
 	whoseClient
+	whoseRecord
 )
 
-// limitsOf returns the limits that the client has under a rule: its own, else those of its tier, else the rule's. It
-// does not allocate, but for limits of the client's own that are new here (see Overrides).
+// limitsOf returns the client's limits under a rule: those of its key or token, else those of its
+// record in the directory, else those of its tier, else the rule's. It allocates only if the client's own limits are not compiled for the rule yet (see
+// ownLimits).
 func (p *Plan) limitsOf(r *rule) (set limitSet, of whose) {
-	if o := p.asking.Overrides; o != nil {
-		if own := o.of(r, p.countsClient(r)); own != nil {
+	if o := p.who.Identity.Overrides; o != nil {
+		if own := ownLimitsOf(o).of(r, p.countsClient(r)); own != nil {
 			return *own, whoseClient
 		}
 	}
-	if p.asking.Tier != "" {
-		if tier, ok := r.tiers[p.asking.Tier]; ok {
+	if p.records.overridden > 0 {
+		if own := p.limitsOfRecords(r); own != nil {
+			return *own, whoseRecord
+		}
+	}
+	if p.who.Identity.Tier != "" {
+		if tier, ok := r.tiers[p.who.Identity.Tier]; ok {
 			return tier, whoseTier
 		}
 	}
 	return limitSet{limits: r.limits}, whoseRule
 }
 
-// compileTiers makes the rule's tiers ready; nil for none.
-func compileTiers(source *Rule) map[string]limitSet {
+// compileTiers compiles the rule's tiers; nil for none.
+func compileTiers(source *policy.Rule) map[string]limitSet {
 	if len(source.Tiers) == 0 {
 		return nil
 	}
@@ -57,45 +70,37 @@ func compileTiers(source *Rule) map[string]limitSet {
 	return tiers
 }
 
-func compileSet(rule string, set LimitSet) limitSet {
+func compileSet(rule string, set policy.LimitSet) limitSet {
 	return limitSet{limits: compileLimits(rule, set.Limits), unlimited: set.Unlimited}
 }
 
-// compileLimits adds to the limits of a rule the texts they are known by. A limit that is none is reported elsewhere.
-func compileLimits(rule string, sources []Limit) []ruleLimit {
+// compileLimits adds the texts of a rule's limits for keys and header fields. Validation reports
+// invalid limits.
+func compileLimits(rule string, sources []counter.Limit) []ruleLimit {
 	limits := make([]ruleLimit, len(sources))
 	for i := range sources {
 		l := &limits[i]
 		l.limit = sources[i]
-		if l.limit.algorithm == 0 {
+		if l.limit.Algorithm() == 0 {
 			continue
 		}
-		l.tail = keyTail(&l.limit)
-		l.policy = policyName(rule, sources, i)
-		l.item = policyItem(l.policy, &l.limit)
-		l.quota = strconv.FormatInt(l.limit.Capacity(), 10)
+		l.tail = counter.KeyTail(&l.limit)
+		l.text.Name = policy.PolicyName(rule, sources, i)
+		l.text.Item = policyItem(l.text.Name, &l.limit)
+		l.text.Quota = strconv.FormatInt(l.limit.Capacity(), 10)
 	}
 	return limits
 }
 
-// keyTail returns the end of a limit's keys. Under one rule, limits with the same tail share their counters.
-func keyTail(l *Limit) string { return ":" + l.WindowLabel() + ":" + l.algorithm.Label() }
-
-// policyName returns what clients know the i-th of a rule's limits by: the rule's name, with the window if there are
-// several limits, and with the algorithm's label if several of them have that window.
-func policyName(rule string, limits []Limit, i int) string {
-	if len(limits) == 1 {
-		return rule
+// policyItem returns a limit's item in RateLimit-Policy. It has no w if the window is not a whole
+// number of seconds.
+func policyItem(name string, l *counter.Limit) string {
+	item := `"` + name + `";q=` + strconv.FormatInt(l.Count(), 10)
+	if l.Calendar() == 0 && l.Window()%counter.Second == 0 {
+		item += ";w=" + strconv.FormatInt(int64(l.Window()/counter.Second), 10)
 	}
-	window, same := limits[i].windowName(), 0
-	for j := range limits {
-		if limits[j].windowName() == window {
-			same++
-		}
+	if l.Algorithm() == counter.TokenBucket {
+		item += ";penstock-burst=" + strconv.FormatInt(l.Capacity(), 10)
 	}
-	name := rule + "-" + window
-	if same > 1 {
-		name += "-" + limits[i].algorithm.Label()
-	}
-	return name
+	return item
 }

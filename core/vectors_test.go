@@ -5,10 +5,10 @@ package core_test
 import (
 	"testing"
 
-	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// The stories in testdata/vectors, told to Decide over a map.
+// TestVectors runs the stories in testdata/vectors against Decide over a map.
 func TestVectors(t *testing.T) {
 	storetest.RunVectors(t, func(testing.TB) storetest.Subject { return (&storetest.Model{}).Subject() })
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// abortCaddyfile gives back what errors cost, and counts logins that fail only.
+// abortCaddyfile refunds requests that end in an error, and counts only failed logins.
 const abortCaddyfile = `{
 	admin ADMIN
 	servers {
@@ -50,14 +50,14 @@ const abortCaddyfile = `{
 }
 `
 
-// abort is a way to break a request off.
+// abort is one way for a client to abort a request.
 type abort struct {
 	name string
-	path string // "" for both
-	text string // of HTTP/1; METHOD, PATH and ADDRESS are put in
-	h2   bool   // or a request of HTTP/2 that is reset
-	then string // is sent when the upstream has the request
-	held bool   // the connection is kept until there is an answer
+	path string // "" runs the way on both paths
+	text string // the HTTP/1 request; METHOD, PATH and ADDRESS are replaced
+	h2   bool   // send the request over HTTP/2 and reset its stream
+	then string // sent once the upstream has the request
+	held bool   // keep the connection open until the first byte of the answer
 }
 
 var aborts = []abort{
@@ -73,30 +73,31 @@ var aborts = []abort{
 	{name: "reset", h2: true},
 }
 
-// TestWhatAClientAbortsIsNotRefunded: however a client breaks its request off, the upstream sees no more of its requests than
-// the limit.
+// TestWhatAClientAbortsIsNotRefunded: however a client aborts its requests, the upstream never sees
+// more of them than the limit.
 func TestWhatAClientAbortsIsNotRefunded(t *testing.T) {
-	seen := newSightings()
+	t.Parallel()
+	seen := newAbortUpstream()
 	p := startCaddy(t, abortCaddyfile, "UPSTREAM="+startUpstream(t, seen))
-	seen.breakOff(t, p.address, aborts)
+	seen.abortAllWays(t, p.address, aborts)
 }
 
-// sightings is an upstream that counts requests by the address of the client, and reads their bodies. It does not answer
-// before the client has left.
-type sightings struct {
+// abortUpstream counts requests by client address and reads their bodies. It answers only after the
+// client has left.
+type abortUpstream struct {
 	count [1 << 8]atomic.Int64
-	more  [1 << 8]chan struct{} // one is there when a request has come
+	more  [1 << 8]chan struct{} // holds a value when a request of the client has arrived
 }
 
-func newSightings() *sightings {
-	s := new(sightings)
+func newAbortUpstream() *abortUpstream {
+	s := new(abortUpstream)
 	for i := range s.more {
 		s.more[i] = make(chan struct{}, 1)
 	}
 	return s
 }
 
-func (s *sightings) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
+func (s *abortUpstream) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	_, client, _ := strings.Cut(strings.ReplaceAll(r.Header.Get("X-Forwarded-For"), ", 127.0.0.1", ""), "10.9.9.")
 	var n int
 	if _, err := fmt.Sscan(client, &n); err == nil {
@@ -113,11 +114,12 @@ func (s *sightings) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// abortsOfEach is how often a request is broken off, at a limit of 5.
-const abortsOfEach = 12
+// abortsPerClient is the number of requests that each client aborts, under a limit of 5.
+const abortsPerClient = 12
 
-// breakOff breaks requests off in each way, one after the other, and counts what the upstream sees.
-func (s *sightings) breakOff(t *testing.T, to string, ways []abort) {
+// abortAllWays runs every way of aborting, each with a client of its own, and checks how many
+// requests the upstream saw.
+func (s *abortUpstream) abortAllWays(t *testing.T, to string, ways []abort) {
 	client := 0
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -128,15 +130,15 @@ func (s *sightings) breakOff(t *testing.T, to string, ways []abort) {
 			}
 			client++
 			n := client
-			group.Go(func() { s.breaksOff(t, to, way, path, n) })
+			group.Go(func() { s.abortAs(t, to, way, path, n) })
 		}
 	}
 }
 
-// breaksOff is one client that breaks requests off.
-func (s *sightings) breaksOff(t *testing.T, to string, way abort, path string, n int) {
+// abortAs sends and aborts requests as client n.
+func (s *abortUpstream) abortAs(t *testing.T, to string, way abort, path string, n int) {
 	address := fmt.Sprintf("10.9.9.%d", n)
-	for range abortsOfEach {
+	for range abortsPerClient {
 		before := s.count[n].Load()
 		connection, err := net.Dial("tcp", to)
 		if err != nil {
@@ -145,29 +147,30 @@ func (s *sightings) breaksOff(t *testing.T, to string, way abort, path string, n
 		}
 		_ = connection.SetDeadline(time.Now().Add(patience))
 		if way.h2 {
-			resetAfter(connection, path, address, func() { s.arrives(n, before) })
+			resetAfter(connection, path, address, func() { s.awaitRequest(n, before) })
 		} else {
 			_, _ = io.WriteString(connection, strings.NewReplacer("PATH", path, "ADDRESS", address).Replace(way.text))
 			if way.then != "" {
-				s.arrives(n, before)
+				s.awaitRequest(n, before)
 				_, _ = io.WriteString(connection, way.then)
 			}
 			if way.held {
 				_, _ = connection.Read(make([]byte, 1))
 			} else {
-				s.arrives(n, before)
+				s.awaitRequest(n, before)
 			}
 		}
 		connection.Close()
 	}
 	const limit = 5
 	if got := s.count[n].Load(); got > limit || got == 0 {
-		t.Errorf("%s to %s: the upstream saw %d of %d at limit %d", way.name, path, got, abortsOfEach, limit)
+		t.Errorf("%s to %s: the upstream saw %d of %d at limit %d", way.name, path, got, abortsPerClient, limit)
 	}
 }
 
-// arrives waits until the upstream sees the request, or for long enough to take it for refused.
-func (s *sightings) arrives(n int, before int64) {
+// awaitRequest waits until the upstream sees a request, or long enough to conclude that it was
+// denied.
+func (s *abortUpstream) awaitRequest(n int, before int64) {
 	over := time.After(300 * time.Millisecond)
 	for s.count[n].Load() == before {
 		select {
@@ -178,7 +181,7 @@ func (s *sightings) arrives(n int, before int64) {
 	}
 }
 
-// resetAfter sends a request of HTTP/2 and resets it.
+// resetAfter sends an HTTP/2 request and resets its stream after wait returns.
 func resetAfter(connection net.Conn, path, address string, wait func()) {
 	_, _ = io.WriteString(connection, http2.ClientPreface)
 	framer := http2.NewFramer(connection, connection)

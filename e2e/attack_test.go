@@ -13,108 +13,119 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// allAttacks is what make attack sets.
+// allAttacks is set by make attack.
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// attack is one way to try to get past a limit. It is a row of docs/what-an-attacker-may-try.md.
+// attack is one way to try to get past a limit. It is a row of
+// docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
-	// path is what the attacker asks, and limit how many of its requests the policy of the suite admits there.
+	// path is what the attacker requests. The test's policy admits limit requests to it.
 	path  string
 	limit int
-	// run attacks. Every request that the upstream receives meanwhile is the attacker's, but for those of the neighbour.
-	run func(a *assault)
-	// fronts are those that it is tried on; nil is all of [limiters].
+	// run performs the attack. Every request that the upstream receives during it is the
+	// attacker's, except those of the other client.
+	run func(a *attackRun)
+	// fronts lists the fronts to attack; nil means [limiters].
 	fronts []string
-	// long says that only make attack runs it.
+	// long rows are run only by make attack.
 	long bool
-	// strict says that it is tried where the policy is strictPolicy.
+	// strict rows are run against the site with strictPolicy.
 	strict bool
-	// loses says that the attacker may lose units of its own limit, by requests that were charged and never reached
-	// the upstream. Without it exactly the limit is admitted in the end.
+	// loses says that the attacker may lose units of its own limit: requests that were charged but
+	// never reached the upstream. Without it, exactly the limit is admitted in the end.
 	loses bool
-	// slack is how many more may be admitted, for a reason that the row states.
+	// slack is how many more requests may be admitted. The row states why.
 	slack int
-	// crowd is how many requests or connections it has open at a time. A proxy with that much to do makes everybody
-	// wait, with a limiter or without: the neighbour is held to [besideWithin] once the attack is over.
-	crowd int
-	// outage says that the row makes Redis fail: on_error decides about the neighbour meanwhile.
+	// inFlight is how many requests or connections the attack has open at a time. If it is not
+	// zero, the other client's waits are bounded only after the attack, by [medianWaitMax]: any
+	// proxy this busy delays every client, with or without a limiter.
+	inFlight int
+	// outage says that the row makes Redis fail, so that on_error decides the other client's
+	// requests during it.
 	outage bool
-	// admits says which requests the upstream would serve as the limited resource; nil is all.
+	// admits reports whether the upstream would serve a request as the limited resource; nil means
+	// always.
 	admits func(r *http.Request) bool
-	// plain is the request that uses up the rest of the limit; nil is a GET of the path.
-	plain func(a *assault) int
+	// plain sends one ordinary request, to use up the rest of the limit; nil sends a GET to path.
+	plain func(a *attackRun) int
 }
 
-// Bounds of what is asserted after each attack.
+// Bounds that are asserted after each attack.
 const (
-	// besideWithin is how soon the neighbour is answered, by the median, while a row that is no crowd runs and after each
-	// row. A single answer may take longer, for the machine is shared with the attacker and the upstream.
-	besideWithin = 100 * time.Millisecond
-	// besideSlowest is for each single answer, during a crowd too. It is only there to see what never ends.
-	besideSlowest = 20 * time.Second
-	// growthMost is by how much a process may grow in one row, at any time, and growthEach how much more for each that is in flight:
-	// goroutines and buffers of a connection or a stream.
-	growthMost = 128 << 10 // KB
-	growthEach = 96        // KB
-	// afterAsks is how often the neighbour asks after each row.
-	afterAsks = 15
-	// restWithin bounds the requests that use up what an attack has left of a limit.
-	restWithin = 40
+	// medianWaitMax bounds the other client's median wait after each row, and during rows whose
+	// inFlight is zero. A single answer may take longer, since the attacker and the upstream share
+	// the machine.
+	medianWaitMax = 100 * time.Millisecond
+	// waitMax bounds every single answer, also during large bursts. It only detects requests that
+	// hang.
+	waitMax = 20 * time.Second
+	// growthMax bounds the memory growth of a process during one row. growthPerRequest is added for
+	// each request in flight: it covers goroutines and the buffers of a connection or stream.
+	growthMax        = 128 << 10 // KB
+	growthPerRequest = 96        // KB
+	// requestsAfter is how many requests the other client sends after each row.
+	requestsAfter = 15
+	// exhaustMax bounds the plain requests that use up the rest of a limit.
+	exhaustMax = 40
 )
 
-// assault is an attack while it runs.
-type assault struct {
+// attackRun is one run of an attack.
+type attackRun struct {
 	*testing.T
 	attack *attack
 	front  *front
-	from   string // the address of the attacker, on the loopback network
+	from   string // the attacker's address, on the loopback network
 	host   string
-	id     string // that nobody else has, for keys of other kinds than addresses
+	id     string // unique to this run, for counters whose key is not an address
 	number int
 	random *rand.Rand
 	sent   int
-	said   []string // of what was seen, for the table
+	said   []string // remarks for the table
 }
 
-// site returns the address that is attacked.
-func (a *assault) site() string {
+// site returns the address under attack.
+func (a *attackRun) site() string {
 	if a.attack.strict {
 		return a.front.strict
 	}
 	return a.front.address
 }
 
-// note adds something to what the table says of the row.
-func (a *assault) note(format string, args ...any) {
+// note adds a remark to the row of the table.
+func (a *attackRun) note(format string, args ...any) {
 	a.said = append(a.said, fmt.Sprintf(format, args...))
 }
 
-// outcome is what was seen of an attack on a front.
+// outcome is what one run of an attack showed.
 type outcome struct {
 	attack         *attack
 	front          string
 	sent           int
-	admitted       int // of the attack itself
-	total          int // with the requests that used up the rest
+	admitted       int // by the attack itself
+	total          int // including the plain requests that used up the rest
 	denied         bool
-	beside, after  calm
-	growthKB       map[string]int // by process, at the most
-	ended          []string       // processes
+	during, after  experience
+	growthKB       map[string]int // maximum growth by process
+	ended          []string       // names of processes
 	took           time.Duration
 	said           []string
-	targets        string // of the requests that were counted
+	targets        string // targets of the admitted requests
 	panicked       bool
-	exhaustedAfter int // how many plain requests were sent
-	broken         int // promises
+	exhaustedAfter int // plain requests sent
+	broken         int // assertions that failed
 }
 
-// TestAttacks attacks every front, a row at a time. Whatever a row does, the upstream sees no more of its requests than the
-// limit, the attacker is denied afterwards, a neighbour is served and counted, no process ends and none grows beyond a bound.
+// attacks lists all rows.
+var attacks = slices.Concat(bursts, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, frameAttacks, redisAttacks)
+
+// TestAttacks runs every attack against every front, one row at a time. After each row, the
+// upstream has seen no more of the attacker's requests than the limit and the attacker is denied.
+// Another client was served and counted throughout. No process has ended or grown beyond its bound.
 func TestAttacks(t *testing.T) {
 	seed := storetest.Seed(t)
 	up := startCountingUpstream(t)
@@ -128,8 +139,8 @@ func TestAttacks(t *testing.T) {
 					continue
 				}
 				t.Run(strings.ReplaceAll(row.name, " ", "-"), func(t *testing.T) {
-					o := row.try(t, f, up, seed)
-					o.holds(t)
+					o := row.runOn(t, f, up, seed)
+					o.assert(t)
 					table = append(table, o)
 				})
 			}
@@ -137,16 +148,45 @@ func TestAttacks(t *testing.T) {
 	}
 	if *allAttacks {
 		t.Log("\n" + attackTable(table))
+		judgeWaits(t, table)
 	}
 }
 
-// on reports whether the row is tried on a front in this run.
+// judgeWaits compares the median waits of another client beside large bursts with those at the same
+// proxy without a limiter. By the median of all rows, they may be [laterMax] longer.
+func judgeWaits(t *testing.T, table []outcome) {
+	t.Helper()
+	bare := map[string]*outcome{}
+	for i := range table {
+		bare[table[i].front+table[i].attack.name] = &table[i]
+	}
+	for front, without := range map[string]string{caddyMemory: bareCaddy, caddyRedis: bareCaddy, envoyFilter: bareEnvoy, envoyRLS: bareEnvoy} {
+		var later []time.Duration
+		for i := range table {
+			o := &table[i]
+			if same := bare[without+o.attack.name]; o.front == front && o.attack.inFlight > 0 && same != nil {
+				later = append(later, o.during.median()-same.during.median())
+			}
+		}
+		if len(later) == 0 {
+			continue // this run left them out
+		}
+		slices.Sort(later)
+		by := later[len(later)/2]
+		t.Logf("%s: beside large bursts another client waits %v longer than without a limiter, by the median of %v", front, by, later)
+		if by > laterMax {
+			t.Errorf("%s: that may be %v", front, laterMax)
+		}
+	}
+}
+
+// on reports whether this run of the tests includes the row on front f.
 func (row *attack) on(f *front) bool {
 	if row.long && !*allAttacks || row.strict && f.strict == "" {
 		return false
 	}
 	if f.bare {
-		return *allAttacks && row.crowd > 0 && row.fronts == nil
+		return *allAttacks && row.inFlight > 0 && row.fronts == nil
 	}
 	if row.fronts == nil {
 		return slices.Contains(limiters, f.name)
@@ -154,48 +194,49 @@ func (row *attack) on(f *front) bool {
 	return slices.Contains(row.fronts, f.name)
 }
 
-// try runs the row with a fresh attacker and a fresh neighbour.
-func (row *attack) try(t *testing.T, f *front, up *countingUpstream, seed uint64) outcome {
+// runOn runs the row against front f, with an attacker and another client whose addresses are
+// unused.
+func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint64) outcome {
 	attackers++
-	a := &assault{T: t, attack: row, front: f, from: loopback(2*attackers + 1), host: "attacked.example",
+	a := &attackRun{T: t, attack: row, front: f, from: loopback(2*attackers + 1), host: "attacked.example",
 		id: fmt.Sprint("id-", attackers), number: attackers,
 		random: rand.New(rand.NewPCG(seed, uint64(attackers)))}
-	by := newNeighbour(t, f, loopback(2*attackers+2))
+	by := newOtherClient(t, f, loopback(2*attackers+2))
 	up.begin(row.admits)
 	before, begun := f.resident(), time.Now()
-	logged, memory := f.logged(), f.guard()
+	logged, memory := f.logged(), f.watchMemory()
 	defer memory.stop()
 	by.start()
 	row.run(a)
-	await.Until(t, patience, "the upstream has no request left", up.idle)
+	eventually.Until(t, patience, "the upstream has no request left", up.idle)
 	o := outcome{attack: row, front: f.name, sent: a.sent, took: time.Since(begun), admitted: up.admitted()}
-	o.beside = by.stop()
+	o.during = by.stop()
 	if !f.bare {
 		a.exhaust(&o)
 	}
 	o.total, o.targets = up.admitted(), up.seen()
-	o.after = by.asks(afterAsks)
+	o.after = by.askTimes(requestsAfter)
 	o.growthKB = growth(before, memory.stop())
 	o.ended, o.panicked = f.ended(), strings.Contains(f.logged()[len(logged):], "panic:")
 	o.said = a.said
 	return o
 }
 
-// attackers is how many rows were tried. Each attacker and each neighbour has an address of its own, so that rows share
-// processes and no counters.
+// attackers counts the rows run so far. Each attacker and each other client has an address of its
+// own, so that rows share processes but no counters.
 var attackers int
 
-// loopback returns the n-th address of 127.0.0.0/8 that only this suite connects from.
+// loopback returns the n-th address of a part of 127.0.0.0/8 that only this test connects from.
 func loopback(n int) string { return fmt.Sprintf("127.77.%d.%d", n/250, n%250+1) }
 
-// exhaust asks plainly until the attacker is denied several times in a row.
-func (a *assault) exhaust(o *outcome) {
+// exhaust sends plain requests until the attacker is denied several times in a row.
+func (a *attackRun) exhaust(o *outcome) {
 	const inARow = 5
 	ask := a.attack.plain
 	if ask == nil {
-		ask = (*assault).plain
+		ask = (*attackRun).sendPlain
 	}
-	for denied := 0; o.exhaustedAfter < restWithin+a.attack.limit && !o.denied; o.exhaustedAfter++ {
+	for denied := 0; o.exhaustedAfter < exhaustMax+a.attack.limit && !o.denied; o.exhaustedAfter++ {
 		switch status := ask(a); status {
 		case http.StatusTooManyRequests, http.StatusForbidden, http.StatusUnauthorized:
 			denied++
@@ -206,24 +247,20 @@ func (a *assault) exhaust(o *outcome) {
 	}
 }
 
-// plain sends one ordinary request of the attacker's and returns its status.
-func (a *assault) plain() int {
+// sendPlain sends one ordinary request as the attacker and returns the status of the answer.
+func (a *attackRun) sendPlain() int {
 	status, _ := a.exchange("GET " + a.attack.path + " HTTP/1.1\r\nHost: " + a.host + "\r\nConnection: close\r\n\r\n")
 	return status
 }
 
-// holds asserts what must be true after any attack.
-func (o *outcome) holds(t *testing.T) {
+// assert checks what must hold after any attack.
+func (o *outcome) assert(t *testing.T) {
 	t.Helper()
 	t.Log(o.text())
 	report := func(format string, args ...any) {
 		t.Helper()
 		o.broken++
-		if isOpen(o.attack.name, o.front) {
-			t.Logf("OPEN: "+format, args...)
-		} else {
-			t.Errorf(format, args...)
-		}
+		t.Errorf(format, args...)
 	}
 	if len(o.ended) > 0 || o.panicked {
 		o.broken++
@@ -243,32 +280,32 @@ func (o *outcome) holds(t *testing.T) {
 		report("the attacker is not denied after %d requests more", o.exhaustedAfter)
 	}
 	if o.attack.outage {
-		o.beside.uncounted = 0
+		o.during.uncounted = 0
 	}
-	o.beside.holds(report, "during the attack", o.attack.crowd == 0 && !o.attack.outage)
-	o.after.holds(report, "after the attack", true)
+	o.during.assert(report, "during the attack", o.attack.inFlight == 0 && !o.attack.outage)
+	o.after.assert(report, "after the attack", true)
 	for name, kb := range o.growthKB {
-		if most := growthMost + growthEach*o.attack.crowd; kb > most {
+		if most := growthMax + growthPerRequest*o.attack.inFlight; kb > most {
 			report("%s has grown by %d KB, and may by %d", name, kb, most)
 		}
 	}
 }
 
-// text is a line about what was seen.
+// text returns a one-line summary.
 func (o *outcome) text() string {
 	var grown []string
 	for name, kb := range o.growthKB {
 		grown = append(grown, fmt.Sprintf("%s %+d MB", name, kb>>10))
 	}
 	slices.Sort(grown)
-	return fmt.Sprintf("sent %d, admitted %d (%d in all) of %d; beside: %v; after: %v; %s; %v; %s", o.sent, o.admitted, o.total,
-		o.attack.limit, o.beside, o.after, strings.Join(grown, ", "), o.took.Round(time.Millisecond), strings.Join(o.said, "; "))
+	return fmt.Sprintf("sent %d, admitted %d (%d in all) of %d; during: %v; after: %v; %s; %v; %s", o.sent, o.admitted, o.total,
+		o.attack.limit, o.during, o.after, strings.Join(grown, ", "), o.took.Round(time.Millisecond), strings.Join(o.said, "; "))
 }
 
-// attackTable is what make attack prints.
+// attackTable formats the table that make attack prints.
 func attackTable(table []outcome) string {
 	var text strings.Builder
-	text.WriteString("| attack | front | sent | admitted of limit | neighbour p50 / max during (asked; denied, uncounted, failed) | p50 after | growth | |\n" +
+	text.WriteString("| attack | front | sent | admitted of limit | other client: p50 / max during (asked; denied, uncounted, failed) | p50 after | growth | |\n" +
 		"|---|---|---|---|---|---|---|---|\n")
 	for i := range table {
 		o := &table[i]
@@ -282,11 +319,9 @@ func attackTable(table []outcome) string {
 			state = "no limiter"
 		case o.broken > 0:
 			state = "NOT HELD"
-		case isOpen(o.attack.name, o.front):
-			state = "held this time"
 		}
 		_, _ = fmt.Fprintf(&text, "| %s | %s | %d | %d of %d | %v | %v | %d MB | %s %s |\n", o.attack.name, o.front, o.sent, o.total,
-			o.attack.limit, o.beside, o.after.median().Round(time.Millisecond/10), worst>>10, state, strings.Join(o.said, "; "))
+			o.attack.limit, o.during, o.after.median().Round(time.Millisecond/10), worst>>10, state, strings.Join(o.said, "; "))
 	}
 	return text.String()
 }

@@ -14,49 +14,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/freeport"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 )
-
-// binary is the Caddy that this run built.
-var binary string
-
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "penstock-e2e")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "caddy")
-	build := exec.Command("go", "build", "-o", binary, "../cmd/caddy")
-	if out, err := build.CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building caddy: %v\n%s", err, out)
-		return 1
-	}
-	return m.Run()
-}
 
 // process is a running Caddy.
 type process struct {
 	*server
-	address string // of the site
+	address string // address of the site
 	admin   string
-	file    string // the Caddyfile
+	file    string // path of the Caddyfile
 	env     []string
-	program string // "" is the one that this run built
+	program string // "" means the program that this run built
 }
 
-// startCaddy runs the binary on a Caddyfile, in which SITE stands for the site's port and ADMIN for the address of the
-// admin endpoint, until the test ends.
+// startCaddy runs Caddy on a Caddyfile until the test ends. In the Caddyfile, SITE is replaced by
+// the site's port and ADMIN by the address of the admin endpoint.
 func startCaddy(t testing.TB, caddyfile string, env ...string) *process {
 	t.Helper()
 	return startCaddyOf(t, "", caddyfile, env...)
 }
 
-// startCaddyOf runs another program.
+// startCaddyOf is startCaddy with another program.
 func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *process {
 	t.Helper()
 	p := &process{program: program, address: freeport.Address(t), admin: freeport.Address(t), file: filepath.Join(t.TempDir(), "Caddyfile"),
@@ -71,16 +50,17 @@ func startCaddyOf(t testing.TB, program, caddyfile string, env ...string) *proce
 // run starts the process.
 func (p *process) run(t testing.TB) {
 	t.Helper()
-	command := exec.Command(either(p.program, binary), "run", "--config", p.file)
+	command := exec.Command(either(p.program, caddyProgram(t)), "run", "--config", p.file)
 	command.Env = p.env
 	p.server = startServer(t, command)
 	p.awaitListening(p.address)
 }
 
-// awaitListening waits until somebody listens at the address. Caddy begins with its sites one after the other.
+// awaitListening waits until the address accepts connections. Caddy starts its sites one after the
+// other.
 func (p *process) awaitListening(address string) {
 	p.t.Helper()
-	await.Until(p.t, 20*time.Second, "caddy listens at "+address, func() bool {
+	eventually.Until(p.t, 20*time.Second, "caddy listens at "+address, func() bool {
 		p.mustRun()
 		connection, err := net.Dial("tcp", address)
 		if err != nil {
@@ -106,7 +86,8 @@ func (p *process) write(caddyfile string) {
 	}
 }
 
-// copyPolicies puts the policy files of the examples beside the Caddyfile, where its policy directives look for them.
+// copyPolicies puts the policy files of the examples beside the Caddyfile, where its policy
+// directives look for them.
 func (p *process) copyPolicies() {
 	p.t.Helper()
 	files, err := filepath.Glob("../examples/policy.*")
@@ -126,14 +107,14 @@ func (p *process) copyPolicies() {
 
 // reload reads the Caddyfile again, as `caddy reload` does.
 func (p *process) reload() error {
-	out, err := exec.Command(binary, "reload", "--force", "--address", p.admin, "--config", p.file).CombinedOutput()
+	out, err := exec.Command(caddyProgram(p.t), "reload", "--force", "--address", p.admin, "--config", p.file).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, out)
 	}
 	return nil
 }
 
-// answer is what a request got.
+// answer is the answer to a request.
 type answer struct {
 	status int
 	header http.Header

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// period is a calendar window that holds at an instant.
+// period is a calendar window: when it begins, when it ends, and when the next one ends.
 type period struct{ begins, ends, after time.Time }
 
-// periodOf finds a period by the dates of a place, without the code that is tested.
+// periodOf computes the current period in a time zone, without using the code under test.
 func periodOf(unit string, now time.Time, place *time.Location) period {
 	year, month, day := now.In(place).Date()
 	at := func(n int) time.Time {
@@ -54,13 +54,14 @@ const calendar = shared + `:SITE {
 }
 `
 
-// TestCalendarWindows: a limit per day, week, month and year of a place is five for the period that its calendar is in,
-// over two Caddys and a reload; clients are told when the next one begins, and Redis keeps the counter until the one
-// after has begun.
+// TestCalendarWindows: a limit per day, week, month or year holds for the period of the configured
+// time zone, over two Caddys and a reload. Clients are told when the next period begins. Redis
+// keeps the counter until the next period ends.
 func TestCalendarWindows(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	// Half an hour off the others, and without summer time: midnight there is never midnight in UTC.
+	// The zone's offset is half an hour off full hours, and it has no summer time: midnight there
+	// is never midnight in UTC.
 	const zone = "Asia/Kolkata"
 	place, err := time.LoadLocation(zone)
 	if err != nil {
@@ -72,8 +73,8 @@ func TestCalendarWindows(t *testing.T) {
 		now := time.Now()
 		want := periodOf(unit, now, place)
 		if want.ends.Sub(now) < 30*time.Second {
-			// It would end during the test. So it happens once a day.
-			await.Until(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
+			// The period would end during the test. This happens at most once a day.
+			eventually.Until(t, 40*time.Second, "the next period begins", func() bool { return time.Now().After(want.ends) })
 			want = periodOf(unit, time.Now(), place)
 		}
 		for n := range 3 {
@@ -81,7 +82,7 @@ func TestCalendarWindows(t *testing.T) {
 			if left := a.number("X-RateLimit-Remaining"); a.status != http.StatusOK || left != int64(4-n) {
 				t.Errorf("%s, request %d: %d, %d left", unit, n, a.status, left)
 			}
-			tellsOf(t, unit, a, want)
+			checkPeriod(t, unit, a, want)
 		}
 		key := "rl1:who:" + map[string]string{"day": "daily", "week": "weekly", "month": "monthly", "year": "yearly"}[unit] +
 			":{ip:127.0.0.1}:" + unit + ":fw"
@@ -106,7 +107,7 @@ func TestCalendarWindows(t *testing.T) {
 			if want := []int{200, 200, 429}[n]; a.status != want {
 				t.Errorf("%s, request %d after a reload: %d, want %d", unit, n, a.status, want)
 			}
-			tellsOf(t, unit, a, periodOf(unit, time.Now(), place))
+			checkPeriod(t, unit, a, periodOf(unit, time.Now(), place))
 			if n < 2 {
 				continue
 			}
@@ -118,8 +119,8 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// tellsOf checks what an answer tells of the period it was counted in.
-func tellsOf(t *testing.T, unit string, a answer, want period) {
+// checkPeriod checks the limit headers of an answer against the period.
+func checkPeriod(t *testing.T, unit string, a answer, want period) {
 	t.Helper()
 	if reset := a.number("X-RateLimit-Reset"); reset != want.ends.Unix() {
 		t.Errorf("%s: reset %v, want %v", unit, time.Unix(reset, 0).UTC(), want.ends.UTC())

@@ -10,33 +10,35 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/conformance"
-	"github.com/penstock/penstock/internal/freeport"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/conformance"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// caddyFront is a Caddy for each group of stories, one after the other, with a site for each story.
+// caddyFront runs the stories against Caddy: one process for each group of stories, with a site for
+// each story.
 type caddyFront struct {
 	t       testing.TB
 	redis   *redistest.Server
 	groups  []caddyGroup
-	running *process // of the group that is told its stories
+	running *process // the process of the current group
 }
 
-// caddyGroup is stories that follow each other.
+// caddyGroup is a sequence of stories that share a Caddy.
 type caddyGroup struct {
 	caddyfile string
-	addresses map[string]string // of the sites, by the stories' places
-	names     map[string]bool   // of their policies
+	addresses map[string]string // addresses of the sites, by the file and line of the story
+	names     map[string]bool   // namespaces of their policies
 	away      bool
 }
 
-// caddyGroupMax bounds the sites of a Caddy: each follows a file, and the kernel has 128 watches for all processes.
+// caddyGroupMax bounds the sites of a Caddy: each site watches a file, and the kernel has 128
+// watches for all processes.
 const caddyGroupMax = 48
 
-// newCaddyFront divides the stories. A Caddy counts in a Redis, or its Redis is not there; and no two sites of one may have
-// a rule of the same name in the same namespace.
+// newCaddyFront divides the stories into groups. Either all stories of a group have a Redis, or
+// none has. No two sites of a group share a namespace.
 func newCaddyFront(t testing.TB, stories []conformance.Story) *caddyFront {
 	t.Helper()
 	f := &caddyFront{t: t, redis: redistest.Start(t)}
@@ -65,7 +67,8 @@ func newCaddyFront(t testing.TB, stories []conformance.Story) *caddyFront {
 	return f
 }
 
-// addressOf returns the address of the story's site, once the Caddy of its group runs.
+// addressOf returns the address of the story's site, and starts the Caddy of its group if
+// necessary.
 func (f *caddyFront) addressOf(s *conformance.Story) string {
 	f.t.Helper()
 	for len(f.groups) > 0 {
@@ -87,8 +90,8 @@ func (f *caddyFront) addressOf(s *conformance.Story) string {
 	return ""
 }
 
-// caddyHead is what the sites share. The deadline is long: what these tests are about is not what happens without Redis,
-// but in stories that say so, and there nobody answers at all.
+// caddyHead is the configuration that the sites share. The deadline is long: only stories without
+// Redis are about its absence, and connecting fails there at once.
 func caddyHead(redis string) string {
 	return "{\n\tadmin ADMIN\n\tpenstock {\n\t\tstore redis " + redis + " {\n\t\t\ttimeout 5s\n\t\t}\n\t}\n}\n:SITE {\n\trespond ok\n}\n"
 }
@@ -99,16 +102,17 @@ func (f *caddyFront) begin(_ testing.TB, s *conformance.Story) conformance.Asker
 		before := f.redis.Calls("evalsha")
 		answer := e.Request.Send(t, address)
 		if settles := e.For("caddy").Settled != nil; settles && answer.Passed {
-			await.Until(t, 10*time.Second, "the settlement is in Redis", func() bool {
-				return f.redis.Calls("evalsha") >= before+2 // the charge, and what the response made of it
+			eventually.Until(t, 10*time.Second, "the settlement is in Redis", func() bool {
+				return f.redis.Calls("evalsha") >= before+2 // the charge and the settlement
 			})
 		}
 		return answer
 	}
 }
 
-// TestConformanceOfCaddy tells the corpus to a Caddy.
+// TestConformanceOfCaddy runs the conformance corpus against Caddy.
 func TestConformanceOfCaddy(t *testing.T) {
+	t.Parallel()
 	stories, wrong := conformance.Load(t), conformance.LoadWrong(t)
 	all := slices.Concat(stories, wrong)
 	f := newCaddyFront(t, all)

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// rememberedMax is how long a refusal is remembered at most, as docs/policy.md says.
+// rememberedMax is how long a denial is remembered at most, as docs/guides/redis.md says.
 const rememberedMax = time.Second
 
 const denialsCaddyfile = `{
@@ -32,15 +32,17 @@ const denialsCaddyfile = `{
 }
 `
 
-// startDenials starts a Caddy with one limit, which remembers refusals or does not.
+// startDenials starts a Caddy with one limit, with or without the memory of denials.
 func startDenials(t *testing.T, redis *redistest.Server, limit, remember string) *process {
 	text := strings.NewReplacer("LIMIT", limit, "REMEMBER", remember).Replace(denialsCaddyfile)
 	return startCaddy(t, text, "PENSTOCK_REDIS="+redis.URL())
 }
 
-// TestAnAttackCostsRedisOneCallAWait: one client ten times over its limit, on connections of its own, one request after the
-// other on each. Beside it the same with the memory switched off, where each request is a call.
+// TestAnAttackCostsRedisOneCallAWait: one client exceeds its limit tenfold over several
+// connections, one request at a time on each. With the memory of denials, Redis is called about
+// once a wait; without it, once a request.
 func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
+	t.Parallel()
 	const allowed, asked, connections = 500, 5_000, 4
 	for _, remember := range []string{"on", "off"} {
 		t.Run(remember, func(t *testing.T) {
@@ -48,14 +50,14 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 			p := startDenials(t, redis, "500/31d", remember)
 			before, start := redis.Calls("evalsha"), time.Now()
 			var got tally
-			crowd(p, connections, &got, times(asked)).Wait()
+			startLoad(p, connections, &got, times(asked)).Wait()
 			took, calls := time.Since(start), redis.Calls("evalsha")-before
 			t.Logf("%d admitted, %d refused in %v: %d calls", got.admitted.Load(), got.refused.Load(), took, calls)
 			if got.admitted.Load() != allowed || got.refused.Load() != asked-allowed {
 				t.Errorf("%d admitted, %d refused, %d broken: want %d and %d", got.admitted.Load(), got.refused.Load(),
 					got.broken.Load(), allowed, asked-allowed)
 			}
-			// Those that are under way when a wait begins or ends have asked: one a connection.
+			// When a wait begins or ends, each connection may have a call in flight.
 			most := allowed + connections*(int64(took/rememberedMax)+2)
 			if remember == "on" && calls > most {
 				t.Errorf("%d calls, want at most %d: one for each admitted request, and one a connection and wait", calls, most)
@@ -71,8 +73,10 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 	}
 }
 
-// TestAResetIsFelt: through the Caddy that did it at once, through another one within a second. A look disturbs neither.
-func TestAResetIsFelt(t *testing.T) {
+// TestAResetTakesEffect: a reset takes effect at once in the Caddy that made it, and within a
+// second in another one. Looking at a counter changes neither.
+func TestAResetTakesEffect(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	one, two := startDenials(t, redis, "3/31d", "on"), startDenials(t, redis, "3/31d", "on")
 	for range 20 {
@@ -83,8 +87,8 @@ func TestAResetIsFelt(t *testing.T) {
 		t.Errorf("not refused after 40 requests; %d calls", before)
 	}
 	client := "127.0.0.1"
-	if told := one.operate(t, "client", client); len(told.Counters) != 1 || told.Counters[0].Remaining != 0 {
-		t.Errorf("a look says %+v", told)
+	if reported := one.operate(t, "client", client); len(reported.Counters) != 1 || reported.Counters[0].Remaining != 0 {
+		t.Errorf("a look says %+v", reported)
 	}
 	if one.get("/").status != 429 {
 		t.Error("a look lets the client through")
@@ -94,13 +98,13 @@ func TestAResetIsFelt(t *testing.T) {
 	if got := one.get("/"); got.status != http.StatusOK {
 		t.Errorf("after its own reset: %d", got.status)
 	}
-	await.Until(t, patience, "the other one feels the reset", func() bool { return two.get("/").status == http.StatusOK })
+	eventually.Until(t, patience, "the other one feels the reset", func() bool { return two.get("/").status == http.StatusOK })
 	t.Logf("the other one felt it %v after, of %v at most", time.Since(start), rememberedMax)
 }
 
-// operate does what the command does about a client by its address.
-func (p *process) operate(t *testing.T, command, address string) (told clientTold) {
+// operate runs an operator's command for the client with an address.
+func (p *process) operate(t *testing.T, command, address string) (reported clientReport) {
 	t.Helper()
-	penstock(t, command, "--admin", p.admin, "--client", "ip:"+address).read(t, &told)
-	return told
+	penstock(t, command, "--admin", p.admin, "--client", "ip:"+address).read(t, &reported)
+	return reported
 }

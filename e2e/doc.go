@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package e2e proves the promises from outside: it builds bin/caddy, starts real Caddy and Redis processes, and asks over
-// the network. It has nothing to import. A missing redis-server fails the run.
+// Package e2e tests the programs from outside: it builds them, starts real Caddy, Envoy and Redis
+// processes, and sends requests over the network. The package exports nothing. A missing
+// redis-server fails the run.
 package e2e

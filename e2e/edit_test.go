@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
-	"github.com/penstock/penstock/internal/storetest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+	"github.com/penstock/penstock/internal/test/storetest"
 )
 
 const editedCaddyfile = `{
@@ -33,19 +33,19 @@ const editedCaddyfile = `{
 }
 `
 
-// trio is three Caddys on one Redis, each with the same policy in a file of its own.
+// trio is three Caddys over one Redis. Each has the same policy in a file of its own.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server
 	nodes []*process
 	files []*policyFile
-	// Of the requests that are sent all the while.
+	// Counts of the answers to the continuous load.
 	windowed, bursty tally
 }
 
 func startTrio(t *testing.T, text string) *trio {
 	f := &trio{t: t, redis: redistest.Start(t)}
-	for _, made := range []func(testing.TB, string) *policyFile{byTurns, byTurns, mounted} {
+	for _, made := range []func(testing.TB, string) *policyFile{alternating, alternating, mounted} {
 		file := made(t, filepath.Join(t.TempDir(), "policy.yaml"))
 		file.edit(text)
 		f.files = append(f.files, file)
@@ -54,26 +54,26 @@ func startTrio(t *testing.T, text string) *trio {
 	return f
 }
 
-// edit makes all files say the text.
+// edit writes text to all files.
 func (f *trio) edit(text string) {
 	for _, file := range f.files {
 		file.edit(text)
 	}
 }
 
-// follow waits until all nodes tell one version of the policy that is not the one before, and returns it.
+// follow waits until all nodes report the same version, different from before, and returns it.
 func (f *trio) follow(before string) (version string) {
 	f.t.Helper()
-	await.Until(f.t, patience, "all nodes follow the edit", func() bool {
+	eventually.Until(f.t, patience, "all nodes follow the edit", func() bool {
 		version = f.nodes[0].version("shop")
 		return version != "" && version != before && version == f.nodes[1].version("shop") && version == f.nodes[2].version("shop")
 	})
 	return version
 }
 
-// pressure asks every node for /windowed and /bursty without pause until done is closed. The pace is for the machine's
-// sake: what was granted last is used up within a few milliseconds all the same.
-func (f *trio) pressure(done <-chan struct{}) *sync.WaitGroup {
+// load sends requests for /windowed and /bursty to every node until done is closed. The pace spares
+// the machine: newly granted units are still used up within a few milliseconds.
+func (f *trio) load(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 10 * time.Millisecond
 	group := new(sync.WaitGroup)
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 2 * connections}}
@@ -98,15 +98,16 @@ func (f *trio) pressure(done <-chan struct{}) *sync.WaitGroup {
 	return group
 }
 
-// edition is what the edits change.
-type edition struct {
+// revision is the state that the edits change.
+type revision struct {
 	number       int
 	count, burst int
 	shuffled     *rand.Rand
 }
 
-// text is the edition as a policy: the rules that are asked for in any order, others that come and go, and comments.
-func (e *edition) text() string {
+// text returns the revision as a policy: the rules under test in random order, other rules that
+// come and go, and a comment.
+func (e *revision) text() string {
 	rules := []string{
 		fmt.Sprintf("{name: windowed, match: {path: /windowed}, limit: %d/31d fixed_window}", e.count),
 		fmt.Sprintf("{name: bursty, match: {path: /bursty}, limit: 1/1h burst %d}", e.burst),
@@ -116,11 +117,12 @@ func (e *edition) text() string {
 		rules = append(rules, fmt.Sprintf("{name: other-%d, match: {path: /none}, limit: %d/1s}", i, e.number+1))
 	}
 	e.shuffled.Shuffle(len(rules), func(i, j int) { rules[i], rules[j] = rules[j], rules[i] })
-	return fmt.Sprintf("# edition %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
+	return fmt.Sprintf("# revision %d\nname: shop\nrules:\n  - %s\n", e.number, strings.Join(rules, "\n  - "))
 }
 
-// next is the edition after: every third takes limits back, the others raise them above all that were.
-func (e *edition) next() (raised bool) {
+// next moves to the next revision. Every third one lowers the limits; the others raise them above
+// all previous ones.
+func (e *revision) next() (raised bool) {
 	e.number++
 	if e.number%3 == 0 {
 		e.count, e.burst = e.count-35, e.burst-12
@@ -130,11 +132,12 @@ func (e *edition) next() (raised bool) {
 	return true
 }
 
-// wrongEdits are edits that must be refused, with what the log must say of each.
+// wrongEdits returns edits that must be rejected, with the parts that the log must contain for
+// each, separated by |.
 func wrongEdits(good string) []struct{ text, wants string } {
 	return []struct{ text, wants string }{
 		{"name: shop\nrules:\n  - {name: windowed, limit: [\n", "policy.yaml:3: |']' not found"},
-		{strings.Replace(good, "limit:", "limits:", 1), `policy.yaml:4: rules[0].limits: |did you mean "limit"?`},
+		{strings.Replace(good, "limit:", "limits:", 1), `policy.yaml:4: rules[0] "|".limits: |did you mean "limit"?`},
 		{good + "  - {name: late, limit: 100/minute}\n", `"100/minute": |write 1m`},
 		{good[:strings.LastIndex(good, "limit:")+len("limit: 1")], "policy.yaml:6: |end token '}'"},
 		{good + "  - {name: windowed, limit: 1/1s}\n", `name: "windowed": is also the name of rules[|rename one of them`},
@@ -145,17 +148,19 @@ func wrongEdits(good string) []struct{ text, wants string } {
 	}
 }
 
-// TestEditsUnderLoadAreExact edits the policy of three Caddys a hundred times while they are asked without pause. Each
-// limit was raised and taken back many times; what was admitted is exactly the highest of each.
+// TestEditsUnderLoadAreExact edits the policy of three Caddys a hundred times under continuous
+// load. The limits are raised and lowered many times. The admitted requests equal the highest value
+// of each limit.
 func TestEditsUnderLoadAreExact(t *testing.T) {
-	const edits, calm = 100, 45
-	e := &edition{count: 100, burst: 50, shuffled: rand.New(rand.NewPCG(storetest.Seed(t), 0))}
+	t.Parallel()
+	const edits, experience = 100, 45
+	e := &revision{count: 100, burst: 50, shuffled: rand.New(rand.NewPCG(storetest.Seed(t), 0))}
 	text := e.text()
 	f := startTrio(t, text)
 	version := f.follow("")
 	wrong, refused := wrongEdits(text), 0
 	done := make(chan struct{})
-	load := f.pressure(done)
+	load := f.load(done)
 	highest := *e
 	for e.number < edits {
 		if e.next() {
@@ -164,25 +169,26 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 		text = e.text()
 		f.edit(text)
 		switch {
-		case e.number > calm && e.number%9 != 5: // nine at a time, faster than they are read
+		// nine edits at a time, faster than they are read
+		case e.number > experience && e.number%9 != 5:
 			continue
-		case e.number%7 == 0: // the same, but for a comment
+		case e.number%7 == 0: // the same policy with another comment
 			version = f.follow(version)
 			f.edit(text + "# nothing else\n")
 		default:
 			version = f.follow(version)
 		}
 		if e.number%5 == 0 && len(wrong) > 0 {
-			f.refuses(wrong[0].text, wrong[0].wants, version)
+			f.rejects(wrong[0].text, wrong[0].wants, version)
 			refused, wrong = refused+1, wrong[1:]
 		}
-		f.admits(highest.count, highest.burst)
+		f.awaitAdmitted(highest.count, highest.burst)
 	}
 	text = highest.text() + "  - {name: last, match: {path: /none}, limit: 1/1s}\n"
 	f.edit(text)
-	version = f.arrives("last")
-	f.admits(highest.count, highest.burst)
-	f.losesItsFiles(text, version)
+	version = f.awaitRule("last")
+	f.awaitAdmitted(highest.count, highest.burst)
+	f.removeFiles(text, version)
 	close(done)
 	load.Wait()
 	for i, node := range f.nodes {
@@ -190,13 +196,13 @@ func TestEditsUnderLoadAreExact(t *testing.T) {
 			t.Errorf("node %d has refused %d edits, want %d; %d were not tried", i, got, refused+1, len(wrong))
 		}
 	}
-	f.isExact(highest.count, highest.burst)
+	f.checkExact(highest.count, highest.burst)
 	t.Logf("%d and %d admitted, %d and %d refused, slowest %v", f.windowed.admitted.Load(), f.bursty.admitted.Load(),
 		f.windowed.refused.Load(), f.bursty.refused.Load(), time.Duration(f.windowed.slowest.Load()))
 }
 
-// refuses makes a wrong edit and waits until every node has said what is wrong.
-func (f *trio) refuses(text, wants, version string) {
+// rejects makes a wrong edit and waits until every node has logged its mistake.
+func (f *trio) rejects(text, wants, version string) {
 	f.t.Helper()
 	var before []int
 	for _, node := range f.nodes {
@@ -205,9 +211,11 @@ func (f *trio) refuses(text, wants, version string) {
 	f.edit(text)
 	for i, node := range f.nodes {
 		var lines []logLine
-		await.Until(f.t, patience, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
+		first, _, _ := strings.Cut(wants, "|")
+		eventually.Until(f.t, patience, fmt.Sprintf("node %d refuses what is to be told %s", i, wants), func() bool {
+			// a file that is still empty is rejected first, as another edit
 			lines = node.logLines(editRefused)
-			return len(lines) > before[i]
+			return len(lines) > before[i] && strings.Contains(lines[len(lines)-1].Error, first)
 		})
 		last := lines[len(lines)-1]
 		for _, want := range strings.Split(wants, "|") {
@@ -222,11 +230,11 @@ func (f *trio) refuses(text, wants, version string) {
 	}
 }
 
-// arrives waits until all nodes have said that a rule of that name was added, and returns their version.
-func (f *trio) arrives(rule string) (version string) {
+// awaitRule waits until all nodes have logged that the rule was added, and returns their version.
+func (f *trio) awaitRule(rule string) (version string) {
 	f.t.Helper()
 	for i, node := range f.nodes {
-		await.Until(f.t, patience, fmt.Sprintf("node %d has the last edit", i), func() bool {
+		eventually.Until(f.t, patience, fmt.Sprintf("node %d has the last edit", i), func() bool {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
@@ -239,14 +247,14 @@ func (f *trio) arrives(rule string) (version string) {
 	return version
 }
 
-// losesItsFiles takes the files away, each in another way, and puts them back.
-func (f *trio) losesItsFiles(text, version string) {
+// removeFiles removes or empties the files, each in another way, and restores them.
+func (f *trio) removeFiles(text, version string) {
 	f.t.Helper()
 	f.files[0].remove()
 	f.files[1].edit("")
 	f.files[2].remove()
-	for i, want := range []string{"no such file or directory; put it there", "policy.yaml: policy: is empty", "no such file"} {
-		await.Until(f.t, patience, fmt.Sprintf("node %d misses its file", i), func() bool {
+	for i, want := range []string{"no such file or directory; create it", "policy.yaml: policy: is empty", "no such file"} {
+		eventually.Until(f.t, patience, fmt.Sprintf("node %d misses its file", i), func() bool {
 			lines := f.nodes[i].logLines(editRefused)
 			last := lines[len(lines)-1]
 			return last.File == f.files[i].path && last.Version == version && strings.Contains(last.Error, want)
@@ -254,7 +262,7 @@ func (f *trio) losesItsFiles(text, version string) {
 	}
 	f.edit(text)
 	for i, node := range f.nodes {
-		await.Until(f.t, patience, fmt.Sprintf("node %d has its file back", i), func() bool {
+		eventually.Until(f.t, patience, fmt.Sprintf("node %d has its file back", i), func() bool {
 			lines := node.logLines(editBack)
 			return len(lines) > 0 && lines[len(lines)-1].Version == version
 		})
@@ -264,16 +272,16 @@ func (f *trio) losesItsFiles(text, version string) {
 	}
 }
 
-// admits waits until as much is admitted as the limits allow.
-func (f *trio) admits(windowed, bursty int) {
+// awaitAdmitted waits until as many requests are admitted as the limits allow.
+func (f *trio) awaitAdmitted(windowed, bursty int) {
 	f.t.Helper()
-	await.Until(f.t, patience, "what the limits allow is admitted", func() bool {
+	eventually.Until(f.t, patience, "what the limits allow is admitted", func() bool {
 		return f.windowed.admitted.Load() >= int64(windowed) && f.bursty.admitted.Load() >= int64(bursty)
 	})
 }
 
-// isExact compares what clients got with the limits and with the counters.
-func (f *trio) isExact(windowed, bursty int) {
+// checkExact compares the clients' answers with the limits and with the counters.
+func (f *trio) checkExact(windowed, bursty int) {
 	f.t.Helper()
 	if got := f.windowed.admitted.Load(); got != int64(windowed) {
 		f.t.Errorf("%d admitted by count, want exactly %d", got, windowed)

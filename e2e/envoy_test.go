@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,65 +14,70 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/freeport"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// envoyProgram is where tools/setup.sh puts Envoy.
+// envoyProgram is the path where tools/setup.sh puts Envoy.
 const envoyProgram = "../.cache/envoy/bin/envoy"
 
-// envoyPatience is how long Envoy may take to be ready: it compiles the filter first, on a machine that has other work.
+// envoyPatience bounds the start of Envoy, which compiles the filter first while the machine is
+// busy.
 const envoyPatience = 3 * time.Minute
 
-// site is a listener of an Envoy with the filter in front of the upstream. One Envoy has many, since it takes seconds to
-// start; each has a bridge of its own.
+// site is a listener of an Envoy, with the filter in front of the upstream. Starting Envoy takes
+// seconds, so one Envoy has many sites. Each has a bridge of its own.
 type site struct {
-	// set are lines of the filter's configuration beside the cluster and the poll.
+	// set is additional lines of the filter's configuration, after the cluster and the poll
+	// interval.
 	set string
-	// object says that the configuration is JSON, as Istio makes it of a pluginConfig, and not lines.
+	// object passes the configuration as JSON, as Istio does with a pluginConfig, instead of lines.
 	object bool
-	// cluster is the bridge's, in YAML, where NAME is its name and SOCKET the bridge's; "" is bridgeCluster.
+	// cluster is the bridge's cluster in YAML, with NAME for its name and SOCKET for the bridge's
+	// socket; "" is bridgeCluster.
 	cluster string
 	// named is the cluster that the filter calls; "" is the bridge's.
 	named string
-	// filter is the filter in YAML, where WASM_CONFIG is what configures the .wasm, and RPC_CLUSTER the cluster of the bridge's gRPC;
-	// "" is wasmFilter.
+	// filter is the filter in YAML, with WASM_CONFIG for the configuration of the .wasm and
+	// RPC_CLUSTER for the cluster of the bridge's gRPC; "" is wasmFilter.
 	filter string
-	// direct says that Envoy answers itself, in place of the upstream.
+	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster; ""
+	// is http2Cluster.
+	rpcCluster string
+	// direct makes Envoy send the response on its own, without the upstream.
 	direct bool
-	// manager is what the connection manager is told beside; "" is use_remote_address.
+	// manager has further settings of the connection manager; "" is use_remote_address.
 	manager string
-	// routes are further ones, before the one for everything; each ends in a comma.
+	// routes has further routes, before the one for everything; each ends in a comma.
 	routes string
-	// two says that the upstream is spoken to by HTTP/2.
+	// two makes Envoy speak HTTP/2 to the upstream.
 	two bool
 
 	// limited is the path under a limit of 100; "" is /.
 	limited string
 
 	envoy   *envoy
-	name    string // of its statistics
+	name    string // prefix of its statistics
 	address string // of the listener
-	bridge  string // the socket where the bridge is to listen
-	grpc    string // and the one for gRPC, if the filter is another one
+	bridge  string // the socket that the bridge must listen on
+	grpc    string // the socket for gRPC, if filter is set
 }
 
-// bridgeCluster reaches the bridge over its socket, by HTTP/1.1 as the example has it.
+// bridgeCluster reaches the bridge over its socket by HTTP/1.1, as in the example.
 const bridgeCluster = `{name: NAME, type: STATIC, connect_timeout: 1s,
   circuit_breakers: {thresholds: [{max_connections: 16384, max_requests: 16384, max_pending_requests: 16384}]},
   load_assignment: {cluster_name: NAME, endpoints: [{lb_endpoints: [{endpoint: {address: {pipe: {path: SOCKET}}}}]}]}}`
 
-// http2Cluster reaches it by HTTP/2.
+// http2Cluster reaches the bridge by HTTP/2.
 var http2Cluster = bridgeCluster[:len(bridgeCluster)-1] + `,
   typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http2_protocol_options: {}}}}}`
 
-// listener is what a site is for Envoy.
+// listener is the Envoy configuration of a site.
 const listener = `{name: NAME, address: {socket_address: {address: 127.0.0.1, port_value: PORT}}, filter_chains: [{filters: [
   {name: envoy.filters.network.http_connection_manager, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager,
@@ -91,8 +95,8 @@ const wasmConfig = `{"@type": type.googleapis.com/envoy.extensions.filters.http.
         configuration: SETTINGS,
         vm_config: {vm_id: penstock, runtime: envoy.wasm.runtime.v8, code: {local: {filename: WASM_FILE}}}}}`
 
-// upstreamCluster is the server behind the sites. Without enable_trailers Envoy drops the trailers of HTTP/1.1, and a cost
-// in them with it.
+// upstreamCluster is the server behind the sites. Without enable_trailers, Envoy drops the trailers
+// of HTTP/1.1, and a cost in them.
 const upstreamCluster = `{name: upstream, type: STATIC, connect_timeout: 1s,
   typed_extension_protocol_options: {envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
     {"@type": type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, explicit_http_config: {http_protocol_options: {enable_trailers: true}}}},
@@ -105,14 +109,14 @@ type envoy struct {
 	admin string
 }
 
-// startEnvoy runs Envoy with the sites in front of a server that answers by upstream, or with 200 and "ok" if that is nil,
-// until the test ends. wasm is the filter.
+// startEnvoy runs Envoy with the sites until the test ends. Behind them is a server with handler
+// upstream; nil answers 200 and "ok". The path of the filter is wasm.
 func startEnvoy(t testing.TB, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	return startEnvoyIn(t, nil, wasm, upstream, sites...)
 }
 
-// startEnvoyIn runs it with further variables of the environment.
+// startEnvoyIn is startEnvoy with further environment variables.
 func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler, sites ...*site) *envoy {
 	t.Helper()
 	e := &envoy{admin: freeport.Address(t)}
@@ -123,7 +127,7 @@ func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler
 	command := envoyCommand(t, file)
 	command.Env = append(os.Environ(), env...)
 	e.server = startServer(t, command)
-	await.Until(t, envoyPatience, "Envoy is ready", func() bool {
+	eventually.Until(t, envoyPatience, "Envoy is ready", func() bool {
 		e.mustRun()
 		response, err := http.Get("http://" + e.admin + "/ready")
 		if err != nil {
@@ -135,11 +139,11 @@ func startEnvoyIn(t testing.TB, env []string, wasm string, upstream http.Handler
 	return e
 }
 
-// envoyCommand is the Envoy of this checkout. Without it nothing of this was tried.
+// envoyCommand returns the command that runs Envoy. The test fails if Envoy is not installed.
 func envoyCommand(t testing.TB, file string, args ...string) *exec.Cmd {
 	t.Helper()
 	if _, err := os.Stat(envoyProgram); err != nil {
-		t.Fatalf("these tests need Envoy: run tools/setup.sh envoy: %v", err)
+		t.Fatalf("these tests need Envoy: run make setup: %v", err)
 	}
 	return exec.Command(envoyProgram, append([]string{"-c", file, "--concurrency", "2", "--use-dynamic-base-id",
 		"--disable-hot-restart", "--log-level", "warning"}, args...)...)
@@ -170,13 +174,13 @@ func (e *envoy) configuration(t testing.TB, wasm, upstream string, sites []*site
 			Replace(either(s.cluster, bridgeCluster)) + "\n")
 		if s.filter != "" {
 			s.grpc = socket(t)
-			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(http2Cluster) + "\n")
+			text.WriteString("  - " + strings.NewReplacer("NAME", s.bridgeName()+"-grpc", "SOCKET", s.grpc).Replace(either(s.rpcCluster, http2Cluster)) + "\n")
 		}
 	}
 	return text.String()
 }
 
-// upstreamOf is the cluster of the server behind the sites.
+// upstreamOf returns the cluster of the server behind the sites.
 func upstreamOf(two bool) string {
 	if two {
 		return "upstream-2"
@@ -184,10 +188,10 @@ func upstreamOf(two bool) string {
 	return "upstream"
 }
 
-// bridgeName is the cluster of the site's bridge.
+// bridgeName returns the cluster of the site's bridge.
 func (s *site) bridgeName() string { return strings.Replace(s.name, "site", "bridge", 1) }
 
-// settings are the filter's configuration in YAML.
+// settings returns the filter's configuration in YAML.
 func (s *site) settings() string {
 	lines := append([]string{"cluster: " + either(s.named, s.bridgeName())}, strings.Split(strings.TrimSpace(s.set), "\n")...)
 	if !strings.Contains(s.set, "poll: ") {
@@ -208,7 +212,7 @@ func (s *site) settings() string {
 	return `{"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(text) + "}"
 }
 
-// socket is the path of a socket that is not there yet.
+// socket returns a path for a socket, which does not exist yet.
 func socket(t testing.TB) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("", "bridge") // not t.TempDir: a socket's path is at most 107 bytes
@@ -245,10 +249,10 @@ func serveAt(t testing.TB, network, address string, handler http.Handler) string
 	return l.Addr().String()
 }
 
-// counter returns a counter of the filter's. They count for all sites of an Envoy.
+// counter returns a counter of the filter. It counts for all sites of an Envoy.
 func (e *envoy) counter(name string) int { return e.stat("wasmcustom." + name) }
 
-// stat returns one of Envoy's statistics; 0 if it is not there.
+// stat returns one of Envoy's statistics, or 0 if it does not exist.
 func (e *envoy) stat(name string) int {
 	e.t.Helper()
 	for line := range strings.Lines(e.read("/stats?filter=^" + name + "$")) {
@@ -263,7 +267,7 @@ func (e *envoy) stat(name string) int {
 	return 0
 }
 
-// read asks the admin endpoint.
+// read requests a page of the admin endpoint.
 func (e *envoy) read(path string) string {
 	e.t.Helper()
 	response, err := http.Get("http://" + e.admin + path)
@@ -278,18 +282,19 @@ func (e *envoy) read(path string) string {
 	return string(body)
 }
 
-// loads does something that brings the filter another policy, and waits until the workers and the main thread have it.
-func (e *envoy) loads(t testing.TB, change func()) {
+// awaitPolicyLoad calls change, which gives the filter another policy. It waits until the workers
+// and the main thread have loaded that.
+func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	t.Helper()
 	const threads = 3
 	before := e.counter("penstock.policy_loaded")
 	change()
-	await.Until(t, 30*time.Second, "the filter has the policy", func() bool {
+	eventually.Until(t, 30*time.Second, "the filter has the policy", func() bool {
 		return e.counter("penstock.policy_loaded") >= before+threads
 	})
 }
 
-// get asks the site. A request that is not answered fails the test.
+// get sends a GET to the site. The test fails without an answer.
 func (s *site) get(t testing.TB, path string, header ...string) answer {
 	t.Helper()
 	a, err := ask(http.DefaultClient, "http://"+s.address+path, header...)
@@ -299,7 +304,7 @@ func (s *site) get(t testing.TB, path string, header ...string) answer {
 	return a
 }
 
-// ask sends a GET with header fields, each a name and its value.
+// ask sends a GET with header fields: names and values in turn.
 func ask(client *http.Client, url string, header ...string) (answer, error) {
 	request, err := http.NewRequest("GET", url, nil)
 	if err != nil {
@@ -317,59 +322,35 @@ func ask(client *http.Client, url string, header ...string) (answer, error) {
 	return answer{response.StatusCode, response.Header, string(body)}, err
 }
 
-// buildWasm builds the filter beside the Caddy of this run, once.
-var buildWasm = sync.OnceValues(func() (string, error) { return compileWasm("penstock.wasm") })
-
-func compileWasm(name string, flags ...string) (string, error) {
-	path := filepath.Join(filepath.Dir(binary), name)
-	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
-	command := exec.Command("go", append(args, "../envoy-wasm")...)
-	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
-	if out, err := command.CombinedOutput(); err != nil {
-		return "", errors.Join(err, errors.New(string(out)))
-	}
-	return path, nil
-}
-
-// wasm returns the filter that users load.
-func wasm(t testing.TB) string {
-	t.Helper()
-	path, err := buildWasm()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 // bridge is a running bridge.
 type bridge struct {
 	*server
 	policy  *policyFile
 	args    []string
 	listen  string
-	program string // "" is the one that this run builds
+	program string // "" is the program that this run builds
 	env     []string
 }
 
-// startBridge runs a bridge for the site, on a policy, until the test ends; args are further flags. It answers when this
-// returns, and the filter has the policy.
+// startBridge runs a bridge for the site until the test ends; args are further flags. When it
+// returns, the bridge answers and the filter has the policy.
 func (s *site) startBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
 	b := newBridge(t, policy, args...)
 	b.listen = s.bridge
-	s.envoy.loads(t, func() { b.run(t) })
+	s.envoy.awaitPolicyLoad(t, func() { b.run(t) })
 	return b
 }
 
-// newBridge returns a bridge that does not run yet.
+// newBridge returns a bridge that is not started yet.
 func newBridge(t testing.TB, policy string, args ...string) *bridge {
 	t.Helper()
-	b := &bridge{policy: byTurns(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: socket(t)}
+	b := &bridge{policy: alternating(t, filepath.Join(t.TempDir(), "policy.yaml")), args: args, listen: socket(t)}
 	b.policy.edit(policy)
 	return b
 }
 
-// transport reaches the bridge, whatever the host of a request is.
+// transport connects every request to the bridge, whatever its host.
 func (b *bridge) transport() http.RoundTripper {
 	return &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", b.listen)
@@ -382,21 +363,14 @@ func (b *bridge) run(t testing.TB) {
 	b.runAt(t, "unix", b.listen)
 }
 
-// runAt starts it where args say another --listen.
+// runAt starts the process and waits at the given address, for args with another --listen.
 func (b *bridge) runAt(t testing.TB, network, address string) {
 	t.Helper()
-	path, err := b.program, error(nil)
-	if path == "" {
-		path, err = buildPenstock()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command(path, append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
+	command := exec.Command(either(b.program, penstockProgram(t)), append([]string{"bridge", "--listen", "unix:" + b.listen, "--policy", b.policy.path,
 		"--drain-delay", "50ms"}, b.args...)...)
 	command.Env = append(os.Environ(), b.env...)
 	b.server = startServer(t, command)
-	await.Until(t, 20*time.Second, "the bridge answers", func() bool {
+	eventually.Until(t, 20*time.Second, "the bridge answers", func() bool {
 		b.mustRun()
 		connection, err := net.Dial(network, address)
 		if err != nil {
@@ -407,11 +381,11 @@ func (b *bridge) runAt(t testing.TB, network, address string) {
 	})
 }
 
-// server is a process that serves until the test ends.
+// server is a process that runs until the test ends.
 type server struct {
 	t       testing.TB
 	command *exec.Cmd
-	log     await.Journal
+	log     eventually.Journal
 	done    chan struct{} // closed when the process has ended
 }
 
@@ -438,7 +412,7 @@ func startServer(t testing.TB, command *exec.Cmd) *server {
 	return s
 }
 
-// tail is the end of what the process has said.
+// tail returns the end of the process's log.
 func (s *server) tail() string {
 	const most = 8 << 10
 	text := s.log.String()
@@ -457,11 +431,11 @@ func (s *server) mustRun() {
 
 func (s *server) signal(sig syscall.Signal) { _ = s.command.Process.Signal(sig) }
 
-// freeze stops the process. When this returns none of its threads runs any more.
+// freeze stops the process. When it returns, none of its threads runs any more.
 func (s *server) freeze() {
 	s.t.Helper()
 	s.signal(syscall.SIGSTOP)
-	await.Until(s.t, patience, "the process is frozen", func() bool {
+	eventually.Until(s.t, patience, "the process is frozen", func() bool {
 		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", s.command.Process.Pid))
 		if err != nil || len(threads) == 0 {
 			s.t.Fatal("no threads: ", err)
@@ -479,7 +453,7 @@ func (s *server) kill() {
 	<-s.done
 }
 
-// residentKB returns how much memory the process has.
+// residentKB returns the resident memory of the process.
 func (s *server) residentKB() int {
 	s.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.command.Process.Pid))

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// failingCaddy remembers no refusals: with them, it would refuse for a second as if nothing had happened.
+// failingCaddy starts a Caddy that remembers no denials: otherwise it would go on denying for a
+// second after Redis fails.
 func failingCaddy(t *testing.T, redis *redistest.Server) *process {
 	return startCaddy(t, `{
 	admin ADMIN
@@ -33,6 +34,7 @@ func failingCaddy(t *testing.T, redis *redistest.Server) *process {
 }
 
 func TestRedisFailsUnderLoad(t *testing.T) {
+	t.Parallel()
 	for name, fail := range map[string]func(r *redistest.Server, wait func()){
 		"killed": func(r *redistest.Server, wait func()) { r.Kill(); wait(); r.Restart() },
 		"frozen": func(r *redistest.Server, wait func()) { r.Pause(); wait(); r.Resume() },
@@ -52,12 +54,13 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			redis := redistest.Start(t, "--enable-debug-command", "yes")
 			p := failingCaddy(t, redis)
 			var got tally
 			done := make(chan struct{})
-			group := crowd(p, 64, &got, atLeastUntil(done, 1_000))
-			await.Until(t, patience, "the limit is reached", func() bool { return got.refused.Load() > 100 })
+			group := startLoad(p, 64, &got, atLeastUntil(done, 1_000))
+			eventually.Until(t, patience, "the limit is reached", func() bool { return got.refused.Load() > 100 })
 			fail(redis, func() {
 				<-time.After(700 * time.Millisecond)
 				got.eachIsAnswered(t)
@@ -73,13 +76,19 @@ func TestRedisFailsUnderLoad(t *testing.T) {
 			if name != "flushed" {
 				p.showsDegradation(t)
 			}
-			p.holdsAgain(t)
+			p.awaitLimit(t)
+			if name != "flushed" {
+				eventually.Until(t, patience, "the log tells the end of the outage", func() bool {
+					p.get("/") // the first answer after an outage ends it
+					return strings.Contains(p.log.String(), "the store answers again")
+				})
+			}
 			t.Logf("%d admitted, %d refused, slowest %v", got.admitted.Load(), got.refused.Load(), time.Duration(got.slowest.Load()))
 		})
 	}
 }
 
-// showsDegradation checks that the outage is in the metrics and in the log, there in a few lines.
+// showsDegradation checks that the outage appears in the metrics, and in a few lines of the log.
 func (p *process) showsDegradation(t *testing.T) {
 	t.Helper()
 	metrics := p.scrape()
@@ -94,12 +103,12 @@ func (p *process) showsDegradation(t *testing.T) {
 	}
 }
 
-// holdsAgain waits until requests are counted again, and then refused.
-func (p *process) holdsAgain(t *testing.T) {
+// awaitLimit waits until requests are counted again and then denied.
+func (p *process) awaitLimit(t *testing.T) {
 	t.Helper()
-	await.Until(t, patience, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })
+	eventually.Until(t, patience, "requests are counted again", func() bool { return p.get("/").body != "degraded_allowed" })
 	admitted := 0
-	await.Until(t, patience, "the limit holds again", func() bool {
+	eventually.Until(t, patience, "the limit holds again", func() bool {
 		a := p.get("/")
 		if a.body == "allowed" {
 			admitted++

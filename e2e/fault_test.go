@@ -10,38 +10,41 @@ import (
 	"time"
 )
 
-// What a cell takes: some traffic, then the fault, then until all nodes decide again, and then all that is left of the limits.
+// Phases of one cell: some traffic, the fault, a wait until all nodes decide again, and then
+// requests that use up the limits.
 const (
 	faultBefore = 500 * time.Millisecond
 	faultLasts  = 1500 * time.Millisecond
-	faultShort  = time.Second // what takes no time is looked at for so long
-	// normalWithin is how soon after a fault all is normal, on a machine that has nothing else to do.
+	faultShort  = time.Second // observation time of an instantaneous fault
+	// normalWithin bounds the recovery after a fault, on an otherwise idle machine.
 	normalWithin = 3 * time.Second
 )
 
-// cell is what was seen of a fault in a column.
+// cell records what one fault did to one column.
 type cell struct {
 	Fault, Column string
-	Edited        bool // the policy was edited in the middle of it
-	// Of the requests that begun while it lasted, or within faultShort of its beginning, by path: how many were decided, let through without a decision, answered with
-	// 503, and not answered at all.
+	Edited        bool // the policy was edited during the fault
+	// Requests that began during the fault, or within faultShort of its beginning, by path:
+	// decided, allowed without a decision, answered with 503, and not answered.
 	Decided, Uncounted, Unavailable, Broken map[string]int
-	// SlowestMillis is how long the slowest answer took while it lasted.
+	// SlowestMillis is the longest wait for an answer during the fault.
 	SlowestMillis int64
-	// Over and Under are how many more and fewer requests were let through by a decision than the limits allow, by path.
+	// Over and Under are how many more and fewer requests were admitted by a decision than the
+	// limits allow, by path.
 	Over, Under map[string]int
-	// Lost is how many requests of the whole run were not decided, by path, and Astray how many of these neither while it lasted nor
-	// until all was normal.
-	Lost, Astray map[string]int
-	// NormalMillis is how long after its end a request was last not decided.
+	// Lost is how many requests of the whole run were not decided, by path. Unexplained counts
+	// those of them that were sent before the fault or after the recovery.
+	Lost, Unexplained map[string]int
+	// NormalMillis is how long after the fault's end the last undecided request began.
 	NormalMillis int64
-	// Said is what was to be seen beside.
-	Said string
+	// Note is a remark beside the figures.
+	Note string
 }
 
-// TestFaults tries the faults on all fronts. Whatever fails, requests are answered soon, as on_error says, limits hold, and all is as
-// before when the fault is over.
+// TestFaults runs the faults against all fronts. Whatever fails, requests are answered soon, as
+// on_error says, and limits hold. After the fault everything works as before.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	var tried []fault
 	for _, f := range faults {
 		if f.always || *allFaults {
@@ -51,10 +54,10 @@ func TestFaults(t *testing.T) {
 	var table []cell
 	for _, c := range columns {
 		t.Run(c.name, func(t *testing.T) {
-			if !*allFaults { // then there is no table of what was measured
+			if !*allFaults { // no table of measurements is written
 				t.Parallel()
 			}
-			if seen := c.try(t, tried, false); *allFaults {
+			if seen := c.runAll(t, tried, false); *allFaults {
 				table = append(table, seen...)
 			}
 		})
@@ -70,7 +73,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// tryEdited tries the faults once more, on all fronts at once, with the policy edited in the middle of each.
+// tryEdited runs the faults again, on all fronts at once, with the policy edited during each of
+// them.
 func tryEdited(t *testing.T, tried []fault) (table []cell) {
 	tried = slices.DeleteFunc(slices.Clone(tried), func(f fault) bool { return f.edits })
 	var mu sync.Mutex
@@ -78,7 +82,7 @@ func tryEdited(t *testing.T, tried []fault) (table []cell) {
 		for _, c := range columns {
 			t.Run(c.name, func(t *testing.T) {
 				t.Parallel()
-				seen := c.try(t, tried, true)
+				seen := c.runAll(t, tried, true)
 				mu.Lock()
 				defer mu.Unlock()
 				table = append(table, seen...)
@@ -88,8 +92,8 @@ func tryEdited(t *testing.T, tried []fault) (table []cell) {
 	return table
 }
 
-// try tries the faults on a front.
-func (c *column) try(t *testing.T, tried []fault, edited bool) (table []cell) {
+// runAll runs the faults against one column.
+func (c *column) runAll(t *testing.T, tried []fault, edited bool) (table []cell) {
 	start := c.prepare(t, len(tried))
 	for i, f := range tried {
 		t.Run(f.name, func(t *testing.T) {
@@ -99,9 +103,9 @@ func (c *column) try(t *testing.T, tried []fault, edited bool) (table []cell) {
 				on.policy = f.policy(on.policy, c.words)
 			}
 			start(on, i, on.policy)
-			seen := f.try(t, on, edited)
+			seen := f.run(t, on, edited)
 			seen.Fault, seen.Column, seen.Edited = f.name, c.name, edited
-			seen.judge(t, &f, c)
+			seen.check(t, &f, c)
 			t.Log(seen.text())
 			if !t.Failed() {
 				table = append(table, seen)
@@ -111,13 +115,13 @@ func (c *column) try(t *testing.T, tried []fault, edited bool) (table []cell) {
 	return table
 }
 
-// try runs the fault under load.
-func (f *fault) try(t *testing.T, on *nodeGroup, edited bool) (c cell) {
+// run runs the fault under load.
+func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	load := startTraffic(on.nodes, faultPaths)
 	load.awaitDecided(t, time.Now(), len(on.nodes), faultPaths)
 	pass(faultBefore)
 	begin := time.Now()
-	end := f.last(load, on, begin, edited)
+	end := f.apply(load, on, begin, edited)
 	c.NormalMillis = load.awaitDecided(t, end, len(on.nodes), faultPaths).Milliseconds()
 	if edited {
 		on.awaitLate()
@@ -126,14 +130,14 @@ func (f *fault) try(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 		pass(rest)
 	}
 	seen := append(load.end(), on.exhaust(t)...)
-	c.Said = on.said
+	c.Note = on.said
 	c.count(seen, begin, end)
 	return c
 }
 
-// last begins the fault, lets it last and ends it, and returns when that was. A policy that is edited is in force before the end, but
-// where the fault ends by itself: there it is read meanwhile.
-func (f *fault) last(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
+// apply begins the fault, lets it last, and ends it. It returns the end. With edited, it also edits
+// the policy; the edit is in force before the end, unless the fault ends by itself.
+func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {
 			on.edit("", lateRule)
@@ -155,10 +159,10 @@ func (f *fault) last(load *traffic, on *nodeGroup, begin time.Time, edited bool)
 	return time.Now()
 }
 
-// pass waits: the fault is to last.
+// pass waits while the fault lasts.
 func pass(span time.Duration) { <-time.After(span) }
 
-// exhaust asks each path at all nodes until nothing is left of its limit.
+// exhaust sends requests to each path of all nodes until the limits are used up.
 func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	t.Helper()
 	for _, path := range faultPaths {
@@ -168,7 +172,7 @@ func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 		}
 		var ending sync.WaitGroup
 		for _, l := range left {
-			ending.Go(func() { l.awaitRefused(t, len(f.nodes)) })
+			ending.Go(func() { l.awaitDenied(t, len(f.nodes)) })
 		}
 		ending.Wait()
 		for _, l := range left {
@@ -178,10 +182,10 @@ func (f *nodeGroup) exhaust(t *testing.T) (seen []exchange) {
 	return seen
 }
 
-// count counts what was seen.
+// count fills in the counts from the exchanges.
 func (c *cell) count(seen []exchange, begin, end time.Time) {
 	c.Decided, c.Uncounted, c.Unavailable, c.Broken = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
-	c.Over, c.Under, c.Lost, c.Astray = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
+	c.Over, c.Under, c.Lost, c.Unexplained = map[string]int{}, map[string]int{}, map[string]int{}, map[string]int{}
 	normal := end.Add(time.Duration(c.NormalMillis) * time.Millisecond)
 	if short := begin.Add(faultShort); end.Before(short) {
 		end = short
@@ -200,7 +204,7 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 		if !e.decided() {
 			c.Lost[e.path]++
 			if before || e.begun.After(normal) {
-				c.Astray[e.path]++
+				c.Unexplained[e.path]++
 			}
 		}
 		if before || e.begun.After(end) {
@@ -220,11 +224,11 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 	}
 }
 
-// judge holds what is promised of any fault.
-func (c *cell) judge(t *testing.T, f *fault, on *column) {
+// check asserts what is promised during any fault.
+func (c *cell) check(t *testing.T, f *fault, on *column) {
 	t.Helper()
 	within := answerWithin
-	if *allFaults && !c.Edited { // nothing else runs
+	if *allFaults && !c.Edited { // nothing else runs on the machine
 		within = time.Second
 	}
 	if slowest := time.Duration(c.SlowestMillis) * time.Millisecond; slowest > within {
@@ -245,39 +249,38 @@ func (c *cell) judge(t *testing.T, f *fault, on *column) {
 			t.Errorf("%s: %d fewer than the limit, and at most %d may be lost", path, c.Under[path], most)
 		}
 	}
-	if n := c.Unavailable[openPath]; n > 0 {
+	if n := c.Unavailable[allowPath]; n > 0 {
 		t.Errorf("%d answers of 503 under on_error allow", n)
 	}
-	if n := c.Uncounted[shutPath]; n > 0 {
+	if n := c.Uncounted[denyPath]; n > 0 {
 		t.Errorf("%d requests let through without a decision under on_error deny", n)
 	}
-	if f.harmless && c.Uncounted[openPath]+c.Unavailable[shutPath] > 0 {
-		t.Logf("%d and %d requests without a decision", c.Uncounted[openPath], c.Unavailable[shutPath])
+	if f.harmless && c.Uncounted[allowPath]+c.Unavailable[denyPath] > 0 {
+		t.Logf("%d and %d requests without a decision", c.Uncounted[allowPath], c.Unavailable[denyPath])
 	}
 }
 
-// mostUnder returns how many units of a path's limit may be lost: those of requests that were not decided, for their charge may have
-// been made. A front with leases may lose what each node had in hand, and what it was asking for, at the fault; and as much with each call
-// that failed without one, on a machine that has other work. What was let through without a decision is charged when the store is
-// back, and may have been charged before: twice for a call whose answer was lost.
+// mostUnder bounds the units of a path's limit that may be lost. A request that was not decided may
+// have been charged, or is charged once the store is back. With leases, each node may also lose the
+// units that it had in hand or had asked for when the fault began, and as many with each further
+// call that failed on a busy machine.
 func (f *fault) mostUnder(seen *cell, on *column, path string) int {
-	carried := 0
-	if path == openPath {
-		carried = seen.Lost[path]
-	}
 	if on.words == "" {
-		return seen.Lost[path] + carried
+		return seen.Lost[path]
 	}
-	const inHand = faultLimit / 20 // of one grant, at most
-	failed := seen.Astray[path]
+	const inHand = faultLimit / 20 // the maximum of one grant
+	failed, carried := seen.Unexplained[path], 0
 	if f.harmless {
 		failed = seen.Lost[path]
 	}
-	return inHand*(2*groupNodes+failed) + 2*carried
+	if path == allowPath {
+		carried = seen.Lost[path]
+	}
+	return inHand*(2*groupNodes+failed) + carried
 }
 
-// text says in a line what a client sees.
+// text summarizes the cell in one line.
 func (c *cell) text() string {
-	return fmt.Sprintf("decided %v, uncounted %v, 503 %v, broken %v, slowest %d ms, over %v, under %v, astray %v, normal after %d ms; %s",
-		c.Decided, c.Uncounted, c.Unavailable, c.Broken, c.SlowestMillis, c.Over, c.Under, c.Astray, c.NormalMillis, c.Said)
+	return fmt.Sprintf("decided %v, uncounted %v, 503 %v, broken %v, slowest %d ms, over %v, under %v, unexplained %v, normal after %d ms; %s",
+		c.Decided, c.Uncounted, c.Unavailable, c.Broken, c.SlowestMillis, c.Over, c.Under, c.Unexplained, c.NormalMillis, c.Note)
 }

@@ -22,12 +22,12 @@ import (
 
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/freeport"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// idlers are connections that finish their handshake, answer each PING, and ask for nothing.
-type idlers struct {
+// idleConns are connections that finish their handshake, answer each PING, and send no request.
+type idleConns struct {
 	t      *testing.T
 	open   atomic.Int64
 	ending sync.WaitGroup
@@ -35,9 +35,9 @@ type idlers struct {
 	conns  []net.Conn
 }
 
-// idling returns some that leaves when the test ends.
-func idling(t *testing.T) *idlers {
-	c := &idlers{t: t}
+// newIdleConns returns a set of connections, which are closed when the test ends.
+func newIdleConns(t *testing.T) *idleConns {
+	c := &idleConns{t: t}
 	t.Cleanup(func() {
 		for _, conn := range c.conns {
 			conn.Close()
@@ -47,8 +47,8 @@ func idling(t *testing.T) *idlers {
 	return c
 }
 
-// join opens so many connections to an address, from an address.
-func (c *idlers) join(n int, from, to string) {
+// add opens n connections between two addresses.
+func (c *idleConns) add(n int, from, to string) {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 	for range n {
 		conn, err := dialer.Dial("tcp", to)
@@ -68,8 +68,8 @@ func (c *idlers) join(n int, from, to string) {
 	}
 }
 
-// stay returns when the connection is closed.
-func (c *idlers) stay(conn net.Conn) {
+// stay answers frames until the connection is closed.
+func (c *idleConns) stay(conn net.Conn) {
 	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
 		return
 	}
@@ -96,8 +96,10 @@ func (c *idlers) stay(conn net.Conn) {
 	}
 }
 
-// TestPrefacesFillNoPort: whoever connects and shows no token has a few of the places, for a few seconds.
+// TestPrefacesFillNoPort: clients without a token occupy only a few connection slots, for a few
+// seconds.
 func TestPrefacesFillNoPort(t *testing.T) {
+	t.Parallel()
 	const many = 4096
 	rls, xds, listen := freeport.Address(t), freeport.Address(t), freeport.Address(t)
 	b := newBridge(t, "name: shop\nrules: [{name: all, limit: 1000000/1h}]\n", "--rls-listen", rls, "--xds-listen", xds,
@@ -111,8 +113,8 @@ func TestPrefacesFillNoPort(t *testing.T) {
 	}
 	for _, port := range []struct{ name, address string }{{"--rls-listen", rls}, {"--xds-listen", xds}, {"--listen", listen}} {
 		t.Run(port.name, func(t *testing.T) {
-			c := idling(t)
-			c.join(many, "127.0.0.1", port.address)
+			c := newIdleConns(t)
+			c.add(many, "127.0.0.1", port.address)
 			end, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -121,7 +123,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 					case <-end:
 						return
 					default:
-						c.join(1, "127.0.0.1", port.address)
+						c.add(1, "127.0.0.1", port.address)
 					}
 				}
 			}()
@@ -135,7 +137,7 @@ func TestPrefacesFillNoPort(t *testing.T) {
 						first = err
 					}
 				}
-				t.Logf("beside %d prefaces from 127.0.0.1 and as many as come meanwhile, of which %d are open, %d of 20 with the token from %s are served: %v", many, c.open.Load(), served, from, first)
+				t.Logf("during %d prefaces from 127.0.0.1 and more, %d of them open, %d of 20 calls with the token from %s are served: %v", many, c.open.Load(), served, from, first)
 				if served != 20 {
 					t.Errorf("%d of 20 from %s", served, from)
 				}
@@ -143,20 +145,20 @@ func TestPrefacesFillNoPort(t *testing.T) {
 			close(end)
 			<-ended
 			started := time.Now()
-			await.Until(t, time.Minute, "those that ask for nothing are closed", func() bool { return c.open.Load() == 0 })
+			eventually.Until(t, time.Minute, "idle connections are closed", func() bool { return c.open.Load() == 0 })
 			t.Logf("the last of them is closed after %v", time.Since(started).Round(time.Second/10))
 		})
 	}
 }
 
-// dialerFrom returns what connects from an address.
+// dialerFrom returns a function that connects from an address.
 func dialerFrom(from string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, to string) (net.Conn, error) {
 		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(ctx, "tcp", to)
 	}
 }
 
-// asksService asks the rate limit service over a connection of its own.
+// asksService calls the rate limit service over a new connection.
 func asksService(t *testing.T, from, to string) error {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///"+to, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(
@@ -172,7 +174,7 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// connects says whether a connection gets the server's half of the handshake.
+// connects returns an error unless a connection gets the server's part of the handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {
@@ -190,7 +192,7 @@ func connects(from, to string) error {
 	return err
 }
 
-// asksOverHTTP asks as a filter does, over a connection of its own.
+// asksOverHTTP requests the policy over a new connection, as a filter does.
 func asksOverHTTP(from, to string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialerFrom(from)(ctx, to)

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 const byKey = shared + `:SITE {
@@ -30,17 +30,17 @@ const byKey = shared + `:SITE {
 }
 `
 
-// keyHolder is the owner of a key who asks without a pause.
+// keyHolder is the owner of an API key, and sends requests without a pause.
 type keyHolder struct {
 	name             string
 	asked, refused   atomic.Int64
 	limit            atomic.Int64 // of the last answer
-	lastGood         atomic.Int64 // Unix microseconds at which the last request that was admitted was sent
-	tiers            sync.Map     // every limit that was ever told
+	lastGood         atomic.Int64 // when the last admitted request was sent, in Unix microseconds
+	tiers            sync.Map     // every limit in an answer
 	body, challenged atomic.Pointer[string]
 }
 
-func (h *keyHolder) asks(p *process, done <-chan struct{}) {
+func (h *keyHolder) askUntil(p *process, done <-chan struct{}) {
 	for {
 		select {
 		case <-done:
@@ -67,12 +67,13 @@ func (h *keyHolder) asks(p *process, done <-chan struct{}) {
 	}
 }
 
-// editWithin is how long an edit of a keys file may take to come into force: two looks, and a machine that is busy.
+// editWithin bounds the time until an edit of a keys file is in force: two polls, on a busy
+// machine.
 const editWithin = 6 * time.Second
 
-// TestKeysAreEditedUnderLoad: in the keys file of two running Caddys one key is revoked and one gets another tier. A broken
-// edit changes nothing, and says so in the log. The key that was not edited never notices, and no request is lost or
-// counted twice.
+// TestKeysAreEditedUnderLoad edits the keys file of two running Caddys: one key is revoked, and one
+// gets another tier. A broken edit changes nothing and is logged. The unchanged key is served
+// throughout, and no request is lost or counted twice.
 func TestKeysAreEditedUnderLoad(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{"steady": `tier = "gold"`, "revoked": `tier = "gold"`, "moved": ""}
@@ -84,7 +85,7 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 	var load sync.WaitGroup
 	for _, p := range nodes {
 		for _, h := range []*keyHolder{steady, revoked, moved} {
-			load.Go(func() { h.asks(p, done) })
+			load.Go(func() { h.askUntil(p, done) })
 		}
 	}
 	logged := func(text string) func() bool {
@@ -93,10 +94,10 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 		}
 	}
 	busy := func() bool { return revoked.asked.Load() > 100 && moved.limit.Load() == 1_000_000 }
-	await.Until(t, patience, "everybody is served", busy)
+	eventually.Until(t, patience, "everybody is served", busy)
 
-	keys.write("[[keys]]\nid = \"steady\"\nhash = \"" + keyOf("steady") + "\"\n") // the key itself, and others missing
-	await.Until(t, patience, "the broken edit is in the log", logged("an edit of a file is refused, what it held before stays in force"))
+	keys.write("[[keys]]\nid = \"steady\"\nhash = \"" + keyOf("steady") + "\"\n")
+	eventually.Until(t, patience, "the broken edit is in the log", logged("an edit of a file is rejected, its previous content stays in force"))
 	if n := revoked.refused.Load() + steady.refused.Load() + moved.refused.Load(); n > 0 {
 		t.Errorf("a broken edit has refused %d requests", n)
 	}
@@ -105,7 +106,7 @@ func TestKeysAreEditedUnderLoad(t *testing.T) {
 	edited["moved"] = `tier = "gold"`
 	keys.edit(edited)
 	written := time.Now()
-	await.Until(t, patience, "the revoked key is refused, and the moved one has its tier", func() bool {
+	eventually.Until(t, patience, "the revoked key is refused, and the moved one has its tier", func() bool {
 		return revoked.refused.Load() > 10 && moved.limit.Load() == 2_000_000
 	})
 	<-time.After(time.Until(written.Add(editWithin)))

@@ -14,11 +14,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// hotPolicy is one limit for everybody, which nobody reaches alone.
+// hotPolicy has one limit that all clients share.
 const hotPolicy = "name: shop\non_error: deny\nlease: LEASE\nrules: [{name: all, per: [], limit: 20000/31d fixed_window}]\n"
 
 const (
@@ -26,7 +26,7 @@ const (
 	hotConnections = 32
 )
 
-// startHot starts a Caddy with the policy, with leases or without.
+// startHot starts a Caddy with the policy, with or without leases.
 func startHot(t *testing.T, redis *redistest.Server, policy, lease string) (*process, *policyFile) {
 	t.Helper()
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -34,7 +34,7 @@ func startHot(t *testing.T, redis *redistest.Server, policy, lease string) (*pro
 	return startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path), file
 }
 
-// figure is what a metric without labels says.
+// figure returns the value of a metric without labels.
 func (p *process) figure(name string) float64 {
 	p.t.Helper()
 	found := regexp.MustCompile(`(?m)^` + name + ` (\S+)$`).FindStringSubmatch(p.scrape())
@@ -48,37 +48,56 @@ func (p *process) figure(name string) float64 {
 	return n
 }
 
-// awaitGivenBack waits until nothing is in hand.
-func (p *process) awaitGivenBack() {
+// awaitReturned waits until no units are in hand.
+func (p *process) awaitReturned() {
 	p.t.Helper()
-	await.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
+	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
 }
 
-// finish asks until the limit is used up, after what is left was given back, and returns how many were admitted in all. A refusal is
-// remembered for a while, in which something may be given back: so it is used up when all are refused for longer than that.
+// finish sends requests until the limit is used up, after unused units were returned. It returns
+// how many requests were admitted in total.
 func finish(t *testing.T, got *tally, nodes ...*process) int64 {
 	t.Helper()
 	for _, p := range nodes {
-		p.awaitGivenBack()
+		p.awaitReturned()
 	}
 	for _, p := range nodes {
-		since := time.Now()
-		await.Until(t, patience, "the limit is used up", func() bool {
-			before := got.refused.Load()
-			crowd(p, 4, got, times(100)).Wait()
-			if got.refused.Load() != before+100 || p.figure("penstock_lease_units_in_hand") > 0 {
-				since = time.Now()
-			}
-			return time.Since(since) > rememberedMax
-		})
-		p.awaitGivenBack()
+		p.useUp(t, got)
+		p.awaitReturned()
 	}
 	return got.admitted.Load()
 }
 
-// TestLeasesAdmitTheLimit: two Caddies use up one limit, first asking for each request, then with leases. Both admit exactly
-// the limit; Redis is asked for a small part of the requests only.
+// useUp sends requests until the limit is used up. A node remembers a denial for a while, and
+// another node may return units meanwhile. So the limit is used up only when all requests have been
+// denied for longer than that. The test's patience applies to rounds that admit nothing, since
+// using up a large limit may take long on a busy machine.
+func (p *process) useUp(t *testing.T, got *tally) {
+	t.Helper()
+	const connections, round = 8, 200
+	deniedSince, deadline := time.Now(), time.Now().Add(patience)
+	for time.Since(deniedSince) <= rememberedMax {
+		admitted, denied := got.admitted.Load(), got.refused.Load()
+		startLoad(p, connections, got, times(round)).Wait()
+		now := time.Now()
+		if got.admitted.Load() > admitted {
+			deadline = now.Add(patience)
+		}
+		inHand := p.figure("penstock_lease_units_in_hand")
+		if got.refused.Load() != denied+round || inHand > 0 {
+			deniedSince = now
+		}
+		if now.After(deadline) {
+			t.Fatalf("nothing was admitted for %v, and the limit is not used up: %d admitted, %d denied, %d broken, %v units in hand", patience,
+				got.admitted.Load(), got.refused.Load(), got.broken.Load(), inHand)
+		}
+	}
+}
+
+// TestLeasesAdmitTheLimit: two Caddys use up one limit, without leases and then with them. Both
+// times they admit exactly the limit. With leases, at most a tenth of the Redis calls are made.
 func TestLeasesAdmitTheLimit(t *testing.T) {
+	t.Parallel()
 	calls := map[string]int64{}
 	for _, lease := range []string{"off", "auto"} {
 		redis := redistest.Start(t)
@@ -86,7 +105,7 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 		two, _ := startHot(t, redis, hotPolicy, lease)
 		var got tally
 		before, start := redis.Calls("evalsha"), time.Now()
-		groups := []*sync.WaitGroup{crowd(one, hotConnections, &got, times(9_000)), crowd(two, hotConnections, &got, times(9_000))}
+		groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(9_000)), startLoad(two, hotConnections, &got, times(9_000))}
 		for _, group := range groups {
 			group.Wait()
 		}
@@ -107,19 +126,21 @@ func TestLeasesAdmitTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeasesFarOverTheLimit: two Caddies several times over a limit that lives from what flows in, or ends every second. Redis is
-// asked for a small part of the requests, and no window admits more than its limit.
+// TestLeasesFarOverTheLimit: two Caddys get several times more requests than a short-lived limit
+// admits. Few of the requests cause a Redis call, and no window admits more than its limit.
 func TestLeasesFarOverTheLimit(t *testing.T) {
+	t.Parallel()
 	const limit = 1000 // a second
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
 			redis := redistest.Start(t)
 			policy := fmt.Sprintf("name: shop\non_error: deny\nlease: LEASE\nrules: [{name: all, per: [], limit: %d/1s %s}]\n", limit, algorithm)
 			one, _ := startHot(t, redis, policy, "auto")
 			two, _ := startHot(t, redis, policy, "auto")
 			var got tally
 			before, start := redis.Calls("evalsha"), time.Now()
-			groups := []*sync.WaitGroup{crowd(one, hotConnections, &got, times(10_000)), crowd(two, hotConnections, &got, times(10_000))}
+			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, times(10_000)), startLoad(two, hotConnections, &got, times(10_000))}
 			for _, group := range groups {
 				group.Wait()
 			}
@@ -136,35 +157,37 @@ func TestLeasesFarOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeasesLostWithANode: what a Caddy has in hand when it is killed is lost to the window, and nobody is admitted for it.
-// What one has in hand that is stopped, or reloaded, is given back.
+// TestLeasesLostWithANode: when a Caddy is killed, the units in its hand are lost for the window,
+// and nothing is admitted in their place. A Caddy that is stopped or reloaded returns its units.
 func TestLeasesLostWithANode(t *testing.T) {
+	t.Parallel()
 	for _, how := range []struct {
 		name  string
 		end   func(p *process, file *policyFile)
-		short int64 // of the limit, at most
+		short int64 // units of the limit that may be lost
 	}{
-		{"killed", func(p *process, _ *policyFile) { p.kill() }, hotLimit / 10},
-		{"stopped", func(p *process, _ *policyFile) { p.signal(syscall.SIGTERM) }, 0},
-		{"reloaded", func(p *process, _ *policyFile) {
+		{name: "killed", end: func(p *process, _ *policyFile) { p.kill() }, short: hotLimit / 10},
+		{name: "stopped", end: func(p *process, _ *policyFile) { p.signal(syscall.SIGTERM) }},
+		{name: "reloaded", end: func(p *process, _ *policyFile) {
 			if err := p.reload(); err != nil {
 				p.t.Error(err)
 			}
-		}, 0},
-		{"policy edited", func(p *process, file *policyFile) {
+		}},
+		{name: "policy edited", end: func(p *process, file *policyFile) {
 			file.edit(strings.Replace(strings.Replace(hotPolicy, "LEASE", "off", 1), "20000", "19999", 1))
-			await.Until(p.t, patience, "the edit is in force", func() bool { return strings.Contains(p.log.String(), "is in force") })
+			eventually.Until(p.t, patience, "the edit is in force", func() bool { return strings.Contains(p.log.String(), "is in force") })
 			file.edit(strings.Replace(hotPolicy, "LEASE", "auto", 1))
-		}, 0},
+		}},
 	} {
 		t.Run(how.name, func(t *testing.T) {
+			t.Parallel()
 			redis := redistest.Start(t)
 			one, file := startHot(t, redis, hotPolicy, "auto")
 			two, _ := startHot(t, redis, hotPolicy, "auto")
 			var got tally
 			done := make(chan struct{})
-			groups := []*sync.WaitGroup{crowd(one, hotConnections, &got, until(done)), crowd(two, hotConnections, &got, until(done))}
-			await.Until(t, 20*time.Second, "both have units in hand", func() bool {
+			groups := []*sync.WaitGroup{startLoad(one, hotConnections, &got, until(done)), startLoad(two, hotConnections, &got, until(done))}
+			eventually.Until(t, 20*time.Second, "both have units in hand", func() bool {
 				return one.figure("penstock_lease_units_in_hand") > 0 && two.figure("penstock_lease_units_in_hand") > 0 ||
 					got.refused.Load() > 0
 			})
@@ -189,7 +212,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 	}
 }
 
-// until returns a stop when done is closed.
+// until returns a function that reports true until done is closed.
 func until(done <-chan struct{}) func() bool {
 	return func() bool {
 		select {
@@ -201,12 +224,14 @@ func until(done <-chan struct{}) func() bool {
 	}
 }
 
-// TestLeasedCostsAreGivenBack: a rule that is leased gives back what a response says was not used, and the limit holds. So it does
-// for a token bucket, which is then not leased.
-func TestLeasedCostsAreGivenBack(t *testing.T) {
+// TestLeasedCostsAreRefunded: a rule with leases refunds the cost that a response reports as
+// unused, and the limit holds. This is also true of a token bucket, which is not leased then.
+func TestLeasedCostsAreRefunded(t *testing.T) {
+	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 5000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
 	for _, algorithm := range []string{"fixed_window", "sliding_window", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
+			t.Parallel()
 			redis := redistest.Start(t)
 			file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 			file.edit(strings.Replace(policy, "LIMIT", algorithm, 1))
@@ -214,7 +239,8 @@ func TestLeasedCostsAreGivenBack(t *testing.T) {
 				"PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
 			var nothing tally
 			client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: hotConnections, MaxConnsPerHost: hotConnections}}
-			// What was charged is given back once the store answers: no more than half the limit is on its way at a time.
+			// Refunds take effect once the store answers, so each round charges less than half of
+			// the limit.
 			for round := range 4 {
 				more := times(2_000)
 				var group sync.WaitGroup
@@ -226,11 +252,11 @@ func TestLeasedCostsAreGivenBack(t *testing.T) {
 					})
 				}
 				group.Wait()
-				await.Until(t, patience, "all is settled", func() bool {
+				eventually.Until(t, patience, "all is settled", func() bool {
 					return p.figure(`penstock_settlements_total{result="settled"}`) >= float64(2_000*(round+1))
 				})
 			}
-			p.awaitGivenBack()
+			p.awaitReturned()
 			if nothing.refused.Load() != 0 || nothing.broken.Load() != 0 {
 				t.Errorf("%d refused and %d broken of requests that cost nothing", nothing.refused.Load(), nothing.broken.Load())
 			}
@@ -243,22 +269,24 @@ func TestLeasedCostsAreGivenBack(t *testing.T) {
 	}
 }
 
-// TestALookDoesNotTakeLeases: what an operator, the client's own question and explain see leaves what is in hand where it is,
-// and counts it as used.
+// TestALookDoesNotTakeLeases: the client command and explain leave the units in hand where they
+// are, and count them as used.
 func TestALookDoesNotTakeLeases(t *testing.T) {
+	t.Parallel()
 	redis := redistest.Start(t)
 	p, file := startHot(t, redis, hotPolicy, "auto")
 	var got tally
 	done := make(chan struct{})
-	group := crowd(p, hotConnections, &got, until(done))
-	await.Until(t, 20*time.Second, "units are in hand", func() bool { return p.figure("penstock_lease_units_in_hand") > 0 })
+	group := startLoad(p, hotConnections, &got, until(done))
+	eventually.Until(t, 20*time.Second, "units are in hand", func() bool { return p.figure("penstock_lease_units_in_hand") > 0 })
 	for range 2 {
-		// What is admitted while the look is on its way may be in it or not; what was admitted before it must be.
+		// The report may or may not include requests admitted while it is made, but must include
+		// all earlier ones.
 		before := got.admitted.Load()
-		var told clientTold
-		penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &told)
-		if len(told.Counters) != 1 || told.Counters[0].Remaining > hotLimit-before {
-			t.Errorf("%d admitted before, and a look says %+v", before, told)
+		var reported clientReport
+		penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &reported)
+		if len(reported.Counters) != 1 || reported.Counters[0].Remaining > hotLimit-before {
+			t.Errorf("%d admitted before, and a look says %+v", before, reported)
 		}
 		penstock(t, "explain", "--policy", file.path, "--ip", "127.0.0.1", "--redis", redis.URL())
 	}

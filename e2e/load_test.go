@@ -12,34 +12,36 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// tally is what a crowd of requests got.
+// tally counts the answers to a load.
 type tally struct {
 	admitted, refused, broken atomic.Int64
 	serverErrors              atomic.Int64
 	slowest                   atomic.Int64 // nanoseconds
 
-	mu    sync.Mutex
-	each  []*atomic.Int64 // answers that each client of a crowd has got
-	other map[string]int  // answers that were neither admitted nor refused, for a test that fails
+	mu   sync.Mutex
+	each []*atomic.Int64 // answers per client
+	// answers that were neither admitted nor denied, for the message of a failed test
+	other map[string]int
 }
 
-// patience is how long a test waits for what comes soon on a machine with nothing else to do.
+// patience is how long a test waits for events that are soon on an idle machine.
 const patience = 30 * time.Second
 
-// answerWithin is how long a request may take whatever becomes of Redis and the bridge: far more than the deadlines, because this
-// machine also runs the load, and others use it. That nobody waits for the end of an outage is seen by outages that do not end before
-// everybody was answered.
+// answerWithin bounds every answer, whatever happens to Redis and the bridge. It far exceeds the
+// deadlines, because the load and other tests share the machine. To show that no client waits for
+// the end of an outage, the tests end an outage only after every client has been answered.
 const answerWithin = 8 * time.Second
 
-// crowd sends requests over connections of its own until more says stop, and counts the answers.
-func crowd(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
-	return crowdAt(p.address, connections, got, more)
+// startLoad sends requests over a number of connections until more returns false, and counts the
+// answers.
+func startLoad(p *process, connections int, got *tally, more func() bool) *sync.WaitGroup {
+	return startLoadOn(p.address, connections, got, more)
 }
 
-func crowdAt(address string, connections int, got *tally, more func() bool) *sync.WaitGroup {
+func startLoadOn(address string, connections int, got *tally, more func() bool) *sync.WaitGroup {
 	client := &http.Client{
 		Timeout:   10 * time.Second,
 		Transport: &http.Transport{MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections},
@@ -57,7 +59,7 @@ func crowdAt(address string, connections int, got *tally, more func() bool) *syn
 	return group
 }
 
-// client returns a count of the answers that one more client gets.
+// client adds a client and returns the count of its answers.
 func (got *tally) client() *atomic.Int64 {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -65,7 +67,8 @@ func (got *tally) client() *atomic.Int64 {
 	return got.each[len(got.each)-1]
 }
 
-// eachIsAnswered waits until each client of the crowds has got two answers more: one to a request that was sent since.
+// eachIsAnswered waits until each client has received two more answers. The second one is to a
+// request sent after the call.
 func (got *tally) eachIsAnswered(t testing.TB) {
 	t.Helper()
 	got.mu.Lock()
@@ -73,11 +76,11 @@ func (got *tally) eachIsAnswered(t testing.TB) {
 	got.mu.Unlock()
 	for _, answers := range each {
 		before := answers.Load()
-		await.Until(t, patience, "everybody is answered while the outage lasts", func() bool { return answers.Load() >= before+2 })
+		eventually.Until(t, patience, "everybody is answered while the outage lasts", func() bool { return answers.Load() >= before+2 })
 	}
 }
 
-// times returns a stop after n requests.
+// times returns a function that reports true n times.
 func times(n int64) func() bool {
 	var left atomic.Int64
 	left.Store(n)
@@ -111,7 +114,7 @@ func (got *tally) ask(client *http.Client, url string) {
 	}
 }
 
-// note counts what was neither admitted nor refused.
+// note counts an answer that was neither admitted nor denied.
 func (got *tally) note(what string) {
 	got.mu.Lock()
 	defer got.mu.Unlock()
@@ -121,7 +124,7 @@ func (got *tally) note(what string) {
 	got.other[what]++
 }
 
-// others says what was neither admitted nor refused, and how often.
+// others returns the noted answers and how often each occurred.
 func (got *tally) others() string {
 	got.mu.Lock()
 	defer got.mu.Unlock()

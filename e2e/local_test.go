@@ -7,29 +7,31 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// localPolicy limits by the node's share where Redis is away.
+// localPolicy enforces the node's share when Redis is down.
 const localPolicy = "name: own\nrules: [{name: all, limit: 100/31d, on_error: local}]\n"
 
-// TestLocalShares: while Redis is away each of two Caddys lets through half of the limit, as many as there were nodes, and the rest is
-// refused; when it is back it decides again, by what it had counted.
+// TestLocalShares: while Redis is down, each of two Caddys admits half of the limit and denies the
+// rest. When Redis is back, it decides again by its own counters.
 func TestLocalShares(t *testing.T) {
+	t.Parallel()
 	on := newNodeGroup(t)
 	caddies(t, 1)(on, 0, localPolicy)
-	sharesLocally(t, on)
+	checkShares(t, on)
 }
 
-// TestLocalSharesBehindEnvoy is the same for two bridges of an Envoy.
+// TestLocalSharesBehindEnvoy repeats the test with two bridges of one Envoy.
 func TestLocalSharesBehindEnvoy(t *testing.T) {
+	t.Parallel()
 	on := newNodeGroup(t)
-	envoysWith(t, 1, patient)(on, 0, localPolicy)
-	sharesLocally(t, on)
+	envoysWith(t, 1, longDeadline)(on, 0, localPolicy)
+	checkShares(t, on)
 }
 
-// sharesLocally holds that for a group of two nodes.
-func sharesLocally(t *testing.T, on *nodeGroup) {
+// checkShares tests local shares on a group of two nodes.
+func checkShares(t *testing.T, on *nodeGroup) {
 	t.Helper()
 	const each, half = 80, 50
 	decided := func() bool {
@@ -40,10 +42,10 @@ func sharesLocally(t *testing.T, on *nodeGroup) {
 		}
 		return true
 	}
-	await.Until(t, 20*time.Second, "Redis decides", decided)
-	both := on.enrolled(t, 0)
-	on.enrolled(t, both) // each has counted since, and so both
-	for _, l := range on.lines {
+	eventually.Until(t, 20*time.Second, "Redis decides", decided)
+	both := on.awaitRegistered(t, 0)
+	on.awaitRegistered(t, both) // each node has counted the nodes since then, and so found both
+	for _, l := range on.links {
 		l.cut()
 	}
 	for node, address := range on.nodes {
@@ -67,17 +69,19 @@ func sharesLocally(t *testing.T, on *nodeGroup) {
 			t.Errorf("node %d let %d through and refused %d, want %d and %d", node, admitted, refused, half, each-half)
 		}
 	}
-	for _, l := range on.lines {
-		l.mend()
+	for _, l := range on.links {
+		l.reconnect()
 	}
-	await.Until(t, 40*time.Second, "Redis decides again", decided)
+	eventually.Until(t, 40*time.Second, "Redis decides again", decided)
 }
 
-// enrolled waits until both nodes have said that they are there, later than a time of Redis, and returns the later of the two times.
-func (g *nodeGroup) enrolled(t *testing.T, after float64) (last float64) {
+// awaitRegistered waits until both nodes have registered after a given Redis time. It returns the
+// time of the later registration.
+func (g *nodeGroup) awaitRegistered(t *testing.T, after float64) (last float64) {
 	t.Helper()
-	await.Until(t, 20*time.Second, "both nodes say that they are there", func() bool {
-		said := g.redis.Client().ZRangeWithScores(t.Context(), "rl1:~nodes:{~nodes}", 0, -1).Val() // the oldest first
+	eventually.Until(t, 20*time.Second, "both nodes say that they are there", func() bool {
+		// the oldest first
+		said := g.redis.Client().ZRangeWithScores(t.Context(), "rl1:~nodes:{~nodes}", 0, -1).Val()
 		if len(said) != groupNodes || said[0].Score <= after {
 			return false
 		}

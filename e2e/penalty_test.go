@@ -7,50 +7,35 @@ import (
 	"encoding/json"
 	"net/http"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// command builds the command penstock, once, beside the Caddy of this run.
-var command = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(filepath.Dir(binary), "penstock")
-	out, err := exec.Command("go", "build", "-o", path, "../cmd/penstock").CombinedOutput()
-	if err != nil {
-		return string(out), err
-	}
-	return path, nil
-})
-
-// penalized is what the command tells of a client's penalty.
+// penalized is a client's penalty as the command prints it.
 type penalized struct {
 	Violations int64 `json:"violations"`
 	InForce    bool  `json:"in_force"`
 	WaitMs     int64 `json:"wait_ms"`
 }
 
-// penstock runs the command against the admin endpoint and returns the penalty of a client that it tells of.
+// penstock runs an operator's command about a client and returns the penalty in its output.
 func (p *process) penstock(verb, client string) penalized {
 	p.t.Helper()
-	path, err := command()
-	if err != nil {
-		p.t.Fatalf("building penstock: %v\n%s", err, path)
-	}
-	out, err := exec.Command(path, verb, "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
+	out, err := exec.Command(penstockProgram(p.t), verb, "--admin", p.admin, "--client", "api_key:"+client).CombinedOutput()
 	if err != nil {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}
-	var told struct{ Penalties []penalized }
-	if err := json.Unmarshal(out, &told); err != nil || len(told.Penalties) != 1 {
+	var reported struct{ Penalties []penalized }
+	if err := json.Unmarshal(out, &reported); err != nil || len(reported.Penalties) != 1 {
 		p.t.Fatalf("penstock %s: %v\n%s", verb, err, out)
 	}
-	return told.Penalties[0]
+	return reported.Penalties[0]
 }
 
 const penalties = shared + `:SITE {
@@ -81,13 +66,13 @@ const penalties = shared + `:SITE {
 			match path /all
 			per []
 		}
-		rule calm 1000000/30d fixed_window
+		rule experience 1000000/30d fixed_window
 	}
 	respond "ok"
 }
 `
 
-// client asks two Caddys with a key.
+// client sends requests to two Caddys with an API key.
 type client struct {
 	name  string
 	nodes []*process
@@ -97,8 +82,8 @@ func (c client) get(node int, path string) answer {
 	return c.nodes[node].ask(context.Background(), http.MethodGet, path, "X-API-Key", keyOf(c.name))
 }
 
-// crowd asks n times at once, over both, and returns how many answers had each status.
-func (c client) crowd(n int, path string) map[int]int {
+// burst sends n requests at once, to both nodes, and returns how many answers had each status.
+func (c client) burst(n int, path string) map[int]int {
 	var mu sync.Mutex
 	var group sync.WaitGroup
 	statuses := map[int]int{}
@@ -118,9 +103,9 @@ func isPenalty(a answer) bool {
 	return a.status == http.StatusTooManyRequests && strings.Contains(a.body, "#abnormal-usage-detected")
 }
 
-// punishing starts two Caddys that punish together, with a client who does nothing wrong and asks all the time until the
-// test is over.
-func punishing(t *testing.T) (nodes []*process, redis *redistest.Server) {
+// startPenalties starts two Caddys that share penalties. A client that violates nothing sends
+// requests throughout the test, and must never be penalized.
+func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	t.Helper()
 	keys := newKeysFile(t, map[string]string{"good": "", "bad": "", "worse": "", "watched": "", "unlucky": ""})
 	redis = redistest.Start(t)
@@ -145,56 +130,57 @@ func punishing(t *testing.T) (nodes []*process, redis *redistest.Server) {
 		}
 	}()
 	t.Cleanup(func() {
-		await.Until(t, patience, "the good client has asked often enough", func() bool { return asked.Load() >= 10 })
+		eventually.Until(t, patience, "the good client has asked often enough", func() bool { return asked.Load() >= 10 })
 		close(done)
 		<-ended
-		if told := nodes[0].penstock("client", "good"); told.Violations != 0 || told.InForce {
-			t.Errorf("the good client, after %d requests: %+v", asked.Load(), told)
+		if reported := nodes[0].penstock("client", "good"); reported.Violations != 0 || reported.InForce {
+			t.Errorf("the good client, after %d requests: %+v", asked.Load(), reported)
 		}
 	})
 	return nodes, redis
 }
 
-// TestTwentyRefusalsAreOneViolation: over two Caddys at once, and for as long as the limit says to wait. A second limit
-// that refuses is the second violation; the penalty that follows holds on both and can be seen and lifted.
-func TestTwentyRefusalsAreOneViolation(t *testing.T) {
+// TestTwentyDenialsAreOneViolation: while a limit says to wait, further denials by it are part of
+// the same violation, also over two Caddys. Denials by a second limit are the second violation. The
+// penalty applies on both nodes, and can be inspected and lifted.
+func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	t.Parallel()
-	nodes, _ := punishing(t)
+	nodes, _ := startPenalties(t)
 	bad := client{"bad", nodes}
 	for range 2 {
-		bad.crowd(20, "/first")
-		if told := nodes[1].penstock("client", "bad"); told.Violations != 1 || told.InForce {
-			t.Errorf("after refusals by one limit: %+v", told)
+		bad.burst(20, "/first")
+		if reported := nodes[1].penstock("client", "bad"); reported.Violations != 1 || reported.InForce {
+			t.Errorf("after refusals by one limit: %+v", reported)
 		}
 	}
 	if a := bad.get(0, "/"); a.status != http.StatusOK {
 		t.Errorf("a path with room, with one violation: status %d", a.status)
 	}
-	if statuses := bad.crowd(20, "/second"); statuses[http.StatusOK] != 1 || statuses[http.StatusTooManyRequests] != 19 {
+	if statuses := bad.burst(20, "/second"); statuses[http.StatusOK] != 1 || statuses[http.StatusTooManyRequests] != 19 {
 		t.Errorf("twenty at once under a limit of one: %v", statuses)
 	}
 	for node := range nodes {
 		for _, path := range []string{"/", "/elsewhere", "/first"} {
 			a := bad.get(node, path)
-			// The limit of /first lasts longer than the penalty, as a rule: that is when the request would pass.
+			// Usually the limit of /first outlasts the penalty, and then determines the wait.
 			if wait := a.number("Retry-After"); !isPenalty(a) || wait < 3500 || wait > 3600 && path != "/first" {
 				t.Errorf("%s of a penalized client: %d, Retry-After %d, %s", path, a.status, wait, a.body)
 			}
 		}
-		told := nodes[node].penstock("client", "bad")
-		if told.Violations != 2 || !told.InForce || told.WaitMs < 3_500_000 || told.WaitMs > 3_600_000 {
-			t.Errorf("two limits have refused: %+v", told)
+		reported := nodes[node].penstock("client", "bad")
+		if reported.Violations != 2 || !reported.InForce || reported.WaitMs < 3_500_000 || reported.WaitMs > 3_600_000 {
+			t.Errorf("two limits have refused: %+v", reported)
 		}
 	}
 	nodes[0].penstock("lift", "bad")
 	if a := bad.get(0, "/"); a.status != http.StatusOK {
 		t.Errorf("after the penalty was lifted: status %d", a.status)
 	}
-	// What another node has lifted is felt when what is remembered ends.
-	await.Until(t, patience, "the other node admits", func() bool { return bad.get(1, "/").status == http.StatusOK })
+	// The other node notices when its remembered denial expires.
+	eventually.Until(t, patience, "the other node admits", func() bool { return bad.get(1, "/").status == http.StatusOK })
 	for _, p := range nodes {
-		if told := p.penstock("client", "bad"); told.Violations != 0 || told.InForce {
-			t.Errorf("after the penalty was lifted: %+v", told)
+		if reported := p.penstock("client", "bad"); reported.Violations != 0 || reported.InForce {
+			t.Errorf("after the penalty was lifted: %+v", reported)
 		}
 	}
 	if a := bad.get(0, "/first"); a.status != http.StatusTooManyRequests || isPenalty(a) {
@@ -202,11 +188,11 @@ func TestTwentyRefusalsAreOneViolation(t *testing.T) {
 	}
 }
 
-// TestPenaltiesEscalate: each violation after the threshold makes a longer penalty, which ends when its Retry-After says,
-// and which asking again does not make longer.
+// TestPenaltiesEscalate: each violation after the threshold causes a longer penalty. The penalty
+// ends when its Retry-After says, and further requests do not extend it.
 func TestPenaltiesEscalate(t *testing.T) {
 	t.Parallel()
-	nodes, redis := punishing(t)
+	nodes, redis := startPenalties(t)
 	worse := client{"worse", nodes}
 	ends := func() time.Time {
 		t.Helper()
@@ -216,19 +202,21 @@ func TestPenaltiesEscalate(t *testing.T) {
 		}
 		return time.UnixMicro(micros)
 	}
-	if worse.crowd(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
+	if worse.burst(20, "/breath"); nodes[0].penstock("client", "worse").InForce {
 		t.Error("a penalty for the first violation")
 	}
-	for n, longest := range []time.Duration{6 * time.Second, 12 * time.Second} { // 3 s, by the multipliers
-		// The unit comes back, is taken, and the next is refused: until then there is no new violation.
-		await.Until(t, patience, "a penalty", func() bool { return isPenalty(worse.get(0, "/breath")) })
+	// 3 s, by the multipliers
+	for n, longest := range []time.Duration{6 * time.Second, 12 * time.Second} {
+		// A unit becomes available and is used, and the next request is denied: only this is a new
+		// violation.
+		eventually.Until(t, patience, "a penalty", func() bool { return isPenalty(worse.get(0, "/breath")) })
 		end := ends()
 		if left := time.Until(end); left > longest || left < longest/4 {
 			t.Errorf("penalty %d lasts %v more, want up to %v", n+1, left, longest)
 		}
-		worse.crowd(20, "/breath")
-		if told := nodes[1].penstock("client", "worse"); told.Violations != int64(n+2) || !ends().Equal(end) {
-			t.Errorf("asking again during penalty %d: %+v, and it ends %v later", n+1, told, ends().Sub(end))
+		worse.burst(20, "/breath")
+		if reported := nodes[1].penstock("client", "worse"); reported.Violations != int64(n+2) || !ends().Equal(end) {
+			t.Errorf("asking again during penalty %d: %+v, and it ends %v later", n+1, reported, ends().Sub(end))
 		}
 		most := int64(time.Until(end).Seconds())
 		a := worse.get(1, "/")
@@ -236,21 +224,22 @@ func TestPenaltiesEscalate(t *testing.T) {
 			t.Errorf("Retry-After %d with %d to %d s to go: %s", wait, least, most, a.body)
 		}
 		if n > 0 {
-			continue // that one is long enough to be seen; nobody need wait for its end
+			continue // the second penalty is long; the test need not wait for its end
 		}
-		await.Until(t, longest+patience, "the penalty ends", func() bool { return worse.get(0, "/").status == http.StatusOK })
+		eventually.Until(t, longest+patience, "the penalty ends", func() bool { return worse.get(0, "/").status == http.StatusOK })
 		if early := time.Until(end); early > 0 {
 			t.Errorf("the penalty has ended %v early", early)
 		}
 	}
 }
 
-// TestWhatIsNoViolation: limits that only log, and limits that everybody shares.
+// TestWhatIsNoViolation: exceeding a limit that only logs, or one that all clients share, is not a
+// violation.
 func TestWhatIsNoViolation(t *testing.T) {
 	t.Parallel()
-	nodes, _ := punishing(t)
+	nodes, _ := startPenalties(t)
 	watched := client{"watched", nodes}
-	if statuses := watched.crowd(20, "/tried"); statuses[http.StatusOK] != 20 {
+	if statuses := watched.burst(20, "/tried"); statuses[http.StatusOK] != 20 {
 		t.Errorf("over a limit that only logs: %v", statuses)
 	}
 	if n := nodes[0].metric(`penstock_requests_total{outcome="shadow_denied",policy="who",rule="tried"}`) +
@@ -258,12 +247,12 @@ func TestWhatIsNoViolation(t *testing.T) {
 		t.Errorf("%v requests were over the limit that only logs, want 19", n)
 	}
 	unlucky := client{"unlucky", nodes}
-	if statuses := unlucky.crowd(20, "/all"); statuses[http.StatusTooManyRequests] != 19 {
+	if statuses := unlucky.burst(20, "/all"); statuses[http.StatusTooManyRequests] != 19 {
 		t.Errorf("over a limit for everybody: %v", statuses)
 	}
 	for _, c := range []client{watched, unlucky} {
-		if told := nodes[0].penstock("client", c.name); told.Violations != 0 || told.InForce {
-			t.Errorf("%s: %+v", c.name, told)
+		if reported := nodes[0].penstock("client", c.name); reported.Violations != 0 || reported.InForce {
+			t.Errorf("%s: %+v", c.name, reported)
 		}
 		if a := c.get(1, "/"); a.status != http.StatusOK {
 			t.Errorf("%s: status %d", c.name, a.status)

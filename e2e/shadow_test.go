@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 const candidateCaddyfile = `{
@@ -34,8 +34,8 @@ const candidateCaddyfile = `{
 }
 `
 
-// In force and candidate disagree both ways: the candidate is tighter for /tight and looser for /loose, and refuses
-// /blocked.
+// The two policies disagree both ways. The candidate is stricter for /tight and looser for /loose,
+// and blocks /blocked.
 const (
 	inForcePolicy = `rules:
   - {name: tight, match: {path: /tight}, limit: 500/31d fixed_window}
@@ -50,7 +50,7 @@ const (
 `
 )
 
-// trial is two Caddys that try a candidate out on one Redis.
+// trial is two Caddys over one Redis that evaluate a candidate policy.
 type trial struct {
 	nodes             [2]*process
 	policy, candidate *policyFile
@@ -68,8 +68,9 @@ func startTrial(t *testing.T) *trial {
 	return tr
 }
 
-// asks sends each path n times from several connections to both nodes, and returns how many were admitted by path.
-func (tr *trial) asks(t *testing.T, n int, paths ...string) map[string]int64 {
+// ask sends n requests for each path from several connections to both nodes. It returns how many
+// were admitted, by path.
+func (tr *trial) ask(t *testing.T, n int, paths ...string) map[string]int64 {
 	t.Helper()
 	const connections = 8
 	var got [4]tally
@@ -96,7 +97,7 @@ func (tr *trial) asks(t *testing.T, n int, paths ...string) map[string]int64 {
 	return admitted
 }
 
-// decided returns the metric of both nodes together.
+// decided returns the sum of a shadow metric over both nodes.
 func (tr *trial) decided(present, candidate string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_shadow_decisions_total{candidate=%q,policy="trial.shadow",present=%q}`, candidate, present)))
@@ -104,7 +105,7 @@ func (tr *trial) decided(present, candidate string) (n int) {
 	return n
 }
 
-// outcome returns what the candidate's rule has made of requests, on both nodes together.
+// outcome returns how often the candidate's rule had an outcome, on both nodes together.
 func (tr *trial) outcome(rule, outcome string) (n int) {
 	for _, node := range tr.nodes {
 		n += int(node.metric(fmt.Sprintf(`penstock_requests_total{outcome=%q,policy="trial.shadow",rule=%q}`, outcome, rule)))
@@ -112,18 +113,19 @@ func (tr *trial) outcome(rule, outcome string) (n int) {
 	return n
 }
 
-// TestACandidateUnderLoad: clients see the policy in force and nothing else, and the metrics say exactly where the candidate
-// differs.
+// TestACandidateUnderLoad: clients see only the policy in force, and the metrics count exactly
+// where the candidate differs.
 func TestACandidateUnderLoad(t *testing.T) {
-	const each = 900 // and in all less than may wait for a trial, so that none is left out
+	t.Parallel()
+	const each = 900 // in total fewer than may be queued for evaluation, so none is skipped
 	tr := startTrial(t)
-	admitted := tr.asks(t, each, "/tight", "/loose", "/same", "/blocked")
+	admitted := tr.ask(t, each, "/tight", "/loose", "/same", "/blocked")
 	for path, want := range map[string]int64{"/tight": 500, "/loose": 100, "/same": 200, "/blocked": each} {
 		if admitted[path] != want {
 			t.Errorf("%s: %d admitted, want the %d of the policy in force", path, admitted[path], want)
 		}
 	}
-	await.Until(t, patience, "all requests are tried", func() bool {
+	eventually.Until(t, patience, "all requests are tried", func() bool {
 		return tr.decided("admitted", "admitted")+tr.decided("admitted", "refused")+tr.decided("refused", "admitted")+
 			tr.decided("refused", "refused")+tr.decided("admitted", "untried")+tr.decided("refused", "untried") == 4*each
 	})
@@ -140,7 +142,8 @@ func TestACandidateUnderLoad(t *testing.T) {
 			t.Errorf("the candidate's rule %s has %s %d, want %d", c.rule, c.outcome, got, c.want)
 		}
 	}
-	// Which of the requests for /tight and /same the candidate admits depends on who is first; how many does not.
+	// The candidate admits a fixed number of the requests for /tight and /same, but which ones
+	// depends on their order.
 	if got, want := tr.decided("admitted", "refused")+tr.decided("refused", "refused"), each-60+each-200+each; got != want {
 		t.Errorf("the candidate would have refused %d, want %d", got, want)
 	}
@@ -157,69 +160,74 @@ func TestACandidateUnderLoad(t *testing.T) {
 	}
 }
 
-// TestACandidateIsEdited: it is watched as well; a wrong edit of it is refused and concerns nobody else.
+// TestACandidateIsEdited: the candidate's file is watched too. A wrong edit of it is rejected, and
+// the policy in force is not affected.
 func TestACandidateIsEdited(t *testing.T) {
+	t.Parallel()
 	tr := startTrial(t)
 	p := tr.nodes[0]
 	before, inForce := p.version("trial.shadow"), p.version("trial")
 	tr.candidate.edit(strings.Replace(candidatePolicy, "limit: 60/31d", "limit: 60/month", 1) + "  - {name: x, limit: 1/fortnight}\n")
-	await.Until(t, patience, "the wrong edit is refused", func() bool { return p.edits("trial.shadow", "refused") == 1 })
-	await.Until(t, patience, "the log says what is wrong", func() bool {
+	eventually.Until(t, patience, "the wrong edit is refused", func() bool { return p.edits("trial.shadow", "refused") == 1 })
+	eventually.Until(t, patience, "the log says what is wrong", func() bool {
 		lines := p.logLines(editRefused)
-		return len(lines) == 1 && lines[0].File == tr.candidate.path && strings.Contains(lines[0].Error, `candidate.yaml:6: rules[4].limit[0]: "1/fortnight"`)
+		return len(lines) == 1 && lines[0].File == tr.candidate.path && strings.Contains(lines[0].Error, `candidate.yaml:6: rules[4] "x".limit[0]: "1/fortnight"`)
 	})
-	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
+	if got := tr.ask(t, 10, "/blocked"); got["/blocked"] != 10 {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
-	await.Until(t, patience, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
+	eventually.Until(t, patience, "the candidate before goes on", func() bool { return tr.decided("admitted", "refused") == 10 })
 	tr.candidate.edit(strings.Replace(candidatePolicy, "action: block", "limit: 4/31d fixed_window", 1))
 	for _, node := range tr.nodes {
-		await.Until(t, patience, "the mended edit is tried", func() bool {
+		eventually.Until(t, patience, "the mended edit is tried", func() bool {
 			now := node.version("trial.shadow")
 			return now != before && now != "" && node.edits("trial.shadow", "accepted") == 1
 		})
 	}
-	if got := tr.asks(t, 10, "/blocked"); got["/blocked"] != 10 {
+	if got := tr.ask(t, 10, "/blocked"); got["/blocked"] != 10 {
 		t.Errorf("%d of 10 admitted", got["/blocked"])
 	}
-	await.Until(t, patience, "the candidate now admits four", func() bool {
+	eventually.Until(t, patience, "the candidate now admits four", func() bool {
 		return tr.decided("admitted", "refused") == 16 && tr.decided("admitted", "admitted") == 4
 	})
 	if p.version("trial") != inForce || p.edits("trial", "accepted")+p.edits("trial", "refused") != 0 {
 		t.Errorf("the policy in force was %s and is %s", inForce, p.version("trial"))
 	}
-	if got := tr.asks(t, 300, "/same"); got["/same"] != 200 {
+	if got := tr.ask(t, 300, "/same"); got["/same"] != 200 {
 		t.Errorf("%d admitted by the policy in force, want 200", got["/same"])
 	}
 }
 
-// TestAWrongCandidateIsNotStarted: neither at the start nor by a reload, and what runs goes on.
+// TestAWrongCandidateIsNotStarted: a wrong candidate is rejected at the start and by a reload. The
+// running configuration continues.
 func TestAWrongCandidateIsNotStarted(t *testing.T) {
+	t.Parallel()
 	tr := startTrial(t)
 	p := tr.nodes[0]
 	wrong := renamed(t, filepath.Join(t.TempDir(), "wrong.yaml"))
 	wrong.edit("rules: [{name: a, limit: 5/minute}]\n")
 	p.write(strings.ReplaceAll(candidateCaddyfile, "{env.CANDIDATE}", wrong.path))
-	// However often it is quoted on its way.
-	const want = `wrong.yaml:1: rules[0].limit[0]: "5/minute": window "minute" has no number; write 1m`
+	// Ignore how often the message was quoted on its way.
+	const want = `wrong.yaml:1: rules[0] "a".limit[0]: "5/minute": window "minute" has no number; write 1m`
 	says := func(text string) bool { return strings.Contains(strings.ReplaceAll(text, `\`, ``), want) }
 	if err := p.reload(); err == nil || !says(err.Error()) {
 		t.Errorf("a reload with a wrong candidate: %v, want %s", err, want)
 	}
-	validate := exec.Command(binary, "validate", "--config", p.file)
+	validate := exec.Command(caddyProgram(t), "validate", "--config", p.file)
 	validate.Env = append(environment(t), "PENSTOCK_REDIS=unix:///none", "POLICY="+tr.policy.path)
 	if out, err := validate.CombinedOutput(); err == nil || !says(string(out)) {
 		t.Errorf("caddy validate of a wrong candidate: %v\n%s", err, out)
 	}
-	if got := tr.asks(t, 300, "/same"); got["/same"] != 200 {
+	if got := tr.ask(t, 300, "/same"); got["/same"] != 200 {
 		t.Errorf("%d admitted by the policy in force, want 200", got["/same"])
 	}
-	// Until the next good reload, Caddy's endpoint shows the metrics of the configuration that was refused.
+	// Until the next successful reload, Caddy's endpoint shows the metrics of the rejected
+	// configuration.
 	p.write(candidateCaddyfile)
 	if err := p.reload(); err != nil {
 		t.Fatal(err)
 	}
-	await.Until(t, patience, "the candidate went on", func() bool {
+	eventually.Until(t, patience, "the candidate went on", func() bool {
 		return tr.outcome("same", "allowed") == 200 && tr.outcome("same", "denied") == 100
 	})
 }

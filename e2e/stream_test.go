@@ -12,11 +12,12 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// says is an upstream that sends a whole document; fields are names and values of headers by turns.
-func says(body string, fields ...string) http.HandlerFunc {
+// respondsWith returns an upstream that sends a complete document, with header fields: names and
+// values in turn.
+func respondsWith(body string, fields ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		for i := 0; i < len(fields); i += 2 {
 			w.Header().Set(fields[i], fields[i+1])
@@ -31,8 +32,9 @@ func says(body string, fields ...string) http.HandlerFunc {
 	}
 }
 
-// inPieces is an upstream that sends pieces of a body whose length nobody knows; it breaks off behind them if it is to.
-func inPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
+// sendsPieces returns an upstream that sends a body of unknown length in pieces. With breaksOff, it
+// aborts the connection after them.
+func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
 		for _, piece := range pieces {
@@ -45,21 +47,22 @@ func inPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
 	}
 }
 
-// trailing is an upstream that says the cost behind the body.
+// trailing is an upstream that reports the cost in a trailer.
 func trailing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Trailer", "X-Cost")
 	_, _ = io.WriteString(w, "some text")
 	w.Header().Set("X-Cost", "44")
 }
 
-// encodes is an upstream that compresses in br where it is asked to, which costs the client more than what it says otherwise.
+// encodes is an upstream that compresses with brotli if asked to. The reported cost depends on the
+// accepted encodings.
 func encodes(w http.ResponseWriter, r *http.Request) {
 	asked := r.Header.Get("Accept-Encoding")
 	cost := map[string]string{"zstd;q=0.5": "46", "identity": "47"}[asked]
 	if strings.Contains(asked, "br") {
 		w.Header().Set("Content-Encoding", "br")
 	}
-	says(usageJSON(6, cost))(w, r)
+	respondsWith(usageJSON(6, cost))(w, r)
 }
 
 const (
@@ -67,60 +70,62 @@ const (
 	streamKind   = "text/event-stream"
 )
 
-// meteredCase is a response, and what it costs.
+// meteredCase is a response and its cost.
 type meteredCase struct {
 	path     string // /tokens/… or /priced/…
-	method   string // GET if it is not said
-	accepts  string // encodings
+	method   string // "" is GET
+	accepts  string // Accept-Encoding
 	upstream http.HandlerFunc
-	status   int    // 200 if it is not said
-	told     string // X-RateLimit-Cost
-	bytes    int    // of the body, -1 if it breaks off or is not compared
+	status   int    // 0 is 200
+	wantCost string // expected X-RateLimit-Cost
+	bytes    int    // length of the body; -1 if it is incomplete or not compared
 	charged  int64
 }
 
-// MiB is how much of a body is read for its cost.
+// mib is how much of a body is read to find its cost.
 const mib = 1 << 20
 
 func meteredCases() []meteredCase {
 	large, huge := usageJSON(mib-100, "41"), usageJSON(mib+100, "42")
 	return []meteredCase{
-		{path: "/tokens/json", upstream: says(usageJSON(60, "31")), told: "100", bytes: len(usageJSON(60, "31")), charged: 31},
-		{path: "/tokens/chunked", upstream: inPieces(documentKind, false, `{"usage":{"total_`, `tokens":3`, `2}`, `}`), told: "100", bytes: 29, charged: 32},
-		{path: "/tokens/fraction", upstream: says(usageJSON(6, "32.2")), told: "100", bytes: -1, charged: 33},
-		{path: "/tokens/zipped", accepts: "gzip", upstream: says(zipped(usageJSON(6000, "34")), "Content-Encoding", "gzip"), told: "100",
+		{path: "/tokens/json", upstream: respondsWith(usageJSON(60, "31")), wantCost: "100", bytes: len(usageJSON(60, "31")), charged: 31},
+		{path: "/tokens/chunked", upstream: sendsPieces(documentKind, false, `{"usage":{"total_`, `tokens":3`, `2}`, `}`), wantCost: "100", bytes: 29, charged: 32},
+		{path: "/tokens/fraction", upstream: respondsWith(usageJSON(6, "32.2")), wantCost: "100", bytes: -1, charged: 33},
+		{path: "/tokens/zipped", accepts: "gzip", upstream: respondsWith(zipped(usageJSON(6000, "34")), "Content-Encoding", "gzip"), wantCost: "100",
 			bytes: len(zipped(usageJSON(6000, "34"))), charged: 34},
-		{path: "/tokens/encoded/gzip", accepts: "gzip", upstream: says(usageJSON(6000, "35")), told: "100", bytes: -1, charged: 35},
-		{path: "/tokens/encoded/zstd", accepts: "zstd", upstream: says(usageJSON(6000, "36")), told: "100", bytes: -1, charged: 36},
-		{path: "/tokens/large", upstream: says(large), told: "100", bytes: len(large), charged: 41},
-		{path: "/tokens/too-large", upstream: says(huge), told: "100", bytes: len(huge), charged: 50000},
-		{path: "/tokens/too-large-chunked", upstream: inPieces(documentKind, false, huge), told: "100", bytes: len(huge), charged: 50000},
-		{path: "/tokens/narrowed", accepts: "br;q=1.0, zstd;q=0.5, deflate", upstream: encodes, told: "100", bytes: -1, charged: 46},
-		{path: "/tokens/brotli-only", accepts: "br", upstream: encodes, told: "100", bytes: -1, charged: 47},
-		{path: "/tokens/brotli-anyway", upstream: says(usageJSON(6, "48"), "Content-Encoding", "br"), told: "100", bytes: -1, charged: 50000},
-		{path: "/tokens/twice", upstream: says(usageJSON(6, "49"), "Content-Encoding", "gzip, gzip"), told: "100", bytes: -1, charged: 50000},
-		{path: "/tokens/absurd", upstream: says(usageJSON(6, "50001")), told: "100", bytes: -1, charged: 700},
-		{path: "/tokens/negative", upstream: says(usageJSON(6, "-1")), told: "100", bytes: -1, charged: 700},
-		{path: "/tokens/silent", upstream: says(`{"usage":{}}`), told: "100", bytes: 12, charged: 700},
-		{path: "/tokens/html", upstream: says(usageJSON(6, "37"), "Content-Type", "text/html"), told: "100", bytes: -1, charged: 700},
-		{path: "/tokens/head", method: http.MethodHead, upstream: says(usageJSON(6, "38")), told: "100", bytes: 0, charged: 700},
-		{path: "/tokens/broken-off", upstream: inPieces(documentKind, true, `{"usage":{"total_tokens":39},`), told: "100", bytes: -1, charged: 700},
-		{path: "/tokens/stream-broken-off", upstream: inPieces(streamKind, true, longStream(3, "9")[:3]...), told: "100", bytes: -1, charged: 3},
-		{path: "/tokens/unending-event", upstream: inPieces(streamKind, false, "data: {\"usage\":{\"total_tokens\":40}}\n\n", "data: "+huge+"\n\n"),
-			told: "100", bytes: len(huge) + 45, charged: 40},
-		{path: "/priced/header", upstream: says("{}", "X-Cost", "43"), told: "43", bytes: 2, charged: 43},
-		{path: "/priced/trailer", upstream: trailing, told: "100", bytes: 9, charged: 44},
-		{path: "/priced/free", upstream: says("{}", "X-Cost", "0"), told: "0", bytes: 2, charged: 0},
-		{path: "/priced/absurd", upstream: says("{}", "X-Cost", "1e9"), told: "700", bytes: 2, charged: 700},
-		{path: "/priced/silent", upstream: says("{}"), told: "700", bytes: 2, charged: 700},
-		{path: "/priced/head", method: http.MethodHead, upstream: says("{}", "X-Cost", "45"), told: "45", bytes: 0, charged: 45},
+		{path: "/tokens/encoded/gzip", accepts: "gzip", upstream: respondsWith(usageJSON(6000, "35")), wantCost: "100", bytes: -1, charged: 35},
+		{path: "/tokens/encoded/zstd", accepts: "zstd", upstream: respondsWith(usageJSON(6000, "36")), wantCost: "100", bytes: -1, charged: 36},
+		{path: "/tokens/large", upstream: respondsWith(large), wantCost: "100", bytes: len(large), charged: 41},
+		{path: "/tokens/too-large", upstream: respondsWith(huge), wantCost: "100", bytes: len(huge), charged: 50000},
+		{path: "/tokens/too-large-chunked", upstream: sendsPieces(documentKind, false, huge), wantCost: "100", bytes: len(huge), charged: 50000},
+		{path: "/tokens/narrowed", accepts: "br;q=1.0, zstd;q=0.5, deflate", upstream: encodes, wantCost: "100", bytes: -1, charged: 46},
+		{path: "/tokens/brotli-only", accepts: "br", upstream: encodes, wantCost: "100", bytes: -1, charged: 47},
+		{path: "/tokens/brotli-anyway", upstream: respondsWith(usageJSON(6, "48"), "Content-Encoding", "br"), wantCost: "100", bytes: -1, charged: 50000},
+		{path: "/tokens/twice", upstream: respondsWith(usageJSON(6, "49"), "Content-Encoding", "gzip, gzip"), wantCost: "100", bytes: -1, charged: 50000},
+		{path: "/tokens/absurd", upstream: respondsWith(usageJSON(6, "50001")), wantCost: "100", bytes: -1, charged: 700},
+		{path: "/tokens/negative", upstream: respondsWith(usageJSON(6, "-1")), wantCost: "100", bytes: -1, charged: 700},
+		{path: "/tokens/silent", upstream: respondsWith(`{"usage":{}}`), wantCost: "100", bytes: 12, charged: 700},
+		{path: "/tokens/html", upstream: respondsWith(usageJSON(6, "37"), "Content-Type", "text/html"), wantCost: "100", bytes: -1, charged: 700},
+		{path: "/tokens/head", method: http.MethodHead, upstream: respondsWith(usageJSON(6, "38")), wantCost: "100", bytes: 0, charged: 50000},
+		{path: "/tokens/broken-off", upstream: sendsPieces(documentKind, true, `{"usage":{"total_tokens":39},`), wantCost: "100", bytes: -1, charged: 700},
+		{path: "/tokens/stream-broken-off", upstream: sendsPieces(streamKind, true, longStream(3, "9")[:3]...), wantCost: "100", bytes: -1, charged: 3},
+		{path: "/tokens/unending-event", upstream: sendsPieces(streamKind, false, "data: {\"usage\":{\"total_tokens\":40}}\n\n", "data: "+huge+"\n\n"),
+			wantCost: "100", bytes: len(huge) + 45, charged: 40},
+		{path: "/priced/header", upstream: respondsWith("{}", "X-Cost", "43"), wantCost: "43", bytes: 2, charged: 43},
+		{path: "/priced/trailer", upstream: trailing, wantCost: "100", bytes: 9, charged: 44},
+		{path: "/priced/free", upstream: respondsWith("{}", "X-Cost", "0"), wantCost: "0", bytes: 2, charged: 0},
+		{path: "/priced/absurd", upstream: respondsWith("{}", "X-Cost", "1e9"), wantCost: "700", bytes: 2, charged: 700},
+		{path: "/priced/silent", upstream: respondsWith("{}"), wantCost: "700", bytes: 2, charged: 700},
+		{path: "/priced/head", method: http.MethodHead, upstream: respondsWith("{}", "X-Cost", "45"), wantCost: "45", bytes: 0, charged: 45},
 		{path: "/priced/dead", upstream: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, status: 502,
-			told: "700", bytes: 0, charged: 700},
+			wantCost: "700", bytes: 0, charged: 700},
 	}
 }
 
-// TestWhatResponsesCost asks all of them at once, each as a client of its own, and reads in Redis what they cost.
-func TestWhatResponsesCost(t *testing.T) {
+// TestCostsOfResponses sends all cases at once, each as a different client, and compares the
+// charges in Redis.
+func TestCostsOfResponses(t *testing.T) {
+	t.Parallel()
 	cases := meteredCases()
 	mux := http.NewServeMux()
 	for _, c := range cases {
@@ -153,7 +158,7 @@ func TestWhatResponsesCost(t *testing.T) {
 
 func ruleOf(path string) string { return strings.Split(path, "/")[1] }
 
-// costs asks once and waits for the charge.
+// costs sends one request and waits for its charge.
 func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 	method := c.method
 	if method == "" {
@@ -175,16 +180,18 @@ func (m *metered) costs(t *testing.T, c meteredCase, address string) {
 	if strings.HasPrefix(c.path, "/tokens/encoded/") && r.Header.Get("Content-Encoding") != c.accepts {
 		t.Errorf("%s: the content is encoded as %q", c.path, r.Header.Get("Content-Encoding"))
 	}
-	if got := r.Header.Get("X-RateLimit-Cost"); got != c.told {
-		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.told)
+	if got := r.Header.Get("X-RateLimit-Cost"); got != c.wantCost {
+		t.Errorf("%s: the client is told that it cost %q, want %q", c.path, got, c.wantCost)
 	}
-	await.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+	eventually.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 		return m.charged(t, ruleOf(c.path), address) == c.charged
 	})
 }
 
-// TestStreamsAreNotHeldBack: the upstream sends an event when the one before has reached the client.
+// TestStreamsAreNotHeldBack: the upstream sends an event only after the client has received the
+// previous one.
 func TestStreamsAreNotHeldBack(t *testing.T) {
+	t.Parallel()
 	const events = 20
 	document := []string{`{"items":[1`, `,2`, `,3],"usage":{`, `"total_tokens":2002`, `}}`}
 	streams := map[string]*stepwise{
@@ -216,7 +223,7 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 			read := *s
 			read.gzipped = r.Header.Get("Content-Encoding") == "gzip"
 			read.readsInStep(t, r.Body)
-			await.Until(t, patience, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
+			eventually.Until(t, patience, fmt.Sprintf("%s costs %d", path, wants[path]), func() bool {
 				return m.charged(t, "tokens", address) == wants[path]
 			})
 		})
@@ -224,14 +231,17 @@ func TestStreamsAreNotHeldBack(t *testing.T) {
 	reading.Wait()
 }
 
-// TestClientsThatLeave: who does not wait for the cost pays what the policy says of unread ones, or what has been heard of it by then
-// if that is more; a document that is whole says its cost.
+// TestClientsThatLeave: a client that disconnects before the cost was read is charged the policy's
+// cost for unread responses, or the cost read so far if that is more. A complete document is
+// charged its own cost.
 func TestClientsThatLeave(t *testing.T) {
-	left := make(chan struct{}, 16)
+	t.Parallel()
+	came, left := make(chan struct{}, 16), make(chan struct{}, 16)
 	stays := func(kind string, pieces ...string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
+			came <- struct{}{}
 			if len(pieces) > 0 {
-				inPieces(kind, false, pieces...)(w, r)
+				sendsPieces(kind, false, pieces...)(w, r)
 			}
 			<-r.Context().Done()
 			left <- struct{}{}
@@ -266,13 +276,14 @@ func TestClientsThatLeave(t *testing.T) {
 			answered <- err
 		}()
 		if strings.HasSuffix(c.path, "/waiting") {
-			await.Until(t, patience, "it is reserved", func() bool { return m.charged(t, ruleOf(c.path), address) == 100 })
+			eventually.Until(t, patience, "it is reserved", func() bool { return m.charged(t, ruleOf(c.path), address) == 100 })
 		} else if err := <-answered; err != nil {
 			t.Errorf("%s: %v", c.path, err)
 		}
+		<-came // the client must not leave before the upstream has its request
 		leave()
 		<-left
-		await.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
+		eventually.Until(t, patience, fmt.Sprintf("%s costs %d", c.path, c.charged), func() bool {
 			return m.charged(t, ruleOf(c.path), address) == c.charged
 		})
 	}

@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// targetsCaddyfile has one rule for a path, one for a host, and one that blocks; X-Upstream chooses who serves.
+// targetsCaddyfile has a rule for a path, one for a host, and one that blocks. X-Upstream selects
+// the server.
 const targetsCaddyfile = `{
 	admin ADMIN
 	servers {
@@ -64,13 +65,14 @@ const targetsCaddyfile = `{
 `
 
 const (
-	targetsAsks  = 5 // of each form
+	targetsAsks  = 5 // requests in each form
 	targetsLimit = 3
 )
 
-// TestEveryFormOfATarget: whatever the form in which a client asks, what serves a path or a host that a rule matches does so
-// no more often than the limit, and never what is blocked.
+// TestEveryFormOfATarget: in whatever form a client writes its request, a limited path or host is
+// served no more often than the limit, and a blocked path is never served.
 func TestEveryFormOfATarget(t *testing.T) {
+	t.Parallel()
 	p := startTargets(t)
 	t.Run("HTTP/1.1", func(t *testing.T) { overTargets(t, caddyUpstreams, http1To(p.address, "1.1")) })
 	t.Run("HTTP/1.0", func(t *testing.T) { overTargets(t, caddyUpstreams, http1To(p.address, "1.0")) })
@@ -84,8 +86,9 @@ rules:
   - {name: never, match: {path: /blocked/**}, action: block}
 `
 
-// TestEveryFormOfATargetInEnvoy is the same through Envoy with the filter.
+// TestEveryFormOfATargetInEnvoy repeats the test through Envoy with the filter.
 func TestEveryFormOfATargetInEnvoy(t *testing.T) {
+	t.Parallel()
 	s := &site{manager: "use_remote_address: true, xff_num_trusted_hops: 1, http_protocol_options: {accept_http_10: true}, delayed_close_timeout: 0.01s, " +
 		"upgrade_configs: [{upgrade_type: CONNECT}]",
 		cluster: bridgeCluster + "\n  - " + clusterAt("node", startNode(t, nodeProgram)) + "\n  - " + clusterAt("nginx", startNginx(t, nginxConfiguration)),
@@ -98,21 +101,23 @@ func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) { overTargets(t, upstreams, http2To(s.address)) })
 }
 
-// routesBy sends what names an upstream to its cluster, CONNECT too.
+// routesBy routes requests with the upstream's name to its cluster, also CONNECT requests.
 func routesBy(name string) string {
 	header := "headers: [{name: x-upstream, string_match: {exact: " + name + "}}]"
 	return "{match: {connect_matcher: {}, " + header + "}, route: {cluster: " + name + "}}," +
 		"{match: {prefix: /, " + header + "}, route: {cluster: " + name + "}},"
 }
 
-// clusterAt is a cluster of one server.
+// clusterAt returns a cluster of one server.
 func clusterAt(name, address string) string {
 	return "{name: " + name + ", type: STATIC, connect_timeout: 1s, load_assignment: {cluster_name: " + name +
 		", endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: " + portOf(address) + "}}}}]}]}}"
 }
 
-// TestTargetsThatAreNotServed: whatever has no path is answered 400, also where no rule is for a path, and counted.
+// TestTargetsThatAreNotServed: a target without a path is answered with 400 and counted, also if no
+// rule matches by path.
 func TestTargetsThatAreNotServed(t *testing.T) {
+	t.Parallel()
 	p := startTargets(t)
 	send := http1To(p.address, "1.1")
 	for i, form := range []requestForm{{"GET", "x:http://h/y", "h"}, {"GET", "x:y", "h"}, {"GET", "*", "h"}, {"GET", "http:?x", "h"},
@@ -151,10 +156,10 @@ func startTargets(t *testing.T) *process {
 		"NODE_UPSTREAM="+startNode(t, nodeProgram), "NGINX_UPSTREAM="+startNginx(t, nginxConfiguration))
 }
 
-// targetSender sends a request of that form and returns all that was answered.
+// targetSender sends a request in the given form and returns the whole answer.
 type targetSender func(f requestForm, address, upstream string) string
 
-// http1To sends requests of HTTP/1, each on a connection of its own.
+// http1To sends HTTP/1 requests, each over a new connection.
 func http1To(to, version string) targetSender {
 	return func(f requestForm, address, upstream string) string {
 		connection, err := net.Dial("tcp", to)
@@ -169,7 +174,8 @@ func http1To(to, version string) targetSender {
 	}
 }
 
-// overTargets sends every form to every upstream, as a client of its own, and counts what was served.
+// overTargets sends every form to every upstream, each as a different client, and counts what was
+// served.
 func overTargets(t *testing.T, upstreams []string, send targetSender) {
 	type job struct {
 		upstream string
@@ -217,5 +223,5 @@ func overTargets(t *testing.T, upstreams []string, send targetSender) {
 	t.Logf("%d forms, each asked for %d times", len(jobs), targetsAsks)
 }
 
-// clientAddress is the address of the n-th client.
+// clientAddress returns the address of the n-th client.
 func clientAddress(n int) string { return fmt.Sprintf("10.%d.%d.%d", n>>16&255, n>>8&255, n&255) }

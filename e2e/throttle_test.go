@@ -13,12 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// throttled is a site whose requests wait for LIMIT. The rule audit never refuses: it counts who was charged. The rule
-// hard does, for its path.
+// throttled returns a Caddyfile whose requests are throttled to limit. Rule audit never denies; it
+// counts the charges. Rule hard denies, on its own path.
 func throttled(head, limit string) string {
 	return head + `:SITE {
 	penstock {
@@ -40,18 +40,18 @@ func throttled(head, limit string) string {
 
 const audits = "rl1:who:audit:*"
 
-// visitor is somebody who may have to wait.
-type visitor struct {
+// waiter is a request that may have to wait.
+type waiter struct {
 	name    string
 	path    string
 	leave   context.CancelFunc
 	answer  answer
 	ended   time.Time
-	reset   int64 // of the window it was charged in
-	ordinal int64 // in that window, the first being 1
+	reset   int64 // end of the window in which it was charged
+	ordinal int64 // its position in that window, from 1
 }
 
-// queue is visitors in the order in which they came.
+// queue is a sequence of requests in the order of their arrival.
 type queue struct {
 	t     *testing.T
 	p     *process
@@ -59,15 +59,16 @@ type queue struct {
 	group sync.WaitGroup
 
 	mu    sync.Mutex
-	here  []*visitor
+	here  []*waiter
 	ended int
 }
 
-// join sends a request and waits until it was answered or stands in line, so that it came before the next.
-func (q *queue) join(name, path string) *visitor {
+// join sends a request and waits until it is answered or in the throttle queue, so that it precedes
+// the next request.
+func (q *queue) join(name, path string) *waiter {
 	q.t.Helper()
 	ctx, leave := context.WithCancel(context.Background())
-	v := &visitor{name: name, path: path, leave: leave}
+	v := &waiter{name: name, path: path, leave: leave}
 	q.t.Cleanup(leave)
 	q.mu.Lock()
 	q.here = append(q.here, v)
@@ -80,7 +81,7 @@ func (q *queue) join(name, path string) *visitor {
 		v.reset, v.ordinal = a.number("X-RateLimit-Reset"), q.count-a.number("X-RateLimit-Remaining")
 		q.ended++
 	})
-	await.Until(q.t, patience, name+" was answered or waits", func() bool {
+	eventually.Until(q.t, patience, name+" was answered or waits", func() bool {
 		q.mu.Lock()
 		all, ended := len(q.here), q.ended
 		q.mu.Unlock()
@@ -91,16 +92,16 @@ func (q *queue) join(name, path string) *visitor {
 
 func (q *queue) waiting() int { return int(q.p.metric("penstock_waiting ")) }
 
-// order returns the names of those that were admitted to the path /, in the order in which they were charged: by window,
-// and by what each left there.
+// order returns the names of the requests admitted to path /, in the order in which they were
+// charged. That order follows from their windows and from the remaining units in their answers.
 func (q *queue) order() string {
 	q.t.Helper()
 	q.group.Wait()
 	admitted := slices.Clone(q.here)
-	admitted = slices.DeleteFunc(admitted, func(v *visitor) bool {
+	admitted = slices.DeleteFunc(admitted, func(v *waiter) bool {
 		return v.path != "/" || v.answer.status != http.StatusOK
 	})
-	slices.SortFunc(admitted, func(a, b *visitor) int {
+	slices.SortFunc(admitted, func(a, b *waiter) int {
 		return cmp.Or(cmp.Compare(a.reset, b.reset), cmp.Compare(a.ordinal, b.ordinal))
 	})
 	var names []string
@@ -113,15 +114,17 @@ func (q *queue) order() string {
 	return strings.Join(names, " ")
 }
 
-// begins waits until a window of this span has just begun, by the clock of this machine, which is that of Redis.
-func begins(t *testing.T, span time.Duration) {
+// awaitWindow waits until a window of the given length has just begun, by the clock that this
+// machine shares with Redis.
+func awaitWindow(t *testing.T, span time.Duration) {
 	t.Helper()
-	await.Until(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
+	eventually.Until(t, 2*span, "a window begins", func() bool { return time.Since(time.Now().Truncate(span)) < span/10 })
 }
 
-// TestThrottleIsTheRateOverTwoNodes: sixty requests at once over two Caddys pass at the rate of the limit, no faster and
-// no slower, and nobody is refused.
+// TestThrottleIsTheRateOverTwoNodes: sixty simultaneous requests over two Caddys pass at exactly
+// the rate of the limit, and none is denied.
 func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
+	t.Parallel()
 	const perNode, rate, burst = 30, 20, 5
 	redis := redistest.Start(t)
 	config := strings.Replace(throttled(shared, "20/1s burst 5"), "max_waiting 7", "max_waiting 1000", 1)
@@ -144,7 +147,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 	group.Wait()
 	slices.SortFunc(passed, time.Time.Compare)
-	for i := range passed { // however late an answer is on a machine that is busy
+	for i := range passed { // holds however late a busy machine delivers the answers
 		if most := burst + int(rate*passed[i].Sub(start).Seconds()); i+1 > most {
 			t.Fatalf("%d requests passed in %v, more than %d", i+1, passed[i].Sub(start), most)
 		}
@@ -160,20 +163,21 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 }
 
-// TestThrottleServesInTurn: first come, first served; who leaves frees a place and is charged nothing; one too many is
-// refused, and so is at once whom another limit refuses, however long the line.
+// TestThrottleServesInTurn: requests are admitted in the order of their arrival. A request that
+// leaves frees its place and is not charged. A request beyond max_waiting is denied. A request that
+// another limit denies is denied at once, however long the queue.
 func TestThrottleServesInTurn(t *testing.T) {
 	t.Parallel()
 	const span = 6 * time.Second
 	redis := redistest.Start(t)
 	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "4/6s fixed_window"))[0], count: 4}
-	begins(t, span)
+	awaitWindow(t, span)
 	first := q.join("hard", "/hard")
 	for _, name := range []string{"a", "b", "c"} {
 		q.join(name, "/")
 	}
 	begin := time.Now()
-	var left *visitor
+	var left *waiter
 	for _, name := range []string{"d", "e", "f", "g", "h", "i", "j"} {
 		if v := q.join(name, "/"); name == "e" {
 			left = v
@@ -182,7 +186,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	refused := q.join("too many", "/")
 	hard := q.join("hard again", "/hard")
 	left.leave()
-	await.Until(t, patience, "the place is free", func() bool { return q.waiting() == 6 })
+	eventually.Until(t, patience, "the place is free", func() bool { return q.waiting() == 6 })
 	q.join("k", "/")
 	if len := q.waiting(); len != 7 {
 		t.Fatalf("%d wait, want 7: the machine was too slow for this test", len)
@@ -190,7 +194,7 @@ func TestThrottleServesInTurn(t *testing.T) {
 	if got, want := q.order(), "a b c d f g h i j k"; got != want || first.answer.status != http.StatusOK {
 		t.Errorf("served in the order %q, want %q, and before them status %d", got, want, first.answer.status)
 	}
-	for _, v := range []*visitor{refused, hard} {
+	for _, v := range []*waiter{refused, hard} {
 		if took := v.ended.Sub(begin); v.answer.status != http.StatusTooManyRequests || took > span-span/4 {
 			t.Errorf("%s: status %d after %v", v.name, v.answer.status, took)
 		}
@@ -211,8 +215,8 @@ func TestThrottleServesInTurn(t *testing.T) {
 	}
 }
 
-// TestReloadWhileRequestsWait: they keep their places, also before those that come to the new configuration, and also if
-// that says something else about the store.
+// TestReloadWhileRequestsWait: waiting requests keep their places ahead of requests that arrive
+// after the reload, also if the reload changes the store.
 func TestReloadWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = 2 * time.Second
@@ -222,7 +226,7 @@ func TestReloadWhileRequestsWait(t *testing.T) {
 			t.Parallel()
 			redis := redistest.Start(t)
 			q := &queue{t: t, p: fleet(t, 1, redis, config)[0], count: 3}
-			begins(t, span)
+			awaitWindow(t, span)
 			for _, name := range []string{"a", "b", "c", "d", "e"} {
 				q.join(name, "/")
 			}
@@ -243,13 +247,14 @@ func TestReloadWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// TestCaddyStopsWhileRequestsWait: each is answered in its turn before the process ends, and is charged once.
+// TestCaddyStopsWhileRequestsWait: each waiting request is answered in its turn before the process
+// ends, and is charged once.
 func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	t.Parallel()
 	const span = time.Second
 	redis := redistest.Start(t)
 	q := &queue{t: t, p: fleet(t, 1, redis, throttled(shared, "3/1s fixed_window"))[0], count: 3}
-	begins(t, span)
+	awaitWindow(t, span)
 	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
 		q.join(name, "/")
 	}
@@ -272,9 +277,10 @@ func TestCaddyStopsWhileRequestsWait(t *testing.T) {
 	}
 }
 
-// TestNobodyPushesIn: while a line is served, new requests come without a pause. None of them takes the unit of those who
-// were there before, whenever it falls free.
-func TestNobodyPushesIn(t *testing.T) {
+// TestThrottleKeepsOrderUnderLoad: new requests arrive continuously while the queue is served. None
+// of them takes a unit before an earlier request.
+func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
+	t.Parallel()
 	const requests, every = 300, 10 * time.Millisecond
 	config := strings.Replace(throttled(shared, "40/1s burst 1"), "max_waiting 7", "max_waiting 1000", 1)
 	p := fleet(t, 1, redistest.Start(t), config)[0]
@@ -294,16 +300,17 @@ func TestNobodyPushesIn(t *testing.T) {
 		})
 	}
 	group.Wait()
-	const sure = 1500 * time.Millisecond // by which a busy machine mixes up what comes and what goes
-	pushed := 0
+	// by this much, a busy machine may reorder arrivals and answers
+	const sure = 1500 * time.Millisecond
+	overtaken := 0
 	for _, first := range turns {
 		for _, second := range turns {
 			if second.came.Sub(first.came) > sure && first.went.Sub(second.went) > sure {
-				pushed++
+				overtaken++
 			}
 		}
 	}
-	if pushed > 0 {
-		t.Errorf("%d times somebody went before one who had come before", pushed)
+	if overtaken > 0 {
+		t.Errorf("%d times a request overtook an earlier one", overtaken)
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// asking is the client of tests that ask as several people: it keeps the connections of a crowd.
+// asking is the HTTP client of tests with many simultaneous users: it keeps many idle connections.
 var asking = &http.Client{
 	Timeout:   30 * time.Second,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 128},
 }
 
-// ask sends a request; fields are names and values of headers by turns. It may be called by several goroutines. A request
-// without an answer has status 0.
+// ask sends a request with header fields: names and values in turn. Several goroutines may call it.
+// A request without an answer has status 0.
 func (p *process) ask(ctx context.Context, method, path string, fields ...string) answer {
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+p.address+path, nil)
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *process) ask(ctx context.Context, method, path string, fields ...string
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// number is a header field that is a whole number; -1 if it is not.
+// number returns a header field as an integer, or -1 if it is none.
 func (a answer) number(field string) int64 {
 	n, err := strconv.ParseInt(a.header.Get(field), 10, 64)
 	if err != nil {
@@ -60,7 +60,7 @@ func (a answer) number(field string) int64 {
 	return n
 }
 
-// metric returns the sum of the series that begin with this.
+// metric returns the sum of the series that begin with the given text.
 func (p *process) metric(series string) float64 {
 	p.t.Helper()
 	sum := 0.0
@@ -87,8 +87,8 @@ func fleet(t testing.TB, n int, redis *redistest.Server, caddyfile string) []*pr
 	return all
 }
 
-// shared is the head of a Caddyfile whose counters are in Redis. The deadline is long, because this machine also runs
-// the load: what these tests are about is not what happens when Redis is away.
+// shared is the head of a Caddyfile whose counters are in Redis. The deadline is long because the
+// load runs on the same machine, and these tests are not about outages.
 const shared = `{
 	admin ADMIN
 	penstock {
@@ -101,7 +101,7 @@ const shared = `{
 }
 `
 
-// used returns how many units are charged in the counters whose keys match, by their keys.
+// used returns the units charged in the counters that match the pattern, by key.
 func used(t testing.TB, redis *redistest.Server, pattern string) map[string]int64 {
 	t.Helper()
 	keys, err := redis.Client().Keys(context.Background(), pattern).Result()
@@ -129,7 +129,8 @@ func sum(counters map[string]int64) (n int64) {
 	return n
 }
 
-// keysFile is a file of API keys that a test edits. An entry is the words of a key, by its name; see keyOf.
+// keysFile is a file of API keys that a test edits. An entry holds the further fields of a key, by
+// the name passed to keyOf.
 type keysFile struct {
 	t    testing.TB
 	path string
@@ -141,7 +142,7 @@ func newKeysFile(t testing.TB, entries map[string]string) *keysFile {
 	return f
 }
 
-// keyOf is the key of a name.
+// keyOf returns the API key with a name.
 func keyOf(name string) string { return "pk_0123456789-abcdefghijklmnopqrstuvwxyz-" + name }
 
 func (f *keysFile) edit(entries map[string]string) {
@@ -154,7 +155,7 @@ func (f *keysFile) edit(entries map[string]string) {
 	f.write(text.String())
 }
 
-// write writes the file as an editor does: in place.
+// write overwrites the file in place, as some editors do.
 func (f *keysFile) write(text string) {
 	f.t.Helper()
 	if err := os.WriteFile(f.path, []byte(text), 0o600); err != nil {

@@ -16,11 +16,13 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	corecounter "github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestAdapter runs what only the adapter can spoil natively, and as the filter is shipped.
+// TestAdapter tests the parts that only the adapter can break, natively and as the shipped .wasm.
 func TestAdapter(t *testing.T) {
 	shipped, err := proxytest.NewWasmVMContext(build(t))
 	if err != nil {
@@ -36,7 +38,7 @@ func TestAdapter(t *testing.T) {
 			"a cost in the body":          aCostInTheBody,
 			"a cost in a trailer":         aCostInATrailer,
 			"a response without a cost":   aResponseWithoutACost,
-			"who waits in line":           whoWaitsInLine,
+			"who waits in line":           throttledRequest,
 			"a stream that is gone":       aStreamThatIsGone,
 			"a deadline":                  aDeadline,
 			"an internal redirect":        anInternalRedirect,
@@ -51,33 +53,34 @@ func TestAdapter(t *testing.T) {
 	}
 }
 
-// rig is the filter in an emulator before a bridge that says what the test wants.
+// rig is the filter in an emulator, with a bridge whose answers the test chooses.
 type rig struct {
 	*emulator
 	vm      types.VMContext
-	policy  core.Policy
-	answers []wire.Answer // of the next items; an admission if there are no more
-	items   []wire.Item   // that were asked
-	calls   []int         // how many items each call had
+	policy  policy.Policy
+	answers []wire.Answer // of the next items; admissions when they run out
+	items   []wire.Item   // items received
+	calls   []int         // number of items in each call
 	status  int           // of the next answers, if not 200
 }
 
-// start starts the filter, and lets it have the policy.
+// start starts the filter and gives it the policy.
 func (r *rig) start(t *testing.T, settings string) {
 	t.Helper()
 	if len(r.policy.Rules) == 0 {
-		limit, err := core.ParseLimit("100/1m")
+		limit, err := corecounter.ParseLimit("100/1m")
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.policy.Name = "shop"
-		r.policy.Rules = []core.Rule{{Name: "api", Match: core.Match{Path: []string{"/api/*"}}, Limits: []core.Limit{limit}}}
+		r.policy.Rules = []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api/*"}}, Limits: []corecounter.Limit{limit}}}
 	}
 	log.SetOutput(io.Discard)
 	w := &worker{VMContext: r.vm}
 	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(w).WithPluginConfiguration([]byte(settings)))
 	t.Cleanup(reset)
-	t.Cleanup(func() { host.FinishVM() }) // or the next plugin of the same VM goes on with this one's policy
+	// otherwise the next plugin of the same VM would continue with this policy
+	t.Cleanup(func() { host.FinishVM() })
 	r.emulator = &emulator{host: host, worker: w, bridge: r}
 	if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != types.OnPluginStartStatusOK {
 		t.Fatalf("the filter does not start: %q", host.GetCriticalLogs())
@@ -96,7 +99,7 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 	if request.URL.Path == "/v1/policy" {
 		w.Header().Set("Etag", `"v1"`)
-		_, _ = w.Write(r.policy.AppendCompact(nil, "v1")) // a recorder
+		_, _ = w.Write(compact.AppendPolicy(nil, &r.policy, "v1")) // an httptest.ResponseRecorder
 		return
 	}
 	body, _ := io.ReadAll(request.Body) // in memory
@@ -108,7 +111,7 @@ func (r *rig) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		if more, err = call.Next(&item); !more {
 			break
 		}
-		answer := wire.Answer{Results: []core.Result{{At: core.Second, Granted: 1, Remaining: 9, Reset: core.Minute}}}
+		answer := wire.Answer{Results: []corecounter.Result{{At: corecounter.Second, Granted: 1, Remaining: 9, Reset: corecounter.Minute}}}
 		if len(r.answers) > 0 {
 			answer, r.answers = r.answers[0], r.answers[1:]
 		}
@@ -130,7 +133,7 @@ func (r *rig) send(path string, fields ...string) (id uint32, action types.Actio
 	return id, r.host.CallOnRequestHeaders(id, headers, true)
 }
 
-// asked sends a request that the bridge is asked about.
+// asked sends a request for which the filter must call the bridge.
 func (r *rig) asked(t *testing.T, path string, fields ...string) (id uint32) {
 	t.Helper()
 	id, action := r.send(path, fields...)
@@ -140,7 +143,7 @@ func (r *rig) asked(t *testing.T, path string, fields ...string) (id uint32) {
 	return id
 }
 
-// admitted is a request that the bridge has let go on.
+// admitted sends a request that the bridge admits.
 func (r *rig) admitted(t *testing.T, path string, fields ...string) (id uint32) {
 	t.Helper()
 	id = r.asked(t, path, fields...)
@@ -195,7 +198,7 @@ func aRequestAndItsResponse(t *testing.T, r *rig) {
 }
 
 func refusedResult() wire.Answer {
-	return wire.Answer{Results: []core.Result{{At: core.Second, Refused: true, Wait: 30 * core.Second, Reset: core.Minute}}}
+	return wire.Answer{Results: []corecounter.Result{{At: corecounter.Second, Denied: true, Wait: 30 * corecounter.Second, Reset: corecounter.Minute}}}
 }
 
 func aRefusal(t *testing.T, r *rig) {
@@ -229,9 +232,9 @@ func aRefusalByGRPCWeb(t *testing.T, r *rig) {
 func callsAreShared(t *testing.T, r *rig) {
 	r.start(t, "")
 	first := r.asked(t, "/api/1")
-	r.worker.wake(t) // its call is under way
+	r.worker.wake(t) // its call is in flight
 	rest := []uint32{r.asked(t, "/api/2"), r.asked(t, "/api/3"), r.asked(t, "/api/4")}
-	r.answers = []wire.Answer{{Results: []core.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, refusedResult()}
+	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1, Remaining: 8}}}, {Status: wire.StatusUnavailable}, refusedResult()}
 	r.answerCalls(t)
 	r.equal(t, "calls", r.calls, []int{1, 3})
 	for _, id := range []uint32{first, rest[0], rest[2]} {
@@ -245,22 +248,22 @@ func callsAreShared(t *testing.T, r *rig) {
 	r.equal(t, "store unavailable", r.count(t, "store_unavailable"), 1)
 }
 
-// reserves starts the filter with a rule whose cost the response says.
-func (r *rig) reserves(t *testing.T, cost core.CostAfter) (id uint32) {
+// reserves starts the filter with a rule whose cost depends on the response.
+func (r *rig) reserves(t *testing.T, cost policy.CostAfter) (id uint32) {
 	t.Helper()
-	limit, err := core.ParseLimit("100/1m")
+	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.policy = core.Policy{Name: "shop", Rules: []core.Rule{{Name: "llm", Limits: []core.Limit{limit}, CostAfter: &cost}}}
+	r.policy = policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "llm", Limits: []corecounter.Limit{limit}, CostAfter: &cost}}}
 	r.start(t, "")
-	r.answers = []wire.Answer{{Results: []core.Result{{Granted: 10, Remaining: 90}}, Receipt: "sealed"}}
+	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 10, Remaining: 90}}, Receipt: "sealed"}}
 	id = r.admitted(t, "/v1/chat")
 	r.items = nil
 	return id
 }
 
-// settled expects that the bridge is told of the response.
+// settled checks the settlement that the bridge receives.
 func (r *rig) settled(t *testing.T, want wire.Settle) {
 	t.Helper()
 	r.answerCalls(t)
@@ -272,7 +275,7 @@ func (r *rig) settled(t *testing.T, want wire.Settle) {
 }
 
 func aCostInTheBody(t *testing.T, r *rig) {
-	id := r.reserves(t, core.CostAfter{JSON: "usage.total_tokens", Estimate: 10})
+	id := r.reserves(t, policy.CostAfter{JSON: "usage.total_tokens", Estimate: 10})
 	r.host.CallOnResponseHeaders(id, [][2]string{{":status", "200"}, {"content-type", "application/json"}}, false)
 	for i, piece := range []string{`{"usage":{"tot`, `al_tokens":`, `7}}`} {
 		if r.host.CallOnResponseBody(id, []byte(piece), i == 2) != types.ActionContinue {
@@ -289,7 +292,7 @@ func aCostInTheBody(t *testing.T, r *rig) {
 }
 
 func aCostInATrailer(t *testing.T, r *rig) {
-	id := r.reserves(t, core.CostAfter{Header: "X-Cost", Estimate: 10})
+	id := r.reserves(t, policy.CostAfter{Header: "X-Cost", Estimate: 10})
 	r.host.CallOnResponseHeaders(id, [][2]string{{":status", "200"}}, false)
 	r.host.CallOnResponseBody(id, []byte("ok"), false)
 	r.host.CallOnResponseTrailers(id, [][2]string{{"x-cost", "4"}})
@@ -297,7 +300,7 @@ func aCostInATrailer(t *testing.T, r *rig) {
 }
 
 func aResponseWithoutACost(t *testing.T, r *rig) {
-	id := r.reserves(t, core.CostAfter{Header: "X-Cost", Estimate: 10, Default: 20})
+	id := r.reserves(t, policy.CostAfter{Header: "X-Cost", Estimate: 10, Default: 20})
 	r.host.CallOnResponseHeaders(id, text200, false)
 	got := headerOf(r.host.GetCurrentResponseHeaders(id))
 	r.equal(t, "the cost", got.Get("X-RateLimit-Cost"), "20")
@@ -305,20 +308,21 @@ func aResponseWithoutACost(t *testing.T, r *rig) {
 	r.equal(t, "unreadable", r.count(t, "unreadable_costs"), 1)
 }
 
-// whoWaitsInLine: the second call is the plugin's although another rider was resumed just before, so its answer arrives.
-func whoWaitsInLine(t *testing.T, r *rig) {
-	limit, err := core.ParseLimit("100/1m")
+// throttledRequest: the second call belongs to the plugin although another request was resumed just
+// before, so its answer arrives.
+func throttledRequest(t *testing.T, r *rig) {
+	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.policy = core.Policy{Name: "shop", Rules: []core.Rule{{Name: "slow", Limits: []core.Limit{limit}, Action: core.ActionThrottle,
-		Throttle: &core.Throttle{MaxDelay: core.Second, MaxWaiting: 9}}}}
+	r.policy = policy.Policy{Name: "shop", Rules: []policy.Rule{{Name: "slow", Limits: []corecounter.Limit{limit}, Action: policy.ActionThrottle,
+		Throttle: &policy.Throttle{MaxDelay: corecounter.Second, MaxWaiting: 9}}}}
 	r.start(t, "")
 	first := r.asked(t, "/1")
 	r.worker.wake(t)
 	second, third := r.asked(t, "/2"), r.asked(t, "/3")
-	wait := wire.Answer{Results: []core.Result{{Refused: true, Wait: core.Second}}}
-	r.answers = []wire.Answer{{Results: []core.Result{{Granted: 1}}}, {Results: []core.Result{{Granted: 1}}}, wait}
+	wait := wire.Answer{Results: []corecounter.Result{{Denied: true, Wait: corecounter.Second}}}
+	r.answers = []wire.Answer{{Results: []corecounter.Result{{Granted: 1}}}, {Results: []corecounter.Result{{Granted: 1}}}, wait}
 	r.answerCalls(t)
 	for _, id := range []uint32{first, second, third} {
 		if r.host.GetCurrentHttpStreamAction(id) != types.ActionContinue {
@@ -380,13 +384,13 @@ func answersThatAreNone(t *testing.T, r *rig) {
 }
 
 func policies(t *testing.T, r *rig) {
-	limit, err := core.ParseLimit("100/1m")
+	limit, err := corecounter.ParseLimit("100/1m")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5000 { // half a megabyte
-		r.policy.Rules = append(r.policy.Rules, core.Rule{Name: "rule-" + strconv.Itoa(i), Limits: []core.Limit{limit},
-			Match: core.Match{Path: []string{"/" + strings.Repeat("long/", 10) + strconv.Itoa(i)}}})
+		r.policy.Rules = append(r.policy.Rules, policy.Rule{Name: "rule-" + strconv.Itoa(i), Limits: []corecounter.Limit{limit},
+			Match: policy.Match{Path: []string{"/" + strings.Repeat("long/", 10) + strconv.Itoa(i)}}})
 	}
 	r.policy.Name = "large"
 	r.start(t, "poll: 100ms")
@@ -402,7 +406,8 @@ func policies(t *testing.T, r *rig) {
 	r.equal(t, "loaded", r.count(t, "policy_loaded"), 1)
 }
 
-// configurations: what is wrong is refused, and said; none at all is the default.
+// configurations: an invalid configuration is rejected with a message, and an empty one is the
+// default.
 func configurations(t *testing.T, r *rig) {
 	for settings, want := range map[string]types.OnPluginStartStatus{"": types.OnPluginStartStatusOK,
 		`{"cluster": "b", "deadline": "1s"}`: types.OnPluginStartStatusOK, "deadlin: 1s": types.OnPluginStartStatusFailed,
@@ -420,8 +425,8 @@ func configurations(t *testing.T, r *rig) {
 }
 
 func propertiesOfSeveralKinds(t *testing.T, r *rig) {
-	r.policy.Identify = []core.Identify{{Kind: core.IdentifyAttr, Name: "connection.id"},
-		{Kind: core.IdentifyAttr, Name: "connection.mtls"}, {Kind: core.IdentifyAttr, Name: "missing"}}
+	r.policy.Identify = []policy.Identify{{Kind: policy.IdentifyAttr, Name: "connection.id"},
+		{Kind: policy.IdentifyAttr, Name: "connection.mtls"}, {Kind: policy.IdentifyAttr, Name: "missing"}}
 	r.start(t, "")
 	r.set(t, "\x07\x00\x00\x00\x00\x00\x00\x00", "connection", "id")
 	r.set(t, "\x01", "connection", "mtls")

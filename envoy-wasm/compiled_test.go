@@ -17,8 +17,8 @@ import (
 	"github.com/tetratelabs/wazero/sys"
 )
 
-// TestFilterCompiled runs every test of package filter compiled as the filter is shipped: numbers are as wide there, and what is
-// allocated is counted there as well.
+// TestFilterCompiled compiles all tests of package filter as the filter is shipped and runs them:
+// integer widths and allocations differ there.
 func TestFilterCompiled(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "filter.wasm")
 	command := exec.Command("go", "test", "-c", "-o", file, "./filter")
@@ -35,9 +35,13 @@ func TestFilterCompiled(t *testing.T) {
 	t.Cleanup(func() { _ = runtime.Close(ctx) })
 	wasi_snapshot_preview1.MustInstantiate(ctx, runtime)
 	var out bytes.Buffer
-	config := wazero.NewModuleConfig().WithArgs("filter.test", "-test.v").WithStdout(&out).WithStderr(&out).
+	args := []string{"filter.test", "-test.v"}
+	if testing.Short() {
+		args = append(args, "-test.short")
+	}
+	config := wazero.NewModuleConfig().WithArgs(args...).WithStdout(&out).WithStderr(&out).
 		WithSysWalltime().WithSysNanotime().WithRandSource(rand.Reader).WithEnv("PENSTOCK_SEED", os.Getenv("PENSTOCK_SEED")).
-		WithFSConfig(wazero.NewFSConfig().WithReadOnlyDirMount("filter", "/")) // seeds of fuzzing
+		WithFSConfig(wazero.NewFSConfig().WithReadOnlyDirMount("filter", "/")) // fuzzing seeds
 	_, err = runtime.InstantiateWithConfig(ctx, module, config)
 	var exit *sys.ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 0) {

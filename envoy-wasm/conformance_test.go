@@ -11,12 +11,12 @@ import (
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/await"
-	"github.com/penstock/penstock/internal/bridge"
-	"github.com/penstock/penstock/internal/conformance"
-	"github.com/penstock/penstock/internal/fallback"
-	"github.com/penstock/penstock/internal/memstore"
+	corecounter "github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/store/fallback"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/conformance"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // build compiles the filter as it is shipped.
@@ -35,11 +35,11 @@ func build(t testing.TB) []byte {
 	return wasm
 }
 
-// wasmFront is the filter in an emulator, with a bridge for each story in this process.
+// wasmFront is the filter in an emulator. Each story has a bridge in this process.
 type wasmFront struct {
 	vm    proxytest.WasmVMContext
 	store *conformance.Store
-	local core.Store // what stands in for it
+	local corecounter.Store // the fallback while the store is away
 	set   conformance.Setting
 }
 
@@ -68,12 +68,12 @@ func newWasmFront(t testing.TB) *wasmFront {
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 
-// begin starts the bridge and the filter, which asks it for the policy.
+// begin starts the bridge and the filter, which fetches the policy.
 func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker {
 	t.Helper()
 	f.store.SetAway(s.Away)
-	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Store: f.store, Shared: true,
-		Fallback: fallback.Options{Local: f.local}})
+	b, err := bridge.New(bridge.Options{PolicyFile: s.Write(t, t.TempDir(), f.set), Shared: true,
+		Store: fallback.New(f.store, fallback.Options{Local: f.local}), Corrections: f.store})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker 
 		settlements, before := f.store.Settled()
 		answer := e.ask(t, &exchange.Request)
 		if exchange.For("wasm").Settled != nil {
-			await.Until(t, 10*time.Second, "something is settled", func() bool {
+			eventually.Until(t, 10*time.Second, "something is settled", func() bool {
 				calls, _ := f.store.Settled()
 				return calls > settlements
 			})
@@ -100,7 +100,7 @@ func (f *wasmFront) begin(t testing.TB, s *conformance.Story) conformance.Asker 
 	}
 }
 
-// TestConformanceOfTheFilter tells the corpus to the filter as it is shipped.
+// TestConformanceOfTheFilter runs the conformance corpus against the shipped filter.
 func TestConformanceOfTheFilter(t *testing.T) {
 	f := newWasmFront(t)
 	conformance.Run(t, "wasm", conformance.Load(t), f.begin)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command envoy-wasm is the WebAssembly filter for Envoy: the adapter between Envoy's calls and package filter, which
-// does the work. It is built with GOOS=wasip1 GOARCH=wasm -buildmode=c-shared.
+// Command envoy-wasm is the WebAssembly filter for Envoy. It adapts Envoy's callbacks to package
+// filter, which does the work. It is built with GOOS=wasip1 GOARCH=wasm -buildmode=c-shared.
 //
 // # Promise
 //
-// Every call of Envoy's is handed to the filter once, and a panic in there ends one request's decision and not the
-// filter: the request then goes on, or is refused, as the configuration's on_error says.
+// Every callback of Envoy reaches the filter once. A panic in a callback ends the decision of one
+// request and not the filter. on_error of the configuration then decides that request.
 //
 // # Price
 //
-// What it imports costs Envoy a second of start-up for each megabyte.
+// Each megabyte of the compiled filter adds a second to Envoy's start.
 //
 // # When not to use it
 //

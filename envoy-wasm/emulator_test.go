@@ -20,24 +20,25 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/proxytest"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
-	"github.com/penstock/penstock/internal/conformance"
+	"github.com/penstock/penstock/internal/test/conformance"
 )
 
-// emulator is a worker of Envoy with the filter in it, as the SDK emulates one. What the SDK leaves out of Envoy's ways and
-// the filter meets there is done here.
+// emulator is a worker of Envoy with the filter, based on the SDK's emulator. It adds behavior of
+// Envoy that the SDK lacks and the filter depends on.
 type emulator struct {
 	host   proxytest.HostEmulator
 	worker *worker
 	bridge http.Handler
-	called int // how many of the filter's calls were answered
+	called int // calls of the filter that were answered
 }
 
-// worker is a VM whose queues tell later that something is in them, as Envoy's do: the emulator's interrupt the filter.
+// worker is a VM whose queues notify the filter later, as Envoy's do. The SDK's queues interrupt
+// the filter.
 type worker struct {
 	types.VMContext
 	types.PluginContext
 	ready  []uint32
-	stream uint32 // whose callback is running
+	stream uint32 // the stream whose callback is running
 }
 
 // NewPluginContext implements [types.VMContext].
@@ -46,15 +47,16 @@ func (w *worker) NewPluginContext(id uint32) types.PluginContext {
 	return w
 }
 
-// OnQueueReady implements [types.PluginContext]. The emulator has put the plugin's context in the place of the stream's.
+// OnQueueReady implements [types.PluginContext]. It restores the stream's context, which the
+// emulator has replaced by the plugin's.
 func (w *worker) OnQueueReady(queue uint32) {
 	w.ready = append(w.ready, queue)
 	if w.stream != 0 {
-		_ = proxywasm.SetEffectiveContext(w.stream) // the emulator has no error for it
+		_ = proxywasm.SetEffectiveContext(w.stream) // the emulator returns no error here
 	}
 }
 
-// wake tells the filter what is ready.
+// wake notifies the filter of its ready queues.
 func (w *worker) wake(t testing.TB) {
 	t.Helper()
 	for len(w.ready) > 0 {
@@ -70,19 +72,20 @@ func (w *worker) wake(t testing.TB) {
 // emulate starts the filter in an emulator, in front of a bridge.
 func emulate(t testing.TB, vm types.VMContext, bridge http.Handler) *emulator {
 	t.Helper()
-	log.SetOutput(io.Discard) // the emulator tells of every call
+	log.SetOutput(io.Discard) // the emulator logs every call
 	w := &worker{VMContext: vm}
 	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(w).
 		WithPluginConfiguration([]byte("poll: 1s\ndeadline: 10s\n")))
 	t.Cleanup(reset)
-	t.Cleanup(func() { host.FinishVM() }) // or the next plugin of the same VM goes on with this one's policy
+	// otherwise the next plugin of the same VM would continue with this policy
+	t.Cleanup(func() { host.FinishVM() })
 	if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != types.OnPluginStartStatusOK {
 		t.Fatalf("the filter does not start: %q", host.GetCriticalLogs())
 	}
 	return &emulator{host: host, worker: w, bridge: bridge}
 }
 
-// answerCalls lets the bridge answer every call of the filter, also those that it makes when it is answered.
+// answerCalls lets the bridge answer every call of the filter, including calls caused by answers.
 func (e *emulator) answerCalls(t testing.TB) {
 	t.Helper()
 	for {
@@ -119,7 +122,7 @@ func pseudo(headers [][2]string, name string) string {
 	return ""
 }
 
-// ask sends a request through the filter, and what the upstream says back.
+// ask sends a request and the upstream's response through the filter.
 func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answer) {
 	t.Helper()
 	a.Since = time.Now().Unix()
@@ -149,7 +152,7 @@ func (e *emulator) ask(t testing.TB, r *conformance.Request) (a conformance.Answ
 	return a
 }
 
-// set sets a property; "" removes it, which the emulator has no call for.
+// set sets a property. The value "" removes it, for which the emulator has no function.
 func (e *emulator) set(t testing.TB, value string, path ...string) {
 	t.Helper()
 	if value != "" {
@@ -166,7 +169,7 @@ func (e *emulator) set(t testing.TB, value string, path ...string) {
 	}
 }
 
-// requestHeaders are those that the filter sees behind an Envoy that uses the remote address.
+// requestHeaders returns the headers that the filter sees in an Envoy that uses the remote address.
 func requestHeaders(r *conformance.Request) [][2]string {
 	headers := [][2]string{{":method", r.Method}, {":path", r.Target}, {":authority", r.Host}, {":scheme", "http"}}
 	var forwarded []string
@@ -180,7 +183,7 @@ func requestHeaders(r *conformance.Request) [][2]string {
 	return append(headers, [2]string{"x-forwarded-for", strings.Join(append(forwarded, "127.0.0.1"), ",")})
 }
 
-// passed sends what the upstream says through the filter.
+// passed sends the upstream's response through the filter.
 func (e *emulator) passed(a *conformance.Answer, id uint32, r *conformance.Request) {
 	says := &r.Says
 	bodied := r.Method != http.MethodHead && says.Status != http.StatusNoContent && says.Status != http.StatusNotModified
@@ -194,7 +197,7 @@ func (e *emulator) passed(a *conformance.Answer, id uint32, r *conformance.Reque
 	headers = append(headers, says.Header...)
 	e.host.CallOnResponseHeaders(id, headers, !bodied)
 	if bodied {
-		half := len(says.Body) / 2 // bodies come in pieces
+		half := len(says.Body) / 2 // bodies arrive in pieces
 		e.host.CallOnResponseBody(id, []byte(says.Body[:half]), false)
 		e.host.CallOnResponseBody(id, []byte(says.Body[half:]), len(says.Trailer) == 0)
 		a.Body = says.Body
@@ -215,8 +218,8 @@ func hasField(fields [][2]string, name string) bool {
 	return false
 }
 
-// refused does with an answer of the filter what Envoy does: it makes a response of gRPC of it where that was asked for, and
-// shows it to the filter again.
+// refused handles a local reply as Envoy does: it converts the reply to gRPC for gRPC requests, and
+// passes it through the filter again.
 func (e *emulator) refused(a *conformance.Answer, id uint32, r *conformance.Request, local *proxytest.LocalHttpResponse) {
 	a.Status, a.Body = int(local.StatusCode), string(local.Data)
 	headers := append([][2]string{{":status", strconv.Itoa(a.Status)}}, local.Headers...)

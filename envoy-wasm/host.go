@@ -7,14 +7,16 @@ import (
 
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/compact"
+	corecounter "github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// replyBytesMax is how much of the bridge's answer is read: that of a policy may be long.
-const replyBytesMax = core.PolicyBytesMax
+// replyBytesMax is how much of the bridge's answer is read. A policy may be long.
+const replyBytesMax = compact.PolicyBytesMax
 
-// host is Envoy as the filter sees it.
+// host implements [filter.Host] over Envoy.
 type host struct {
 	plugin   uint32 // the context of the plugin
 	cluster  string
@@ -23,7 +25,8 @@ type host struct {
 	held     gauge
 }
 
-// started is when the VM was. It is no field: what can be reached from an interface is in the filter with all its methods.
+// started is the start time of the VM. It is not a field: the linker keeps all methods of types
+// reachable from an interface.
 var started = time.Now()
 
 func newHost(plugin uint32) *host {
@@ -35,8 +38,8 @@ func newHost(plugin uint32) *host {
 	return h
 }
 
-// Call implements [filter.Host]. A call belongs to the plugin and not to the stream that was resumed last: with that one
-// its answer would be lost.
+// Call implements [filter.Host]. The call belongs to the plugin: if it belonged to the stream that
+// was resumed last, its answer would be lost with that stream.
 func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
 		return err
@@ -47,7 +50,7 @@ func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	return err
 }
 
-// reply reads the answer to a call. One that cannot be read is none, but the riders are told.
+// reply reads the answer to a call. An answer that cannot be read has status 0.
 func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	defer func() {
 		if recover() != nil {
@@ -62,14 +65,14 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	for _, field := range headers {
 		switch field[0] {
 		case ":status":
-			status, _ := core.ParseWhole(field[1]) // 0, no answer, for what is no number
+			status, _ := slim.ParseWhole(field[1]) // 0, no answer, if it is not a number
 			r.Status = int(status)
 		case "etag":
 			r.ETag = field[1]
 		case filter.LeasingHeader:
 			r.Leases = field[1]
 		case filter.NodesHeader:
-			r.Nodes, _ = core.ParseWhole(field[1])
+			r.Nodes, _ = slim.ParseWhole(field[1])
 		}
 	}
 	if r.Status == 200 && bodyBytes > 0 {
@@ -83,7 +86,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 // Wake implements [filter.Host].
 func (h *host) Wake() error { return proxywasm.EnqueueSharedQueue(h.queue, []byte{1}) }
 
-// TickEvery implements [filter.Host]. The ticks are the plugin's.
+// TickEvery implements [filter.Host]. The ticks belong to the plugin.
 func (h *host) TickEvery(millis uint32) error {
 	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
 		return err
@@ -94,7 +97,7 @@ func (h *host) TickEvery(millis uint32) error {
 // Resume implements [filter.Host].
 func (h *host) Resume(stream uint32) {
 	if proxywasm.SetEffectiveContext(stream) == nil {
-		_ = proxywasm.ResumeHttpRequest() // a stream that has ended meanwhile needs none
+		_ = proxywasm.ResumeHttpRequest() // a stream that has ended needs no response
 	}
 }
 
@@ -108,11 +111,11 @@ func (h *host) Respond(stream uint32, r filter.Response) {
 }
 
 // Now implements [filter.Host].
-func (h *host) Now() core.Micros { return core.Micros(time.Now().UnixMicro()) }
+func (h *host) Now() corecounter.Micros { return corecounter.Micros(time.Now().UnixMicro()) }
 
 // Elapsed implements [filter.Host].
-func (h *host) Elapsed() core.Micros {
-	return 1 + core.Micros(time.Since(started)/time.Microsecond)
+func (h *host) Elapsed() corecounter.Micros {
+	return 1 + corecounter.Micros(time.Since(started)/time.Microsecond)
 }
 
 // Property implements [filter.Host].
@@ -129,7 +132,7 @@ func (h *host) Held(change int64) { h.held.add(change) }
 
 // Shared implements [filter.Host].
 func (h *host) Shared(record uint32) (value []byte, cas uint32) {
-	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // one that cannot be read was never written
+	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // an unreadable value was never written
 	return value, cas
 }
 
@@ -138,7 +141,8 @@ func (h *host) Share(record uint32, value []byte, cas uint32) bool {
 	return proxywasm.SetSharedData(recordName(record), value, cas) == nil
 }
 
-// recordName is the name of a record: none of its runes is a surrogate, which have no encoding of their own.
+// recordName returns the name of a record. None of its runes is a surrogate, since those cannot be
+// encoded.
 func recordName(record uint32) string { return "penstock-" + string(rune(1<<16+record)) }
 
 // Warn implements [filter.Host].

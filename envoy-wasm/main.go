@@ -11,10 +11,10 @@ func main() {}
 
 func init() { proxywasm.SetVMContext(new(vm)) }
 
-// vm is what a worker runs: the plugins of all configurations with the same vm_id.
+// vm runs in one worker, with the plugins of all configurations that have the same vm_id.
 type vm struct {
 	types.DefaultVMContext
-	plugins []*plugin // those that have started
+	plugins []*plugin // plugins that have started
 }
 
 // NewPluginContext implements [types.VMContext].

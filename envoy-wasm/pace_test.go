@@ -8,7 +8,8 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// thePaceOfTicks is slow where nothing waits, and quick from the call on that a request waits for.
+// thePaceOfTicks: ticks are slow while nothing waits, and fast as soon as a request waits for a
+// call.
 func thePaceOfTicks(t *testing.T, r *rig) {
 	r.start(t, "poll: 60m")
 	r.equal(t, "milliseconds at first", r.host.GetTickPeriod(), uint32(filter.TickMillis))

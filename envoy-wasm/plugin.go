@@ -21,7 +21,8 @@ type plugin struct {
 	host   *host
 }
 
-// OnPluginStart implements [types.PluginContext]. A panic ends the start and not the VM, in which others may be at work.
+// OnPluginStart implements [types.PluginContext]. A panic fails the start and not the VM, which
+// other plugins share.
 func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 	defer func() {
 		if recover() != nil {
@@ -40,7 +41,8 @@ func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 		return types.OnPluginStartStatusFailed
 	}
 	p.host.cluster = p.filter.Cluster()
-	// A queue of this worker's own, under a name that no other has: what is put there wakes this worker at once.
+	// The queue has a unique name and belongs to this worker: an item in it makes Envoy call this
+	// worker at once.
 	if p.host.queue, err = proxywasm.RegisterSharedQueue(queueName()); err != nil {
 		proxywasm.LogCritical("penstock: no queue: " + err.Error())
 		return types.OnPluginStartStatusFailed
@@ -59,7 +61,7 @@ func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 func (p *plugin) OnPluginDone() bool {
 	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
 	if p.filter == nil {
-		return true // its configuration was refused
+		return true // its configuration was rejected
 	}
 	p.filter.End()
 	for i := len(p.vm.plugins) - 1; i >= 0 && !p.vm.plugins[i].filter.Inherit(p.filter); i-- {
@@ -67,9 +69,9 @@ func (p *plugin) OnPluginDone() bool {
 	return true
 }
 
-// OnQueueReady implements [types.PluginContext]. It comes once for everything that was put into the queue.
+// OnQueueReady implements [types.PluginContext]. It is called once for all items in the queue.
 func (p *plugin) OnQueueReady(queue uint32) {
-	_, _ = proxywasm.DequeueSharedQueue(queue) // what it holds says nothing
+	_, _ = proxywasm.DequeueSharedQueue(queue) // the content of the item has no meaning
 	p.filter.Flush()
 }
 
@@ -81,7 +83,7 @@ func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
 	return &stream{plugin: p, step: p.filter.NewStream(id)}
 }
 
-// stream is one request.
+// stream adapts one request.
 type stream struct {
 	types.DefaultHttpContext
 	plugin *plugin
@@ -137,12 +139,13 @@ func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
 	return types.ActionContinue
 }
 
-// OnHttpResponseBody implements [types.HttpContext]. Nothing is held back, so each piece is seen once.
+// OnHttpResponseBody implements [types.HttpContext]. It holds nothing back, so it sees each piece
+// once.
 func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
 	defer s.step.Guard()
 	var piece []byte
 	if size > 0 && s.step.Listens() {
-		piece, _ = proxywasm.GetHttpResponseBody(0, size) // without it no number is found, and the default is charged
+		piece, _ = proxywasm.GetHttpResponseBody(0, size) // if it fails, no cost is found and the default is charged
 	}
 	s.step.ResponseBody(piece, ends)
 	return types.ActionContinue

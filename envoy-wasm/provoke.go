@@ -10,13 +10,14 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// provoked returns a host that panics where the header X-Provoke of a request says: once, in property, wake, call, resume
-// or respond. With fatal it ends in what Go cannot recover from.
+// provoked returns a host that panics once, in the method that a request's header X-Provoke names:
+// property, wake, call, resume or respond. With fatal it causes an error that Go cannot recover
+// from.
 func provoked(h filter.Host) filter.Host { return &provocation{Host: h} }
 
 type provocation struct {
 	filter.Host
-	next string // where to panic
+	next string // the method that panics next
 }
 
 func (p *provocation) at(here string) {
@@ -26,7 +27,8 @@ func (p *provocation) at(here string) {
 	}
 }
 
-// Property implements [filter.Host]. The filter asks for one first, while the request's headers can be read.
+// Property implements [filter.Host]. The filter asks for one first, while the request's headers can
+// be read.
 func (p *provocation) Property(path ...string) (string, bool) {
 	if where, err := proxywasm.GetHttpRequestHeader("x-provoke"); err == nil {
 		p.next = where

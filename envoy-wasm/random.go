@@ -4,5 +4,6 @@ package main
 
 import "hash/maphash"
 
-// random returns a number that differs in every worker: the seed of a hash is random, and crypto/rand is larger.
+// random returns a number that differs in every worker. It uses the seed of a hash, since
+// crypto/rand is larger.
 func random() uint64 { return maphash.String(maphash.MakeSeed(), "") }

@@ -11,7 +11,8 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 )
 
-// TestAPanicAtTheStart refuses the configuration: Envoy goes on with the one before.
+// TestAPanicAtTheStart: a panic at the start rejects the configuration, and Envoy keeps the
+// previous one.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
 	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(&vm{plugins: []*plugin{nil}}))

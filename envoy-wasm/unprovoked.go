@@ -6,5 +6,6 @@ package main
 
 import "github.com/penstock/penstock/envoy-wasm/filter"
 
-// provoked returns the host as it is; built with the tag provoke, requests can make it panic, for tests.
+// provoked returns the host unchanged. Built with the tag provoke, for tests, requests can make the
+// host panic.
 func provoked(h filter.Host) filter.Host { return h }

@@ -1,21 +1,25 @@
--- A counter of any algorithm but the sliding log is one string of decimals, so that GET shows it: AT USED AUX, the
--- core.State of core/decide.go, and LEASED if units may be out on lease; of a token bucket whose charges may come back also
--- (LEASED is 0 if none are) AT MISSING of each dip. The tables that the functions here and in the algorithms' files pass
--- around are core.Slot and core.Limit in one: key, cost, need, count, window, ttl (milliseconds), now (the effective
--- instant), at, used, aux, leased (nil: nothing is), rest (the dips as they are stored, nil: none), unit (parts per unit),
--- room (units available), write, text (the counter as it was), age (nil: the check is of no lease).
+-- A counter of any algorithm but the sliding log is one string of decimals, so that GET shows it:
+-- AT USED AUX, the core.State of core. A LEASED follows if units may be out on lease. If charges of
+-- a token bucket may be refunded, LEASED (0 if no unit is leased) and the pair AT MISSING of each
+-- dip follow.
+--
+-- The functions of all files pass tables that combine core.Slot and core.Limit. Their fields: key,
+-- cost, need, count, window, ttl (milliseconds), now (the effective instant), at, used, aux, leased
+-- (nil: no units), rest (the dips as stored, nil: none), unit (parts per unit), room (units
+-- available), write, text (the counter before the call), age (nil: the check is not for a lease).
 
 local call, format, match = redis.call, string.format, string.match
 
--- corrupt ends the call before anything is written: a counter that cannot be read refuses and admits nobody. Errors are
--- logged, so it names the rule, which is what stands before the brace, and not the client.
+-- corrupt ends the call before anything is written: a counter that cannot be read neither admits
+-- nor denies a request. Errors are logged, so the message names the rule, which precedes the brace,
+-- and not the client.
 local function corrupt(key, why)
   local rule = string.gsub(match(key, '^(.-){') or '', '[%c\128-\255]', '?')
   error(redis.error_reply('CORRUPT counter of "' .. rule .. '": ' .. why), 0)
 end
 
--- read_counter fills in at, used, aux, leased and rest, and text, which is what the caller is told: of dips only if it gives
--- back. No counter is a fresh one.
+-- read_counter reads at, used, aux, leased, rest and text. text is part of the reply, and includes
+-- the dips only for a refund. A missing counter is a new one.
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then
@@ -26,7 +30,7 @@ local function read_counter(s)
   if not at then
     local leased, rest
     at, used, aux, leased, rest = match(text, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
-    if not at or rest ~= '' and s.algorithm ~= 4 then -- a token bucket; it reads them
+    if not at or rest ~= '' and s.algorithm ~= 4 then -- of a token bucket, which parses them
       corrupt(s.key, 'want three or four decimals')
     end
     text, s.leased = format('%s %s %s,%s', at, used, aux, leased), leased + 0
@@ -37,7 +41,7 @@ local function read_counter(s)
     end
     if rest ~= '' then
       s.rest = rest
-      if s.op == 3 then -- gives back
+      if s.op == 3 then -- a refund
         text = text .. string.gsub(rest, ' ', ',')
       end
     end
@@ -49,7 +53,7 @@ local function read_counter(s)
   s.text, s.at, s.used, s.aux = text, at, used, aux
 end
 
--- write_counter stores it for ttl milliseconds.
+-- write_counter stores the counter for ttl milliseconds.
 local function write_counter(s, ttl)
   local text = format('%d %d %d', s.at, s.used, s.aux)
   if s.leased or s.rest then

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lua holds the script that takes many limits at once inside Redis, in one atomic step.
+// Package lua holds the script that decides many limits at once inside Redis, in one atomic step.
 //
-// It promises the decisions and the stored state of package core, to the unit and the microsecond, and needs Redis 6.2 or
-// newer (tested on 7.0). take.lua states the keys, the argument and the reply; internal/redisstore speaks it. Do not call it with a
-// pinned instant outside tests: counters must be decided by one clock, Redis' own.
+// It promises the decisions and the stored state of package core, to the unit and the microsecond.
+// It needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys, the argument and the
+// reply; internal/store/redisstore calls it. Do not pass a fixed instant outside tests: one clock,
+// that of Redis, must decide all requests about a counter.
 package lua
 
 import (
@@ -17,14 +18,14 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// parts are the files of the script, each before those that use its functions.
-var parts = []string{"exact.lua", "counter.lua", "refund.lua", "leased.lua", "fixed_window.lua",
+// parts are the files of the script, each before the files that use its functions.
+var parts = []string{"intmath.lua", "counter.lua", "refund.lua", "lease.lua", "fixed_window.lua",
 	"sliding_window.lua", "token_bucket.lua", "sliding_log.lua", "calendar.lua", "penalty.lua", "take.lua"}
 
-// Take is the script: the files of this folder in order.
+// Take is the script: the concatenated parts.
 var Take = assemble()
 
-// TakeSHA is the name EVALSHA knows Take by.
+// TakeSHA is the name of Take for EVALSHA.
 var TakeSHA = func() string {
 	sum := sha1.Sum([]byte(Take)) //nolint:gosec // see above
 	return hex.EncodeToString(sum[:])
@@ -35,7 +36,7 @@ func assemble() string {
 	for _, part := range parts {
 		text, err := files.ReadFile(part)
 		if err != nil {
-			panic(err) // a name in parts that is not in this folder: no build gets past its first test
+			panic(err) // unreachable after the first test: parts names a file that does not exist
 		}
 		script.Write(text)
 	}

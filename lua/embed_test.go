@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestParts finds a file of this folder that is left out of the script.
+// TestParts fails if a file of this folder is not in the script.
 func TestParts(t *testing.T) {
 	entries, err := files.ReadDir(".")
 	if err != nil {

@@ -1,12 +1,13 @@
--- Fixed window: at is the start of the aligned window, used the units charged in it. Mirrors core/window.go.
+-- Fixed window: at is the start of the aligned window, used the units charged in it. Mirrors core's
+-- window.go.
 
--- roll_window brings fixed and sliding windows to the instant now.
+-- roll_window advances a fixed or sliding window to the instant now.
 local function roll_window(s, now, sliding)
   read_counter(s)
   local current = now - now % s.window
   if s.at == 0 then
     s.at, s.used, s.aux = current, 0, 0
-  elseif s.at > now + s.window then -- the clock went back further than a window
+  elseif s.at > now + s.window then -- the clock went back by more than a window
     s.at, s.write = current, true
   elseif s.at > now then
     s.now = s.at
@@ -18,7 +19,7 @@ local function roll_window(s, now, sliding)
   s.room = s.count - s.used
 end
 
--- uncount gives units back to the window they were charged in, and returns how many.
+-- uncount refunds units to the window they were charged in, and returns how many.
 local function uncount(s, receipt, n, sliding)
   if receipt == s.at then
     n = math.min(n, s.used)

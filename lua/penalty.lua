@@ -1,13 +1,15 @@
--- Penalty: a sorted set with a member for each violation of a client: score AT, member "AT-UNTIL-ID", each with 16 digits,
--- so that members of one instant have an order that says something. The key beside it, "KEY:until", holds the instant
--- until which a penalty is in force; a call that is admitted reads nothing else. Mirrors core/penalty.go.
+-- Penalty: a sorted set with one member for each violation of a client: score AT, member
+-- "AT-UNTIL-ID". The numbers have 16 digits, so that members of one instant are ordered by UNTIL.
+-- The key beside it, "KEY:until", holds the end of the penalty in force; an admitted call reads
+-- nothing else. Mirrors core's penalty.go.
 --
--- penalties returns what every call with penalties needs. What only those need that are refused, or ask for more than a
--- take, is made when they do, by penalty_records: making functions costs as much as reading a counter.
+-- penalties returns the functions that every call with penalties needs. Creating functions costs as
+-- much as reading a counter, so penalty_records creates the others only for a call that is denied
+-- or does more than take.
 
 local function penalty_records()
   local most = 1000 -- core.ViolationsMax
-  -- As in take.lua; from there every call would pay for handing them over.
+  -- repeated from take.lua: passing them would cost every call
   local SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 2, 3, 4
   local TAKE, UP_TO, RESET = 0, 1, 5
 
@@ -27,7 +29,7 @@ local function penalty_records()
     return format('%016d-%016d-%016d', at, until_at, id)
   end
 
-  -- gather takes all violations of the future to now, and forgets those that are over.
+  -- gather moves violations of the future to now, and drops expired ones.
   local function gather(s, now)
     local members, known = {}, {}
     for _, text in ipairs(call('ZRANGE', s.key, 0, -1)) do
@@ -45,14 +47,14 @@ local function penalty_records()
     s.members = members
   end
 
-  -- remember counts the violations that are not over.
+  -- remember counts the violations that have not expired.
   local function remember(s, now)
     local newest = call('ZRANGE', s.key, -1, -1)[1]
     if not newest then
       return
     end
     s.newest_at = parse(s, newest)
-    if s.newest_at > now + s.window then -- the clock went back further than that
+    if s.newest_at > now + s.window then -- the clock went back by more than a window
       s.newest_at = now
       gather(s, now)
       s.violations = #s.members
@@ -61,7 +63,8 @@ local function penalty_records()
     end
   end
 
-  -- chunk returns members from the newest on, first and last counted from 0, the newest last.
+  -- chunk returns members by rank from the newest, first to last counted from 0; the newest comes
+  -- last.
   local function chunk(s, first, last)
     if not s.members then
       return call('ZRANGE', s.key, -1 - last, -1 - first)
@@ -73,8 +76,9 @@ local function penalty_records()
     return part
   end
 
-  -- suppress takes those violations out of fresh (by their ID; pending is how many) that are remembered already and whose
-  -- wait is not over. It looks at the newest first: whoever is refused again and again has his there.
+  -- suppress removes those violations from fresh (by ID; pending counts them) that are stored
+  -- already and whose wait has not ended. It starts with the newest: the violations of a client
+  -- that is denied repeatedly are there.
   local function suppress(s, now, fresh, pending)
     local first, size, horizon = 0, 4, now - s.window
     while pending > 0 do
@@ -98,7 +102,8 @@ local function penalty_records()
     end
   end
 
-  -- fades returns the first instant of the window from start at which previous weighs at most room, nil if none.
+  -- fades returns the first instant of the window from start at which previous weighs at most room,
+  -- or nil.
   local function fades(s, start, previous, room)
     if room < 0 then
       return nil
@@ -113,7 +118,7 @@ local function penalty_records()
     return left > 0 and start + s.window - left or nil
   end
 
-  -- passes_at returns when what a refused check needs will be there, nil if never.
+  -- passes_at returns when a denied check would be admitted, or nil if never.
   local function passes_at(s)
     if s.need > (s.burst or s.count) then
       return nil
@@ -128,7 +133,7 @@ local function penalty_records()
     return s.ends or s.at + s.window
   end
 
-  -- record remembers the violations that refuse the call, and imposes a penalty.
+  -- record stores the violations of a denied call, and may impose a penalty.
   local function record(p, number, slots, now)
     local fresh, order, longest = {}, {}, 0
     for _, s in ipairs(slots) do
@@ -157,8 +162,8 @@ local function penalty_records()
     end
   end
 
-  -- judge reads what the penalties need to know of a call, now that it is known whether it is admitted, or refused by a
-  -- penalty.
+  -- judge reads the violations that the call's penalties need. It runs after the call was admitted,
+  -- denied by its checks, or denied by a penalty (penalized).
   local function judge(slots, now, admitted, penalized)
     for number, p in ipairs(slots) do
       if p.steps and not (admitted and p.op == TAKE) then
@@ -216,10 +221,11 @@ end
 
 local function penalties()
   local penalty = {}
-  local plain = true -- a call of nothing but takes, in which no penalty is in force
+  local plain = true -- the call only takes, and no penalty is in force
 
-  -- enforce says whether a penalty is in force. One that lasts longer than any may is cut. One that is over is forgotten
-  -- with the next write, so that it does not come back with the clock.
+  -- enforce sets whether a penalty is in force. A penalty longer than the policy's longest is cut.
+  -- The next write deletes a penalty that has ended, so that a clock that goes back does not revive
+  -- it.
   function penalty.enforce(s, now)
     local text = call('GET', s.until_key)
     s.until_at, s.violations = 0, 0
@@ -242,8 +248,8 @@ local function penalties()
     plain = plain and not s.refused
   end
 
-  -- judge settles the penalties, now that it is known whether the call is admitted, or refused by a penalty. It returns
-  -- what is left to do for each: to write it, and to say what it is.
+  -- judge updates the penalties once the call is admitted or denied. It returns a function that
+  -- writes one penalty and returns its part of the reply.
   function penalty.judge(slots, now, admitted, penalized)
     if admitted and plain then
       return function(s)

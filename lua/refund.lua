@@ -1,7 +1,8 @@
--- Charges of a token bucket that may come back: dips holds { at = INSTANT, missing = PARTS } in the order of time, nil: none
--- may. Mirrors core/refund.go, which says why.
+-- Charges of a token bucket that may be refunded: dips is a list of { at = INSTANT, missing = PARTS
+-- } in order of time; nil: no charge may. Mirrors core's refund.go, which gives the reasons.
 --
--- refunds returns its functions in a table, so that a call about other counters does not pay for making them.
+-- refunds returns its functions in a table, so that a call about other counters does not pay for
+-- creating them.
 local made_refunds
 
 local function refunds()
@@ -11,7 +12,7 @@ local function refunds()
   local refund, dips_max = {}, 8 -- core.DipsMax
   made_refunds = refund
 
-  -- parse reads AT MISSING... as it stands behind what is leased.
+  -- parse reads the pairs AT MISSING, which follow LEASED.
   function refund.parse(s)
     local dips, length, text = {}, 0, s.rest
     for at, missing in string.gmatch(text, ' (%d+) (%d+)') do
@@ -29,7 +30,7 @@ local function refunds()
     s.dips = dips
   end
 
-  -- text returns them as they are stored.
+  -- text returns the dips as they are stored.
   function refund.text(dips)
     local parts = {}
     for i, d in ipairs(dips) do
@@ -38,37 +39,38 @@ local function refunds()
     return table.concat(parts)
   end
 
-  -- convert restates them in parts of unit, rounded against the client.
+  -- convert converts the dips to parts of this limit's unit, rounded against the client.
   function refund.convert(s, deepest)
     for _, d in ipairs(s.dips) do
       d.missing = math.min(deepest, (mul_div(d.missing, s.unit, s.aux)))
     end
   end
 
-  -- rewind takes those of the future to now.
+  -- rewind moves dips of the future to now.
   function refund.rewind(s, now)
     for _, d in ipairs(s.dips) do
       d.at = math.min(d.at, now)
     end
   end
 
-  -- dip remembers what is missing now, beyond what would be missing in any case.
+  -- dip adds a dip of what is missing now, without the parts in beyond, which a lease keeps missing
+  -- anyway.
   function refund.dip(s, beyond)
     local missing, at, kept = s.used - beyond, s.now, {}
     if s.at ~= s.now then
       missing = missing - s.refill
     end
     if beyond > 0 then
-      at = at + 1 -- charges of this instant lie before
+      at = at + 1 -- charges of this instant lie before it
     end
-    if not s.dips then -- so it was full since whatever may come back of before, be it before charges that may not
+    if not s.dips then -- the bucket was full after every earlier charge, refundable or not
       kept[1] = { at = s.now, missing = 0 }
     end
     local fill = math.ceil(s.burst * s.unit / s.refill) * s.tick
     for _, d in ipairs(s.dips or {}) do
       at = math.max(at, d.at)
       if d.missing < missing and s.now - d.at < fill then
-        while #kept > 0 and kept[#kept].missing >= d.missing do -- a refund has lowered this one
+        while #kept > 0 and kept[#kept].missing >= d.missing do -- a refund has lowered this dip
           kept[#kept] = nil
         end
         kept[#kept + 1] = d
@@ -90,7 +92,8 @@ local function refunds()
     s.dips = kept
   end
 
-  -- give gives back what the charge still lacks, and returns how many tokens that touches.
+  -- give refunds what the bucket still lacks because of the charge, and returns how many tokens
+  -- that touches.
   function refund.give(s, receipt, n)
     local parts, known = math.min(n * s.unit, s.used), false
     for _, d in ipairs(s.dips or {}) do
@@ -99,7 +102,7 @@ local function refunds()
         parts = math.min(parts, d.missing)
       end
     end
-    if not known then -- it was full since
+    if not known then -- the bucket was full since the charge
       return 0
     end
     s.used = s.used - parts

@@ -1,8 +1,10 @@
--- Sliding log: a sorted set with a member for each instant at which units were charged: score INSTANT, member
--- "INSTANT:UNITS". The key beside it, "KEY:n", holds the sum of the units, so that a decision reads only the marks that
--- leave and those a refusal must wait for. A lost sum is counted anew. Mirrors core/log.go.
+-- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged:
+-- score INSTANT, member "INSTANT:UNITS". The key beside it, "KEY:n", holds the sum of the units. So
+-- a decision reads only the marks that expire and those that a denied request must wait for. A lost
+-- sum is counted again. Mirrors core's log.go.
 --
--- sliding_log returns its functions in a table, so that a call without logs does not pay for making them.
+-- sliding_log returns its functions in a table, so that a call without logs does not pay for
+-- creating them.
 local function sliding_log()
   local log = {}
 
@@ -35,8 +37,8 @@ local function sliding_log()
     return sum + 0
   end
 
-  -- walk shows visit the marks from the oldest on, or from the newest, until it returns true. It reads them in chunks
-  -- that grow: most decisions need one mark, a long wait many.
+  -- walk calls visit with the marks from the oldest, or from the newest, until it returns true. It
+  -- reads the marks in growing chunks: most decisions need one mark, a long wait many.
   local function walk(s, newest_first, visit)
     local first, size = 0, 2
     while true do
@@ -57,9 +59,10 @@ local function sliding_log()
     end
   end
 
-  -- scan drops from the sum what leaves (gone marks), finds the oldest mark that stays, and when enough of the oldest
-  -- have left for the cost to pass (passes_at; 0 if it would now, or never can). That mark is looked for from the end that
-  -- is nearer in units, so that a refusal by a limit that was lowered does not read all that was once admitted.
+  -- scan subtracts expired marks from the sum (gone counts them) and finds the oldest mark that
+  -- stays. It also computes passes_at, the instant at which enough of the oldest marks will have
+  -- expired to admit the cost; 0 if it is admitted now or never. scan searches from the end that is
+  -- nearer in units, so that a denial by a limit that was lowered does not read all marks.
   local function scan(s)
     local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
     walk(s, false, function(at, units)
@@ -98,8 +101,9 @@ local function sliding_log()
     end
   end
 
-  -- roll reads all that the decision can need. The newest mark is newest_at and newest_units. After a clock that went
-  -- back further than a window (gathered) all marks of the future count as one of now.
+  -- roll reads everything that the decision can need. newest_at and newest_units are the newest
+  -- mark. If the clock went back by more than a window (gathered), all marks of the future count as
+  -- one mark at now.
   function log.roll(s, now)
     s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
     local newest = call('ZRANGE', s.key, -1, -1)[1]
@@ -118,7 +122,7 @@ local function sliding_log()
     s.room = s.count - s.used
   end
 
-  -- find reads the mark that a receipt names, before anything is written.
+  -- find reads the mark that a receipt names. It must be called before anything is written.
   function log.find(s, receipt)
     s.found_at, s.found_units = receipt, 0
     if s.oldest == 0 or receipt < s.oldest or receipt > s.newest_at then
@@ -149,7 +153,7 @@ local function sliding_log()
     s.used, s.marked = s.used + n, true
   end
 
-  -- unmark gives units back to the mark that find found, and returns how many.
+  -- unmark refunds units to the mark that find read, and returns how many.
   function log.unmark(s, n)
     n = math.min(n, s.found_units)
     s.used, s.found_left = s.used - n, s.found_units - n
@@ -188,7 +192,7 @@ local function sliding_log()
     end
   end
 
-  -- forget deletes the log and returns the reply to that.
+  -- forget deletes the log and returns its reply.
   function log.forget(s, now)
     call('DEL', s.key, s.sum_key)
     return format('%d %d 0 0 0', now, s.used)

@@ -1,9 +1,9 @@
--- Sliding window: a fixed window whose predecessor, aux, weighs in by the part of it that the last window's span still
--- covers. Mirrors core/window.go.
+-- Sliding window: a fixed window plus its predecessor, aux, weighed by the part of it that lies
+-- within the last window's length. Mirrors core's window.go.
 
 local function roll_sliding(s, now)
   roll_window(s, now, true)
   if s.aux > 0 then
-    s.room = s.room - mul_div(s.aux, s.window - (s.now - s.at), s.window) -- only the quotient: a call amid an expression
+    s.room = s.room - mul_div(s.aux, s.window - (s.now - s.at), s.window) -- only the quotient: inside an expression a call yields one value
   end
 end

@@ -1,27 +1,34 @@
--- take answers many checks of many counters in one step: all that are to be charged, or none. Mirrors core/decide.go.
+-- take decides many checks of many counters in one step: it charges all of them, or none. Mirrors
+-- core's decide.go.
 --
---   KEYS     for each check its key; for a sliding log that key and the key of its sum; for a penalty that of its
---            violations and that of its end; none for a refusal that another server gave
---   ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
---            BB      algorithm, operation (+ 8 if its refusal refuses nothing, + 16 if it may be a violation, + 32 if of a
---                    lease, + 64 if what it charges may come back)
---            dddd    cost, count, window in microseconds, time to live in milliseconds; of a penalty 0, the threshold, the
---                    window and the longest penalty in microseconds; of a refusal elsewhere 0, its wait in microseconds, 0, 0
---            dd      violation: the number of the penalty's check in this call, from 1, and the violation's own
---            d       lease: its age in microseconds
---            dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
---            dddd    calendar window: its boundaries
---            d, d…   penalty: how many multipliers, and each
---            ddd     up to n: min, max, share in thousandths
---            d       give back: the receipt
---   reply    decimals: now, whether the call is admitted (1 or 0), then for each check the counter as it was, AT USED
---            AUX, or AT USED AUX,LEASED if units were leased, with the ,AT,MISSING of dips if the check gives back; for a
---            sliding log the effective instant, units granted, units in the log, its oldest instant (0 if it is
---            empty) and the instant at which the check would pass (0 if it does now, or never can); for a penalty the
---            instant until which it is in force (0 if it is not), the violations that are remembered, and how many were
---            forgotten by a reset; for a refusal elsewhere 0. An error that begins with STALE says that now is outside of a calendar's boundaries.
+--  KEYS     for each check its key. A sliding log has two: the log and its sum. A penalty has two:
+--           its violations and its end. A denial by another server has none.
+--  ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
+--           BB      algorithm, operation (+ 8 if its denial does not deny the call, + 16 if its
+--                   denial may be a violation, + 32 if it is for a lease, + 64 if its charge may be
+--                   refunded)
+--           dddd    cost, count, window in microseconds, time to live in milliseconds;
+--                   for a penalty 0, the threshold, the window and the longest penalty in
+--                   microseconds; for a denial by another server 0, its wait in microseconds, 0, 0
+--           dd      violation: the index of its penalty's check in this call, from 1; its ID
+--           d       lease: its age in microseconds
+--           dddd    token bucket: burst, parts per token, parts per tick, tick in microseconds
+--           dddd    calendar window: its boundaries
+--           d, d…   penalty: the number of multipliers, and each of them
+--           ddd     up to n: min, max, share in thousandths
+--           d       refund: the receipt
+--  reply    decimals: now, whether the call is admitted (1 or 0), then for each check
+--           the counter before the call, AT USED AUX; with ,LEASED if units were leased, and then
+--           with the ,AT,MISSING of dips for a refund;
+--           for a sliding log the effective instant, units granted, units in the log, its oldest
+--           instant (0 if it is empty), and the instant at which the check would be admitted (0 if
+--           it is now, or never can be);
+--           for a penalty the instant at which it ends (0 if none is in force), the number of
+--           violations stored, and how many a reset deleted;
+--           for a denial by another server 0.
+--           An error that begins with STALE says that now is outside a calendar's boundaries.
 --
--- Everything is read before anything is written, so that a call that fails has changed nothing.
+-- The script reads everything before it writes anything, so a call that fails has changed nothing.
 
 local FIXED_WINDOW, SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET, CALENDAR, PENALTY, ELSEWHERE = 1, 2, 3, 4, 5, 6, 7
 local TAKE, UP_TO, LOOK, GIVE_BACK, FORCE, RESET, SHADOW, GUARDED, LEASED, REFUNDABLE = 0, 1, 2, 3, 4, 5, 8, 16, 32,
@@ -35,13 +42,13 @@ if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
-  grace = 86400000 -- a pinned clock is a test's: the counters must not expire by the real one
+  grace = 86400000 -- only tests pass an instant; their counters must not expire by the real clock
 end
 
 local slots, admitted, next_key = {}, true, 1
 local log, lease, penalty, penalized
 
--- Evaluate.
+-- Decide.
 while position <= #plan do
   local algorithm, op, cost, count, window, ttl
   algorithm, op, cost, count, window, ttl, position = unpack_plan('<BBdddd', plan, position)
@@ -137,13 +144,13 @@ if penalty then
   penalty = penalty.judge(slots, now, admitted, penalized)
 end
 
--- Settle.
+-- Charge, refund and write.
 local reply = { format(admitted and '%d 1' or '%d 0', now) }
 for i = 1, #slots do
   local s = slots[i]
   local op, algorithm, amount, granted, beyond = s.op, s.algorithm, 0, 0, 0
   if op == GIVE_BACK then
-    if s.receipt > 0 and not s.beyond then -- what is given back would be all that another limit took
+    if s.receipt > 0 and not s.beyond then -- the refund would be part of what another limit charged
       if algorithm == TOKEN_BUCKET then
         granted = refund(s, s.receipt, s.age and lease.left(s) or s.cost)
       elseif algorithm == SLIDING_LOG then
@@ -157,7 +164,7 @@ for i = 1, #slots do
   elseif admitted and not s.refused then
     if op == TAKE then
       amount = s.cost
-    elseif op == UP_TO and s.room >= s.need then -- what is needed, and a share of what then remains
+    elseif op == UP_TO and s.room >= s.need then -- the need, and a share of what remains after it
       amount = math.min(s.room, s.cost)
       local spare = (s.age and lease.room(s) or s.room) - amount
       if spare > 0 then

@@ -1,7 +1,8 @@
--- Token bucket: at is the last refill, used what is missing from a full bucket, in parts of a token, aux how many parts
--- a token had when that was written. Mirrors core/bucket.go.
+-- Token bucket: at is the last refill, used what the full bucket lacks, in parts of a token, and
+-- aux the parts per token when that was written. Mirrors core's bucket.go.
 
--- convert returns what is missing in this limit's parts, rounded against the client, and keeps a debt within one window.
+-- convert returns used in this limit's parts, rounded against the client. It caps a debt at one
+-- window's tokens.
 local function convert(s)
   local used, deepest = s.used, (s.burst + s.count) * s.unit
   if s.aux ~= s.unit then
@@ -31,7 +32,7 @@ local function roll_bucket(s, now)
       refunds().parse(s)
     end
     used = convert(s)
-    if at > now + s.window then -- the clock went back further than a window
+    if at > now + s.window then -- the clock went back by more than a window
       at, s.write = now, true
       if s.dips then
         refunds().rewind(s, now)
@@ -44,7 +45,7 @@ local function roll_bucket(s, now)
       local tick, refill = s.tick, s.refill
       local elapsed = now - at
       elapsed = (elapsed - elapsed % tick) / tick
-      if elapsed >= used / refill then -- whole, so at least its ceiling
+      if elapsed >= used / refill then -- used / refill needs no ceiling here: elapsed is whole
         at, used, s.dips = now, 0, nil
       else
         at = at + elapsed * tick
@@ -54,11 +55,11 @@ local function roll_bucket(s, now)
   end
   s.at, s.used, s.aux = at, used, unit
   local left = s.burst * unit - used
-  s.room = (left - left % unit) / unit -- rounded down, in debt too
+  s.room = (left - left % unit) / unit -- rounded down, even in debt
 end
 
--- drain takes n tokens out. What has passed of a tick that would more than fill the bucket is forfeited. beyond is what
--- the bucket lacks in any case.
+-- drain takes n tokens out. If the bucket lacks less than a tick's refill, the part of the tick
+-- that has passed is forfeited. beyond is what a lease keeps missing anyway.
 local function drain(s, n, beyond)
   if s.used < s.refill then
     s.at = s.now
@@ -69,7 +70,8 @@ local function drain(s, n, beyond)
   s.used = s.used + n * s.unit
 end
 
--- refund gives tokens back, unless the charge is so old that the bucket has filled since, and returns how many.
+-- refund returns tokens to the bucket and says how many. If the bucket has been full since the
+-- charge, there are none to return.
 local function refund(s, receipt, n)
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
     return 0
@@ -82,7 +84,8 @@ local function refund(s, receipt, n)
   return n
 end
 
--- write_bucket stores it for twice the time to fill; a bucket in debt until it is full, and one time to fill more.
+-- write_bucket stores the bucket for twice its time to fill; a bucket in debt until it is full,
+-- plus one time to fill.
 local function write_bucket(s, ttl)
   if s.used > s.burst * s.unit then
     local to_full = math.ceil(s.used / s.refill) * s.tick

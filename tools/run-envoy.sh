@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs examples/envoy.yaml until Ctrl-C: Redis, unless one is there already, the bridge, and Envoy. The order does not matter to
-# them; it is so that the first request is counted. What was started here ends here, whichever ends first.
+# Runs Redis (unless one answers already), the bridge and Envoy with examples/envoy.yaml until Ctrl-C.
+# They may start in any order; this order counts the first request. The script stops every process
+# that it started as soon as one of them ends.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +11,7 @@ admin_port=9901
 bridge=unix:bin/penstock.sock
 envoy=http://localhost:$envoy_port
 
-# Without job control, what runs in the background does not hear Ctrl-C: it is told here.
+# Without job control, background processes do not receive Ctrl-C, so the script stops them.
 started=()
 end() {
 	trap - EXIT INT TERM
@@ -20,7 +21,7 @@ end() {
 trap end EXIT
 trap 'exit 0' INT TERM
 
-# taken says whether somebody listens at a port.
+# taken reports whether a process listens at a port.
 taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 redis_answers() { [ "$(redis-cli -h 127.0.0.1 -p $redis_port ping 2>/dev/null)" = PONG ]; }
 
@@ -47,7 +48,8 @@ started+=($!)
 .cache/envoy/bin/envoy -c examples/envoy.yaml --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
 started+=($!)
 
-# Envoy compiles the filter before it listens. A moment later both workers and the main thread have the policy.
+# Envoy compiles the filter before it listens. A moment later both workers and the main thread have
+# the policy.
 until curl -s -o /dev/null $envoy/ && curl -s http://localhost:$admin_port/stats | grep -q 'penstock.policy_loaded: [3-9]'; do
 	for process in "${started[@]}"; do
 		kill -0 "$process" 2>/dev/null || { echo "one of them did not start: see above" >&2; exit 1; }
@@ -57,13 +59,13 @@ done
 
 cat <<END
 
-Penstock is limiting $envoy/api/: 5 requests a minute for each client. In another terminal:
+Penstock limits $envoy/api/ to 5 requests a minute per client. In another terminal:
 
     for i in 1 2 3 4 5 6; do curl -i $envoy/api/; done
     curl -i -H 'X-API-Key: try-business-2f6d0c1ab9' $envoy/api/
-    curl -s localhost:$admin_port/stats | grep penstock
+    curl -s 'localhost:$admin_port/stats?filter=^wasmcustom.penstock'
 
-Edit examples/envoy.policy.yaml while it runs: it counts within two seconds. Stop with Ctrl-C.
+Edit examples/envoy.policy.yaml while it runs: the edit takes effect within two seconds. Stop with Ctrl-C.
 
 END
 wait -n "${started[@]}" || true

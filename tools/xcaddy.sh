@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Builds a Caddy with Penstock the way xcaddy does it, from this checkout, into .cache/xcaddy-caddy.
 #
-# Looking for github.com/penstock/penstock/caddy as a module of its own is part of how go resolves the import, and what the network
-# answers to that is not ours to test: some proxies refuse where they should say that there is none, which ends the build. After
-# any error (|) go asks the next proxy in the list, and an empty folder says that there is none.
+# To resolve the import, go also looks for a module github.com/penstock/penstock/caddy. The network's
+# answer to that is outside this test: some proxies report an error where they should say that there
+# is no such module, which fails the build. After any error (|) go asks the next proxy in the list,
+# and an empty folder says that there is none.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 caddy=$(go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command caddy is the Caddy that the benchmark measures: Penstock, a rival, and a handler that only sets headers, in one
-// binary, so that all of them pay for the same code around them.
+// Command caddy is the Caddy that the benchmark measures: Penstock, a rival, and a handler that
+// only sets headers, in one binary, so that all have the same overhead.
 package main
 
 import (
@@ -41,7 +41,8 @@ func init() {
 
 func main() { caddycmd.Main() }
 
-// headers sets the fields that Penstock sets, with values as fresh as Penstock's, and decides nothing: the baseline.
+// headers is the baseline: it decides nothing, and sets the headers that Penstock sets. Their
+// values change from request to request, as Penstock's do.
 type headers struct{ count int64 }
 
 func (headers) CaddyModule() caddy.ModuleInfo {
@@ -59,8 +60,8 @@ func (h headers) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhtt
 	return next.ServeHTTP(w, r)
 }
 
-// roundTrip sends one EVALSHA of two commands with go-redis and sets the headers: the least that a limiter over Redis
-// can do inside Caddy.
+// roundTrip sends one EVALSHA of a script of two commands with go-redis and sets the headers: the
+// least that a limiter over Redis can do inside Caddy.
 type roundTrip struct {
 	Address string `json:"address"`
 	headers

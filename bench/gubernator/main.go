@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command gubernator runs one node of gubernator: its own command finds others only by means that a benchmark on one machine
-// has not. It takes the addresses for gRPC and for HTTP, and those for gRPC of all nodes.
+// Command gubernator runs one node of gubernator. Gubernator's own command discovers other nodes
+// only by services that this benchmark does not have. The arguments are the node's addresses for
+// gRPC and HTTP, and the gRPC addresses of all nodes.
 package main
 
 import (

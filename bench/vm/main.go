@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command vm is a WebAssembly filter for Envoy that measures what the filter does in there. Its configuration is one of the
-// modes below, or a compact policy in base64 that lets three limits count for /: then each request is answered with what the
-// parts of the work took, in nanoseconds, as header fields that begin with "bench-".
+// Command vm is a WebAssembly filter for Envoy that measures parts of Penstock's filter. Its
+// configuration is one of the modes below, or a compact policy in base64 under which three limits
+// apply to /. With a policy, each response has the time of each part, in nanoseconds, in headers
+// that begin with "bench-".
 package main
 
 import (
@@ -12,17 +13,19 @@ import (
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
 	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/envoy-wasm/filter"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// The modes in which the filter is itself what is measured. None of them decides anything.
+// The modes in which the filter itself is measured from outside. None of them decides anything.
 const (
-	modeNothing = "nothing" // what Envoy then takes beside no filter is the price of being called
-	modeHeaders = "headers" // reads the request's headers and adds three to the response: the least a limiter can do
-	modeCalls   = "calls"   // asks of Envoy what Penstock's filter does for a request from units in hand
-	modeAsks    = "asks"    // does that, and asks the bridge for its health
+	modeNothing = "nothing" // its cost over no filter is the price of being called
+	// reads the request's headers and adds three to the response: the least that a limiter can do
+	modeHeaders = "headers"
+	// calls Envoy as often as Penstock's filter does for a request decided from held units
+	modeCalls = "calls"
+	modeAsks  = "asks" // the same, and asks the bridge for its health
 )
 
 func main() {}
@@ -36,7 +39,7 @@ func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
 
 type plugin struct {
 	types.DefaultPluginContext
-	mode   string // of those above; "" measures the filter's parts
+	mode   string // one of the modes; "" measures the filter's parts
 	host   *host
 	filter *filter.Filter
 	queue  uint32
@@ -70,7 +73,7 @@ func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
 // NewHttpContext implements [types.PluginContext].
 func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return &stream{plugin: p, id: id} }
 
-// host is an Envoy that does nothing, so that only the filter's own work is measured.
+// host is an Envoy whose functions do nothing, so that only the filter's own work is measured.
 type host struct {
 	call     filter.Call
 	answered func(filter.Reply)
@@ -85,8 +88,8 @@ func (h *host) Wake() error                     { return nil }
 func (h *host) TickEvery(uint32) error          { return nil }
 func (h *host) Resume(uint32)                   {}
 func (h *host) Respond(uint32, filter.Response) {}
-func (h *host) Now() core.Micros                { return 1_700_000_000 * core.Second }
-func (h *host) Elapsed() core.Micros            { return core.Second }
+func (h *host) Now() counter.Micros             { return 1_700_000_000 * counter.Second }
+func (h *host) Elapsed() counter.Micros         { return counter.Second }
 func (h *host) Count(filter.Counter)            {}
 func (h *host) Held(int64)                      {}
 func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
@@ -97,10 +100,10 @@ func (h *host) Property(path ...string) (string, bool) {
 	return "192.0.2.7:4711", path[0] == "source"
 }
 
-// rounds is how often each part is done, and riders how many requests share a call.
+// rounds is how often each part runs, and batched how many requests share a batch.
 const (
-	rounds = 400
-	riders = 16
+	rounds  = 400
+	batched = 16
 )
 
 type stream struct {
@@ -108,14 +111,14 @@ type stream struct {
 	plugin  *plugin
 	id      uint32
 	figures [][2]string
-	seen    int // headers of the request
+	seen    int // number of request headers
 }
 
 func (s *stream) note(name string, took time.Duration, times int) {
 	s.figures = append(s.figures, [2]string{"bench-" + name, strconv.FormatInt(int64(took)/int64(times), 10)})
 }
 
-// each measures what is done once.
+// each measures one run of do.
 func (s *stream) each(name string, do func()) {
 	begin := time.Now()
 	for range rounds {
@@ -155,7 +158,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// ask has the request wait for an answer of the bridge that says nothing, if it is to.
+// ask waits for an answer of the bridge if the mode says so.
 func (s *stream) ask() types.Action {
 	if s.plugin.mode != modeAsks {
 		return types.ActionContinue
@@ -172,15 +175,15 @@ func (s *stream) ask() types.Action {
 	return types.ActionPause
 }
 
-// work measures the filter itself, with a batch of requests at a time.
+// work measures the filter's parts, with a batch of requests at a time.
 func (s *stream) work(headers [][2]string) {
 	f, h := s.plugin.filter, s.plugin.host
 	reply := wire.AppendReply(nil)
-	results := make([]core.Result, 3)
+	results := make([]counter.Result, 3)
 	for i := range results {
-		results[i] = core.Result{At: h.Now(), Granted: 1, Remaining: 999_000_000 + int64(i), Reset: core.Minute}
+		results[i] = counter.Result{At: h.Now(), Granted: 1, Remaining: 999_000_000 + int64(i), Reset: counter.Minute}
 	}
-	for range riders {
+	for range batched {
 		reply = wire.AppendAnswer(reply, &wire.Answer{Results: results})
 	}
 	other := make([][2]string, len(headers))
@@ -197,8 +200,8 @@ func (s *stream) work(headers [][2]string) {
 		one.Done()
 	})
 	var plan, ask, decide, tell time.Duration
-	streams := make([]*filter.Stream, riders)
-	for range rounds / riders {
+	streams := make([]*filter.Stream, batched)
+	for range rounds / batched {
 		begin := time.Now()
 		for i := range streams {
 			streams[i] = f.NewStream(uint32(i))
@@ -219,7 +222,7 @@ func (s *stream) work(headers [][2]string) {
 		}
 		plan, ask, decide, tell = plan+planned.Sub(begin), ask+asked.Sub(planned), decide+decided.Sub(asked), tell+time.Since(decided)
 	}
-	times := rounds / riders * riders
+	times := rounds / batched * batched
 	s.note("plan", plan, times)
 	s.note("ask", ask, times)
 	s.note("decide", decide, times)
@@ -234,7 +237,8 @@ func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
 	case modeHeaders, modeCalls, modeAsks:
 		names := []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
 		if s.plugin.mode != modeHeaders {
-			_, _ = proxywasm.GetHttpResponseHeaders() // which may have some of the fields
+			// which may already contain some of the headers
+			_, _ = proxywasm.GetHttpResponseHeaders()
 			names = append(names, "ratelimit", "ratelimit-policy")
 		}
 		for _, name := range names {

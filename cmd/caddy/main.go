@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command caddy is Caddy with its standard modules and Penstock: what `make build` puts at bin/caddy. To have other
-// modules in it as well, build with xcaddy instead.
+// Command caddy is Caddy with its standard modules and Penstock. `make build` writes it to
+// bin/caddy. To add other modules, build with xcaddy instead.
 package main
 
 import (

@@ -15,10 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/internal/bridge"
-	"github.com/penstock/penstock/internal/memstore"
-	"github.com/penstock/penstock/internal/policy"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 const bridgeHelp = `Answer the filters of Envoy: decide by a policy, over Redis or in memory.
@@ -28,7 +29,7 @@ Without --policy the environment says a token bucket for each client address:
   REFILL_RATE   tokens that come back in a second, an exact decimal: 0.5 is one in two seconds (1.0)
 
 Without --redis the environment may say where to count:
-  REDIS_MODE    standalone, sentinel, cluster or ring
+  REDIS_MODE    standalone (or single), sentinel, cluster or ring
   REDIS_ADDR    host:port of one server (localhost:6379, with REDIS_MODE)
   REDIS_ADDRS   host:port,host:port of the sentinels, of some servers of the cluster, or of all of the ring
   REDIS_MASTER  the name by which sentinels know the master
@@ -40,7 +41,7 @@ Over TCP it listens beyond this machine only if callers show a token or a client
 the policy file, which is followed anyway; tokens, passwords and certificates are read at the start. SIGTERM makes /readyz say
 503, and after --drain-delay the bridge answers what is under way and ends.`
 
-// bridgeFlags are those of the command, as they were written.
+// bridgeFlags are the flags of the bridge command, as written.
 type bridgeFlags struct {
 	policy       string
 	redis        redisstore.Options
@@ -76,30 +77,31 @@ func newBridge() *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
-	flags.StringSliceVar(&f.hosts, "host", nil, "a `NAME` with a dot that callers without a token know the bridge by over TCP; --listen's is known")
+	flags.StringSliceVar(&f.hosts, "host", nil, "a host `NAME` with a dot by which callers without a token reach the bridge over TCP; that of --listen is known")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
-	flags.StringVar(&f.xds, "xds-listen", "", "where to give Envoys the filter with the policy inside, over gRPC (ECDS, the resource penstock)")
-	flags.StringVar(&f.xdsWasm, "xds-wasm", "", "where `penstock.wasm` is where Envoy runs")
+	flags.StringVar(&f.xds, "xds-listen", "", "where to serve Envoy the filter with its policy, over gRPC (ECDS, the resource penstock)")
+	flags.StringVar(&f.xdsWasm, "xds-wasm", "", "the path of `penstock.wasm` on Envoy's machine")
 	flags.StringVar(&f.xdsFilter, "xds-filter", "", "a `FILE` with the filter's configuration, lines of name: value without a policy")
-	flags.StringVar(&f.socketMode, "socket-mode", "0660", "who may connect to a Unix socket")
-	flags.StringVar(&f.token, "token", "", "what callers show as a bearer token, or {env.NAME}: 16 characters at least")
+	flags.StringVar(&f.socketMode, "socket-mode", "0660", "the `MODE` of a Unix socket")
+	flags.StringVar(&f.token, "token", "", "the bearer token of callers, or {env.NAME}: at least 16 characters")
 	flags.StringVar(&f.tokenFile, "token-file", "", "a `FILE` that holds the token")
 	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate to serve TLS with")
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
-	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with what certificates of callers must descend from")
+	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers' certificates")
 	addRedis(flags, &f.redis, "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
-	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "how long a question may take (50ms)")
-	flags.BoolVar(&f.remember, "remember-denials", true, "remember for a second at most what Redis refuses, and ask it less")
-	flags.IntVar(&f.countersMax, "counters-max", 0, "counters to hold in memory at most (1048576)")
+	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "timeout of a store call (50ms)")
+	flags.BoolVar(&f.remember, "remember-denials", true, "remember denials of Redis for up to a second, for fewer calls")
+	flags.IntVar(&f.countersMax, "counters-max", 0, "maximum number of counters in memory (1048576)")
 	flags.Int64Var(&f.bytesMax, "bytes-max", 0, "bytes that counters in memory take at most (256 for each of --counters-max, "+
 		"and 268435456 at least)")
-	flags.IntVar(&f.callsMax, "calls-max", 0, "calls to answer at once; one more is answered 503 (1024)")
-	flags.IntVar(&f.waitersMax, "waiting-max", 0, "requests that may wait for throttle rules (16384)")
-	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to say that it will stop before it does")
+	flags.IntVar(&f.callsMax, "calls-max", 0, "maximum number of calls in progress; further calls get 503 (1024)")
+	flags.IntVar(&f.waitersMax, "waiting-max", 0, "maximum number of requests that wait for throttle rules (16384)")
+	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to report that the bridge will stop before it stops")
 	return cmd
 }
 
-// negative refuses bounds below 0, which would mean the default somewhere and nothing elsewhere.
+// negative rejects bounds below 0. Some packages would read them as the default, others would
+// ignore them.
 func (f *bridgeFlags) negative() error {
 	var problems []error
 	for _, bound := range []struct {
@@ -120,7 +122,7 @@ func (f *bridgeFlags) negative() error {
 	return errors.Join(problems...)
 }
 
-// run serves until it is told to stop.
+// run serves until ctx ends.
 func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err := f.negative(); err != nil {
 		return err
@@ -144,7 +146,7 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 		o.Hosts = append(o.Hosts, host)
 	}
 	if f.rls != "" {
-		o.Fronts = append(o.Fronts, policy.FrontRLS)
+		o.Fronts = append(o.Fronts, lint.FrontRLS)
 	}
 	envoys, err := f.discovery(&entrances, token, logger)
 	if err != nil {
@@ -153,38 +155,39 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if envoys != nil {
 		o.Changed = envoys.Set
 	}
-	closeStore, err := f.openStore(&o)
+	opened, err := f.openStore(&o)
 	if err != nil {
 		return err
 	}
 	b, err := bridge.New(o)
 	if err != nil {
-		return errors.Join(err, closeStore())
+		return errors.Join(err, opened.Close())
 	}
-	return errors.Join(f.serve(ctx, b, &served{store: b.Store(), envoys: envoys, token: token, callsMax: f.callsMax,
-		entrances: entrances}, logger), b.Close(), closeStore())
+	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
+		entrances: entrances}, logger), b.Close(), opened.Close())
 }
 
-// warnOfArguments says that other users of the machine see what stands in the arguments of a process.
+// warnOfArguments warns about secrets in the command line, which other users of the machine can
+// see.
 func (f *bridgeFlags) warnOfArguments(logger *slog.Logger) {
 	if f.token != "" && !strings.HasPrefix(f.token, "{env.") {
-		logger.Warn("--token stands in the list of processes, where every user of this machine reads it: give --token-file, or " +
+		logger.Warn("--token is visible to every user of this machine in the list of processes: give --token-file, or " +
 			"--token '{env.NAME}'")
 	}
 	if from, err := url.Parse(f.redis.URL); err == nil && from.User != nil {
 		if _, given := from.User.Password(); given {
-			logger.Warn("the password in --redis stands in the list of processes, where every user of this machine reads it: give " +
+			logger.Warn("the password in --redis is visible to every user of this machine in the list of processes: give " +
 				"--redis-password-file, or REDIS_PASSWORD")
 		}
 	}
 }
 
-// tokenMin is how long a token is at least: 16 random letters and digits are 95 bits.
+// tokenMin is the least length of a token: 16 random letters and digits are 95 bits.
 const tokenMin = 16
 
-// readToken returns the token; "" for none.
+// readToken returns the token, or "" if there is none.
 func (f *bridgeFlags) readToken() (string, error) {
-	token, err := policy.Secret(f.token)
+	token, err := policyfile.Secret(f.token)
 	if err != nil {
 		return "", fmt.Errorf("--token: %w", err)
 	}
@@ -197,7 +200,7 @@ func (f *bridgeFlags) readToken() (string, error) {
 		}
 	}
 	if given := f.token != "" || f.tokenFile != ""; given && len(token) < tokenMin {
-		return "", fmt.Errorf("the token has %d characters, and anybody could guess it: make one of %d at least, as with openssl "+
+		return "", fmt.Errorf("the token has %d characters, so it can be guessed: make one of at least %d, as with openssl "+
 			"rand -hex 16", len(token), tokenMin)
 	}
 	for _, c := range []byte(token) {

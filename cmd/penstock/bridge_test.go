@@ -16,23 +16,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/penstock/penstock/internal/await"
+	"github.com/penstock/penstock/internal/test/eventually"
 )
 
 // running is a bridge in this process.
 type running struct {
 	t       *testing.T
-	said    *await.Journal
+	said    *eventually.Journal
 	stop    context.CancelFunc
 	ended   chan error
 	address string
 }
 
-// bridging starts a bridge on a free port of this machine, or where the arguments say.
+// bridging starts a bridge on a free port of this machine, or on the addresses in args.
 func bridging(t *testing.T, args ...string) *running {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	r := &running{t: t, said: new(await.Journal), stop: stop, ended: make(chan error, 1)}
+	r := &running{t: t, said: new(eventually.Journal), stop: stop, ended: make(chan error, 1)}
 	cmd := newBridge()
 	cmd.SetErr(r.said)
 	cmd.SetArgs(append([]string{"--listen", "127.0.0.1:0", "--drain-delay", "0s"}, args...))
@@ -51,11 +51,11 @@ func bridging(t *testing.T, args ...string) *running {
 	return r
 }
 
-// eventually waits until the bridge says something.
+// eventually waits until the bridge has logged what.
 func (r *running) eventually(what string) {
 	r.t.Helper()
 	pattern := regexp.MustCompile(what)
-	await.Until(r.t, 20*time.Second, "it says "+what, func() bool {
+	eventually.Until(r.t, 20*time.Second, "it says "+what, func() bool {
 		select {
 		case err := <-r.ended:
 			r.ended <- nil
@@ -84,7 +84,7 @@ func (r *running) do(client *http.Client, method, path, body string) (int, strin
 	return response.StatusCode, response.Proto + " " + string(text)
 }
 
-// speaking returns a client of one version of HTTP.
+// speaking returns a client for one version of HTTP.
 func speaking(two bool) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(!two)
@@ -92,7 +92,8 @@ func speaking(two bool) *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: protocols}}
 }
 
-// TestBridgeByEnvironment: BUCKET_SIZE and REFILL_RATE are a bucket for each address, over either version of HTTP.
+// TestBridgeByEnvironment: BUCKET_SIZE and REFILL_RATE configure a bucket for each address, over
+// both versions of HTTP.
 func TestBridgeByEnvironment(t *testing.T) {
 	t.Setenv("BUCKET_SIZE", "3")
 	t.Setenv("REFILL_RATE", "0.001")
@@ -109,9 +110,11 @@ func TestBridgeByEnvironment(t *testing.T) {
 	r.eventually(`limit="?1/1000s burst 3`)
 }
 
-// TestBridgeReloadsAndStops: SIGHUP reads the file, SIGTERM answers what is under way, and a socket is gone afterwards.
+// TestBridgeReloadsAndStops: SIGHUP reloads the file, SIGTERM drains the calls under way, and the
+// socket is removed afterwards.
 func TestBridgeReloadsAndStops(t *testing.T) {
-	folder, err := os.MkdirTemp("", "penstock") // not t.TempDir: a socket's path is at most 107 bytes
+	// not t.TempDir: a socket's path is at most 107 bytes
+	folder, err := os.MkdirTemp("", "penstock")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +145,7 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	r.eventually("the edited policy file is refused")
+	r.eventually("the edited policy file is rejected")
 	r.stop()
 	r.eventually("the bridge stops")
 	if status, text := r.do(client, "GET", "/readyz", ""); status != 503 || !strings.Contains(text, "about to stop") {
@@ -160,14 +163,14 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 	}
 }
 
-// TestBridgeServesEnvoysProtocol beside its own.
+// TestBridgeServesEnvoysProtocol on another address, beside the bridge's own protocol.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
 	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
 	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)
 	r.eventually(`over gRPC" for="Envoy's extension discovery" address=127.0.0.1`)
 }
 
-// TestBridgeRefuses: each says what to write instead.
+// TestBridgeRefuses: each error names the remedy.
 func TestBridgeRefuses(t *testing.T) {
 	folder := t.TempDir()
 	short, empty, filter := filepath.Join(folder, "short"), filepath.Join(folder, "empty"), filepath.Join(folder, "filter")
@@ -184,9 +187,9 @@ func TestBridgeRefuses(t *testing.T) {
 		{"", "--listen unix:", "unix:/run"},
 		{"", "--socket-mode 8", "0660"},
 		{"", "--client-ca x", "needs TLS"},
-		{"", "--rls-listen :0", "--rls-listen \":0\" is reached from other machines"},
-		{"", "--xds-listen :0 --xds-wasm x", "--xds-listen \":0\" is reached from other machines"},
-		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + filter, "would give it to whoever asks"},
+		{"", "--rls-listen :0", "other machines can reach --rls-listen \":0\""},
+		{"", "--xds-listen :0 --xds-wasm x", "other machines can reach --xds-listen \":0\""},
+		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + filter, "would send it to every caller"},
 		{"", "--xds-listen 127.0.0.1:0", "--xds-wasm"},
 		{"", "--xds-wasm x", "--xds-listen"},
 		{"", "--xds-listen 127.0.0.1:0 --xds-wasm x --xds-filter " + short, "name: value"},
@@ -212,10 +215,10 @@ func TestBridgeRefuses(t *testing.T) {
 		{"REFILL_RATE=5", "--policy p.yaml", "unset REFILL_RATE"},
 		{"BUCKET_SIZE=0", "", "1 at least"},
 		{"BUCKET_SIZE=1.5", "", "1 at least"},
-		{"BUCKET_SIZE=010", "", `BUCKET_SIZE is "010", which begins with 0, and some readers take that for base eight: write 10`},
+		{"BUCKET_SIZE=010", "", `BUCKET_SIZE is "010", which begins with 0, which some parsers read as octal: write 10`},
 		{"BUCKET_SIZE=+010", "", "write 10"},
 		{"BUCKET_SIZE=00", "", "1 at least"},
-		{"REFILL_RATE=010", "", `REFILL_RATE is "010", which begins with 0, and some readers take that for base eight: write 10`},
+		{"REFILL_RATE=010", "", `REFILL_RATE is "010", which begins with 0, which some parsers read as octal: write 10`},
 		{"REFILL_RATE=02.5", "", "write 2.5"},
 		{"REFILL_RATE=00.5", "", "write 0.5"},
 		{"REFILL_RATE=00", "", "above 0"},
@@ -229,7 +232,7 @@ func TestBridgeRefuses(t *testing.T) {
 	}
 }
 
-// TestRefillRateIsExact.
+// TestRefillRateIsExact compares limits from REFILL_RATE with exact fractions.
 func TestRefillRateIsExact(t *testing.T) {
 	for rate, want := range map[string]string{"1.0": "1/1s burst 10", "0.5": "1/2s burst 10", "2.25": "9/4s burst 10",
 		"100": "100/1s burst 10", "0.1": "1/10s burst 10", "0.010": "1/100s burst 10", "0.333": "333/1000s burst 10"} {
@@ -239,13 +242,14 @@ func TestRefillRateIsExact(t *testing.T) {
 	}
 }
 
-// TestRedisByEnvironment: the flag wins, and a variable alone is enough.
+// TestRedisByEnvironment: a variable alone is enough, and a flag overrides it.
 func TestRedisByEnvironment(t *testing.T) {
 	for _, c := range []struct{ env, flag, want string }{
 		{"", "", ""},
 		{"REDIS_ADDR=cache:6380", "", "redis://cache:6380"},
 		{"REDIS_MODE=standalone", "", "redis://localhost:6379"},
 		{"REDIS_MODE=standalone REDIS_ADDR=cache:1", "", "redis://cache:1"},
+		{"REDIS_MODE=single REDIS_ADDR=cache:1", "", "redis://cache:1"},
 		{"REDIS_ADDR=cache:6380", "rediss://other", "rediss://other"},
 		{"REDIS_ADDR=cache:6380 REDIS_PASSWORD=p", "", "redis://cache:6380 p"},
 		{"REDIS_MODE=cluster REDIS_ADDRS=a:1,b:2", "", "cluster a:1 b:2"},

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -18,18 +19,22 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/identity"
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// keysWait is how long explain waits for the keys of a URL: a token could not be told good or bad before.
+// keysWait is how long explain waits for keys from a URL: without them it cannot check a token.
 const keysWait = 5 * time.Second
 
-// question is the request that explain is asked about, as it stands in the flags.
+// question is the request that explain is asked about, as given in the flags.
 type question struct {
 	policy, name, method, target, host string
 	client, remote, now                string
 	headers, attrs                     []string
+	named                              operator.Words
 	store                              storeFlags
 	asJSON                             bool
 }
@@ -38,12 +43,14 @@ func newExplain() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
 		Use:   "explain --policy FILE",
-		Short: "Say who a request counts for, which rules are for it, and what they make of it",
-		Long: "Say who a request counts for and why, which rules match and which lost to which, the keys and numbers that the\n" +
-			"store is asked, and what becomes of the request. The code is that of a request, tokens and keys are verified; only\n" +
-			"nothing is counted: with --redis the counters are looked at, without it they are taken as fresh.\n\n" +
+		Short: "Explain a request: its client, the rules that match, and the decision",
+		Long: "Explain a request: its client, the rules that match and the rules they lost to, the keys and numbers of its\n" +
+			"counters, and the decision. The request is decided by the same code as in a proxy, and tokens and keys are verified.\n" +
+			"Nothing is charged: with --redis the counters are read, without it they count as unused.\n\n" +
 			"What is explained is the policy file. What a Caddyfile says around it (identify, exempt, a name, rules of its own)\n" +
-			"is not known here. The exit status is 0 whether the request would go on or not, and 1 if that cannot be said.",
+			"is not known here. With --client no token or key is needed: the client is taken to have shown a good one.\n" +
+			"The exit status is 0 whether the request would go on or not, 1 if that cannot be said, and 3 if the policy can have\n" +
+			"no client of that name.",
 		Example: "  penstock explain --policy policy.yaml --method GET --path /api/search --header 'X-API-Key: pk_…' --ip 192.0.2.7\n" +
 			"  penstock explain --policy policy.yaml --path /api/search --ip 192.0.2.7 --redis 'redis://limiter:{env.REDIS_PASSWORD}@redis.internal:6379/0'",
 		Args: noArgs,
@@ -57,13 +64,17 @@ func newExplain() *cobra.Command {
 	flags.StringVar(&q.method, "method", http.MethodGet, "the request's method")
 	flags.StringVar(&q.target, "path", "/", "the request's path, with its query if there is one")
 	flags.StringVar(&q.host, "host", "localhost", "the request's host")
-	flags.StringVar(&q.client, "ip", "", "the client's address, as the proxy tells it")
+	flags.StringVar(&q.client, "ip", "", "the client's address, as the proxy reports it")
 	flags.StringVar(&q.remote, "remote", "", "the address of the connection, if a proxy is in front (default: the client's)")
 	flags.StringArrayVar(&q.headers, "header", nil, "a request header, as 'Name: value'; may be given several times")
-	flags.StringArrayVar(&q.attrs, "attr", nil, "a value that the proxy knows, as NAME=VALUE; may be given several times")
+	flags.StringArrayVar(&q.attrs, "attr", nil, "an attribute of the proxy, as NAME=VALUE; may be given several times")
+	flags.StringVar(&q.named.Client, "client", "", "the client, instead of a token or key: KIND:ID, such as user:u_42 or api_key:acme")
+	flags.StringVar(&q.named.User, "user", "", "the user of the --client, if its token or key names one")
+	flags.StringVar(&q.named.Tier, "tier", "", "the tier of the --client, if no keys file says it")
+	flags.StringVar(&q.named.Tenant, "tenant", "", "the tenant of the --client")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
-	flags.BoolVar(&q.asJSON, "json", false, "print JSON, for programs")
-	q.store.add(flags, "the Redis whose counters to look at")
+	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
+	q.store.register(flags, "the Redis to read counters from")
 	return cmd
 }
 
@@ -84,8 +95,7 @@ func (q *question) explain(cmd *cobra.Command) error {
 		return err
 	}
 	defer store.Close() //nolint:errcheck // nothing was written
-	verifiers, closer, err := identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(q.policy),
-		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
+	verifiers, closer, err := q.verifiers(cmd, document, asked, now)
 	if err != nil {
 		return err
 	}
@@ -93,9 +103,9 @@ func (q *question) explain(cmd *cobra.Command) error {
 	reasons := make([]string, len(verifiers))
 	for i, v := range verifiers {
 		switch v := v.(type) {
-		case *identity.JWT:
+		case *credential.JWT:
 			verifiers[i] = patient{v}
-		case *identity.Keys:
+		case *credential.Keys:
 			verifiers[i] = reasoning{v, &reasons[i]}
 		}
 	}
@@ -126,10 +136,19 @@ func (q *question) explain(cmd *cobra.Command) error {
 	return out.Encode(told)
 }
 
-// patient is a verifier of tokens that waits for its keys, once there is a token.
-type patient struct{ *identity.JWT }
+// verifiers opens the verifiers of the policy. If the client is named, they need no credential.
+func (q *question) verifiers(cmd *cobra.Command, d *policyfile.Document, a *asked, now time.Time) ([]policy.Verifier, io.Closer, error) {
+	if q.named != (operator.Words{}) {
+		return q.assert(cmd, d, a)
+	}
+	return credential.OpenAll(d, credential.OpenOptions{Folder: filepath.Dir(q.policy),
+		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))})
+}
 
-func (p patient) Verify(credential string) (*core.Identity, core.CredentialState) {
+// patient is a token verifier that waits for its keys.
+type patient struct{ *credential.JWT }
+
+func (p patient) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	select {
 	case <-p.Ready():
 	case <-time.After(keysWait):
@@ -137,53 +156,55 @@ func (p patient) Verify(credential string) (*core.Identity, core.CredentialState
 	return p.JWT.Verify(credential)
 }
 
-// VerifyFor implements [core.CostlyVerifier], whose method would be that of the JWT otherwise. One token is no attack.
-func (p patient) VerifyFor(_ *core.Asker, credential string) (*core.Identity, core.CredentialState) {
+// VerifyFor implements [policy.CostlyVerifier] and hides the JWT's method, which limits the cost of
+// a client: one token is no attack.
+func (p patient) VerifyFor(_ *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	return p.Verify(credential)
 }
 
-// reasoning is a verifier of keys that notes why the one it was shown is not good any more.
+// reasoning is a verifier of API keys that records why a key is no longer valid.
 type reasoning struct {
-	*identity.Keys
+	*credential.Keys
 	reason *string
 }
 
-func (r reasoning) Verify(credential string) (*core.Identity, core.CredentialState) {
+func (r reasoning) Verify(credential string) (*policy.Identity, policy.CredentialState) {
 	*r.reason = r.Reason(credential)
 	return r.Keys.Verify(credential)
 }
 
-// nameIt gives the policy the namespace of the flag. Without one, nobody's counters would be looked at.
-func (q *question) nameIt(d *policy.Document) error {
+// nameIt sets the policy's namespace from the flag. Without the right namespace, explain would read
+// counters that do not exist.
+func (q *question) nameIt(d *policyfile.Document) error {
 	switch {
 	case q.name != "" && d.Name != "" && q.name != d.Name:
-		return fmt.Errorf("--name %q is not the name %q that stands in the policy file, which is the one that counts; leave it out",
+		return fmt.Errorf("--name %q is not the name %q in the policy file, which takes precedence; leave it out",
 			q.name, d.Name)
 	case q.name == "" && d.Name == "" && q.store.given():
-		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name that " +
-			"stands in the Caddyfile")
+		return errors.New("the policy file has no name, so its counters cannot be found in Redis; add --name with the name " +
+			"in the Caddyfile")
 	}
 	d.Name = cmp.Or(d.Name, q.name)
 	return nil
 }
 
-// read turns the flags into a request.
+// read converts the flags to a request.
 func (q *question) read() (*asked, time.Time, error) {
 	now := time.Now()
 	if q.now != "" {
 		if q.store.given() {
-			return nil, now, errors.New("--now does not go with --redis: its counters are looked at as they are now; leave one out")
+			return nil, now, errors.New("--now does not go with --redis: its counters are read as they are now; leave one out")
 		}
 		var err error
 		if now, err = time.Parse(time.RFC3339, q.now); err != nil {
-			return nil, now, fmt.Errorf("--now %q is no instant; write 2026-12-01T00:00:00Z", q.now)
+			return nil, now, fmt.Errorf("--now %q is not a time; write 2026-12-01T00:00:00Z", q.now)
 		}
 	}
 	path, query, _ := strings.Cut(q.target, "?")
 	if !strings.HasPrefix(path, "/") {
 		return nil, now, fmt.Errorf("--path %q does not begin with a slash; write /api/search", q.target)
 	}
-	a := &asked{method: q.method, path: path, query: query, host: q.host, now: core.Micros(now.UnixMicro()),
+	a := &asked{method: q.method, path: path, query: query, host: q.host, now: counter.Micros(now.UnixMicro()),
 		headers: http.Header{}, attrs: map[string]string{}}
 	for _, flag := range []struct {
 		name, text string
@@ -194,7 +215,7 @@ func (q *question) read() (*asked, time.Time, error) {
 		}
 		var err error
 		if *flag.to, err = netip.ParseAddr(flag.text); err != nil {
-			return nil, now, fmt.Errorf("--%s %q is no address; write 192.0.2.7 or 2001:db8::7", flag.name, flag.text)
+			return nil, now, fmt.Errorf("--%s %q is not an address; write 192.0.2.7 or 2001:db8::7", flag.name, flag.text)
 		}
 	}
 	for i, text := range q.headers {
@@ -203,7 +224,7 @@ func (q *question) read() (*asked, time.Time, error) {
 			return nil, now, fmt.Errorf("--header number %d has no name and colon (it is not repeated here, since it may hold a "+
 				"key); write 'X-API-Key: value'", i+1)
 		}
-		if strings.EqualFold(name, "Host") { // no header field to a server
+		if strings.EqualFold(name, "Host") { // a server does not see Host as a header
 			a.host = strings.TrimSpace(value)
 			continue
 		}
@@ -219,26 +240,26 @@ func (q *question) read() (*asked, time.Time, error) {
 	return a, now, nil
 }
 
-// asked is the request of the flags, as core sees one.
+// asked presents the request of the flags to core.
 type asked struct {
 	method, path, query, host string
 	headers                   http.Header
 	attrs                     map[string]string
 	peer, remote              netip.Addr
-	now                       core.Micros
+	now                       counter.Micros
 }
 
-func (a *asked) Path() string       { return (&url.URL{Path: a.path, RawPath: a.path}).EscapedPath() }
-func (a *asked) Method() string     { return a.method }
-func (a *asked) Host() string       { return a.host }
-func (a *asked) Query() string      { return a.query }
-func (a *asked) Peer() netip.Addr   { return a.peer }
-func (a *asked) Remote() netip.Addr { return a.remote }
-func (a *asked) Now() core.Micros   { return a.now }
+func (a *asked) Path() string        { return (&url.URL{Path: a.path, RawPath: a.path}).EscapedPath() }
+func (a *asked) Method() string      { return a.method }
+func (a *asked) Host() string        { return a.host }
+func (a *asked) Query() string       { return a.query }
+func (a *asked) Peer() netip.Addr    { return a.peer }
+func (a *asked) Remote() netip.Addr  { return a.remote }
+func (a *asked) Now() counter.Micros { return a.now }
 
 func (a *asked) Header(name string) (string, bool) {
 	values := a.headers.Values(name)
-	return core.JoinLines(name, values), len(values) > 0
+	return policy.JoinLines(name, values), len(values) > 0
 }
 
 func (a *asked) Attr(name string) (string, bool) {
@@ -246,4 +267,4 @@ func (a *asked) Attr(name string) (string, bool) {
 	return value, ok && value != ""
 }
 
-var _ core.Attributes = (*asked)(nil)
+var _ policy.Attributes = (*asked)(nil)

@@ -13,38 +13,39 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// standardInput stands for the standard input in the place of a file.
+// standardInput names the standard input instead of a file.
 const standardInput = "-"
 
-// readPolicy reads a policy file, or the standard input: YAML then, or JSON, which a name would tell otherwise.
-func readPolicy(path string, in io.Reader) (*policy.Document, error) {
+// readPolicy reads a policy from a file, or from the standard input, which must be YAML or JSON.
+func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	if path == "" {
 		return nil, errors.New("--policy is missing; write --policy policy.yaml")
 	}
 	if path != standardInput {
-		if err := refuseCaddyfile(path); err != nil {
+		if err := rejectCaddyfile(path); err != nil {
 			return nil, err
 		}
-		return policy.Load(path)
+		return policyfile.Load(path)
 	}
-	data, err := io.ReadAll(io.LimitReader(in, policy.SizeMax+1))
+	data, err := io.ReadAll(io.LimitReader(in, syntax.SizeMax+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading the standard input: %w", err)
 	}
-	format := policy.YAML
+	format := policyfile.YAML
 	if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
-		format = policy.JSON
+		format = policyfile.JSON
 	}
-	return policy.Decode("standard input", format, data)
+	return policyfile.Decode("standard input", format, data)
 }
 
-// refuseCaddyfile tells those who mean the policy in their Caddyfile where it would have to stand. Only Caddy can read
-// Caddyfiles: they import and substitute.
-func refuseCaddyfile(path string) error {
-	if _, known := policy.FormatOf(path); known {
+// rejectCaddyfile returns an error for a Caddyfile, which says where to put the policy. Only Caddy
+// can read a Caddyfile, with its imports and substitutions.
+func rejectCaddyfile(path string) error {
+	if _, known := syntax.FormatOf(path); known {
 		return nil
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
@@ -58,11 +59,11 @@ func refuseCaddyfile(path string) error {
 	return nil
 }
 
-// noArgs refuses what is no flag, and says what to do instead.
+// noArgs rejects arguments that are not flags, and says what to do instead.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && cmd.HasSubCommands():
-		return fmt.Errorf("%q is no command; see %s --help", args[0], cmd.CommandPath())
+		return fmt.Errorf("unknown command %q; see %s --help", args[0], cmd.CommandPath())
 	case len(args) > 0:
 		return fmt.Errorf("%s takes no %q; see %s --help", cmd.CommandPath(), args[0], cmd.CommandPath())
 	}

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command penstock helps people to live with a policy: it checks one, explains what it would do to a request, makes
-// entries for files of API keys, and asks a running Caddy, or the Redis that counters are in, about its clients. That
-// charges nobody anything. As a bridge it answers Envoy, and counts. Its exit status is 0, or 1 if something is wrong:
-// with what it was told, with a policy, or with whom it asked.
+// Command penstock checks a policy, explains what it would do to a request, creates entries for
+// files of API keys, and asks a running Caddy or the Redis server about clients. None of these
+// commands charges a counter. "penstock bridge" serves Envoy, and does charge counters. The exit
+// status is 0, or 1 if the arguments, a policy or a server is at fault, or 3
+// if there is no client of the name that was asked for.
 package main
 
 import (
@@ -11,21 +12,37 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/operator"
 )
 
-// errSaid ends the command with status 1 without another word: what is wrong has been printed.
+// errSaid ends the command with status 1 without another message: the command has printed the error
+// itself.
 var errSaid = errors.New("")
+
+// errNobody is wrapped if there is no client of the name that was asked for. The command ends with status 3.
+var errNobody = operator.ErrNobody
 
 func main() {
 	if err := newRoot().Execute(); err != nil {
 		if !errors.Is(err, errSaid) {
 			fmt.Fprintf(os.Stderr, "penstock: %v\n", err)
 		}
-		os.Exit(1)
+		os.Exit(exitStatus(err))
 	}
+}
+
+// exitStatus returns the exit status of a command that ended with an error.
+func exitStatus(err error) int {
+	if errors.Is(err, errNobody) {
+		return 3
+	}
+	return 1
 }
 
 func newRoot() *cobra.Command {
@@ -48,24 +65,39 @@ func newRoot() *cobra.Command {
 }
 
 func newVersion() *cobra.Command {
-	return &cobra.Command{Use: "version", Short: "Print which version this is", Args: noArgs,
+	return &cobra.Command{Use: "version", Short: "Print the version, commit, commit date and Go version", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
 			return err
 		}}
 }
 
-// version says what this was built from, as far as the build knows.
+// version returns one line that identifies this build, for bug reports.
 func version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "penstock, of an unknown build"
+		return "penstock (unknown build) " + runtime.Version()
 	}
-	text := "penstock " + cmp.Or(info.Main.Version, "(devel)")
+	return describeBuild(info)
+}
+
+// describeBuild returns "penstock VERSION commit HASH DATE GO". A build outside a checkout has no
+// commit and no date; a module version installed by "go install" has neither, because the version
+// already names both.
+func describeBuild(info *debug.BuildInfo) string {
+	settings := map[string]string{}
 	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			text += " " + setting.Value
+		settings[setting.Key] = setting.Value
+	}
+	parts := []string{"penstock", cmp.Or(info.Main.Version, "(devel)")}
+	if commit := settings["vcs.revision"]; commit != "" {
+		parts = append(parts, "commit", commit)
+		if settings["vcs.modified"] == "true" {
+			parts = append(parts, "(modified)")
 		}
 	}
-	return text + " " + info.GoVersion
+	if date := settings["vcs.time"]; date != "" {
+		parts = append(parts, date)
+	}
+	return strings.Join(append(parts, info.GoVersion), " ")
 }

@@ -12,18 +12,18 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/internal/redisadmin"
-	"github.com/penstock/penstock/internal/redisstore"
+	"github.com/penstock/penstock/internal/store/redisadmin"
+	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-const redisHelp = `Look after the Redis that counters are in.
+const redisHelp = `Inspect the Redis that holds the counters.
 
---redis names one server, any node of a cluster, or any sentinel: how servers stand together is found out, and the others
+--redis names one server, any node of a cluster, or any sentinel: the mode is detected, and the others
 are reached the same way. The words of penstock bridge say it as well, --redis-mode and --redis-addrs, which are asked in turn;
 of a ring all are named. --redis-env takes REDIS_MODE, REDIS_ADDR, REDIS_ADDRS and so on from the environment.`
 
 func newRedis() *cobra.Command {
-	cmd := &cobra.Command{Use: "redis", Short: "Look after the Redis that counters are in", Long: redisHelp, Args: noArgs,
+	cmd := &cobra.Command{Use: "redis", Short: "Inspect the Redis that holds the counters", Long: redisHelp, Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	cmd.AddCommand(newSetupCluster(), newRedisHealth(), newRedisDoctor(), newRedisInspect())
 	return cmd
@@ -33,10 +33,10 @@ func newSetupCluster() *cobra.Command {
 	dir, port := "", 0
 	cmd := &cobra.Command{
 		Use:   "setup-cluster",
-		Short: "Start a Redis cluster to try things out with: three masters and their replicas, on this machine",
-		Long: "Start a Redis cluster to try things out with: three masters with a replica each, on this machine, on six ports from\n" +
-			"--port on and their buses 10000 above. What runs already is left alone, and what of it was stopped is started again.\n" +
-			"Nothing is kept on disk but who is who. Needs redis-server.",
+		Short: "Start a Redis cluster for experiments: three masters and their replicas, on this machine",
+		Long: "Start a Redis cluster for experiments: three masters with a replica each, on this machine, on six ports from\n" +
+			"--port on and their buses 10000 above. Servers that run already are left alone; stopped ones are started again.\n" +
+			"Only the cluster's configuration is kept on disk. Needs redis-server.",
 		Example: "  penstock redis setup-cluster --dir /tmp/cluster",
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -72,15 +72,15 @@ its files    %s
 	return err
 }
 
-// redisFlags say which servers to look at.
+// redisFlags select the servers to look at.
 type redisFlags struct {
 	storeFlags
 	timeout time.Duration
 }
 
-func (f *redisFlags) add(cmd *cobra.Command) {
-	f.storeFlags.add(cmd.Flags(), "a server, a node of a cluster or a sentinel")
-	cmd.Flags().Lookup("redis-mode").Usage = "how the servers should stand together, single, sentinel or cluster; ring is not found out (what is found)"
+func (f *redisFlags) addFlags(cmd *cobra.Command) {
+	f.storeFlags.register(cmd.Flags(), "a server, a node of a cluster or a sentinel")
+	cmd.Flags().Lookup("redis-mode").Usage = "the mode the servers should have: single, sentinel or cluster; a ring cannot be detected (detected)"
 	cmd.Flags().StringVar(&f.Master, "master", "", "the same as --redis-master")
 }
 
@@ -91,12 +91,13 @@ func (f *redisFlags) options() (o redisadmin.Options, err error) {
 	o.Timeout = f.timeout
 	o.Redis, err = f.storeFlags.options()
 	if o.Master = o.Redis.Master; o.Redis.Mode == "" {
-		o.Redis.Master = "" // it need not be said that there are sentinels
+		o.Redis.Master = "" // without sentinels the name of their master is irrelevant
 	}
 	return o, err
 }
 
-// looking makes what a command runs of what it does with the servers. What it does reports whether all is in order.
+// looking returns a command's Run function, which connects to the servers and calls do. do reports
+// whether all is in order.
 func (f *redisFlags) looking(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		options, err := f.options()
@@ -120,15 +121,15 @@ func newRedisHealth() *cobra.Command {
 	f := new(redisFlags)
 	cmd := &cobra.Command{
 		Use:     "health --redis URL",
-		Short:   "Print how the servers are: state, slots, memory, how far replicas are behind",
-		Long:    "Print how the servers are: state, slots, memory, how far replicas are behind. The exit status is 1 if something is wrong.",
+		Short:   "Print the health of the servers: state, slots, memory, replication lag",
+		Long:    "Print the health of the servers: state, slots, memory, replication lag. The exit status is 1 if something is wrong.",
 		Example: "  penstock redis health --redis redis://localhost:6379",
 		Args:    noArgs,
 		RunE: f.looking(func(_ context.Context, cmd *cobra.Command, servers *redisadmin.Deployment) (bool, error) {
 			return servers.Health().Print(cmd.OutOrStdout())
 		}),
 	}
-	f.add(cmd)
+	f.addFlags(cmd)
 	return cmd
 }
 
@@ -136,9 +137,9 @@ func newRedisDoctor() *cobra.Command {
 	f := new(redisFlags)
 	cmd := &cobra.Command{
 		Use:   "doctor --redis URL",
-		Short: "Look for what would make limits fail, and say which commands mend it",
-		Long: "Look for what would make limits fail, as the user that the limiter is: eviction, memory, persistence, version, what the\n" +
-			"user may do, clocks, how long the script takes. Each finding comes with the commands that mend it. The script is tried\n" +
+		Short: "Find problems that would make limits fail, and print the commands that fix them",
+		Long: "Find problems that would make limits fail, as the limiter's user: eviction, memory, persistence, version, rights of the\n" +
+			"user, clocks, the time of the script. Each finding comes with the commands that fix it. The script is tried\n" +
 			"on a counter of its own, which is deleted. The exit status is 1 if something is wrong.",
 		Example: "  penstock redis doctor --redis 'redis://limiter:{env.REDIS_PASSWORD}@redis.internal:6379'",
 		Args:    noArgs,
@@ -146,7 +147,7 @@ func newRedisDoctor() *cobra.Command {
 			return redisadmin.PrintFindings(cmd.OutOrStdout(), servers.Doctor(ctx))
 		}),
 	}
-	f.add(cmd)
+	f.addFlags(cmd)
 	cmd.Flags().DurationVar(&f.timeout, "redis-timeout", redisstore.TimeoutDefault, "the timeout of the limiter's store, which the script is measured against")
 	return cmd
 }

@@ -11,8 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/internal/freeport"
-	"github.com/penstock/penstock/internal/redistest"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
 )
 
 func TestRedisHealth(t *testing.T) {
@@ -28,16 +28,16 @@ func TestRedisHealth(t *testing.T) {
 	}
 }
 
-func TestRedisCommandsRefuseWhatMeansNothing(t *testing.T) {
+func TestRedisCommandsRefuseMeaninglessArguments(t *testing.T) {
 	for want, args := range map[string][]string{
-		`"heal" is no command; see penstock redis --help`: {"redis", "heal"},
-		"--redis is missing; write --redis redis://":      {"redis", "health"},
-		`redis health takes no "x"`:                       {"redis", "health", "x"},
-		`environment variable "PENSTOCK_NONE" is not set`: {"redis", "health", "--redis", "redis://a:{env.PENSTOCK_NONE}@localhost"},
-		"inspect takes one KEY, in quotes":                {"redis", "inspect", "--redis", "redis://localhost"},
-		"--policy without --client":                       {"redis", "inspect", "--redis", "redis://localhost", "--policy", "p.yaml"},
-		"leave them out, or the key":                      {"redis", "inspect", "k", "--redis", "redis://localhost", "--client", "user:a"},
-		"goes with sentinels":                             {"redis", "health", "--master", "m", "--redis", redistest.Start(t).URL()},
+		`unknown command "heal"; see penstock redis --help`: {"redis", "heal"},
+		"--redis is missing; write --redis redis://":        {"redis", "health"},
+		`redis health takes no "x"`:                         {"redis", "health", "x"},
+		`environment variable "PENSTOCK_NONE" is not set`:   {"redis", "health", "--redis", "redis://a:{env.PENSTOCK_NONE}@localhost"},
+		"inspect takes one KEY, in quotes":                  {"redis", "inspect", "--redis", "redis://localhost"},
+		"--policy without --client":                         {"redis", "inspect", "--redis", "redis://localhost", "--policy", "p.yaml"},
+		"leave them out, or the key":                        {"redis", "inspect", "k", "--redis", "redis://localhost", "--client", "user:a"},
+		"goes with sentinels":                               {"redis", "health", "--master", "m", "--redis", redistest.Start(t).URL()},
 	} {
 		if _, _, err := run(t, "", args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
@@ -47,7 +47,8 @@ func TestRedisCommandsRefuseWhatMeansNothing(t *testing.T) {
 
 func TestRedisDoctor(t *testing.T) {
 	s := redistest.Start(t)
-	out, _, err := run(t, "", "redis", "doctor", "--redis", s.URL(), "--redis-timeout", "10s") // on a busy machine
+	// for a busy machine
+	out, _, err := run(t, "", "redis", "doctor", "--redis", s.URL(), "--redis-timeout", "10s")
 	if err != nil || !strings.Contains(out, "ok     script") {
 		t.Errorf("%v\n%s", err, out)
 	}
@@ -57,12 +58,12 @@ func TestRedisDoctor(t *testing.T) {
 	}
 }
 
-// TestRedisInspect holds that every key that requests leave behind can be looked at, and that looking changes nothing.
+// TestRedisInspect: inspect can show every key that requests leave behind, and changes nothing.
 func TestRedisInspect(t *testing.T) {
 	s := redistest.Start(t)
 	charge(t, s, "/export", 1)
 	charge(t, s, "/month", 2)
-	charge(t, s, "/search", 5) // which brings a penalty
+	charge(t, s, "/search", 5) // which imposes a penalty
 	before := contents(t, s)
 	if len(before) < 6 {
 		t.Fatalf("requests left only %v", before)
@@ -90,7 +91,7 @@ func TestRedisInspect(t *testing.T) {
 	if err != nil || strings.Count(out, "key ") != 1 || !strings.Contains(out, ":month:fw") {
 		t.Errorf("one rule: %v\n%s", err, out)
 	}
-	for want, args := range map[string][]string{"names nobody": {"--client", "ann"}, `no rule "mouth"; there are: ["search"`: {"--client", "user:a", "--rule", "mouth"},
+	for want, args := range map[string][]string{"has no kind or no id": {"--client", "ann"}, `no rule "mouth"; there are: ["search"`: {"--client", "ip:192.0.2.7", "--rule", "mouth"},
 		`--name "x" is not the name "shop"`: {"--client", "user:a", "--name", "x"}} {
 		if _, _, err := run(t, "", append([]string{"redis", "inspect", "--policy", policy, "--redis", s.URL()}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
@@ -104,12 +105,42 @@ func TestRedisInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, _, err = run(t, "", "redis", "inspect", key, "--redis", s.URL())
-	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong      three or four decimals") {
+	if !errors.Is(err, errSaid) || !strings.Contains(out, "wrong      it must be three or four decimals") {
 		t.Errorf("a counter that cannot be read: %v\n%s", err, out)
 	}
 }
 
-// TestRedisInspectShards: all of a client's, each with what it has.
+// TestRedisInspectOfAVerifiedClient: the counters of clients that tokens and API keys identify are
+// found by their names, with the tier that the keys file says, and without the token's secret.
+func TestRedisInspectOfAVerifiedClient(t *testing.T) {
+	s := redistest.Start(t)
+	keys := file(t, "keys.toml", "[[keys]]\nid = \"acme\"\ntier = \"gold\"\nhash = \"sha256:"+strings.Repeat("0a", 32)+"\"\n")
+	policy := file(t, "policy.yaml", "name: shop\nidentify: [{jwt: {secret: '{env.NOT_SET_HERE}', tier_claim: plan}}, {api_key: {keys_file: "+keys+
+		"}}, ip]\nrules: [{name: api, limit: 2/1m, tiers: {gold: 10/1h}}]\n")
+	for client, want := range map[string][]string{
+		"api_key:acme": {"key        rl1:shop:api:{api_key:acme}:3600s:sw\n", "10/1h: 10 of 10 left"},
+		"user:ann":     {"key        rl1:shop:api:{user:ann}:60s:sw\n", "2/1m: 2 of 2 left"},
+	} {
+		out, diagnostics, err := run(t, "", "redis", "inspect", "--policy", policy, "--client", client, "--redis", s.URL())
+		if err != nil {
+			t.Errorf("%s: %v", client, err)
+		}
+		for _, want := range want {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: nothing says %q in:\n%s", client, want, out)
+			}
+		}
+		if warned := strings.Contains(diagnostics, `the tier of user:ann cannot be known: it is the claim "plan"`); warned != (client == "user:ann") {
+			t.Errorf("%s: %q", client, diagnostics)
+		}
+	}
+	_, _, err := run(t, "", "redis", "inspect", "--policy", policy, "--client", "api_key:acne", "--redis", s.URL())
+	if err == nil || exitStatus(err) != 3 || !strings.Contains(err.Error(), "no key of that name in keys.toml") {
+		t.Errorf("a key that is not there: %v", err)
+	}
+}
+
+// TestRedisInspectShards: inspect shows all shards of a client, each with its units.
 func TestRedisInspectShards(t *testing.T) {
 	s := redistest.Start(t)
 	policy := file(t, "policy.yaml", "{name: shop, rules: [{name: api, limit: 12/1h, shards: 4}]}")

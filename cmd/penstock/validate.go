@@ -7,13 +7,16 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/identity"
-	"github.com/penstock/penstock/internal/policy"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
 func newValidate() *cobra.Command {
@@ -21,11 +24,11 @@ func newValidate() *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "validate FILE...",
-		Short: "Print every error of policy files, and what they probably do not mean",
-		Long: "Print every error of policy files, and warnings: what a policy says that its author probably does not mean.\n" +
+		Short: "Print the errors of policy files, and warnings",
+		Long: "Print the errors of policy files, and warnings about settings that are probably not intended.\n" +
 			"The file - is YAML or JSON on the standard input. Files and variables that a policy names, such as keys_file, are\n" +
 			"read with --files only: a policy may be checked where its keys are not. The exit status is 1 if there is an error,\n" +
-			"or with --strict a warning. With --front a policy is refused that asks for what this front cannot do: caddy, envoy\n" +
+			"or with --strict a warning. With --front, a policy that this front cannot enforce is an error: caddy, envoy\n" +
 			"(the filter) or rls (Envoy's rate limit protocol, of a bridge with --rls-listen, which also serves the filter).",
 		Example: "  penstock validate policy.yaml",
 		Args: func(_ *cobra.Command, args []string) error {
@@ -60,14 +63,14 @@ func newValidate() *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail on warnings as well")
-	cmd.Flags().StringArrayVar(&names, "front", nil, "what is to enforce the policy: caddy, envoy or rls; may be given several times")
-	cmd.Flags().BoolVar(&files, "files", false, "read the files and variables that the policies name, too")
+	cmd.Flags().StringArrayVar(&names, "front", nil, "the front that enforces the policy: caddy, envoy or rls; may be given several times")
+	cmd.Flags().BoolVar(&files, "files", false, "also read the files and variables that the policies name")
 	return cmd
 }
 
-func frontsOf(names []string) (fronts []policy.Front, err error) {
+func frontsOf(names []string) (fronts []lint.Front, err error) {
 	for _, name := range names {
-		front, ok := policy.FrontOf(name)
+		front, ok := lint.FrontOf(name)
 		if !ok {
 			return nil, fmt.Errorf("--front %q is unknown; write caddy, envoy or rls", name)
 		}
@@ -76,55 +79,106 @@ func frontsOf(names []string) (fronts []policy.Front, err error) {
 	return fronts, nil
 }
 
-// validate returns what is wrong with the file and what is doubtful, a line each; and of a file that is right, which fronts
-// would refuse it all the same, where none was named.
-func validate(path string, in io.Reader, files bool, fronts []policy.Front) (errs, warnings []string, beyond string) {
+// validate returns the errors and warnings about a file, one line each. If the file is valid and no
+// front was named, beyond says which fronts would reject it.
+func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs, warnings []string, beyond string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
 		err = document.Check()
 	}
 	for _, front := range fronts {
 		if err == nil {
-			if problems := document.Beyond(front); len(problems) > 0 {
+			if problems := lint.Beyond(document, front); len(problems) > 0 {
 				err = problems
 			}
 		}
 	}
 	if err == nil && files {
 		var opened io.Closer
-		if _, opened, err = identity.OpenAll(document, identity.OpenOptions{Folder: filepath.Dir(path)}); err == nil {
+		if _, opened, err = credential.OpenAll(document, credential.OpenOptions{Folder: filepath.Dir(path)}); err == nil {
 			_ = opened.Close() // nothing was written
 		}
 	}
 	if err != nil {
 		return linesOf(err), nil, ""
 	}
-	for _, p := range document.Advise() {
+	for _, p := range lint.Advise(document) {
 		warnings = append(warnings, p.String())
 	}
 	if len(fronts) == 0 {
-		beyond = refusers(document)
+		beyond = rejectingFronts(document)
 	}
-	return nil, warnings, beyond
+	if !files {
+		beyond += unread(document)
+	}
+	return nil, warnings, beyond + busiest(document) + logged(document, fronts)
 }
 
-// refusers says which fronts refuse a policy that is right; "" if none does.
-func refusers(d *policy.Document) string {
+// unread names the files of keys and secrets that a policy needs and that were not read; "" if there
+// are none.
+func unread(d *policyfile.Document) string {
 	var names []string
-	for _, front := range []policy.Front{policy.FrontCaddy, policy.FrontEnvoy, policy.FrontRLS} {
-		if len(d.Beyond(front)) > 0 {
+	for i := range d.Identify {
+		if key := d.Identify[i].APIKey; key != nil {
+			names = append(names, key.KeysFile)
+		}
+		if jwt := d.Identify[i].JWT; jwt != nil {
+			names = append(names, jwt.JWKSFile, jwt.SecretFile)
+		}
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return name == "" })
+	slices.Sort(names)
+	switch names = slices.Compact(names); len(names) {
+	case 0:
+		return ""
+	case 1:
+		return "; " + names[0] + " was not read: --files reads it"
+	}
+	return "; " + strings.Join(names, " and ") + " were not read: --files reads them"
+}
+
+// logged says which credentials of the policy Caddy's access log would show; "" if Caddy is not to
+// enforce the policy, or there are none.
+func logged(d *policyfile.Document, fronts []lint.Front) string {
+	places := d.LoggedCredentials()
+	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
+		return ""
+	}
+	return fmt.Sprintf("; an access log of Caddy shows credentials in clear (%s) unless its format leaves them out: see "+
+		"docs/guides/tiers-and-keys.md", strings.Join(places, ", "))
+}
+
+// busiestFrom is the number of limits from which validate names the busiest request. It is half of
+// the maximum for one call of the store.
+const busiestFrom = counter.ChecksMax / 2
+
+// busiest describes a sample request that has nearly too many limits to be admitted, or returns ""
+// if there is none.
+func busiest(d *policyfile.Document) string {
+	checks, request := d.Busiest()
+	if checks < busiestFrom {
+		return ""
+	}
+	return fmt.Sprintf("; %s meets %d limits, and a request of more than %d is denied", request, checks, counter.ChecksMax)
+}
+
+// rejectingFronts names the fronts that reject a valid policy, or returns "" if none does.
+func rejectingFronts(d *policyfile.Document) string {
+	var names []string
+	for _, front := range []lint.Front{lint.FrontCaddy, lint.FrontEnvoy, lint.FrontRLS} {
+		if len(lint.Beyond(d, front)) > 0 {
 			names = append(names, front.String())
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	return "; " + strings.Join(names, " and ") + " would refuse it: --front " + names[0] + " says why"
+	return "; " + strings.Join(names, " and ") + " cannot enforce it: --front " + names[0] + " explains"
 }
 
 // linesOf returns one line for each problem.
 func linesOf(err error) []string {
-	if problems, ok := err.(core.Problems); ok { //nolint:errorlint // wrapped, its own words matter more than the list
+	if problems, ok := err.(policy.Problems); ok { //nolint:errorlint // a wrapped list: the text around it matters more than the list
 		lines := make([]string, len(problems))
 		for i, p := range problems {
 			lines[i] = p.String()

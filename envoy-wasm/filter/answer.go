@@ -7,34 +7,36 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/core/slim"
 )
 
-// refuse answers the request. All of its header fields are here: the filter's own answers pass ResponseHeaders too, which
-// lets them alone.
-func (s *Stream) refuse(d *core.Decision, challenge string) {
+// deny answers a denied request, with all header fields. The filter's own answers pass
+// ResponseHeaders too, which leaves them unchanged.
+func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
 	var headers [][2]string
-	if challenge != "" {
+	if challenge := response.Challenge(d); challenge != "" {
 		headers = append(headers, [2]string{"www-authenticate", challenge})
 	}
 	if d.Response != nil {
 		for _, f := range d.Response.Headers {
-			headers = setField(headers, core.LowerASCII(f.Name), f.Value)
+			headers = setField(headers, slim.LowerASCII(f.Name), f.Value)
 		}
 	}
 	r := Response{Status: uint32(d.Status), GRPCStatus: -1}
 	switch kind := grpcType(a.attrs.contentType); kind {
 	case "":
-		headers = setField(headers, "content-type", d.ContentType())
-		r.Body = a.plan.AppendProblem(nil, d)
+		headers = setField(headers, "content-type", response.ContentType(d))
+		r.Body = response.AppendProblem(nil, &a.plan, d)
 	case grpcNative:
 		// Envoy makes a response of trailers only, with the body as the message.
-		code, _ := core.GRPCStatus(d)
-		r.GRPCStatus, r.Body = int32(code), []byte(d.Detail())
+		code, _ := response.GRPCStatus(d)
+		r.GRPCStatus, r.Body = int32(code), []byte(response.Detail(d))
 	default:
-		code, message := core.GRPCStatus(d)
+		code, message := response.GRPCStatus(d)
 		r.Status = 200
-		s.grpcType = kind // Envoy takes it out where there is no body
+		s.grpcType = kind // Envoy removes it if there is no body
 		headers = setField(headers, "grpc-status", strconv.Itoa(code))
 		headers = setField(headers, "grpc-message", message)
 	}
@@ -45,7 +47,7 @@ func (s *Stream) refuse(d *core.Decision, challenge string) {
 	s.answer(r)
 }
 
-// setField puts a field into a list of headers, in place of one with that name.
+// setField sets a field in a list of headers, replacing one of that name.
 //
 //go:noinline
 func setField(headers [][2]string, name, value string) [][2]string {
@@ -58,35 +60,36 @@ func setField(headers [][2]string, name, value string) [][2]string {
 	return append(headers, [2]string{name, value})
 }
 
-// grpcNative is a request that Envoy itself takes for one of gRPC.
+// grpcNative marks a request that Envoy itself treats as gRPC.
 const grpcNative = "native"
 
-// grpcType is the content type of an answer to a gRPC request; "" for any other request, and grpcNative where Envoy
-// answers in gRPC's form by itself.
+// grpcType returns the content type of an answer to a gRPC request: "" for other requests, and
+// grpcNative if Envoy answers in the form of gRPC itself.
 func grpcType(asked string) string {
 	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
 		return grpcNative
 	}
-	return core.GRPCContentType(asked)
+	return response.GRPCContentType(asked)
 }
 
-// merged returns the fields that tell of limits, as they are to be set in a response that has these headers.
+// merged returns the rate limit fields to set in a response. They combine the filter's own fields
+// with those that the upstream has set.
 func (s *Stream) merged(headers [][2]string) (fields [][2]string) {
-	if s.told == (core.Telling{}) {
+	if s.fields.Empty() {
 		return nil
 	}
-	told := s.told
-	told.Merge(s.remaining, false, func(f core.Told) []string { return lines(headers, core.ToldNames[f]) })
-	fields = make([][2]string, 0, len(told))
-	for i, value := range told {
+	own := s.fields
+	own.Merge(s.remaining, false, func(f response.Field) []string { return lines(headers, response.FieldNames[f]) })
+	fields = make([][2]string, 0, len(own))
+	for i, value := range own {
 		if value != "" {
-			fields = append(fields, [2]string{core.ToldNames[i], value})
+			fields = append(fields, [2]string{response.FieldNames[i], value})
 		}
 	}
 	return fields
 }
 
-// lines returns the lines of a header; nil if there is none.
+// lines returns the values of a header, nil if it is absent.
 //
 //go:noinline
 func lines(headers [][2]string, name string) (values []string) {

@@ -6,26 +6,26 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// attributes is one request as the policy sees it. It is taken in once, when the headers are there, and keeps what the
-// policy reads and nothing else.
+// attributes holds the parts of one request that the policy reads. It is filled once, from the
+// headers.
 type attributes struct {
 	view        wire.View // of ask
-	ask         wire.Ask  // as the bridge is asked about it
+	ask         wire.Ask  // the question for the bridge
 	contentType string
-	origin      uint64   // a hash of the connection's address and x-request-id
-	hurried     bool     // a header says how long the upstream may take
-	bytes       int      // of all headers: they are one piece of memory
-	again       []string // headers of the policy that have more than one line
+	origin      uint64   // hash of the connection's address and x-request-id
+	hurried     bool     // a header sets the upstream timeout
+	bytes       int      // of all headers, which share one allocation
+	again       []string // policy headers with more than one line
 }
 
-// take takes a request in. Header names are lower case, as Envoy has them.
+// take reads a request. Header names are lower case, as Envoy has them.
 func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool) {
 	a.release()
-	a.view = wire.View{Ask: &a.ask, Reads: &p.reads, At: h.Now()}
+	a.view = wire.View{Ask: &a.ask, Inputs: &p.reads, At: h.Now()}
 	a.origin = fnvOffset
 	for range p.reads.Headers {
 		a.ask.Headers = append(a.ask.Headers, wire.Value{})
@@ -39,7 +39,7 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			a.ask.Method = field[1]
 		case ":authority":
 			a.ask.Host = field[1]
-		case "host": // is :authority, and stands there as well at most
+		case "host": // the same as :authority, if it is present at all
 			if a.ask.Host == "" {
 				a.ask.Host = field[1]
 			}
@@ -50,7 +50,7 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			a.contentType = field[1]
 			a.header(p, name, field[1])
 		default:
-			a.hurried = a.hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-rq-")
+			a.hurried = a.hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-")
 			a.header(p, name, field[1])
 		}
 	}
@@ -66,10 +66,10 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 	}
 }
 
-// fnvOffset is what the hash of a text begins with.
+// fnvOffset is the initial value of a hash.
 const fnvOffset = 14695981039346656037
 
-// hash goes on with the 64-bit FNV-1a hash of a text.
+// hash continues the 64-bit FNV-1a hash h with a text.
 //
 //go:noinline
 func hash(h uint64, text string) uint64 {
@@ -79,7 +79,7 @@ func hash(h uint64, text string) uint64 {
 	return h
 }
 
-// release lets go of the request.
+// release drops the request.
 func (a *attributes) release() {
 	clear(a.ask.Headers)
 	clear(a.ask.Attrs)
@@ -87,15 +87,15 @@ func (a *attributes) release() {
 	*a = attributes{ask: wire.Ask{Headers: a.ask.Headers[:0], Attrs: a.ask.Attrs[:0]}, again: a.again[:0]}
 }
 
-// askBytesMax is how long a question may be: so long that it fits into a call. Envoy takes 60 KiB of headers, unless it is
-// told to take up to 8 MiB.
+// askBytesMax is the maximum length of a question, so that it fits into a call. Envoy accepts 60
+// KiB of headers by default, and can be configured to accept up to 8 MiB.
 const askBytesMax = wire.CallBytesMax - 4096
 
-// size returns how many bytes a question about the request has at most.
+// size returns the maximum size in bytes of a question about the request.
 //
 //go:noinline
 func (a *attributes) size() int {
-	const overhead = 8 // of a text: its length, and whether it is there
+	const overhead = 8 // per text: its length, and whether it is present
 	n := 64 + 4*overhead + len(a.ask.Path) + len(a.ask.Method) + len(a.ask.Host) + len(a.ask.Query)
 	for _, list := range [...][]wire.Value{a.ask.Headers, a.ask.Attrs} {
 		for i := range list {
@@ -105,7 +105,7 @@ func (a *attributes) size() int {
 	return n
 }
 
-// header keeps a header that the policy reads, and of several lines the first.
+// header keeps a header that the policy reads; of several lines it keeps the first.
 //
 //go:noinline
 func (a *attributes) header(p *policy, name, value string) {
@@ -121,11 +121,11 @@ func (a *attributes) header(p *policy, name, value string) {
 	}
 }
 
-// join puts the lines of a header together, all at once: one after the other would copy the first as often as there are
-// lines.
+// join joins all lines of a header in one step. Joining line by line would copy the first line once
+// for each further line.
 //
 //go:noinline
 func (a *attributes) join(p *policy, headers [][2]string, name string) {
 	i, lines := p.headers[name], lines(headers, name)
-	a.ask.Headers[i].Text = core.JoinLines(p.reads.Headers[i], lines)
+	a.ask.Headers[i].Text = corepolicy.JoinLines(p.reads.Headers[i], lines)
 }

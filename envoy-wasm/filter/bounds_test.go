@@ -9,21 +9,24 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// byHeaders is a policy that counts by headers of the request.
-func byHeaders(t *testing.T, names ...string) core.Policy {
+// byHeaders returns a policy that counts by header fields.
+func byHeaders(t *testing.T, names ...string) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, "10/1m")
 	for _, name := range names {
-		p.Rules[0].Per = append(p.Rules[0].Per, core.Dimension{Kind: core.PerHeader, Name: name})
+		p.Rules[0].Per = append(p.Rules[0].Per, corepolicy.Dimension{Kind: corepolicy.PerHeader, Name: name})
 	}
 	return p
 }
 
-// TestCallsAreBoundedInBytes: no call is longer than the bridge takes, and a long question has one for itself.
+// TestCallsAreBoundedInBytes: no call exceeds what the bridge accepts, and a long item has a call
+// of its own.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, everywhere(shop(t, "10/1m")))
@@ -49,9 +52,9 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestWhatIsTooLargeToBeAskedAboutIsRefused: on_error: allow would make a long header a way around the limits. Where no
-// limit is for the request it goes on.
-func TestWhatIsTooLargeToBeAskedAboutIsRefused(t *testing.T) {
+// TestTooLargeRequestsAreRefused: under on_error: allow, a long header would otherwise
+// bypass the limits. A request without limits passes.
+func TestTooLargeRequestsAreRefused(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
 	e := newEnvoy(t)
 	f := withPolicy(t, e, byHeaders(t, "X-A"))
@@ -74,7 +77,7 @@ func TestWhatIsTooLargeToBeAskedAboutIsRefused(t *testing.T) {
 	equalCounts(t, e, map[string]int{"oversized": 1, "denied": 1, "policy_loaded": 1})
 }
 
-// TestManyLinesAreJoinedAtOnce: the work grows with the lines, not with their square, and the order is kept.
+// TestManyLinesAreJoinedAtOnce: joining header lines takes linear time and keeps their order.
 func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, byHeaders(t, "X-A", "X-B"))
@@ -98,14 +101,15 @@ func TestManyLinesAreJoinedAtOnce(t *testing.T) {
 	}
 }
 
-// TestCallsAreBoundedInQuestions, and so is how many requests wait.
+// TestCallsAreBoundedInQuestions: the items of a call and the waiting requests are bounded.
 func TestCallsAreBoundedInQuestions(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	for id := range uint32(waitingMax) {
 		e.properties["source.address"] = "10.0." + strconv.Itoa(int(id>>8)) + "." + strconv.Itoa(int(id&255)) + ":4711"
 		f.NewStream(id).RequestHeaders(get("/api/x"))
-		e.now += crowdSpan / crowdMin // by the clock none waits for the end of a turn
+		// advance the clock, so that no request waits for the end of a turn
+		e.now += burstSpan / burstMin
 	}
 	if f.NewStream(waitingMax).RequestHeaders(get("/api/x")) != Pause || e.counts[CounterFull] != 1 || e.responses[waitingMax].Status != 503 {
 		t.Errorf("one more waits: %v", e.count())
@@ -124,13 +128,14 @@ func TestCallsAreBoundedInQuestions(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatReadsTooMuchIsRefused, as no question about it could be asked.
+// TestAPolicyThatReadsTooMuchIsRefused: a policy with more inputs than a call can carry is
+// rejected.
 func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
 	for n, want := range map[int]int{wire.ValuesMax: 0, wire.ValuesMax + 1: 1} {
 		p := shop(t, "10/1m")
 		for i := range n {
-			p.Rules[0].Cost = append(p.Rules[0].Cost, core.Cost{N: 2,
-				Match: core.Match{Header: []core.HeaderMatch{{Name: "X-" + strconv.Itoa(i), Values: []string{"a"}}}}})
+			p.Rules[0].Cost = append(p.Rules[0].Cost, corepolicy.Cost{N: 2,
+				Match: corepolicy.Match{Header: []corepolicy.HeaderMatch{{Name: "X-" + strconv.Itoa(i), Values: []string{"a"}}}}})
 		}
 		e := newEnvoy(t)
 		f, err := New(e, nil)
@@ -138,18 +143,18 @@ func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.Tick()
-		e.calls[0].answer(Reply{Status: 200, ETag: "x", Body: p.AppendCompact(nil, "x")})
-		if e.counts[CounterPolicyRefused] != want {
+		e.calls[0].answer(Reply{Status: 200, ETag: "x", Body: compact.AppendPolicy(nil, &p, "x")})
+		if e.counts[CounterPolicyRejected] != want {
 			t.Errorf("%d headers: %v %q", n, e.count(), e.warnings)
 		}
 	}
 }
 
-// TestWhatIsKeptIsLetGoOf: a request that was decided holds nothing of its headers.
-func TestWhatIsKeptIsLetGoOf(t *testing.T) {
+// TestDecidedRequestsKeepNoHeaders: a decided request keeps no reference to its headers.
+func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
-	s := admitted(t, e, f, 1, said(left(1), core.CredentialUnknown, core.Minute), get("/api/x", "x-api-key", "k"))
+	s := admitted(t, e, f, 1, said(left(1), corepolicy.CredentialUnknown, counter.Minute), get("/api/x", "x-api-key", "k"))
 	if s.asking != nil || len(f.idle) != 1 {
 		t.Fatal("not let go of")
 	}
@@ -164,7 +169,8 @@ func TestWhatIsKeptIsLetGoOf(t *testing.T) {
 	}
 }
 
-// TestWaitingHeadersAreBounded: what waits is let go of when it is decided, and when it is gone.
+// TestWaitingHeadersAreBounded: the headers of a waiting request are released when it is decided or
+// gone.
 func TestWaitingHeadersAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -183,7 +189,7 @@ func TestWaitingHeadersAreBounded(t *testing.T) {
 	e.timeOut(f)
 	e.timeOut(f)
 	e.timeOut(f)
-	for f.gates.lined > 0 {
+	for f.gates.queued > 0 {
 		f.Flush()
 	}
 	if f.turns(); f.calls.held != 0 || len(e.resumed)+len(e.responses) != len(streams)-1 {

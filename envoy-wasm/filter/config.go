@@ -7,34 +7,37 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
 )
 
-// Config is how Envoy's configuration sets the filter up.
+// Config is the configuration of the filter in Envoy.
 type Config struct {
-	Cluster  string      // of the bridge
-	Host     string      // the :authority of calls
-	Token    string      // sent to the bridge; "" for none
-	Deadline core.Micros // how long a call to the bridge may take
-	// Deny says that requests are refused while there is no policy yet. From then on the policy says.
+	Cluster  string         // Envoy's name for the bridge
+	Host     string         // the :authority of calls
+	Token    string         // sent to the bridge; "" for none
+	Deadline counter.Micros // how long a call to the bridge may take
+	// Deny makes the filter deny requests until it has a policy. Afterwards the policy decides.
 	Deny   bool
-	Policy []byte      // a compact policy; nil: asked of the bridge
-	Poll   core.Micros // how often the bridge is asked for another policy
-	// Appended says that Envoy has added the address of its peer to X-Forwarded-For, as it does with use_remote_address.
+	Policy []byte         // a compact policy; nil: the bridge provides it
+	Poll   counter.Micros // how often the filter polls the bridge for a new policy
+	// Appended says that Envoy appends the address of its peer to X-Forwarded-For
+	// (use_remote_address).
 	Appended bool
 }
 
 // Bounds of the configuration.
 const (
-	deadlineMin, deadlineMax = core.Millisecond, 10 * core.Second
-	pollMin, pollMax         = 100 * core.Millisecond, core.Hour
-	configBytesMax           = core.PolicyBytesMax * 2
+	deadlineMin, deadlineMax = counter.Millisecond, 10 * counter.Second
+	pollMin, pollMax         = 100 * counter.Millisecond, counter.Hour
+	configBytesMax           = compact.PolicyBytesMax * 2
 )
 
-// ParseConfig reads lines of "name: value", or an object of JSON with texts, numbers and booleans, which is what Istio makes
-// of a pluginConfig. The error lists everything that is wrong.
+// ParseConfig reads lines of "name: value", or a JSON object of strings, numbers and booleans,
+// which Istio makes of a pluginConfig. The error lists all problems.
 func ParseConfig(data []byte) (Config, error) {
-	c := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * core.Millisecond, Poll: core.Second, Appended: true}
+	c := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * counter.Millisecond, Poll: counter.Second, Appended: true}
 	if len(data) > configBytesMax {
 		return c, errors.New("the configuration is longer than 32 MiB")
 	}
@@ -46,7 +49,7 @@ func ParseConfig(data []byte) (Config, error) {
 	seen := map[string]bool{}
 	for _, s := range settings {
 		if seen[s.name] {
-			wrong = append(wrong, errors.New(s.name+" is there twice; leave one out"))
+			wrong = append(wrong, errors.New(s.name+" is listed twice; leave one out"))
 		}
 		seen[s.name] = true
 		if err := c.set(s.name, s.value); err != nil {
@@ -56,7 +59,7 @@ func ParseConfig(data []byte) (Config, error) {
 	return c, errors.Join(wrong...)
 }
 
-// sameBridge reports whether two filters ask the same bridge.
+// sameBridge reports whether two filters use the same bridge.
 func (c *Config) sameBridge(other *Config) bool {
 	return c.Cluster == other.Cluster && c.Host == other.Host && c.Token == other.Token
 }
@@ -85,12 +88,12 @@ func (c *Config) set(name, value string) (err error) {
 			err = errors.New("policy is not in base64; take it from the bridge as it is")
 		}
 	default:
-		err = errors.New(core.Quoted(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
+		err = errors.New(slim.Quote(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
 	}
 	return err
 }
 
-// base64 decodes the standard encoding, with its padding. The library's is 15 KB of a filter, for its other encodings.
+// base64 decodes the padded standard encoding. The library's decoder would add 15 KB to the filter.
 func base64(text string) (data []byte, ok bool) {
 	digits := strings.TrimRight(text, "=")
 	if padding := len(text) - len(digits); len(text)%4 != 0 || padding > 2 {
@@ -115,7 +118,7 @@ func base64(text string) (data []byte, ok bool) {
 			return nil, false
 		}
 		bits = bits<<6 | uint32(digit)
-		if i%4 > 0 { // each digit but the first of four completes a byte
+		if i%4 > 0 { // each digit except the first of four completes a byte
 			data = append(data, byte(bits>>(6-i%4*2)))
 		}
 	}
@@ -132,35 +135,35 @@ func nonempty(name, value string) (string, error) {
 
 func either(name, value, no, yes string) (bool, error) {
 	if value != no && value != yes {
-		return false, errors.New(name + ": " + core.Quoted(value) + " is neither " + no + " nor " + yes)
+		return false, errors.New(name + ": " + slim.Quote(value) + " is neither " + no + " nor " + yes)
 	}
 	return value == yes, nil
 }
 
 // span reads a duration: a whole number and ms, s or m.
-func span(name, value string, least, most core.Micros) (core.Micros, error) {
+func span(name, value string, least, most counter.Micros) (counter.Micros, error) {
 	for _, unit := range [...]struct {
 		suffix string
-		is     core.Micros
-	}{{"ms", core.Millisecond}, {"s", core.Second}, {"m", core.Minute}} {
+		is     counter.Micros
+	}{{"ms", counter.Millisecond}, {"s", counter.Second}, {"m", counter.Minute}} {
 		digits, ok := strings.CutSuffix(value, unit.suffix)
-		if n, whole := core.ParseWhole(digits); ok && whole {
-			if d := core.Micros(n) * unit.is; n <= int64(most/unit.is) && d >= least {
+		if n, whole := slim.ParseWhole(digits); ok && whole {
+			if d := counter.Micros(n) * unit.is; n <= int64(most/unit.is) && d >= least {
 				return d, nil
 			}
 			break
 		}
 	}
-	return 0, errors.New(name + ": " + core.Quoted(value) + " is no duration from " + least.String() + " to " + most.String() +
+	return 0, errors.New(name + ": " + slim.Quote(value) + " is no duration from " + least.String() + " to " + most.String() +
 		"; write for example 50ms")
 }
 
-// settingsOf reads either form.
+// settingsOf reads the settings from lines or from a JSON object.
 func settingsOf(text string) ([]setting, error) {
 	if strings.HasPrefix(text, "{") {
 		return objectOf(text)
 	}
-	// Envoy hands a Struct over in the form of protobuf.
+	// Envoy passes a Struct in protobuf encoding.
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' }) {
 		return nil, errors.New("the configuration is no text; write it as a google.protobuf.StringValue, in lines or as JSON")
 	}
@@ -179,7 +182,7 @@ func settingsOf(text string) ([]setting, error) {
 	return settings, nil
 }
 
-// objectOf reads a flat object of JSON. Texts without escapes are all that a configuration needs.
+// objectOf reads a flat JSON object. Its strings have no escapes.
 func objectOf(text string) ([]setting, error) {
 	malformed := errors.New(`the configuration is not a flat object such as {"cluster": "penstock"}, without null and without escapes in texts`)
 	rest, ok := strings.CutSuffix(text[1:], "}")
@@ -207,7 +210,7 @@ func objectOf(text string) ([]setting, error) {
 	return settings, nil
 }
 
-// token reads a text in quotes, or a bare word, and returns what is behind it.
+// token reads a quoted string or a bare word, and returns the text after it.
 func token(text string) (value, rest string, ok bool) {
 	if quoted, found := strings.CutPrefix(text, `"`); found {
 		end := strings.IndexAny(quoted, `"\`)
@@ -220,5 +223,5 @@ func token(text string) (value, rest string, ok bool) {
 	if end < 0 {
 		end = len(text)
 	}
-	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null" // which is no value of any setting
+	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null" // null is not a valid value of any setting
 }

@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestParseConfig reads the same settings as lines, and as Istio writes a pluginConfig.
+// TestParseConfig parses the same settings as lines, and as JSON from Istio's pluginConfig.
 func TestParseConfig(t *testing.T) {
-	standard := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * core.Millisecond, Poll: core.Second, Appended: true}
+	standard := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * counter.Millisecond, Poll: counter.Second, Appended: true}
 	all := Config{Cluster: "outbound|8441||penstock.default.svc.cluster.local", Host: "penstock.default", Token: "0123456789abcdef",
-		Deadline: 100 * core.Millisecond, Deny: true, Policy: []byte("p\xff"), Poll: 2 * core.Second}
+		Deadline: 100 * counter.Millisecond, Deny: true, Policy: []byte("p\xff"), Poll: 2 * counter.Second}
 	for name, c := range map[string]struct {
 		text string
 		want Config
@@ -44,13 +44,13 @@ func TestParseConfig(t *testing.T) {
 	}
 }
 
-// TestParseConfigRefuses: what is wrong is named, with the remedy.
+// TestParseConfigRefuses: errors name the mistake and the remedy.
 func TestParseConfigRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		"cluster penstock":                    "line 1 is not \"name: value\"",
 		"\x15\n\acluster\x12\n\x1a\bpenstock": "the configuration is no text; write it as a google.protobuf.StringValue",
 		"\ncluster: a\nbridge: b":             `"bridge" is unknown; write cluster`,
-		"cluster: a\ncluster: b":              "cluster is there twice; leave one out",
+		"cluster: a\ncluster: b":              "cluster is listed twice; leave one out",
 		"cluster:":                            "cluster is empty; leave it out",
 		"deadline: 50":                        `deadline: "50" is no duration`,
 		"deadline: 0ms":                       `deadline: "0ms" is no duration`,
@@ -69,8 +69,9 @@ func TestParseConfigRefuses(t *testing.T) {
 		`{"cluster": "a"} {"cluster":"b"`:     "not a flat object",
 		`{"clu\u0073ter": "a"}`:               "not a flat object",
 		`{"deadline": 50}`:                    `deadline: "50" is no duration`,
-		`{"cluster":"a","cluster":"b"}`:       "cluster is there twice",
-		"deadline: 0\npoll: 0":                `poll: "0" is no duration`, // beside what was wrong before
+		`{"cluster":"a","cluster":"b"}`:       "cluster is listed twice",
+		// in addition to the mistake above
+		"deadline: 0\npoll: 0": `poll: "0" is no duration`,
 	} {
 		if _, err := ParseConfig([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
@@ -78,7 +79,7 @@ func TestParseConfigRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParseConfig: no text makes it panic, and what it takes is within the bounds.
+// FuzzParseConfig: no text causes a panic, and accepted values are within their bounds.
 func FuzzParseConfig(f *testing.F) {
 	for _, text := range []string{"cluster: a\ndeadline: 1s", `{"cluster":"a","poll":"1s"}`, "{", `{"`, `{"a":`, "policy: cP8="} {
 		f.Add([]byte(text))

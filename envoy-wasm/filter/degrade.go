@@ -2,13 +2,16 @@
 
 package filter
 
-import "github.com/penstock/penstock/core"
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+)
 
-// What is decided without the bridge. A limit holds there too: what was refused a moment ago stays refused, and what on_error lets
-// pass is counted in Envoy's shared data, which all workers of the process have in common, and ends at the limit. Nothing of this
-// costs anything while the bridge answers.
+// Limits also hold without the bridge. A request that was denied a moment ago stays denied.
+// Requests that on_error lets through are counted in Envoy's shared data, which all workers of the
+// process share, and end at the limit. While the bridge answers, this costs nothing.
 
-// unasked decides a request that the bridge was not asked about, or about which it has said nothing.
+// unasked decides a request without an answer from the bridge.
 //
 //go:noinline
 func (s *Stream) unasked(why Counter) Action {
@@ -17,18 +20,19 @@ func (s *Stream) unasked(why Counter) Action {
 	switch {
 	case s.remembers():
 		return s.remembered(f.elapsed())
-	case why == CounterBusy || why == CounterFull:
+	case why == CounterBusy || why == CounterFull || why == CounterUnknown: // the bridge answers
 		return s.decide(a.plan.Overload())
 	}
 	d := a.degrade()
-	if !d.Refused() && f.bound(a) {
+	if !d.Denied() && f.bound(a, s.state != throttleQueued) {
 		f.host.Count(CounterSpent)
 		return s.concluded()
 	}
 	return s.decide(d)
 }
 
-// degrade decides by on_error. Whose credential cannot be verified may be anybody.
+// degrade decides by on_error. A request whose credential cannot be verified may come from any
+// client.
 func (a *asking) degrade() core.Decision {
 	if a.unsure && a.policy.anybody != nil {
 		a.plan.Reset()
@@ -37,44 +41,100 @@ func (a *asking) degrade() core.Decision {
 	return a.plan.Degrade()
 }
 
-// full reports whether as many requests wait as may, or hold as many bytes.
+// full reports whether the queues hold the maximum of requests or bytes.
 func (f *Filter) full(a *asking) bool {
 	c := &f.calls
-	return len(c.waiting)+f.gates.lined >= waitingMax || c.held-a.held+a.attrs.bytes > heldBytesMax
+	return len(c.waiting)+f.gates.queued >= waitingMax || c.held-a.held+a.attrs.bytes > heldBytesMax
 }
 
-// crowdedOut refuses a request, since too many wait for its counter.
+// denyOverflow denies a request because too many requests wait for its counter.
 //
 //go:noinline
-func (s *Stream) crowdedOut() Action {
+func (s *Stream) denyOverflow() Action {
 	r := &s.asking.plan.Results()[s.asking.narrow]
 	s.f.host.Count(CounterFull)
-	r.Local, r.Refused, r.Wait = true, true, core.Second
+	r.Local, r.Denied, r.Wait = true, true, counter.Second
 	return s.concluded()
 }
 
-// What was let pass without the bridge is counted in a fixed number of records, as Envoy's shared data knows no deletion: 65,536, with
-// some 10 MB in all. A counter has the record of its hash. Two counters that have the same one have the limit of either together,
-// until the time of the first is over.
+// The number of records is fixed, because Envoy's shared data has no deletion: 65,536 records take
+// about 12 MB. The hash of a counter's key selects recordWays records, and the counter uses one of
+// them. The hash has a random key that the workers share, so that a client cannot aim for another
+// client's record. If other counters use all of them, the counter takes over the record with the
+// fewest units.
 const (
 	recordsMax  = 1 << 16
-	recordBytes = 16 // until when it is in force, and the units
-	recordTries = 64 // workers write at the same time; whoever cannot is refused
+	recordBytes = 24 // the hash, the expiry and the units
+	recordTries = 64 // attempts, since workers write concurrently; a request that cannot be counted is denied
+	recordWays  = 4
+	keyRecord   = recordsMax // the record that holds the key of the hash
 )
 
-// bound counts a request that on_error lets pass, and reports whether it exceeds a limit; then its results say so, and it is not
-// counted.
-func (f *Filter) bound(a *asking) (exceeded bool) {
+// recordKey returns the key of the hash of records, and makes one if there is none. It reads the
+// key each time: if two workers make a key at once, the later one stays.
+func (f *Filter) recordKey() (k hashKey) {
+	value, cas := f.host.Shared(keyRecord)
+	if len(value) != 16 {
+		k = newHashKey()
+		value = make([]byte, 16)
+		setNumber(value, k[0])
+		setNumber(value[8:], k[1])
+		f.host.Share(keyRecord, value, cas)
+		if value, _ = f.host.Shared(keyRecord); len(value) != 16 {
+			return k
+		}
+	}
+	return hashKey{number(value), number(value[8:])}
+}
+
+// record is the count of one counter in shared data.
+type record struct {
+	at    uint32 // the index of the record
+	value []byte // the encoded record
+	cas   uint32
+	ends  counter.Micros
+	used  int64
+}
+
+// recordOf returns the record of a hash. If there is none, it returns a record that has expired, or
+// else the one with the fewest units.
+func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
+	for way := range uint32(recordWays) {
+		r := record{at: uint32(h)%recordsMax ^ way}
+		r.value, r.cas = f.host.Shared(r.at)
+		if len(r.value) != recordBytes {
+			r.value = make([]byte, recordBytes)
+		}
+		r.ends, r.used = counter.Micros(number(r.value[8:])), int64(number(r.value[16:]))
+		if !ahead(r.ends, now, counter.FillMax) {
+			r.ends, r.used = 0, 0
+		}
+		if r.ends != 0 && number(r.value) == h {
+			return r
+		}
+		if way == 0 || r.used < least.used {
+			least = r
+		}
+	}
+	least.ends, least.used = 0, 0
+	return least
+}
+
+// bound counts a request that on_error lets through. It reports whether the request exceeds a
+// limit; the results then say so, and the request is not counted. With known set, the count begins
+// at the usage that the bridge reported last. A request under a throttle rule waited until that
+// usage was over.
+func (f *Filter) bound(a *asking, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
 	for i := range checks {
-		results[i] = core.Result{At: now, Local: true}
+		results[i] = counter.Result{At: now, Local: true}
 	}
 	for i := range checks {
-		if wait := f.spend(&checks[i], now, 1); wait > 0 {
-			results[i].Refused, results[i].Wait = true, wait
+		if wait := f.spend(&checks[i], now, 1, known); wait > 0 {
+			results[i].Denied, results[i].Wait = true, wait
 			for i--; i >= 0; i-- {
-				f.spend(&checks[i], now, -1)
+				f.spend(&checks[i], now, -1, known)
 			}
 			return true
 		}
@@ -82,39 +142,39 @@ func (f *Filter) bound(a *asking) (exceeded bool) {
 	return false
 }
 
-// spend counts what a check costs, or with a sign of -1 takes that back. It returns how long until there is room; 0 if there is.
-func (f *Filter) spend(c *core.Check, now core.Micros, sign int64) (wait core.Micros) {
-	if c.Limit == nil || c.Shadow || c.Op != core.OpTake {
+// spend counts the cost of a check, or refunds it if sign is -1. It returns the time until there is
+// room, 0 if there is room now. With known set, the count begins at the usage that the bridge
+// reported last.
+func (f *Filter) spend(c *counter.Check, now counter.Micros, sign int64, known bool) (wait counter.Micros) {
+	if !counts(c) {
 		return 0
 	}
-	cost, capacity := c.Cost, c.Limit.Capacity()
+	cost, capacity, used := c.Cost, c.Limit.Capacity(), int64(0)
 	if cost > capacity {
-		return core.Never
+		return counter.Never
 	}
-	if c.OnError == core.OnErrorLocal {
+	if c.OnError == counter.OnErrorLocal {
 		cost = min(cost*max(1, f.calls.nodes), capacity)
+	} else if known {
+		used = f.uses.used(f.elapsed(), c.Key)
 	}
-	h := hash(fnvOffset, string(c.Key))
-	record := uint32(h>>32^h) % recordsMax
+	h := f.recordKey().sum(c.Key)
 	for range recordTries {
-		value, cas := f.host.Shared(record)
-		if len(value) != recordBytes {
-			value = make([]byte, recordBytes)
+		r := f.recordOf(h, now)
+		if r.ends == 0 {
+			r.ends = ending(c, now)
 		}
-		ends, used := core.Micros(number(value)), int64(number(value[8:]))
-		if !ahead(ends, now, core.FillMax) {
-			ends, used = ending(c, now), 0
+		if r.used = max(r.used, used) + sign*cost; sign > 0 && r.used > capacity {
+			return max(1, r.ends-now)
 		}
-		if used += sign * cost; sign > 0 && used > capacity {
-			return max(1, ends-now)
-		}
-		setNumber(value, uint64(ends))
-		setNumber(value[8:], uint64(max(0, used)))
-		if f.host.Share(record, value, cas) {
+		setNumber(r.value, h)
+		setNumber(r.value[8:], uint64(r.ends))
+		setNumber(r.value[16:], uint64(max(0, r.used)))
+		if f.host.Share(r.at, r.value, r.cas) {
 			return 0
 		}
 	}
-	return core.Second
+	return counter.Second
 }
 
 //go:noinline
@@ -132,13 +192,14 @@ func setNumber(b []byte, n uint64) {
 	}
 }
 
-// ending returns when the units that are used now may be used again: after a window, of a token bucket after the time in which as many
-// flow in as it lets through at once. It begins with the first use and not where the store's window does, whose clock is not known.
-func ending(c *core.Check, now core.Micros) core.Micros {
+// ending returns when units that are used now become available again: after a window, or for a
+// token bucket after the time in which it fills. The window begins with the first use, since the
+// clock of the store's window is unknown.
+func ending(c *counter.Check, now counter.Micros) counter.Micros {
 	l := c.Limit
 	span := l.Window()
-	if l.Algorithm() == core.TokenBucket {
-		span = core.Micros(float64(span) * float64(l.Capacity()) / float64(l.Count()))
+	if l.Algorithm() == counter.TokenBucket {
+		span = counter.Micros(float64(span) * float64(l.Capacity()) / float64(l.Count()))
 	}
 	return now + span
 }

@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter is the Envoy filter without Envoy: what it does at each step of a request, over a [Host] that does the
-// rest. It decides by the same core as Caddy, and asks the bridge for what only a store knows.
+// Package filter is the Envoy filter without Envoy. It handles each step of a request, and reaches
+// Envoy through a [Host]. It decides with the same core as Caddy, and asks the bridge for facts
+// that only a store has.
 //
 // # Promise
 //
-// A request is identified and matched here. If all limits for it are leased and in hand, or one has refused it a moment ago, it is
-// decided here, never over: by the machine of package lease. Otherwise, if a limit is for it, it waits for at most one call, which it
-// may share with others: a worker has one call under way, and what arrives meanwhile rides in the next. Of requests for one counter few
-// ride at a time, and a refusal of one is held against the others that wait (see gate). A call has a deadline from its sending. When the
-// bridge does not answer in time, or not at all, on_error of the policy decides, and what it lets pass ends at the limit; no request
-// waits longer than about three deadlines for a bridge that is away, and none is lost. What waits and what is remembered is bounded;
-// what is beyond a bound is refused.
+// The filter identifies and matches each request. If it holds leased units for all limits of the
+// request, or if one of the limits denied it a moment ago, it decides the request itself with
+// package lease, and the limits are never exceeded. Otherwise a request with a limit waits for at
+// most one call, which it may share with others: a worker has one call under way, and requests that
+// arrive meanwhile share the next. Only a few requests for one counter share a call, and a denial
+// of one applies to the others that wait (see gate).
+//
+// Each call has a deadline. If the bridge does not answer in time, on_error of the policy decides,
+// and requests that it lets through still end at the limit. No request waits longer than about
+// three deadlines for a bridge that is down, and none is lost. All queues and caches are bounded;
+// requests beyond a bound are denied.
 //
 // # Price
 //
-// Where many requests arrive, each waits for the end of Envoy's turn, so that they are decided together: that costs half.
+// Under load each request waits for the end of Envoy's turn, so that requests are decided together,
+// at half the cost.
 //
-// A request that no limit is for costs reading its headers. One that is decided from the hand costs that and the decision, any
-// other its part of a call to the bridge as well. A worker holds 1 MB of counters at most.
+// A request without a limit costs the reading of its headers. A request that is decided from leased
+// units adds the decision; any other request also adds its share of a call to the bridge. A worker
+// holds at most 1 MB of counters.
 //
-// Each MB of the compiled filter is a second of Envoy's start. Functions here and in package core that the compiler would write out
-// at several places are marked noinline for that, where they are not worth it.
+// Each MB of the compiled filter adds a second to Envoy's start. Functions here and in package core
+// that the compiler would inline at several places are therefore marked noinline where inlining
+// does not pay.
 //
 // # When not to use it
 //
-// Without the bridge: what the filter counts by, the bridge has given it.
+// Without the bridge: the filter gets its counts from it.
 //
-// All of it runs on one goroutine, the worker's; nothing here is safe for concurrent use.
+// Everything here runs on one goroutine, that of the worker. Nothing is safe for concurrent use.
 package filter

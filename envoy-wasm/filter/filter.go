@@ -5,45 +5,48 @@ package filter
 import (
 	"errors"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// Filter is what one worker of Envoy has of one plugin: the policy in force, the requests that wait, and the call under
-// way.
+// Filter is one plugin in one worker of Envoy: its policy, the requests that wait, and the calls
+// under way.
 type Filter struct {
 	host     Host
 	config   Config
-	policy   *policy // nil until there is one
-	source   []byte  // what it was read from
+	policy   *policy // nil until one is loaded
+	source   []byte  // the encoding of the policy
 	etag     string
 	calls    calls
 	leases   leases
 	gates    gates
+	uses     knownUses
 	arrivals arrivals
+	outdated []*Stream // wait for the end of the next poll
 	pace     pace
 	poll     struct {
-		due   core.Micros
-		asked core.Micros // when it was asked last
+		due   counter.Micros
+		asked counter.Micros // time of the last poll
 		under bool
-		lost  bool // no bridge knew the policy that Envoy gave: from then on they are asked for theirs
+		lost  bool // no bridge knew Envoy's policy, so the filter polls from then on
 	}
-	// Of the request under decision: the time, whether a credential that it shows is not known, or was not heard of lately, the
-	// fingerprints of those that are known, and what the bridge said of them, if that is why it is decided again.
-	now    core.Micros
-	unsure bool
-	stale  bool
-	known  uint64
-	hears  *hearing
+	// State of the request that is being decided: the time, whether one of its credentials has no
+	// verdict or an old one, and the fingerprints of the verified credentials. If the request is
+	// decided again after the bridge verified its credentials, also the bridge's verdicts.
+	now            counter.Micros
+	unsure         bool
+	stale          bool
+	known          uint64
+	bridgeVerdicts *verdictReply
 
 	out   outbox
-	ended *Stream     // the last that has ended without a response, until the next begins
-	idle  []*asking   // to be used again
-	dues  []*due      // likewise
-	quiet core.Micros // until when no panic is told of
+	ended *Stream        // the last stream that ended without a response, until the next one begins
+	idle  []*asking      // for reuse
+	dues  []*due         // likewise
+	quiet counter.Micros // no panic is logged until then
 }
 
-// New returns the filter for a configuration, as [ParseConfig] reads it. The error says why it cannot be used; then Envoy
-// keeps the one before.
+// New returns a filter with the configuration that [ParseConfig] reads. The error says why the
+// configuration cannot be used; Envoy then keeps the previous one.
 func New(host Host, configuration []byte) (*Filter, error) {
 	config, err := ParseConfig(configuration)
 	if err != nil {
@@ -59,8 +62,9 @@ func New(host Host, configuration []byte) (*Filter, error) {
 	return f, nil
 }
 
-// Succeed takes over the policy of another filter in this worker that asks the same bridge: Envoy makes a new one for every
-// change of its configuration, and until the bridge has answered it would have none. It reports whether there is one.
+// Succeed takes over the policy of another filter of this worker with the same bridge, and reports
+// whether there is a policy. Envoy makes a new filter at every change of its configuration; without
+// Succeed it would have no policy until the bridge answers.
 func (f *Filter) Succeed(other *Filter) bool {
 	if f.policy == nil && f.polls() && other.source != nil && f.config.sameBridge(&other.config) {
 		if next, err := f.load(other.source); err == nil {
@@ -70,7 +74,8 @@ func (f *Filter) Succeed(other *Filter) bool {
 	return f.policy != nil
 }
 
-// Start asks for a policy, if there is none, and has ticks come. The error says that there would be none.
+// Start polls for a policy if there is none, and starts the ticks. It returns an error if the host
+// rejects ticks.
 func (f *Filter) Start() error {
 	f.pollPolicy()
 	f.hurry()
@@ -80,7 +85,7 @@ func (f *Filter) Start() error {
 	return nil
 }
 
-// Tick ends the waits that are over, and asks for another policy when it is time.
+// Tick ends the waits whose time is over, and polls for a new policy when it is due.
 func (f *Filter) Tick() {
 	defer f.guard()
 	defer f.slow()
@@ -90,18 +95,19 @@ func (f *Filter) Tick() {
 	f.pollPolicy()
 }
 
-// policyPath is where the bridge tells of its policy.
+// policyPath is the path of the bridge that returns its policy.
 const policyPath = "/v1/policy"
 
-// missingPoll is how often the bridge is asked at least while there is no policy.
-const missingPoll = core.Second
+// missingPoll is the longest poll interval while there is no policy.
+const missingPoll = counter.Second
 
-// polls reports whether the bridge is asked for policies. Who was given one by Envoy is given the next one too, but that may take as
-// long as Envoy needs to find the control plane again: where no bridge knew it, bridges are asked for theirs until then. One answer
-// would not do, since it may be by one of several that has not read an edit yet, and Envoy does not give the same policy again.
+// polls reports whether the filter polls the bridge for policies. If Envoy provides the policy, it
+// also provides the next one, but only once it reaches its control plane again. So after a policy
+// that no bridge knew, the filter polls the bridges permanently. A single poll is not enough: one
+// of several bridges may not have read an edit yet, and Envoy does not send the same policy again.
 func (f *Filter) polls() bool { return f.config.Policy == nil || f.poll.lost }
 
-// pollPolicy asks the bridge for another policy, if it is time.
+// pollPolicy polls the bridge for a new policy when it is due.
 func (f *Filter) pollPolicy() {
 	if !f.polls() || f.poll.under {
 		return
@@ -114,27 +120,44 @@ func (f *Filter) pollPolicy() {
 	if f.policy == nil {
 		f.poll.due = now + min(f.config.Poll, missingPoll)
 	}
-	call := f.call("GET", policyPath, nil, uint32(core.Second/core.Millisecond))
+	call := f.call("GET", policyPath, nil, uint32(counter.Second/counter.Millisecond))
 	if f.etag != "" {
 		call.Header = append(call.Header, [2]string{"if-none-match", f.etag})
 	}
-	f.poll.under = f.dispatch(call, f.polled) == nil
+	f.poll.under = true
+	if f.dispatch(call, f.polled) != nil {
+		f.polled(Reply{})
+	}
 }
 
-// pollSoon has the bridge asked for its policy before it is time, because it does not know ours.
-func (f *Filter) pollSoon() { f.poll.due = min(f.poll.due, f.poll.asked+pollMin) }
-
-// polled takes a policy over. One that cannot be read is refused, and the one before stays.
+// polled ends a poll, and decides the requests that waited for it.
+//
+//go:noinline
 func (f *Filter) polled(r Reply) {
 	defer f.guard()
+	f.tellOfMore()
 	f.poll.under = false
+	f.takePolicy(r)
+	list := f.outdated
+	f.outdated = nil
+	for _, s := range list {
+		s.decideArrived()
+	}
+}
+
+// pollSoon advances the next poll because the bridge does not know the filter's policy.
+func (f *Filter) pollSoon() { f.poll.due = min(f.poll.due, f.poll.asked+pollMin) }
+
+// takePolicy takes over a polled policy. A policy that cannot be read is rejected, and the previous
+// one stays.
+func (f *Filter) takePolicy(r Reply) {
 	if r.Status != 200 || r.ETag == f.etag && f.etag != "" {
 		return
 	}
 	next, err := f.load(r.Body)
-	f.etag = r.ETag // not asked for again, good or bad
+	f.etag = r.ETag // valid or not, this policy is not fetched again
 	if err != nil {
-		f.host.Count(CounterPolicyRefused)
+		f.host.Count(CounterPolicyRejected)
 		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())
 		return
 	}
@@ -153,5 +176,5 @@ func (f *Filter) call(method, path string, body []byte, timeoutMillis uint32) Ca
 	return Call{Method: method, Path: path, Header: header, Body: body, TimeoutMillis: timeoutMillis}
 }
 
-// Cluster is the bridge's, as Envoy calls it.
+// Cluster returns Envoy's name for the bridge.
 func (f *Filter) Cluster() string { return f.config.Cluster }

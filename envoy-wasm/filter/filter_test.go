@@ -6,11 +6,14 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestTheWayOfARequest: paused, asked about, resumed, and its response told of the limit.
+// TestTheWayOfARequest: a request is paused, decided by the bridge and resumed, and its response
+// gets limit headers.
 func TestTheWayOfARequest(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -20,7 +23,7 @@ func TestTheWayOfARequest(t *testing.T) {
 	}
 	f.Flush()
 	c, call, items := e.check()
-	if call.Version != "v1" || len(items) != 1 || c.TimeoutMillis != 1050 || c.Method != "POST" {
+	if call.Version != "v1" || len(items) != 1 || c.TimeoutMillis != 3000 || c.Method != "POST" {
 		t.Fatalf("%+v %v", c, items)
 	}
 	if a := items[0].Ask; a.Path != "/api/x" || a.Query != "" || a.Peer.String() != "192.0.2.7" || a.Host != "example.com" {
@@ -56,8 +59,8 @@ func TestARefusalIsAnsweredHere(t *testing.T) {
 	}
 }
 
-// TestWhatNoLimitIsForGoesOn: no call, no fields.
-func TestWhatNoLimitIsForGoesOn(t *testing.T) {
+// TestRequestsWithoutLimitsContinue: a request without limits causes no call and gets no headers.
+func TestRequestsWithoutLimitsContinue(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	s := f.NewStream(1)
@@ -66,7 +69,8 @@ func TestWhatNoLimitIsForGoesOn(t *testing.T) {
 	}
 }
 
-// TestCallsAreShared: what arrives while a call is under way rides in the next, and everybody gets their own answer.
+// TestCallsAreShared: requests that arrive during a call share the next one, and each gets its own
+// answer.
 func TestCallsAreShared(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -75,7 +79,7 @@ func TestCallsAreShared(t *testing.T) {
 	first, _, _ := e.check()
 	for id := uint32(2); id <= 5; id++ {
 		f.NewStream(id).RequestHeaders(get("/api/x"))
-		e.now += crowdSpan
+		e.now += burstSpan
 	}
 	f.Flush()
 	if e.wakes != 1 || len(e.calls) != 0 {
@@ -93,8 +97,9 @@ func TestCallsAreShared(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 3, "denied": 2, "remembered": 1, "bridge_unanswered": 1, "policy_loaded": 1})
 }
 
-// TestARiderThatIsGoneIsSkipped: before the call is sent, and while it is under way.
-func TestARiderThatIsGoneIsSkipped(t *testing.T) {
+// TestAGoneRequestIsSkipped: a batched request that ends before the call is sent, or while it is in
+// flight, is skipped.
+func TestAGoneRequestIsSkipped(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	var streams []*Stream
@@ -113,7 +118,8 @@ func TestARiderThatIsGoneIsSkipped(t *testing.T) {
 	}
 }
 
-// TestDeadlines: a request has as long as a call takes, from when that was sent, and no longer than two calls.
+// TestDeadlines: after its deadline, a call delays no other call, but its requests go on waiting.
+// on_error decides after the bridge has been silent for a second.
 func TestDeadlines(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -121,15 +127,14 @@ func TestDeadlines(t *testing.T) {
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ := e.check()
-	e.passes(f, 30*core.Millisecond)
+	e.passes(f, 30*counter.Millisecond)
 	f.NewStream(2).RequestHeaders(get("/api/x"))
-	e.passes(f, 30*core.Millisecond)
-	if !slices.Equal(e.resumed, []uint32{1}) || s.ResponseHeaders(nil, true) != nil {
-		t.Fatalf("resumed %v after 60 ms", e.resumed)
+	if e.passes(f, 30*counter.Millisecond); len(e.resumed) != 0 || len(e.calls) != 1 {
+		t.Fatalf("resumed %v after 60 ms, %d calls beside the first", e.resumed, len(e.calls))
 	}
-	e.passes(f, 60*core.Millisecond)
-	if !slices.Equal(e.resumed, []uint32{1, 2}) {
-		t.Fatalf("resumed %v after 120 ms", e.resumed)
+	e.passes(f, counter.Second)
+	if !slices.Equal(e.resumed, []uint32{1, 2}) || s.ResponseHeaders(nil, true) != nil {
+		t.Fatalf("resumed %v after a second", e.resumed)
 	}
 	first.answer(replied(left(9))) // late
 	if len(e.resumed) != 2 {
@@ -138,8 +143,9 @@ func TestDeadlines(t *testing.T) {
 	equalCounts(t, e, map[string]int{"degraded": 2, "bridge_timeout": 2, "bridge_late": 1, "policy_loaded": 1})
 }
 
-// TestWhatCanGoWrong: every shape of a failing call lets requests go on, and is counted for what it is.
-func TestWhatCanGoWrong(t *testing.T) {
+// TestFailedCalls: after any kind of failed call the requests pass, and the failure is counted
+// by its kind.
+func TestFailedCalls(t *testing.T) {
 	bad := replied(left(9))
 	bad.Body = append(bad.Body[:len(bad.Body)-1], 0xff)
 	for name, c := range map[string]struct {
@@ -155,7 +161,7 @@ func TestWhatCanGoWrong(t *testing.T) {
 		"a megabyte":       {Reply{Status: 200, Body: make([]byte, 2<<20)}, "bridge_unanswered"},
 		"cut":              {bad, "bridge_unanswered"},
 		"too few answers":  {replied(), "bridge_unanswered"},
-		"too many results": {replied(wire.Answer{Results: make([]core.Result, 2)}), "policy_unknown"},
+		"too many results": {replied(wire.Answer{Results: make([]counter.Result, 2)}), "bridge_unanswered"},
 		"store down":       {replied(wire.Answer{Status: wire.StatusUnavailable}), "store_unavailable"},
 	} {
 		e := newEnvoy(t)
@@ -173,7 +179,7 @@ func TestWhatCanGoWrong(t *testing.T) {
 func TestOnErrorDeny(t *testing.T) {
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
-	p.OnError = core.OnErrorDeny
+	p.OnError = counter.OnErrorDeny
 	f := withPolicy(t, e, p)
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
@@ -185,7 +191,8 @@ func TestOnErrorDeny(t *testing.T) {
 	equalCounts(t, e, map[string]int{"denied": 1, "bridge_unreachable": 1, "policy_loaded": 1})
 }
 
-// TestAHungBridgeCostsAFewDeadlines: then nobody waits, until a call without questions is answered.
+// TestAHungBridgeCostsAFewDeadlines: after a few deadlines no request waits for the bridge until it
+// answers an empty call.
 func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -213,7 +220,7 @@ func TestAHungBridgeCostsAFewDeadlines(t *testing.T) {
 	}
 }
 
-// TestCallsThatCannotBeMade: Envoy says so at once, for want of a cluster or of room.
+// TestCallsThatCannotBeMade: Envoy rejects a call at once if there is no cluster or no capacity.
 func TestCallsThatCannotBeMade(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -233,7 +240,7 @@ func TestCallsThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestNoPolicyYet: on_error of the configuration decides.
+// TestNoPolicyYet: without a policy, on_error of the configuration decides.
 func TestNoPolicyYet(t *testing.T) {
 	for setting, want := range map[string]Action{"": Continue, "on_error: deny": Pause} {
 		e := newEnvoy(t)
@@ -248,7 +255,8 @@ func TestNoPolicyYet(t *testing.T) {
 	}
 }
 
-// TestAnotherPolicy: it comes into force at the next poll; one that cannot be read does not, and is told once.
+// TestAnotherPolicy: a new policy takes effect at the next poll. An unreadable one does not, and is
+// logged once.
 func TestAnotherPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -264,7 +272,7 @@ func TestAnotherPolicy(t *testing.T) {
 		{Reply{Status: 304}, "v1", 0},
 		{Reply{Status: 503}, "v1", 0},
 		{Reply{Status: 200, ETag: `"bad"`, Body: []byte("oops")}, "v1", 1},
-		{Reply{Status: 200, ETag: `"v2"`, Body: new(core.Policy).AppendCompact(nil, "v2")}, "v2", 1},
+		{Reply{Status: 200, ETag: `"v2"`, Body: compact.AppendPolicy(nil, new(corepolicy.Policy), "v2")}, "v2", 1},
 	} {
 		e.now += f.config.Poll
 		f.Tick()

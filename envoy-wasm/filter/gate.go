@@ -2,40 +2,49 @@
 
 package filter
 
-import "github.com/penstock/penstock/core"
-
-// Requests for one counter are answered from few calls. Of a request's checks the narrowest counts: while as many requests for its
-// counter are being asked about as may pass, and one more, the others wait in a line of that counter. A refusal is held against all
-// of them that cost as much; otherwise the next ones are asked about. So a client that sends ten thousand requests at once costs the
-// bridge, and those who are asked about in the same calls, a few questions.
-
-const (
-	// waveMax is how many requests for one counter are asked about at a time: a quarter of a call, so that others ride in it too.
-	waveMax = 64
-	// lineMax is how many requests wait for one counter, of waitingMax in all. One more is refused with 429.
-	lineMax = waitingMax * 3 / 4
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
 )
 
-// gate is what is known of a counter while requests for it are being asked about. There is none otherwise.
+// Few calls answer the requests for one counter. The narrowest check of a request selects the
+// counter. As many requests for it may be in calls as the counter has room for, plus one; the
+// others wait in a queue of that counter. A denial applies to all queued requests of the same cost;
+// otherwise the next requests go into calls. A client that sends ten thousand requests at once
+// therefore costs the bridge, and the other requests in the same calls, only a few questions.
+
+const (
+	// waveMax is how many requests for one counter are in calls at a time: a quarter of a call, so
+	// that other requests have room in it too.
+	waveMax = 64
+	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
+	// all. Further requests are denied with 429.
+	gateQueueMax = waitingMax * 3 / 4
+)
+
+// gate tracks a counter while calls ask about requests for it. Without such requests the counter
+// has no gate.
 type gate struct {
+	_ slim.Incomparable
+
 	key         string
-	room        int64   // units, as the last answer said; at first the limit's capacity
-	under       int     // requests that are being asked about
-	length      int     // of the line
-	first, last *Stream // the line
-	following   *gate   // of those with a line
-	lining      bool    // it is one of these
+	room        int64   // units left by the last answer; at first the limit's capacity
+	under       int     // requests in calls
+	length      int     // of the queue
+	first, last *Stream // the queue
+	following   *gate   // next gate with a queue
+	listed      bool    // the gate is in the list of gates with a queue, see follow
 }
 
 // gates are those of one worker.
 type gates struct {
 	byKey       map[string]*gate
-	first, last *gate // with a line, or with one a moment ago
-	lines       int   // how many these are
-	lined       int   // requests in all lines
+	first, last *gate // gates with a queue, or with one a moment ago
+	queues      int   // length of that list
+	queued      int   // requests in all queues
 }
 
-// of returns the gate of the request's narrowest counter, which is opened if there is none.
+// of returns the gate of the request's narrowest counter, and creates it if necessary.
 //
 //go:noinline
 func (l *gates) of(a *asking) *gate {
@@ -51,30 +60,31 @@ func (l *gates) of(a *asking) *gate {
 	return g
 }
 
-// shut forgets a gate if nobody is at it.
+// shut removes a gate that has no requests.
 //
 //go:noinline
 func (l *gates) shut(g *gate) {
-	if g.under == 0 && !g.lining {
+	if g.under == 0 && !g.listed {
 		delete(l.byKey, g.key)
 	}
 }
 
-// follow has a gate with a line looked at after all others with one.
+// follow puts a gate at the end of the list of gates with a queue.
 //
 //go:noinline
 func (l *gates) follow(g *gate) {
-	g.lining, g.following = true, nil
+	g.listed, g.following = true, nil
 	if l.first == nil {
 		l.first = g
 	} else {
 		l.last.following = g
 	}
 	l.last = g
-	l.lines++
+	l.queues++
 }
 
-// wave is how many such requests are asked about at a time. One whose credential is not known may be another client's.
+// wave returns how many requests like this one may be in calls at a time. A request whose
+// credential is not known may belong to another client, so the room does not limit it.
 //
 //go:noinline
 func (g *gate) wave(a *asking) int {
@@ -84,9 +94,10 @@ func (g *gate) wave(a *asking) int {
 	return int(min(g.room/a.plan.Checks()[a.narrow].Cost+1, waveMax))
 }
 
-// line has a request wait while enough like it are being asked about, or counts it among these. from is the gate whose line it
-// comes from, nil for none. full says that it can do neither.
-func (f *Filter) line(s *Stream, from *gate) (waits, full bool) {
+// enqueue puts the request into the queue of its gate while enough requests like it are in calls,
+// and otherwise counts it as one of them. from is the gate in whose queue the request waited, or
+// nil. full reports that the queue is full.
+func (f *Filter) enqueue(s *Stream, from *gate) (waits, full bool) {
 	l, a := &f.gates, s.asking
 	if a.narrow < 0 {
 		return false, false
@@ -97,10 +108,10 @@ func (f *Filter) line(s *Stream, from *gate) (waits, full bool) {
 		g.under++
 		s.gate = g
 		return false, false
-	case g.length >= lineMax:
+	case g.length >= gateQueueMax:
 		return false, true
 	}
-	s.state, s.next = lined, nil
+	s.state, s.next = queued, nil
 	if g.first == nil {
 		g.first = s
 	} else {
@@ -108,15 +119,15 @@ func (f *Filter) line(s *Stream, from *gate) (waits, full bool) {
 	}
 	g.last = s
 	g.length++
-	l.lined++
-	if !g.lining {
+	l.queued++
+	if !g.listed {
 		l.follow(g)
 	}
 	f.hurry()
 	return true, false
 }
 
-// leave ends that a request is asked about.
+// leave stops counting a request at its gate.
 func (f *Filter) leave(g *gate) {
 	if g != nil {
 		g.under--
@@ -124,8 +135,8 @@ func (f *Filter) leave(g *gate) {
 	}
 }
 
-// learn takes what an answer says of the room that a counter has.
-func (g *gate) learn(a *asking, results []core.Result) {
+// learn sets the room of the counter from an answer.
+func (g *gate) learn(a *asking, results []counter.Result) {
 	if a.narrow < 0 || string(a.plan.Checks()[a.narrow].Key) != g.key {
 		return
 	}
@@ -134,19 +145,19 @@ func (g *gate) learn(a *asking, results []core.Result) {
 	}
 }
 
-// moveLines has requests in line go on, of each gate in turn, as many as one callback lets go of.
-func (f *Filter) moveLines() {
+// moveQueues lets up to outMax queued requests continue, one gate after the other.
+func (f *Filter) moveQueues() {
 	l, moved := &f.gates, 0
 	if l.first == nil {
 		return
 	}
 	now := f.host.Now()
-	for idle := 0; idle < l.lines && moved < outMax && len(f.out.waiting) == 0; idle++ {
+	for idle := 0; idle < l.queues && moved < outMax && len(f.out.waiting) == 0; idle++ {
 		g := l.first
 		l.first = g.following
-		l.lines--
+		l.queues--
 		if g.goesOn(now) {
-			f.moveOne(g)
+			f.dequeue(g)
 			idle = -1
 			moved++
 		}
@@ -154,35 +165,36 @@ func (f *Filter) moveLines() {
 			l.follow(g)
 			continue
 		}
-		g.lining = false
+		g.listed = false
 		l.shut(g)
 	}
 	if moved > 0 && l.first != nil {
-		f.summonAgain()
+		f.requestFlush()
 	}
 }
 
-// goesOn reports whether there is a first in line that waits no longer.
-func (g *gate) goesOn(now core.Micros) bool {
+// goesOn reports whether the first request of the queue, if any, may continue.
+func (g *gate) goesOn(now counter.Micros) bool {
 	s := g.first
-	return s != nil && (s.state != lined || g.under < g.wave(s.asking) || s.late(now))
+	return s != nil && (s.state != queued || g.under < g.wave(s.asking) || s.late(now))
 }
 
-// moveOne has the first in line go on.
+// dequeue lets the first request of the queue continue.
 //
 //go:noinline
-func (f *Filter) moveOne(g *gate) {
+func (f *Filter) dequeue(g *gate) {
 	s := g.first
 	g.first, s.next = s.next, nil
 	g.length--
-	f.gates.lined--
-	if s.state == lined { // or it is gone
+	f.gates.queued--
+	if s.state == queued { // otherwise the request has ended
 		s.state = fresh
 		s.advance(g)
 	}
 }
 
-// advance decides a request that has waited, or has it wait for the bridge. from is the gate whose line it comes from, if it does.
+// advance decides a request that waited, or makes it wait for the bridge. from is the gate in whose
+// queue the request waited, or nil.
 //
 //go:noinline
 func (s *Stream) advance(from *gate) {
@@ -198,27 +210,24 @@ func (s *Stream) advance(from *gate) {
 	}
 }
 
-// waitedMin is how long a request waits at most for other calls than its own, with a deadline that is not longer. Then it is
-// refused: the bridge is there, and has too much to do.
-const waitedMin = core.Second
+// waitedMin is the least time after which a request that only waited for other calls is denied,
+// because the bridge is overloaded but not down. A longer deadline prolongs that time.
+const waitedMin = 3 * counter.Second / 2
 
-// late reports whether a request is decided though others like it are being asked about, or calls are: it has waited for as long as it
-// may, or calls fail and its own time is over.
+// late reports whether the request must be decided now although it still waits for other requests
+// or calls: its wait is over, or the bridge is down.
 //
 //go:noinline
-func (s *Stream) late(now core.Micros) bool {
-	c, most := &s.f.calls, s.f.config.Deadline
-	if c.failures < 2 {
-		most = max(waitedMin, 3*most)
-	}
+func (s *Stream) late(now counter.Micros) bool {
+	c, most := &s.f.calls, max(waitedMin, 3*s.f.config.Deadline)
 	return c.failures >= failuresMax || !ahead(s.asking.attrs.view.At+most, now, most)
 }
 
-// whyLate says why such a request is decided.
+// whyLate returns the counter for a request that is late.
 //
 //go:noinline
 func (c *calls) whyLate() Counter {
-	if c.failures > 0 {
+	if c.failures >= failuresMax {
 		return CounterTimeout
 	}
 	return CounterFull

@@ -8,11 +8,12 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// flood sends n requests of one client at once, and ends the turn.
+// flood sends n requests of one client at once and ends the turn.
 func (e *envoy) flood(f *Filter, from, n uint32, path string, fields ...string) {
 	for id := from; id < from+n; id++ {
 		if f.NewStream(id).RequestHeaders(get(path, fields...)) == Continue {
@@ -30,7 +31,7 @@ func (e *envoy) settles(f *Filter) {
 	}
 }
 
-// bridge answers all calls that there are as a bridge with so many units does, and returns how many questions there were.
+// bridge answers all calls as a bridge with the given units would, and returns the number of items.
 func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 	for len(e.calls) > 0 {
 		c, _, items := e.check()
@@ -50,8 +51,8 @@ func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 	return asked
 }
 
-// TestABurstOfOneClient: of any number of requests at once the limit is admitted, the others are refused with 429, and the bridge is
-// asked about one more than are admitted.
+// TestABurstOfOneClient: of any number of simultaneous requests, exactly the limit is admitted and
+// the rest is denied with 429. The bridge is asked about one request more than are admitted.
 func TestABurstOfOneClient(t *testing.T) {
 	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
 		for _, limit := range []int64{1, 5, 300} {
@@ -69,15 +70,16 @@ func TestABurstOfOneClient(t *testing.T) {
 					t.Fatalf("%d is answered %d", id, r.Status)
 				}
 			}
-			if f.calls.held != 0 || f.gates.lined != 0 || len(f.gates.byKey) != 0 || f.gates.first != nil {
-				t.Errorf("%d at limit %d: %d bytes, %d in lines, %d gates are left", n, limit, f.calls.held, f.gates.lined, len(f.gates.byKey))
+			if f.calls.held != 0 || f.gates.queued != 0 || len(f.gates.byKey) != 0 || f.gates.first != nil {
+				t.Errorf("%d at limit %d: %d bytes, %d in lines, %d gates are left", n, limit, f.calls.held, f.gates.queued, len(f.gates.byKey))
 			}
 		}
 	}
 }
 
-// TestABurstHoldsNobodyUp: another client rides in the first call, whoever came before it.
-func TestABurstHoldsNobodyUp(t *testing.T) {
+// TestABurstDelaysNoOtherClient: another client's request is in the first call, however many came
+// before it.
+func TestABurstDelaysNoOtherClient(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "1000000/1h"))
 	e.flood(f, 0, 10000, "/api/x")
@@ -92,15 +94,15 @@ func TestABurstHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedHolds for all in line, by a policy of which each refusal would otherwise be asked about: beside a log_only rule, and
-// where the bridge wants to be asked again.
-func TestWhatIsRefusedHolds(t *testing.T) {
+// TestADenialAppliesToAllQueued: one denial applies to all queued requests of the client, even
+// where denials are not remembered: beside a log_only rule, or if the bridge forbids it.
+func TestADenialAppliesToAllQueued(t *testing.T) {
 	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
 		e := newEnvoy(t)
 		p := shop(t, "5/1h")
 		if !exact {
 			trial := p.Rules[0]
-			trial.Name, trial.Action = "trial", core.ActionLogOnly
+			trial.Name, trial.Action = "trial", corepolicy.ActionLogOnly
 			p.Rules = append(p.Rules, trial)
 		}
 		f := withPolicy(t, e, p)
@@ -125,8 +127,9 @@ func TestWhatIsRefusedHolds(t *testing.T) {
 	}
 }
 
-// TestAnUnknownCredentialIsNotHeldAgainst: what is refused to an address says nothing of who shows a key that is not known yet.
-func TestAnUnknownCredentialIsNotHeldAgainst(t *testing.T) {
+// TestADenialDoesNotApplyToUnknownCredentials: a denial of an address does not apply to requests
+// with a credential that is not known yet.
+func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
 	for id := range uint32(3 * waveMax) {
@@ -139,7 +142,7 @@ func TestAnUnknownCredentialIsNotHeldAgainst(t *testing.T) {
 		if asked += len(items); len(items) > waveMax {
 			t.Errorf("%d are asked about at a time", len(items))
 		}
-		c.answer(replied(slices.Repeat([]wire.Answer{said(over(), core.CredentialUnknown, core.Minute)}, len(items))...))
+		c.answer(replied(slices.Repeat([]wire.Answer{said(over(), corepolicy.CredentialUnknown, counter.Minute)}, len(items))...))
 		e.settles(f)
 	}
 	if asked != 3*waveMax {
@@ -147,8 +150,8 @@ func TestAnUnknownCredentialIsNotHeldAgainst(t *testing.T) {
 	}
 }
 
-// TestOnErrorEndsAtTheLimit: what is let pass without the bridge is the limit for each client, over all workers, and again once a window
-// has passed.
+// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit, over all
+// workers, and again in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
@@ -172,19 +175,20 @@ func TestOnErrorEndsAtTheLimit(t *testing.T) {
 		t.Error("another client is refused")
 	}
 	e.properties["source.address"] = "192.0.2.7:4711"
-	e.now += core.Hour
+	e.now += counter.Hour
 	if e.flood(f, 3000, 1, "/api/x"); e.resumed[len(e.resumed)-1] != 3000 {
 		t.Error("after an hour it is refused still")
 	}
 }
 
-// TestOfSeveralLimitsNoneIsSpentInVain: what one refuses is not counted by the others; and local is a node's share.
-func TestOfSeveralLimitsNoneIsSpentInVain(t *testing.T) {
+// TestDeniedRequestsChargeNoLimit: a request that one limit denies is not counted by the
+// others. Under on_error: local, the node's share applies.
+func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 	e := newEnvoy(t)
 	p := shop(t, "4/1h")
 	wide := p.Rules[0]
-	wide.Name, wide.Limits, wide.OnError = "wide", shop(t, "40/1h").Rules[0].Limits, core.OnErrorLocal
-	wide.Match = core.Match{}
+	wide.Name, wide.Limits, wide.OnError = "wide", shop(t, "40/1h").Rules[0].Limits, counter.OnErrorLocal
+	wide.Match = corepolicy.Match{}
 	p.Rules = append(p.Rules, wide)
 	f := withPolicy(t, e, p)
 	f.calls.nodes = 4
@@ -197,8 +201,9 @@ func TestOfSeveralLimitsNoneIsSpentInVain(t *testing.T) {
 	}
 }
 
-// TestABusyBridgeLetsNobodyPass: it is asked twice more, and then the request is refused, though on_error is allow. It is no outage.
-func TestABusyBridgeLetsNobodyPass(t *testing.T) {
+// TestABusyBridgeAdmitsNothing: if the bridge is busy, the filter asks twice more and then denies
+// the request, even under on_error: allow. A busy bridge is not an outage.
+func TestABusyBridgeAdmitsNothing(t *testing.T) {
 	for name, answer := range map[string]func(n int) Reply{
 		"an answer": func(n int) Reply {
 			return replied(slices.Repeat([]wire.Answer{{Status: wire.StatusBusy}}, n)...)
@@ -226,14 +231,14 @@ func TestABusyBridgeLetsNobodyPass(t *testing.T) {
 	}
 }
 
-// TestTheTimeOfACallIsItsOwn: Envoy that comes late to its ticks holds that against nobody, and an answer after the deadline says that
-// the bridge is there.
+// TestTheTimeOfACallIsItsOwn: late ticks of Envoy do not count against the bridge, and an answer
+// after the deadline shows that the bridge is up.
 func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
 	e.flood(f, 0, 1, "/api/x")
 	for range 3 {
-		e.now += 150 * core.Millisecond
+		e.now += 150 * counter.Millisecond
 		f.Tick()
 	}
 	if len(e.resumed) != 0 || f.calls.failures != 0 {
@@ -253,9 +258,9 @@ func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForEver: with a bridge that is silent all of a burst are decided within three deadlines, and in any case within a
-// second and a call.
-func TestNobodyWaitsForEver(t *testing.T) {
+// TestNoRequestWaitsForASilentBridge: with a silent bridge, all requests of a burst are decided
+// within a second; in any case within one and a half seconds and one call.
+func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
 	start := e.now
@@ -264,7 +269,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		e.now += tickFast
 		f.Tick()
 		e.settles(f)
-		if e.now-start > 3*f.config.Deadline+4*tickFast {
+		if e.now-start > f.silentFor()+4*tickFast {
 			t.Fatalf("%d are decided after %v", len(e.resumed)+len(e.responses), e.now-start)
 		}
 	}
@@ -272,7 +277,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		t.Errorf("%d were let pass", len(e.resumed))
 	}
 	e = newEnvoy(t)
-	f = withPolicy(t, e, shop(t, "100000/1h"))
+	f = withPolicy(t, e, shop(t, "100000/1h"), "poll: 60m")
 	start = e.now
 	e.flood(f, 0, 5000, "/api/x")
 	for len(e.resumed)+len(e.responses) < 5000 { // each call takes 40 ms
@@ -295,19 +300,20 @@ func TestNobodyWaitsForEver(t *testing.T) {
 	}
 }
 
-// TestALineIsBounded: beyond it a client is refused with 429, and another one is asked about.
-func TestALineIsBounded(t *testing.T) {
+// TestAQueueIsBounded: beyond the bound of waiting requests a client is denied with 429. Another
+// client's request still causes a call.
+func TestAQueueIsBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))
 	e.flood(f, 0, waitingMax, "/api/x")
-	crowded := 0
+	withFullTurn := 0
 	for _, r := range e.responses {
 		if r.Status == 429 {
-			crowded++
+			withFullTurn++
 		}
 	}
-	if crowded == 0 || f.gates.lined > lineMax || len(e.resumed) != 0 {
-		t.Errorf("%d refused, %d in line, %d let pass", crowded, f.gates.lined, len(e.resumed))
+	if withFullTurn == 0 || f.gates.queued > gateQueueMax || len(e.resumed) != 0 {
+		t.Errorf("%d refused, %d in line, %d let pass", withFullTurn, f.gates.queued, len(e.resumed))
 	}
 	e.properties["source.address"] = "192.0.2.8:1"
 	if f.NewStream(20000).RequestHeaders(get("/api/x")) != Pause || e.responses[20000].Status != 0 {

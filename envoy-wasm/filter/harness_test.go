@@ -9,33 +9,35 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// envoy is a worker of Envoy with a clock that the test moves. Calls wait until the test answers them.
+// envoy is a worker of Envoy whose clock the test advances. Calls wait until the test answers them.
 type envoy struct {
 	t          *testing.T
-	now        core.Micros
-	wrong      core.Micros // by how much the monotonic clock is behind
+	now        counter.Micros
+	wrong      counter.Micros // how far the monotonic clock is behind
 	calls      []made
 	wakes      int
-	every      uint32      // milliseconds between ticks
-	ticks      core.Micros // when the next one is
+	every      uint32         // milliseconds between ticks
+	ticks      counter.Micros // time of the next tick
 	resumed    []uint32
 	responses  map[uint32]Response
 	properties map[string]string
 	counts     [counterCount]int
-	held       int64 // units in hand, as Envoy knows
+	held       int64 // the gauge of units in hand
 	warnings   []string
-	refuses    error  // of every call
-	sleeps     error  // of every wake
-	wakesAt    func() // called by every wake; nil: the test flushes
+	refuses    error  // error of every call
+	sleeps     error  // error of every wake
+	wakesAt    func() // runs at every wake; nil if the test flushes itself
 	panics     string // the method that panics, once
 	shared     map[uint32]sharedValue
 }
 
-// trip panics if the test wants that method to.
+// trip panics if the test requested it for this method.
 func (e *envoy) trip(method string) {
 	if e.panics == method {
 		e.panics = ""
@@ -50,7 +52,7 @@ type made struct {
 }
 
 func newEnvoy(t *testing.T) *envoy {
-	return &envoy{t: t, now: 1_700_000_000 * core.Second, responses: map[uint32]Response{},
+	return &envoy{t: t, now: 1_700_000_000 * counter.Second, responses: map[uint32]Response{},
 		properties: map[string]string{"source.address": "192.0.2.7:4711"}}
 }
 
@@ -84,7 +86,7 @@ func (e *envoy) Wake() error {
 
 func (e *envoy) TickEvery(millis uint32) error {
 	e.trip("TickEvery")
-	e.every, e.ticks = millis, e.now+core.Micros(millis)*core.Millisecond
+	e.every, e.ticks = millis, e.now+counter.Micros(millis)*counter.Millisecond
 	return nil
 }
 
@@ -98,12 +100,12 @@ func (e *envoy) Respond(stream uint32, r Response) {
 	e.responses[stream] = r
 }
 
-func (e *envoy) Now() core.Micros {
+func (e *envoy) Now() counter.Micros {
 	e.trip("Now")
 	return e.now
 }
 
-func (e *envoy) Elapsed() core.Micros {
+func (e *envoy) Elapsed() counter.Micros {
 	e.trip("Elapsed")
 	return e.now - e.wrong
 }
@@ -132,7 +134,7 @@ func (e *envoy) Property(path ...string) (string, bool) {
 	return value, ok
 }
 
-// sharedValue is what all workers of Envoy have in common under one name.
+// sharedValue is a value in Envoy's shared data, common to all workers.
 type sharedValue struct {
 	value []byte
 	cas   uint32
@@ -157,9 +159,9 @@ func (e *envoy) Share(slot uint32, value []byte, cas uint32) bool {
 	return true
 }
 
-// timeOut lets the deadline of a call pass, tick by tick.
+// timeOut advances the clock, tick by tick, until a silent bridge counts as down.
 func (e *envoy) timeOut(f *Filter) {
-	for range f.config.Deadline/tickFast + 1 {
+	for range f.silentFor()/tickFast + 1 {
 		e.now += tickFast
 		f.Tick()
 	}
@@ -176,7 +178,7 @@ func (e *envoy) count() map[string]int {
 	return all
 }
 
-// check returns the call for decisions that was made last and not looked at, with its items.
+// check returns the oldest unread check call and its items.
 func (e *envoy) check() (made, *wire.CallReader, []wire.Item) {
 	e.t.Helper()
 	if len(e.calls) == 0 {
@@ -205,7 +207,7 @@ func (e *envoy) check() (made, *wire.CallReader, []wire.Item) {
 	}
 }
 
-// replied is the bridge's reply with these answers.
+// replied returns a reply of the bridge with the given answers.
 func replied(answers ...wire.Answer) Reply {
 	body := wire.AppendReply(nil)
 	for i := range answers {
@@ -214,18 +216,18 @@ func replied(answers ...wire.Answer) Reply {
 	return Reply{Status: 200, Body: body}
 }
 
-// left answers that a limit has room.
+// left returns an admission with n units remaining.
 func left(n int64) wire.Answer {
-	return wire.Answer{Results: []core.Result{{At: core.Second, Granted: 1, Remaining: n, Reset: core.Minute, Next: core.Second}}}
+	return wire.Answer{Results: []counter.Result{{At: counter.Second, Granted: 1, Remaining: n, Reset: counter.Minute, Next: counter.Second}}}
 }
 
-// over answers that it has none.
+// over returns a denial.
 func over() wire.Answer {
-	return wire.Answer{Results: []core.Result{{At: core.Second, Refused: true, Wait: 30 * core.Second, Reset: core.Minute}}}
+	return wire.Answer{Results: []counter.Result{{At: counter.Second, Denied: true, Wait: 30 * counter.Second, Reset: counter.Minute}}}
 }
 
-// withPolicy is a filter with a policy in force.
-func withPolicy(t *testing.T, e *envoy, p core.Policy, settings ...string) *Filter {
+// withPolicy returns a filter with a policy in force.
+func withPolicy(t *testing.T, e *envoy, p corepolicy.Policy, settings ...string) *Filter {
 	t.Helper()
 	f, err := New(e, []byte(strings.Join(settings, "\n")))
 	if err != nil {
@@ -238,15 +240,15 @@ func withPolicy(t *testing.T, e *envoy, p core.Policy, settings ...string) *Filt
 	return f
 }
 
-// turns ends turns until Envoy has been told of everything.
+// turns ends turns until all pending resumes and replies are executed.
 func (f *Filter) turns() {
 	for len(f.out.waiting) > 0 {
 		f.Flush()
 	}
 }
 
-// publish answers the poll that is under way with a policy.
-func (e *envoy) publish(f *Filter, p core.Policy, version string) {
+// publish answers the pending poll with a policy.
+func (e *envoy) publish(f *Filter, p corepolicy.Policy, version string) {
 	e.t.Helper()
 	i := slices.IndexFunc(e.calls, func(c made) bool { return c.Path == policyPath })
 	if i < 0 {
@@ -254,20 +256,20 @@ func (e *envoy) publish(f *Filter, p core.Policy, version string) {
 	}
 	c := e.calls[i]
 	e.calls = slices.Delete(e.calls, i, i+1)
-	c.answer(Reply{Status: 200, ETag: `"` + version + `"`, Body: p.AppendCompact(nil, version)})
+	c.answer(Reply{Status: 200, ETag: `"` + version + `"`, Body: compact.AppendPolicy(nil, &p, version)})
 	if f.policy == nil || f.policy.version != version {
 		e.t.Fatalf("the policy is not in force: %q", e.warnings)
 	}
 }
 
-func shop(t *testing.T, limit string) core.Policy {
+func shop(t *testing.T, limit string) corepolicy.Policy {
 	t.Helper()
-	l, err := core.ParseLimit(limit)
+	l, err := counter.ParseLimit(limit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return core.Policy{Name: "shop", Rules: []core.Rule{{Name: "api", Match: core.Match{Path: []string{"/api/*"}},
-		Limits: []core.Limit{l}}}}
+	return corepolicy.Policy{Name: "shop", Rules: []corepolicy.Rule{{Name: "api", Match: corepolicy.Match{Path: []string{"/api/*"}},
+		Limits: []counter.Limit{l}}}}
 }
 
 func get(path string, fields ...string) [][2]string {

@@ -3,36 +3,38 @@
 package filter
 
 import (
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Host is what the filter needs of Envoy. Its methods return at once.
+// Host is the part of Envoy that the filter needs. Its methods return at once.
 type Host interface {
-	// Call sends a request to the bridge; answered is called later, once, with status 0 if there was no answer. An error
-	// means that nothing was sent, and answered is not called.
+	// Call sends a request to the bridge; answered is called later, once, with status 0 if there
+	// was no answer. An error means that nothing was sent, and answered is not called.
 	Call(c Call, answered func(Reply)) error
-	// Wake makes Envoy call [Filter.Flush] soon. Only from there calls may be sent that outlive a stream.
+	// Wake makes Envoy call [Filter.Flush] soon. Only Flush may make calls that outlive a stream.
 	Wake() error
-	// TickEvery makes Envoy call [Filter.Tick] so often from now on.
+	// TickEvery makes Envoy call [Filter.Tick] at that interval from now on.
 	TickEvery(millis uint32) error
 	// Resume lets a paused request go on.
 	Resume(stream uint32)
 	// Respond answers a request in place of the upstream.
 	Respond(stream uint32, r Response)
 	// Now is the time of the worker's clock.
-	Now() core.Micros
-	// Elapsed is the time of a clock of the worker's that does not go back, from any instant.
-	Elapsed() core.Micros
+	Now() counter.Micros
+	// Elapsed is the time of a monotonic clock of the worker, with any origin.
+	Elapsed() counter.Micros
 	// Property returns a value that Envoy knows, for the stream whose callback is running.
 	Property(path ...string) (value string, ok bool)
 	// Count adds one to a counter of Envoy's statistics.
 	Count(Counter)
-	// Held tells by how much the units in hand have become more, or fewer, for a gauge of Envoy's that all workers share.
+	// Held adds to the gauge of leased units, which all workers share.
 	Held(change int64)
-	// Shared returns a value that all workers of Envoy have in common, and what to write it with; nil if it was never written.
+	// Shared returns a value that all workers share, and its version for Share; nil if it was never
+	// written.
 	Shared(record uint32) (value []byte, cas uint32)
-	// Share writes it, unless it was written since; with a cas of 0 in any case. It reports whether it was written.
+	// Share writes a value unless its version has changed; a cas of 0 always writes. It reports
+	// whether it wrote.
 	Share(record uint32, value []byte, cas uint32) bool
 	// Warn writes a line into Envoy's log.
 	Warn(line string)
@@ -46,63 +48,64 @@ type Call struct {
 	TimeoutMillis uint32
 }
 
-// LeasingHeader is the header of a reply that says that who answers reads calls about leases.
+// LeasingHeader is the header by which a bridge announces that it accepts calls about leases.
 const LeasingHeader = wire.LeasingHeader
 
-// NodesHeader is the header of a reply that says how many nodes count in the bridge's store.
+// NodesHeader is the header with the number of nodes that share the bridge's store.
 const NodesHeader = wire.NodesHeader
 
-// Reply is what the bridge answered.
+// Reply is an answer of the bridge.
 type Reply struct {
-	Status int // 0: nothing
+	Status int // 0: no answer
 	ETag   string
-	Leases string // the LeasingHeader; "" of who does not read calls about leases
-	Nodes  int64  // the NodesHeader; 0 if it is not there
+	Leases string // the LeasingHeader; "" if the bridge rejects calls about leases
+	Nodes  int64  // the NodesHeader; 0 if absent
 	Body   []byte
 }
 
-// Response is an answer of our own to a client.
+// Response is the filter's own answer to a client.
 type Response struct {
 	Status     uint32
 	Headers    [][2]string
 	Body       []byte
-	GRPCStatus int32 // what Envoy tells gRPC clients; -1 leaves it to Envoy
+	GRPCStatus int32 // the status for gRPC clients; -1 lets Envoy choose it
 }
 
 // Counter names a counter of Envoy's statistics.
 type Counter uint8
 
-// The counters: what became of requests, and why the bridge did not decide.
+// The counters: outcomes of requests, and reasons why the bridge did not decide.
 const (
 	CounterAllowed Counter = iota
 	CounterDenied
 	CounterDegraded
-	CounterDelayed      // waited for a throttle rule and was admitted; counted as allowed too
-	CounterRedirected   // goes on after an internal redirect, decided before
-	CounterOversized    // too large to be asked about; counted as denied too
-	CounterTimeout      // a request's deadline was over
-	CounterUnreachable  // the bridge could not be called, or the call failed
-	CounterUnanswered   // the bridge answered with an error, or what cannot be read
+	CounterDelayed     // waited for a throttle rule and was admitted; counted as allowed too
+	CounterRedirected  // continued after an internal redirect; decided before
+	CounterOversized   // too large for a question; counted as denied too
+	CounterTimeout     // the bridge was silent
+	CounterUnreachable // the bridge could not be called, or the call failed
+	// The bridge answered with an error, unreadably, or about another request.
+	CounterUnanswered
 	CounterUnavailable  // the bridge's store did not answer
-	CounterUnknown      // the bridge does not know our policy, or decides by another
+	CounterUnknown      // the bridge does not know the filter's policy
 	CounterOpen         // no call: the last ones failed
-	CounterFull         // no call: as many wait as may, or it has waited too long; counted as denied too
-	CounterUnreadable   // responses that said no cost, or an absurd one, so that the default was charged
-	CounterUnsettled    // responses that the bridge could not be told of: what was reserved stands
+	CounterFull         // no call: the queues are full, or the request waited too long; counted as denied too
+	CounterUnreadable   // responses without a usable cost; the default was charged
+	CounterUnsettled    // responses that could not be settled; the reservation stays the charge
 	CounterPolicyLoaded // a policy came into force
-	CounterPolicyRefused
+	CounterPolicyRejected
 	CounterPanic
-	CounterNoPolicy      // there is none yet: on_error of the filter's configuration decides
-	CounterLeased        // admitted from units in hand, without a call; counted as allowed too
-	CounterRemembered    // refused by what was refused a moment ago, without a call; counted as denied too
-	CounterBusy          // the bridge has too much to do; counted as denied too, unless it is asked once more
-	CounterLate          // the call was answered after the deadline; counted as a timeout too
-	CounterSpent         // refused, since on_error has let pass as much as the limit; counted as denied too
-	CounterInvalidTarget // answered 400: its path or host is of a form that is not served
+	CounterNoPolicy      // no policy yet: on_error of the filter's configuration decides
+	CounterLeased        // admitted from leased units, without a call; counted as allowed too
+	CounterRemembered    // denied by a recent denial, without a call; counted as denied too
+	CounterBusy          // the bridge is overloaded; counted as denied too, unless the filter asks again
+	CounterLate          // the call was answered after the deadline
+	CounterSpent         // denied, because on_error has already allowed the whole limit; counted as denied too
+	CounterInvalidTarget // answered 400: the path or host has an unsupported form
 	counterCount
 )
 
-// GaugeHeld is the name of the gauge of units in hand.
+// GaugeHeld is the name of the gauge of leased units.
 const GaugeHeld = "units_in_hand"
 
 // CounterNames are the names of the counters, by Counter.

@@ -3,103 +3,105 @@
 package filter
 
 import (
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/lease"
-	"github.com/penstock/penstock/internal/wire"
 )
 
-// A worker holds units of hot counters whose rules say lease: auto, and remembers what was refused a moment ago, by the same
-// machine as Caddy and the bridge (package lease). A request of which all limits are in hand is decided here, and one of which
-// any was refused so lately; no call is made. Of any other the bridge is asked as always: it has units of its own for all
-// workers, so a limit of several that is in hand here saves nothing while another must be asked for. What is granted beside a
-// request comes from the store itself, and is given back there.
+// A worker leases units of hot counters whose rules say lease: auto, and remembers recent denials.
+// It uses package lease, as Caddy and the bridge do. If all limits of a request are leased, or one
+// was denied a moment ago, the filter decides the request without a call. It asks the bridge about
+// any other request: the bridge has leases for all workers, so a lease on one of several limits
+// saves no call. Units that are granted with a request come from the store, and are refunded there.
 //
-// The clock of all this is the worker's monotonic one. Should it go back all the same, it is not known how long that was, and
-// nothing that is in hand is used any more.
+// Leases use the worker's monotonic clock. If that clock goes back nevertheless, the elapsed time
+// is unknown, and the filter no longer uses its held units.
 
-// Bounds of what is held of counters.
+// Bounds of leases.
 const (
-	// heldMax is how many counters are held: 1 MB of them in each worker. At the bound the one that holds nothing and was not asked
-	// for lately is forgotten; and if there is none, requests for others make their call, as without leases.
+	// heldMax is how many leases a worker has, 1 MB in all. At the bound, a lease without units
+	// that was not used lately is dropped. If there is none, requests for other counters make
+	// calls, as without leases.
 	heldMax   = 1024
-	heldLooks = 16 // how many are looked at to make room
-	// tokensMax is how many receipts of a counter are kept: the last. What is in hand is of the last few grants.
+	heldLooks = 16 // how many leases one search for room examines
+	// tokensMax is how many receipts a counter keeps. The held units are from the last few grants.
 	tokensMax = 16
-	// extrasMax is how many give-backs wait for a call. More are lost to their windows.
+	// extrasMax is how many refunds wait for a call. Further refunds are lost until their windows
+	// end.
 	extrasMax = 1024
-	// gatherTime is how long units wait for others of the same counter to be given back with, since a receipt is good once: for
-	// longer than a counter keeps what nobody uses.
-	gatherTime = 200 * core.Millisecond
-	// fetchBytesMax is how long a question is at most in whose name units are asked for in advance, since as many may wait as
-	// counters are held. Requests that are longer ask when nothing is in hand.
+	// gatherTime is how long refunds of one counter are collected, since a receipt is good once. It
+	// is longer than a counter keeps unused units.
+	gatherTime = 200 * counter.Millisecond
+	// fetchBytesMax is the longest question that is repeated to ask for units in advance: one
+	// question per lease may wait. Longer requests ask only when no units are left.
 	fetchBytesMax = 8 << 10
 )
 
-// shunnedFor is how long no bridge is asked about leases after one did not read that. While bridges are upgraded behind one
-// address it is one call in so long that is made twice.
-const shunnedFor = 10 * core.Second
+// leasesOffFor is how long calls about leases stop after a bridge rejected one. While bridges
+// behind one address are upgraded, one call per leasesOffFor is made twice.
+const leasesOffFor = 10 * counter.Second
 
-// Of one call, what no request waits for takes half at most.
+// Extras take at most half of a call.
 const (
 	extraItemsMax = batchItemsMax / 2
 	extraBytesMax = batchBytesMax / 2
 )
 
-// held is what is held of one counter.
+// held is the lease of one counter.
 type held struct {
 	key     string
 	counter lease.Counter
-	pins    int  // calls under way: it must not be forgotten meanwhile
-	used    bool // since it was looked at to make room
-	ticking bool // it is among those that are looked after
+	pins    int  // number of calls under way, which need the lease
+	used    bool // since the last search for room
+	ticking bool // the lease is in leases.ticking
 	tokens  []sealed
-	backs   []lease.GiveBack // to be sent, once nothing is in hand or the time is over
-	since   core.Micros      // when the first of backs came
+	backs   []lease.Refund // refunds to send, see gather
+	since   counter.Micros // when the first of backs came
 }
 
 // sealed is a receipt for units of one charge.
 type sealed struct {
-	receipt core.Micros
+	receipt counter.Micros
 	units   int64
-	age     core.Micros // of units of a token bucket, as the store was told; 0 of others', which do not mind
+	age     counter.Micros // of units of a token bucket, as the store knows it; 0 for other algorithms
 	text    string
 }
 
-// wanted is what is asked of a counter with a request, or in the name of one.
+// wanted is a request for units of one counter.
 type wanted struct {
 	held   *held
 	check  int
-	limit  *core.Limit
-	asking lease.Asking
+	limit  *counter.Limit
+	asking lease.Call
 }
 
-// extra is an item of a call that no request waits for: units that are asked for in advance, or given back.
+// extra is an item of a call that no request waits for: units asked for in advance, or a refund.
 type extra struct {
 	version string
 	item    []byte
-	wants   []wanted // none of what is given back
+	wants   []wanted // nil for a refund
 }
 
-// leases are what this worker holds.
+// leases are those of one worker.
 type leases struct {
-	byKey   map[string]*held
-	all     []*held
-	next    int     // of all, to be looked at for room
-	ticking []*held // of which something may be in hand
-	extras  []*extra
-	units   []wire.Units // of the item that is being written
-	backs   []lease.GiveBack
-	reads   bool        // the bridge reads calls about leases
-	exact   bool        // it wants to be asked whatever was refused, but for what is leased
-	shunned core.Micros // until when none is asked about leases
-	due     core.Micros // when to look after what is held
-	told    int64       // of the units in hand, how many Envoy knows of
+	byKey          map[string]*held
+	all            []*held
+	next           int     // index in all, where the next search for room begins
+	ticking        []*held // leases that may hold units
+	extras         []*extra
+	units          []wire.Units // buffer for the item that is being encoded
+	backs          []lease.Refund
+	reads          bool           // the bridge accepts calls about leases
+	exact          bool           // the bridge decides repeated denials itself, except for leased counters
+	leasesOffUntil counter.Micros // time until which no call is about leases
+	due            counter.Micros // time of the next tend
+	told           int64          // number of held units last reported to Envoy
 
-	clock, ahead core.Micros
+	clock, ahead counter.Micros
 }
 
-// elapsed is the worker's monotonic clock.
-func (f *Filter) elapsed() core.Micros {
+// elapsed returns the time of the worker's monotonic clock.
+func (f *Filter) elapsed() counter.Micros {
 	l, now := &f.leases, f.host.Elapsed()
 	if now < l.clock {
 		l.ahead += l.clock - now
@@ -110,10 +112,11 @@ func (f *Filter) elapsed() core.Micros {
 	return now + l.ahead
 }
 
-// hold returns the counter of a check; nil if it is not held, and is not to be, or there is no room.
+// hold returns the lease of the counter of a check. With begin set it starts one if necessary. The
+// result is nil if there is none, or no room.
 //
 //go:noinline
-func (l *leases) hold(c *core.Check, begin bool) *held {
+func (l *leases) hold(c *counter.Check, begin bool) *held {
 	h := l.byKey[string(c.Key)]
 	if h == nil {
 		if !begin {
@@ -132,7 +135,7 @@ func (l *leases) hold(c *core.Check, begin bool) *held {
 	return h
 }
 
-// room returns a counter that is nobody's.
+// room returns an unused lease, or nil if all are in use.
 func (l *leases) room() *held {
 	if len(l.all) < heldMax {
 		h := new(held)
@@ -155,7 +158,7 @@ func (l *leases) room() *held {
 	return nil
 }
 
-// keep keeps the receipt for units that were granted.
+// keep stores the receipt for granted units.
 //
 //go:noinline
 func (h *held) keep(t sealed) {
@@ -168,7 +171,7 @@ func (h *held) keep(t sealed) {
 	h.tokens = append(h.tokens, t)
 }
 
-// drop forgets a receipt.
+// drop discards a receipt.
 //
 //go:noinline
 func (h *held) drop(i int) {
@@ -177,7 +180,7 @@ func (h *held) drop(i int) {
 	h.tokens[last], h.tokens = sealed{}, h.tokens[:last]
 }
 
-// lookAfter has ticks look after a counter that holds anything.
+// lookAfter makes ticks attend to a counter that holds units.
 func (f *Filter) lookAfter(h *held) {
 	if h.ticking || !h.counter.Holding() {
 		return
@@ -187,7 +190,7 @@ func (f *Filter) lookAfter(h *held) {
 	f.hurry()
 }
 
-// tend gives back what need not be in hand.
+// tend refunds units that need not be held.
 func (f *Filter) tend() {
 	l := &f.leases
 	if len(l.ticking) == 0 {
@@ -215,7 +218,7 @@ func (f *Filter) tend() {
 	f.tellHeld(units)
 }
 
-// tellHeld tells Envoy how many units are in hand.
+// tellHeld reports the number of held units to Envoy.
 func (f *Filter) tellHeld(units int64) {
 	if change := units - f.leases.told; change != 0 {
 		f.leases.told = units
@@ -223,8 +226,9 @@ func (f *Filter) tellHeld(units int64) {
 	}
 }
 
-// gather adds to what goes back of a counter, and sends it if nothing is in hand any more, or the time is over.
-func (f *Filter) gather(h *held, backs []lease.GiveBack, now core.Micros) {
+// gather collects the refunds of a counter. It sends them once the counter holds no units, or after
+// gatherTime.
+func (f *Filter) gather(h *held, backs []lease.Refund, now counter.Micros) {
 	for _, b := range backs {
 		if len(h.backs) == 0 {
 			h.since = now
@@ -234,23 +238,24 @@ func (f *Filter) gather(h *held, backs []lease.GiveBack, now core.Micros) {
 			i++
 		}
 		if i == len(h.backs) {
-			h.backs = append(h.backs, lease.GiveBack{Receipt: b.Receipt, Age: b.Age})
+			h.backs = append(h.backs, lease.Refund{Receipt: b.Receipt, Age: b.Age})
 		}
 		h.backs[i].Units += b.Units
 		h.backs[i].Age = min(h.backs[i].Age, b.Age)
 	}
 	if len(h.backs) > 0 && (!h.counter.Holding() || now-h.since >= gatherTime) {
 		for i := range h.backs {
-			f.giveBack(h, &h.backs[i])
+			f.refund(h, &h.backs[i])
 		}
 		h.backs = h.backs[:0]
 	}
 }
 
-// giveBack has units go back with the next call, by the oldest receipts of their charge. Of those most units were used, so that
-// what is left of a charge when one is used for less than it is good for covers what is still in hand. By a receipt for a greater
-// age than theirs a bucket would credit too much for them.
-func (f *Filter) giveBack(h *held, b *lease.GiveBack) {
+// refund refunds units with the next call, by the oldest receipts of their charge. Most units of
+// those receipts have been used. A receipt is valid once, so the unused rest of an old receipt is
+// lost, while the newer receipts still cover the held units. A receipt with a greater age than that
+// of the units would credit a bucket too much, so it is not used.
+func (f *Filter) refund(h *held, b *lease.Refund) {
 	units := b.Units
 	for i := 0; i < len(h.tokens) && units > 0 && len(f.leases.extras) < extrasMax; {
 		t := h.tokens[i]
@@ -261,13 +266,13 @@ func (f *Filter) giveBack(h *held, b *lease.GiveBack) {
 		n := min(units, t.units)
 		units -= n
 		h.drop(i)
-		f.extra(new(extra), wire.AppendReturn(nil, &wire.Return{Token: t.text, Units: n}))
+		f.extra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: t.text, Units: n}))
 	}
 }
 
-// releaseAll gives everything back that is held, and what calls under way bring: it may not be used any more. What was refused may
-// be long ago.
-func (f *Filter) releaseAll(now core.Micros) {
+// releaseAll refunds all units, including those that calls under way bring, and forgets recent
+// denials. It is used when the time is unknown or the filter ends.
+func (f *Filter) releaseAll(now counter.Micros) {
 	l := &f.leases
 	for _, h := range l.all {
 		h.counter.Forget(false)

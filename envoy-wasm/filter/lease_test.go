@@ -3,22 +3,25 @@
 package filter
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// shopLeased is the shop with lease: auto.
-func shopLeased(t *testing.T, limits ...string) core.Policy {
+// shopLeased returns the shop's policy with lease: auto.
+func shopLeased(t *testing.T, limits ...string) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, limits[0])
-	p.Lease = core.LeaseAuto
+	p.Lease = corepolicy.LeaseAuto
 	for _, text := range limits[1:] {
-		l, err := core.ParseLimit(text)
+		l, err := counter.ParseLimit(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +30,8 @@ func shopLeased(t *testing.T, limits ...string) core.Policy {
 	return p
 }
 
-// ledger is a bridge that reads calls about leases, over counters of which each has so much left until the minute ends.
+// ledger is a bridge that understands leases. Each of its counters has a number of units left in
+// the current minute.
 type ledger struct {
 	*envoy
 	f       *Filter
@@ -36,28 +40,38 @@ type ledger struct {
 	kinds   map[wire.Kind]int
 	calls   int
 	next    uint32
-	deaf    bool // it is one that does not know of leases
-	exact   bool // it wants no refusals remembered
-	verdict bool // it takes the requests for another client's
+	deaf    bool // does not know leases
+	exact   bool // forbids remembering denials
+	verdict bool // identifies the requests as another client's
 	path    string
+	// leasing calls reach a bridge that does not know leases, and other calls one that does
+	mixed   bool
+	late    bool     // an unreadable leasing call is answered only after it was given up
+	settled []string // receipts
+	// number of calls with leases and settlements, which a bridge without leases has rejected
+	denied int
 }
 
-func newLedger(t *testing.T, p core.Policy, left ...int64) *ledger {
+func newLedger(t *testing.T, p corepolicy.Policy, left ...int64) *ledger {
 	t.Helper()
 	b := &ledger{envoy: newEnvoy(t), left: left, tokens: map[string]int64{}, kinds: map[wire.Kind]int{}, path: "/api/x"}
 	b.f = withPolicy(t, b.envoy, p)
 	return b
 }
 
-// answer answers what an item asks.
+// answer answers one item.
 func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
 	b.kinds[item.Kind]++
-	if item.Kind == wire.KindReturn {
-		if back := item.Return; back.Units < 1 || back.Units > b.tokens[back.Token] {
+	if item.Kind == wire.KindSettle {
+		b.settled = append(b.settled, item.Settle.Receipt)
+		return a
+	}
+	if item.Kind == wire.KindRefund {
+		if back := item.Refund; back.Units < 1 || back.Units > b.tokens[back.Token] {
 			b.t.Errorf("%d units go back by a receipt for %d", back.Units, b.tokens[back.Token])
 		}
-		b.left[0] += item.Return.Units
-		delete(b.tokens, item.Return.Token)
+		b.left[0] += item.Refund.Units
+		delete(b.tokens, item.Refund.Token)
 		return a
 	}
 	refused := false
@@ -68,9 +82,9 @@ func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
 		if item.Kind == wire.KindFetch && item.Units[0].Check != i {
 			continue
 		}
-		r := core.Result{At: b.now, Remaining: b.left[i], Reset: core.Minute, Next: core.Minute}
+		r := counter.Result{At: b.now, Remaining: b.left[i], Reset: counter.Minute, Next: counter.Minute}
 		if b.left[i] < 1 {
-			r.Refused, r.Wait = true, core.Minute
+			r.Denied, r.Wait = true, counter.Minute
 		}
 		own, all := int64(1), int64(1)
 		for _, u := range item.Units {
@@ -98,7 +112,7 @@ func (b *ledger) answer(item *wire.Item) (a wire.Answer) {
 	return a
 }
 
-// serve answers the calls that are under way.
+// serve answers the calls in flight.
 func (b *ledger) serve() {
 	b.t.Helper()
 	for b.wakes > 0 || len(b.envoy.calls) > 0 {
@@ -109,7 +123,13 @@ func (b *ledger) serve() {
 		}
 		c, reader, items := b.check()
 		b.calls++
-		if b.deaf && reader.Leasing {
+		if (b.deaf || b.mixed) && reader.Leasing {
+			if slices.ContainsFunc(items, func(i wire.Item) bool { return i.Kind == wire.KindSettle }) {
+				b.denied++
+			}
+			if b.late {
+				b.f.abandon(b.f.calls.flight, CounterTimeout)
+			}
 			c.answer(Reply{Status: 400})
 			continue
 		}
@@ -122,7 +142,7 @@ func (b *ledger) serve() {
 			answer := b.answer(&items[i])
 			body = add(body, &answer)
 		}
-		b.now += core.Millisecond
+		b.now += counter.Millisecond
 		c.answer(Reply{Status: 200, Leases: b.leases(), Body: body})
 	}
 }
@@ -138,7 +158,7 @@ func (b *ledger) leases() string {
 	}
 }
 
-// request lets a request come and be decided, and reports whether it went on.
+// request sends a request and reports whether it was admitted.
 func (b *ledger) request() bool {
 	b.t.Helper()
 	b.next++
@@ -154,8 +174,8 @@ func (b *ledger) request() bool {
 	return !refused
 }
 
-// requests sends so many, one every so often, and returns how many went on.
-func (b *ledger) requests(n int, every core.Micros) (admitted int) {
+// requests sends n requests at a steady pace and returns how many were admitted.
+func (b *ledger) requests(n int, every counter.Micros) (admitted int) {
 	b.t.Helper()
 	for range n {
 		if b.request() {
@@ -166,13 +186,13 @@ func (b *ledger) requests(n int, every core.Micros) (admitted int) {
 	return admitted
 }
 
-// pass lets time pass, with ticks.
-func (b *ledger) pass(d core.Micros) {
+// pass advances the clock, with ticks.
+func (b *ledger) pass(d counter.Micros) {
 	b.t.Helper()
 	for end := b.now + d; b.now < end; {
 		b.now = min(end, max(b.now+1, b.ticks))
 		if b.now >= b.ticks {
-			b.ticks = b.now + core.Micros(b.every)*core.Millisecond
+			b.ticks = b.now + counter.Micros(b.every)*counter.Millisecond
 			b.f.Tick()
 			b.calls0()
 			b.serve()
@@ -180,22 +200,23 @@ func (b *ledger) pass(d core.Micros) {
 	}
 }
 
-// calls0 leaves polls for a policy unanswered.
+// calls0 drops polls for a policy.
 func (b *ledger) calls0() {
 	b.envoy.calls = slices.DeleteFunc(b.envoy.calls, func(c made) bool { return c.Path == policyPath })
 }
 
-// TestAHotCounterIsDecidedHere: without calls, never more than there is, and what is not used goes back.
+// TestAHotCounterIsDecidedHere: a busy counter is decided without calls and never exceeded, and
+// unused units are returned.
 func TestAHotCounterIsDecidedHere(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	const demand = 1500
-	if n := b.requests(demand, core.Millisecond); n != demand {
+	if n := b.requests(demand, counter.Millisecond); n != demand {
 		t.Fatalf("%d admitted", n)
 	}
 	if b.calls > demand/10 || b.counts[CounterLeased] < demand*9/10 {
 		t.Errorf("%d calls, and %d of %d from the hand", b.calls, b.counts[CounterLeased], demand)
 	}
-	b.pass(core.Second)
+	b.pass(counter.Second)
 	if b.left[0] != 2000-demand {
 		t.Errorf("%d are left, want %d: what was not used is back", b.left[0], 2000-demand)
 	}
@@ -205,16 +226,17 @@ func TestAHotCounterIsDecidedHere(t *testing.T) {
 	if b.counts[CounterRemembered] < 1000 {
 		t.Errorf("only %d were refused without a call", b.counts[CounterRemembered])
 	}
-	if b.kinds[wire.KindFetch] == 0 || b.kinds[wire.KindLease] == 0 || b.kinds[wire.KindReturn] == 0 {
+	if b.kinds[wire.KindFetch] == 0 || b.kinds[wire.KindLease] == 0 || b.kinds[wire.KindRefund] == 0 {
 		t.Errorf("asked %v", b.kinds)
 	}
 	t.Logf("%d calls, items %v", b.calls, b.kinds)
 }
 
-// TestWhatIsToldFromTheHand: the header fields are those of the limit, and remaining counts what is in hand.
-func TestWhatIsToldFromTheHand(t *testing.T) {
+// TestHeadersOfLeasedDecisions: decisions from leased units have the headers of the limit, and
+// remaining includes the units in hand.
+func TestHeadersOfLeasedDecisions(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(300, core.Millisecond)
+	b.requests(300, counter.Millisecond)
 	s := b.f.NewStream(9999)
 	if s.RequestHeaders(get("/api/x")) != Continue {
 		t.Fatal("it waits")
@@ -230,48 +252,48 @@ func TestWhatIsToldFromTheHand(t *testing.T) {
 	}
 }
 
-// TestColdCountersAreAsked: slow traffic makes a call for each request, and holds nothing.
-func TestColdCountersAreAsked(t *testing.T) {
+// TestColdCountersCallTheBridge: slow traffic causes one call per request, and no units are leased.
+func TestColdCountersCallTheBridge(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	if b.requests(40, 100*core.Millisecond) != 40 || b.left[0] != 1960 || b.counts[CounterLeased] != 0 || b.calls != 40 {
+	if b.requests(40, 100*counter.Millisecond) != 40 || b.left[0] != 1960 || b.counts[CounterLeased] != 0 || b.calls != 40 {
 		t.Errorf("%d left, %d calls, counted %v", b.left[0], b.calls, b.count())
 	}
 }
 
-// TestSeveralLimits: from the hand where all are in hand; and of a limit beside one that is asked for each time nothing is
-// held.
+// TestSeveralLimits: a request is decided from leased units only if all its limits are leased. No
+// units are held of a limit beside one that cannot be leased.
 func TestSeveralLimits(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h fixed_window"), 2000, 9000)
-	if n := b.requests(1000, core.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {
+	if n := b.requests(1000, counter.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {
 		t.Errorf("%d admitted, %v", n, b.count())
 	}
 	b = newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h sliding_log"), 2000, 9000)
-	if n := b.requests(200, core.Millisecond); n != 200 || b.counts[CounterLeased] != 0 || b.left[0] != 1800 || b.calls != 200 {
+	if n := b.requests(200, counter.Millisecond); n != 200 || b.counts[CounterLeased] != 0 || b.left[0] != 1800 || b.calls != 200 {
 		t.Errorf("%d admitted, %d left, %v", n, b.left[0], b.count())
 	}
 }
 
-// TestRefusalsAreRemembered: also of a limit that is not leased, for a second at most; and where the store must hear of each
-// request they are not.
+// TestRefusalsAreRemembered: denials are remembered for up to a second, also for limits without
+// leases, but not if the store must know of each request.
 func TestRefusalsAreRemembered(t *testing.T) {
 	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
-	if n := b.requests(1000, 5*core.Millisecond); n != 10 || b.calls > 10+7 {
+	if n := b.requests(1000, 5*counter.Millisecond); n != 10 || b.calls > 10+7 {
 		t.Errorf("%d admitted with %d calls", n, b.calls)
 	}
 	b = newLedger(t, shop(t, "10/1m fixed_window"), 10)
-	if b.exact = true; b.requests(100, 5*core.Millisecond) != 10 || b.calls != 100 {
+	if b.exact = true; b.requests(100, 5*counter.Millisecond) != 10 || b.calls != 100 {
 		t.Errorf("a bridge that wants to be asked has %d calls for 100 requests", b.calls)
 	}
-	for name, change := range map[string]func(*core.Policy){
-		"log_only": func(p *core.Policy) { p.Rules[0].Action = core.ActionLogOnly },
-		"penalty": func(p *core.Policy) {
-			p.Penalty = &core.Penalty{Window: core.Hour, Threshold: 3, Multipliers: []int64{1}}
+	for name, change := range map[string]func(*corepolicy.Policy){
+		"log_only": func(p *corepolicy.Policy) { p.Rules[0].Action = corepolicy.ActionLogOnly },
+		"penalty": func(p *corepolicy.Policy) {
+			p.Penalty = &counter.Penalty{Window: counter.Hour, Threshold: 3, Multipliers: []int64{1}}
 		},
-		"throttle": func(p *core.Policy) {
-			p.Rules[0].Action, p.Rules[0].Throttle = core.ActionThrottle, &core.Throttle{MaxDelay: core.Millisecond, MaxWaiting: 1}
+		"throttle": func(p *corepolicy.Policy) {
+			p.Rules[0].Action, p.Rules[0].Throttle = corepolicy.ActionThrottle, &corepolicy.Throttle{MaxDelay: counter.Millisecond, MaxWaiting: 1}
 		},
-		// Here nobody knows which shard a request meets.
-		"shards": func(p *core.Policy) { p.Rules[0].Shards = 5 },
+		// Here the shard that a request uses is unknown.
+		"shards": func(p *corepolicy.Policy) { p.Rules[0].Shards = 5 },
 	} {
 		p := shopLeased(t, "10/1m fixed_window")
 		change(&p)
@@ -279,55 +301,81 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		if name == "penalty" {
 			b.left = []int64{1 << 40, 10}
 		}
-		if b.requests(50, core.Millisecond); b.calls != 50 || b.counts[CounterRemembered]+b.counts[CounterLeased] != 0 {
+		if b.requests(50, counter.Millisecond); b.calls != 50 || b.counts[CounterRemembered]+b.counts[CounterLeased] != 0 {
 			t.Errorf("%s: %d calls, %v", name, b.calls, b.count())
 		}
 	}
 }
 
-// TestABridgeThatKnowsNoLeases is never asked for any, and one that comes in its place fails no request.
+// TestABridgeThatKnowsNoLeases gets no leasing calls, and replacing a bridge by such a one fails no
+// request.
 func TestABridgeThatKnowsNoLeases(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.deaf = true
-	if n := b.requests(300, core.Millisecond); n != 300 || b.calls != 300 || b.kinds[wire.KindAsk] != 300 || b.counts[CounterDegraded] != 0 {
+	if n := b.requests(300, counter.Millisecond); n != 300 || b.calls != 300 || b.kinds[wire.KindAsk] != 300 || b.counts[CounterDegraded] != 0 {
 		t.Errorf("%d admitted, asked %v, counted %v", n, b.kinds, b.count())
 	}
 	b.deaf = false
-	b.requests(300, core.Millisecond)
+	b.requests(300, counter.Millisecond)
 	if b.counts[CounterLeased] == 0 {
 		t.Errorf("not leased from one that knows them: %v", b.count())
 	}
 	b.deaf = true
-	b.requests(300, core.Millisecond)
+	b.requests(300, counter.Millisecond)
 	if b.counts[CounterDegraded]+b.counts[CounterUnanswered] != 0 {
 		t.Errorf("counted %v", b.count())
 	}
 }
 
-// TestALostGrantIsNeverUsed: a call that fails, and an answer about another client, leave nothing in hand.
+// TestSettlementsReachABridgeThatKnowsNoLeases: if an older bridge answers a leasing call with 400,
+// the filter sends the items again, and each settlement arrives once.
+func TestSettlementsReachABridgeThatKnowsNoLeases(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		b := newLedger(t, shopLeased(t, "200000/1m fixed_window"), 200000)
+		b.requests(300, counter.Millisecond)
+		b.mixed, b.late = true, late
+		var want []string
+		for i := range 3000 {
+			want = append(want, strconv.Itoa(i))
+			b.f.calls.settling = append(b.f.calls.settling, &due{receipt: want[i]})
+			b.requests(1, counter.Millisecond)
+		}
+		b.wakes++
+		b.serve()
+		if b.denied == 0 {
+			t.Fatal("no call about leases was answered 400 that had settlements")
+		}
+		slices.SortFunc(b.settled, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+		if !slices.Equal(b.settled, want) || b.counts[CounterUnsettled] != 0 {
+			t.Errorf("given up before: %v: settled %q of 3000; counted %v", late, b.settled, b.count())
+		}
+	}
+}
+
+// TestALostGrantIsNeverUsed: a failed call and an answer for another client leave no units in hand.
 func TestALostGrantIsNeverUsed(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(200, core.Millisecond)
+	b.requests(200, counter.Millisecond)
 	b.verdict = true
 	leased := b.counts[CounterLeased]
-	b.requests(400, core.Millisecond)
+	b.requests(400, counter.Millisecond)
 	if in := b.counts[CounterLeased] - leased; in > 110 {
 		t.Errorf("%d requests were admitted from the hand, more than was in it", in)
 	}
 	b.verdict = false
 	b.refuses = errNo
-	b.now += 2 * core.Second // nothing that was refused is remembered
+	b.now += 2 * counter.Second // denials are forgotten
 	admitted := b.counts[CounterAllowed]
-	b.requests(400, core.Millisecond)
-	if b.counts[CounterAllowed] != admitted || b.counts[CounterDegraded] == 0 {
+	b.requests(400, counter.Millisecond)
+	if b.counts[CounterAllowed] != admitted || b.counts[CounterDegraded]+b.counts[CounterSpent] != 400 {
 		t.Errorf("without the bridge, and with nothing in hand: %v", b.count())
 	}
 }
 
-// TestTheHandComesBeforeOnError: when the bridge is gone, what is in hand is used first.
+// TestTheHandComesBeforeOnError: when the bridge is down, units in hand are used first.
 func TestTheHandComesBeforeOnError(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(300, core.Millisecond)
+	b.requests(300, counter.Millisecond)
 	held := b.f.leases.all[0].counter.Held(b.f.elapsed())
 	b.refuses = errNo
 	leased := b.counts[CounterLeased]
@@ -337,32 +385,34 @@ func TestTheHandComesBeforeOnError(t *testing.T) {
 	}
 }
 
-// TestTheClockOfLeases: it is not known how long that was, so that nothing in hand is used.
+// TestTheClockOfLeases: after a clock jump, the age of leases is unknown, so units in hand are not
+// used.
 func TestTheClockOfLeases(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(300, core.Millisecond)
+	b.requests(300, counter.Millisecond)
 	leased := b.counts[CounterLeased]
-	b.wrong += core.Hour
+	b.wrong += counter.Hour
 	s := b.f.NewStream(9999)
 	if s.RequestHeaders(get("/api/x")) != Pause || b.counts[CounterLeased] != leased {
 		t.Error("decided from units of which nobody knows how old they are")
 	}
 	b.serve()
-	b.pass(core.Second)
+	b.pass(counter.Second)
 	if b.left[0] != 2000-301 {
 		t.Errorf("%d left, want 1699: they are given back", b.left[0])
 	}
-	if b.requests(300, core.Millisecond); b.counts[CounterLeased] == leased {
+	if b.requests(300, counter.Millisecond); b.counts[CounterLeased] == leased {
 		t.Error("never leased again")
 	}
-	b.now += core.Hour // and forward, of both clocks: whatever was in hand is too old
+	b.now += counter.Hour // and forward, on both clocks: the units in hand are too old
 	leased = b.counts[CounterLeased]
 	if b.request(); b.counts[CounterLeased] != leased {
 		t.Error("used an hour later")
 	}
 }
 
-// TestCountersAreBounded: beyond the bound each request is asked about, as without leases, and what is held stays.
+// TestCountersAreBounded: beyond the bound, requests are decided by the bridge, and units in hand
+// remain.
 func TestCountersAreBounded(t *testing.T) {
 	p := shopLeased(t, "2000/1m fixed_window")
 	b := newLedger(t, p, 1<<40)
@@ -382,9 +432,10 @@ func TestCountersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFromTheHandWithoutAllocating: but for what any decided request takes.
+// TestFromTheHandWithoutAllocating: a decision from leased units allocates no more than any decided
+// request.
 func TestFromTheHandWithoutAllocating(t *testing.T) {
-	host := &quick{now: core.Second}
+	host := &quick{now: counter.Second}
 	serve := hot(t, host)
 	if n := testing.AllocsPerRun(200, serve); n > 4 {
 		t.Errorf("%v allocations", n)
@@ -393,20 +444,20 @@ func TestFromTheHandWithoutAllocating(t *testing.T) {
 	}
 }
 
-// hot returns a function that lets a request come and go that is decided from the hand.
+// hot returns a function that runs a request that is decided from leased units.
 func hot(t testing.TB, host *quick) func() {
 	t.Helper()
-	limit, err := core.ParseLimit("1000000000/1h fixed_window")
+	limit, err := counter.ParseLimit("1000000000/1h fixed_window")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := core.Policy{Name: "shop", Lease: core.LeaseAuto, Rules: []core.Rule{{Name: "api", Limits: []core.Limit{limit}}}}
+	p := corepolicy.Policy{Name: "shop", Lease: corepolicy.LeaseAuto, Rules: []corepolicy.Rule{{Name: "api", Limits: []counter.Limit{limit}}}}
 	f, err := New(host, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Tick()
-	host.answer(Reply{Status: 200, ETag: "v1", Body: p.AppendCompact(nil, "v1")})
+	host.answer(Reply{Status: 200, ETag: "v1", Body: compact.AppendPolicy(nil, &p, "v1")})
 	f.leases.reads = true
 	request := get("/api/orders/4711?page=2", "user-agent", "curl/8.0", "accept", "*/*", "x-request-id", "b28e7fe0-9646-4934",
 		"x-forwarded-for", "192.0.2.7", "x-forwarded-proto", "http", "authorization", "Bearer abc")
@@ -416,18 +467,18 @@ func hot(t testing.TB, host *quick) func() {
 	h := f.leases.all[0]
 	c, l := &h.counter, &limit
 	s.Done()
-	c.Unasked()
-	// A hand that is as good as endless.
+	c.CancelCall()
+	// A practically endless supply of units.
 	fill := func() {
 		a, ok := c.Ask(f.elapsed(), l, 1)
 		if !ok {
 			t.Fatal("not asked")
 		}
-		c.Granted(f.elapsed(), &a, &core.Result{At: host.now, Granted: 1 << 30, Remaining: 1 << 20, Reset: core.Hour, Receipt: 7})
+		c.Granted(f.elapsed(), &a, &counter.Result{At: host.now, Granted: 1 << 30, Remaining: 1 << 20, Reset: counter.Hour, Receipt: 7})
 	}
 	fill()
 	return func() {
-		host.now += crowdSpan
+		host.now += burstSpan
 		s := f.NewStream(1)
 		if s.RequestHeaders(request) != Continue {
 			t.Fatal("not from the hand")
@@ -439,9 +490,9 @@ func hot(t testing.TB, host *quick) func() {
 	}
 }
 
-// BenchmarkFromTheHand is what a request costs the filter that makes no call.
+// BenchmarkFromTheHand measures the filter's cost of a request without a call.
 func BenchmarkFromTheHand(b *testing.B) {
-	serve := hot(b, &quick{now: core.Second})
+	serve := hot(b, &quick{now: counter.Second})
 	b.ReportAllocs()
 	for b.Loop() {
 		serve()

@@ -7,12 +7,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestNoRiderIsLost where a panic comes between a call's end and its riders' answers, in what is none of theirs.
-func TestNoRiderIsLost(t *testing.T) {
+// TestNoBatchedRequestIsLost if a panic occurs between the end of a call and the delivery of its
+// answers.
+func TestNoBatchedRequestIsLost(t *testing.T) {
 	for _, method := range []string{"Now", "Count"} {
 		t.Run(method, func(t *testing.T) {
 			e := newEnvoy(t)
@@ -26,8 +29,8 @@ func TestNoRiderIsLost(t *testing.T) {
 			if len(items) != 3 {
 				t.Fatalf("%d items", len(items))
 			}
-			// What is settled stands behind those who ask, so that it must come first to be in their way.
-			f.calls.flight.riding[0], f.calls.flight.riding[2] = f.calls.flight.riding[2], f.calls.flight.riding[0]
+			// Put the settlement before the requests, where it could obstruct them.
+			f.calls.flight.items[0], f.calls.flight.items[2] = f.calls.flight.items[2], f.calls.flight.items[0]
 			f.calls.failures = failuresMax
 			e.panics = method
 			if c.answer(Reply{Status: 500}); len(e.resumed) != 2 || e.panics != "" {
@@ -39,14 +42,15 @@ func TestNoRiderIsLost(t *testing.T) {
 	}
 }
 
-// TestAClockThatGoesBack holds up neither the search for a bridge that was gone, nor policies, nor what is remembered.
+// TestAClockThatGoesBack delays neither the search for a bridge that was down, nor policies, nor
+// the expiry of remembered verdicts.
 func TestAClockThatGoesBack(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, openToPremium(t, core.Identify{Kind: core.IdentifyAPIKey}))
+	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey}))
 	admitted(t, e, f, 1, verdictOf(wire.Answer{}, found(0, "premium")), get("/api/x", "x-api-key", "one"))
 	f.calls.failures, f.calls.openTill = failuresMax, e.now+openFor
 	f.poll.due = e.now + f.config.Poll
-	e.now -= core.Hour
+	e.now -= counter.Hour
 	if f.NewStream(2).RequestHeaders(get("/api/x", "x-api-key", "one")); e.counts[CounterOpen] != 1 {
 		t.Errorf("remembered for an hour: %v", e.count())
 	}
@@ -61,24 +65,26 @@ func TestAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestAnotherBridgeMayKnowThePolicy: of several behind one name. What they all do not know on_error decides, and at once.
+// TestAnotherBridgeMayKnowThePolicy: of several bridges behind one name, another one may know the
+// policy. If all of them do not, after four polls too, the requests are denied: that is no outage.
 func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 	unknown := replied(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 	for _, c := range []struct {
-		know int // the so manieth time
+		know int // index of the attempt at which the policy is known
 		want map[string]int
 	}{
 		{0, map[string]int{"allowed": 2}},
 		{1, map[string]int{"allowed": 2, "policy_unknown": 2}},
 		{againMax, map[string]int{"allowed": 2, "policy_unknown": 2 * againMax}},
-		{againMax + 1, map[string]int{"degraded": 2, "policy_unknown": 2 * (againMax + 1)}},
+		{askedMax, map[string]int{"allowed": 2, "policy_unknown": 2 * askedMax}},
+		{askedMax + 1, map[string]int{"denied": 2, "policy_unknown": 2 * (askedMax + 1)}},
 	} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
 		f.NewStream(1).RequestHeaders(get("/api/x"))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		asked := 0
-		for f.Flush(); len(e.calls) > 0; f.Flush() {
+		for e.nextCheck(f) {
 			call, _, items := e.check()
 			if len(items) != 2 {
 				t.Fatalf("asks about %d", len(items))
@@ -91,14 +97,28 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 		}
 		c.want["policy_loaded"] = 1
 		equalCounts(t, e, c.want)
-		if !slices.Equal(e.resumed, []uint32{1, 2}) || f.calls.held != 0 {
-			t.Errorf("resumed %v, %d bytes held", e.resumed, f.calls.held)
+		want := []uint32{1, 2}
+		if c.know > askedMax {
+			want = nil
+		}
+		if !slices.Equal(e.resumed, want) || len(e.responses) != 2-len(want) || f.calls.held != 0 {
+			t.Errorf("resumed %v, answered %v, %d bytes held", e.resumed, e.responses, f.calls.held)
 		}
 	}
 }
 
-// TestWhoAsksAnotherKeepsItsDeadline.
-func TestWhoAsksAnotherKeepsItsDeadline(t *testing.T) {
+// nextCheck advances the clock until there is a call about requests, and answers polls with 304. It
+// reports false if nothing waits for one.
+func (e *envoy) nextCheck(f *Filter) bool {
+	for f.Flush(); len(e.calls) == 0 && f.busy(); f.Flush() {
+		e.passes(f, tickFast)
+	}
+	return len(e.calls) > 0
+}
+
+// TestAskingAnotherBridgeKeepsTheDeadline: asking another bridge does not extend a request's
+// deadline.
+func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	f.NewStream(1).RequestHeaders(get("/api/x"))
@@ -112,11 +132,12 @@ func TestWhoAsksAnotherKeepsItsDeadline(t *testing.T) {
 	}
 }
 
-// TestAPolicyOfEnvoysThatIsUnknownIsAskedFor: Envoy may take half a minute to find a control plane again that was restarted
-// with another policy. While the bridge knows what Envoy gave out it is asked for none.
-func TestAPolicyOfEnvoysThatIsUnknownIsAskedFor(t *testing.T) {
+// TestAnUnknownPolicyOfEnvoyIsFetched: Envoy may take half a minute to reconnect to a
+// restarted control plane with another policy. The filter fetches the policy itself, unless the
+// bridge knows the one that Envoy gave out.
+func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e, first := newEnvoy(t), shop(t, "10/1m")
-	f, err := New(e, []byte("policy: "+encoding.StdEncoding.EncodeToString(first.AppendCompact(nil, "v1"))))
+	f, err := New(e, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &first, "v1"))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +146,7 @@ func TestAPolicyOfEnvoysThatIsUnknownIsAskedFor(t *testing.T) {
 	}
 	polls := func() (n int) {
 		for range 100 {
-			e.now += 100 * core.Millisecond
+			e.now += 100 * counter.Millisecond
 			f.Tick()
 		}
 		return len(e.calls)
@@ -136,7 +157,8 @@ func TestAPolicyOfEnvoysThatIsUnknownIsAskedFor(t *testing.T) {
 	unknown := replied(wire.Answer{Status: wire.StatusUnknown})
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
-	for _, answer := range []Reply{unknown, replied(left(9))} { // of two bridges one has yet to read what Envoy was given
+	// one of two bridges has not yet read the policy that Envoy got
+	for _, answer := range []Reply{unknown, replied(left(9))} {
 		c, _, _ := e.check()
 		c.answer(answer)
 		f.Flush()
@@ -151,7 +173,8 @@ func TestAPolicyOfEnvoysThatIsUnknownIsAskedFor(t *testing.T) {
 		c.answer(unknown)
 		f.Flush()
 	}
-	for i, answer := range []Reply{{}, {Status: 503}} { // a bridge that is not there yet is asked again
+	// a bridge that is not up yet is asked again
+	for i, answer := range []Reply{{}, {Status: 503}} {
 		if polls() != 1 {
 			t.Fatalf("time %d: %d calls, want one for a policy", i, len(e.calls))
 		}
@@ -162,16 +185,16 @@ func TestAPolicyOfEnvoysThatIsUnknownIsAskedFor(t *testing.T) {
 	if polls() != 1 {
 		t.Fatal("the bridge was given up")
 	}
-	e.publish(f, shop(t, "10/1m"), "v0") // by a bridge that has yet to read the edit
+	e.publish(f, shop(t, "10/1m"), "v0") // from a bridge that has not yet read the edit
 	if polls() != 1 {
 		t.Fatal("what one bridge said was taken for good")
 	}
 	e.publish(f, shop(t, "20/1m"), "v2")
 }
 
-// TestAnUnknownPolicyIsAskedForSoon: a bridge that was started with another one knows none before it, and until the filter
-// has that one nothing is limited.
-func TestAnUnknownPolicyIsAskedForSoon(t *testing.T) {
+// TestAnUnknownPolicyIsFetchedSoon: a bridge started with another policy knows no earlier one, and
+// nothing is limited until the filter has fetched the new one.
+func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
 	for range 2 {
@@ -183,13 +206,69 @@ func TestAnUnknownPolicyIsAskedForSoon(t *testing.T) {
 			c.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
 			f.Flush()
 		}
-		for len(e.calls) == 0 && e.now < asked+core.Second {
-			e.now += TickMillis * core.Millisecond
+		for len(e.calls) == 0 && e.now < asked+counter.Second {
+			e.now += TickMillis * counter.Millisecond
 			f.Tick()
 		}
 		if waited := e.now - asked; waited != pollMin {
 			t.Fatalf("asked after %v", waited)
 		}
 		e.publish(f, shop(t, "10/1m"), "v2")
+	}
+}
+
+// TestAnUnknownPolicyIsReplacedBeforeTheDecision: requests whose policy no bridge knows any more
+// wait for the new one and are decided by it. on_error lets none of them through.
+func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
+	other := shop(t, "20/1m")
+	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}
+	for name, c := range map[string]struct {
+		next    corepolicy.Policy
+		version string // of the call after the poll
+		want    map[string]int
+	}{
+		"other limit":  {shop(t, "20/1m"), "v2", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
+		"no rule":      {corepolicy.Policy{Name: "shop"}, "", map[string]int{"allowed": 1, "policy_unknown": 3, "policy_loaded": 2}},
+		"other header": {other, "v1", map[string]int{"denied": 1, "policy_unknown": 15, "policy_loaded": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnvoy(t)
+			f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+			s, gone := f.NewStream(1), f.NewStream(2)
+			s.RequestHeaders(get("/api/x"))
+			gone.RequestHeaders(get("/api/x"))
+			unknown := replied(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
+			f.Flush()
+			for range againMax + 1 {
+				call, _, _ := e.check()
+				call.answer(unknown)
+				f.Flush()
+			}
+			gone.Done()
+			if len(e.resumed)+len(e.responses) > 0 {
+				t.Fatalf("decided before the poll: resumed %v, answered %v", e.resumed, e.responses)
+			}
+			for len(e.calls) == 0 {
+				e.now += tickFast
+				f.Tick()
+			}
+			e.publish(f, c.next, "v2")
+			for e.nextCheck(f) {
+				call, reader, items := e.check()
+				if reader.Version != c.version || len(items) != 1 {
+					t.Fatalf("asks about %d by version %q", len(items), reader.Version)
+				}
+				if reader.Version == "v2" {
+					call.answer(replied(left(9)))
+				} else {
+					call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+				}
+			}
+			c.want["policy_unknown"] += againMax + 1 // of the request that has ended
+			equalCounts(t, e, c.want)
+			if f.calls.held != 0 || len(f.outdated) != 0 {
+				t.Errorf("%d bytes held, %d wait", f.calls.held, len(f.outdated))
+			}
+		})
 	}
 }

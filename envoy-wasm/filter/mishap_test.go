@@ -10,32 +10,36 @@ import (
 	"testing"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/lease"
-	"github.com/penstock/penstock/internal/wire"
 )
 
-// TestAClockThatGoesBackKeepsNobodyInLine: between the two calls of a request, by an hour.
-func TestAClockThatGoesBackKeepsNobodyInLine(t *testing.T) {
+// TestAClockThatGoesBackWhileThrottled: the clock goes back by an hour between the two calls of a
+// throttled request, which is still decided in time.
+func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, patient(t))
+	f := withPolicy(t, e, throttledPolicy(t))
 	s := f.NewStream(1)
 	s.RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ := e.check()
-	e.now -= core.Hour
+	e.now -= counter.Hour
 	first.answer(replied(later()))
-	if second, _, _ := e.check(); second.TimeoutMillis != 2050 {
+	if second, _, _ := e.check(); second.TimeoutMillis != 3000 {
 		t.Errorf("the second call has %d ms", second.TimeoutMillis)
 	}
-	if e.now += 2050 * core.Millisecond; s.state != standing {
+	if e.now += 3000 * counter.Millisecond; s.state != throttleQueued {
 		t.Fatal("it does not stand in line")
 	}
-	if f.Tick(); s.state == standing {
+	if f.Tick(); s.state == throttleQueued {
 		t.Error("it stands there still")
 	}
 }
 
-// TestAWakeThatFlushesAtOnce: as an emulator's does, with a call that cannot be made, so that the request is decided within it.
+// TestAWakeThatFlushesAtOnce: a host may flush within wake, as an emulator does. Here the call
+// cannot be made, so the request is decided within wake.
 func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -47,7 +51,7 @@ func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	}
 }
 
-// TestACallUnderWayWhenTheClockGoesBack: nothing that it brings is used.
+// TestACallUnderWayWhenTheClockGoesBack: units granted by such a call are not used.
 func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	for len(b.tokens) == 0 && b.next < 100 { // until the first grant, which is held back
@@ -59,9 +63,9 @@ func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 		body := wire.AppendAnswer(wire.AppendReply(nil), &answer)
 		if reader.Leasing {
 			body = wire.AppendLeasingAnswer(wire.AppendLeasingReply(nil), &answer)
-			b.wrong += core.Hour
+			b.wrong += counter.Hour
 		}
-		b.now += core.Millisecond
+		b.now += counter.Millisecond
 		c.answer(Reply{Status: 200, Leases: wire.LeasingUsual, Body: body})
 	}
 	if len(b.tokens) == 0 {
@@ -72,48 +76,50 @@ func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 		t.Error("decided from units of which nobody knows how old they are")
 	}
 	b.serve()
-	b.pass(core.Second)
+	b.pass(counter.Second)
 	if n := 2000 - int64(b.next) - 1; b.left[0] != n {
 		t.Errorf("%d left, want %d", b.left[0], n)
 	}
 }
 
-// TestBridgesOfBothKinds: one that does not read calls about leases answers every other call, and no request is decided by on_error.
+// TestBridgesOfBothKinds: if one of two bridges does not know leases and answers every other call,
+// on_error still decides no request.
 func TestBridgesOfBothKinds(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "200000/1m fixed_window"), 200000)
 	for range 2000 {
 		b.deaf = !b.deaf
-		b.requests(1, core.Millisecond)
+		b.requests(1, counter.Millisecond)
 	}
 	if b.counts[CounterDegraded] != 0 || b.counts[CounterAllowed] != 2000 {
 		t.Errorf("counted %v", b.count())
 	}
 	before := b.calls
 	b.deaf = true
-	if b.requests(100, core.Millisecond); b.calls-before > 101 {
+	if b.requests(100, counter.Millisecond); b.calls-before > 101 {
 		t.Errorf("%d calls for 100 requests", b.calls-before)
 	}
 	b.deaf = false
-	b.requests(11000, core.Millisecond)
+	b.requests(11000, counter.Millisecond)
 	if b.counts[CounterLeased] < 500 || b.counts[CounterDegraded] != 0 {
 		t.Errorf("once all bridges know leases: %v", b.count())
 	}
 }
 
-// TestNobodyWaitsBehindWhatGoesBack: a request rides in the next call, however much goes with it, and however long it is.
-func TestNobodyWaitsBehindWhatGoesBack(t *testing.T) {
+// TestRequestsDoNotWaitBehindRefunds: a request is in the next call, however many returned units
+// are in it and however long it is.
+func TestRequestsDoNotWaitBehindRefunds(t *testing.T) {
 	for _, path := range []string{"/api/x", "/api/" + strings.Repeat("x", 250<<10)} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, everywhere(shopLeased(t, "2000/1m fixed_window")))
 		f.leases.reads = true
 		for range extrasMax {
-			f.extra(new(extra), wire.AppendReturn(nil, &wire.Return{Token: strings.Repeat("t", 300), Units: 1}))
+			f.extra(new(extra), wire.AppendRefund(nil, &wire.Refund{Token: strings.Repeat("t", 300), Units: 1}))
 		}
 		f.NewStream(1).RequestHeaders(get(path))
 		f.NewStream(2).RequestHeaders(get("/api/x"))
 		f.Flush()
 		c, _, items := e.check()
-		asked := slices.DeleteFunc(items, func(i wire.Item) bool { return i.Kind == wire.KindReturn })
+		asked := slices.DeleteFunc(items, func(i wire.Item) bool { return i.Kind == wire.KindRefund })
 		if len(asked) == 0 || asked[0].Ask.Path != path {
 			t.Fatalf("%d requests are asked about, beside %d items", len(asked), len(items)-len(asked))
 		}
@@ -128,15 +134,15 @@ func TestNobodyWaitsBehindWhatGoesBack(t *testing.T) {
 	}
 }
 
-// everywhere makes a policy compare no paths, so that they may have any length.
-func everywhere(p core.Policy) core.Policy {
+// everywhere removes the paths from a policy's matches, so that paths may have any length.
+func everywhere(p corepolicy.Policy) corepolicy.Policy {
 	for i := range p.Rules {
 		p.Rules[i].Match.Path = nil
 	}
 	return p
 }
 
-// TestUnitsOfAFormerPolicy: what was to be asked in advance under it does not wait until no request does.
+// TestUnitsOfAFormerPolicy: a prefetch under a former policy does not wait for another request.
 func TestUnitsOfAFormerPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopLeased(t, "2000/1m fixed_window")
@@ -162,21 +168,24 @@ func TestUnitsOfAFormerPolicy(t *testing.T) {
 	c.answer(replied(left(1)))
 }
 
-// TestLongRequestsFetchNothing: as many as counters may wait, and each would be held in memory.
+// TestLongRequestsFetchNothing: prefetching for long requests would keep each of them in memory,
+// for as many counters as may wait.
 func TestLongRequestsFetchNothing(t *testing.T) {
 	b := newLedger(t, everywhere(shopLeased(t, "20000/1m fixed_window")), 20000)
 	b.path = "/api/" + strings.Repeat("x", 2*fetchBytesMax)
-	if n := b.requests(300, core.Millisecond); n != 300 || b.counts[CounterLeased] == 0 || b.kinds[wire.KindFetch] != 0 {
+	if n := b.requests(300, counter.Millisecond); n != 300 || b.counts[CounterLeased] == 0 || b.kinds[wire.KindFetch] != 0 {
 		t.Errorf("%d admitted, asked %v, counted %v", n, b.kinds, b.count())
 	}
 }
 
-// TestAPanicAboutLeasesLosesNoRider: nor does one while a call is made.
-func TestAPanicAboutLeasesLosesNoRider(t *testing.T) {
+// TestAPanicAboutLeasesLosesNoRequest: no request is lost if the code for leases panics, or if the
+// host panics while a call is made.
+func TestAPanicAboutLeasesLosesNoRequest(t *testing.T) {
 	for _, flush := range []bool{false, true} {
 		e := newEnvoy(t)
 		f := withPolicy(t, e, shop(t, "10/1m"))
-		f.leases.hold(&core.Check{Key: []byte("a client that was refused")}, true) // where nobody was, no clock is read
+		// without an entry, the clock is not read
+		f.leases.hold(&counter.Check{Key: []byte("a client that was refused")}, true)
 		for id := uint32(1); id <= 3; id++ {
 			f.NewStream(id).RequestHeaders(get("/api/x"))
 		}
@@ -196,10 +205,11 @@ func TestAPanicAboutLeasesLosesNoRider(t *testing.T) {
 	}
 }
 
-// TestAKeyThatWasTakenBack goes on for a second at most where others keep the hand full.
+// TestAKeyThatWasTakenBack is accepted for at most a second, even if other clients keep units in
+// hand.
 func TestAKeyThatWasTakenBack(t *testing.T) {
 	p := shopLeased(t, "200000/1m fixed_window")
-	p.Identify = []core.Identify{{Kind: core.IdentifyAPIKey}, {}}
+	p.Identify = []corepolicy.Identify{{Kind: corepolicy.IdentifyAPIKey}, {}}
 	p.Rules[0].PerNone = true
 	e := newEnvoy(t)
 	f := withPolicy(t, e, p)
@@ -208,7 +218,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	s.RequestHeaders(get("/api/x", "x-api-key", "k"))
 	f.Flush()
 	c, _, _ := e.check()
-	reply := replied(said(left(100), core.CredentialValid, 10*core.Second))
+	reply := replied(said(left(100), corepolicy.CredentialValid, 10*counter.Second))
 	reply.Leases = wire.LeasingUsual
 	c.answer(reply)
 	s.Done()
@@ -218,7 +228,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 			return
 		}
 		w := &plain.asking.wants[0]
-		w.held.counter.Granted(f.elapsed(), &w.asking, &core.Result{At: e.now, Granted: 1000, Remaining: 1000, Reset: core.Minute, Receipt: 7})
+		w.held.counter.Granted(f.elapsed(), &w.asking, &counter.Result{At: e.now, Granted: 1000, Remaining: 1000, Reset: counter.Minute, Receipt: 7})
 		plain.Done()
 	}
 	fill()
@@ -247,8 +257,9 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	}
 }
 
-// TestReceiptsOfOneInstant: a bucket whose clock went back a little charges everything at one instant. What comes back by the least
-// age is shown no receipt for a greater one; what those are for is lost to the bucket, which refills.
+// TestReceiptsOfOneInstant: a bucket whose clock went back a little charges everything at one
+// instant. Units returned for the smallest age present no receipt of a greater age. The units of
+// those receipts are lost to the bucket, which refills.
 func TestReceiptsOfOneInstant(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -257,15 +268,15 @@ func TestReceiptsOfOneInstant(t *testing.T) {
 	h.keep(sealed{77, 5, 20, "greater"})
 	h.keep(sealed{77, 5, 10, "least"})
 	h.keep(sealed{78, 5, 10, "another"})
-	f.gather(h, []lease.GiveBack{{Units: 3, Receipt: 77, Age: 20}, {Units: 4, Receipt: 77, Age: 10}}, 1)
+	f.gather(h, []lease.Refund{{Units: 3, Receipt: 77, Age: 20}, {Units: 4, Receipt: 77, Age: 10}}, 1)
 	f.Flush()
 	_, _, items := e.check()
-	if len(items) != 1 || items[0].Return != (wire.Return{Token: "least", Units: 5}) {
+	if len(items) != 1 || items[0].Refund != (wire.Refund{Token: "least", Units: 5}) {
 		t.Errorf("%+v go back", items)
 	}
 }
 
-// TestReceiptsKeepNoReplies: a receipt is cut from the reply to all, of which nothing else is kept.
+// TestReceiptsKeepNoReplies: a receipt is copied from the reply, so that the reply can be freed.
 func TestReceiptsKeepNoReplies(t *testing.T) {
 	const size = 512 << 10
 	e := newEnvoy(t)
@@ -296,12 +307,12 @@ func TestReceiptsKeepNoReplies(t *testing.T) {
 	runtime.KeepAlive(f)
 }
 
-// plan is that of a request.
+// plan returns the plan of a request.
 func (p *policy) plan(t *testing.T) *core.Plan {
 	t.Helper()
 	var a asking
 	a.attrs.ask = wire.Ask{Path: "/api/x", Method: "GET", Host: "example.com", Peer: netip.MustParseAddr("192.0.2.7")}
-	a.attrs.view = wire.View{Ask: &a.attrs.ask, Reads: &p.reads}
+	a.attrs.view = wire.View{Ask: &a.attrs.ask, Inputs: &p.reads}
 	a.plan.Add(p.ruleset, &a.attrs.view)
 	return &a.plan
 }

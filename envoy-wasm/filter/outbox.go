@@ -2,37 +2,39 @@
 
 package filter
 
-// What a callback asks Envoy to do with requests is done when the callback is over: one request after the other, but for those that
-// Envoy answers on the spot, as it does with refusals. Such an answer passes the filter, and when that callback is over Envoy does
-// what waits next, within it. So a callback that let a thousand requests go would have a thousand answers within each other on one
-// stack, which ends the virtual machine or Envoy. Hence each lets go of a few, and the next one comes at once.
+// Envoy resumes or answers requests one after the other, after the callback that requested it. A
+// local answer, as for a denial, passes the filter in a nested callback, and at the end of that
+// callback Envoy handles the next request, nested again. A callback that answered a thousand
+// requests would nest a thousand callbacks on one stack, which crashes the virtual machine or
+// Envoy. Each callback therefore handles only a few requests, and asks for another callback at
+// once.
 
-// outMax is how many requests one callback lets go of.
+// outMax is how many requests one callback resumes or answers.
 const outMax = 32
 
-// outgoing is a request that was decided and that Envoy has not been told of.
+// outgoing is a decided request that Envoy must still resume or answer.
 type outgoing struct {
 	stream   *Stream
-	response *Response // our own; nil to go on
+	response *Response // the filter's own; nil resumes the request
 }
 
-// outbox is what Envoy has not been told yet.
+// outbox holds the decided requests that Envoy must still resume or answer.
 type outbox struct {
 	waiting []outgoing
-	told    int // by the callback at present
+	told    int // number handled by this callback
 }
 
-// letGo has a request go on, or be answered.
+// letGo resumes or answers a request.
 func (f *Filter) letGo(o outgoing) {
 	if f.out.told < outMax && len(f.out.waiting) == 0 {
 		f.tellOf(o)
 		return
 	}
 	f.out.waiting = append(f.out.waiting, o)
-	f.summonAgain()
+	f.requestFlush()
 }
 
-// tellOf tells Envoy of a request, unless it is gone.
+// tellOf resumes or answers a request, unless it has ended.
 func (f *Filter) tellOf(o outgoing) {
 	if o.stream.state == gone {
 		return
@@ -45,7 +47,8 @@ func (f *Filter) tellOf(o outgoing) {
 	f.host.Resume(o.stream.id)
 }
 
-// tellOfMore begins a callback that may let go of many: those come first that have waited.
+// tellOfMore begins a callback that may resume many requests. Requests that waited in the outbox
+// come first.
 func (f *Filter) tellOfMore() {
 	o := &f.out
 	o.told = 0
@@ -62,20 +65,20 @@ func (f *Filter) tellOfMore() {
 	o.waiting = o.waiting[:0]
 }
 
-// tellOfOne keeps a panic of the host to one request.
+// tellOfOne limits a panic of the host to one request.
 func (f *Filter) tellOfOne(o outgoing) {
 	defer f.guard()
 	f.tellOf(o)
 }
 
-// summonAgain makes the host call Flush soon, whether or not a call is under way, and reports whether it will. Where it will not, the
-// next tick does as well.
+// requestFlush makes the host call Flush soon, also while a call is under way, and reports whether
+// the host will. If it will not, the next tick flushes.
 //
 //go:noinline
-func (f *Filter) summonAgain() bool {
+func (f *Filter) requestFlush() bool {
 	c := &f.calls
 	if !c.woken {
-		c.woken = true // before the host is asked, who may do it at once
+		c.woken = true // set first: the host may call Flush at once
 		if !f.wake() {
 			c.woken = false
 			return false

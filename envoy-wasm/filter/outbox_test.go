@@ -6,12 +6,13 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// nesting is a worker that does what a callback asked for when it is over, as Envoy does it: an answer that is given on the spot
-// passes the filter, and what waits next is done when that callback is over, within the answer.
+// nesting is a host that runs resumes and replies at the end of a callback, as Envoy does. A local
+// reply passes the filter, and further actions run at the end of that callback, nested in the
+// reply.
 type nesting struct {
 	*envoy
 	streams    map[uint32]*Stream
@@ -34,7 +35,7 @@ func (n *nesting) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later
 
 func (n *nesting) Respond(id uint32, r Response) { n.envoy.Respond(id, r); n.later(id) }
 
-// over is what Envoy does when a callback is over.
+// over does what Envoy does at the end of a callback.
 func (n *nesting) over() {
 	n.depth++
 	n.max = max(n.max, n.depth)
@@ -46,7 +47,7 @@ func (n *nesting) over() {
 	n.depth--
 }
 
-// request lets one arrive.
+// request starts a request.
 func (n *nesting) request(f *Filter, id uint32, path string) {
 	n.streams[id] = f.NewStream(id)
 	if n.streams[id].RequestHeaders(get(path)) == Continue {
@@ -56,8 +57,9 @@ func (n *nesting) request(f *Filter, id uint32, path string) {
 	n.over()
 }
 
-// TestAnswersAreNotWithinEachOther: of a thousand requests that are answered in one turn, by one reply, by the death of a bridge or
-// when their time is over, each is answered once, and few within each other: the stack of a virtual machine is small.
+// TestAnswersAreNotWithinEachOther: a thousand requests are answered in one turn, by one reply,
+// after the bridge died, or at their deadline. Each is answered once, with little nesting, since
+// the stack of a virtual machine is small.
 func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	const many = 1000
 	for name, end := range map[string]func(n *nesting, f *Filter){
@@ -87,7 +89,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := manners(t)
-			p.OnError = core.OnErrorDeny
+			p.OnError = counter.OnErrorDeny
 			n := &nesting{envoy: newEnvoy(t), streams: map[uint32]*Stream{}}
 			f := withPolicy(t, n.envoy, p)
 			f.host = n
@@ -96,7 +98,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 			}
 			f.Flush()
 			n.over()
-			for turns := 0; len(f.out.waiting)+len(n.calls)+f.gates.lined > 0; turns++ {
+			for turns := 0; len(f.out.waiting)+len(n.calls)+f.gates.queued > 0; turns++ {
 				f.Flush()
 				n.over()
 				if len(f.out.waiting) == 0 {
@@ -116,10 +118,11 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	}
 }
 
-// TestWhoIsGoneIsNotTold, and the next tick tells where no end of a turn is to be had.
-func TestWhoIsGoneIsNotTold(t *testing.T) {
+// TestGoneRequestsGetNoAnswer: requests that are gone get no answer. If no wake is available, the
+// next tick delivers the answers.
+func TestGoneRequestsGetNoAnswer(t *testing.T) {
 	e := newEnvoy(t)
-	f := crowded(t, e, manners(t))
+	f := withFullTurn(t, e, manners(t))
 	var streams []*Stream
 	for id := range uint32(outMax + 3) {
 		s := f.NewStream(id)
@@ -150,10 +153,10 @@ func (e *eager) Wake() error {
 	return err
 }
 
-// TestAnEagerHost is one that may end a turn while it is asked to.
+// TestAnEagerHost tests a host that ends a turn within the call that requests it.
 func TestAnEagerHost(t *testing.T) {
 	e := newEnvoy(t)
-	f := crowded(t, e, manners(t))
+	f := withFullTurn(t, e, manners(t))
 	f.host = &eager{e, f}
 	for id := range uint32(3) {
 		f.NewStream(id).RequestHeaders(get("/free"))

@@ -6,31 +6,37 @@ import (
 	"errors"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// policy is one version of a policy, made ready for requests.
+// policy is one version of a policy, compiled for requests.
 type policy struct {
 	version string
 	ruleset *core.Ruleset
-	anybody *core.Ruleset // see anybodys; nil where that makes no difference
-	reads   core.Reads
+	anybody *core.Ruleset // see anybodys; nil if there would be no difference
+	reads   core.Inputs
 	headers map[string]int // the index in reads of a header, by its name in lower case
 	ways    []*remembered  // of identify, those that the bridge verifies; nil for others
+	inputs  uint64         // hash of reads
 }
 
-// load makes a compact policy ready. What was remembered of credentials stays where the ways of identifying are as many:
-// a policy that identifies otherwise has another version, and verdicts are asked for anew when the bridge differs.
-func (f *Filter) load(compact []byte) (*policy, error) {
-	source, version, err := core.ReadCompact(compact)
+// load compiles a compact policy. Cached verdicts on credentials stay if the number of ways to
+// identify is the same: a policy that identifies differently has another version, and the bridge
+// then sends new verdicts.
+func (f *Filter) load(coded []byte) (*policy, error) {
+	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {
 		return nil, err
 	}
-	p := &policy{version: version, reads: source.Reads(), headers: map[string]int{}}
+	p := &policy{version: version, reads: core.InputsOf(&source), headers: map[string]int{}}
 	p.ways = make([]*remembered, len(source.Identify))
 	for i := range source.Identify {
 		way := &source.Identify[i]
-		if way.Kind == core.IdentifyJWT || way.Kind == core.IdentifyAPIKey {
+		if way.Kind == corepolicy.IdentifyJWT || way.Kind == corepolicy.IdentifyAPIKey {
 			p.ways[i] = &remembered{way: i, filter: f}
 			way.Verifier = p.ways[i]
 		}
@@ -39,7 +45,16 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 		return nil, errors.New("it reads more than 256 headers, or more than 256 attributes, of a request")
 	}
 	for i, name := range p.reads.Headers {
-		p.headers[core.LowerASCII(name)] = i
+		p.headers[slim.LowerASCII(name)] = i
+	}
+	if p.reads.Query {
+		p.inputs++
+	}
+	for _, names := range [...][]string{p.reads.Headers, p.reads.Attrs} {
+		for _, name := range names {
+			p.inputs = hash(p.inputs+1, name)
+		}
+		p.inputs++
 	}
 	if p.ruleset, err = core.Assemble(source); err != nil {
 		return nil, err
@@ -51,20 +66,21 @@ func (f *Filter) load(compact []byte) (*policy, error) {
 	return p, err
 }
 
-// anybodys returns the rules that a request may be under whose client is not known, because the bridge cannot be asked:
-// those for some clients are for it as well, but those that block or allow some. It reports whether that can make a
-// difference: where on_error allows, it makes none.
-func anybodys(source core.Policy) (rules []core.Rule, denies bool) {
-	denies = source.OnError == core.OnErrorDeny
+// anybodys returns the rules that may apply to a client whose credentials the bridge cannot verify.
+// They include the rules for particular clients, except those that block or allow clients. denies
+// reports whether these rules can decide differently from the policy: it has rules for particular
+// clients, and on_error is deny in it or in one of its rules.
+func anybodys(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
+	denies = source.OnError == counter.OnErrorDeny
 	var some bool
 	for _, r := range source.Rules {
 		m := &r.Match
 		if len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) > 0 {
 			some = true
 			m.Tier, m.User, m.APIKey, m.Tenant = nil, nil, nil, nil
-			r.Disabled = r.Disabled || r.Action == core.ActionBlock || r.Action == core.ActionAllow
+			r.Disabled = r.Disabled || r.Action == corepolicy.ActionBlock || r.Action == corepolicy.ActionAllow
 		}
-		denies = denies || r.OnError == core.OnErrorDeny
+		denies = denies || r.OnError == counter.OnErrorDeny
 		rules = append(rules, r)
 	}
 	return rules, some && denies

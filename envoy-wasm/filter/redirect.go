@@ -2,29 +2,30 @@
 
 package filter
 
-// Envoy answers an upstream's redirect itself where the route says so: the stream ends without a response, and the next
-// thing that happens in this worker is that it begins again, as another stream with another path. It is still one request
-// of one client, so it is decided once, by the path the client asked for.
+// If the route says so, Envoy handles an upstream's redirect itself. The stream ends without a
+// response. Immediately afterwards, in the same worker, another stream begins with another path.
+// Both are one request of one client, so it is decided once, by the path that the client requested.
 //
-// What tells such a stream is a value in Envoy's filter state, which counts the redirects. No client can write it: the
-// filter state is filled by Envoy's own filters. The header x-envoy-original-url, which is there as well, does not count.
-// The stream before must have come over the same connection with the same x-request-id: where the route that redirects has
-// this filter disabled, it was somebody else's, and the request is decided as one that has just come.
+// The second stream is recognized by a value in Envoy's filter state that counts the redirects.
+// Clients cannot write it, because only Envoy's own filters fill the filter state. The header
+// x-envoy-original-url is not used. The previous stream must have the same connection and the same
+// x-request-id. If this filter is disabled on the redirecting route, the previous stream belongs to
+// another request, and the redirected request is decided like a new one.
 
-// redirects is where the count is.
+// redirects is the path of the count in the filter state.
 var redirects = []string{"filter_state", "num_internal_redirects"}
 
-// redirected reports whether the stream whose headers have come is one that goes on after a redirect.
+// redirected reports whether the stream continues another one after a redirect.
 func (f *Filter) redirected() bool {
 	value, ok := f.host.Property(redirects...)
 	return ok && value != "" && value != "0"
 }
 
-// goOn takes over what was decided before the redirect, and what is to be settled.
+// goOn takes over the decision and the settlement from the stream before the redirect.
 func (s *Stream) goOn(before *Stream) Action {
 	s.release()
 	s.before, s.state, s.head, s.hurried = nil, decided, before.head, before.hurried
-	s.told, s.remaining, s.due = before.told, before.remaining, before.due
+	s.fields, s.remaining, s.due = before.fields, before.remaining, before.due
 	before.due = nil
 	s.f.host.Count(CounterRedirected)
 	return Continue

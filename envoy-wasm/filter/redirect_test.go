@@ -6,16 +6,18 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
 const countOfRedirects = "filter_state.num_internal_redirects"
 
-// TestAnInternalRedirect: the request is charged once, and its response is told and settled as that of the first stream.
+// TestAnInternalRedirect: a redirected request is charged once, and its response gets the headers
+// and the settlement of the first stream.
 func TestAnInternalRedirect(t *testing.T) {
 	e := newEnvoy(t)
-	f := withPolicy(t, e, costs(t, func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }))
+	f := withPolicy(t, e, costs(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
 	first := admitted(t, e, f, 1, reserved(1), get("/api/x", "x-request-id", "a"))
 	first.Done()
 	for hop := uint32(1); hop <= 2; hop++ {
@@ -38,8 +40,8 @@ func TestAnInternalRedirect(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 1, "redirected": 2, "policy_loaded": 1})
 }
 
-// TestWhatIsNoRedirect is asked about as any other request.
-func TestWhatIsNoRedirect(t *testing.T) {
+// TestSimilarRequestsAreNoRedirects: similar requests that are not redirects are decided as usual.
+func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 	for name, c := range map[string]struct {
 		between func(e *envoy, f *Filter, first *Stream)
 		headers [][2]string
@@ -79,7 +81,8 @@ func TestWhatIsNoRedirect(t *testing.T) {
 	}
 }
 
-// TestARefusalIsNotRedirected: what was refused or waits has no redirect, whatever comes next.
+// TestARefusalIsNotRedirected: after a denied or waiting request, the next one is not taken for its
+// redirect.
 func TestARefusalIsNotRedirected(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -89,7 +92,7 @@ func TestARefusalIsNotRedirected(t *testing.T) {
 	c, _, _ := e.check()
 	c.answer(replied(over()))
 	s.Done()
-	e.now += 2 * core.Second // or the refusal is remembered
+	e.now += 2 * counter.Second // so that the denial is forgotten
 	e.properties[countOfRedirects] = "1"
 	if f.NewStream(2).RequestHeaders(get("/api/x", "x-request-id", "a")) != Pause {
 		t.Error("it goes on")
@@ -101,12 +104,13 @@ func TestARefusalIsNotRedirected(t *testing.T) {
 	}
 }
 
-// TestARequestThatSaysNothingIsNotGoneOnWith: a response that the filter has nothing to do with ends its request all the same, and the
-// next one over the connection is not asked whether it is a redirect: that costs Envoy a look at its filter state.
-func TestARequestThatSaysNothingIsNotGoneOnWith(t *testing.T) {
+// TestUnchangedResponsesEndTheirRequest: a response that the filter does not change still ends
+// its request. The next request on the connection is then not checked for being a redirect, which
+// would cost a lookup in Envoy's filter state.
+func TestUnchangedResponsesEndTheirRequest(t *testing.T) {
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
-	p.Headers = core.HeadersNone
+	p.Headers = corepolicy.HeadersNone
 	f := withPolicy(t, e, p)
 	s := admitted(t, e, f, 1, left(1), get("/api/x"))
 	if s.Responds() {

@@ -6,30 +6,32 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/usage"
-	"github.com/penstock/penstock/internal/wire"
 )
 
-// due is what the response of a request settles, and what is known of it. It is used again.
+// due is the settlement of a response and the data known for it. It is reused.
 type due struct {
 	core.Settlement
 	receipt string
 	status  int
-	headers []wire.Field // those that costs are read from, as far as they have come
-	tap     *usage.Tap   // reads the body; nil if nobody need
-	awaits  bool         // a header may yet come in the trailers
-	unread  bool         // the body is one that holds a cost and cannot be read
-	cut     bool         // the response ended before its end
+	headers []wire.Field // headers that costs are read from, so far
+	tap     *usage.Tap   // reads the body; nil if no cost is in it
+	awaits  bool         // a header may still come in the trailers
+	unread  bool         // the body holds a cost but cannot be read
+	cut     bool         // the response was truncated
 	numbers []wire.Field
 }
 
-// dueMax is how many are kept for later requests.
+// dueMax is how many dues are kept for later requests.
 const dueMax = 256
 
-// expect notes what the response will settle: what the bridge has sealed, if there is anything.
+// expect prepares the settlement of the response, if the bridge sent a receipt for it.
 func (s *Stream) expect(d *core.Decision, receipt string) {
 	f := s.f
-	if receipt == "" || d.Refused() {
+	if receipt == "" || d.Denied() {
 		return
 	}
 	next := new(due)
@@ -40,11 +42,11 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 		f.dues = append(f.dues, next)
 		return
 	}
-	next.receipt = strings.Clone(receipt) // it is cut from the reply to all
+	next.receipt = strings.Clone(receipt) // it is a part of the whole reply
 	s.due = next
 }
 
-// forget lets go of what was due.
+// forget frees a due for reuse.
 //
 //go:noinline
 func (f *Filter) forget(d *due) {
@@ -54,21 +56,22 @@ func (f *Filter) forget(d *due) {
 	}
 }
 
-// Responds notes that a response has come, and reports whether ResponseHeaders has something to say or to learn, so that it need
-// not be read otherwise. Envoy shows no interim ones.
+// Responds notes that a response has begun, and reports whether ResponseHeaders must see its
+// headers. Envoy does not show interim responses.
 func (s *Stream) Responds() bool {
 	if s.answered {
 		return s.grpcType != ""
 	}
-	if s.state != decided || s.due == nil && s.told == (core.Telling{}) {
-		s.responded = true // nothing that comes later goes on with this one
+	if s.state != decided || s.due == nil && s.fields.Empty() {
+		s.responded = true // no later stream continues this one
 		return false
 	}
 	return true
 }
 
-// ResponseHeaders returns the fields to set in the response, each in place of all its lines. ends says that there is no
-// body. A response that Envoy makes itself is one like any other; our own is left alone.
+// ResponseHeaders returns the fields to set in the response; each replaces all lines of that
+// header. ends reports that there is no body. Responses that Envoy makes itself are handled like
+// any other; the filter's own answers are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
 	defer s.f.guard()
 	switch {
@@ -79,7 +82,7 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	}
 	status := statusOf(headers)
 	if status >= 100 && status < 200 && status != 101 {
-		return nil // interim: the response is yet to come
+		return nil // an interim response: the final one follows
 	}
 	s.responded = true
 	if s.due != nil {
@@ -91,15 +94,15 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 func statusOf(headers [][2]string) int {
 	for i := range headers {
 		if headers[i][0] == ":status" {
-			status, _ := core.ParseWhole(headers[i][1]) // 0, and settled as such, for what is none
+			status, _ := slim.ParseWhole(headers[i][1]) // a status that is not a number counts as 0
 			return int(status)
 		}
 	}
 	return 0
 }
 
-// begin takes in what the beginning of the response says. What follows from status and headers alone is settled at once:
-// a stream may last for hours.
+// begin reads costs from the beginning of the response. If status and headers are enough, it
+// settles at once: a stream may last for hours.
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d := s.due
 	d.status = status
@@ -113,7 +116,7 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d.awaits = bodied && lines(headers, "content-length") == nil && d.Awaits(d)
 	if !d.awaits {
 		if cost, known := d.CostNow(d); known {
-			s.told.Correct(cost)
+			s.fields.Correct(cost)
 		}
 	}
 	if paths := d.Paths(); bodied && len(paths) > 0 {
@@ -122,16 +125,19 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 			d.tap = tap
 		}
 	}
+	if usage.Withheld(s.head, status, lines(headers, "content-range") != nil) {
+		d.unread = true // the failure does not concern a cost in a header
+	}
 	if d.tap == nil && !d.awaits {
 		s.settle()
 	}
 }
 
-// RequestEnds notes that the request has come to its end.
+// RequestEnds notes the end of the request.
 func (s *Stream) RequestEnds() { s.complete = true }
 
-// aborts reports whether the response may be what Envoy says to a client that did not finish its request, or that chose for
-// how long the upstream may take. That the upstream cannot be reached is no client's doing.
+// aborts reports whether Envoy may have made the response because the client did not finish its
+// request or chose the upstream timeout. No client can make the upstream unreachable.
 //
 //go:noinline
 func (s *Stream) aborts() bool {
@@ -140,7 +146,7 @@ func (s *Stream) aborts() bool {
 	case !ok || details == "via_upstream":
 		return false
 	case s.complete:
-		return s.hurried && strings.Contains(details, "timeout")
+		return s.hurried && (strings.Contains(details, "timeout") || strings.Contains(details, "duration"))
 	default:
 		return details != "no_healthy_upstream" && !strings.Contains(details, "connection_failure")
 	}
@@ -153,8 +159,8 @@ func first(headers [][2]string, name string) string {
 	return ""
 }
 
-// learn keeps the headers that costs are read from. What is known already stays. Of a response that was cut those that are
-// missing are unread: they may have been in its trailers.
+// learn keeps the headers that costs are read from, unless they are known. Headers missing from a
+// truncated response count as unread: they may have been in its trailers.
 //
 //go:noinline
 func (d *due) learn(headers [][2]string) {
@@ -163,7 +169,7 @@ func (d *due) learn(headers [][2]string) {
 			continue
 		}
 		text := core.UnreadMark
-		if values := lines(headers, core.LowerASCII(name)); values != nil {
+		if values := lines(headers, slim.LowerASCII(name)); values != nil {
 			text = strings.Clone(strings.Join(values, ", "))
 		} else if !d.cut {
 			continue
@@ -172,10 +178,10 @@ func (d *due) learn(headers [][2]string) {
 	}
 }
 
-// Listens reports whether the body is to be shown to ResponseBody.
+// Listens reports whether ResponseBody must see the body.
 func (s *Stream) Listens() bool { return s.due != nil && s.due.tap != nil && s.due.tap.Readable() }
 
-// ResponseBody reads a piece of the body as it passes. Nothing is held back.
+// ResponseBody reads a piece of the body. It holds nothing back.
 func (s *Stream) ResponseBody(piece []byte, ends bool) {
 	defer s.f.guard()
 	if s.Listens() {
@@ -186,7 +192,7 @@ func (s *Stream) ResponseBody(piece []byte, ends bool) {
 	}
 }
 
-// Awaits reports whether the response's trailers are to be shown to ResponseTrailers.
+// Awaits reports whether ResponseTrailers must see the trailers.
 func (s *Stream) Awaits() bool { return s.due != nil }
 
 // ResponseTrailers ends the response.
@@ -198,8 +204,8 @@ func (s *Stream) ResponseTrailers(trailers [][2]string) {
 	}
 }
 
-// settle tells the bridge what the response said, once, if that changes what was charged. A response that never began
-// changes nothing.
+// settle reports the response to the bridge once, if that changes the charge. A response that never
+// began changes nothing.
 func (s *Stream) settle() {
 	d := s.due
 	if d == nil || !s.responded {
@@ -220,11 +226,11 @@ func (s *Stream) settle() {
 		return
 	}
 	for i := range checks {
-		if h := s.f.leases.hold(&checks[i], false); h != nil && checks[i].Op == core.OpGiveBack {
-			h.counter.Forget(false) // what was refused may have room
+		if h := s.f.leases.hold(&checks[i], false); h != nil && checks[i].Op == counter.OpRefund {
+			h.counter.Forget(false) // the settlement may have made room
 		}
 	}
-	s.f.tell(d)
+	s.f.enqueueSettlement(d)
 }
 
 // Status implements [core.Answer].

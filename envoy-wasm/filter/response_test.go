@@ -8,11 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// admitted is a request that the bridge has let go on.
+// admitted sends a request that the bridge admits.
 func admitted(t *testing.T, e *envoy, f *Filter, id uint32, answer wire.Answer, headers [][2]string) *Stream {
 	t.Helper()
 	s := f.NewStream(id)
@@ -28,7 +29,7 @@ func admitted(t *testing.T, e *envoy, f *Filter, id uint32, answer wire.Answer, 
 	return s
 }
 
-// ok is the beginning of a response.
+// ok returns the headers of a response.
 func ok(status string, fields ...string) [][2]string {
 	headers := [][2]string{{":status", status}}
 	for i := 0; i < len(fields); i += 2 {
@@ -37,7 +38,8 @@ func ok(status string, fields ...string) [][2]string {
 	return headers
 }
 
-// TestTheUpstreamsFields: what the upstream says of its own limits is merged as in Caddy; core's tests have the rule.
+// TestTheUpstreamsFields: the upstream's own limit headers are merged as in Caddy. The rules are
+// tested in package core.
 func TestTheUpstreamsFields(t *testing.T) {
 	ours := [][2]string{{"x-ratelimit-limit", "10"}, {"x-ratelimit-remaining", "9"}, {"x-ratelimit-reset", "61"}}
 	policy := [2]string{"ratelimit-policy", `"api";q=10;w=60`}
@@ -61,7 +63,7 @@ func TestTheUpstreamsFields(t *testing.T) {
 	}
 }
 
-func TestAfterAnInterimResponseTheLastIsTold(t *testing.T) {
+func TestInterimResponses(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
 	s := admitted(t, e, f, 1, left(9), get("/api/x"))
@@ -70,8 +72,8 @@ func TestAfterAnInterimResponseTheLastIsTold(t *testing.T) {
 	}
 }
 
-// refusedWith is the answer to a request whose rule has refused it.
-func refusedWith(t *testing.T, response *core.Response, headers ...string) (Response, *Stream) {
+// refusedWith returns the answer to a request that its rule denies.
+func refusedWith(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
 	t.Helper()
 	e := newEnvoy(t)
 	p := shop(t, "10/1m")
@@ -95,7 +97,7 @@ func fieldOf(headers [][2]string, name string) string {
 }
 
 func TestARulesOwnAnswer(t *testing.T) {
-	r, _ := refusedWith(t, &core.Response{Status: 403, Body: "[1]", Headers: []core.Field{{Name: "X-A", Value: "b"},
+	r, _ := refusedWith(t, &corepolicy.Response{Status: 403, Body: "[1]", Headers: []corepolicy.Field{{Name: "X-A", Value: "b"},
 		{Name: "Retry-After", Value: "5"}, {Name: "Content-Type", Value: "x"}, {Name: "X-RateLimit-Remaining", Value: "-"}}})
 	want := map[string]string{"x-a": "b", "retry-after": "30", "content-type": "application/json", "x-ratelimit-remaining": "0"}
 	for name, value := range want {
@@ -108,11 +110,12 @@ func TestARulesOwnAnswer(t *testing.T) {
 	}
 }
 
-// TestGRPCRefusals: Envoy makes trailers of status and body for what it takes for gRPC, and knows nothing of other kinds.
+// TestGRPCRefusals: Envoy converts status and body to trailers for requests that it considers gRPC,
+// and knows no other kinds of gRPC.
 func TestGRPCRefusals(t *testing.T) {
-	message := &core.Response{Message: "50% of Ümlaut"}
+	message := &corepolicy.Response{Message: "50% of Ümlaut"}
 	for asked, c := range map[string]struct {
-		kind string // of what the filter says itself
+		kind string // content type of the filter's own answer
 		grpc int32
 	}{
 		"application/grpc":                {"", 8},
@@ -154,7 +157,7 @@ func TestABadCredentialIsChallenged(t *testing.T) {
 	f.NewStream(1).RequestHeaders(get("/api/x", "x-api-key", "wrong"))
 	f.Flush()
 	c, _, _ := e.check()
-	answer := said(wire.Answer{}, core.CredentialUnknown, core.Minute)
+	answer := said(wire.Answer{}, corepolicy.CredentialUnknown, counter.Minute)
 	c.answer(replied(answer))
 	r := e.responses[1]
 	if r.Status != 401 || fieldOf(r.Headers, "www-authenticate") != `Bearer error="invalid_token"` {

@@ -9,33 +9,34 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// reserved answers that the bridge has reserved some units, and what to give back for them.
+// reserved returns an answer with reserved units and a receipt to refund them.
 func reserved(units int64) wire.Answer {
 	a := left(90)
 	a.Results[0].Granted, a.Receipt = units, "sealed"
 	return a
 }
 
-// costs is a policy whose rule reserves 10.
-func costs(t *testing.T, change func(*core.Rule)) core.Policy {
+// costs returns a policy whose rule reserves 10 units.
+func costs(t *testing.T, change func(*corepolicy.Rule)) corepolicy.Policy {
 	t.Helper()
 	p := shop(t, "100/1m")
 	change(&p.Rules[0])
 	return p
 }
 
-func byHeader(r *core.Rule) {
-	r.CostAfter = &core.CostAfter{Header: "X-Cost", Estimate: 10, Default: 25, Max: 50}
+func byHeader(r *corepolicy.Rule) {
+	r.CostAfter = &corepolicy.CostAfter{Header: "X-Cost", Estimate: 10, Default: 25, Max: 50}
 }
-func byBody(r *core.Rule) {
-	r.CostAfter = &core.CostAfter{JSON: "usage.total_tokens", Estimate: 10, Default: 25, Max: 50}
+func byBody(r *corepolicy.Rule) {
+	r.CostAfter = &corepolicy.CostAfter{JSON: "usage.total_tokens", Estimate: 10, Default: 25, Max: 50}
 }
 
-// settled returns what the bridge is told of; nil if nothing.
+// settled returns the settlement that the bridge receives, or nil.
 func settled(t *testing.T, e *envoy, f *Filter) *wire.Settle {
 	t.Helper()
 	f.Flush()
@@ -50,24 +51,27 @@ func settled(t *testing.T, e *envoy, f *Filter) *wire.Settle {
 	return &items[0].Settle
 }
 
-// response is one that the bridge may be told of. "|" in its body is where it is cut.
-type response struct {
-	rule     func(*core.Rule)
+// upstreamResponse is a case of a response. A "|" in its body marks where the body is split.
+type upstreamResponse struct {
+	rule     func(*corepolicy.Rule)
 	response [][2]string
 	body     string
 	trailers [][2]string
 	cut      bool // the stream ends before the body
 	want     *wire.Settle
-	early    bool   // told of before the body
-	cost     string // X-RateLimit-Cost; "" where no rule says something of costs
+	early    bool   // settled before the body
+	cost     string // X-RateLimit-Cost; "" if no rule defines costs
 }
 
-// TestSettling: what the bridge is told of a response, and when.
+// TestSettling: which settlement the bridge receives for a response, and when.
 func TestSettling(t *testing.T) {
 	json := []string{"content-type", "application/json"}
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
 	unread := []wire.Field{{Name: "usage.total_tokens", Text: ">"}}
-	for name, c := range map[string]response{
+	for name, c := range map[string]upstreamResponse{
+		"a part": {rule: byBody, response: ok("206", json...), body: tokens, cost: "10",
+			want: &wire.Settle{Status: 206, Numbers: []wire.Field{{Name: "usage.total_tokens", Text: ">7"}}}},
+		"a 304": {rule: byBody, response: ok("304"), early: true, cost: "10", want: &wire.Settle{Status: 304, Numbers: unread}},
 		"a header": {rule: byHeader, response: ok("200", "x-cost", "4"), body: "x", early: true, cost: "4",
 			want: &wire.Settle{Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "4"}}}},
 		"a header and a body": {rule: byHeader, response: ok("200", "x-cost", "10"), body: "x", cost: "10"},
@@ -97,18 +101,18 @@ func TestSettling(t *testing.T) {
 		"a document of more than 1 MiB": {rule: byBody, response: ok("200", json...),
 			body: strings.Repeat(" ", 1<<20) + "|" + tokens, cost: "10", want: &wire.Settle{Status: 200, Numbers: unread}},
 		"no body": {rule: byBody, response: ok("204", json...), early: true, cost: "10", want: &wire.Settle{Status: 204}},
-		"given back": {rule: func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }, response: ok("503"),
+		"given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: ok("503"),
 			body: "x", early: true, want: &wire.Settle{Status: 503}},
-		"not given back": {rule: func(r *core.Rule) { r.RefundOn = []core.Statuses{{From: 500, To: 599}} }, response: ok("200"),
+		"not given back": {rule: func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }, response: ok("200"),
 			body: "x"},
-		"does not count": {rule: func(r *core.Rule) { r.CountIf = []core.Statuses{{From: 401, To: 401}} }, response: ok("200"),
+		"does not count": {rule: func(r *corepolicy.Rule) { r.CountIf = []corepolicy.Statuses{{From: 401, To: 401}} }, response: ok("200"),
 			body: "x", early: true, want: &wire.Settle{Status: 200}},
 	} {
 		t.Run(name, func(t *testing.T) { settles(t, c) })
 	}
 }
 
-func settles(t *testing.T, c response) {
+func settles(t *testing.T, c upstreamResponse) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, c.rule))
 	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
@@ -147,7 +151,7 @@ func settles(t *testing.T, c response) {
 	}
 }
 
-// TestNothingToSettle: without a response, or a receipt, what was reserved stands.
+// TestNothingToSettle: without a response or a receipt, the reserved units stay charged.
 func TestNothingToSettle(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
@@ -167,8 +171,38 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
-// TestSettlementsRideWithQuestions: and what cannot be told of is counted.
-func TestSettlementsRideWithQuestions(t *testing.T) {
+// TestNoRefundForATimeThatTheClientChose: a client that may choose how long the upstream takes gets
+// no refund when that time ends.
+func TestNoRefundForATimeThatTheClientChose(t *testing.T) {
+	for _, c := range []struct {
+		header, details string
+		refunded        bool
+	}{
+		{"x-envoy-upstream-rq-timeout-ms", "response_timeout", false},
+		{"x-envoy-upstream-rq-per-try-timeout-ms", "upstream_per_try_timeout", false},
+		{"x-envoy-upstream-stream-duration-ms", "upstream_max_stream_duration_reached", false},
+		{"grpc-timeout", "upstream_max_stream_duration_reached", false},
+		{"x-other", "upstream_max_stream_duration_reached", true},
+		{"grpc-timeout", "via_upstream", true},
+		{"grpc-timeout", "connection_failure", true},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, costs(t, func(r *corepolicy.Rule) { r.RefundOn = []corepolicy.Statuses{{From: 500, To: 599}} }))
+		s := admitted(t, e, f, 1, reserved(1), get("/api/x", c.header, "50"))
+		s.RequestEnds()
+		e.properties["response.code_details"] = c.details
+		s.ResponseHeaders(ok("504"), true)
+		s.Done()
+		got := settled(t, e, f)
+		if refunded := got != nil && got.Status == 504; refunded != c.refunded {
+			t.Errorf("%s, %s: the bridge is told %+v", c.header, c.details, got)
+		}
+	}
+}
+
+// TestSettlementsAreBatchedWithRequests: settlements share calls with requests, and lost ones are
+// counted.
+func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
 	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
@@ -193,14 +227,14 @@ func TestSettlementsRideWithQuestions(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreBounded: beyond the bound what was reserved stands, and that is counted.
+// TestSettlementsAreBounded: beyond the bound the reserved units stay charged, and that is counted.
 func TestSettlementsAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
 	f.NewStream(1).RequestHeaders(get("/api/x"))
-	f.Flush() // a call is under way
+	f.Flush() // a call is in flight
 	for range settlingMax + 3 {
-		f.tell(&due{receipt: "x", status: 200})
+		f.enqueueSettlement(&due{receipt: "x", status: 200})
 	}
 	if e.counts[CounterUnsettled] != 3 || len(f.dues) > dueMax {
 		t.Errorf("%d not told of, %d kept", e.counts[CounterUnsettled], len(f.dues))
@@ -213,5 +247,24 @@ func TestSettlementsAreBounded(t *testing.T) {
 	}
 	if told != settlingMax+1 || len(e.calls) != 0 || len(f.dues) > dueMax {
 		t.Errorf("%d items, %d calls more, %d kept", told, len(e.calls), len(f.dues))
+	}
+}
+
+// TestWhatTheBridgeAllowedWithoutTheStoreIsSettled: the bridge is told of the cost, and the client of no limit.
+func TestWhatTheBridgeAllowedWithoutTheStoreIsSettled(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, byHeader))
+	answer := reserved(10)
+	answer.Results[0] = counter.Result{At: answer.Results[0].At, Local: true, Granted: 10}
+	s := admitted(t, e, f, 1, answer, get("/api/x"))
+	if fields := s.ResponseHeaders(ok("200", "x-cost", "40"), true); len(fields) != 0 {
+		t.Errorf("the client is told %v", fields)
+	}
+	want := &wire.Settle{Receipt: "sealed", Status: 200, Headers: []wire.Field{{Name: "X-Cost", Text: "40"}}}
+	if diff := cmp.Diff(want, settled(t, e, f)); diff != "" {
+		t.Error(diff)
+	}
+	if e.counts[CounterDegraded] != 1 {
+		t.Errorf("counted %v", e.count())
 	}
 }

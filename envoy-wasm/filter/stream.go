@@ -4,7 +4,10 @@ package filter
 
 import (
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/wire"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
 // Action is what Envoy is to do with a request.
@@ -20,71 +23,76 @@ const (
 type state uint8
 
 const (
-	fresh    state = iota
-	arrived        // and waits for the end of the turn
-	lined          // waits for others like it that are being asked about
-	waiting        // for the bridge, in a call that it shares
-	standing       // under a throttle rule, with a call of its own
+	fresh          state = iota
+	arrived              // waits for the end of the turn, or for a poll
+	queued               // waits while similar requests are in calls
+	waiting              // waits for the bridge, in a shared call
+	throttleQueued       // waits under a throttle rule, with its own call
 	decided
 	gone
 )
 
 // Stream is one request and its response.
 type Stream struct {
+	_ slim.Incomparable
+
 	f         *Filter
 	id        uint32
 	state     state
-	head      bool        // the method is HEAD
-	complete  bool        // the request has come to its end
-	hurried   bool        // the client says how long the upstream may take
-	again     uint8       // how often it was asked about once more
-	answered  bool        // the response is our own
-	grpcType  string      // the content type of our own response, if Envoy would leave it out
-	responded bool        // the response has begun
-	origin    uint64      // of the request: its connection and its x-request-id
-	before    *Stream     // that ended just before this one began, if that had no response
-	asking    *asking     // until it is decided
-	gate      *gate       // that counts it, until it rides in a call
-	next      *Stream     // in the line of a gate
-	deadline  core.Micros // of one that stands in line for a throttle rule
-	told      core.Telling
+	head      bool           // the method is HEAD
+	complete  bool           // the request has come to its end
+	hurried   bool           // the client sets the time that the upstream may take
+	again     uint8          // number of repeated questions to the bridge
+	answered  bool           // the filter made the response
+	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
+	responded bool           // the response has begun
+	origin    uint64         // hash of the connection and x-request-id of the request
+	before    *Stream        // the stream that ended without a response just before this one began
+	asking    *asking        // nil once the request is decided
+	gate      *gate          // the gate that counts the request, until the request is in a call
+	next      *Stream        // in the queue of a gate
+	deadline  counter.Micros // of a request in a throttle queue
+	asked     counter.Micros // when its own call was made, on the clock of leases
+	fields    response.Fields
 	remaining int64
-	due       *due // what the response settles; nil for nothing
+	due       *due // the settlement of the response, or nil
 }
 
-// asking is what a request needs until it is decided. It is used again.
+// asking holds the data that a request needs until it is decided. It is reused.
 type asking struct {
 	policy *policy
 	plan   core.Plan
+	writer response.Writer
 	attrs  attributes
-	unsure bool // a credential is not known
-	held   int  // bytes of the request that are held while it waits
+	unsure bool // a credential has no cached verdict
+	held   int  // bytes that the request holds while it waits
 
-	patience core.Micros // of the call that it stands in line with
+	patience counter.Micros // timeout of its own call in a throttle queue
 
-	narrow int  // the check that is the first to refuse, see core.Plan.Narrowest
-	alike  bool // what it refuses one it refuses others
+	narrow int  // the check that is the first to deny, see core.Plan.Narrowest
+	alike  bool // a denial of one such request applies to the others
 
-	refuses, admits bool     // the request may be decided here, see core.Plan.Aside
-	parts           []part   // of its checks
-	wants           []wanted // what is to be asked for with it
+	denies, admits bool     // the request may be decided here, see core.Plan.LocalDecision
+	parts          []part   // one for each check
+	wants          []wanted // units to ask for with the request
 }
 
-// askingMax is how many are kept for later requests: some KB each, and up to 60 KiB where the last request had so long a path.
+// askingMax is how many asking values are kept for later requests. Each takes some KB, and up to 60
+// KiB after a request with a path that long.
 const askingMax = 64
 
-// NewStream begins a request.
+// NewStream returns a new request.
 func (f *Filter) NewStream(id uint32) *Stream {
 	s := &Stream{f: f, id: id, before: f.ended}
 	f.ended = nil
 	return s
 }
 
-// RequestHeaders decides the request, or makes it wait: for the end of the turn, or for the bridge.
+// RequestHeaders decides the request, or makes it wait for the end of the turn or for the bridge.
 func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	defer s.guard(&action)
 	f := s.f
-	f.out.told = 0 // one answer at most is given here
+	f.out.told = 0 // this callback gives one answer at most
 	if f.policy == nil {
 		f.host.Count(CounterNoPolicy)
 		return s.unguarded(f.config.Deny)
@@ -107,8 +115,8 @@ func (s *Stream) RequestHeaders(headers [][2]string) (action Action) {
 	return s.judge(nil)
 }
 
-// judge decides the request that was taken in, or makes it wait for the bridge. from is the gate whose line it comes from, if it
-// does.
+// judge decides the request whose headers were read, or makes it wait for the bridge. from is the
+// gate in whose queue the request waited, or nil.
 func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
@@ -121,10 +129,10 @@ func (s *Stream) judge(from *gate) Action {
 	return s.proceed(from)
 }
 
-// proceed decides a request that has its plan, if that can be, and otherwise makes it wait.
+// proceed decides a request that has its plan, or makes it wait for the bridge.
 func (s *Stream) proceed(from *gate) Action {
 	f, a := s.f, s.asking
-	if action, done := s.aside(); done {
+	if action, done := s.decideLocally(); done {
 		return action
 	}
 	switch {
@@ -137,23 +145,23 @@ func (s *Stream) proceed(from *gate) Action {
 	case from != nil && s.late(f.host.Now()):
 		return s.unasked(f.calls.whyLate())
 	}
-	f.calls.keep(a) // before it is queued, which may decide it
-	waits, full := f.line(s, from)
+	f.calls.keep(a) // before it is enqueued, which may decide it
+	waits, full := f.enqueue(s, from)
 	switch {
 	case waits:
 		return Pause
 	case full:
-		return s.crowdedOut()
+		return s.denyOverflow()
 	case a.admits:
 		a.want(f.elapsed())
 	}
-	if s.state = waiting; s.queue() {
+	if s.state = waiting; s.enqueueForBatch() {
 		return Pause
 	}
 	return s.unasked(CounterUnreachable)
 }
 
-// ask returns what a request needs until it is decided.
+// ask returns an asking, new or reused.
 func (f *Filter) ask() *asking {
 	last := len(f.idle) - 1
 	if last < 0 {
@@ -164,7 +172,7 @@ func (f *Filter) ask() *asking {
 	return a
 }
 
-// release lets go of what the request needed to be decided.
+// release frees the request's asking for reuse.
 func (s *Stream) release() {
 	a := s.asking
 	s.drop()
@@ -178,7 +186,7 @@ func (s *Stream) release() {
 	s.f.idle = append(s.f.idle, a)
 }
 
-// drop forgets what the request needed to be decided.
+// drop discards the request's asking.
 //
 //go:noinline
 func (s *Stream) drop() {
@@ -194,7 +202,7 @@ func (s *Stream) drop() {
 	}
 }
 
-// identify makes the plan of the request, with what is remembered of its credentials.
+// identify makes the plan of the request with the cached verdicts on its credentials.
 func (a *asking) identify(f *Filter) {
 	f.now, f.unsure, f.stale, f.known = a.attrs.view.At, false, false, 0
 	a.plan.Reset()
@@ -203,84 +211,100 @@ func (a *asking) identify(f *Filter) {
 	a.narrow, a.alike = a.plan.Narrowest()
 }
 
-// hear makes the plan again, with what the bridge said of the credentials, and remembers that. It reports false if the
-// bridge speaks of others than the request shows: then it has decided about somebody else.
-func (a *asking) hear(f *Filter, v *wire.Verdict) bool {
+// takeVerdict makes the plan again with the bridge's verdicts on the credentials, and caches them.
+// It reports false if the bridge saw other credentials than the request has: it then decided about
+// another client.
+func (a *asking) takeVerdict(f *Filter, v *wire.Verdict) bool {
 	a.attrs.view.At = f.host.Now()
-	h := hearing{plan: &a.plan, ways: v.Ways, until: a.attrs.view.At + min(core.Micros(v.TTLMicros), rememberedMax)}
-	f.hears = &h
-	defer func() { f.hears = nil }()
+	h := verdictReply{plan: &a.plan, ways: v.Ways, until: a.attrs.view.At + min(counter.Micros(v.TTLMicros), rememberedMax)}
+	f.bridgeVerdicts = &h
+	defer func() { f.bridgeVerdicts = nil }()
 	a.identify(f)
-	a.unsure = !h.heard()
+	a.unsure = !h.complete()
 	return !a.unsure
 }
 
-// take decides by what the bridge said, or lets the request stand in line.
+// take decides the request by the answer of the bridge, or enqueues it in a throttle queue.
 func (s *Stream) take(answer *wire.Answer) {
 	defer s.rescue()
 	a := s.asking
 	if unknown := answer.Status == wire.StatusUnknown; unknown || answer.Status == wire.StatusBusy {
 		if unknown {
 			s.f.pollSoon()
+			s.f.poll.lost = s.f.poll.lost || s.again == againMax
 		}
 		if s.askAnother(whyNot(answer.Status)) {
 			return
 		}
-		s.f.poll.lost = s.f.poll.lost || unknown
 	}
 	if answer.Status != wire.StatusOK {
 		s.degrade(whyNot(answer.Status))
 		return
 	}
-	if answer.Verdict != nil && !a.hear(s.f, answer.Verdict) {
-		s.degrade(CounterUnknown)
+	if answer.Verdict != nil && !a.takeVerdict(s.f, answer.Verdict) {
+		s.degrade(CounterUnanswered)
 		return
 	}
 	results := a.plan.Results()
 	if len(results) != len(answer.Results) {
-		s.degrade(CounterUnknown)
+		s.degrade(CounterUnanswered)
 		return
 	}
 	copy(results, answer.Results)
+	if answer.Verdict != nil || s.state == throttleQueued {
+		s.f.uses.learn(s.f.elapsed(), a.plan.Checks(), results)
+	}
 	if answer.Verdict != nil && a.alike {
-		s.f.hear(a, nil, results, s.f.calls.dealt)
+		s.f.takeResults(a, nil, results, s.f.calls.answeredSent)
 	}
 	d := a.plan.Decide()
-	if s.state == waiting && d.Refused() && d.Delay > 0 && s.stand() {
+	if s.state == waiting && d.Denied() && d.Delay > 0 && s.enqueueThrottled() {
 		return
 	}
-	if s.state == standing && !d.Refused() {
+	if s.state == throttleQueued && !d.Denied() {
 		s.f.host.Count(CounterDelayed)
 	}
 	s.expect(&d, answer.Receipt)
 	s.resume(d)
 }
 
-// againMax is how often a request is asked about once more: of two bridges that take turns, a call for something else may have been
-// the other's.
-const againMax = 2
+const (
+	// againMax is how often the filter asks again about one request. If Envoy alternates between
+	// two bridges, another call may have reached the other bridge in between.
+	againMax = 2
+	// pollsMax is how many polls a request waits for. After each of them it is asked about as often
+	// as at first.
+	pollsMax = 4
+	askedMax = (againMax+1)*(pollsMax+1) - 1
+)
 
-// askAnother asks once more about a request whose policy the bridge did not know, or for which it had no time: it has charged nothing,
-// and of several behind one name the next may know it. It reports false if that is to be no more.
+// askAnother asks again about a request whose policy the bridge did not know, or for which the
+// bridge was too busy. The bridge charged nothing, and another bridge behind the same name may know
+// the policy. If none does, the request waits for the next poll: a client whose burst delays the
+// polls could otherwise get requests through uncounted. askAnother reports false after againMax
+// attempts, or after those that follow the last poll.
 //
 //go:noinline
 func (s *Stream) askAnother(why Counter) bool {
-	if s.again == againMax {
+	if s.again == askedMax || s.again == againMax && (why == CounterBusy || s.state == throttleQueued) {
 		return false
 	}
 	s.again++
-	if c := &s.f.calls; s.state == standing {
+	if c := &s.f.calls; s.again%(againMax+1) == 0 {
+		s.state = arrived
+		s.f.outdated = append(s.f.outdated, s)
+	} else if s.state == throttleQueued {
 		if !s.askToWait(s.asking.patience) {
 			return false
 		}
-	} else if len(c.waiting) >= waitingMax || !s.queue() {
+	} else if len(c.waiting) >= waitingMax || !s.enqueueForBatch() {
 		return false
 	}
 	s.f.host.Count(why)
 	return true
 }
 
-// degrade decides without the bridge.
+// degrade decides the request without the bridge.
 //
 //go:noinline
 func (s *Stream) degrade(why Counter) {
@@ -289,26 +313,25 @@ func (s *Stream) degrade(why Counter) {
 	}
 }
 
-// concluded decides by the results that there are.
+// concluded decides the request from the results in its plan.
 //
 //go:noinline
 func (s *Stream) concluded() Action { return s.decide(s.asking.plan.Decide()) }
 
-// resume ends the wait.
+// resume ends the wait of the request.
 func (s *Stream) resume(d core.Decision) {
 	if s.decide(d) == Continue {
 		s.f.letGo(outgoing{stream: s})
 	}
 }
 
-// decide takes the decision, and answers the request if it is refused.
+// decide applies the decision, and answers the request if it is denied.
 func (s *Stream) decide(d core.Decision) Action {
 	s.state = decided
-	fields := s.asking.plan.Headers(&d)
-	s.told, s.remaining = fields.Telling(), d.Remaining
+	s.fields, s.remaining = s.asking.writer.Headers(&s.asking.plan, &d), d.Remaining
 	action, count := Continue, CounterAllowed
 	switch {
-	case d.Refused():
+	case d.Denied():
 		action, count = Pause, CounterDenied
 	case d.Degraded:
 		count = CounterDegraded
@@ -318,24 +341,24 @@ func (s *Stream) decide(d core.Decision) Action {
 		s.f.host.Count(CounterOversized)
 	}
 	if action == Pause {
-		s.refuse(&d, fields.Authenticate)
+		s.deny(&d)
 	}
 	s.release()
 	return action
 }
 
-// Done ends the stream. A rider that is gone is skipped.
+// Done ends the stream. If the request is in a queue or a call, it is skipped there.
 func (s *Stream) Done() {
 	defer s.f.guard()
 	switch s.state {
-	case arrived, lined, waiting, standing:
+	case arrived, queued, waiting, throttleQueued:
 		s.release()
 	case decided:
 		if d := s.due; d != nil {
 			d.cut = true
 			d.learn(nil)
 		}
-		s.settle() // a body that was cut short counts as far as it came, or for what the policy says of such
+		s.settle() // a truncated body counts as far as it was read, or as the policy says
 		if !s.answered && !s.responded {
 			s.f.ended = s
 		}

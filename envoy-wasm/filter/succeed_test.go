@@ -7,10 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAFilterSucceedsAnother: it has that one's policy from the start, if both ask the same bridge.
+// TestAFilterSucceedsAnother: a filter takes over its predecessor's policy if both use the same
+// bridge.
 func TestAFilterSucceedsAnother(t *testing.T) {
 	const bridge = "cluster: a\nhost: b\ntoken: c\n"
 	for settings, succeeds := range map[string]bool{
@@ -40,7 +41,8 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 			continue
 		}
 		admitted(t, e, f, 2, left(1), get("/api/x"))
-		// What one remembers of credentials is not the other's, and neither takes the other's policy from then on.
+		// Remembered credentials are not shared, and afterwards neither filter takes the other's
+		// policy.
 		before.policy = nil
 		admitted(t, e, f, 3, said(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		if e.counts[CounterNoPolicy]+e.counts[CounterPanic] != 0 || e.counts[CounterPolicyLoaded] != 1 {
@@ -49,11 +51,11 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 	}
 }
 
-// TestAnHeirOfAnotherBridge: receipts go to the bridge that has sealed them, or to none.
-func TestAnHeirOfAnotherBridge(t *testing.T) {
+// TestASuccessorWithAnotherBridge: receipts are sent only to the bridge that sealed them.
+func TestASuccessorWithAnotherBridge(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(300, core.Millisecond)
-	b.pass(100 * core.Millisecond)
+	b.requests(300, counter.Millisecond)
+	b.pass(100 * counter.Millisecond)
 	if b.held == 0 || b.held > 2000-300-b.left[0] {
 		t.Fatalf("%d in hand, %d left", b.held, b.left[0])
 	}
@@ -73,7 +75,7 @@ func TestAnHeirOfAnotherBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is nothing
+	for range 2 { // the second time there is nothing to take over
 		if !heir.Inherit(b.f) {
 			t.Error("does not inherit from one of its own bridge")
 		}
@@ -85,8 +87,9 @@ func TestAnHeirOfAnotherBridge(t *testing.T) {
 	}
 }
 
-// TestWhoHasAPolicyKeepsIt: neither one that Envoy has given out nor one's own gives way to another's.
-func TestWhoHasAPolicyKeepsIt(t *testing.T) {
+// TestAFilterKeepsItsPolicy: a filter keeps a policy that it already has, whether from Envoy or
+// from the bridge.
+func TestAFilterKeepsItsPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	other := withPolicy(t, e, shop(t, "10/1m"))
 	own := withPolicy(t, e, shop(t, "20/1m"))
@@ -102,12 +105,12 @@ func TestWhoHasAPolicyKeepsIt(t *testing.T) {
 	}
 }
 
-// TestAPanicLeavesNoTwoHeirs: what one has begun to take over is not another's as well, and the gauge of all workers keeps nothing of
-// one that has ended.
-func TestAPanicLeavesNoTwoHeirs(t *testing.T) {
+// TestAPanicLeavesNoTwoSuccessors: units that one filter has begun to take over are not taken over
+// by another, and the gauge does not keep units of an ended filter.
+func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	b.requests(300, core.Millisecond)
-	if b.pass(100 * core.Millisecond); b.held == 0 {
+	b.requests(300, counter.Millisecond)
+	if b.pass(100 * counter.Millisecond); b.held == 0 {
 		t.Fatal("nothing is in hand")
 	}
 	for range 3 {
@@ -122,7 +125,7 @@ func TestAPanicLeavesNoTwoHeirs(t *testing.T) {
 		t.Fatal(err)
 	}
 	heir.calls.settling = make([]*due, settlingMax-2)
-	b.panics = "Count" // of the last of the three, for which there is no room
+	b.panics = "Count" // of the last of the three, for which there is no capacity
 	heir.Inherit(b.f)
 	other, err := New(b, nil)
 	if err != nil {

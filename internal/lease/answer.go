@@ -2,12 +2,13 @@
 
 package lease
 
-import "github.com/penstock/penstock/core"
+import "github.com/penstock/penstock/core/counter"
 
-// Answer fills in the result of a request that was decided here, as if the store had answered: what it last said, brought
-// to now, with what is in hand. What other nodes did meanwhile is not known.
-func (c *Counter) Answer(now core.Micros, cost int64, v Verdict, r *core.Result) {
-	*r = core.Result{
+// Answer fills in the result of a request that was decided here, as if the store had answered. It
+// brings the store's last answer forward to now and adds the units held on this node. Requests that
+// other nodes made since then are not known.
+func (c *Counter) Answer(now counter.Micros, cost int64, v Verdict, r *counter.Result) {
+	*r = counter.Result{
 		At:        now + c.last.ahead,
 		Remaining: min(c.capacity, c.last.remaining+c.Held(now)),
 		Reset:     max(0, c.last.reset-now),
@@ -17,8 +18,8 @@ func (c *Counter) Answer(now core.Micros, cost int64, v Verdict, r *core.Result)
 	case Admit, AdmitAsk:
 		r.Granted = cost
 	case Deny:
-		r.Refused, r.Wait, r.Remaining = true, core.Never, min(r.Remaining, cost-1)
-		if cost <= c.capacity && c.passesAt != core.Never {
+		r.Denied, r.Wait, r.Remaining = true, counter.Never, min(r.Remaining, cost-1)
+		if cost <= c.capacity && c.passesAt != counter.Never {
 			r.Wait = max(1, c.passesAt-now)
 		}
 	}

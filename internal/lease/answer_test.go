@@ -7,32 +7,32 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnswers tells clients who are decided here what the store would have told them, as far as that is known: the store's
-// clock, what it had left with what is in hand, and the same instants of reset.
+// TestAnswers: a decision from held units is answered as the store would have answered it: by the
+// store's clock, with its remaining units plus the held ones, and with its instants of reset.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		limit   *core.Limit
+		limit   *counter.Limit
 		cost    int64
 		verdict Verdict
-		want    core.Result
+		want    counter.Result
 	}{
-		{"admitted", &fixed, 2, Admit, core.Result{Granted: 2, Remaining: 502, Reset: 300 * ms, Next: 300 * ms}},
-		{"admitted, and more is asked for", &sliding, 2, AdmitAsk, core.Result{Granted: 2, Remaining: 502, Reset: 300 * ms, Next: 300 * ms}},
-		{"denied", &sliding, 5, Deny, core.Result{Refused: true, Wait: 200 * ms, Remaining: 2, Reset: 300 * ms, Next: 300 * ms}},
-		{"denied for ever", &fixed, 1001, Deny, core.Result{Refused: true, Wait: core.Never, Remaining: 2, Reset: 300 * ms, Next: 300 * ms}},
+		{"admitted", &fixed, 2, Admit, counter.Result{Granted: 2, Remaining: 502, Reset: 300 * ms, Next: 300 * ms}},
+		{"admitted, and more is asked for", &sliding, 2, AdmitAsk, counter.Result{Granted: 2, Remaining: 502, Reset: 300 * ms, Next: 300 * ms}},
+		{"denied", &sliding, 5, Deny, counter.Result{Denied: true, Wait: 200 * ms, Remaining: 2, Reset: 300 * ms, Next: 300 * ms}},
+		{"denied for ever", &fixed, 1001, Deny, counter.Result{Denied: true, Wait: counter.Never, Remaining: 2, Reset: 300 * ms, Next: 300 * ms}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Counter
 			leases(t, &c, tt.limit, 0, 0, 400*ms, 2)
 			if tt.verdict == Deny {
 				a := asks(t, &c, 0, tt.limit, 5)
-				c.Granted(0, &a, &core.Result{At: begins, Refused: true, Wait: 300 * ms, Reset: 400 * ms, Next: 400 * ms})
+				c.Granted(0, &a, &counter.Result{At: begins, Denied: true, Wait: 300 * ms, Reset: 400 * ms, Next: 400 * ms})
 			}
-			var got core.Result
+			var got counter.Result
 			c.Answer(100*ms, tt.cost, tt.verdict, &got)
 			tt.want.At = begins + 100*ms
 			if diff := cmp.Diff(tt.want, got); diff != "" {
@@ -42,34 +42,35 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestTheStoresWaitIsTold, and not for how long the refusal is remembered.
-func TestTheStoresWaitIsTold(t *testing.T) {
+// TestTheStoresWaitIsReported checks that the client gets the store's wait, not the shorter time
+// for which the denial is remembered.
+func TestTheStoresWaitIsReported(t *testing.T) {
 	var c Counter
-	year := must(core.ParseLimit("10/year"))
+	year := must(counter.ParseLimit("10/year"))
 	a := asks(t, &c, 0, &year, 1)
-	c.Granted(0, &a, &core.Result{Refused: true, Wait: 300 * core.Day, Reset: 300 * core.Day, LeasedIn: 100 * ms})
+	c.Granted(0, &a, &counter.Result{Denied: true, Wait: 300 * counter.Day, Reset: 300 * counter.Day, LeasedIn: 100 * ms})
 	takes(t, &c, 50*ms, &year, 1, Deny)
-	var r core.Result
-	if c.Answer(50*ms, 1, Deny, &r); r.Wait != 300*core.Day-50*ms {
+	var r counter.Result
+	if c.Answer(50*ms, 1, Deny, &r); r.Wait != 300*counter.Day-50*ms {
 		t.Errorf("wait %v", r.Wait)
 	}
 }
 
-// TestNothingIsAllocated on any way through a counter.
+// TestNothingIsAllocated calls every method of a counter.
 func TestNothingIsAllocated(t *testing.T) {
 	var (
 		c     Counter
-		r     core.Result
-		check core.Check
-		now   core.Micros
+		r     counter.Result
+		check counter.Check
+		now   counter.Micros
 	)
-	backs := make([]GiveBack, 0, backMax)
+	backs := make([]Refund, 0, refundsMax)
 	allocs := testing.AllocsPerRun(1000, func() {
 		now += 90 * ms
 		a, _ := c.Ask(now, &sliding, 1)
 		c.Take(now, &sliding, 1)
 		a.Fill(&check)
-		c.Granted(now+1, &a, &core.Result{Granted: 20, Remaining: 10, Reset: 50 * ms, Receipt: begins})
+		c.Granted(now+1, &a, &counter.Result{Granted: 20, Remaining: 10, Reset: 50 * ms, Receipt: begins})
 		c.Serve(now+1, &sliding, 1)
 		_, held := c.Take(now+2, &sliding, 3)
 		c.Answer(now+2, 3, Admit, &r)

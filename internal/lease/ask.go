@@ -2,124 +2,128 @@
 
 package lease
 
-import "github.com/penstock/penstock/core"
+import "github.com/penstock/penstock/core/counter"
 
-// Asking is a call that is to be made of the store. It goes with one request, or with none: then it is made in advance.
-type Asking struct {
-	Cost       int64 // needed: by the request that asks, and those that wait
-	Min        int64 // needed by the one that asks
-	Max        int64 // Cost and what is to be taken in advance
+// Call is a call to make to the store: for one request, or, with a Cost of 0, in advance.
+type Call struct {
+	Cost       int64 // units needed now: by the request that makes the call, and by the waiting requests
+	Min        int64 // units needed by the request that makes the call
+	Max        int64 // Cost plus the units to take in advance
 	ShareMille int64
-	Age        core.Micros // for how long what is taken in advance may be used
+	Age        counter.Micros // how long the units taken in advance may be used
 
 	own   int64
-	sent  core.Micros
+	sent  counter.Micros
 	epoch uint32
 	call  uint32
 }
 
-// Plain reports whether it asks for the one request's own cost and nothing else: what the request would ask without a
-// lease.
-func (a *Asking) Plain() bool { return a.own > 0 && a.Max == a.own }
+// Plain reports whether the call asks for the request's own cost and nothing else, as the request
+// would without a lease.
+func (a *Call) Plain() bool { return a.own > 0 && a.Max == a.own }
 
-// Fill makes the check ask it; Key, Limit, Bounds and the like are the caller's. A plain one is an OpTake.
-func (a *Asking) Fill(check *core.Check) {
+// Fill sets the check's operation, its amounts and its age. The caller sets Key, Limit, Bounds and
+// the rest. A plain call becomes an OpTake.
+func (a *Call) Fill(check *counter.Check) {
 	if a.Plain() {
-		check.Op, check.Cost = core.OpTake, a.own
+		check.Op, check.Cost = counter.OpTake, a.own
 		return
 	}
-	check.Op, check.Cost, check.Min, check.Max, check.ShareMille = core.OpUpTo, a.Cost, a.Min, a.Max, a.ShareMille
+	check.Op, check.Cost, check.Min, check.Max, check.ShareMille = counter.OpUpTo, a.Cost, a.Min, a.Max, a.ShareMille
 	if a.Max > a.Cost {
 		check.Age = a.Age
 	}
 }
 
-// Ask says what to ask the store for a request of that cost, or in advance if cost is 0, and marks the call as under way:
-// [Counter.Granted] or [Counter.Failed] must follow. ok is false if a call is under way already, if the cost can never
-// pass, or while the limit is one and another by turns: a request then sends its own check as it is, and the counter is
-// told nothing of it. now must be no later than the instant at which the call is sent.
-func (c *Counter) Ask(now core.Micros, l *core.Limit, cost int64) (a Asking, ok bool) {
+// Ask prepares a call to the store and marks it as under way: for a request of that cost, or in
+// advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. now must be no later
+// than the instant at which the call is sent. Ask reports false if a call is under way already, if
+// the cost exceeds the limit's capacity, or while requests alternate between two limits. The
+// request then sends its own check unchanged, and reports nothing to the Counter.
+func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
-		c.become(now, l)
+		c.setLimit(now, l)
 	}
 	if c.asking || !c.shares(now, cost) {
-		return Asking{}, false
+		return Call{}, false
 	}
 	if now-c.since >= c.span {
-		c.turn(now)
+		c.nextSpan(now)
 	}
-	c.giveBack(&c.due, c.due.units) // it did not suffice for the first of those that wait
-	need := min(cost+c.queued, core.CountMax)
-	extra := min(c.extra(now), core.CountMax-need)
+	c.refund(&c.reserved, c.reserved.units) // the units are too few for the first waiting request
+	need := min(cost+c.queued, counter.CountMax)
+	extra := min(c.extra(now), counter.CountMax-need)
 	if need+extra == 0 {
-		return Asking{}, false
+		return Call{}, false
 	}
 	c.asking, c.lastWanted = true, extra
-	return Asking{Cost: need, Min: max(1, cost), Max: need + extra, ShareMille: c.shareMille(now), Age: c.age(),
+	return Call{Cost: need, Min: max(1, cost), Max: need + extra, ShareMille: c.shareMille(now), Age: c.age(),
 		own: cost, sent: now, epoch: c.epoch, call: c.call}, true
 }
 
-// Granted takes the store's answer to a call, be it a refusal by this check or by another one of the call; r is this
-// check's result. The request that asked has its cost if r.Granted is not 0, as it would have without a lease. What is
-// beyond that is for those that wait, whom [Counter.Serve] decides about next, and for the hand.
-func (c *Counter) Granted(now core.Micros, a *Asking, r *core.Result) {
+// Granted processes the store's answer to a call; r is the result of this counter's check. It is
+// called for a denial too, even if another check of the call caused it. The request that made the
+// call is admitted if r.Granted is not 0, as it would be without a lease. The other granted units
+// go to the waiting requests, which [Counter.Serve] decides next, and into the held units.
+func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 	known, current := a.epoch == c.epoch, !c.Overtaken(a)
 	c.asking = c.asking && !current
-	c.hear(now - a.sent)
+	c.measureRTT(now - a.sent)
 	if known {
 		c.learn(now, a, r)
 	}
 	if r.Granted == 0 {
-		if known && r.Refused {
+		if known && r.Denied {
 			c.lastExtra = 0
-			c.refused(now, a, r)
+			c.rememberDenial(now, a, r)
 		}
 		return
 	}
 	c.used += a.own
-	others := slot{units: r.Granted - a.own, until: core.Never, receipt: r.Receipt, age: unleased}
+	others := slot{units: r.Granted - a.own, until: counter.Never, receipt: r.Receipt, age: unleased}
 	if r.Granted > a.Cost {
 		others.age = a.Age
 	}
-	if c.algorithm != core.TokenBucket {
+	if c.algorithm != counter.TokenBucket {
 		others.until = within(a.sent, r.Reset)
 	}
 	if !known || now >= others.until {
 		c.lastExtra = 0
 		if !c.forgotten(a.epoch) {
-			c.giveBack(&others, others.units)
+			c.refund(&others, others.units)
 		}
 		return
 	}
 	if extra := max(0, r.Granted-a.Cost); !current {
-		c.giveBack(&others, extra) // another call brings what is wanted
+		c.refund(&others, extra) // a newer call brings the required units
 	} else if c.lastExtra = extra; extra > 0 {
 		others.units -= extra
 		c.keep(now, slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
 		c.lastUse = now
 	}
-	c.giveBack(&c.due, c.due.units)
-	if c.due = others; c.queued == 0 {
-		c.giveBack(&c.due, c.due.units)
+	c.refund(&c.reserved, c.reserved.units)
+	if c.reserved = others; c.queued == 0 {
+		c.refund(&c.reserved, c.reserved.units)
 	}
 	if r.Granted < a.Cost {
-		c.refused(now, a, r)
+		c.rememberDenial(now, a, r)
 	} else if c.runsDry(now, a, r) {
-		c.pace(now, a, r)
+		c.paceCalls(now, a, r)
 	}
 	c.low = c.lowAt(now)
 }
 
-// Failed says that the call has ended and that it is not known whether the store has executed it. What it may have granted
-// is never used. Those that wait are to be served or to leave.
-func (c *Counter) Failed(now core.Micros) {
+// Failed ends a call whose outcome is unknown: the store may have executed it. Units that it may
+// have granted are never used. The caller must serve the waiting requests or let them leave.
+func (c *Counter) Failed(now counter.Micros) {
 	c.asking = false
 	c.lastExtra = 0
 }
 
-// keep puts leased units into the hand. Where there is no place they are joined with those that expire first, and expire with them;
-// but for those that have expired already, and were not looked at yet.
-func (c *Counter) keep(now core.Micros, s slot) {
+// keep adds leased units to the held ones. If both slots are taken, the slot that expires first
+// decides. If it holds units of the same charge and has not expired, the new units join it and
+// expire with it. Otherwise its units are refunded, and the new units replace them.
+func (c *Counter) keep(now counter.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
 			c.slots[i] = s
@@ -133,40 +137,41 @@ func (c *Counter) keep(now core.Micros, s slot) {
 	if old.receipt == s.receipt && now < old.until {
 		s.units, s.until, s.age = s.units+old.units, min(s.until, old.until), min(s.age, old.age)
 	} else {
-		c.giveBack(old, old.units)
+		c.refund(old, old.units)
 	}
 	*old = s
 }
 
-// within returns the instant that is certainly no later than span after something that happened no earlier than sent: two
-// clocks that are set by the same kind of servers drift apart by less than one part in a thousand.
-func within(sent, span core.Micros) core.Micros {
-	if span == core.Never {
-		return core.Never
+// within returns an instant on this node's clock that is certainly not later than span after an
+// event at the store. The event happened no earlier than sent. It assumes that the two clocks drift
+// apart by less than one part in a thousand.
+func within(sent, span counter.Micros) counter.Micros {
+	if span == counter.Never {
+		return counter.Never
 	}
 	return sent + span - span>>10
 }
 
-// refused remembers what the store does not have.
-func (c *Counter) refused(now core.Micros, a *Asking, r *core.Result) {
+// rememberDenial remembers what the store could not grant.
+func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result) {
 	cost, wait, gap := a.Min, r.Wait, c.gap()
-	if fixed := c.algorithm == core.FixedWindow; fixed || !r.Refused || wait < gap {
+	if fixed := c.algorithm == counter.FixedWindow; fixed || !r.Denied || wait < gap {
 		cost = r.Remaining + 1
 		switch {
-		case r.Refused:
+		case r.Denied:
 		case fixed:
 			wait = r.Reset
-		case c.algorithm == core.TokenBucket:
+		case c.algorithm == counter.TokenBucket:
 			wait = r.Next
-		default: // of a sliding window it is not known when more is there
+		default: // it is not known when a sliding window has room again
 			wait = 0
 		}
 		if !fixed {
 			c.flowUntil = now + horizon
 		}
 	}
-	c.passesAt = core.Never
-	if wait < core.Never-now {
+	c.passesAt = counter.Never
+	if wait < counter.Never-now {
 		c.passesAt = now + wait
 	}
 	wait = min(wait, DenialMax)
@@ -174,35 +179,36 @@ func (c *Counter) refused(now core.Micros, a *Asking, r *core.Result) {
 		wait = min(wait, r.LeasedIn+c.rtt)
 	}
 	c.deniedCost, c.deniedUntil = cost, a.sent+wait
-	if c.algorithm != core.FixedWindow {
+	if c.algorithm != counter.FixedWindow {
 		c.deniedUntil = max(c.deniedUntil, now+c.pause(now, r.At))
 	}
 	c.passesAt = max(c.passesAt, c.deniedUntil)
 }
 
-// runsDry reports whether the store has less than is wanted by all who ask for it, though enough for this call. One that has
-// refused here not long ago has, and so does one that is nearly empty: otherwise the nodes that it has refused would leave to
-// the others what flows in. Of a sliding window it must be nearer to empty: what a bucket keeps is nobody's there in the end.
-func (c *Counter) runsDry(now core.Micros, a *Asking, r *core.Result) bool {
-	if r.Granted >= a.Max || c.algorithm == core.FixedWindow {
+// runsDry reports whether the store has less than all nodes want, though enough for this call. This
+// is the case if the store recently denied a request of this node, or is nearly empty. Without the
+// first condition, the denied nodes would leave all new units to the others. For a sliding window
+// the threshold is lower: units that nobody takes before the window ends are lost.
+func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
+	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false
 	}
 	part := dryPart
-	if c.algorithm == core.SlidingWindow {
+	if c.algorithm == counter.SlidingWindow {
 		part /= 10
 	}
 	return c.flows(now) || float64(r.Remaining) < part*c.everybody*float64(c.gap())
 }
 
-// pace has a counter that lives from what flows in asked once in a pause, and not again as soon as what it got is used up:
-// more often it would get less each time, and no more in all.
-func (c *Counter) pace(now core.Micros, a *Asking, r *core.Result) {
+// paceCalls limits a counter whose store is nearly empty to one call in each pause. More calls
+// would each get less, and no more in total.
+func (c *Counter) paceCalls(now counter.Micros, a *Call, r *counter.Result) {
 	c.flowUntil = now + horizon
 	c.deniedCost, c.deniedUntil = 1, a.sent+c.pause(a.sent, r.At)
 	c.passesAt = c.deniedUntil
 }
 
-// denies reports whether a cost was refused so lately that the store need not be asked.
-func (c *Counter) denies(now core.Micros, cost int64) bool {
+// denies reports whether the store denied such a cost so recently that it need not be asked.
+func (c *Counter) denies(now counter.Micros, cost int64) bool {
 	return now < c.deniedUntil && cost >= c.deniedCost
 }

@@ -5,20 +5,20 @@ package lease
 import (
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// BenchmarkTakeFromHand is a request that is decided from what is in hand.
+// BenchmarkTakeFromHand is a request that is decided from held units.
 func BenchmarkTakeFromHand(b *testing.B) {
-	l := must(core.NewLimit(core.SlidingWindow, core.CountMax, core.Minute, 0))
-	c := holding(&l, core.CountMax/2)
+	l := must(counter.NewLimit(counter.SlidingWindow, counter.CountMax, counter.Minute, 0))
+	c := holding(&l, counter.CountMax/2)
 	b.ReportAllocs()
-	now := core.Micros(2)
+	now := counter.Micros(2)
 	for b.Loop() {
 		now++
-		if now > core.Second/5 {
+		if now > counter.Second/5 {
 			now = 2
-			c = holding(&l, core.CountMax/2)
+			c = holding(&l, counter.CountMax/2)
 		}
 		if v, _ := c.Take(now, &l, 1); v != Admit {
 			b.Fatalf("verdict %d", v)
@@ -26,14 +26,14 @@ func BenchmarkTakeFromHand(b *testing.B) {
 	}
 }
 
-// BenchmarkDenied is a request that the store refused not long ago.
+// BenchmarkDenied is a request that the store denied not long ago.
 func BenchmarkDenied(b *testing.B) {
-	l := must(core.NewLimit(core.FixedWindow, 10, core.Minute, 0))
+	l := must(counter.NewLimit(counter.FixedWindow, 10, counter.Minute, 0))
 	var c Counter
 	a, _ := c.Ask(1, &l, 1)
-	c.Granted(2, &a, &core.Result{Refused: true, Wait: core.Minute, Reset: core.Minute})
+	c.Granted(2, &a, &counter.Result{Denied: true, Wait: counter.Minute, Reset: counter.Minute})
 	b.ReportAllocs()
-	var r core.Result
+	var r counter.Result
 	for b.Loop() {
 		if v, _ := c.Take(3, &l, 1); v != Deny {
 			b.Fatalf("verdict %d", v)
@@ -42,12 +42,12 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// holding returns a counter that has got so many units at instant 1.
-func holding(l *core.Limit, units int64) *Counter {
+// holding returns a counter that was granted that many units at instant 1.
+func holding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)
 	a, _ := c.Ask(1, l, 1)
 	a.Cost, a.Max, a.Age = 1, 1+units, c.age()
-	c.Granted(1, &a, &core.Result{Granted: 1 + units, Remaining: l.Count() - units - 1, Reset: 30 * core.Second,
-		Next: 30 * core.Second, Receipt: begins})
+	c.Granted(1, &a, &counter.Result{Granted: 1 + units, Remaining: l.Count() - units - 1, Reset: 30 * counter.Second,
+		Next: 30 * counter.Second, Receipt: begins})
 	return c
 }

@@ -7,34 +7,35 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestALeaseFromAFullBucket takes units in advance from a full bucket, lets it fill up again for nearly the age of the lease,
-// and then uses everything: the lease, and all that the bucket has. Charged when they were taken, the units would come on
-// top of a full bucket; so the bucket pays for the age, and where it is not told of it, this shows.
+// TestALeaseFromAFullBucket takes units in advance from a full bucket, lets the bucket refill for
+// nearly the age of the lease, and then uses both the lease and everything in the bucket. If the
+// bucket did not charge for the age, the leased units would exceed the limit; the test shows that
+// too.
 func TestALeaseFromAFullBucket(t *testing.T) {
 	for _, unpaid := range []bool{false, true} {
-		slots := make([]core.Slot, 1)
-		decide := func(now core.Micros, check core.Check) core.Result {
-			var r [1]core.Result
+		slots := make([]counter.Slot, 1)
+		decide := func(now counter.Micros, check counter.Check) counter.Result {
+			var r [1]counter.Result
 			check.Limit = &bucket
 			if unpaid {
 				check.Age = 0
 			}
-			core.Decide(begins+now, []core.Check{check}, slots, r[:])
+			counter.Decide(begins+now, []counter.Check{check}, slots, r[:])
 			return r[0]
 		}
 		c := Counter{rates: rates{span: horizon, since: 0, used: 5000}}
 		first := asks(t, &c, 0, &bucket, 1)
-		r := decide(0, core.Check{Op: core.OpLook})
+		r := decide(0, counter.Check{Op: counter.OpLook})
 		r.Granted = 1
 		c.Granted(0, &first, &r)
-		now := 10 * core.Second
-		c.turn(now)
+		now := 10 * counter.Second
+		c.nextSpan(now)
 		c.usedBefore = 5000
 		a := asks(t, &c, now, &bucket, 1)
-		var check core.Check
+		var check counter.Check
 		a.Fill(&check)
 		r = decide(now, check)
 		uses := []use{{begins + now, 1}}
@@ -47,9 +48,9 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 		for range held {
 			takes(t, &c, now, &bucket, 1, Admit)
 		}
-		all := decide(now, core.Check{Op: core.OpUpTo, Cost: 5000, Min: 1, Max: 5000})
+		all := decide(now, counter.Check{Op: counter.OpUpTo, Cost: 5000, Min: 1, Max: 5000})
 		uses = append(uses, use{begins + now, held + all.Granted})
-		excess := bucketExcess(uses, 1000, 1000, int64(core.Second))
+		excess := bucketExcess(uses, 1000, 1000, int64(counter.Second))
 		if unpaid && excess < 10 || !unpaid && excess > 0 {
 			t.Errorf("unpaid %v: %d leased for %v, %d units over", unpaid, held, a.Age, excess)
 		}
@@ -59,21 +60,22 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 	}
 }
 
-// TestALeaseComesBackUnderItsOwnAge leases units while the store is near, and others when it has become slow, for longer. A
-// bucket credits a short lease less while a long one is out, so each must come back under the age that it was charged for;
-// and what was charged for a request that waits no longer is no lease at all.
-func TestALeaseComesBackUnderItsOwnAge(t *testing.T) {
-	l := must(core.NewLimit(core.TokenBucket, 1000, core.Second, 100_000))
-	grant := func(c *Counter, now core.Micros, a Asking, granted int64) {
+// TestALeaseIsRefundedUnderItsOwnAge leases units while the store is near, and others for longer
+// when it has become slow. A bucket credits a short lease less while a long one is out, so each
+// must be refunded under the age it was charged for. Units charged for a request that stopped
+// waiting are not a lease.
+func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {
+	l := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100_000))
+	grant := func(c *Counter, now counter.Micros, a Call, granted int64) {
 		a.Age = c.age()
 		a.Max = max(a.Max, granted)
-		c.Granted(now, &a, &core.Result{At: begins + now, Granted: granted, Remaining: 500, Reset: core.Second, Receipt: begins + now})
+		c.Granted(now, &a, &counter.Result{At: begins + now, Granted: granted, Remaining: 500, Reset: counter.Second, Receipt: begins + now})
 	}
 	var c Counter
 	grant(&c, 1000, asks(t, &c, 0, &l, 1), 11)
 	near := c.age()
 	for range 40 {
-		c.hear(400 * ms)
+		c.measureRTT(400 * ms)
 	}
 	far := c.age()
 	if far <= near {
@@ -82,13 +84,13 @@ func TestALeaseComesBackUnderItsOwnAge(t *testing.T) {
 	grant(&c, 2000, asks(t, &c, 2000, &l, 1), 21)
 	waiting := asks(t, &c, 3000, &l, 40)
 	takes(t, &c, 3000, &l, 50, Wait)
-	grant(&c, 4000, Asking{Cost: 90, Min: 40, own: 40, sent: waiting.sent, epoch: waiting.epoch}, 90)
+	grant(&c, 4000, Call{Cost: 90, Min: 40, own: 40, sent: waiting.sent, epoch: waiting.epoch}, 90)
 	c.Leave(50)
-	ages := map[int64]core.Micros{}
+	ages := map[int64]counter.Micros{}
 	for _, b := range c.Release(nil) {
 		ages[b.Units] = b.Age
 	}
-	if diff := cmp.Diff(map[int64]core.Micros{10: near, 20: far, 50: unleased}, ages); diff != "" {
+	if diff := cmp.Diff(map[int64]counter.Micros{10: near, 20: far, 50: unleased}, ages); diff != "" {
 		t.Errorf("what goes back, and its ages (-want +got):\n%s", diff)
 	}
 }

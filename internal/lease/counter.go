@@ -2,92 +2,102 @@
 
 package lease
 
-import "github.com/penstock/penstock/core"
+import (
+	"github.com/penstock/penstock/core/counter"
+)
 
-// Verdict says what becomes of a request.
+// Verdict is the decision about a request.
 type Verdict uint8
 
-// The verdicts. The zero Verdict is none of them.
+// The verdicts. The zero Verdict is not valid.
 const (
-	// Admit: the request's cost was taken out of the hand.
+	// Admit: the request's cost was taken from the held units.
 	Admit Verdict = iota + 1
-	// AdmitAsk is Admit, and what is left will not last until a call returns: call [Counter.Ask] with a cost of 0, and the
-	// store, while the request goes on. Whoever does not loses time and nothing else.
+	// AdmitAsk is Admit, and the remaining units will not last until a call returns. While the
+	// request goes on, call [Counter.Ask] with a cost of 0, and then the store. A caller that does
+	// not loses time and nothing else.
 	AdmitAsk
-	// Deny: the store refused as much not long ago. [Counter.Answer] tells the client.
+	// Deny: the store denied the same or a smaller cost not long ago. [Counter.Answer] returns the
+	// result for the client.
 	Deny
-	// Wait: a call is under way, and the cost was added to what waits for it. When the call has returned, [Counter.Serve]
-	// decides, first come, first served; [Counter.Leave] is for who does not wait any longer.
+	// Wait: a call is under way, and the cost was added to the units that wait for it. After the
+	// call [Counter.Serve] decides, in order of arrival. A request that stops waiting calls
+	// [Counter.Leave].
 	Wait
-	// Ask: the store must be asked, and nobody does. [Counter.Ask] says for how much. Nothing was changed.
+	// Ask: the store must be asked, and no call is under way. [Counter.Ask] prepares the call.
+	// Nothing was changed.
 	Ask
 )
 
-// Held names the units of one Admit, for [Counter.PutBack].
+// Held identifies the units of one Admit, for [Counter.PutBack].
 type Held struct {
-	Receipt core.Micros // of the charge they are of
-	Leased  bool        // from the hand, where they may go back to; otherwise granted for this very request
+	Receipt counter.Micros // of the charge that the units belong to
+	Leased  bool           // taken from the held units, and may return to them; otherwise granted for this request
 	epoch   uint32
-	age     core.Micros
+	age     counter.Micros
 }
 
-// Counter is what a node holds of one counter. The zero Counter is ready and holds nothing. Its methods must not be called
-// concurrently, and now must not go back: read the clock when you have the lock. That clock is the node's own, monotonic,
-// from any origin. Limits given to it differ in Count and Capacity at most: all else is in a counter's key.
+// Counter is one node's state of one counter: the units that it holds, and what it knows of the
+// store. The zero Counter is ready and holds nothing.
+// Its methods must not be called concurrently. now must not decrease, so read the clock while
+// holding the lock; it is the node's own monotonic clock, with any origin. The limits passed to one
+// Counter may differ in Count and Capacity only: everything else is part of a counter's key.
 type Counter struct {
-	count, capacity int64 // of the limit: under another one, nothing that is held or known is of use
-	window          core.Micros
-	changed         core.Micros // when the limit became another
-	steadyFrom      core.Micros // until when each request makes its own call
-	algorithm       core.Algorithm
+	_ [0]func() // never compared: see slim.Incomparable
+
+	count, capacity int64 // of the current limit; held units and knowledge are valid under this limit only
+	window          counter.Micros
+	changed         counter.Micros // when the limit last changed
+	steadyFrom      counter.Micros // the instant until which each request makes its own call
+	algorithm       counter.Algorithm
 	asking          bool   // a call is under way
-	heard           bool   // an answer of the store is known
-	epoch           uint32 // of what is held; what comes from an earlier one goes back
-	call            uint32 // of what is under way; what comes from an earlier one goes back
+	heard           bool   // last is valid: the store has answered
+	epoch           uint32 // of the held units; units of an earlier epoch are refunded
+	call            uint32 // of the call under way; units that an earlier call brings are refunded
 
-	slots  [2]slot
-	due    slot // granted for those that wait, and not leased: used by them, now, or given back
-	queued int64
-	back   [backMax]slot // on its way back
+	slots    [2]slot
+	reserved slot // granted for the waiting requests, and not leased: used at once, or refunded
+	queued   int64
+	refunds  [refundsMax]slot // refunds that are not sent yet
 
-	deniedCost  int64 // from this cost on,
-	deniedUntil core.Micros
-	passesAt    core.Micros // when the store said that it would pass
-	flowUntil   core.Micros // until when the store counts as empty, living from what flows in
+	deniedCost  int64 // this cost and greater ones are denied,
+	deniedUntil counter.Micros
+	passesAt    counter.Micros // until the instant at which the store would admit it
+	flowUntil   counter.Micros // until then the store counts as empty: only units that flow in are left
 
 	rates
-	low        int64 // ask for more when no more than this is in hand
-	lastUse    core.Micros
-	lastExtra  int64 // units granted beyond what was needed, by the last answer
-	lastWanted int64 // units asked for beyond what was needed, in the last call
-	rtt        core.Micros
+	low        int64 // take more in advance when no more than this is held
+	lastUse    counter.Micros
+	lastExtra  int64 // units that the last answer granted in advance
+	lastWanted int64 // units that the last call asked for in advance
+	rtt        counter.Micros
 
 	last seen
 }
 
-// slot is units of one charge.
+// slot holds units of one charge.
 type slot struct {
 	units   int64
-	until   core.Micros // exclusive: when they are of no use any more
-	receipt core.Micros
-	age     core.Micros // as the store was told; unleased if it was told none
+	until   counter.Micros // the units must be used before this instant
+	receipt counter.Micros
+	age     counter.Micros // the age sent to the store, or unleased if none was sent
 }
 
-// unleased is the age of what was charged for a use at once and comes back unused after all: the bucket has held nothing
-// back for it.
-const unleased core.Micros = 1
+// unleased is the age of units that were charged for immediate use but not used, and are refunded.
+// The bucket has reserved nothing for them.
+const unleased counter.Micros = 1
 
-// Take decides a request of that cost, 1 or more.
-func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Held) {
+// Take decides a request of that cost, which is at least 1.
+func (c *Counter) Take(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
-		c.become(now, l)
+		c.setLimit(now, l)
 	}
 	if now-c.since >= c.span {
-		c.turn(now)
+		c.nextSpan(now)
 	}
 	c.arrived += min(cost, c.capacity)
 	if c.queued == 0 {
-		if s := c.hand(now, cost); s != nil {
+		if s := c.slotFor(now, cost); s != nil {
 			c.use(now, s, cost)
 			if c.slots[0].units+c.slots[1].units <= c.low && c.refills(now) {
 				return AdmitAsk, Held{s.receipt, true, c.epoch, s.age}
@@ -105,8 +115,9 @@ func (c *Counter) Take(now core.Micros, l *core.Limit, cost int64) (Verdict, Hel
 	return Ask, Held{}
 }
 
-// hand returns the units to take cost from: of those that suffice the ones that end first, nil if none do.
-func (c *Counter) hand(now core.Micros, cost int64) *slot {
+// slotFor returns the slot to take cost from: of the slots that hold enough, the one that expires
+// first; nil if none does.
+func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {
 		a, b = b, a
@@ -120,26 +131,27 @@ func (c *Counter) hand(now core.Micros, cost int64) *slot {
 	return nil
 }
 
-func (c *Counter) use(now core.Micros, s *slot, cost int64) {
+func (c *Counter) use(now counter.Micros, s *slot, cost int64) {
 	s.units -= cost
 	c.used += cost
 	c.lastUse = now
 }
 
-// Serve decides for the first of those that were told to wait, once the call has returned. Wait says that another one is
-// under way; then the request keeps its place. After any other verdict it waits no longer, and the next one is to be
-// served, except after Ask: then this request is the one to ask, and what it does not do, somebody else must.
-func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, Held) {
+// Serve decides the first waiting request after a call has returned. Wait says that another call is
+// under way, and the request keeps its place. After any other verdict the request no longer waits,
+// and the next one must be served. After Ask this request must make the call; if it does not,
+// another waiting request must.
+func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
-		c.become(now, l)
+		c.setLimit(now, l)
 	}
-	if c.due.units >= cost && now < c.due.until {
-		held := Held{Receipt: c.due.receipt, epoch: c.epoch, age: c.due.age}
-		c.use(now, &c.due, cost)
+	if c.reserved.units >= cost && now < c.reserved.until {
+		held := Held{Receipt: c.reserved.receipt, epoch: c.epoch, age: c.reserved.age}
+		c.use(now, &c.reserved, cost)
 		c.Leave(cost)
 		return Admit, held
 	}
-	if s := c.hand(now, cost); s != nil {
+	if s := c.slotFor(now, cost); s != nil {
 		c.use(now, s, cost)
 		c.Leave(cost)
 		return Admit, Held{s.receipt, true, c.epoch, s.age}
@@ -149,27 +161,28 @@ func (c *Counter) Serve(now core.Micros, l *core.Limit, cost int64) (Verdict, He
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
-		c.giveBack(&c.due, c.due.units) // it did not suffice, and is not leased, to be held
+		c.refund(&c.reserved, c.reserved.units) // too few, and not leased, so they must not be held
 		return Wait, Held{}
 	}
 	c.Leave(cost)
 	return Ask, Held{}
 }
 
-// shares reports whether a request may share a call with others, and not only make its own.
-func (c *Counter) shares(now core.Micros, cost int64) bool {
+// shares reports whether a request may share a call with others instead of making its own.
+func (c *Counter) shares(now counter.Micros, cost int64) bool {
 	return cost <= c.capacity && now >= c.steadyFrom
 }
 
-// Leave takes a request out of those that wait.
+// Leave removes a request from the waiting requests.
 func (c *Counter) Leave(cost int64) {
 	if c.queued = max(0, c.queued-cost); c.queued == 0 {
-		c.giveBack(&c.due, c.due.units)
+		c.refund(&c.reserved, c.reserved.units)
 	}
 }
 
-// PutBack returns the units of an Admit that the request did not use after all: another limit refused it.
-func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
+// PutBack returns the units of an Admit that the request did not use, because another limit denied
+// it.
+func (c *Counter) PutBack(now counter.Micros, cost int64, held Held) {
 	c.used = max(0, c.used-cost)
 	if c.forgotten(held.epoch) {
 		return
@@ -182,11 +195,11 @@ func (c *Counter) PutBack(now core.Micros, cost int64, held Held) {
 			}
 		}
 	}
-	c.giveBack(&slot{units: cost, receipt: held.Receipt, age: held.age}, cost)
+	c.refund(&slot{units: cost, receipt: held.Receipt, age: held.age}, cost)
 }
 
-// Held returns the units in hand.
-func (c *Counter) Held(now core.Micros) (units int64) {
+// Held returns the number of held units that have not expired.
+func (c *Counter) Held(now counter.Micros) (units int64) {
 	for i := range c.slots {
 		if s := &c.slots[i]; now < s.until {
 			units += s.units
@@ -195,12 +208,13 @@ func (c *Counter) Held(now core.Micros) (units int64) {
 	return units
 }
 
-// become takes over a limit. What was charged under another one goes back, and what it refused says nothing of this one.
-// Requests under two limits by turns, of a client with two tiers, would have everything go back all the time: in a counter
-// that changes again within the second each request makes its own call for another one.
-func (c *Counter) become(now core.Micros, l *core.Limit) {
-	if c.count != 0 && now-c.changed < core.Second {
-		c.steadyFrom = now + core.Second
+// setLimit changes the counter's limit. Units charged under the old limit are refunded, and its
+// denials are forgotten. A client that alternates between two tiers would return its whole lease on
+// every request, so after a second change within one second each request that brings another limit
+// makes its own call.
+func (c *Counter) setLimit(now counter.Micros, l *counter.Limit) {
+	if c.count != 0 && now-c.changed < counter.Second {
+		c.steadyFrom = now + counter.Second
 	}
 	c.changed = now
 	c.count, c.capacity, c.window, c.algorithm = l.Count(), l.Capacity(), l.Window(), l.Algorithm()

@@ -7,19 +7,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-const ms = core.Millisecond
+const ms = counter.Millisecond
 
 var (
-	fixed   = must(core.NewLimit(core.FixedWindow, 1000, core.Second, 0))
-	sliding = must(core.NewLimit(core.SlidingWindow, 1000, core.Second, 0))
-	bucket  = must(core.NewLimit(core.TokenBucket, 1000, core.Second, 0))
+	fixed   = must(counter.NewLimit(counter.FixedWindow, 1000, counter.Second, 0))
+	sliding = must(counter.NewLimit(counter.SlidingWindow, 1000, counter.Second, 0))
+	bucket  = must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 0))
 )
 
-// asks asks for cost at an instant, which must be possible.
-func asks(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64) Asking {
+// asks prepares a call and fails the test if the counter makes none.
+func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64) Call {
 	t.Helper()
 	a, ok := c.Ask(now, l, cost)
 	if !ok {
@@ -28,15 +28,16 @@ func asks(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64) 
 	return a
 }
 
-// leases has the counter ask at sent for one unit, and get extra more at now in a window that ends reset after sent.
-func leases(t *testing.T, c *Counter, l *core.Limit, sent, now, reset core.Micros, extra int64) {
+// leases makes a call at sent, answered at now with one unit and extra more. The window ends reset
+// after sent.
+func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)
 	a.Max = a.Cost + extra
-	c.Granted(now, &a, &core.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: reset, Next: reset, Receipt: begins})
+	c.Granted(now, &a, &counter.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: reset, Next: reset, Receipt: begins})
 }
 
-func takes(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64, want Verdict) Held {
+func takes(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) Held {
 	t.Helper()
 	v, held := c.Take(now, l, cost)
 	if v == AdmitAsk {
@@ -48,15 +49,15 @@ func takes(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64,
 	return held
 }
 
-func serves(t *testing.T, c *Counter, now core.Micros, l *core.Limit, cost int64, want Verdict) {
+func serves(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost int64, want Verdict) {
 	t.Helper()
 	if v, _ := c.Serve(now, l, cost); v != want {
 		t.Errorf("at %d serving cost %d: verdict %d, want %d", now, cost, v, want)
 	}
 }
 
-// returns checks what goes back at an instant: units in all.
-func returns(t *testing.T, c *Counter, now core.Micros, want int64) {
+// returns checks the number of units refunded at an instant.
+func returns(t *testing.T, c *Counter, now counter.Micros, want int64) {
 	t.Helper()
 	units := int64(0)
 	for _, b := range c.Tick(now, nil) {
@@ -70,10 +71,10 @@ func returns(t *testing.T, c *Counter, now core.Micros, want int64) {
 	}
 }
 
-// TestASlowReply is sent at 0, executed at 1 ms with 10 ms to the window's end, and received at 9 ms: nothing of it is used
-// at 10 ms, though the window seems to end at 19.
+// TestASlowReply has a call that is sent at 0, executed at 1 ms with 10 ms to the window's end, and
+// answered at 9 ms. Nothing of it is used at 10 ms, although the window seems to end at 19.
 func TestASlowReply(t *testing.T) {
-	for _, l := range []*core.Limit{&fixed, &sliding} {
+	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
 		leases(t, &c, l, 0, 9*ms, 10*ms, 5)
 		takes(t, &c, 9*ms, l, 1, Admit)
@@ -82,18 +83,18 @@ func TestASlowReply(t *testing.T) {
 	}
 }
 
-// TestAReplyAfterTheWindow admits the request that asked, as without a lease, and nobody else: what else it brings goes
-// back to its window, and those that wait ask again, once.
+// TestAReplyAfterTheWindow admits the request that made the call, as without a lease, and no other.
+// The other units are refunded to their window, and the waiting requests make one more call.
 func TestAReplyAfterTheWindow(t *testing.T) {
-	for _, l := range []*core.Limit{&fixed, &sliding} {
+	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
 		first := asks(t, &c, 0, l, 1)
-		c.Granted(1*ms, &first, &core.Result{Granted: 1, Remaining: 900, Reset: core.Second, Receipt: begins})
+		c.Granted(1*ms, &first, &counter.Result{Granted: 1, Remaining: 900, Reset: counter.Second, Receipt: begins})
 		a := asks(t, &c, 2*ms, l, 1)
 		takes(t, &c, 2*ms, l, 1, Wait)
 		takes(t, &c, 2*ms, l, 2, Wait)
 		a.Cost, a.Max = 4, 9
-		c.Granted(13*ms, &a, &core.Result{Granted: 9, Remaining: 900, Reset: 10 * ms, Receipt: begins})
+		c.Granted(13*ms, &a, &counter.Result{Granted: 9, Remaining: 900, Reset: 10 * ms, Receipt: begins})
 		returns(t, &c, 13*ms, 8)
 		serves(t, &c, 13*ms, l, 1, Ask)
 		if a, ok := c.Ask(13*ms, l, 1); !ok || a.Cost != 3 || a.Min != 1 {
@@ -103,7 +104,7 @@ func TestAReplyAfterTheWindow(t *testing.T) {
 	}
 }
 
-// TestALostReply grants nothing, ever: those that wait ask again for themselves.
+// TestALostReply grants nothing, ever: the waiting requests ask again.
 func TestALostReply(t *testing.T) {
 	var c Counter
 	asks(t, &c, 0, &fixed, 1)
@@ -118,15 +119,16 @@ func TestALostReply(t *testing.T) {
 	}
 }
 
-// TestLeavingTheLine gives back what was granted for those that are gone: it was not leased, so it may not be held.
-func TestLeavingTheLine(t *testing.T) {
+// TestLeavingTheQueue refunds units that were granted for requests that have left: they were not
+// leased, so they must not be held.
+func TestLeavingTheQueue(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &bucket, 1)
 	takes(t, &c, 0, &bucket, 2, Wait)
 	takes(t, &c, 0, &bucket, 3, Wait)
 	c.Leave(2)
 	a.Cost, a.Max = 6, 6
-	c.Granted(1*ms, &a, &core.Result{Granted: 6, Remaining: 100, Receipt: begins})
+	c.Granted(1*ms, &a, &counter.Result{Granted: 6, Remaining: 100, Receipt: begins})
 	if c.Held(1*ms) != 0 {
 		t.Errorf("%d units are in hand that the store does not know as leased", c.Held(1*ms))
 	}
@@ -135,7 +137,8 @@ func TestLeavingTheLine(t *testing.T) {
 	returns(t, &c, 1*ms, 2)
 }
 
-// TestFirstComeFirstServed has a store that gives 4 units for the 1 + 2 + 1 + 2 + 1 that were asked for.
+// TestFirstComeFirstServed has a store that grants 4 units of the 1 + 2 + 1 + 2 + 1 that were asked
+// for.
 func TestFirstComeFirstServed(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)
@@ -143,7 +146,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 		takes(t, &c, 0, &fixed, cost, Wait)
 	}
 	a.Cost, a.Max = 7, 7
-	c.Granted(1*ms, &a, &core.Result{Granted: 4, Reset: 500 * ms, Receipt: begins})
+	c.Granted(1*ms, &a, &counter.Result{Granted: 4, Reset: 500 * ms, Receipt: begins})
 	for i, cost := range []int64{2, 1, 2, 1} {
 		serves(t, &c, 1*ms, &fixed, cost, []Verdict{Admit, Admit, Deny, Deny}[i])
 	}
@@ -152,14 +155,14 @@ func TestFirstComeFirstServed(t *testing.T) {
 	takes(t, &c, 500*ms, &fixed, 1, Ask)
 }
 
-// TestADenialIsOfItsCost: cost 5 was refused, cost 1 was not. Units in hand are used while a denial stands, and another
-// limit forgets it.
+// TestADenialIsOfItsCost denies cost 5 and asks for cost 1. Held units are used while a denial is
+// remembered, and another limit forgets the denial.
 func TestADenialIsOfItsCost(t *testing.T) {
-	for _, l := range []*core.Limit{&fixed, &sliding, &bucket} {
+	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {
 		var c Counter
-		leases(t, &c, l, 0, 1, core.Second, 3)
+		leases(t, &c, l, 0, 1, counter.Second, 3)
 		a := asks(t, &c, 2, l, 5)
-		c.Granted(3, &a, &core.Result{Refused: true, Wait: 800 * ms, Remaining: 4, Reset: core.Second, Next: core.Second})
+		c.Granted(3, &a, &counter.Result{Denied: true, Wait: 800 * ms, Remaining: 4, Reset: counter.Second, Next: counter.Second})
 		takes(t, &c, 4, l, 5, Deny)
 		takes(t, &c, 4, l, 6, Deny)
 		takes(t, &c, 4, l, 4, Ask)
@@ -167,32 +170,32 @@ func TestADenialIsOfItsCost(t *testing.T) {
 			takes(t, &c, 5, l, 1, Admit)
 		}
 		takes(t, &c, 6, l, 1, Ask)
-		raised := must(core.NewLimit(l.Algorithm(), 2000, core.Second, 0))
+		raised := must(counter.NewLimit(l.Algorithm(), 2000, counter.Second, 0))
 		takes(t, &c, 7, &raised, 5, Ask)
 	}
 }
 
-// TestADenialEnds after the wait that the store said, sooner if units are out on lease that may come back, and after a
-// second at the latest.
+// TestADenialEnds after the store's wait, sooner if leased units may return, and after a second at
+// the latest.
 func TestADenialEnds(t *testing.T) {
-	year := must(core.ParseLimit("10/year"))
+	year := must(counter.ParseLimit("10/year"))
 	for _, tt := range []struct {
 		name         string
-		limit        *core.Limit
-		wait, leased core.Micros
-		ends         core.Micros // after it was sent; the answer took 1 ms
+		limit        *counter.Limit
+		wait, leased counter.Micros
+		ends         counter.Micros // since the call was sent; the answer took 1 ms
 	}{
-		{"a wait", &fixed, 300 * ms, 0, 300 * ms},
-		{"units out", &fixed, 300 * ms, 100 * ms, 101 * ms},
-		{"units out for longer", &fixed, 30 * ms, 100 * ms, 30 * ms},
-		{"a year", &year, 300 * core.Day, 0, core.Second},
-		{"a short wait, of a limit that flows in", &sliding, 100, 0, 11 * ms},
-		{"a short wait, of one that does not", &fixed, 100, 0, 100},
+		{name: "a wait", limit: &fixed, wait: 300 * ms, ends: 300 * ms},
+		{name: "units out", limit: &fixed, wait: 300 * ms, leased: 100 * ms, ends: 101 * ms},
+		{name: "units out for longer", limit: &fixed, wait: 30 * ms, leased: 100 * ms, ends: 30 * ms},
+		{name: "a year", limit: &year, wait: 300 * counter.Day, ends: counter.Second},
+		{name: "a short wait, of a limit that flows in", limit: &sliding, wait: 100, ends: 11 * ms},
+		{name: "a short wait, of one that does not", limit: &fixed, wait: 100, ends: 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var c Counter
 			a := asks(t, &c, 0, tt.limit, 1)
-			c.Granted(1*ms, &a, &core.Result{Refused: true, Wait: tt.wait, Reset: tt.wait, Next: tt.wait, LeasedIn: tt.leased})
+			c.Granted(1*ms, &a, &counter.Result{Denied: true, Wait: tt.wait, Reset: tt.wait, Next: tt.wait, LeasedIn: tt.leased})
 			if tt.ends > 1*ms {
 				takes(t, &c, tt.ends-1, tt.limit, 1, Deny)
 			}
@@ -201,22 +204,23 @@ func TestADenialEnds(t *testing.T) {
 	}
 }
 
-// TestAnotherLimit gives back what was taken under the first one, also what comes later and what is put back.
+// TestAnotherLimit refunds units taken under the first limit, including units that arrive later or
+// are put back.
 func TestAnotherLimit(t *testing.T) {
-	const later = 5 * core.Second
+	const later = 5 * counter.Second
 	var c Counter
-	lower := must(core.NewLimit(core.FixedWindow, 10, core.Second, 0))
+	lower := must(counter.NewLimit(counter.FixedWindow, 10, counter.Second, 0))
 	takes(t, &c, 0, &fixed, 1, Ask)
-	leases(t, &c, &fixed, later, later+1, core.Second, 20)
+	leases(t, &c, &fixed, later, later+1, counter.Second, 20)
 	held := takes(t, &c, later+2, &fixed, 3, Admit)
 	a := asks(t, &c, later+2, &fixed, 1)
 	takes(t, &c, later+3, &lower, 1, Wait)
 	returns(t, &c, later+3, 17)
 	a.Max = 11
-	c.Granted(later+4, &a, &core.Result{Granted: 11, Remaining: 1, Reset: core.Second, Receipt: begins})
+	c.Granted(later+4, &a, &counter.Result{Granted: 11, Remaining: 1, Reset: counter.Second, Receipt: begins})
 	returns(t, &c, later+4, 10)
 	serves(t, &c, later+4, &lower, 1, Ask)
-	leases(t, &c, &lower, later+5, later+6, core.Second, 2)
+	leases(t, &c, &lower, later+5, later+6, counter.Second, 2)
 	c.PutBack(later+7, 3, held)
 	if c.Held(later+7) != 2 {
 		t.Errorf("%d units in hand, want 2", c.Held(later+7))
@@ -224,58 +228,59 @@ func TestAnotherLimit(t *testing.T) {
 	returns(t, &c, later+7, 3)
 }
 
-// TestTwoLimitsByTurns has each request make its own call while the limit keeps changing: neither waits nor leases.
-func TestTwoLimitsByTurns(t *testing.T) {
+// TestTwoLimitsAlternate alternates between two limits: each request makes its own call, and none
+// waits or leases.
+func TestTwoLimitsAlternate(t *testing.T) {
 	var c Counter
 	takes(t, &c, 0, &fixed, 1, Ask)
 	asks(t, &c, 0, &fixed, 1)
-	raised := must(core.NewLimit(core.FixedWindow, 2000, core.Second, 0))
+	raised := must(counter.NewLimit(counter.FixedWindow, 2000, counter.Second, 0))
 	takes(t, &c, 1, &raised, 1, Ask)
 	if _, ok := c.Ask(1, &raised, 1); ok {
 		t.Error("a second call is to be shared")
 	}
 	c.Failed(2)
-	takes(t, &c, core.Second, &raised, 1, Ask)
-	if _, ok := c.Ask(core.Second, &raised, 1); ok {
+	takes(t, &c, counter.Second, &raised, 1, Ask)
+	if _, ok := c.Ask(counter.Second, &raised, 1); ok {
 		t.Error("a call is to be shared within a second of the change")
 	}
-	asks(t, &c, core.Second+1, &raised, 1)
-	takes(t, &c, core.Second+1, &raised, 1, Wait)
+	asks(t, &c, counter.Second+1, &raised, 1)
+	takes(t, &c, counter.Second+1, &raised, 1, Wait)
 }
 
-// TestEverythingGoesBack when nothing was used for a while, and when the counter is let go of; what a call brings after
-// that, too.
+// TestEverythingGoesBack: all units are refunded when none were used for a while, and when the
+// counter is released. Units of calls that are answered later are refunded too.
 func TestEverythingGoesBack(t *testing.T) {
 	var c Counter
-	leases(t, &c, &fixed, 0, 1*ms, core.Second, 8)
+	leases(t, &c, &fixed, 0, 1*ms, counter.Second, 8)
 	takes(t, &c, 2*ms, &fixed, 1, Admit)
 	c.Tick(50*ms, nil)
 	if c.Held(50*ms) == 0 {
 		t.Error("everything went back while the counter was in use")
 	}
-	leases(t, &c, &fixed, 60*ms, 61*ms, core.Second, 8)
+	leases(t, &c, &fixed, 60*ms, 61*ms, counter.Second, 8)
 	c.Tick(163*ms, nil)
 	if c.Holding() {
 		t.Errorf("%d units in hand after 100 ms without use", c.Held(163*ms))
 	}
-	leases(t, &c, &fixed, 200*ms, 201*ms, core.Second, 8)
+	leases(t, &c, &fixed, 200*ms, 201*ms, counter.Second, 8)
 	late := asks(t, &c, 201*ms, &fixed, 1)
-	if diff := cmp.Diff([]GiveBack{{Units: 8, Receipt: begins, Age: ageMin}}, c.Release(nil)); diff != "" {
+	if diff := cmp.Diff([]Refund{{Units: 8, Receipt: begins, Age: ageMin}}, c.Release(nil)); diff != "" {
 		t.Error(diff)
 	}
-	c.Granted(202*ms, &late, &core.Result{Granted: 6, Remaining: 1, Reset: core.Second, Receipt: begins})
+	c.Granted(202*ms, &late, &counter.Result{Granted: 6, Remaining: 1, Reset: counter.Second, Receipt: begins})
 	returns(t, &c, 202*ms, 5)
 }
 
-// TestExpiredLeftoversDoNotShortenWhatComes: units that do not suffice for a request stay in hand until somebody looks whether they have
-// expired; what is leased meanwhile is good for its own time.
+// TestExpiredLeftoversDoNotShortenWhatComes keeps a few expired units in a slot. Units leased
+// meanwhile must keep their own deadline.
 func TestExpiredLeftoversDoNotShortenWhatComes(t *testing.T) {
 	var c Counter
-	grant := func(sent core.Micros, extra int64) Asking {
+	grant := func(sent counter.Micros, extra int64) Call {
 		a := asks(t, &c, sent, &fixed, 10)
 		a.Max = a.Cost + extra
-		c.Granted(sent, &a, &core.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: core.Second - sent,
-			Next: core.Second - sent, Receipt: begins})
+		c.Granted(sent, &a, &counter.Result{At: begins + sent, Granted: a.Max, Remaining: 500, Reset: counter.Second - sent,
+			Next: counter.Second - sent, Receipt: begins})
 		return a
 	}
 	age := grant(0, 17).Age

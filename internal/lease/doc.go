@@ -1,58 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lease decides from units that were taken from a store in advance: the state machine of one counter on one node.
+// Package lease decides requests from units that were taken from a store in advance. A lease is a
+// number of units taken in this way, which one node may use until a deadline. The package is the
+// state machine of one counter on one node.
 //
 // # Promise
 //
-// Never over. Whatever the traffic, the number of nodes, the messages lost and the nodes killed, no more is used than the
-// limit's algorithm allows. Five rules make that so:
+// Limits are never exceeded, whatever the traffic and the number of nodes, even if messages are
+// lost and nodes are killed. Five rules ensure that:
 //
-//   - Units exist only after the store has granted them. A lost answer is a lost batch, never used and never given back.
-//   - A unit's deadline counts from when the call was sent. It is used by then, and within the window it was charged in,
-//     or not at all.
-//   - A unit leaves the hand before it is given back, once, naming its charge. A give-back is never repeated.
-//   - What is granted for requests that wait is theirs. It is given back when they are gone: only what the store leased,
-//     and has paid for in a token bucket, is held.
-//   - Nothing is admitted from an estimate. Rates only say how much to ask for: a wrong one costs calls.
+//   - Units exist only after the store has granted them. If an answer is lost, its units are never
+//     used and never refunded.
+//   - A unit's deadline counts from when the call was sent. The unit is used before the deadline
+//     and within the window that it was charged in, or not at all.
+//   - A unit leaves the node's held units before it is refunded. It is refunded once, to the charge
+//     that it came from. A refund is never repeated.
+//   - Units granted for waiting requests belong to them, and are refunded when those requests are
+//     gone. Only units that the store leased are held, because a token bucket reserves capacity for
+//     the time of the lease.
+//   - No request is admitted from an estimate. Rates only say how much to ask for: a wrong rate
+//     costs calls.
 //
-// The request that asks is decided by the store's answer, as it would be without a lease; it alone may be let through after
-// the window it was charged in, if the answer came so late.
+// The request that makes the call is decided by the store's answer, as it would be without a lease.
+// Only that request may be admitted after its window has ended, if the answer came so late.
 //
-// A [Counter] has no clock, goroutine, lock or I/O: it is told the time and says what to do. So Caddy's goroutines and
-// a filter that may not block use the same one.
+// A [Counter] has no clock, goroutine, lock or I/O: the caller passes the time and carries out the
+// verdict. So Caddy's goroutines and a filter that must not block use the same code.
 //
 // # Price
 //
-// A request from the hand takes 5 to 35 ns, by how busy the machine is, and allocates nothing; a counter is 448 bytes. Of
-// twenty nodes, half a millisecond away from the store, under a limit of 10,000 a second, the model of this package's tests
-// measures
+// A request decided from held units takes 5 to 35 ns, depending on how busy the machine is, and
+// allocates nothing; a Counter is 448 bytes. The model in this package's tests measures twenty
+// nodes, half a millisecond away from the store, under a limit of 10,000 a second:
 //
-//	demand        messages for each decision   admitted less than   Jain     decided at once
-//	              (give-backs among them)      asking every time
-//	0.95  fixed   0.03                         0.00 %               1.000    99 %
-//	      sliding 0.10                         0.00 %               1.000    99 %
-//	      bucket  0.10                         0.00 %               1.000    99 %
-//	2     fixed   0.02                         0.00 %               0.999    99 %
-//	      sliding 0.05                         0.1 %                0.999    95 %
-//	      bucket  0.05                         1.3 %                0.999    95 %
-//	10    fixed   0.004                        0.00 %               0.999    99 %
-//	      sliding 0.009                        0.00 %               0.999    97 %
-//	      bucket  0.011                        0.8 %                0.998    97 %
-//	0.02  (cold)  0.94                         0.00 %               1.000    31 %
+//	demand        messages per decision    fewer admitted than   Jain     decided at once
+//	              (refunds included)       without leases
+//	0.95  fixed   0.03                     0.00 %                1.000    99 %
+//	      sliding 0.10                     0.00 %                1.000    99 %
+//	      bucket  0.10                     0.00 %                1.000    99 %
+//	2     fixed   0.02                     0.00 %                0.999    99 %
+//	      sliding 0.05                     0.1 %                 0.999    95 %
+//	      bucket  0.05                     1.3 %                 0.999    95 %
+//	10    fixed   0.004                    0.00 %                0.999    99 %
+//	      sliding 0.009                    0.00 %                0.999    97 %
+//	      bucket  0.011                    0.8 %                 0.998    97 %
+//	0.02  (cold)  0.94                     0.00 %                1.000    31 %
 //
-// Demand is in times the limit. What a bucket loses is that units wait in it for the age of leases, a twentieth of its
-// burst at most. Up to a quarter of such a limit was in hand at once, under a steady load a twelfth: that much other nodes
-// may be refused for as long as a lease lasts, a quarter of a second as a rule.
+// Demand is given in multiples of the limit. Jain is the fairness index over nodes: 1 means that
+// each got the same part of its demand. A token bucket loses requests because it reserves capacity
+// for as long as units are leased, at most a twentieth of its burst. Up to a quarter of such a
+// limit was held at once, and under a steady load a twelfth. Other nodes may be denied those units
+// for as long as a lease lasts, usually a quarter of a second.
 //
-// A limit that lives from what flows in is asked by each node about once in a fiftieth of its window, from 5 to 50 ms; in
-// between what the node did not get is refused. So its calls do not grow with the demand: two nodes under a limit of 10,000 a
-// second make a call for each 190 requests at twice the limit, and for each thousand at ten times. Barely over the limit, at
-// 1.1 times, a sliding window loses 1 %: what flows in at its end finds nobody who wants it by then.
+// While the store is nearly empty, each node calls it about once in a fiftieth of the limit's
+// window, every 5 to 50 ms, and denies requests in between. So the number of calls does not grow
+// with demand. Two nodes under a limit of 10,000 a second make one call per 190 requests at twice
+// the limit, and one per thousand at ten times the limit. Just over the limit, at 1.1 times, a
+// sliding window admits 1 % less: units that flow in near its end are not used in time.
 //
 // # When not to use it
 //
-// For counters of fewer than twenty requests a second on a node: they are not leased, and each asks, as without this
-// package. Bursts of a few with pauses of 100 ms and more look like more than that while they last: what was taken for the
-// next goes back, and three requests 30 ms apart can make four calls. For a sliding log, whose units would have to count
-// until a window after their use. For a counter that is under several limits by turns: each request then makes its own call.
+// For counters with fewer than twenty requests a second on a node: they are not leased, and each
+// request asks the store, as without this package. Bursts of a few requests with pauses of 100 ms
+// or more look busier than that while they last. Units taken for the next request are then
+// refunded, and three requests 30 ms apart can make four calls.
+//
+// For a sliding log: its units would have to count until a window after their use.
+//
+// For a counter whose requests alternate between limits: each request then makes its own call.
 package lease

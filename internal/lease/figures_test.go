@@ -6,10 +6,11 @@ import (
 	"math"
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// jain is how evenly the nodes were served, by what each got of what it asked for: 1 is evenly, 1/K is one node only.
+// jain returns the fairness index of what each node got of what it asked for: 1 is even, 1/K means
+// that one node got everything.
 func (f *figures) jain() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {
@@ -23,33 +24,33 @@ func (f *figures) jain() float64 {
 
 func (f *figures) perDecision() float64 { return float64(f.calls+f.givebacks) / float64(f.decisions) }
 
-// TestFigures holds what the package comment says against what twenty nodes measure half a millisecond away from their
-// store: messages to it for each decision, give-backs among them; what is admitted less than by a store that is asked every
-// time, of the same requests; how evenly the nodes are served; decisions without waiting.
+// TestFigures checks the table of the package comment with twenty nodes half a millisecond away
+// from the store: messages per decision with refunds, requests lost against asking the store each
+// time, fairness, and decisions without waiting.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		algorithm core.Algorithm
+		algorithm counter.Algorithm
 		count     int64
-		demand    float64 // times the limit
-		lasts     core.Micros
-		messages  float64 // at most, for each decision
-		under     float64 // at most, in percent
-		atOnce    float64 // at least, in percent
+		demand    float64 // multiples of the limit
+		lasts     counter.Micros
+		messages  float64 // at most, per decision
+		under     float64 // at most, percent
+		atOnce    float64 // at least, percent
 	}{
-		{"fixed, below", core.FixedWindow, 10_000, 0.95, 4 * core.Second, 0.05, 0.05, 99},
-		{"fixed, twice", core.FixedWindow, 10_000, 2, 3 * core.Second, 0.03, 0.05, 98},
-		{"fixed, ten times", core.FixedWindow, 10_000, 10, 2 * core.Second, 0.01, 0.05, 98},
-		{"sliding, below", core.SlidingWindow, 10_000, 0.95, 4 * core.Second, 0.13, 0.05, 98},
-		{"sliding, twice", core.SlidingWindow, 10_000, 2, 3 * core.Second, 0.08, 0.2, 90},
-		{"sliding, ten times", core.SlidingWindow, 10_000, 10, 4 * core.Second, 0.015, 0.1, 95},
-		{"bucket, below", core.TokenBucket, 10_000, 0.95, 4 * core.Second, 0.13, 0.05, 98},
-		{"bucket, twice", core.TokenBucket, 10_000, 2, 3 * core.Second, 0.08, 2, 90},
-		{"bucket, ten times", core.TokenBucket, 10_000, 10, 4 * core.Second, 0.015, 2, 95},
-		{"cold", core.SlidingWindow, 10_000, 0.02, 20 * core.Second, 1.02, 0, 0},
+		{name: "fixed, below", algorithm: counter.FixedWindow, count: 10_000, demand: 0.95, lasts: 4 * counter.Second, messages: 0.05, under: 0.05, atOnce: 99},
+		{name: "fixed, twice", algorithm: counter.FixedWindow, count: 10_000, demand: 2, lasts: 3 * counter.Second, messages: 0.03, under: 0.05, atOnce: 98},
+		{name: "fixed, ten times", algorithm: counter.FixedWindow, count: 10_000, demand: 10, lasts: 2 * counter.Second, messages: 0.01, under: 0.05, atOnce: 98},
+		{name: "sliding, below", algorithm: counter.SlidingWindow, count: 10_000, demand: 0.95, lasts: 4 * counter.Second, messages: 0.13, under: 0.05, atOnce: 98},
+		{name: "sliding, twice", algorithm: counter.SlidingWindow, count: 10_000, demand: 2, lasts: 3 * counter.Second, messages: 0.08, under: 0.2, atOnce: 90},
+		{name: "sliding, ten times", algorithm: counter.SlidingWindow, count: 10_000, demand: 10, lasts: 4 * counter.Second, messages: 0.015, under: 0.1, atOnce: 95},
+		{name: "bucket, below", algorithm: counter.TokenBucket, count: 10_000, demand: 0.95, lasts: 4 * counter.Second, messages: 0.13, under: 0.05, atOnce: 98},
+		{name: "bucket, twice", algorithm: counter.TokenBucket, count: 10_000, demand: 2, lasts: 3 * counter.Second, messages: 0.08, under: 2, atOnce: 90},
+		{name: "bucket, ten times", algorithm: counter.TokenBucket, count: 10_000, demand: 10, lasts: 4 * counter.Second, messages: 0.015, under: 2, atOnce: 95},
+		{name: "cold", algorithm: counter.SlidingWindow, count: 10_000, demand: 0.02, lasts: 20 * counter.Second, messages: 1.02},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := scene{limit: must(core.NewLimit(tt.algorithm, tt.count, core.Second, 0)), nodes: 20, rtt: 500, lasts: tt.lasts,
+			s := scene{limit: must(counter.NewLimit(tt.algorithm, tt.count, counter.Second, 0)), nodes: 20, rtt: 500, lasts: tt.lasts,
 				traffic: traffic{demand: tt.demand}}
 			f := newWorld(s, 1).play()
 			s.exact = true
@@ -68,12 +69,13 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestFiftyTimesFewerCalls of two nodes under one hot limit: below it, at it, twice and ten times over it, give-backs counted.
-// Where the store refuses some of them, no more is lost than is said.
+// TestFiftyTimesFewerCalls counts the calls and refunds of two nodes under one hot limit: below it,
+// at it, and at two and ten times it. Where the store denies some of the requests, no more is lost
+// than is documented.
 func TestFiftyTimesFewerCalls(t *testing.T) {
-	for _, algorithm := range []core.Algorithm{core.FixedWindow, core.SlidingWindow, core.TokenBucket} {
+	for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow, counter.TokenBucket} {
 		for _, demand := range []float64{0.5, 0.95, 2, 10} {
-			s := scene{limit: must(core.NewLimit(algorithm, 10_000, core.Second, 0)), nodes: 2, rtt: 300, lasts: 3 * core.Second,
+			s := scene{limit: must(counter.NewLimit(algorithm, 10_000, counter.Second, 0)), nodes: 2, rtt: 300, lasts: 3 * counter.Second,
 				traffic: traffic{demand: demand}}
 			f := newWorld(s, 1).play()
 			s.exact = true
@@ -81,17 +83,17 @@ func TestFiftyTimesFewerCalls(t *testing.T) {
 			fewer := 1 / f.perDecision()
 			under := 100 * float64(exact.admitted-f.admitted) / float64(exact.admitted)
 			t.Logf("%v at %v times the limit: %.0f times fewer calls, %.2f %% less admitted", algorithm, demand, fewer, under)
-			if fewer < 50 || under > 2 || algorithm != core.TokenBucket && under > 0.2 || demand < 1 && under > 0 {
+			if fewer < 50 || under > 2 || algorithm != counter.TokenBucket && under > 0.2 || demand < 1 && under > 0 {
 				t.Error("want fifty times fewer, and all but 2 % of a bucket, 0.2 % of a window, and nothing below the limit")
 			}
 		}
 	}
 }
 
-// TestAColdCounter is as without a lease: fewer than ten requests a second leave nothing in hand and ask once each.
+// TestAColdCounter has fewer than ten requests a second: each makes one call, and nothing is held.
 func TestAColdCounter(t *testing.T) {
-	for _, l := range []core.Limit{fixed, sliding, bucket} {
-		w := newWorld(scene{limit: l, nodes: 2, rtt: 500, lasts: 10 * core.Second, traffic: traffic{shape: constant, demand: 0.018}}, 1)
+	for _, l := range []counter.Limit{fixed, sliding, bucket} {
+		w := newWorld(scene{limit: l, nodes: 2, rtt: 500, lasts: 10 * counter.Second, traffic: traffic{shape: constant, demand: 0.018}}, 1)
 		f := w.play()
 		if f.calls != f.decisions || f.decisions < 170 || f.givebacks != 0 || f.mostHeld != 0 {
 			t.Errorf("%v: %d calls for %d decisions, %d give-backs, %d units in hand", l.Algorithm(), f.calls, f.decisions, f.givebacks, f.mostHeld)
@@ -99,7 +101,8 @@ func TestAColdCounter(t *testing.T) {
 	}
 }
 
-// TestAThousandAtOnce makes two calls: one for the first, one for all who came meanwhile.
+// TestAThousandAtOnce makes two calls: one for the first request, one for all that arrived
+// meanwhile.
 func TestAThousandAtOnce(t *testing.T) {
 	for _, demand := range []int64{1000, 1500} {
 		w := newWorld(scene{limit: fixed, nodes: 1, rtt: 500}, 1)
@@ -113,22 +116,23 @@ func TestAThousandAtOnce(t *testing.T) {
 	}
 }
 
-// TestHandoff has one node take nearly all of a limit and fall silent. What it holds is the others' within the age of a
-// lease, and used within another one; when all is gone each asks once a second.
+// TestHandoff has one node take nearly all of a limit and stop. Its held units are available to the
+// others within the age of one lease, and used within another; after that each node makes one call
+// a second.
 func TestHandoff(t *testing.T) {
-	const silence, most = begins + 970*ms, 30 * core.Second
-	w := newWorld(scene{limit: must(core.NewLimit(core.FixedWindow, 1000, core.Minute, 0)), nodes: 5, rtt: 500}, 1)
-	w.slot.State.At = begins - begins%core.Minute
-	for i := range core.Micros(970) {
+	const silence, most = begins + 970*ms, 30 * counter.Second
+	w := newWorld(scene{limit: must(counter.NewLimit(counter.FixedWindow, 1000, counter.Minute, 0)), nodes: 5, rtt: 500}, 1)
+	w.slot.State.At = begins - begins%counter.Minute
+	for i := range counter.Micros(970) {
 		w.at(begins+i*ms, func() { w.request(0, 1) })
 	}
-	for i := core.Micros(0); i*10*ms < most; i++ {
+	for i := counter.Micros(0); i*10*ms < most; i++ {
 		for node := 1; node < 5; node++ {
 			w.at(silence+i*10*ms, func() { w.request(node, 1) })
 		}
 	}
 	var calls int64
-	w.at(silence+core.Second, func() { calls = w.figures.calls })
+	w.at(silence+counter.Second, func() { calls = w.figures.calls })
 	w.run()
 	if w.figures.admitted != 1000 {
 		t.Errorf("%d units admitted, want 1000", w.figures.admitted)
@@ -141,17 +145,18 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// TestShares has every node of K ask for its share in advance, and much more, of a limit that is whole: together they take
-// no more than half of it, with many nodes 1 - e^-½, and what requests need comes before that.
+// TestShares has each of K nodes ask for far more than its share of an unused limit. In advance
+// they take together at most half of the limit, and 1 - e^-½ of it if there are many nodes. Waiting
+// requests are served first.
 func TestShares(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5, 20, 100} {
-		slot, taken := core.Slot{}, int64(0)
-		l := must(core.NewLimit(core.FixedWindow, 1_000_000, core.Second, 0))
+		slot, taken := counter.Slot{}, int64(0)
+		l := must(counter.NewLimit(counter.FixedWindow, 1_000_000, counter.Second, 0))
 		for range nodes {
 			c := Counter{rates: rates{span: horizon, used: 1000, everybody: float64(nodes) * 1000 / float64(horizon)}}
-			check := core.Check{Limit: &l, Op: core.OpUpTo, Cost: 3, Min: 1, Max: l.Count(), ShareMille: c.shareMille(0)}
-			slots, results := []core.Slot{slot}, make([]core.Result, 1)
-			core.Decide(begins, []core.Check{check}, slots, results)
+			check := counter.Check{Limit: &l, Op: counter.OpUpTo, Cost: 3, Min: 1, Max: l.Count(), ShareMille: c.shareMille(0)}
+			slots, results := []counter.Slot{slot}, make([]counter.Result, 1)
+			counter.Decide(begins, []counter.Check{check}, slots, results)
 			slot = slots[0]
 			if taken += results[0].Granted - 3; results[0].Granted < 3 {
 				t.Errorf("granted %d of 3 that were needed", results[0].Granted)

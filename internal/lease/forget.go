@@ -2,25 +2,27 @@
 
 package lease
 
-// afterReset is what an epoch grows by with a reset, and by 1 with all else: its upper half tells apart what was charged
-// before one.
+// afterReset is added to the epoch by a reset; every other change adds 1. So the upper half of an
+// epoch counts the resets.
 const afterReset = 1 << 16
 
-// Forget drops what the store refused: units came back to it, so that it may have room. With reset, the store's counter
-// was forgotten altogether: then what is in hand or reserved is not charged any more, and is neither used by others nor given
-// back: the counter would be credited for what was used since. What the call under way brings may be of before or after, so
-// it is not given back either.
+// Forget drops the remembered denial: units were refunded to the store, so it may have room.
+// With reset, the store's counter was deleted. Held and reserved units are then no longer charged
+// anywhere, so they are neither used nor refunded: a refund would credit units that others have
+// used since. Units that the call under way brings may have been charged before or after the reset,
+// so they are not refunded either.
 func (c *Counter) Forget(reset bool) {
 	c.deniedUntil, c.flowUntil = 0, 0
 	if !reset {
 		return
 	}
 	c.epoch += afterReset
-	c.slots, c.due, c.back, c.lastExtra = [2]slot{}, slot{}, [backMax]slot{}, 0
+	c.slots, c.reserved, c.refunds, c.lastExtra = [2]slot{}, slot{}, [refundsMax]slot{}, 0
 }
 
 // forgotten reports whether the counter was reset since that epoch.
 func (c *Counter) forgotten(epoch uint32) bool { return epoch/afterReset != c.epoch/afterReset }
 
-// Unasked says that the call that [Counter.Ask] marked as under way was not made after all. Those that wait are to be served.
-func (c *Counter) Unasked() { c.asking = false }
+// CancelCall says that the call that [Counter.Ask] marked as under way was not made. The waiting
+// requests must be served.
+func (c *Counter) CancelCall() { c.asking = false }

@@ -7,22 +7,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// grants puts extra units of a charge into the hand, leased from sent for age.
-func grants(t *testing.T, c *Counter, l *core.Limit, sent, age core.Micros, extra int64, receipt core.Micros) {
+// grants leases extra units of a charge from sent, for age.
+func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)
 	a.Max, a.Age = a.Cost+extra, age
-	c.Granted(sent, &a, &core.Result{Granted: a.Max, Remaining: 500, Reset: core.Second, Next: core.Second, Receipt: receipt})
+	c.Granted(sent, &a, &counter.Result{Granted: a.Max, Remaining: 500, Reset: counter.Second, Next: counter.Second, Receipt: receipt})
 }
 
-// TestPutBack returns units to the hand while they may be used, and to the store otherwise: never to the units of another
-// charge, nor to the hand what was granted for those that waited.
+// TestPutBack returns units to the held ones while they may be used, and to the store otherwise.
+// Units never join another charge, and units granted for a waiting request are never held.
 func TestPutBack(t *testing.T) {
 	var c Counter
-	leases(t, &c, &fixed, 0, 1, core.Second, 6)
+	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
 	held := takes(t, &c, 2, &fixed, 4, Admit)
 	c.PutBack(3, 2, held)
 	if c.Held(3) != 4 {
@@ -40,13 +40,13 @@ func TestPutBack(t *testing.T) {
 	if c.Held(401*ms) != 6 {
 		t.Errorf("%d units in hand, want the 6 of the later charge", c.Held(401*ms))
 	}
-	c.used = 1000 // so that the hand is not given back as more than will be used
+	c.used = 1000 // so that Tick does not refund them as surplus
 	returns(t, &c, 401*ms, 1)
 
 	a := asks(t, &c, 402*ms, &fixed, 1)
 	takes(t, &c, 402*ms, &fixed, 7, Wait)
 	a.Cost, a.Max = 8, 8
-	c.Granted(403*ms, &a, &core.Result{Granted: 8, Remaining: 500, Reset: core.Second, Receipt: begins + 1})
+	c.Granted(403*ms, &a, &counter.Result{Granted: 8, Remaining: 500, Reset: counter.Second, Receipt: begins + 1})
 	_, waited := c.Serve(403*ms, &fixed, 7)
 	c.PutBack(404*ms, 7, waited)
 	if c.Held(404*ms) != 6 {
@@ -55,8 +55,8 @@ func TestPutBack(t *testing.T) {
 	returns(t, &c, 404*ms, 7)
 }
 
-// TestTheHandHoldsTwoCharges: of a third, the one that ends first goes back, or, if the charge is the same, is used no later
-// than it was to be.
+// TestTheHandHoldsTwoCharges adds a third charge. The slot that expires first is refunded, or, if
+// its charge is the same, keeps its earlier deadline.
 func TestTheHandHoldsTwoCharges(t *testing.T) {
 	var c Counter
 	grants(t, &c, &fixed, 0, 100*ms, 5, begins)
@@ -75,17 +75,17 @@ func TestTheHandHoldsTwoCharges(t *testing.T) {
 	if c.Held(21*ms) != 13 {
 		t.Errorf("%d units in hand, want 13", c.Held(21*ms))
 	}
-	c.used = 1000 // so that the hand is not given back as more than will be used
+	c.used = 1000 // so that Tick does not refund them as surplus
 	returns(t, &c, 21*ms, 5)
 }
 
-// TestWhatEndsFirstGoesFirst uses the charge that ends first, whichever came first.
-func TestWhatEndsFirstGoesFirst(t *testing.T) {
-	for _, first := range []core.Micros{100 * ms, 300 * ms} {
+// TestTheFirstToExpireIsUsedFirst uses the charge that expires first, whichever came first.
+func TestTheFirstToExpireIsUsedFirst(t *testing.T) {
+	for _, first := range []counter.Micros{100 * ms, 300 * ms} {
 		var c Counter
 		grants(t, &c, &fixed, 0, first, 5, begins)
 		grants(t, &c, &fixed, 1, 200*ms, 5, begins+1)
-		want := begins + core.Micros(0)
+		want := begins + counter.Micros(0)
 		if first > 200*ms {
 			want++
 		}
@@ -95,13 +95,13 @@ func TestWhatEndsFirstGoesFirst(t *testing.T) {
 	}
 }
 
-// TestClocksDrift has a node whose clock goes slower than the store's by nearly a thousandth: what seems to be just before the
-// window's end is after it.
+// TestClocksDrift has a node whose clock is slower than the store's by nearly a thousandth: what
+// seems to be just before the window's end is after it.
 func TestClocksDrift(t *testing.T) {
 	const end, slower = 200 * ms, 0.9991
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, end, 5)
-	if now := float64(end) * slower; c.Held(core.Micros(now)) != 0 {
+	if now := float64(end) * slower; c.Held(counter.Micros(now)) != 0 {
 		t.Error("units are in hand after the window's end")
 	}
 	if c.Held(end-end/500) == 0 {
@@ -109,65 +109,67 @@ func TestClocksDrift(t *testing.T) {
 	}
 }
 
-// TestChecks are what goes over the wire.
+// TestChecks compares the checks that are sent.
 func TestChecks(t *testing.T) {
 	var c Counter
 	cold := asks(t, &c, 0, &fixed, 3)
-	check := core.Check{Limit: &fixed, Op: core.OpTake, Cost: 3, Lease: true}
+	check := counter.Check{Limit: &fixed, Op: counter.OpTake, Cost: 3, Lease: true}
 	want := check
 	cold.Fill(&check)
-	if diff := cmp.Diff(want, check, cmp.AllowUnexported(core.Limit{})); diff != "" {
+	if diff := cmp.Diff(want, check, cmp.AllowUnexported(counter.Limit{})); diff != "" {
 		t.Errorf("a cold counter's check is not as it is without leases: %s", diff)
 	}
 	c.Failed(1)
-	a := Asking{Cost: 5, Min: 3, Max: 9, ShareMille: 200, Age: 250 * ms, own: 3}
+	a := Call{Cost: 5, Min: 3, Max: 9, ShareMille: 200, Age: 250 * ms, own: 3}
 	a.Fill(&check)
-	want.Op, want.Cost, want.Min, want.Max, want.ShareMille, want.Age = core.OpUpTo, 5, 3, 9, 200, 250*ms
-	if diff := cmp.Diff(want, check, cmp.AllowUnexported(core.Limit{})); diff != "" {
+	want.Op, want.Cost, want.Min, want.Max, want.ShareMille, want.Age = counter.OpUpTo, 5, 3, 9, 200, 250*ms
+	if diff := cmp.Diff(want, check, cmp.AllowUnexported(counter.Limit{})); diff != "" {
 		t.Error(diff)
 	}
-	back := GiveBack{Units: 4, Receipt: begins, Age: 100 * ms}
-	got := core.Check{}
+	back := Refund{Units: 4, Receipt: begins, Age: 100 * ms}
+	got := counter.Check{}
 	back.Fill(&got)
-	if diff := cmp.Diff(core.Check{Op: core.OpGiveBack, Cost: 4, Receipt: begins, Age: 100 * ms}, got); diff != "" {
+	if diff := cmp.Diff(counter.Check{Op: counter.OpRefund, Cost: 4, Receipt: begins, Age: 100 * ms}, got); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestNothingOfBeforeAResetComesBack: not what a request had reserved, nor what a call brings that may have been of before.
-// A fresh counter would be credited for what others have used of it. What another limit sent away does come back.
-func TestNothingOfBeforeAResetComesBack(t *testing.T) {
+// TestUnitsFromBeforeAResetAreDropped drops units that a request had reserved, and units of a call
+// that may have been charged before the reset: a new counter must not be credited for what others
+// used of it. Units that a change of limit sends back are refunded.
+func TestUnitsFromBeforeAResetAreDropped(t *testing.T) {
 	var c Counter
-	leases(t, &c, &fixed, 0, 1, core.Second, 6)
+	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
 	held := takes(t, &c, 2, &fixed, 2, Admit)
 	a := asks(t, &c, 3, &fixed, 1)
 	a.Max = 9
 	takes(t, &c, 4, &fixed, 5, Wait)
 	c.Forget(true)
 	c.PutBack(5, 2, held)
-	c.Granted(6, &a, &core.Result{Granted: 9, Remaining: 500, Reset: core.Second, Receipt: begins})
+	c.Granted(6, &a, &counter.Result{Granted: 9, Remaining: 500, Reset: counter.Second, Receipt: begins})
 	serves(t, &c, 6, &fixed, 5, Ask)
 	returns(t, &c, 7, 0)
 	if c.Held(7) != 0 {
 		t.Errorf("%d units in hand", c.Held(7))
 	}
-	leases(t, &c, &fixed, 8, 9, core.Second, 6)
+	leases(t, &c, &fixed, 8, 9, counter.Second, 6)
 	held = takes(t, &c, 10, &fixed, 2, Admit)
 	c.Release(nil)
 	c.PutBack(11, 2, held)
 	returns(t, &c, 12, 2)
 }
 
-// TestWhatNobodyWantedEndsADenial: the last units went to requests that waited, and that another limit then refused.
-func TestWhatNobodyWantedEndsADenial(t *testing.T) {
+// TestUnusedUnitsEndADenial grants the last units to waiting requests that another limit then
+// denies.
+func TestUnusedUnitsEndADenial(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)
-	c.Granted(1, &a, &core.Result{Granted: 1, Remaining: 500, Reset: core.Second, Receipt: begins})
+	c.Granted(1, &a, &counter.Result{Granted: 1, Remaining: 500, Reset: counter.Second, Receipt: begins})
 	a = asks(t, &c, 2, &fixed, 1)
 	takes(t, &c, 2, &fixed, 1, Wait)
 	takes(t, &c, 2, &fixed, 1, Wait)
 	a.Cost, a.Max = 3, 3
-	c.Granted(3, &a, &core.Result{Granted: 2, Reset: core.Second, Receipt: begins})
+	c.Granted(3, &a, &counter.Result{Granted: 2, Reset: counter.Second, Receipt: begins})
 	_, waited := c.Serve(3, &fixed, 1)
 	serves(t, &c, 3, &fixed, 1, Deny)
 	c.PutBack(4, 1, waited)

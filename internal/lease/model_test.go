@@ -9,16 +9,18 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/internal/storetest"
-	"github.com/penstock/penstock/internal/underrace"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// eventsInRound is how much happens in a round of the model: requests, messages, deaths and ticks.
+// eventsInRound is the number of events in one round of the model: requests, messages, node deaths
+// and ticks.
 const eventsInRound = 10_000_000
 
-// TestNeverOver plays scenes of every kind of trouble. Whatever happens, no more is used than the algorithm allows. It plays
-// one round, or as many as PENSTOCK_ROUNDS says, each with the seed after that of the one before.
+// TestNeverOver plays random scenes with every kind of fault. No more may be used than the
+// algorithm allows. It plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one more
+// than the last.
 func TestNeverOver(t *testing.T) {
 	first := storetest.Seed(t)
 	for round := range rounds(t) {
@@ -42,7 +44,7 @@ func rounds(t *testing.T) uint64 {
 
 func playRound(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 0))
-	scenes, leased, most := 0, 0, underrace.Fewer(eventsInRound)
+	scenes, leased, most := 0, 0, racescale.Long(eventsInRound)
 	for events := 0; events < most; scenes++ {
 		s := randomScene(rng, scenes)
 		w := newWorld(s, rng.Uint64())
@@ -52,10 +54,12 @@ func playRound(t *testing.T, seed uint64) {
 			t.Errorf("scene %d: %d units over: %s", scenes, over, s.describe())
 		}
 		mayGo := int64(0)
-		if s.limit.Algorithm() == core.TokenBucket { // where each charge is apart, there may be too many to give back
+		// charges stay apart, so there may be too many to refund
+		if s.limit.Algorithm() == counter.TokenBucket {
 			mayGo = f.granted/10 + 20
 			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(8*TickEvery) {
-				mayGo = f.granted // nor is it worth much: in a tick an eighth of it comes by itself
+				// nor are they worth much: within a tick an eighth flows back anyway
+				mayGo = f.granted
 			}
 		}
 		if gone := f.granted - f.admitted - f.returned; s.crash == 0 && (gone < 0 || gone > mayGo) {
@@ -73,33 +77,33 @@ func playRound(t *testing.T, seed uint64) {
 	}
 }
 
-// randomScene is one of the algorithms and shapes in turn, everything else by chance.
+// randomScene takes algorithm and shape in turn, and everything else at random.
 func randomScene(rng *rand.Rand, i int) scene {
-	window := core.Micros(1+rng.IntN(5)) * 500 * core.Millisecond
+	window := counter.Micros(1+rng.IntN(5)) * 500 * counter.Millisecond
 	s := scene{
 		nodes:   1 + rng.IntN(12),
-		rtt:     core.Micros(50 << rng.IntN(11)),
+		rtt:     counter.Micros(50 << rng.IntN(11)),
 		traffic: traffic{shape(i/4) % shapes, 0.2 + 4*rng.Float64()*rng.Float64(), 1 + rng.Int64N(3)},
 		slowest: window * 2,
 		drift:   0.0008,
 	}
 	count, burst := int64(20)<<rng.IntN(9), int64(0)
-	algorithm := core.Algorithm(0)
+	algorithm := counter.Algorithm(0)
 	switch i % 4 {
 	case 0:
-		algorithm = core.FixedWindow
+		algorithm = counter.FixedWindow
 	case 1:
-		algorithm = core.SlidingWindow
+		algorithm = counter.SlidingWindow
 	case 2:
-		algorithm, burst = core.TokenBucket, 2+rng.Int64N(2*count)
+		algorithm, burst = counter.TokenBucket, 2+rng.Int64N(2*count)
 	case 3:
 		s.period = window
-		s.limit = must(core.ParseLimit(strconv.FormatInt(count, 10) + "/day"))
-		s.lower = must(core.ParseLimit(strconv.FormatInt(count/2, 10) + "/day"))
+		s.limit = must(counter.ParseLimit(strconv.FormatInt(count, 10) + "/day"))
+		s.lower = must(counter.ParseLimit(strconv.FormatInt(count/2, 10) + "/day"))
 	}
 	if algorithm != 0 {
-		s.limit = must(core.NewLimit(algorithm, count, window, burst))
-		s.lower = must(core.NewLimit(algorithm, count/2, window, burst/2))
+		s.limit = must(counter.NewLimit(algorithm, count, window, burst))
+		s.lower = must(counter.NewLimit(algorithm, count/2, window, burst/2))
 	}
 	if rng.IntN(4) == 0 {
 		s.lowered = 0.2 * rng.Float64() * rng.Float64()
@@ -110,14 +114,15 @@ func randomScene(rng *rand.Rand, i int) scene {
 			*part = 0.3 * rng.Float64() * rng.Float64()
 		}
 	}
-	if s.limit.Algorithm() == core.TokenBucket { // may have refilled since: a settlement is credited in full all the same
+	// may have refilled since: a settlement is credited in full all the same
+	if s.limit.Algorithm() == counter.TokenBucket {
 		s.refunded = 0
 	}
 	if rng.IntN(2) == 0 {
-		s.patience = s.rtt + core.Micros(rng.Int64N(int64(4*s.rtt)))
+		s.patience = s.rtt + counter.Micros(rng.Int64N(int64(4*s.rtt)))
 	}
 	if rng.IntN(2) == 0 {
-		s.crash = 50 * core.Millisecond
+		s.crash = 50 * counter.Millisecond
 	}
 	return s
 }
@@ -128,7 +133,7 @@ func (s *scene) describe() string {
 		s.traffic.demand, s.traffic.most, s.rtt, s.crash, s.lose, s.slow, s.crowded, s.lowered, s.refunded, s.patience)
 }
 
-func must(l core.Limit, err error) core.Limit {
+func must(l counter.Limit, err error) counter.Limit {
 	if err != nil {
 		panic(err)
 	}

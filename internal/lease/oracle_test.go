@@ -6,27 +6,28 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// excess returns by how much the uses went over what the limit's algorithm promises, in units, rounded up: for a bucket in any
-// span at all. It is written from the promises, not from the code.
+// excess returns by how many units, rounded up, the uses exceeded what the limit's algorithm
+// promises; for a bucket, in any span. It is written from the promises, not from the code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
-	if w.limit.Algorithm() == core.TokenBucket {
+	if w.limit.Algorithm() == counter.TokenBucket {
 		return bucketExcess(w.uses, w.limit.Capacity(), w.limit.Count(), int64(w.limit.Window()))
 	}
 	window := int64(w.limit.Window())
 	if w.period > 0 {
 		window = int64(w.period)
 	}
-	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == core.SlidingWindow)
+	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == counter.SlidingWindow)
 }
 
-// bucketExcess pours the uses into a bucket that leaks count per window: no span holds more than capacity and what leaks
-// in it exactly if the bucket never holds more than capacity. It counts in parts: window parts are a unit.
+// bucketExcess pours the uses into a bucket that leaks count per window. A span holds no more than
+// capacity plus what leaks in it if and only if the bucket never holds more than capacity. It
+// counts in parts: one unit is window parts.
 func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
-	level, last := int64(0), core.Micros(0)
+	level, last := int64(0), counter.Micros(0)
 	for _, u := range uses {
 		if passed := int64(u.at - last); passed >= level/count+1 {
 			level = 0
@@ -40,8 +41,8 @@ func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 	return (excess + window - 1) / window
 }
 
-// windowExcess counts the uses in aligned windows, and for a sliding one those of the window before by the part of it that
-// the last span of a window's length still covers.
+// windowExcess counts the uses in aligned windows. For a sliding window it adds the uses of the
+// window before, weighed by how much of that window still lies within one window's length of now.
 func windowExcess(uses []use, count, window int64, sliding bool) (excess int64) {
 	var number, current, before int64
 	for _, u := range uses {

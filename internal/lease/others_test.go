@@ -5,52 +5,46 @@ package lease
 import (
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-func limitOf(t *testing.T, text string) *core.Limit {
-	t.Helper()
-	l, err := core.ParseLimit(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &l
-}
-
-// TestHear: what a request that asked for itself was refused is remembered for its own wait, counted from when it was sent,
-// a second at most; no longer than units on lease may be out; and a smaller cost asks.
-func TestHear(t *testing.T) {
+// TestObserve remembers a denial for its own wait, counted from when the request was sent. It is
+// remembered for a second at most, and no longer than leased units may be out. A call with a
+// smaller cost still asks the store.
+func TestObserve(t *testing.T) {
 	for name, c := range map[string]struct {
-		wait, leased, until core.Micros
+		wait, leased, until counter.Micros
 	}{
-		"its wait":          {30 * core.Millisecond, 0, 31 * core.Millisecond},
-		"a second":          {core.Minute, 0, core.Second + core.Millisecond},
-		"units come back":   {core.Minute, 10 * core.Millisecond, 13 * core.Millisecond},
-		"what never fits":   {core.Never, 0, core.Second + core.Millisecond},
-		"less than a gap":   {core.Millisecond, 0, 2 * core.Millisecond},
-		"already over":      {1, 0, core.Millisecond + 1},
-		"leased for longer": {5 * core.Millisecond, core.Second, 6 * core.Millisecond},
+		"its wait":          {30 * counter.Millisecond, 0, 31 * counter.Millisecond},
+		"a second":          {counter.Minute, 0, counter.Second + counter.Millisecond},
+		"units come back":   {counter.Minute, 10 * counter.Millisecond, 13 * counter.Millisecond},
+		"what never fits":   {counter.Never, 0, counter.Second + counter.Millisecond},
+		"less than a gap":   {counter.Millisecond, 0, 2 * counter.Millisecond},
+		"already over":      {1, 0, counter.Millisecond + 1},
+		"leased for longer": {5 * counter.Millisecond, counter.Second, 6 * counter.Millisecond},
 	} {
-		var counter Counter
-		l := limitOf(t, "100/1m")
-		sent, now := core.Millisecond, 3*core.Millisecond
-		counter.Hear(now, sent, l, 5, &core.Result{Refused: true, Wait: c.wait, LeasedIn: c.leased, Remaining: 3, Reset: core.Minute})
-		if counter.Denies(c.until, l, 5) {
+		var ctr Counter
+		l := limittest.New(t, "100/1m")
+		sent, now := counter.Millisecond, 3*counter.Millisecond
+		ctr.Observe(now, sent, l, 5, &counter.Result{Denied: true, Wait: c.wait, LeasedIn: c.leased, Remaining: 3, Reset: counter.Minute})
+		if ctr.Denies(c.until, l, 5) {
 			t.Errorf("%s: refused after it is over", name)
 		}
-		if c.until-1 >= now && !counter.Denies(c.until-1, l, 5) {
+		if c.until-1 >= now && !ctr.Denies(c.until-1, l, 5) {
 			t.Errorf("%s: forgotten before", name)
 		}
-		if counter.Denies(c.until-1, l, 4) || counter.Denies(c.until-1, limitOf(t, "101/1m"), 5) {
+		if ctr.Denies(c.until-1, l, 4) || ctr.Denies(c.until-1, limittest.New(t, "101/1m"), 5) {
 			t.Errorf("%s: a smaller cost, or a raised limit, is refused", name)
 		}
 	}
 }
 
-// TestSending: what has begun to wait since is asked for as well, and what is held is held from when the call went out.
+// TestSending also asks for requests that began to wait since Ask, and dates leased units from when
+// the call was sent.
 func TestSending(t *testing.T) {
 	var c Counter
-	l := limitOf(t, "100/1m")
+	l := limittest.New(t, "100/1m")
 	if v, _ := c.Take(0, l, 1); v != Ask {
 		t.Fatal(v)
 	}
@@ -71,22 +65,22 @@ func TestSending(t *testing.T) {
 	}
 }
 
-// TestAllows: what a counter ever asks is allowed, and no more than that.
+// TestAllows accepts whatever a counter may ask for, and no more.
 func TestAllows(t *testing.T) {
-	l := limitOf(t, "1000/1s token_bucket")
+	l := limittest.New(t, "1000/1s token_bucket")
 	for _, c := range []struct {
 		extra, share int64
-		age          core.Micros
+		age          counter.Micros
 		want         bool
 	}{
-		{50, 1000, 50 * core.Millisecond, true}, {51, 0, 1, false}, {-1, 0, 1, false}, {0, 1001, 1, false}, {0, -1, 1, false},
-		{50, 0, 50*core.Millisecond + 1, false}, {1, 1, -1, false}, {0, 0, 0, true},
+		{50, 1000, 50 * counter.Millisecond, true}, {51, 0, 1, false}, {-1, 0, 1, false}, {0, 1001, 1, false}, {0, -1, 1, false},
+		{50, 0, 50*counter.Millisecond + 1, false}, {1, 1, -1, false}, {0, 0, 0, true},
 	} {
 		if Allows(l, c.extra, c.share, c.age) != c.want {
 			t.Errorf("%+v", c)
 		}
 	}
-	if minute := limitOf(t, "1000/1m fixed_window"); !Allows(minute, 50, 0, 6*core.Second) || Allows(minute, 50, 0, 6*core.Second+1) {
+	if minute := limittest.New(t, "1000/1m fixed_window"); !Allows(minute, 50, 0, 6*counter.Second) || Allows(minute, 50, 0, 6*counter.Second+1) {
 		t.Error("of a window")
 	}
 }

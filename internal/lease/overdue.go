@@ -2,13 +2,15 @@
 
 package lease
 
-// Overdue says that the call under way is so for too long: [Counter.Ask] may make another one beside it. The first still answers
-// those that wait, if it is the first to return; what it brings in advance goes back.
+// Overdue says that the call under way takes too long, so [Counter.Ask] may make a second one. If
+// the first call returns before the second, it still serves the waiting requests; the units that it
+// brings in advance are refunded.
 func (c *Counter) Overdue() {
 	c.asking = false
 	c.call++
 }
 
-// Overtaken reports whether [Counter.Overdue] was said of a call. That it failed, or was never made, says nothing of the one
-// that is under way: then neither [Counter.Failed] nor [Counter.Unasked] is to be called.
-func (c *Counter) Overtaken(a *Asking) bool { return a.call != c.call }
+// Overtaken reports whether [Counter.Overdue] was called since the call was prepared. If such a
+// call fails or is never made, that says nothing about the newer call, so neither [Counter.Failed]
+// nor [Counter.CancelCall] may be called.
+func (c *Counter) Overtaken(a *Call) bool { return a.call != c.call }

@@ -5,16 +5,17 @@ package lease
 import (
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnOverdueCall has another one made beside it. Whichever returns first answers those that wait; the other is for the request
-// that made it, and what else it brings goes back. Only the later one is taken from in advance.
+// TestAnOverdueCall makes a second call beside a slow one. The first to return serves the waiting
+// requests. The other only serves the request that made it; its other units are refunded. Only the
+// later call brings units in advance.
 func TestAnOverdueCall(t *testing.T) {
-	answer := func(granted int64) *core.Result {
-		return &core.Result{At: begins, Granted: granted, Remaining: 500, Reset: core.Second, Receipt: begins}
+	answer := func(granted int64) *counter.Result {
+		return &counter.Result{At: begins, Granted: granted, Remaining: 500, Reset: counter.Second, Receipt: begins}
 	}
-	for _, l := range []*core.Limit{&fixed, &sliding, &bucket} {
+	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {
 		var c Counter
 		takes(t, &c, 0, l, 1, Ask)
 		first := asks(t, &c, 0, l, 1)
@@ -27,7 +28,8 @@ func TestAnOverdueCall(t *testing.T) {
 			t.Errorf("%+v asks for %d, want 5", second, second.Cost)
 		}
 		first.Max = 7
-		c.Granted(10*ms, &first, answer(7)) // 4 go back: 3 in advance, and what does not suffice for the one that waits
+		// 4 are refunded: 3 in advance, and 1 too few for the waiting request
+		c.Granted(10*ms, &first, answer(7))
 		takes(t, &c, 10*ms, l, 1, Wait)
 		c.Leave(1)
 		serves(t, &c, 10*ms, l, 3, Wait)
@@ -40,12 +42,12 @@ func TestAnOverdueCall(t *testing.T) {
 		if c.Held(11*ms) != 4 || c.queued != 0 {
 			t.Errorf("%d units in hand, %d waited for", c.Held(11*ms), c.queued)
 		}
-		c.used = 1000 // so that the hand is not given back as more than will be used
+		c.used = 1000 // so that Tick does not refund them as surplus
 		returns(t, &c, 11*ms, 6)
 	}
 }
 
-// TestAnOverdueCallThatReturnsFirst serves who waits for the other one.
+// TestAnOverdueCallThatReturnsFirst serves the requests that wait for the other call.
 func TestAnOverdueCallThatReturnsFirst(t *testing.T) {
 	var c Counter
 	takes(t, &c, 0, &fixed, 1, Ask)
@@ -59,7 +61,7 @@ func TestAnOverdueCallThatReturnsFirst(t *testing.T) {
 	c.Leave(1)
 	c.Overdue()
 	third := asks(t, &c, 19*ms, &fixed, 1)
-	c.Granted(20*ms, &second, &core.Result{At: begins, Granted: 4, Remaining: 500, Reset: core.Second, Receipt: begins})
+	c.Granted(20*ms, &second, &counter.Result{At: begins, Granted: 4, Remaining: 500, Reset: counter.Second, Receipt: begins})
 	serves(t, &c, 20*ms, &fixed, 3, Admit)
 	takes(t, &c, 20*ms, &fixed, 1, Wait)
 	c.Failed(21 * ms)

@@ -5,34 +5,35 @@ package lease
 import (
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestPauses are as long as a limit may do without being asked, give or take a half, and differ from one answer to the next.
+// TestPauses last as long as a limit may go without a call, plus or minus a half, and differ
+// between answers.
 func TestPauses(t *testing.T) {
-	minute := must(core.NewLimit(core.SlidingWindow, 1000, core.Minute, 0))
-	small := must(core.NewLimit(core.TokenBucket, 1000, core.Second, 100))
+	minute := must(counter.NewLimit(counter.SlidingWindow, 1000, counter.Minute, 0))
+	small := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100))
 	for _, tt := range []struct {
 		name  string
-		limit *core.Limit
-		left  core.Micros // of the window
-		gap   core.Micros
-		most  core.Micros
+		limit *counter.Limit
+		left  counter.Micros // of the window
+		gap   counter.Micros
+		most  counter.Micros
 	}{
-		{"a second", &sliding, core.Second, 20 * ms, 30 * ms},
-		{"a minute", &minute, core.Minute, 50 * ms, 75 * ms},
-		{"towards the end", &sliding, 21 * ms, 7 * ms, 7 * ms},
-		{"at the end", &sliding, 100, 1 * ms, 1 * ms},
-		{"when the end is not known", &sliding, -1, 20 * ms, 30 * ms},
-		{"a bucket that is full in a second, whenever", &bucket, 21 * ms, 20 * ms, 30 * ms},
-		{"a bucket that is soon full", &small, core.Second, 5 * ms, 7500},
+		{name: "a second", limit: &sliding, left: counter.Second, gap: 20 * ms, most: 30 * ms},
+		{name: "a minute", limit: &minute, left: counter.Minute, gap: 50 * ms, most: 75 * ms},
+		{name: "towards the end", limit: &sliding, left: 21 * ms, gap: 7 * ms, most: 7 * ms},
+		{name: "at the end", limit: &sliding, left: 100, gap: 1 * ms, most: 1 * ms},
+		{name: "when the end is not known", limit: &sliding, left: -1, gap: 20 * ms, most: 30 * ms},
+		{name: "a bucket that is full in a second, whenever", limit: &bucket, left: 21 * ms, gap: 20 * ms, most: 30 * ms},
+		{name: "a bucket that is soon full", limit: &small, left: counter.Second, gap: 5 * ms, most: 7500},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			const now = 10 * core.Second
+			const now = 10 * counter.Second
 			c := Counter{last: seen{reset: now + tt.left}}
 			c.count, c.capacity, c.window, c.algorithm = tt.limit.Count(), tt.limit.Capacity(), tt.limit.Window(), tt.limit.Algorithm()
-			var least, most, sum core.Micros = core.Never, 0, 0
-			for i := range core.Micros(1000) {
+			var least, most, sum counter.Micros = counter.Never, 0, 0
+			for i := range counter.Micros(1000) {
 				p := c.pause(now, begins+i*997)
 				least, most, sum = min(least, p), max(most, p), sum+p
 			}
@@ -43,12 +44,13 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestWhatFlowsInIsAskedForOnceInAPause: after a grant of less than was wanted what is in hand is used, and then nothing is
-// asked before the pause is over. A limit whose window ends at once is asked again, and so is one that has enough for all.
-func TestWhatFlowsInIsAskedForOnceInAPause(t *testing.T) {
+// TestOneCallInEachPause is granted less than it wanted. The units are used, and no
+// call is made before the pause is over. A limit whose window ends at once is asked again, and so
+// is one that has enough for all.
+func TestOneCallInEachPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		limit    *core.Limit
+		limit    *counter.Limit
 		flows    bool
 		left     int64 // in the store
 		everyone float64
@@ -70,12 +72,12 @@ func TestWhatFlowsInIsAskedForOnceInAPause(t *testing.T) {
 			a := asks(t, &c, 0, tt.limit, 1)
 			c.everybody = tt.everyone
 			a.Max = 9
-			c.Granted(500, &a, &core.Result{At: begins, Granted: 4, Remaining: tt.left, Reset: core.Second, Receipt: begins})
+			c.Granted(500, &a, &counter.Result{At: begins, Granted: 4, Remaining: tt.left, Reset: counter.Second, Receipt: begins})
 			for range 3 {
 				takes(t, &c, 600, tt.limit, 1, Admit)
 			}
 			takes(t, &c, 9*ms, tt.limit, 1, tt.want)
-			var r core.Result
+			var r counter.Result
 			if c.Answer(9*ms, 1, Deny, &r); tt.want == Deny && (r.Wait < 1 || r.Wait > 21*ms) {
 				t.Errorf("a client is told to wait for %v", r.Wait)
 			}

@@ -5,47 +5,50 @@ package lease
 import (
 	"math"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// The parameters. What they are weighed by is in docs/decisions.md.
+// The parameters. docs/decisions.md says how they were chosen.
 const (
-	horizon    = 100 * core.Millisecond // a batch is for so long: ten calls a second keep a counter hot
-	extraMin   = 2                      // fewer units are not worth holding
-	ageMin     = 250 * core.Millisecond
-	idle       = 100 * core.Millisecond
-	gapMin     = 5 * core.Millisecond // between two calls for what flows in
-	gapMax     = 50 * core.Millisecond
+	horizon    = 100 * counter.Millisecond // a lease covers this time: a hot counter makes ten calls a second
+	extraMin   = 2                         // fewer units are not worth holding
+	ageMin     = 250 * counter.Millisecond
+	idle       = 100 * counter.Millisecond
+	gapMin     = 5 * counter.Millisecond // the longest gap between two calls to a store that is nearly empty
+	gapMax     = 50 * counter.Millisecond
 	gapPart    = 50
-	pauseMin   = core.Millisecond
-	dryPart    = 0.3                // of what all nodes use in a gap
-	scatter    = 0x9e3779b97f4a7c15 // odd, and without a pattern: the golden ratio
-	holdPart   = 20                 // a node holds no more than this part of a limit
-	rttMax     = core.Second        // of slower answers only so much is believed, or one would make leases long
-	shareMax   = 500                // thousandths of what remains that all nodes together may take in advance
-	DenialMax  = core.Second        // a refusal is remembered no longer: a reset or a settlement elsewhere is felt by then
+	pauseMin   = counter.Millisecond
+	dryPart    = 0.3                // part of the units that all nodes use in a gap
+	scatter    = 0x9e3779b97f4a7c15 // the golden ratio: odd and without a pattern
+	holdPart   = 20                 // a node holds at most this part of a limit
+	rttMax     = counter.Second     // cap on measured round trips: a slow store must not make leases long
+	shareMax   = 500                // thousandths of the remaining units that all nodes together may take in advance
+	DenialMax  = counter.Second     // a denial is remembered no longer, so a reset or settlement elsewhere takes effect by then
 	flowFactor = 1.5
 )
 
-// rates counts the units that arrived and those that were used in this span and in the one before.
+// rates counts the units that arrived and those that were used, in the current span and in the one
+// before.
 type rates struct {
-	since, span            core.Micros
+	_ [0]func() // never compared: see slim.Incomparable
+
+	since, span            counter.Micros
 	arrived, arrivedBefore int64
 	used, usedBefore       int64
-	everybody              float64 // units per microsecond that all nodes together use, about
+	everybody              float64 // units per microsecond that all nodes together use, estimated
 }
 
 // seen is the store's last answer.
 type seen struct {
-	at        core.Micros // when it came, on this clock
-	ahead     core.Micros // by how much the store's clock is ahead of this one, at most
+	at        counter.Micros // when it came, on this clock
+	ahead     counter.Micros // how far the store's clock is ahead of this one, at most
 	remaining int64
-	reset     core.Micros // instants on this clock, at the earliest
-	next      core.Micros
+	reset     counter.Micros // earliest instants on this clock
+	next      counter.Micros
 }
 
-// turn begins a new span.
-func (c *Counter) turn(now core.Micros) {
+// nextSpan begins a new span.
+func (c *Counter) nextSpan(now counter.Micros) {
 	span := max(horizon, 2*c.rtt)
 	if now-c.since < 2*c.span {
 		c.arrivedBefore, c.usedBefore = c.arrived, c.used
@@ -57,17 +60,19 @@ func (c *Counter) turn(now core.Micros) {
 	c.low = c.lowAt(now)
 }
 
-// admits and arrives return how many units, at the rate of late, are used here and asked for here during a span.
-func (c *Counter) admits(now, during core.Micros) float64 {
+// admits and arrives return how many units are used here, and asked for here, during a span at the
+// recent rate.
+func (c *Counter) admits(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.usedBefore, c.used)
 }
 
-func (c *Counter) arrives(now, during core.Micros) float64 {
+func (c *Counter) arrives(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.arrivedBefore, c.arrived)
 }
 
-// expect weighs what was counted in the span before by the part of it that the last span's length still covers.
-func (c *Counter) expect(now, during core.Micros, before, current int64) float64 {
+// expect scales the counts to a span. It weighs the count of the previous span by the part of it
+// that still lies within the last span's length.
+func (c *Counter) expect(now, during counter.Micros, before, current int64) float64 {
 	if c.span == 0 {
 		return 0
 	}
@@ -82,62 +87,64 @@ func (c *Counter) expect(now, during core.Micros, before, current int64) float64
 	return (float64(before)*(1-part) + float64(current)) * float64(during) / float64(c.span)
 }
 
-func (c *Counter) horizon() core.Micros { return max(horizon, 4*c.rtt) }
+func (c *Counter) horizon() counter.Micros { return max(horizon, 4*c.rtt) }
 
-// age returns for how long leased units may be used.
-func (c *Counter) age() core.Micros {
+// age returns how long leased units may be used.
+func (c *Counter) age() counter.Micros {
 	age := min(max(ageMin, 6*c.rtt), c.window/2)
-	if c.algorithm == core.TokenBucket {
-		age = min(age, core.Micros(float64(c.capacity)*float64(c.window)/float64(c.count)/holdPart))
+	if c.algorithm == counter.TokenBucket {
+		age = min(age, counter.Micros(float64(c.capacity)*float64(c.window)/float64(c.count)/holdPart))
 	}
 	return max(1, age)
 }
 
-// gap is how long a counter without units is left alone as a rule: what flows in meanwhile is a fiftieth of the limit.
-func (c *Counter) gap() core.Micros {
+// gap returns how long a counter whose store is nearly empty usually makes no call. A fiftieth of
+// the limit flows in meanwhile.
+func (c *Counter) gap() counter.Micros {
 	fills := c.window
-	if c.algorithm == core.TokenBucket {
-		fills = core.Micros(float64(c.capacity) * float64(c.window) / float64(c.count))
+	if c.algorithm == counter.TokenBucket {
+		fills = counter.Micros(float64(c.capacity) * float64(c.window) / float64(c.count))
 	}
 	return max(gapMin, min(gapMax, fills/gapPart))
 }
 
-// pause is the gap, or half as much more or less, by the instant of the store's answer: nodes that paused alike would come
-// one after the other for good, and the one that comes after the longest silence would get the most. Towards the end of a
-// sliding window it is less and less: what flows in and is not taken by then is nobody's.
-func (c *Counter) pause(now, answered core.Micros) core.Micros {
+// pause returns the gap, lengthened or shortened by up to a half. The instant of the store's answer
+// serves as the random number. Nodes with equal pauses would always call in the same order, and the
+// node that calls after the longest silence would get the most units. Towards the end of a sliding
+// window the pause shrinks, because units that become available but are not taken by then are lost.
+func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	gap := c.gap()
-	pause := gap/2 + core.Micros(uint64(answered)*scatter>>33)%(gap+1)
-	if left := c.last.reset - now; c.algorithm == core.SlidingWindow && left > 0 {
+	pause := gap/2 + counter.Micros(uint64(answered)*scatter>>33)%(gap+1)
+	if left := c.last.reset - now; c.algorithm == counter.SlidingWindow && left > 0 {
 		pause = min(pause, max(pauseMin, 2*c.rtt, left/3))
 	}
 	return pause
 }
 
-// flows reports whether the store is empty and lives from what flows in.
-func (c *Counter) flows(now core.Micros) bool { return now < c.flowUntil }
+// flows reports whether the store is nearly empty, so that only units that flow in are left.
+func (c *Counter) flows(now counter.Micros) bool { return now < c.flowUntil }
 
-// extra returns how much to take in advance.
-func (c *Counter) extra(now core.Micros) int64 {
+// extra returns how many units to take in advance.
+func (c *Counter) extra(now counter.Micros) int64 {
 	if extra := c.wanted(now) - c.Held(now); extra >= extraMin {
 		return extra
 	}
 	return 0
 }
 
-// wanted returns how much should be in hand.
-func (c *Counter) wanted(now core.Micros) int64 {
+// wanted returns how many units should be held.
+func (c *Counter) wanted(now counter.Micros) int64 {
 	age := c.age()
-	if !c.heard || age < 4*c.rtt || c.algorithm == core.SlidingLog {
+	if !c.heard || age < 4*c.rtt || c.algorithm == counter.SlidingLog {
 		return 0
 	}
 	span := min(c.horizon(), c.window/5)
 	switch {
-	case c.algorithm == core.TokenBucket:
+	case c.algorithm == counter.TokenBucket:
 		span = min(span, age/2)
 	case now < c.last.reset:
 		span = min(span, c.last.reset-now)
-	default: // the window has ended, and when the present one does is not known
+	default: // the last known window has ended, and the end of the current one is not known
 		span = min(span, c.window/20)
 	}
 	wanted := int64(c.admits(now, span))
@@ -151,9 +158,9 @@ func (c *Counter) wanted(now core.Micros) int64 {
 	return wanted
 }
 
-// shareMille returns this node's part of what remains. Of what flows in it is that of all nodes and a part by its own besides:
-// one that is alone takes all of it.
-func (c *Counter) shareMille(now core.Micros) int64 {
+// shareMille returns this node's share of the remaining units, in thousandths. For a nearly empty
+// store it adds one half, so a node that is alone takes everything that flows in.
+func (c *Counter) shareMille(now counter.Micros) int64 {
 	own := c.admits(now, 1)
 	part := 1.0
 	if c.everybody > own {
@@ -166,19 +173,19 @@ func (c *Counter) shareMille(now core.Micros) int64 {
 	return min(1000, share)
 }
 
-// lowAt returns how much in hand may be gone before a call returns.
-func (c *Counter) lowAt(now core.Micros) int64 {
+// lowAt returns how many held units may be used before a call returns.
+func (c *Counter) lowAt(now counter.Micros) int64 {
 	while := c.admits(now, c.rtt)
 	return int64(1.5*while + 2*math.Sqrt(while))
 }
 
-// refills reports whether to ask for more in advance.
-func (c *Counter) refills(now core.Micros) bool {
+// refills reports whether to take more units in advance.
+func (c *Counter) refills(now counter.Micros) bool {
 	return !c.asking && c.lastExtra >= extraMin && !c.denies(now, extraMin) && c.extra(now) > 0
 }
 
-// hear takes from an answer how far away the store is.
-func (c *Counter) hear(took core.Micros) {
+// measureRTT updates the estimated round trip to the store.
+func (c *Counter) measureRTT(took counter.Micros) {
 	if took = min(took, rttMax); c.rtt == 0 {
 		c.rtt = took
 	} else {
@@ -186,11 +193,11 @@ func (c *Counter) hear(took core.Micros) {
 	}
 }
 
-// learn takes from an answer what the store has left, and how fast that goes.
-func (c *Counter) learn(now core.Micros, a *Asking, r *core.Result) {
+// learn updates, from an answer, what the store has left and how fast all nodes use it.
+func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 	if passed := now - c.last.at; c.heard && passed > 0 {
 		used := float64(c.last.remaining - r.Remaining)
-		if c.algorithm != core.FixedWindow {
+		if c.algorithm != counter.FixedWindow {
 			used += float64(passed) * float64(c.count) / float64(c.window)
 		}
 		if used >= 0 {
@@ -202,9 +209,9 @@ func (c *Counter) learn(now core.Micros, a *Asking, r *core.Result) {
 	c.last = seen{at: now, ahead: r.At - a.sent, remaining: r.Remaining, reset: later(a.sent, r.Reset), next: later(a.sent, r.Next)}
 }
 
-func later(from, span core.Micros) core.Micros {
-	if span >= core.Never-from {
-		return core.Never
+func later(from, span counter.Micros) counter.Micros {
+	if span >= counter.Never-from {
+		return counter.Never
 	}
 	return from + span
 }

@@ -5,31 +5,31 @@ package lease
 import (
 	"testing"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// TestHowMuchIsAsked is how much a node takes in advance for a rate of requests, in units for each 100 ms, under a limit of
-// 1,000 a second.
+// TestHowMuchIsAsked checks how much a node takes in advance at a rate of requests, given in units
+// per 100 ms, under a limit of 1,000 a second.
 func TestHowMuchIsAsked(t *testing.T) {
-	const now = 10 * core.Second
+	const now = 10 * counter.Second
 	for _, tt := range []struct {
 		name    string
-		limit   *core.Limit
+		limit   *counter.Limit
 		rate    int64
 		counter Counter
 		want    int64
 	}{
-		{"as much as a horizon brings", &fixed, 30, Counter{last: seen{reset: now + core.Second}}, 30},
-		{"less than two is not worth it", &fixed, 1, Counter{last: seen{reset: now + core.Second}}, 0},
-		{"no more than the limit's twentieth", &fixed, 300, Counter{last: seen{reset: now + core.Second}}, 50},
+		{"as much as a horizon brings", &fixed, 30, Counter{last: seen{reset: now + counter.Second}}, 30},
+		{"less than two is not worth it", &fixed, 1, Counter{last: seen{reset: now + counter.Second}}, 0},
+		{"no more than the limit's twentieth", &fixed, 300, Counter{last: seen{reset: now + counter.Second}}, 50},
 		{"not beyond the window's end", &fixed, 30, Counter{last: seen{reset: now + 20*ms}}, 6},
 		{"a little, where the window's end is not known", &fixed, 30, Counter{last: seen{reset: now}}, 15},
-		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: seen{reset: now + core.Second}, lastWanted: 5}, 14},
-		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + core.Second}, rtt: 40 * ms}, 32},
+		{"no more than twice as much as before, and four", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, lastWanted: 5}, 14},
+		{"four times as long as a call takes", &fixed, 20, Counter{last: seen{reset: now + counter.Second}, rtt: 40 * ms}, 32},
 		{"nothing where a lease ends before it is of use", &bucket, 30, Counter{rtt: 20 * ms}, 0},
 		{"of a bucket half of what a lease lasts", &bucket, 40, Counter{}, 10},
-		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + core.Second}, flowUntil: now + 1}, 9},
-		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + core.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
+		{"what arrives between two calls, if the store is empty", &sliding, 30, Counter{last: seen{reset: now + counter.Second}, flowUntil: now + 1}, 9},
+		{"beside what is in hand", &fixed, 30, Counter{last: seen{reset: now + counter.Second}, slots: [2]slot{{units: 10, until: now + 1}}}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c := tt.counter
@@ -43,13 +43,14 @@ func TestHowMuchIsAsked(t *testing.T) {
 	}
 }
 
-// TestAnothersRefusal says nothing of this counter: who waits asks, and what it had leased before it may have again.
+// TestAnothersRefusal is a denial by another check of the call, which says nothing about this
+// counter: waiting requests ask, and the counter may lease as much as before.
 func TestAnothersRefusal(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)
 	takes(t, &c, 0, &fixed, 1, Wait)
 	c.lastExtra = 7
-	c.Granted(1, &a, &core.Result{Remaining: 0, Reset: core.Second})
+	c.Granted(1, &a, &counter.Result{Remaining: 0, Reset: counter.Second})
 	serves(t, &c, 2, &fixed, 1, Ask)
 	takes(t, &c, 3, &fixed, 1, Ask)
 	if c.lastExtra != 7 {
@@ -57,10 +58,11 @@ func TestAnothersRefusal(t *testing.T) {
 	}
 }
 
-// TestNobodyJumpsTheQueue has a small request wait behind a large one, though there is enough in hand for it.
-func TestNobodyJumpsTheQueue(t *testing.T) {
+// TestSmallRequestsWaitTheirTurn has a small request wait behind a large one, although enough units
+// are held for it.
+func TestSmallRequestsWaitTheirTurn(t *testing.T) {
 	var c Counter
-	leases(t, &c, &fixed, 0, 1, core.Second, 3)
+	leases(t, &c, &fixed, 0, 1, counter.Second, 3)
 	asks(t, &c, 2, &fixed, 5)
 	takes(t, &c, 3, &fixed, 1, Admit)
 	takes(t, &c, 3, &fixed, 4, Wait)

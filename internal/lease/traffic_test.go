@@ -6,39 +6,41 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// shape is how requests come.
+// shape is the distribution of requests over time and nodes.
 type shape uint8
 
 const (
 	poisson   shape = iota
-	constant        // as regular as a clock, the nodes in turn
+	constant        // at equal intervals, the nodes in turn
 	bursty          // five times the rate for 100 ms of every 500
 	flash           // a tenth of the rate, then suddenly all of it
 	skewed          // most of it to one node
 	ramp            // from nothing to twice the rate
 	boundary        // all of it around the ends of windows
-	hopping         // all of it to one node, to another every 50 ms
-	idleBurst       // the same with as long a silence between
-	handoff         // one node uses nearly all of the limit and falls silent; then the others come
+	hopping         // all of it to one node, changing every 50 ms
+	idleBurst       // the same, with a pause of 50 ms between
+	handoff         // one node uses nearly all of the limit and stops; then the others start
 	shapes
 )
 
 var shapeNames = [...]string{"poisson", "constant", "bursty", "flash", "skewed", "ramp", "boundary", "hopping", "idleBurst", "handoff"}
 
-// traffic is requests of a shape, asking for demand times the limit, each for 1 to most units.
+// traffic describes a stream of requests: its shape, its demand in multiples of the limit, and the
+// largest cost.
 type traffic struct {
 	shape  shape
 	demand float64
 	most   int64
 }
 
-const hop = 50 * core.Millisecond
+const hop = 50 * counter.Millisecond
 
-// start returns what tells the requests one after the other: when, from the beginning of the scene, which node, what cost.
-func (tr traffic) start(s *scene, rng *rand.Rand) func() (core.Micros, int, int64) {
+// start returns a function that returns the next request: its time since the scene began, its node
+// and its cost.
+func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, int64) {
 	window := float64(s.limit.Window())
 	if s.period > 0 {
 		window = float64(s.period)
@@ -47,7 +49,7 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (core.Micros, int, int6
 	peak := map[shape]float64{bursty: 5, ramp: 2, boundary: 10}[tr.shape]
 	peak = max(peak, 1)
 	at, turn := 0.0, 0
-	return func() (core.Micros, int, int64) {
+	return func() (counter.Micros, int, int64) {
 		for {
 			cost := int64(1)
 			if tr.most > 1 {
@@ -56,17 +58,17 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (core.Micros, int, int6
 			if tr.shape == constant {
 				at += 1 / rate
 				turn++
-				return core.Micros(at), turn % s.nodes, cost
+				return counter.Micros(at), turn % s.nodes, cost
 			}
 			at += rng.ExpFloat64() / (rate * peak)
 			if at > float64(s.lasts) || rng.Float64()*peak <= tr.strength(at, window, float64(s.lasts)) {
-				return core.Micros(at), tr.node(s, rng, at, window), cost
+				return counter.Micros(at), tr.node(s, rng, at, window), cost
 			}
 		}
 	}
 }
 
-// strength is the part of the rate that comes at an instant.
+// strength returns the part of the rate that arrives at an instant.
 func (tr traffic) strength(at, window, lasts float64) float64 {
 	switch part := math.Mod(at, window) / window; tr.shape {
 	case bursty:

@@ -5,13 +5,13 @@ package lease
 import (
 	"container/heap"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// What goes over the wire in a world, and what happens when.
+// The messages of a world, and its queue of events.
 
 type event struct {
-	at      core.Micros
+	at      counter.Micros
 	serial  int
 	happens func()
 }
@@ -31,29 +31,29 @@ func (q *eventQueue) Pop() any {
 	return e
 }
 
-func (w *world) at(at core.Micros, happens func()) {
+func (w *world) at(at counter.Micros, happens func()) {
 	w.serial++
 	heap.Push(&w.events, event{at, w.serial, happens})
 }
 
-func (w *world) after(span core.Micros, happens func()) { w.at(w.now+span, happens) }
+func (w *world) after(span counter.Micros, happens func()) { w.at(w.now+span, happens) }
 
-// way is how long a message takes in one direction.
-func (w *world) way() core.Micros {
-	return 1 + core.Micros(float64(w.rtt)/2*(0.9+0.2*w.rng.Float64()))
+// way returns how long a message takes in one direction.
+func (w *world) way() counter.Micros {
+	return 1 + counter.Micros(float64(w.rtt)/2*(0.9+0.2*w.rng.Float64()))
 }
 
 func (w *world) lost() bool { return w.lose > 0 && w.rng.Float64() < w.lose }
 
-// store carries out a call.
-func (w *world) store(checks ...core.Check) []core.Result {
-	results := make([]core.Result, len(checks))
-	slots := make([]core.Slot, len(checks))
+// store executes a call.
+func (w *world) store(checks ...counter.Check) []counter.Result {
+	results := make([]counter.Result, len(checks))
+	slots := make([]counter.Slot, len(checks))
 	slots[0] = w.slot
-	var bounds core.Bounds
+	var bounds counter.Bounds
 	if w.period > 0 {
 		first := w.now - w.now%w.period - w.period
-		bounds = core.Bounds{first, first + w.period, first + 2*w.period, first + 3*w.period}
+		bounds = counter.Bounds{first, first + w.period, first + 2*w.period, first + 3*w.period}
 	}
 	for i := range checks {
 		checks[i].Key = []byte{byte(i)}
@@ -61,17 +61,17 @@ func (w *world) store(checks ...core.Check) []core.Result {
 			checks[i].Bounds = &bounds
 		}
 	}
-	if err := core.ValidateChecks(checks, results); err != nil {
+	if err := counter.ValidateChecks(checks, results); err != nil {
 		panic(err)
 	}
-	core.Decide(w.now, checks, slots, results)
+	counter.Decide(w.now, checks, slots, results)
 	if slots[0].Write {
 		w.slot = slots[0]
 	}
 	return results
 }
 
-// ask has the node make a call for a request, or in advance if it costs 0.
+// ask has the node make a call for a request, or in advance if its cost is 0.
 func (w *world) ask(i int, q waiter) {
 	n := w.nodes[i]
 	a, ok := n.counter.Ask(w.clock(n), q.limit, q.cost)
@@ -81,7 +81,7 @@ func (w *world) ask(i int, q waiter) {
 		}
 		return
 	}
-	check := core.Check{Limit: q.limit}
+	check := counter.Check{Limit: q.limit}
 	a.Fill(&check)
 	w.mistaken(&check)
 	n.asked = w.now
@@ -92,9 +92,9 @@ func (w *world) ask(i int, q waiter) {
 		return
 	}
 	w.after(w.way(), func() {
-		checks := []core.Check{check}
-		if crowded { // another limit of the call that can never pass
-			checks = append(checks, core.Check{Limit: q.limit, Op: core.OpTake, Cost: q.limit.Capacity() + 1})
+		checks := []counter.Check{check}
+		if crowded { // another limit of the call, which can never admit
+			checks = append(checks, counter.Check{Limit: q.limit, Op: counter.OpTake, Cost: q.limit.Capacity() + 1})
 		}
 		at, results := w.now, w.store(checks...)
 		switch reply := w.way() + w.late(); {
@@ -106,17 +106,17 @@ func (w *world) ask(i int, q waiter) {
 	})
 }
 
-func (w *world) late() core.Micros {
+func (w *world) late() counter.Micros {
 	if w.slow == 0 || w.rng.Float64() >= w.slow {
 		return 0
 	}
-	return core.Micros(w.rng.Int64N(int64(w.slowest)))
+	return counter.Micros(w.rng.Int64N(int64(w.slowest)))
 }
 
-// answered ends a call: with a result of the store at that instant, or with none.
-func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at core.Micros) {
+// answered ends a call with the result that the store gave at an instant, or with none.
+func (w *world) answered(i int, n *node, q waiter, a *Call, r *counter.Result, at counter.Micros) {
 	if w.nodes[i] != n {
-		return // it has died
+		return // the node has died
 	}
 	if r == nil {
 		if !n.counter.Overtaken(a) {
@@ -142,11 +142,11 @@ func (w *world) answered(i int, n *node, q waiter, a *Asking, r *core.Result, at
 	w.tickSoon(i)
 }
 
-// askExactly is a request without a lease.
+// askExactly sends a request without a lease.
 func (w *world) askExactly(i int, q waiter) {
 	w.figures.calls++
 	w.after(w.way(), func() {
-		at, r := w.now, w.store(core.Check{Limit: q.limit, Op: core.OpTake, Cost: q.cost})[0]
+		at, r := w.now, w.store(counter.Check{Limit: q.limit, Op: counter.OpTake, Cost: q.cost})[0]
 		w.after(w.way(), func() {
 			if w.figures.granted += r.Granted; r.Granted > 0 {
 				w.admitted(i, q, at, r.Receipt)
@@ -164,7 +164,7 @@ func (w *world) held() (units int64) {
 	return units
 }
 
-// tickSoon keeps a node that holds anything ticking.
+// tickSoon schedules a tick while the node holds anything.
 func (w *world) tickSoon(i int) {
 	n := w.nodes[i]
 	if n.ticking || !n.counter.Holding() {
@@ -184,12 +184,12 @@ func (w *world) tickSoon(i int) {
 	})
 }
 
-func (w *world) giveBack(b GiveBack) {
+func (w *world) giveBack(b Refund) {
 	w.figures.givebacks++
 	w.figures.returned += b.Units
-	check := core.Check{Limit: &w.limit}
+	check := counter.Check{Limit: &w.limit}
 	if w.lowered > 0 && w.rng.IntN(2) == 0 {
-		check.Limit = &w.lower // whichever the node saw last
+		check.Limit = &w.lower // whichever limit the node saw last
 	}
 	b.Fill(&check)
 	for range w.timesSent(&check) {

@@ -6,49 +6,54 @@ import (
 	"container/heap"
 	"math/rand/v2"
 
-	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 )
 
-// world is K nodes and one store, which is core.Decide over one counter, with messages that take their time, get lost or
-// come late, and nodes that die. Time is an argument of everything; the seed tells the whole story.
+// world is K nodes and one store, which is counter.Decide over one counter. Messages take time, get
+// lost or come late, and nodes die. Time is an argument of everything, so the seed reproduces a
+// run.
 type world struct {
 	scene
-	seed    uint64
-	rng     *rand.Rand  // what happens to messages and nodes; the traffic is the same for every way to serve it
-	now     core.Micros // true time, which is the store's clock
+	seed uint64
+	// messages and nodes; the traffic has its own, so it is equal for every mode
+	rng     *rand.Rand
+	now     counter.Micros // true time, which is the store's clock
 	events  eventQueue
 	serial  int
-	slot    core.Slot
+	slot    counter.Slot
 	nodes   []*node
 	uses    []use
 	figures figures
 }
 
-// scene is what is played. Spans are in microseconds.
+// scene describes one run of the model. Spans are in microseconds.
 type scene struct {
-	limit    core.Limit
-	lower    core.Limit  // the same with smaller numbers: of another edition of the policy, or of another tier
-	lowered  float64     // the part of requests that come under it
-	period   core.Micros // of a calendar limit, whose days are that short here; otherwise 0
+	limit counter.Limit
+	// the same with smaller numbers: of another version of the policy, or another tier
+	lower    counter.Limit
+	lowered  float64        // the part of requests under lower
+	period   counter.Micros // of a calendar limit, whose days are that short here; otherwise 0
 	nodes    int
 	traffic  traffic
-	lasts    core.Micros
-	rtt      core.Micros
-	exact    bool        // without leases: every request is a call
-	crash    core.Micros // every so often a node dies
-	lose     float64     // the part of messages, either way, that get lost
-	slow     float64     // the part of replies that take up to slowest longer
-	slowest  core.Micros
-	refunded float64 // the part of admitted requests that count for nothing after all, as their response says
-	crowded  float64 // the part of requests that another limit refuses, in the same call, or after these units were reserved
+	lasts    counter.Micros
+	rtt      counter.Micros
+	exact    bool           // without leases: each request makes a call
+	crash    counter.Micros // interval at which a node dies
+	lose     float64        // the part of messages, in either direction, that get lost
+	slow     float64        // the part of replies that take up to slowest longer
+	slowest  counter.Micros
+	refunded float64 // the part of admitted requests that are refunded because of their response
+	// the part of requests that another limit denies, in the same call or after these units were
+	// reserved
+	crowded  float64
 	drift    float64 // the greatest difference in speed between a node's clock and the store's
 	mistake  mistake
-	patience core.Micros // after which those that wait for a call make another one; 0: they do not
-	deadline core.Micros // after which a call without a reply has failed; 0: one second
+	patience counter.Micros // after which a waiting request makes another call; 0: never
+	deadline counter.Micros // after which a call without a reply has failed; 0: one second
 }
 
-// begins is the true time at which every scene does: the beginning of a window.
-const begins = 1_700_000_000 * core.Second
+// begins is the true time at which every scene begins, at the start of a window.
+const begins = 1_700_000_000 * counter.Second
 
 type figures struct {
 	arrived, admitted, denied, failed int64 // units
@@ -57,36 +62,36 @@ type figures struct {
 	asked                             []int64 // units by node
 	got                               []int64
 	mostHeld                          int64
-	granted, returned                 int64 // units that answers brought, and that were sent back
+	granted, returned                 int64 // units that answers brought, and that were refunded
 }
 
-// use is units of the limit, and when they count: at the store's decision for those of the request that asked, as without
-// a lease, otherwise when the request goes on.
+// use is a number of units, and when they count. The units of a request that made a call count at
+// the store's decision, as without a lease; others count when the request goes on.
 type use struct {
-	at    core.Micros
+	at    counter.Micros
 	units int64
 }
 
 type node struct {
 	counter Counter
 	speed   float64
-	origin  core.Micros
+	origin  counter.Micros
 	waiting []waiter
 	ticking bool
-	asked   core.Micros // when its last call went out
+	asked   counter.Micros // when its last call was sent
 	born    int
 }
 
 type waiter struct {
-	since core.Micros
+	since counter.Micros
 	cost  int64
-	limit *core.Limit
+	limit *counter.Limit
 }
 
 func newWorld(s scene, seed uint64) *world {
 	w := &world{scene: s, seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), now: begins}
 	if w.deadline == 0 {
-		w.deadline = core.Second
+		w.deadline = counter.Second
 	}
 	for range s.nodes {
 		w.nodes = append(w.nodes, w.newNode())
@@ -97,15 +102,15 @@ func newWorld(s scene, seed uint64) *world {
 
 func (w *world) newNode() *node {
 	w.serial++
-	return &node{speed: 1 + w.drift*(w.rng.Float64()-0.5), origin: core.Micros(w.rng.Int64N(int64(core.Hour))), born: w.serial}
+	return &node{speed: 1 + w.drift*(w.rng.Float64()-0.5), origin: counter.Micros(w.rng.Int64N(int64(counter.Hour))), born: w.serial}
 }
 
-// clock is what the node's own clock shows.
-func (w *world) clock(n *node) core.Micros {
-	return n.origin + core.Micros(float64(w.now-begins)*n.speed)
+// clock returns the time on the node's own clock.
+func (w *world) clock(n *node) counter.Micros {
+	return n.origin + counter.Micros(float64(w.now-begins)*n.speed)
 }
 
-// play plays the scene to its end and returns what happened.
+// play runs the scene to its end and returns its figures.
 func (w *world) play() *figures {
 	next := w.traffic.start(&w.scene, rand.New(rand.NewPCG(w.seed, 2)))
 	var arrive func(node int, cost int64) func()
@@ -128,7 +133,7 @@ func (w *world) play() *figures {
 	return &w.figures
 }
 
-// run lets everything happen that is scheduled, and what follows from it.
+// run executes all scheduled events, and those that follow from them.
 func (w *world) run() {
 	for len(w.events) > 0 {
 		e := heap.Pop(&w.events).(event)
@@ -146,7 +151,7 @@ func (w *world) die() {
 	}
 }
 
-// request lets one arrive.
+// request is the arrival of a request.
 func (w *world) request(i int, cost int64) {
 	n := w.nodes[i]
 	w.figures.arrived += cost
@@ -164,7 +169,7 @@ func (w *world) request(i int, cost int64) {
 	w.tickSoon(i)
 }
 
-// decide carries out a verdict about a request.
+// decide carries out a verdict.
 func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	n := w.nodes[i]
 	switch v {
@@ -189,15 +194,15 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	}
 }
 
-// counts returns when units that were admitted from the node count.
-func (w *world) counts(held Held) core.Micros {
-	if !held.Leased && w.limit.Algorithm() == core.TokenBucket {
-		return held.Receipt // charged for this very request, like those of the one that asked
+// counts returns when units count that a node admitted.
+func (w *world) counts(held Held) counter.Micros {
+	if !held.Leased && w.limit.Algorithm() == counter.TokenBucket {
+		return held.Receipt // charged for this very request, as for the one that made the call
 	}
 	return w.now
 }
 
-// serve decides about those that waited for a call that has returned.
+// serve decides the requests that waited for a call that has returned.
 func (w *world) serve(i int) {
 	n := w.nodes[i]
 	for len(n.waiting) > 0 {
@@ -211,7 +216,7 @@ func (w *world) serve(i int) {
 	}
 }
 
-// overdue has the first of those that wait for a call, if it has done so for long, make another one.
+// overdue has the first waiting request make another call if the one under way takes too long.
 func (w *world) overdue(i int, n *node) {
 	if w.nodes[i] != n || len(n.waiting) == 0 {
 		return
@@ -229,7 +234,7 @@ func (w *world) overdue(i int, n *node) {
 	w.tickSoon(i)
 }
 
-func (w *world) admitted(i int, q waiter, at, receipt core.Micros) {
+func (w *world) admitted(i int, q waiter, at, receipt counter.Micros) {
 	w.decided(q)
 	w.figures.admitted += q.cost
 	w.figures.got[i] += q.cost
@@ -240,15 +245,15 @@ func (w *world) admitted(i int, q waiter, at, receipt core.Micros) {
 	w.uses = append(w.uses, use{at, q.cost})
 }
 
-// refundLater is a request whose response says that it does not count. Its proxy gives the units back, in a settlement,
-// and does not try again.
-func (w *world) refundLater(q waiter, at, receipt core.Micros) {
-	w.after(w.way()+w.late()+core.Micros(w.rng.Int64N(int64(300*core.Millisecond))), func() {
+// refundLater is a request whose response says that it does not count. Its proxy refunds the units
+// once, in a settlement.
+func (w *world) refundLater(q waiter, at, receipt counter.Micros) {
+	w.after(w.way()+w.late()+counter.Micros(w.rng.Int64N(int64(300*counter.Millisecond))), func() {
 		if w.lost() {
 			w.uses = append(w.uses, use{at, q.cost})
 			return
 		}
-		w.store(core.Check{Limit: q.limit, Op: core.OpGiveBack, Cost: q.cost, Receipt: receipt})
+		w.store(counter.Check{Limit: q.limit, Op: counter.OpRefund, Cost: q.cost, Receipt: receipt})
 	})
 }
 
@@ -264,10 +269,10 @@ func (w *world) decided(q waiter) {
 	}
 }
 
-// putBackLater is a request under another limit as well, which refuses it after a while.
+// putBackLater is a request that another limit denies after a while.
 func (w *world) putBackLater(i int, q waiter, held Held) {
 	n := w.nodes[i]
-	w.after(core.Micros(w.rng.Int64N(int64(2*w.rtt)+1)), func() {
+	w.after(counter.Micros(w.rng.Int64N(int64(2*w.rtt)+1)), func() {
 		if w.nodes[i] == n {
 			n.counter.PutBack(w.clock(n), q.cost, held)
 			w.denied(q)

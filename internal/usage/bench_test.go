@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// BenchmarkBody is what a tap costs beside copying the body: a document of 16 KiB, and an event stream of 200 events, in
-// chunks as they come from an upstream.
+// BenchmarkBody compares a tap with copying the body: a document of 16 KiB, and an event stream of
+// 200 events, in chunks as an upstream sends them.
 func BenchmarkBody(b *testing.B) {
 	text := strings.Repeat("The water runs down the penstock. ", 480)
 	doc := []byte(`{"id":"x","choices":[{"message":{"content":"` + text + `"}}],"usage":{"total_tokens":4096}}`)

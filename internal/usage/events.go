@@ -2,29 +2,30 @@
 
 package usage
 
-// eventReader reads a text/event-stream: lines that end in LF, CR LF or CR, of which those named data are the event's
-// document, put together with line feeds, and an empty one ends the event.
+// eventReader reads a text/event-stream. Lines end in LF, CR LF or CR. The data lines of an event,
+// joined by line feeds, are its document. An empty line ends the event.
 type eventReader struct {
 	t     *Tap
 	part  linePart
-	name  []byte // of the field, as far as it is read; never more than fits
+	name  []byte // of the field, as far as it is read; at most nameBytesMax
 	begun bool   // the event has a data line
 	size  int    // bytes of the event's data
-	after byte   // the byte before, if it was CR: an LF that follows is of the same line end
-	later bool   // a line has ended: no byte order mark can come
+	after byte   // the byte before, if it was CR: an LF that follows belongs to the same line end
+	later bool   // a line has ended, so a byte order mark can no longer come
 }
 
-// linePart is what of a line comes next.
+// linePart is the part of a line that comes next.
 type linePart uint8
 
 const (
 	partName  linePart = iota // the field's name
 	partSpace                 // the value, which may begin with one space
 	partValue                 // the value of a data field
-	partOther                 // what is not read
+	partOther                 // the rest of a line that is not read
 )
 
-// nameBytesMax is how much of a field's name must be read to know that it is not data, a byte order mark included.
+// nameBytesMax is how many bytes of a field's name, with a byte order mark, show that it is not
+// data.
 const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"
@@ -89,7 +90,7 @@ func (e *eventReader) isData() bool {
 	return name == "data" || !e.later && name == byteOrderMark+"data"
 }
 
-// beginData begins a data line; it is another line of the same document if there was one before.
+// beginData begins a data line. If the event had one before, the new line continues its document.
 func (e *eventReader) beginData() {
 	if e.begun {
 		e.data([]byte{'\n'})
@@ -125,6 +126,6 @@ func (e *eventReader) endEvent() {
 	e.begun, e.size = false, 0
 }
 
-// end ends the stream. An event that no empty line has ended counts if its document is complete: some servers leave the
-// line out.
+// end ends the stream. An event without an empty line at its end counts if its document is
+// complete: some servers omit the line.
 func (e *eventReader) end() { e.endEvent() }

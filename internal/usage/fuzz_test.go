@@ -42,7 +42,8 @@ func oracle(body, path string) (string, bool) {
 	return number.String(), ok
 }
 
-// eventsOracle reads the last number of an event stream: what it says of each event's data, put together.
+// eventsOracle returns the last number of an event stream: it gives the joined data of each event
+// to oracle.
 func eventsOracle(body, path string) (value string, ok bool) {
 	body = strings.TrimPrefix(body, byteOrderMark)
 	body = strings.ReplaceAll(strings.ReplaceAll(body, "\r\n", "\n"), "\r", "\n")
@@ -62,10 +63,10 @@ func eventsOracle(body, path string) (value string, ok bool) {
 	return value, ok
 }
 
-// depth is how deep brackets are nested at most, strings not looked at.
+// depth returns the number of brackets that body opens, those in strings included.
 func depth(body string) int { return strings.Count(body, "[") + strings.Count(body, "{") }
 
-// FuzzTap: nothing that an upstream sends breaks the tap, it finds what the oracle finds, and the cuts make no difference.
+// FuzzTap compares the tap with the oracle, for any body and any chunks.
 func FuzzTap(f *testing.F) {
 	for _, body := range []string{
 		`{"usage":{"total_tokens":21}}`, `{"usage":{"total_tokens":1},"usage":{"total_tokens":-0.5E-7}}`, `[{"n":[1,2]}]`,
@@ -93,7 +94,7 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// FuzzCompressed: nothing that calls itself compressed breaks the tap.
+// FuzzCompressed writes bodies that claim to be compressed.
 func FuzzCompressed(f *testing.F) {
 	f.Add([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}, true)
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 4, 0}, false)

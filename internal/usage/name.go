@@ -8,11 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are what the letters behind a backslash stand for, in pairs.
+// escapes lists, in pairs, each letter after a backslash and what it stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
-// unescaped returns the member's name that is written so, without its quotes. The scanner has seen that the escapes are
-// whole. What is no text, such as half a surrogate pair, becomes U+FFFD, as it does everywhere in Go.
+// unescaped returns a member's name, written without its quotes, with its escapes decoded. The
+// scanner has checked that the escapes are complete. Invalid text, such as half a surrogate pair,
+// becomes U+FFFD, as everywhere in Go.
 func unescaped(written []byte) string {
 	name := make([]byte, 0, len(written))
 	for len(written) > 0 {
@@ -38,7 +39,8 @@ func unescaped(written []byte) string {
 	return string(name)
 }
 
-// hexRune returns what an escape of the form \u0000 stands for; it is no rune if there is no such escape.
+// hexRune decodes an escape of the form \u0000. It returns utf8.RuneError if written does not begin
+// with one.
 func hexRune(written []byte) (r rune) {
 	if len(written) < 6 || written[0] != '\\' || written[1] != 'u' {
 		return utf8.RuneError

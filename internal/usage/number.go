@@ -2,7 +2,8 @@
 
 package usage
 
-// inNumber reads a byte of a number. It reports false if the number has ended before the byte, or could not.
+// inNumber reads a byte of a number. It reports false if the byte is not part of the number: then
+// the number has ended, or is broken.
 func (s *scanner) inNumber(c byte) bool {
 	next, ok := s.afterDigit(c)
 	if !ok {
@@ -20,7 +21,7 @@ func (s *scanner) inNumber(c byte) bool {
 	return true
 }
 
-// afterDigit returns the state behind the byte, if it can be the next one of the number.
+// afterDigit returns the state after the byte; ok is false if the number cannot continue with it.
 func (s *scanner) afterDigit(c byte) (next state, ok bool) {
 	digit := c >= '0' && c <= '9'
 	switch s.state {
@@ -52,12 +53,12 @@ func (s *scanner) afterDigit(c byte) (next state, ok bool) {
 	}
 }
 
-// numberMayEnd reports whether a number is being read and is whole.
+// numberMayEnd reports whether a number is being read and is complete so far.
 func (s *scanner) numberMayEnd() bool {
 	return s.state == stateZero || s.state == stateWhole || s.state == stateFraction || s.state == stateExponents
 }
 
-// endNumber notes a number for the paths that lead to it.
+// endNumber stores a number for the paths that lead to it.
 func (s *scanner) endNumber() {
 	depth := len(s.stack)
 	for i := range s.paths {

@@ -8,22 +8,23 @@ import (
 
 // Bounds of a document.
 const (
-	depthMax       = 512  // of containers within each other
+	depthMax       = 512  // nested containers
 	keyBytesMax    = 1600 // as written: 256 characters, each escaped
-	numberBytesMax = 64   // of a number that is wanted
+	numberBytesMax = 64   // of a number at a path
 )
 
-// scanner reads one JSON document (RFC 8259) in pieces and notes the numbers at some paths. It keeps no more of the
-// document than where it is in it. Of members with the same name the last one counts.
+// scanner reads one JSON document (RFC 8259) in pieces and stores the numbers at some paths. It
+// keeps no text of the document, only a position in it. If members have the same name, the last one
+// counts.
 type scanner struct {
 	paths  []path
 	state  state
 	rest   string      // of a literal such as true
-	hex    int         // digits of an escape that are to come
+	hex    int         // digits of an escape that are still to come
 	inKey  bool        // the string is a member's name
-	key    []byte      // as written, of a member that may be on a path
-	stack  []container // that are open
-	number []byte      // the number being read, if it is wanted
+	key    []byte      // the name as written, of a member that may be on a path
+	stack  []container // the open containers
+	number []byte      // the number being read
 }
 
 // container is an object or a list that is open.
@@ -32,10 +33,10 @@ type container struct {
 	next int // the index of the next item of a list
 }
 
-// path is a path and what was found there.
+// path is a path and the number found at it.
 type path struct {
 	parts []part
-	// matched is how many parts the way to the current place has in common with the path.
+	// matched is how many parts the path shares with the current position.
 	matched int
 	found   bool
 	number  []byte
@@ -44,10 +45,10 @@ type path struct {
 // part is the name of a member, or the index of an item.
 type part struct {
 	name  string
-	index int // -1 if it is none
+	index int // -1 if the part can only be a name
 }
 
-// state is what the next byte may be.
+// state says which bytes may come next.
 type state uint8
 
 const (
@@ -55,22 +56,22 @@ const (
 	stateFirstItem              // a value, or the end of an empty list
 	stateFirstKey               // a name, or the end of an empty object
 	stateKey                    // a name
-	stateColon                  // what stands between name and value
+	stateColon                  // the colon between name and value
 	stateNext                   // a comma, or the container's end
 	stateEnd                    // nothing more
 	stateString                 // in a string
-	stateEscape                 // behind a backslash
+	stateEscape                 // after a backslash
 	stateHex                    // a digit of an escape
 	stateLiteral                // in true, false or null
-	stateMinus                  // behind a minus: a digit
-	stateZero                   // behind a leading zero: no digit
+	stateMinus                  // after a minus: a digit
+	stateZero                   // after a leading zero: no digit
 	stateWhole                  // in the digits before a point
-	statePoint                  // behind the point: a digit
-	stateFraction               // in the digits behind the point
-	stateExponent               // behind an e: a sign or a digit
-	stateSign                   // behind its sign: a digit
+	statePoint                  // after the point: a digit
+	stateFraction               // in the digits after the point
+	stateExponent               // after an e: a sign or a digit
+	stateSign                   // after its sign: a digit
 	stateExponents              // in the digits of an exponent
-	stateBroken                 // it is no JSON
+	stateBroken                 // the document is not JSON
 )
 
 func newScanner(paths []string) scanner {
@@ -83,9 +84,10 @@ func newScanner(paths []string) scanner {
 	return s
 }
 
-// indexOf returns which element of a list a name is, -1 if it can be a member of an object only.
+// indexOf returns the list index that a name denotes, or -1 if it can only be a member of an
+// object.
 func indexOf(name string) (index int) {
-	const digitsMax = 9 // no list is so long
+	const digitsMax = 9 // longer than any list
 	if name == "" || len(name) > digitsMax || name[0] == '0' && name != "0" {
 		return -1
 	}
@@ -107,7 +109,7 @@ func (s *scanner) reset() {
 	}
 }
 
-// complete reports whether what was written is a whole document.
+// complete reports whether a complete document was written.
 func (s *scanner) complete() bool {
 	if len(s.stack) == 0 && s.numberMayEnd() {
 		s.endNumber()
@@ -129,7 +131,8 @@ func (s *scanner) write(piece []byte) {
 	}
 }
 
-// plainBytes returns how many bytes of a string mean themselves.
+// plainBytes returns how many bytes of a string precede the next quote, backslash or control
+// character.
 func plainBytes(piece []byte) int {
 	for i, c := range piece {
 		if c == '"' || c == '\\' || c < ' ' {
@@ -161,7 +164,7 @@ func (s *scanner) step(c byte) {
 	}
 }
 
-// structure reads a byte between values, or the first of one.
+// structure reads a byte between values, or the first byte of one.
 func (s *scanner) structure(c byte) {
 	switch s.state {
 	case stateFirstItem:
@@ -193,7 +196,7 @@ func (s *scanner) structure(c byte) {
 	}
 }
 
-// next reads what may follow a value in a container.
+// next reads a byte that follows a value in a container.
 func (s *scanner) next(c byte) {
 	top := &s.stack[len(s.stack)-1]
 	switch {
@@ -266,7 +269,7 @@ func (s *scanner) pop(list bool) {
 	s.endValue()
 }
 
-// endValue comes after every value.
+// endValue is called after every value.
 func (s *scanner) endValue() {
 	s.state = stateNext
 	if len(s.stack) == 0 {
@@ -274,14 +277,14 @@ func (s *scanner) endValue() {
 	}
 }
 
-// enterItem comes before every item of a list.
+// enterItem is called before every item of a list.
 func (s *scanner) enterItem() {
 	top := &s.stack[len(s.stack)-1]
 	s.enter(func(p *part) bool { return p.index == top.next })
 	top.next++
 }
 
-// enterMember comes behind the name of every member.
+// enterMember is called after the name of every member.
 func (s *scanner) enterMember() {
 	if len(s.key) > keyBytesMax {
 		s.enter(func(*part) bool { return false })
@@ -295,8 +298,8 @@ func (s *scanner) enterMember() {
 	s.enter(func(p *part) bool { return p.name == name })
 }
 
-// enter notes which paths lead to the next value of the innermost container. What was found there before, or within it,
-// does not count any more.
+// enter notes which paths lead to the next value of the innermost container. Numbers found there
+// before, or within it, no longer count.
 func (s *scanner) enter(is func(p *part) bool) {
 	depth := len(s.stack)
 	for i := range s.paths {
@@ -311,14 +314,14 @@ func (s *scanner) enter(is func(p *part) bool) {
 	}
 }
 
-// noteKey keeps bytes of a member's name, one more than a name may have.
+// noteKey keeps bytes of a member's name: at most one more than a name may have.
 func (s *scanner) noteKey(piece ...byte) {
 	if s.inKey {
 		s.key = append(s.key, piece[:min(len(piece), keyBytesMax+1-len(s.key))]...)
 	}
 }
 
-// inString reads a byte of a string that does not mean itself, or one of an escape.
+// inString reads a quote, a backslash or a control character of a string, or a byte of an escape.
 func (s *scanner) inString(c byte) {
 	switch {
 	case s.state == stateHex:

@@ -6,29 +6,31 @@ import (
 	"strings"
 )
 
-// Bounds of what is read. They bound what one response can cost the proxy in memory and time.
+// Limits of what is read. They bound the memory and time that one response can cost the proxy.
 const (
-	documentBytesMax = 1 << 20  // of a JSON document, and of one event: usage reports are at the end of far smaller ones
+	documentBytesMax = 1 << 20  // of a JSON document, and of one event; usage reports come at the end of far smaller ones
 	keptBytesMax     = 1 << 20  // of a compressed body
-	inflatedBytesMax = 16 << 20 // of a compressed event stream: a thousandfold expansion is an attack
+	inflatedBytesMax = 16 << 20 // of a decompressed event stream: a thousandfold expansion is an attack
 )
 
-// Tap reads numbers from a body that is written to it. Make one with [New]. It must not be used concurrently.
+// Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used
+// concurrently.
 type Tap struct {
 	scan   scanner
 	events *eventReader // nil: the body is one document
 	coding coding
-	// inflater decompresses what is kept, which is in the content coding; nil if the body is not compressed.
+	// inflater decompresses kept, whose content coding is content; nil if the body is not
+	// compressed.
 	inflater Inflater
 	content  string
 	kept     []byte // compressed
 	read     int    // bytes of the document
 	ended    bool
-	typed    bool // the content type is one that is read here
+	typed    bool // the content type is one that the tap reads
 	results  []result
 }
 
-// result is what was found at one path.
+// result is the number found at one path.
 type result struct {
 	path  string
 	value string
@@ -40,21 +42,24 @@ type coding uint8
 
 const (
 	codingNone       coding = iota
-	codingCompressed        // in a way that the inflater knows
-	codingUnreadable        // or of a kind that is not read here, or more of it than is kept
+	codingCompressed        // in a way that the inflater decompresses
+	codingUnreadable        // compressed in another way, of another type, or too large
 )
 
-// Inflater decompresses bodies. It is an option, so that who reads plain bodies only does not carry decoders.
+// Inflater decompresses bodies. It is an option, so that a program that reads plain bodies only
+// does not contain decoders.
 type Inflater interface {
 	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
 	Inflates(coding string) bool
-	// Inflate gives the decompressed body to pour, piece by piece, until it is over or broken or pour reports false.
+	// Inflate passes the decompressed body to pour, piece by piece, until the body ends or is
+	// broken or pour returns false.
 	Inflate(coding string, body []byte, pour func(piece []byte) (more bool))
 }
 
-// New returns a tap on a body that reads the numbers at the paths: names of members with dots between them, a whole
-// number being the index in a list, as in usage.total_tokens or items.0.n. contentType and contentEncoding are those of
-// the response. Compressed bodies are read with the inflater, and not without.
+// New returns a tap that reads the numbers at the paths. A path is names of members joined by dots;
+// an integer is an index in a list, as in usage.total_tokens or items.0.n. contentType and
+// contentEncoding are those of the response. Compressed bodies are read only if inflater is not
+// nil.
 func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
 	t := &Tap{scan: newScanner(paths), results: make([]result, len(paths))}
 	t.encoded(lowerASCII(strings.TrimSpace(contentEncoding)), inflater)
@@ -84,11 +89,20 @@ func (t *Tap) encoded(content string, inflater Inflater) {
 	}
 }
 
-// Readable reports whether there is any sense in writing to the tap: that the body is of a kind that is read here, and not
-// yet known to be too large.
+// Withheld reports whether the response lacks a part of the body because of the client's request: a
+// HEAD, range or conditional request. A number in that part cannot be read.
+//
+//go:noinline
+func Withheld(head bool, status int, ranged bool) bool {
+	return head && status >= 200 && status < 400 || status == 206 || status == 304 || ranged && status < 400
+}
+
+// Readable reports whether to write the body to the tap: its type can be read, and it is not yet
+// known to be too large.
 func (t *Tap) Readable() bool { return t.coding != codingUnreadable && !t.ended }
 
-// Write takes the next chunk of the body. It returns its length and no error, whatever it holds, and keeps nothing of it.
+// Write reads the next chunk of the body. It always returns the chunk's length and a nil error, and
+// does not retain the chunk.
 func (t *Tap) Write(chunk []byte) (int, error) {
 	switch {
 	case !t.Readable():
@@ -102,33 +116,34 @@ func (t *Tap) Write(chunk []byte) (int, error) {
 	return len(chunk), nil
 }
 
-// plain reads the next piece of the body as it is when decompressed.
+// plain reads the next piece of the decompressed body.
 func (t *Tap) plain(piece []byte) {
 	if t.events != nil {
 		t.events.write(piece)
 		return
 	}
 	if t.read += len(piece); t.read > documentBytesMax {
-		t.coding = codingUnreadable // and so it stays: nothing was taken over yet
+		t.coding = codingUnreadable // from now on; no result was stored yet
 		return
 	}
 	t.scan.write(piece)
 }
 
-// Unread reports whether the body holds numbers as far as its type says, and they cannot be read: it is compressed in a way
-// that is not, or too large.
+// Unread reports whether the body has a content type that the tap reads, but cannot be read: its
+// compression is not supported, or it is too large.
 func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
 
-// Cut reports whether the body, if it were over now, would lack its end: for a document until it is complete, for an event
-// stream always, since another event could follow. Ask before JSON.
+// Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
+// its end; an event stream always is, since another event could follow. Call Cut before JSON.
 //
 //go:noinline
 func (t *Tap) Cut() bool {
 	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.complete())
 }
 
-// JSON returns the number at the path, as it is written in the body; ok is false if there is none or it could not be read.
-// The body is over then: what is written after is not read. It is the part of an answer that core settles by.
+// JSON returns the number at the path, as it is written in the body; ok is false if there is none
+// or it could not be read. JSON ends the body: later writes are ignored. A response's charge is
+// computed from these numbers.
 func (t *Tap) JSON(path string) (value string, ok bool) {
 	t.end()
 	for i := range t.results {
@@ -139,7 +154,7 @@ func (t *Tap) JSON(path string) (value string, ok bool) {
 	return "", false
 }
 
-// end reads what is left when the body is over.
+// end reads what is left when the body ends.
 func (t *Tap) end() {
 	if t.ended {
 		return
@@ -158,7 +173,8 @@ func (t *Tap) end() {
 	t.kept = nil
 }
 
-// take takes over what was found in a document that is over, if that is what it was, and begins the next one.
+// take stores the numbers of a document that has ended, if it is complete, and begins the next
+// document.
 func (t *Tap) take() {
 	if t.scan.complete() {
 		for i := range t.scan.paths {
@@ -170,14 +186,14 @@ func (t *Tap) take() {
 	t.scan.reset()
 }
 
-// inflate reads the body that was kept, as much of it as is read. What is broken is read up to there, as a body that was
-// cut short is.
+// inflate reads the kept body, up to the limit. A broken body is read as far as it goes, like one
+// that was cut short.
 func (t *Tap) inflate() {
 	total := 0
 	t.inflater.Inflate(t.content, t.kept, func(piece []byte) bool {
 		if total += len(piece); total > inflatedBytesMax {
 			t.coding = codingUnreadable
-			t.results = nil // the last report is not among what was read
+			t.results = nil // the last report may lie beyond the limit
 			return false
 		}
 		t.plain(piece)
@@ -185,7 +201,7 @@ func (t *Tap) inflate() {
 	})
 }
 
-// lowerASCII is as much of strings.ToLower as names of media types need: the whole of it is 15 KB of a filter.
+// lowerASCII replaces strings.ToLower for media types: that function adds 15 KB to the filter.
 //
 //go:noinline
 func lowerASCII(text string) string {

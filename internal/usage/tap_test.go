@@ -33,7 +33,7 @@ func read(t *testing.T, body, contentType, encoding string, n int, path string) 
 	return tap.JSON(path)
 }
 
-// wantEverywhere checks what is found however the body is cut; "" is nothing.
+// wantEverywhere checks that want is found however the body is cut; "" means that nothing is.
 func wantEverywhere(t *testing.T, body, contentType, path, want string) {
 	t.Helper()
 	for _, n := range []int{1, 2, 3, 7, 64, len(body) + 1} {
@@ -55,23 +55,23 @@ func TestDocuments(t *testing.T) {
 		{`[[5],[6]]`, "1.0", "6"},
 		{`[[5],[6]]`, "01.0", ""},
 		{`{"a":{"0":7}}`, "a.0", "7"},
-		// Only what stands there as a number is one.
+		// Only a JSON number counts.
 		{`{"usage":{"total_tokens":"21"}}`, tokens, ""},
 		{`{"usage":{"total_tokens":null}}`, tokens, ""},
 		{`{"usage":{"total_tokens":{"n":21}}}`, tokens, ""},
 		{`{"usage":null}`, tokens, ""},
 		{`21`, tokens, ""},
-		// Only at its own place.
+		// Only at exactly this path.
 		{`{"x":{"usage":{"total_tokens":21}}}`, tokens, ""},
 		{`{"x":{"total_tokens":21},"usage":{}}`, tokens, ""},
 		{`{"usage":{"x":{"total_tokens":21}}}`, tokens, ""},
 		{`{"text":"\"usage\":{\"total_tokens\":21}"}`, tokens, ""},
 		{`{"usage":{"total_tokens_":21}}`, tokens, ""},
-		// The last of several counts, as everybody reads it.
+		// The last of several members with one name counts, as in other decoders.
 		{`{"usage":{"total_tokens":1},"usage":{"total_tokens":2}}`, tokens, "2"},
 		{`{"usage":{"total_tokens":1},"usage":{}}`, tokens, ""},
 		{`{"usage":{"total_tokens":1,"total_tokens":null}}`, tokens, ""},
-		// What is no document, or cut short, has none.
+		// A broken or cut document has no numbers.
 		{`{"usage":{"total_tokens":21}`, tokens, ""},
 		{`{"usage":{"total_tokens":21}}}`, tokens, ""},
 		{`{"usage":{"total_tokens":21}} {}`, tokens, ""},
@@ -81,7 +81,7 @@ func TestDocuments(t *testing.T) {
 		{`{"usage":{"total_tokens":21],}`, tokens, ""},
 		{"{\"a\":\"\n\",\"usage\":{\"total_tokens\":21}}", tokens, ""},
 		{``, tokens, ""},
-		// A number of 64 characters is read, a longer one is none.
+		// A number of 64 characters is read, a longer one is not.
 		{`{"n":` + strings.Repeat("1", 64) + `}`, "n", strings.Repeat("1", 64)},
 		{`{"n":` + strings.Repeat("1", 65) + `}`, "n", ""},
 	} {
@@ -94,7 +94,8 @@ func TestEventStreams(t *testing.T) {
 		{"data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":2}}\n\ndata: [DONE]\n\n", "2"},
 		{"data:{\"usage\":{\"total_tokens\":1}}\r\n\r\ndata: {\"usage\":null}\r\n\r\n", "1"},
 		{"data: {\"usage\":\rdata: {\"total_tokens\":3}}\r\r", "3"},
-		{"data: {\"usage\":{\"total_tokens\":4\ndata:2}}\n\n", ""}, // a line feed stands between the lines
+		// a line feed stands between the lines
+		{"data: {\"usage\":{\"total_tokens\":4\ndata:2}}\n\n", ""},
 		{"id: 7\nevent: end\n: a comment\ndata: {\"usage\":{\ndata: \"total_tokens\":4}}\nretry: 5\n\n", "4"},
 		{"data: {\"usage\":{\"total_tokens\":5}}", "5"},
 		{"data: {\"usage\":{\"total_tokens\":5}}\n\ndata: {\"usage\":{\"total_tokens\":6}", "5"},
@@ -110,7 +111,7 @@ func TestEventStreams(t *testing.T) {
 	}
 }
 
-// TestOtherBodies: what is not read has no number, and nobody need write it.
+// TestOtherBodies: types and codings that are not read have no number, and Readable reports false.
 func TestOtherBodies(t *testing.T) {
 	const body = `{"usage":{"total_tokens":21}}`
 	for _, c := range []struct {
@@ -157,10 +158,10 @@ func TestCompressedBodies(t *testing.T) {
 	long := strings.Repeat("data: {\"text\":\"abc\"}\n\n", 100_000)
 	bomb := strings.Repeat(" ", inflatedBytesMax)
 	for _, c := range []struct{ what, body, contentType, want string }{
-		{"a document", `{"usage":{"total_tokens":21}}`, document, "21"},
-		{"a stream", long + "data: {\"usage\":{\"total_tokens\":8}}\n\n", stream, "8"},
-		{"a document over 1 MiB", strings.Repeat(" ", documentBytesMax) + `{"usage":{"total_tokens":21}}`, document, ""},
-		{"a bomb", "data: {\"usage\":{\"total_tokens\":8}}\n\n" + bomb, stream, ""},
+		{what: "a document", body: `{"usage":{"total_tokens":21}}`, contentType: document, want: "21"},
+		{what: "a stream", body: long + "data: {\"usage\":{\"total_tokens\":8}}\n\n", contentType: stream, want: "8"},
+		{what: "a document over 1 MiB", body: strings.Repeat(" ", documentBytesMax) + `{"usage":{"total_tokens":21}}`, contentType: document},
+		{what: "a bomb", body: "data: {\"usage\":{\"total_tokens\":8}}\n\n" + bomb, contentType: stream},
 	} {
 		gz, zst := zipped(t, c.body)
 		for encoding, body := range map[string]string{"gzip": gz, "zstd": zst} {
@@ -179,7 +180,7 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// TestBoundOfADocument: 1 MiB is read, a byte more is not, and the tap says so.
+// TestBoundOfADocument: a body of 1 MiB is read, one byte more is not, and Readable says so.
 func TestBoundOfADocument(t *testing.T) {
 	const end = `{"usage":{"total_tokens":21}}`
 	fits := strings.Repeat(" ", documentBytesMax-len(end)) + end
@@ -223,7 +224,7 @@ func TestSeveralPaths(t *testing.T) {
 	}
 }
 
-// TestWritingDoesNotAllocate: what passes is not kept.
+// TestWritingDoesNotAllocate: the chunks of a plain body are not kept.
 func TestWritingDoesNotAllocate(t *testing.T) {
 	chunk := []byte("data: {\"choices\":[{\"delta\":{\"content\":\"some words\"}}],\"usage\":null}\n\n")
 	tap := New([]string{tokens}, stream, "", inflate.Bodies{})

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inflate decompresses bodies in gzip and zstd for package usage, which does without where size matters more.
+// Package inflate decompresses bodies in gzip and zstd for package usage. Programs whose binary
+// size matters use package usage without it.
 //
 // # Promise
 //
-// A body is given on piece by piece, so nothing but the decoder's window is kept of what it expands to. What is broken is
-// read up to there. Safe for concurrent use.
+// A body is decompressed piece by piece, so only the decoder's window of the expanded body is kept
+// in memory. A broken body is decompressed as far as it goes. Safe for concurrent use.
 //
 // # Price
 //
-// The decoders are large and are used again: some hundred KB for each body that is decompressed at the same time, and a
-// megabyte of binary.
+// Decoders are large and are reused: some hundred KB for each body that is decompressed at the same
+// time, and a megabyte of binary.
 //
 // # When not to use it
 //
-// In the filter for Envoy, whose start each megabyte delays by a second.
+// In the filter for Envoy: each megabyte delays its start by a second.
 package inflate
 
 import (
@@ -26,17 +27,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// windowBytesMax is how far back a zstd stream may refer: what browsers take.
+// windowBytesMax is how far back a zstd stream may refer; browsers accept the same.
 const windowBytesMax = 8 << 20
 
-// Decoders are large and are used again. A zstd decoder of concurrency 1 has no goroutines, so it may be forgotten.
+// Pools of decoders, which are large. A zstd decoder of concurrency 1 has no goroutines, so the
+// garbage collector may take it.
 var (
 	gzips = sync.Pool{New: func() any { return new(gzip.Reader) }}
 	zstds = sync.Pool{New: func() any {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(windowBytesMax),
 			zstd.WithDecoderLowmem(true))
 		if err != nil {
-			return (*zstd.Decoder)(nil) // the options are constant, so this is not reached
+			return (*zstd.Decoder)(nil) // unreachable: the options are constant
 		}
 		return d
 	}}
@@ -45,19 +47,19 @@ var (
 // Bodies decompresses gzip and zstd.
 type Bodies struct{}
 
-// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
+// Inflates reports whether the content coding, in lower case, can be decompressed.
 func (Bodies) Inflates(coding string) bool {
 	return coding == "gzip" || coding == "x-gzip" || coding == "zstd"
 }
 
-// Inflate gives the decompressed body to pour, piece by piece, until it is over or broken or pour reports false. The piece
-// is valid until pour returns.
+// Inflate passes the decompressed body to pour, piece by piece. It stops when the body ends or is
+// broken, or when pour returns false. A piece is valid until pour returns.
 func (Bodies) Inflate(coding string, body []byte, pour func(piece []byte) (more bool)) {
 	compressed := bytes.NewReader(body)
 	if coding != "zstd" {
 		d := gzips.Get().(*gzip.Reader)
 		if d.Reset(compressed) == nil {
-			give(d, pour)
+			copyPieces(d, pour)
 		}
 		gzips.Put(d)
 		return
@@ -67,14 +69,14 @@ func (Bodies) Inflate(coding string, body []byte, pour func(piece []byte) (more 
 		return
 	}
 	if d.Reset(compressed) == nil {
-		give(d, pour)
+		copyPieces(d, pour)
 	}
-	if d.Reset(nil) == nil { // it forgets the body
+	if d.Reset(nil) == nil { // releases the body
 		zstds.Put(d)
 	}
 }
 
-func give(body io.Reader, pour func([]byte) bool) {
+func copyPieces(body io.Reader, pour func([]byte) bool) {
 	buffer := make([]byte, 16<<10)
 	for {
 		n, err := body.Read(buffer)

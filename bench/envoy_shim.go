@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+// shimWasm is Kuadrant's wasm-shim, used if it is installed: docs/explanation/benchmarks.md says
+// how to build it.
+const shimWasm = ".cache/bench/wasm_shim.wasm"
+
+// shimSettings is the shim's configuration: it asks for every request, whatever its host, about one
+// limit of the client's address.
+const shimSettings = `{"services": {"limitador": {"type": "ratelimit", "endpoint": "service", "failureMode": "deny", "timeout": "1s"}},
+"actionSets": [{"name": "all", "routeRuleConditions": {"hostnames": ["*"]}, "actions": [{"service": "limitador", "scope": "bench",
+"conditionalData": [{"data": [{"expression": {"key": "remote_address", "value": "source.remote_address"}}]}]}]}]}`
+
+// shims starts Envoys with the wasm-shim, each with a Limitador in memory.
+func shims(b *bench, limit, nodes int) (*system, error) {
+	if _, err := os.Stat(shimWasm); err != nil {
+		return nil, absent{"wasm-shim"}
+	}
+	return servedBy(routeDirect, filterWasm(shimWasm, shimSettings), limitadors("memory"))(b, limit, nodes)
+}
+
+// shimPart is how many requests Kuadrant's wasm-shim served, relative to an Envoy without a filter.
+const shimPart = 2_500.0 / 57_400
+
+// One measurement of Kuadrant's wasm-shim with Limitador in memory and 64 connections; an Envoy
+// without a filter served 57,400 requests a second beside it. It is used if the shim is not
+// installed, since building it takes tools that this benchmark cannot require.
+var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
+
+// besideShim compares Penstock in memory with the wasm-shim: in one run, or, if the shim is not
+// installed, each relative to the Envoy without a filter of its own run.
+func besideShim(memory, shim, none *contender) string {
+	ratio, how := of(memory.seen.seen, perSecond)/of(none.seen.seen, perSecond)/shimPart, ", each beside the Envoy without a filter of its own run"
+	if shim.seen != nil {
+		ratio, how = of(memory.seen.seen, perSecond)/of(shim.seen.seen, perSecond), ""
+	}
+	return fmt.Sprintf("In memory it serves %.1f × the requests of Kuadrant's wasm-shim%s (%s).", ratio, how, against(ratio >= 6, "6 ×"))
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/store"
+)
+
+// Directory configures the directory of clients: tiers, limits, blocks and exemptions that operators
+// set while the server runs (`penstock client …`). The records are in the store: in Redis, shared by
+// all processes that use it, or else in the memory of this process. What a client's credential or the
+// policy says takes precedence over its record, except for a block.
+type Directory struct {
+	// The maximum number of clients that are remembered, with or without a record. Clients beyond it
+	// are read from Redis again. A client takes about 300 bytes. Default: 65536.
+	ClientsMax int `json:"clients_max,omitempty"`
+}
+
+// check returns what is wrong with the settings, or nil.
+func (d *Directory) check() error {
+	if d.ClientsMax < 0 {
+		return fmt.Errorf("directory: clients_max %d is negative; leave it out for the default", d.ClientsMax)
+	}
+	return nil
+}
+
+// open opens the directory over a store.
+func (d *Directory) open(opened *store.Store, timeout time.Duration) (*directory.Directory, error) {
+	if err := d.check(); err != nil {
+		return nil, err
+	}
+	var source directory.Source = new(directory.Memory)
+	if opened.Redis != nil {
+		source = redisdir.New(opened.Redis)
+	}
+	return directory.Open(directory.Options{Source: source, ClientsMax: d.ClientsMax, Timeout: timeout, Logger: storeLogger()})
+}
+
+// readDirectory reads "directory" with an optional block.
+func (b *block) readDirectory() {
+	if b.directory != nil {
+		b.problem("directory", "is listed twice", "keep one")
+		b.skip()
+		return
+	}
+	b.directory = new(Directory)
+	if len(b.d.RemainingArgs()) > 0 {
+		b.problem("directory", "takes no arguments", "write directory alone, or directory { clients_max 100000 }")
+	}
+	for nesting := b.d.Nesting(); b.d.NextBlock(nesting); {
+		word, args := b.d.Val(), b.d.RemainingArgs()
+		n := 0
+		if len(args) == 1 {
+			n, _ = strconv.Atoi(args[0])
+		}
+		switch {
+		case word != "clients_max":
+			b.problem("directory."+word, "is an unknown field", "the only field is clients_max")
+		case b.directory.ClientsMax != 0:
+			b.problem("directory.clients_max", "is listed twice", "keep one")
+		case n < 1:
+			b.problem("directory.clients_max", fmt.Sprintf("%q is not a number above 0", args), "write clients_max 100000")
+		}
+		b.directory.ClientsMax = n
+		b.noBlock(word)
+	}
+}
+
+// directed applies the app's directory to a policy, or rejects a policy that needs one.
+func (a *App) directed(d *policyfile.Document) error {
+	if d.Directory && a.Directory == nil {
+		return fmt.Errorf("%s: directory: is true, and this Caddy has no directory of clients; write directory in the penstock block "+
+			"of the global options, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
+	}
+	d.Directory = a.Directory != nil
+	return nil
+}
+
+// useDirectory makes the plan look up clients, if there is a directory.
+func (s *scratch) useDirectory(d *directory.Directory) {
+	if d != nil {
+		s.plan.UseDirectory(d)
+	}
+}
+
+// resolve has the directory read the clients that it does not know, and plans the request again.
+func (s *scratch) resolve(d *directory.Directory) {
+	if len(s.plan.Unresolved()) == 0 {
+		return
+	}
+	ok := d.Fetch(context.Background(), s.plan.Source(), s.plan.Unresolved())
+	s.plan.Retry()
+	if !ok {
+		s.plan.RequireRecords()
+	}
+	for _, v := range s.versions {
+		s.plan.Add(v.Ruleset, &s.attrs)
+	}
+}
+
+// editBytesMax bounds the body of an edit.
+const editBytesMax = 64 << 10
+
+// editClient makes the edit in the request's body.
+func (a *App) editClient(r *http.Request) (any, error) {
+	var edit directory.Edit
+	decoder := json.NewDecoder(io.LimitReader(r.Body, editBytesMax))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&edit); err != nil {
+		return nil, apiError(http.StatusBadRequest, fmt.Errorf("the change is not read: %w", err))
+	}
+	change, err := a.desk().Edit(r.Context(), edit)
+	return change, directoryError(err)
+}
+
+// showRecord returns a client's record and the latest changes of it.
+func (a *App) showRecord(r *http.Request) (any, error) {
+	query, err := readQuery(r, []string{"client", "n"})
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(query.Get("n"))
+	if query.Get("n") != "" && (err != nil || n < 1 || n > directory.HistoryMax) {
+		return nil, apiError(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", query.Get("n"), directory.HistoryMax))
+	}
+	entry, err := a.desk().LookUp(r.Context(), query.Get("client"), n)
+	return entry, directoryError(err)
+}
+
+// directoryError gives an error of the directory its status.
+func directoryError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, operator.ErrNoDirectory):
+		return apiError(http.StatusNotFound, fmt.Errorf("this Caddy has %w", err))
+	case errors.Is(err, directory.ErrEdit), errors.Is(err, operator.ErrUnknown):
+		return apiError(http.StatusUnprocessableEntity, err)
+	default:
+		return apiError(http.StatusServiceUnavailable, err)
+	}
+}

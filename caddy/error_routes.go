@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core/response"
+)
+
+// Denial is the error within the [caddyhttp.HandlerError] of a denied request that error routes
+// may answer.
+type Denial struct {
+	Status int    // 429, 403, 401 or 503, or the status that the rule sets
+	Rule   string // the rule that denied the request; "" if clients must not see its name
+	answer answer
+}
+
+// Error names the status and the rule.
+func (r *Denial) Error() string {
+	if r.Rule == "" {
+		return http.StatusText(r.Status)
+	}
+	return fmt.Sprintf("%s: rule %q", http.StatusText(r.Status), r.Rule)
+}
+
+// delegateErrors reports whether error routes surround a handler. It appends the answer handler to
+// these routes, for requests that they leave unanswered, such as those denied in another site or
+// under handle_errors 404.
+//
+// Without error routes, a handler writes the response itself. Otherwise the server would send an
+// empty response, and would prepare a log entry that costs more than the request. Caddy sets up
+// error routes and named routes last, so a handler within one of them adds nothing. If a named
+// route denies a request and the error routes do not answer it, the response has only a status.
+func delegateErrors(ctx caddy.Context, server *caddyhttp.Server) bool {
+	delegates := server != nil && addAnswer(server.Errors, server.Routes)
+	for _, module := range ctx.Modules() {
+		if around, ok := module.(*caddyhttp.Subroute); ok {
+			delegates = addAnswer(around.Errors, around.Routes) || delegates
+		}
+	}
+	return delegates
+}
+
+// addAnswer inserts the handlers that error routes need, and reports whether there are error
+// routes. The answer handler goes at the end of the last route and of each terminal route, such as
+// the routes of a site. The handler that merges fields goes first.
+//
+// It changes nothing once the normal routes are set up, because Caddy is then setting up the error
+// routes. A list that grows during that step would lose its remaining routes.
+func addAnswer(config *caddyhttp.HTTPErrorConfig, routes caddyhttp.RouteList) bool {
+	if config == nil || len(config.Routes) == 0 {
+		return false
+	}
+	if !slices.ContainsFunc(routes, beingSetUp) {
+		return true
+	}
+	for i := range config.Routes {
+		route := &config.Routes[i]
+		if route.Terminal && !endsInAnswer(route) {
+			route.HandlersRaw = append(route.HandlersRaw, answerJSON)
+		}
+	}
+	if !endsInAnswer(&config.Routes[len(config.Routes)-1]) || config.Routes[len(config.Routes)-1].MatcherSetsRaw != nil {
+		config.Routes = append(config.Routes, caddyhttp.Route{HandlersRaw: []json.RawMessage{answerJSON}})
+	}
+	if first := config.Routes[0].HandlersRaw; len(first) != 1 || string(first[0]) != string(mergeJSON) {
+		config.Routes = slices.Insert(config.Routes, 0, caddyhttp.Route{HandlersRaw: []json.RawMessage{mergeJSON}})
+	}
+	return true
+}
+
+// beingSetUp reports whether Caddy has not yet created all handlers of a route.
+func beingSetUp(route caddyhttp.Route) bool {
+	return len(route.HandlersRaw) > 0 && len(route.Handlers) == 0
+}
+
+var (
+	answerJSON = json.RawMessage(`{"handler":"penstock_answer"}`)
+	mergeJSON  = json.RawMessage(`{"handler":"penstock_answer","merge":true}`)
+)
+
+func endsInAnswer(route *caddyhttp.Route) bool {
+	n := len(route.HandlersRaw)
+	return n > 0 && string(route.HandlersRaw[n-1]) == string(answerJSON)
+}
+
+func init() { caddy.RegisterModule(Answer{}) }
+
+// Answer is the last handler of error routes. It answers requests that a `penstock` handler denied
+// and no error route answered, and passes others on. Handlers add it automatically.
+type Answer struct {
+	// Whether this is the first handler of error routes instead. It merges the rate limit fields
+	// with those that error routes add, such as those of an upstream that serves the error page.
+	Merge bool `json:"merge,omitempty"`
+}
+
+// CaddyModule returns the Caddy module information.
+func (Answer) CaddyModule() caddy.ModuleInfo {
+	return caddy.ModuleInfo{ID: "http.handlers.penstock_answer", New: func() caddy.Module { return new(Answer) }}
+}
+
+// ServeHTTP writes the response to a denied request.
+func (a Answer) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	if a.Merge {
+		return mergeFields(w, r, next)
+	}
+	err, _ := r.Context().Value(caddyhttp.ErrorCtxKey).(error)
+	var denial *Denial
+	if !errors.As(err, &denial) {
+		return next.ServeHTTP(w, r)
+	}
+	denial.answer.write(w, r)
+	return nil
+}
+
+// mergeFields moves the rate limit fields that were set before the error out of the header. It
+// merges them back when the error response is written.
+func mergeFields(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	vars, _ := r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)
+	rec, ok := vars[recordVar].(*record)
+	if !ok {
+		return next.ServeHTTP(w, r)
+	}
+	own := rec.responder(w)
+	take := func(name string) string {
+		value := w.Header().Get(name)
+		w.Header().Del(name)
+		return value
+	}
+	fields := response.Fields{response.FieldLimit: take(fieldLimit), response.FieldRemaining: take(fieldRemaining),
+		response.FieldReset: take(fieldReset), response.FieldRateLimit: take(fieldRateLimit),
+		response.FieldPolicy: take(fieldPolicy), response.FieldCost: take(fieldCost)}
+	if rec.deniedBy != nil {
+		fields[response.FieldRetryAfter] = take(fieldRetryAfter)
+		rec.deniedBy = own
+	}
+	remaining, _ := strconv.ParseInt(fields[response.FieldRemaining], 10, 64)
+	own.setFields(fields, remaining)
+	err := next.ServeHTTP(own, r)
+	own.apply()
+	return err
+}
+
+var _ caddyhttp.MiddlewareHandler = Answer{}

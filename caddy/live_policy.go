@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap/exp/zapslog"
+
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+)
+
+// verifiers holds the verifiers of all configurations. Key sets and cached tokens survive a reload
+// that does not change their settings.
+var verifiers = live.NewVerifiers(storeLogger())
+
+// placedPolicy is a policy of one configuration and the place of its definition.
+type placedPolicy struct {
+	*live.Policy
+	place string // the app or the site
+	file  string // "" for rules in the Caddyfile
+
+	shown fileVersion // the version in the metric; zero while the app does not run
+}
+
+// ruleName is the full name of a rule.
+type ruleName struct{ namespace, rule string }
+
+// open puts a policy into force. A policy that is defined twice in the same place, such as in a
+// site with two listeners, is opened once, so that a request is charged once. A rule name that
+// another policy in the namespace uses is an error.
+func (a *App) open(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
+	document, err := source.Load()
+	if err != nil {
+		return nil, err
+	}
+	p := &placedPolicy{place: place, file: source.String()}
+	completeAll := func(d *policyfile.Document) error {
+		if err := a.directed(d); err != nil {
+			return err
+		}
+		if err := complete(d); err != nil {
+			return err
+		}
+		a.nameRules(d, p)
+		return nil
+	}
+	if err := completeAll(document); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("policy %q: %w", document.Name, err)
+	}
+	key := place + "\x00" + string(text)
+	if known := a.known(key); known != nil {
+		return known.Policy, nil
+	}
+	p.Policy, err = live.Open(live.Options{Source: source, First: document,
+		Fronts:    []lint.Front{lint.FrontCaddy},
+		Verifiers: verifiers, Metrics: common, Logger: a.slogger(),
+		Complete: completeAll,
+		Admit:    func(next *live.Version) error { return a.claim(p, next) },
+		Changed:  func(before, now *live.Version) { a.changed(p, before, now) },
+		Edited:   countEdit})
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.policiesByText[key] = p
+	return p.Policy, nil
+}
+
+// known returns the policy with a place and text, or nil.
+func (a *App) known(key string) *placedPolicy {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.policiesByText[key]
+}
+
+// slogger returns the app's logger for packages that use slog.
+func (a *App) slogger() *slog.Logger {
+	return slog.New(zapslog.NewHandler(a.logger.Core(), zapslog.WithName(a.logger.Name()),
+		zapslog.AddStacktraceAt(slog.Level(127))))
+}
+
+// nameRules names the unnamed rules of a policy. It avoids only names that are taken in the same
+// place. Caddy provisions servers in any order, and a name must not depend on that order.
+func (a *App) nameRules(d *policyfile.Document, p *placedPolicy) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	nameRules(d, func(rule string) bool {
+		owner := a.owners[ruleName{d.Name, rule}]
+		return owner != nil && owner != p && owner.place == p.place
+	})
+}
+
+// claim makes the policy the owner of exactly the rules of its next version. The error names the
+// rules that another policy owns; nothing changes in that case.
+func (a *App) claim(p *placedPolicy, next *live.Version) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var problems []error
+	for i := range next.Ruleset.Len() {
+		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
+		if other := a.owners[name]; other != nil && other != p {
+			problems = append(problems, fmt.Errorf("rule %q is listed twice in namespace %q: in %s and in %s; rename one, give one "+
+				"of the blocks another name, or move the rule to the global penstock block, which every site enforces", name.rule,
+				name.namespace, other.place, p.place))
+		}
+	}
+	if len(problems) > 0 {
+		return errors.Join(problems...)
+	}
+	maps.DeleteFunc(a.owners, func(name ruleName, owner *placedPolicy) bool {
+		if owner == p {
+			delete(a.counted, name)
+		}
+		return owner == p
+	})
+	for i := range next.Ruleset.Len() {
+		name := ruleName{next.Document.Name, next.Ruleset.RuleName(i)}
+		a.owners[name], a.counted[name] = p, countedAs(&next.Document.Rules[i])
+	}
+	return nil
+}
+
+// counting returns how the rules of all policies are counted.
+func (a *App) counting() map[ruleName]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.counted)
+}
+
+// openFile puts a policy file into force. The app follows the file while the app runs.
+func (a *App) openFile(path, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
+	resolved, err := resolvePath(path)
+	if err != nil {
+		return nil, err
+	}
+	return a.open(live.File(resolved), place, complete)
+}
+
+// resolvePath replaces the placeholders in the path of a policy file.
+func resolvePath(path string) (string, error) {
+	resolved, err := caddy.NewReplacer().ReplaceOrErr(path, true, true)
+	if err != nil {
+		return "", fmt.Errorf("policy %q: %w", path, err)
+	}
+	return resolved, nil
+}

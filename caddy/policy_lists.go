@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// clientList is one field of an entry of exempt or block, such as the users.
+type clientList struct {
+	word string
+	of   func(*policyfile.Listed) *policyfile.Words
+	// source returns the setting from which a policy knows the field, besides credentials; nil for
+	// a field that only credentials state.
+	source func(*policyfile.Document) policyfile.Sources
+}
+
+var clientLists = []clientList{
+	{"user", func(l *policyfile.Listed) *policyfile.Words { return &l.User },
+		func(d *policyfile.Document) policyfile.Sources { return d.User }},
+	{"api_key", func(l *policyfile.Listed) *policyfile.Words { return &l.APIKey }, nil},
+	{"tier", func(l *policyfile.Listed) *policyfile.Words { return &l.Tier },
+		func(d *policyfile.Document) policyfile.Sources { return d.Tier }},
+	{"tenant", func(l *policyfile.Listed) *policyfile.Words { return &l.Tenant },
+		func(d *policyfile.Document) policyfile.Sources { return d.Tenant }},
+}
+
+// knownTo reports whether the policy can know the field of any client.
+func (c *clientList) knownTo(d *policyfile.Document) bool {
+	byKey := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.APIKey != nil })
+	byToken := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.JWT != nil })
+	return byKey || c.source != nil && (byToken || len(c.source(d)) > 0)
+}
+
+// knownLists returns the entries without the fields that the policy can know of no client. Another
+// handler may know them, so they are no error of this policy.
+func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.Lists) {
+	for _, entry := range all {
+		said, dropped := false, false
+		for i := range clientLists {
+			words := clientLists[i].of(&entry)
+			switch {
+			case len(*words) == 0:
+			case clientLists[i].knownTo(d):
+				said = true
+			default:
+				*words, dropped = nil, true
+			}
+		}
+		if said || !dropped || len(entry.IP) > 0 {
+			known = append(known, entry)
+		}
+	}
+	return known
+}
+
+// checkSettings checks the settings of an app that has no rules of its own, which apply to every
+// handler. How clients are identified may be left to the handlers, so every field of a client counts
+// as known here; checkLists reports those that no policy knows.
+func (a *App) checkSettings() error {
+	d := a.document(a.Name)
+	d.Identify = append(slices.Clone(d.Identify), policyfile.Identify{
+		APIKey: &policyfile.IdentifyAPIKey{KeysFile: "handlers.toml", Header: "Penstock-Checked"}})
+	return d.Check()
+}
+
+// checkLists returns an error for each field of the app's exempt and block that no policy of the
+// configuration can know.
+func (a *App) checkLists() error {
+	var problems []error
+	policies := a.inForce()
+	check := func(at string, entries policyfile.Lists) {
+		for i := range entries {
+			for k := range clientLists {
+				c := &clientLists[k]
+				if len(*c.of(&entries[i])) > 0 && !slices.ContainsFunc(policies, func(p *placedPolicy) bool {
+					return c.knownTo(p.Current().Document)
+				}) {
+					problems = append(problems, fmt.Errorf("%s[%d].%s: can never be known: no way of identifying a client tells its %s, "+
+						"neither here nor in a site; add jwt or api_key to identify", at, i, c.word, c.word))
+				}
+			}
+		}
+	}
+	check("exempt", a.Exempt)
+	check("block", a.Block)
+	return errors.Join(problems...)
+}

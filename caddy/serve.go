@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"net/http"
+	"sync"
+
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+)
+
+// scratch is the reusable working memory for deciding one request.
+type scratch struct {
+	plan     core.Plan
+	versions []*live.Version // of the policies that apply to the request
+	attrs    attributes
+	fields   response.Writer
+	body     []byte
+	wait     throttle.Wait
+	asks     *Handler // the handler of the request that waits
+	// settlement is an unused settlement, kept for the next request.
+	settlement *settlement
+}
+
+var scratches = sync.Pool{New: func() any { return new(scratch) }}
+
+// scratchBodyBytesMax is the largest body buffer to keep for reuse. The names in a body have a
+// maximum length, so most bodies are far smaller.
+const scratchBodyBytesMax = 4096
+
+func (s *scratch) release() {
+	s.attrs.release()
+	if cap(s.body) > scratchBodyBytesMax {
+		s.body = nil
+	}
+	scratches.Put(s)
+}
+
+// ServeHTTP decides the request, and then passes it on or answers it.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyhttp.Handler) error {
+	h.app.store.hold()
+	defer h.app.store.release()
+	rec := recordOf(r)
+	s := scratches.Get().(*scratch)
+	s.plan.Reset()
+	s.useDirectory(h.app.store.directory)
+	s.attrs.reset(r)
+	if !s.attrs.served() {
+		s.release()
+		rejectTarget(w)
+		return nil
+	}
+	s.versions = s.versions[:0]
+	for _, e := range h.policies {
+		if rec.begin(e) {
+			now := e.Current()
+			s.versions = append(s.versions, now)
+			s.plan.Add(now.Ruleset, &s.attrs)
+		}
+	}
+	if len(s.versions) == 0 {
+		s.release()
+		return rec.observed(w, r, h.tryOut(rec, r, false), next)
+	}
+	s.resolve(h.app.store.directory)
+	if h.lenient != nil {
+		h.warnOfForwarding(r)
+	}
+	if !s.attrs.peer.IsValid() && h.nameless.CompareAndSwap(false, true) {
+		h.logger.Warn("requests come without a client address, as over a Unix socket: rules that count by address count " +
+			"all clients as one; if a proxy is in front, set trusted_proxies_unix, so that the address it forwards is used")
+	}
+	d, gone := h.decide(r, s)
+	if gone {
+		s.release()
+		w.WriteHeader(statusClientGone) // for the log; the client is gone
+		return nil
+	}
+	if d.Rule == "" {
+		d.Rule = s.plan.BlockedBy()
+	}
+	rec.keep(&d)
+	h.app.store.enforcer.Count(&s.plan, s.versions...)
+	waiting := h.tryOut(rec, r, d.Denied())
+	if d.Outcome == core.OutcomeNone {
+		s.release()
+		return rec.observed(w, r, waiting, next)
+	}
+	own := rec.responder(w)
+	own.setFields(s.fields.Headers(&s.plan, &d), d.Remaining)
+	if d.Denied() {
+		rec.deniedBy = own
+		return h.deny(own, r, s, &d)
+	}
+	own.settlement = waiting
+	if due := s.settlementOf(&d); due != nil {
+		due.settler, due.next = h.app.store.settler, waiting
+		own.settlement = due
+	}
+	s.release()
+	err := own.pass(r, next)
+	own.apply() // the header may be written later, but not through this writer
+	return err
+}
+
+// decide asks the store if there are checks. It reports whether the client left while the request
+// waited.
+func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone bool) {
+	if len(s.plan.Checks()) == 0 {
+		return s.plan.Decide(), false
+	}
+	if throttled := s.plan.Throttled(); len(throttled) > 0 {
+		return h.decideThrottled(r, s, throttled)
+	}
+	d, _ = h.ask(s, s.plan.Checks())
+	return d, false
+}
+
+// ask asks the store and decides. It reports whether the store answered. If not, on_error decides,
+// or the request is denied because too many requests wait for the store.
+func (h *Handler) ask(s *scratch, checks []counter.Check) (d core.Decision, answered bool) {
+	d, err := h.app.store.enforcer.Ask(&s.plan, checks)
+	return d, err == nil
+}
+
+// deny answers a denied request or leaves that to error routes. It releases the scratch.
+func (h *Handler) deny(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
+	defer s.release()
+	h.emit(r, d)
+	s.noteDenial(d)
+	a := s.answerTo(r, d)
+	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
+		w.apply()
+		a.body = append([]byte(nil), a.body...)
+		return caddyhttp.Error(d.Status, &Denial{Status: d.Status, Rule: d.Rule, answer: a})
+	}
+	a.write(w, r)
+	return nil
+}
+
+// warnOfForwarding warns once that clients can choose their own address. It logs at the first
+// request from a trusted proxy, because only then is it known that the server has trusted proxies.
+func (h *Handler) warnOfForwarding(r *http.Request) {
+	if !h.lenient.Load() {
+		return
+	}
+	trusted, _ := caddyhttp.GetVar(r.Context(), caddyhttp.TrustedProxyVarKey).(bool)
+	if trusted && h.lenient.CompareAndSwap(true, false) {
+		h.logger.Warn("trusted_proxies is set without trusted_proxies_strict: unless every proxy replaces X-Forwarded-For, " +
+			"clients can choose the address they are counted by; set trusted_proxies_strict")
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/caddyserver/caddy/v2"
+	"go.uber.org/zap"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/store"
+)
+
+// stores holds the stores of all loaded configurations, keyed by their settings. A reload that does
+// not change the settings keeps the store and its counters.
+var stores = caddy.NewUsagePool()
+
+// pooledStore is a store that one or several configurations use. It stays open until no
+// configuration uses it and their requests have ended. Caddy lets requests continue after a reload,
+// and some of them wait in a throttle queue or serve a stream.
+type pooledStore struct {
+	counter.Store
+	opened   *store.Store // its layers, for metrics
+	enforcer *enforce.Enforcer
+	// directory is the directory of clients in the store; nil without one.
+	directory *directory.Directory
+	close     func() error
+	settler   *settle.Queue
+	counting  counting
+
+	requests atomic.Int64 // requests under way
+	removed  atomic.Bool  // no configuration uses it any more
+	ended    sync.Once
+}
+
+// hold keeps the store open until release.
+func (s *pooledStore) hold() { s.requests.Add(1) }
+
+// release ends one request's hold on the store. If no configuration uses the store, the last
+// request corrects all pending charges and then closes the store.
+func (s *pooledStore) release() {
+	if s.requests.Add(-1) == 0 && s.removed.Load() {
+		if err := s.end(); err != nil {
+			caddy.Log().Named("penstock").Warn("closing an unused store", zap.Error(err))
+		}
+	}
+}
+
+// Destruct is called when no configuration uses the store. It closes the store, or leaves that to
+// the last request under way. When a process exits, its requests have already ended.
+func (s *pooledStore) Destruct() error {
+	s.removed.Store(true)
+	if s.requests.Load() > 0 && !caddy.Exiting() {
+		return nil
+	}
+	return s.end()
+}
+
+// end closes the store once, after the charges of its requests are corrected.
+func (s *pooledStore) end() (err error) {
+	s.ended.Do(func() {
+		if !s.settler.Stop(settle.Deadline) {
+			caddy.Log().Named("penstock").Warn("the store closes before all charges were settled: the reserved units stay charged")
+		}
+		err = s.close()
+	})
+	return err
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/caddyserver/caddy/v2"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
+)
+
+// queueing sends requests to a handler in virtual time and records when each is answered.
+type queueing struct {
+	t     *testing.T
+	h     *Handler
+	start time.Time
+	mu    sync.Mutex
+	said  []string // "1s a 200", in the order of the answers
+}
+
+// queued runs a scenario with a handler, in a bubble in which time advances only when all
+// goroutines wait.
+func queued(t *testing.T, config string, story func(*queueing)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		h := provisioned(t, config)
+		// Start on a full hour, when windows begin.
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)))
+		story(&queueing{t: t, h: h, start: time.Now()})
+		synctest.Wait()
+		if throttleQueues.Waiting() != 0 {
+			t.Errorf("%d still wait", throttleQueues.Waiting())
+		}
+	})
+}
+
+// ask sends a request and waits until it is answered or enqueued. The request can be canceled.
+func (q *queueing) ask(name, path string) (leave context.CancelFunc) {
+	r := httptest.NewRequest(http.MethodGet, "http://shop.example"+path, nil)
+	ctx, leave := context.WithCancel(r.Context())
+	r = caddyhttp.PrepareRequest(r.WithContext(ctx), caddy.NewReplacer(), nil, nil)
+	r.Context().Value(caddyhttp.VarsCtxKey).(map[string]any)[caddyhttp.ClientIPVarKey] = "192.0.2.7"
+	go func() {
+		w := httptest.NewRecorder()
+		if err := q.h.ServeHTTP(w, r, nothing); err != nil {
+			q.t.Error(err)
+		}
+		line := fmt.Sprintf("%s %s %d", time.Since(q.start).Round(10*time.Millisecond), name, w.Code)
+		if wait := w.Header().Get("Retry-After"); wait != "" {
+			line += " retry " + wait
+		}
+		if reset := w.Header().Get("X-RateLimit-Reset"); reset != "" && reset <= fmt.Sprint(time.Now().Unix()) {
+			line += " reset in the past"
+		}
+		q.mu.Lock()
+		q.said = append(q.said, line)
+		q.mu.Unlock()
+	}()
+	synctest.Wait()
+	return leave
+}
+
+// want waits until the given time since the start and compares the answers received by then, with
+// their times. The order within one instant does not matter.
+func (q *queueing) want(at time.Duration, lines ...string) {
+	q.t.Helper()
+	time.Sleep(time.Until(q.start.Add(at)))
+	synctest.Wait()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	slices.Sort(q.said)
+	slices.Sort(lines)
+	if !slices.Equal(q.said, lines) {
+		q.t.Errorf("after %s: got\n\t%s\nwant\n\t%s", at, strings.Join(q.said, "\n\t"), strings.Join(lines, "\n\t"))
+	}
+}
+
+const onePerSecond = `{"name":"queue","rules":[{"name":"slow","limit":"1/1s fixed_window","action":"throttle",
+	"throttle":{"max_delay":"MAX_DELAY","max_waiting":MAX_WAITING}} MORE]}`
+
+func throttling(maxDelay string, maxWaiting int, more string) string {
+	return strings.NewReplacer("MAX_DELAY", maxDelay, "MAX_WAITING", fmt.Sprint(maxWaiting), "MORE", more).Replace(onePerSecond)
+}
+
+func TestRequestsWaitInOrder(t *testing.T) {
+	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			q.ask(name, "/")
+		}
+		q.want(500*time.Millisecond, "0s a 200")
+		q.want(2500*time.Millisecond, "0s a 200", "1s b 200", "2s c 200")
+		q.ask("e", "/")
+		q.want(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "3s d 200", "4s e 200")
+	})
+}
+
+func TestTheQueueIsBounded(t *testing.T) {
+	queued(t, throttling("10s", 2, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			q.ask(name, "/")
+		}
+		q.want(0, "0s a 200", "0s d 429 retry 10")
+		q.want(5*time.Second, "0s a 200", "0s d 429 retry 10", "1s b 200", "2s c 200")
+	})
+}
+
+func TestNoRequestWaitsLongerThanMaxDelay(t *testing.T) {
+	queued(t, throttling("1500ms", 10, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c"} {
+			q.ask(name, "/")
+		}
+		// c is the first in the queue after 1 s, and could pass after 2 s.
+		q.want(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 1")
+	})
+	queued(t, throttling("500ms", 10, ""), func(q *queueing) {
+		q.ask("a", "/")
+		q.ask("b", "/")
+		q.want(0, "0s a 200", "0s b 429 retry 1")
+	})
+}
+
+// TestADenialAfterWaitingIsUpToDate: d waits behind c and is denied two seconds after the store
+// was asked.
+func TestADenialAfterWaitingIsUpToDate(t *testing.T) {
+	queued(t, throttling("2s", 10, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c", "d"} {
+			q.ask(name, "/")
+		}
+		synctest.Wait()
+		time.Sleep(9 * time.Second)
+		synctest.Wait()
+		if told := strings.Join(q.said, ", "); !strings.Contains(told, "2s d 429") || strings.Contains(told, "past") {
+			t.Error(told)
+		}
+	})
+}
+
+func TestALateTurn(t *testing.T) {
+	queued(t, throttling("2500ms", 10, ""), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			q.ask(name, "/")
+		}
+		// e is behind d when its time is up. By then d is the first in the queue, but could pass
+		// only after 3 s.
+		q.want(9*time.Second, "0s a 200", "1s b 200", "2s c 200", "2s d 429 retry 1", "2s e 429 retry 1")
+	})
+}
+
+func TestAClientThatLeavesFreesItsPlace(t *testing.T) {
+	queued(t, throttling("10s", 10, ""), func(q *queueing) {
+		q.ask("a", "/")
+		first, second := q.ask("b", "/"), q.ask("c", "/")
+		q.ask("d", "/")
+		second()
+		q.want(200*time.Millisecond, "0s a 200", "0s c 499")
+		first()
+		q.want(9*time.Second, "0s a 200", "0s c 499", "200ms b 499", "1s d 200")
+	})
+}
+
+func TestAnotherLimitRefusesAtOnce(t *testing.T) {
+	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"1/1h fixed_window"}`
+	queued(t, throttling("10s", 10, more), func(q *queueing) {
+		q.ask("a", "/hard")
+		q.ask("b", "/")
+		q.ask("c", "/hard") // behind b, if it had to wait
+		q.want(0, "0s a 200", "0s c 429 retry 3600")
+		q.want(5*time.Second, "0s a 200", "0s c 429 retry 3600", "1s b 200")
+	})
+}
+
+func TestALimitThatIsReachedMeanwhileRefuses(t *testing.T) {
+	more := `,{"name":"hard","match":{"path":"/hard"},"limit":"2/1h fixed_window"}`
+	queued(t, throttling("10s", 10, more), func(q *queueing) {
+		for _, name := range []string{"a", "b", "c"} {
+			q.ask(name, "/hard")
+		}
+		q.want(9*time.Second, "0s a 200", "1s b 200", "1s c 429 retry 3599")
+	})
+}

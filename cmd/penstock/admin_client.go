@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// nobodyError is the answer that there is no client of a name.
+type nobodyError struct{ text string }
+
+func (e *nobodyError) Error() string { return e.text }
+func (e *nobodyError) Unwrap() error { return errNobody }
+
+// clientFlags say which client is meant.
+type clientFlags struct{ words operator.Words }
+
+// register adds the flags.
+func (c *clientFlags) register(flags *pflag.FlagSet) {
+	flags.StringVar(&c.words.Client, "client", "", "who: KIND:ID as in keys, such as user:u_42, api_key:acme or ip:192.0.2.7")
+	flags.StringVar(&c.words.User, "user", "", "the client's user, if it is known by something else and rules count per user")
+	flags.StringVar(&c.words.Tier, "tier", "", "the client's tier, if rules have limits by tier and no keys file says it")
+	flags.StringVar(&c.words.Tenant, "tenant", "", "the client's tenant, if rules count per tenant")
+	flags.StringVar(&c.words.Host, "host", "", "the host, if rules count per host")
+}
+
+// clientCommand returns a command about the counters of one client.
+func (a *admin) clientCommand(name, short string) *cobra.Command {
+	var of clientFlags
+	var policy, rule string
+	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}
+	of.register(cmd.Flags())
+	cmd.Flags().StringVar(&policy, "policy", "", "only the policy of this name")
+	cmd.Flags().StringVar(&rule, "rule", "", "only the rule of this name")
+	if err := cmd.MarkFlagRequired("client"); err != nil {
+		panic(err) // register defines the flag
+	}
+	method := http.MethodGet
+	if name != "client" {
+		method = http.MethodPost
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		query := url.Values{}
+		for name, value := range map[string]string{"client": of.words.Client, "user": of.words.User, "tier": of.words.Tier,
+			"tenant": of.words.Tenant, "host": of.words.Host, "policy": policy, "rule": rule} {
+			if value != "" {
+				query.Set(name, value)
+			}
+		}
+		reply, err := a.ask(cmd.Context(), method, name, query)
+		if err != nil {
+			return err
+		}
+		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(reply)
+		return err
+	}
+	return cmd
+}
+
+// warnOfGaps prints a line for each property of the client that cannot be known.
+func warnOfGaps(out io.Writer, reply []byte) error {
+	var report struct {
+		Client   string
+		Profiles []operator.Profile
+	}
+	if err := json.Unmarshal(reply, &report); err != nil {
+		return fmt.Errorf("reading what Caddy said of the client: %w", err)
+	}
+	for _, f := range report.Profiles {
+		for _, gap := range f.Unknown {
+			fmt.Fprintf(out, "warning: the %s of %s under the policy %q cannot be known: %s\n", gap.What, report.Client, f.Policy, gap.Why)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/big"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// The defaults of the environment.
+const (
+	redisAddrDefault  = "localhost:6379"
+	bucketSizeDefault = "10"
+	refillRateDefault = "1.0"
+)
+
+// fromEnvironment sets what the flags leave to environment variables. If there is no policy file,
+// it returns the policy that the variables describe. An empty variable counts as unset.
+func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.Logger) (*policyfile.Document, error) {
+	if err := f.redisFrom(getenv, logger); err != nil {
+		return nil, err
+	}
+	size, rate := getenv("BUCKET_SIZE"), getenv("REFILL_RATE")
+	if f.policy != "" {
+		for name, value := range map[string]string{"BUCKET_SIZE": size, "REFILL_RATE": rate} {
+			if value != "" {
+				return nil, fmt.Errorf("%s is set, and --policy says the limits: unset %s, or leave --policy out", name, name)
+			}
+		}
+		return nil, nil
+	}
+	limit, err := bucket(cmp.Or(size, bucketSizeDefault), cmp.Or(rate, refillRateDefault))
+	if err != nil {
+		return nil, err
+	}
+	d, err := policyfile.Decode("environment", policyfile.YAML,
+		[]byte("name: bridge\nidentify: [ip: {}]\nrules: [{name: default, per: [client], limit: "+limit+"}]\n"))
+	if err == nil {
+		err = d.Check()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("BUCKET_SIZE and REFILL_RATE make the limit %q: %w", limit, err)
+	}
+	logger.Info("there is no --policy: every client address has a token bucket", "limit", limit)
+	return d, nil
+}
+
+// bucket returns the limit of a token bucket, exactly: 0.5 tokens a second are 1/2s.
+func bucket(size, rate string) (string, error) {
+	tokens, err := strconv.ParseInt(size, 10, 64)
+	if err != nil || tokens < 1 {
+		return "", fmt.Errorf("BUCKET_SIZE is %q: write a whole number of tokens, 1 at least", size)
+	}
+	if strings.HasPrefix(strings.TrimPrefix(size, "+"), "0") {
+		return "", fmt.Errorf("BUCKET_SIZE is %q, which begins with 0, which some parsers read as octal: write %d", size, tokens)
+	}
+	whole, fraction, _ := strings.Cut(rate, ".")
+	for _, c := range whole + fraction {
+		if c < '0' || c > '9' {
+			whole = ""
+		}
+	}
+	exact, ok := new(big.Rat).SetString(rate)
+	if !ok || whole == "" || len(rate) > 20 || exact.Sign() <= 0 {
+		return "", fmt.Errorf("REFILL_RATE is %q: write a decimal number of tokens a second, above 0, as 1, 0.5 or 2.25", rate)
+	}
+	if digits := strings.TrimLeft(whole, "0"); digits != whole && whole != "0" {
+		return "", fmt.Errorf("REFILL_RATE is %q, which begins with 0, which some parsers read as octal: write %s", rate,
+			cmp.Or(digits, "0")+rate[len(whole):])
+	}
+	return fmt.Sprintf("%s/%ss burst %d", exact.Num(), exact.Denom(), tokens), nil
+}
+
+// readSecret reads a file that contains a secret and line ends, nothing else.
+func readSecret(name string) (string, error) {
+	const bytesMax = 4096
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, bytesMax+1))
+	switch {
+	case err != nil:
+		return "", err
+	case len(text) > bytesMax:
+		return "", fmt.Errorf("%q is larger than %d bytes: it is the wrong file", name, bytesMax)
+	}
+	secret := strings.TrimRight(string(text), "\r\n")
+	if secret == "" {
+		return "", fmt.Errorf("%q is empty", name)
+	}
+	return secret, nil
+}

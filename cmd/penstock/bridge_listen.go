@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// certificates are the paths of PEM files.
+type certificates struct{ cert, key, clientCA string }
+
+// config returns the TLS configuration, or nil for no TLS.
+func (c *certificates) config() (*tls.Config, error) {
+	switch {
+	case (c.cert == "") != (c.key == ""):
+		return nil, errors.New("--tls-cert and --tls-key belong together: give both or none")
+	case c.cert == "" && c.clientCA != "":
+		return nil, errors.New("--client-ca needs TLS: give --tls-cert and --tls-key as well")
+	case c.cert == "":
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %q and --tls-key %q: %w", c.cert, c.key, err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}
+	if c.clientCA == "" {
+		return config, nil
+	}
+	text, err := os.ReadFile(c.clientCA)
+	if err != nil {
+		return nil, fmt.Errorf("--client-ca: %w", err)
+	}
+	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+	if !config.ClientCAs.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("--client-ca: %q holds no PEM certificate", c.clientCA)
+	}
+	return config, nil
+}
+
+// entrance is an address that the bridge will listen on.
+type entrance struct{ network, address string }
+
+// entrances are the addresses that the bridge will listen on, with their certificates.
+type entrances struct {
+	http, rls, xds entrance // an unused one has the network ""
+	tls            *tls.Config
+	mode           fs.FileMode // of Unix sockets
+	guarded        bool        // callers must show a token or a certificate
+}
+
+// entrances returns the addresses to listen on. It rejects addresses that other machines could
+// reach without showing a token or certificate.
+func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
+	if e.tls, err = f.certificates.config(); err != nil {
+		return e, err
+	}
+	mode, err := strconv.ParseUint(f.socketMode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return e, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
+	}
+	e.mode, e.guarded = fs.FileMode(mode), token != "" || e.certified()
+	beyond := false
+	for _, g := range [...]struct {
+		flag, address string
+		entrance      *entrance
+	}{{"--listen", f.listen, &e.http}, {"--rls-listen", f.rls, &e.rls}, {"--xds-listen", f.xds, &e.xds}} {
+		if g.address == "" && g.entrance != &e.http {
+			continue
+		}
+		var far bool
+		if *g.entrance, far, err = entranceOf(g.address); err != nil {
+			return e, fmt.Errorf("%s: %w", g.flag, err)
+		}
+		if far && token == "" && !e.certified() {
+			return e, fmt.Errorf("other machines can reach %s %q, and everyone that reaches the bridge can spend any client's "+
+				"allowance: give --token-file, or --tls-cert, --tls-key and --client-ca, or listen on 127.0.0.1 or a Unix socket",
+				g.flag, g.address)
+		}
+		beyond = beyond || far
+	}
+	if beyond && e.tls == nil {
+		logger.Warn("the bridge listens beyond this machine without TLS: the token and all requests can be read on the network")
+	}
+	return e, nil
+}
+
+// certified reports whether callers must show certificates.
+func (e *entrances) certified() bool {
+	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
+}
+
+// entranceOf parses an address, and reports whether other machines can reach it. It resolves a host
+// name now, so that the bridge listens on the address that was checked.
+func entranceOf(address string) (e entrance, beyond bool, err error) {
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		if path == "" {
+			return e, false, errors.New("unix: has no path; write unix:/run/penstock.sock")
+		}
+		return entrance{"unix", path}, false, nil
+	}
+	tcp, err := net.ResolveTCPAddr("tcp", address)
+	if err != nil {
+		return e, false, fmt.Errorf("%w; write host:port, or unix:PATH", err)
+	}
+	network := "tcp"
+	if tcp.IP.To4() != nil {
+		network = "tcp4" // "tcp" would turn 0.0.0.0 into [::], which accepts IPv6 too
+	}
+	return entrance{network, tcp.String()}, !tcp.IP.IsLoopback(), nil
+}
+
+// open listens, and limits the number of open connections.
+func (e *entrances) open(at entrance, connectionsMax int, logger *slog.Logger) (net.Listener, error) {
+	listener, err := listenOn(at.network, at.address, e.mode)
+	if err != nil {
+		return nil, err
+	}
+	return newConnLimit(listener, connectionsMax, e.guarded, logger), nil
+}

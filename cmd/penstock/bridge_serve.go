@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/envoy/ecds"
+)
+
+// Limits of the servers.
+const (
+	// drainTime is how long calls under way may take when the bridge stops. Requests that wait
+	// under throttle rules are denied a second earlier.
+	drainTime = 5 * time.Second
+	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
+	// closed it first, a request that Envoy sends at that moment would be lost.
+	idleTime       = 90 * time.Minute
+	headerBytesMax = 16 << 10 // of a call; the values of its requests are in the body
+	// streamsMax is how many calls of one connection may be under way, including those that wait
+	// under throttle rules.
+	streamsMax = 4096
+	// pingTime is how long an HTTP/2 connection may be silent before the server pings it, and
+	// pongTime how long the answer may take. A client that stops in the middle of a header block
+	// cannot acknowledge the ping, so its connection is closed.
+	pingTime = 30 * time.Second
+	pongTime = 10 * time.Second
+)
+
+// served is what serve needs besides the bridge itself.
+type served struct {
+	store    counter.Store
+	metrics  *metrics.Metrics
+	outages  *enforce.Outages
+	envoys   *ecds.Server // nil: the bridge does not send the policy to Envoys
+	token    string       // required from gRPC callers; "": none
+	callsMax int          // bound of concurrent gRPC requests; 0: the default
+	entrances
+}
+
+// serve serves until ctx ends.
+func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, logger *slog.Logger) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	defer reloads(b, logger)()
+	listener, err := s.open(s.http, httpConnectionsMax, logger)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 3)
+	server := httpServer(b.Handler(), s.tls, logger)
+	go func() { ended <- serveHTTP(server, listener) }()
+	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", s.tls != nil)
+	envoy, err := s.serveEnvoy(b, ended, logger)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	select {
+	case err := <-ended:
+		envoy.drain()
+		return errors.Join(err, server.Close())
+	case <-ctx.Done():
+	}
+	// A second signal ends the drain, since both Ctrl-C and the parent process may signal the
+	// bridge. The sockets are removed all the same. A third signal ends the process.
+	hurry, calm := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer calm()
+	context.AfterFunc(hurry, calm)
+	stop()
+	logger.Info("the bridge stops", "after", f.drainDelay)
+	b.Leave()
+	envoy.leave()
+	select {
+	case <-time.After(f.drainDelay):
+	case <-hurry.Done():
+	}
+	return drain(hurry, b, server, envoy)
+}
+
+// drain answers the calls under way, unless that takes too long or hurry is done.
+func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
+	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
+	ending, end := context.WithTimeout(hurry, drainTime)
+	defer end()
+	var draining sync.WaitGroup
+	defer draining.Wait()
+	draining.Go(envoy.drain)
+	defer context.AfterFunc(hurry, func() {
+		b.Dismiss()
+		envoy.stop()
+	})()
+	err := server.Shutdown(ending)
+	if hurry.Err() != nil {
+		return server.Close()
+	}
+	return err
+}
+
+// reloads reads the policy file at each SIGHUP, until end is called.
+func reloads(b *bridge.Bridge, logger *slog.Logger) (end func()) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for range hangups {
+			if err := b.Reload(); err == nil {
+				logger.Info("SIGHUP: the policy file was read")
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(hangups)
+	}
+}
+
+// httpServer returns a server for both versions of HTTP on one port. It logs errors of single
+// connections at debug level only, because clients could fill the log with them.
+func httpServer(handler http.Handler, config *tls.Config, logger *slog.Logger) *http.Server {
+	server := &http.Server{Handler: handler, ConnContext: withVisitor, ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+		ReadHeaderTimeout: bridge.CallTime, ReadTimeout: bridge.CallTime, WriteTimeout: bridge.ReplyTime, IdleTimeout: idleTime,
+		MaxHeaderBytes: headerBytesMax, TLSConfig: config, Protocols: new(http.Protocols), HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: streamsMax, SendPingTimeout: pingTime, PingTimeout: pongTime, WriteByteTimeout: bridge.ReplyTime}}
+	server.Protocols.SetHTTP1(true)
+	server.Protocols.SetHTTP2(config != nil)
+	server.Protocols.SetUnencryptedHTTP2(config == nil)
+	return server
+}
+
+// visiting is the context key of a call's connection.
+type visiting struct{}
+
+// withVisitor puts the connection into the contexts of its calls, for [called].
+func withVisitor(ctx context.Context, conn net.Conn) context.Context {
+	if addr, ok := conn.RemoteAddr().(limitedAddr); ok {
+		return context.WithValue(ctx, visiting{}, addr.conn)
+	}
+	return ctx
+}
+
+// called marks the connection of an accepted call as established. If known is false, the call is a
+// health check, which does not establish the connection.
+func called(ctx context.Context, known bool) {
+	v, _ := ctx.Value(visiting{}).(*limitedConn)
+	if known {
+		v.admit()
+	} else {
+		v.probe()
+	}
+}
+
+// serveHTTP serves until the server is shut down or fails.
+func serveHTTP(server *http.Server, listener net.Listener) (err error) {
+	if server.TLSConfig != nil {
+		err = server.ServeTLS(listener, "", "")
+	} else {
+		err = server.Serve(listener)
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// discovery returns the server that sends the policy to Envoys; nil if there is none.
+func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger) (*ecds.Server, error) {
+	if f.xds == "" {
+		if f.xdsWasm != "" || f.xdsFilter != "" {
+			return nil, errors.New("--xds-wasm and --xds-filter go with --xds-listen: give that as well, or leave them out")
+		}
+		return nil, nil
+	}
+	o := ecds.Options{Wasm: f.xdsWasm}
+	if f.xdsFilter != "" {
+		text, err := os.ReadFile(f.xdsFilter)
+		if err != nil {
+			return nil, fmt.Errorf("--xds-filter: %w", err)
+		}
+		o.Filter = string(text)
+	}
+	if o.HoldsToken() && token == "" && e.xds.network != "unix" && !e.certified() {
+		return nil, fmt.Errorf("--xds-filter %q holds a token, and --xds-listen %q would send it to every caller: give --token-file, or "+
+			"--tls-cert, --tls-key and --client-ca, or listen on a Unix socket", f.xdsFilter, f.xds)
+	}
+	server, err := ecds.New(o, logger)
+	if err != nil {
+		return nil, fmt.Errorf("--xds-listen: %w; --xds-wasm and --xds-filter say it", err)
+	}
+	return server, nil
+}

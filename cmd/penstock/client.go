@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"os/user"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
+type clientEdits struct {
+	admin  *admin
+	redis  storeFlags
+	asJSON bool
+}
+
+// addClientEdits adds the commands that read and change the directory to the command "client".
+func addClientEdits(parent *cobra.Command, a *admin) {
+	c := &clientEdits{admin: a}
+	parent.AddCommand(c.show(), c.history(),
+		c.edit(directory.ActionSetTier, "set-tier CLIENT TIER", "Set a client's tier", 1, false),
+		c.edit(directory.ActionUnsetTier, "unset-tier CLIENT", "Remove a client's tier and tenant", 0, false),
+		c.edit(directory.ActionSetTenant, "set-tenant CLIENT TENANT", "Set a client's tenant", 1, false),
+		c.edit(directory.ActionSetLimits, "set-limit CLIENT RULE LIMIT...", `Set a client's own limits for a rule, or for "*"`, -1, true),
+		c.edit(directory.ActionUnsetLimits, "unset-limit CLIENT [RULE]", "Remove a client's own limits", -1, false),
+		c.edit(directory.ActionBlock, "block CLIENT", "Deny every request of a client with 403", 0, true),
+		c.edit(directory.ActionUnblock, "unblock CLIENT", "End the block of a client", 0, false),
+		c.edit(directory.ActionExempt, "exempt CLIENT", "Admit every request of a client without counting it", 0, true),
+		c.edit(directory.ActionUnexempt, "unexempt CLIENT", "End the exemption of a client", 0, false),
+		c.edit(directory.ActionNote, "note CLIENT TEXT", "Set the note on a client's record", 1, false),
+		c.edit(directory.ActionForget, "forget CLIENT", "Remove a client's record", 0, false))
+	for _, cmd := range parent.Commands() {
+		flags := cmd.Flags()
+		flags.StringVar(&a.address, "admin", adminDefault, adminUsage)
+		c.redis.register(flags, "ask this Redis instead of a running Caddy")
+		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
+	}
+}
+
+// edit returns the command of an action. arguments is how many follow the client; -1 stands for any
+// number. ends says that the change may have an end.
+func (c *clientEdits) edit(action directory.Action, use, short string, arguments int, ends bool) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(1)}
+	if arguments >= 0 {
+		cmd.Args = cobra.ExactArgs(1 + arguments)
+	}
+	edit := directory.Edit{Action: action}
+	var until, span string
+	flags := cmd.Flags()
+	flags.StringVar(&edit.Reason, "reason", "", "why, for the history; required")
+	flags.StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
+	if ends {
+		flags.StringVar(&until, "until", "", "the end: a date (2026-12-31, in UTC) or an instant (2026-12-31T12:00:00Z); none by default")
+		flags.StringVar(&span, "for", "", "the end as a span from now, such as 1h or 7d")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
+		if edit.Until, err = endOf(until, span, time.Now()); err != nil {
+			return err
+		}
+		edit.Client = args[0]
+		fill(&edit, args[1:])
+		change, err := c.apply(cmd.Context(), edit)
+		if err != nil {
+			return err
+		}
+		return c.print(cmd.OutOrStdout(), change, func(w io.Writer) { writeRecord(w, change.Client, change.After) })
+	}
+	return cmd
+}
+
+// fill sets the fields of an edit from the arguments that follow the client.
+func fill(edit *directory.Edit, args []string) {
+	switch edit.Action {
+	case directory.ActionSetTier:
+		edit.Tier = args[0]
+	case directory.ActionSetTenant:
+		edit.Tenant = args[0]
+	case directory.ActionNote:
+		edit.Note = args[0]
+	case directory.ActionSetLimits, directory.ActionUnsetLimits:
+		if len(args) > 0 {
+			edit.Rule, edit.Limits = args[0], args[1:]
+		}
+	}
+}
+
+// endOf returns the end that --until or --for states, or the zero time.
+func endOf(until, span string, now time.Time) (time.Time, error) {
+	switch {
+	case until != "" && span != "":
+		return time.Time{}, errors.New("--until and --for both state the end; keep one")
+	case span == "":
+		return parseDate("until", until)
+	}
+	length, err := policyfile.Span(span)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("--for %q %w", span, err)
+	}
+	return now.Add(length).UTC().Truncate(time.Second), nil
+}
+
+// currentUser returns the name of the user who runs the command, or "".
+func currentUser() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return ""
+}
+
+// editor returns an editor that works on Redis directly, or nil if no Redis is named. The caller
+// calls done.
+func (c *clientEdits) editor() (editor *directory.Editor, done func(), err error) {
+	if !c.redis.given() {
+		return nil, func() {}, nil
+	}
+	options, err := c.redis.options()
+	if err != nil {
+		return nil, nil, err
+	}
+	options.Timeout = redisstore.TimeoutMax
+	store, err := redisstore.New(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &directory.Editor{Source: redisdir.New(store)}, func() { _ = store.Close() }, nil
+}
+
+// apply makes an edit through a running Caddy, or in Redis.
+func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
+	editor, done, err := c.editor()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if editor != nil {
+		return editor.Apply(ctx, edit)
+	}
+	text, err := json.Marshal(edit)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := c.admin.send(ctx, http.MethodPost, "edit", nil, bytes.NewReader(text))
+	if err != nil {
+		return nil, err
+	}
+	change := new(directory.Change)
+	return change, json.Unmarshal(reply, change)
+}
+
+// lookUp returns a client's record and its latest changes.
+func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operator.ClientEntry, error) {
+	editor, done, err := c.editor()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if editor != nil {
+		return operator.LookUp(ctx, editor, client, n)
+	}
+	query := url.Values{"client": {client}}
+	if n > 0 {
+		query.Set("n", fmt.Sprint(n))
+	}
+	reply, err := c.admin.ask(ctx, http.MethodGet, "record", query)
+	if err != nil {
+		return nil, err
+	}
+	entry := new(operator.ClientEntry)
+	return entry, json.Unmarshal(reply, entry)
+}
+
+// show returns the command that prints a client's record.
+func (c *clientEdits) show() *cobra.Command {
+	return &cobra.Command{Use: "show CLIENT", Short: "Print a client's record in the directory", Args: cobra.ExactArgs(1),
+		Example: "  penstock client show user:u_42",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			entry, err := c.lookUp(cmd.Context(), args[0], 0)
+			if err != nil {
+				return err
+			}
+			if entry.Record == nil {
+				return &nobodyError{fmt.Sprintf("there is no record of %s: its credential and the policy say all there is", entry.Client)}
+			}
+			return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) { writeRecord(w, entry.Client, entry.Record) })
+		}}
+}
+
+// history returns the command that prints the latest changes.
+func (c *clientEdits) history() *cobra.Command {
+	cmd := &cobra.Command{Use: "history [CLIENT]", Short: "Print the latest changes of a client's record, or of all", Args: cobra.MaximumNArgs(1)}
+	n := cmd.Flags().IntP("number", "n", 20, "how many changes")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		entry, err := c.lookUp(cmd.Context(), strings.Join(args, ""), *n)
+		if err != nil {
+			return err
+		}
+		return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) {
+			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "TIME\tCLIENT\tACTOR\tCHANGE\tREASON")
+			for _, e := range entry.History {
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), e.Name, e.Actor, e.Action, e.Reason)
+			}
+			_ = table.Flush()
+		})
+	}
+	return cmd
+}
+
+// print prints a value as JSON, or as people write it.
+func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
+	if !c.asJSON {
+		people(w)
+		return nil
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
+}
+
+// writeRecord prints a record for people.
+func writeRecord(w io.Writer, client string, r *directory.Record) {
+	if r == nil {
+		fmt.Fprintf(w, "%s has no record\n", client)
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, value string, until time.Time, reason string) {
+		if !until.IsZero() {
+			value += " until " + until.UTC().Format(time.RFC3339)
+			if !until.After(time.Now()) {
+				value += " (ended)"
+			}
+		}
+		if reason != "" {
+			value += ": " + reason
+		}
+		fmt.Fprintf(table, "%s\t%s\n", name, value)
+	}
+	line("client", client, time.Time{}, "")
+	for _, field := range [][2]string{{"tier", r.Tier}, {"tenant", r.Tenant}, {"note", r.Note}} {
+		if field[1] != "" {
+			line(field[0], field[1], time.Time{}, "")
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
+		own := r.Limits[rule]
+		line("limits of "+rule, strings.Join(own.Limits, ", "), own.Until, own.Reason)
+	}
+	if r.Block != nil {
+		line("blocked", "yes", r.Block.Until, r.Block.Reason)
+	}
+	if r.Exempt != nil {
+		line("exempt", "yes", r.Exempt.Until, r.Exempt.Reason)
+	}
+	_ = table.Flush()
+}

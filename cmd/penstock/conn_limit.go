@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"container/list"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/envoy/bridge"
+)
+
+// The limits of connections, for each address that the bridge listens on. Without them a client
+// that can connect could use up its memory. A connection beyond them is closed at once, so that the
+// client notices.
+const (
+	// httpConnectionsMax is larger than the number of calls under way and waiting, since with
+	// HTTP/1.1 each has its own connection. An idle connection holds some 10 KB.
+	httpConnectionsMax = 1 << 15
+	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
+	// connection holds some 80 KB.
+	grpcConnectionsMax = 1 << 12
+	// One in newConnsShare places is reserved for connections without a call yet.
+	newConnsShare = 8
+	// firstCallTime is how long a connection may take until the head of its first call has arrived,
+	// including the TLS handshake. A call may take half of that time to arrive. The other half lets
+	// a busy server answer a call that does not arrive.
+	firstCallTime = 2 * bridge.CallTime
+	// probeTime is how long a connection that only checks the health may be silent. Health checks
+	// are more frequent.
+	probeTime = 5 * time.Minute
+)
+
+// fullLogEvery is the least interval between two log lines about closed connections.
+const fullLogEvery = time.Minute
+
+// connLimit limits the connections of a listener. A connection is new until its first call, with
+// the token if there is one; then it is established. Established connections may take all but an
+// eighth of the places. With tokens or certificates, new connections share that eighth. When it is
+// full, the next connection replaces the new connection that has been silent longest, of the same
+// address if that address has many. So a client that makes its call at once always gets a place.
+// One address may have at most three quarters of the established connections. Connections over a
+// Unix socket have no address, and are not limited by it. Safe for concurrent use.
+type connLimit struct {
+	net.Listener
+	max, establishedMax, newConnsMax int
+	logger                           *slog.Logger
+
+	mu          sync.Mutex
+	established int
+	newConns    list.List // of *limitedConn, the one that was silent longest first
+	origins     map[netip.Prefix]*origin
+	told        time.Time // when the log was last written
+}
+
+// origin counts the connections of one address.
+type origin struct {
+	established int
+	newConns    list.List
+}
+
+// limitedConn is a connection of a connLimit.
+type limitedConn struct {
+	net.Conn
+	limit *connLimit
+	from  netip.Prefix // the zero value if there are no addresses
+	// patience closes a connection without a call.
+	patience *time.Timer
+
+	// The connLimit's mutex guards the fields below.
+	established, gone bool
+	place             *list.Element // in the list of all new connections
+	own               *list.Element // in the list of the new connections of its address
+}
+
+// newConnLimit limits the number of open connections of a listener. If callers need not show a
+// token or certificate, new connections may take all places for a moment, as in a burst.
+func newConnLimit(l net.Listener, connectionsMax int, guarded bool, logger *slog.Logger) *connLimit {
+	kept := max(1, connectionsMax/newConnsShare)
+	c := &connLimit{Listener: l, max: connectionsMax, newConnsMax: connectionsMax, establishedMax: connectionsMax - kept, logger: logger,
+		origins: map[netip.Prefix]*origin{}}
+	if guarded {
+		c.newConnsMax = kept
+	}
+	return c
+}
+
+// Accept implements [net.Listener].
+func (c *connLimit) Accept() (net.Conn, error) {
+	connection, err := c.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	v := &limitedConn{Conn: connection, limit: c, from: originOf(connection.RemoteAddr())}
+	if late := c.enter(v); late != nil {
+		_ = late.Close()
+	}
+	return v, nil
+}
+
+// enter adds a new connection, and returns the one to be closed for it, or nil.
+func (c *connLimit) enter(v *limitedConn) (late *limitedConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := c.newConns.Len(); n >= c.newConnsMax || n+c.established >= c.max {
+		longest := &c.newConns
+		if from := c.origins[v.from]; from != nil && from.newConns.Len() > c.newConnsMax/newConnsShare {
+			longest = &from.newConns
+		}
+		late = longest.Front().Value.(*limitedConn)
+		c.leave(late)
+		c.logClosed("as many are open as may be that have made no call yet")
+	}
+	from := c.origins[v.from]
+	if from == nil {
+		from = new(origin)
+		c.origins[v.from] = from
+	}
+	v.place, v.own = c.newConns.PushBack(v), from.newConns.PushBack(v)
+	v.patience = time.AfterFunc(firstCallTime, func() { _ = v.Close() })
+	return late
+}
+
+// leave removes a connection from the lists and counts. The mutex must be held.
+func (c *connLimit) leave(v *limitedConn) {
+	if v.gone {
+		return
+	}
+	v.gone = true
+	v.patience.Stop()
+	from := c.origins[v.from]
+	if v.established {
+		c.established--
+		from.established--
+	} else {
+		c.newConns.Remove(v.place)
+		from.newConns.Remove(v.own)
+	}
+	if from.established == 0 && from.newConns.Len() == 0 {
+		delete(c.origins, v.from)
+	}
+}
+
+// admit makes a new connection an established one, or closes it if there is no room. A nil
+// limitedConn has no limit.
+func (v *limitedConn) admit() {
+	if v == nil {
+		return
+	}
+	c := v.limit
+	c.mu.Lock()
+	if v.established || v.gone {
+		c.mu.Unlock()
+		return
+	}
+	from, room := c.origins[v.from], c.established < c.establishedMax
+	if v.from.IsValid() && from.established >= max(1, c.establishedMax-c.establishedMax/4) {
+		room = false
+	}
+	if room {
+		v.patience.Stop()
+		c.newConns.Remove(v.place)
+		from.newConns.Remove(v.own)
+		v.established, c.established, from.established = true, c.established+1, from.established+1
+	} else {
+		c.logClosed("as many are open as may be, of all or of its address")
+	}
+	c.mu.Unlock()
+	if !room {
+		_ = v.Close()
+	}
+}
+
+// probe notes that a new connection has checked the health, which needs no token. A nil limitedConn
+// has no limit.
+func (v *limitedConn) probe() {
+	if v == nil {
+		return
+	}
+	v.limit.mu.Lock()
+	defer v.limit.mu.Unlock()
+	if v.established || v.gone {
+		return
+	}
+	v.limit.newConns.MoveToBack(v.place)
+	v.limit.origins[v.from].newConns.MoveToBack(v.own)
+	v.patience.Reset(probeTime)
+}
+
+// Close implements [net.Conn]. It may be called more than once.
+func (v *limitedConn) Close() error {
+	v.limit.mu.Lock()
+	v.limit.leave(v)
+	v.limit.mu.Unlock()
+	return v.Conn.Close()
+}
+
+// logClosed logs, at most once in fullLogEvery, that a connection is closed. The mutex must be
+// held.
+func (c *connLimit) logClosed(why string) {
+	if now := time.Now(); now.Sub(c.told) >= fullLogEvery {
+		c.told = now
+		c.logger.Warn("a connection is closed: "+why, "address", c.Addr().String(), "open", c.established+c.newConns.Len(),
+			"without a call", c.newConns.Len())
+	}
+}
+
+// RemoteAddr implements [net.Conn]. The address contains the connection, because gRPC gives a
+// request no other access to it.
+func (v *limitedConn) RemoteAddr() net.Addr { return limitedAddr{v.Conn.RemoteAddr(), v} }
+
+// limitedAddr is the remote address of a limitedConn.
+type limitedAddr struct {
+	net.Addr
+	conn *limitedConn
+}
+
+// originOf returns the network of an address: an IPv4 address itself, or the first 64 bits of an
+// IPv6 address, since every IPv6 client has at least a /64. It is the zero value for other
+// addresses.
+func originOf(addr net.Addr) netip.Prefix {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip, bits := tcp.AddrPort().Addr().Unmap(), 64
+	if ip.Is4() {
+		bits = 32
+	}
+	prefix, _ := ip.WithZone("").Prefix(bits) // bits never exceeds the address' length
+	return prefix
+}

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// caller is the client's end of a connection from an address.
+type caller struct {
+	net.Conn
+	from net.Addr
+}
+
+// RemoteAddr implements [net.Conn].
+func (c caller) RemoteAddr() net.Addr { return c.from }
+
+// testLimit is a connLimit without a listener.
+type testLimit struct {
+	*connLimit
+	*testing.T
+	said *eventually.Journal
+}
+
+func newTestLimit(t *testing.T, most int, guarded bool) *testLimit {
+	said := new(eventually.Journal)
+	return &testLimit{newConnLimit(&pipes{}, most, guarded, said.Logger()), t, said}
+}
+
+// accept accepts a connection from an IP address, or from a Unix socket if from is "".
+func (c *testLimit) accept(from string) *limitedConn {
+	near, far := net.Pipe()
+	c.Cleanup(func() { far.Close() })
+	addr := net.Addr(&net.UnixAddr{Name: "@", Net: "unix"})
+	if from != "" {
+		addr = &net.TCPAddr{IP: net.ParseIP(from), Port: 1}
+	}
+	v := &limitedConn{Conn: caller{near, addr}, limit: c.connLimit, from: originOf(addr)}
+	if late := c.enter(v); late != nil {
+		late.Close()
+	}
+	return v
+}
+
+// wantOpen fails the test unless all connections are open, or all are closed.
+func (c *testLimit) wantOpen(open bool, all ...*limitedConn) {
+	c.Helper()
+	for i, v := range all {
+		if err := v.SetDeadline(time.Time{}); (err == nil) != open {
+			c.Errorf("connection %d from %v: open %t, want %t", i, v.from, err == nil, open)
+		}
+	}
+}
+
+// TestConnectionsWithoutACallAreDisplaced: connections without a call have an eighth of the places,
+// and the latest ones keep them.
+func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
+	for _, from := range []string{"192.0.2.1", "2001:db8::1", ""} {
+		c := newTestLimit(t, 32, true)
+		admitted := c.accept(from)
+		admitted.admit()
+		var all []*limitedConn
+		for range 100 {
+			all = append(all, c.accept(from))
+		}
+		c.wantOpen(true, admitted)
+		c.wantOpen(false, all[:96]...)
+		c.wantOpen(true, all[96:]...)
+		all[96].probe() // so that it is not the one that was silent longest
+		c.accept("192.0.2.2")
+		c.wantOpen(true, all[96], all[98], all[99])
+		c.wantOpen(false, all[97])
+		last := c.accept("192.0.2.2")
+		for range 100 {
+			c.accept(from) // from an address that has many: one of its own is closed
+		}
+		c.wantOpen(true, last)
+		if n := strings.Count(c.said.String(), "made no call yet"); n != 1 {
+			t.Errorf("%d lines in the log:\n%s", n, c.said)
+		}
+	}
+}
+
+// TestABurstHasAllThePlaces: without tokens, new connections may take all places, but none of an
+// established connection.
+func TestABurstHasAllThePlaces(t *testing.T) {
+	c := newTestLimit(t, 32, false)
+	var admitted, all []*limitedConn
+	for n := range 8 {
+		admitted = append(admitted, c.accept("192.0.2.1"))
+		admitted[n].admit()
+	}
+	for range 25 {
+		all = append(all, c.accept("192.0.2.1"))
+	}
+	c.wantOpen(true, admitted...)
+	c.wantOpen(false, all[0])
+	c.wantOpen(true, all[1:]...)
+}
+
+// TestGuestsAreBounded: established connections get the places not kept for new ones, one address
+// three quarters of those. A connection that closes makes room, once.
+func TestGuestsAreBounded(t *testing.T) {
+	c := newTestLimit(t, 32, true) // 28 established connections, 21 from one address
+	var admitted []*limitedConn
+	for n := range 40 {
+		admitted = append(admitted, c.accept("192.0.2.1"))
+		admitted[n].admit()
+	}
+	c.wantOpen(true, admitted[:21]...)
+	c.wantOpen(false, admitted[21:]...)
+	for n := range 10 {
+		other := c.accept("2001:db8::" + fmt.Sprint(n+1))
+		other.admit()
+		c.wantOpen(n < 7, other)
+	}
+	for range 2 { // net/http closes some twice
+		admitted[0].Close()
+	}
+	for n := range 2 {
+		other := c.accept("")
+		other.admit()
+		other.admit()
+		c.wantOpen(n == 0, other)
+		admitted = append(admitted, other)
+	}
+	for from := range c.origins {
+		for _, v := range admitted {
+			if v.from == from {
+				v.Close()
+			}
+		}
+	}
+	if c.established != 7 || c.newConns.Len() != 0 || len(c.origins) != 1 {
+		t.Errorf("%d established and %d new connections, %d addresses are left", c.established, c.newConns.Len(), len(c.origins))
+	}
+}
+
+// TestNewConnectionsMustCallSoon: a new connection has seconds for its first call, or minutes if it
+// checks the health.
+func TestNewConnectionsMustCallSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newTestLimit(t, 64, true)
+		silent, probing, admitted := c.accept("192.0.2.1"), c.accept("192.0.2.1"), c.accept("192.0.2.1")
+		time.Sleep(firstCallTime - time.Second)
+		probing.probe()
+		admitted.admit()
+		c.wantOpen(true, silent, probing, admitted)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		c.wantOpen(false, silent)
+		silent.admit()
+		silent.probe()
+		c.wantOpen(true, probing, admitted)
+		time.Sleep(probeTime)
+		synctest.Wait()
+		c.wantOpen(false, silent, probing)
+		c.wantOpen(true, admitted)
+		admitted.Close()
+		if len(c.origins) != 0 {
+			t.Errorf("%d addresses are on the books", len(c.origins))
+		}
+	})
+}
+
+// TestASocketIsNeverWider: a socket's mode is never wider than asked for, not even before it is
+// set, and whatever the umask.
+func TestASocketIsNeverWider(t *testing.T) {
+	// not t.TempDir: a socket's path is at most 107 bytes
+	folder, err := os.MkdirTemp("", "penstock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	defer syscall.Umask(syscall.Umask(0))
+	for n, c := range []struct {
+		umask       int
+		mode        fs.FileMode
+		born, grown fs.FileMode
+	}{{mode: 0o600, born: 0o600, grown: 0o600}, {mode: 0o660, born: 0o660, grown: 0o660},
+		{umask: 0o022, mode: 0o666, born: 0o644, grown: 0o666}, {umask: 0o077, mode: 0o660, born: 0o600, grown: 0o660}} {
+		syscall.Umask(c.umask)
+		path := filepath.Join(folder, fmt.Sprint(n))
+		for want, listen := range map[*fs.FileMode]func(string, fs.FileMode) (net.Listener, error){&c.born: listenNarrowly, &c.grown: listenUnix} {
+			l, err := listen(path, c.mode)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != *want {
+				t.Errorf("umask %o, mode %o: it is %v, %v, want %o", c.umask, c.mode, info.Mode(), err, *want)
+			}
+			l.Close()
+		}
+	}
+}
+
+// TestASecondSignalEndsTheDrain: a drain of an hour ends at once, and leaves no socket behind.
+func TestASecondSignalEndsTheDrain(t *testing.T) {
+	folder, err := os.MkdirTemp("", "penstock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(folder) })
+	socket, rls := filepath.Join(folder, "s"), filepath.Join(folder, "r")
+	r := bridging(t, "--listen", "unix:"+socket, "--rls-listen", "unix:"+rls, "--drain-delay", "1h")
+	r.stop()
+	r.eventually("the bridge stops")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+	r.ended <- nil
+	for _, path := range []string{socket, rls} {
+		if _, err := os.Stat(path); !os.IsNotExist(err) {
+			t.Error("a socket is left behind", path, err)
+		}
+	}
+}

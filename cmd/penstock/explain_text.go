@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// print prints the answer for people.
+func (a *answer) print(out io.Writer) error {
+	var text strings.Builder
+	line := func(label, format string, args ...any) {
+		fmt.Fprintf(&text, "%-10s%s\n", label, fmt.Sprintf(format, args...))
+	}
+	if a.Policy == "" {
+		a.Policy = "(no name)"
+	}
+	line("policy", "%s", a.Policy)
+	if a.Disabled {
+		line("", "disabled: nothing is limited")
+		_, err := io.WriteString(out, text.String())
+		return err
+	}
+	line("client", "%s", a.Client)
+	for _, m := range a.Methods {
+		if m.Reason != "" {
+			m.Fate += ": " + m.Reason
+		}
+		line("", "%s: %s", m.Method, m.Fate)
+	}
+	if strings.HasPrefix(a.Address, "unknown") {
+		a.Address += "; --ip sets it"
+	}
+	line("address", "%s", a.Address)
+	if a.Listed != "" {
+		line("listed", "%s", a.Listed)
+	}
+	if p := a.Penalty; p != nil {
+		line("penalty", "%s", p.state(a.Store != ""))
+		line("", "key %s", p.Key)
+	}
+	switch {
+	case len(a.Rules) == 0 && a.Decision.Why != "":
+		line("rules", "not checked")
+	case len(a.Rules) == 0:
+		line("rules", "none matches")
+	}
+	for i := range a.Rules {
+		a.Rules[i].print(&text, a.Store != "")
+	}
+	decision := a.Decision.String()
+	if a.Decision.Status == 0 && slices.ContainsFunc(a.Rules, ruleAnswer.mayDeny) {
+		decision += "; denied if the chosen shard has no room"
+	}
+	line("decision", "%s", decision)
+	if a.Store == "" {
+		line("store", "not checked: counters count as unused; add --redis URL to read them")
+	} else {
+		line("store", "%s: read, nothing was charged", a.Store)
+	}
+	_, err := io.WriteString(out, text.String())
+	return err
+}
+
+func (p *penaltyAnswer) state(looked bool) string {
+	switch {
+	case p.InForce:
+		return fmt.Sprintf("in force for %s more, after %s", span(p.WaitMillis), plural(int(p.Violations), "violation"))
+	case looked:
+		return "not in force, " + plural(int(p.Violations), "violation")
+	default:
+		return "checked with the store"
+	}
+}
+
+func (r *ruleAnswer) print(out io.Writer, looked bool) {
+	action := ""
+	if r.Action != "reject" {
+		action = " (" + r.Action + ")"
+	}
+	fmt.Fprintf(out, "rule      %s%s: %s\n", r.Name, action, r.Fate)
+	if r.Unlimited {
+		fmt.Fprintf(out, "  unlimited, by %s\n", r.Whose)
+	}
+	if r.Shards > 0 {
+		fmt.Fprintf(out, "  %s\n", r.turns(looked))
+	}
+	for i := range r.Checks {
+		c := &r.Checks[i]
+		fmt.Fprintf(out, "  limit %s of %s, cost %d\n    key %s\n", c.Limit, r.Whose, c.Cost, c.Key)
+		left := fmt.Sprintf("%d of %d left", c.Remaining, c.Capacity)
+		if r.Shards > 0 && looked {
+			left += fmt.Sprintf(", %d used", c.Used)
+		}
+		switch {
+		case c.WaitMillis == nil:
+			fmt.Fprintf(out, "    %s: the cost can never pass\n", left)
+		case c.Denies:
+			fmt.Fprintf(out, "    %s: passes in %s\n", left, span(c.WaitMillis))
+		case looked && c.Used > 0:
+			fmt.Fprintf(out, "    %s, reset in %s\n", left, span(c.ResetMillis))
+		case looked:
+			fmt.Fprintf(out, "    %s\n", left)
+		}
+	}
+}
+
+// turns describes the shards of a rule's counters, and what they would decide.
+func (r *ruleAnswer) turns(looked bool) string {
+	text := fmt.Sprintf("%d shards, used in rotation", r.Shards)
+	switch {
+	case r.Denying == r.Shards:
+		text += ", all without room"
+	case r.Denying > 0:
+		text += fmt.Sprintf(", %d of them without room", r.Denying)
+	}
+	if text += ": the key is that of one"; looked {
+		text += ", the numbers are those of all"
+	}
+	return text
+}
+
+// mayDeny reports whether some shards of the rule would deny the request, though not all.
+func (r ruleAnswer) mayDeny() bool {
+	return r.Denying > 0 && r.Action != actionWords[policy.ActionLogOnly]
+}
+
+// String describes the decision.
+func (d *decisionAnswer) String() string {
+	by := ""
+	if d.Rule != "" {
+		by = " by " + d.Rule
+	}
+	switch {
+	case d.Status == 0 && d.Outcome == "none":
+		return "allowed: no rule applies"
+	case d.Status == 0 && d.Outcome == "exempt":
+		return "allowed: exempt"
+	case d.Status == 0:
+		return "allowed"
+	case d.DelayMillis > 0:
+		return fmt.Sprintf("waits %s for %s, unless too many wait already", span(&d.DelayMillis), d.Rule)
+	case d.Why != "":
+		return fmt.Sprintf("denied with %d: %s", d.Status, d.Why)
+	case d.Outcome == "penalized":
+		return fmt.Sprintf("denied with %d for a penalty, retry after %s", d.Status, span(d.RetryAfterMillis))
+	case d.RetryAfterMillis == nil:
+		return fmt.Sprintf("denied with %d%s: its cost can never pass", d.Status, by)
+	default:
+		return fmt.Sprintf("denied with %d%s, retry after %s", d.Status, by, span(d.RetryAfterMillis))
+	}
+}
+
+// String describes a client.
+func (c *clientAnswer) String() string {
+	if c == nil {
+		return "none"
+	}
+	text := "none"
+	if c.Kind != "" {
+		text = c.Kind + ":" + c.ID
+	}
+	var known []string
+	for _, part := range []struct{ label, value string }{{"user", c.User}, {"tier", c.Tier}, {"tenant", c.Tenant}} {
+		if part.value != "" {
+			known = append(known, part.label+" "+part.value)
+		}
+	}
+	if len(c.Limits) > 0 {
+		known = append(known, "limits of its own for "+strings.Join(c.Limits, ", "))
+	}
+	if len(known) > 0 {
+		text += " (" + strings.Join(known, ", ") + ")"
+	}
+	return text
+}
+
+// span formats milliseconds as a duration.
+func span(millis *int64) string {
+	if millis == nil {
+		return "never"
+	}
+	return (time.Duration(*millis) * time.Millisecond).String()
+}

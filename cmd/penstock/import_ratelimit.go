@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/envoy/rlsimport"
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+func newImportEnvoyRatelimit() *cobra.Command {
+	var name string
+	var strict bool
+	cmd := &cobra.Command{
+		Use:   "import-envoy-ratelimit FILE...",
+		Short: "Turn configurations of envoyproxy/ratelimit into a policy",
+		Long: "Print a policy that decides behind Envoy's rate limit filter as envoyproxy/ratelimit does with these\n" +
+			"configurations. Several files become one policy. The file - is the standard input. What could not be carried over\n" +
+			"stands on the standard error, a line each, with what to do instead. The exit status is 1, and no policy is\n" +
+			"printed, if a configuration is wrong or limits by what no policy can say; and with --strict if anything could not be\n" +
+			"carried over: the policy is printed all the same then.",
+		Example: "  penstock import-envoy-ratelimit config.yaml > policy.yaml",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("import-envoy-ratelimit takes configurations; write penstock import-envoy-ratelimit config.yaml")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, paths []string) error {
+			var files []rlsimport.File
+			for _, path := range paths {
+				data, err := readConfiguration(path, cmd.InOrStdin())
+				if err != nil {
+					return err
+				}
+				files = append(files, rlsimport.File{Name: filepath.Base(path), Data: data})
+			}
+			text, notes, err := rlsimport.Import(name, files)
+			for _, note := range notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "not carried over:", note)
+			}
+			if err != nil {
+				for _, line := range linesOf(err) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "error:", line)
+				}
+				return errSaid
+			}
+			if _, err := cmd.OutOrStdout().Write(text); err != nil {
+				return err
+			}
+			if strict && len(notes) > 0 {
+				return errSaid
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "envoy", "the name of the policy, which is the namespace of its counters")
+	cmd.Flags().BoolVar(&strict, "strict", false, "fail if anything could not be carried over")
+	return cmd
+}
+
+// readConfiguration reads a file up to one byte beyond the size limit of configurations.
+func readConfiguration(path string, in io.Reader) (data []byte, err error) {
+	if path != "-" {
+		file, err := os.Open(path)
+		if err != nil {
+			return nil, fmt.Errorf("configuration: %w", err)
+		}
+		defer file.Close()
+		in = file
+	}
+	data, err = io.ReadAll(io.LimitReader(in, syntax.SizeMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("configuration %q: %w", cmp.Or(path, "-"), err)
+	}
+	return data, nil
+}

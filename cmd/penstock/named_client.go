@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"path/filepath"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/operator"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// openUnwatched compiles a policy for questions about a client that is named, so that nothing needs
+// to be verified. Keys files that can be read tell the client's tier and limits. The caller closes
+// the closer.
+func openUnwatched(d *policyfile.Document, path string) (*operator.Policy, io.Closer, error) {
+	verifiers, closer := keysOf(d, path)
+	p := &operator.Policy{Document: d, Verifiers: verifiers}
+	standIns := make([]policy.Verifier, len(verifiers))
+	for i := range verifiers {
+		standIns[i] = verifiers[i]
+		if entry := &d.Identify[i]; standIns[i] == nil && (entry.JWT != nil || entry.APIKey != nil) {
+			standIns[i] = unable{}
+		}
+	}
+	var err error
+	if p.Ruleset, err = d.CompileWith(standIns); err != nil {
+		_ = closer.Close() // nothing was written
+		return nil, nil, err
+	}
+	return p, closer, nil
+}
+
+// keysOf opens those keys files of a policy that can be read. It returns a verifier for each entry
+// of identify; the verifiers of all other entries are nil.
+func keysOf(d *policyfile.Document, path string) ([]policy.Verifier, io.Closer) {
+	verifiers := make([]policy.Verifier, len(d.Identify))
+	var open closers
+	for i := range d.Identify {
+		if d.Identify[i].APIKey == nil {
+			continue
+		}
+		alone := &policyfile.Document{Identify: d.Identify[i : i+1]}
+		if opened, closer, err := credential.OpenAll(alone, credential.OpenOptions{Folder: filepath.Dir(path)}); err == nil {
+			verifiers[i], open = opened[0], append(open, closer)
+		}
+	}
+	return verifiers, open
+}
+
+// closers closes several verifiers.
+type closers []io.Closer
+
+// Close closes all verifiers, which never fails.
+func (c closers) Close() error {
+	for _, one := range c {
+		_ = one.Close()
+	}
+	return nil
+}
+
+// unable is a verifier of credentials that this program does not see.
+type unable struct{}
+
+// Verify returns that the credential is unknown.
+func (unable) Verify(string) (*policy.Identity, policy.CredentialState) {
+	return nil, policy.CredentialUnknown
+}

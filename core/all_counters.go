@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"iter"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// AllCounters returns looks at every counter that a client has under a policy, and charges nothing.
+// It does not matter whether a rule matches the request, or whether another rule of its group would
+// win. The client is identified as by Add. If its credential is denied, there are no looks.
+//
+// The looks come in pages of at most [counter.ChecksMax], the plan's checks of the moment. Each
+// page resets the plan; the plan is not for Decide. There is always a first page, which may be
+// empty and has the client in any case. See AllCountersOf for the order.
+func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
+	return p.pages(func(from int) (next int) {
+		p.who.Request.Read(a)
+		if rs.disabled || p.identify(rs) {
+			return 0
+		}
+		return p.addPage(rs, from)
+	})
+}
+
+// AllCountersOf is AllCounters for a client whose identity is known. The request provides the other
+// values that rules count by, for example its host.
+//
+// Each check looks up how the store would answer a request for 1 unit. The first check is of the
+// client's penalty, if the policy has penalties. The rules with limits follow in the order of the
+// policy, with all their shards. A page may end between two shards of a rule; the next page begins
+// with the remaining ones. A rule is left out if the request lacks one of its dimensions and
+// nothing stands in for it. Counter describes the counter of a check.
+func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attributes) iter.Seq[[]counter.Check] {
+	return p.pages(func(from int) (next int) {
+		p.who.Request.Read(a)
+		if rs.disabled {
+			return 0
+		}
+		p.identify(rs) // for the address only: the identity is given
+		p.records.unresolved = p.records.unresolved[:0]
+		p.who.Identity = who
+		p.readRecords()
+		return p.addPage(rs, from)
+	})
+}
+
+// pages returns the pages that add appends to the reset plan. add takes the position of the page
+// and returns that of the next one, or 0 after the last.
+func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
+	return func(yield func([]counter.Check) bool) {
+		for from, more := 0, true; more; more = from != 0 {
+			p.Retry() // keeps the directory
+			from = add(from)
+			if !yield(p.Checks()) {
+				return
+			}
+		}
+	}
+}
+
+// addPage appends looks from a position on: the number of the rule, where 1 is the first, times
+// ShardsMax, plus the shard. It returns the position of the first look left out; 0 if there is
+// none.
+func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
+	if p.client.Kind == "" {
+		p.client = p.who.Identity
+	}
+	p.clientPart = p.identityPart(&p.who.Identity)
+	p.matched = p.matched[:0]
+	first, shard := from/counter.ShardsMax, uint64(from%counter.ShardsMax)
+	for _, index := range rs.enabled {
+		if int(index)+1 >= first && len(rs.rules[index].limits) > 0 {
+			p.matched = append(p.matched, index)
+		}
+	}
+	if from == 0 {
+		if guard := p.guard(rs); guard != 0 {
+			p.checks[guard-1].Op = counter.OpLook
+		}
+	}
+	for _, index := range p.matched {
+		if int(index)+1 > first {
+			shard = 0
+		}
+		if rest, ok := p.lookAt(rs, index, shard); !ok {
+			return (int(index)+1)*counter.ShardsMax + int(rest)
+		}
+	}
+	return 0
+}
+
+// lookAt appends looks at the client's counters of a rule, for all shards from the given one on. If
+// the plan has no room for all of them, ok is false and rest is the first shard left out.
+func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok bool) {
+	r := &rs.rules[index]
+	if r.missing == policy.MissingSkip && !p.has(r) || p.elsewhere(r) {
+		return 0, true
+	}
+	set, of := p.limitsOf(r)
+	shards := shardsOf(set.limits)
+	for ; shard < max(1, shards); shard++ {
+		first, start := len(p.checks), len(p.text)
+		if first+len(set.limits) > counter.ChecksMax {
+			return shard, false
+		}
+		one := use{ruleset: rs, rule: r, whose: of, unlimited: set.unlimited, shards: shards, turn: shard}
+		if !p.appendCounter(rs, &one) {
+			p.text = p.text[:start]
+			return 0, true
+		}
+		u := p.use(rs, index)
+		one.checks = u.checks
+		*u = one
+		p.askFor(u, set.limits, start, 0)
+		for i := first; i < len(p.checks); i++ {
+			p.checks[i].Op, p.checks[i].Cost = counter.OpLook, 1
+		}
+	}
+	return 0, true
+}
+
+// elsewhere reports whether the rule counts per endpoint and none of its paths matches the request.
+// No request is ever charged to the counter that such a rule would have here.
+func (p *Plan) elsewhere(r *rule) bool {
+	for i := range r.dims {
+		if d := &r.dims[i]; d.kind == policy.PerEndpoint && p.value(r, d) == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// Counter describes the counter of a check.
+type Counter struct {
+	Ruleset *Ruleset
+	Rule    int    // the rule's index; -1 for the client's penalty, which sets no other field
+	Policy  string // the limit's name in header fields
+	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
+	Hidden  bool   // clients do not see it
+	Own     bool   // it counts no other client
+	// Limit is the limit as clients know it; nil for a penalty. Shards is the number of counters
+	// that the limit is spread over, or 0. If it is not 0, the check is of one shard and of its
+	// part of the limit. The shards of a limit follow each other, with the shards of the rule's
+	// other limits in between. Those beyond ChecksMax are on the next page.
+	Limit  *counter.Limit
+	Shards int
+}
+
+// Counter describes the counter of the plan's i-th check. It allocates if the limit is that of a
+// tier.
+func (p *Plan) Counter(check int) Counter {
+	use := p.asked[check].use
+	c := Counter{Ruleset: p.outcomes[use].Ruleset, Rule: p.outcomes[use].Index, Hidden: true}
+	if l := p.asked[check].limit; l != nil {
+		u := &p.uses[use]
+		c.Policy, c.Whose, c.Hidden = l.text.Name, p.explainWhose(u.whose), u.rule.hidden
+		c.Limit, c.Shards = l.unsharded(), int(u.shards)
+		c.Own = p.countsClient(u.rule) || u.rule.missing == policy.MissingClient && p.clientPart != "" && !p.has(u.rule)
+	}
+	return c
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// calendar caches the boundaries of the current calendar periods of a policy, which take longer to
+// compute than the rest of a decision. It is safe for concurrent use.
+type calendar struct {
+	zone  *time.Location // nil is UTC
+	units [counter.CalendarYear + 1]atomic.Pointer[counter.Bounds]
+}
+
+// boundsFinder finds the boundaries of a limit's calendar windows. It is an interface so that a
+// program that calls no store does not link time zones.
+type boundsFinder interface {
+	bounds(l *counter.Limit, now counter.Micros) *counter.Bounds
+}
+
+func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
+
+// bounds returns the boundaries for a limit; nil if its window is not a calendar window. They start
+// one period before the current one, so that the store's clock may be a period behind the front's
+// or a period ahead of it. It allocates when a period begins.
+func (c *calendar) bounds(l *counter.Limit, now counter.Micros) *counter.Bounds {
+	if l.Calendar() == 0 {
+		return nil
+	}
+	last := &c.units[l.Calendar()]
+	if b := last.Load(); b != nil && b[1] <= now && now < b[2] {
+		return b
+	}
+	b := l.Calendar().Bounds(now, c.zone)
+	b = l.Calendar().Bounds(b[0]-1, c.zone)
+	last.Store(&b)
+	return &b
+}

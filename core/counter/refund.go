@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counter
+
+// A refund of a token bucket restores only what the bucket still lacks because of the charge.
+// Without the charge, the bucket might have been full since and lost some refill. To the extent
+// that it would have lost refill, the charge no longer has an effect, and refunding that part would
+// create tokens. Let m be the parts missing at an instant since the charge of n, and m′ the parts
+// that would be missing without the charge. The two differ by n at first. Their difference shrinks
+// only while m′ is 0 and m is not. So at any later instant
+//
+//	m − m′ = min(n, the minimum of m since the charge)
+//
+// m has its minima just before each charge, and now. These instants are the dips. A refund lowers
+// the dips after its charge by the parts it restores. They then equal the dips of a bucket without
+// that charge, and the next refund can be computed from them in the same way. So the refunds after
+// a dip of charges before it add up to at most the dip. At every dip, and so in every span, the
+// bucket keeps its guarantee for the units that were really used.
+//
+//   - Before the charge of a lease, a bucket lacks the refill of its age (see [Limit.lease]), with
+//     or without the refundable charge. The dip is what is missing beyond that. Charges of the same
+//     instant count as made before it.
+//   - If part of a tick has elapsed, the dip is lower by the refill of a tick. That tick would
+//     refill a bucket that was charged just before (see [Limit.drain]).
+//   - A dip that is higher than a later dip is not needed. Nor is one as old as the fill time of
+//     the bucket. If there are more than DipsMax, the closest two become one, with the lower value
+//     and the later instant. That errs against the client.
+//   - A full bucket has no dips. A refundable charge made before the bucket was full finds no dip
+//     at or after its own instant, or finds a dip of 0, and is refunded nothing.
+//
+// A bucket keeps dips only from its first charge with [Check.Refundable] until it is full.
+
+// DipsMax is the number of dips that a bucket keeps. After a merge of two dips a refund restores
+// too little at first. Then more parts stay missing, so later refunds restore enough. Example: a
+// client sends requests at twenty times its rate, with half a burst of requests in progress, and
+// all are refunded. With eight dips it is denied 2 in 100 requests; with four dips, a third.
+const DipsMax = 8
+
+// Dip records an instant and the parts that the bucket lacked at it. The zero Dip means none.
+type Dip struct {
+	At      Micros
+	Missing int64
+}
+
+// dips reports whether the bucket has refundable charges.
+func (s *State) dips() bool { return s.Dips[0].At != 0 }
+
+// dip records the parts missing now, before a charge, less beyond: the parts missing because of a
+// clip.
+func (l *Limit) dip(s *Slot, beyond int64) {
+	missing, at := s.State.Used-beyond, s.now
+	if s.State.At != s.now {
+		missing -= l.refill
+	}
+	if beyond > 0 {
+		at++ // charges of this instant count as made before the dip
+	}
+	var kept [DipsMax + 1]Dip
+	n := 0
+	if !s.State.dips() { // the bucket was full after any earlier refundable charge
+		kept[0], n = Dip{At: s.now}, 1
+	}
+	for _, d := range s.State.Dips {
+		if d.At == 0 {
+			break
+		}
+		at = max(at, d.At)
+		if d.Missing < missing && s.now-d.At < l.fill {
+			for n > 0 && kept[n-1].Missing >= d.Missing { // a refund has lowered this dip
+				n--
+			}
+			kept[n] = d
+			n++
+		}
+	}
+	if n == 0 || kept[n-1].At != at {
+		kept[n] = Dip{At: at, Missing: missing}
+		n++
+	}
+	if n > DipsMax {
+		nearest := 1
+		for i := 2; i < n; i++ {
+			if kept[i].Missing-kept[i-1].Missing < kept[nearest].Missing-kept[nearest-1].Missing {
+				nearest = i
+			}
+		}
+		kept[nearest].Missing = kept[nearest-1].Missing
+		copy(kept[nearest-1:], kept[nearest:])
+		n--
+	}
+	s.State.Dips = [DipsMax]Dip{}
+	copy(s.State.Dips[:], kept[:n])
+}
+
+// lacks returns the greatest number of parts that the bucket may still lack because of the charge.
+func (s *Slot) lacks(receipt Micros) int64 {
+	missing, known := s.State.Used, false
+	for _, d := range s.State.Dips {
+		known = known || d.At >= receipt && d.At != 0
+		if d.At > receipt {
+			missing = min(missing, d.Missing)
+		}
+	}
+	if !known { // the bucket was full since the charge
+		return 0
+	}
+	return missing
+}
+
+// refundParts returns parts of a charge to the bucket.
+func (s *Slot) refundParts(receipt Micros, parts int64) {
+	s.State.Used -= parts
+	for i := range s.State.Dips {
+		if d := &s.State.Dips[i]; d.At > receipt {
+			d.Missing -= parts
+		}
+	}
+}
+
+// convertDips restates dips in this limit's unit, rounding against the client.
+func (l *Limit) convertDips(s *State) {
+	for i := range s.Dips {
+		if d := &s.Dips[i]; d.At != 0 {
+			d.Missing = min((l.burst+l.count)*l.unit, mulDiv(d.Missing, l.unit, s.Aux))
+		}
+	}
+}
+
+// rewindDips moves dips in the future to now.
+func (s *Slot) rewindDips() {
+	for i := range s.State.Dips {
+		if d := &s.State.Dips[i]; d.At > s.now {
+			d.At = s.now
+		}
+	}
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package counter
+
+// Fixed and sliding windows share their state: the start of an aligned window and the units charged
+// in it. A sliding window adds the units of the window before, weighted by the part of it that a
+// span of one window ending now still covers.
+
+// weighted returns ⌊previous × (window − elapsed) / window⌋.
+func (l *Limit) weighted(s *Slot) int64 {
+	return mulDiv(s.State.Aux, int64(l.window-(s.now-s.State.At)), int64(l.window))
+}
+
+// slidingHas returns the instant at which cost passes the sliding window. That instant is in this
+// window, while the weight of the previous one falls; or in the next window, while the weight of
+// this one falls; or at the start of the window after that.
+func (l *Limit) slidingHas(s *Slot, cost int64) Micros {
+	if l.used(s)+cost <= l.count {
+		return 0
+	}
+	if at, ok := l.fades(s.State.At, s.State.Aux, l.count-cost-s.State.Used); ok {
+		return at
+	}
+	if at, ok := l.fades(s.State.At+l.window, s.State.Used, l.count-cost); ok {
+		return at
+	}
+	return s.State.At + 2*l.window
+}
+
+// fades returns the first instant of the window from start at which the weighted previous window is
+// at most room.
+func (l *Limit) fades(start Micros, previous, room int64) (at Micros, ok bool) {
+	if room < 0 {
+		return 0, false
+	}
+	if previous <= room {
+		return start, true
+	}
+	// ⌊previous × left / window⌋ ≤ room for left up to ⌊((room + 1) × window − 1) / previous⌋.
+	left := Micros(mulSubDiv(room+1, int64(l.window), 1, previous))
+	return start + l.window - left, left > 0
+}

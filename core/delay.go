@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Throttled is a check that requests may wait for.
+type Throttled struct {
+	Check    int // its index in Plan.Checks
+	Throttle *policy.Throttle
+}
+
+// Throttled returns the checks under throttle rules. A front calls it before it calls the store,
+// since requests that already wait for a counter come first. The result is valid until Reset or the
+// next call. Throttled allocates only until the plan's buffer has grown.
+func (p *Plan) Throttled() []Throttled {
+	p.throttled = p.throttled[:0]
+	if p.denial != denialNone {
+		return nil
+	}
+	for i := range p.uses {
+		u := &p.uses[i]
+		if u.rule.after.throttle == nil {
+			continue
+		}
+		for check := u.checks[0]; check < u.checks[1]; check++ {
+			p.throttled = append(p.throttled, Throttled{Check: int(check), Throttle: u.rule.after.throttle})
+		}
+	}
+	return p.throttled
+}
+
+// Delayed records, after Decide, that the request waited before it was admitted: its throttle rules
+// then have OutcomeDelayed. It changes nothing for a request that was finally denied.
+func (p *Plan) Delayed() {
+	for i := range p.uses {
+		if u := &p.uses[i]; u.rule.after.throttle != nil && !u.unlimited && p.outcomes[i].Outcome == OutcomeAllowed {
+			p.outcomes[i].Outcome = OutcomeDelayed
+		}
+	}
+}
+
+// Abandon makes a denial final after a Decide with a Delay, when the front does not wait or stops
+// waiting. The shard turns of rules that charged nothing then go to the next requests.
+func (p *Plan) Abandon() { p.releaseShardTurns() }
+
+// delay returns how long a denied request must wait until all checks pass. It is 0, which makes the
+// denial final, if a rule without throttle denies, or if the wait exceeds the max_delay of any
+// throttle rule in play, even one with room. It would be useless to wait for one limit and then be
+// denied by another.
+func (p *Plan) delay() counter.Micros {
+	longest, shortest := counter.Micros(0), policy.DelayMax
+	for i := range p.results {
+		throttle, denied := p.ruleOf(i).after.throttle, p.results[i].Denied && !p.checks[i].Shadow
+		if throttle != nil {
+			shortest = min(shortest, throttle.MaxDelay)
+		} else if denied {
+			return 0
+		}
+		if denied {
+			longest = max(longest, p.results[i].Wait)
+		}
+	}
+	if longest > shortest {
+		return 0
+	}
+	return longest
+}

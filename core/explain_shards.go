@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// A request is charged to one shard of a rule. Each process chooses the shard by a rotation of its
+// own, so the shard is not known in advance, and an explanation covers all of them.
+
+// lookedAt sums up all shards of a limit.
+type lookedAt struct {
+	remaining, used int64
+	reset           counter.Micros // until the last shard is full again
+	denying         int            // how many shards would deny the request, by this limit or another of the rule
+}
+
+// Looks returns looks at every counter that the request of a traced plan may be charged to: one for
+// each check, or one for each shard if the rule has shards. There may be more than ChecksMax; the
+// caller then splits them into several calls. Looked takes the answers.
+func (p *Plan) Looks() (looks []counter.Check) {
+	for i, c := range p.Checks() {
+		c.Op, c.Guard, c.Violation = counter.OpLook, 0, 0
+		u := &p.uses[p.asked[i].use]
+		if u.shards == 0 {
+			looks = append(looks, c)
+		}
+		for shard := range u.shards {
+			c.Key = counter.AppendKeyOfShard(nil, p.checks[i].Key, shard)
+			looks = append(looks, c)
+		}
+	}
+	return looks
+}
+
+// Looked takes the answers to Looks in place of the store's answers to Checks. Decide follows, and
+// Explain covers all shards. A rule with shards then decides by the shard that admits the request
+// soonest, and its Checks and Results are those of that shard.
+func (p *Plan) Looked(results []counter.Result) {
+	if len(results) == 0 {
+		return
+	}
+	p.trace.looked = make([]lookedAt, len(p.checks))
+	for i := range p.uses {
+		u := &p.uses[i]
+		shards := max(1, int(u.shards))
+		count := int(u.checks[1]-u.checks[0]) * shards
+		p.lookedAtRule(u, results[:count], shards)
+		results = results[count:]
+	}
+}
+
+// lookedAtRule merges the answers for a rule: for each limit, those of all its shards.
+func (p *Plan) lookedAtRule(u *use, results []counter.Result, shards int) {
+	waits := make([]counter.Micros, shards)
+	denies := make([]bool, shards)
+	for i := range results {
+		shard := i % shards
+		waits[shard] = max(waits[shard], results[i].Wait)
+		denies[shard] = denies[shard] || results[i].Denied
+	}
+	soonest := slices.Index(waits, slices.Min(waits))
+	denying := 0
+	for _, one := range denies {
+		if one {
+			denying++
+		}
+	}
+	for i := u.checks[0]; i < u.checks[1]; i++ {
+		all := &p.trace.looked[i]
+		all.denying = denying
+		for _, result := range results[:shards] {
+			all.remaining += result.Remaining
+			all.reset = max(all.reset, result.Reset)
+			if l := p.checks[i].Limit; l != nil {
+				all.used += l.Capacity() - result.Remaining
+			}
+		}
+		p.results[i], results = results[soonest], results[shards:]
+		if u.shards > 0 {
+			p.checks[i].Key = counter.AppendKeyOfShard(nil, p.checks[i].Key, uint64(soonest))
+		}
+	}
+}

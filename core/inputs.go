@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/internal/identify"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// Inputs lists what a policy reads of a request. Path, method, host and addresses are not listed,
+// since every policy reads them.
+type Inputs struct {
+	Headers []string // canonical names, sorted, each once
+	Attrs   []string // sorted, each once
+	Query   bool
+}
+
+// InputsOf returns what decisions by the policy may read from [policy.Attributes]. A front that has
+// another process decide sends it only these values.
+func InputsOf(p *policy.Policy) Inputs {
+	var r Inputs
+	if len(p.TrustedProxies) > 0 || p.TrustedHops > 0 {
+		r.header(identify.ForwardedHeader)
+	}
+	for i := range p.Identify {
+		r.identify(&p.Identify[i])
+	}
+	for _, sources := range [...][]policy.Source{p.User, p.Tenant, p.Tier} {
+		for _, s := range sources {
+			r.source(s)
+		}
+	}
+	for i := range p.Rules {
+		if !p.Rules[i].Disabled {
+			r.rule(&p.Rules[i])
+		}
+	}
+	r.Headers, r.Attrs = slices.Compact(slim.SortedTexts(r.Headers)), slices.Compact(slim.SortedTexts(r.Attrs))
+	return r
+}
+
+//go:noinline
+func (r *Inputs) header(name string) { r.Headers = append(r.Headers, match.CanonicalHeader(name)) }
+
+func (r *Inputs) attr(name string) { r.Attrs = append(r.Attrs, name) }
+
+func (r *Inputs) identify(m *policy.Identify) {
+	switch m.Kind {
+	case policy.IdentifyHeader:
+		r.header(m.Name)
+	case policy.IdentifyAttr:
+		r.attr(m.Name)
+	case policy.IdentifyCookie:
+		r.header("Cookie")
+	case policy.IdentifyJWT, policy.IdentifyAPIKey:
+		for _, place := range identify.NewCarriers(*m) {
+			r.credential(place)
+		}
+	}
+}
+
+func (r *Inputs) credential(place policy.CredentialSource) {
+	switch place.Kind {
+	case policy.FromBearer:
+		r.header("Authorization")
+	case policy.FromHeader:
+		r.header(place.Name)
+	case policy.FromQuery:
+		r.Query = true
+	case policy.FromCookie:
+		r.header("Cookie")
+	}
+}
+
+func (r *Inputs) source(s policy.Source) {
+	switch s.Kind {
+	case policy.SourceAttr:
+		r.attr(s.Name)
+	case policy.SourceHeader:
+		r.header(s.Name)
+	}
+}
+
+func (r *Inputs) rule(rule *policy.Rule) {
+	r.match(&rule.Match)
+	for _, d := range rule.Per {
+		switch d.Kind {
+		case policy.PerHeader:
+			r.header(d.Name)
+		case policy.PerAttr:
+			r.attr(d.Name)
+		}
+	}
+	for i := range rule.Cost {
+		r.match(&rule.Cost[i].Match)
+		if name := rule.Cost[i].Header; name != "" {
+			r.header(name)
+		}
+	}
+}
+
+func (r *Inputs) match(m *policy.Match) {
+	for i := range m.Header {
+		r.header(m.Header[i].Name)
+	}
+	for i := range m.Attr {
+		r.attr(m.Attr[i].Name)
+	}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package identify
+
+import "strings"
+
+// Some servers read a parameter or cookie under other names too. A credential under such a name is
+// malformed: if it were absent, on_invalid would not apply to it, and the upstream would know a
+// client that Penstock does not.
+
+// resembles reports whether some servers read the text as the name: without leading spaces or "?",
+// in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
+// Express). Cookies that differ in case are different cookies.
+//
+//go:noinline
+func resembles(text, name string, anyCase bool) bool {
+	begun := false
+	for text != "" {
+		c, size := formByte(text)
+		if size == 0 { // an invalid escape stays as it is
+			c, size = text[0], 1
+		}
+		text = text[size:]
+		if !begun && (c == ' ' || c == '?') {
+			continue
+		}
+		begun = true
+		if name == "" {
+			return c == '[' || c == 0
+		}
+		if unified(c, anyCase) != unified(name[0], anyCase) {
+			return false
+		}
+		name = name[1:]
+	}
+	return name == ""
+}
+
+// unified returns one byte for all bytes that servers read as the same one in a name.
+func unified(c byte, anyCase bool) byte {
+	switch {
+	case c == '.', c == ' ', c == '[':
+		return '_'
+	case anyCase && c >= 'A' && c <= 'Z':
+		return c | 0x20
+	}
+	return c
+}
+
+// behindSemicolon reports whether a part of a query between two "&" has the parameter behind a ";",
+// which separates parameters for some servers.
+func behindSemicolon(pair, name string) bool {
+	_, pair, _ = strings.Cut(pair, ";")
+	for pair != "" {
+		var part string
+		part, pair, _ = strings.Cut(pair, ";")
+		if key, text, _ := strings.Cut(part, "="); text != "" && resembles(key, name, true) {
+			return true
+		}
+	}
+	return false
+}

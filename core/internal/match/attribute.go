@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// AttrStarsMax is the greatest number of stars in a value. It keeps the work of a comparison linear
+// in the value's length.
+const AttrStarsMax = 8
+
+// attrCondition is an attribute that must be present. If it has values, the attribute must have one
+// of them.
+type attrCondition struct {
+	name   string
+	values []glob
+}
+
+// glob is a text with stars, split at the stars. Each star matches any run of bytes, including an
+// empty one. A glob without a star is one piece.
+type glob []string
+
+func parseGlob(text string) glob { return strings.Split(text, "*") }
+
+// matches reports whether the glob matches the value. It searches each piece once, from the left,
+// because the first match leaves the most text for the remaining pieces.
+func (g glob) matches(value string) bool {
+	last := len(g) - 1
+	rest, ok := strings.CutPrefix(value, g[0])
+	if !ok || last == 0 {
+		return ok && rest == ""
+	}
+	for _, piece := range g[1:last] {
+		at := strings.Index(rest, piece)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(piece):]
+	}
+	return strings.HasSuffix(rest, g[last])
+}
+
+// prefixOnly reports whether the glob matches every text that begins with its first piece.
+func (g glob) prefixOnly() bool { return len(g) == 2 && g[1] == "" }
+
+func (c *Condition) holdsAttrs(r *Request) bool {
+	for i := range c.attrs {
+		at := &c.attrs[i]
+		value, ok := r.Attrs.Attr(at.name)
+		if !ok || len(at.values) > 0 && (r.TooLong(value) || !slices.ContainsFunc(at.values, func(g glob) bool { return g.matches(value) })) {
+			return false
+		}
+	}
+	return true
+}
+
+// addAttrs compiles the attributes of the match.
+func (c *Condition) addAttrs(attrs []policy.AttrMatch) {
+	for _, m := range attrs {
+		at := attrCondition{name: m.Name}
+		present := len(m.Values) == 0
+		for _, text := range m.Values {
+			at.values = append(at.values, parseGlob(text))
+			present = present || text != "" && strings.Trim(text, "*") == ""
+		}
+		if present {
+			at.values = nil
+		}
+		c.attrs = append(c.attrs, at)
+	}
+	if len(attrs) > 0 {
+		c.parts |= partAttr
+	}
+}
+
+// appendPlaces appends the index places of the condition for this attribute.
+func (a *attrCondition) appendPlaces(all []place, attr int, open bool) []place {
+	if len(a.values) == 0 {
+		return append(all, valuePlace(partAttr, attr, a.name, nil, open))
+	}
+	for _, g := range a.values {
+		first := &headerValue{text: g[0], prefix: len(g) > 1}
+		all = append(all, valuePlace(partAttr, attr, a.name, first, open || first.prefix && !g.prefixOnly()))
+	}
+	return all
+}

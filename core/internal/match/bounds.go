@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import "strings"
+
+// Bounds of the other values that a policy reads from a request. They equal the bounds of common
+// servers: nginx and Apache httpd reject longer fields by default. A request with a longer value is
+// denied, because neither its rules nor its counter can be determined.
+const (
+	FieldBytesMax    = 8 << 10 // a header or attribute in use, the host, the method
+	fieldElementsMax = 1000    // elements of a compared header; each is looked up
+)
+
+// Status codes for requests with values that are too long.
+const (
+	StatusURITooLong     = 414
+	StatusFieldsTooLarge = 431
+)
+
+// TooLong reports whether a value is too long, and records in the request that it had one.
+func (r *Request) TooLong(value string) bool {
+	if len(value) <= FieldBytesMax {
+		return false
+	}
+	r.Oversized = StatusFieldsTooLarge
+	return true
+}
+
+// TooLongList reports whether a header whose elements are compared is too long or has too many
+// elements.
+func TooLongList(value string) bool {
+	return len(value) > FieldBytesMax || len(value) > fieldElementsMax && strings.Count(value, ",") >= fieldElementsMax
+}

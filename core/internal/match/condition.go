@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// partSet is a set of parts of a condition.
+type partSet uint8
+
+const (
+	partPath partSet = 1 << iota
+	partHost
+	partIP
+	partHeader
+	partMethod
+	partClient
+	partAttr
+	partsAll = partPath | partHost | partIP | partHeader | partMethod | partClient | partAttr
+)
+
+// Condition is a compiled [policy.Match]. It is immutable and safe for concurrent use. The zero
+// Condition always holds.
+type Condition struct {
+	// EveryReading concerns a path that servers read in several ways (see reading). With it, all
+	// readings must match; without it, one is enough. It is for conditions that exempt a request
+	// (action allow). Set it before NewMatcher.
+	EveryReading bool
+
+	Patterns []pattern // most specific first; Endpoint needs them even if one matches every path
+	parts    partSet   // the parts to compare, without the path if every path matches
+	methods  []string
+	hosts    []hostPattern
+	Headers  []headerCondition
+	attrs    []attrCondition
+	prefixes []netip.Prefix   // masked, IPv4 unmapped
+	client   *clientCondition // nil: any client
+}
+
+// ClientField is a field of the client that a condition or a list can name.
+type ClientField uint8
+
+const (
+	ClientTier ClientField = iota
+	ClientUser
+	ClientAPIKey
+	ClientTenant
+	ClientFields
+)
+
+// Of returns the client's value of the field, or "" if it has none.
+func (f ClientField) Of(who *policy.Identity) string {
+	switch f {
+	case ClientTier:
+		return who.Tier
+	case ClientUser:
+		return who.User
+	case ClientAPIKey:
+		return who.APIKey
+	default:
+		return who.Tenant
+	}
+}
+
+// ClientTable maps the values of each client field to numbers.
+type ClientTable [ClientFields]map[string]int32
+
+// Set maps a value of the field to the number.
+func (t *ClientTable) Set(field int, value string, number int32) {
+	if t[field] == nil {
+		t[field] = make(map[string]int32)
+	}
+	t[field][value] = number
+}
+
+// clientCondition lists values by client field. For each field with values, the client must have
+// one of them.
+type clientCondition [ClientFields][]string
+
+// hostPattern is a host name in lower case. If any is set, it is a suffix (".example.com") after a
+// non-empty text.
+type hostPattern struct {
+	name string
+	any  bool
+}
+
+// headerCondition is a header that must be present. If Values is not empty, it must have one of
+// them.
+type headerCondition struct {
+	Name   string // canonical
+	Values []headerValue
+	table  *valueTable // for an element-wise lookup among many values; nil for few
+}
+
+// fewValues is the greatest number of values that an element is compared with one by one.
+const fewValues = 16
+
+// headerValue is a value of a header, or if prefix is set, the beginning of values. The comparison
+// is exact.
+type headerValue struct {
+	text   string
+	prefix bool
+}
+
+// Holds reports whether every part of the condition holds.
+func (c *Condition) Holds(r *Request) bool { return c.holdsParts(r, partsAll) }
+
+// holdsParts reports whether the given parts of the condition hold.
+func (c *Condition) holdsParts(r *Request, asked partSet) bool {
+	asked &= c.parts
+	return (asked&partMethod == 0 || slices.Contains(c.methods, r.Method)) &&
+		(asked&partIP == 0 || c.holdsIP(r.Peer)) &&
+		(asked&partHost == 0 || c.holdsHost(r.Host)) &&
+		(asked&partPath == 0 || c.holdsPath(r)) &&
+		(asked&partClient == 0 || c.client.holds(r.Client)) &&
+		(asked&partHeader == 0 || c.holdsHeaders(r.Attrs)) &&
+		(asked&partAttr == 0 || c.holdsAttrs(r))
+}
+
+// holds reports whether the client has a listed value in each field that lists values. An unknown
+// client has none.
+func (c *clientCondition) holds(who *policy.Identity) bool {
+	if who == nil {
+		return false
+	}
+	for f, values := range c {
+		if len(values) > 0 && !slices.Contains(values, ClientField(f).Of(who)) {
+			return false
+		}
+	}
+	return true
+}
+
+// holdsPath reports whether a pattern matches one reading of the path, or all of them with
+// EveryReading. No pattern matches a path that was not read.
+func (c *Condition) holdsPath(r *Request) bool {
+	for i := range r.Readings {
+		if (c.matching(&r.Readings[i]) != nil) != c.EveryReading {
+			return !c.EveryReading
+		}
+	}
+	return c.EveryReading && !r.Long
+}
+
+// matching returns the first pattern that matches the reading, or nil.
+func (c *Condition) matching(r *reading) *pattern {
+	for i := range c.Patterns {
+		if c.Patterns[i].matches(r) {
+			return &c.Patterns[i]
+		}
+	}
+	return nil
+}
+
+func (c *Condition) holdsHost(host string) bool {
+	for i := range c.hosts {
+		if c.hosts[i].matches(host) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *hostPattern) matches(host string) bool {
+	if h.any {
+		return len(host) > len(h.name) && strings.HasSuffix(host, h.name)
+	}
+	return host == h.name
+}
+
+func (c *Condition) holdsIP(peer netip.Addr) bool {
+	for _, p := range c.prefixes {
+		if p.Contains(peer) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *Condition) holdsHeaders(a policy.Attributes) bool {
+	for i := range c.Headers {
+		h := &c.Headers[i]
+		value, ok := a.Header(h.Name)
+		if !ok || len(h.Values) > 0 && !h.Matches(value) {
+			return false
+		}
+	}
+	return true
+}
+
+// Matches reports whether one of the values equals the field's value, or one element of it if it is
+// a list. Elements count because a header that is sent twice arrives as a list, and sending it
+// twice must not evade a rule. Quotes are not interpreted.
+func (h *headerCondition) Matches(value string) bool {
+	if TooLongList(value) { // and not enforced, see compares
+		return false
+	}
+	if h.matchesElement(value) {
+		return true
+	}
+	for more := strings.IndexByte(value, ',') >= 0; more; {
+		var element string
+		element, value, more = strings.Cut(value, ",")
+		if h.matchesElement(strings.Trim(element, " \t")) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *headerCondition) matchesElement(element string) bool {
+	if h.table != nil {
+		return h.table.has(element)
+	}
+	for i := range h.Values {
+		v := &h.Values[i]
+		if v.text == element || v.prefix && strings.HasPrefix(element, v.text) {
+			return true
+		}
+	}
+	return false
+}
+
+// Endpoint returns the canonical spelling of the path pattern that matches the request. If several
+// match, it is the most specific, and among equals the first in the list. ok is false if no path
+// pattern matches.
+func (c *Condition) Endpoint(r *Request) (text string, ok bool) {
+	for i := range c.Patterns {
+		for j := range r.Readings {
+			if c.Patterns[i].matches(&r.Readings[j]) {
+				return c.Patterns[i].text, true
+			}
+		}
+	}
+	return "", false
+}
+
+// NewEndpoint returns the path pattern that matches one reading of the path. It returns "" if none
+// does, or if an earlier reading matches the same one.
+func (c *Condition) NewEndpoint(r *Request, reading int) string {
+	found := c.matching(&r.Readings[reading])
+	if found == nil {
+		return ""
+	}
+	for i := range reading {
+		if c.matching(&r.Readings[i]) == found {
+			return ""
+		}
+	}
+	return found.text
+}
+
+// EndpointSpecific reports whether the condition names a path, a method or a host. A pattern that
+// matches every path does not count.
+func (c *Condition) EndpointSpecific() bool { return c.parts&(partPath|partMethod|partHost) != 0 }
+
+// tierSpecific reports whether the condition names a tier.
+func (c *Condition) tierSpecific() bool { return c.client != nil && len(c.client[ClientTier]) > 0 }
+
+// Certain reports whether a condition that holds does so for every reading of the path.
+func (c *Condition) Certain(req *Request) bool {
+	if len(req.Readings) <= 1 {
+		return true
+	}
+	every := *c
+	every.EveryReading = true
+	return every.Holds(req)
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package match finds the rules of a policy that match a request.
+//
+// # Promise
+//
+// A [Request] is read once, in each way that known servers read a path, a host or an address. A
+// [Matcher] returns the same conditions as a test of each one, and needs no more time for many
+// rules than for few.
+//
+// # Price
+//
+// Reading a request and finding three of 10,000 rules takes less than a microsecond and allocates
+// nothing.
+//
+// # When not to use it
+//
+// Outside of core, use core.Ruleset, which is its public API. It does not report errors in a
+// policy; package validate does.
+package match

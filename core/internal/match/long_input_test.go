@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"cmp"
+	"fmt"
+	"github.com/penstock/penstock/internal/test/request"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// slowUnits are what slow paths are made of: each means something to the normal form, to a fold or to a pattern.
+var slowUnits = []string{"/", `\`, ";", "a", "A", ".", "..", "/a", `\a`, "%61", "%2e", "%5C", "%3B", "%25", "%4", "%", "\u00c9", "\u212a",
+	"\u1e9e", "\xff", "/a/b", "a/../", "/x.", "%2F", "%C3%89"}
+
+// slowMatches are patterns that a path can bring into play again and again.
+func slowMatches(t testing.TB) []Condition {
+	return compileAll(t, []policy.Match{{Path: []string{"/**/a/**/b/**/c"}}, {Path: []string{"/**/a/a/b", "/**/*/a/*/b/x"}},
+		{Path: []string{"/api/*"}}, {Path: []string{"/**/A/**/z"}, CaseSensitive: true}, {Path: []string{"/**/admin", "/**/a*"}}})
+}
+
+// repeated repeats the unit up to a length.
+func repeated(unit string, length int) string {
+	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
+}
+
+// eachSlowPath calls do with paths of the length made of each unit, of each two and, of the shorter, of each three.
+func eachSlowPath(length int, do func(path string)) {
+	for _, a := range slowUnits {
+		do(repeated(a, length))
+		for _, b := range slowUnits {
+			do(repeated(a+b, length))
+			do(repeated(a, length/2) + repeated(b, length/2))
+			for _, separators := range []int{60, 120, 250} { // few enough that some paths are still read
+				do(repeated(a, separators) + repeated(b, length-separators))
+			}
+			for _, c := range slowUnits[:8] {
+				do(repeated(a+b+c, length))
+			}
+		}
+	}
+}
+
+// TestPathWorkIsLinear counts what the work on a path grows with: bytes written and segments looked up.
+func TestPathWorkIsLinear(t *testing.T) {
+	var r Request
+	check := func(path string) {
+		r.Read(&request.Attributes{PathText: path})
+		if r.Long {
+			if len(r.buffer) != 0 {
+				t.Fatalf("%.40q, of %d bytes, is refused after %d bytes were written", path, len(path), len(r.buffer))
+			}
+			return
+		}
+		segments := 0
+		for _, reading := range r.Readings {
+			segments += strings.Count(reading.path, "/")
+		}
+		if segments > PathPiecesMax+16 || len(r.buffer) > min(60*(len(path)+1), 8*policy.PathBytesMax+64) {
+			t.Fatalf("%.40q, of %d bytes: %d bytes are written, %d segments are looked up", path, len(path), len(r.buffer), segments)
+		}
+	}
+	for _, length := range []int{64, 1 << 10, 2 << 10, 8<<10 - 8, 60 << 10, 1 << 20} {
+		eachSlowPath(min(length, 16<<10), check)
+		check(repeated(`;\`, length))
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 20_000 {
+		var p strings.Builder
+		for range random.IntN(200) {
+			p.WriteString(slowUnits[random.IntN(len(slowUnits))])
+		}
+		check(p.String())
+	}
+}
+
+type timedPath struct {
+	text string
+	took time.Duration
+}
+
+// leastTime returns the least time of several calls, because other programs run at the same time.
+func leastTime(calls int, do func()) time.Duration {
+	least := time.Hour
+	for range calls {
+		began := time.Now()
+		do()
+		least = min(least, time.Since(began))
+	}
+	return least
+}
+
+// BenchmarkSlowestPath searches for the path that takes longest at a length, and measures that.
+func BenchmarkSlowestPath(b *testing.B) {
+	m := NewMatcher(slowMatches(b))
+	var r Request
+	var dst []int32
+	decide := func(path string) {
+		r.Read(&request.Attributes{PathText: path})
+		dst = m.AppendMatches(dst[:0], &r)
+	}
+	for _, length := range []int{1 << 10, 8<<10 - 2, 60 << 10, 1 << 20} {
+		var paths []timedPath
+		eachSlowPath(length, func(path string) {
+			if length <= policy.PathBytesMax || len(paths) == 0 || len(path)%97 == 0 { // no longer path is read
+				paths = append(paths, timedPath{path, leastTime(4, func() { decide(path) })})
+			}
+		})
+		bySlowest := func(a, b timedPath) int { return cmp.Compare(b.took, a.took) }
+		slices.SortFunc(paths, bySlowest)
+		paths = paths[:min(len(paths), 100)] // other programs delayed some of them
+		for i, path := range paths {
+			paths[i].took = leastTime(50, func() { decide(path.text) })
+		}
+		slices.SortFunc(paths, bySlowest)
+		slowest := paths[0].text
+		b.Run(fmt.Sprintf("bytes=%d", length), func(b *testing.B) {
+			b.Logf("%.80q … %.20q, %d bytes", slowest, slowest[len(slowest)-20:], len(slowest))
+			for b.Loop() {
+				decide(slowest)
+			}
+		})
+	}
+}

@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// A path is normalised so that all spellings that a server serves as the same resource become one
+// text:
+//
+//   - The part before the path in the absolute form (http://host) is cut off, and so is the part
+//     from "?" on.
+//   - It starts with "/": the empty path is "/", OPTIONS * is "/*".
+//   - Percent-encoded bytes are decoded, except %2F (see readEncodedSlash), %25 (otherwise decoding
+//     twice would differ from decoding once) and %3F (it starts no query). RFC 3986 guarantees
+//     equality for unreserved bytes only, but servers treat "@" and "%40" alike, and so must a rule
+//     that cannot be evaded. Bytes are decoded, not characters: overlong UTF-8 is neither "/" nor
+//     ".".
+//   - "//" is collapsed. Then "." and ".." are resolved, also if they were encoded, and never above
+//     the root.
+//   - A "%" that starts no escape stays as it is, and nothing is decoded that would complete it to
+//     an escape.
+//
+// A trailing slash is kept, also one left behind by "/." and "/..". The pattern decides whether it
+// matters. The result is at most one byte longer than the input, and normalising it again does not
+// change it.
+//
+// The work is linear in the path's length, and bounded: a path beyond policy.PathBytesMax,
+// PathPiecesMax or readingBytesMax is not read.
+
+// readingSet is a set of the ways in which servers read a path differently from the plain way.
+type readingSet uint8
+
+const (
+	// readParameters drops ";" and the text after it from each segment, as servlet containers do.
+	// So /api/search;x=1 means /api/search, and /x/..;/api means /api. For other servers ";" is an
+	// ordinary character.
+	readParameters readingSet = 1 << iota
+	// readBackslash reads "\" and %5C as "/", as servers on Windows do.
+	readBackslash
+	// readAuthority reads the text after two leading slashes as a host, so //h/api means /api.
+	// Programs that resolve a target like a link in a page do this.
+	readAuthority
+	// readEncodedSlash reads %2F as "/", so /admin%2Fx means /admin/x, and /x/..%2Fadmin means
+	// /admin. Servers that decode a path before they route it, such as nginx, do this.
+	readEncodedSlash
+	// readEncodedParameters is readParameters where %3B begins parameters too. A proxy such as
+	// nginx with a URI in proxy_pass decodes a path before it forwards it, so a servlet container
+	// receives ";".
+	readEncodedParameters
+	// readEmptySegments keeps empty segments until "." and ".." are resolved, as RFC 3986 and the
+	// URL standard do, so /admin//../x means /admin/x. Other servers collapse "//" first and
+	// serve /x.
+	readEmptySegments
+	// readDots keeps "." and ".." as names, so /admin/.. is below /admin. Programs that compare the
+	// beginning of a path as it was sent do this, such as Express and other routers.
+	readDots
+	readingsAll = readDots<<1 - 1
+)
+
+// parameters returns the number of ways to read the parameters of a path: kept, dropped, or dropped
+// if escaped as well.
+func (s readingSet) parameters() int {
+	switch s & (readParameters | readEncodedParameters) {
+	case 0:
+		return 1
+	case readParameters | readEncodedParameters:
+		return 3
+	default:
+		return 2
+	}
+}
+
+// dots returns the number of ways to read dot segments: resolved, resolved among empty segments, or
+// kept.
+func (s readingSet) dots() int {
+	n := 1
+	for _, way := range [...]readingSet{readEmptySegments, readDots} {
+		if s&way != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// within reports whether the combination of ways is possible and not redundant. Dropping escaped
+// parameters includes dropping the others. Empty segments matter only where dot segments are resolved, and
+// servers that read backslashes resolve them.
+func (s readingSet) within(possible readingSet) bool {
+	const both = readParameters | readEncodedParameters
+	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
+		(s&readDots == 0 || s&(readEmptySegments|readBackslash) == 0)
+}
+
+// reading is a normalised path as some servers read it.
+type reading struct {
+	_ slim.Incomparable
+
+	path   string // case kept
+	folded string // with case folded
+}
+
+// pathTraits is the result of one scan of a path's bytes.
+type pathTraits struct {
+	plain    bool // already normalised
+	folded   bool // plain, and without letters that folding could change
+	readings readingSet
+
+	mixesDots bool // it may have dot segments and escaped dots
+
+	backslashes        int
+	escapedBackslashes int
+	escapedSlashes     int
+	escapedSemicolons  int
+}
+
+// Bounds of a path that is read. Browsers and common servers in front send no longer paths. To read
+// a longer one would delay the other requests of an Envoy worker.
+const (
+	// PathPiecesMax is the greatest number of segments in all readings of a path together,
+	// including empty ones. Each is looked up in the rules' patterns.
+	PathPiecesMax = 128
+	// readingBytesMax is the greatest total length of all readings of a path that has more than
+	// one.
+	readingBytesMax = policy.PathBytesMax / 2
+)
+
+// exceedsBounds reports whether the path has too many segments or bytes, counted over all its
+// readings.
+func (t *pathTraits) exceedsBounds(p string) bool {
+	if len(p) < PathPiecesMax && t.readings == 0 { // each segment takes at least a byte
+		return false
+	}
+	slashes := strings.Count(p, "/")
+	if p[0] != '/' {
+		slashes++
+	}
+	dots := t.readings.dots()
+	pieces, readings := dots*slashes, dots
+	if t.readings&readBackslash != 0 {
+		if t.readings&readDots != 0 {
+			dots--
+		}
+		pieces, readings = pieces+dots*(slashes+t.backslashes+t.escapedBackslashes), readings+dots
+	}
+	if t.readings&readEncodedSlash != 0 {
+		pieces += pieces + readings*t.escapedSlashes
+		readings *= 2
+	}
+	semicolons := 2 * readings * t.escapedSemicolons // each is replaced in each reading
+	if n := t.readings.parameters(); n > 1 {
+		if t.mixesParameters() { // the path is read again without them
+			n += n - 1
+			semicolons *= 2
+		}
+		pieces, readings = n*pieces, n*readings
+	}
+	if t.readings&readAuthority != 0 {
+		pieces, readings = 2*pieces, 2*readings
+	}
+	paths := t.paths(p)
+	pieces, readings = paths*(pieces+semicolons), paths*readings
+	return pieces > PathPiecesMax || readings > 2 && len(p) > readingBytesMax/readings
+}
+
+// mixesParameters reports whether separators that some servers do not know may be part of
+// parameters.
+func (t *pathTraits) mixesParameters() bool {
+	return t.readings&readParameters != 0 && t.readings&(readBackslash|readEncodedSlash) != 0
+}
+
+// paths returns how many times the path is read in all ways: as it was sent, and as
+// readBeforeDecoding, readWithoutDots and readForwarded change it.
+func (t *pathTraits) paths(p string) int {
+	n := 1
+	if t.escapedBackslashes+t.escapedSlashes > 0 {
+		if t.backslashes > 0 {
+			n++
+		}
+		if t.readings&readAuthority != 0 {
+			n++
+		}
+	}
+	if t.mixesDots {
+		n++
+	}
+	if t.mayBeginWithBackslash(p) {
+		n *= 2
+	}
+	return n
+}
+
+// mayBeginWithBackslash reports whether the path may begin with a backslash once its dot segments
+// are resolved.
+func (t *pathTraits) mayBeginWithBackslash(p string) bool {
+	return t.readings&readBackslash != 0 && t.readings&readDots != 0 &&
+		(strings.Contains(p, `/\`) || strings.Contains(p, "/%5C") || strings.Contains(p, "/%5c"))
+}
+
+// appendSegments appends a decoded path without its first slash. It drops empty segments, and it
+// resolves "." and ".." unless the reading keeps them. If semicolon is not empty, it is the
+// spelling of an escaped ";", which is appended as ";".
+func appendSegments(dst []byte, p string, ways readingSet, semicolon string) []byte {
+	base := len(dst)
+	parameters := ways&(readParameters|readEncodedParameters) != 0
+	slash, empty, resolves := false, false, ways&readDots == 0
+	for at, end := 0, 0; at <= len(p); at = end + 1 {
+		if end = strings.IndexByte(p[at:], '/'); end >= 0 {
+			end += at
+		} else {
+			end = len(p)
+		}
+		piece := p[at:end]
+		if parameters {
+			piece = withoutParameters(piece, ways, semicolon)
+		}
+		slash = false
+		switch {
+		case piece == "" && end < len(p) && ways&readEmptySegments != 0:
+			dst, empty = appendSegment(dst, ""), true
+		case piece == "", piece == "." && resolves:
+			slash = true
+		case piece == ".." && resolves:
+			dst, slash = dropSegment(dst, base), true
+		case semicolon != "":
+			dst = appendReplaced(append(dst, '/'), piece, semicolon, ';')
+		default:
+			dst = appendSegment(dst, piece)
+		}
+	}
+	if slash {
+		dst = appendSegment(dst, "")
+	}
+	if empty {
+		dst = withoutEmpty(dst, base)
+	}
+	return dst
+}
+
+// withoutParameters returns a segment without its parameters.
+func withoutParameters(piece string, ways readingSet, semicolon string) string {
+	piece, _, _ = strings.Cut(piece, ";")
+	if ways&readEncodedParameters != 0 && semicolon != "" {
+		piece, _, _ = strings.Cut(piece, semicolon)
+	}
+	return piece
+}
+
+// appendWithoutParameters appends a path as it was sent, without the parameters of its segments.
+//
+//go:noinline
+func appendWithoutParameters(dst []byte, sent string) []byte {
+	dropping := false
+	for i := 0; i < len(sent); i++ {
+		c := sent[i]
+		if dropping = c != '/' && (dropping || c == ';'); !dropping {
+			dst = append(dst, c)
+		}
+	}
+	return dst
+}
+
+// withoutEmpty removes the empty segments except the last from the path that starts at base.
+//
+//go:noinline
+func withoutEmpty(dst []byte, base int) []byte {
+	out := dst[:base]
+	for i := base; i < len(dst); i++ {
+		if dst[i] != '/' || i+1 == len(dst) || dst[i+1] != '/' {
+			out = append(out, dst[i])
+		}
+	}
+	return out
+}
+
+func appendSegment(dst []byte, text string) []byte { return append(append(dst, '/'), text...) }
+
+// appendReplaced appends s with each old, which has one byte or three, replaced by the byte other.
+//
+//go:noinline
+func appendReplaced(dst []byte, s, old string, other byte) []byte {
+	dst = grown(dst, len(s)) // the result is never longer
+	n := len(dst)
+	out := dst[:n+len(s)]
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c == old[0] && (len(old) == 1 || i+2 < len(s) && s[i+1] == old[1] && s[i+2] == old[2]) {
+			c = other
+			i += len(old) - 1
+		}
+		out[n] = c
+		n++
+	}
+	return out[:n]
+}
+
+// trimToPath cuts off scheme and authority, the query, and the first slash of the path.
+func trimToPath(p string) string {
+	if i := strings.IndexByte(p, '?'); i >= 0 {
+		p = p[:i]
+	}
+	for _, scheme := range [...]string{"http://", "https://"} {
+		if len(p) < len(scheme) || !slim.EqualASCII(p[:len(scheme)], scheme) {
+			continue
+		}
+		i := strings.IndexByte(p[len(scheme):], '/')
+		if i < 0 {
+			return ""
+		}
+		p = p[len(scheme)+i:]
+		break
+	}
+	return strings.TrimPrefix(p, "/")
+}
+
+// trimAuthority cuts off the host at the start of a path without its first slash, if another slash
+// precedes the host. More than two slashes count as two. A backslash is part of the host: readings
+// in which it is a slash have "/" in its place.
+func trimAuthority(p string) string {
+	rest := strings.TrimLeft(p, "/")
+	if len(rest) == len(p) {
+		return p
+	}
+	end := strings.IndexByte(rest, '/')
+	if end < 0 {
+		return ""
+	}
+	return strings.TrimLeft(rest[end:], "/")
+}
+
+// dropSegment removes the last segment of the path that starts at base.
+func dropSegment(dst []byte, base int) []byte {
+	for i := len(dst) - 1; i >= base; i-- {
+		if dst[i] == '/' {
+			return dst[:i]
+		}
+	}
+	return dst[:base]
+}
+
+// appendDecoded appends the decoded bytes of a path or segment, and returns their classes. Bytes of
+// the classes in kept stay encoded, with upper case digits.
+func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen byteClass) {
+	dst = grown(dst, len(s)) // the result is never longer
+	n := len(dst)
+	out := dst[:n+len(s)]
+	stray := n - 3 // the position of a "%" in the output that starts no escape
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c != '%' {
+			seen |= byteClasses[c]
+			out[n] = c
+			n++
+			continue
+		}
+		b, ok := slim.Unescape(s, i)
+		if !ok {
+			stray = n
+			out[n] = c
+			n++
+			continue
+		}
+		i += 2
+		class := byteClasses[b]
+		completes := n-stray <= 2 && slim.IsHex(b) && (n-stray == 1 || slim.IsHex(out[stray+1]))
+		if class&kept != 0 || completes {
+			out[n], out[n+1], out[n+2] = '%', slim.UpperHex[b>>4], slim.UpperHex[b&15]
+			n += 3
+			seen |= byteUpper
+		} else {
+			out[n] = b
+			n++
+			seen |= class
+		}
+	}
+	return out[:n], seen
+}
+
+// grown returns dst with room for n more bytes.
+//
+//go:noinline
+func grown(dst []byte, n int) []byte {
+	if cap(dst)-len(dst) >= n {
+		return dst
+	}
+	return append(make([]byte, 0, 2*cap(dst)+n), dst...)
+}

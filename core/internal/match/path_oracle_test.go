@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"github.com/penstock/penstock/internal/test/request"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plainlyNormalized is a slow and simple normalization of a path without its first slash, one
+// segment at a time.
+func plainlyNormalized(rest string, ways readingSet) string {
+	var segments []string
+	slash := false
+	if ways&readEncodedSlash != 0 {
+		rest = strings.NewReplacer("%2F", "/", "%2f", "/").Replace(rest)
+	}
+	if ways&readBackslash != 0 { // which ends a host too
+		rest = strings.NewReplacer("%5C", "/", "%5c", "/", "\\", "/").Replace(rest)
+	}
+	if ways&readAuthority != 0 {
+		rest = trimAuthority(rest)
+	}
+	if ways&readEncodedParameters != 0 {
+		rest = strings.NewReplacer("%3B", ";", "%3b", ";").Replace(rest)
+		ways |= readParameters
+	}
+	for more := true; more; {
+		var piece string
+		piece, rest, more = cutEncoded(rest, ways)
+		piece, _, cut := strings.Cut(piece, ";")
+		if cut && ways&readParameters == 0 {
+			panic("not reached") // cutEncoded escapes it
+		}
+		decoded := decodedText(piece)
+		slash = false
+		if ways&readDots != 0 && decoded != "" {
+			segments = append(segments, decoded)
+			continue
+		}
+		switch decoded {
+		case "", ".":
+			slash = true
+			if decoded == "" && more && ways&readEmptySegments != 0 {
+				segments, slash = append(segments, ""), false
+			}
+		case "..":
+			segments, slash = segments[:max(0, len(segments)-1)], true
+		default:
+			segments = append(segments, decoded)
+		}
+	}
+	segments = slices.DeleteFunc(segments, func(s string) bool { return s == "" })
+	if slash {
+		segments = append(segments, "")
+	}
+	return "/" + strings.Join(segments, "/")
+}
+
+// cutEncoded cuts an encoded path after its first segment. If ";" is an ordinary letter, it escapes
+// it.
+func cutEncoded(p string, ways readingSet) (piece, rest string, more bool) {
+	end, width := len(p), 0
+	for i := 0; i < len(p) && width == 0; i++ {
+		switch {
+		case p[i] == '/', p[i] == '\\' && ways&readBackslash != 0:
+			end, width = i, 1
+		case ways&readBackslash != 0 && i+2 < len(p) && strings.EqualFold(p[i:i+3], "%5c"):
+			end, width = i, 3
+		}
+	}
+	piece = p[:end]
+	if ways&readParameters == 0 {
+		piece = strings.ReplaceAll(piece, ";", "%3B")
+	}
+	return piece, p[end+width:], width > 0
+}
+
+// sameReadings compares the readings of a path with those of the simple implementation: of the path
+// as sent, with backslashes as slashes, and of the part after a host.
+func sameReadings(t *testing.T, p string) {
+	t.Helper()
+	var r Request
+	r.Read(&request.Attributes{PathText: p})
+	if r.Long {
+		return
+	}
+	possible := inspectPath(p).readings
+	sent := trimToPath(p)
+	want := plainReadings(nil, sent, possible)
+	if possible&(readBackslash|readEncodedSlash) != 0 {
+		slashes, ways := strings.ReplaceAll(sent, `\`, "/"), possible
+		if slashes != sent {
+			ways &^= readDots
+		}
+		want = plainReadings(want, slashes, ways)
+		if possible&readAuthority != 0 {
+			want = plainReadings(want, trimAuthority(slashes), ways&^readAuthority)
+		}
+	}
+	if possible&(readBackslash|readEncodedSlash) != 0 && possible&readParameters != 0 {
+		segments := strings.Split(sent, "/")
+		for i, segment := range segments {
+			segments[i], _, _ = strings.Cut(segment, ";")
+		}
+		want = plainReadings(want, strings.Join(segments, "/"), possible&^readParameters)
+	}
+	if strings.Contains(strings.ToLower(p), "%2e") && hasDotSegment(p) {
+		want = plainReadings(want, withoutDots(sent), possible)
+	}
+	if possible&readBackslash != 0 && possible&readDots != 0 && strings.Contains(strings.ReplaceAll(strings.ToLower(p), "%5c", `\`), `/\`) {
+		for _, first := range want {
+			if strings.HasPrefix(first, `/\`) {
+				want = plainReadings(want, trimAuthority(strings.ReplaceAll(first[1:], `\`, "/")), 0)
+			}
+		}
+	}
+	if len(want) != len(r.Readings) {
+		t.Fatalf("%q has the readings %+v, want %q", p, r.Readings, want)
+	}
+	for _, got := range r.Readings {
+		if !slices.Contains(want, got.path) || got.folded != string(appendFolded(nil, got.path)) {
+			t.Fatalf("%q is read as %+v, want one of %q", p, got, want)
+		}
+	}
+	if r.Readings[0].path != want[0] {
+		t.Fatalf("%q is read as %q first, want %q", p, r.Readings[0].path, want[0])
+	}
+}
+
+// withoutDots resolves the dot segments of a path as it was sent, without its first slash.
+func withoutDots(sent string) string {
+	var segments []string
+	last := ""
+	for segment := range strings.SplitSeq(sent, "/") {
+		switch last = segment; segment {
+		case "", ".":
+		case "..":
+			segments = segments[:max(0, len(segments)-1)]
+		default:
+			segments = append(segments, segment)
+		}
+	}
+	if last == "" || last == "." || last == ".." {
+		segments = append(segments, "")
+	}
+	return strings.Join(segments, "/")
+}
+
+// plainReadings appends the readings of a path as it was sent.
+func plainReadings(all []string, sent string, possible readingSet) []string {
+	for ways := readingSet(0); ways <= readingsAll; ways++ {
+		if ways&^possible == 0 && ways&(readDots|readBackslash) != readDots|readBackslash {
+			if text := plainlyNormalized(sent, ways); !slices.Contains(all, text) {
+				all = append(all, text)
+			}
+		}
+	}
+	return all
+}
+
+// TestReadingsAreTheOracles tests random paths made of all parts that have a special meaning.
+func TestReadingsAreTheOracles(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	parts := []string{"/", "/", "\\", ";", ".", "..", "a", "B", "é", "É", "\u212a", "\xc3", "\xff", "%", "%2", "%2e", "%2F", "%5C",
+		"%5c", "%3B", "%3b", "%25", "%3F", "%41", "%C3%89", "%80", "5", "C", "3", "b", "?", "x=1"}
+	for range 200_000 {
+		var p strings.Builder
+		if random.IntN(8) > 0 {
+			p.WriteByte('/')
+		}
+		for range random.IntN(12) {
+			p.WriteString(parts[random.IntN(len(parts))])
+		}
+		sameReadings(t, p.String())
+	}
+}

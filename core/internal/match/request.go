@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package match
+
+import (
+	"net/netip"
+	"strings"
+	"unsafe"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// requestBufferBytesMax is the size of the buffer that a request keeps for reuse. It suffices for
+// all readings of the longest path. A larger buffer, as for a long host, is released, so that no
+// client can enlarge the pooled requests permanently.
+const requestBufferBytesMax = 96 << 10
+
+// Request is a request in normalised form, read once from its attributes. The zero Request is ready
+// to read; call Read again to reuse its buffers. Its strings are valid until the next Read. It must
+// not be used concurrently.
+type Request struct {
+	Attrs  policy.Attributes
+	path   string // normalised, case kept
+	folded string // path with case folded
+	Method string // upper case, HEAD as GET
+	Host   string // lower case, without port and trailing dot; an IPv6 address has brackets
+	Long   bool   // the path is too long and was not read: it has no readings
+	// Oversized is the status for another value that is too long to compare, 0 for none.
+	Oversized int
+	Peer      netip.Addr // the client's address, unmapped, without zone; zero if unknown
+	Origin    AddressOrigin
+	Client    *policy.Identity // the client's properties known so far; nil before it is identified
+	// Unreadable counts the costs that a trusted header should have contained but did not. Only a
+	// plan resets it.
+	Unreadable int
+
+	// Readings are the results of reading the path in each way of known servers, without
+	// duplicates. The first is the plain one, which path and folded also hold.
+	Readings   []reading
+	separated  [4]string // the decoded path by separators: "/", with "\\", with "%2F", and with both
+	semicolons bool      // the path has parameters, and escaped semicolons
+	folds      bool      // folding may change the decoded path
+	buffer     []byte
+	search     pathSearch
+}
+
+// Read reads the request. It does not allocate once the request's buffers have grown, except for a
+// path too long to keep its buffers.
+func (r *Request) Read(a policy.Attributes) {
+	if cap(r.buffer) > requestBufferBytesMax {
+		r.buffer, r.Readings = nil, nil
+	}
+	r.buffer = r.buffer[:0]
+	r.Attrs, r.Client, r.Oversized = a, nil, 0
+	r.readPath(a.Path())
+	if r.Method = a.Method(); len(r.Method) <= FieldBytesMax {
+		r.Method = r.canonicalMethod(r.Method)
+	}
+	if r.Host = a.Host(); len(r.Host) <= FieldBytesMax {
+		r.Host = r.canonicalHost(r.Host)
+	}
+	r.Peer, r.Origin = PlainAddr(a.Peer()), AddressOfFront
+}
+
+// Source returns the number of the client's address for [counter.Check]. For an IPv6 address it is
+// that of its /64.
+func (r *Request) Source() uint32 {
+	if !r.Peer.IsValid() {
+		return 0
+	}
+	const golden = 0x9e3779b97f4a7c15 // spreads the bits
+	return uint32(NewAddrKey(r.Peer).High*golden>>32) | 1
+}
+
+// readPath reads the path in every way. A path that is too long or has too many segments is not
+// read: it has no readings, and no pattern matches it.
+func (r *Request) readPath(p string) {
+	r.Readings = r.Readings[:0]
+	r.path, r.folded, r.Long = "", "", true
+	if len(p) > policy.PathBytesMax {
+		return
+	}
+	traits := inspectPath(p)
+	if traits.exceedsBounds(p) {
+		return
+	}
+	r.Long = false
+	if traits.plain && traits.readings == 0 {
+		r.path, r.folded = p, p
+		if !traits.folded {
+			r.folded = r.fold(p)
+		}
+		r.Readings = append(r.Readings, reading{path: p, folded: r.folded})
+		return
+	}
+	r.readUnusual(p, &traits)
+}
+
+// readUnusual reads a path that is not in normal form or that servers read in several ways.
+//
+//go:noinline
+func (r *Request) readUnusual(p string, traits *pathTraits) {
+	possible := traits.readings
+	sent := trimToPath(p)
+	r.readDecoded(sent, possible)
+	r.path, r.folded = r.Readings[0].path, r.Readings[0].folded
+	if traits.escapedBackslashes+traits.escapedSlashes > 0 { // otherwise these readings are the same as those above
+		r.readBeforeDecoding(sent, possible)
+	}
+	if traits.mixesParameters() {
+		r.readWithoutParameters(sent, possible)
+	}
+	if traits.mixesDots {
+		r.readWithoutDots(sent, possible)
+	}
+	if traits.mayBeginWithBackslash(p) {
+		r.readForwarded()
+	}
+}
+
+// readWithoutParameters adds the readings of servers that drop parameters before they decode the
+// path. A backslash or an escaped slash is then part of a parameter.
+func (r *Request) readWithoutParameters(sent string, possible readingSet) {
+	mark := len(r.buffer)
+	r.buffer = appendWithoutParameters(r.buffer, sent)
+	r.readDecoded(r.since(mark), possible&^readParameters)
+}
+
+// readWithoutDots adds the readings of servers that resolve dot segments before they decode the
+// path. An escaped dot is then part of a name, so /admin/%2e/../x means /admin/x.
+func (r *Request) readWithoutDots(sent string, possible readingSet) {
+	r.semicolons = false // they are escaped still
+	r.readDecoded(r.resolved(sent, 0)[1:], possible)
+}
+
+// readForwarded adds the readings of servers that get a resolved path from a proxy between, where a
+// backslash has come to its start, and read a host there.
+func (r *Request) readForwarded() {
+	for i := range r.Readings {
+		path := r.Readings[i].path
+		if !strings.HasPrefix(path, `/\`) {
+			continue
+		}
+		mark := len(r.buffer)
+		r.buffer = appendReplaced(r.buffer, path[1:], `\`, '/')
+		r.readDecoded(trimAuthority(r.since(mark)), 0)
+	}
+}
+
+// readBeforeDecoding adds the readings of servers that look for separators before they decode the
+// path. They find slashes, and the end of a host, in the path as it was sent.
+func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
+	if strings.IndexByte(sent, '\\') >= 0 {
+		mark := len(r.buffer)
+		r.buffer = appendReplaced(r.buffer, sent, `\`, '/')
+		sent = r.since(mark)
+		possible &^= readDots // these servers resolve dots
+		r.readDecoded(sent, possible)
+	}
+	if possible&readAuthority != 0 {
+		if rest := trimAuthority(sent); rest != sent {
+			r.readDecoded(rest, possible&^readAuthority)
+		}
+	}
+}
+
+// readDecoded adds the readings of a path as it was sent, without its first slash.
+func (r *Request) readDecoded(sent string, possible readingSet) {
+	decoded := sent
+	r.semicolons = false
+	var seen byteClass
+	if strings.IndexByte(sent, '%') >= 0 {
+		kept := neverDecoded
+		if possible&readEncodedParameters != 0 { // until the parameters are cut off
+			r.semicolons = true
+			kept |= byteSemicolon
+		}
+		mark := len(r.buffer)
+		r.buffer, seen = appendDecoded(r.buffer, sent, kept)
+		decoded = r.since(mark)
+	} else {
+		seen, _ = scan(sent)
+	}
+	r.folds = seen&(byteUpper|byteBeyond) != 0
+	r.separated = [4]string{decoded}
+	for ways := readingSet(0); ways <= readingsAll; ways++ {
+		if ways.within(possible) {
+			r.addReading(ways)
+		}
+	}
+}
+
+// addReading adds the reading of servers that read the path in these ways, if it differs from those
+// before.
+func (r *Request) addReading(ways readingSet) {
+	text := r.separate(ways)
+	mark := len(r.buffer)
+	path := r.resolved(text, ways)
+	for i := range r.Readings {
+		if r.Readings[i].path == path {
+			r.buffer = r.buffer[:mark]
+			return
+		}
+	}
+	folded := path
+	if r.folds {
+		folded = r.fold(path)
+	}
+	r.Readings = append(r.Readings, reading{path: path, folded: folded})
+}
+
+// separate returns the decoded path with all separators of these ways written as "/".
+func (r *Request) separate(ways readingSet) string {
+	at := 0
+	if ways&readBackslash != 0 {
+		at = 1
+		if r.separated[1] == "" {
+			r.separated[1] = r.replaced(r.separated[0], `\`)
+		}
+	}
+	if ways&readEncodedSlash == 0 {
+		return r.separated[at]
+	}
+	if r.separated[2+at] == "" {
+		r.separated[2+at] = r.replaced(r.separated[at], "%2F")
+	}
+	return r.separated[2+at]
+}
+
+// replaced returns the path with "/" in place of the separator.
+func (r *Request) replaced(path, separator string) string {
+	mark := len(r.buffer)
+	r.buffer = appendReplaced(r.buffer, path, separator, '/')
+	return r.since(mark)
+}
+
+// since returns the bytes appended to the buffer after mark.
+func (r *Request) since(mark int) string {
+	b := r.buffer[mark:]
+	return unsafe.String(unsafe.SliceData(b), len(b)) // later appends do not change these bytes before the next Read
+}
+
+// resolved returns a decoded and separated path without dot segments and empty segments.
+//
+//go:noinline
+func (r *Request) resolved(text string, ways readingSet) string {
+	if ways&readAuthority != 0 {
+		text = trimAuthority(text)
+	}
+	semicolon := ""
+	if r.semicolons {
+		semicolon = "%3B"
+	}
+	mark := len(r.buffer)
+	r.buffer = appendSegments(grown(r.buffer, len(text)+1), text, ways, semicolon)
+	return r.since(mark)
+}
+
+// fold returns the text with case folded. It returns the text itself if there is nothing to fold.
+//
+//go:noinline
+func (r *Request) fold(s string) string {
+	mark := len(r.buffer)
+	r.buffer = appendFolded(r.buffer, s)
+	if folded := r.since(mark); folded != s {
+		return folded
+	}
+	r.buffer = r.buffer[:mark]
+	return s
+}
+
+// canonicalMethod returns the method in upper case, and GET for HEAD, because some servers treat
+// "get" as GET.
+func (r *Request) canonicalMethod(method string) string {
+	switch method {
+	case "GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
+		return method
+	case "HEAD":
+		return "GET"
+	}
+	mark := len(r.buffer)
+	for i := 0; i < len(method); i++ {
+		r.buffer = append(r.buffer, slim.UpperByte(method[i]))
+	}
+	if upper := r.since(mark); upper != "HEAD" {
+		return upper
+	}
+	return "GET"
+}
+
+// canonicalHost returns the host in lower case, without port and trailing dot. An IPv6 address is
+// shortened to its canonical form in brackets.
+func (r *Request) canonicalHost(host string) string {
+	seen, _ := scan(host)
+	switch {
+	case host == "":
+		return ""
+	case host[0] == '[':
+		return r.canonicalAddr(host)
+	case seen&byteColon != 0:
+		colon := strings.IndexByte(host, ':')
+		if strings.IndexByte(host[colon+1:], ':') >= 0 {
+			return r.canonicalAddr(host)
+		}
+		host = host[:colon]
+	}
+	host = strings.TrimSuffix(host, ".")
+	if seen&byteUpper == 0 {
+		return host
+	}
+	return r.lower(host)
+}
+
+func (r *Request) canonicalAddr(host string) string {
+	text, ok := strings.CutPrefix(host, "[")
+	if end := strings.IndexByte(text, ']'); ok && end >= 0 {
+		text = text[:end]
+	}
+	const addrBytesMax = len("0000:0000:0000:0000:0000:ffff:255.255.255.255")
+	if len(text) > addrBytesMax || strings.IndexByte(text, '%') >= 0 {
+		return r.lower(host)
+	}
+	addr, ok := ParseAddr(text)
+	if !ok {
+		return r.lower(host)
+	}
+	mark := len(r.buffer)
+	r.buffer = append(r.buffer, '[')
+	r.buffer = addr.AppendTo(r.buffer)
+	r.buffer = append(r.buffer, ']')
+	return r.since(mark)
+}
+
+func (r *Request) lower(s string) string {
+	mark := len(r.buffer)
+	for i := 0; i < len(s); i++ {
+		r.buffer = append(r.buffer, slim.LowerByte(s[i]))
+	}
+	return r.since(mark)
+}
+
+// AddressOrigin is the reason for the choice of the client's address.
+type AddressOrigin uint8
+
+// The origins of an address.
+const (
+	AddressOfFront      AddressOrigin = iota // neither trusted_proxies nor trusted_hops is set
+	AddressOfConnection                      // the peer is no trusted proxy
+	AddressForwarded                         // a trusted proxy reported it
+	AddressAllTrusted                        // the chain has only trusted proxies; the left-most is used
+	AddressShort                             // the chain is shorter than trusted_hops; the connection's address is used
+	AddressGarbage                           // the element to its left in the chain is not an address
+)
+
+var addressOrigins = [...]string{"as the proxy knows it", "of the connection, which is from no trusted proxy",
+	"named by the last trusted proxy in X-Forwarded-For", "of the first trusted proxy: X-Forwarded-For names no other",
+	"of the connection: X-Forwarded-For is shorter than trusted_hops",
+	"of the last trusted proxy before something in X-Forwarded-For that is no address"}
+
+// String returns the origin in the words of explain.
+func (o AddressOrigin) String() string { return addressOrigins[o] }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package validate finds the errors in a policy and describes them for its author.
+//
+// # Promise
+//
+// [Policy] reports all problems at once: the place, the value found there, the reason and a remedy.
+// A part of a policy that has no effect is a problem too.
+//
+// # Price
+//
+// It runs once per policy, in a fraction of a second for 10,000 rules. Its texts are never part of
+// the filter.
+//
+// # When not to use it
+//
+// Outside of core, use core.Compile, which calls it. core.Compile itself checks whether too many
+// limits can apply to a request.
+package validate

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// leases reports whether units of a rule's limits may be leased. Units of a log_only rule are not
+// leased, because only the store knows what the rule would deny. Nor are those of a rule with
+// shards, because shards serve the same purpose.
+func leases(p *policy.Policy, r *policy.Rule) bool {
+	lease := r.Lease
+	if lease == policy.LeaseInherit {
+		lease = p.Lease
+	}
+	return lease == policy.LeaseAuto && r.Shards == 0 && (r.Action == policy.ActionReject || r.Action == policy.ActionThrottle)
+}
+
+// LocalDecision says what a front may decide without the store: whether it may deny the request by
+// a recent denial of the store, and whether it may admit it from leased units. Both are false where
+// the store must see each request: under log_only and throttle rules, and for clients that may have
+// a penalty. Both are false for rules with shards, where each request may have another counter. A
+// request whose response settles the charge is never admitted this way.
+func (p *Plan) LocalDecision() (deny, admit bool) {
+	if p.denial != denialNone || len(p.checks) == 0 {
+		return false, false
+	}
+	admit = true
+	for i := range p.checks {
+		c := &p.checks[i]
+		if c.Shadow || c.Penalty != nil || c.Guard != 0 || c.Op != counter.OpTake {
+			return false, false
+		}
+		admit = admit && c.Lease && c.Cost > 0
+	}
+	for i := range p.uses {
+		u := &p.uses[i]
+		if u.checks[0] == u.checks[1] {
+			continue
+		}
+		if u.rule.after.throttle != nil || u.rule.sharded {
+			return false, false
+		}
+		admit = admit && !u.rule.after.settles
+	}
+	return true, admit
+}

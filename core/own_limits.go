@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// ownLimits holds a client's own limits, compiled for rules.
+//
+// The texts that show a limit are built when a rule first needs them, and cached for up to 64
+// rules. With more rules, some requests under "*" or under rules with shards allocate.
+type ownLimits struct {
+	sets  *policy.Overrides
+	named map[string]*limitSet
+	every *policy.LimitSet // of "*"; nil if there is none
+	// known caches compiled limits per rule name: those of "*", and those of sharded rules. It
+	// refers to rules only by name, so that a client does not keep a policy in memory that is no
+	// longer in force.
+	known [overrideSlots]atomic.Pointer[namedSet]
+}
+
+// ownLimitsOf returns the overrides compiled for rules.
+func ownLimitsOf(o *policy.Overrides) *ownLimits { return o.Derived(compileOwnLimits).(*ownLimits) }
+
+func compileOwnLimits(o *policy.Overrides) any {
+	own := &ownLimits{sets: o, named: map[string]*limitSet{}}
+	for _, rule := range o.Rules() {
+		set, _ := o.Of(rule)
+		if rule == policy.EveryRule {
+			own.every = &set
+			continue
+		}
+		ready := compileSet(rule, set)
+		own.named[rule] = &ready
+	}
+	return own
+}
+
+// overrideSlots is the number of rules for which compiled limits are cached. Each takes a few
+// hundred bytes.
+const (
+	overrideSlots = 64
+	overrideTries = 8 // slots that may hold a rule's limits
+)
+
+// namedSet is a set of limits compiled for the rule of that name, with its shards.
+type namedSet struct {
+	rule string
+	how  shardSpec
+	set  limitSet
+}
+
+// of returns the client's own limits for the rule, or nil if it has none. "*" applies to the rule
+// only if holdsClient is set.
+func (o *ownLimits) of(r *rule, holdsClient bool) *limitSet {
+	switch {
+	case r.spread != nil:
+		return r.spread.own(o, r, holdsClient)
+	case o.named[r.name] != nil:
+		return o.named[r.name]
+	case o.every == nil || !holdsClient:
+		return nil
+	}
+	return o.forRule(r, shardSpec{}, o.every)
+}
+
+// forRule returns the client's own limits compiled for a rule, from the cache if possible.
+func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limitSet {
+	free := r.slot % overrideSlots
+	for try := uint32(0); try < overrideTries; try++ {
+		slot := (r.slot + try) % overrideSlots
+		switch known := o.known[slot].Load(); {
+		case known == nil:
+			free, try = slot, overrideTries // no cached set follows the first empty slot
+		case known.rule == r.name && known.how == how:
+			return &known.set
+		}
+	}
+	made := &namedSet{r.name, how, compileSet(r.name, *own)}
+	if r.spread != nil {
+		r.spread.over(how, made.set.limits)
+	}
+	o.known[free].Store(made)
+	return &made.set
+}
+
+// overrideSlot returns the first slot to look in for the rule. The high bits of the hash are well
+// mixed.
+func overrideSlot(rule string) uint32 { return uint32(slim.FNV(rule) >> 32) }

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// penaltyScope replaces the rule in the key of a client's penalty; no rule has this name:
+//
+//	rl1:NAMESPACE:~penalty:{CLIENT}     rl1:shop:~penalty:{ip:192.0.2.7}
+const penaltyScope = ":~penalty:"
+
+// guard appends the check of the client's penalty and returns its number among the checks, counted
+// from 1. It returns 0 if the policy has no penalties, if no client was found, or if no rule is in
+// play.
+//
+// Policies of one namespace that identify the client in the same way share the client's record. The
+// record is checked once, under the penalty of the policy that was added first.
+func (p *Plan) guard(rs *Ruleset) int {
+	if rs.penalty == nil || p.clientPart == "" || len(p.matched) == 0 {
+		return 0
+	}
+	start := len(p.text)
+	p.text = append(append(p.text, keyVersion...), ':')
+	p.text = append(appendEscaped(p.text, rs.name), penaltyScope...)
+	scope := len(p.text) - start
+	p.text = append(append(append(p.text, '{'), p.clientPart...), '}')
+	key := p.text[start:len(p.text):len(p.text)]
+	if shared := p.guardOf(key); shared != 0 {
+		return shared
+	}
+	if len(p.checks) >= counter.ChecksMax {
+		p.denial = max(p.denial, denialTooManyChecks)
+		return 0
+	}
+	u := p.use(rs, policyItself)
+	p.checks = append(p.checks, counter.Check{Key: key, ScopeLen: scope, Op: counter.OpTake, Penalty: rs.penalty, OnError: rs.onError,
+		Source: p.who.Request.Source()})
+	p.results = append(p.results, counter.Result{})
+	p.asked = append(p.asked, asked{use: int32(len(p.uses) - 1)})
+	u.checks[1] = int32(len(p.checks))
+	return len(p.checks)
+}
+
+// guardOf returns the number of the penalty check with the key; 0 if there is none. Only the first
+// check of a policy can be a penalty check.
+func (p *Plan) guardOf(key []byte) int {
+	for i := range p.uses {
+		if u := &p.uses[i]; u.guards() && bytes.Equal(p.checks[u.checks[0]].Key, key) {
+			return int(u.checks[0]) + 1
+		}
+	}
+	return 0
+}
+
+// guards reports whether the use is a check of the client's penalty and not a rule.
+func (u *use) guards() bool { return u.rule == &noRule && u.checks[0] < u.checks[1] }
+
+// penalty reports whether a check is of a penalty. It then has no limit and no rule.
+func (p *Plan) penalty(check int) bool { return p.checks[check].Penalty != nil }
+
+// penalized reports whether a penalty is in force, including one that this request has caused.
+func (p *Plan) penalized() bool {
+	for i := range p.results {
+		if p.results[i].Denied && p.penalty(i) {
+			return true
+		}
+	}
+	return false
+}
+
+// violation returns the guard and the number under which a denial by a check of the rule is
+// recorded; 0 and 0 if the denial is no violation. guard is the number of the client's penalty
+// check, and key is the key of the rule's check.
+//
+// Other clients can exhaust a shared limit, so its denials say nothing about this client. Denials
+// by throttle and log_only rules are not a sign of misuse.
+func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int64) {
+	if guard == 0 || r.action != policy.ActionReject || !p.countsClient(r) {
+		return 0, 0
+	}
+	if r.spread != nil {
+		return guard, r.spread.violation(p, key)
+	}
+	return guard, violationOf(key)
+}
+
+// countsClient reports whether the rule counts this client separately: per names the client, or the
+// property by which the client was found. A user found through an API key shares the counters per
+// user with the user's other keys. A policy may take the user from the value that identifies the
+// client, as in identify: [{attr: A}] with user: {attr: A}.
+func (p *Plan) countsClient(r *rule) bool {
+	for i := range r.dims {
+		switch r.dims[i].kind {
+		case policy.PerClient:
+			return true
+		case policy.PerUser:
+			if p.who.Identity.User != "" && (isKind(p.who.Identity.Kind, "user") || p.who.Identity.APIKey == "" && p.who.Identity.User == p.who.Identity.ID) {
+				return true
+			}
+		case policy.PerAPIKey:
+			if p.who.Identity.APIKey != "" && isKind(p.who.Identity.Kind, "api_key") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isKind reports whether an identity is of the kind, also if its ID was too long and is hashed.
+func isKind(kind, want string) bool {
+	return strings.HasPrefix(kind, want) && (len(kind) == len(want) || kind[len(want):] == policy.HashSuffix)
+}
+
+// violationOf returns the number of a counter's denials among one client's violations: the FNV-1a
+// hash of its key, folded to 52 bits, and never 0. If two counters of a client had the same number,
+// they would count as one, which can only lower the number of violations.
+func violationOf(key []byte) int64 {
+	hash := slim.FNV(key)
+	folded := int64(hash>>52) ^ int64(hash)&counter.ViolationMax
+	return max(1, folded)
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Bounds of a policy. They keep a generated or malicious policy from exhausting the proxy's memory.
+const (
+	RulesMax      = 100_000 // rules of a policy: ten times the number that was measured; they compile within seconds
+	NameBytesMax  = 64      // every key, metric and header field contains the name
+	DimensionsMax = 8       // entries of a rule's per: with the bound of a value they bound a key's length
+	IdentifyMax   = 16      // ways to identify a client: each request may try them all
+	CostsMax      = 64      // entries of a rule's cost list: each request may try them all
+)
+
+// HiddenByDefault reports whether the rule's limits are left out of response headers unless the
+// rule sets Expose.
+func HiddenByDefault(source *Rule) bool { return source.PerNone || source.Action == ActionLogOnly }
+
+// RuleAt returns the path of the i-th rule in a [Problem].
+func RuleAt(i int) string { return "rules[" + strconv.Itoa(i) + "]" }
+
+// Bounds of a throttle.
+const (
+	DelayMax   = counter.Minute // a waiting request holds a connection, and clients give up
+	WaitingMax = 100_000        // waiting requests of one counter: each holds memory
+)
+
+// isName reports whether the name is valid for a rule.
+func isName(name string) bool {
+	return name != "" && len(name) <= NameBytesMax && !strings.ContainsFunc(name, NotNameRune)
+}
+
+// NotNameRune reports whether the name of a rule cannot contain the character.
+func NotNameRune(r rune) bool {
+	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
+}
+
+// Bounds of a response to a denied request.
+const (
+	RetryAfterMax  = 366 * counter.Day // a quota may span a year
+	RetryJitterMax = counter.Day       // a longer time would act as another limit
+)
+
+// Bounds of the parts of a request.
+const (
+	CarrierBytesMax = 64 << 10 // a query, or all cookies together, that is searched for a value
+)
+
+// PathBytesMax is the greatest length of a path that rules are matched against.
+const PathBytesMax = 8 << 10

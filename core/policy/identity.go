@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/hex"
+	"net/netip"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// Identity is the client that sent a request. The zero Identity means that the client is unknown.
+type Identity struct {
+	// Kind says how the client was identified: "user" (by a token), "api_key", "ip",
+	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
+	Kind string
+	ID   string // at most 255 bytes; a longer ID is hashed, and Kind then says so (see [IdentityOf])
+
+	User   string // the subject of the token, the owner of the key, or the value of Policy.User; "" if unknown
+	APIKey string // the name of the key, never the key itself; "" without a key
+	Tier   string
+	Tenant string
+
+	// Overrides are the client's own limits, which replace those of rules and tiers. They are nil
+	// if the client has none.
+	Overrides *Overrides
+}
+
+// IdentityOf returns the identity with the given kind and ID. An ID over 255 bytes is replaced by
+// its SHA-256 in hexadecimal, and "-sha256" is appended to the kind. So a client whose ID is the
+// hash of another client's ID is still a different client. An empty ID yields the zero Identity.
+func IdentityOf(kind, id string) Identity {
+	if id == "" {
+		return Identity{}
+	}
+	if len(id) > ValueBytesMax {
+		sum := slim.SHA256([]byte(id))
+		kind, id = kind+HashSuffix, hex.EncodeToString(sum[:])
+	}
+	return Identity{Kind: kind, ID: id}
+}
+
+// Verifier validates credentials, which are tokens or API keys. internal/credential has the
+// implementations. Verifiers are safe for concurrent use and answer without waiting for I/O. They
+// have their own clock and bound their memory.
+type Verifier interface {
+	// Verify returns the identity that the credential proves and CredentialValid, or nil and the
+	// reason. CredentialAbsent means that the credential is not of this verifier's kind.
+	//
+	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
+	// keeps. The identity is shared and must not be changed. Its Kind and ID are as [IdentityOf]
+	// returns them: "user" and User for a token, "api_key" and APIKey for a key. A cached answer
+	// costs no allocation.
+	Verify(credential string) (*Identity, CredentialState)
+}
+
+// CostlyVerifier is a Verifier whose work is expensive enough to attract an attack. It bounds the
+// time spent for each client. A plan calls its VerifyFor instead of Verify.
+type CostlyVerifier interface {
+	Verifier
+	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
+	// it returns CredentialInvalid and sets asker.Unchecked. The asker belongs to the caller.
+	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
+}
+
+// Asker is the client on whose behalf a credential is verified.
+type Asker struct {
+	// Addr is the client's plain address, as the policy determines it. It is the zero Addr if
+	// unknown.
+	Addr netip.Addr
+	// Left is the time that verifiers may still spend on this request and on the requests decided
+	// together with it. A verifier subtracts the time it used. If Left is nil, the verifier sets
+	// its own bound.
+	Left *counter.Micros
+	// Unchecked says that the credential was not checked for lack of time.
+	Unchecked bool
+}
+
+// CredentialState is the result of verifying a credential.
+type CredentialState uint8
+
+// The states of a credential. After one of the first five, the next way to identify the client is
+// tried, unless the policy says on_invalid: deny. After one of the last three, the request is
+// denied with 401.
+const (
+	CredentialAbsent    CredentialState = iota // the request has no credential
+	CredentialMalformed                        // not a token or key, or too long
+	CredentialInvalid                          // the signature, the issuer or another claim is not valid
+	CredentialExpired                          // a token that has expired or is not valid yet
+	CredentialUnknown                          // a key that does not exist
+	CredentialValid
+	CredentialRevoked  // a revoked key
+	CredentialInactive // a key that is disabled or not in force yet
+	CredentialLapsed   // an expired key
+	credentialStates
+)
+
+// CredentialStateCount is the number of states, for tables indexed by CredentialState.
+const CredentialStateCount = int(credentialStates)
+
+var credentialStateNames = [...]string{"absent", "malformed", "invalid", "expired", "unknown", "valid", "revoked",
+	"inactive", "lapsed"}
+
+// String returns the state's name in metrics, logs and responses.
+func (s CredentialState) String() string { return credentialStateNames[s] }
+
+// ValueBytesMax is the greatest length of an identifier or another value in a key. It keeps clients
+// from filling the store's memory with long values. A longer value is replaced by its hash, under a
+// kind of its own.
+const ValueBytesMax = 255
+
+// HashSuffix marks the kind of a hashed value. A policy cannot name a header or attribute with this
+// suffix, so a client cannot send another client's hash in a header and use its counters.
+const HashSuffix = "-sha256"

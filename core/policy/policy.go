@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Policy is a parsed policy. core.Compile turns it into a core.Ruleset. Every default is a zero
+// value. The zero Policy limits nothing.
+type Policy struct {
+	// Name is the namespace of the policy's counters. Stores shared by several processes need one.
+	Name     string
+	Disabled bool
+	Identify []Identify // tried in order; empty means by IP address
+	Rules    []Rule
+	Exempt   []Listed // clients that are never limited
+	Block    []Listed // clients that are denied with 403, whatever the rules say
+	Enforce  Enforce
+	OnError  counter.OnError
+	Headers  HeaderFamilies
+	// TrustedProxies and TrustedHops select the proxies whose forwarded addresses are trusted. At
+	// most one of them is set. With neither, the front determines the address: [Attributes.Peer].
+	TrustedProxies []netip.Prefix
+	TrustedHops    int
+	// User, Tenant and Tier are the sources of these values if the identity has none, tried in
+	// order.
+	User, Tenant, Tier []Source
+	Penalty            *counter.Penalty // nil: denials have no consequence
+	Timezone           *time.Location   // of calendar windows; nil means UTC
+	Lease              Lease            // of rules that do not set Lease; LeaseInherit means off
+	// Directory says that clients may have records in a directory, which name tiers and tenants.
+	Directory bool
+}
+
+// Identify is one way to identify a client.
+type Identify struct {
+	Kind IdentifyKind
+	// Name is the header, cookie or attribute that holds the identifier (IdentifyHeader,
+	// IdentifyCookie, IdentifyAttr).
+	Name string
+	// Unverified must be set for a header or cookie, because any client can send one.
+	Unverified bool
+	// IPv4Prefix and IPv6Prefix are the number of leading bits of an address that count as one
+	// client. 0 means 32 and 64.
+	IPv4Prefix, IPv6Prefix int
+	// From lists where a request carries the credential, tried in order (IdentifyJWT,
+	// IdentifyAPIKey). An empty list means the bearer token; for API keys, the header X-API-Key is
+	// tried before it.
+	From []CredentialSource
+	// Verifier validates the credential (IdentifyJWT, IdentifyAPIKey).
+	Verifier Verifier
+	// DenyInvalid denies a request with 401 if its credential is not valid. Otherwise the next way
+	// to identify the client is tried.
+	DenyInvalid bool
+}
+
+// CredentialSource is a place in a request that may hold a credential.
+type CredentialSource struct {
+	Kind CredentialPlace
+	Name string // of the header, query parameter or cookie; empty for a bearer token
+}
+
+// CredentialPlace is a kind of place that may hold a credential.
+type CredentialPlace uint8
+
+// The places that may hold a credential.
+const (
+	FromBearer CredentialPlace = iota // the header Authorization: Bearer …
+	FromHeader                        // the whole value of a header
+	FromQuery                         // a query parameter
+	FromCookie
+)
+
+// Source is the origin of a user, a tenant or a tier.
+type Source struct {
+	Kind SourceKind
+	Name string // of the header or attribute
+	// Label is the index of a label in the host name, counted from 1 from the left (SourceHost).
+	Label int
+	// Unverified must be set for a header, because any client can send one.
+	Unverified bool
+}
+
+// SourceKind is a kind of Source.
+type SourceKind uint8
+
+// The kinds of sources.
+const (
+	SourceAttr SourceKind = iota
+	SourceHeader
+	SourceHost
+)
+
+// IdentifyKind is a way to identify a client.
+type IdentifyKind uint8
+
+// The ways to identify a client.
+const (
+	IdentifyIP IdentifyKind = iota
+	IdentifyHeader
+	IdentifyAttr
+	IdentifyCookie
+	IdentifyJWT
+	IdentifyAPIKey
+)
+
+// Rule is one rule of a policy.
+type Rule struct {
+	Name    string // unique in the policy; part of every key
+	Match   Match  // zero: every request
+	Per     []Dimension
+	PerNone bool // per: [] was written: one counter for all clients. Otherwise an empty Per means per client.
+	Limits  []counter.Limit
+	// Replaces names rules that do not apply where this rule applies, whether they are in a group
+	// or not.
+	Replaces []string
+	Group    string // of the rules of one group, one applies
+	Priority int    // within a group the lowest value wins
+	Disabled bool
+	Missing  Missing
+	// Unverified must be set when Per names a request header. For attributes, only the front knows
+	// whether it must be set.
+	Unverified bool
+	Cost       []Cost // the first that matches applies; if none does, the cost is 1
+	Action     Action
+	OnError    counter.OnError // OnErrorInherit: the policy's
+	Lease      Lease           // LeaseInherit: the policy's
+	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. 0 means no
+	// sharding.
+	Shards int
+	Expose bool // show limits that are hidden by default (PerNone, log_only)
+	// Quota makes the rule's limits an alternative for a request with descriptors: it passes if at
+	// least one rule with Quota has room. Each of these rules denies a request without descriptors.
+	Quota bool
+	// Tiers are limits by tier, which replace Limits for clients of that tier. Clients of other
+	// tiers have Limits.
+	Tiers     map[string]LimitSet
+	CostAfter *CostAfter // how to read the cost from the response; nil if the cost is known before
+	CountIf   []Statuses // the request counts only if the response has one of these; empty: always
+	RefundOn  []Statuses // the request does not count if the response has one of these
+	Throttle  *Throttle  // ActionThrottle
+	Response  *Response  // the response to a denied client; nil: the problem document of docs/policy.md
+	// RetryAfter is the minimum of the Retry-After that a denied client receives; a longer true
+	// wait replaces it. RetryJitter is the maximum of a random addition, which spreads the clients'
+	// retries.
+	RetryAfter, RetryJitter counter.Micros
+}
+
+// LimitSet is a list of limits, or no limit at all.
+type LimitSet struct {
+	Limits    []counter.Limit
+	Unlimited bool // then Limits is empty
+}
+
+// CostAfter says how to read a request's cost from its response. Estimate is charged before the
+// request goes on. When the cost is known, the difference is charged or refunded. Exactly one of
+// Header and JSON is set.
+type CostAfter struct {
+	Header string // a response header
+	JSON   string // path of a number in a JSON body, as usage.total_tokens; of an event stream, the last
+	// Estimate is charged before the request goes on. Default is charged if the response has no
+	// cost between 0 and Max. All three are 1 to CountMax. A Default of 0 means Estimate, and a Max
+	// of 0 means CountMax.
+	Estimate, Default, Max int64
+	// Unread is charged if the cost could not be read for a reason that a client can cause. If the
+	// part that was read is more, that is charged instead. Unread is 0 to CountMax. 0 means Max, or
+	// Default if Max is 0 too.
+	Unread int64
+}
+
+// Statuses is a range of response statuses, both ends included: 401 to 401, 500 to 599.
+type Statuses struct{ From, To int }
+
+// Throttle says how long requests may wait instead of being denied.
+type Throttle struct {
+	MaxDelay   counter.Micros // at least 1 ms, at most 1 min
+	MaxWaiting int            // for one counter on one node, 1 to 100,000
+}
+
+// Response replaces the problem document in the response to a denied client. The zero value of a
+// field keeps the default of that part.
+type Response struct {
+	Status      int // 400 to 599
+	Message     string
+	Body        string // at most 64 KiB; excludes Message
+	ContentType string
+	Headers     []Field
+}
+
+// Field is an additional header field of a response.
+type Field struct{ Name, Value string }
+
+// Match selects the requests that a rule applies to. Every condition that is set must hold. A list
+// holds if one of its entries does.
+type Match struct {
+	Path   []string // patterns; see docs/policy.md
+	Method []string // upper case; GET also matches HEAD
+	Host   []string // exact or "*.example.com", without port, any case
+	Header []HeaderMatch
+	IP     []netip.Prefix
+	// CaseSensitive makes Path compare letters exactly.
+	CaseSensitive bool
+	// StrictSlash makes /a and /a/ different paths.
+	StrictSlash bool
+	// Tier, User, APIKey and Tenant are exact values of the client, such as "premium".
+	Tier, User, APIKey, Tenant []string
+	Attr                       []AttrMatch
+}
+
+// HeaderMatch is a request header and its permitted values. Without values, the header must be
+// present. A value may end in "*".
+type HeaderMatch struct {
+	Name   string
+	Values []string
+}
+
+// AttrMatch is an attribute, named as in [Attributes], and its permitted values. Without values,
+// the attribute must be present. A star in a value matches any run of characters. Letter case is
+// significant.
+type AttrMatch struct {
+	Name   string
+	Values []string
+}
+
+// Cost is the cost of a request that satisfies Match.
+type Cost struct {
+	Match Match
+	N     int64 // at least 1
+	// Header is a request header that holds the cost. It is read only from the peers in Trusted
+	// (see [Attributes.Remote]). For other peers, or if the header is not a whole number from 1 to
+	// Max, the cost is N. "" means that the cost is always N.
+	Header  string
+	Trusted []netip.Prefix
+	Max     int64 // 0 means CountMax
+}
+
+// Listed is an entry of a list of clients. It applies to the clients that one of its lists names.
+type Listed struct {
+	IP                         []netip.Prefix
+	User, APIKey, Tier, Tenant []string
+	Reason                     string         // for logs, metrics and explain; never for clients
+	Until                      counter.Micros // when the entry ends; 0 means never
+}
+
+// DimensionKind is a kind of property by which a rule separates requests.
+type DimensionKind uint8
+
+// The dimensions, in the order of their values in a key. The dimensions of a client come first, so
+// that its counters share a hash slot.
+const (
+	PerClient DimensionKind = iota
+	PerUser
+	PerAPIKey
+	PerIP
+	PerTenant
+	PerTier
+	PerHost
+	PerMethod
+	PerEndpoint
+	PerHeader
+	PerAttr
+)
+
+// Dimension is one entry of a rule's per.
+type Dimension struct {
+	Kind DimensionKind
+	Name string // PerHeader, PerAttr
+}
+
+// Missing says what happens when a request lacks a dimension.
+type Missing uint8
+
+// The alternatives for a missing dimension.
+const (
+	MissingClient Missing = iota // use the identified client, so omitting a header gains nothing
+	MissingShare                 // all clients without the dimension share one counter
+	MissingSkip                  // the rule does not apply
+	MissingDeny                  // the request is denied
+)
+
+// Action is the effect of a rule.
+type Action uint8
+
+// The actions.
+const (
+	ActionReject   Action = iota // deny requests over the limit
+	ActionLogOnly                // count and report, but deny nothing
+	ActionAllow                  // exempt from the rule's group
+	ActionBlock                  // deny every matching request with 403
+	ActionThrottle               // let requests over the limit wait for a while, then deny them
+)
+
+// Enforce says whether all matching rules apply or only the first.
+type Enforce uint8
+
+// The ways to enforce.
+const (
+	EnforceAll   Enforce = iota
+	EnforceFirst         // all rules are one group
+)
+
+// HeaderFamilies is a set of response header families. The zero set means both.
+type HeaderFamilies uint8
+
+// The families of response headers.
+const (
+	HeadersX    HeaderFamilies = 1 << iota // X-RateLimit-*
+	HeadersIETF                            // RateLimit and RateLimit-Policy
+	HeadersNone
+)
+
+// Problem is one error in a policy, described so that its author can fix it.
+type Problem struct {
+	Path   string // where: rules[2].limit[0]
+	Value  string // the value found there, as written; "" if none
+	Why    string // what is wrong with it
+	Remedy string // what to write instead; may be empty
+	Place  string // file and line, where known: policy.yaml:12
+	Rule   string // the name of the rule that contains Path, where known
+}
+
+// String returns the problem in one line.
+func (p Problem) String() string {
+	var b strings.Builder
+	if p.Place != "" {
+		b.WriteString(p.Place + ": ")
+	}
+	rule, rest, _ := strings.Cut(p.Path, "]")
+	if p.Rule != "" && strings.HasPrefix(rule, "rules[") {
+		b.WriteString(rule + "] " + strconv.Quote(p.Rule) + rest)
+	} else {
+		b.WriteString(p.Path)
+	}
+	if p.Value != "" {
+		b.WriteString(": " + strconv.Quote(p.Value))
+	}
+	b.WriteString(": " + p.Why)
+	if p.Remedy != "" {
+		b.WriteString("; " + p.Remedy)
+	}
+	return b.String()
+}
+
+// Problems is a list of errors in a policy. As an error it prints one per line.
+type Problems []Problem
+
+// Error lists the problems, one per line.
+func (ps Problems) Error() string {
+	lines := make([]string, len(ps))
+	for i, p := range ps {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// DimensionLabels holds the names of the dimensions in policies and keys.
+var DimensionLabels = [...]string{PerClient: "client", PerUser: "user", PerAPIKey: "api_key", PerTenant: "tenant",
+	PerTier: "tier", PerIP: "ip", PerHost: "host", PerMethod: "method",
+	PerEndpoint: "endpoint"}
+
+// Lease says whether a node may charge units of a rule's limits in advance and then decide without
+// the store. It changes no limit, because the units are charged first.
+type Lease uint8
+
+// The ways to lease.
+const (
+	LeaseInherit Lease = iota // the policy's setting; in a policy: off
+	LeaseOff
+	LeaseAuto // lease frequently used limits, of those that [counter.Limit.Leasable] permits
+)
+
+// Leasable reports whether units of a limit of the rule may be leased. A token bucket cannot be
+// leased if the response settles the charge: refunds of leased units would restore too little of a
+// bucket that is in frequent use.
+func (r *Rule) Leasable(l *counter.Limit) bool {
+	return l.LeasableWhen(r.CostAfter != nil || len(r.CountIf)+len(r.RefundOn) > 0)
+}
+
+// Clients returns the number of clients and address ranges that the entry names.
+func (e *Listed) Clients() int {
+	return len(e.IP) + len(e.User) + len(e.APIKey) + len(e.Tier) + len(e.Tenant)
+}
+
+// The content types of responses to denied requests.
+const (
+	ContentProblem = "application/problem+json"
+	ContentJSON    = "application/json"
+	ContentText    = "text/plain; charset=utf-8"
+)
+
+// Covers reports whether one of the ranges contains the status.
+func Covers(list []Statuses, status int) bool {
+	for _, s := range list {
+		if status >= s.From && status <= s.To {
+			return true
+		}
+	}
+	return false
+}
+
+// IdentifyWords holds the names of the ways to identify a client in a policy.
+var IdentifyWords = [...]string{IdentifyIP: "ip", IdentifyHeader: "header", IdentifyAttr: "attr",
+	IdentifyCookie: "cookie", IdentifyJWT: "jwt", IdentifyAPIKey: "api_key"}

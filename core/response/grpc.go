@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package response
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/core"
+)
+
+// The gRPC codes of denials. They do not depend on the HTTP status that a rule states.
+const (
+	grpcPermissionDenied  = 7
+	grpcResourceExhausted = 8
+	grpcUnavailable       = 14
+	grpcUnauthenticated   = 16
+)
+
+// GRPCStatus returns the gRPC code and message of a denial. The code is 8 (resource exhausted) for
+// limits and penalties, 16 (unauthenticated) for credentials, 7 (permission denied) for forbidden
+// requests, 14 (unavailable) if the store did not answer, and 0 for an admitted request. The
+// message is percent-encoded for the field grpc-message.
+func GRPCStatus(d *core.Decision) (code int, message string) {
+	if code = grpcCode(d); code == 0 {
+		return 0, ""
+	}
+	var scratch [128]byte
+	return code, percentEncoded(appendDetail(scratch[:0], d))
+}
+
+// GRPCContentType returns the content type of the response to a gRPC request whose content type is
+// asked. It returns "" if the request is not gRPC.
+func GRPCContentType(asked string) string {
+	if !strings.HasPrefix(asked, "application/grpc") {
+		return ""
+	}
+	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
+		// The encoding of messages may follow, as in application/grpc+proto. application/grpcx is
+		// something else.
+		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
+			return kind
+		}
+	}
+	return ""
+}
+
+func grpcCode(d *core.Decision) int {
+	switch d.Outcome {
+	case core.OutcomeDenied, core.OutcomePenalized, core.OutcomeOversized:
+		return grpcResourceExhausted
+	case core.OutcomeUnauthorized:
+		return grpcUnauthenticated
+	case core.OutcomeBlocked, core.OutcomeMissing:
+		return grpcPermissionDenied
+	case core.OutcomeDegradedDenied:
+		return grpcUnavailable
+	default:
+		return 0
+	}
+}
+
+// percentEncoded returns the text as gRPC requires it in a header: unprintable and non-ASCII bytes
+// and the percent sign are written as %XX.
+func percentEncoded(text []byte) string {
+	const hex = "0123456789ABCDEF"
+	out := make([]byte, 0, len(text))
+	for _, c := range text {
+		if c < ' ' || c > '~' || c == '%' {
+			out = append(out, '%', hex[c>>4], hex[c&15])
+		} else {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package response
+
+import (
+	"strconv"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// authenticate is the challenge sent to a client whose credential is not accepted. It names no
+// scheme for API keys, since none is registered.
+const authenticate = `Bearer error="invalid_token"`
+
+// Challenge returns the WWW-Authenticate field of the response, which goes with every 401 that
+// Penstock sends; "" for any other response.
+func Challenge(d *core.Decision) string {
+	if d.Outcome == core.OutcomeUnauthorized {
+		return authenticate
+	}
+	return ""
+}
+
+// Writer writes header fields. The zero Writer is ready to use; a Writer that is used again reuses
+// its buffer. It must not be used concurrently.
+type Writer struct {
+	text []byte // of all fields of one response
+}
+
+// Headers returns the header fields of the plan's decision, by the table in docs/reference/http.md.
+// Each policy chooses its header families; a family shows the limits of the policies that chose it.
+// The fields of a denial come only from the policy that denies. Headers allocates once.
+func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
+	var f Fields
+	x, ietf := p.ShownCheck(d, policy.HeadersX), p.ShownCheck(d, policy.HeadersIETF)
+	w.text = w.text[:0]
+	var remaining, reset, rateLimit, items, retryAfter, cost span
+	if x >= 0 {
+		remaining = w.field(strconv.AppendInt(w.text, p.Remaining(x), 10))
+		reset = w.field(strconv.AppendInt(w.text, resetSeconds(&p.Results()[x]), 10))
+		if n := p.Cost(x); n > 0 {
+			cost = w.field(strconv.AppendInt(w.text, n, 10))
+		}
+	}
+	if ietf >= 0 {
+		rateLimit = w.field(appendRateLimit(w.text, p, d, ietf))
+		f[FieldPolicy], items = w.policies(p)
+	}
+	switch {
+	case d.RetryAfter == counter.Never:
+	case d.Outcome == core.OutcomeDenied, d.Outcome == core.OutcomePenalized, d.Outcome == core.OutcomeDegradedDenied && d.RetryAfter > 0:
+		retryAfter = w.field(strconv.AppendInt(w.text, retrySeconds(d), 10))
+	}
+	text := string(w.text)
+	if x >= 0 {
+		f[FieldLimit] = p.Shown(x, policy.HeadersX).Quota
+		f[FieldRemaining], f[FieldReset], f[FieldCost] = remaining.of(text), reset.of(text), cost.of(text)
+	}
+	f[FieldRateLimit], f[FieldRetryAfter] = rateLimit.of(text), retryAfter.of(text)
+	if f[FieldPolicy] == "" {
+		f[FieldPolicy] = items.of(text)
+	}
+	return f
+}
+
+// span is the position of a field in the text of all fields.
+type span struct{ start, end int }
+
+func (s span) of(text string) string { return text[s.start:s.end] }
+
+// field makes the text appended to the writer's text a field of its own.
+func (w *Writer) field(appended []byte) span {
+	s := span{len(w.text), len(appended)}
+	w.text = appended
+	return s
+}
+
+// appendRateLimit appends the RateLimit field: "default";r=2;t=57. t is left out if the cost can
+// never pass, or if a bucket is full.
+func appendRateLimit(dst []byte, p *core.Plan, d *core.Decision, check int) []byte {
+	result := &p.Results()[check]
+	dst = appendTexts(dst, `"`, p.Shown(check, policy.HeadersIETF).Name, `";r=`)
+	dst = strconv.AppendInt(dst, p.Remaining(check), 10)
+	var seconds int64
+	switch {
+	case d.Denied() && d.RetryAfter != counter.Never:
+		seconds = retrySeconds(d)
+	case !d.Denied() && result.Next > 0:
+		seconds = ceilSeconds(result.Next)
+	default:
+		return dst
+	}
+	return strconv.AppendInt(appendTexts(dst, ";t="), seconds, 10)
+}
+
+// appendTexts appends the texts. One call takes less code in the filter than several appends.
+//
+//go:noinline
+func appendTexts(dst []byte, texts ...string) []byte {
+	for _, text := range texts {
+		dst = append(dst, text...)
+	}
+	return dst
+}
+
+// policies returns the RateLimit-Policy field with every limit shown. The item of a single limit
+// was built when the policy was compiled; several items are joined in the writer's text.
+func (w *Writer) policies(p *core.Plan) (item string, several span) {
+	start := len(w.text)
+	for i := range p.Checks() {
+		shown := p.Shown(i, policy.HeadersIETF)
+		if shown == nil {
+			continue
+		}
+		switch {
+		case item == "":
+			item = shown.Item
+			continue
+		case len(w.text) == start:
+			w.text = append(w.text, item...)
+		}
+		w.text = appendTexts(w.text, ", ", shown.Item)
+	}
+	if len(w.text) > start {
+		return "", span{start, len(w.text)}
+	}
+	return item, span{}
+}
+
+// resetSeconds returns X-RateLimit-Reset. It is rounded up and at least one second ahead, so that a
+// client that waits until then is neither too early nor in a busy loop.
+func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
+
+// retrySeconds returns Retry-After: rounded up, at least 1.
+func retrySeconds(d *core.Decision) int64 { return max(1, ceilSeconds(d.RetryAfter)) }
+
+func ceilSeconds(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/internal/match"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// ruleAfter holds the settings of a rule that apply after the decision: how the response changes
+// the charge, and how a denied client is answered.
+type ruleAfter struct {
+	costAfter               *policy.CostAfter // with its defaults filled in
+	countIf, refundOn       []policy.Statuses
+	settles                 bool // any of the fields above is set
+	onError                 counter.OnError
+	costs                   bool // the rule has a cost setting
+	throttle                *policy.Throttle
+	response                *policy.Response
+	retryAfter, retryJitter counter.Micros
+}
+
+// compileAfter fills in r.after. It shares no memory with the source.
+func (r *rule) compileAfter(source *policy.Rule) {
+	a := &r.after
+	if source.CostAfter != nil {
+		c := *source.CostAfter
+		c.Header = match.CanonicalHeader(c.Header)
+		c.Default = cmp.Or(c.Default, c.Estimate)
+		c.Unread = cmp.Or(c.Unread, c.Max, c.Default)
+		c.Max = cmp.Or(c.Max, counter.CountMax)
+		a.costAfter = &c
+	}
+	a.countIf, a.refundOn = slices.Clone(source.CountIf), slices.Clone(source.RefundOn)
+	a.settles = a.costAfter != nil || len(a.countIf)+len(a.refundOn) > 0
+	a.costs, a.onError = a.costAfter != nil || len(source.Cost) > 0, r.onError
+	if source.Throttle != nil && source.Action == policy.ActionThrottle {
+		t := *source.Throttle
+		a.throttle = &t
+	}
+	a.response = compileResponse(source.Response)
+	a.retryAfter, a.retryJitter = source.RetryAfter, source.RetryJitter
+}
+
+// counts reports whether a request whose response has the status is charged: count_if is empty or
+// contains it, and refund_on does not.
+func (a *ruleAfter) counts(status int) bool {
+	return (len(a.countIf) == 0 || policy.Covers(a.countIf, status)) && !policy.Covers(a.refundOn, status)
+}
+
+// Settlement adjusts the charges of an admitted request once its response is known, by a further
+// charge or a refund. It owns its memory, so it outlives the plan, and it reuses its buffers. The
+// zero Settlement has nothing to do. It must not be used concurrently.
+//
+// The final charge, for each rule with cost_after, count_if or refund_on, is
+//
+//	the reserved units   if there was no response, because the proxy or its upstream connection died
+//	0                    if the status is in refund_on, or if there is a count_if and the status is not in it
+//	the response's cost  if the rule has a cost_after: its default if the response states no valid cost, and
+//	                     its unread if the response could not be read to its end
+//	the reserved units   otherwise
+//
+// A counter may not hold all of it: its debt is at most one window's count, and a refund to a
+// window that is over is dropped.
+type Settlement struct {
+	rules   []settling
+	charges []settledCharge
+	text    []byte // the keys of charges
+	shown   int32  // the charge that X-RateLimit-Cost shows, -1 for none
+	paths   []string
+	names   []string
+	checks  []counter.Check
+}
+
+// settling is a rule whose charges wait for the response.
+type settling struct {
+	ruleset *Ruleset
+	index   int32 // of the rule in its ruleset
+	after   *ruleAfter
+	charges [2]int32 // the first and the one after the last
+}
+
+// settledCharge is one charge. It shares no memory with the plan.
+type settledCharge struct {
+	key      [2]int32 // its position in the settlement's text
+	scopeLen int
+	limit    counter.Limit
+	granted  int64
+	receipt  counter.Micros
+	bounds   counter.Bounds
+	calendar bool // there are bounds
+}
+
+func (s *Settlement) reset() {
+	s.rules, s.charges, s.text, s.checks = s.rules[:0], s.charges[:0], s.text[:0], s.checks[:0]
+	s.shown = -1
+}
+
+// Settlement fills in s after the request was admitted, and reports whether anything needs to be
+// settled. Call it after Decide. It does not allocate if nothing needs to be settled. After Degrade
+// that is always so: nothing is known about the charges then.
+func (p *Plan) Settlement(s *Settlement) bool {
+	s.reset()
+	for i := range p.uses {
+		if u := &p.uses[i]; u.rule.after.settles && !u.excused && chargedBy(p.outcomes[i].Outcome) {
+			p.keepCharges(s, u, p.outcomes[i].Index)
+		}
+	}
+	return len(s.rules) > 0
+}
+
+// Expect fills in what the settlement will read from the response if the request is admitted, and
+// reports whether it reads anything. It is for fronts that must know before Decide. Until
+// Settlement fills in the rest, only Paths, Headers and Awaits may be called.
+func (p *Plan) Expect(s *Settlement) bool {
+	s.reset()
+	for i := range p.uses {
+		if u := &p.uses[i]; u.rule.after.settles && u.checks[0] < u.checks[1] {
+			s.rules = append(s.rules, settling{after: &u.rule.after})
+		}
+	}
+	return len(s.rules) > 0
+}
+
+// chargedBy reports whether a rule with the outcome may have been charged.
+func chargedBy(o Outcome) bool {
+	switch o {
+	case OutcomeAllowed, OutcomeDelayed, OutcomeShadowDenied, OutcomeDegradedAllowed, OutcomeDegradedLocal:
+		return true
+	}
+	return false
+}
+
+// keepCharges copies the charges of a rule with the given index in its ruleset.
+func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
+	first, shown := int32(len(s.charges)), -1
+	for i := u.checks[0]; i < u.checks[1]; i++ {
+		c, result := &p.checks[i], &p.results[i]
+		if result.Granted <= 0 {
+			continue // of a log_only rule, one limit may have passed and another not
+		}
+		start := int32(len(s.text))
+		s.text = append(s.text, c.Key...)
+		charge := settledCharge{key: [2]int32{start, int32(len(s.text))}, scopeLen: c.ScopeLen, limit: *c.Limit,
+			granted: result.Granted, receipt: result.Receipt}
+		if c.Bounds != nil {
+			charge.bounds, charge.calendar = *c.Bounds, true
+		}
+		if shown < 0 && u.rule.after.costs && !result.Local {
+			shown = p.shownCost()
+		}
+		if int(i) == shown {
+			s.shown = int32(len(s.charges))
+		}
+		s.charges = append(s.charges, charge)
+	}
+	if end := int32(len(s.charges)); end > first {
+		s.rules = append(s.rules, settling{ruleset: u.ruleset, index: int32(index), after: &u.rule.after,
+			charges: [2]int32{first, end}})
+	}
+}
+
+// shownCost returns the check whose cost an admitted request shows in X-RateLimit-Cost; -1 if there
+// is none.
+func (p *Plan) shownCost() int {
+	if shown := p.tightest(policy.HeadersX | policy.HeadersIETF | policy.HeadersNone); shown >= 0 && p.shows(shown, policy.HeadersX) {
+		return shown
+	}
+	return p.tightest(policy.HeadersX)
+}
+
+// Answer is the response to a request as a settlement sees it.
+type Answer interface {
+	// Status is the response's status; 0 if there was no response.
+	Status() int
+	// Header returns a response header by its canonical name.
+	Header(name string) (value string, ok bool)
+	// JSON returns the number at the path in the body, as written there; ok is false if there is
+	// none. If the body could not be read to its end, the value is [UnreadMark], followed by the
+	// number that was found so far, if any.
+	JSON(path string) (value string, ok bool)
+}
+
+// UnreadMark says that the cost may be wrong because a client may have prevented reading it. It
+// precedes the last number that was read, if any. Header also returns it if a field may have been
+// in unread trailers. If the status is 0, it says that the client did not wait for the answer.
+const UnreadMark = ">"
+
+// Paths returns the paths in the body that the settlement needs; if there are none, the body need
+// not be read. Valid until the settlement is filled in again.
+func (s *Settlement) Paths() []string {
+	s.paths = s.paths[:0]
+	for i := range s.rules {
+		if c := s.rules[i].after.costAfter; c != nil && c.JSON != "" && !slices.Contains(s.paths, c.JSON) {
+			s.paths = append(s.paths, c.JSON)
+		}
+	}
+	return s.paths
+}
+
+// Headers returns the canonical names of the response headers that the settlement needs, for a
+// front that forwards them. Valid until the settlement is filled in again.
+func (s *Settlement) Headers() []string {
+	s.names = s.names[:0]
+	for i := range s.rules {
+		if c := s.rules[i].after.costAfter; c != nil && c.Header != "" && !slices.Contains(s.names, c.Header) {
+			s.names = append(s.names, c.Header)
+		}
+	}
+	return s.names
+}
+
+// Awaits reports whether a needed response header is missing from the answer so far, so that it may
+// still come in the trailers.
+func (s *Settlement) Awaits(a Answer) bool {
+	for i := range s.rules {
+		c := s.rules[i].after.costAfter
+		if c == nil || c.Header == "" || !s.rules[i].after.counts(a.Status()) {
+			continue
+		}
+		if _, ok := a.Header(c.Header); !ok {
+			return true
+		}
+	}
+	return false
+}
+
+// CostNow returns the request's cost under the shown limit as far as the response's header
+// determines it. It replaces the estimate in X-RateLimit-Cost. ok is false if the settlement does
+// not change the cost, or if the cost is in the body.
+func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
+	for i := range s.rules {
+		r := &s.rules[i]
+		if s.shown < r.charges[0] || s.shown >= r.charges[1] {
+			continue
+		}
+		status, after := a.Status(), r.after
+		switch {
+		case status == 0:
+			return 0, false
+		case after.costAfter != nil && after.costAfter.JSON != "" && after.counts(status):
+			return 0, false
+		}
+		cost, _ = after.final(a, s.charges[s.shown].granted)
+		return cost, true
+	}
+	return 0, false
+}
+
+// Checks returns the checks for the store, and the number of rules whose cost could not be read
+// from the answer. Without checks there is nothing to do. Call it once: a second call returns
+// nothing, because a charge must not be refunded twice. The checks are valid until the settlement
+// is filled in again.
+//
+// The boundaries of calendar windows are those at the time of the request. If the response comes
+// more than a period later, the store answers [counter.ErrStale]; the reserved units then stay
+// charged under all rules of the request.
+func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
+	s.checks = s.checks[:0]
+	for i := range s.rules {
+		r := &s.rules[i]
+		first := r.charges[0]
+		if first == r.charges[1] {
+			continue // Expect has filled it in: nothing is charged yet
+		}
+		cost, said := r.after.final(a, s.charges[first].granted)
+		if !said {
+			unreadable++
+		}
+		for j := first; j < r.charges[1]; j++ {
+			s.settle(&s.charges[j], r.after.onError, cost)
+		}
+	}
+	s.rules = s.rules[:0]
+	return s.checks, unreadable
+}
+
+// final returns the final charge of a request with the given reserved units, and whether the answer
+// held a valid cost if one was needed. It reads a cost only if the request counts.
+func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool) {
+	status := answer.Status()
+	switch {
+	case status != 0 && !a.counts(status):
+		return 0, true
+	case a.costAfter == nil:
+		return reserved, true
+	}
+	text, ok := "", false
+	if a.costAfter.Header != "" {
+		text, ok = answer.Header(a.costAfter.Header)
+	} else {
+		text, ok = answer.JSON(a.costAfter.JSON)
+	}
+	switch unread := strings.HasPrefix(text, UnreadMark); {
+	case status == 0 && unread:
+		return max(reserved, a.costAfter.Unread), false
+	case status == 0:
+		return reserved, true
+	case unread:
+		seen, _ := costNumber(text[len(UnreadMark):], a.costAfter.Max)
+		return max(seen, a.costAfter.Unread), false
+	case ok:
+		if cost, ok = costNumber(text, a.costAfter.Max); ok {
+			return cost, true
+		}
+	}
+	return a.costAfter.Default, false
+}
+
+// settle appends a check for the difference between a charge and its final cost. A charge without a
+// receipt may not have been executed; its refund has no effect.
+func (s *Settlement) settle(c *settledCharge, onError counter.OnError, cost int64) {
+	key := s.text[c.key[0]:c.key[1]:c.key[1]]
+	check := counter.Check{Key: key, ScopeLen: c.scopeLen, Limit: &c.limit, Refundable: true,
+		OnError: onError}
+	if c.calendar {
+		check.Bounds = &c.bounds
+	}
+	switch {
+	case cost > c.granted:
+		check.Op, check.Cost = counter.OpForce, cost-c.granted
+	case cost < c.granted:
+		check.Op, check.Cost, check.Receipt = counter.OpRefund, c.granted-cost, c.receipt
+	default:
+		return
+	}
+	s.checks = append(s.checks, check)
+}

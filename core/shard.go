@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "github.com/penstock/penstock/core/counter"
+
+// A rule with shards uses several counters in place of one, in different slots of a Redis cluster.
+// Each shard has an equal part of the limit and of the burst, so together they never admit more
+// than the limit does. A request is charged to one shard, with all limits of the rule, and the
+// shards rotate.
+//
+// Suppose that M processes count a rule with one counter for all clients, a cost of 1 and N shards.
+// Within one process, no shard is used more than once more often than another, so in all processes
+// together at most M times. When a request is first denied, its shard has received more requests
+// than its part. Each other shard has received at most M requests fewer than this shard. So at most
+// M - 1 units are left in each, and (N-1)(M-1) in all. They are not lost: after as many further
+// requests, the whole limit is admitted.
+//
+// The bound counts requests when they are sent to the store, so requests in flight can add to what
+// is left. It assumes that all shards start with the same remainder. A process that reloads its
+// policy restarts its rotation, and counts as one more process until the window ends.
+
+// sharding spreads the counters of a rule over shards, and chooses a shard for each request. It is
+// an interface so that a program that calls no store, such as the filter for Envoy, does not link
+// it. In such a program limits and results are never divided into shards.
+type sharding interface {
+	own(o *ownLimits, r *rule, holdsClient bool) *limitSet // returns a client's own limits, as ownLimits.of does
+	over(how shardSpec, limits []ruleLimit)                // spreads the limits of a set
+	take(p *Plan, u *use)                                  // chooses
+	mark(p *Plan, at int, u *use)                          // inserts the shard into the key, at that offset of the text
+	violation(p *Plan, key []byte) int64                   // returns the violation number of a key
+	pass(p *Plan)                                          // releases the turns of rules that charged nothing
+}
+
+// shardSpec says how limits are divided into shards.
+type shardSpec struct {
+	shards  uint64
+	dearest int64 // the highest cost that the rule itself states
+	settled int64 // the highest cost that a response may state
+	shared  bool  // several clients share the counters, and may have limits of their own
+}
+
+// shard is the part of a limit that one shard has.
+type shard struct {
+	_     [0]func()     // makes shard incomparable, which saves the comparison code in the filter
+	part  counter.Limit // the limit of one shard
+	whole counter.Limit // the limit of all shards; division may lose some units of it
+	count int64         // the number of shards, 1 to ShardsMax
+}
+
+// shardsOf returns the number of shards that limits are spread over; 0 if they are not.
+func shardsOf(limits []ruleLimit) uint64 {
+	if len(limits) == 0 || limits[0].shard == nil {
+		return 0
+	}
+	return uint64(limits[0].shard.count)
+}
+
+// unsharded returns the limit as clients know it: the whole limit if it is spread over shards.
+func (l *ruleLimit) unsharded() *counter.Limit {
+	if l.shard != nil {
+		return &l.shard.whole
+	}
+	return &l.limit
+}
+
+// AppendUnsharded appends the results for a reader that does not know about shards, such as the
+// filter for Envoy.
+func (p *Plan) AppendUnsharded(dst []counter.Result) []counter.Result {
+	first := len(dst)
+	dst = append(dst, p.Results()...)
+	for i := first; i < len(dst); i++ {
+		dst[i].Remaining = p.Remaining(i - first)
+	}
+	return dst
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package slim
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestASCII compares with the standard library, which also handles letters outside ASCII.
+func TestASCII(t *testing.T) {
+	var text []byte
+	for c := range 256 {
+		text = append(text, byte(c))
+	}
+	for _, text := range []string{"", "a", "Z", "X-Api-Key", "[@`{", string(text[:128])} {
+		if LowerASCII(text) != strings.ToLower(text) || UpperASCII(text) != strings.ToUpper(text) {
+			t.Errorf("%q: %q and %q", text, LowerASCII(text), UpperASCII(text))
+		}
+	}
+	for _, c := range []struct {
+		a, b string
+		want bool
+	}{{"", "", true}, {"BeareR", "bEARer", true}, {"a", "aa", false}, {"[", "{", false}, {"k", "\u212a", false}} {
+		if EqualASCII(c.a, c.b) != c.want {
+			t.Errorf("%q and %q", c.a, c.b)
+		}
+	}
+	if got := LowerASCII(string(text[128:])); got != string(text[128:]) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestSortNumbers tests insertion sort and heap sort. Equal elements keep their order where inOrder
+// says so.
+func TestSortNumbers(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := range 200 {
+		list := make([]int32, n)
+		for i := range list {
+			list[i] = random.Int32N(int32(n/2 + 1))
+		}
+		order := Order(n, func(i, j int) int { return int(list[i]) - int(list[j]) })
+		want := make([]int32, n)
+		for i := range want {
+			want[i] = int32(i)
+		}
+		slices.SortStableFunc(want, func(i, j int32) int { return int(list[i]) - int(list[j]) })
+		if !slices.Equal(order, want) {
+			t.Fatalf("%v: %v", list, order)
+		}
+		sorted := slices.Clone(list)
+		slices.Sort(sorted)
+		if SortNumbers(list, func(a, b int32) bool { return a < b }); !slices.Equal(list, sorted) {
+			t.Fatalf("%v", list)
+		}
+	}
+}

@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build wasm
+
+package slim
+
+// SHA256 returns the SHA-256 of data. See sha256Pure. Price: 151 KB.
+func SHA256(data []byte) [32]byte { return sha256Pure(data) }

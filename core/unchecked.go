@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import "github.com/penstock/penstock/core/policy"
+
+// limitsSetter is a verifier that may return a client's own limits.
+type limitsSetter interface{ SetsLimits() bool }
+
+// dependsOnClient reports whether decisions depend on more properties of a client than the one it
+// is counted by: on a user, tenant, tier or API key that a rule or a list names, or on the client's
+// own limits.
+func dependsOnClient(p *policy.Policy) bool {
+	for i := range p.Identify {
+		if v, ok := p.Identify[i].Verifier.(limitsSetter); ok && v.SetsLimits() {
+			return true
+		}
+	}
+	for _, list := range [...][]policy.Listed{p.Exempt, p.Block} {
+		for i := range list {
+			if l := &list[i]; len(l.User)+len(l.APIKey)+len(l.Tier)+len(l.Tenant) > 0 {
+				return true
+			}
+		}
+	}
+	for i := range p.Rules {
+		if r := &p.Rules[i]; !r.Disabled && ruleDependsOnClient(r) {
+			return true
+		}
+	}
+	return false
+}
+
+func ruleDependsOnClient(r *policy.Rule) bool {
+	if len(r.Tiers) > 0 || namesClient(&r.Match) {
+		return true
+	}
+	for i := range r.Cost {
+		if namesClient(&r.Cost[i].Match) {
+			return true
+		}
+	}
+	for i := range r.Per {
+		switch r.Per[i].Kind {
+		case policy.PerUser, policy.PerAPIKey, policy.PerTenant, policy.PerTier:
+			return true
+		}
+	}
+	return false
+}
+
+func namesClient(m *policy.Match) bool {
+	return len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) > 0
+}
+
+// unchecked reports whether the client of the request is not known for lack of time: its records are
+// required and not read, or a verifier had no time for a credential under a policy that depends on
+// the client. The request is then denied as an overload, since its rules are
+// unknown. A client can cause this for its own valid token by sending invalid tokens from its
+// address. So the request must not be decided as one without a credential.
+func (p *Plan) unchecked(rs *Ruleset) bool {
+	if p.records.required && len(p.records.unresolved) > 0 {
+		return true
+	}
+	if !rs.dependsOnClient && p.records.directory == nil {
+		return false
+	}
+	for i := range p.credentials {
+		if c := &p.credentials[i]; c.Unchecked && c.Ruleset == rs {
+			return true
+		}
+	}
+	return false
+}
+
+// Unchecked reports whether the request is denied because there was no time to verify its credential,
+// or to read the records of its client.
+func (p *Plan) Unchecked() bool { return p.denial == denialUnchecked }

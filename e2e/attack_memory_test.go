@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// killAbove is the memory at which the test kills a process. Otherwise a row with unbounded growth
+// would take down the machine. A killed process has ended, so the row fails.
+const killAbove = 1 << 20 // KB
+
+// memoryWatch samples the memory of a front's processes while a row runs.
+type memoryWatch struct {
+	front *front
+	end   chan struct{}
+	once  sync.Once
+	group sync.WaitGroup
+	most  map[string]int // maximum in KB by process
+}
+
+func (f *front) watchMemory() *memoryWatch {
+	g := &memoryWatch{front: f, end: make(chan struct{}), most: map[string]int{}}
+	g.group.Go(func() {
+		pace := time.NewTicker(50 * time.Millisecond)
+		defer pace.Stop()
+		for {
+			g.sample()
+			select {
+			case <-g.end:
+				return
+			case <-pace.C:
+			}
+		}
+	})
+	return g
+}
+
+func (g *memoryWatch) sample() {
+	for name, s := range g.front.parts {
+		kb := residentOf(s.command.Process.Pid)
+		g.most[name] = max(g.most[name], kb)
+		if kb > killAbove {
+			s.signal(syscall.SIGKILL)
+		}
+	}
+}
+
+// stop returns the maximum of each process.
+func (g *memoryWatch) stop() map[string]int {
+	g.once.Do(func() { close(g.end) })
+	g.group.Wait()
+	return g.most
+}
+
+// residentOf returns the resident memory of a process in KB, or 0 if the process does not exist.
+func residentOf(pid int) int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			n, _ := strconv.Atoi(fields[1])
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// The path that the other client requests, and the field by which the upstream recognizes its
+// requests.
+const (
+	otherClientPath   = "/beside"
+	otherClientHeader = "X-Beside"
+)
+
+// countingUpstream counts the requests that reach it. All fronts share it, since rows run one at a
+// time.
+type countingUpstream struct {
+	address string
+	active  atomic.Int64 // requests of the attacker that are being answered
+	mu      sync.Mutex
+	admits  func(r *http.Request) bool
+	count   int
+	targets []string // descriptions of the first requests that were counted
+}
+
+func startCountingUpstream(t testing.TB) *countingUpstream {
+	u := new(countingUpstream)
+	u.address = serveAt(t, "tcp", "127.0.0.1:0", u)
+	return u
+}
+
+// begin resets the counts before a row.
+func (u *countingUpstream) begin(admits func(r *http.Request) bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.admits, u.count, u.targets = admits, 0, nil
+}
+
+// admitted returns how many requests of the attacker have arrived since begin.
+func (u *countingUpstream) admitted() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.count
+}
+
+// remember records a description of the request, for the message of a row that fails.
+func (u *countingUpstream) remember(r *http.Request) {
+	const most, length = 24, 120
+	if len(u.targets) < most {
+		what := fmt.Sprintf("%s %q host %q", r.Method, r.RequestURI, r.Host)
+		for _, name := range []string{"X-Id", "Authorization", "X-API-Key"} {
+			if value := r.Header.Values(name); len(value) > 0 {
+				what += fmt.Sprintf(" %s %.24q", name, value)
+			}
+		}
+		u.targets = append(u.targets, what[:min(len(what), length)])
+	}
+}
+
+// seen returns the descriptions of the first requests.
+func (u *countingUpstream) seen() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strings.Join(u.targets, "; ")
+}
+
+func (u *countingUpstream) idle() bool { return u.active.Load() == 0 }
+
+func (u *countingUpstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get(otherClientHeader) == "" {
+		u.active.Add(1)
+		defer u.active.Add(-1)
+		u.mu.Lock()
+		if u.admits == nil || u.admits(r) {
+			u.count++
+			u.remember(r)
+		}
+		u.mu.Unlock()
+	}
+	switch first, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); first {
+	case "cost":
+		streamCost(w, r)
+	case "odd":
+		answerOddly(w, r, rest)
+	case "refund", "count":
+		if _, err := io.Copy(io.Discard, r.Body); err != nil {
+			return // the body was incomplete
+		}
+		_, _ = io.WriteString(w, "ok")
+	default:
+		_, _ = io.WriteString(w, "ok")
+	}
+}
+
+// costEach is the cost of a request to /cost, as its last event states.
+const costEach = 5000
+
+// streamCost answers with a stream whose last event contains the cost, slowly enough for a client
+// to disconnect before it. It declares brotli if the client accepts that, but sends the text
+// unencoded: no test decodes it.
+func streamCost(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	if coding := r.Header.Get("Accept-Encoding"); strings.Contains(coding, "br") {
+		w.Header().Set("Content-Encoding", "br")
+	}
+	_, _ = fmt.Fprintf(w, "data: {\"text\":\"%s\"}\n\n", strings.Repeat("x", 4<<10))
+	_ = http.NewResponseController(w).Flush()
+	select {
+	case <-r.Context().Done():
+		return
+	case <-time.After(150 * time.Millisecond):
+	}
+	_, _ = fmt.Fprintf(w, "data: {\"usage\":{\"total_tokens\":%d}}\n\n", costEach)
+}
+
+// oddAnswers maps the names of a hostile upstream's answers to functions that send them.
+var oddAnswers = map[string]func(w http.ResponseWriter, r *http.Request){
+	"garbage":  oddCost("garbage"),
+	"negative": oddCost("-5"),
+	"infinite": oddCost("1e999"),
+	"nan":      oddCost("NaN"),
+	"overflow": oddCost("9223372036854775808"),
+	"zero":     oddCost("0", "0"),
+	"twice":    oddCost("1", "-100"),
+	"long":     oddCost(strings.Repeat("9", 8<<10)),
+	"early":    func(w http.ResponseWriter, _ *http.Request) { writeEarly(w) },
+	"half": func(w http.ResponseWriter, _ *http.Request) {
+		hangUp(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Co")
+	},
+	"body": func(w http.ResponseWriter, _ *http.Request) {
+		hangUp(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\nX-Cost: 0\r\n\r\nabc")
+	},
+	"not http": func(w http.ResponseWriter, _ *http.Request) { hangUp(w, "\x00\xff\xfeSSH-2.0 hello\r\n\r\n") },
+	"status": func(w http.ResponseWriter, _ *http.Request) {
+		hangUp(w, "HTTP/1.1 999 Odd\r\nX-Cost: 0\r\nContent-Length: 0\r\n\r\n")
+	},
+	"many":      func(w http.ResponseWriter, _ *http.Request) { manyFields(w) },
+	"announced": func(w http.ResponseWriter, _ *http.Request) { announced(w) },
+}
+
+func answerOddly(w http.ResponseWriter, r *http.Request, name string) {
+	if answer := oddAnswers[strings.ReplaceAll(name, "-", " ")]; answer != nil {
+		answer(w, r)
+		return
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+func oddCost(costs ...string) func(w http.ResponseWriter, r *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		for _, c := range costs {
+			w.Header().Add("X-Cost", c)
+		}
+		_, _ = io.WriteString(w, "ok")
+	}
+}
+
+// writeEarly sends 100 informational responses before the final one.
+func writeEarly(w http.ResponseWriter) {
+	for range 100 {
+		w.WriteHeader(http.StatusEarlyHints)
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+func manyFields(w http.ResponseWriter) {
+	for i := range 90 {
+		w.Header().Set(fmt.Sprintf("X-Many-%d", i), strings.Repeat("v", 500))
+	}
+	_, _ = io.WriteString(w, "ok")
+}
+
+// announced announces a trailer and never sends it.
+func announced(w http.ResponseWriter) {
+	w.Header().Set("Trailer", "X-Cost")
+	_, _ = io.WriteString(w, "ok")
+}
+
+// hangUp writes raw bytes and closes the connection.
+func hangUp(w http.ResponseWriter, text string) {
+	connection, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = io.WriteString(connection, text)
+	_ = connection.Close()
+}
+
+// asAdmin reports whether some server would serve the request as a path below /admin. Such a server
+// decodes the path (also an encoded slash), resolves dots, joins slashes, reads a backslash as a
+// slash, drops parameters behind a semicolon, ignores case, or does several of these; or one that compares the beginning of the path alone, or that reads
+// what follows two slashes as a host.
+func asAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
+
+func readAsAdmin(escaped string) bool {
+	if host, ok := strings.CutPrefix(escaped, "//"); ok {
+		_, rest, _ := strings.Cut(host, "/")
+		if readAsAdmin("/" + rest) {
+			return true
+		}
+	}
+	if strings.HasPrefix(escaped, "/admin/") {
+		return true
+	}
+	for _, spelt := range []string{escaped, withoutParameters(escaped)} {
+		target, err := url.PathUnescape(spelt)
+		if err != nil {
+			continue
+		}
+		for _, reading := range []string{target, strings.ReplaceAll(target, `\`, "/"), withoutParameters(strings.ReplaceAll(spelt, `\`, "/"))} {
+			clean := strings.ToLower(path.Clean("/" + reading))
+			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withoutParameters drops everything behind a semicolon from each segment.
+func withoutParameters(target string) string {
+	segments := strings.Split(target, "/")
+	for i, s := range segments {
+		segments[i], _, _ = strings.Cut(s, ";")
+	}
+	return strings.Join(segments, "/")
+}

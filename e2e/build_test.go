@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// builtVariable names an environment variable: a folder that already has the programs, as make
+// build leaves them in bin/.
+const builtVariable = "PENSTOCK_BIN"
+
+// built is the folder of the programs that this run builds. It is temporary.
+var built string
+
+// parallelDefault is how many tests run at a time unless -parallel is given. Most tests wait most
+// of the time, so it exceeds the number of processors of a small machine.
+const parallelDefault = 4
+
+func TestMain(m *testing.M) { os.Exit(runIn(m)) }
+
+func runIn(m *testing.M) int {
+	flag.Parse()
+	if err := setParallel(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if missing := missingPrograms(); len(missing) > 0 {
+		fmt.Fprintf(os.Stderr, "these tests need %s: run make setup\n", strings.Join(missing, ", "))
+		return 1
+	}
+	dir, err := os.MkdirTemp("", "penstock-e2e")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	built = dir
+	return m.Run()
+}
+
+// missingPrograms names the programs that the tests start and this machine lacks. make setup
+// installs them.
+func missingPrograms() (missing []string) {
+	for _, name := range []string{"redis-server", "node", "nginx", envoyProgram} {
+		if _, err := exec.LookPath(name); err == nil {
+			continue
+		}
+		if _, err := os.Stat("/usr/sbin/" + name); err == nil { // not in every user's search path
+			continue
+		}
+		missing = append(missing, filepath.Base(name))
+	}
+	return missing
+}
+
+// setParallel sets -parallel if the command line does not.
+func setParallel() error {
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if given {
+		return nil
+	}
+	return flag.Set("test.parallel", strconv.Itoa(max(parallelDefault, runtime.GOMAXPROCS(0))))
+}
+
+// The programs under test. Each is built at most once in a run, when a test first needs it.
+var (
+	buildCaddy    = sync.OnceValues(func() (string, error) { return program("caddy", buildNative("caddy", "../cmd/caddy")) })
+	buildPenstock = sync.OnceValues(func() (string, error) {
+		return program("penstock", buildNative("penstock", "../cmd/penstock"))
+	})
+	buildWasm = sync.OnceValues(func() (string, error) {
+		return program("penstock.wasm", func() (string, error) { return compileWasm("penstock.wasm") })
+	})
+)
+
+// program returns the path of a program: in the folder that the environment names, or otherwise as
+// built by build.
+func program(name string, build func() (string, error)) (string, error) {
+	folder := os.Getenv(builtVariable)
+	if folder == "" {
+		return build()
+	}
+	path, err := filepath.Abs(filepath.Join(folder, name))
+	if err != nil {
+		return "", err
+	}
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("%s says where the programs are: %w", builtVariable, err)
+	}
+	return path, nil
+}
+
+// buildNative returns a function that builds a program for this machine.
+func buildNative(name, source string) func() (string, error) {
+	return func() (string, error) {
+		path := filepath.Join(built, name)
+		return path, run(exec.Command("go", "build", "-o", path, source))
+	}
+}
+
+// compileWasm builds the filter, with further flags for go build.
+func compileWasm(name string, flags ...string) (string, error) {
+	path := filepath.Join(built, name)
+	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
+	command := exec.Command("go", append(args, "../envoy-wasm")...)
+	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	return path, run(command)
+}
+
+// run runs a build. The error contains the output of the build.
+func run(command *exec.Cmd) error {
+	if out, err := command.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", command.Args, err, out)
+	}
+	return nil
+}
+
+// caddyProgram returns the path of Caddy with the module.
+func caddyProgram(t testing.TB) string { return mustBuild(t, buildCaddy) }
+
+// penstockProgram returns the path of the penstock command.
+func penstockProgram(t testing.TB) string { return mustBuild(t, buildPenstock) }
+
+// wasm returns the path of the filter that users load.
+func wasm(t testing.TB) string { return mustBuild(t, buildWasm) }
+
+func mustBuild(t testing.TB, build func() (string, error)) string {
+	t.Helper()
+	path, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

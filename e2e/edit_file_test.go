@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// policyFile is a policy file with a way to edit it.
+type policyFile struct {
+	t      testing.TB
+	path   string // as the Caddyfile names it
+	edit   func(text string)
+	remove func()
+}
+
+// renamed returns a file that edits replace by another file, as editors do.
+func renamed(t testing.TB, path string) *policyFile {
+	f := &policyFile{t: t, path: path}
+	f.edit = func(text string) {
+		f.must(os.WriteFile(path+".new", []byte(text), 0o600))
+		f.must(os.Rename(path+".new", path))
+	}
+	f.remove = func() { f.must(os.Remove(path)) }
+	return f
+}
+
+// overwritten returns a file that edits truncate and write again, as shells do.
+func overwritten(t testing.TB, path string) *policyFile {
+	f := renamed(t, path)
+	f.edit = func(text string) { f.must(os.WriteFile(path, []byte(text), 0o600)) }
+	return f
+}
+
+// alternating returns a file that edits replace and overwrite in turn.
+func alternating(t testing.TB, path string) *policyFile {
+	ways, n := [2]*policyFile{renamed(t, path), overwritten(t, path)}, 0
+	f := renamed(t, path)
+	f.edit = func(text string) {
+		n++
+		ways[n%2].edit(text)
+	}
+	return f
+}
+
+// mounted returns a file as Kubernetes mounts it: policy.yaml links to ..data/policy.yaml, and
+// ..data to a dated folder. An edit links ..data to a new folder and removes the previous one.
+func mounted(t testing.TB, path string) *policyFile {
+	f := &policyFile{t: t, path: path}
+	volume, file := filepath.Split(path)
+	data, n, current := filepath.Join(volume, "..data"), 0, ""
+	swap := func(fill func(folder string)) {
+		n++
+		dated := fmt.Sprintf("..2026_11_21_%06d", n)
+		f.must(os.Mkdir(filepath.Join(volume, dated), 0o700))
+		fill(filepath.Join(volume, dated))
+		f.must(os.Symlink(dated, data+"_tmp"))
+		f.must(os.Rename(data+"_tmp", data))
+		if current != "" {
+			f.must(os.RemoveAll(filepath.Join(volume, current)))
+		}
+		current = dated
+	}
+	f.edit = func(text string) {
+		swap(func(folder string) { f.must(os.WriteFile(filepath.Join(folder, file), []byte(text), 0o600)) })
+	}
+	f.remove = func() { swap(func(string) {}) } // the ConfigMap no longer has the key
+	f.must(os.Symlink(filepath.Join("..data", file), path))
+	return f
+}
+
+func (f *policyFile) must(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// logLine is the part of a line of Caddy's log that the tests read.
+type logLine struct {
+	Level, Msg, File, Policy, Version, Changes, Error, Rule string
+}
+
+// logLines returns the lines of the log with the given message.
+func (p *process) logLines(message string) (lines []logLine) {
+	for line := range strings.Lines(p.log.String()) {
+		var l logLine
+		if json.Unmarshal([]byte(line), &l) == nil && l.Msg == message {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// Messages that Caddy logs about edits.
+const (
+	editInForce = "the edited policy file is in force"
+	editRefused = "the edited policy file is rejected; the previous policy stays in force"
+	editBack    = "the policy file has the policy in force again"
+)
+
+// version returns the version of a policy in the metrics. It returns "" if the metrics have none,
+// or more than one during a change.
+func (p *process) version(policy string) string {
+	p.t.Helper()
+	found := regexp.MustCompile(`penstock_policy_info\{policy="`+regexp.QuoteMeta(policy)+`",version="([0-9a-f]{12})"\} 1\n`).
+		FindAllStringSubmatch(p.scrape(), -1)
+	if len(found) != 1 {
+		return ""
+	}
+	return found[0][1]
+}
+
+// edits returns how many edits of the policy had the given result, according to the metrics.
+func (p *process) edits(policy, result string) int {
+	return int(p.metric(fmt.Sprintf("penstock_policy_reloads_total{policy=%q,result=%q}", policy, result)))
+}
+
+// oversized is larger than a policy may be.
+var oversized = string(bytes.Repeat([]byte("# nothing\n"), 1<<19))

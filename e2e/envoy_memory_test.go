@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// unknownClientsDefault is how many clients TestEnvoyMemoryIsFlat makes up; "make envoy-memory"
+// tries a million.
+const unknownClientsDefault = 200_000
+
+const unknownClientsPolicy = `name: shop
+trusted_hops: 1
+identify:
+  - api_key: {keys_file: keys.toml}
+  - ip: {}
+rules:
+  - {name: all, limit: 10/31d}
+  - {name: keys, per: [header:X-Device], unverified: true, limit: 10/31d}
+`
+
+// TestEnvoyMemoryIsFlat: clients that were never seen before, with invalid credentials, do not make
+// Envoy's memory grow for good.
+func TestEnvoyMemoryIsFlat(t *testing.T) {
+	t.Parallel()
+	unknownClients := unknownClientsDefault
+	if text := os.Getenv("PENSTOCK_UNKNOWN_CLIENTS"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("PENSTOCK_UNKNOWN_CLIENTS: %v", err)
+		}
+		unknownClients = n
+	}
+	s := &site{direct: true, set: longDeadline}
+	e := startEnvoy(t, wasm(t), nil, s)
+	b := newBridge(t, unknownClientsPolicy)
+	b.listen = s.bridge
+	keys, err := os.ReadFile("../examples/keys.toml")
+	if err == nil {
+		err = os.WriteFile(filepath.Join(filepath.Dir(b.policy.path), "keys.toml"), keys, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.awaitPolicyLoad(t, func() { b.run(t) })
+	s.awaitDecided(t)
+	// First send enough requests to fill all bounded caches.
+	const warm = 60_000
+	s.visit(t, 0, warm)
+	before, bridgeBefore := e.residentKB(), b.residentKB()
+	s.visit(t, warm, warm+unknownClients)
+	after := e.residentKB()
+	t.Logf("%d unknown clients: Envoy %d MB, then %d MB; the bridge %d MB, then %d MB", unknownClients, before>>10, after>>10, bridgeBefore>>10,
+		b.residentKB()>>10)
+	const most = 16 << 10
+	if after > before+most {
+		t.Errorf("Envoy has grown from %d to %d KB by %d unknown clients", before, after, unknownClients)
+	}
+}
+
+// visit sends one request for each client number in the range. Every client has its own address,
+// device and key.
+func (s *site) visit(t *testing.T, first, last int) {
+	t.Helper()
+	const connections = 32
+	var next, wrong atomic.Int64
+	next.Store(int64(first))
+	var group sync.WaitGroup
+	for range connections {
+		group.Go(func() {
+			if err := s.visitOver(&next, int64(last), &wrong); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if n := wrong.Load(); n > int64(last-first)/100 {
+		t.Errorf("%d of %d answers tell of no limit", n, last-first)
+	}
+}
+
+// visitOver sends requests over one connection until the range is used up. It writes them itself,
+// since net/http's client would take most of the time.
+func (s *site) visitOver(next *atomic.Int64, last int64, wrong *atomic.Int64) error {
+	connection, err := net.Dial("tcp", s.address)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	reader := bufio.NewReader(connection)
+	for {
+		n := next.Add(1) - 1
+		if n >= last {
+			return nil
+		}
+		_, err := fmt.Fprintf(connection, "GET /item/%d HTTP/1.1\r\nHost: a.example\r\nX-Forwarded-For: 10.%d.%d.%d\r\nX-API-Key: made-up-%d\r\n"+
+			"X-Device: %d\r\n\r\n", n, n>>16&255, n>>8&255, n&255, n, n)
+		if err != nil {
+			return err
+		}
+		response, err := http.ReadResponse(reader, nil)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, response.Body); err != nil {
+			return err
+		}
+		if response.Header.Get("RateLimit") == "" {
+			wrong.Add(1)
+		}
+	}
+}

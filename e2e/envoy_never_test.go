@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestNeverOverAcrossFronts: two Envoys with two workers each and two Caddys share one policy and
+// one Redis. Under concurrent load they admit exactly the limit between them. The deadlines are
+// long, since a request that is answered too late is charged but not admitted.
+func TestNeverOverAcrossFronts(t *testing.T) {
+	t.Parallel()
+	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
+	redis := redistest.Start(t)
+	var addresses []string
+	one, two := &site{set: "on_error: deny\ndeadline: 10s"}, &site{set: "on_error: deny\ndeadline: 10s"}
+	var starting sync.WaitGroup
+	for _, s := range []*site{one, two} {
+		filter := wasm(t)
+		starting.Go(func() { startEnvoy(t, filter, nil, s) })
+	}
+	for range 2 {
+		file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+		file.edit(policy)
+		addresses = append(addresses, startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path).address)
+	}
+	starting.Wait()
+	for _, s := range []*site{one, two} {
+		s.startBridge(t, policy, "--redis", redis.URL(), "--redis-timeout", "5s")
+		addresses = append(addresses, s.address)
+	}
+	if t.Failed() {
+		return
+	}
+	var got tally
+	var groups []*sync.WaitGroup
+	for _, address := range addresses {
+		groups = append(groups, startLoadOn(address, 16, &got, times(requests)))
+	}
+	for _, group := range groups {
+		group.Wait()
+	}
+	admitted, refused, degraded, broken := got.admitted.Load(), got.refused.Load(), got.serverErrors.Load(), got.broken.Load()
+	t.Logf("%d admitted, %d refused, %d degraded, %d broken", admitted, refused, degraded, broken)
+	if admitted != limit || refused != int64(len(addresses)*requests-limit) {
+		t.Errorf("admitted %d, want exactly %d of %d", admitted, limit, len(addresses)*requests)
+	}
+	for _, address := range addresses {
+		if a, err := ask(http.DefaultClient, "http://"+address+"/"); err != nil || a.status != http.StatusTooManyRequests {
+			t.Errorf("%s admits another one: %d, %v", address, a.status, err)
+		}
+	}
+}

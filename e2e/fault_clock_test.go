@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"math"
+	"time"
+
+	"github.com/Shopify/toxiproxy/v2/stream"
+	"github.com/Shopify/toxiproxy/v2/toxics"
+)
+
+// clockToxic changes the time at which the scripts decide, since a real clock cannot be set for one
+// process. A call's plan begins with that instant; 0 stands for Redis' own clock.
+type clockToxic struct {
+	AheadSeconds int64 `json:"ahead_seconds"`
+}
+
+func init() { toxics.Register("clock", new(clockToxic)) }
+
+// unpinned is the beginning of a plan that leaves the time to Redis, after the length of its bulk
+// string.
+var unpinned = append([]byte("\r\n"), make([]byte, 8)...)
+
+// Pipe implements [toxics.Toxic]. It relies on each call arriving in one piece, as it does from a
+// local socket.
+func (c *clockToxic) Pipe(stub *toxics.ToxicStub) {
+	for {
+		select {
+		case <-stub.Interrupt:
+			return
+		case chunk := <-stub.Input:
+			if chunk == nil {
+				stub.Close()
+				return
+			}
+			c.pin(chunk)
+			stub.Output <- chunk
+		}
+	}
+}
+
+// pin writes an instant into each plan of the chunk.
+func (c *clockToxic) pin(chunk *stream.StreamChunk) {
+	bits := math.Float64bits(float64(time.Now().Add(time.Duration(c.AheadSeconds) * time.Second).UnixMicro()))
+	var instant []byte
+	for shift := 0; shift < 64; shift += 8 { // little endian
+		instant = append(instant, byte(bits>>shift))
+	}
+	for rest := chunk.Data; ; {
+		i := bytes.Index(rest, unpinned)
+		if i < 0 {
+			return
+		}
+		copy(rest[i+2:], instant)
+		rest = rest[i+len(unpinned):]
+	}
+}

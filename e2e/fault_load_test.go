@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// kind classifies an answer.
+type kind uint8
+
+const (
+	counted     kind = iota // admitted by a decision
+	refused                 // 429
+	uncounted               // admitted without a decision, by on_error: allow
+	unavailable             // 503, by on_error: deny
+	broken                  // no answer, or another status
+)
+
+// exchange is one request and its answer, as seen by a client.
+type exchange struct {
+	node  int
+	path  string
+	kind  kind
+	begun time.Time
+	took  time.Duration
+}
+
+// decided reports whether the store decided the request.
+func (e exchange) decided() bool { return e.kind == counted || e.kind == refused }
+
+// traffic is a steady load on all nodes of a group.
+type traffic struct {
+	mu   sync.Mutex
+	seen []exchange
+	stop chan struct{}
+	all  sync.WaitGroup
+}
+
+// The load: clients per node and path. Each sends one request at a time and then pauses.
+const (
+	faultClients = 2
+	faultPause   = 10 * time.Millisecond
+)
+
+// startTraffic sends requests for each path to each node, until end.
+func startTraffic(nodes []string, paths []string) *traffic {
+	l := &traffic{stop: make(chan struct{})}
+	for node := range nodes {
+		for _, path := range paths {
+			for range faultClients {
+				l.all.Go(func() { l.send(node, nodes[node], path) })
+			}
+		}
+	}
+	return l
+}
+
+func (l *traffic) send(node int, address, path string) {
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	pace := time.NewTicker(faultPause)
+	defer pace.Stop()
+	for {
+		e := exchange{node: node, path: path, begun: time.Now()}
+		a, err := ask(client, "http://"+address+path)
+		e.took, e.kind = time.Since(e.begun), kindOf(a, err)
+		l.mu.Lock()
+		l.seen = append(l.seen, e)
+		l.mu.Unlock()
+		select {
+		case <-l.stop:
+			return
+		case <-pace.C:
+		}
+	}
+}
+
+func kindOf(a answer, err error) kind {
+	switch {
+	case err != nil:
+		return broken
+	case a.status == http.StatusTooManyRequests:
+		return refused
+	case a.status == http.StatusServiceUnavailable:
+		return unavailable
+	case a.status != http.StatusOK:
+		return broken
+	case a.header.Get("RateLimit") == "":
+		return uncounted
+	}
+	return counted
+}
+
+// soFar returns the exchanges up to now.
+func (l *traffic) soFar() []exchange {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.seen)
+}
+
+// end stops the load and returns all exchanges.
+func (l *traffic) end() []exchange {
+	close(l.stop)
+	l.all.Wait()
+	return l.seen
+}
+
+// awaitAnswered waits until each node has answered, on each path, more requests sent after an
+// instant than there are clients. Then no client is blocked until the fault ends.
+func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
+	t.Helper()
+	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {
+		answers := map[string]int{}
+		for _, e := range l.soFar() {
+			if e.begun.After(since) {
+				answers[fmt.Sprint(e.node, e.path)]++
+			}
+		}
+		for node := range nodes {
+			for _, path := range paths {
+				if answers[fmt.Sprint(node, path)] <= faultClients {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// awaitDecided waits until each node has decided, on each path, ten consecutive requests sent after
+// an instant. It returns when the last undecided request ended, relative to that instant.
+func (l *traffic) awaitDecided(t testing.TB, since time.Time, nodes int, paths []string) (took time.Duration) {
+	t.Helper()
+	const inARow = 10
+	eventually.Until(t, time.Minute, "all nodes decide again", func() bool {
+		seen, most := l.soFar(), time.Duration(0)
+		for node := range nodes {
+			for _, path := range paths {
+				row := 0
+				for _, e := range seen {
+					if e.node != node || e.path != path || e.begun.Before(since) {
+						continue
+					}
+					if row++; !e.decided() {
+						row, most = 0, max(most, e.begun.Add(e.took).Sub(since))
+					}
+				}
+				if row < inARow {
+					return false
+				}
+			}
+		}
+		took = most
+		return true
+	})
+	return took
+}
+
+// awaitDenied waits until each node has denied ten consecutive requests.
+func (l *traffic) awaitDenied(t testing.TB, nodes int) {
+	t.Helper()
+	const inARow = 10
+	eventually.Until(t, time.Minute, "nothing is left of the limit", func() bool {
+		rows := make([]int, nodes)
+		for _, e := range l.soFar() {
+			if rows[e.node]++; e.kind != refused {
+				rows[e.node] = 0
+			}
+		}
+		return slices.Min(rows) >= inARow
+	})
+}

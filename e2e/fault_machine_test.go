@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// machine simulates a machine for the processes of one node: a clock that can be set, and a DNS
+// resolver. All nodes share the real ones.
+type machine struct {
+	t     testing.TB
+	clock string // path of a file with the seconds by which its clock is ahead
+	env   []string
+}
+
+// newMachine returns a machine with the correct time. The resolver is the address of its DNS
+// server; "" is the real one.
+func newMachine(t testing.TB, resolver string) *machine {
+	t.Helper()
+	m := &machine{t: t, clock: filepath.Join(t.TempDir(), "clock")}
+	if err := os.WriteFile(m.clock, make([]byte, 8), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.env = []string{"PENSTOCK_TEST_CLOCK=" + m.clock}
+	if resolver != "" {
+		m.env = append(m.env, "PENSTOCK_TEST_RESOLVER="+resolver, "GODEBUG=netdns=go")
+	}
+	return m
+}
+
+// jump sets the clock. Processes map the file into memory, so it must never be truncated.
+func (m *machine) jump(ahead time.Duration) {
+	m.t.Helper()
+	seconds := make([]byte, 8)
+	for i := range seconds { // little endian
+		seconds[i] = byte(int64(ahead/time.Second) >> (8 * i))
+	}
+	file, err := os.OpenFile(m.clock, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteAt(seconds, 0)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// The patches make a Go program ask the machine for the time and the resolver. Go programs call the
+// kernel without a C library, so the standard library itself is patched.
+var patches = []struct{ file, old, new string }{
+	{"time/time.go", "sec, nsec, mono := runtimeNow()\n", "sec, nsec, mono := runtimeNow()\n\tsec += aheadSeconds()\n"},
+	{"time/testclock.go", "", `package time
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+var ahead *int64
+
+func init() {
+	path, ok := syscall.Getenv("PENSTOCK_TEST_CLOCK")
+	if !ok {
+		return
+	}
+	file, err := syscall.Open(path, syscall.O_RDONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	memory, err := syscall.Mmap(file, 0, 8, syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	ahead = (*int64)(unsafe.Pointer(&memory[0]))
+}
+
+func aheadSeconds() int64 {
+	if ahead == nil {
+		return 0
+	}
+	return *ahead
+}
+`},
+	{"net/dnsconfig_unix.go", "file, err := open(filename)\n",
+		"if server := testResolver(); server != \"\" {\n\t\tconf.servers, conf.noReload = []string{server}, true\n\t\treturn conf\n\t}\n" +
+			"\tfile, err := open(filename)\n"},
+	{"net/testresolver.go", "", `package net
+
+import "syscall"
+
+func testResolver() string {
+	server, _ := syscall.Getenv("PENSTOCK_TEST_RESOLVER")
+	return server
+}
+`},
+}
+
+// programs are the patched programs that run on a machine.
+type programs struct{ caddy, penstock, clock string }
+
+// buildPrograms builds the programs once. This compiles everything again and takes minutes, so only
+// make faults does it.
+var buildPrograms = sync.OnceValues(func() (*programs, error) {
+	dir := built
+	overlay, err := writeOverlay(dir)
+	if err != nil {
+		return nil, err
+	}
+	p := &programs{caddy: filepath.Join(dir, "machine-caddy"), penstock: filepath.Join(dir, "machine-penstock"),
+		clock: filepath.Join(dir, "clock.so")}
+	for _, command := range []*exec.Cmd{
+		exec.Command("go", "build", "-overlay", overlay, "-o", p.caddy, "../cmd/caddy"),
+		exec.Command("go", "build", "-overlay", overlay, "-o", p.penstock, "../cmd/penstock"),
+		exec.Command("cc", "-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-o", p.clock, "testdata/clock.c"),
+	} {
+		if out, err := command.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("%v: %w\n%s", command.Args, err, out)
+		}
+	}
+	return p, nil
+})
+
+// writeOverlay writes the patched files and the overlay that names them. It fails if a patch does
+// not fit the standard library.
+func writeOverlay(dir string) (path string, err error) {
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		return "", err
+	}
+	replace := map[string]string{}
+	for i, patch := range patches {
+		original, text := filepath.Join(strings.TrimSpace(string(root)), "src", patch.file), patch.new
+		if patch.old != "" {
+			source, err := os.ReadFile(original)
+			if err != nil {
+				return "", err
+			}
+			if strings.Count(string(source), patch.old) != 1 {
+				return "", fmt.Errorf("%s does not have %q once: write another patch for this version of Go", original, patch.old)
+			}
+			text = strings.Replace(string(source), patch.old, patch.new, 1)
+		}
+		replace[original] = filepath.Join(dir, fmt.Sprintf("patched-%d.go", i))
+		if err := os.WriteFile(replace[original], []byte(text), 0o600); err != nil {
+			return "", err
+		}
+	}
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "overlay.json")
+	return path, os.WriteFile(path, text, 0o600)
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/dnstest"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// groupNodes is how many nodes of one front share a Redis.
+const groupNodes = 2
+
+// The limits: equal on both paths, except for requests that the store does not answer.
+const (
+	faultLimit = 3000
+	allowPath  = "/open" // on_error: allow
+	denyPath   = "/shut" // on_error: deny
+)
+
+var faultPaths = []string{allowPath, denyPath}
+
+// faultPolicy is the policy of the nodes. WORDS is replaced by further fields of both rules.
+const faultPolicy = `name: faults
+rules:
+  - {name: open, match: {path: /open}, per: [], limit: 3000/31d, expose: true, on_error: allowWORDS}
+  - {name: shut, match: {path: /shut}, per: [], limit: 3000/31d, expose: true, on_error: denyWORDS}
+`
+
+// faultCaddyfile counts in STORE.
+const faultCaddyfile = `{
+	admin ADMIN
+	penstock {
+		store redis STORE
+		policy {env.POLICY}
+	}
+}
+:SITE {
+	penstock
+	respond "ok"
+}
+`
+
+// nodeGroup is several nodes of one front that share a Redis: one server, or a replicated set of
+// servers.
+type nodeGroup struct {
+	t        testing.TB
+	redis    *redistest.Server   // one server, which each node reaches over its own link
+	links    []*link             // one per node
+	sentinel *redistest.Sentinel // or a master that sentinels watch
+	cluster  *redistest.Cluster  // or a cluster
+	stores   []string            // per node, the store as a Caddyfile names it
+	flags    [][]string          // per node, the store as flags of a bridge
+	resolver *dnstest.Server     // resolves the name by which the nodes know the server
+	replica  *redistest.Server   // replica of the server, which may take over its name
+	machines []*machine          // per node; nil means the real machine
+	nodes    []string            // addresses
+	policies []*policyFile
+	policy   string
+	running  []*server // all processes of the nodes
+	said     string    // remark about the fault beside what clients see
+	// crash kills a node and starts it again.
+	crash func(node int)
+}
+
+// newNodeGroup starts a Redis and the links to it.
+func newNodeGroup(t testing.TB, redisArgs ...string) *nodeGroup {
+	t.Helper()
+	address := freeport.Address(t)
+	g := &nodeGroup{t: t}
+	g.redis = redistest.Start(t, append([]string{"--port", portOf(address), "--bind", "127.0.0.1"}, redisArgs...)...)
+	for range groupNodes {
+		l := newLink(t, address)
+		g.links = append(g.links, l)
+		g.at(l.url())
+	}
+	return g
+}
+
+// at sets the URL of the next node's store.
+func (g *nodeGroup) at(url string) {
+	g.stores, g.flags = append(g.stores, url), append(g.flags, []string{"--redis", url})
+}
+
+// newClockGroup starts a Redis, and machines for the nodes whose clocks can be set.
+func newClockGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	g := newNodeGroup(t)
+	for range groupNodes {
+		g.machines = append(g.machines, newMachine(t, ""))
+	}
+	return g
+}
+
+// newSentinelGroup starts a master with a replica, and sentinels.
+func newSentinelGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	s := redistest.StartSentinel(t)
+	g := &nodeGroup{t: t, sentinel: s}
+	g.count([]string{"mode", "sentinel"}, []string{"master", s.Name}, append([]string{"addrs"}, s.Addrs()...))
+	return g
+}
+
+// newClusterGroup starts a cluster of three masters and their replicas.
+func newClusterGroup(t testing.TB) *nodeGroup {
+	t.Helper()
+	c := redistest.StartCluster(t)
+	g := &nodeGroup{t: t, cluster: c}
+	g.count([]string{"mode", "cluster"}, append([]string{"addrs"}, c.Addrs()...))
+	return g
+}
+
+// count sets the store of all nodes. Each of words is a field name of the store and its values; the
+// bridge has flags of the same names.
+func (g *nodeGroup) count(words ...[]string) {
+	store, flags := "{\n", []string{}
+	for _, word := range words {
+		store += "\t\t\t" + strings.Join(word, " ") + "\n"
+		flags = append(flags, "--redis-"+word[0], strings.Join(word[1:], ","))
+	}
+	for range groupNodes {
+		g.stores, g.flags = append(g.stores, store+"\t\t}"), append(g.flags, flags)
+	}
+}
+
+// edit edits the policy of all nodes. It puts fields at the beginning of each rule, and more at the
+// end of the policy.
+func (f *nodeGroup) edit(words, more string) {
+	for _, file := range f.policies {
+		file.edit(strings.ReplaceAll(f.policy, "{name", "{"+words+"name") + more)
+	}
+}
+
+// A rule that an edit adds. It shows whether a node has the edit, even while nothing is decided.
+const (
+	latePath = "/late"
+	lateRule = "  - {name: late, match: {path: /late}, per: [], limit: 3000/31d, expose: true, on_error: deny}\n"
+)
+
+// awaitLate waits until all nodes have the late rule.
+func (f *nodeGroup) awaitLate() {
+	f.t.Helper()
+	for _, node := range f.nodes {
+		eventually.Until(f.t, time.Minute, "the node has the edited policy", func() bool {
+			a, err := ask(http.DefaultClient, "http://"+node+latePath)
+			return kindOf(a, err) == counted || kindOf(a, err) == unavailable
+		})
+	}
+}
+
+// programs returns the programs that a node runs, and their environment. Both are empty for the
+// real machine.
+func (f *nodeGroup) programs(node int) (p programs, env []string) {
+	f.t.Helper()
+	if f.machines == nil {
+		return programs{}, nil
+	}
+	built, err := buildPrograms()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return *built, f.machines[node].env
+}
+
+// column is one way to run nodes.
+type column struct {
+	name  string
+	words string // further fields of the policy's rules
+	// prepare starts what all faults share. It returns a function that starts the nodes of a group
+	// for the fault with the given number.
+	prepare func(t testing.TB, faults int) (start func(f *nodeGroup, number int, policy string))
+}
+
+var columns = []column{
+	{name: "Caddy, exact", prepare: caddies},
+	{name: "Caddy, leased", words: ", lease: auto", prepare: caddies},
+	{name: "Envoy, exact", prepare: envoys},
+	{name: "Envoy, leased", words: ", lease: auto", prepare: envoys},
+}
+
+// policy returns the policy of a column.
+func (c *column) policy() string { return strings.ReplaceAll(faultPolicy, "WORDS", c.words) }
+
+// caddies runs a Caddy for each node.
+func caddies(testing.TB, int) func(f *nodeGroup, number int, policy string) {
+	return func(f *nodeGroup, _ int, policy string) {
+		var running []*process
+		for i, store := range f.stores {
+			file := alternating(f.t, filepath.Join(f.t.TempDir(), "policy.yaml"))
+			file.edit(policy)
+			programs, env := f.programs(i)
+			p := startCaddyOf(f.t, programs.caddy, strings.Replace(faultCaddyfile, "STORE", store, 1), append(env, "POLICY="+file.path)...)
+			running, f.nodes, f.policies = append(running, p), append(f.nodes, p.address), append(f.policies, file)
+			f.running = append(f.running, p.server)
+		}
+		f.crash = func(node int) {
+			running[node].kill()
+			running[node].run(f.t)
+		}
+	}
+}
+
+// envoys runs nodes as [envoysWith] does, with the filter's deadline of the example.
+func envoys(t testing.TB, faults int) func(f *nodeGroup, number int, policy string) {
+	return envoysWith(t, faults, "")
+}
+
+// envoysWith runs one Envoy for all faults, and for each node a site with its own bridge. In Redis,
+// the bridges are the nodes.
+func envoysWith(t testing.TB, faults int, set string) func(f *nodeGroup, number int, policy string) {
+	var sites []*site
+	for range faults * groupNodes {
+		sites = append(sites, &site{set: "poll: 200ms\n" + set})
+	}
+	startEnvoy(t, wasm(t), nil, sites...)
+	return func(f *nodeGroup, number int, policy string) {
+		var running []*bridge
+		for i, flags := range f.flags {
+			s := sites[number*groupNodes+i]
+			programs, env := f.programs(i)
+			if programs.clock != "" { // use a separate Envoy with the same clock as the bridge
+				s = &site{set: "poll: 200ms"}
+				startEnvoyIn(f.t, append(env, "LD_PRELOAD="+programs.clock), wasm(f.t), nil, s)
+			}
+			b := newBridge(f.t, policy, flags...)
+			b.listen, b.program, b.env = s.bridge, programs.penstock, env
+			s.envoy.awaitPolicyLoad(f.t, func() { b.run(f.t) })
+			f.running = append(f.running, b.server, s.envoy.server)
+			running, f.nodes, f.policies = append(running, b), append(f.nodes, s.address), append(f.policies, b.policy)
+		}
+		f.crash = func(node int) {
+			running[node].kill()
+			running[node].run(f.t)
+		}
+	}
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/freeport"
+)
+
+// describedPolicy has a rule for each kind of answer.
+const describedPolicy = `name: described
+identify: [{api_key: {keys_file: keys.toml, on_invalid: deny}}, ip]
+penalty: {threshold: 100}
+rules:
+  - {name: limited, match: {path: /limited}, limit: [1/1h, 5/1d]}
+  - {name: blocked, match: {path: /blocked}, action: block}
+  - {name: long, match: {path: /long, header: {X-Long: "a*"}}, limit: 10/1h}
+`
+
+// TestAnswersAreAsDescribed compares real answers of Caddy, its admin endpoint and the bridge with
+// docs/reference/openapi.yaml. It fails if an answer differs, and if a described answer was never
+// seen.
+func TestAnswersAreAsDescribed(t *testing.T) {
+	d := readDescription(t)
+	folder := t.TempDir()
+	policy := filepath.Join(folder, "policy.yaml")
+	writeFile(t, policy, describedPolicy)
+	writeFile(t, filepath.Join(folder, "keys.toml"), "keys = []\n")
+	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tpolicy "+policy+"\n\t}\n}\n:SITE {\n\tpenstock_status /quota\n\tpenstock\n\trespond \"ok\"\n}\n")
+	d.describesSite(p)
+	d.describesAdmin(p, policy)
+	d.describesOutage(t)
+	d.describesBridge(t)
+	d.describesNothingElse()
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *description) describesSite(p *process) {
+	site, path := "http://"+p.address, "/{path}"
+	d.answers(path, d.request("GET", site+"/limited", nil), 200)
+	d.answers(path, d.request("GET", site+"/limited", nil), 429)
+	d.answers(path, d.request("GET", site+"/blocked", nil), 403)
+	d.answers(path, d.request("GET", site+"/limited", http.Header{"X-Api-Key": {"nobody-has-this-key"}}), 401)
+	d.answers(path, d.request("GET", site+"/"+strings.Repeat("a", 8192), nil), 414)
+	d.answers(path, d.request("GET", site+"/long", http.Header{"X-Long": {strings.Repeat("a", 8193)}}), 431)
+	d.answers(path, d.rawRequest(p.address, "GET x:http://h/limited HTTP/1.1\r\nHost: h\r\n\r\n"), 400)
+	d.answers("/quota", d.request("GET", site+"/quota", nil), 200)
+	d.answers("/quota", d.request("GET", site+"/quota", http.Header{"X-Api-Key": {"nobody-has-this-key"}}), 401)
+}
+
+func (d *description) describesAdmin(p *process, policy string) {
+	ask := func(method, path, query string, status int) {
+		d.answers("/penstock/"+path, d.request(method, "http://"+p.admin+"/penstock/"+path+query, nil), status)
+	}
+	const client = "?client=ip:127.0.0.1"
+	ask("GET", "rules", "", 200)
+	ask("GET", "client", client, 200)
+	ask("GET", "client", "?client=nobody", 400)
+	ask("GET", "client", client+"&rule=none", 404)
+	ask("POST", "reset", client, 200)
+	d.answersMethod("post", "/penstock/reset", d.request("GET", "http://"+p.admin+"/penstock/reset"+client, nil), 405)
+	ask("POST", "lift", client, 200)
+	ask("GET", "top", "", 200)
+	ask("GET", "top", "?n=0", 400)
+	ask("POST", "reload", "", 200)
+	writeFile(d.t, policy, "rules: []\n")
+	ask("POST", "reload", "", 422)
+}
+
+// describesOutage sends a request to a Caddy whose Redis does not exist.
+func (d *description) describesOutage(t *testing.T) {
+	p := startCaddy(t, "{\n"+explainedHead+"\tpenstock {\n\t\tname away\n\t\tstore redis redis://"+freeport.Address(t)+
+		"\n\t\ton_error deny\n\t}\n}\n:SITE {\n\tpenstock 1/1h\n\trespond \"ok\"\n}\n")
+	d.answers("/{path}", d.request("GET", "http://"+p.address+"/", nil), 503)
+}
+
+func (d *description) describesBridge(t *testing.T) {
+	listen := freeport.Address(t)
+	b := newBridge(t, "name: shop\nrules: [{name: all, limit: 1/1h}]\n", "--listen", listen, "--token", "six-teen-letters")
+	b.runAt(t, "tcp", listen)
+	bearer := http.Header{"Authorization": {"Bearer six-teen-letters"}}
+	check := func(body string, header http.Header, status int) {
+		r, err := http.NewRequest("POST", "http://"+listen+"/v1/check", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header = header
+		d.answers("/v1/check", d.do(r), status)
+	}
+	const ask = `{"path":"/x","ip":"192.0.2.7"}`
+	check(ask, bearer, 200)
+	check(ask, bearer, 200) // denied
+	check(`{"pathh":"/x"}`, bearer, 400)
+	check(ask, http.Header{}, 401)
+	d.answers("/healthz", d.request("GET", "http://"+listen+"/healthz", nil), 200)
+	d.answers("/readyz", d.request("GET", "http://"+listen+"/readyz", nil), 200)
+
+	away := freeport.Address(t)
+	b = newBridge(t, "name: shop\nrules: [{name: all, limit: 1/1h}]\n", "--listen", away, "--redis", "redis://"+freeport.Address(t))
+	b.runAt(t, "tcp", away)
+	d.answers("/readyz", d.request("GET", "http://"+away+"/readyz", nil), 503)
+}
+
+// reply is an answer with the method and the body of the exchange.
+type reply struct {
+	*http.Response
+	method, body string
+}
+
+func (d *description) request(method, url string, header http.Header) reply {
+	d.t.Helper()
+	r, err := http.NewRequest(method, url, nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if header != nil {
+		r.Header = header
+	}
+	return d.do(r)
+}
+
+func (d *description) do(r *http.Request) reply {
+	d.t.Helper()
+	response, err := http.DefaultTransport.RoundTrip(r)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return d.read(r.Method, response)
+}
+
+// rawRequest sends a request that net/http would not send.
+func (d *description) rawRequest(address, text string) reply {
+	d.t.Helper()
+	connection, err := net.Dial("tcp", address)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer connection.Close()
+	if _, err := io.WriteString(connection, text); err != nil {
+		d.t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return d.read("GET", response)
+}
+
+func (d *description) read(method string, response *http.Response) reply {
+	d.t.Helper()
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return reply{response, strings.ToLower(method), string(body)}
+}
+
+// answers compares an answer with the description of its path, method and status.
+func (d *description) answers(path string, r reply, status int) {
+	d.t.Helper()
+	d.answersMethod(r.method, path, r, status)
+}
+
+func (d *description) answersMethod(method, path string, r reply, status int) {
+	d.t.Helper()
+	where := fmt.Sprintf("%s %s %d", method, path, status)
+	if r.StatusCode != status {
+		d.t.Errorf("%s: answered %d %s", where, r.StatusCode, r.body)
+		return
+	}
+	d.seen[where] = true
+	described := d.resolve(d.at("paths", path, method, "responses", fmt.Sprint(status)))
+	headers, _ := described["headers"].(map[string]any)
+	for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset",
+		"X-RateLimit-Cost", "Retry-After"} {
+		value := r.Header.Get(name)
+		header, known := headers[name].(map[string]any)
+		switch {
+		case value != "" && !known:
+			d.t.Errorf("%s: %s: %s is not described", where, name, value)
+		case value != "":
+			d.holds(where+" "+name, d.resolve(header)["schema"], value)
+		}
+	}
+	content, _ := described["content"].(map[string]any)
+	media, known := content[r.Header.Get("Content-Type")].(map[string]any)
+	switch {
+	case content == nil:
+	case !known:
+		d.t.Errorf("%s: the type %q is not described", where, r.Header.Get("Content-Type"))
+	case strings.Contains(r.Header.Get("Content-Type"), "json"):
+		var body any
+		if err := json.Unmarshal([]byte(r.body), &body); err != nil {
+			d.t.Errorf("%s: %v in %s", where, err, r.body)
+		}
+		d.holds(where, media["schema"], body)
+	}
+}

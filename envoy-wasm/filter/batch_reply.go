@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// answered handles the end of a call. It sends the next call first, so that this call is under way
+// while the worker delivers the answers.
+func (f *Filter) answered(fl *flight, r Reply) {
+	defer f.guard()
+	f.tellOfMore()
+	f.calls.drop(fl)
+	if !fl.over && r.Status == 504 && f.elapsed()-fl.sent >= f.silentFor()+lateMax {
+		f.abandon(fl, CounterFull) // from Envoy itself, whose timer ran before the filter had counted a second of silence
+	}
+	defer f.deliverAll(fl, r)
+	if fl.late && r.Status == 200 {
+		f.countLate(fl)
+	}
+	switch {
+	case r.Status == 400 && fl.leasing: // from another bridge than the one that announced leases
+		f.resendWithoutLeases(fl)
+	case !fl.over, r.Status == 200: // any other status was counted when the call was given up
+		f.noteReply(r)
+	}
+	f.send()
+}
+
+// drop forgets a call that has ended.
+func (c *calls) drop(fl *flight) {
+	if c.flight == fl {
+		c.flight = nil
+	}
+	if i := slices.Index(c.overdue, fl); i >= 0 {
+		c.overdue = slices.Delete(c.overdue, i, i+1)
+	}
+}
+
+// countLate counts the requests of a call that was answered after its deadline.
+func (f *Filter) countLate(fl *flight) {
+	for i := range fl.items {
+		if fl.items[i].stream != nil {
+			f.host.Count(CounterLate)
+		}
+	}
+}
+
+// resendWithoutLeases enqueues the requests and settlements of a call about leases that its bridge
+// rejected. This bridge charged and settled nothing. During an upgrade, bridges of both releases
+// may share one address. The requests of a call that was given up are decided already.
+func (f *Filter) resendWithoutLeases(fl *flight) {
+	f.leases.reads, f.leases.leasesOffUntil = false, f.elapsed()+leasesOffFor
+	var waits []*Stream
+	for i := range fl.items {
+		r := &fl.items[i]
+		switch {
+		case r.due != nil:
+			f.enqueueSettlement(r.due)
+			r.due, r.extra = nil, true
+		case r.stream != nil && !fl.over:
+			waits = append(waits, r.stream)
+			r.stream, r.extra = nil, true
+		}
+	}
+	f.calls.waiting = append(waits, f.calls.waiting...)
+}
+
+// deliverAll delivers the answers of a call. If a delivery panics, the remaining items get no
+// answer.
+func (f *Filter) deliverAll(fl *flight, r Reply) {
+	c := &f.calls
+	items, delivered := fl.items, 0
+	c.answeredSent = fl.sent
+	defer func() {
+		for ; delivered < len(items); delivered++ {
+			f.deliver(&items[delivered], nil, whyOf(r), fl.sent)
+		}
+		clear(items)
+		c.spare = fl
+		f.moveQueues()
+	}()
+	reply, err := replyOf(r)
+	for delivered < len(items) {
+		var got *wire.Answer
+		if err == nil {
+			var ok bool
+			if ok, err = reply.Next(&c.answer); ok && err == nil {
+				got = &c.answer
+			}
+		}
+		delivered++
+		f.deliver(&items[delivered-1], got, whyOf(r), fl.sent)
+	}
+}
+
+// deliver delivers an answer to an item. got is nil if there is none; why then says the cause.
+func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
+	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
+	if got != nil && !ok {
+		why = whyNot(got.Status)
+	}
+	defer f.guard()
+	defer f.leave(r.gate)
+	if r.due != nil {
+		f.forget(r.due)
+	}
+	f.lease(r, got, ok, sent)
+	switch {
+	case s == nil && !r.extra && !ok:
+		f.host.Count(CounterUnsettled)
+	case s == nil || s.state != waiting:
+	case got != nil:
+		s.take(got)
+	default:
+		s.decideUnanswered(why)
+	}
+}
+
+// decideUnanswered decides by on_error a request that got no answer.
+func (s *Stream) decideUnanswered(why Counter) {
+	defer s.rescue()
+	s.degrade(why)
+}
+
+// whyNot returns the counter for an answer with a status other than success.
+func whyNot(status wire.Status) Counter {
+	switch status {
+	case wire.StatusUnavailable:
+		return CounterUnavailable
+	case wire.StatusBusy:
+		return CounterBusy
+	case wire.StatusUnknown:
+		return CounterUnknown
+	default:
+		return CounterUnanswered
+	}
+}
+
+// whyOf returns the counter for a reply without answers.
+//
+//go:noinline
+func whyOf(r Reply) Counter {
+	switch {
+	case r.busy():
+		return CounterBusy
+	case r.Status == 0 || r.Status == 503 || r.Status == 504:
+		return CounterUnreachable
+	}
+	return CounterUnanswered
+}
+
+// answered reports whether a bridge answered. If Envoy cannot reach one, it answers 503 or 504
+// itself.
+func (r *Reply) answered() bool {
+	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
+}
+
+// busy reports whether a bridge answered that it is overloaded. The 503 that Envoy makes itself
+// lacks the header that announces leases.
+func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
+
+// replyOf returns a reader of the answers in a reply.
+//
+//go:noinline
+func replyOf(r Reply) (*wire.ReplyReader, error) {
+	if r.Status != 200 {
+		return nil, wire.ErrMalformed
+	}
+	return wire.ReadReply(r.Body)
+}
+
+// noteReply counts a failed call, and learns from an answer whether the bridge accepts calls about
+// leases.
+func (f *Filter) noteReply(r Reply) {
+	c := &f.calls
+	l := &f.leases
+	if r.answered() {
+		c.lastAnswered = f.elapsed()
+	}
+	switch {
+	case r.Status == 200:
+		l.reads, l.exact = r.Leases != "" && f.elapsed() >= l.leasesOffUntil, r.Leases == wire.LeasingExact
+		c.failures, c.nodes = 0, r.Nodes
+	case r.busy():
+		c.failures = 0
+	default:
+		f.failed()
+	}
+}
+
+// failed counts a failed call.
+//
+//go:noinline
+func (f *Filter) failed() {
+	c := &f.calls
+	if c.failures++; c.failures >= failuresMax {
+		c.openTill = f.host.Now() + openFor
+	}
+}

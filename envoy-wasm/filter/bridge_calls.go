@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// checkPath is the path of the bridge that decides requests.
+const checkPath = "/v1/check"
+
+// After failuresMax failed calls in a row the filter makes no call for openFor. Then it makes calls
+// without questions, to detect that the bridge is back. So requests do not wait for a bridge that
+// hangs.
+const (
+	failuresMax = 3
+	openFor     = 500 * counter.Millisecond
+)
+
+// Bounds of the queues.
+const (
+	batchItemsMax = wire.ItemsMax
+	batchBytesMax = 256 << 10 // of a call with several questions; a longer question gets its own call
+	waitingMax    = 16384     // requests of one worker, queued ones included; further requests are denied with 503
+	heldBytesMax  = 128 << 20 // bytes of headers of requests that wait or are queued; further requests are denied likewise
+	settlingMax   = 16384     // further settlements are not sent, so their reservations stay charged
+)
+
+// calls are the calls of one worker to the bridge. One is under way; requests that arrive meanwhile
+// share the next.
+type calls struct {
+	waiting       []*Stream      // requests without a call
+	settling      []*due         // responses to report
+	flight        *flight        // the call under way, or nil
+	overdue       []*flight      // calls past their deadline, whose requests still wait
+	lastAnswered  counter.Micros // time of the last answer, on the clock of leases
+	filling       *flight        // the call that is being made
+	spare         *flight        // a finished call, kept for reuse
+	throttleQueue []*Stream      // requests under throttle rules, with calls of their own
+	answeredSent  counter.Micros // when the call was sent whose answers are being delivered
+	held          int            // bytes of headers of requests that wait or are queued
+	nodes         int64          // number of nodes that share the store, by the last answer
+	woken         bool
+	failures      int
+	openTill      counter.Micros
+	probing       bool
+	body          []byte
+	answer        wire.Answer
+}
+
+// flight is a call with the questions of several requests.
+//
+// After its deadline the next call is made beside it, and its requests go on waiting. They are
+// decided without an answer once the bridge counts as down or the call as lost. An answer that
+// comes later still proves that the bridge is up, and the filter uses the units in it.
+type flight struct {
+	items   []batchItem
+	sent    counter.Micros // on the clock of leases
+	leasing bool           // the call is about leases
+	looked  counter.Micros // when a tick last checked it, on the same clock
+	waited  counter.Micros // for how long its answer could have been read
+	over    bool           // its requests were decided without it
+	late    bool           // its deadline has passed
+}
+
+// batchItem is one item of a call: a question, a lease, a refund or a settlement.
+type batchItem struct {
+	gate   *gate    // the gate that counts the item
+	stream *Stream  // the request of the question, or nil
+	wants  []wanted // units asked for with the question or in advance
+	extra  bool     // the item is an extra
+	checks int      // number of checks of the stream
+	due    *due     // a settlement, kept in case the call must be made again
+}
+
+// keep counts the bytes that a waiting request holds.
+func (c *calls) keep(a *asking) {
+	c.held += a.attrs.bytes - a.held
+	a.held = a.attrs.bytes
+}
+
+// enqueueForBatch puts the request into the queue for the next call. It reports false if the host
+// would not make that call.
+//
+//go:noinline
+func (s *Stream) enqueueForBatch() bool {
+	c := &s.f.calls
+	c.waiting = append(c.waiting, s)
+	if !s.f.scheduleFlush() {
+		c.waiting = c.waiting[:len(c.waiting)-1]
+		return false
+	}
+	s.f.hurry() // in case the host does not report the end of the turn
+	return true
+}
+
+// enqueueSettlement reports a response to the bridge with the next call.
+func (f *Filter) enqueueSettlement(d *due) {
+	c := &f.calls
+	if len(c.settling) >= settlingMax {
+		f.host.Count(CounterUnsettled)
+		f.forget(d)
+		return
+	}
+	c.settling = append(c.settling, d)
+	f.scheduleFlush() // without it, with the next call
+}
+
+// scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, since
+// the end of that call flushes. The host may call Flush at once, so the item must be in its queue
+// already.
+func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.requestFlush() }
+
+// Flush ends a turn: it decides the requests that arrived in it, and makes the next call unless one
+// is under way.
+func (f *Filter) Flush() {
+	defer f.guard()
+	f.tellOfMore()
+	f.decideArrivals() // before woken is set to false, since questions added here need no further Flush
+	f.calls.woken = false
+	f.moveQueues()
+	if f.send(); len(f.out.waiting) > 0 {
+		f.requestFlush()
+	}
+}
+
+// send makes the next call, with requests of one version of the policy, and with settlements. If
+// the call cannot be made, its requests are decided at once, and the remaining ones get the next
+// call.
+func (f *Filter) send() {
+	c := &f.calls
+	for c.flight == nil && len(c.waiting)+len(c.settling)+len(f.leases.extras) > 0 {
+		next := c.spare
+		if c.spare = nil; next == nil {
+			next = new(flight)
+		}
+		now := f.elapsed()
+		*next = flight{items: next.items[:0], sent: now, looked: now}
+		c.filling = next
+		f.fillBatch()
+		if len(next.items) == 0 {
+			c.spare = next
+			continue // all of them were gone
+		}
+		c.flight = next
+		f.hurry()
+		if f.dispatch(f.checkCall(c.body, f.callMillis()), func(r Reply) { f.answered(next, r) }) != nil {
+			c.flight = nil
+			f.noteReply(Reply{})
+			f.deliverAll(next, Reply{})
+		}
+	}
+}
+
+// checkCall returns a call that asks for decisions.
+//
+//go:noinline
+func (f *Filter) checkCall(body []byte, timeoutMillis uint32) Call {
+	call := f.call("POST", checkPath, body, timeoutMillis)
+	call.Header = append(call.Header, [2]string{"content-type", wire.ContentType})
+	return call
+}
+
+// millis rounds up to whole milliseconds.
+//
+//go:noinline
+func millis(m counter.Micros) uint32 {
+	return uint32((m + counter.Millisecond - 1) / counter.Millisecond)
+}

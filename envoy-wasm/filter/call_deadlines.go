@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+const (
+	// silentMin is the least time without an answer after which a bridge counts as down. A burst of
+	// one client delays Envoy or the bridge by tenths of a second, and must not look like an
+	// outage.
+	silentMin = counter.Second
+	// lateMax is the additional time for a call, because an Envoy whose ticks are late also reads
+	// the answer late.
+	lateMax = 2 * counter.Second
+	// overdueMax is how many calls may be overdue while another one is made.
+	overdueMax = 8
+)
+
+// silentFor returns the time without an answer after which a bridge counts as down.
+//
+//go:noinline
+func (f *Filter) silentFor() counter.Micros { return max(f.config.Deadline, silentMin) }
+
+// callMillis returns the timeout of a call in milliseconds, as passed to Envoy.
+//
+//go:noinline
+func (f *Filter) callMillis() uint32 { return millis(f.silentFor() + lateMax) }
+
+// abandon decides the requests of a call without its answer.
+func (f *Filter) abandon(fl *flight, why Counter) {
+	f.calls.drop(fl)
+	fl.over = true
+	for i := range fl.items {
+		r := &fl.items[i]
+		if r.stream != nil && r.stream.state == waiting {
+			r.stream.decideUnanswered(why)
+		}
+		f.leave(r.gate)
+		r.gate = nil
+	}
+}
+
+// expire ends the waits whose deadline has passed, and probes whether a bridge that was down is
+// back.
+func (f *Filter) expire() {
+	defer f.guard()
+	c := &f.calls
+	f.decideArrivals()
+	f.checkDeadlines()
+	now := f.host.Now()
+	for _, s := range c.waiting {
+		if s.state == waiting && s.late(now) {
+			s.decideUnanswered(c.whyLate())
+		}
+	}
+	f.moveQueues()
+	f.expireThrottled(now)
+	f.send() // items for which the host rejected a wake
+	if c.failures < failuresMax || c.probing || ahead(c.openTill, now, openFor) {
+		return
+	}
+	c.probing = f.dispatch(f.checkCall(wire.AppendCall(nil, ""), millis(f.silentFor())), func(r Reply) {
+		defer f.guard()
+		c.probing = false
+		f.noteReply(r)
+	}) == nil
+	if !c.probing {
+		c.openTill = now + openFor
+	}
+}
+
+// tickMost is how much of the time between two ticks counts as a wait for the bridge. Timers may be
+// a little late.
+const tickMost = tickFast * 3 / 2
+
+// checkDeadlines ends the waits for calls that take too long.
+//
+// A call that passes its deadline is overdue, and the next call is made beside it. A bridge that
+// answers nothing for [Filter.silentFor] counts as down: on_error decides all requests that wait.
+// If the bridge answers other calls and one call stays unanswered for as long, the requests of this
+// call are answered 503: a client could cause that. The time between two ticks counts as at most
+// tickMost. If Envoy's ticks are late, it also reads the answer late, which is not the bridge's
+// fault.
+func (f *Filter) checkDeadlines() {
+	c, now := &f.calls, f.elapsed()
+	for i := len(c.overdue) - 1; i >= 0; i-- { // the last one first, because giveUp removes it
+		if i < len(c.overdue) {
+			f.checkDeadline(c.overdue[i], now)
+		}
+	}
+	fl := c.flight
+	if fl == nil {
+		return
+	}
+	if f.checkDeadline(fl, now); fl.waited >= f.config.Deadline && c.flight == fl && len(c.overdue) < overdueMax {
+		fl.late, c.flight = true, nil
+		c.overdue = append(c.overdue, fl)
+	}
+}
+
+// checkDeadline ends the wait for a call once the bridge has been silent for too long.
+func (f *Filter) checkDeadline(fl *flight, now counter.Micros) {
+	fl.waited += min(now-fl.looked, tickMost)
+	fl.looked = now
+	switch {
+	case fl.waited >= f.silentFor() && f.calls.lastAnswered <= fl.sent:
+		f.bridgeDown()
+	case fl.waited >= f.silentFor(), now-fl.sent >= f.silentFor()+lateMax:
+		f.abandon(fl, CounterFull)
+	}
+}
+
+// bridgeDown decides by on_error the requests of all calls, and makes no call for openFor.
+func (f *Filter) bridgeDown() {
+	c := &f.calls
+	c.failures = failuresMax
+	c.openTill = f.host.Now() + openFor
+	for len(c.overdue) > 0 {
+		f.abandon(c.overdue[0], CounterTimeout)
+	}
+	if c.flight != nil {
+		f.abandon(c.flight, CounterTimeout)
+	}
+}
+
+// ahead reports whether an instant is yet to come. An instant further ahead than most counts as
+// past: the clock went back.
+func ahead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
+
+// expire decides a request in a throttle queue whose own call has no answer. If the bridge has
+// answered another call since, it is not down.
+//
+//go:noinline
+func (s *Stream) expire() {
+	why := CounterTimeout
+	if s.f.calls.lastAnswered > s.asked {
+		why = CounterFull
+	}
+	s.decideUnanswered(why)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// Bounds of the cache of credentials. Beyond them the cache is emptied and filled by the bridge
+// again. The bridge has a cache too, so this costs a few bytes per call and no signature check.
+const (
+	verdictsMax     = 4096
+	verdictBytesMax = 4 << 20
+	rememberedMax   = counter.Minute // the bridge says 10 s
+	// trustedFor is how long a cached verdict admits requests from leased units. The filter then
+	// asks the bridge again. Otherwise, while other requests renew the lease, it would not notice
+	// that a key was revoked.
+	trustedFor = counter.Second
+)
+
+// remembered caches the verdicts of the bridge for one way to identify. It verifies nothing: an
+// unknown credential counts as absent, and the request is decided again once the bridge has
+// verified it.
+type remembered struct {
+	way      int
+	filter   *Filter
+	verdicts map[string]verdict
+	bytes    int
+}
+
+// verdict is the cached result for one credential.
+type verdict struct {
+	state        corepolicy.CredentialState
+	identity     *corepolicy.Identity
+	fingerprint  uint64
+	until        counter.Micros
+	lastAnswered counter.Micros
+	bytes        int // of the credential
+}
+
+// verdictReply is the part of an answer about the validity of the request's credentials.
+type verdictReply struct {
+	plan  *core.Plan
+	ways  []wire.Way
+	until counter.Micros
+}
+
+// Verify implements [policy.Verifier].
+func (r *remembered) Verify(credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
+	f := r.filter
+	if f.bridgeVerdicts != nil {
+		return r.takeVerdict(f.bridgeVerdicts, credential)
+	}
+	known, ok := r.verdicts[credential]
+	if !ok || !ahead(known.until, f.now, rememberedMax) {
+		f.unsure = true
+		return nil, corepolicy.CredentialAbsent
+	}
+	f.known += known.fingerprint
+	f.stale = f.stale || !ahead(known.lastAnswered+trustedFor, f.now, trustedFor)
+	return known.identity, known.state
+}
+
+// takeVerdict returns and caches the verdict of the bridge on a credential. The bridge verifies the
+// same credentials in the same order, so their position selects the verdict. One way may have
+// several credentials with one verdict each. A credential that the bridge did not need to verify is
+// unknown.
+func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
+	at := h.plan.CredentialsSeen()
+	if at >= len(h.ways) || h.ways[at].Index != r.way {
+		if old, ok := r.verdicts[credential]; ok {
+			r.bytes -= old.bytes
+			delete(r.verdicts, credential)
+		}
+		return nil, corepolicy.CredentialAbsent
+	}
+	v := r.keep(credential, &h.ways[at], h.until)
+	r.filter.known += v.fingerprint
+	return v.identity, v.state
+}
+
+// complete reports whether all verdicts of the bridge were for credentials of the request.
+func (h *verdictReply) complete() bool {
+	used := h.plan.Credentials()
+	return slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {
+		return c.Method == w.Index && c.State == w.State
+	})
+}
+
+func (r *remembered) keep(credential string, way *wire.Way, until counter.Micros) verdict {
+	if len(r.verdicts) >= verdictsMax || r.bytes > verdictBytesMax || r.verdicts == nil {
+		r.verdicts, r.bytes = make(map[string]verdict), 0
+	}
+	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until, lastAnswered: r.filter.now, bytes: len(credential)}
+	if way.State == corepolicy.CredentialValid {
+		identity := way.Identity
+		v.identity = &identity
+	}
+	if until <= r.filter.now { // the bridge has no verdict either
+		return v
+	}
+	if _, again := r.verdicts[credential]; !again {
+		r.bytes += v.bytes
+	}
+	r.verdicts[strings.Clone(credential)] = v // the plan decodes some credentials in its own memory
+	return v
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// fillBatch moves items from the queues into the call.
+func (f *Filter) fillBatch() {
+	c := &f.calls
+	taken := 0
+	for taken < len(c.waiting) && c.waiting[taken].state != waiting {
+		taken++ // gone, or its time is over
+	}
+	version := ""
+	switch {
+	case taken < len(c.waiting):
+		version = c.waiting[taken].asking.policy.version
+	case len(f.leases.extras) > 0:
+		version = f.leases.extras[0].version
+	}
+	c.body = wire.AppendCall(c.body[:0], version)
+	if taken < len(c.waiting) { // before items that no request waits for, which could leave no room for a long question
+		c.waiting[taken].appendToBatch()
+		taken++
+	}
+	f.appendExtras(version)
+	for taken < len(c.waiting) && c.fits(c.waiting[taken], version) {
+		c.waiting[taken].appendToBatch()
+		taken++
+	}
+	rest := copy(c.waiting, c.waiting[taken:])
+	clear(c.waiting[rest:])
+	c.waiting = c.waiting[:rest]
+	f.appendSettlements()
+}
+
+// fits reports whether a request can share the call with the items in it.
+func (c *calls) fits(s *Stream, version string) bool {
+	switch {
+	case s.state != waiting || len(c.filling.items) == 0:
+		return true
+	case s.asking.policy.version != version:
+		return false
+	default:
+		return c.room(s.asking.attrs.size())
+	}
+}
+
+// room reports whether an item of that many bytes can share the call with the items in it.
+func (c *calls) room(bytes int) bool {
+	items := len(c.filling.items)
+	return items == 0 || items < batchItemsMax && len(c.body)+bytes <= batchBytesMax
+}
+
+// appendToBatch adds the request's question to the call, if the request still waits.
+func (s *Stream) appendToBatch() {
+	c := &s.f.calls
+	if s.state != waiting {
+		return
+	}
+	whole, length := false, len(c.body)
+	defer func() {
+		if !whole {
+			c.body = c.body[:length]
+		}
+	}()
+	defer s.rescue()
+	a := s.asking
+	kind, units := wire.KindAsk, s.f.units(a)
+	if len(units) > 0 {
+		kind = wire.KindLease
+		c.lease()
+	}
+	c.body = wire.AppendAsk(c.body, kind, &a.attrs.ask, units)
+	whole = true
+	c.filling.items = append(c.filling.items, batchItem{stream: s, gate: s.gate, wants: a.wants, checks: len(a.plan.Checks())})
+	a.wants, s.gate = nil, nil
+}
+
+// lease marks the call as one about leases.
+func (c *calls) lease() {
+	c.filling.leasing = true
+	wire.Leasing(c.body)
+}
+
+// appendSettlements adds settlements to the call. If the call is about leases, it keeps them until
+// the answer comes: a bridge of an earlier release rejects such calls.
+func (f *Filter) appendSettlements() {
+	c := &f.calls
+	settled := 0
+	for _, d := range c.settling {
+		if items := len(c.filling.items); items >= batchItemsMax || items > 0 && len(c.body) > batchBytesMax {
+			break
+		}
+		settled++
+		c.body = wire.AppendSettle(c.body, &wire.Settle{Receipt: d.receipt, Status: d.status, Headers: d.headers, Numbers: d.numbers})
+		r := batchItem{}
+		if c.filling.leasing {
+			r.due = d
+		} else {
+			f.forget(d)
+		}
+		c.filling.items = append(c.filling.items, r)
+	}
+	rest := copy(c.settling, c.settling[settled:])
+	clear(c.settling[rest:])
+	c.settling = c.settling[:rest]
+}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+// Envoy replaces the filter at every change of its configuration, and so for every policy that
+// Envoy distributes. The old filter ends with its last request and makes no calls afterwards. The
+// calls of the new filter refund its leased units.
+
+// End ends the filter. Only [Filter.Inherit] may use it afterwards.
+func (f *Filter) End() {
+	defer f.guard()
+	defer f.tickEvery(0) // Envoy keeps the timer of a removed filter, which would wake the worker for nothing
+	f.tellHeld(0)        // first, so that it happens even if the rest fails: all workers share the gauge
+	f.calls.woken = true // after that it must not request a flush
+	f.releaseAll(f.elapsed())
+}
+
+// Inherit takes over the settlements and refunds that an ended filter of this worker still had to
+// send. It reports false if the two filters use different bridges. Items that no filter inherits
+// are lost until their windows end. Items are lost after a panic as well, so that they are never
+// inherited twice.
+func (f *Filter) Inherit(ended *Filter) bool {
+	defer f.guard()
+	if !f.config.sameBridge(&ended.config) {
+		return false
+	}
+	settling, extras := ended.calls.settling, ended.leases.extras
+	ended.calls.settling, ended.leases.extras = nil, nil
+	f.leases.reads = f.leases.reads || ended.leases.reads
+	for _, d := range settling {
+		f.enqueueSettlement(d)
+	}
+	for _, next := range extras {
+		if next.wants == nil && len(f.leases.extras) < extrasMax {
+			f.extra(next, next.item)
+		}
+	}
+	f.hurry() // in case the host does not report the end of the turn
+	return true
+}

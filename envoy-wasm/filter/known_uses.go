@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import "github.com/penstock/penstock/core/counter"
+
+// usesMax is how many counters a worker remembers the usage of. If two counters have the same slot,
+// the later one gets it.
+const usesMax = 4096
+
+// knownUses remembers the usage of counters by the last answer of the bridge. Counting without the
+// bridge begins at that usage, so that a client gets no second allowance in the same window.
+type knownUses struct {
+	key     hashKey
+	entries []use // usesMax, or none while nothing is remembered
+}
+
+// use is the usage of one counter.
+type use struct {
+	hash  uint64 // hash of the counter's key, which tells entries with one slot apart
+	units int64
+	sent  counter.Micros // when the bridge was asked, on the clock of leases
+	until counter.Micros // when the counter is unused again, on the same clock
+}
+
+// learn stores the usage of the counters that an answer charged.
+func (u *knownUses) learn(sent counter.Micros, checks []counter.Check, results []counter.Result) {
+	for i := range checks {
+		c, r := &checks[i], &results[i]
+		if !counts(c) || r.Local || r.Overflow || r.Reset <= 0 {
+			continue
+		}
+		if u.entries == nil {
+			u.key, u.entries = newHashKey(), make([]use, usesMax)
+		}
+		h := u.key.sum(c.Key)
+		if e := &u.entries[h%usesMax]; e.hash != h || e.sent <= sent { // otherwise an overdue call would overwrite a later answer
+			*e = use{hash: h, units: c.Limit.Capacity() - r.Remaining, sent: sent, until: sent + r.Reset}
+		}
+	}
+}
+
+// used returns the last known usage of a counter, 0 if none is known.
+func (u *knownUses) used(now counter.Micros, key []byte) int64 {
+	if u.entries == nil {
+		return 0
+	}
+	h := u.key.sum(key)
+	if e := &u.entries[h%usesMax]; e.hash == h && now < e.until {
+		return e.units
+	}
+	return 0
+}
+
+// counts reports whether a check charges a counter.
+//
+//go:noinline
+func counts(c *counter.Check) bool { return c.Limit != nil && !c.Shadow && c.Op == counter.OpTake }

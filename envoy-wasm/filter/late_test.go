@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// TestALateAnswerAdmitsNoMore: a client whose burst delays the calls gets exactly its limit, even
+// under on_error: allow.
+func TestALateAnswerAdmitsNoMore(t *testing.T) {
+	for _, late := range []counter.Micros{60 * counter.Millisecond, 200 * counter.Millisecond, 900 * counter.Millisecond} {
+		for _, limit := range []int64{5, 300} {
+			e := newEnvoy(t)
+			f := withPolicy(t, e, shop(t, strconv.FormatInt(limit, 10)+"/1h fixed_window"), "poll: 60m")
+			units := limit
+			e.flood(f, 0, 2000, "/api/x")
+			for range 100 {
+				calls := e.calls
+				e.calls = nil
+				e.passes(f, late)
+				calls, e.calls = e.calls, calls
+				e.bridge(f, &units)
+				e.calls = append(e.calls, calls...)
+			}
+			if len(e.resumed) > int(limit) || e.counts[CounterDegraded] != 0 || len(e.resumed)+len(e.responses) != 2000 {
+				t.Errorf("%v late at limit %d: %d admitted, %d denied, %v", late, limit, len(e.resumed), len(e.responses), e.count())
+			}
+			if e.counts[CounterOpen] != 0 || f.calls.held != 0 || len(f.gates.byKey) != 0 || len(f.calls.overdue) != 0 {
+				t.Errorf("%v late: %d bytes, %d gates and %d calls are left; %v", late, f.calls.held, len(f.gates.byKey), len(f.calls.overdue), e.count())
+			}
+		}
+	}
+}
+
+// TestACallThatIsLost: if one call is never answered while the bridge answers others, its requests
+// get 503 and no other request is delayed.
+func TestACallThatIsLost(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "100/1h"))
+	e.flood(f, 1, 1, "/api/x")
+	e.check() // never answered
+	for id := uint32(2); e.responses[1].Status == 0; id++ {
+		if id > 100 {
+			t.Fatal("it waits for ever")
+		}
+		e.properties["source.address"] = "192.0.2.8:1"
+		e.flood(f, id, 1, "/api/x")
+		e.passes(f, 60*counter.Millisecond)
+		for len(e.calls) > 0 {
+			c := e.calls[0]
+			e.calls = e.calls[1:]
+			if c.Path == checkPath {
+				c.answer(replied(left(50)))
+			}
+		}
+	}
+	if e.responses[1].Status != 503 || e.counts[CounterFull] != 1 || e.counts[CounterDegraded] != 0 || f.calls.failures != 0 {
+		t.Errorf("answered %d, %d failures, counted %v", e.responses[1].Status, f.calls.failures, e.count())
+	}
+	if n := len(e.resumed); n < 10 {
+		t.Errorf("%d others were admitted", n)
+	}
+}
+
+// TestOnErrorAllowsOnlyTheRest: when the bridge goes down, on_error allows only the units left
+// of the limit.
+func TestOnErrorAllowsOnlyTheRest(t *testing.T) {
+	for used, want := range map[int64]int{0: 5, 3: 2, 5: 0} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "5/1h"))
+		units := int64(5)
+		for id := range uint32(used) {
+			e.flood(f, id, 1, "/api/x")
+			e.bridge(f, &units)
+		}
+		e.refuses = errNo
+		e.flood(f, 100, 50, "/api/x")
+		if n := len(e.resumed) - int(used); n != want {
+			t.Errorf("%d used before: %d are let through, want %d; %v", used, n, want, e.count())
+		}
+		e.now += 2 * counter.Hour // the counter has expired
+		before := len(e.resumed)
+		if e.flood(f, 200, 50, "/api/x"); len(e.resumed)-before != 5 {
+			t.Errorf("%d used before: %d are let through hours later", used, len(e.resumed)-before)
+		}
+	}
+}
+
+// TestALateAnswerUndoesNothing: the answer to an earlier call does not overwrite that of a later
+// one.
+func TestALateAnswerUndoesNothing(t *testing.T) {
+	var u knownUses
+	l, err := counter.ParseLimit("5/1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checks := []counter.Check{{Key: []byte("k"), Limit: &l, Op: counter.OpTake}}
+	u.learn(20, checks, []counter.Result{{Remaining: 1, Reset: counter.Hour}})
+	u.learn(10, checks, []counter.Result{{Remaining: 4, Reset: counter.Hour}})
+	if n := u.used(30, checks[0].Key); n != 4 {
+		t.Errorf("%d are used", n)
+	}
+	if n := u.used(20+counter.Hour, checks[0].Key); n != 0 {
+		t.Errorf("%d are used after a window", n)
+	}
+}
+
+// TestNoClientChoosesARecord: which clients share a record differs between Envoys. A client without
+// a record of its own takes no units from others.
+func TestNoClientChoosesARecord(t *testing.T) {
+	places := func() (at []uint32) {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "5/1h"))
+		e.refuses = errNo
+		e.flood(f, 0, 1, "/api/x")
+		for slot := range e.shared {
+			if slot != keyRecord {
+				at = append(at, slot)
+			}
+		}
+		return at
+	}
+	first := places()
+	same := 0
+	for range 10 {
+		if slices.Equal(first, places()) {
+			same++
+		}
+	}
+	if len(first) != 1 || same > 2 {
+		t.Errorf("the record %v is the same in %d of 10", first, same)
+	}
+
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "5/1h"))
+	h := uint64(77)
+	// all its records belong to others, one of which has used up its limit
+	for i := range uint64(recordWays) {
+		value := make([]byte, recordBytes)
+		setNumber(value, h+(i+1)<<32)
+		setNumber(value[8:], uint64(e.now+counter.Hour))
+		setNumber(value[16:], 5-i)
+		e.Share(77^uint32(i), value, 0)
+	}
+	r := f.recordOf(h, e.now)
+	if r.used != 0 || r.ends != 0 || r.at != 77^(recordWays-1) {
+		t.Errorf("%+v", r)
+	}
+	if r = f.recordOf(h+1<<32, e.now); r.used != 5 {
+		t.Errorf("another one's: %+v", r)
+	}
+}
+
+// TestWorkersShareTheKeyOfRecords: workers agree on one key, even if both find none at first.
+func TestWorkersShareTheKeyOfRecords(t *testing.T) {
+	e, other := newEnvoy(t), newEnvoy(t)
+	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
+	e.shared = map[uint32]sharedValue{}
+	f.recordKey()
+	other.shared = maps.Clone(e.shared)
+	delete(other.shared, keyRecord)
+	g.recordKey() // finds none either, and writes later
+	e.shared[keyRecord] = other.shared[keyRecord]
+	if f.recordKey() != g.recordKey() || f.recordKey() == (hashKey{}) {
+		t.Error("two keys")
+	}
+}
+
+// TestSipHash compares with SipHash-1-3 for the key 00 to 0f.
+func TestSipHash(t *testing.T) {
+	k := hashKey{0x0706050403020100, 0x0f0e0d0c0b0a0908}
+	if got := k.sum(nil); got != 0xabac0158050fc4dc {
+		t.Errorf("%x", got)
+	}
+	seen := map[uint64]int{}
+	for n := range 40 {
+		seen[k.sum(make([]byte, n))] = n
+	}
+	if len(seen) != 40 {
+		t.Errorf("%d sums of 40 lengths", len(seen))
+	}
+}

@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// part is the local state of one check of a request.
+type part struct {
+	held    *held
+	units   lease.Held // if it was admitted
+	verdict lease.Verdict
+}
+
+// decideLocally decides the request locally if possible, and otherwise prepares its question. done reports
+// whether the request is decided.
+func (s *Stream) decideLocally() (action Action, done bool) {
+	f, a := s.f, s.asking
+	a.forget() // the time at which the request joined a queue
+	deny, admit := a.plan.LocalDecision()
+	if a.denies = deny && !a.unsure; !a.denies {
+		return Continue, false
+	}
+	a.admits = admit && f.leases.reads
+	if a.denies = a.admits || !f.leases.exact; !a.denies {
+		return Continue, false
+	}
+	if !a.admits && len(f.leases.byKey) == 0 {
+		return Continue, false // no recent denials: the checks below would find none
+	}
+	if a.admits && f.stale {
+		a.attrs.ask.Known = 0 // so that the bridge verifies the credentials again
+		return Continue, false
+	}
+	now := f.elapsed()
+	inHand, denied := f.look(now, a, a.admits)
+	switch {
+	case denied:
+		return s.remembered(now), true
+	case inHand == len(a.parts):
+		return s.admitFromLease(now), true
+	}
+	a.putBack(now)
+	return Continue, false
+}
+
+// look evaluates each check locally. With takes set it takes leased units; otherwise only recent
+// denials count.
+func (f *Filter) look(now counter.Micros, a *asking, takes bool) (inHand int, denied bool) {
+	checks := a.plan.Checks()
+	for i := range checks {
+		c := &checks[i]
+		p := part{held: f.leases.hold(c, takes)}
+		switch {
+		case p.held == nil:
+		case takes:
+			p.verdict, p.units = p.held.counter.Take(now, c.Limit, c.Cost)
+		case !c.Shadow && p.held.counter.Denies(now, c.Limit, c.Cost):
+			p.verdict = lease.Deny
+		}
+		switch p.verdict {
+		case lease.Admit, lease.AdmitAsk:
+			inHand++
+		case lease.Deny:
+			denied = true
+		}
+		a.parts = append(a.parts, p)
+	}
+	return inHand, denied
+}
+
+// forget discards the results of look.
+//
+//go:noinline
+func (a *asking) forget() {
+	clear(a.parts)
+	a.parts, a.admits = a.parts[:0], false
+}
+
+// remembers reports whether a recent denial denies a request that is not decided locally.
+//
+//go:noinline
+func (s *Stream) remembers() (denied bool) {
+	f, a := s.f, s.asking
+	if !a.alike || a.unsure || len(f.leases.byKey) == 0 {
+		return false
+	}
+	a.forget()
+	_, denied = f.look(f.elapsed(), a, false)
+	return denied
+}
+
+// remembered denies a request because of a recent denial.
+//
+//go:noinline
+func (s *Stream) remembered(now counter.Micros) Action {
+	a := s.asking
+	a.putBack(now)
+	a.fillDenied(now)
+	s.f.host.Count(CounterRemembered)
+	return s.concluded()
+}
+
+// admitFromLease admits a request whose units are all leased.
+func (s *Stream) admitFromLease(now counter.Micros) Action {
+	f, a := s.f, s.asking
+	checks, results := a.plan.Checks(), a.plan.Results()
+	for i := range a.parts {
+		p := &a.parts[i]
+		p.held.counter.Answer(now, checks[i].Cost, p.verdict, &results[i])
+		if p.verdict == lease.AdmitAsk {
+			f.fetch(now, a, i)
+		}
+	}
+	f.host.Count(CounterLeased)
+	return s.concluded()
+}
+
+// putBack undoes the effects of look on the counters.
+func (a *asking) putBack(now counter.Micros) {
+	checks := a.plan.Checks()
+	for i := range a.parts {
+		switch p := &a.parts[i]; p.verdict {
+		case lease.Admit, lease.AdmitAsk:
+			p.held.counter.PutBack(now, checks[i].Cost, p.units)
+		case lease.Wait:
+			p.held.counter.Leave(checks[i].Cost)
+		}
+	}
+}
+
+// fillDenied fills in the results of a request that a recent denial denies.
+func (a *asking) fillDenied(now counter.Micros) {
+	checks, results := a.plan.Checks(), a.plan.Results()
+	at := a.attrs.view.At
+	for i := range a.parts {
+		if p := &a.parts[i]; p.verdict == lease.Deny {
+			p.held.counter.Answer(now, checks[i].Cost, lease.Deny, &results[i])
+			at = results[i].At
+		}
+	}
+	for i := range a.parts {
+		switch p := &a.parts[i]; p.verdict {
+		case lease.Deny:
+		case lease.Admit, lease.AdmitAsk:
+			p.held.counter.Answer(now, checks[i].Cost, 0, &results[i])
+		default:
+			results[i] = counter.Result{At: at, Remaining: checks[i].Limit.Capacity()}
+		}
+	}
+}
+
+// want asks for units of the request's counters along with the request. If one of the counters is
+// not hot, the next request must make a call anyway, so no units are taken in advance.
+func (a *asking) want(now counter.Micros) {
+	checks, hot := a.plan.Checks(), true
+	for i := range a.parts {
+		p := &a.parts[i]
+		switch p.verdict {
+		case lease.Admit, lease.AdmitAsk:
+			continue
+		case lease.Ask:
+			if asking, ok := p.held.counter.Ask(now, checks[i].Limit, checks[i].Cost); ok {
+				p.held.pins++
+				a.wants = append(a.wants, wanted{held: p.held, check: i, limit: checks[i].Limit, asking: asking})
+				hot = hot && asking.Max > asking.Cost
+				continue
+			}
+		}
+		hot = false
+	}
+	for i := range a.wants {
+		if !hot {
+			a.wants[i].asking.Trim()
+		}
+	}
+}
+
+// unwant cancels the wants of a request that makes no call.
+func (a *asking) unwant() {
+	unwant(a.wants)
+	a.wants = nil
+}
+
+//go:noinline
+func unwant(wants []wanted) {
+	for i := range wants {
+		h := wants[i].held
+		h.pins--
+		h.counter.CancelCall()
+	}
+}
+
+// unitsOf encodes the wanted units of a check.
+func unitsOf(c *counter.Check, w *wanted) wire.Units {
+	u := wire.Units{Check: w.check, Counter: wire.CounterOf(c), Cost: w.asking.Cost, Max: w.asking.Max, ShareMille: w.asking.ShareMille}
+	if u.Max > u.Cost {
+		u.Age = w.asking.Age
+	}
+	return u
+}
+
+// age returns the age of that many units, as stated in their receipt.
+func (w *wanted) age(granted int64) counter.Micros {
+	switch {
+	case w.limit.Algorithm() != counter.TokenBucket:
+		return 0
+	case granted > w.asking.Cost:
+		return w.asking.Age
+	default:
+		return 1
+	}
+}
+
+// granted takes the result for a wanted counter; r is nil without a usable answer. own is the part
+// of the grant that the request itself uses.
+func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.Lease) {
+	h, now := w.held, f.elapsed()
+	h.pins--
+	if r == nil || r.Local || r.Overflow {
+		h.counter.Failed(now)
+		return
+	}
+	all := *r
+	for i := range leases {
+		if l := &leases[i]; l.Check == w.check {
+			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), strings.Clone(l.Token)}) // the text is a part of the whole reply
+			all.Granted, all.Receipt = l.Granted, l.Receipt
+		}
+	}
+	h.counter.Granted(now, &w.asking, &all)
+	r.Remaining = min(w.limit.Capacity(), r.Remaining+h.counter.Held(now))
+	f.lookAfter(h)
+}
+
+// takeResults takes the results of an answer for counters without wanted units.
+func (f *Filter) takeResults(a *asking, wants []wanted, results []counter.Result, sent counter.Micros) {
+	if len(f.leases.byKey) == 0 && !anyDenied(results) {
+		return
+	}
+	now, checks := f.elapsed(), a.plan.Checks()
+next:
+	for i := range results {
+		for j := range wants {
+			if wants[j].check == i {
+				continue next
+			}
+		}
+		c, r := &checks[i], &results[i]
+		if r.Local || r.Overflow {
+			continue
+		}
+		if h := f.leases.hold(c, r.Denied); h != nil {
+			h.counter.Observe(now, sent, c.Limit, c.Cost, r)
+		}
+	}
+}
+
+func anyDenied(results []counter.Result) bool {
+	for i := range results {
+		if results[i].Denied {
+			return true
+		}
+	}
+	return false
+}
+
+// lease takes the results of an answer for the counters of an item. If the answer has verdicts on
+// the credentials, the results may be for another client than the wanted units.
+func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
+	defer f.guard() // the request gets its answer even if this panics
+	n := max(1, r.checks)
+	if s := r.stream; ok && s != nil && s.state == waiting && got.Verdict == nil && len(got.Results) == len(s.asking.plan.Checks()) {
+		f.uses.learn(sent, s.asking.plan.Checks(), got.Results) // before held units are added to Remaining
+	}
+	ok = ok && got.Verdict == nil && len(got.Results) == n
+	for i := range r.wants {
+		w := &r.wants[i]
+		switch {
+		case !ok:
+			f.granted(w, nil, 0, nil)
+		case r.extra:
+			f.granted(w, &got.Results[0], 0, got.Leases)
+		default:
+			result := &got.Results[w.check]
+			f.granted(w, result, result.Granted, got.Leases)
+		}
+	}
+	if s := r.stream; ok && s != nil && s.state == waiting {
+		if s.asking.alike {
+			f.takeResults(s.asking, r.wants, got.Results, sent)
+		}
+		if r.gate != nil {
+			r.gate.learn(s.asking, got.Results)
+		}
+	}
+}
+
+// units returns the units to ask for with a request that is sent now.
+func (f *Filter) units(a *asking) []wire.Units {
+	if !f.leases.reads {
+		a.unwant()
+	}
+	if f.leases.units = f.leases.units[:0]; len(a.wants) == 0 {
+		return nil
+	}
+	now, checks := f.elapsed(), a.plan.Checks()
+	for i := range a.wants {
+		w := &a.wants[i]
+		w.held.counter.Sending(now, &w.asking)
+		if !w.asking.Plain() {
+			f.leases.units = append(f.leases.units, unitsOf(&checks[w.check], w))
+		}
+	}
+	return f.leases.units
+}
+
+// fetch asks for units in advance, in the name of a request that is admitted.
+func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
+	if f.calls.failures >= failuresMax || !f.leases.reads || a.attrs.size() > fetchBytesMax {
+		return
+	}
+	h, c := a.parts[check].held, &a.plan.Checks()[check]
+	asking, ok := h.counter.Ask(now, c.Limit, 0)
+	if !ok {
+		return
+	}
+	h.pins++
+	next := &extra{version: a.policy.version, wants: []wanted{{held: h, check: check, limit: c.Limit, asking: asking}}}
+	f.leases.units = append(f.leases.units[:0], unitsOf(c, &next.wants[0]))
+	f.extra(next, wire.AppendAsk(nil, wire.KindFetch, &a.attrs.ask, f.leases.units))
+}
+
+// extra enqueues an item for the next call.
+//
+//go:noinline
+func (f *Filter) extra(next *extra, item []byte) {
+	next.item = item
+	f.leases.extras = append(f.leases.extras, next)
+	f.scheduleFlush() // if the host fails, the next call takes it
+}
+
+// appendExtras adds to a call the extras of its version of the policy. A refund is sent once, even
+// if the call fails.
+func (f *Filter) appendExtras(version string) {
+	c, l := &f.calls, &f.leases
+	kept := l.extras[:0]
+	for _, next := range l.extras {
+		switch {
+		case !l.reads, next.wants != nil && next.version != f.policy.version:
+			unwant(next.wants)
+		case next.wants != nil && next.version != version || !c.spares(len(next.item)):
+			kept = append(kept, next)
+		default:
+			c.body = append(c.body, next.item...)
+			c.lease()
+			c.filling.items = append(c.filling.items, batchItem{wants: next.wants, extra: true})
+		}
+	}
+	clear(l.extras[len(kept):])
+	l.extras = kept
+}
+
+// spares reports whether an extra of that many bytes can share the call with the items in it.
+func (c *calls) spares(bytes int) bool {
+	items := len(c.filling.items)
+	return items == 0 || items < extraItemsMax && len(c.body)+bytes <= extraBytesMax
+}

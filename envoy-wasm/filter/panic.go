@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+)
+
+// A panic in a callback would end the whole filter in its worker, with all requests that wait
+// there. So each callback recovers: on_error of the policy decides a request, a response goes on
+// unchanged, and the items of a call are decided one by one.
+
+var errPanic = errors.New("a panic")
+
+// guard recovers from a panic in a callback. It is deferred.
+func (f *Filter) guard() {
+	if reason := recover(); reason != nil {
+		f.panicked(reason)
+	}
+}
+
+// Guard recovers from a panic of the adapter in a callback about a response. The response goes on
+// unchanged. Guard is deferred.
+func (s *Stream) Guard() {
+	if reason := recover(); reason != nil {
+		s.f.panicked(reason)
+	}
+}
+
+// Panicked decides a request after a panic of the adapter.
+func (s *Stream) Panicked(reason any) Action {
+	s.f.panicked(reason)
+	return s.Failed()
+}
+
+// guard recovers from a panic in a callback that decides a request, and decides it. It is deferred.
+func (s *Stream) guard(action *Action) {
+	if reason := recover(); reason != nil {
+		*action = s.Panicked(reason)
+	}
+}
+
+// rescue recovers from a panic while a waiting request is decided, and decides it. It is deferred.
+func (s *Stream) rescue() {
+	if reason := recover(); reason != nil {
+		if s.Panicked(reason) == Continue {
+			defer s.f.guard()
+			s.f.letGo(outgoing{stream: s})
+		}
+	}
+}
+
+// panicked counts a panic, and logs at most one per second.
+func (f *Filter) panicked(reason any) {
+	defer func() { _ = recover() }() // of the host that is told
+	f.host.Count(CounterPanic)
+	text := "of an unknown kind"
+	switch reason := reason.(type) {
+	case error:
+		text = reason.Error()
+	case string:
+		text = reason
+	}
+	if now := f.host.Now(); now >= f.quiet {
+		f.quiet = now + counter.Second
+		f.host.Warn("penstock: a panic, and on_error decides: " + text)
+	}
+}
+
+// Failed decides a request that cannot be decided by rules: its headers cannot be read, or the
+// filter panicked. The on_error of the whole policy applies, since the rules of the request are
+// unknown.
+func (s *Stream) Failed() (action Action) {
+	deny := s.f.config.Deny
+	if s.f.policy != nil {
+		deny = s.f.policy.ruleset.OnError() == counter.OnErrorDeny
+	}
+	action = Continue
+	if deny {
+		action = Pause
+	}
+	defer s.f.guard()
+	s.drop() // its state is unknown after a panic
+	return s.unguarded(deny)
+}
+
+// unguarded decides a request for which there is no plan.
+func (s *Stream) unguarded(deny bool) Action {
+	s.state = decided
+	s.f.host.Count(CounterDegraded)
+	if !deny {
+		return Continue
+	}
+	d := core.Decision{Outcome: core.OutcomeDegradedDenied, Status: 503}
+	s.answer(Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", response.ContentType(&d)}},
+		Body: response.AppendProblem(nil, new(core.Plan), &d)})
+	return Pause
+}
+
+// oversized denies a request that is too large for a question. If on_error applied here, a client
+// could escape its limits by sending a long header.
+func (s *Stream) oversized() Action {
+	s.state = decided
+	s.release()
+	s.f.host.Count(CounterOversized)
+	s.f.host.Count(CounterDenied)
+	s.answer(Response{Status: 431, GRPCStatus: 8, Headers: [][2]string{{"content-type", "application/problem+json"}},
+		Body: []byte(`{"type":"about:blank","title":"Request Header Fields Too Large","status":431}`)})
+	return Pause
+}
+
+// badTarget answers 400 to a request whose path or host the upstream may read differently. on_error
+// would let it through.
+func (s *Stream) badTarget() Action {
+	s.state = decided
+	s.release()
+	s.f.host.Count(CounterInvalidTarget)
+	s.answer(Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
+		Body: []byte(response.InvalidTarget)})
+	return Pause
+}
+
+// answer answers the request.
+//
+//go:noinline
+func (s *Stream) answer(r Response) {
+	s.answered = true
+	s.f.letGo(outgoing{s, &r})
+}
+
+// dispatch makes a call. A panic of the host counts as an error.
+func (f *Filter) dispatch(c Call, answered func(Reply)) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			f.panicked(reason)
+			err = errPanic
+		}
+	}()
+	return f.host.Call(c, answered)
+}
+
+// wake makes the host call Flush soon, and reports whether it will.
+func (f *Filter) wake() (ok bool) {
+	defer f.guard()
+	return f.host.Wake() == nil
+}

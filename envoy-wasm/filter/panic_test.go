@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// TestAPanicDecidesARequestByOnError: if any method of the host panics while a request arrives,
+// on_error decides it.
+func TestAPanicDecidesARequestByOnError(t *testing.T) {
+	for _, deny := range []bool{false, true} {
+		for _, method := range []string{"Now", "Property", "Wake"} {
+			e := newEnvoy(t)
+			p := shop(t, "10/1m")
+			if deny {
+				p.OnError = counter.OnErrorDeny
+			}
+			f := withPolicy(t, e, p)
+			e.panics = method
+			action := f.NewStream(1).RequestHeaders(get("/api/x"))
+			if (action == Pause) != deny || (e.responses[1].Status == 503) != deny || e.counts[CounterPanic] != 1 || len(e.warnings) != 1 {
+				t.Errorf("%s, deny %v: %v, answered %v, counted %v, warned %q", method, deny, action, e.responses, e.count(), e.warnings)
+			}
+			if f.NewStream(2).RequestHeaders(get("/api/x")) != Pause {
+				t.Errorf("%s: the next request is not asked about", method)
+			}
+			f.Flush()
+			c, _, items := e.check()
+			if c.answer(replied(left(1))); len(items) != 1 || !slices.Equal(e.resumed, []uint32{2}) {
+				t.Errorf("%s: asked about %v, resumed %v", method, items, e.resumed)
+			}
+		}
+	}
+}
+
+// TestAPanicLosesNoBatchedRequest: if one request of a call panics, the others still get their
+// answers.
+func TestAPanicLosesNoBatchedRequest(t *testing.T) {
+	for _, method := range []string{"Resume", "Respond", "Count", "Now"} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, withKeys(t))
+		for id := uint32(1); id <= 3; id++ {
+			f.NewStream(id).RequestHeaders(get("/api/x", "x-api-key", "k"))
+		}
+		f.Flush()
+		c, _, _ := e.check()
+		first := said(left(9), corepolicy.CredentialUnknown, counter.Minute)
+		if method == "Respond" {
+			first = said(over(), corepolicy.CredentialUnknown, counter.Minute)
+		}
+		if method == "Now" { // the second request is the first that needs the time
+			first = left(9)
+		}
+		e.panics = method
+		c.answer(replied(first, said(left(8), corepolicy.CredentialUnknown, counter.Minute), left(7)))
+		done := slices.Clone(e.resumed)
+		for id := range e.responses {
+			done = append(done, id)
+		}
+		slices.Sort(done)
+		if !slices.Equal(done, []uint32{1, 2, 3}) || e.counts[CounterPanic] != 1 {
+			t.Errorf("%s: resumed %v, answered %v, counted %v", method, e.resumed, e.responses, e.count())
+		}
+		e.now += 2 * counter.Second // denials are forgotten
+		admitted(t, e, f, 9, left(1), get("/api/x"))
+	}
+}
+
+// TestAPanicInACall: a call that panics is handled like one that Envoy rejects.
+func TestAPanicInACall(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	f.NewStream(1).RequestHeaders(get("/api/x"))
+	f.NewStream(2).RequestHeaders(get("/api/x"))
+	e.panics = "Call"
+	f.Flush()
+	if !slices.Equal(e.resumed, []uint32{1, 2}) || e.counts[CounterUnreachable] != 2 || e.counts[CounterPanic] != 1 {
+		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
+	}
+	admitted(t, e, f, 3, left(1), get("/api/x"))
+}
+
+// TestAPanicOnTheTick: deadlines end and the policy is polled nevertheless, at the next tick at the
+// latest.
+func TestAPanicOnTheTick(t *testing.T) {
+	for _, method := range []string{"Now", "Resume", "Call", "Count"} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
+		f.NewStream(1).RequestHeaders(get("/api/x"))
+		f.NewStream(2).RequestHeaders(get("/api/x"))
+		f.Flush()
+		e.passes(f, f.silentFor()-tickFast)
+		e.calls = nil
+		e.now += f.config.Poll
+		e.panics = method
+		f.Tick()
+		f.Tick()
+		e.now += f.config.Poll
+		f.Tick()
+		if !slices.Contains(e.resumed, 2) || !slices.ContainsFunc(e.calls, func(c made) bool { return c.Path == policyPath }) || e.panics != "" {
+			t.Errorf("%s: resumed %v, %d calls", method, e.resumed, len(e.calls))
+		}
+	}
+}
+
+// TestAPanicInAResponse: the response passes unchanged, and what can still be settled is.
+func TestAPanicInAResponse(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, costs(t, byHeader))
+	s := admitted(t, e, f, 1, reserved(10), get("/api/x"))
+	e.panics = "Count" // when a response without a cost is counted
+	if got := s.ResponseHeaders(ok("200"), true); got != nil || e.panics != "" || e.counts[CounterPanic] != 1 {
+		t.Errorf("told %v, counted %v", got, e.count())
+	}
+	s.ResponseBody(nil, true)
+	s.Done()
+	s = admitted(t, e, f, 2, reserved(10), get("/api/x"))
+	e.panics = "Wake"
+	if got := s.ResponseHeaders(ok("200", "x-cost", "4"), true); got == nil || e.counts[CounterPanic] != 2 {
+		t.Errorf("told %v, counted %v", got, e.count())
+	}
+	f.Tick() // sends what no wake was available for
+	c, _, items := e.check()
+	if c.answer(replied(wire.Answer{})); len(items) != 1 || items[0].Kind != wire.KindSettle {
+		t.Errorf("the bridge is told %v", items)
+	}
+}
+
+// TestPanicsAreLoggedOnceASecond: panics are logged at most once a second, and all are counted.
+func TestPanicsAreLoggedOnceASecond(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	for range 10 {
+		f.panicked("x")
+	}
+	if len(e.warnings) != 1 || e.counts[CounterPanic] != 10 {
+		t.Errorf("%q, %v", e.warnings, e.count())
+	}
+	e.now += counter.Second
+	if f.panicked(errNo); len(e.warnings) != 2 {
+		t.Errorf("%q", e.warnings)
+	}
+}
+
+func TestHeadersThatCannotBeRead(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, shop(t, "10/1m"))
+	if s := f.NewStream(1); s.Failed() != Continue || s.ResponseHeaders(ok("200"), true) != nil {
+		t.Error("on_error: allow")
+	}
+}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// throttleQueueMax is how many requests of one worker may be in throttle queues, each with its own
+// call. Further requests are denied, as if their queue were full.
+const throttleQueueMax = 4096
+
+// enqueueThrottled makes a request wait that only throttle rules deny. It makes a second call, for
+// this request alone. The bridge answers it once the request is admitted or its wait is over. The
+// wait is max_delay plus, for both calls together, the time that a bridge may be silent.
+// enqueueThrottled reports false if the request cannot wait; the request is then denied.
+//
+// If the client disconnects meanwhile, the call continues, because Envoy cannot cancel it. The
+// bridge does not notice: the request keeps its place in the queue, and is charged at its turn.
+func (s *Stream) enqueueThrottled() bool {
+	f, a := s.f, s.asking
+	throttled := a.plan.Throttled()
+	if len(throttled) == 0 || len(f.calls.throttleQueue) >= throttleQueueMax {
+		return false
+	}
+	patience := throttled[0].Throttle.MaxDelay
+	for _, t := range throttled {
+		patience = min(patience, t.Throttle.MaxDelay)
+	}
+	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsed() - f.calls.answeredSent) // the first call has used up a part of it
+	if !s.askToWait(f.silentFor() + patience) {
+		return false
+	}
+	s.state = throttleQueued
+	f.calls.throttleQueue = append(f.calls.throttleQueue, s)
+	return true
+}
+
+// askToWait makes the request's own call, and reports whether it could. most bounds the wait in
+// case the clock went back.
+//
+//go:noinline
+func (s *Stream) askToWait(most counter.Micros) bool {
+	f, a := s.f, s.asking
+	now := f.host.Now()
+	left := min(s.deadline-now, most)
+	if left <= 0 {
+		return false
+	}
+	body := wire.AppendCall(nil, a.policy.version)
+	body = wire.AppendAsk(body, wire.KindWait, &a.attrs.ask, nil)
+	if f.dispatch(f.checkCall(body, millis(left)), s.admitted) != nil {
+		return false
+	}
+	s.deadline, a.patience, s.asked = now+left, left, f.elapsed()
+	return true
+}
+
+// admitted takes the answer to the second call.
+func (s *Stream) admitted(r Reply) {
+	s.f.tellOfMore()
+	defer s.rescue()
+	if s.state != throttleQueued {
+		return // gone, or its time is over
+	}
+	reply, err := replyOf(r)
+	ok, answer := false, &s.f.calls.answer
+	if err == nil {
+		ok, err = reply.Next(answer)
+	}
+	if ok && err == nil {
+		s.take(answer)
+		return
+	}
+	s.degrade(whyOf(r))
+}
+
+// expireThrottled decides the throttled requests whose wait is over, and drops those that are
+// finished.
+func (f *Filter) expireThrottled(now counter.Micros) {
+	list := f.calls.throttleQueue
+	kept := list[:0]
+	for _, s := range list {
+		if s.state == throttleQueued && now >= s.deadline {
+			s.expire()
+		}
+		if s.state == throttleQueued {
+			kept = append(kept, s)
+		}
+	}
+	clear(list[len(kept):])
+	f.calls.throttleQueue = kept
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// throttledPolicy returns a policy whose rule delays requests for up to two seconds.
+func throttledPolicy(t *testing.T) corepolicy.Policy {
+	t.Helper()
+	p := shop(t, "10/1m")
+	p.Rules[0].Action = corepolicy.ActionThrottle
+	p.Rules[0].Throttle = &corepolicy.Throttle{MaxDelay: 2 * counter.Second, MaxWaiting: 10}
+	return p
+}
+
+// later returns a denial whose units will be available in a second.
+func later() wire.Answer {
+	return wire.Answer{Results: []counter.Result{{At: counter.Second, Denied: true, Wait: counter.Second, Reset: counter.Minute}}}
+}
+
+// throttled sends a request that waits for its second call, and returns that call.
+func throttled(t *testing.T, e *envoy, f *Filter, id uint32) (*Stream, made) {
+	t.Helper()
+	s := f.NewStream(id)
+	s.RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ := e.check()
+	first.answer(replied(later()))
+	c, call, items := e.check()
+	if call.Version != "v1" || len(items) != 1 || items[0].Kind != wire.KindWait || items[0].Ask.Path != "/api/x" ||
+		c.TimeoutMillis != 3000 || slices.Contains(e.resumed, id) || e.responses[id].Status != 0 {
+		t.Fatalf("%+v in %d ms, resumed %v, answered %v", items, c.TimeoutMillis, e.resumed, e.responses)
+	}
+	return s, c
+}
+
+// TestThrottledRequest: the second call decides the request, whatever its result.
+func TestThrottledRequest(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply   Reply
+		goesOn  bool
+		counted string
+	}{
+		"admitted":    {replied(left(3)), true, "delayed"},
+		"refused":     {replied(over()), false, "denied"},
+		"still later": {replied(later()), false, "denied"},
+		"store down":  {replied(wire.Answer{Status: wire.StatusUnavailable}), true, "store_unavailable"},
+		"hung":        {Reply{Status: 504}, true, "bridge_unreachable"},
+		"garbage":     {Reply{Status: 200, Body: []byte("x")}, true, "bridge_unanswered"},
+		"empty":       {replied(), true, "bridge_unanswered"},
+	} {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, throttledPolicy(t))
+		s, call := throttled(t, e, f, 1)
+		call.answer(c.reply)
+		if slices.Contains(e.resumed, 1) != c.goesOn || (e.responses[1].Status == 429) == c.goesOn || e.count()[c.counted] != 1 {
+			t.Errorf("%s: resumed %v, answered %v, counted %v", name, e.resumed, e.responses, e.count())
+		}
+		if name == "admitted" && fieldOf(s.ResponseHeaders(ok("200"), true), "x-ratelimit-remaining") != "3" {
+			t.Error("the response tells of the first call")
+		}
+		if len(e.calls) != 0 {
+			t.Errorf("%s: %d more calls", name, len(e.calls))
+		}
+		if f.Tick(); len(f.calls.throttleQueue) != 0 {
+			t.Errorf("%s: it stands there still", name)
+		}
+	}
+}
+
+// TestOthersAreNotBlocked: a waiting request has a call of its own, so the calls of other requests
+// continue.
+func TestOthersAreNotBlocked(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	_, call := throttled(t, e, f, 1)
+	admitted(t, e, f, 2, left(1), get("/api/x"))
+	call.answer(replied(left(0)))
+	if !slices.Equal(e.resumed, []uint32{2, 1}) {
+		t.Errorf("resumed %v", e.resumed)
+	}
+}
+
+func TestNoRequestWaitsWithoutEnd(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	_, call := throttled(t, e, f, 1)
+	e.now += 2990 * counter.Millisecond
+	if f.Tick(); len(e.resumed) != 0 {
+		t.Fatal("let go on before max_delay and the deadline are over")
+	}
+	e.now += 10 * counter.Millisecond
+	f.Tick()
+	call.answer(replied(over())) // late
+	if !slices.Equal(e.resumed, []uint32{1}) || e.counts[CounterTimeout] != 1 || e.responses[1].Status != 0 || len(f.calls.throttleQueue) != 0 {
+		t.Errorf("resumed %v, counted %v", e.resumed, e.count())
+	}
+}
+
+// TestBothCallsHaveOneDeadline: the duration of the first call is subtracted from the second one's
+// deadline, so that no request waits longer than max_delay and the deadline.
+func TestBothCallsHaveOneDeadline(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	start := e.now
+	s := f.NewStream(1)
+	s.RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ := e.check()
+	e.now += 40 * counter.Millisecond
+	first.answer(replied(later()))
+	if second, _, _ := e.check(); second.TimeoutMillis != 2960 {
+		t.Errorf("the second call has %d ms", second.TimeoutMillis)
+	}
+	for s.state == throttleQueued {
+		e.passes(f, counter.Millisecond)
+	}
+	if waited := e.now - start; waited > 3000*counter.Millisecond+tickFast || e.counts[CounterTimeout] != 1 {
+		t.Errorf("waited %v: %v", waited, e.count())
+	}
+	// An answer after the deadline, but before the tick that would have noticed it.
+	f.NewStream(2).RequestHeaders(get("/api/x"))
+	f.Flush()
+	first, _, _ = e.check()
+	e.now += 3000 * counter.Millisecond
+	if first.answer(replied(later())); len(e.calls) != 0 || e.responses[2].Status != 429 {
+		t.Errorf("%d calls, answered %v", len(e.calls), e.responses)
+	}
+}
+
+func TestAClientThatLeavesTheQueue(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	s, call := throttled(t, e, f, 1)
+	s.Done()
+	call.answer(replied(left(3)))
+	if f.Tick(); len(e.resumed)+len(e.responses)+len(f.calls.throttleQueue) != 0 {
+		t.Errorf("resumed %v, answered %v", e.resumed, e.responses)
+	}
+}
+
+// TestARequestThatCannotWaitIsDenied: if no call can be made, or too many requests wait already.
+func TestARequestThatCannotWaitIsDenied(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	for id, prepare := range []func(){
+		func() { e.refuses = errNo },
+		func() { e.panics = "Call" },
+		func() { f.calls.throttleQueue = make([]*Stream, throttleQueueMax) },
+	} {
+		e.refuses = nil
+		f.NewStream(uint32(id)).RequestHeaders(get("/api/x"))
+		f.Flush()
+		first, _, _ := e.check()
+		prepare()
+		if first.answer(replied(later())); e.responses[uint32(id)].Status != 429 || len(e.resumed) != 0 {
+			t.Errorf("%d: resumed %v, answered %v", id, e.resumed, e.responses)
+		}
+	}
+}
+
+// TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest: the call is repeated for the rest of its
+// time, at most twice.
+func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
+	for know := range againMax + 2 {
+		e := newEnvoy(t)
+		f := withPolicy(t, e, throttledPolicy(t), "poll: 60m")
+		s, call := throttled(t, e, f, 1)
+		for n := range know {
+			e.now += 100 * counter.Millisecond
+			call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+			if n == againMax {
+				break
+			}
+			var items []wire.Item
+			if call, _, items = e.check(); len(items) != 1 || items[0].Kind != wire.KindWait || int(call.TimeoutMillis) != 3000-100*(n+1) {
+				t.Fatalf("asks %+v in %d ms", items, call.TimeoutMillis)
+			}
+		}
+		want := map[string]int{"policy_loaded": 1, "allowed": 1, "delayed": 1, "policy_unknown": know}
+		if know > againMax {
+			want = map[string]int{"policy_loaded": 1, "denied": 1, "policy_unknown": know}
+		} else {
+			if len(f.calls.throttleQueue) != 1 || s.state != throttleQueued {
+				t.Errorf("%d stand in line", len(f.calls.throttleQueue))
+			}
+			call.answer(replied(left(3)))
+		}
+		if know == 0 {
+			delete(want, "policy_unknown")
+		}
+		equalCounts(t, e, want)
+		if slices.Equal(e.resumed, []uint32{1}) != (know <= againMax) || (e.responses[1].Status == 503) != (know > againMax) ||
+			len(e.calls) != 0 || f.calls.held != 0 {
+			t.Errorf("resumed %v, answered %v, %d calls, %d bytes held", e.resumed, e.responses, len(e.calls), f.calls.held)
+		}
+	}
+}
+
+// TestAThrottledRequestKeepsItsDeadline when its call is repeated, even if the clock goes back by
+// an hour.
+func TestAThrottledRequestKeepsItsDeadline(t *testing.T) {
+	e := newEnvoy(t)
+	f := withPolicy(t, e, throttledPolicy(t))
+	_, call := throttled(t, e, f, 1)
+	e.now -= counter.Hour
+	call.answer(replied(wire.Answer{Status: wire.StatusUnknown}))
+	if call, _, _ = e.check(); call.TimeoutMillis != 3000 {
+		t.Errorf("%d ms", call.TimeoutMillis)
+	}
+	e.now += 3000 * counter.Millisecond
+	if f.Tick(); !slices.Equal(e.resumed, []uint32{1}) || len(f.calls.throttleQueue) != 0 {
+		t.Errorf("resumed %v, %d stand in line", e.resumed, len(f.calls.throttleQueue))
+	}
+	call.answer(replied(left(1)))
+	if len(e.resumed) != 1 {
+		t.Error("a late answer counts")
+	}
+}

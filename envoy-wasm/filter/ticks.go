@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// TickMillis is how often [Filter.Tick] is called while anything waits. No request waits longer
+// than two ticks beyond its deadline.
+const TickMillis = 10
+
+// Ticks take processor time in every worker, and most of them find nothing to do. They are frequent
+// while something waits and shortly afterwards, since changing the interval for each request would
+// cost more. Otherwise the next tick comes when something is due.
+const (
+	tickFast   = TickMillis * counter.Millisecond
+	tickSlow   = counter.Second // the longest interval, and so the longest delay if the clock is set forward
+	quietTicks = 10
+)
+
+// pace is how often ticks come.
+type pace struct {
+	every counter.Micros // 0: no ticks yet
+	quiet int            // ticks in a row that found nothing waiting
+}
+
+// hurry makes ticks frequent, because something waits from now on.
+//
+//go:noinline
+func (f *Filter) hurry() {
+	f.pace.quiet = 0
+	f.tickEvery(tickFast)
+}
+
+// slow chooses the time of the next tick.
+func (f *Filter) slow() {
+	if f.busy() {
+		f.hurry()
+		return
+	}
+	if f.pace.quiet++; f.pace.quiet < quietTicks {
+		return
+	}
+	c, now, next := &f.calls, f.host.Now(), tickSlow
+	if f.polls() && (!f.poll.under || f.poll.due > now) {
+		next = min(next, f.poll.due-now)
+	}
+	if c.failures >= failuresMax {
+		next = min(next, c.openTill-now)
+	}
+	if len(f.leases.ticking) > 0 {
+		next = min(next, lease.TickEvery)
+	}
+	f.tickEvery(max(next, tickFast))
+}
+
+// busy reports whether a deadline may pass, or a call may become necessary, before the next slow
+// tick.
+func (f *Filter) busy() bool {
+	c, l := &f.calls, &f.leases
+	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+f.gates.queued+len(c.settling)+len(c.throttleQueue)+len(f.outdated)+len(l.extras) > 0 ||
+		c.flight != nil || len(c.overdue) > 0 || c.probing
+}
+
+// tickEvery sets the pace. If the host fails, the next call tries again.
+func (f *Filter) tickEvery(every counter.Micros) {
+	defer f.guard()
+	if f.pace.every != every && f.host.TickEvery(millis(every)) == nil {
+		f.pace.every = every
+	}
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// pace is the timing of fetches.
+type pace struct {
+	timeout  time.Duration // of one attempt
+	retryMin time.Duration // after the first failure; it doubles up to the refresh
+	unknown  time.Duration // the least time between two fetches caused by tokens with unknown keys
+}
+
+// fetchPace is the pace in production. Anyone can write a token with an unknown key, so these
+// tokens cause at most six fetches a minute.
+var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 10 * time.Second}
+
+const (
+	redirectsMax    = 3
+	headerBytesMax  = 64 << 10
+	jitterPart      = 10 // nodes spread over a tenth of the refresh, so that they do not fetch at the same time
+	fetcherNameSent = "penstock"
+)
+
+// fetcher keeps a key set that is published at a URL. It fetches in its own goroutine. The clients
+// of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a key is
+// unknown. If the URL fails, the last good set stays in force.
+type fetcher struct {
+	url     string
+	client  *http.Client
+	refresh time.Duration
+	pace    pace
+	load    func(data []byte) error
+	notices *notices
+	want    chan struct{} // receives when a token names an unknown key
+}
+
+// newFetcher returns a fetcher that passes each set to load. The caller runs it.
+func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) error) *fetcher {
+	transport := o.Transport
+	if transport == nil {
+		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
+		// A plugin may have replaced it.
+		if usual, ok := http.DefaultTransport.(*http.Transport); ok {
+			own = usual.Clone()
+		}
+		own.DisableKeepAlives = true // fetches are minutes apart
+		own.MaxResponseHeaderBytes = headerBytesMax
+		transport = own
+	}
+	client := &http.Client{Transport: transport, Timeout: pace.timeout, CheckRedirect: sameHost}
+	return &fetcher{url: o.JWKSURL, client: client, refresh: o.Refresh, pace: pace, load: load, notices: notices,
+		want: make(chan struct{}, 1)}
+}
+
+// sameHost rejects redirects to another host, because that host could choose the keys.
+func sameHost(next *http.Request, before []*http.Request) error {
+	first := before[0].URL
+	switch {
+	case next.URL.Host != first.Host || next.URL.Scheme != first.Scheme:
+		return fmt.Errorf("redirect to %s://%s is rejected: configure the URL that it leads to", next.URL.Scheme, cut(next.URL.Host))
+	case len(before) > redirectsMax:
+		return fmt.Errorf("more than %d redirects", redirectsMax)
+	}
+	return nil
+}
+
+// wanted requests an early fetch. It never blocks.
+func (f *fetcher) wanted() {
+	select {
+	case f.want <- struct{}{}:
+	default:
+	}
+}
+
+// run fetches the set periodically until ctx is done.
+func (f *fetcher) run(ctx context.Context) {
+	retry := f.pace.retryMin
+	for ctx.Err() == nil {
+		pause := f.refresh
+		err := recovered(func() error { return f.fetch(ctx) })
+		var panicked *policyfile.PanicError
+		switch {
+		case err == nil:
+			retry = f.pace.retryMin
+			f.notices.mended("the key set can be fetched again", "url", redact(f.url))
+		case errors.As(err, &panicked):
+			f.notices.panicked("loading a key set panicked, the last one stays in force", err, "url", redact(f.url))
+			pause, retry = min(retry, f.refresh), min(2*retry, f.refresh)
+		case ctx.Err() == nil:
+			f.notices.failing("the key set cannot be fetched, the last one stays: "+cut(err.Error()), "url", redact(f.url))
+			pause, retry = min(retry, f.refresh), min(2*retry, f.refresh)
+		}
+		if !f.wait(ctx, pause-rand.N(pause/jitterPart+1)) {
+			return
+		}
+	}
+}
+
+// wait waits for the next periodic fetch or for a requested one, which comes no sooner than pace
+// allows. It returns false when ctx is done.
+func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
+	timer := time.NewTimer(min(pause, f.pace.unknown))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	}
+	if pause <= f.pace.unknown {
+		return true
+	}
+	timer.Reset(pause - f.pace.unknown)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-f.want:
+	case <-timer.C:
+	}
+	return true
+}
+
+// fetch fetches the set once.
+func (f *fetcher) fetch(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", fetcherNameSent)
+	request.Header.Set("Accept", "application/jwk-set+json, application/json")
+	response, err := f.client.Do(request)
+	if err != nil {
+		var wrapped *url.Error // it repeats the URL, which is already in the log line
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err
+		}
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", cut(response.Status))
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, setBytesMax+1))
+	switch {
+	case err != nil:
+		return err
+	case len(data) > setBytesMax:
+		return fmt.Errorf("it answers more than %d bytes", setBytesMax)
+	}
+	if err := f.load(data); err != nil {
+		return fmt.Errorf("what it answers %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"time"
+)
+
+// Bounds and defaults of [JWTOptions].
+const (
+	leewayDefault  = 30 * time.Second
+	leewayMax      = 5 * time.Minute // a larger leeway would make the expiry of short-lived tokens meaningless
+	refreshDefault = 5 * time.Minute
+	refreshMin     = time.Second
+	refreshMax     = 24 * time.Hour // how long a removed key may go unnoticed
+	secretBytesMax = 4096
+	memoryEntries  = 1 << 16
+	memoryBytes    = 64 << 20
+)
+
+// validate checks every option that can be checked without reading a file or a URL.
+func (o *JWTOptions) validate() error {
+	named := 0
+	for _, source := range []string{o.Secret, o.SecretFile, o.JWKSFile, o.JWKSURL} {
+		if source != "" {
+			named++
+		}
+	}
+	switch {
+	case named == 0:
+		return errors.New("no key: one of jwks_file, jwks_url, secret_file and secret is needed")
+	case named > 1:
+		return errors.New("several keys: keep one of jwks_file, jwks_url, secret_file and secret")
+	case o.Leeway != nil && (*o.Leeway < 0 || *o.Leeway > leewayMax):
+		return fmt.Errorf("leeway %s is out of bounds: it must be between 0s and %s", *o.Leeway, leewayMax)
+	case o.Refresh != 0 && o.JWKSURL == "":
+		return fmt.Errorf("refresh %s has no effect without jwks_url: leave it out", o.Refresh)
+	case o.Refresh != 0 && (o.Refresh < refreshMin || o.Refresh > refreshMax):
+		return fmt.Errorf("refresh %s is out of bounds: it must be between %s and %s", o.Refresh, refreshMin, refreshMax)
+	case o.MemoryEntries < 0 || o.MemoryBytes < 0:
+		return errors.New("memory for tokens is negative: leave it out for the default")
+	case o.JWKSURL != "":
+		return validateURL(o.JWKSURL)
+	}
+	return nil
+}
+
+// validateURL rejects URLs whose answer others could forge on the network.
+func validateURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil { // the url package's error repeats the text, which may contain a password
+		return errors.New("jwks_url is not a URL: write https://HOST/PATH")
+	}
+	switch {
+	case u.Host == "":
+		return fmt.Errorf("jwks_url %q has no host: write https://HOST/PATH", redact(text))
+	case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
+		return nil
+	case u.Scheme == "http":
+		return fmt.Errorf("jwks_url %q is not encrypted, so that others could put their keys in: write https "+
+			"(http goes with 127.0.0.1, ::1 and localhost only)", redact(text))
+	}
+	return fmt.Errorf("jwks_url %q begins with neither https:// nor http://", redact(text))
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return err == nil && addr.Unmap().IsLoopback() || host == "localhost"
+}
+
+// redact returns a URL or path without a password.
+func redact(text string) string {
+	if u, err := url.Parse(text); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return text
+}
+
+// fill sets the defaults.
+func (o *JWTOptions) fill() {
+	if o.Leeway == nil {
+		leeway := leewayDefault
+		o.Leeway = &leeway
+	}
+	o.Refresh = orElse(o.Refresh, refreshDefault)
+	o.Claim = orElse(o.Claim, "sub")
+	o.MemoryEntries = orElse(o.MemoryEntries, memoryEntries)
+	o.MemoryBytes = orElse(o.MemoryBytes, memoryBytes)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+}
+
+func orElse[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+// Key describes an API key, without the key itself. A Key is immutable: to change one, make
+// another.
+type Key struct {
+	// Identity is the owner: Kind "api_key", and the key's name as ID.
+	Identity policy.Identity
+	// NotBefore and Expires bound the key's validity: NotBefore <= now < Expires, in microseconds
+	// since the epoch. 0 is no bound.
+	NotBefore, Expires counter.Micros
+	// Revoked keys are withdrawn for good. Inactive keys are switched off temporarily.
+	Revoked, Inactive bool
+	// Reason tells operators why the key is revoked or inactive.
+	Reason string
+}
+
+// state returns the state of the key at an instant.
+func (k *Key) state(now counter.Micros) policy.CredentialState {
+	switch {
+	case k.Revoked:
+		return policy.CredentialRevoked
+	case k.Expires != 0 && now >= k.Expires:
+		return policy.CredentialLapsed
+	case k.Inactive, now < k.NotBefore:
+		return policy.CredentialInactive
+	}
+	return policy.CredentialValid
+}
+
+// KeySource finds API keys by their SHA-256. Implementations must be safe for concurrent use and
+// answer from memory, because requests wait for them.
+//
+// The time of a lookup may depend on the hash. It may reveal how much the hash of a guess has in
+// common with a key's hash. That is harmless: a client cannot choose the hash.
+type KeySource interface {
+	Lookup(hash [32]byte) (*Key, bool)
+}
+
+// KeyDirectory is a KeySource that also finds keys by their owners, for operators. Its methods
+// return the keys in the order of the source. The keys of one name have the same owner.
+type KeyDirectory interface {
+	KeySource
+	// Named returns the keys of a name.
+	Named(name string) []*Key
+	// OfUser returns the keys that belong to a user.
+	OfUser(user string) []*Key
+}
+
+// KeysOptions configures [NewKeys]. Exactly one of File and Source is set.
+type KeysOptions struct {
+	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
+	// read again when it changes. An edit with an error is rejected and logged, and the previous
+	// content stays in force.
+	File string
+	// Source finds keys instead of a file.
+	Source KeySource
+
+	Now    func() time.Time // nil means time.Now
+	Logger *slog.Logger     // nil means none
+}
+
+// Bounds of the length of a presented key, in bytes.
+const (
+	KeyBytesMin = 16 // shorter ones can be guessed
+	KeyBytesMax = 512
+)
+
+// Keys verifies API keys. It is a [policy.Verifier] and safe for concurrent use.
+type Keys struct {
+	source  KeySource
+	file    string // "" if the keys are not from a file
+	now     func() time.Time
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+var _ policy.Verifier = (*Keys)(nil)
+
+// NewKeys returns a verifier. It reads the file and watches it until Close. The error is
+// [policy.Problems] if the content is wrong, or says why the file could not be read.
+func NewKeys(o KeysOptions) (*Keys, error) { return newKeys(o, watchEvery) }
+
+func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
+	if (o.File == "") == (o.Source == nil) {
+		return nil, fmt.Errorf("api keys: exactly one of a file and a source is needed")
+	}
+	k := &Keys{source: o.Source, file: o.File, now: o.Now}
+	if k.now == nil {
+		k.now = time.Now
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	k.cancel = cancel
+	if o.Source != nil {
+		return k, nil
+	}
+	format, ok := syntax.FormatOf(o.File)
+	if !ok {
+		cancel()
+		return nil, fmt.Errorf("keys file %q: the extension must be .yaml, .yml, .toml or .json", o.File)
+	}
+	list := &keyList{}
+	k.source = list
+	file := &watchedFile{path: o.File, sizeMax: syntax.SizeMax, notices: newNotices(o.Logger),
+		smaller: ": spread the keys over several files, an api_key entry of identify each"}
+	file.load = func(data []byte) error {
+		keys, err := readKeys(filepath.Base(o.File), format, data)
+		if err == nil {
+			list.keys.Store(keys)
+		}
+		return err
+	}
+	if err := file.open(); err != nil {
+		cancel()
+		return nil, fmt.Errorf("keys file: %w", err)
+	}
+	k.running.Go(func() { file.run(ctx, every) })
+	return k, nil
+}
+
+// Close stops watching the file. Its last content stays in force.
+func (k *Keys) Close() error {
+	k.cancel()
+	k.running.Wait()
+	return nil
+}
+
+// Verify returns the owner of a key.
+func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
+	found, state := k.find(credential)
+	if state != policy.CredentialValid {
+		return nil, state
+	}
+	return &found.Identity, state
+}
+
+// Reason returns why a key is revoked or inactive, as its entry says. It returns "" if the entry
+// gives no reason or the key is unknown.
+func (k *Keys) Reason(credential string) string {
+	if found, _ := k.find(credential); found != nil {
+		return found.Reason
+	}
+	return ""
+}
+
+// find returns the entry of a key, nil if there is none, and its state.
+func (k *Keys) find(credential string) (*Key, policy.CredentialState) {
+	if credential == "" {
+		return nil, policy.CredentialAbsent
+	}
+	if len(credential) > KeyBytesMax || !isKeyText(credential) {
+		return nil, policy.CredentialMalformed
+	}
+	found, ok := k.source.Lookup(sha256.Sum256(unsafe.Slice(unsafe.StringData(credential), len(credential))))
+	if !ok {
+		return nil, policy.CredentialUnknown
+	}
+	return found, found.state(counter.Micros(k.now().UnixMicro()))
+}
+
+// isKeyText reports whether a text is visible ASCII without spaces, as a key in a header must be.
+func isKeyText(text string) bool {
+	for i := range len(text) {
+		if text[i] <= ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// File returns the name of the keys file, or "" if the keys are not from a file.
+func (k *Keys) File() string { return k.file }
+
+// Named returns the keys of a name, those in force before the others. ok is false if the source
+// cannot find keys by name.
+func (k *Keys) Named(name string) (keys []*Key, ok bool) {
+	directory, ok := k.source.(KeyDirectory)
+	if !ok {
+		return nil, false
+	}
+	return k.validFirst(directory.Named(name)), true
+}
+
+// OfUser returns the keys that belong to a user, those in force before the others. ok is false if
+// the source cannot find keys by user.
+func (k *Keys) OfUser(user string) (keys []*Key, ok bool) {
+	directory, ok := k.source.(KeyDirectory)
+	if !ok {
+		return nil, false
+	}
+	return k.validFirst(directory.OfUser(user)), true
+}
+
+// validFirst returns a copy of the list with the keys in force first.
+func (k *Keys) validFirst(keys []*Key) []*Key {
+	sorted := slices.Clone(keys)
+	slices.SortStableFunc(sorted, func(a, b *Key) int { return cmp.Compare(k.rank(a), k.rank(b)) })
+	return sorted
+}
+
+// rank returns 0 for a key in force and 1 for any other.
+func (k *Keys) rank(key *Key) int {
+	if k.State(key) == policy.CredentialValid {
+		return 0
+	}
+	return 1
+}
+
+// State returns the state of a key now.
+func (k *Keys) State(key *Key) policy.CredentialState {
+	return key.state(counter.Micros(k.now().UnixMicro()))
+}
+
+// keyList is the current content of a keys file.
+type keyList struct {
+	keys atomic.Pointer[keyTable]
+}
+
+var _ KeyDirectory = (*keyList)(nil)
+
+// Lookup implements [KeySource].
+func (l *keyList) Lookup(hash [32]byte) (*Key, bool) {
+	k, ok := l.keys.Load().byHash[hash]
+	return k, ok
+}
+
+// Named implements [KeyDirectory].
+func (l *keyList) Named(name string) []*Key { return l.keys.Load().byName[name] }
+
+// OfUser implements [KeyDirectory].
+func (l *keyList) OfUser(user string) []*Key { return l.keys.Load().byUser[user] }
+
+// keyTable is one content of a keys file. It is immutable. The keys of byName and byUser are in the
+// order of the file.
+type keyTable struct {
+	byHash         map[[32]byte]*Key
+	byName, byUser map[string][]*Key
+}

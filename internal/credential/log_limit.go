@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// noticeEvery is the least time between two log lines caused by requests, so that clients cannot
+// fill the log.
+const noticeEvery = 10 * time.Second
+
+// notices writes log lines at a bounded rate. Safe for concurrent use.
+type notices struct {
+	logger *slog.Logger
+
+	mu     sync.Mutex
+	last   string    // the last text of failing
+	due    time.Time // sometimes logs nothing until then
+	hidden int       // events since sometimes last wrote a line
+}
+
+// newNotices returns notices for a logger. A nil logger discards them.
+func newNotices(logger *slog.Logger) *notices {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &notices{logger: logger}
+}
+
+// sometimes logs an event caused by a request. It writes one line in noticeEvery, with the number
+// of events that were not logged.
+func (n *notices) sometimes(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := time.Now()
+	if now.Before(n.due) {
+		n.hidden++
+		return
+	}
+	n.logger.Warn(text, "others_since", n.hidden)
+	n.due, n.hidden = now.Add(noticeEvery), 0
+}
+
+// failing logs a lasting failure once, and again when the text changes.
+func (n *notices) failing(text string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if text != n.last {
+		n.last = text
+		n.logger.Warn(text, args...)
+	}
+}
+
+// changed logs a single event.
+func (n *notices) changed(text string, args ...any) { n.logger.Warn(text, args...) }
+
+// mended logs the end of a failure that failing has logged.
+func (n *notices) mended(text string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.last != "" {
+		n.last = ""
+		n.logger.Info(text, args...)
+	}
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Bounds of the processor time for tokens that no key has signed. Each such token costs up to 1.5
+// ms, and anyone can send them as fast as the network allows.
+//
+// Time spent is a debt that is paid off as time passes. A debt of an address is paid off at a
+// hundredth of real time, and the debt of all addresses at an eighth of real time for each
+// processor. A debt is stated as the time until it is paid off.
+const (
+	// The tokens of an address with a debt of addressOwed are not verified. An address reaches that
+	// debt with 10 ms of processor time at once, or with 10 ms a second.
+	addressPart = 100
+	addressOwed = counter.Second
+	// The same holds for all addresses of an IPv6 network of networkBits together, with ten times
+	// the time. A customer of a provider may have 65,536 networks of 64 bits, each of which would
+	// have its first token verified.
+	networkPart = 10
+	networkBits = 48
+	// While the total debt is totalOwed, only tokens of addresses without debt for cleanAfter are
+	// verified. The total is reached with 25 ms at once for each processor, or with 125 ms a
+	// second.
+	totalPart  = 8
+	totalOwed  = 200 * counter.Millisecond
+	cleanAfter = 10 * counter.Second
+	// Tokens that a key has signed are never rejected here, but a client may send a new one with
+	// every request. An address with a debt of signedOwed for such tokens is not clean. It reaches
+	// that debt with 20 ms at once, or with 100 ms a second.
+	signedPart = 10
+	signedOwed = 200 * counter.Millisecond
+	// owedMax is the greatest debt that is recorded, as a multiple of the debt at which tokens are
+	// no longer verified.
+	owedMax = 2
+
+	// freeOfCharge is the cost up to which a token is not charged. The rest of a request costs as
+	// much.
+	freeOfCharge counter.Micros = 20
+	// costMax bounds the charge for one token: some times the cost of the most expensive. A token
+	// that took longer was interrupted by other work of the machine.
+	costMax = 5 * counter.Millisecond
+	// A token that is read but not verified is charged at most a microsecond for each readBytes
+	// bytes. So a token of usual length with an unknown key is free, as after a rotation.
+	readBytes = 50
+)
+
+const (
+	meterRows    = 2
+	meterBuckets = 1 << 13
+	clientBits   = 64 // of an IPv6 address, for its own debt
+)
+
+// meter bounds the processor time for verifying tokens: per address, in total, and in parallel.
+// Tokens that verify are free, but an address with many of them waits in the queue of addresses
+// that send others.
+//
+// Addresses share buckets, chosen by a secret hash, in two rows. An address is charged in both
+// rows, and the smaller debt counts. With 1,000 attackers, one address in 70 shares both of its
+// buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
+// for concurrent use, and takes no lock.
+type meter struct {
+	gates      [2]gate // one for clean addresses, one for the others, so that these do not delay them
+	seed       maphash.Seed
+	processors counter.Micros
+	total      bucket
+	garbage    sketch
+	networks   sketch // like garbage, for the IPv6 networks of the addresses
+	signed     sketch
+}
+
+// sketch holds the debts of addresses.
+type sketch [meterRows][meterBuckets]bucket
+
+// newMeter returns a meter for a number of processors. Clean addresses use at most half of the
+// processors, and so do the others. With two processors, clean addresses may use both: with a
+// single slot, one interrupted verification would delay all of them.
+func newMeter(processors int) *meter {
+	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
+	m.gates[0].slots = make(chan struct{}, max(2, processors/2))
+	m.gates[1].slots = make(chan struct{}, max(1, processors/2))
+	return m
+}
+
+// processMeter is the meter of all verifiers of the process, which share its processors.
+var processMeter = sync.OnceValue(func() *meter { return newMeter(runtime.GOMAXPROCS(0)) })
+
+// bucket is the instant at which a debt is paid off.
+type bucket struct{ atomic.Int64 }
+
+// owed returns the time until the debt is paid off. A negative result is the time since then. An
+// instant beyond the maximum was written before the clock was set back, and counts as no debt.
+func (b *bucket) owed(now, most counter.Micros) counter.Micros {
+	if ahead := counter.Micros(b.Load()) - now; ahead <= most {
+		return ahead
+	}
+	return 0
+}
+
+// pay adds an amount to the debt, up to most.
+func (b *bucket) pay(now, amount, most counter.Micros) {
+	for {
+		before := b.Load()
+		begin := counter.Micros(before)
+		if begin < now || begin-now > most {
+			begin = now
+		}
+		if b.CompareAndSwap(before, int64(min(begin+amount, now+most))) {
+			return
+		}
+	}
+}
+
+// cells are the indexes of an address's buckets.
+type cells [meterRows]int
+
+// cellsOf returns the cells of an address. For an IPv6 address, they depend on its first bits.
+func (m *meter) cellsOf(addr netip.Addr, bits int) (all cells) {
+	text := addr.As16()
+	if addr.Is6() {
+		clear(text[bits/8:])
+	}
+	sum := maphash.Bytes(m.seed, text[:])
+	for row := range all {
+		all[row], sum = int(sum%meterBuckets), sum/meterBuckets
+	}
+	return all
+}
+
+// owed returns the debt of an address, at most most.
+func (s *sketch) owed(of cells, now, most counter.Micros) counter.Micros {
+	least := most
+	for row, cell := range of {
+		least = min(least, s[row][cell].owed(now, most))
+	}
+	return least
+}
+
+// pay adds an amount to the debt of an address, up to most.
+func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
+	for row, cell := range of {
+		s[row][cell].pay(now, amount, most)
+	}
+}
+
+// admits reports whether a token from an address may be verified, and whether the address is clean.
+// A clean address has had no debt for a while and does not send many signed tokens. Without an
+// address, only the total bounds the token.
+func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
+	calm := m.total.owed(now, owedMax*totalOwed) < totalOwed
+	if !addr.IsValid() {
+		return calm, false
+	}
+	of := m.cellsOf(addr, clientBits)
+	owed := m.garbage.owed(of, now, owedMax*addressOwed)
+	if addr.Is6() && m.networks.owed(m.cellsOf(addr, networkBits), now, owedMax*addressOwed) >= addressOwed {
+		return false, false
+	}
+	sentNone := owed <= -cleanAfter
+	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
+}
+
+// charge charges the cost of a token. signed says whether one of the keys has signed it.
+func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
+	cost -= freeOfCharge
+	if cost <= 0 {
+		return
+	}
+	if !signed {
+		m.total.pay(now, cost*totalPart/m.processors, owedMax*totalOwed)
+	}
+	switch {
+	case !addr.IsValid():
+	case signed:
+		m.signed.pay(m.cellsOf(addr, clientBits), now, cost*signedPart, owedMax*signedOwed)
+	default:
+		m.garbage.pay(m.cellsOf(addr, clientBits), now, cost*addressPart, owedMax*addressOwed)
+		if addr.Is6() {
+			m.networks.pay(m.cellsOf(addr, networkBits), now, cost*networkPart, owedMax*addressOwed)
+		}
+	}
+}
+
+// Bounds of the wait for a processor.
+const (
+	// waitMax is how long a token may wait for a processor if no other request waits for it. After
+	// a restart, many clients send new tokens at once, and all of them should be verified.
+	waitMax = counter.Second
+	// waitersMax is how many tokens wait.
+	waitersMax = 4096
+	// keptForClean is the part of a call's time that other addresses leave to clean ones.
+	keptForClean = 7 * counter.Millisecond
+)
+
+// gate lets as many callers in at once as it has slots, in order of arrival.
+type gate struct {
+	slots   chan struct{}
+	waiting atomic.Int64
+}
+
+// enter waits for a slot, at most for the given time. It reports false if there was none. Otherwise
+// the caller must leave.
+func (g *gate) enter(most counter.Micros) bool {
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	default:
+	}
+	defer g.waiting.Add(-1)
+	if g.waiting.Add(1) > waitersMax || most <= 0 {
+		return false
+	}
+	timer := time.NewTimer(time.Duration(most) * time.Microsecond)
+	defer timer.Stop()
+	select {
+	case g.slots <- struct{}{}:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+func (g *gate) leave() { <-g.slots }
+
+// inquiry is the verification of one token. The zero inquiry has no client and is not metered.
+type inquiry struct {
+	asker   *policy.Asker
+	meter   *meter
+	elapsed func() counter.Micros // a monotonic clock
+	gate    *gate
+	began   counter.Micros
+	waited  counter.Micros
+	costMax counter.Micros
+}
+
+// begin reports whether there is any time left for a token of a length.
+func (q *inquiry) begin(now counter.Micros, length int) bool {
+	if q.asker == nil {
+		return true
+	}
+	if !q.admitted(now) || q.left() <= 0 {
+		return q.reject()
+	}
+	q.began, q.costMax = q.elapsed(), counter.Micros(length/readBytes)
+	return true
+}
+
+// admitted reports whether the client may have a token verified, and chooses the gate where it
+// waits.
+func (q *inquiry) admitted(now counter.Micros) bool {
+	ok, clean := q.meter.admits(q.asker.Addr, now)
+	if q.gate = &q.meter.gates[1]; clean {
+		q.gate = &q.meter.gates[0]
+	}
+	return ok
+}
+
+// left returns how much time the token may take.
+func (q *inquiry) left() counter.Micros {
+	switch {
+	case q.asker.Left == nil:
+		return waitMax
+	case q.gate == &q.meter.gates[0]:
+		return *q.asker.Left
+	default:
+		return *q.asker.Left - keptForClean
+	}
+}
+
+// enter waits for a processor. It reports false if there was none. Otherwise the caller must leave.
+func (q *inquiry) enter(now counter.Micros) bool {
+	if q.asker == nil {
+		return true
+	}
+	start, gate := q.elapsed(), q.gate
+	entered := gate.enter(q.left())
+	q.waited = q.elapsed() - start
+	switch {
+	case !entered:
+	// Earlier tokens have used up the address's time.
+	case q.waited > 0 && !q.admitted(now+q.waited):
+		gate.leave()
+	default:
+		q.gate, q.costMax = gate, costMax
+		return true
+	}
+	return q.reject()
+}
+
+// leave releases the processor.
+func (q *inquiry) leave() {
+	if q.asker != nil {
+		q.gate.leave()
+	}
+}
+
+func (q *inquiry) reject() bool {
+	q.asker.Unchecked = true
+	return false
+}
+
+// end charges the cost of the token, and subtracts the cost and the wait from the caller's time.
+// signed says that one of the keys has signed the token.
+func (q *inquiry) end(now counter.Micros, signed bool) {
+	if q.asker == nil {
+		return
+	}
+	cost := min(q.elapsed()-q.began-q.waited, q.costMax)
+	if q.asker.Left != nil {
+		*q.asker.Left -= q.waited + cost
+	}
+	if !q.asker.Unchecked {
+		q.meter.charge(q.asker.Addr, now, cost, signed)
+	}
+}

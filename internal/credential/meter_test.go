@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// meterNow is the time at which each meter test starts.
+const meterNow = counter.Micros(1_700_000_000) * counter.Second
+
+func client(n int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, byte(n >> 8), byte(n)}) }
+
+// spends sends tokens of the given cost from an address until the meter rejects one. It returns the
+// number of tokens that the meter admitted.
+func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
+	for ; tokens < 1_000_000; tokens++ {
+		if ok, _ := m.admits(addr, now); !ok {
+			break
+		}
+		m.charge(addr, now, cost, false)
+	}
+	return tokens
+}
+
+func TestAnAddressHasABudget(t *testing.T) {
+	const ms = counter.Millisecond
+	m := newMeter(64) // so that the total does not matter
+	one := client(1)
+	if got := m.spends(one, meterNow, ms+freeOfCharge); got != 10 {
+		t.Errorf("%d tokens of a millisecond, want 10", got)
+	}
+	if got := m.spends(one, meterNow+counter.Second, ms+freeOfCharge); got != 10 {
+		t.Errorf("a second later %d, want 10", got)
+	}
+	if got := m.spends(one, meterNow+counter.Second+100*ms, ms+freeOfCharge); got != 1 {
+		t.Errorf("100 ms later %d, want 1", got)
+	}
+	if got := m.spends(client(2), meterNow+counter.Second, ms+freeOfCharge); got != 10 {
+		t.Errorf("another address: %d, want 10", got)
+	}
+	if got := m.spends(client(3), meterNow, costMax); got != 3 {
+		t.Errorf("%d of the dearest tokens, want 3", got)
+	}
+	if ok, _ := m.admits(client(3), meterNow+owedMax*counter.Second+1); !ok {
+		t.Error("an address is not listened to for longer than that it cannot owe more")
+	}
+	if got := m.spends(client(4), meterNow, freeOfCharge); got != 1_000_000 {
+		t.Errorf("tokens that cost next to nothing: %d", got)
+	}
+}
+
+func TestAddressesThatCountAsOne(t *testing.T) {
+	m := newMeter(64)
+	m.spends(netip.MustParseAddr("2001:db8::1"), meterNow, counter.Millisecond)
+	for addr, want := range map[string]bool{"2001:db8::ffff:1": false, "2001:db8:0:1::1": true, "0.0.0.1": true} {
+		if ok, _ := m.admits(netip.MustParseAddr(addr), meterNow); ok != want {
+			t.Errorf("%s: %t, want %t", addr, ok, want)
+		}
+	}
+}
+
+// A customer with a /48 cannot use up the time of others from its 65,536 networks, nor their
+// buckets.
+func TestANetworkOfManyClientsHasABudget(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for _, cost := range []counter.Micros{100, 700, 1500} {
+		const perSecond, seconds = 2000, 30
+		m, now := newMeter(2), meterNow
+		spent, others, rejected := counter.Micros(0), 0, 0
+		for i := range perSecond * seconds {
+			now += counter.Second / perSecond
+			n, other := random.IntN(1<<16), random.Uint32()
+			attacker := netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, byte(n >> 8), byte(n), 1})
+			if ok, _ := m.admits(attacker, now); ok {
+				m.charge(attacker, now, cost, false)
+				spent += cost
+			}
+			if i%20 == 0 {
+				others++
+				if ok, _ := m.admits(netip.AddrFrom16([16]byte{0x20, 2, byte(other >> 24), byte(other >> 16), byte(other >> 8), byte(other)}), now); !ok {
+					rejected++
+				}
+			}
+		}
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > 0 {
+			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
+		}
+	}
+	m := newMeter(64)
+	for n := range 9 { // as nine handsets that misbehave
+		m.spends(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(n)}), meterNow, counter.Millisecond)
+	}
+	if ok, _ := m.admits(netip.MustParseAddr("2001:db8:1:ff::1"), meterNow); !ok {
+		t.Error("another client of a network is rejected although only nine of it send garbage")
+	}
+}
+
+// TestAllTogetherHaveABudget: when many addresses send garbage tokens, these addresses are rejected
+// and clean ones are not.
+func TestAllTogetherHaveABudget(t *testing.T) {
+	m, now := newMeter(2), meterNow
+	spent, shared := counter.Micros(0), 0
+	for n := range 200 { // few enough to share hardly any buckets
+		if ok, _ := m.admits(client(n), now); !ok {
+			shared++
+			continue
+		}
+		m.charge(client(n), now, counter.Millisecond+freeOfCharge, false)
+		if ok, _ := m.admits(client(n), now); ok {
+			spent += counter.Millisecond
+		}
+	}
+	if shared > 3 {
+		t.Errorf("the first tokens of %d clients were not looked at", shared)
+	}
+	if spent != 49*counter.Millisecond { // the fiftieth makes it 50 ms
+		t.Errorf("%v of processor time were spent before anybody was refused, want 50 ms", spent)
+	}
+	if ok, clean := m.admits(client(5000), now); !ok || !clean {
+		t.Error("a clean address is not listened to")
+	}
+	if ok, _ := m.admits(netip.Addr{}, now); ok {
+		t.Error("nobody's address is listened to")
+	}
+	now += 201 * counter.Millisecond
+	if ok, clean := m.admits(client(1), now); !ok || clean {
+		t.Error("a part is paid off, and client 1 is not listened to, or taken for clean")
+	}
+	if now += 10 * counter.Second; !func() bool { _, clean := m.admits(client(1), now); return clean }() {
+		t.Error("client 1 is not clean again")
+	}
+}
+
+// TestAClientWithManySignedTokens: a client with many signed tokens is never rejected, but waits
+// with those that send garbage.
+func TestAClientWithManySignedTokens(t *testing.T) {
+	m, now := newMeter(2), meterNow
+	m.total.pay(now, totalOwed, owedMax*totalOwed) // others send garbage
+	clean := 0
+	for range 1000 {
+		ok, yes := m.admits(client(1), now)
+		if !ok {
+			t.Fatal("a signed token is refused")
+		}
+		if yes {
+			clean++
+		}
+		m.charge(client(1), now, counter.Millisecond+freeOfCharge, true)
+	}
+	if clean != 20 {
+		t.Errorf("%d tokens were those of a clean address, want 20", clean)
+	}
+	if _, yes := m.admits(client(1), now+owedMax*signedOwed); !yes {
+		t.Error("the address is not clean again")
+	}
+}
+
+// TestAMeterAfterTheClockWasSetBack: after the clock was set back, addresses without a known debt
+// are admitted.
+func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
+	m := newMeter(2)
+	m.spends(client(1), meterNow, counter.Millisecond)
+	if ok, clean := m.admits(client(1), meterNow-counter.Hour); !ok || clean {
+		t.Error("an hour earlier: ", ok, clean)
+	}
+	if got := m.spends(client(1), meterNow-counter.Hour, counter.Millisecond+freeOfCharge); got != 10 {
+		t.Errorf("an hour earlier %d tokens, want 10", got)
+	}
+}
+
+// TestAGate: the gate admits as many as it has slots. Others wait in order, at most for their given
+// time.
+func TestAGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &newMeter(2).gates[1]
+		if !g.enter(0) || g.enter(0) {
+			t.Fatal("not one is in")
+		}
+		start := time.Now()
+		if g.enter(8*counter.Millisecond) || time.Since(start) != 8*time.Millisecond {
+			t.Fatalf("a second one was in, or gave up after %v", time.Since(start))
+		}
+		var mu sync.Mutex
+		var order []int
+		for i := range 3 {
+			go func() {
+				if !g.enter(counter.Second) {
+					t.Errorf("%d was not let in", i)
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				g.leave()
+			}()
+			synctest.Wait()
+		}
+		g.leave()
+		synctest.Wait()
+		if !slices.Equal(order, []int{0, 1, 2}) || g.waiting.Load() != 0 {
+			t.Error(order, g.waiting.Load())
+		}
+		g.waiting.Store(waitersMax)
+		if g.enter(0); g.enter(counter.Second) {
+			t.Error("one more waits than may")
+		}
+	})
+}
+
+// metered is a JWT with its own meter and a stopwatch on which each reading takes 250 µs.
+func metered(t *testing.T, processors int) *JWT {
+	t.Helper()
+	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
+	j.meter = newMeter(processors)
+	var looks counter.Micros
+	j.elapsed = func() counter.Micros {
+		looks++
+		return looks * 250
+	}
+	return j
+}
+
+// forged is a new token that no key has signed.
+func forged(t *testing.T, n int) string {
+	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
+}
+
+// TestGarbageIsNotVerifiedWithoutEnd: a client that sends unsigned tokens is soon rejected, except
+// for remembered tokens. Other clients are not affected.
+func TestGarbageIsNotVerifiedWithoutEnd(t *testing.T) {
+	j := metered(t, 64)
+	asker := &policy.Asker{Addr: client(1)}
+	known, first := theIssuer.good(t, "known"), forged(t, 0)
+	for name, token := range map[string]string{"good": known, "expired": theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`,
+		`{"sub":"u","exp":1600000000}`, "rsa"), "not a token": strings.Repeat("x", 40)} {
+		if j.VerifyFor(asker, token); asker.Unchecked {
+			t.Errorf("%s: not looked at", name)
+		}
+	}
+	if _, clean := j.meter.admits(asker.Addr, meterNow); !clean {
+		t.Error("a client is charged for tokens that were signed, or are none")
+	}
+	verified := 0
+	for n := range 1000 {
+		asker.Unchecked = false
+		if id, state := j.VerifyFor(asker, forged(t, n)); id != nil || state != policy.CredentialInvalid {
+			t.Fatal(id, state)
+		}
+		if !asker.Unchecked {
+			verified++
+		}
+	}
+	if want := 21; verified != want { // 480 µs each
+		t.Errorf("%d were verified, want %d", verified, want)
+	}
+	for name, c := range map[string]struct {
+		addr      netip.Addr
+		token     string
+		want      policy.CredentialState
+		unchecked bool
+	}{
+		"known":              {client(1), known, policy.CredentialValid, false},
+		"known to be bad":    {client(1), first, policy.CredentialInvalid, false},
+		"a key":              {client(1), keyText, policy.CredentialMalformed, false},
+		"fresh":              {client(1), theIssuer.good(t, "fresh"), policy.CredentialInvalid, true},
+		"from another place": {client(2), theIssuer.good(t, "other"), policy.CredentialValid, false},
+		"the same again":     {client(1), forged(t, 999), policy.CredentialInvalid, true},
+	} {
+		a := &policy.Asker{Addr: c.addr}
+		if _, state := j.VerifyFor(a, c.token); state != c.want || a.Unchecked != c.unchecked {
+			t.Errorf("%s: %s, unchecked %t", name, state, a.Unchecked)
+		}
+	}
+	fresh := theIssuer.good(t, "fresh")
+	if j.VerifyFor(&policy.Asker{Addr: client(1)}, fresh); !stateIs(j, fresh, policy.CredentialValid)() {
+		t.Error("what was not verified is remembered as invalid")
+	}
+}
+
+const keyText = "pk_0123456789-abcdefghijklmnopqrstuvwxyz"
+
+// TestTokensThatAreOnlyRead: a token that is only read is charged by its length, however long the
+// machine takes.
+func TestTokensThatAreOnlyRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		header string
+		free   bool
+	}{
+		"an unknown key":       {`{"alg":"ES384","kid":"nobody"}`, true},
+		"an unknown algorithm": {`{"alg":"ES512","kid":"e1"}`, true},
+		"a long header":        {`{"alg":"ES384","kid":"nobody","x5c":"` + strings.Repeat("x", 5000) + `"}`, false},
+	} {
+		j := metered(t, 64)
+		for range 1000 {
+			serial++
+			j.VerifyFor(&policy.Asker{Addr: client(1)}, theIssuer.token(t, c.header, fmt.Sprintf(`{"n":%d}`, serial), "none"))
+		}
+		if ok, clean := j.meter.admits(client(1), meterNow); ok != c.free || clean != c.free {
+			t.Errorf("%s: listened to %t, clean %t, want %t", name, ok, clean, c.free)
+		}
+	}
+}
+
+// TestTimeThatRequestsShare: tokens are verified until the shared time is used up. Addresses that
+// have sent garbage leave a part of it to others.
+func TestTimeThatRequestsShare(t *testing.T) {
+	j := metered(t, 64)
+	left := keptForClean + counter.Micros(1600)
+	verified := func(from, n int) (tokens int) {
+		for range n {
+			serial++
+			a := &policy.Asker{Addr: client(from), Left: &left}
+			if j.VerifyFor(a, forged(t, serial)); !a.Unchecked {
+				tokens++
+			}
+		}
+		return tokens
+	}
+	// the first is of a clean address, and each takes 750 µs with its wait
+	if got := verified(1, 10); got != 3 {
+		t.Errorf("%d tokens of one address were verified, want 3", got)
+	}
+	if left <= 0 || left > keptForClean {
+		t.Errorf("%d µs are left", left)
+	}
+	clean := 0
+	for n := range 100 {
+		clean += verified(100+n, 1)
+	}
+	if want := 9; clean != want || left > 0 {
+		t.Errorf("%d tokens of clean addresses were verified, want %d; %d µs are left", clean, want, left)
+	}
+}
+
+var serial = 1000
+
+// TestMeteredTokensAllAtOnce: of many concurrent tokens, no more are verified than there is time
+// for, and all slots are released.
+func TestMeteredTokensAllAtOnce(t *testing.T) {
+	j := metered(t, 4)
+	j.elapsed = func() counter.Micros { return counter.Micros(time.Since(time.Time{}.Add(time.Hour)).Microseconds()) }
+	tokens := make([]string, 64)
+	for i := range tokens {
+		tokens[i] = forged(t, 5000+i)
+	}
+	good := theIssuer.good(t, "u")
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			for n := range tokens {
+				a := &policy.Asker{Addr: client(i % 5)}
+				if _, state := j.VerifyFor(a, tokens[(n+i)%len(tokens)]); state != policy.CredentialInvalid {
+					t.Error(state)
+				}
+				a = &policy.Asker{Addr: client(100 + i)}
+				if _, state := j.VerifyFor(a, good); state != policy.CredentialValid && !a.Unchecked {
+					t.Error(state)
+				}
+			}
+		})
+	}
+	group.Wait()
+	for i := range j.meter.gates {
+		if g := &j.meter.gates[i]; len(g.slots) != 0 || g.waiting.Load() != 0 {
+			t.Errorf("gate %d: %d slots are taken, %d wait", i, len(g.slots), g.waiting.Load())
+		}
+	}
+}
+
+// TestAskingForAClientCostsNoMemory: neither a remembered token nor a rejected one allocates.
+func TestAskingForAClientCostsNoMemory(t *testing.T) {
+	j := metered(t, 64)
+	good, bad := theIssuer.good(t, "u"), forged(t, 1)
+	asker := &policy.Asker{Addr: client(1)}
+	j.VerifyFor(asker, good)
+	j.meter.spends(asker.Addr, meterNow, counter.Millisecond)
+	for name, token := range map[string]string{"known": good, "no time": bad} {
+		if n := testing.AllocsPerRun(100, func() { j.VerifyFor(asker, token) }); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+	}
+}
+
+func BenchmarkNoTimeForAToken(b *testing.B) {
+	j := openTest(b, JWTOptions{JWKSFile: write(b, "k.json", theIssuer.set)})
+	j.meter = newMeter(64)
+	token := theIssuer.token(b, `{"alg":"RS256","kid":"r1"}`, `{"sub":"u","exp":1700000600}`, "other")
+	asker := &policy.Asker{Addr: client(1)}
+	j.meter.spends(asker.Addr, meterNow, counter.Millisecond)
+	for b.Loop() {
+		j.VerifyFor(asker, token)
+	}
+	if !asker.Unchecked {
+		b.Error("it was looked at")
+	}
+}

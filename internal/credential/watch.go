@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package credential
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// watchEvery is the time between two checks of a file. A check is one stat call, which takes
+	// some microseconds.
+	watchEvery = 500 * time.Millisecond
+	// racyFor is how long after its modification time a file may change without a new time. Some
+	// file systems record modification times only to the second, or more coarsely.
+	racyFor = 2 * time.Second
+)
+
+// reloads counts the edits of all files of this process.
+var reloads struct{ accepted, refused atomic.Uint64 }
+
+// Reloads returns how many edits of key files, key sets and secrets this process has put in force,
+// and how many it has rejected.
+func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), reloads.refused.Load() }
+
+// watchedFile loads a file again when it changes. It polls: network file systems send no events,
+// and when Kubernetes swaps a symlink to the folder, the event names another file. An edit is
+// loaded after the file was unchanged for one check, because a file that is being written may be
+// valid but incomplete.
+type watchedFile struct {
+	path    string
+	sizeMax int64
+	// smaller says how to make a file smaller that is too large; it may be empty.
+	smaller string
+	load    func(data []byte) error // after an error, the previous content stays in force
+	notices *notices
+
+	sum    [32]byte    // of the content last read
+	loaded os.FileInfo // the file's state at that time
+	racy   bool        // the file may have changed since without a visible difference
+	seen   os.FileInfo // the file's state at the last check, if it had changed
+	// missing says that the last check found no file.
+	missing bool
+}
+
+// open loads the file for the first time.
+func (w *watchedFile) open() error {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		return err
+	}
+	_, err = w.read(info)
+	return err
+}
+
+// run checks the file periodically until ctx is done.
+func (w *watchedFile) run(ctx context.Context, every time.Duration) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			w.look(time.Now())
+		}
+	}
+}
+
+// look calls check. If check panics, the process continues with the last loaded keys. The content
+// that caused the panic is not loaded again until the file changes.
+func (w *watchedFile) look(now time.Time) {
+	if err := recovered(func() error { w.check(now); return nil }); err != nil {
+		w.missing = false
+		w.notices.panicked("loading a file panicked, its previous content stays in force", err, "file", w.path)
+	}
+}
+
+// check loads the file if it has changed since it was loaded, and was unchanged since the last
+// check.
+func (w *watchedFile) check(now time.Time) {
+	info, err := os.Stat(w.path)
+	if err != nil {
+		w.notices.failing("a file cannot be read, its previous content stays in force: " + cut(err.Error()))
+		w.missing = true
+		return
+	}
+	settled := w.racy && now.Sub(info.ModTime()) > racyFor
+	if sameFile(info, w.loaded) && !settled {
+		w.seen = nil
+		w.back()
+		return
+	}
+	if !sameFile(info, w.loaded) && (w.seen == nil || !sameFile(info, w.seen)) {
+		w.seen = info
+		return
+	}
+	w.seen = nil
+	changed, err := w.read(info)
+	switch {
+	case err != nil:
+		reloads.refused.Add(1)
+		w.missing = false // so that back does not log it
+		w.notices.failing("an edit of a file is rejected, its previous content stays in force: "+cut(err.Error()), "file", w.path)
+	case changed:
+		reloads.accepted.Add(1)
+		w.notices.mended("a file is in order again", "file", w.path)
+		w.notices.logger.Info("an edit of a file is in force", "file", w.path)
+		w.missing = false
+	default:
+		w.back()
+	}
+}
+
+// back logs that a missing file has returned unchanged.
+func (w *watchedFile) back() {
+	if w.missing {
+		w.missing = false
+		w.notices.mended("a file can be read again, unchanged", "file", w.path)
+	}
+}
+
+// read loads the file unless its content is unchanged.
+func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
+	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+		return false, fmt.Errorf("%s is not a regular file", w.path)
+	}
+	file, err := os.Open(w.path)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, w.sizeMax+1))
+	if err != nil {
+		return false, err
+	}
+	if int64(len(data)) > w.sizeMax {
+		err = fmt.Errorf("%s is larger than %d bytes%s", w.path, w.sizeMax, w.smaller)
+	}
+	sum := sha256.Sum256(data)
+	same := w.loaded != nil && sum == w.sum
+	w.loaded, w.sum, w.racy = info, sum, time.Since(info.ModTime()) <= racyFor
+	if err != nil || same {
+		return false, err
+	}
+	if err := w.load(data); err != nil {
+		return true, fmt.Errorf("%s: %w", w.path, err)
+	}
+	return true, nil
+}
+
+// sameFile reports whether a and b describe the same file, unchanged between them.
+func sameFile(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}

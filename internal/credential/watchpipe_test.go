@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package credential
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/pipetest"
+)
+
+// TestPipeIsRejected: opening a pipe would wait for a writer without end, and so would Close.
+func TestPipeIsRejected(t *testing.T) {
+	pipetest.IsRejected(t, "keys.toml", func(path string) error {
+		_, err := NewKeys(KeysOptions{File: path})
+		return err
+	})
+}

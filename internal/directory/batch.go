@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Bounds of the clients that wait to be read. A request whose client is beyond them is denied, since
+// the client may be blocked.
+const (
+	// batchMax is how many clients one read is for.
+	batchMax = 1024
+	// waitingMax is how many clients wait.
+	waitingMax = 8 * batchMax
+	// sourceMax is how many clients wait that one source of requests, such as an address, has named.
+	// Other sources are read meanwhile.
+	sourceMax = batchMax
+	// waitMax is how long a request waits for its turn.
+	waitMax = time.Second
+)
+
+// batch is a set of clients that are read together.
+type batch struct {
+	names   map[policy.ClientName]struct{}
+	sources map[uint32]int // how many of them each source has named
+	done    chan struct{}  // closed when they were read, or could not be
+}
+
+func (b *batch) has(name policy.ClientName) bool {
+	_, ok := b.names[name]
+	return ok
+}
+
+// Waiting returns the number of clients that wait to be read.
+func (d *Directory) Waiting() (n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.queue {
+		n += len(b.names)
+	}
+	return n
+}
+
+// Waits reports whether a client waits to be read.
+func (d *Directory) Waits(kind, id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.place(policy.ClientName{Kind: kind, ID: id}) > 0
+}
+
+// enqueue has clients read that a source has named and that are unknown, each once. It returns a
+// channel that is closed when they are read, or nil if too many clients wait or the directory is
+// closed.
+func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last := -1 // batches are read in order: the current one, then the queue
+	done = closed
+	for _, name := range names {
+		at := d.place(name)
+		switch {
+		case at >= 0:
+		case d.cache.peek(name) != nil:
+			continue
+		case d.ctx.Err() != nil || !d.room(source):
+			return nil
+		default:
+			d.add(source, name)
+			at = len(d.queue)
+		}
+		if at > last {
+			last, done = at, d.batch(at).done
+		}
+	}
+	return done
+}
+
+// place returns the place of the batch that has a client: 0 for the one that is being read, i for
+// the i-th that waits, or -1 if no batch has it.
+func (d *Directory) place(name policy.ClientName) int {
+	for i := len(d.queue); i > 0; i-- {
+		if d.queue[i-1].has(name) {
+			return i
+		}
+	}
+	if d.current != nil && d.current.has(name) {
+		return 0
+	}
+	return -1
+}
+
+// batch returns the batch at a place.
+func (d *Directory) batch(place int) *batch {
+	if place == 0 {
+		return d.current
+	}
+	return d.queue[place-1]
+}
+
+// closed is a closed channel.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// room reports whether one more client of a source may wait.
+func (d *Directory) room(source uint32) bool {
+	named := 0
+	for _, b := range d.queue {
+		named += b.sources[source]
+	}
+	if named >= sourceMax {
+		return false
+	}
+	n := len(d.queue)
+	return n*batchMax < waitingMax || len(d.queue[n-1].names) < batchMax
+}
+
+// add appends a client to the last batch, or to a new one if that is full. The caller holds the lock.
+func (d *Directory) add(source uint32, name policy.ClientName) {
+	n := len(d.queue)
+	if n == 0 || len(d.queue[n-1].names) >= batchMax {
+		d.queue = append(d.queue, &batch{names: make(map[policy.ClientName]struct{}), sources: make(map[uint32]int),
+			done: make(chan struct{})})
+		n++
+	}
+	b := d.queue[n-1]
+	b.names[policy.ClientName{Kind: strings.Clone(name.Kind), ID: strings.Clone(name.ID)}] = struct{}{}
+	b.sources[source]++
+	if !d.reading {
+		d.reading = true
+		d.running.Go(d.readBatches)
+	}
+}
+
+// readBatches reads batches until there is none. While one is read, the next ones fill.
+func (d *Directory) readBatches() {
+	for {
+		d.mu.Lock()
+		if len(d.queue) == 0 {
+			d.current, d.reading = nil, false
+			d.mu.Unlock()
+			return
+		}
+		d.current, d.queue = d.queue[0], d.queue[1:]
+		b := d.current
+		d.mu.Unlock()
+		d.readBatch(b)
+		close(b.done)
+	}
+}
+
+func (d *Directory) readBatch(b *batch) {
+	names := make([]policy.ClientName, 0, len(b.names))
+	for name := range b.names {
+		names = append(names, name)
+	}
+	texts, epoch := make([][]byte, len(names)), d.epoch.Load()
+	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
+	defer cancel()
+	d.figures.Reads.Add(1)
+	if err := d.source.Read(ctx, names, texts); err != nil {
+		d.failed(b)
+		return
+	}
+	if d.vanished(names, texts) {
+		if whole, ok := d.whole(ctx); !ok || !whole {
+			d.keep(names, texts)
+		}
+	}
+	for i, name := range names {
+		if name != (policy.ClientName{}) {
+			d.store(name, texts[i], epoch)
+		}
+	}
+}
+
+// vanished reports whether a client that had a record has none any more. That is rare, and may mean
+// that the source has lost its records.
+func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
+	for i, name := range names {
+		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// keep has the records that have vanished stay in force, and be read again later. It clears their
+// names.
+func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
+	for i, name := range names {
+		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
+			again := &entry{name: name, record: e.record, fresh: counter.Micros(d.now().UnixMicro()) + lostFor, epoch: d.epoch.Load()}
+			again.now.Store(e.now.Load())
+			d.cache.put(again)
+			d.figures.Undirected.Add(1)
+			names[i] = policy.ClientName{}
+		}
+	}
+}
+
+// lostFor is how long a record that the source has lost is used before it is looked for again.
+const lostFor = 10 * counter.Second
+
+// failed makes requests not wait for the source for a while, neither those of the batch that could not
+// be read nor those behind it. A change may be among what was not read, so every remembered record is
+// read again later.
+func (d *Directory) failed(b *batch) {
+	d.figures.Failures.Add(1)
+	d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
+	d.mu.Lock()
+	waiting := d.queue
+	d.queue = nil
+	d.mu.Unlock()
+	for _, b := range append(waiting, b) {
+		for name := range b.names {
+			if e := d.cache.peek(name); e != nil {
+				d.missed()
+				e.refreshing.Store(false)
+			}
+		}
+	}
+	for _, b := range waiting {
+		close(b.done)
+	}
+}
+
+// paused reports whether the source has just failed.
+func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
+
+// store remembers a record that was read. A record that is not valid has no force.
+func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
+	now := counter.Micros(d.now().UnixMicro())
+	e := &entry{name: name, fresh: freshUntil(now, text != nil), epoch: epoch}
+	if text != nil {
+		var err error
+		if e.record, err = ParseRecord(text); err != nil {
+			d.bad(name.Kind, err)
+		}
+	}
+	e.now.Store(e.record.at(now))
+	d.cache.put(e)
+}
+
+// bad counts a record that cannot be read, and logs at most one a second. The log names the kind of
+// the client only, since its identifier is the client's.
+func (d *Directory) bad(kind string, err error) {
+	d.figures.Bad.Add(1)
+	second := time.Now().Unix()
+	if before := d.badSaid.Load(); before != second && d.badSaid.CompareAndSwap(before, second) {
+		d.logger.Warn("a record of the directory has no force: "+err.Error(), "kind", kind)
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// BenchmarkFind measures what a known client costs, one of 50,000.
+func BenchmarkFind(b *testing.B) {
+	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	ids := make([]string, 50_000)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("u_%d", i)
+		d.Fetch(b.Context(), 0, []policy.ClientName{{Kind: "user", ID: ids[i]}})
+	}
+	at := now()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if _, ok := d.Find("user", ids[i%len(ids)], at); !ok {
+			b.Fatal("a client is unknown")
+		}
+	}
+}
+
+// BenchmarkFirstContact measures how long a client waits that is seen for the first time, over a local
+// Redis, with 64 such clients at a time. It reports the percentiles, and how many clients one read of
+// Redis was for.
+func BenchmarkFirstContact(b *testing.B) {
+	const workers = 64
+	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(b).URL(), Timeout: time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer store.Close()
+	d, err := directory.Open(directory.Options{Source: redisdir.New(store), Timeout: time.Second})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	waits := make([][]time.Duration, workers)
+	var next atomic.Int64
+	var group sync.WaitGroup
+	b.ResetTimer()
+	for w := range workers {
+		group.Go(func() {
+			for i := next.Add(1); i <= int64(b.N); i = next.Add(1) {
+				began := time.Now()
+				d.Fetch(context.Background(), 0, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i)}})
+				waits[w] = append(waits[w], time.Since(began))
+			}
+		})
+	}
+	group.Wait()
+	b.StopTimer()
+	all := slices.Sorted(func(yield func(time.Duration) bool) {
+		for _, of := range waits {
+			for _, wait := range of {
+				if !yield(wait) {
+					return
+				}
+			}
+		}
+	})
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+	b.ReportMetric(float64(b.N)/float64(d.Figures().Reads.Load()), "clients/read")
+	b.ReportMetric(float64(d.Len()), "remembered")
+}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"hash/maphash"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+const shardCount = 64
+
+// entry is what is known about one client. Only its atomic fields change.
+type entry struct {
+	name   policy.ClientName
+	record *Record // nil if the client has none
+	fresh  counter.Micros
+	epoch  uint64 // of the directory when the record was read
+
+	now        atomic.Pointer[effective]
+	used       atomic.Int32 // how often lately, at most usedMax
+	refreshing atomic.Bool  // a read of it is due or under way
+	place      int          // in the shard's ring; the shard's lock guards it
+}
+
+// at returns what the record says at an instant.
+func (e *entry) at(now counter.Micros) *policy.ClientRecord {
+	said := e.now.Load()
+	if now >= said.until {
+		said = e.record.at(now)
+		e.now.Store(said)
+	}
+	return said.record
+}
+
+// usedMax is the greatest use count of an entry. A made-up client is used once, so its entry is
+// evicted before that of a client that has returned.
+const usedMax = 3
+
+// cache holds the entries of the clients that were seen recently. It is safe for concurrent use: each
+// shard has a lock for readers and writers.
+//
+// A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after the other. If
+// the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
+type cache struct {
+	seed   maphash.Seed
+	most   int // entries of a shard
+	shards [shardCount]shard
+}
+
+type shard struct {
+	mu      sync.RWMutex
+	entries map[policy.ClientName]*entry
+	ring    []*entry
+	hand    int
+	_       [64]byte // keeps the next shard off this cache line
+}
+
+// newCache returns a cache of at most the given number of entries, rounded up to a multiple of the
+// number of shards.
+func newCache(most int) *cache {
+	return &cache{seed: maphash.MakeSeed(), most: (most + shardCount - 1) / shardCount}
+}
+
+func (c *cache) shard(name policy.ClientName) *shard {
+	return &c.shards[maphash.Comparable(c.seed, name)%shardCount]
+}
+
+// find returns the entry of a client, or nil, and counts the use.
+func (c *cache) find(name policy.ClientName) *entry {
+	e := c.peek(name)
+	if e != nil {
+		if n := e.used.Load(); n < usedMax { // an unconditional write would contend for the cache line
+			e.used.Store(n + 1)
+		}
+	}
+	return e
+}
+
+// peek returns the entry of a client, or nil.
+func (c *cache) peek(name policy.ClientName) *entry {
+	s := c.shard(name)
+	s.mu.RLock()
+	e := s.entries[name]
+	s.mu.RUnlock()
+	return e
+}
+
+// put stores an entry, in place of the client's previous one. The entry's name is copied, because it
+// may refer to the memory of a request.
+func (c *cache) put(e *entry) {
+	e.name = policy.ClientName{Kind: strings.Clone(e.name.Kind), ID: strings.Clone(e.name.ID)}
+	s := c.shard(e.name)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.entries == nil {
+		s.entries = make(map[policy.ClientName]*entry)
+	}
+	if old := s.entries[e.name]; old != nil {
+		e.place = old.place
+		s.entries[e.name], s.ring[e.place] = e, e
+		e.used.Store(old.used.Load())
+		return
+	}
+	if len(s.ring) < c.most {
+		e.place = len(s.ring)
+		s.ring = append(s.ring, e)
+	} else {
+		e.place = s.evict()
+		s.ring[e.place] = e
+	}
+	s.entries[e.name] = e
+}
+
+// evict removes an entry that was not used lately, and returns its place. The caller holds the lock.
+func (s *shard) evict() (place int) {
+	for {
+		n := s.ring[s.hand].used.Load()
+		if n == 0 {
+			break
+		}
+		s.ring[s.hand].used.Store(n - 1)
+		s.hand = (s.hand + 1) % len(s.ring)
+	}
+	place = s.hand
+	delete(s.entries, s.ring[place].name)
+	s.hand = (s.hand + 1) % len(s.ring)
+	return place
+}
+
+// len returns the number of entries.
+func (c *cache) len() (n int) {
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.RLock()
+		n += len(s.entries)
+		s.mu.RUnlock()
+	}
+	return n
+}

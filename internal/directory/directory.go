@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Defaults and bounds of a directory.
+const (
+	// ClientsMaxDefault is the default of Options.ClientsMax.
+	ClientsMaxDefault = 1 << 16
+	// TimeoutDefault is the default of Options.Timeout.
+	TimeoutDefault = 50 * time.Millisecond
+	// freshFor and absentFor are how long a record, or its absence, is used before it is read again
+	// in the background, give or take a tenth.
+	freshFor  = 300 * counter.Second
+	absentFor = 60 * counter.Second
+	// lookEvery is how often the history is read for changes that were not sent, give or take a
+	// fifth.
+	lookEvery = 30 * time.Second
+	// pauseAfterFailure is how long requests do not wait for the source after it did not answer.
+	pauseAfterFailure = time.Second
+)
+
+// Options configures a directory. Source is required.
+type Options struct {
+	Source Source
+	// ClientsMax is how many clients are remembered, with or without a record. 0 means the default.
+	ClientsMax int
+	// Timeout bounds one read of the source. 0 means the default.
+	Timeout time.Duration
+	// Now returns the time. Nil means time.Now.
+	Now    func() time.Time
+	Logger *slog.Logger // nil means none
+}
+
+// Directory implements [policy.Directory] over a source. Create it with [Open] and close it with
+// Close. It is safe for concurrent use.
+type Directory struct {
+	source   Source
+	timeout  time.Duration
+	now      func() time.Time
+	logger   *slog.Logger
+	cache    *cache
+	networks atomic.Pointer[networks]
+	position string        // of the history; only the looking goroutine uses it
+	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
+	figures  Figures
+	badSaid  atomic.Int64 // the second in which a bad record was last logged
+	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
+	pausedUntil atomic.Int64
+
+	mu         sync.Mutex
+	queue      []*batch // the clients to read next, at most batchMax in each
+	current    *batch   // the clients being read; nil for none
+	reading    bool     // a goroutine reads batches
+	generation string   // of the records, as far as it is known
+	lost       bool     // the source has lost its records
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Figures count what a directory did, for metrics.
+type Figures struct {
+	Hits, Misses, Undirected, Overloads, Bad, Reads, Failures atomic.Uint64
+}
+
+var _ policy.Directory = (*Directory)(nil)
+
+// Open returns a directory that is usable at once. It follows the source in the background.
+func Open(o Options) (*Directory, error) {
+	if o.Source == nil {
+		return nil, errors.New("a directory needs a source")
+	}
+	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger}
+	if d.timeout <= 0 {
+		d.timeout = TimeoutDefault
+	}
+	if d.now == nil {
+		d.now = time.Now
+	}
+	if d.logger == nil {
+		d.logger = slog.New(slog.DiscardHandler)
+	}
+	if o.ClientsMax <= 0 {
+		o.ClientsMax = ClientsMaxDefault
+	}
+	d.cache = newCache(o.ClientsMax)
+	d.networks.Store(new(networks))
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.running.Go(d.look)
+	d.running.Go(func() { d.source.Follow(d.ctx, d.changed, d.missed) })
+	return d, nil
+}
+
+// Close ends the following of the source. The records stay readable as they are.
+func (d *Directory) Close() error {
+	d.mu.Lock() // no reading begins afterwards
+	d.cancel()
+	d.mu.Unlock()
+	d.running.Wait()
+	return nil
+}
+
+// Figures returns the counts, which keep changing.
+func (d *Directory) Figures() *Figures { return &d.figures }
+
+// Len returns the number of clients that are remembered.
+func (d *Directory) Len() int { return d.cache.len() }
+
+// Source returns the source.
+func (d *Directory) Source() Source { return d.source }
+
+// Find implements [policy.Directory].
+func (d *Directory) Find(kind, id string, now counter.Micros) (record *policy.ClientRecord, ok bool) {
+	e := d.cache.find(policy.ClientName{Kind: kind, ID: id})
+	if e == nil {
+		d.figures.Misses.Add(1)
+		return nil, false
+	}
+	d.figures.Hits.Add(1)
+	if (now >= e.fresh || e.epoch != d.epoch.Load()) && !d.paused(now) && e.refreshing.CompareAndSwap(false, true) {
+		d.refresh(e)
+	}
+	return e.at(now), true
+}
+
+// FindAddr implements [policy.Directory].
+func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
+	return d.networks.Load().find(addr, now)
+}
+
+// Fetch reads the records of clients that Find does not know, in one call together with those of
+// other callers. source is the number of the address, or another origin, that the request is from.
+// Fetch returns when the clients are read, the source of the records has failed, or the context is
+// done. The caller then uses Find again. A client that is still unknown has no record for now.
+//
+// ok is false if the source works and too many clients wait to be read. The caller must then deny
+// the request: its client may be blocked, and whoever names many clients can cause this.
+func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.ClientName) (ok bool) {
+	if d.knows(names) {
+		return true
+	}
+	if !d.pausedNow() {
+		if done := d.enqueue(source, names); done != nil {
+			ctx, cancel := context.WithTimeout(ctx, waitMax)
+			defer cancel()
+			select {
+			case <-done:
+			case <-ctx.Done():
+			}
+		}
+	}
+	switch {
+	case d.knows(names):
+		return true
+	case d.pausedNow() || d.ctx.Err() != nil:
+		d.figures.Undirected.Add(1)
+		return true
+	}
+	d.figures.Overloads.Add(1)
+	return false
+}
+
+func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
+
+// Prepare makes a plan use the directory for the client of its counters, which it has the directory
+// read first. A nil directory changes nothing.
+func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
+	if d == nil {
+		return
+	}
+	p.Reset()
+	p.UseDirectory(d)
+	for range counters {
+		break // the first page is enough to identify the client
+	}
+	if names := p.Unresolved(); len(names) > 0 {
+		d.Fetch(ctx, p.Source(), names)
+	}
+}
+
+// knows reports whether all clients are remembered.
+func (d *Directory) knows(names []policy.ClientName) bool {
+	for _, name := range names {
+		if d.cache.peek(name) == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// refresh has an entry read again, and nobody waits for it.
+func (d *Directory) refresh(e *entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.place(e.name) > 0:
+	case d.ctx.Err() == nil && d.room(0):
+		d.add(0, e.name)
+	default:
+		e.refreshing.Store(false)
+	}
+}
+
+// changed has a client's record read again if the client is remembered, or is being read now and the
+// read may have come before the change.
+func (d *Directory) changed(name policy.ClientName) {
+	if name.Kind == KindNetwork {
+		d.readNetworks(d.ctx)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known := d.cache.peek(name) != nil || d.place(name) == 0
+	if known && d.place(name) <= 0 && d.ctx.Err() == nil {
+		d.add(0, name) // beyond the bounds: a change is an operator's, and concerns a remembered client
+	}
+}
+
+// missed has every remembered record read again when it is next used, because changes may have been
+// missed.
+func (d *Directory) missed() { d.epoch.Add(1) }
+
+// look reads the networks and the history again and again.
+func (d *Directory) look() {
+	for {
+		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
+		pause := lookEvery - lookEvery/5 + rand.N(2*lookEvery/5)
+		if !ok {
+			pause = pauseAfterFailure
+		}
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// lookAtHistory has the records read again that have changed since the last look.
+func (d *Directory) lookAtHistory() bool {
+	ctx, cancel := context.WithTimeout(d.ctx, max(d.timeout, time.Second))
+	defer cancel()
+	if _, ok := d.whole(ctx); !ok {
+		return false
+	}
+	changes, err := d.source.Changes(ctx, d.position)
+	if err != nil {
+		return false
+	}
+	if !changes.Whole {
+		d.missed()
+	}
+	d.position = changes.Position
+	for _, name := range changes.Names {
+		d.changed(name)
+	}
+	return true
+}
+
+// whole reports whether the source has not lost its records, as an emptied Redis has. ok is false if
+// it did not answer. If the records were replaced by others, all remembered ones are read again.
+func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
+	generation, err := d.source.Generation(ctx)
+	if err != nil {
+		return false, false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case generation == d.generation:
+	case generation == "":
+		if !d.lost {
+			d.lost = true
+			d.logger.Warn("the directory has lost its records: those that this process remembers stay in force; restore the others")
+		}
+		return false, true
+	default:
+		if d.generation != "" {
+			d.missed()
+		}
+		d.generation = generation
+	}
+	d.lost = false
+	return true, true
+}
+
+// freshUntil returns until when a record that was just read is not read again.
+func freshUntil(now counter.Micros, present bool) counter.Micros {
+	span := absentFor
+	if present {
+		span = freshFor
+	}
+	return now + span - span/10 + rand.N(span/5)
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Action is what an edit does.
+type Action string
+
+// The actions.
+const (
+	ActionSetTier     Action = "set-tier"    // Edit.Tier
+	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
+	ActionSetLimits   Action = "set-limit"   // Edit.Rule and Edit.Limits, with an optional end
+	ActionUnsetLimits Action = "unset-limit" // Edit.Rule; "" for all rules
+	ActionUnsetTier   Action = "unset-tier"  // also the tenant
+	ActionBlock       Action = "block"       // with an optional end
+	ActionUnblock     Action = "unblock"     //
+	ActionExempt      Action = "exempt"      // with an optional end
+	ActionUnexempt    Action = "unexempt"    //
+	ActionNote        Action = "note"        // Edit.Note; "" removes it
+	ActionForget      Action = "forget"      // removes the whole record
+)
+
+// Actions are all actions, in the order in which help lists them.
+var Actions = []Action{ActionSetTier, ActionUnsetTier, ActionSetTenant, ActionSetLimits, ActionUnsetLimits, ActionBlock, ActionUnblock,
+	ActionExempt, ActionUnexempt, ActionNote, ActionForget}
+
+// Edit is one change of a record.
+type Edit struct {
+	Client string `json:"client"` // KIND:ID, or ip:CIDR
+	Action Action `json:"action"`
+	Actor  string `json:"actor"`
+	Reason string `json:"reason"`
+
+	Tier   string    `json:"tier,omitempty"`
+	Tenant string    `json:"tenant,omitempty"`
+	Rule   string    `json:"rule,omitempty"` // or "*"
+	Limits []string  `json:"limits,omitempty"`
+	Note   string    `json:"note,omitempty"`
+	Until  time.Time `json:"until,omitzero"` // zero means without an end
+}
+
+// ErrEdit is wrapped by each error that says an edit is not valid, or does not fit the record.
+var ErrEdit = errors.New("the change is not made")
+
+// editError says what is wrong with an edit.
+type editError struct{ text string }
+
+func (e *editError) Error() string { return e.text }
+func (e *editError) Unwrap() error { return ErrEdit }
+
+func wrong(format string, args ...any) error { return &editError{fmt.Sprintf(format, args...)} }
+
+// ParseName parses the name of a client, KIND:ID. An address or a network is written in its shortest
+// form.
+func ParseName(text string) (policy.ClientName, error) {
+	kind, id, ok := strings.Cut(text, ":")
+	if !ok || kind == "" || id == "" {
+		return policy.ClientName{}, wrong("client %q has no form KIND:ID; write user:u_42, api_key:acme, tenant:t_1 or ip:192.0.2.0/24", text)
+	}
+	if kind == KindNetwork {
+		prefix, err := ParseNetwork(id)
+		if err != nil {
+			return policy.ClientName{}, wrong("client %q: %v", text, err)
+		}
+		return policy.ClientName{Kind: kind, ID: networkName(prefix)}, nil
+	}
+	if kind, ok = policy.ParseKind(kind); !ok && strings.TrimSuffix(kind, policy.HashSuffix) != "tenant" {
+		return policy.ClientName{}, wrong("client %q is of an unknown kind; write user:ID, api_key:NAME, tenant:ID, ip:ADDRESS, "+
+			"header.NAME:VALUE, cookie.NAME:VALUE or attr.NAME:VALUE", text)
+	}
+	who := policy.IdentityOf(kind, id)
+	return policy.ClientName{Kind: who.Kind, ID: who.ID}, nil
+}
+
+// Editor changes records in a source. It is safe for concurrent use, even by several processes.
+type Editor struct {
+	Source Source
+	Now    func() time.Time // nil means time.Now
+}
+
+// Change is the result of an edit.
+type Change struct {
+	Client string  `json:"client"`
+	Before *Record `json:"before"` // nil if there was none
+	After  *Record `json:"after"`  // nil if there is none
+}
+
+// swapsMax is how often an edit is tried while others change the same record.
+const swapsMax = 20
+
+// Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts of
+// a record are all kept. An error that wraps [ErrEdit] says what is wrong with the edit; any other
+// error says that the source did not answer, and that it is unknown whether the edit was made.
+func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
+	now := time.Now
+	if e.Now != nil {
+		now = e.Now
+	}
+	name, err := ParseName(edit.Client)
+	if err != nil {
+		return nil, err
+	}
+	if err := edit.check(now()); err != nil {
+		return nil, err
+	}
+	for range swapsMax {
+		old, before, err := e.read(ctx, name)
+		if err != nil && (old == nil || edit.Action != ActionForget) {
+			return nil, err
+		}
+		after, err := edit.apply(before)
+		if err != nil {
+			return nil, err
+		}
+		text := after.Text()
+		entry := Entry{At: now().UTC(), Client: name, Name: name.String(), Actor: edit.Actor, Action: edit.String(), Reason: edit.Reason,
+			Before: string(old), After: string(text)}
+		swapped, err := e.Source.Swap(ctx, name, old, text, entry)
+		if err != nil {
+			return nil, err
+		}
+		if swapped {
+			if text == nil {
+				after = nil
+			}
+			return &Change{Client: name.String(), Before: before, After: after}, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: others change the record of %q all the time; try again", ErrSource, name)
+}
+
+// Look returns the record of a client, or nil if it has none.
+func (e *Editor) Look(ctx context.Context, client string) (policy.ClientName, *Record, error) {
+	name, err := ParseName(client)
+	if err != nil {
+		return name, nil, err
+	}
+	_, r, err := e.read(ctx, name)
+	return name, r, err
+}
+
+// read returns the text and the record of a client, or nil.
+func (e *Editor) read(ctx context.Context, name policy.ClientName) (text []byte, r *Record, err error) {
+	texts := make([][]byte, 1)
+	if err := e.Source.Read(ctx, []policy.ClientName{name}, texts); err != nil || texts[0] == nil {
+		return nil, nil, err
+	}
+	r, err = ParseRecord(texts[0])
+	if err != nil {
+		return texts[0], nil, wrong("the present record of %q has no force: %v; remove it with the action %s", name, err, ActionForget)
+	}
+	return texts[0], r, nil
+}
+
+// check returns what is wrong with the edit itself.
+func (e *Edit) check(now time.Time) error {
+	switch {
+	case !slices.Contains(Actions, e.Action):
+		return wrong("action %q is unknown; there are: %q", e.Action, Actions)
+	case e.Reason == "":
+		return wrong("a reason is missing; say why, for those who look at the history later")
+	case e.Actor == "":
+		return wrong("an actor is missing; say who makes the change")
+	case !e.Until.IsZero() && !e.Until.After(now):
+		return wrong("the end %s is not in the future: it is %s now", e.Until.Format(time.RFC3339), now.Format(time.RFC3339))
+	}
+	for _, field := range e.fields() {
+		if field.given && !slices.Contains(field.actions, e.Action) {
+			return wrong("%s does not go with %s", field.name, e.Action)
+		}
+		if !field.given && slices.Contains(field.needed, e.Action) {
+			return wrong("%s is missing; %s needs it", field.name, e.Action)
+		}
+	}
+	if err := checkText("reason", e.Reason, TextBytesMax); err != nil {
+		return wrong("%v", err)
+	}
+	if err := checkText("actor", e.Actor, TextBytesMax); err != nil {
+		return wrong("%v", err)
+	}
+	return nil
+}
+
+// editField is a field of an edit and the actions that it goes with.
+type editField struct {
+	name            string
+	given           bool
+	actions, needed []Action
+}
+
+func (e *Edit) fields() []editField {
+	only := func(name string, given bool, actions ...Action) editField {
+		return editField{name, given, actions, actions}
+	}
+	return []editField{
+		only("tier", e.Tier != "", ActionSetTier),
+		only("tenant", e.Tenant != "", ActionSetTenant),
+		only("limits", len(e.Limits) > 0, ActionSetLimits),
+		{"rule", e.Rule != "", []Action{ActionSetLimits, ActionUnsetLimits}, []Action{ActionSetLimits}},
+		{"note", e.Note != "", []Action{ActionNote}, nil},
+		{"until", !e.Until.IsZero(), []Action{ActionSetLimits, ActionBlock, ActionExempt}, nil},
+	}
+}
+
+// String returns the edit as the history shows it.
+func (e *Edit) String() string {
+	parts := []string{string(e.Action)}
+	for _, part := range append([]string{e.Tier, e.Tenant, e.Rule}, e.Limits...) {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	if !e.Until.IsZero() {
+		parts = append(parts, "until", e.Until.UTC().Format(time.RFC3339))
+	}
+	return strings.Join(parts, " ")
+}
+
+// apply returns the record after the edit. It does not change the record before, which may be nil.
+func (e *Edit) apply(before *Record) (*Record, error) {
+	after := new(Record)
+	if before != nil {
+		*after = *before
+		after.Limits = maps.Clone(before.Limits)
+	}
+	switch e.Action {
+	case ActionSetTier:
+		after.Tier = e.Tier
+	case ActionUnsetTier:
+		after.Tier, after.Tenant = "", ""
+	case ActionSetTenant:
+		after.Tenant = e.Tenant
+	case ActionSetLimits:
+		if after.Limits == nil {
+			after.Limits = make(map[string]Limits)
+		}
+		after.Limits[e.Rule] = Limits{Limits: e.Limits, Until: e.Until, Reason: e.Reason}
+	case ActionUnsetLimits:
+		if _, ok := after.Limits[e.Rule]; !ok && (e.Rule != "" || len(after.Limits) == 0) {
+			return nil, wrong("%s has no limits of its own for rule %q", e.Client, e.Rule)
+		}
+		if delete(after.Limits, e.Rule); e.Rule == "" {
+			after.Limits = nil
+		}
+	case ActionBlock:
+		after.Block = &Mark{Until: e.Until, Reason: e.Reason}
+	case ActionUnblock:
+		if after.Block == nil {
+			return nil, wrong("%s is not blocked by its record", e.Client)
+		}
+		after.Block = nil
+	case ActionExempt:
+		after.Exempt = &Mark{Until: e.Until, Reason: e.Reason}
+	case ActionUnexempt:
+		if after.Exempt == nil {
+			return nil, wrong("%s is not exempt by its record", e.Client)
+		}
+		after.Exempt = nil
+	case ActionNote:
+		after.Note = e.Note
+	case ActionForget:
+		after = new(Record)
+	}
+	if err := after.Check(); err != nil {
+		return nil, wrong("%v", err)
+	}
+	return after, nil
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// FuzzRecord holds that a record of any bytes is parsed or rejected, and that one that is parsed is the
+// same after it was written and read again.
+func FuzzRecord(f *testing.F) {
+	for _, text := range []string{"{}", `{"tier":"gold","note":"x"}`, `{"block":{"until":"2026-11-27T00:00:00Z","reason":"x"},"exempt":{}}`,
+		`{"limits":{"api":{"limits":["500/1h"]},"*":{"limits":["unlimited"]}}}`, `{"v":2}`, `{"tire":1}`, "[]", ""} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := directory.ParseRecord(text)
+		if err != nil {
+			return
+		}
+		written := r.Text()
+		if written == nil {
+			return // it says nothing
+		}
+		again, err := directory.ParseRecord(written)
+		if err != nil || string(again.Text()) != string(written) {
+			t.Errorf("%q was written as %q and read as %+v, %v", text, written, again, err)
+		}
+	})
+}
+
+// FuzzName holds that a name of any bytes is parsed or rejected, and that a parsed one names the same
+// client when it is parsed again.
+func FuzzName(f *testing.F) {
+	for _, text := range []string{"user:u", "ip:192.0.2.0/24", "ip:::ffff:192.0.2.7", "header.X-A:b", "tenant-sha256:00", ":", ""} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		name, err := directory.ParseName(text)
+		if err != nil {
+			return
+		}
+		if again, err := directory.ParseName(name.String()); err != nil || again != name || len(name.ID) > 255 {
+			t.Errorf("%q is %q, and that is %q, %v", text, name, again, err)
+		}
+	})
+}

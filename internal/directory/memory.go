@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Memory is a source in the memory of one process. Its records end with the process. The zero Memory
+// is empty and ready to use. It is safe for concurrent use.
+type Memory struct {
+	mu        sync.Mutex
+	records   map[policy.ClientName]string
+	history   []Entry // the latest HistoryMax
+	forgotten int     // entries that the history no longer has
+	followers map[*func(policy.ClientName)]struct{}
+}
+
+var _ Source = (*Memory)(nil)
+
+// Read implements [Source].
+func (m *Memory) Read(_ context.Context, names []policy.ClientName, texts [][]byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, name := range names {
+		texts[i] = nil
+		if text, ok := m.records[name]; ok {
+			texts[i] = []byte(text)
+		}
+	}
+	return nil
+}
+
+// Networks implements [Source].
+func (m *Memory) Networks(context.Context) (map[string][]byte, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := map[string][]byte{}
+	for name, text := range m.records {
+		if name.Kind == KindNetwork {
+			all[name.ID] = []byte(text)
+		}
+	}
+	return all, nil
+}
+
+// Changes implements [Source].
+func (m *Memory) Changes(_ context.Context, after string) (Changes, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	end := m.forgotten + len(m.history)
+	c := Changes{Position: strconv.Itoa(end), Whole: true}
+	if after == "" {
+		return c, nil
+	}
+	from, err := strconv.Atoi(after)
+	if c.Whole = err == nil && from >= m.forgotten && from <= end; c.Whole {
+		for _, e := range m.history[from-m.forgotten:] {
+			c.Names = append(c.Names, e.Client)
+		}
+	}
+	return c, nil
+}
+
+// Generation implements [Source]. The records end with the process, so none are lost.
+func (m *Memory) Generation(context.Context) (string, error) { return "memory", nil }
+
+// Follow implements [Source].
+func (m *Memory) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
+	m.mu.Lock()
+	if m.followers == nil {
+		m.followers = make(map[*func(policy.ClientName)]struct{})
+	}
+	m.followers[&changed] = struct{}{}
+	missed() // before the first change is received
+	m.mu.Unlock()
+	<-ctx.Done()
+	m.mu.Lock()
+	delete(m.followers, &changed)
+	m.mu.Unlock()
+}
+
+// Swap implements [Source].
+func (m *Memory) Swap(_ context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error) {
+	m.mu.Lock()
+	if before, ok := m.records[name]; ok != (old != nil) || before != string(old) {
+		m.mu.Unlock()
+		return false, nil
+	}
+	if m.records == nil {
+		m.records = make(map[policy.ClientName]string)
+	}
+	if m.records[name] = string(text); text == nil {
+		delete(m.records, name)
+	}
+	if len(m.history) == HistoryMax {
+		m.history, m.forgotten = slices.Delete(m.history, 0, 1), m.forgotten+1
+	}
+	m.history = append(m.history, entry)
+	followers := slices.Collect(maps.Keys(m.followers))
+	m.mu.Unlock()
+	for _, changed := range followers {
+		(*changed)(name)
+	}
+	return true, nil
+}
+
+// History implements [Source].
+func (m *Memory) History(_ context.Context, name policy.ClientName, most int) ([]Entry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var found []Entry
+	for _, e := range slices.Backward(m.history) {
+		if len(found) < most && (name == policy.ClientName{} || e.Client == name) {
+			found = append(found, e)
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// KindNetwork is the kind of addresses and networks. Their records are few, so a directory holds all
+// of them, and a request from a new address costs no read.
+const KindNetwork = "ip"
+
+// NetworksMax is the number of networks with a record.
+const NetworksMax = 10_000
+
+// networks are the records of all networks. They are immutable but for what the entries cache.
+type networks struct {
+	four, six networkTable
+}
+
+// networkTable holds the networks of one family.
+type networkTable struct {
+	bits    []int // the lengths of prefixes that occur, the longest first
+	entries map[netip.Prefix]*entry
+}
+
+// find returns what the longest network that contains the address says, or nil.
+func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
+	addr = addr.Unmap()
+	table := &n.six
+	if addr.Is4() {
+		table = &n.four
+	}
+	for _, bits := range table.bits {
+		prefix, err := addr.WithZone("").Prefix(bits)
+		if err != nil {
+			return nil
+		}
+		if e := table.entries[prefix]; e != nil {
+			if record := e.at(now); record != nil {
+				return record
+			}
+		}
+	}
+	return nil
+}
+
+// ParseNetwork parses an address, or a network in CIDR notation. The result is masked.
+func ParseNetwork(text string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(text); err == nil && addr.Zone() == "" {
+		addr = addr.Unmap()
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(text)
+	if err != nil || prefix.Addr().Is4In6() {
+		return netip.Prefix{}, fmt.Errorf("%q is neither an address nor a network; write 192.0.2.7 or 192.0.2.0/24", text)
+	}
+	return prefix.Masked(), nil
+}
+
+// networkName returns the identifier of a network in names of clients: the address alone if it is a
+// single one.
+func networkName(p netip.Prefix) string {
+	if p.IsSingleIP() {
+		return p.Addr().String()
+	}
+	return p.String()
+}
+
+// readNetworks reads the records of all networks. It reports whether the source answered. If it did
+// not, the previous ones stay in force.
+func (d *Directory) readNetworks(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, max(d.timeout, time.Second))
+	defer cancel()
+	texts, err := d.source.Networks(ctx)
+	if err != nil {
+		return false
+	}
+	if len(texts) == 0 && !d.networks.Load().empty() {
+		if whole, ok := d.whole(ctx); !ok || !whole {
+			return ok
+		}
+	}
+	now, all := counter.Micros(d.now().UnixMicro()), new(networks)
+	for text, record := range texts {
+		prefix, err := ParseNetwork(text)
+		if err != nil {
+			d.bad(KindNetwork, err)
+			continue
+		}
+		e := new(entry)
+		if e.record, err = ParseRecord(record); err != nil {
+			d.bad(KindNetwork, err)
+			continue
+		}
+		e.now.Store(e.record.at(now))
+		all.add(prefix, e)
+	}
+	d.networks.Store(all)
+	return true
+}
+
+func (n *networks) empty() bool { return len(n.four.entries)+len(n.six.entries) == 0 }
+
+func (n *networks) add(p netip.Prefix, e *entry) {
+	table := &n.six
+	if p.Addr().Is4() {
+		table = &n.four
+	}
+	if table.entries == nil {
+		table.entries = make(map[netip.Prefix]*entry)
+	}
+	table.entries[p] = e
+	if !slices.Contains(table.bits, p.Bits()) {
+		table.bits = append(table.bits, p.Bits())
+		slices.SortFunc(table.bits, func(a, b int) int { return b - a })
+	}
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Bounds of a record.
+const (
+	// RecordBytesMax is the greatest length of a record's text.
+	RecordBytesMax = 16 << 10
+	// TextBytesMax is the greatest length of a reason, an actor or a note.
+	TextBytesMax = 500
+	// recordVersion is the version of the format. Records of later versions are not read.
+	recordVersion = 1
+)
+
+// Record is what operators have said about one client. The zero Record says nothing and is not
+// stored.
+type Record struct {
+	Version int    `json:"v,omitempty"` // of the format; 0 and 1 are the same
+	Tier    string `json:"tier,omitempty"`
+	Tenant  string `json:"tenant,omitempty"`
+	// Limits are the client's own limits, by the name of a rule, or "*" for every rule that counts
+	// the client.
+	Limits map[string]Limits `json:"limits,omitempty"`
+	Block  *Mark             `json:"block,omitempty"`
+	Exempt *Mark             `json:"exempt,omitempty"`
+	Note   string            `json:"note,omitempty"`
+}
+
+// Limits are a client's own limits under a rule.
+type Limits struct {
+	Limits []string  `json:"limits"` // as in a policy: "500/1h"; or only "unlimited"
+	Until  time.Time `json:"until,omitzero"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// Mark says that a client is blocked or exempt.
+type Mark struct {
+	Until  time.Time `json:"until,omitzero"` // zero means without an end
+	Reason string    `json:"reason,omitempty"`
+}
+
+// ParseRecord parses the text of a record. The error says what is wrong with it. A text of a later
+// version, or with an unknown field, is an error, because a part of it would be ignored.
+func ParseRecord(text []byte) (*Record, error) {
+	if len(text) > RecordBytesMax {
+		return nil, fmt.Errorf("the record has %d bytes, and may have %d", len(text), RecordBytesMax)
+	}
+	r := new(Record)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		return nil, fmt.Errorf("the record is not read: %w", err)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("the record is followed by other text")
+	}
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// Text returns the record as it is stored, or nil if it says nothing.
+func (r *Record) Text() []byte {
+	text, err := json.Marshal(r)
+	if err != nil || string(text) == "{}" { // the fields of a record can always be marshaled
+		return nil
+	}
+	return text
+}
+
+// Check returns what is wrong with the record, or nil.
+func (r *Record) Check() error {
+	if r.Version > recordVersion || r.Version < 0 {
+		return fmt.Errorf("the record is of version %d, and this program reads version %d", r.Version, recordVersion)
+	}
+	for _, text := range []struct {
+		name, value string
+		most        int
+	}{{"tier", r.Tier, policy.ValueBytesMax}, {"tenant", r.Tenant, policy.ValueBytesMax}, {"note", r.Note, TextBytesMax}} {
+		if err := checkText(text.name, text.value, text.most); err != nil {
+			return err
+		}
+	}
+	for _, marked := range []struct {
+		name string
+		mark *Mark
+	}{{"block", r.Block}, {"exempt", r.Exempt}} {
+		if marked.mark != nil {
+			if err := checkText(marked.name+" reason", marked.mark.Reason, TextBytesMax); err != nil {
+				return err
+			}
+		}
+	}
+	_, err := r.sets(time.Time{})
+	return err
+}
+
+func checkText(name, value string, most int) error {
+	switch {
+	case len(value) > most:
+		return fmt.Errorf("%s has %d bytes, and may have %d", name, len(value), most)
+	case !utf8.ValidString(value):
+		return fmt.Errorf("%s %.40q is not UTF-8", name, value)
+	}
+	for _, r := range value {
+		if r < ' ' || r == 0x7f {
+			return fmt.Errorf("%s %.40q has a control character", name, value)
+		}
+	}
+	return nil
+}
+
+// sets returns the limits that have not ended at an instant, parsed and checked.
+func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
+	sets := make(map[string]policy.LimitSet, len(r.Limits))
+	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
+		own := r.Limits[rule]
+		if err := checkText("reason of the limits", own.Reason, TextBytesMax); err != nil {
+			return nil, err
+		}
+		if ended(own.Until, now) {
+			continue
+		}
+		set, err := policy.ParseLimitSet(own.Limits)
+		if err != nil {
+			return nil, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err)
+		}
+		sets[rule] = set
+	}
+	return policy.NewOverrides(sets)
+}
+
+// ended reports whether an instant has come, to the microsecond. The zero until never comes.
+func ended(until, now time.Time) bool {
+	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
+}
+
+// effective is what a record says until an instant.
+type effective struct {
+	record *policy.ClientRecord // nil if it says nothing
+	until  counter.Micros       // when it changes by itself; Never if it does not
+}
+
+// never is later than every instant.
+const never = counter.Micros(1<<63 - 1)
+
+// at returns what the record says at an instant, and until when. The record is valid.
+func (r *Record) at(now counter.Micros) *effective {
+	e := &effective{until: never}
+	if r == nil {
+		return e
+	}
+	instant := time.UnixMicro(int64(now))
+	lasts := func(until time.Time) bool {
+		if ended(until, instant) {
+			return false
+		}
+		if !until.IsZero() {
+			e.until = min(e.until, counter.Micros(until.UnixMicro()))
+		}
+		return true
+	}
+	for _, own := range r.Limits {
+		lasts(own.Until)
+	}
+	overrides, err := r.sets(instant)
+	if err != nil {
+		return e // cannot happen: ParseRecord has checked the record
+	}
+	e.record = &policy.ClientRecord{Tier: r.Tier, Tenant: r.Tenant, Overrides: overrides,
+		Blocked: r.Block != nil && lasts(r.Block.Until), Exempt: r.Exempt != nil && lasts(r.Exempt.Until)}
+	return e
+}

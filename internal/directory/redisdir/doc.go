@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package redisdir keeps a directory in Redis, beside the counters.
+//
+// # Promise
+//
+// The records are in the same Redis as the counters, in each of its modes, under keys that no
+// counter can have:
+//
+//	rl1:~who:KIND:ID                       a client's record, as JSON
+//	rl1:~networks:{~directory}             the records of all addresses and networks, as one JSON object
+//	rl1:~history:{~directory}              a stream of the latest 10,000 changes
+//	rl1:~generation:{~directory}           a random text, made by the first change
+//
+// A change replaces a record only if it is still as it was read. It is then published on the channel
+// rl1:~changed. A process that reads a directory needs the rights of [ReadPrivilege], and one that
+// changes it those of [EditPrivilege].
+//
+// # Price
+//
+// A record takes about 130 bytes in Redis besides its text and the client's name. All networks are
+// one value, which every process reads whole after each change of one.
+//
+// # When not to use it
+//
+// Without Redis: see [directory.Memory].
+package redisdir
+
+// ReadPrivilege is what the ACL user of a process needs to read a directory, besides the rights of
+// the store.
+const ReadPrivilege = "&rl1:~changed +subscribe +unsubscribe +xrange +xrevrange"
+
+// EditPrivilege is what the ACL user of a command needs to change a directory, besides the rights of
+// the store and ReadPrivilege.
+const EditPrivilege = "+eval +xadd +publish"

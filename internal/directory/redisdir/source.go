@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisdir
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// The keys and the channel; see the package.
+const (
+	recordPrefix  = "rl1:~who:"
+	networksKey   = "rl1:~networks:{~directory}"
+	historyKey    = "rl1:~history:{~directory}"
+	generationKey = "rl1:~generation:{~directory}"
+	channel       = "rl1:~changed"
+)
+
+// swapScript replaces the value of a key if it is still as it was read.
+//
+//go:embed swap.lua
+var swapScript string
+
+// followAgain is the pause before a lost subscription is made again, give or take a half.
+const followAgain = 200 * time.Millisecond
+
+// Source implements [directory.Source]. It is safe for concurrent use.
+type Source struct{ store *redisstore.Store }
+
+var _ directory.Source = (*Source)(nil)
+
+// New returns a source in the servers of a store. The caller closes the store after the last use of
+// the source.
+func New(store *redisstore.Store) *Source { return &Source{store: store} }
+
+func recordKey(name policy.ClientName) string { return recordPrefix + name.Kind + ":" + name.ID }
+
+// Read implements [directory.Source].
+func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		keys[i] = recordKey(name)
+		if name.Kind == directory.KindNetwork {
+			return s.readNetwork(ctx, names, texts)
+		}
+	}
+	return failed(s.store.Values(ctx, keys, texts))
+}
+
+// readNetwork is Read for one network, as editors read it.
+func (s *Source) readNetwork(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	if len(names) != 1 {
+		return errors.New("networks are read one at a time, or all together")
+	}
+	all, err := s.Networks(ctx)
+	texts[0] = all[names[0].ID]
+	return err
+}
+
+// Networks implements [directory.Source].
+func (s *Source) Networks(ctx context.Context) (map[string][]byte, error) {
+	_, all, err := s.networks(ctx)
+	return all, err
+}
+
+// networks returns the records of all networks, and the text that holds them.
+func (s *Source) networks(ctx context.Context) (text []byte, all map[string][]byte, err error) {
+	values := make([][]byte, 1)
+	if err := s.store.Values(ctx, []string{networksKey}, values); err != nil {
+		return nil, nil, failed(err)
+	}
+	if values[0] == nil {
+		return nil, nil, nil
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(values[0], &raw); err != nil {
+		return nil, nil, fmt.Errorf("%w: the value at %q is no object: %w; delete it", directory.ErrSource, networksKey, err)
+	}
+	all = make(map[string][]byte, len(raw))
+	for name, record := range raw {
+		all[name] = record
+	}
+	return values[0], all, nil
+}
+
+// Generation implements [directory.Source].
+func (s *Source) Generation(ctx context.Context) (string, error) {
+	values := make([][]byte, 1)
+	err := s.store.Values(ctx, []string{generationKey}, values)
+	return string(values[0]), failed(err)
+}
+
+// failed wraps an error of the store.
+func failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", directory.ErrSource, err)
+}
+
+// Follow implements [directory.Source].
+func (s *Source) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
+	for ctx.Err() == nil {
+		_ = s.store.Listen(ctx, historyKey, channel, missed, func(message string) {
+			if kind, id, ok := strings.Cut(message, ":"); ok {
+				changed(policy.ClientName{Kind: kind, ID: id})
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(followAgain/2 + rand.N(followAgain)):
+		}
+	}
+}
+
+// Swap implements [directory.Source].
+func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry directory.Entry) (swapped bool, err error) {
+	if _, err := s.store.DoFor(ctx, generationKey, "set", generationKey, strconv.FormatUint(rand.Uint64(), 36), "nx"); err != nil &&
+		!errors.Is(err, redis.Nil) {
+		return false, failed(err)
+	}
+	if name.Kind == directory.KindNetwork {
+		swapped, err = s.swapNetwork(ctx, name.ID, old, text)
+	} else {
+		swapped, err = s.swap(ctx, recordKey(name), old, text)
+	}
+	if !swapped || err != nil {
+		return false, err
+	}
+	line, err := json.Marshal(entry)
+	if err == nil {
+		_, err = s.store.DoFor(ctx, historyKey, "xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line)
+	}
+	if _, wrong := s.store.DoFor(ctx, historyKey, "publish", channel, name.String()); err == nil {
+		err = wrong
+	}
+	if err != nil {
+		return true, fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w",
+			directory.ErrSource, err)
+	}
+	return true, nil
+}
+
+// swap replaces the value of a key if it is still old. An empty text is no value.
+func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swapped bool, err error) {
+	reply, err := s.store.DoFor(ctx, key, "eval", swapScript, 1, key, old, text)
+	return reply == int64(1), failed(err)
+}
+
+// swapNetwork replaces the record of a network among all of them.
+func (s *Source) swapNetwork(ctx context.Context, network string, old, text []byte) (swapped bool, err error) {
+	before, all, err := s.networks(ctx)
+	switch {
+	case err != nil:
+		return false, err
+	case string(all[network]) != string(old):
+		return false, nil
+	case old == nil && len(all) >= directory.NetworksMax:
+		return false, fmt.Errorf("%w: %d addresses and networks have records, and no more can; forget some, or use longer prefixes",
+			directory.ErrEdit, len(all))
+	}
+	raw := make(map[string]json.RawMessage, len(all)+1)
+	for name, record := range all {
+		raw[name] = record
+	}
+	if raw[network] = text; text == nil {
+		delete(raw, network)
+	}
+	after, err := json.Marshal(raw)
+	if err != nil {
+		return false, fmt.Errorf("%w: the records of the networks: %w", directory.ErrEdit, err)
+	}
+	if len(raw) == 0 {
+		after = nil
+	}
+	return s.swap(ctx, networksKey, before, after)
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/live"
+)
+
+// Count updates the metrics for the plan's request, for each policy version that decided it. It
+// counts the outcome of each rule, the state of each credential, and costs that a trusted peer's
+// header did not state legibly.
+func (e *Enforcer) Count(plan *core.Plan, versions ...*live.Version) {
+	e.outages.decided(plan)
+	if n := plan.UnreadableCosts(); n > 0 {
+		e.metrics.Unreadable.Add(float64(n))
+	}
+	for _, v := range versions {
+		v.Count(plan)
+	}
+}

@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"errors"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+)
+
+// Options configures a policy. Source, Verifiers, Metrics and Logger are required.
+type Options struct {
+	Source Source
+	// First is the initial document, already completed. If it is nil, Open loads it from the
+	// source.
+	First *policyfile.Document
+	// Fronts enforce the policy. A policy that uses a feature that one of them lacks is rejected.
+	Fronts []lint.Front
+	// FormerMin is the number of replaced versions to keep. Versions that were replaced less than
+	// FormerAge ago are kept beside them, up to FormerMax in all.
+	FormerMin, FormerMax int
+	FormerAge            time.Duration
+	// Verifiers opens the verifiers of credentials. Metrics counts requests by rule and outcome.
+	Verifiers *Verifiers
+	Metrics   *metrics.Metrics
+	Logger    *slog.Logger
+
+	// Open and edits call the functions below, one at a time. Each may be nil. An error from one of
+	// the first three rejects the version.
+
+	// Complete sets what the source leaves to the front, such as the name.
+	Complete func(*policyfile.Document) error
+	// Prepare sets the version's Front.
+	Prepare func(*Version) error
+	// Admit is called last. It may record the version, which is in force once Admit returns nil.
+	Admit func(next *Version) error
+	// Changed is called after a version has come into force. For the first version, before is nil.
+	Changed func(before, now *Version)
+	// Edited is called for each accepted or rejected edit, with the name of the policy. It is not
+	// called if the document is the one in force.
+	Edited func(policy string, accepted bool)
+}
+
+// Policy is a policy in force. It is safe for concurrent use.
+type Policy struct {
+	options  Options
+	versions atomic.Pointer[[]*Version] // current version first
+	rejected atomic.Pointer[error]      // why the last edit was rejected, or nil
+
+	editing  sync.Mutex // held during an edit
+	mu       sync.Mutex // guards follower
+	follower Follower
+}
+
+// Open loads and compiles the policy and puts it into force. It does not follow the source yet.
+func Open(o Options) (*Policy, error) {
+	p := &Policy{options: o}
+	document := o.First
+	if document == nil {
+		var err error
+		if document, err = p.load(); err != nil {
+			return nil, err
+		}
+	}
+	first, err := o.compile(document)
+	if err != nil {
+		return nil, err
+	}
+	if o.Admit != nil {
+		if err := o.Admit(first); err != nil {
+			return nil, errors.Join(err, first.verifiers.close())
+		}
+	}
+	p.versions.Store(&[]*Version{first})
+	if o.Changed != nil {
+		o.Changed(nil, first)
+	}
+	p.warn(first)
+	return p, nil
+}
+
+// load loads the document and completes it.
+func (p *Policy) load() (d *policyfile.Document, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			d, err = nil, &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
+		}
+	}()
+	if d, err = p.options.Source.Load(); err != nil {
+		return nil, err
+	}
+	if p.options.Complete != nil {
+		err = p.options.Complete(d)
+	}
+	return d, err
+}
+
+// Current returns the version that decides new requests.
+func (p *Policy) Current() *Version { return (*p.versions.Load())[0] }
+
+// Known returns the current version and the replaced versions that are kept, latest first.
+func (p *Policy) Known() []*Version { return *p.versions.Load() }
+
+// Of returns the version with an ID, or nil if it is not known.
+func (p *Policy) Of(id string) *Version {
+	for _, v := range *p.versions.Load() {
+		if v.ID == id {
+			return v
+		}
+	}
+	return nil
+}
+
+// Source returns the name of the source.
+func (p *Policy) Source() string { return p.options.Source.String() }
+
+// Err returns why the last edit was rejected, or nil if it is in force. It also returns a panic
+// that the front had after the edit came into force.
+func (p *Policy) Err() error {
+	if err := p.rejected.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Follow begins to follow the source. Before it returns, it applies edits made since the policy was
+// loaded. A rejected edit is not an error of Follow.
+func (p *Policy) Follow() error {
+	follower, err := p.options.Source.Follow(p.edited)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.follower = follower
+	p.mu.Unlock()
+	_ = follower.Reload() // a rejection is logged
+	return nil
+}
+
+// Unfollow stops following the source. The current version stays in force.
+func (p *Policy) Unfollow() error {
+	p.mu.Lock()
+	follower := p.follower
+	p.follower = nil
+	p.mu.Unlock()
+	if follower == nil {
+		return nil
+	}
+	return follower.Close()
+}
+
+// Reload loads the policy from its source now. It returns the error if the policy is rejected. It
+// does nothing if the policy is not followed.
+func (p *Policy) Reload() error {
+	p.mu.Lock()
+	follower := p.follower
+	p.mu.Unlock()
+	if follower == nil {
+		return nil
+	}
+	if err := follower.Reload(); err != nil {
+		return err
+	}
+	return p.Err()
+}
+
+// Close stops following the source and closes the verifiers. Requests under way continue to use the
+// last keys. A second call does nothing.
+func (p *Policy) Close() error {
+	problems := []error{p.Unfollow()}
+	p.editing.Lock()
+	defer p.editing.Unlock()
+	for _, v := range p.Known() {
+		problems = append(problems, v.verifiers.close())
+	}
+	return errors.Join(problems...)
+}
+
+// edited handles a change reported by the source. It recovers from any panic that the document
+// causes.
+func (p *Policy) edited(d *policyfile.Document, err error) {
+	p.editing.Lock()
+	defer p.editing.Unlock()
+	before := p.Current()
+	var next *Version
+	var changes lint.Changes
+	if err == nil {
+		next, changes, err = p.replacement(before, d)
+	}
+	if err != nil {
+		p.reject(before, err)
+		return
+	}
+	mended := p.rejected.Swap(nil) != nil
+	logger := p.logger()
+	if next == nil {
+		if mended {
+			logger.Info("the policy file has the policy in force again", "policy", before.Document.Name, "version", before.ID)
+		}
+		return
+	}
+	p.install(next)
+	logger.Info("the edited policy file is in force", "policy", next.Document.Name, "version", next.ID,
+		"changes", changes.String())
+	p.announce(before, next)
+}
+
+// replacement compiles the version that replaces before. It returns nil if the document has not
+// changed.
+func (p *Policy) replacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
+		}
+		if err != nil && next != nil {
+			err = errors.Join(err, next.verifiers.close())
+		}
+	}()
+	o := &p.options
+	if o.Complete != nil {
+		if err = o.Complete(d); err != nil {
+			return nil, changes, err
+		}
+	}
+	if d.Version() == before.ID {
+		return nil, changes, nil
+	}
+	if next, err = o.compile(d); err != nil {
+		return nil, changes, err
+	}
+	changes = lint.Diff(before.Document, d)
+	if o.Admit != nil {
+		err = o.Admit(next)
+	}
+	return next, changes, err
+}
+
+// install makes a version current. It drops versions that were replaced long ago, and a former
+// version with the same ID.
+func (p *Policy) install(next *Version) {
+	before, now, o := p.Known(), time.Now(), &p.options
+	before[0].replaced = now
+	known := make([]*Version, 1, len(before)+1)
+	known[0] = next
+	var forgotten []*Version
+	for _, v := range before {
+		most := o.FormerMin
+		if now.Sub(v.replaced) < o.FormerAge {
+			most = o.FormerMax
+		}
+		if v.ID == next.ID || len(known) > most {
+			forgotten = append(forgotten, v)
+			continue
+		}
+		known = append(known, v)
+	}
+	p.versions.Store(&known)
+	for _, v := range slices.Backward(forgotten) {
+		_ = v.verifiers.close() // requests that began with them use the last keys
+	}
+}
+
+// announce informs the front and logs warnings after a version has come into force.
+func (p *Policy) announce(before, now *Version) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			var err error = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
+			p.rejected.Store(&err)
+			p.logger().Error("a panic after an edit, which is in force", "reason", reason, "stack", string(debug.Stack()))
+		}
+	}()
+	if p.options.Edited != nil {
+		p.options.Edited(now.Document.Name, true)
+	}
+	if p.options.Changed != nil {
+		p.options.Changed(before, now)
+	}
+	p.warn(now)
+}
+
+// reject keeps the current version in force and records why the edit was rejected.
+func (p *Policy) reject(before *Version, err error) {
+	p.rejected.Store(&err)
+	if p.options.Edited != nil {
+		p.options.Edited(before.Document.Name, false)
+	}
+	logger := p.logger()
+	if panicked, ok := errors.AsType[*policyfile.PanicError](err); ok {
+		logger = logger.With("stack", string(panicked.Stack))
+	}
+	logger.Error("the edited policy file is rejected; the previous policy stays in force", "version", before.ID, "error", err)
+}
+
+// warn logs the warnings about a version that comes into force.
+func (p *Policy) warn(v *Version) {
+	logger := p.options.Logger.With("policy", v.Document.Name)
+	lint.Warn(v.Document, func(line string) { logger.Warn(line) })
+}
+
+// logger returns the logger with the name of the source attached.
+func (p *Policy) logger() *slog.Logger {
+	if name := p.Source(); name != "" {
+		return p.options.Logger.With("file", name)
+	}
+	return p.options.Logger
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// Source provides a policy.
+type Source interface {
+	// Load returns the current policy. Each call returns a new document, which the caller may
+	// modify.
+	Load() (*policyfile.Document, error)
+	// Follow calls changed after each change of the policy, with the new document or with an error.
+	// It never calls changed concurrently, nor before Follow returns. It returns an error if the
+	// source cannot be followed.
+	Follow(changed func(*policyfile.Document, error)) (Follower, error)
+	// String returns the name of the source for logs, such as a file path, or "" if it has none.
+	String() string
+}
+
+// Follower controls a source that is being followed. Its methods must not be called from changed.
+type Follower interface {
+	// Reload loads the policy now and calls changed, even if the policy has not changed. It returns
+	// the error that changed received.
+	Reload() error
+	// Close stops the calls of changed. No call is under way when it returns.
+	Close() error
+}
+
+// File returns a source for the policy file at path.
+func File(path string) Source { return file(path) }
+
+type file string
+
+func (f file) Load() (*policyfile.Document, error) { return policyfile.Load(string(f)) }
+
+func (f file) Follow(changed func(*policyfile.Document, error)) (Follower, error) {
+	watcher, err := policyfile.Watch(string(f), changed)
+	if err != nil {
+		return nil, err // a nil *Watcher would be a non-nil Follower
+	}
+	return watcher, nil
+}
+
+func (f file) String() string { return string(f) }
+
+// Fixed returns a source whose document never changes.
+func Fixed(d *policyfile.Document) Source { return fixed{d} }
+
+type fixed struct{ document *policyfile.Document }
+
+func (f fixed) Load() (*policyfile.Document, error) { return f.document, nil }
+
+func (fixed) Follow(func(*policyfile.Document, error)) (Follower, error) { return unchanging{}, nil }
+
+func (fixed) String() string { return "" }
+
+// unchanging is the follower of a source that never changes.
+type unchanging struct{}
+
+func (unchanging) Reload() error { return nil }
+func (unchanging) Close() error  { return nil }

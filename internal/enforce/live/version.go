@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package live
+
+import (
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+)
+
+// Version is one version of a policy, ready to decide requests. Its exported fields do not change.
+type Version struct {
+	// ID is the hash of the document, as returned by [policyfile.Document.Version].
+	ID       string
+	Document *policyfile.Document
+	Ruleset  *core.Ruleset
+	// Outcomes and Credentials count the requests under this version.
+	Outcomes    *metrics.Rules
+	Credentials *metrics.Credentials
+	// Front is the value that Options.Prepare has set.
+	Front any
+
+	verifiers *versionVerifiers // open until no request can begin with the version
+	replaced  time.Time         // guarded by Policy.editing
+}
+
+// Count counts the outcomes and credentials of the plan's request.
+func (v *Version) Count(plan *core.Plan) {
+	v.Credentials.Count(plan.Credentials())
+	v.Outcomes.Count(plan.Outcomes())
+}
+
+// KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
+// tokens are invalid.
+func (v *Version) KeysReady() bool { return v.verifiers.ready() }
+
+// Verifiers returns the verifiers of the document's identify, in its order. An entry that needs none
+// has nil.
+func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
+
+// compile builds a version from a document. It turns a panic into an error, and leaves nothing open
+// on error.
+func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
+	var opened *versionVerifiers
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = &policyfile.PanicError{Reason: reason, Stack: debug.Stack()}
+		}
+		if err != nil {
+			v, err = nil, errors.Join(err, opened.close())
+		}
+	}()
+	for _, front := range o.Fronts {
+		if problems := lint.Beyond(d, front); len(problems) > 0 {
+			return nil, problems
+		}
+	}
+	if opened, err = o.Verifiers.of(d); err != nil {
+		return nil, errors.Join(err, d.Check())
+	}
+	ruleset, err := d.CompileWith(opened.list)
+	if err != nil {
+		return nil, err
+	}
+	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Outcomes: o.Metrics.Rules(d.Name, ruleset),
+		Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
+	if o.Prepare != nil {
+		if err := o.Prepare(v); err != nil {
+			return nil, err
+		}
+	}
+	return v, nil
+}

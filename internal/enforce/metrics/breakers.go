@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// The metrics of the circuit breakers before Redis. The label is a server's address, as given in
+// the options or by the servers themselves. There is one series per server.
+var (
+	breakerDesc = prometheus.NewDesc("penstock_breaker_state",
+		"Circuit breaker of the store: 0 closed, 1 open, 2 half-open; of several the worst.", nil, nil)
+	serverBreakerDesc = prometheus.NewDesc("penstock_redis_breaker_state",
+		"Circuit breaker of each server of Redis that is asked: 0 closed, 1 open, 2 half-open.", []string{"server"}, nil)
+)
+
+// DescribeBreakers describes the metrics of [CollectBreakers].
+func DescribeBreakers(ch chan<- *prometheus.Desc) {
+	ch <- breakerDesc
+	ch <- serverBreakerDesc
+}
+
+// CollectBreakers reports the state of each server's breaker, and the worst of all. For a server of
+// several stores it reports the worst state.
+func CollectBreakers(ch chan<- prometheus.Metric, stores ...*redisstore.Store) {
+	all, of := redisstore.BreakerClosed, map[string]redisstore.BreakerState{}
+	for _, store := range stores {
+		for _, server := range store.Servers() {
+			of[server.Addr] = redisstore.Worse(of[server.Addr], server.Breaker)
+			all = redisstore.Worse(all, server.Breaker)
+		}
+	}
+	ch <- prometheus.MustNewConstMetric(breakerDesc, prometheus.GaugeValue, float64(all))
+	for addr, state := range of {
+		ch <- prometheus.MustNewConstMetric(serverBreakerDesc, prometheus.GaugeValue, float64(state), addr)
+	}
+}

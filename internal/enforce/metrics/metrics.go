@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package metrics counts the outcomes of requests, under the same names in every front.
+//
+// # Promise
+//
+// No label ever names a client: there are as many series as the policies had rules, times the
+// possible outcomes. The first count of an outcome creates its series. Every later count takes no
+// lock and allocates nothing.
+//
+// # Price
+//
+// One atomic addition for each rule that applied.
+//
+// # When not to use it
+//
+// To find out which client was denied: the log says that.
+package metrics
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// Metrics are the metrics that every front has.
+type Metrics struct {
+	Requests     *prometheus.CounterVec // by policy, rule, outcome
+	CheckSeconds prometheus.Histogram
+	StoreErrors  *prometheus.CounterVec // by kind
+	Credentials  *prometheus.CounterVec // by policy, method, state
+	Waits        *prometheus.CounterVec // by result
+	Settlements  *prometheus.CounterVec // by result
+	Unreadable   prometheus.Counter
+
+	// keyPanics counts panics while keys were loaded, in the whole process.
+	keyPanics prometheus.CounterFunc
+	// keyReloads count the edits of key files that were accepted and rejected, in the whole process.
+	keyReloads [2]prometheus.CounterFunc
+}
+
+// New returns metrics that are not registered yet.
+func New() *Metrics {
+	vec := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	return &Metrics{
+		Requests: vec("penstock_requests_total", "Requests by policy, rule and outcome.",
+			"policy", "rule", "outcome"),
+		CheckSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "penstock_check_duration_seconds",
+			Help: "Time that requests spent waiting for the store.",
+			Buckets: []float64{1e-6, 2.5e-6, 5e-6, 1e-5, 2.5e-5, 5e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2,
+				5e-2, 0.1, 0.25, 1},
+		}),
+		StoreErrors: vec("penstock_store_errors_total", "Checks that the store did not answer, so that on_error decided.", "kind"),
+		Credentials: vec("penstock_credentials_total",
+			"Tokens and API keys of requests, by the result of their verification.", "policy", "method", "state"),
+		Waits: vec("penstock_waits_total",
+			"Requests that waited for a throttle rule, or should have, by how the wait ended.", "result"),
+		Settlements: vec("penstock_settlements_total",
+			"Charges corrected after the response, or that should have been, by result.", "result"),
+		Unreadable: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_unreadable_costs_total",
+			Help: "Costs missing or invalid in a response or a trusted header, so that the policy's own number was charged."}),
+		keyPanics: prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_key_load_panics_total",
+			Help: "Loads of a key file or a key set that panicked. The keys that were loaded before stay in force."},
+			func() float64 { return float64(credential.Panics()) }),
+		keyReloads: [...]prometheus.CounterFunc{
+			keyReloads("accepted", func(accepted, _ uint64) uint64 { return accepted }),
+			keyReloads("refused", func(_, refused uint64) uint64 { return refused }),
+		},
+	}
+}
+
+// keyReloads returns the counter of edits with a result.
+func keyReloads(result string, of func(accepted, refused uint64) uint64) prometheus.CounterFunc {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_key_reloads_total",
+		Help:        "Edited files of API keys, key sets and secrets that were taken over or refused.",
+		ConstLabels: prometheus.Labels{"result": result}},
+		func() float64 { return float64(of(credential.Reloads())) })
+}
+
+// Collectors returns all metrics, for a registry.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.Requests, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
+		m.Unreadable, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
+}
+
+// StoreFailed counts a failure of the store, after which on_error decided.
+func (m *Metrics) StoreFailed(err error) { m.StoreErrors.WithLabelValues(FailureKind(err)).Inc() }
+
+// The metrics that stores report about themselves.
+var (
+	CountersDesc = prometheus.NewDesc("penstock_counters",
+		"Counters that the store in memory holds.", nil, nil)
+	OverflowsDesc = prometheus.NewDesc("penstock_overflow_checks_total",
+		"Checks answered by counters that newcomers share because the store in memory is full.", nil, nil)
+)
+
+// FailureKind classifies an error of a store's Take, for StoreErrors.
+func FailureKind(err error) string {
+	var failure *redisstore.Failure
+	switch {
+	case errors.As(err, &failure):
+		return failure.Kind.String()
+	case errors.Is(err, counter.ErrInvalid):
+		return "invalid"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	default:
+		return "other"
+	}
+}
+
+// lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
+// would have a hundred thousand series, and most would stay 0.
+type lazy struct {
+	counter atomic.Pointer[prometheus.Counter]
+}
+
+// inc adds one. first looks the counter up.
+func (l *lazy) inc(first func() prometheus.Counter) {
+	counter := l.counter.Load()
+	if counter == nil {
+		made := first()
+		counter = &made
+		l.counter.Store(counter)
+	}
+	(*counter).Inc()
+}
+
+// Rules are a ruleset's counters by rule and outcome. Safe for concurrent use.
+type Rules struct {
+	total  *prometheus.CounterVec
+	policy string
+	rules  *core.Ruleset
+	// of has one row for the policy itself, followed by one for each rule.
+	of [][core.OutcomeCount]lazy
+}
+
+// Rules returns the counters of a policy's ruleset.
+func (m *Metrics) Rules(policy string, rs *core.Ruleset) *Rules {
+	return &Rules{total: m.Requests, policy: policy, rules: rs, of: make([][core.OutcomeCount]lazy, rs.Len()+1)}
+}
+
+// Count counts the outcomes of one request for the ruleset's rules and for the policy itself. It
+// skips the penalty of a client that has none.
+func (c *Rules) Count(outcomes []core.RuleOutcome) {
+	for i := range outcomes {
+		if o := &outcomes[i]; o.Ruleset == c.rules && o.Outcome != core.OutcomeNone {
+			c.inc(o.Index, o.Outcome)
+		}
+	}
+}
+
+func (c *Rules) inc(rule int, outcome core.Outcome) {
+	c.of[rule+1][outcome].inc(func() prometheus.Counter {
+		name := ""
+		if rule >= 0 {
+			name = c.rules.RuleName(rule)
+		}
+		return c.total.WithLabelValues(c.policy, name, outcome.String())
+	})
+}
+
+// Credentials are a policy's counters of credentials, by way to identify and by state. Safe for
+// concurrent use.
+type Credentials struct {
+	total  *prometheus.CounterVec
+	policy string
+	rules  *core.Ruleset
+	ways   []string
+	// of has a row for each way, with unchecked after the states.
+	of [][unchecked + 1]lazy
+}
+
+// unchecked is the column for credentials that were not checked for lack of time. They are handled
+// as invalid, but the metric has a separate state for them.
+const (
+	unchecked     = policy.CredentialStateCount
+	uncheckedName = "unchecked"
+)
+
+// CredentialsOf returns the counters of a policy and its ruleset. The label of a way is the name of
+// its method. The second way with the method jwt is jwt-2.
+func (m *Metrics) CredentialsOf(d *policyfile.Document, rs *core.Ruleset) *Credentials {
+	c := &Credentials{total: m.Credentials, policy: d.Name, rules: rs}
+	counts := make(map[string]int)
+	for i := range d.Identify {
+		word := "other"
+		switch {
+		case d.Identify[i].JWT != nil:
+			word = "jwt"
+		case d.Identify[i].APIKey != nil:
+			word = "api_key"
+		}
+		if counts[word]++; counts[word] > 1 {
+			word += "-" + strconv.Itoa(counts[word])
+		}
+		c.ways = append(c.ways, word)
+	}
+	c.of = make([][unchecked + 1]lazy, len(c.ways))
+	return c
+}
+
+// Count counts the states of the credentials that were checked in one request.
+func (c *Credentials) Count(used []core.CredentialUse) {
+	for i := range used {
+		u := &used[i]
+		if u.Ruleset != c.rules {
+			continue
+		}
+		state := int(u.State)
+		if u.Unchecked {
+			state = unchecked
+		}
+		c.of[u.Method][state].inc(func() prometheus.Counter {
+			name := uncheckedName
+			if state != unchecked {
+				name = u.State.String()
+			}
+			return c.total.WithLabelValues(c.policy, c.ways[u.Method], name)
+		})
+	}
+}

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"iter"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/internal/store"
+	"github.com/penstock/penstock/internal/store/leasestore"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// Stores is a collector of the figures of stores, which it reads at each scrape. The figures of
+// several stores are added up; of their breakers the worst counts.
+type Stores iter.Seq[*store.Store]
+
+// Describe implements [prometheus.Collector].
+func (Stores) Describe(ch chan<- *prometheus.Desc) {
+	ch <- CountersDesc
+	ch <- OverflowsDesc
+	DescribeBreakers(ch)
+	DescribeShared(ch)
+}
+
+// Collect implements [prometheus.Collector].
+func (s Stores) Collect(ch chan<- prometheus.Metric) {
+	var counters, overflows float64
+	var inMemory bool
+	var redis []*redisstore.Store
+	var shared []leasestore.Stats
+	for one := range s {
+		if one.Memory != nil {
+			inMemory = true
+			counters += float64(one.Memory.Len())
+			overflows += float64(one.Memory.Overflows())
+		}
+		if one.Redis != nil {
+			redis = append(redis, one.Redis)
+		}
+		if one.Leases != nil {
+			shared = append(shared, one.Leases.Stats())
+		}
+	}
+	if inMemory {
+		ch <- prometheus.MustNewConstMetric(CountersDesc, prometheus.GaugeValue, counters)
+		ch <- prometheus.MustNewConstMetric(OverflowsDesc, prometheus.CounterValue, overflows)
+	}
+	if len(redis) > 0 {
+		CollectBreakers(ch, redis...)
+	}
+	if len(shared) > 0 {
+		CollectShared(ch, shared...)
+	}
+}

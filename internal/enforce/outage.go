@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+)
+
+// outageQuiet is how long no request must be decided without the store before an outage is over. An
+// outage of one server of several is then one outage, although other requests are answered.
+const outageQuiet = 2 * time.Second
+
+// Outages logs the times in which the store does not answer, and those in which more requests wait
+// for it than it can answer. Each is two lines: when it begins, with the reason, and when it is
+// over, with its length and how many requests were decided without the store. A nil *Outages logs
+// nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
+type Outages struct {
+	logger *slog.Logger
+	now    func() time.Time
+	after  func(time.Duration, func()) // calls a function later
+
+	down, busy outage
+}
+
+// outage is one outage, or the time until the next.
+type outage struct {
+	under atomic.Bool  // an outage is under way
+	last  atomic.Int64 // when a request was last decided without the store, in Unix nanoseconds
+	armed atomic.Bool  // a check for the end is due
+	// answered says that the store has answered a request since last.
+	answered atomic.Bool
+
+	admitted, local, denied atomic.Int64 // requests decided without the store
+
+	mu    sync.Mutex // guards began and changes of under
+	began time.Time
+}
+
+// NewOutages returns outages that are logged to the logger.
+func NewOutages(logger *slog.Logger) *Outages {
+	return &Outages{logger: logger, now: time.Now, after: func(d time.Duration, f func()) { time.AfterFunc(d, f) }}
+}
+
+// Failed records an error of the store. Errors of a single request are no outage.
+func (o *Outages) Failed(err error) {
+	switch {
+	case o == nil, errors.Is(err, counter.ErrInvalid), errors.Is(err, context.Canceled):
+	case errors.Is(err, counter.ErrOverloaded):
+		o.begin(&o.busy, "more requests wait for the store than it can answer, and are denied", err)
+		o.busy.denied.Add(1)
+		o.busy.last.Store(o.now().UnixNano())
+		o.arm(&o.busy, o.endBusy)
+	case errors.Is(err, counter.ErrUnavailable):
+		o.begin(&o.down, "the store does not answer, on_error decides", err)
+	}
+}
+
+// begin logs the beginning of an outage, unless it is under way.
+func (o *Outages) begin(a *outage, text string, err error) {
+	if a.under.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.under.Load() {
+		return
+	}
+	a.began = o.now()
+	a.last.Store(a.began.UnixNano())
+	a.admitted.Store(0)
+	a.local.Store(0)
+	a.denied.Store(0)
+	a.answered.Store(false)
+	a.under.Store(true)
+	o.logger.Warn(text, "error", err)
+}
+
+// decided records a decided request.
+func (o *Outages) decided(plan *core.Plan) {
+	if o == nil || !o.down.under.Load() {
+		return
+	}
+	a := &o.down
+	switch by := withoutStore(plan, a); {
+	case by != nil:
+		by.Add(1)
+		a.last.Store(o.now().UnixNano())
+		a.answered.Store(false)
+	case len(plan.Checks()) > 0 && !a.answered.Load():
+		a.answered.Store(true)
+		o.arm(a, o.endDown)
+	}
+}
+
+// withoutStore returns the count that a request decided without the store belongs to, or nil if the
+// store decided.
+func withoutStore(plan *core.Plan, a *outage) *atomic.Int64 {
+	degraded, denied, local := false, false, false
+	for _, outcome := range plan.Outcomes() {
+		switch outcome.Outcome {
+		case core.OutcomeDegradedLocal:
+			degraded, local = true, true
+		case core.OutcomeDegradedAllowed:
+			degraded = true
+		case core.OutcomeDegradedDenied:
+			degraded, denied = true, true
+		case core.OutcomeDenied, core.OutcomePenalized:
+			denied = true
+		}
+	}
+	for i := range plan.Results() {
+		degraded = degraded || plan.Results()[i].Local
+	}
+	switch {
+	case !degraded:
+		return nil
+	case denied:
+		return &a.denied
+	case local:
+		return &a.local
+	}
+	return &a.admitted
+}
+
+// arm has the end of an outage checked later, unless a check is due.
+func (o *Outages) arm(a *outage, check func()) {
+	if !a.armed.Swap(true) {
+		o.after(outageQuiet, check)
+	}
+}
+
+// endDown ends an outage of the store if it is over. Until the store has answered, it is not over,
+// however few requests there are.
+func (o *Outages) endDown() {
+	a := &o.down
+	a.armed.Store(false)
+	switch length, over := o.end(a); {
+	case !a.answered.Load():
+	case !over:
+		o.arm(a, o.endDown)
+	default:
+		admitted, local, denied := a.admitted.Load(), a.local.Load(), a.denied.Load()
+		o.logger.Warn("the store answers again", "outage", length, "requests", admitted+local+denied, "admitted", admitted,
+			"admitted_locally", local, "denied", denied)
+	}
+}
+
+// endBusy ends a time of too many requests if it is over.
+func (o *Outages) endBusy() {
+	a := &o.busy
+	a.armed.Store(false)
+	length, over := o.end(a)
+	if !over {
+		o.arm(a, o.endBusy)
+		return
+	}
+	o.logger.Warn("the store answers all requests again", "overload", length, "denied", a.denied.Load())
+}
+
+// end ends the outage if no request was decided without the store for outageQuiet, and if the store
+// has answered since. It returns how long the outage lasted.
+func (o *Outages) end(a *outage) (length time.Duration, over bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	last := time.Unix(0, a.last.Load())
+	if a == &o.down && !a.answered.Load() || o.now().Sub(last) < outageQuiet {
+		return 0, false
+	}
+	a.under.Store(false)
+	return last.Sub(a.began).Round(time.Millisecond), true
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package settle
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// batch is the jobs that a worker settles together.
+type batch struct {
+	queue   *Queue
+	batcher counter.Batcher // nil: the store gets one job after the other
+	jobs    []pending
+	calls   []counter.Call
+	from    []int // the job of each call
+	results []counter.Result
+}
+
+// pending is a job and its end; an empty end means that it has none yet.
+type pending struct {
+	job Job
+	end End
+}
+
+func (b *batch) addJob(job Job) { b.jobs = append(b.jobs, pending{job: job}) }
+
+// addWaiting adds a queued job, if there is one.
+func (b *batch) addWaiting() bool {
+	select {
+	case job, ok := <-b.queue.jobs:
+		if ok {
+			b.addJob(job)
+		}
+		return ok
+	default:
+		return false
+	}
+}
+
+// settle ends the jobs: it sends their conditions to the store, and then the checks that are due.
+func (b *batch) settle() {
+	b.ask(condition)
+	b.conclude(admitted)
+	b.ask(Job.Due)
+	b.conclude(corrected)
+	for i := range b.jobs {
+		b.end(&b.jobs[i])
+	}
+	clear(b.jobs)
+	b.jobs = b.jobs[:0]
+}
+
+// condition returns the checks that the store must admit before a job, or nil.
+func condition(job Job) []counter.Check {
+	if c, ok := job.(Conditional); ok {
+		return c.Condition()
+	}
+	return nil
+}
+
+// admitted returns the end of a job whose condition the store did not admit, or no end if it did.
+func admitted(c *counter.Call) End {
+	if c.Err != nil {
+		return Failed
+	}
+	for i := range c.Checks {
+		switch {
+		case c.Results[i].Local:
+			return Failed // the store was not asked, so no other node knows
+		case c.Results[i].Denied:
+			return Repeated
+		}
+	}
+	return ""
+}
+
+// corrected returns the end of a job whose corrections were sent to the store.
+func corrected(c *counter.Call) End {
+	if c.Err != nil {
+		return Failed
+	}
+	for i := range c.Checks {
+		if c.Results[i].Local {
+			return Owed
+		}
+	}
+	return Settled
+}
+
+// ask asks the store about each job without an end. The function of returns a job's checks.
+func (b *batch) ask(of func(Job) []counter.Check) {
+	b.calls, b.from = b.calls[:0], b.from[:0]
+	total := 0
+	for i := range b.jobs {
+		p := &b.jobs[i]
+		if p.end != "" {
+			continue
+		}
+		if checks := b.checks(p, of); len(checks) > 0 {
+			b.calls, b.from = append(b.calls, counter.Call{Checks: checks}), append(b.from, i)
+			total += len(checks)
+		}
+	}
+	if cap(b.results) < total {
+		b.results = make([]counter.Result, total)
+	}
+	clear(b.results[:total])
+	rest := b.results[:total]
+	for i := range b.calls {
+		n := len(b.calls[i].Checks)
+		b.calls[i].Results, rest = rest[:n:n], rest[n:]
+	}
+	b.take()
+}
+
+// checks returns a job's checks. If the job panics, only that job ends.
+func (b *batch) checks(p *pending, of func(Job) []counter.Check) []counter.Check {
+	defer b.recovered(func() { p.end = Panicked })
+	return of(p.job)
+}
+
+// take sends the calls to the store. If the store panics, the outcome of every call is unknown.
+func (b *batch) take() {
+	defer b.recovered(func() {
+		for _, i := range b.from {
+			b.jobs[i].end = Panicked
+		}
+	})
+	if b.batcher != nil && len(b.calls) > 1 {
+		b.batcher.TakeAll(context.Background(), b.calls)
+		return
+	}
+	for i := range b.calls {
+		c := &b.calls[i]
+		c.Err = b.queue.store.Take(context.Background(), c.Checks, c.Results)
+	}
+}
+
+// conclude turns the answers into ends of the jobs that were asked about.
+func (b *batch) conclude(of func(*counter.Call) End) {
+	for i := range b.calls {
+		if p := &b.jobs[b.from[i]]; p.end == "" {
+			p.end = of(&b.calls[i])
+		}
+	}
+}
+
+// end counts the end of a job. A job that panicked is not released: a broken value must not be
+// reused.
+func (b *batch) end(p *pending) {
+	if p.end == "" {
+		p.end = Settled // nothing was due
+	}
+	b.queue.ended(p.end)
+	if p.end != Panicked {
+		defer b.recovered(func() {}) // its end is counted already
+		p.job.Release()
+	}
+}
+
+// recovered recovers from a panic, reports it and calls then. It must be deferred.
+func (b *batch) recovered(then func()) {
+	if reason := recover(); reason != nil {
+		then()
+		if b.queue.Panic != nil {
+			b.queue.Panic(reason)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// batching is a store whose first call lasts until the test ends it. It denies conditions of cost
+// 1, fails those of cost 2 and panics at those of cost 3.
+type batching struct {
+	hold chan struct{}
+
+	mu    sync.Mutex
+	asked int                    // number of calls
+	dues  map[*counter.Check]int // by the address of their checks
+}
+
+func (s *batching) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	calls := []counter.Call{{Checks: checks, Results: results}}
+	s.TakeAll(ctx, calls)
+	return calls[0].Err
+}
+
+func (s *batching) TakeAll(_ context.Context, calls []counter.Call) {
+	<-s.hold
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	for i := range calls {
+		c := &calls[i]
+		switch cost := c.Checks[0].Cost; {
+		case cost == 3:
+			panic("provoked")
+		case cost == 2:
+			c.Err = errors.New("away")
+		case len(c.Checks) == 2:
+			c.Results[1].Denied = cost == 1
+		default:
+			s.dues[&c.Checks[0]]++
+		}
+	}
+}
+
+// order is a job with its own check, and a condition of the given cost; 0 means no condition.
+type order struct {
+	job
+	due, condition int64
+	checks         [1]counter.Check
+}
+
+func (o *order) Due() []counter.Check {
+	if o.due == 4 {
+		panic("the job's")
+	}
+	o.checks[0].Cost = o.due
+	return o.checks[:]
+}
+
+func (o *order) Condition() []counter.Check {
+	if o.condition == 0 {
+		return nil
+	}
+	return []counter.Check{{Cost: o.condition}, {}}
+}
+
+// TestWaitingJobsAreSentTogether: jobs that arrive while the store is busy are sent in few calls,
+// and each has its own end.
+func TestWaitingJobsAreSentTogether(t *testing.T) {
+	const each = 500
+	kinds := []struct {
+		due, condition int64
+		want           End
+	}{{0, 0, Settled}, {0, 5, Settled}, {0, 1, Repeated}, {0, 2, Failed}, {2, 0, Failed}, {2, 5, Failed}, {4, 0, Panicked}}
+	store := &batching{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
+	e := new(ends)
+	q := New(store, e.note)
+	want := map[End]int{}
+	var orders []*order
+	for range each {
+		for _, k := range kinds {
+			o := &order{due: k.due, condition: k.condition}
+			if !q.Send(o) {
+				t.Fatal("dropped")
+			}
+			orders = append(orders, o)
+			want[k.want]++
+		}
+	}
+	close(store.hold)
+	if !q.Stop(Deadline) {
+		t.Fatal("not drained")
+	}
+	for end, n := range want {
+		if e.of(end) != n {
+			t.Errorf("%s: %d, want %d", end, e.of(end), n)
+		}
+	}
+	for _, o := range orders {
+		done := 0
+		if o.due == 0 && (o.condition == 0 || o.condition == 5) {
+			done = 1
+		}
+		if store.dues[&o.checks[0]] != done {
+			t.Errorf("due %d on condition %d: done %d times, want %d", o.due, o.condition, store.dues[&o.checks[0]], done)
+		}
+		if released := o.released.Load(); released != 1 && o.due != 4 {
+			t.Errorf("due %d on condition %d: released %d times", o.due, o.condition, released)
+		}
+	}
+	if store.asked > len(orders)/4 {
+		t.Errorf("the store was asked %d times for %d jobs", store.asked, len(orders))
+	}
+}
+
+// TestAPanicOfTheStoreEndsItsJobs: the outcome of each of those jobs is unknown, and
+// no worker ends.
+func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
+	store := &batching{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
+	close(store.hold)
+	e := new(ends)
+	q := New(store, e.note)
+	for range 10 * workersCount * batchMax {
+		q.Send(&order{due: 3})
+	}
+	if !q.Stop(Deadline) || e.of(Panicked)+e.of(Dropped) != 10*workersCount*batchMax || e.of(Panicked) == 0 {
+		t.Error(e.count)
+	}
+}

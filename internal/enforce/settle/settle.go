@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package settle corrects charges at a store once the responses are known: a bounded queue and its
+// workers.
+//
+// # Promise
+//
+// Only [Queue.Stop] waits for the queue. The store is asked about each job at most once: a charge
+// whose outcome is unknown is never refunded a second time. A job that does not fit into the queue
+// is dropped, and its reservation stands as the charge. Every job has exactly one end, which is
+// counted. A job that panics ends alone; a store that panics ends the jobs it was asked about.
+//
+// # Price
+//
+// One send on a channel for the caller, and up to sixteen goroutines from the first job on. When
+// more jobs wait than there are workers, each worker takes up to 32 jobs and asks a
+// [counter.Batcher] about them together. Requests decided in memory produce settlements faster than
+// a store answers single calls.
+//
+// # When not to use it
+//
+// For charges that must not be lost: the queue is in memory.
+package settle
+
+import (
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// The bounds of the queue and its workers. The number of workers is bounded by the store's latency,
+// not by the machine's cores. A waiting job takes about 1 KB.
+const (
+	workersCount = 16
+	batchMax     = 32 // jobs that one worker settles together
+	jobsMax      = 8192
+	// Deadline is how long a process that stops waits for its settlements. Each takes at most the
+	// store's own deadline.
+	Deadline = 5 * time.Second
+)
+
+// End is the end of a job, as metrics name it. For all but Settled and Owed, the reservation stands
+// as the charge.
+type End string
+
+// The ends of a job.
+const (
+	Settled  End = "settled"
+	Owed     End = "owed"     // the store does not answer, and is charged when it does
+	Failed   End = "failed"   // the store did not answer: it may have executed the job, so the job is not tried again
+	Dropped  End = "dropped"  // the queue is full or stopped
+	Panicked End = "panic"    // in the store or in the job; other jobs are not affected
+	Repeated End = "redeemed" // its condition was denied: the job was settled before, elsewhere
+)
+
+// Job is the settlement of one request.
+type Job interface {
+	// Due returns the checks to send to the store: at most [counter.ChecksMax].
+	Due() []counter.Check
+	// Release is called once, when the job is no longer used.
+	Release()
+}
+
+// Conditional is a job that is settled only if the store admits something else first. The condition
+// and the job are not one atomic step. After a failure between them, the job is not settled, and
+// its condition no longer holds.
+type Conditional interface {
+	Job
+	// Condition returns the checks that the store must admit: at most [counter.ChecksMax], none for
+	// no condition.
+	Condition() []counter.Check
+}
+
+// Queue sends jobs to a store. Its workers start with the first job. Safe for concurrent use.
+type Queue struct {
+	// Panic is called with the reason of a panic, while it is being handled, from any goroutine.
+	// Set it before the first job; it may be nil.
+	Panic func(reason any)
+
+	store   counter.Store
+	ended   func(End)
+	jobs    chan Job
+	started sync.Once
+	workers sync.WaitGroup
+	mu      sync.RWMutex // read-locked while a job is queued, so that none is queued after the end
+	stopped bool         // the queue is closed
+}
+
+// New returns an empty queue. ended is called with the end of every job, from any goroutine.
+func New(store counter.Store, ended func(End)) *Queue {
+	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
+}
+
+// Send queues a job, and reports whether the store will be asked about it.
+func (q *Queue) Send(job Job) bool {
+	if q.enqueue(job) {
+		return true
+	}
+	q.ended(Dropped)
+	job.Release()
+	return false
+}
+
+func (q *Queue) enqueue(job Job) bool {
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	if q.stopped {
+		return false
+	}
+	q.started.Do(func() {
+		for range workersCount {
+			q.workers.Go(q.work)
+		}
+	})
+	select {
+	case q.jobs <- job:
+		return true
+	default:
+		return false
+	}
+}
+
+func (q *Queue) work() {
+	b := batch{queue: q}
+	b.batcher, _ = q.store.(counter.Batcher)
+	for job := range q.jobs {
+		b.addJob(job)
+		for b.batcher != nil && len(b.jobs) < batchMax && b.addWaiting() {
+		}
+		b.settle()
+	}
+}
+
+// Stop settles the queued jobs. It returns when they are settled or the deadline has passed;
+// drained reports whether they are settled. The store must stay open until Stop returns.
+func (q *Queue) Stop(deadline time.Duration) (drained bool) {
+	q.mu.Lock()
+	if !q.stopped {
+		q.stopped = true
+		close(q.jobs)
+	}
+	q.mu.Unlock()
+	finished := make(chan struct{})
+	go func() {
+		q.workers.Wait()
+		close(finished)
+	}()
+	select {
+	case <-finished:
+		return true
+	case <-time.After(deadline):
+		return false
+	}
+}

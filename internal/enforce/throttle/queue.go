@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"container/heap"
+	"sync"
+	"sync/atomic"
+)
+
+// waitersMaxDefault is the default total of waiting requests. A waiting request holds a goroutine,
+// its buffers and a connection, some 20 KB, so more would be an attack on the node's memory. The
+// queue of one counter may have 100,000.
+const waitersMaxDefault = 1 << 17
+
+// Options bound the queues. The zero Options are the defaults.
+type Options struct {
+	WaitersMax int // in all queues together; 0 means 131,072
+}
+
+// Queues are the throttle queues of one node. They are safe for concurrent use.
+type Queues struct {
+	options Options
+	waiting atomic.Int64 // queued tickets, so that Busy takes no lock while there are none
+
+	mu    sync.Mutex
+	byKey map[string]*queue
+	came  uint64 // number of tickets so far
+}
+
+// queue is the tickets that wait for one counter. It is a heap, because a ticket that moves in from
+// another queue is placed by its arrival, and queues may be long.
+type queue struct {
+	key     string
+	tickets []*Ticket
+}
+
+// Ticket is a waiting request, in one queue at a time. Its methods are safe for concurrent use.
+type Ticket struct {
+	queues *Queues
+	turn   chan struct{}
+	came   uint64 // arrival number
+	queue  *queue // nil once the ticket has left
+	at     int    // index in the queue's heap
+}
+
+// Place names a queue and its bound.
+type Place struct {
+	Key []byte // of the counter; not retained
+	Max int    // how many tickets the queue may have, this one included
+}
+
+// New returns empty queues.
+func New(o Options) *Queues {
+	if o.WaitersMax <= 0 {
+		o.WaitersMax = waitersMaxDefault
+	}
+	return &Queues{options: o, byKey: make(map[string]*queue)}
+}
+
+// Waiting returns the number of tickets in all queues.
+func (l *Queues) Waiting() int { return int(l.waiting.Load()) }
+
+// Busy reports whether a ticket waits for the counter. It does not allocate.
+func (l *Queues) Busy(key []byte) bool {
+	if l.waiting.Load() == 0 {
+		return false
+	}
+	l.mu.Lock()
+	_, busy := l.byKey[string(key)]
+	l.mu.Unlock()
+	return busy
+}
+
+// Join adds a ticket to the end of a queue. It returns nil if the queue is full, or if too many
+// tickets wait in total. The caller must call Leave.
+func (l *Queues) Join(p Place) *Ticket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if int(l.waiting.Load()) >= l.options.WaitersMax || !l.room(p) {
+		return nil
+	}
+	l.came++
+	t := &Ticket{queues: l, turn: make(chan struct{}, 1), came: l.came}
+	l.waiting.Add(1)
+	t.enter(p.Key)
+	return t
+}
+
+// room reports whether the queue has room for another ticket.
+func (l *Queues) room(p Place) bool {
+	length := 0
+	if known := l.byKey[string(p.Key)]; known != nil {
+		length = len(known.tickets)
+	}
+	return length < p.Max
+}
+
+// Turn returns a channel that receives when the ticket has become the first of its queue. An older
+// ticket may move ahead of it afterwards, so call Behind before taking units.
+func (t *Ticket) Turn() <-chan struct{} { return t.turn }
+
+// Behind returns the index of the first of these queues in which an older ticket waits, or -1.
+func (t *Ticket) Behind(places []Place) int {
+	t.queues.mu.Lock()
+	defer t.queues.mu.Unlock()
+	for i := range places {
+		if in := t.queues.byKey[string(places[i].Key)]; in != nil && in.tickets[0].came < t.came {
+			return i
+		}
+	}
+	return -1
+}
+
+// Move moves the ticket to another queue, ahead of all tickets that are younger; that may be its
+// own queue. Its turn is then signalled again. Move reports false, and does nothing, if that queue
+// is full.
+func (t *Ticket) Move(p Place) bool {
+	t.queues.mu.Lock()
+	defer t.queues.mu.Unlock()
+	switch {
+	case t.queue.key == string(p.Key):
+		if t.at == 0 {
+			t.queue.signal()
+		}
+		return true
+	case !t.queues.room(p):
+		return false
+	}
+	t.exit()
+	t.enter(p.Key)
+	return true
+}
+
+// Leave removes the ticket from its queue. A second call does nothing.
+func (t *Ticket) Leave() {
+	t.queues.mu.Lock()
+	defer t.queues.mu.Unlock()
+	if t.queue != nil {
+		t.exit()
+		t.queues.waiting.Add(-1)
+	}
+}
+
+// enter puts the ticket into a queue, which is created if no ticket waits for that counter.
+func (t *Ticket) enter(key []byte) {
+	t.queue = t.queues.byKey[string(key)]
+	if t.queue == nil {
+		t.queue = &queue{key: string(key)}
+		t.queues.byKey[t.queue.key] = t.queue
+	}
+	heap.Push(t.queue, t)
+	if t.at == 0 {
+		t.queue.signal()
+	}
+}
+
+// exit removes the ticket from its queue and signals the turn of the first that is left.
+func (t *Ticket) exit() {
+	in, first := t.queue, t.at == 0
+	heap.Remove(in, t.at)
+	t.queue = nil
+	if len(in.tickets) == 0 {
+		delete(t.queues.byKey, in.key)
+	} else if first {
+		in.signal()
+	}
+}
+
+// signal signals the first ticket that it is its turn. It may have been signalled before.
+func (l *queue) signal() {
+	select {
+	case l.tickets[0].turn <- struct{}{}:
+	default:
+	}
+}
+
+var _ heap.Interface = (*queue)(nil)
+
+func (l *queue) Len() int           { return len(l.tickets) }
+func (l *queue) Less(i, j int) bool { return l.tickets[i].came < l.tickets[j].came }
+
+func (l *queue) Swap(i, j int) {
+	l.tickets[i], l.tickets[j] = l.tickets[j], l.tickets[i]
+	l.tickets[i].at, l.tickets[j].at = i, j
+}
+
+func (l *queue) Push(t any) {
+	ticket := t.(*Ticket)
+	ticket.at = len(l.tickets)
+	l.tickets = append(l.tickets, ticket)
+}
+
+func (l *queue) Pop() any {
+	last := len(l.tickets) - 1
+	ticket := l.tickets[last]
+	l.tickets[last] = nil
+	l.tickets = l.tickets[:last]
+	return ticket
+}

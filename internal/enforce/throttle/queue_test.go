@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/storetest"
+)
+
+// places names queues by single letters.
+func places(keys string) []Place {
+	var all []Place
+	for _, key := range keys {
+		all = append(all, place(string(key), 100))
+	}
+	return all
+}
+
+func place(key string, most int) Place { return Place{Key: []byte(key), Max: most} }
+
+func join(t *testing.T, l *Queues, key string) *Ticket {
+	t.Helper()
+	ticket := l.Join(place(key, 100))
+	if ticket == nil {
+		t.Fatalf("no place in %q", key)
+	}
+	return ticket
+}
+
+// signalled says which of the tickets were signalled since the last call: "x.x".
+func signalled(tickets ...*Ticket) string {
+	text := make([]byte, len(tickets))
+	for i, t := range tickets {
+		select {
+		case <-t.Turn():
+			text[i] = 'x'
+		default:
+			text[i] = '.'
+		}
+	}
+	return string(text)
+}
+
+func want(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s: got %q, want %q", what, got, want)
+	}
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	l := New(Options{})
+	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
+	other := join(t, l, "o")
+	want(t, "at first", signalled(a, b, c, other), "x..x")
+	a.Leave()
+	want(t, "a has left", signalled(b, c), "x.")
+	a.Leave()
+	want(t, "a leaves again", signalled(b, c), "..")
+	b.Leave()
+	want(t, "b has left", signalled(c), "x")
+	if !l.Busy([]byte("k")) || l.Busy([]byte("x")) {
+		t.Error("k has a line and x has none")
+	}
+	c.Leave()
+	other.Leave()
+	if l.Waiting() != 0 || len(l.byKey) != 0 || l.Busy([]byte("k")) {
+		t.Errorf("%d wait in %d queues after all have left", l.Waiting(), len(l.byKey))
+	}
+}
+
+func TestCancelingFreesThePlace(t *testing.T) {
+	l := New(Options{})
+	a, b, c := join(t, l, "k"), join(t, l, "k"), join(t, l, "k")
+	b.Leave()
+	want(t, "the one in the middle left", signalled(a, c), "x.")
+	c.Leave()
+	d := join(t, l, "k")
+	want(t, "the last one left", signalled(a, d), "..")
+	a.Leave()
+	want(t, "the first one left", signalled(d), "x")
+}
+
+// TestMovedTicketsKeepTheirOrder: tickets in a queue are ordered by their arrival at any queue.
+func TestMovedTicketsKeepTheirOrder(t *testing.T) {
+	l := New(Options{})
+	a, b, c, d := join(t, l, "a"), join(t, l, "b"), join(t, l, "b"), join(t, l, "a")
+	want(t, "at first", signalled(a, b, c, d), "xx..")
+	c.Move(place("a", 100))
+	want(t, "c stands between a and d", signalled(a, b, c, d), "....")
+	a.Leave()
+	want(t, "a has left", signalled(c, d), "x.")
+	c.Move(place("a", 100))
+	want(t, "c stays", signalled(c, d), "x.")
+	c.Move(place("b", 100))
+	want(t, "c is behind b again", signalled(b, c, d), "..x")
+	if at := c.Behind(places("xba")); at != 1 {
+		t.Errorf("c is behind b: %d", at)
+	}
+	b.Move(place("a", 100))
+	want(t, "b is ahead of d", signalled(b, c, d), "xx.")
+	if d.Behind(places("a")) != 0 || b.Behind(places("ab")) != -1 || c.Behind(places("bx")) != -1 {
+		t.Error("d has been overtaken, and nobody came before b")
+	}
+	b.Leave()
+	want(t, "d is the first again", signalled(d), "x")
+}
+
+func TestFull(t *testing.T) {
+	l := New(Options{WaitersMax: 4})
+	a, b := l.Join(place("k", 2)), l.Join(place("k", 2))
+	if l.Join(place("k", 2)) != nil {
+		t.Error("a third one in a line of two")
+	}
+	if l.Join(place("z", 0)) != nil || l.Busy([]byte("z")) {
+		t.Error("a line that nobody may stand in")
+	}
+	c := l.Join(place("c", 2))
+	if c.Move(place("k", 2)) || !l.Busy([]byte("c")) {
+		t.Error("who finds the other line full stays")
+	}
+	if !b.Move(place("k", 2)) {
+		t.Error("who stays needs no place")
+	}
+	a.Leave()
+	if !c.Move(place("k", 2)) || l.Busy([]byte("c")) {
+		t.Error("a place that was freed")
+	}
+	l.Join(place("b", 2))
+	l.Join(place("b", 2))
+	if l.Join(place("b", 9)) != nil {
+		t.Error("more waiters than there may be")
+	}
+	if got := l.Waiting(); got != 4 {
+		t.Errorf("%d wait, want 4", got)
+	}
+}
+
+// model is tickets, the oldest first, with the queue of each and whether its turn there was
+// signalled.
+type model struct {
+	tickets   []*Ticket
+	keys      []string
+	signalled []bool
+}
+
+// first returns the first ticket of a queue, or -1.
+func (s *model) first(key string) int { return slices.Index(s.keys, key) }
+
+// TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue was
+// signalled, Behind is right for every ticket, and nothing remains at the end.
+func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
+	const keys = "abcd"
+	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
+	l, s := New(Options{}), new(model)
+	for step := range 5000 {
+		key := string(keys[random.IntN(len(keys))])
+		switch some := len(s.tickets); {
+		case some == 0 || some < 12 && random.IntN(3) == 0:
+			s.tickets, s.keys, s.signalled = append(s.tickets, join(t, l, key)), append(s.keys, key), append(s.signalled, false)
+		case random.IntN(3) == 0:
+			at := random.IntN(some)
+			s.tickets[at].Leave()
+			s.tickets, s.keys, s.signalled = slices.Delete(s.tickets, at, at+1), slices.Delete(s.keys, at, at+1), slices.Delete(s.signalled, at, at+1)
+		default:
+			at := random.IntN(some)
+			s.tickets[at].Move(place(key, 100))
+			s.keys[at], s.signalled[at] = key, false
+		}
+		lines := map[string]bool{}
+		for i, ticket := range s.tickets {
+			lines[s.keys[i]] = true
+			first := s.first(s.keys[i]) == i
+			if s.signalled[i] = first && (signalled(ticket) == "x" || s.signalled[i]); first && !s.signalled[i] {
+				t.Fatalf("step %d: ticket %d is the first of %s and was not told", step, i, s.keys[i])
+			}
+			before := slices.IndexFunc([]byte(keys), func(key byte) bool { at := s.first(string(key)); return at >= 0 && at < i })
+			if got := ticket.Behind(places(keys)); got != before {
+				t.Fatalf("step %d: ticket %d is behind an older one in queue %d, want %d", step, i, got, before)
+			}
+		}
+		if len(l.byKey) != len(lines) || l.Waiting() != len(s.tickets) {
+			t.Fatalf("step %d: %d queues and %d waiters, want %d and %d", step, len(l.byKey), l.Waiting(), len(lines), len(s.tickets))
+		}
+	}
+}
+
+// TestManyAtOnce has goroutines wait in two queues, which they join in opposite orders. All are
+// served, and no two that need both queues have the turn together.
+func TestManyAtOnce(t *testing.T) {
+	l, served := New(Options{}), 0
+	var group sync.WaitGroup
+	for i := range 64 {
+		group.Go(func() {
+			in := places([]string{"ab", "ba", "a", "b"}[i%4])
+			for range 50 {
+				ticket := l.Join(in[0])
+				for <-ticket.Turn(); ; <-ticket.Turn() {
+					next := ticket.Behind(in)
+					if next < 0 {
+						break
+					}
+					ticket.Move(in[next])
+				}
+				if len(in) == 2 {
+					served++ // a data race unless this ticket alone has both turns
+				}
+				ticket.Leave()
+			}
+		})
+	}
+	group.Wait()
+	want(t, "served", fmt.Sprint(served), "1600")
+	if l.Waiting() != 0 || len(l.byKey) != 0 {
+		t.Errorf("%d wait in %d queues", l.Waiting(), len(l.byKey))
+	}
+}
+
+func TestAskingAllocatesNothing(t *testing.T) {
+	l := New(Options{})
+	key := []byte("rl1:shop:api:{192.0.2.7}:60s:sw")
+	for _, what := range []string{"nobody waits", "somebody waits"} {
+		if got := testing.AllocsPerRun(100, func() { l.Busy(key) }); got != 0 {
+			t.Errorf("%s: %v allocations", what, got)
+		}
+		l.Join(Place{Key: key, Max: 1})
+	}
+}
+
+func BenchmarkBusy(b *testing.B) {
+	key := []byte("rl1:shop:api:{192.0.2.7}:60s:sw")
+	for _, waiting := range []int{0, 1000} {
+		b.Run(fmt.Sprintf("waiting=%d", waiting), func(b *testing.B) {
+			l := New(Options{})
+			for range waiting {
+				l.Join(Place{Key: key, Max: waiting})
+			}
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				for pb.Next() {
+					l.Busy(key)
+				}
+			})
+		})
+	}
+}

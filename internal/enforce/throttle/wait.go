@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package throttle
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+)
+
+// pollMin is the least time between two store calls of a waiting request. The clocks of store and
+// node differ a little, and another node may take the expected unit first.
+const pollMin = time.Millisecond
+
+// End is how a wait ended, as metrics name it.
+type End string
+
+// The ends of a wait.
+const (
+	EndNone     End = ""         // the request was decided without a wait
+	EndAdmitted End = "admitted" // the request was admitted
+	EndDenied   End = "refused"  // another limit denied it, or the store did not answer
+	EndLate     End = "late"     // max_delay has passed, or would pass before its turn
+	EndFull     End = "full"     // max_waiting requests wait already
+	EndGone     End = "gone"     // the client has left
+)
+
+// Asker sends checks to the store, writes the plan's results, and decides from them. The checks are
+// the plan's or as many others. answered is false if the store did not answer, so that on_error
+// decided.
+type Asker interface {
+	Ask(checks []counter.Check) (d core.Decision, answered bool)
+}
+
+// Wait decides one request under throttle rules; its plan has Throttled. It may be reused for
+// another request and keeps its buffers.
+type Wait struct {
+	queues       *Queues
+	plan         *core.Plan
+	asker        Asker
+	throttled    []core.Throttled
+	lookupChecks []counter.Check // the plan's checks as lookups
+	looked       bool
+	at           time.Time // when the store last answered
+	until        time.Time // when the shortest max_delay ends
+	askAfter     time.Time // asking the store before then is useless
+}
+
+// First returns the checks to ask the store first.
+//
+// If no other request waits for a counter of this request, First returns the request's own checks.
+// If the store denies them, the request starts to wait. Otherwise First returns lookups: if another
+// limit denies the request, it is answered at once, else it joins the end of a queue. A queued
+// request asks for its units only when no older request waits for a counter of it, so it takes no
+// units ahead of older requests.
+func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
+	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
+	if w.busy() {
+		return w.lookups()
+	}
+	return plan.Checks()
+}
+
+// waits reports whether the request has to wait, given the store's first answer. If not, the
+// decision is final.
+func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answered, waits bool) {
+	switch {
+	case !first.Denied():
+		return first, true, w.looked
+	case first.Delay > 0:
+		return first, true, true
+	case w.looked && w.guarded():
+		// Only a take records a denial that counts as a violation.
+		d, answered = asker.Ask(w.plan.Checks())
+		return d, answered, false
+	}
+	return first, true, false
+}
+
+// Decide decides a request that may have to wait, and returns when it is decided. After [EndGone]
+// the client has left and nothing was charged. Any other end comes with a decision, made from the
+// plan's results.
+func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
+	first := w.First(lines, plan, throttled)
+	w.asker = asker
+	d, end := w.decide(ctx, first)
+	if d.Delay > 0 {
+		plan.Abandon()
+	}
+	return d, end
+}
+
+// decide asks the store first, and waits if the request has to.
+func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
+	d, answered := w.asker.Ask(first)
+	if !answered {
+		return d, EndNone
+	}
+	d, _, waits := w.waits(d, w.asker)
+	if !waits {
+		return d, EndNone
+	}
+	w.at = time.Now()
+	w.askAfter = w.at.Add(span(d.Delay))
+	w.until = w.at.Add(w.maxWait())
+	return w.waitInQueue(ctx, w.places())
+}
+
+// Announce decides a request without waiting. If the request has to wait, the decision has a delay,
+// and the caller makes another call that waits. The store has answered the checks of First, and
+// first is the decision from that answer. answered is false if the store was asked again and did
+// not answer.
+func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
+	d, answered, waits := w.waits(first, asker)
+	if waits && !d.Denied() { // there is room, but older requests wait for it
+		results := w.plan.Results()
+		for _, t := range w.throttled {
+			results[t.Check].Denied, results[t.Check].Wait = true, max(results[t.Check].Wait, micros(pollMin))
+		}
+		d = w.plan.Decide()
+	}
+	if d.Delay > 0 {
+		w.plan.Abandon()
+	}
+	return d, answered
+}
+
+// waitInQueue waits until the request is admitted or can no longer be. The request is in one queue
+// at a time, that of the counter it has to wait for longest. So a client's own limit delays only
+// that client. In every queue younger requests are behind it, so it waits only for older ones, and
+// no two wait for each other.
+func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision, end End) {
+	ticket := w.queues.Join(places[w.longest()])
+	if ticket == nil {
+		return w.deny(), EndFull
+	}
+	defer ticket.Leave()
+	timer := time.NewTimer(time.Until(w.until))
+	defer timer.Stop()
+	for {
+		if end = w.waitTurn(ctx, ticket, timer); end != EndNone {
+			return w.deny(), end
+		}
+		next := ticket.Behind(places)
+		if next < 0 {
+			var answered bool
+			d, answered = w.asker.Ask(w.plan.Checks())
+			switch {
+			case !d.Denied():
+				w.plan.Delayed()
+				return d, EndAdmitted
+			case !answered, d.Delay == 0:
+				return d, EndDenied
+			}
+			w.at = time.Now()
+			if w.askAfter = w.at.Add(span(d.Delay)); w.askAfter.After(w.until) {
+				return d, EndLate
+			}
+			next = w.longest()
+		}
+		if !ticket.Move(places[next]) {
+			return w.deny(), EndFull
+		}
+	}
+}
+
+// waitTurn waits until the ticket is first in its queue, and then until it is worth asking the
+// store.
+func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) End {
+	timer.Reset(time.Until(w.until))
+	select {
+	case <-ticket.Turn():
+	case <-timer.C:
+		return EndLate
+	case <-ctx.Done():
+		return EndGone
+	}
+	if delay := time.Until(w.askAfter); delay > 0 {
+		timer.Reset(max(delay, pollMin))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			return EndGone
+		}
+	}
+	return EndNone
+}
+
+// longest returns the index of the throttled check to wait for: the one with the longest wait in
+// the store's last answer. If none denies, it is the first; from there the request moves to a queue
+// in which others wait.
+func (w *Wait) longest() (longest int) {
+	results, most := w.plan.Results(), counter.Micros(-1)
+	for i, t := range w.throttled {
+		if result := &results[t.Check]; result.Denied && result.Wait > most {
+			longest, most = i, result.Wait
+		}
+	}
+	return longest
+}
+
+// busy reports whether a request waits for one of the counters.
+func (w *Wait) busy() bool {
+	checks := w.plan.Checks()
+	for _, t := range w.throttled {
+		if w.queues.Busy(checks[t.Check].Key) {
+			return true
+		}
+	}
+	return false
+}
+
+// maxWait returns how long the request may wait: the shortest max_delay of its rules.
+func (w *Wait) maxWait() time.Duration {
+	shortest := w.throttled[0].Throttle.MaxDelay
+	for _, t := range w.throttled {
+		shortest = min(shortest, t.Throttle.MaxDelay)
+	}
+	return span(shortest)
+}
+
+func (w *Wait) places() []Place {
+	checks := w.plan.Checks()
+	places := make([]Place, len(w.throttled))
+	for i, t := range w.throttled {
+		places[i] = Place{Key: checks[t.Check].Key, Max: t.Throttle.MaxWaiting}
+	}
+	return places
+}
+
+// deny denies a request because of the queue alone: the queue is full, or the turn did not come in
+// time. Its client is told to come back after max_delay, when every request that waits now has left
+// the queue.
+//
+// The store's answer is brought forward to now, so that the client is not given instants in the
+// past.
+func (w *Wait) deny() core.Decision {
+	results, waited := w.plan.Results(), micros(time.Since(w.at))
+	for i := range results {
+		result := &results[i]
+		result.At += waited
+		result.Reset, result.Next = max(0, result.Reset-waited), max(0, result.Next-waited)
+	}
+	for _, t := range w.throttled {
+		result := &results[t.Check]
+		result.Denied, result.Wait = true, max(result.Wait, t.Throttle.MaxDelay)
+	}
+	return w.plan.Decide()
+}
+
+// lookups returns the plan's checks as lookups, which charge nothing.
+func (w *Wait) lookups() []counter.Check {
+	w.looked = true
+	w.lookupChecks = append(w.lookupChecks[:0], w.plan.Checks()...)
+	for i := range w.lookupChecks {
+		w.lookupChecks[i].Op = counter.OpLook
+	}
+	return w.lookupChecks
+}
+
+// guarded reports whether a denial may be a violation.
+func (w *Wait) guarded() bool {
+	for i := range w.lookupChecks {
+		if w.lookupChecks[i].Guard > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func span(m counter.Micros) time.Duration { return time.Duration(m) * time.Microsecond }
+
+func micros(d time.Duration) counter.Micros { return counter.Micros(d / time.Microsecond) }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package topk estimates which clients are denied most, for operators of a running process. It does
+// not keep all clients. It uses the Space-Saving algorithm (Metwally, Agrawal, El Abbadi 2005) in
+// shards.
+//
+// # Promise
+//
+// Memory is bounded whatever names clients take: at most [Entries] clients are kept, in 16 shards
+// of 64. For every listed client, Denied − Over <= its true number of denials <= Denied, all
+// three decayed alike. Over is at most N/64, where N is the number of denials in the shard; with
+// many clients that is about 1/1024 of all denials. A client that is not listed was denied at most
+// that often. So a client with more than 1/64 of its shard's denials is always listed.
+//
+// Every count is halved once per half-life, an hour by default. After a day, 10 million denials
+// count as less than one and are no longer listed.
+//
+// # Price
+//
+// Add takes 0.12 µs under one of 16 locks, and 0.3 µs for a new client (2 cores, 2026). It
+// allocates nothing once the sketch is full; a full sketch takes 640 KB.
+//
+// # When not to use it
+//
+// To decide anything: the counts are estimates. Nor as labels of a metric: the listed clients
+// change all the time.
+package topk

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+)
+
+// Bounds of concurrent work.
+const (
+	// CallsMaxDefault is the default of Options.CallsMax. A call takes a millisecond up to the
+	// store's deadline, and some 100 KB. Further calls are answered 503.
+	CallsMaxDefault = 1024
+	// questionsMax bounds the questions under way in all calls together. Each holds 4 KB. Further
+	// questions are answered StatusBusy.
+	questionsMax = 1 << 15
+	// WaitersMaxDefault is the default of Options.WaitersMax. Each waiting request holds 20 KB.
+	// Further requests are denied.
+	WaitersMaxDefault = 1 << 14
+)
+
+// Options configures a bridge. Store and one of PolicyFile and Policy are required.
+type Options struct {
+	PolicyFile string               // a policy file, reloaded when it changes
+	Policy     *policyfile.Document // a policy that does not change
+	// Store charges requests. The caller closes it after the bridge.
+	Store counter.Store
+	// Corrections corrects charges after a response is known. Nil means Store.
+	Corrections counter.Store
+	// Nodes returns how many nodes share the store. Filters use the number when they cannot reach
+	// the bridge. Nil means that filters do not get it.
+	Nodes func() int
+	// Shared says that other processes count in the same store. Then the policy must have a name.
+	Shared bool
+	// Fronts are the fronts of the policy other than the filter. A policy that one of them does not
+	// support is rejected.
+	Fronts []lint.Front
+	// Reachable returns what is wrong with the store, or nil. /readyz calls it. A nil Reachable
+	// means that the store is always ready.
+	Reachable func(context.Context) error
+	// Token is the bearer token that callers must send. "" admits every caller that can connect.
+	Token string
+	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
+	// none yet, the proposal becomes the secret. It is called repeatedly. If there is a Token,
+	// receipts are sealed with the token and ShareSecret is not called. Nil means that other
+	// bridges cannot redeem this bridge's receipts.
+	ShareSecret func(ctx context.Context, proposal string) (string, error)
+	// Hosts are additional host names by which callers may reach the bridge over TCP without a
+	// token.
+	Hosts []string
+	// Called is called for each admitted call before it is read, with the context of its request.
+	// known says that the caller sent the token or that none is required; otherwise the call only
+	// asks for health. Nil means that calls are not reported.
+	Called func(ctx context.Context, known bool)
+	// Forgetful says that filters must not remember denials, except by leased limits.
+	Forgetful bool
+	// CallsMax and WaitersMax replace their defaults. 0 means the default.
+	CallsMax, WaitersMax int
+	// Changed is called with each version of the policy that comes into force, in compact form. Nil
+	// means no call.
+	Changed func(version string, compact []byte)
+	// Metrics counts requests; other parts of the process may share it. Nil means new metrics.
+	Metrics *metrics.Metrics
+	// Outages logs outages of the store. Nil logs none.
+	Outages *enforce.Outages
+	// Registry holds the metrics that /metrics shows. Nil means a new registry.
+	Registry *prometheus.Registry
+	// Logger logs policies and failures, never clients. Nil discards them.
+	Logger *slog.Logger
+}
+
+// Bridge answers filters. Safe for concurrent use.
+type Bridge struct {
+	options      Options
+	enforcer     *enforce.Enforcer
+	logger       *slog.Logger
+	policy       *live.Policy
+	metrics      *bridgeMetrics
+	calls        sync.Pool    // of *call
+	under        atomic.Int64 // calls under way that do not wait for a throttle rule
+	receiving    atomic.Int64 // calls being received
+	bodies       atomic.Int64 // bytes of all calls, without the first bodyFree of each
+	asking       atomic.Int64 // questions under way
+	sealer       *sealer
+	receiptsRoam bool // other bridges can open the receipts and count in the same store
+	settling     *settle.Queue
+	lines        *throttle.Queues
+	ending       context.Context // done when waiting calls are to end
+	end          context.CancelFunc
+	running      sync.WaitGroup         // goroutines that end with ending
+	leaving      atomic.Bool            // the bridge will stop soon
+	quiet        atomic.Int64           // the second in which a panic was last logged
+	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
+	storeProblem atomic.Pointer[string] // the store's last problem
+	reached      reached
+}
+
+// New returns a bridge with the policy in force. The error says what is wrong with the policy, and
+// where.
+func New(o Options) (*Bridge, error) {
+	switch {
+	case o.Store == nil:
+		return nil, errors.New("a bridge needs a store")
+	case (o.PolicyFile == "") == (o.Policy == nil):
+		return nil, errors.New("a bridge needs a policy, from a file or otherwise")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Changed == nil {
+		o.Changed = func(string, []byte) {}
+	}
+	if o.Called == nil {
+		o.Called = func(context.Context, bool) {}
+	}
+	if o.CallsMax <= 0 {
+		o.CallsMax = CallsMaxDefault
+	}
+	if o.WaitersMax <= 0 {
+		o.WaitersMax = WaitersMaxDefault
+	}
+	if o.Corrections == nil {
+		o.Corrections = o.Store
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	if o.Registry == nil {
+		o.Registry = prometheus.NewRegistry()
+	}
+	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
+		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
+	sharesSecret := o.ShareSecret != nil && o.Token == ""
+	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
+	b.enforcer = enforce.New(o.Store, o.Metrics)
+	b.enforcer.Log(o.Outages)
+	b.calls.New = func() any { return new(call) }
+	b.ending, b.end = context.WithCancel(context.Background())
+	var err error
+	if b.metrics, err = newMetrics(b, o.Registry); err != nil {
+		return nil, err
+	}
+	b.settling = settle.New(o.Corrections, b.metrics.settled)
+	b.settling.Panic = b.panicked
+	if err := b.openPolicy(); err != nil {
+		return nil, err
+	}
+	if sharesSecret {
+		b.running.Go(func() { b.shareSecret(b.ending) })
+	}
+	return b, nil
+}
+
+// Reload reads the policy file now. If the file has an error, Reload returns it and the previous
+// policy stays in force.
+func (b *Bridge) Reload() error { return b.policy.Reload() }
+
+// Leave makes /readyz report that the bridge will stop, so that no new callers are sent to it.
+// Calls are answered as before. Over HTTP/1.1, each is the last of its connection.
+func (b *Bridge) Leave() { b.leaving.Store(true) }
+
+// Dismiss ends the wait of calls for throttle rules: they are answered as unavailable. It is for a
+// bridge that stops.
+func (b *Bridge) Dismiss() { b.end() }
+
+// Close completes the queued settlements and stops following the policy file. The caller calls it
+// when no call is under way any more, before it closes the store.
+func (b *Bridge) Close() error {
+	b.end()
+	b.running.Wait()
+	var late error
+	if !b.settling.Stop(settle.Deadline) {
+		late = errors.New("some settlements were not completed: the reserved units stay charged")
+	}
+	return errors.Join(late, b.policy.Close())
+}
+
+func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

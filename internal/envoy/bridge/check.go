@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// verifyTime is how long the verification of unknown tokens of one call may take. The other
+// requests of the call wait for that long. A token beyond it counts as invalid until it is sent
+// again.
+const verifyTime = 8 * counter.Millisecond
+
+// call is a call under way. It is reused.
+type call struct {
+	body      []byte
+	held      int64 // bytes of the body that count toward Bridge.bodies
+	reply     []byte
+	questions []*question // all questions of this call and earlier ones, for reuse
+	used      int         // the number of questions of the current call
+	taking    []counter.Call
+	asked     []*question    // the questions that the store is asked about
+	leasing   bool           // a question leases or refunds units
+	left      counter.Micros // what is left of verifyTime
+}
+
+// What is kept of a call for reuse: buffers up to a size, and a number of questions of some 4 KB.
+const (
+	callBytesKept = 64 << 10
+	questionsKept = 64
+)
+
+var (
+	contentTypeWire = []string{wire.ContentType}
+	leasingUsual    = []string{wire.LeasingUsual}
+	leasingExact    = []string{wire.LeasingExact}
+	leasingHeader   = http.CanonicalHeaderKey(wire.LeasingHeader)
+)
+
+// serveCheck answers a call. Filters use the compact form, other callers JSON. A call is under way
+// while it is decided, not while it is received or its reply is sent.
+func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
+	c := b.calls.Get().(*call)
+	defer b.release(c)
+	if err := b.receive(c, http.MaxBytesReader(w, r.Body, wire.CallBytesMax)); err != nil {
+		b.reject(w, r, err)
+		return
+	}
+	if r.Header.Get("Content-Type") != wire.ContentType {
+		b.serveJSON(w, r, c)
+		return
+	}
+	if err := b.serveFilter(w, r, c); err != nil {
+		b.reject(w, r, err)
+		return
+	}
+	header := w.Header()
+	header["Content-Type"] = contentTypeWire
+	if header[leasingHeader] = leasingUsual; b.options.Forgetful {
+		header[leasingHeader] = leasingExact
+	}
+	header["Content-Length"] = []string{strconv.Itoa(len(c.reply))}
+	_, _ = w.Write(c.reply) // the caller may have left
+}
+
+// serveFilter decides a filter's questions and makes the reply.
+func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) error {
+	if !b.enter() {
+		return errFull
+	}
+	defer b.leave()
+	v, err := b.read(c)
+	if err != nil {
+		return malformedError{err}
+	}
+	if !b.answer(w, r, c, v) {
+		return errGone
+	}
+	b.metrics.answered.Inc()
+	b.metrics.questions.Observe(float64(c.used))
+	b.reply(c)
+	return nil
+}
+
+// receiptBytesMax is the size of a reply beyond which no receipt is added. The other half is for
+// decisions: 256 answers of 64 results have some 400 KB.
+const receiptBytesMax = wire.CallBytesMax / 2
+
+// reply writes the answers. If receipts would make the reply larger than a filter reads, some are
+// left out, and the units that their requests have reserved stay charged. A decision is never left
+// out for a receipt, because on_error would then decide a denied request. If decisions alone make
+// the reply too large, the rest is answered StatusBusy. No realistic policy has so many limits.
+func (b *Bridge) reply(c *call) {
+	begin, answer := wire.AppendReply, wire.AppendAnswer
+	if c.leasing {
+		begin, answer = wire.AppendLeasingReply, wire.AppendLeasingAnswer
+	}
+	c.reply = begin(c.reply[:0])
+	for i, q := range c.questions[:c.used] {
+		before := len(c.reply)
+		if q.answer.Receipt != "" && before+len(q.answer.Receipt) > receiptBytesMax {
+			q.answer.Receipt = ""
+			b.metrics.settled(settle.Dropped)
+		}
+		c.reply = answer(c.reply, &q.answer)
+		if len(c.reply)+c.used-1-i > wire.CallBytesMax {
+			q.answer = wire.Answer{Status: wire.StatusBusy, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+			c.reply = answer(c.reply[:before], &q.answer)
+		}
+		b.metrics.statuses[q.answer.Status].Inc()
+	}
+}
+
+// release ends a call. It keeps the buffers for reuse unless they are large.
+func (b *Bridge) release(c *call) {
+	for _, q := range c.questions[:c.used] {
+		q.release()
+	}
+	c.used = 0
+	if len(c.questions) > questionsKept {
+		clear(c.questions[questionsKept:])
+		c.questions = c.questions[:questionsKept]
+	}
+	if c.held > 0 {
+		b.bodies.Add(-c.held)
+		c.held = 0
+	}
+	if c.body = c.body[:0]; cap(c.body) > callBytesKept {
+		c.body = nil
+	}
+	if cap(c.reply) > callBytesKept {
+		c.reply = nil
+	}
+	b.calls.Put(c)
+}
+
+// next returns an unused question of the call.
+func (c *call) next() *question {
+	if c.used == len(c.questions) {
+		c.questions = append(c.questions, new(question))
+	}
+	return c.questions[c.used]
+}
+
+// read reads the questions of a call and returns their version of the policy, nil if it is unknown.
+func (b *Bridge) read(c *call) (*live.Version, error) {
+	reader, err := wire.ReadCall(c.body)
+	if err != nil {
+		return nil, err
+	}
+	c.leasing = reader.Leasing
+	for {
+		ok, err := reader.Next(&c.next().item)
+		if err != nil {
+			return nil, err
+		}
+		if !ok {
+			return b.policy.Of(reader.Version), nil
+		}
+		c.used++
+	}
+}
+
+// answer answers all questions of a call. It reports false if the caller has disconnected in the
+// meantime.
+func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live.Version) bool {
+	defer b.asking.Add(int64(-c.used))
+	c.left = verifyTime
+	now, busy := micros(time.Now()), b.asking.Add(int64(c.used)) > questionsMax
+	for _, q := range c.questions[:c.used] {
+		q.reset(b, v, now)
+		switch {
+		case q.item.Kind == wire.KindSettle:
+			q.settle()
+		case q.item.Kind == wire.KindRefund:
+			q.takeBack()
+		case busy:
+			q.answer.Status = wire.StatusBusy
+		case q.item.Kind == wire.KindWait && c.used > 1:
+			q.answer.Status = wire.StatusInvalid // a wait would delay the other answers
+		default:
+			q.begin(&c.left)
+		}
+	}
+	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {
+		return b.wait(w, r, c.questions[0])
+	}
+	b.take(c)
+	return true
+}
+
+// take asks the store about all questions of a call together, and decides them.
+func (b *Bridge) take(c *call) {
+	c.taking, c.asked = c.taking[:0], c.asked[:0]
+	for _, q := range c.questions[:c.used] {
+		switch {
+		case len(q.first) > 0:
+			c.taking = append(c.taking, counter.Call{Checks: q.first, Results: q.results()})
+			c.asked = append(c.asked, q)
+		case q.item.Kind != wire.KindSettle && q.item.Kind < wire.KindFetch && q.answer.Status == wire.StatusOK:
+			q.conclude(nil)
+		}
+	}
+	if len(c.taking) == 0 {
+		return
+	}
+	b.enforcer.TakeAll(c.taking, c)
+	for i, q := range c.asked {
+		if len(q.first) > 0 { // the questions that did not panic
+			q.conclude(c.taking[i].Err)
+		}
+	}
+	clear(c.taking)
+}
+
+// Panicked implements [enforce.Batch].
+func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
+
+// wait answers a question when its request is admitted or cannot be. It reports false if the caller
+// has disconnected in the meantime. A waiting call does not count as under way: it uses memory and
+// no processor.
+func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
+	b.under.Add(-1)
+	b.asking.Add(-1)
+	defer b.under.Add(1)
+	defer b.asking.Add(1)
+	ctx, deadlines := r.Context(), http.NewResponseController(w)
+	_ = deadlines.SetWriteDeadline(time.Time{}) // a response without deadlines needs no change
+	defer func() { _ = deadlines.SetWriteDeadline(time.Now().Add(ReplyTime)) }()
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(b.ending, cancel)()
+	defer q.rescue()
+	answered = true // a panic is answered too
+	d, end := q.wait.Decide(waiting, b.lines, &q.plan, q.throttled, q)
+	if end != throttle.EndNone {
+		b.metrics.Waits.WithLabelValues(string(end)).Inc()
+	}
+	switch {
+	case end == throttle.EndGone && ctx.Err() != nil:
+		return false
+	case end == throttle.EndGone:
+		q.answer.Status = wire.StatusUnavailable // the bridge stops
+	case q.answer.Status == wire.StatusOK:
+		q.complete(&d)
+	}
+	return true
+}

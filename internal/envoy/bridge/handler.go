@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"crypto/subtle"
+	"net/http"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// Handler serves filters and the JSON API. /healthz and /readyz only report whether the bridge
+// works. All other paths need the token. Requests of browser pages are rejected.
+func (b *Bridge) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /v1/check", b.requireToken(b.sendNodes(b.serveCheck)))
+	mux.HandleFunc("GET /v1/policy", b.requireToken(b.servePolicy))
+	mux.HandleFunc("GET /metrics", b.requireToken(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
+	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
+	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
+	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux)))
+}
+
+var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)
+
+// sendNodes sends filters the number of nodes that count in the store. A filter that cannot reach
+// its bridge uses it for its share under on_error: local.
+func (b *Bridge) sendNodes(next http.HandlerFunc) http.HandlerFunc {
+	if b.options.Nodes == nil {
+		return next
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if nodes := b.options.Nodes(); nodes > 1 {
+			w.Header()[nodesHeader] = []string{strconv.Itoa(nodes)}
+		}
+		next(w, r)
+	}
+}
+
+// closeAfterReply closes HTTP/1.1 connections with their answers once the bridge is about to stop.
+// If it closed an idle connection, a caller might send a call at that moment, and the call would be
+// lost. HTTP/2 announces the end of a connection by itself.
+func (b *Bridge) closeAfterReply(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if b.leaving.Load() && r.ProtoMajor == 1 {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// recoverPanics answers 500 to a call that panics, and logs the panic. net/http would close the
+// connection, with all its other calls, and write to a log meant for caller errors.
+func (b *Bridge) recoverPanics(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				b.metrics.calls.WithLabelValues(callPanic).Inc()
+				b.panicked(reason)
+				http.Error(w, "internal error (panic): see the log", http.StatusInternalServerError)
+			}
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// requireToken admits callers that send the token. The time of the comparison reveals only the
+// token's length.
+func (b *Bridge) requireToken(next http.HandlerFunc) http.HandlerFunc {
+	if b.options.Token == "" {
+		return b.open(next)
+	}
+	want := []byte("Bearer " + b.options.Token)
+	return func(w http.ResponseWriter, r *http.Request) {
+		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
+			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
+			w.Header().Set("WWW-Authenticate", "Bearer")
+			http.Error(w, "this needs the token of the bridge: send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
+			return
+		}
+		b.options.Called(r.Context(), true)
+		next(w, r)
+	}
+}
+
+// open admits every caller.
+func (b *Bridge) open(next http.HandlerFunc) http.HandlerFunc {
+	known := b.options.Token == ""
+	return func(w http.ResponseWriter, r *http.Request) {
+		b.options.Called(r.Context(), known)
+		next(w, r)
+	}
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"errors"
+
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// A filter may lease units of a limit and decide by them without asking. The limit and its key
+// follow from the request that the filter describes; the filter chooses only the number. The bridge
+// denies more than a node's share, and limits that the rule does not lease.
+//
+// A filter need not prove how it used leased units: the filter itself blocks requests, so it could
+// admit any request without the bridge. A refund is different, because it gives a client an
+// allowance. So a refund needs a receipt that the bridge has sealed. The receipt is good once, for
+// at most the units that were granted.
+
+// leasing is what a question asks for in addition to its request's cost.
+type leasing struct {
+	taken   []taken
+	fetch   [1]counter.Check // of KindFetch
+	fetched [1]counter.Result
+}
+
+// taken is a check that takes more than its request's cost.
+type taken struct {
+	check int
+	own   int64
+}
+
+// leases changes the checks of a question to ask for the units that the filter wants. If the filter
+// is wrong about the request's client, because the state of the credentials has changed, no units
+// are leased. The verdict then tells the filter.
+func (q *question) leases() {
+	checks, fetches := q.plan.Checks(), q.item.Kind == wire.KindFetch
+	if _, admits := q.plan.LocalDecision(); !admits {
+		checks = nil
+	}
+	before := -1
+	for i := range q.item.Units {
+		u := &q.item.Units[i]
+		known := u.Check > before && u.Check < len(checks) && wire.CounterOf(&checks[u.Check]) == u.Counter
+		if u.Check <= before || known && !q.wants(u, &checks[u.Check]) {
+			q.first, q.answer.Status = nil, wire.StatusInvalid
+			return
+		}
+		before = u.Check
+	}
+	switch {
+	case !fetches:
+	case len(q.item.Units) != 1:
+		q.first, q.answer.Status = nil, wire.StatusInvalid
+	case len(q.lease.taken) == 0:
+		q.first, q.answer.Status = nil, wire.StatusUnknown
+	default:
+		q.lease.fetch[0] = checks[before]
+		q.first = q.lease.fetch[:]
+	}
+}
+
+// wants changes a check to ask for the units that the filter wants. It reports false if the check
+// may not be leased.
+func (q *question) wants(u *wire.Units, c *counter.Check) bool {
+	own := c.Cost
+	if q.item.Kind == wire.KindFetch {
+		own = 0
+	}
+	switch {
+	case u.Cost < own || u.Cost > max(own, c.Limit.Capacity()) || u.Max < u.Cost || u.Max > counter.CountMax || u.Max == 0:
+		return false
+	case !lease.Allows(c.Limit, u.Max-u.Cost, u.ShareMille, u.Age) || u.Max > u.Cost && u.Age == 0:
+		return false
+	}
+	q.lease.taken = append(q.lease.taken, taken{u.Check, own})
+	c.Op, c.Cost, c.Min, c.Max, c.ShareMille = counter.OpUpTo, u.Cost, max(1, own), u.Max, u.ShareMille
+	if u.Max > u.Cost {
+		c.Age = u.Age
+	}
+	if q.item.Kind == wire.KindFetch {
+		c.OnError = counter.OnErrorDeny // no request waits for these units, so on_error has no use
+	}
+	return true
+}
+
+// results returns where the store's answers to q.first are written.
+func (q *question) results() []counter.Result {
+	if q.item.Kind == wire.KindFetch {
+		return q.lease.fetched[:]
+	}
+	return q.plan.Results()
+}
+
+// granted records the units granted beyond the request's own cost, and restores its checks for the
+// request's next call.
+func (q *question) granted(err error) {
+	checks, results := q.plan.Checks(), q.plan.Results()
+	for _, t := range q.lease.taken {
+		c, r := &checks[t.check], &results[t.check]
+		if err == nil && !r.Local && r.Granted > t.own {
+			if !r.Overflow { // the overflow counter also belongs to other clients
+				q.handOut(t, c, r)
+			}
+			r.Granted = t.own
+		}
+		c.Op, c.Cost, c.Min, c.Max, c.ShareMille, c.Age = counter.OpTake, t.own, 0, 0, 0, 0
+	}
+}
+
+// handOut returns to the filter the units that a check was granted.
+func (q *question) handOut(t taken, c *counter.Check, r *counter.Result) {
+	back := counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Cost: r.Granted - t.own,
+		Receipt: r.Receipt, Age: 1}
+	if r.Granted > c.Cost {
+		back.Age = c.Age
+	}
+	q.answer.Leases = append(q.answer.Leases, wire.Lease{Check: t.check, Granted: r.Granted, Receipt: r.Receipt,
+		Token: q.bridge.sealer.sealUnits(&back, q.now)})
+	q.bridge.metrics.unitsLeased.Add(float64(back.Cost))
+}
+
+// fetched answers a question that only leases units.
+func (q *question) fetched(err error) {
+	if err != nil {
+		if q.answer.Status = wire.StatusUnavailable; errors.Is(err, counter.ErrOverloaded) {
+			q.answer.Status = wire.StatusBusy
+		}
+		return
+	}
+	r := &q.lease.fetched[0]
+	q.answer.Results = append(q.answer.Results[:0], *r)
+	if r.Granted > 0 && !r.Overflow {
+		q.handOut(q.lease.taken[0], &q.lease.fetch[0], r)
+	}
+}
+
+// takeBack refunds unused units. The answer says whether the receipt is good; the store is called
+// later.
+func (q *question) takeBack() {
+	defer q.rescue()
+	b, units := q.bridge, q.item.Refund.Units
+	opened, err := b.sealer.open(q.item.Refund.Token, unitsForm, q.now)
+	if err != nil {
+		q.reject(err.Error(), wire.StatusInvalid)
+		return
+	}
+	back, err := compact.ReadRefund(opened.plain)
+	switch {
+	case err != nil || units < 1 || units > back.Cost:
+		err = errForeign
+	case !b.sealer.redeem(&opened, q.now):
+		err = errRedeemed
+	}
+	if err != nil {
+		q.reject(err.Error(), wire.StatusInvalid)
+		return
+	}
+	back.Cost = units
+	j := jobs.Get().(*job)
+	j.due = []counter.Check{back}
+	if b.receiptsRoam {
+		j.onlyOnce(&opened)
+	}
+	b.metrics.unitsReturned.Add(float64(units))
+	if !b.settling.Send(j) {
+		q.answer.Status = wire.StatusBusy
+	}
+}

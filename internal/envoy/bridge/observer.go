@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/live"
+)
+
+// Observer counts requests that do not come from filters, such as those over Envoy's rate limit
+// protocol, in the bridge's metrics. It also finds their policy.
+type Observer struct {
+	b       *Bridge
+	limits  *prometheus.CounterVec  // by result
+	domains atomic.Pointer[domains] // of the last policy in force
+	// domainLoggedAt is the second in which an unknown domain was logged last.
+	domainLoggedAt atomic.Int64
+}
+
+// Observer returns the one observer of a bridge.
+func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics.rls} }
+
+// Decided counts a request that was decided.
+func (o *Observer) Decided(plan *core.Plan, _ *core.Decision) {
+	o.limits.WithLabelValues(callAnswered).Inc()
+	known := o.b.policy.Known()
+	o.b.enforcer.Count(plan, known...)
+	for _, one := range plan.Outcomes() {
+		if !slices.ContainsFunc(known, func(v *live.Version) bool { return v.Ruleset == one.Ruleset }) {
+			o.countForeign(one)
+		}
+	}
+}
+
+// countForeign counts the outcome of a rule that is in no version of the policy: a limit that Envoy
+// sends. All of these have one rule name.
+func (o *Observer) countForeign(one core.RuleOutcome) {
+	if one.Index >= 0 && one.Outcome != core.OutcomeNone {
+		o.b.metrics.Requests.WithLabelValues(one.Ruleset.Name(), one.Ruleset.RuleName(one.Index), one.Outcome.String()).Inc()
+	}
+}
+
+// UnknownDomain counts a request for whose domain there is no policy.
+func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").Inc() }
+
+// Invalid counts a request that was answered with an error.
+func (o *Observer) Invalid(error) { o.limits.WithLabelValues(callMalformed).Inc() }
+
+// Busy counts a request beyond the bound of concurrent requests.
+func (o *Observer) Busy() { o.limits.WithLabelValues(callBusy).Inc() }
+
+// Panicked logs a panic.
+func (o *Observer) Panicked(reason any) {
+	o.limits.WithLabelValues("panic").Inc()
+	o.b.panicked(reason)
+}

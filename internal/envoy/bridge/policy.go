@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/lint"
+)
+
+// The last formerMin former versions of the policy stay known, and up to formerMax that were
+// replaced less than formerAge ago. Filters receive a new version within a second or so. A filter
+// that is busy may be some seconds late, while an operator may edit the file several times a
+// second.
+const (
+	formerMin = 4
+	formerMax = 64
+	formerAge = 30 * time.Second
+)
+
+// filterForm is the data that filters need of a version of the policy.
+type filterForm struct {
+	inputs  core.Inputs // the inputs that the policy reads from a request
+	compact []byte      // the policy in the form that filters read
+}
+
+// formOf returns the filters' data of a version.
+func formOf(v *live.Version) *filterForm { return v.Front.(*filterForm) }
+
+// openPolicy puts the policy into force and starts to follow its file.
+func (b *Bridge) openPolicy() (err error) {
+	o := &b.options
+	source := live.Fixed(o.Policy)
+	if o.PolicyFile != "" {
+		source = live.File(o.PolicyFile)
+	}
+	b.policy, err = live.Open(live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
+		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
+		Verifiers: live.NewVerifiers(o.Logger), Metrics: o.Metrics, Logger: o.Logger,
+		Complete: b.complete, Prepare: prepare, Changed: b.changed, Edited: b.edited})
+	if err != nil {
+		return err
+	}
+	if err := b.policy.Follow(); err != nil {
+		return errors.Join(err, b.policy.Close())
+	}
+	return nil
+}
+
+// unnamed is the namespace of a policy without a name that counts only in memory.
+const unnamed = "default"
+
+var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
+	"accident; write name: shop, and the same name wherever the same counters are meant")
+
+// complete names a policy that has no name.
+func (b *Bridge) complete(d *policyfile.Document) error {
+	if d.Name == "" && b.options.Shared {
+		return errNameMissing
+	}
+	d.Name = cmp.Or(d.Name, unnamed)
+	return nil
+}
+
+// prepare computes the filters' data of a version.
+func prepare(v *live.Version) error {
+	source, err := v.Document.Policy()
+	if err != nil {
+		return err
+	}
+	form := &filterForm{inputs: core.InputsOf(&source), compact: compact.AppendPolicy(nil, &source, v.ID)}
+	if len(form.compact) > compact.PolicyBytesMax {
+		return fmt.Errorf("the policy has %d bytes in the form that filters read, and %d is the most: have fewer rules",
+			len(form.compact), compact.PolicyBytesMax)
+	}
+	v.Front = form
+	return nil
+}
+
+// changed reports a version that has come into force.
+func (b *Bridge) changed(before, now *live.Version) {
+	b.metrics.versions.Reset()
+	b.metrics.versions.WithLabelValues(now.Document.Name, now.ID).Set(1)
+	b.options.Changed(now.ID, formOf(now).compact)
+	if before != nil && before.Document.Name != now.Document.Name {
+		b.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
+			"any more for the domain of its former name", "before", before.Document.Name, "now", now.Document.Name)
+	}
+}
+
+// edited counts an edit of the policy file.
+func (b *Bridge) edited(_ string, accepted bool) {
+	result := "accepted"
+	if !accepted {
+		result = "refused"
+	}
+	b.metrics.edits.WithLabelValues(result).Inc()
+}
+
+// servePolicy answers with the policy in force, in compact form.
+func (b *Bridge) servePolicy(w http.ResponseWriter, r *http.Request) {
+	now := b.policy.Current()
+	tag := `"` + now.ID + `"`
+	w.Header().Set("Etag", tag)
+	if r.Header.Get("If-None-Match") == tag {
+		w.WriteHeader(http.StatusNotModified)
+		return
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	_, _ = w.Write(formOf(now).compact) // the caller may have left
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Bounds of calls that are being received. A call counts as under way only once it has been
+// received. So a caller that sends half a call and waits does not occupy the place of a call that
+// can be answered.
+const (
+	// CallTime bounds the time to receive a call, from its first byte to its last. A server of
+	// [Bridge.Handler] sets it as its read timeout. A slower call is answered 408, or its
+	// connection is closed. Filters send a call at once, and few filters wait this long for the
+	// answer.
+	CallTime = 5 * time.Second
+	// ReplyTime bounds the time a server of [Bridge.Handler] takes to write a reply, counted from
+	// the head of the call. For a call that waits for a throttle rule, it counts from the end of
+	// the wait.
+	ReplyTime = 2 * CallTime
+	// receivingMax bounds the calls being received, some 10 KB each. Further calls are answered
+	// 503.
+	receivingMax = 1 << 14
+	// bodiesMax bounds the bytes of the bodies of all calls together, without the first bodyFree of
+	// each. It includes calls that are being received, under way, or waiting. A call that needs
+	// more is answered 503.
+	bodiesMax = 256 << 20
+	// bodyFree is the size of most calls.
+	bodyFree = 4 << 10
+)
+
+// Reasons why a call is not answered.
+var (
+	errFull = errors.New("too many calls are under way")
+	errGone = errors.New("the caller has left")
+)
+
+// malformedError is the error of a call that cannot be read.
+type malformedError struct{ error }
+
+// receive reads the whole body of a call.
+func (b *Bridge) receive(c *call, from io.Reader) error {
+	defer b.receiving.Add(-1)
+	if b.receiving.Add(1) > receivingMax {
+		return errFull
+	}
+	for {
+		c.body = slices.Grow(c.body, 512)
+		n, err := from.Read(c.body[len(c.body):cap(c.body)])
+		c.body = c.body[:len(c.body)+n]
+		if more := int64(len(c.body)-bodyFree) - c.held; more > 0 {
+			c.held += more
+			if b.bodies.Add(more) > bodiesMax {
+				return errFull
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// enter counts a received call as under way if there is room for it. Then the caller must leave.
+func (b *Bridge) enter() bool {
+	if b.under.Add(1) <= int64(b.options.CallsMax) {
+		return true
+	}
+	b.leave()
+	return false
+}
+
+func (b *Bridge) leave() { b.under.Add(-1) }
+
+// reject answers a call that is not decided.
+func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
+	tooLarge, malformed := (*http.MaxBytesError)(nil), malformedError{}
+	switch {
+	case errors.Is(err, errGone):
+		b.metrics.calls.WithLabelValues(callGone).Inc()
+	case errors.As(err, &tooLarge):
+		b.metrics.calls.WithLabelValues(callTooLarge).Inc()
+		http.Error(w, "a call has at most "+strconv.FormatInt(tooLarge.Limit, 10)+" bytes", http.StatusRequestEntityTooLarge)
+	case errors.As(err, &malformed):
+		b.metrics.calls.WithLabelValues(callMalformed).Inc()
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	case errors.Is(err, errFull):
+		b.metrics.calls.WithLabelValues(callBusy).Inc()
+		w.Header().Set("Retry-After", "1")
+		// With this header, a filter can tell the answer from a proxy's 503.
+		w.Header()[leasingHeader] = leasingUsual
+		if r.ProtoMajor == 1 {
+			// Otherwise the server would wait for the rest of the body.
+			w.Header().Set("Connection", "close")
+		}
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.metrics.calls.WithLabelValues(callLate).Inc()
+		http.Error(w, "the call was not received completely within "+CallTime.String(), http.StatusRequestTimeout)
+	default:
+		b.metrics.calls.WithLabelValues(callGone).Inc()
+		http.Error(w, "the call was not received completely", http.StatusBadRequest)
+	}
+}

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"errors"
+	"runtime/debug"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// verdictTTL is how long a filter may remember the verdict on a credential. If the client or its
+// tier has no limit, the filter does not ask the bridge. So a revoked key may be admitted for that
+// long, and response headers may show its tier. If there is a limit, the bridge decides by its own
+// verdict. A filter with held units decides by its remembered verdict for at most a second.
+const verdictTTL = 10 * counter.Second
+
+// question is one item of a call and its answer. It is reused.
+type question struct {
+	item       wire.Item
+	answer     wire.Answer
+	verdict    wire.Verdict
+	plan       core.Plan
+	wait       throttle.Wait
+	first      []counter.Check // the checks for the first store call; if empty, there is no call
+	throttled  []core.Throttled
+	attrs      wire.View
+	settlement core.Settlement
+	lease      leasing
+	bridge     *Bridge
+	version    *live.Version
+	now        counter.Micros
+}
+
+// reset clears the question for a new request.
+func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
+	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+	q.lease.taken = q.lease.taken[:0]
+	q.bridge, q.version, q.now, q.first, q.throttled = b, v, now, nil, nil
+}
+
+// release drops the request. Its strings share the memory of the whole call, and some are
+// credentials.
+func (q *question) release() {
+	q.plan.Reset()
+	ask, settle := &q.item.Ask, &q.item.Settle
+	clear(ask.Headers)
+	clear(ask.Attrs)
+	clear(settle.Headers)
+	clear(settle.Numbers)
+	q.item = wire.Item{Ask: wire.Ask{Headers: ask.Headers[:0], Attrs: ask.Attrs[:0]},
+		Settle: wire.Settle{Headers: settle.Headers[:0], Numbers: settle.Numbers[:0]}, Units: q.item.Units[:0]}
+	q.answer.Receipt = ""
+	clear(q.answer.Leases)
+	q.lease.fetch[0] = counter.Check{}
+}
+
+// begin makes the plan of a filter's question. left is the verification time that the call has
+// left.
+func (q *question) begin(left *counter.Micros) {
+	defer q.rescue()
+	ask := &q.item.Ask
+	if q.version == nil {
+		q.answer.Status = wire.StatusUnknown
+		return
+	}
+	inputs := &formOf(q.version).inputs
+	switch {
+	case len(ask.Headers) != len(inputs.Headers) || len(ask.Attrs) != len(inputs.Attrs):
+		q.answer.Status = wire.StatusInvalid
+	default:
+		q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
+		q.ask(&q.attrs, left)
+		if q.item.Kind >= wire.KindLease {
+			q.leases()
+		}
+		if q.item.Kind == wire.KindLease && len(q.lease.taken) == 0 {
+			q.item.Kind = wire.KindAsk
+		}
+	}
+}
+
+// ask makes the plan of a request. left is the verification time that it may take.
+func (q *question) ask(a policy.Attributes, left *counter.Micros) {
+	q.plan.Reset()
+	q.plan.Hurry(left)
+	q.plan.Add(q.version.Ruleset, a)
+	q.first = q.plan.Checks()
+	if len(q.first) == 0 {
+		return
+	}
+	if q.throttled = q.plan.Throttled(); len(q.throttled) > 0 {
+		q.first = q.wait.First(q.bridge.lines, &q.plan, q.throttled)
+	}
+}
+
+// decide decides by the store's first answer and completes the question's answer.
+func (q *question) decide(err error) core.Decision {
+	q.granted(err)
+	if err != nil {
+		d := q.plan.Fail(err)
+		q.failed(err)
+		return d
+	}
+	d, answered := q.plan.Decide(), true
+	if len(q.throttled) > 0 {
+		d, answered = q.wait.Announce(d, q)
+	}
+	if answered {
+		q.complete(&d)
+	}
+	return d
+}
+
+// conclude decides a question of a batch.
+func (q *question) conclude(err error) {
+	defer q.rescue()
+	if q.item.Kind == wire.KindFetch {
+		q.fetched(err)
+		return
+	}
+	q.decide(err)
+}
+
+// rescue ends a question that panics, so that the other questions are answered. It is deferred.
+func (q *question) rescue() {
+	if reason := recover(); reason != nil {
+		q.panicked(reason)
+	}
+}
+
+// panicked logs a panic and marks the question's answer as invalid.
+func (q *question) panicked(reason any) {
+	q.bridge.panicked(reason)
+	q.first, q.throttled = nil, nil
+	q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
+}
+
+// panicked logs a panic, at most once a second: a caller that has found how to cause one will
+// repeat it.
+func (b *Bridge) panicked(reason any) {
+	now := time.Now().Unix()
+	if b.quiet.Swap(now) != now {
+		b.logger.Error("a question has panicked", "reason", reason, "stack", string(debug.Stack()))
+	}
+}
+
+// Ask implements [throttle.Asker].
+func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
+	d, err := q.bridge.enforcer.Ask(&q.plan, checks)
+	if err != nil {
+		q.failed(err)
+	}
+	return d, err == nil
+}
+
+// failed fills in the answer of a question that on_error has decided.
+func (q *question) failed(err error) {
+	q.answer.Status = wire.StatusUnavailable
+	switch {
+	case errors.Is(err, counter.ErrOverloaded):
+		q.answer.Status = wire.StatusBusy // the filter denies the request
+	case errors.Is(err, counter.ErrInvalid):
+		q.answer.Status = wire.StatusInvalid
+		q.bridge.logger.Error("the store rejected a question", "error", err)
+	}
+	q.count()
+}
+
+// complete fills in the answer of a decided request.
+func (q *question) complete(d *core.Decision) {
+	if q.plan.Unchecked() {
+		// The filter does not know about credentials that were not verified for lack of time.
+		q.answer.Status = wire.StatusBusy
+		q.count()
+		return
+	}
+	q.answer.Results = q.plan.AppendUnsharded(q.answer.Results[:0])
+	// Otherwise the later call, which waits, is counted.
+	if d.Delay == 0 || q.item.Kind != wire.KindAsk {
+		q.count()
+	}
+	q.judge()
+	if d.Denied() {
+		return
+	}
+	if q.plan.Settlement(&q.settlement) {
+		q.answer.Receipt = q.bridge.sealer.seal(q.version.ID, &q.settlement, q.version.Ruleset, q.now)
+	}
+}
+
+// count counts the outcome of each rule, the states of the credentials, and costs missing from
+// headers.
+func (q *question) count() {
+	q.bridge.enforcer.Count(&q.plan, q.version)
+}
+
+// judge fills in the verdicts on the credentials, unless the filter knows them. The filter must not
+// remember a verdict that was given for lack of time.
+func (q *question) judge() {
+	known, ttl := uint64(0), int64(verdictTTL)
+	q.verdict.Ways = q.verdict.Ways[:0]
+	for _, c := range q.plan.Credentials() {
+		way := wire.Way{Index: c.Method, State: c.State}
+		if c.Identity != nil {
+			way.Identity = *c.Identity
+		}
+		if c.Unchecked {
+			ttl = 0
+		}
+		q.verdict.Ways = append(q.verdict.Ways, way)
+		known += way.Fingerprint()
+	}
+	if known != q.item.Ask.Known {
+		q.verdict.TTLMicros = ttl
+		q.answer.Verdict = &q.verdict
+	}
+}

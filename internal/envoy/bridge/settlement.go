@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"bytes"
+	"encoding/hex"
+	"slices"
+	"strconv"
+	"sync"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// job is the remaining work for one request, queued for the store.
+type job struct {
+	core.Settlement
+	due       []counter.Check
+	condition []counter.Check // the check that no other bridge has made this refund; empty: no other bridge can
+	key       []byte          // of the condition
+}
+
+var jobs = sync.Pool{New: func() any { return new(job) }}
+
+// Due implements [settle.Job].
+func (j *job) Due() []counter.Check { return j.due }
+
+// Condition implements [settle.Conditional].
+func (j *job) Condition() []counter.Check { return j.condition }
+
+// Release implements [settle.Job].
+func (j *job) Release() {
+	j.due, j.condition = nil, j.condition[:0]
+	jobs.Put(j)
+}
+
+var _ settle.Conditional = (*job)(nil)
+
+// settle redeems a receipt. The answer says whether the receipt is good; the store is called later.
+// A receipt of an unknown policy is not redeemed, and the reserved units stay charged.
+func (q *question) settle() {
+	defer q.rescue()
+	b := q.bridge
+	opened, err := b.sealer.open(q.item.Settle.Receipt, receiptForm, q.now)
+	if err != nil {
+		q.reject(err.Error(), wire.StatusInvalid)
+		return
+	}
+	v := b.policy.Of(opened.version)
+	if v == nil {
+		q.reject("unknown_version", wire.StatusUnknown)
+		return
+	}
+	j := jobs.Get().(*job)
+	switch {
+	case core.ReadSettlement(&j.Settlement, v.Ruleset, opened.plain) != nil:
+		err = errForeign
+	case !b.sealer.redeem(&opened, q.now):
+		err = errRedeemed
+	}
+	if err != nil {
+		j.Release()
+		q.reject(err.Error(), wire.StatusInvalid)
+		return
+	}
+	var unreadable int
+	j.due, unreadable = j.Checks(&settledResponse{&q.item.Settle})
+	if opened.id.process != b.sealer.process {
+		j.due = slices.DeleteFunc(j.due, refundsLocal)
+	}
+	b.metrics.Unreadable.Add(float64(unreadable))
+	if len(j.due) == 0 {
+		j.Release()
+		return
+	}
+	if b.receiptsRoam {
+		j.onlyOnce(&opened)
+	}
+	if !b.settling.Send(j) {
+		q.answer.Status = wire.StatusBusy
+	}
+}
+
+// refundsLocal reports whether a check refunds a charge that a bridge made in place of the store.
+// Only that bridge can refund it.
+func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
+
+// onlyOnce makes a refund depend on no other bridge having made it. Bridges do not share their
+// memory of redeemed receipts, so the store has a counter for each receipt, with a limit of one in
+// the time it can be redeemed. A repeated charge needs no counter: the caller may charge that
+// client anyway.
+func (j *job) onlyOnce(o *opened) {
+	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !refundsLocal(c) })
+	if back < 0 {
+		return
+	}
+	// rl1:NAMESPACE:~receipt:{PROCESS-NUMBER}:720s:tb, in the namespace of the refund
+	key := j.due[back].Key
+	space := bytes.IndexByte(key, ':') + 1
+	space += bytes.IndexByte(key[space:], ':') + 1
+	j.key = append(append(j.key[:0], key[:space]...), "~receipt:"...)
+	scopeLen := len(j.key)
+	j.key = append(hex.AppendEncode(append(j.key, '{'), o.id.process[:]), '-')
+	j.key = append(strconv.AppendUint(j.key, o.id.number, 10), "}:720s:tb"...)
+	j.condition = append(j.condition[:0], counter.Check{Key: j.key, ScopeLen: scopeLen, Limit: &onceInTime, Op: counter.OpTake, Cost: 1})
+}
+
+func (q *question) reject(why string, status wire.Status) {
+	q.bridge.metrics.Settlements.WithLabelValues(why).Inc()
+	q.answer.Status = status
+}
+
+// settledResponse presents a filter's report of a response as [core.Answer].
+type settledResponse struct{ *wire.Settle }
+
+// Status implements [core.Answer].
+func (r *settledResponse) Status() int { return r.Settle.Status }
+
+// Header implements [core.Answer].
+func (r *settledResponse) Header(name string) (string, bool) { return field(r.Headers, name) }
+
+// JSON implements [core.Answer].
+func (r *settledResponse) JSON(path string) (string, bool) { return field(r.Numbers, path) }
+
+func field(fields []wire.Field, name string) (string, bool) {
+	for _, f := range fields {
+		if f.Name == name {
+			return f.Text, true
+		}
+	}
+	return "", false
+}
+
+var _ core.Answer = (*settledResponse)(nil)

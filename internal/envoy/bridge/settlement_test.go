@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"bytes"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// settling returns a filter's report of a response with a cost.
+func settling(receipt, cost string) wire.Item {
+	s := wire.Settle{Receipt: receipt, Status: 200}
+	if cost != "" {
+		s.Numbers = []wire.Field{{Name: "usage.total", Text: cost}}
+	}
+	return wire.Item{Kind: wire.KindSettle, Settle: s}
+}
+
+// admitted returns the receipt of a request to /ai. The request is charged 10 until its cost is
+// known.
+func (h *bridged) admitted() string {
+	h.t.Helper()
+	a := h.ask(h.question("/ai", "192.0.2.1"))[0]
+	if a.Status != wire.StatusOK || a.Results[0].Denied || a.Receipt == "" {
+		h.t.Fatalf("%+v", a)
+	}
+	return a.Receipt
+}
+
+// settled waits until the given number of units is used.
+func (h *bridged) settled(want int64) {
+	h.t.Helper()
+	eventually.Until(h.t, 10*time.Second, "it is settled", func() bool { return h.used("/ai", "192.0.2.1") == want })
+}
+
+// TestSettlement: the cost is more, less, absurd, or missing. Each receipt is good once, also under
+// a former policy.
+func TestSettlement(t *testing.T) {
+	h := open(t, shop, nil)
+	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Receipt != "" {
+		t.Error("a receipt for what costs the same in the end")
+	}
+	first := h.admitted()
+	h.settled(10)
+	// A settlement is sent together with questions.
+	if a := h.ask(settling(first, "35"), h.question("/other", "192.0.2.1")); a[0].Status != wire.StatusOK || a[1].Status != wire.StatusOK {
+		t.Error(a)
+	}
+	h.settled(35)
+	for range 2 {
+		if a := h.ask(settling(first, "35")); a[0].Status != wire.StatusInvalid {
+			t.Error("redeemed again:", a)
+		}
+	}
+	h.ask(settling(h.admitted(), "3"))
+	h.settled(38)
+	h.ask(settling(h.admitted(), "51")) // more than max: the default, which is the estimate
+	h.settled(48)
+	old := h.admitted()
+	h.settled(58)
+	h.write(strings.Replace(shop, "2/1h", "9/1h", 1))
+	if err := h.b.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	h.ask(settling(old, "1"))
+	h.settled(49)
+	alone := h.admitted()
+	item := settling(alone, "0")
+	item.Settle.Status = 0 // without a response, the reserved units stay charged
+	if a := h.ask(item)[0]; a.Status != wire.StatusOK {
+		t.Error(a)
+	}
+	h.settled(59)
+	if a := h.ask(settling(alone, "0"))[0]; a.Status != wire.StatusInvalid {
+		t.Error("a receipt is good twice if nothing came of it:", a)
+	}
+	forgotten := h.admitted()
+	for limit := range formerMax + 1 {
+		h.write(strings.Replace(shop, "2/1h", fmt.Sprint(20+limit, "/1h"), 1))
+		if err := h.b.Reload(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := h.ask(settling(forgotten, "1"))[0]; a.Status != wire.StatusUnknown {
+		t.Error("by a policy that nobody knows any more:", a)
+	}
+	h.settled(69)
+}
+
+// TestForgedReceipts: a change of any byte invalidates a receipt. Another bridge's receipt is valid
+// only with the same token.
+func TestForgedReceipts(t *testing.T) {
+	h, other := open(t, shop, nil), open(t, shop, nil)
+	receipt := h.admitted()
+	for i := range receipt {
+		changed := []byte(receipt)
+		changed[i] ^= 1
+		for _, forged := range []string{string(changed), receipt[:i]} {
+			if a := h.ask(settling(forged, "1"))[0]; a.Status == wire.StatusOK {
+				t.Fatalf("changed at byte %d it is good", i)
+			}
+		}
+	}
+	if a := h.ask(settling(other.admitted(), "1"))[0]; a.Status != wire.StatusInvalid {
+		t.Error("another bridge's receipt is good:", a)
+	}
+	h.settled(10)
+	if a := h.ask(settling(receipt, "1"))[0]; a.Status != wire.StatusOK {
+		t.Error("the true one is not good any more:", a)
+	}
+	h.settled(1)
+}
+
+// TestReceiptsExpire: receipts expire, end with a restart, and are valid at other bridges with the
+// token.
+func TestReceiptsExpire(t *testing.T) {
+	const start = 1_000_000 * counter.Second
+	h := open(t, shop, nil)
+	h.admitted()
+	e := h.b.policy.Current()
+	var s core.Settlement
+	q := h.question("/ai", "192.0.2.1")
+	var plan core.Plan
+	plan.Add(e.Ruleset, &wire.View{Ask: &q.Ask, Inputs: &formOf(e).inputs, At: start})
+	plan.Results()[0].Granted = 10
+	plan.Decide()
+	plan.Settlement(&s)
+	one, two := newSealer("a token", start), newSealer("a token", start)
+	other, later := newSealer("another token", start), newSealer("a token", start+counter.Second)
+	receipt := one.seal(e.ID, &s, e.Ruleset, start)
+	for name, c := range map[string]struct {
+		sealer *sealer
+		at     counter.Micros
+		want   error
+	}{
+		"in time":            {one, start + receiptTTL - 1, nil},
+		"late":               {one, start + receiptTTL, errExpired},
+		"another bridge":     {two, start, nil},
+		"another token":      {other, start, errForeign},
+		"started since":      {later, start + 2*counter.Second, errExpired},
+		"nobody has a token": {newSealer("", start), start, errForeign},
+	} {
+		o, err := c.sealer.open(receipt, receiptForm, c.at)
+		if err != c.want || err == nil && (o.version != e.ID || o.expires != start+receiptTTL ||
+			!bytes.Equal(o.plain, s.AppendCompact(nil, e.Ruleset))) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if a, b := one.seal(e.ID, &s, e.Ruleset, start), one.seal(e.ID, &s, e.Ruleset, start); a[:33] == b[:33] {
+		t.Error("two receipts have one number")
+	}
+}
+
+// TestRedeemed: each number of each process is redeemed once, and expired ones are forgotten. At
+// the bound, new segments are rejected and known ones still work.
+func TestRedeemed(t *testing.T) {
+	var r redeemed
+	of := func(p byte, n uint64) receiptID { return receiptID{process{p}, n} }
+	for _, id := range []receiptID{of(1, 0), of(1, 1), of(2, 0), of(1, segmentReceipts), of(1, 1<<63)} {
+		if !r.redeem(id, 100, 0) || r.redeem(id, 100, 0) {
+			t.Errorf("%v", id)
+		}
+	}
+	r = redeemed{}
+	for i := range uint64(segmentsMax) {
+		if !r.redeem(of(1, i*segmentReceipts), 100, 50) {
+			t.Fatalf("segment %d has no room", i)
+		}
+	}
+	if r.redeem(of(2, 0), 100, 50) || !r.redeem(of(1, 1), 100, 50) || len(r.segments) != segmentsMax {
+		t.Error("the bound does not hold")
+	}
+	for i := range uint64(2 * segmentsMax) {
+		if !r.redeem(of(3, i*segmentReceipts), 200, 100) && i < segmentsMax {
+			t.Fatalf("segment %d has no room though all before are expired", i)
+		}
+	}
+	if len(r.segments) != segmentsMax || len(r.order) != segmentsMax {
+		t.Errorf("%d segments, %d in order", len(r.segments), len(r.order))
+	}
+}
+
+// TestSettlementsAreCounted: settlements are counted by result. If the queue is full, the answer is
+// StatusBusy.
+func TestSettlementsAreCounted(t *testing.T) {
+	h := open(t, shop, nil)
+	receipt := h.admitted()
+	h.ask(settling(receipt, ""), settling(receipt, "1"), settling("?", "1"))
+	last := h.admitted()
+	h.b.settling.Stop(settle.Deadline)
+	if a := h.ask(settling(last, "1"))[0]; a.Status != wire.StatusBusy {
+		t.Error(a)
+	}
+	w := httptest.NewRecorder()
+	h.b.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, want := range []string{
+		`penstock_settlements_total{result="redeemed"} 1`,
+		`penstock_settlements_total{result="invalid"} 1`,
+		`penstock_settlements_total{result="dropped"} 1`,
+		`penstock_unreadable_costs_total 1`,
+	} {
+		if !strings.Contains(w.Body.String(), want) {
+			t.Errorf("/metrics does not say %s", want)
+		}
+	}
+}
+
+// FuzzReceipt: only receipts sealed here can be opened.
+func FuzzReceipt(f *testing.F) {
+	h := open(f, shop, nil)
+	good := h.admitted()
+	f.Add(good)
+	f.Add("")
+	f.Add(good[:receiptHeadMin])
+	f.Fuzz(func(t *testing.T, receipt string) {
+		if _, err := h.b.sealer.open(receipt, receiptForm, h.b.sealer.started); err == nil && receipt != good {
+			t.Fatalf("%q opens", receipt)
+		}
+	})
+}

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"math"
+	"net/http"
+	"strings"
+
+	envoycore "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+)
+
+// answer builds the response to a decision. After a failure of the store there are no numbers to
+// report.
+func (c *call) answer(d *core.Decision, descriptors int, failed bool) *pb.RateLimitResponse {
+	reply := &pb.RateLimitResponse{OverallCode: code(d.Denied()),
+		Statuses: make([]*pb.RateLimitResponse_DescriptorStatus, descriptors)}
+	for i := range reply.Statuses {
+		if failed {
+			reply.Statuses[i] = &pb.RateLimitResponse_DescriptorStatus{Code: code(d.Denied())}
+		} else {
+			reply.Statuses[i] = descriptorStatus(c.plan.Status(&c.descriptors[i]))
+		}
+	}
+	reply.ResponseHeadersToAdd = c.fields(d)
+	if d.Denied() {
+		said := *d
+		said.Status = http.StatusTooManyRequests // Envoy always answers 429, whatever the rule says
+		c.body = response.AppendProblem(c.body[:0], &c.plan, &said)
+		reply.RawBody = append([]byte(nil), c.body...)
+	}
+	return reply
+}
+
+func code(denied bool) pb.RateLimitResponse_Code {
+	if denied {
+		return pb.RateLimitResponse_OVER_LIMIT
+	}
+	return pb.RateLimitResponse_OK
+}
+
+func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorStatus {
+	status := &pb.RateLimitResponse_DescriptorStatus{Code: code(s.Denied)}
+	if s.Limit == nil {
+		if s.Unlimited {
+			status.LimitRemaining = math.MaxUint32
+		}
+		return status
+	}
+	unit, several := unitOf(s.Limit)
+	status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: s.Policy, RequestsPerUnit: bounded(s.Limit.Count()), Unit: unit}
+	if several > 1 {
+		status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(several)
+	}
+	status.LimitRemaining = bounded(s.Remaining)
+	// Envoy reads whole seconds. They are rounded up, so that no client returns too early.
+	status.DurationUntilReset = &durationpb.Duration{Seconds: max(1, int64((s.Reset+counter.Second-1)/counter.Second))}
+	return status
+}
+
+func bounded(n int64) uint32 { return uint32(min(n, math.MaxUint32)) }
+
+// units are the protocol's units, the longest first. A month has 30 days, as in
+// envoyproxy/ratelimit.
+var units = []struct {
+	span counter.Micros
+	unit pb.RateLimitResponse_RateLimit_Unit
+}{
+	{30 * counter.Day, pb.RateLimitResponse_RateLimit_MONTH},
+	{7 * counter.Day, pb.RateLimitResponse_RateLimit_WEEK},
+	{counter.Day, pb.RateLimitResponse_RateLimit_DAY},
+	{counter.Hour, pb.RateLimitResponse_RateLimit_HOUR},
+	{counter.Minute, pb.RateLimitResponse_RateLimit_MINUTE},
+	{counter.Second, pb.RateLimitResponse_RateLimit_SECOND},
+}
+
+// unitOf returns a limit's window in the protocol's units, UNKNOWN if the window is not in whole
+// seconds.
+func unitOf(l *counter.Limit) (unit pb.RateLimitResponse_RateLimit_Unit, several uint32) {
+	if l.Calendar() == counter.CalendarYear {
+		return pb.RateLimitResponse_RateLimit_YEAR, 1
+	}
+	for _, u := range units {
+		if l.Window()%u.span == 0 {
+			return u.unit, uint32(l.Window() / u.span)
+		}
+	}
+	return pb.RateLimitResponse_RateLimit_UNKNOWN, 1
+}
+
+// spanOf returns the span of a unit, 0 for a year and for unknown units. The units of a request
+// have the same numbers as those of a response, but no name for a week.
+func spanOf(asked envoytype.RateLimitUnit) counter.Micros {
+	for _, u := range units {
+		if u.unit == pb.RateLimitResponse_RateLimit_Unit(asked) {
+			return u.span
+		}
+	}
+	return 0
+}
+
+// fields returns the header fields of the response. Their names are in lower case, as HTTP/2
+// requires.
+func (c *call) fields(d *core.Decision) []*envoycore.HeaderValue {
+	list := make([]*envoycore.HeaderValue, 0, 8)
+	add := func(name, value string) {
+		if value != "" {
+			list = append(list, &envoycore.HeaderValue{Key: name, Value: value})
+		}
+	}
+	for i, value := range c.writer.Headers(&c.plan, d) {
+		add(response.FieldNames[i], value)
+	}
+	add("www-authenticate", response.Challenge(d))
+	if !d.Denied() {
+		return list
+	}
+	add("content-type", response.ContentType(d))
+	if d.Response != nil {
+		for _, field := range d.Response.Headers {
+			add(strings.ToLower(field.Name), field.Value)
+		}
+	}
+	return list
+}
+
+// unlimited returns the answer to a request without a limit.
+func unlimited(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OK}
+	for range request.GetDescriptors() {
+		response.Statuses = append(response.Statuses, &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK})
+	}
+	return response
+}
+
+// forbidden returns the answer to a request for which Envoy sends a limit of 0. Nothing is charged.
+func forbidden(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	for _, d := range request.GetDescriptors() {
+		status := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OK}
+		if limit := d.GetLimit(); limit != nil && limit.GetRequestsPerUnit() == 0 {
+			status.Code = pb.RateLimitResponse_OVER_LIMIT
+			status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: overrideRule, UnitMultiplier: limit.GetUnitMultiplier(),
+				Unit: pb.RateLimitResponse_RateLimit_Unit(limit.GetUnit())}
+		}
+		response.Statuses = append(response.Statuses, status)
+	}
+	return response
+}
+
+// readHits sets the descriptor's own hits.
+func readHits(d *core.Descriptor, source *ratelimit.RateLimitDescriptor) {
+	if own := source.GetHitsAddend(); own != nil {
+		d.Hits = int64(min(own.GetValue(), math.MaxInt64))
+		d.Reported = true
+	}
+	d.Negative = source.GetIsNegativeHits()
+}

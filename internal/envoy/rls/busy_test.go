@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/eventually"
+)
+
+// hanging is a store that answers when the test lets it.
+type hanging struct {
+	counter.Store
+	answer chan struct{}
+}
+
+func (h *hanging) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	<-h.answer
+	return h.Store.Take(ctx, checks, results)
+}
+
+// TestTooManyRequests: requests beyond the bound are answered at once, the others when they are
+// decided.
+func TestTooManyRequests(t *testing.T) {
+	store := &hanging{answer: make(chan struct{})}
+	s := serve(t, rules(t, perAddress), nil)
+	s.between(func(inner counter.Store) counter.Store { store.Store = inner; return store })
+	s.Service.options.RequestsMax = 6 // requests with equal descriptors may use at most half of it
+	code := pb.RateLimitResponse_OK
+	asks := func(domain string) (pb.RateLimitResponse_Code, error) {
+		r, err := s.RateLimitServiceClient.ShouldRateLimit(t.Context(), &pb.RateLimitRequest{Domain: domain,
+			Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.1")}})
+		return r.GetOverallCode(), err
+	}
+	ask := func(domain string) error {
+		_, err := asks(domain)
+		return err
+	}
+	ended := make(chan error, 3)
+	for range 3 {
+		go func() { ended <- ask("shop") }()
+	}
+	eventually.Until(t, 10*time.Second, "they are under way", func() bool { return s.under.all.Load() == 3 })
+	for domain, want := range map[string]pb.RateLimitResponse_Code{"shop": pb.RateLimitResponse_OVER_LIMIT,
+		"another": pb.RateLimitResponse_OK} { // nothing is limited there
+		var err error
+		if code, err = asks(domain); err != nil || code != want {
+			t.Errorf("one more, of domain %s: %v, %v", domain, code, err)
+		}
+	}
+	close(store.answer)
+	for range 3 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	if err := ask("shop"); err != nil || s.busy != 1 || s.under.all.Load() != 0 {
+		t.Errorf("%v, %d are told of, %d under way", err, s.busy, s.under.all.Load())
+	}
+}
+
+// TestABoundIsThereWithoutBeingSaid: the default bound applies.
+func TestABoundIsThereWithoutBeingSaid(t *testing.T) {
+	if got := New(Options{}).options.RequestsMax; got != RequestsMaxDefault {
+		t.Errorf("%d", got)
+	}
+}
+
+// TestTheAnswerComesBeforeEnvoyGivesUp: the store has half of Envoy's remaining time, and is not
+// called if too little is left.
+func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
+	for _, c := range []struct {
+		left, most time.Duration // 0: Envoy sends no deadline
+		timely     bool
+	}{{0, waitDefault, true}, {time.Second, 500 * time.Millisecond, true}, {time.Millisecond, 0, false}, {-time.Second, 0, false}} {
+		ctx := t.Context()
+		if c.left != 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, c.left)
+			defer cancel()
+		}
+		until, cancel, timely := hurried(ctx)
+		defer cancel()
+		deadline, ok := until.Deadline()
+		if timely != c.timely || timely && (!ok || time.Until(deadline) > c.most) {
+			t.Errorf("%v left: %v until %v, want at most %v", c.left, timely, time.Until(deadline), c.most)
+		}
+	}
+	s := serve(t, rules(t, perAddress), nil)
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	r, err := s.Service.ShouldRateLimit(ctx, &pb.RateLimitRequest{Domain: "shop",
+		Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.1")}})
+	if err != nil || r.GetOverallCode() != pb.RateLimitResponse_OVER_LIMIT || s.busy != 1 {
+		t.Errorf("answered %v, %v", r, err)
+	}
+}
+
+// TestOneSourceLeavesPlaces: requests with the same descriptors leave places to others.
+func TestOneSourceLeavesPlaces(t *testing.T) {
+	s := New(Options{})
+	of := func(address string) *pb.RateLimitRequest {
+		return &pb.RateLimitRequest{Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", address)}}
+	}
+	taken := 0
+	for range 100 {
+		if _, ok := s.under.take(of("192.0.2.1"), 20); ok {
+			taken++
+		} else {
+			s.under.all.Add(-1)
+		}
+	}
+	if _, ok := s.under.take(of("192.0.2.2"), 20); taken != 10 || !ok {
+		t.Errorf("one source has %d of 20 places, another one has one: %v", taken, ok)
+	}
+}

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+)
+
+// Bounds of a request. Envoy's configuration determines the numbers of descriptors and entries. A
+// request with too many is answered with an error, because the configuration is wrong. Clients
+// determine the length of values, which only gRPC's bound of a message limits: 4 MiB, more than
+// Envoy's bound for headers.
+const (
+	DescriptorsMax = counter.ChecksMax // each descriptor needs at least one check, unless it has no rule
+	EntriesMax     = 32                // of a descriptor
+)
+
+// RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
+// other at the gate of their counter, so a burst is many requests under way, which hold some KB
+// each. If there are more than the service decides in some 200 ms, Envoy times out and admits them.
+// So further requests are answered OVER_LIMIT. After an error, Envoy would admit them too.
+const RequestsMaxDefault = 1 << 12
+
+// verifyTime is how long the verification of unknown tokens of one request may take. By default,
+// Envoy waits 20 ms for the answer and then admits the request. A token beyond verifyTime counts as
+// invalid until it is sent again.
+const verifyTime = 8 * counter.Millisecond
+
+// Options configures [New].
+type Options struct {
+	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
+	// only descriptors with limits of their own are limited, in the policy's namespace. It is
+	// called concurrently, for every request.
+	Ruleset func(domain string) (rs *core.Ruleset, known bool)
+	// Store charges requests. The caller closes it after the service.
+	Store counter.Store
+	// Metrics counts calls of the store. Nil means new metrics, which are not shown.
+	Metrics *metrics.Metrics
+	// Outages logs outages of the store. Nil logs none.
+	Outages *enforce.Outages
+	// RequestsMax is how many requests are answered at once. 0 means RequestsMaxDefault.
+	RequestsMax int
+	// Observer observes the outcomes of requests. Nil means none.
+	Observer Observer
+	// Now is the wall clock. Nil means this machine's. Counters do not depend on it.
+	Now func() counter.Micros
+}
+
+// Observer counts the outcomes of requests. It is called concurrently and must not keep its
+// arguments.
+type Observer interface {
+	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
+	// details.
+	Decided(plan *core.Plan, decision *core.Decision)
+	// UnknownDomain reports a request that was admitted because no rule covers its domain and it
+	// has no limit of its own.
+	UnknownDomain()
+	// Invalid reports a request that was answered with an error.
+	Invalid(err error)
+	// Busy reports a request beyond RequestsMax, or with too little time left.
+	Busy()
+	// Panicked reports a request that panicked and was answered with an error. It is called during
+	// the panic.
+	Panicked(reason any)
+}
+
+// Service answers ShouldRateLimit. Make one with [New]. It is safe for concurrent use.
+type Service struct {
+	pb.UnimplementedRateLimitServiceServer
+	options   Options
+	enforcer  *enforce.Enforcer
+	health    watched
+	calls     sync.Pool
+	under     places
+	overrides overrides
+}
+
+// New returns a service. Its health is serving until SetServing changes it. Ruleset and Store are
+// required.
+func New(o Options) *Service {
+	if o.Now == nil {
+		o.Now = func() counter.Micros { return counter.Micros(time.Now().UnixMicro()) }
+	}
+	if o.RequestsMax <= 0 {
+		o.RequestsMax = RequestsMaxDefault
+	}
+	if o.Observer == nil {
+		o.Observer = nobody{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
+	s := &Service{options: o, enforcer: enforce.New(o.Store, o.Metrics), under: places{seed: maphash.MakeSeed()},
+		health: watched{Server: health.NewServer()}}
+	s.enforcer.Log(o.Outages)
+	s.calls.New = func() any { return new(call) }
+	s.SetServing(true)
+	return s
+}
+
+// Register adds the service and gRPC's health service to a server. The server must use the codec of
+// [Service.Codec].
+func (s *Service) Register(server *grpc.Server) {
+	pb.RegisterRateLimitServiceServer(server, s)
+	healthpb.RegisterHealthServer(server, &s.health)
+}
+
+// watchersMax bounds the streams that watch the health. Envoy polls the health instead.
+const watchersMax = 256
+
+// watched is a health service that bounds the watching streams and rejects unknown services. The
+// library's health service keeps the name of every service that was ever watched.
+type watched struct {
+	*health.Server
+	watchers atomic.Int64
+}
+
+// Watch implements the health service.
+func (w *watched) Watch(asked *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
+	if asked.GetService() != "" && asked.GetService() != pb.RateLimitService_ServiceDesc.ServiceName {
+		return status.Error(codes.NotFound, "unknown service")
+	}
+	defer w.watchers.Add(-1)
+	if w.watchers.Add(1) > watchersMax {
+		return status.Error(codes.ResourceExhausted, "too many watchers")
+	}
+	return w.Server.Watch(asked, stream)
+}
+
+// SetServing sets what the health service answers, for the server and for the rate limit service.
+func (s *Service) SetServing(serving bool) {
+	state := healthpb.HealthCheckResponse_NOT_SERVING
+	if serving {
+		state = healthpb.HealthCheckResponse_SERVING
+	}
+	s.health.SetServingStatus("", state)
+	s.health.SetServingStatus(pb.RateLimitService_ServiceDesc.ServiceName, state)
+}
+
+// call is one request under way. It is reused.
+type call struct {
+	plan         core.Plan
+	writer       response.Writer
+	descriptions []description
+	descriptors  []core.Descriptor
+	reports      []counter.Check
+	results      []counter.Result
+	body         []byte
+	left         counter.Micros // what is left of verifyTime
+}
+
+// release drops the request, so that nothing of it stays in memory.
+func (c *call) release() {
+	c.plan.Reset()
+	clear(c.descriptions)
+	clear(c.descriptors)
+	clear(c.reports)
+}
+
+// ShouldRateLimit decides one request of Envoy. The error is for malformed requests. A denial by
+// the policy is OVER_LIMIT, also if the store does not answer and on_error is deny.
+func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (r *pb.RateLimitResponse, err error) {
+	defer func() {
+		// Otherwise a panic would end the process, with all its requests.
+		if reason := recover(); reason != nil {
+			s.options.Observer.Panicked(reason)
+			r, err = nil, status.Error(codes.Internal, "internal error (panic): see the log")
+		}
+	}()
+	bucket, ok := s.under.take(request, s.options.RequestsMax)
+	defer s.under.leave(bucket)
+	until, cancel, timely := hurried(ctx)
+	defer cancel()
+	if err := validate(request); err != nil {
+		return nil, s.invalid(err)
+	}
+	rs, known := s.options.Ruleset(request.GetDomain())
+	if !known {
+		if !bringsLimit(request) {
+			s.options.Observer.UnknownDomain()
+			return unlimited(request), nil
+		}
+		rs = s.overrides.alone(rs)
+	}
+	if !ok || !timely {
+		s.options.Observer.Busy()
+		return overLimit(request), nil
+	}
+	c := s.calls.Get().(*call)
+	defer func() {
+		c.release()
+		s.calls.Put(c)
+	}()
+	if response, err := s.read(c, rs, request); err != nil || response != nil {
+		return response, err
+	}
+	return s.decide(until, c, request), nil
+}
+
+// bringsLimit reports whether a descriptor has a limit of its own.
+func bringsLimit(request *pb.RateLimitRequest) bool {
+	return slices.ContainsFunc(request.GetDescriptors(), func(d *ratelimit.RateLimitDescriptor) bool { return d.GetLimit() != nil })
+}
+
+// overLimit returns the answer to a request beyond RequestsMax, or with too little time left. After
+// an error, Envoy would admit the request.
+func overLimit(request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	response := &pb.RateLimitResponse{OverallCode: pb.RateLimitResponse_OVER_LIMIT}
+	for range request.GetDescriptors() {
+		response.Statuses = append(response.Statuses,
+			&pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_OVER_LIMIT})
+	}
+	return response
+}
+
+func (s *Service) invalid(err error) error {
+	s.options.Observer.Invalid(err)
+	return status.Error(codes.InvalidArgument, err.Error())
+}
+
+// validate rejects requests that cannot be decided.
+func validate(request *pb.RateLimitRequest) error {
+	switch n := len(request.GetDescriptors()); {
+	case request.GetDomain() == "":
+		return fmt.Errorf("the domain is empty")
+	case n == 0:
+		return fmt.Errorf("there is no descriptor")
+	case n > DescriptorsMax:
+		return fmt.Errorf("there are more than %d descriptors", DescriptorsMax)
+	}
+	for i, d := range request.GetDescriptors() {
+		if len(d.GetEntries()) > EntriesMax {
+			return fmt.Errorf("descriptor %d has more than %d entries", i, EntriesMax)
+		}
+	}
+	return nil
+}
+
+// read converts the request to descriptors. A non-nil response is the answer if Envoy sends a limit
+// of 0.
+func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) (*pb.RateLimitResponse, error) {
+	sources := request.GetDescriptors()
+	if cap(c.descriptions) < len(sources) {
+		c.descriptions, c.descriptors = make([]description, len(sources)), make([]core.Descriptor, len(sources))
+	}
+	c.descriptions, c.descriptors = c.descriptions[:len(sources)], c.descriptors[:len(sources)]
+	now := s.options.Now()
+	for i, source := range sources {
+		d := &c.descriptions[i]
+		d.read(request.GetDomain(), source, now)
+		c.descriptors[i] = core.Descriptor{Ruleset: rs, Attributes: d, Hits: max(1, int64(request.GetHitsAddend()))}
+		readHits(&c.descriptors[i], source)
+		if source.GetLimit() == nil {
+			continue
+		}
+		if source.GetLimit().GetRequestsPerUnit() == 0 {
+			return forbidden(request), nil
+		}
+		own, err := s.overrides.of(rs, source.GetLimit())
+		if err != nil {
+			return nil, s.invalid(fmt.Errorf("descriptor %d: %w", i, err))
+		}
+		c.descriptors[i].Ruleset = own
+	}
+	return nil, nil
+}
+
+// decide asks the store and answers.
+func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+	c.left = verifyTime
+	c.plan.Hurry(&c.left)
+	c.plan.AddDescriptors(c.descriptors)
+	checks := c.plan.Checks()
+	var err error
+	if len(checks) > 0 {
+		err = s.enforcer.Take(ctx, checks, c.plan.Results())
+	}
+	var decision core.Decision
+	if err != nil {
+		decision = c.plan.Fail(err)
+	} else {
+		decision = c.plan.DecideDescriptors(c.descriptors)
+		s.report(ctx, c, len(checks) > 0, decision.Denied())
+	}
+	s.options.Observer.Decided(&c.plan, &decision)
+	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
+}
+
+// report asks the store to record past use, whatever was decided.
+func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
+	if !asked {
+		return
+	}
+	c.reports = c.plan.Reports(c.reports[:0], c.descriptors, denied)
+	if len(c.reports) == 0 {
+		return
+	}
+	if cap(c.results) < len(c.reports) {
+		c.results = make([]counter.Result, len(c.reports))
+	}
+	// A failed report is counted and lost: the answer does not depend on it.
+	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
+}
+
+// nobody is an Observer that does nothing.
+type nobody struct{}
+
+func (nobody) Decided(*core.Plan, *core.Decision) {}
+func (nobody) UnknownDomain()                     {}
+func (nobody) Invalid(error)                      {}
+func (nobody) Busy()                              {}
+func (nobody) Panicked(any)                       {}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rlsimport
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/rls"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// Import converts the configurations to a policy of that name, in YAML. notes name the settings
+// that could not be converted. The error is [policy.Problems]: errors of the configurations, and
+// limits that a policy cannot express.
+func Import(name string, files []File) (text []byte, notes policy.Problems, err error) {
+	r := &reader{}
+	var domains []*domain
+	for _, f := range files {
+		domains = r.file(f, domains)
+	}
+	if len(r.errors) > 0 {
+		return nil, r.notes, r.errors
+	}
+	w := &writer{reader: r}
+	fmt.Fprintf(&w.out, "name: %s\n%srules:\n", name, headers)
+	names := map[string]bool{}
+	groups, written := 0, 0
+	for _, d := range domains {
+		g := &generator{names: names, groups: groups}
+		g.generate(d.entries)
+		groups = g.groups
+		written += len(g.rules)
+		w.domain(d.name, g.rules)
+	}
+	if written == 0 {
+		w.out.Truncate(bytes.LastIndex(w.out.Bytes(), []byte("rules:")))
+		r.note(files[0].Name, "descriptors", "", "have no limit: the policy limits nothing", "")
+	}
+	if w.years {
+		// The service uses UTC. Without timezone the policy has a warning.
+		w.out.WriteString("timezone: UTC\n")
+	}
+	if err := check(w.out.Bytes()); err != nil {
+		return nil, r.notes, err
+	}
+	return w.out.Bytes(), r.notes, nil
+}
+
+// headers turns off Penstock's rate limit fields. As with envoyproxy/ratelimit, Envoy writes them
+// itself if its filter is configured to. Otherwise clients would get two contradicting sets.
+const headers = "# Envoy writes X-RateLimit-* itself where its filter has enable_x_ratelimit_headers. To have the bridge\n" +
+	"# write the rate limit headers, leave that setting out and remove this line.\n" +
+	"headers: none\n"
+
+// check reads the policy that was written.
+func check(text []byte) error {
+	d, err := policyfile.Decode("policy", policyfile.YAML, text)
+	if err == nil {
+		err = d.Check()
+	}
+	if err == nil {
+		return nil
+	}
+	var problems policy.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	for i := range problems { // the positions would be those in a text that the user has not seen
+		problems[i].Place = placeOf(text, problems[i].Place)
+	}
+	return problems
+}
+
+// placeOf returns the position in the configuration for a line of the policy. Each rule begins with
+// a comment that names that position.
+func placeOf(text []byte, place string) string {
+	_, number, _ := strings.Cut(place, ":")
+	line, err := strconv.Atoi(number)
+	if err != nil {
+		return place
+	}
+	lines := strings.Split(string(text), "\n")
+	for i := min(line, len(lines)) - 1; i >= 0; i-- {
+		if origin, ok := strings.CutPrefix(strings.TrimSpace(lines[i]), "# from "); ok {
+			return origin
+		}
+	}
+	return place
+}
+
+// writer writes the policy.
+type writer struct {
+	*reader
+	out   bytes.Buffer
+	named map[string][]*rule // the rules of a domain's limits, by the limit's name
+	years bool               // a limit is per calendar year
+}
+
+func (w *writer) domain(name string, rules []*rule) {
+	w.named = map[string][]*rule{}
+	for _, r := range rules {
+		if r.limit != nil && r.limit.name != "" {
+			w.named[r.limit.name] = append(w.named[r.limit.name], r)
+		}
+	}
+	for _, r := range rules {
+		w.rule(name, r)
+	}
+}
+
+func (w *writer) rule(domain string, r *rule) {
+	match, per := r.attrs()
+	fmt.Fprintf(&w.out, "  # from %s\n  - name: %s\n    match:\n      attr:\n", r.place, r.name)
+	fmt.Fprintf(&w.out, "        %s: %s\n        %s: %s\n", rls.AttrDomain, quoted(domain), rls.AttrDescriptor, quoted(rls.Keys(r.keys...)))
+	for _, name := range slices.Sorted(maps.Keys(match)) {
+		fmt.Fprintf(&w.out, "        %s: %s\n", quoted(name), quoted(match[name]))
+	}
+	if r.group != "" {
+		fmt.Fprintf(&w.out, "    group: %s\n", r.group)
+	}
+	if r.limit == nil || r.limit.unlimited {
+		w.out.WriteString("    action: allow\n")
+	} else {
+		w.limit(r, per)
+	}
+	if r.limit != nil {
+		w.replaces(r)
+	}
+}
+
+// dimension returns an attribute as per names it.
+func dimension(name string) string {
+	if quoted(name) == name {
+		return "attr:" + name
+	}
+	return quoted("attr:" + name)
+}
+
+// neverThere is an attribute that no descriptor has. A rule that counts by it, with missing: deny,
+// denies every request it applies to. A rule with action: block would deny them too, but blocking
+// ignores groups, so no other rule could replace it.
+const neverThere = "envoy.never"
+
+func (w *writer) limit(r *rule, per []string) {
+	count := r.limit.count
+	switch {
+	case count == 0:
+		w.out.WriteString("    # requests_per_unit: 0 denies every request: no request has this attribute\n")
+		fmt.Fprintf(&w.out, "    per: [attr:%s]\n    missing: deny\n", neverThere)
+		count = 1
+	case len(per) == 0:
+		w.out.WriteString("    per: []\n")
+	default:
+		names := make([]string, len(per))
+		for i, name := range per {
+			names[i] = dimension(name)
+		}
+		fmt.Fprintf(&w.out, "    per: [%s]\n    missing: share\n", strings.Join(names, ", "))
+	}
+	window := windows[r.limit.unit]
+	if r.limit.unit == "year" {
+		w.years = true
+		fmt.Fprintf(&w.out, "    limit: %d/year\n", count)
+		w.note(r.limit.place, "rate_limit.unit", "year", "is a calendar year here, and 365 days counted from 1970 in the service",
+			"no change is needed: the count is the same, the day it restarts is not")
+	} else {
+		fmt.Fprintf(&w.out, "    limit: %d/%s fixed_window\n", count, window)
+	}
+	if r.last.quota {
+		w.out.WriteString("    quota: true\n")
+	}
+	switch {
+	case r.last.shadow:
+		w.out.WriteString("    action: log_only\n")
+	case len(per) == 0 && r.limit.count > 0:
+		w.out.WriteString("    expose: true\n") // as in the service, clients see the limit
+	}
+}
+
+// replaces writes the rules that this limit replaces.
+func (w *writer) replaces(r *rule) {
+	var names []string
+	for _, name := range r.limit.replaces {
+		if len(w.named[name]) == 0 {
+			w.note(r.limit.place, "rate_limit.replaces", name, "names no limit of the domain", "leave it out")
+		}
+		for _, other := range w.named[name] {
+			if other != r {
+				names = append(names, other.name)
+			}
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(&w.out, "    replaces: [%s]\n", strings.Join(names, ", "))
+	}
+}
+
+// plain matches texts that every YAML parser reads as the same string.
+var plain = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_./-]*$`)
+
+// loaded lists words that some YAML parsers interpret as another type.
+var loaded = []string{"true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"}
+
+// quoted returns a text as a YAML scalar.
+func quoted(text string) string {
+	if plain.MatchString(text) && !slices.Contains(loaded, strings.ToLower(text)) {
+		return text
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(text) // encoding a string never fails
+	return strings.TrimSuffix(b.String(), "\n")
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// The head of every call and reply: two letters and the version of the format. Version 2 is version
+// 1 plus leases. A call without leases is of version 1, so a bridge that reads only that version
+// can answer it.
+const (
+	callHead  = "pc"
+	replyHead = "pr"
+	plain     = 1
+	leasing   = 2
+)
+
+// NodesHeader is the header, in lower case, in which a bridge says how many nodes share its store,
+// itself included.
+const NodesHeader = "x-penstock-nodes"
+
+// LeasingHeader is the header, in lower case, in which a bridge says in every reply that it accepts
+// calls about leases.
+const LeasingHeader = "x-penstock-leases"
+
+// The values of LeasingHeader. LeasingExact also says that filters must not remember denials.
+const (
+	LeasingUsual = "1"
+	LeasingExact = "exact"
+)
+
+// ContentType is the media type of calls and replies.
+const ContentType = "application/x-penstock"
+
+// Limits of a call. The filter makes another call rather than exceed them; the bridge rejects a
+// call that does.
+const (
+	ItemsMax     = 256     // questions and settlements in one call
+	CallBytesMax = 1 << 20 // a question is at most 64 KiB if its request's headers are
+	ValuesMax    = 256     // headers or attributes of one question
+)
+
+// ErrMalformed is wrapped by every error about bytes that are not a call or reply of these
+// versions.
+var ErrMalformed = errors.New("not a penstock call of version 1 or 2")
+
+// Kind is the kind of an item of a call.
+type Kind uint8
+
+// The kinds of items.
+const (
+	KindAsk    Kind = iota + 1 // decide this request
+	KindWait                   // decide a request under a throttle rule, and answer once it is admitted
+	KindSettle                 // the response to a request that was admitted before
+	// The kinds in calls about leases.
+	KindLease  // decide this request, and take more units than it needs
+	KindFetch  // take units in advance, for the plan of a request that was decided
+	KindRefund // units that were taken and not used
+)
+
+// Item is a question, a settlement or a refund. Of the fields after Kind, those of its kind are
+// set.
+type Item struct {
+	Kind   Kind
+	Ask    Ask
+	Settle Settle
+	Units  []Units // of KindLease, and of KindFetch: exactly one for that
+	Refund Refund
+}
+
+// Ask is a request to be decided, with the values that the policy reads.
+type Ask struct {
+	Path, Method, Host, Query string
+	// Peer is the client's address as the front knows it, Remote that of the connection; the zero
+	// Addr if unknown.
+	Peer, Remote netip.Addr
+	// Headers and Attrs are the values that the policy reads, in the order of core.Inputs.
+	Headers, Attrs []Value
+	// Known is the sum of the fingerprints of the ways whose verdicts the filter remembers; 0 for
+	// none.
+	Known uint64
+}
+
+// Value is a string that may be absent. Absent is not the same as empty.
+type Value struct {
+	Text  string
+	Given bool
+}
+
+// Settle is what a response says about the cost of its request.
+type Settle struct {
+	Receipt string // from the reply to the question
+	Status  int    // 0: the request had no response
+	// Headers and Numbers are the values that cost_after reads: response headers by canonical name,
+	// and numbers by their path in the body. Missing values are left out.
+	Headers, Numbers []Field
+}
+
+// Field is a name and its value.
+type Field struct{ Name, Text string }
+
+// AppendCall begins a call about one version of a policy. Append its items to it.
+func AppendCall(dst []byte, version string) []byte {
+	return appendText(append(append(dst, callHead...), plain), version)
+}
+
+// Leasing marks a call, which must begin its slice, as one about leases.
+func Leasing(call []byte) { call[len(callHead)] = leasing }
+
+// AppendItem appends an item to a call. A call about leases must be marked with [Leasing] first.
+func AppendItem(dst []byte, item *Item) []byte {
+	switch item.Kind {
+	case KindSettle:
+		return AppendSettle(dst, &item.Settle)
+	case KindRefund:
+		return AppendRefund(dst, &item.Refund)
+	default:
+		return AppendAsk(dst, item.Kind, &item.Ask, item.Units)
+	}
+}
+
+// AppendAsk appends a question of any kind; only the kinds about leases have units.
+func AppendAsk(dst []byte, kind Kind, a *Ask, units []Units) []byte {
+	if dst = a.append(append(dst, byte(kind))); kind >= KindLease {
+		dst = appendUnits(dst, units)
+	}
+	return dst
+}
+
+// AppendSettle appends a settlement.
+func AppendSettle(dst []byte, s *Settle) []byte { return s.append(append(dst, byte(KindSettle))) }
+
+// AppendRefund appends a refund of leased units.
+func AppendRefund(dst []byte, r *Refund) []byte { return r.append(append(dst, byte(KindRefund))) }
+
+func (a *Ask) append(dst []byte) []byte {
+	for _, text := range [...]string{a.Path, a.Method, a.Host, a.Query} {
+		dst = appendText(dst, text)
+	}
+	dst = appendAddr(appendAddr(dst, a.Peer), a.Remote)
+	dst = appendValues(appendValues(dst, a.Headers), a.Attrs)
+	return appendFixed(dst, a.Known)
+}
+
+func (s *Settle) append(dst []byte) []byte {
+	dst = appendInt(appendText(dst, s.Receipt), int64(s.Status))
+	return appendFields(appendFields(dst, s.Headers), s.Numbers)
+}
+
+// CallReader reads a call item by item.
+type CallReader struct {
+	Version string // of the policy that the questions are about
+	Leasing bool   // the call is about leases, and so is its reply
+	rest    cursor
+	items   int
+}
+
+// ReadCall reads the beginning of a call. The texts of its items share one copy of data. The error
+// wraps [ErrMalformed].
+func ReadCall(data []byte) (*CallReader, error) {
+	rest, leasing, err := open(data, callHead, CallBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	r := &CallReader{rest: rest, Leasing: leasing}
+	r.Version = r.rest.text()
+	return r, r.rest.err()
+}
+
+// Next reads the next item into item, whose slices are reused, and reports whether there was one.
+// The error says that the rest of the call cannot be read.
+func (r *CallReader) Next(item *Item) (ok bool, err error) {
+	if r.rest.rest == "" {
+		return false, r.rest.err()
+	}
+	if r.items++; r.items > ItemsMax {
+		return false, errors.New("more than 256 questions in one call")
+	}
+	switch item.Kind = Kind(r.rest.byte()); {
+	case item.Kind == KindAsk || item.Kind == KindWait:
+		item.Ask.read(&r.rest)
+	case item.Kind == KindSettle:
+		item.Settle.read(&r.rest)
+	case r.Leasing && (item.Kind == KindLease || item.Kind == KindFetch):
+		item.Ask.read(&r.rest)
+		item.Units = r.rest.units(item.Units[:0])
+	case r.Leasing && item.Kind == KindRefund:
+		item.Refund.read(&r.rest)
+	default:
+		r.rest.fail()
+	}
+	return !r.rest.failed, r.rest.err()
+}
+
+func (a *Ask) read(c *cursor) {
+	for _, text := range [...]*string{&a.Path, &a.Method, &a.Host, &a.Query} {
+		*text = c.text()
+	}
+	a.Peer, a.Remote = c.addr(), c.addr()
+	a.Headers, a.Attrs = c.values(a.Headers[:0]), c.values(a.Attrs[:0])
+	a.Known = c.fixed()
+}
+
+func (s *Settle) read(c *cursor) {
+	s.Receipt, s.Status = c.text(), int(c.int())
+	s.Headers, s.Numbers = c.fields(s.Headers[:0]), c.fields(s.Numbers[:0])
+}

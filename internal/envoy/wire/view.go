@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// View presents a question as [policy.Attributes]: the parts of its request that the policy reads.
+// The filter makes its plan from a View, and so does the bridge, so both plans are the same.
+type View struct {
+	Ask    *Ask
+	Inputs *core.Inputs   // of the policy; it determines the order of the values of Ask
+	At     counter.Micros // the time that core is given
+}
+
+var _ policy.Attributes = (*View)(nil)
+
+func (v *View) Path() string        { return v.Ask.Path }
+func (v *View) Method() string      { return v.Ask.Method }
+func (v *View) Host() string        { return v.Ask.Host }
+func (v *View) Query() string       { return v.Ask.Query }
+func (v *View) Peer() netip.Addr    { return v.Ask.Peer }
+func (v *View) Remote() netip.Addr  { return v.Ask.Remote }
+func (v *View) Now() counter.Micros { return v.At }
+
+// Header implements [policy.Attributes] for the headers that the policy reads.
+func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers, v.Ask.Headers, name) }
+
+// Attr implements [policy.Attributes] for the attributes that the policy reads.
+func (v *View) Attr(name string) (string, bool) { return find(v.Inputs.Attrs, v.Ask.Attrs, name) }
+
+// find returns the value at the index that a name has in names, which are sorted. It reports false
+// if names lacks the name, or the request lacks the value.
+func find(names []string, values []Value, name string) (string, bool) {
+	i, ok := slices.BinarySearch(names, name)
+	if !ok || i >= len(values) {
+		return "", false
+	}
+	return values[i].Text, values[i].Given
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// Desk reads and changes the counters of a running process for an operator. The operator can look
+// at a client's counters, reset them and lift a penalty. It works for every front and is safe for
+// concurrent use.
+type Desk struct {
+	// Store holds the counters.
+	Store counter.Store
+	// Policies returns the policies in force.
+	Policies func() []Policy
+	// Directory has the clients' records; nil without one.
+	Directory *directory.Directory
+}
+
+// Selection restricts the counters of a client.
+type Selection struct {
+	Policy string // only this policy; "" for all
+	Rule   string // only this rule; "" for all
+}
+
+// Counter is one counter of a client.
+type Counter struct {
+	Policy string `json:"policy"`
+	Rule   string `json:"rule"`
+	Limit  string `json:"limit"`
+	// ShardOf is the limit before sharding, if the counter is one of several shards.
+	ShardOf   string `json:"shard_of,omitempty"`
+	Whose     string `json:"whose"`
+	Key       string `json:"key"`
+	Remaining int64  `json:"remaining"`
+	ResetMs   int64  `json:"reset_ms"`
+	// WaitMs is the time until one more unit is admitted, or 0 if it would be admitted now.
+	WaitMs int64 `json:"wait_ms"`
+}
+
+// Penalty is the penalty of a client under one policy.
+type Penalty struct {
+	Policy     string `json:"policy"`
+	Key        string `json:"key"`
+	Violations int64  `json:"violations"`
+	InForce    bool   `json:"in_force"`
+	WaitMs     int64  `json:"wait_ms"`
+}
+
+// Report contains the data that the store holds about a client.
+type Report struct {
+	Client string `json:"client"`
+	// Profiles are what is known of the client, for each policy that can identify it.
+	Profiles  []Profile `json:"profiles"`
+	Counters  []Counter `json:"counters"`
+	Penalties []Penalty `json:"penalties"`
+}
+
+// Errors that the methods of [Desk] wrap. Each front maps them to its own status codes.
+var (
+	// ErrUnknown means that the selection names a policy or rule that is not in force.
+	ErrUnknown = errors.New("not in force")
+	// ErrNobody is wrapped if no policy in force can have the client.
+	ErrNobody = errors.New("no such client")
+	// ErrSelection means that the selection is invalid for the operation.
+	ErrSelection = errors.New("invalid selection")
+	// ErrStore means that the store did not answer.
+	ErrStore = errors.New("asking the store")
+)
+
+// ReasonNobody is the reason in the answer of a front for [ErrNobody], by which programs tell it from
+// other errors.
+const ReasonNobody = "no_such_client"
+
+// Look returns the counters and penalties of the client without charging anything.
+func (d *Desk) Look(ctx context.Context, c *Client, s Selection) (*Report, error) {
+	return d.visit(ctx, c, s, counter.OpLook, func(_ core.Counter, rule string) bool {
+		return s.Rule == "" || s.Rule == rule
+	})
+}
+
+// Reset deletes the counters of one rule, or all counters that belong to this client only. A
+// counter that clients share must be selected by its rule, because a reset gives all of them a
+// fresh allowance. If the client's tier cannot be known, its counters under every tier are reset.
+// Reset returns the previous counters.
+func (d *Desk) Reset(ctx context.Context, c *Client, s Selection) (*Report, error) {
+	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, rule string) bool {
+		return ctr.Rule >= 0 && (s.Rule == rule || s.Rule == "" && ctr.Own)
+	})
+}
+
+// Lift lifts the penalties of the client and forgets its violations.
+func (d *Desk) Lift(ctx context.Context, c *Client, s Selection) (*Report, error) {
+	if err := s.check(d.Policies()); err != nil {
+		return nil, err
+	}
+	if s.Rule != "" {
+		return nil, &selectionError{kind: ErrSelection,
+			text: "rule has no effect here: a penalty belongs to a client and a policy; leave it out"}
+	}
+	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, _ string) bool { return ctr.Rule < 0 })
+}
+
+// selectionError is an error with its own text that wraps a kind.
+type selectionError struct {
+	kind error
+	text string
+}
+
+func (e *selectionError) Error() string { return e.text }
+func (e *selectionError) Unwrap() error { return e.kind }
+
+// check returns an error if the selection names a policy or rule that is not in force.
+func (s *Selection) check(inForce []Policy) error {
+	var policies, rules []string
+	for _, p := range inForce {
+		rs := p.Ruleset
+		policies = append(policies, rs.Name())
+		if s.Policy != "" && s.Policy != rs.Name() {
+			continue
+		}
+		for i := range rs.Len() {
+			rules = append(rules, rs.RuleName(i))
+		}
+	}
+	text := ""
+	switch {
+	case s.Policy != "" && !slices.Contains(policies, s.Policy):
+		text = fmt.Sprintf("no policy %q is in force; there are: %q", s.Policy, slices.Compact(policies))
+	case s.Rule == "" || slices.Contains(rules, s.Rule):
+		return nil
+	case s.Policy != "":
+		text = fmt.Sprintf("the policy %q has no rule %q; /penstock/rules lists its rules", s.Policy, s.Rule)
+	default:
+		text = fmt.Sprintf("no policy in force has a rule %q; /penstock/rules lists all rules", s.Rule)
+	}
+	return &selectionError{kind: ErrUnknown, text: text}
+}
+
+// visit is one operation of a desk on the counters of a client.
+type visit struct {
+	desk  *Desk
+	op    counter.Op
+	wants func(ctr core.Counter, rule string) bool
+	seen  map[string]bool // the keys that were asked for
+	found *Report
+}
+
+// visit applies op to every counter of the client that wants accepts.
+func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
+) (*Report, error) {
+	policies := d.Policies()
+	if err := s.check(policies); err != nil {
+		return nil, err
+	}
+	if s.Policy != "" {
+		policies = slices.DeleteFunc(slices.Clone(policies), func(p Policy) bool { return p.Ruleset.Name() != s.Policy })
+	}
+	if err := checkTier(c.who.Tier, policies); err != nil {
+		return nil, err
+	}
+	v := &visit{desk: d, op: op, wants: wants, seen: map[string]bool{},
+		found: &Report{Client: c.String(), Profiles: []Profile{}, Counters: []Counter{}, Penalties: []Penalty{}}}
+	var strange error
+	for i := range policies {
+		f, err := c.In(&policies[i])
+		switch {
+		case errors.Is(err, ErrNobody):
+			strange = cmp.Or(strange, err)
+			f = &Profile{identity: c.who}
+		case err != nil:
+			return nil, err
+		default:
+			v.found.Profiles = append(v.found.Profiles, *f)
+		}
+		if err := v.policy(ctx, &policies[i], c, f, err != nil); err != nil {
+			return nil, err
+		}
+	}
+	if len(v.found.Profiles) == 0 && strange != nil {
+		return nil, strange
+	}
+	return v.found, nil
+}
+
+// policy visits the counters of the client under one policy. For a stranger, whom the policy cannot
+// identify, these are the counters that clients share.
+func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, stranger bool) error {
+	var plan core.Plan
+	for _, who := range v.variants(p, f) {
+		counters := plan.AllCountersOf(p.Ruleset, who, c)
+		v.desk.Directory.Prepare(ctx, &plan, counters)
+		for range counters {
+			wants := func(ctr core.Counter, rule string) bool {
+				switch {
+				case stranger && (ctr.Own || ctr.Rule < 0), ctr.Rule >= 0 && !p.charges(ctr.Rule, &who, c.addr.IsValid()):
+					return false
+				}
+				return v.wants(ctr, rule)
+			}
+			if err := v.ask(ctx, &plan, p.Ruleset, wants); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// variants returns the identities whose counters are visited: one, unless counters are reset and the
+// tier cannot be known.
+func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
+	all := []policy.Identity{f.identity}
+	if v.op == counter.OpReset && f.lacks("tier") {
+		for _, tier := range p.tiers() {
+			who := f.identity
+			who.Tier = tier
+			all = append(all, who)
+		}
+	}
+	return all
+}
+
+// checkTier returns an error if none of the policies treats clients of the stated tier in any way of
+// their own.
+func checkTier(tier string, policies []Policy) error {
+	if tier == "" || slices.ContainsFunc(policies, func(p Policy) bool { return p.mentions(tier) }) {
+		return nil
+	}
+	var known []string
+	for i := range policies {
+		known = append(known, policies[i].tiers()...)
+	}
+	slices.Sort(known)
+	return &selectionError{kind: ErrUnknown, text: fmt.Sprintf("no policy in force has a tier %q; there are: %q", tier,
+		slices.Compact(known))}
+}
+
+// ask applies the operation to the plan's counters that wants accepts, and adds the results to the
+// report.
+func (v *visit) ask(ctx context.Context, plan *core.Plan, rs *core.Ruleset, wants func(core.Counter, string) bool) error {
+	var checks []counter.Check
+	var counters []core.Counter
+	for i, check := range plan.Checks() {
+		ctr := plan.Counter(i)
+		rule := ""
+		if ctr.Rule >= 0 {
+			rule = rs.RuleName(ctr.Rule)
+		}
+		if !v.seen[string(check.Key)] && wants(ctr, rule) {
+			v.seen[string(check.Key)] = true
+			check.Op, check.Guard = v.op, 0
+			checks, counters = append(checks, check), append(counters, ctr)
+		}
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	results := make([]counter.Result, len(checks))
+	if err := v.desk.Store.Take(ctx, checks, results); err != nil {
+		return fmt.Errorf("%w: %w", ErrStore, err)
+	}
+	for i := range checks {
+		v.found.include(rs, &checks[i], &results[i], counters[i])
+	}
+	return nil
+}
+
+// include adds the result of one check to the report.
+func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter.Result, ctr core.Counter) {
+	name, key := rs.Name(), string(check.Key)
+	if ctr.Rule < 0 {
+		r.Penalties = append(r.Penalties, Penalty{Policy: name, Key: key, Violations: result.Violations,
+			InForce: result.Denied, WaitMs: ceilMillis(result.Wait)})
+		return
+	}
+	one := Counter{Policy: name, Rule: rs.RuleName(ctr.Rule), Limit: check.Limit.String(),
+		Whose: ctr.Whose, Key: key, Remaining: result.Remaining,
+		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)}
+	if ctr.Shards > 0 {
+		one.ShardOf = ctr.Limit.String()
+	}
+	r.Counters = append(r.Counters, one)
+}
+
+func ceilMillis(span counter.Micros) int64 {
+	return int64((span + counter.Millisecond - 1) / counter.Millisecond)
+}
+
+// Checks returns looks at the counters and the penalty of the client under a policy, only those of
+// one rule if it is named, and what is known of the client.
+func (c *Client) Checks(p *Policy, rule string) ([]counter.Check, *Profile, error) {
+	asked := new(recorder)
+	d := &Desk{Store: asked, Policies: func() []Policy { return []Policy{*p} }}
+	r, err := d.Look(context.Background(), c, Selection{Rule: rule})
+	if err != nil {
+		return nil, nil, err
+	}
+	return asked.checks, &r.Profiles[0], nil
+}
+
+// recorder is a store that records its checks and answers nothing.
+type recorder struct{ checks []counter.Check }
+
+// Take implements [counter.Store].
+func (r *recorder) Take(_ context.Context, checks []counter.Check, _ []counter.Result) error {
+	for _, check := range checks {
+		check.Key = slices.Clone(check.Key)
+		r.checks = append(r.checks, check)
+	}
+	return nil
+}

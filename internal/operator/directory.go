@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// ClientEntry is what the directory has about a client.
+type ClientEntry struct {
+	Client  string            `json:"client,omitempty"` // "" for all clients
+	Record  *directory.Record `json:"record"`           // nil if there is none
+	History []directory.Entry `json:"history"`          // the newest first
+}
+
+// ErrNoDirectory means that the process has no directory.
+var ErrNoDirectory = errors.New("no directory of clients; write directory in the penstock block of the global options")
+
+// editor returns an Editor for the directory, or ErrNoDirectory.
+func (d *Desk) editor() (*directory.Editor, error) {
+	if d.Directory == nil {
+		return nil, ErrNoDirectory
+	}
+	return &directory.Editor{Source: d.Directory.Source()}, nil
+}
+
+// Edit changes a client's record. A rule or a tier that no policy in force has is an error, since
+// the change would have no effect. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
+// or [directory.ErrSource].
+func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	policies := d.Policies()
+	if edit.Action == directory.ActionSetLimits && edit.Rule != policy.EveryRule {
+		s := Selection{Rule: edit.Rule}
+		if err := s.check(policies); err != nil {
+			return nil, err
+		}
+	}
+	if edit.Action == directory.ActionSetTier {
+		if err := checkTier(edit.Tier, policies); err != nil {
+			return nil, err
+		}
+	}
+	return editor.Apply(ctx, edit)
+}
+
+// LookUp returns a client's record and up to n of its latest changes. 0 means the default. Without a
+// client, it returns the latest changes of all clients.
+func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	return LookUp(ctx, editor, client, n)
+}
+
+// historyDefault is the number of changes that LookUp returns by default.
+const historyDefault = 20
+
+// LookUp is [Desk.LookUp] without a running process.
+func LookUp(ctx context.Context, editor *directory.Editor, client string, n int) (*ClientEntry, error) {
+	if n == 0 {
+		n = historyDefault
+	}
+	var name policy.ClientName
+	entry := new(ClientEntry)
+	var err error
+	if client != "" {
+		if name, entry.Record, err = editor.Look(ctx, client); err != nil {
+			return nil, err
+		}
+		entry.Client = name.String()
+	}
+	if entry.History, err = editor.Source.History(ctx, name, n); err != nil {
+		return nil, err
+	}
+	if entry.History == nil {
+		entry.History = []directory.Entry{}
+	}
+	return entry, nil
+}

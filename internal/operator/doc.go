@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package operator serves an operator's requests to a running process. It shows a client's
+// remaining allowance, resets its counters and lifts its penalty.
+//
+// # Promise
+//
+// [Parse] parses a client that the operator names as KIND:ID. [Desk] finds the counters that a
+// request of this client would use under every policy in force. Looking at counters charges
+// nothing. A counter that several clients share is reset only if its rule is named.
+//
+// # Price
+//
+// One store call for every 64 counters of each policy.
+//
+// # When not to use it
+//
+// On the request path, where identity must be verified, not asserted. Rules that count by other
+// properties of a request, such as a header, are skipped.
+package operator

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operator
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// Policy is a policy whose clients an operator asks about.
+type Policy struct {
+	Ruleset *core.Ruleset
+	// Document is the text of the ruleset. It has the same rules in the same order.
+	Document *policyfile.Document
+	// Verifiers belong to Document.Identify, in its order. Those of package credential tell what
+	// they know of a client; nothing is known from others.
+	Verifiers []policy.Verifier
+}
+
+// keys returns the verifiers of API keys.
+func (p *Policy) keys() (all []*credential.Keys) {
+	for _, v := range p.Verifiers {
+		if keys, ok := v.(*credential.Keys); ok {
+			all = append(all, keys)
+		}
+	}
+	return all
+}
+
+// identifies reports whether the policy has a way to identify clients of a kind.
+func (p *Policy) identifies(kind string) bool {
+	kind = strings.TrimSuffix(kind, policy.HashSuffix)
+	if len(p.Document.Identify) == 0 {
+		return kind == "ip"
+	}
+	return slices.ContainsFunc(p.Document.Identify, func(way policyfile.Identify) bool { return kindOf(&way) == kind })
+}
+
+// kindOf returns the kind of the clients that a way to identify finds.
+func kindOf(way *policyfile.Identify) string {
+	switch {
+	case way.JWT != nil:
+		return "user"
+	case way.APIKey != nil:
+		return "api_key"
+	case way.Header != nil:
+		return "header." + strings.ToLower(way.Header.Name)
+	case way.Cookie != nil:
+		return "cookie." + way.Cookie.Name
+	case way.Attr != "":
+		return "attr." + way.Attr
+	}
+	return "ip"
+}
+
+// kinds returns what the policy identifies clients by, for messages.
+func (p *Policy) kinds() string {
+	if len(p.Document.Identify) == 0 {
+		return "ip"
+	}
+	var all []string
+	for i := range p.Document.Identify {
+		if kind := kindOf(&p.Document.Identify[i]); !slices.Contains(all, kind) {
+			all = append(all, kind)
+		}
+	}
+	return strings.Join(all, ", ")
+}
+
+// counts reports whether a rule of the policy counts by values of a kind.
+func (p *Policy) counts(kind string) bool {
+	return slices.ContainsFunc(p.Document.Rules, func(r policyfile.Rule) bool {
+		return slices.ContainsFunc(per(&r), func(dimension string) bool { return valueKind(dimension) == kind })
+	})
+}
+
+// valueKind returns the kind of a dimension's values in keys.
+func valueKind(dimension string) string {
+	if name, ok := strings.CutPrefix(dimension, "header:"); ok {
+		return "header." + strings.ToLower(name)
+	}
+	return strings.Replace(dimension, "attr:", "attr.", 1)
+}
+
+// per returns the dimensions of a rule.
+func per(r *policyfile.Rule) []string {
+	if r.Per == nil {
+		return []string{"client"}
+	}
+	return *r.Per
+}
+
+// charges reports whether a request of the client can ever be charged to a counter of the rule. A
+// dimension that requests always have, such as the address, is not replaced by another client.
+func (p *Policy) charges(index int, who *policy.Identity, hasAddress bool) bool {
+	identified := p.identifies(who.Kind)
+	for _, dimension := range per(&p.Document.Rules[index]) {
+		switch dimension {
+		case "ip":
+			if !hasAddress {
+				return false
+			}
+		case "client":
+			if !identified {
+				return false
+			}
+		case "user":
+			if who.User == "" && !identified {
+				return false
+			}
+		case "api_key":
+			if who.APIKey == "" && !identified {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// tiers returns the tiers for which rules have limits, sorted.
+func (p *Policy) tiers() []string {
+	tiers := map[string]bool{}
+	for i := range p.Document.Rules {
+		for tier := range p.Document.Rules[i].Tiers {
+			tiers[tier] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(tiers))
+}
+
+// usesTiers reports whether counters depend on the tier.
+func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.counts("tier") }
+
+// mentions reports whether the policy treats clients of the tier in any way of their own.
+func (p *Policy) mentions(tier string) bool {
+	d := p.Document
+	in := func(m *policyfile.Match) bool { return m != nil && slices.Contains(m.Tier, tier) }
+	lists := func(l policyfile.Listed) bool { return slices.Contains(l.Tier, tier) }
+	return slices.ContainsFunc(d.Block, lists) || slices.ContainsFunc(d.Exempt, lists) ||
+		slices.ContainsFunc(d.Rules, func(r policyfile.Rule) bool {
+			_, has := r.Tiers[tier]
+			return has || slices.Contains(per(&r), "tier") || in(r.Match) ||
+				slices.ContainsFunc(r.Cost, func(c policyfile.Cost) bool { return in(c.Match) })
+		})
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyfile
+
+import "github.com/penstock/penstock/internal/policyfile/syntax"
+
+// Document is a policy as written in a file. Every field is optional. The zero Document limits
+// nothing.
+//
+// The struct's fields are those of a policy file, of Caddy's JSON and, as subdirectives, of the
+// Caddyfile. A Document is not safe for concurrent use while it is changed.
+type Document struct {
+	// The namespace of the policy's counters. Proxies that share a store and this name share their
+	// counters. Required when the store is shared.
+	Name string `json:"name,omitempty"`
+
+	// Whether the policy is in force. Default: true.
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// How clients are identified, tried in order: the first way that finds a client counts.
+	// Default: by IP address.
+	Identify []Identify `json:"identify,omitempty"`
+
+	// The proxies in front of this one, as addresses or CIDR ranges. The client's address is the
+	// right-most address that is not in this list, in X-Forwarded-For followed by the peer.
+	// Default: the client's address as the proxy knows it.
+	TrustedProxies Words `json:"trusted_proxies,omitempty"`
+
+	// The number of proxies in front of this one. The client's address is that many places left of
+	// the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is the peer.
+	// Use this instead of `trusted_proxies`.
+	TrustedHops *int `json:"trusted_hops,omitempty"`
+
+	// Where the user comes from if the client's credential names none: one source, or a list tried
+	// in order.
+	User Sources `json:"user,omitempty"`
+
+	// Where the tenant comes from if the client's credential names none: one source, or a list
+	// tried in order.
+	Tenant Sources `json:"tenant,omitempty"`
+
+	// Where the tier comes from if the client's credential names none: one source, or a list tried
+	// in order.
+	Tier Sources `json:"tier,omitempty"`
+
+	// The rules. Every enabled rule that matches a request is enforced, together with the others.
+	Rules []Rule `json:"rules,omitempty"`
+
+	// Clients that this policy never limits: one block of fields, or a list of them.
+	Exempt Lists `json:"exempt,omitempty"`
+
+	// Clients that are denied with 403, whatever the rules say: one block of fields, or a list of
+	// them.
+	Block Lists `json:"block,omitempty"`
+
+	// Makes clients that repeatedly exceed their limits wait longer each time. Default: no penalty.
+	Penalty *Penalty `json:"penalty,omitempty"`
+
+	// The time zone of calendar windows, such as `Europe/Berlin`. Default: UTC.
+	Timezone string `json:"timezone,omitempty"`
+
+	// Whether every matching rule counts (`all`, the default) or only the first one (`first`).
+	Enforce string `json:"enforce,omitempty"`
+
+	// What happens when the store cannot answer: `allow` (the default) lets requests through,
+	// `deny` answers 503.
+	OnError string `json:"on_error,omitempty"`
+
+	// Whether units of busy counters are taken from a shared store in advance (`auto`), so that
+	// most requests are decided without a store call, or not (`off`, the default). Rules may
+	// override it.
+	Lease string `json:"lease,omitempty"`
+
+	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both
+	// as a list (the default), or `none`.
+	Headers Words `json:"headers,omitempty"`
+
+	// Whether clients may have tiers, tenants and limits from the directory of the process that
+	// enforces the policy. A process without a directory rejects the policy. Default: false; where
+	// the configuration of the process has a directory, it applies to every policy.
+	Directory bool `json:"directory,omitempty"`
+
+	tree   *syntax.Node // the parsed file, for the positions of problems found later; nil for a Document made in Go
+	folder string       // of the file it was read from; "" if it was not
+}
+
+// Rule is one rule of a policy.
+type Rule struct {
+	// The rule's name, unique in its policy. It is part of the keys of the rule's counters, and it
+	// is shown to clients.
+	Name string `json:"name,omitempty"`
+
+	// Which requests the rule applies to. Default: every request.
+	Match *Match `json:"match,omitempty"`
+
+	// What shares a counter: one or several of `client`, `user`, `api_key`, `tenant`, `tier`, `ip`,
+	// `host`, `method`, `endpoint`, `header:NAME`, `attr:NAME`. An empty list means one counter for
+	// all clients. Default: `client`.
+	Per *Words `json:"per,omitempty"`
+
+	// How much is allowed: one or several of `COUNT/WINDOW [burst N] [ALGORITHM]`, such as
+	// `100/1m`. A request must pass every one of them. A window may be a calendar unit: `5000/day`,
+	// `week`, `month`, `year`.
+	Limit Words `json:"limit,omitempty"`
+
+	// Other limits for clients of a tier, by the tier's name: one or several limits, or the word
+	// `unlimited`. Clients of a tier that is not listed have `limit`.
+	Tiers Tiers `json:"tiers,omitempty"`
+
+	// The names of rules that do not apply to requests that this rule applies to.
+	Replaces Words `json:"replaces,omitempty"`
+
+	// Rules with the same group compete, and only one of them counts.
+	Group string `json:"group,omitempty"`
+
+	// Within a group, the rule with the lowest priority wins. Default: 0.
+	Priority int `json:"priority,omitempty"`
+
+	// Whether the rule is in force. Default: true.
+	Enabled *bool `json:"enabled,omitempty"`
+
+	// What replaces a dimension of `per` that the request lacks: `client` (the default), `share`
+	// (all requests without it share one counter), `skip` (the rule does not apply) or `deny`.
+	Missing string `json:"missing,omitempty"`
+
+	// Must be true when `per` names a request header. It confirms that clients can forge the
+	// header.
+	Unverified bool `json:"unverified,omitempty"`
+
+	// How many units a request costs: a number, or a list of `match` and `n` of which the first
+	// match counts. Default: 1.
+	Cost Costs `json:"cost,omitempty"`
+
+	// Reads the cost from the response. Until then an estimate is charged. Default: the cost does
+	// not depend on the response.
+	CostAfter *CostAfter `json:"cost_after,omitempty"`
+
+	// The request counts only if its response has one of these statuses: `401`, `5xx`. Default: it
+	// counts.
+	CountIf *Statuses `json:"count_if,omitempty"`
+
+	// The request does not count if its response has one of these statuses: `401`, `5xx`. Default:
+	// it counts.
+	RefundOn *Statuses `json:"refund_on,omitempty"`
+
+	// What the rule does: `reject` (the default) denies requests over the limit, `throttle` delays
+	// them for a while and then denies them, `log_only` counts and reports but denies nothing,
+	// `allow` exempts from the rule's group, `block` denies every request that matches.
+	Action string `json:"action,omitempty"`
+
+	// How long and how many requests may wait. Only with `action: throttle`.
+	Throttle *Throttle `json:"throttle,omitempty"`
+
+	// What happens to the requests of this rule when the store cannot answer: `allow` or `deny`.
+	// Default: as the policy says.
+	OnError string `json:"on_error,omitempty"`
+
+	// Whether units of the rule's hot counters are taken from a shared store in advance: `auto` or
+	// `off`. Default: as the policy says.
+	Lease string `json:"lease,omitempty"`
+
+	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
+	// them in different slots. Each has its part of the limit, so counts and bursts must be
+	// multiples of this number. Default: one counter.
+	Shards *int `json:"shards,omitempty"`
+
+	// Whether clients see limits that are hidden by default: those for all clients (an empty `per`)
+	// and those that are only logged. Default: false.
+	Expose bool `json:"expose,omitempty"`
+
+	// Whether the rule's limits are a quota. If several descriptors of a request of Envoy's rate
+	// limit protocol have a quota, one with room is enough. Elsewhere the rule denies like any
+	// other. Default: false.
+	Quota bool `json:"quota,omitempty"`
+
+	// The answer to a denied client. Default: a problem document with the limit and the time to
+	// wait.
+	Response *Response `json:"response,omitempty"`
+
+	// The least time that a denied client is asked to wait, such as `30s`. Default: until the limit
+	// has room.
+	RetryAfter string `json:"retry_after,omitempty"`
+
+	// Denied clients are asked to wait up to this much longer, each a different time, so that they
+	// do not return together. Default: nothing.
+	RetryJitter string `json:"retry_jitter,omitempty"`
+}
+
+// Match selects requests. Every field that is set must match. A list matches if any of its entries
+// does.
+type Match struct {
+	// Patterns of the original request path, such as `/api/*`.
+	Path Words `json:"path,omitempty"`
+
+	// Request methods. `GET` also matches HEAD.
+	Method Words `json:"method,omitempty"`
+
+	// Host names without port, exact or `*.example.com`.
+	Host Words `json:"host,omitempty"`
+
+	// Request headers by name, each with one value or a list of values. A value may end in `*`; an
+	// empty list means that the header is there.
+	Header map[string]Words `json:"header,omitempty"`
+
+	// IP addresses of clients, single or as CIDR ranges.
+	IP Words `json:"ip,omitempty"`
+
+	// The tiers of clients, as exact names.
+	Tier Words `json:"tier,omitempty"`
+
+	// The users, as the token or the key's owner names them.
+	User Words `json:"user,omitempty"`
+
+	// The names of API keys, never the keys themselves.
+	APIKey Words `json:"api_key,omitempty"`
+
+	// The tenants of clients, as exact names.
+	Tenant Words `json:"tenant,omitempty"`
+
+	// Attributes of the request that the proxy knows, by name, each with one value or a list; an
+	// empty list means that it is there. In Caddy they are placeholders, behind Envoy's rate limit
+	// filter the entries of a descriptor. A `*` in a value matches any characters.
+	Attr map[string]Words `json:"attr,omitempty"`
+
+	// Whether upper and lower case make two paths. Default: false.
+	CaseSensitive bool `json:"case_sensitive,omitempty"`
+
+	// `strict` makes `/a` and `/a/` two paths. By default they are one.
+	TrailingSlash string `json:"trailing_slash,omitempty"`
+}
+
+// Cost is one entry of a rule's cost.
+type Cost struct {
+	// Which requests cost this much. Default: every request.
+	Match *Match `json:"match,omitempty"`
+
+	// How many units, at least 1. With `header`, the cost if the header states none.
+	N int64 `json:"n"`
+
+	// A request header that states the units. Only headers from the peers in `trusted` count.
+	Header string `json:"header,omitempty"`
+
+	// The peers whose header counts, as IP addresses or CIDR ranges. Required with `header`:
+	// clients would set their own cost.
+	Trusted Words `json:"trusted,omitempty"`
+
+	// The highest cost that the header may state; higher ones are ignored. Default: 2^40.
+	Max *int64 `json:"max,omitempty"`
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lint
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// adviseRulesMax is how many rules are compared with each other. The time grows with the square.
+const adviseRulesMax = 1000
+
+// compareRules warns of rules that never win, and of limits that are never reached because of
+// others.
+func (a *adviser) compareRules() {
+	for i := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
+		rule := &a.policy.Rules[i]
+		if rule.Disabled {
+			continue
+		}
+		if winner := a.winnerOver(i); winner >= 0 {
+			a.problem(policyfile.Index("rules", i)+".name", rule.Name, "can never win: "+a.policy.Rules[winner].Name+
+				" matches all its requests, and takes precedence", a.neverWinsRemedy(i, winner))
+			continue
+		}
+		a.unreachable(i)
+	}
+}
+
+func (a *adviser) neverWinsRemedy(i, winner int) string {
+	if a.policy.Rules[winner].Action == policy.ActionBlock {
+		return "leave it out, or narrow what the other blocks"
+	}
+	if a.policy.Rules[i].Priority > a.policy.Rules[winner].Priority {
+		return "give it a lower priority, or leave it out"
+	}
+	return "write it before the other, or give it a lower priority, or leave it out"
+}
+
+// winnerOver returns the rule that wins whenever this one matches, or -1.
+func (a *adviser) winnerOver(i int) int {
+	rules := a.policy.Rules
+	for j := range rules[:min(len(rules), adviseRulesMax)] {
+		if j == i || rules[j].Disabled || !a.goesFirst(j, i) || !covers(&rules[j].Match, &rules[i].Match) {
+			continue
+		}
+		return j
+	}
+	return -1
+}
+
+// goesFirst reports whether the first rule always wins against the second if both match.
+func (a *adviser) goesFirst(first, second int) bool {
+	one, two := &a.policy.Rules[first], &a.policy.Rules[second]
+	if one.Action == policy.ActionBlock { // whatever its group; two block rules do not compete
+		return two.Action != policy.ActionBlock
+	}
+	compete := a.policy.Enforce == policy.EnforceFirst || one.Group != "" && one.Group == two.Group
+	switch {
+	case !compete || two.Action == policy.ActionBlock:
+		return false
+	case one.Missing == policy.MissingSkip: // it may not compete
+		return false
+	// An allow rule does not apply if it matches only some readings of a path.
+	case one.Action == policy.ActionAllow && len(one.Match.Path) > 0:
+		return false
+	}
+	rank := cmp.Or(cmp.Compare(one.Priority, two.Priority), -cmp.Compare(specific(&one.Match), specific(&two.Match)),
+		cmp.Compare(first, second))
+	return rank < 0
+}
+
+// specific returns 2 for a match that names an endpoint, plus 1 if it names a tier. The greater
+// wins.
+func specific(m *policy.Match) (s int) {
+	if len(m.Path)+len(m.Method)+len(m.Host) > 0 {
+		s += 2
+	}
+	if len(m.Tier) > 0 {
+		s++
+	}
+	return s
+}
+
+// unreachable warns of the limits of a rule that are never reached, because another limit of the
+// same rule, or of a rule that counts at least the same requests, allows less.
+func (a *adviser) unreachable(i int) {
+	rule := &a.policy.Rules[i]
+	if rule.Action != policy.ActionReject && rule.Action != policy.ActionThrottle {
+		return
+	}
+	at, d := policyfile.Index("rules", i), &a.doc.Rules[i]
+	parents := a.parents(i)
+	tiers := tiersOf(d, d)
+	for _, p := range parents[1:] {
+		tiers = append(tiers, tiersOf(&a.doc.Rules[p], d)...)
+	}
+	a.eachLimit(at, d, rule, func(place, text string, limit *counter.Limit) {
+		why, all := "", true
+		for _, tier := range tiers {
+			if all && slices.ContainsFunc(limitsFor(rule, tier), func(l counter.Limit) bool { return l == *limit }) {
+				if below := a.below(parents, tier, limit); below != "" {
+					why = below
+				} else {
+					all = false
+				}
+			}
+		}
+		if all && why != "" {
+			a.problem(place, text, "is never reached: "+why+" allows less", "lower it, or leave it out")
+		}
+	})
+}
+
+// below returns the limit of the parents that always denies clients of the tier earlier than the
+// given limit, or "" if there is none.
+func (a *adviser) below(parents []int, tier string, limit *counter.Limit) string {
+	for _, p := range parents {
+		parent := &a.policy.Rules[p]
+		for _, l := range limitsFor(parent, tier) {
+			if l.Algorithm() != 0 && l != *limit && holdsBelow(&l, limit) {
+				return fmt.Sprintf("%s of %s", l, parent.Name)
+			}
+		}
+	}
+	return ""
+}
+
+// limitsFor returns the rule's limits for a client of the tier.
+func limitsFor(r *policy.Rule, tier string) []counter.Limit {
+	if set, ok := r.Tiers[tier]; ok {
+		return set.Limits
+	}
+	return r.Limits
+}
+
+// parents returns the rule itself and the rules that count at least the same requests, with at
+// least the same costs, in counters shared by at least the same clients.
+func (a *adviser) parents(i int) []int {
+	child, list := &a.policy.Rules[i], []int{i}
+	for j := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
+		parent := &a.policy.Rules[j]
+		if j == i || parent.Disabled || parent.Action != policy.ActionReject && parent.Action != policy.ActionThrottle ||
+			parent.Missing != child.Missing || parent.Group != "" || a.replaced[parent.Name] || a.policy.Enforce == policy.EnforceFirst ||
+			parent.CostAfter != nil || parent.CountIf != nil || parent.RefundOn != nil ||
+			child.CostAfter != nil || !covers(&parent.Match, &child.Match) ||
+			!reflect.DeepEqual(parent.Cost, child.Cost) || !countsWithin(&a.doc.Rules[j], &a.doc.Rules[i]) {
+			continue
+		}
+		list = append(list, j)
+	}
+	return list
+}
+
+// countsWithin reports whether the child has all dimensions of the parent.
+func countsWithin(parent, child *policyfile.Rule) bool {
+	fine := dimensionsOf(child)
+	for _, dimension := range dimensionsOf(parent) {
+		if !slices.Contains(fine, dimension) {
+			return false
+		}
+	}
+	return true
+}
+
+// holdsBelow reports whether all traffic that l admits passes other too, also at the edges of
+// windows.
+func holdsBelow(l, other *counter.Limit) bool {
+	switch {
+	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
+		return false // neither limit is below the other
+	case other.Algorithm() == counter.TokenBucket:
+		return atOnce(l) <= other.Capacity() && slower(l, other)
+	case l.Algorithm() == counter.TokenBucket: // its capacity, and the refill in the meantime
+		high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
+		room := other.Count() - l.Capacity()
+		if room < 0 || high >= uint64(l.Window()) {
+			return false
+		}
+		flow, rest := bits.Div64(high, low, uint64(l.Window()))
+		return flow < uint64(room) || flow == uint64(room) && rest == 0
+	case l.Window() < other.Window():
+		return false
+	case l.Algorithm() == other.Algorithm() || other.Algorithm() == counter.FixedWindow:
+		if nests(other, l) {
+			return l.Count() <= other.Count()
+		}
+	}
+	return atOnce(l) <= other.Count()
+}
+
+// atOnce returns how many units a limit admits in an instant: a full bucket, or the end of one
+// window and the start of the next.
+func atOnce(l *counter.Limit) int64 {
+	switch l.Algorithm() {
+	case counter.TokenBucket, counter.SlidingLog:
+		return l.Capacity()
+	default:
+		return 2 * l.Count()
+	}
+}
+
+// nests reports whether each window of the first limit lies within one of the other. Days begin at
+// a full or half hour in nearly every time zone.
+func nests(l, other *counter.Limit) bool {
+	inner, outer := l.Calendar(), other.Calendar()
+	switch {
+	case inner == 0 && outer == 0:
+		return other.Window()%l.Window() == 0
+	case inner == 0:
+		return counter.Hour/2%l.Window() == 0
+	case outer == 0:
+		return false
+	}
+	return inner == outer || inner == counter.CalendarDay || outer == counter.CalendarYear && inner == counter.CalendarMonth
+}
+
+// slower reports whether the rate of l is at most that of other.
+func slower(l, other *counter.Limit) bool {
+	high, low := bits.Mul64(uint64(l.Count()), uint64(other.Window()))
+	otherHigh, otherLow := bits.Mul64(uint64(other.Count()), uint64(l.Window()))
+	return high < otherHigh || high == otherHigh && low <= otherLow
+}

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package policyfile
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/pipetest"
+)
+
+// TestPipeIsRejected: opening a pipe would wait for a writer without end, at the start and when a
+// watch is closed.
+func TestPipeIsRejected(t *testing.T) {
+	pipetest.IsRejected(t, "policy.yaml", func(path string) error {
+		_, err := Load(path)
+		return err
+	})
+}

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyfile
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+)
+
+// versionBytes is how many bytes of the hash a version has. With 48 bits, two of a thousand edits
+// have the same version in one of 500 million cases.
+const versionBytes = 6
+
+// Version returns a short hash of the document for logs and metrics: 12 hexadecimal digits.
+// Documents that differ only in comments, spaces or format have the same version.
+func (d *Document) Version() string {
+	data, err := json.Marshal(d)
+	if err != nil { // cannot happen: a document has words and numbers only
+		return "unknown"
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:versionBytes])
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyfile
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+// notYet describes a field that only later versions of Penstock support. The document is correct,
+// but this program is too old for it.
+const notYet = "not yet in this version"
+
+const (
+	identifyRemedy = `write ip, or {header: {name: X-User, unverified: true}}, or {attr: NAME}, or {jwt: {jwks_file: FILE}}, ` +
+		`or {api_key: {keys_file: FILE}}`
+	sourceRemedy = `write {attr: NAME}, or {host_label: 1}, or {header: {name: X-Tenant, unverified: true}}`
+)
+
+// later lists the fields that only later versions of Penstock support, by the type that will have
+// them.
+var later = map[reflect.Type][]string{
+	reflect.TypeFor[Document](): {"region"},
+}
+
+// instead maps fields of other rate limiters to what to write in a Penstock policy.
+var instead = map[string]string{
+	"algorithm": `write the algorithm after the limit: "100/1m token_bucket"`,
+	"burst":     `write the burst after the limit: "10/1s burst 20"`,
+	"window":    `write the window in the limit: "100/1m"`,
+	"period":    `write the window in the limit: "100/1m"`,
+	"rate":      `write "limit"`,
+	"requests":  `write the count in the limit: "100/1m"`,
+	"count":     `write the count in the limit: "100/1m"`,
+	"key":       `write "per"`,
+	"keys":      `write "per"`,
+	"by":        `write "per"`,
+	"fail_open": `write "on_error: allow" or "on_error: deny"`,
+	"whitelist": `write "exempt"`,
+	"allowlist": `write "exempt"`,
+	"disabled":  `write "enabled: false"`,
+	"weight":    `write "cost"`,
+	"log_only":  `write "action: log_only"`,
+	"dry_run":   `write "action: log_only"`,
+	"blacklist": `write "block"`,
+	"denylist":  `write "block"`,
+	"shadow": "a candidate policy is a file of its own: name it where this file is named, in a Caddyfile " +
+		`"shadow policy candidate.yaml"`,
+	"on_invalid":      "it belongs in jwt or api_key",
+	"no_expiry":       "a token without exp would never expire: let its issuer set one",
+	"watch":           "leave it out: policy files are always watched",
+	"admin":           "it belongs to the proxy, not to a policy: in Caddy see the admin endpoint",
+	"status_endpoint": `it belongs to the proxy, not to a policy: in a Caddyfile "penstock_status"`,
+	"overrides": "the limits of one client belong to its key in the keys file, or to the claim named by limits_claim " +
+		"of jwt",
+}
+
+// homes are the parts of a document in which a misplaced field is looked up.
+var homes = []struct {
+	in   reflect.Type
+	name string
+}{
+	{reflect.TypeFor[Rule](), "a rule"},
+	{reflect.TypeFor[Match](), "match"},
+	{reflect.TypeFor[Document](), "the policy itself, beside rules"},
+}
+
+// innerHomes are searched after the homes, for fields that belong in one of them only.
+var innerHomes = []struct {
+	in   reflect.Type
+	name string
+}{
+	{reflect.TypeFor[Throttle](), "throttle"},
+	{reflect.TypeFor[Response](), "response"},
+	{reflect.TypeFor[Penalty](), "penalty"},
+	{reflect.TypeFor[CostAfter](), "cost_after"},
+	{reflect.TypeFor[Cost](), "cost"},
+	{reflect.TypeFor[Listed](), "an entry of exempt or block"},
+	{reflect.TypeFor[Identify](), "identify"},
+	{reflect.TypeFor[IdentifyJWT](), "jwt"},
+	{reflect.TypeFor[IdentifyAPIKey](), "api_key"},
+	{reflect.TypeFor[IdentifyIP](), "ip"},
+}
+
+// homeOf says where a misplaced field belongs, or "".
+func homeOf(word string, notIn reflect.Type) string {
+	for _, home := range homes {
+		if _, ok := FieldsOf(home.in)[word]; ok && home.in != notIn {
+			return home.name
+		}
+	}
+	found := ""
+	for _, home := range innerHomes {
+		if _, ok := FieldsOf(home.in)[word]; ok {
+			if home.in == notIn || found != "" {
+				return ""
+			}
+			found = home.name
+		}
+	}
+	return found
+}
+
+func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
+
+// remedyForWord says what to write in place of a number or bool where a word is expected.
+func remedyForWord(path, text string) string {
+	word := syntax.LastWord(path)
+	if plain, ok := plainNumber(text); ok && word == "limit" {
+		return `add the window: "` + plain + `/1m"`
+	}
+	if word == "per" && text == "false" {
+		return "write [] for one counter for all clients"
+	}
+	if plain, ok := plainNumber(text); ok && spanWords[word] {
+		return "add the unit: " + plain + "s"
+	}
+	return `write it in quotes: "` + syntax.Cut(text) + `"`
+}
+
+// spanWords are the fields that hold a duration.
+var spanWords = map[string]bool{"leeway": true, "refresh": true, "max_delay": true, "retry_after": true, "retry_jitter": true,
+	"window": true, "max": true}
+
+// remedyForNamed says what to write where names with values are expected.
+func remedyForNamed(path string) string {
+	if syntax.LastWord(path) == "tiers" {
+		return "write {premium: 1000/1m, enterprise: unlimited}"
+	}
+	return "write {X-Name: value}"
+}
+
+// remedyForBlock says what to write where a map is expected.
+func remedyForBlock(path string) string {
+	switch syntax.LastWord(path) {
+	case "match":
+		return "write {path: /api/*}"
+	case "exempt":
+		return "write {ip: [10.0.0.0/8]}"
+	case "block":
+		return "write {ip: [192.0.2.7]}"
+	case "user", "tenant", "tier":
+		return sourceRemedy
+	case "count_if", "refund_on":
+		return "write {status: [401, 5xx]}"
+	case "throttle":
+		return "write {max_delay: 2s, max_waiting: 1000}"
+	case "penalty":
+		return "write {window: 1h, threshold: 3}"
+	case "cost_after":
+		return "write {header: X-Cost, estimate: 10}"
+	case "response":
+		return "write {message: TEXT}"
+	case "jwt":
+		return "write {jwks_file: FILE}"
+	case "api_key":
+		return "write {keys_file: FILE}"
+	case "cookie":
+		return "write {name: session, unverified: true}"
+	case "rules":
+		return `write {name: api, limit: 100/1m}`
+	case "cost":
+		return `write {match: {path: /search}, n: 5}`
+	case "ip":
+		return `write {ipv6_prefix: 64}, or just ip`
+	case "header":
+		return `write {name: X-User, unverified: true}`
+	default:
+		return ""
+	}
+}
+
+// words holds the keys of a struct, in order and by name, with the index of the struct's field.
+type words struct {
+	order  []string
+	fields map[string]int
+}
+
+var vocabulary sync.Map // reflect.Type → *words
+
+func vocabularyOf(t reflect.Type) *words {
+	if known, ok := vocabulary.Load(t); ok {
+		return known.(*words)
+	}
+	w := &words{fields: make(map[string]int, t.NumField())}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		if name != "" && name != "-" {
+			w.order = append(w.order, name)
+			w.fields[name] = i
+		}
+	}
+	vocabulary.Store(t, w)
+	return w
+}
+
+// FieldsOf returns the indexes of a type's fields by their names in documents.
+func FieldsOf(t reflect.Type) map[string]int { return vocabularyOf(t).fields }
+
+// FieldNames returns the names of a type's fields in documents, in their order.
+func FieldNames(t reflect.Type) []string { return vocabularyOf(t).order }
+
+// nearest returns the word that was probably meant, or "": one with the same beginning, or one in
+// which at most a third of the letters differ.
+func nearest(word string, among []string) string {
+	best, bestDistance := "", len(word)/3+1
+	if len(word) > 32 { // longer than any known word plus the allowed distance
+		return ""
+	}
+	word = strings.ToLower(strings.ReplaceAll(word, "-", "_"))
+	for _, candidate := range among {
+		if len(word) >= 3 && strings.HasPrefix(candidate, word) {
+			return candidate
+		}
+		if d := distance(word, candidate); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// distance returns the number of insertions, deletions, changes and swaps of adjacent letters from
+// a to b.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			change := last[j-1]
+			if a[i-1] != b[j-1] {
+				change++
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, change)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyfile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io/fs"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+// pace holds the time settings of a [Watcher].
+type pace struct {
+	quiet   time.Duration // the file is read after no event for so long: editors write in several steps
+	longest time.Duration // the file is read after so long even if events go on
+	absent  time.Duration // how long a file may be missing or empty before that is an error
+	poll    time.Duration // how often the file is read without an event: network file systems send none
+	alone   time.Duration // the value of poll if the kernel grants no watch
+	deaf    bool          // set by tests: behave as if the kernel granted no watch
+}
+
+var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second,
+	alone: 2 * time.Second}
+
+// Watcher reports changes of a policy file's content. It notices a write, a rename of another file
+// over it (as by editors), and a change of a symbolic link on its path (as by Kubernetes with
+// ..data). Its methods may be called from any goroutine, but not from onChange, which would
+// deadlock.
+type Watcher struct {
+	path     string
+	onChange func(*Document, error)
+	pace     pace
+	notify   *fsnotify.Watcher // nil if the kernel grants no watch
+	route    route
+	reload   chan chan error
+	done     chan struct{}
+	stopped  chan struct{}
+	close    sync.Once
+
+	// Used by the watcher's goroutine only:
+	last      [sha256.Size]byte // the hash of the content that was last reported
+	told      bool              // the missing file was reported
+	goneSince time.Time         // zero if the file is present
+}
+
+// Watch calls onChange with the policy, or with an error, whenever the content of the file changes.
+// It calls it from a goroutine of its own, never concurrently, and not for the current content:
+// watch first and load then, so that no change is missed. A file that is missing for a moment is no
+// error; one that stays missing is reported once. If reading the file or onChange panics, onChange
+// is called with a [*PanicError]. Watch returns an error if the file cannot be watched.
+func Watch(path string, onChange func(*Document, error)) (*Watcher, error) {
+	return watch(path, paceDefault, onChange)
+}
+
+func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, error) {
+	if _, ok := syntax.FormatOf(path); !ok {
+		return nil, badExtension(path)
+	}
+	w := &Watcher{path: path, onChange: onChange, pace: pace, reload: make(chan chan error),
+		done: make(chan struct{}), stopped: make(chan struct{})}
+	w.listen()
+	w.follow()
+	data, err := readFile(path)
+	if err != nil {
+		return nil, errors.Join(err, w.deafen())
+	}
+	w.last = sha256.Sum256(data)
+	go w.run()
+	return w, nil
+}
+
+// listen subscribes to the kernel's file events. Linux grants 128 such watches to all processes of
+// a user, and on a node to all its containers. If none is left, the file is polled instead: an edit
+// takes effect later, but the proxy starts.
+func (w *Watcher) listen() {
+	if !w.pace.deaf {
+		if notify, err := fsnotify.NewWatcher(); err == nil {
+			w.notify = notify
+			return
+		}
+	}
+	w.pace.poll = w.pace.alone
+}
+
+func (w *Watcher) deafen() error {
+	if w.notify == nil {
+		return nil
+	}
+	return w.notify.Close()
+}
+
+// eventChannels returns the channels of file events and of errors. Both are nil if the file is
+// polled.
+func (w *Watcher) eventChannels() (events chan fsnotify.Event, lost chan error) {
+	if w.notify == nil {
+		return nil, nil
+	}
+	return w.notify.Events, w.notify.Errors
+}
+
+// Reload reads the file now and calls onChange even if nothing changed. It returns the error given
+// to onChange.
+func (w *Watcher) Reload() error {
+	answer := make(chan error, 1)
+	select {
+	case w.reload <- answer:
+		return <-answer
+	case <-w.stopped:
+		return fmt.Errorf("policy file %q is no longer watched", w.path)
+	}
+}
+
+// Close stops the watcher. After it returns, onChange is not called again. A second call does
+// nothing.
+func (w *Watcher) Close() error {
+	w.close.Do(func() { close(w.done) })
+	<-w.stopped
+	return nil
+}
+
+func (w *Watcher) run() {
+	defer close(w.stopped)
+	defer w.deafen()
+	events, lost := w.eventChannels()
+	poll := time.NewTicker(w.pace.poll)
+	defer poll.Stop()
+	due := time.NewTimer(w.pace.poll)
+	due.Stop()
+	var first time.Time // the first event since the file was read
+	for {
+		select {
+		case <-w.done:
+			return
+		case event := <-events:
+			if !w.route.has(event.Name) && !w.route.folders[event.Name] { // an event of a watched folder itself: it was moved or removed
+				continue
+			}
+			now := time.Now()
+			if first.IsZero() {
+				first = now
+			}
+			due.Reset(min(w.pace.quiet, w.pace.longest-now.Sub(first)))
+		case <-lost: // events were lost
+			due.Reset(w.pace.quiet)
+		case <-poll.C:
+			due.Reset(0)
+		case <-due.C:
+			first = time.Time{}
+			soon := false
+			_ = w.guard(func() error { // onChange has been called with the error
+				soon = w.look(time.Now())
+				return nil
+			})
+			if soon {
+				due.Reset(w.pace.absent / 4)
+			}
+		case answer := <-w.reload:
+			answer <- w.guard(func() error {
+				w.follow()
+				return w.tell(readFile(w.path))
+			})
+		}
+	}
+}
+
+// follow watches the folders on the file's current path.
+func (w *Watcher) follow() {
+	before := w.route
+	w.route = routeTo(w.path)
+	if w.notify == nil {
+		return
+	}
+	for folder := range w.route.folders {
+		// A folder that was replaced by another of its name has lost its watch. Adding a watch
+		// twice does nothing. A folder that cannot be watched is covered by polling.
+		_ = w.notify.Add(folder)
+	}
+	for folder := range before.folders {
+		if !w.route.folders[folder] {
+			_ = w.notify.Remove(folder) // the folder may be gone, and its watch with it
+		}
+	}
+}
+
+// look reads the file and reports its content if it changed. soon asks for another look shortly.
+func (w *Watcher) look(now time.Time) (soon bool) {
+	w.follow()
+	data, err := readFile(w.path)
+	if err == nil && len(bytes.TrimSpace(data)) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		w.goneSince = time.Time{}
+		if err != nil && !w.told || err == nil && (w.told || sha256.Sum256(data) != w.last) {
+			w.tell(data, err)
+		}
+		return false
+	}
+	switch {
+	case w.told:
+		return false
+	case w.goneSince.IsZero():
+		w.goneSince = now
+		return true
+	case now.Sub(w.goneSince) < w.pace.absent:
+		return true
+	}
+	w.tell(data, err)
+	w.told = true
+	return false
+}
+
+// PanicError reports that the content of a file caused a panic, while it was read or in onChange.
+// The panic is a bug in this program. It is reported as an error because an edit must not end a
+// process that has a valid policy in force.
+type PanicError struct {
+	Reason any
+	Stack  []byte
+}
+
+// Error describes the panic and what to do.
+func (e *PanicError) Error() string {
+	return fmt.Sprintf("a panic, which is an error of this program and not of the file; please report it with the stack: %v", e.Reason)
+}
+
+// guard runs a step of the watcher. It reports a panic to onChange and returns it as an error. If
+// onChange panics again, it is not called again for this panic.
+func (w *Watcher) guard(step func() error) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = &PanicError{Reason: reason, Stack: debug.Stack()}
+			defer func() { _ = recover() }()
+			w.onChange(nil, err)
+		}
+	}()
+	return step()
+}
+
+// tell calls onChange with the decoded content or the error.
+func (w *Watcher) tell(data []byte, err error) error {
+	var d *Document
+	if err == nil {
+		w.last = sha256.Sum256(data)
+		d, err = decodeFile(w.path, data)
+		w.told = false
+	} else {
+		w.told = true
+	}
+	w.onChange(d, err)
+	return err
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Corrections is the store that corrects charges once the response is known. It corrects charges
+// that the shared store made and those that this process made in its place. Make one with
+// [Store.Corrections]. It is safe for concurrent use.
+//
+// A further charge that the shared store has certainly not executed is owed, and its result is
+// [counter.Result.Local]. It is also counted in memory, so the next request that this process
+// decides meets the real cost. A refund of a charge that this process made reduces the debt. If the
+// debt has already been charged in the shared store, the refund goes there.
+type Corrections struct{ store *Store }
+
+var _ counter.Batcher = Corrections{}
+
+// Corrections returns the store that corrects charges.
+func (s *Store) Corrections() Corrections { return Corrections{s} }
+
+// Take implements [counter.Store].
+func (c Corrections) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if refundsLocal(checks) {
+		if checks = c.store.refundLocal(checks); len(checks) == 0 {
+			return nil
+		}
+	}
+	return c.store.oweForced(c.store.inner.Take(ctx, checks, results), checks, results)
+}
+
+// TakeAll implements [counter.Batcher].
+func (c Corrections) TakeAll(ctx context.Context, calls []counter.Call) {
+	plain := c.store.batcher != nil
+	for i := range calls {
+		plain = plain && !refundsLocal(calls[i].Checks)
+	}
+	if !plain {
+		for i := range calls {
+			calls[i].Err = c.Take(ctx, calls[i].Checks, calls[i].Results)
+		}
+		return
+	}
+	c.store.batcher.TakeAll(ctx, calls)
+	for i := range calls {
+		call := &calls[i]
+		call.Err = c.store.oweForced(call.Err, call.Checks, call.Results)
+	}
+}
+
+// refundsLocal reports whether a check refunds a charge that is not known to the shared store.
+func refundsLocal(checks []counter.Check) bool {
+	for i := range checks {
+		if isLocalRefund(&checks[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// isLocalRefund reports whether a check refunds a charge that this process made, which has a
+// negative receipt, or a charge with an unknown outcome, which has none.
+func isLocalRefund(c *counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
+
+// refundLocal makes the refunds of charges that this process made. It returns the checks that
+// remain for the shared store.
+func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
+	t := s.pool.Get().(*localCall)
+	defer s.pool.Put(t)
+	rest := make([]counter.Check, 0, len(checks))
+	for i := range checks {
+		c := checks[i]
+		if isLocalRefund(&c) {
+			at := -c.Receipt
+			if at == 0 {
+				continue
+			}
+			s.refundInMemory(t, &c, at)
+			c.Cost, c.Receipt = s.owed.refund(c.Key, s.options.Now(), at, c.Cost)
+			if c.Cost == 0 {
+				continue
+			}
+		}
+		rest = append(rest, c)
+	}
+	return rest
+}
+
+// refundInMemory refunds units in the local store. Under on_error: local a unit counts there for
+// each node; the refund does not, because their number may have been smaller when it was charged.
+func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
+	t.one[0] = *c
+	t.one[0].Receipt = at
+	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the units stay counted
+	t.one[0] = counter.Check{}
+}
+
+// oweForced counts the further charges of a failed call in memory, and owes those that the shared
+// store has certainly not executed. It returns nil if all of them are owed.
+func (s *Store) oweForced(err error, checks []counter.Check, results []counter.Result) error {
+	if err == nil {
+		s.tally(checks, results)
+		return nil
+	}
+	t := s.pool.Get().(*localCall)
+	defer s.pool.Put(t)
+	clear(results[:len(checks)])
+	sure, all := unsent(err), true
+	for i := range checks {
+		c := &checks[i]
+		if c.Op != counter.OpForce || !counts(c) {
+			all = false
+			continue
+		}
+		counted := s.force(t, c)
+		owes := sure && counted && s.owed.add(c.Key, s.options.Now(), dueOf(c, &t.result[0], s.options.Now()))
+		results[i].Local, all = owes, all && owes
+	}
+	if !all {
+		return err
+	}
+	return nil
+}
+
+// force counts a further charge in the local store, and reports whether it did. The result is in t.
+func (s *Store) force(t *localCall, c *counter.Check) bool {
+	s.catchUpCheck(t, c)
+	t.one[0] = *c
+	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
+	err := s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+	t.one[0] = counter.Check{} // the caller owns its key
+	return err == nil
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// OwedMax is the greatest number of counters with a debt. Further counters have none, so their
+// units are not charged.
+const OwedMax = 1 << 16
+
+const owedShards = 64
+
+// owed holds the debts: units that this process admitted by calls that the store has certainly not
+// executed. The first request for a counter after the outage charges its debt in the store, so a
+// client has no second allowance. A debt is dropped when its window ends.
+type owed struct {
+	seed   maphash.Seed
+	count  atomic.Int64 // counters that owe units: usually 0, and checking costs one load
+	kept   atomic.Int64 // entries, including those without owed units
+	shards [owedShards]owedShard
+}
+
+type owedShard struct {
+	mu      sync.Mutex
+	settled sync.Cond // signaled when a charge of a debt of the shard has ended
+	debts   map[string]*debt
+}
+
+// debt is the units owed to one counter. If the units may be refunded, the entry stays when they
+// are charged, until its window ends.
+//
+// Units are known by their receipts in memory, which do not decrease. A refund of units reduces the
+// debt, or refunds its charge in the store. Units of one window have one receipt there, so the
+// refund may use the units of another request. That is right, because all of them are charged.
+// After a charge with an unknown outcome that is uncertain, so nothing older is refunded.
+type debt struct {
+	units      int64
+	underway   int64 // units that a request is charging in the store
+	until      time.Time
+	settling   bool // a request is charging the debt in the store
+	refundable bool
+	last       counter.Micros // the latest receipt in memory
+	owing      counter.Micros // the first receipt of the units
+	charging   counter.Micros // the first receipt of the units that are being charged
+	refundFrom counter.Micros // units with an earlier receipt are not refunded
+	charged    charged
+}
+
+// charged is units of a debt that the store has charged, less refunds.
+type charged struct {
+	units   int64
+	first   counter.Micros // the first receipt in memory
+	receipt counter.Micros // in the store
+}
+
+// due is units to be owed: those of one check.
+type due struct {
+	units      int64
+	receipt    counter.Micros // of the local store
+	until      time.Time      // when the window ends
+	refundable bool
+}
+
+func (o *owed) shard(key []byte) *owedShard {
+	return &o.shards[maphash.Bytes(o.seed, key)%owedShards]
+}
+
+// add adds units to a counter's debt. It reports whether they are owed.
+func (o *owed) add(key []byte, now time.Time, u due) bool {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[string(key)]
+	if d != nil && !d.settling && now.After(d.until) {
+		o.remove(sh, string(key), d)
+		d = nil
+	}
+	if d == nil {
+		if o.kept.Load() >= OwedMax && !o.drop(sh, now) {
+			return false
+		}
+		if sh.debts == nil {
+			sh.debts = make(map[string]*debt)
+		}
+		d = new(debt)
+		sh.debts[string(key)] = d
+		o.kept.Add(1)
+	}
+	if d.units == 0 {
+		if d.owing = u.receipt; !d.settling {
+			o.count.Add(1)
+		}
+	}
+	d.units = min(d.units+u.units, counter.CountMax)
+	d.last, d.refundable = max(d.last, u.receipt), d.refundable || u.refundable
+	if u.until.After(d.until) {
+		d.until = u.until
+	}
+	return true
+}
+
+// remove removes an entry that no request is charging. The caller holds the lock.
+func (o *owed) remove(sh *owedShard, key string, d *debt) {
+	if d.units > 0 {
+		o.count.Add(-1)
+	}
+	delete(sh.debts, key)
+	o.kept.Add(-1)
+}
+
+// drop removes entries of a shard whose window has ended. It reports whether there were any. The
+// caller holds the lock.
+func (o *owed) drop(sh *owedShard, now time.Time) (dropped bool) {
+	for key, d := range sh.debts {
+		if now.After(d.until) && !d.settling {
+			o.remove(sh, key, d)
+			dropped = true
+		}
+	}
+	return dropped
+}
+
+// begin removes and returns a counter's debt so that the caller can charge it in the store. If
+// another request is charging it, begin waits for that request, which the store's deadline bounds.
+func (o *owed) begin(key []byte, now time.Time) (units int64) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[string(key)]
+	for d != nil && d.settling {
+		sh.settled.Wait()
+		if d = sh.debts[string(key)]; d != nil && !d.settling {
+			return 0 // the charge failed or other units are owed by now; the next call charges them
+		}
+	}
+	switch {
+	case d == nil:
+		return 0
+	case now.After(d.until):
+		o.remove(sh, string(key), d)
+		return 0
+	case d.units == 0:
+		return 0
+	}
+	units, d.units, d.settling, d.charging = d.units, 0, true, d.owing
+	d.underway = units
+	return units
+}
+
+// end ends the charge of a debt that begin started. unsent says that the store has certainly not
+// charged the units: they stay owed. Otherwise charge is the store's answer, nil if it is unknown.
+func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[string(key)]
+	d.settling, d.underway = false, 0
+	switch {
+	case unsent:
+		d.units, d.owing = d.units+units, d.charging
+	case charge == nil:
+		d.refundFrom = d.last + 1
+	case charge.Receipt == d.charged.receipt:
+		d.charged.units += charge.Granted
+	default:
+		d.charged = charged{charge.Granted, d.charging, charge.Receipt}
+	}
+	if d.units == 0 {
+		o.count.Add(-1)
+		if !d.refundable {
+			o.remove(sh, string(key), d)
+		}
+	}
+	sh.settled.Broadcast()
+}
+
+// uncharged returns the units of a counter that the store is not known to have charged.
+func (o *owed) uncharged(key []byte) int64 {
+	if o.count.Load() == 0 {
+		return 0
+	}
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if d := sh.debts[string(key)]; d != nil {
+		return d.units + d.underway
+	}
+	return 0
+}
+
+// refund takes units back that were owed under a receipt of the local store. First it reduces the
+// debt. It returns the units that were charged in the store already, and the receipt under which
+// they can be refunded there.
+func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64) (left int64, receipt counter.Micros) {
+	sh := o.shard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	d := sh.debts[string(key)]
+	for d != nil && d.settling {
+		sh.settled.Wait()
+		d = sh.debts[string(key)]
+	}
+	if d == nil || at < d.refundFrom || now.After(d.until) {
+		return 0, 0
+	}
+	if at >= d.owing && d.units > 0 {
+		owes := min(units, d.units)
+		units -= owes
+		if d.units -= owes; d.units == 0 {
+			o.count.Add(-1)
+		}
+	}
+	if at < d.charged.first {
+		return 0, 0
+	}
+	left = min(units, d.charged.units)
+	d.charged.units -= left
+	return left, d.charged.receipt
+}
+
+// settle charges the debts of a call's counters in the store, before the call. If a charge fails,
+// settle returns its error, and the call itself need not be sent.
+func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check) error {
+	for i := range checks {
+		c := &checks[i]
+		if !counts(c) || c.Op != counter.OpTake && c.Op != counter.OpUpTo {
+			continue
+		}
+		if units := s.owed.begin(c.Key, s.options.Now()); units > 0 {
+			if err := s.charge(ctx, t, c, units); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// charge charges a debt in the store. The units stay owed only if the store has certainly not
+// charged them, so nothing is charged twice.
+func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
+	notCharged, charge := false, (*counter.Result)(nil)
+	defer func() { s.owed.end(c.Key, units, notCharged, charge) }()
+	t.one[0] = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpForce,
+		Refundable: c.Refundable, Cost: units, Source: c.Source}
+	err := s.inner.Take(ctx, t.one[:], t.result[:])
+	t.one[0] = counter.Check{} // the caller owns its key
+	notCharged = unsent(err)
+	switch {
+	case err == nil:
+		charge = &t.result[0]
+	case !notCharged:
+		s.addDoubt(c.Key, units)
+	}
+	return err
+}
+
+// unsent reports whether a failed call was certainly not executed: the error, or an error that it
+// wraps, has a method Unsent that returns true.
+func unsent(err error) bool {
+	failure, ok := errors.AsType[interface {
+		error
+		Unsent() bool
+	}](err)
+	return ok && failure.Unsent()
+}

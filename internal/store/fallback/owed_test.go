@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// TestTheStoreIsChargedOnce: after an outage, the first request charges the admitted units once,
+// and the limit holds across the outage.
+func TestTheStoreIsChargedOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	w.options.Known = w.used
+	check := limited(t, "x", 10, 1, counter.OnErrorAllow)
+	admitted := w.admits(t, 3, check)
+	for range 3 { // three outages
+		w.inner.err = errAway
+		admitted += w.admits(t, 2, check)
+		w.inner.err = nil
+		admitted += w.admits(t, 1, check)
+	}
+	admitted += w.admits(t, 20, check)
+	if admitted != 10 || w.owed.count.Load() != 0 {
+		t.Errorf("%d admitted, %d counters owe", admitted, w.owed.count.Load())
+	}
+}
+
+// TestNothingIsChargedTwice: a failed call may have been executed. A request is charged at most
+// once in any case. A call that was certainly not executed is charged after the outage.
+func TestNothingIsChargedTwice(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 200 {
+		w := newWorld(t, 1)
+		lossy := &lossy{Store: w.inner.Store}
+		w.Store = New(lossy, Options{Local: w.local})
+		const limit = 1000
+		check, admitted := limited(t, "x", limit, 1, counter.OnErrorAllow), 0
+		for range random.IntN(60) {
+			lossy.fails = random.IntN(4)
+			admitted += w.admits(t, 1+random.IntN(3), check)
+		}
+		lossy.fails = 0
+		admitted += w.admits(t, 1, check)
+		if used := int(w.used(&check)); used > admitted || used < admitted-lossy.lost {
+			t.Fatalf("%d requests were let through, %d calls were lost: %d units are charged", admitted, lossy.lost, used)
+		}
+		if n := w.owed.count.Load(); n != 0 {
+			t.Fatalf("%d counters owe", n)
+		}
+	}
+}
+
+// lossy is a store whose calls fail at a chosen point.
+type lossy struct {
+	counter.Store
+	// fails is the point: 0 for no failure, 1 before the call is sent, 2 after it is sent and before it
+	// is executed, 3 after it is executed.
+	fails int
+	lost  int // units of calls that were sent and not executed
+}
+
+func (l *lossy) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	switch l.fails {
+	case 1:
+		return errAway
+	case 2:
+		l.lost += int(checks[0].Cost)
+		return errLost
+	case 3:
+		if err := l.Store.Take(ctx, checks, results); err != nil {
+			return err
+		}
+		return errLost
+	}
+	return l.Store.Take(ctx, checks, results)
+}
+
+// used returns how many units of a counter the store beneath has counted.
+func (w *world) used(c *counter.Check) int64 {
+	look, result := *c, make([]counter.Result, 1)
+	look.Op, look.Cost = counter.OpLook, 0
+	if err := w.inner.Store.Take(context.Background(), []counter.Check{look}, result); err != nil {
+		panic(err)
+	}
+	return c.Limit.Capacity() - result[0].Remaining
+}
+
+// TestEndedWindowsAreNotCharged: units of a window that has ended are not charged to the next one.
+func TestEndedWindowsAreNotCharged(t *testing.T) {
+	w := newWorld(t, 1)
+	now := time.Now()
+	w.options.Now = func() time.Time { return now }
+	w.inner.err = errAway
+	w.admits(t, 10, limited(t, "x", 10, 1, counter.OnErrorAllow))
+	w.inner.err, now = nil, now.Add(32*24*time.Hour)
+	if got := w.admits(t, 20, limited(t, "x", 10, 1, counter.OnErrorAllow)); got != 10 {
+		t.Errorf("%d admitted in the next window", got)
+	}
+}
+
+// TestOwedIsBounded: beyond OwedMax counters, no debt is kept until others have ended.
+func TestOwedIsBounded(t *testing.T) {
+	var o owed
+	o.seed = maphash.MakeSeed()
+	now := time.Now()
+	for i := range OwedMax + 1000 {
+		o.add(fmt.Append(nil, i), now, due{units: 1, until: now.Add(time.Second)})
+	}
+	if got := o.count.Load(); got != OwedMax {
+		t.Errorf("%d counters", got)
+	}
+	o.add([]byte("a newcomer"), now.Add(time.Minute), due{units: 1, until: now.Add(time.Hour)})
+	if got := o.count.Load(); got >= OwedMax {
+		t.Errorf("%d counters, and none of those that are over was dropped", got)
+	}
+}
+
+// TestManyTellTheStore: the limit holds if many requests find the store available at the same time,
+// and if it fails again.
+func TestManyTellTheStore(t *testing.T) {
+	w := newWorld(t, 1)
+	flaky := &unsteady{Store: w.inner.Store}
+	w.Store = New(flaky, Options{Local: w.local})
+	var admitted atomic.Int64
+	var running sync.WaitGroup
+	for range 32 {
+		running.Go(func() {
+			check, results := []counter.Check{limited(t, "x", 500, 1, counter.OnErrorAllow)}, make([]counter.Result, 1)
+			for range 200 {
+				if err := w.Take(context.Background(), check, results); err == nil && !results[0].Denied {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	running.Wait()
+	// Requests under way at the moment of a change are decided by the store or by memory alone.
+	if got := admitted.Load(); got > 2*500 {
+		t.Errorf("%d admitted of 500", got)
+	}
+	if w.owed.count.Load() > 1 {
+		t.Errorf("%d counters owe", w.owed.count.Load())
+	}
+}
+
+// unsteady is a store that answers three of four calls.
+type unsteady struct {
+	counter.Store
+	calls atomic.Int64
+}
+
+func (u *unsteady) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if u.calls.Add(1)%4 == 0 {
+		return errAway
+	}
+	return u.Store.Take(ctx, checks, results)
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// NodesMax is the maximum number of nodes among which the store divides a limit.
+const NodesMax = 1 << 20
+
+// Options configures [New]. Local is required.
+type Options struct {
+	// Local is the store in this process's memory.
+	Local counter.Store
+	// Nodes returns how many nodes share the store's counters, as far as this process knows. A
+	// result below 1 counts as 1. Nodes is called while the shared store does not answer, so it
+	// must not call that store. Nil means that this node is the only one.
+	Nodes func() int
+	// Prepare prepares whatever Nodes needs. It is called once, with the first call that has a
+	// check with on_error: local. It must return at once. Nil means that nothing is prepared.
+	Prepare func()
+	// Known returns how many units of a check's counter are used, as the shared store last reported
+	// to this process; 0 if there is no recent report. Under on_error: allow, counting starts from
+	// there. The use includes every answer by which a request was admitted, from before the request
+	// is. Nil means that nothing is known.
+	Known func(c *counter.Check) (used int64)
+	// Now returns the time. Nil means time.Now.
+	Now func() time.Time
+	// Failed is called with each error of the shared store after which Local answered instead. It
+	// must be safe for concurrent use. Nil means that errors are dropped.
+	Failed func(err error)
+}
+
+// Store is a [counter.Store] and [counter.Batcher] over another store. Make one with [New]. It is
+// safe for concurrent use.
+type Store struct {
+	inner   counter.Store
+	batcher counter.Batcher // inner, if it implements Batcher
+	options Options
+	pool    sync.Pool // of *localCall
+	ready   atomic.Bool
+	owed    owed
+	tallies tallies
+	locks   [owedShards]sync.Mutex // serialize catchUpOne for a counter
+}
+
+var _ counter.Batcher = (*Store)(nil)
+
+// localCall is a call of the local store. It is reused.
+type localCall struct {
+	checks  []counter.Check
+	results []counter.Result
+	text    []byte           // keys of unsharded counters
+	parts   []int            // for each check appended to the caller's checks: the index of the caller's check
+	one     [1]counter.Check // a call about one counter
+	result  [1]counter.Result
+}
+
+// New returns a store over inner. The caller closes both stores.
+func New(inner counter.Store, o Options) *Store {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Store{inner: inner, options: o}
+	s.owed.seed = maphash.MakeSeed()
+	for i := range s.owed.shards {
+		s.owed.shards[i].settled.L = &s.owed.shards[i].mu
+	}
+	s.batcher, _ = inner.(counter.Batcher)
+	s.pool.New = func() any { return new(localCall) }
+	return s
+}
+
+// Take answers the checks as [counter.Store] says, from memory if the shared store does not answer.
+func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	s.prepare(checks)
+	if s.owed.count.Load() == 0 {
+		err := s.inner.Take(ctx, checks, results)
+		return s.or(nil, err, unsent(err), checks, results)
+	}
+	t := s.pool.Get().(*localCall)
+	defer s.pool.Put(t)
+	if err := s.settle(ctx, t, checks); err != nil {
+		return s.or(t, err, true, checks, results)
+	}
+	err := s.inner.Take(ctx, checks, results)
+	return s.or(t, err, unsent(err), checks, results)
+}
+
+// prepare calls Options.Prepare if a check needs it.
+func (s *Store) prepare(checks []counter.Check) {
+	if s.options.Prepare == nil || s.ready.Load() {
+		return
+	}
+	for i := range checks {
+		if checks[i].OnError == counter.OnErrorLocal && s.ready.CompareAndSwap(false, true) {
+			s.options.Prepare()
+			return
+		}
+	}
+}
+
+// TakeAll implements [counter.Batcher].
+func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
+	for i := range calls {
+		s.prepare(calls[i].Checks)
+	}
+	if s.owed.count.Load() > 0 {
+		s.settleAll(ctx, calls)
+	}
+	if s.batcher == nil {
+		for i := range calls {
+			calls[i].Err = s.inner.Take(ctx, calls[i].Checks, calls[i].Results)
+		}
+	} else {
+		s.batcher.TakeAll(ctx, calls)
+	}
+	for i := range calls {
+		call := &calls[i]
+		call.Err = s.or(nil, call.Err, unsent(call.Err), call.Checks, call.Results)
+	}
+}
+
+// settleAll charges the debts of the counters of all calls. It stops if the store does not answer.
+func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
+	t := s.pool.Get().(*localCall)
+	defer s.pool.Put(t)
+	for i := range calls {
+		if s.settle(ctx, t, calls[i].Checks) != nil {
+			return
+		}
+	}
+}
+
+// or tallies the store's answer. If there is none, it returns the error or answers the call from
+// memory. It uses t if t is not nil. unsent says that the store has certainly not executed the call;
+// the admitted units are then a debt.
+func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
+	if err == nil {
+		s.tally(checks, results)
+		return nil
+	}
+	if !standsIn(err, checks) {
+		return err
+	}
+	if t == nil {
+		t = s.pool.Get().(*localCall)
+		defer s.pool.Put(t)
+	}
+	s.startTallies(checks)
+	s.catchUp(t, checks)
+	if t.take(s.options.Local, checks, results, s.nodes()) != nil {
+		s.settleDoubt(checks)
+		return err // memory cannot answer this call either
+	}
+	s.owe(t, unsent, checks, results)
+	if s.options.Failed != nil {
+		s.options.Failed(err)
+	}
+	return nil
+}
+
+// standsIn reports whether memory answers a failed call. A rule must limit what this process admits
+// without the store, and no rule may be stricter. Refunds and records are excluded: they concern a
+// charge that only the store knows.
+func standsIn(err error, checks []counter.Check) bool {
+	if !errors.Is(err, counter.ErrUnavailable) {
+		return false
+	}
+	stands := false
+	for i := range checks {
+		switch c := &checks[i]; {
+		case c.Op != counter.OpTake && c.Op != counter.OpUpTo || c.OnError == counter.OnErrorDeny:
+			return false
+		case c.OnError == counter.OnErrorLocal || counts(c):
+			stands = true
+		}
+	}
+	return stands
+}
+
+// counts reports whether this process counts a check of a limit while the store does not answer.
+func counts(c *counter.Check) bool {
+	return c.Limit != nil && (c.OnError == counter.OnErrorLocal || c.OnError == counter.OnErrorAllow)
+}
+
+// share returns the number of equal parts of a limit. This process admits one part. Under on_error:
+// allow the one part is the whole limit.
+func share(c *counter.Check, nodes int64) int64 {
+	if c.OnError == counter.OnErrorLocal {
+		return nodes
+	}
+	return 1
+}
+
+// catchUp raises the counters in memory to the use that the store last reported. So a client is not
+// admitted again for units that the store has counted already.
+func (s *Store) catchUp(t *localCall, checks []counter.Check) {
+	if s.options.Known == nil {
+		return
+	}
+	for i := range checks {
+		s.catchUpCheck(t, &checks[i])
+	}
+}
+
+// catchUpCheck raises the counter of a check in memory to the use that the store last reported and
+// the units that the store has not charged yet. The order of the steps matters, because other calls
+// count meanwhile: a unit may be counted twice, but none is missed.
+func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
+	if s.options.Known == nil || !counts(c) || c.OnError != counter.OnErrorAllow {
+		return
+	}
+	lock := &s.locks[maphash.Bytes(s.owed.seed, c.Key)%owedShards]
+	lock.Lock()
+	defer lock.Unlock()
+	defer func() { t.one[0] = counter.Check{} }() // the caller owns its key
+	t.one[0] = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
+	if s.options.Local.Take(context.Background(), t.one[:], t.result[:]) != nil {
+		return
+	}
+	used := s.owed.uncharged(c.Key)
+	used += s.options.Known(c)
+	if missing := used - (c.Limit.Capacity() - t.result[0].Remaining); missing > 0 {
+		t.one[0].Op, t.one[0].Cost = counter.OpForce, missing
+		// The request's own call gets the same error.
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
+	}
+}
+
+// owe records the units of an admitted request, so that they are charged when the store answers
+// again. Only the units of a call that is certainly unsent are owed. The results say what a
+// settlement needs to know.
+func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results []counter.Result) {
+	if anyDenied(checks, results) {
+		s.settleDoubt(checks)
+		return
+	}
+	now := s.options.Now()
+	for i := range checks {
+		c := &checks[i]
+		if !counts(c) || results[i].Denied {
+			continue
+		}
+		u := dueOf(c, &t.results[i], now)
+		if u.units <= 0 {
+			continue
+		}
+		owes := unsent && s.owed.add(c.Key, now, u)
+		if owes {
+			s.settleDoubt(checks[i : i+1])
+		}
+		if !u.refundable {
+			continue
+		}
+		if results[i].Granted = u.units; owes {
+			results[i].Receipt = -u.receipt
+		}
+	}
+}
+
+// dueOf returns the units of a check that the local store has answered.
+func dueOf(c *counter.Check, local *counter.Result, now time.Time) due {
+	span := local.Reset
+	if c.Limit.Algorithm() == counter.SlidingLog {
+		span = c.Limit.Window()
+	}
+	return due{unitsOf(c), local.Receipt, now.Add(time.Duration(span) * time.Microsecond), c.Refundable && c.Op != counter.OpForce}
+}
+
+// unitsOf returns the units that the local store charges for a check.
+func unitsOf(c *counter.Check) int64 {
+	switch {
+	case c.Op != counter.OpUpTo:
+		return c.Cost
+	case c.Max == 0:
+		return 0
+	}
+	return c.Min
+}
+
+func (s *Store) nodes() int64 {
+	if s.options.Nodes == nil {
+		return 1
+	}
+	return int64(min(max(1, s.options.Nodes()), NodesMax))
+}
+
+// take asks the local store for this node's share.
+func (t *localCall) take(local counter.Store, checks []counter.Check, results []counter.Result, nodes int64) error {
+	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
+	t.parts = t.parts[:0]
+	for i := range checks {
+		c := &t.checks[i]
+		if c.Op == counter.OpUpTo { // a share is not leased
+			c.Op, c.Cost, c.Age = counter.OpTake, c.Min, 0
+			if c.Max == 0 { // the check only reads the counter
+				c.Op = counter.OpLook
+			}
+		}
+		switch {
+		case counts(c):
+			if c.Guard != 0 && (c.OnError != counter.OnErrorLocal || checks[c.Guard-1].OnError != counter.OnErrorLocal) {
+				c.Guard = 0 // the client's penalty is not counted here
+			}
+			n := share(c, nodes)
+			if c.UnshardedLimit != nil {
+				t.divide(i, n)
+				c = &t.checks[i]
+			}
+			c.Cost = shareOf(c, n)
+		case c.Limit != nil || c.OnError != counter.OnErrorLocal:
+			c.Op, c.Guard = counter.OpLook, 0 // denies nothing
+		}
+	}
+	err := local.Take(context.Background(), t.checks, t.results)
+	clear(t.checks) // the caller owns their keys
+	if err != nil {
+		return err
+	}
+	for i := range results {
+		c, r := &checks[i], &t.results[i]
+		results[i] = counter.Result{At: r.At, Local: true}
+		if counts(c) || c.Penalty != nil && c.OnError == counter.OnErrorLocal {
+			results[i].Denied, results[i].Wait, results[i].Violations = r.Denied, r.Wait, r.Violations
+		}
+	}
+	for i, of := range t.parts {
+		if r := &t.results[len(results)+i]; r.Denied {
+			results[of].Denied, results[of].Wait = true, max(results[of].Wait, r.Wait)
+		}
+	}
+	return nil
+}
+
+// divide counts a check of one shard both in its shard and in the whole limit. The node's share is
+// taken from the whole limit: a share smaller than the number of shards would otherwise admit a
+// request in each shard. The shard is counted as well because some servers may still answer. Those
+// servers count the other shards, and this node must not admit units of those shards.
+func (t *localCall) divide(i int, nodes int64) {
+	c := &t.checks[i]
+	part, start := *c, len(t.text)
+	part.Cost, part.UnshardedLimit = shareOf(&part, nodes), nil
+	t.text = counter.AppendUnshardedKey(t.text, c.Key)
+	c.Key, c.Limit = t.text[start:len(t.text):len(t.text)], c.UnshardedLimit
+	if len(t.checks) < counter.ChecksMax {
+		t.checks, t.results, t.parts = append(t.checks, part), append(t.results, counter.Result{}), append(t.parts, i)
+	}
+}
+
+// shareOf returns how many units a check charges in memory. For a share of 1/n, the check charges n
+// times its cost, so that the node admits 1/n of the limit. A single request that fits into the
+// whole limit always fits into the share.
+func shareOf(c *counter.Check, nodes int64) int64 {
+	if capacity := c.Limit.Capacity(); c.Cost <= capacity {
+		return min(c.Cost*nodes, capacity)
+	}
+	return c.Cost
+}

@@ -1,0 +1,320 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fallback
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// TalliesMax is the greatest number of counters with a tally. When there are more, tallies are
+// dropped.
+const TalliesMax = 1 << 16
+
+const (
+	tallyShards = 64
+	// tallySpanMax bounds how long a tally lasts after the last request that needed it.
+	tallySpanMax = 400 * 24 * time.Hour
+)
+
+// tallies are counts of admissions in memory, one for each counter about which this process has
+// decided a request in place of the store. A tally counts the admissions by this process and by the
+// store. The store does not know yet of the requests that this process admitted. Without the tally,
+// the store and this process would each admit the whole limit.
+type tallies struct {
+	count  atomic.Int64 // usually 0, and checking costs one load
+	shards [tallyShards]tallyShard
+}
+
+type tallyShard struct {
+	mu    sync.Mutex
+	byKey map[string]tally
+}
+
+// tally is the tally of one counter. Its count is in the local store.
+type tally struct {
+	until time.Time // when the units of the last request that this process decided expire
+	// doubt is the units that this process admitted by calls with an unknown outcome, and by calls
+	// that it decides at the moment. The store may not have charged them.
+	doubt int64
+}
+
+func (s *Store) tallyShard(key []byte) *tallyShard {
+	return &s.tallies.shards[maphash.Bytes(s.owed.seed, key)%tallyShards]
+}
+
+// tallied reports whether a check has a tally once this process has decided it.
+func tallied(c *counter.Check) bool {
+	return counts(c) && c.OnError == counter.OnErrorAllow && !c.Shadow
+}
+
+// startTallies starts the tallies of a call that this process decides. The caller reads the use that
+// the store last reported only after startTallies: an admission by the store is then either in the
+// tally or in the report. The units are in doubt until [Store.settleDoubt].
+func (s *Store) startTallies(checks []counter.Check) {
+	now := s.options.Now()
+	for i := range checks {
+		if c := &checks[i]; tallied(c) {
+			s.startTally(c, now)
+		}
+	}
+}
+
+// startTally starts or extends one tally.
+func (s *Store) startTally(c *counter.Check, now time.Time) {
+	sh := s.tallyShard(c.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t, known := sh.byKey[string(c.Key)]
+	if !known {
+		if sh.byKey == nil {
+			sh.byKey = make(map[string]tally)
+		}
+		if len(sh.byKey) >= TalliesMax/tallyShards {
+			s.dropTally(sh, now)
+		}
+		s.tallies.count.Add(1)
+	}
+	if known && s.ended(&t, c.Limit, now) {
+		t.doubt = 0
+	}
+	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
+	sh.byKey[string(c.Key)] = t
+}
+
+// ended reports whether the units of a tally have expired. The units of a token bucket expire only
+// when the bucket is full again, which may be later than t.until. So the tally of a token bucket ends
+// only when the store reports at least as much use as the tally.
+func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
+	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
+}
+
+// dropTally makes room in a full shard. Of a few tallies it drops those whose time is over, or else
+// one. The caller holds the lock.
+func (s *Store) dropTally(sh *tallyShard, now time.Time) {
+	const glances = 16
+	before, last, looked := len(sh.byKey), "", 0
+	for key, t := range sh.byKey {
+		if last = key; now.After(t.until) {
+			delete(sh.byKey, key)
+		}
+		if looked++; looked == glances {
+			break
+		}
+	}
+	if len(sh.byKey) == before {
+		delete(sh.byKey, last)
+	}
+	s.tallies.count.Add(int64(len(sh.byKey) - before))
+}
+
+// findTally returns the tally of a counter, and drops it if it has ended.
+func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
+	sh := s.tallyShard(c.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if t, found = sh.byKey[string(c.Key)]; found && s.ended(&t, c.Limit, s.options.Now()) {
+		delete(sh.byKey, string(c.Key))
+		s.tallies.count.Add(-1)
+		return tally{}, false
+	}
+	return t, found
+}
+
+// endTally ends a tally; if onlyLate is true, only if its time is over.
+func (s *Store) endTally(key []byte, onlyLate bool) {
+	sh := s.tallyShard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	t, known := sh.byKey[string(key)]
+	if !known || onlyLate && !s.options.Now().After(t.until) {
+		return
+	}
+	delete(sh.byKey, string(key))
+	s.tallies.count.Add(-1)
+}
+
+// addDoubt changes the units in doubt of a counter.
+func (s *Store) addDoubt(key []byte, units int64) {
+	sh := s.tallyShard(key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if t, known := sh.byKey[string(key)]; known {
+		t.doubt = min(max(0, t.doubt+units), counter.CountMax)
+		sh.byKey[string(key)] = t
+	}
+}
+
+// settleDoubt removes the units of checks that are denied, or owed, from those in doubt.
+func (s *Store) settleDoubt(checks []counter.Check) {
+	for i := range checks {
+		if c := &checks[i]; tallied(c) {
+			s.addDoubt(c.Key, -unitsOf(c))
+		}
+	}
+}
+
+// spanOf returns how long a unit counts at most.
+func spanOf(l *counter.Limit) time.Duration {
+	span := float64(l.Window()) * float64(time.Microsecond)
+	switch {
+	case l.Algorithm() == counter.TokenBucket:
+		span *= float64(l.Capacity()) / float64(l.Count())
+	case l.Calendar() != 0:
+		span *= 2 // the window is of typical length only
+	}
+	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
+}
+
+// tally also counts in memory the units that the shared store has charged to counters with a tally,
+// or refunded. If the limit is used up in memory, the request is denied: this process admitted
+// units that the store did not know of when it answered. What the store has charged for the request
+// stays charged.
+func (s *Store) tally(checks []counter.Check, results []counter.Result) {
+	if s.tallies.count.Load() == 0 {
+		return
+	}
+	t := s.pool.Get().(*localCall)
+	defer s.pool.Put(t)
+	t.checks, t.results, t.parts = t.checks[:0], t.results[:0], t.parts[:0]
+	admitted := !anyDenied(checks, results)
+	for i := range checks {
+		c := &checks[i]
+		local, counted := tallyCheck(c, &results[i], admitted)
+		if !counted {
+			continue
+		}
+		if _, found := s.findTally(c); found {
+			t.checks, t.results, t.parts = append(t.checks, local), append(t.results, counter.Result{}), append(t.parts, i)
+		}
+	}
+	if len(t.checks) == 0 {
+		return
+	}
+	if s.options.Local.Take(context.Background(), t.checks, t.results) == nil && !s.agree(t, checks, results) {
+		s.disagree(t, checks, results)
+	}
+	clear(t.checks) // the caller owns their keys
+}
+
+// tallyCheck returns the check that counts an answer of the shared store in memory.
+func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local counter.Check, counted bool) {
+	if c.Limit == nil || c.Shadow {
+		return local, false
+	}
+	local = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Refundable: c.Refundable, Op: c.Op}
+	switch c.Op {
+	case counter.OpTake:
+		local.Cost = c.Cost
+		return local, admitted && c.Cost > 0
+	case counter.OpUpTo:
+		local.Cost, local.Min, local.Max = r.Granted, min(c.Min, r.Granted), r.Granted
+		return local, admitted && r.Granted > 0
+	case counter.OpForce:
+		local.Cost = r.Granted
+		return local, r.Granted > 0
+	case counter.OpRefund:
+		// In a sliding log the receipt is an instant of the shared store, which memory does not know.
+		local.Cost, local.Receipt = r.Granted, c.Receipt
+		return local, r.Granted > 0 && c.Limit.Algorithm() != counter.SlidingLog
+	case counter.OpReset:
+		return local, true
+	}
+	return local, false
+}
+
+// agree completes a call that the tallies admit. It reports false if they deny it.
+func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
+	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
+		return false
+	}
+	for k, i := range t.parts {
+		c, r, local := &checks[i], &results[i], &t.results[k]
+		switch {
+		case c.Op == counter.OpReset:
+			s.endTally(c.Key, false)
+		case c.Op == counter.OpUpTo && local.Granted > 0:
+			r.Granted = local.Granted
+		case c.Op == counter.OpTake && local.Remaining >= r.Remaining: // the store knows at least as much
+			s.endTally(c.Key, true)
+		}
+	}
+	return true
+}
+
+// insist counts a call that the tallies denied if its limits have room by what the store has
+// reported. It reports false if one has none. The units are counted before that is examined, so a
+// request that this process decides meanwhile is counted too.
+func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
+	fits := true
+	for k, i := range t.parts {
+		c := &t.checks[k]
+		if c.Op != counter.OpTake && c.Op != counter.OpUpTo {
+			continue
+		}
+		t.one[0] = *c
+		t.one[0].Op = counter.OpForce
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally misses the units
+		c.Receipt, c.Cost = t.result[0].Receipt, t.result[0].Granted
+		if local := &t.results[k]; local.Denied && !local.Overflow {
+			fits = fits && s.fits(&checks[i], &results[i])
+		}
+	}
+	for k := range t.parts {
+		if c := &t.checks[k]; !fits && c.Op <= counter.OpUpTo && c.Cost > 0 {
+			t.one[0] = *c
+			t.one[0].Op = counter.OpRefund
+			_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally counts too much
+		}
+	}
+	t.one[0] = counter.Check{}
+	return fits
+}
+
+// fits reports whether a limit has room for all that this process admitted, by what the store has
+// reported: the units that it has charged, those that are owed and those in doubt. The count in
+// memory may be too high, after a reset or a refund by another process.
+//
+// Units move between the three meanwhile, so the order of reading matters: units may be counted
+// twice, but none is missed. If nothing remains, the store may have charged more than the limit.
+func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
+	if c.Limit.Algorithm() == counter.TokenBucket {
+		return false // its debts are dropped before the bucket is full
+	}
+	before, _ := s.findTally(c)
+	owed := s.owed.uncharged(c.Key)
+	after, _ := s.findTally(c)
+	capacity := c.Limit.Capacity()
+	used := capacity - r.Remaining
+	if s.options.Known != nil {
+		used = max(used, s.options.Known(c))
+	}
+	return used < capacity && used+owed+max(before.doubt, after.doubt) <= capacity
+}
+
+// disagree denies a call that the shared store has admitted.
+func (s *Store) disagree(t *localCall, checks []counter.Check, results []counter.Result) {
+	for i := range results {
+		results[i] = counter.Result{At: results[i].At, Local: true}
+	}
+	for k, i := range t.parts {
+		if local := &t.results[k]; local.Denied && !local.Overflow {
+			results[i].Denied, results[i].Wait = true, local.Wait
+		}
+	}
+}
+
+// anyDenied reports whether a call was denied.
+func anyDenied(checks []counter.Check, results []counter.Result) bool {
+	for i := range checks {
+		if results[i].Denied && !checks[i].Shadow {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,326 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// role is the way in which one check of a call is answered.
+type role uint8
+
+const (
+	sends    role = iota // the store beneath gets the caller's check unchanged
+	reserved             // the request has reserved held units
+	asks                 // the store is asked for units for this request and for others
+)
+
+// part is the state of one check of a call.
+type part struct {
+	role   role
+	id     identity
+	shard  *shard
+	held   *held
+	units  lease.Held
+	asking lease.Call
+}
+
+// attempt is one call in which some limits may be leased.
+//
+// It goes through its checks once and reserves held units. If another call is under way for a
+// counter, the attempt waits for that call. It does not wait while others wait for a call that it
+// is about to make, so attempts cannot deadlock. Then one call asks the store beneath for
+// everything that is not reserved. If that call is denied or fails, the reserved units are put
+// back.
+type attempt struct {
+	store   *Store
+	checks  []counter.Check
+	results []counter.Result
+	kind    kind
+	parts   []part
+	owned   int // checks that ask for units
+	inHand  int // checks with reserved units
+
+	deadline  time.Time
+	wait      *waiter // set while the attempt waits in the queue for check at
+	at        int
+	recording *part // the call is made to record the denial by this part
+
+	asked   []counter.Check // the checks for the store beneath
+	answers []counter.Result
+	from    []int // the index of each in checks
+}
+
+// reset prepares the attempt for a call.
+func (a *attempt) reset(s *Store, k kind, checks []counter.Check, results []counter.Result) {
+	*a = attempt{store: s, checks: checks, results: results, kind: k, parts: slices.Grow(a.parts[:0], len(checks))[:len(checks)],
+		asked: a.asked[:0], answers: a.answers[:0], from: a.from[:0]}
+}
+
+// release drops the attempt's pointers and returns it to the pool.
+func (a *attempt) release() {
+	clear(a.parts)
+	clear(a.asked)
+	a.checks, a.results = nil, nil
+	a.store.attempts.Put(a)
+}
+
+// outcome is the state of an attempt.
+type outcome uint8
+
+const (
+	settled outcome = iota // the call is answered
+	waiting                // the attempt waits in a queue
+	ready                  // the store beneath must be called
+)
+
+// reserve goes through the remaining checks until one denies or has to wait.
+func (a *attempt) reserve() outcome {
+	for ; a.at < len(a.checks); a.at++ {
+		if !leasable(&a.checks[a.at]) {
+			continue
+		}
+		switch v := a.take(a.at); v {
+		case lease.Wait:
+			return waiting
+		case lease.Deny:
+			return a.deny()
+		}
+	}
+	return a.reservedAll()
+}
+
+// leasable reports whether a check may be answered from held units.
+func leasable(c *counter.Check) bool {
+	return c.Lease && c.Op == counter.OpTake && c.Cost > 0 && !c.Shadow
+}
+
+// take decides check i if its counter can.
+func (a *attempt) take(i int) lease.Verdict {
+	s, c, p := a.store, &a.checks[i], &a.parts[i]
+	p.id = s.identify(c.Key)
+	p.shard = s.counters.of(p.id)
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	if s.closed.Load() {
+		return 0
+	}
+	h := p.shard.hold(p.id, c, s.counters.most)
+	if h == nil {
+		if a.remembered(i) {
+			return lease.Deny
+		}
+		return 0
+	}
+	p.held = h
+	now := s.now()
+	v, units := h.counter.Take(now, c.Limit, c.Cost)
+	switch v {
+	case lease.Admit, lease.AdmitAsk:
+		a.inHand++
+		p.role, p.units = reserved, units
+		h.counter.Answer(now, c.Cost, v, &a.results[i])
+		a.results[i].Receipt = units.Receipt
+		if v == lease.AdmitAsk {
+			s.prefetch(now, p.shard, h, c.Limit)
+		}
+	case lease.Deny:
+		h.counter.Answer(now, c.Cost, v, &a.results[i])
+	case lease.Ask:
+		if a.remembered(i) {
+			return lease.Deny
+		}
+		a.own(p, now, c)
+	case lease.Wait:
+		if a.owned > 0 || !a.hasTime() {
+			h.counter.Leave(c.Cost)
+			return 0
+		}
+		a.enqueue(h, c)
+	}
+	return v
+}
+
+// remembered reports whether a recent denial of check i makes calling the store unnecessary. A held
+// counter usually knows that denial itself. This is for counters that were evicted or are not held.
+func (a *attempt) remembered(i int) bool {
+	s := a.store
+	if s.denials == nil || a.kind != takes {
+		return false
+	}
+	_, denies := s.denials.recall(s.now(), a.checks, i, &a.results[i], &recorder{})
+	return denies
+}
+
+// own makes the attempt's call the only call for the check's counter, unless another is under way.
+func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
+	if asking, ok := p.held.ask(now, c.Limit, c.Cost); ok {
+		p.role, p.asking = asks, asking
+		a.owned++
+	}
+}
+
+// hasTime reports whether the request may wait for another call. There must be time for the rest of
+// that call, for the call after it, and for the request's own call. If the store is too slow for
+// that, each request makes its own call at once.
+func (a *attempt) hasTime() bool {
+	left := a.store.timeout
+	if !a.deadline.IsZero() {
+		left = time.Until(a.deadline)
+	}
+	return 3*a.store.away() <= left
+}
+
+// away returns the recent response time of the store beneath.
+func (s *Store) away() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
+
+// noteAnswer records the answer to a call and how long it took. A longer time takes effect at once,
+// a shorter one gradually.
+func (s *Store) noteAnswer(sent counter.Micros) {
+	s.answered(sent)
+	took, rtt := int64(s.now()-sent), s.rtt.Load()
+	s.rtt.Store(max(took, rtt-(rtt-took)/8))
+}
+
+// answered records that a call sent at an instant was answered.
+func (s *Store) answered(sent counter.Micros) {
+	s.lastArrived.Store(int64(s.now()))
+	for {
+		last := s.lastAnswered.Load()
+		if int64(sent) <= last || s.lastAnswered.CompareAndSwap(last, int64(sent)) {
+			return
+		}
+	}
+}
+
+// enqueue queues the attempt behind the call that is under way for a counter.
+func (a *attempt) enqueue(h *held, c *counter.Check) {
+	w := a.store.waiters.Get().(*waiter)
+	if a.deadline.IsZero() {
+		a.deadline = time.Now().Add(a.store.timeout)
+	}
+	w.limit, w.cost, w.next, w.decided, w.deadline = c.Limit, c.Cost, nil, false, a.deadline
+	a.wait = w
+	h.push(w)
+}
+
+// await waits for the call that the attempt is queued behind, and continues with the result.
+func (a *attempt) await(ctx context.Context) (outcome, error) {
+	s, p, w := a.store, &a.parts[a.at], a.wait
+	a.wait = nil
+	err := s.await(ctx, p, w)
+	v := w.verdict
+	if err == nil {
+		switch v {
+		case lease.Admit, lease.AdmitAsk:
+			a.inHand++
+			p.role, p.units, a.results[a.at] = reserved, w.held, w.result
+		case lease.Deny:
+			a.results[a.at] = w.result
+		case lease.Ask:
+			p.role, p.asking = asks, w.asking
+			a.owned++
+		}
+	}
+	w.limit = nil
+	s.waiters.Put(w)
+	switch {
+	case err != nil:
+		a.abandon()
+		return settled, err
+	case v == lease.Deny:
+		return a.deny(), nil
+	}
+	a.at++
+	return a.reserve(), nil
+}
+
+// reservedAll returns the outcome once all checks have been visited.
+func (a *attempt) reservedAll() outcome {
+	if a.inHand < len(a.checks) && !a.unpenalized() {
+		return ready
+	}
+	a.store.counts.leased.Add(1)
+	return settled
+}
+
+// abandon puts back the reserved units and abandons the attempt's calls for units.
+func (a *attempt) abandon() {
+	for i := range a.parts {
+		switch p := &a.parts[i]; p.role {
+		case reserved:
+			a.putBack(i)
+		case asks:
+			p.shard.mu.Lock()
+			a.store.abandon(p.shard, p.held, &p.asking)
+			p.shard.mu.Unlock()
+		}
+		a.parts[i].role = sends
+	}
+	a.owned, a.inHand = 0, 0
+}
+
+// putBack puts back the units that check i has reserved, and updates its result. If the counter has
+// been evicted since, the units are lost until their window ends.
+func (a *attempt) putBack(i int) {
+	s, c, p := a.store, &a.checks[i], &a.parts[i]
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	a.results[i].Granted, a.results[i].Receipt = 0, 0
+	if h := p.held; h.id == p.id {
+		now := s.now()
+		h.counter.PutBack(now, c.Cost, p.units)
+		h.counter.Answer(now, c.Cost, 0, &a.results[i])
+		s.lookAfter(p.shard, h)
+	}
+}
+
+// deny denies the call by what the counter of check a.at knows. It calls the store only if the
+// denial must be recorded or a shadow check must be evaluated.
+func (a *attempt) deny() outcome {
+	s, i := a.store, a.at
+	denial := a.results[i]
+	a.abandon()
+	if a.kind == shadows || a.checks[i].Guard != 0 && !a.recorded(i) {
+		return ready // with the caller's checks unchanged
+	}
+	now, p := s.now(), recorder{}
+	for j := range a.checks {
+		if a.parts[j].units.Receipt != 0 {
+			continue // putBack has set its result
+		}
+		if known := s.denials != nil && s.denials.knows(now, a.checks, j, &a.results[j], &p); !known {
+			a.results[j] = unknown(denial.At, &a.checks[j])
+		}
+	}
+	a.results[i] = denial
+	s.counts.denials.Add(1)
+	return settled
+}
+
+// recorded reports whether the denial by check i is already recorded as a violation, or another
+// call is recording it. If not, this call records it.
+func (a *attempt) recorded(i int) bool {
+	p, denial := &a.parts[i], a.results[i]
+	if a.remembered(i) {
+		a.results[i] = denial
+		return true
+	}
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	h, violation := p.held, a.checks[i].Violation
+	switch {
+	case h == nil || h.id != p.id:
+		return false
+	case h.recording == 0:
+		h.recording, a.recording = violation, p
+		h.pins++
+		return false
+	}
+	return h.recording == violation
+}

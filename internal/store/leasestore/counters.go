@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"sync"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// Limits on the number of counters that may hold leased units.
+const (
+	// CountersMaxDefault is the default number of counters. They take 27 MB, allocated as needed.
+	// No node has traffic for as many hot counters, but many one-time clients can fill the table.
+	CountersMaxDefault = 1 << 15
+	// CountersMaxBound is the greatest number of counters that can be configured.
+	CountersMaxBound = 1 << 24
+
+	shardCount = 256 // more than there are cores, so that calls seldom contend
+	shardFill  = 4   // least number of counters in a shard; with fewer, one key could evict another too easily
+	glances    = 16  // maximum number of counters examined to find room for a new one
+)
+
+// held is one counter that may hold units. The lock of its shard guards it.
+type held struct {
+	id      identity
+	key     []byte
+	scope   int
+	limit   counter.Limit
+	bounds  counter.Bounds
+	dated   bool // bounds is set
+	settles bool // charged units may be refunded after they were used
+	counter lease.Counter
+
+	first, last *waiter        // requests that wait for the call under way, in order of arrival
+	asked       counter.Micros // when that call was sent
+	tries       uint8          // consecutive overdue calls before that call
+	pins        int            // calls under way; the counter must not be evicted before they end
+	used        bool           // since the last search for room
+	ticking     bool           // the ticker visits it
+	recording   int64          // the violation that a call under way is recording
+}
+
+// shard is one part of the counters.
+type shard struct {
+	mu      sync.Mutex
+	byID    map[identity]*held
+	all     []*held
+	next    int // index in all where the next search for room starts
+	ticking []*held
+	_       [40]byte
+}
+
+// counters are the counters that may hold units. Their number is bounded. If there is no room, a
+// counter that holds no units and was not used recently is evicted, with its traffic statistics. If
+// there is none, the new counter is not held: each of its requests is a call, as without a lease.
+type counters struct {
+	shards [shardCount]shard
+	most   int // per shard
+}
+
+func newCounters(most int) *counters {
+	c := &counters{most: max(shardFill, most/shardCount)}
+	for i := range c.shards {
+		c.shards[i].byID = map[identity]*held{}
+	}
+	return c
+}
+
+func (c *counters) of(id identity) *shard { return &c.shards[id[1]%shardCount] }
+
+// hold returns the counter of a check, adding it if there is room, otherwise nil. The caller holds
+// the lock.
+func (sh *shard) hold(id identity, c *counter.Check, most int) *held {
+	h := sh.byID[id]
+	if h == nil {
+		if h = sh.room(most); h == nil {
+			return nil
+		}
+		h.id, h.key, h.scope, h.limit = id, append(h.key[:0], c.Key...), c.ScopeLen, *c.Limit
+		sh.byID[id] = h
+	}
+	h.used, h.settles = true, c.Refundable
+	if c.Limit.Count() != h.limit.Count() || c.Limit.Capacity() != h.limit.Capacity() {
+		h.limit = *c.Limit
+	}
+	if c.Bounds != nil {
+		h.bounds, h.dated = *c.Bounds, true
+	}
+	return h
+}
+
+// room returns a free counter, nil if there is none. The caller holds the lock.
+func (sh *shard) room(most int) *held {
+	if len(sh.all) < most {
+		h := &held{}
+		sh.all = append(sh.all, h)
+		return h
+	}
+	for range min(glances, len(sh.all)) {
+		h := sh.all[sh.next]
+		sh.next = (sh.next + 1) % len(sh.all)
+		switch {
+		case h.pins > 0 || h.first != nil || h.ticking:
+		case h.used:
+			h.used = false
+		default:
+			delete(sh.byID, h.id)
+			*h = held{key: h.key}
+			return h
+		}
+	}
+	return nil
+}
+
+// check returns a check of the counter for a call that the counter itself makes.
+func (h *held) check() counter.Check {
+	c := counter.Check{Key: append([]byte(nil), h.key...), ScopeLen: h.scope, Refundable: h.settles}
+	limit := h.limit
+	c.Limit = &limit
+	if h.dated {
+		bounds := h.bounds
+		c.Bounds = &bounds
+	}
+	return c
+}

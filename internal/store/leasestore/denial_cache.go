@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"hash/maphash"
+	"sync"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Bounds of the memory of denials.
+const (
+	// DenialsMaxDefault is the default number of counters whose answers are remembered. They take
+	// 10 MB, which the system allocates as it is used.
+	DenialsMaxDefault = 1 << 16
+	// DenialsMaxBound is the greatest number that can be configured: 2.5 GB.
+	DenialsMaxBound = 1 << 24
+	// DenialMax is the longest time that a denial is remembered, whatever its own wait. A change by
+	// another node (a reset, a lifted penalty, a refund) takes effect here no later than that.
+	DenialMax = counter.Second
+	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
+	// it ends. Without that, all requests would call the store from its end until the first answer,
+	// a hundred at once under an attack.
+	lookAhead = 50 * counter.Millisecond
+
+	// asksMax bounds the denied calls per second that still go to the store, because another of
+	// their checks has no remembered answer. That check may deny for longer, or have less left.
+	// Further calls get the remembered answer, so that a client that names another counter in every
+	// request does not call the store each time.
+	asksMax = 16
+
+	setWays = 4   // answers in one set
+	locks   = 256 // more than there are cores, so that calls seldom contend
+)
+
+// identity identifies a counter by two hashes of its key, with secret seeds. A table of keys would
+// have no fixed size. Two of a billion counters share both hashes once in 10^20 tries.
+type identity [2]uint64
+
+// seeds turn keys into identities.
+type seeds [2]maphash.Seed
+
+func newSeeds() seeds { return seeds{maphash.MakeSeed(), maphash.MakeSeed()} }
+
+func (s *seeds) identify(key []byte) identity {
+	return identity{maphash.Bytes(s[0], key), maphash.Bytes(s[1], key)}
+}
+
+// numbers are the parameters of a limit or a penalty. An answer for other parameters is not used.
+type numbers struct {
+	count, burst int64
+	window       counter.Micros
+	algorithm    counter.Algorithm
+	calendar     counter.CalendarUnit
+}
+
+func numbersOf(c *counter.Check) numbers {
+	if p := c.Penalty; p != nil {
+		return numbers{count: p.Threshold, burst: int64(p.Max), window: p.Window}
+	}
+	l := c.Limit
+	return numbers{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
+}
+
+// answer is what the store said about one counter in a call that it denied.
+type answer struct {
+	identity identity
+	numbers  numbers
+	sent     counter.Micros // when the store was asked, on this process's clock; the answer's spans count from there at the latest
+	until    counter.Micros // on this process's clock; the answer is used until then; 0: the slot is empty
+	again    counter.Micros // on this process's clock, when one call renews the answer; 0: no call will, or one is under way
+	at       counter.Micros // on the store's clock
+	cost     int64          // the denied cost; passed if the check did not deny
+	wait     counter.Micros // of a denial
+	// guard identifies the violation that the client's penalty recorded for a denial. It is 0 if
+	// none was recorded.
+	guard      uint64
+	remaining  int64
+	reset      counter.Micros
+	next       counter.Micros
+	leasedIn   counter.Micros
+	violations int64
+	asks       uint8          // calls sent to the store because of other checks
+	asksUntil  counter.Micros // on this process's clock; asks counts calls until then
+}
+
+// passed is the denied cost of an answer that is not a denial. It exceeds every cost.
+const passed = counter.CountMax + 2
+
+// set holds the answers of keys that share a place in the table.
+type set struct {
+	forgot counter.Micros // when an answer of the set was last forgotten
+	ways   [setWays]answer
+}
+
+// denials remembers the answers to calls that were denied. Its size is fixed. A full set evicts the
+// answer that is worth least; an evicted answer costs one call of the store.
+type denials struct {
+	seeds
+	mask  uint64
+	sets  []set
+	locks [locks]struct {
+		sync.Mutex
+		_ [56]byte // a cache line each
+	}
+}
+
+func newDenials(most int, s seeds) *denials {
+	d := &denials{seeds: s}
+	n := 1
+	for n*2*setWays <= most {
+		n *= 2
+	}
+	d.sets, d.mask = make([]set, n), uint64(n-1)
+	return d
+}
+
+// knows fills in the remembered answer about a check and reports whether there is one.
+func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) bool {
+	known, _ := d.recall(now, checks, i, r, p)
+	return known
+}
+
+// lock locks the set of an identity. It returns the set and its lock, which the caller unlocks.
+func (d *denials) lock(id identity) (*set, *sync.Mutex) {
+	index := id[0] & d.mask
+	mu := &d.locks[index%locks].Mutex
+	mu.Lock()
+	return &d.sets[index], mu
+}
+
+// find returns the answer about a counter, nil if there is none. The caller holds the lock.
+func (s *set) find(id identity, now counter.Micros) *answer {
+	for i := range s.ways {
+		if w := &s.ways[i]; w.identity == id && w.until > now {
+			return w
+		}
+	}
+	return nil
+}
+
+// recorder is the penalty that records the violations of a call.
+type recorder struct {
+	check  int            // its position in the call, counted from 1
+	id     uint64         // half of its identity; together with the counter's identity, that is enough
+	forgot counter.Micros // when a penalty in its set was last lifted: violations recorded before may be forgotten
+}
+
+// violation identifies the record of a violation.
+func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
+
+// recall answers a check from memory. known reports whether there is an answer, and denies whether
+// it denies the call. p is the recorder of the previous check; recall updates it.
+func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) (known, denies bool) {
+	known, denies, _ = d.recallOrLook(now, checks, i, r, p, false)
+	return known, denies
+}
+
+// recallOrLook is recall for a call that may renew a denial. looks reports whether this call must
+// do that, and so ask the store.
+func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
+	c := &checks[i]
+	if c.Guard != 0 && c.Guard != p.check {
+		*p = d.recorder(checks, c.Guard)
+	}
+	id := d.identify(c.Key)
+	s, mu := d.lock(id)
+	defer mu.Unlock()
+	if c.Penalty != nil {
+		*p = recorder{i + 1, id[0], s.forgot}
+	}
+	a := s.find(id, now)
+	if a == nil || a.numbers != numbersOf(c) {
+		return false, false, false
+	}
+	a.fill(now, c, r)
+	denies = r.Denied && (c.Guard == 0 || a.guard == p.violation(c.Violation) && a.sent > p.forgot)
+	if looks = may && denies && a.again != 0 && a.again <= now; looks {
+		a.again = 0
+	}
+	return true, denies, looks
+}
+
+// mayAsk reports whether a call that check c denies may go to the store because of its other
+// checks.
+func (d *denials) mayAsk(now counter.Micros, c *counter.Check) bool {
+	id := d.identify(c.Key)
+	s, mu := d.lock(id)
+	defer mu.Unlock()
+	a := s.find(id, now)
+	switch {
+	case a == nil:
+		return false
+	case a.asksUntil <= now:
+		a.asks, a.asksUntil = 0, now+DenialMax
+	case a.asks >= asksMax:
+		return false
+	}
+	a.asks++
+	return true
+}
+
+// outdate forgets answers that are not denials about counters that a later call has charged.
+func (d *denials) outdate(checks []counter.Check) {
+	for i := range checks {
+		if checks[i].Limit == nil {
+			continue
+		}
+		id := d.identify(checks[i].Key)
+		s, mu := d.lock(id)
+		for k := range s.ways {
+			if w := &s.ways[k]; w.identity == id && w.cost == passed {
+				*w = answer{}
+			}
+		}
+		mu.Unlock()
+	}
+}
+
+// recorder returns the penalty at a position of the call.
+func (d *denials) recorder(checks []counter.Check, number int) recorder {
+	id := d.identify(checks[number-1].Key)
+	s, mu := d.lock(id)
+	defer mu.Unlock()
+	return recorder{number, id[0], s.forgot}
+}
+
+// fill sets r to what an answer says now. Instants do not move: At + Wait and At + Reset stay the
+// same.
+func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
+	elapsed := now - a.sent
+	*r = counter.Result{At: a.at + elapsed, Remaining: a.remaining, Reset: max(0, a.reset-elapsed),
+		Next: max(0, a.next-elapsed), LeasedIn: max(0, a.leasedIn-elapsed), Violations: a.violations}
+	cost := max(1, c.Cost)
+	if cost < a.cost {
+		return
+	}
+	if r.Wait = a.waitOf(c, cost); r.Wait != counter.Never {
+		r.Wait -= elapsed
+	}
+	r.Denied = c.Cost > 0 || c.Penalty != nil
+}
+
+// waitOf returns how long a cost had to wait when the answer was given. For a cost greater than the
+// denied one it is exact for fixed windows, and exact but for a tick for token buckets. Otherwise
+// it is a lower bound: a client that returns then is denied again with the rest of the wait.
+func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
+	switch {
+	case c.Penalty != nil || cost == a.cost:
+		return a.wait
+	case cost > c.Limit.Capacity():
+		return counter.Never
+	case c.Limit.Algorithm() == counter.TokenBucket:
+		unit, refill, tick := c.Limit.Arithmetic()
+		return a.wait + counter.Micros(((cost-a.cost)*unit+refill-1)/refill)*tick
+	default:
+		return a.wait
+	}
+}
+
+// unknown is the result of a check without a remembered answer, in a call that another check
+// denies. It is the result of an unused counter.
+func unknown(at counter.Micros, c *counter.Check) counter.Result {
+	r := counter.Result{At: at}
+	if c.Limit != nil {
+		r.Remaining = c.Limit.Capacity()
+	}
+	return r
+}
+
+// learn remembers the answer to a call that the store denied, sent and received at these instants.
+func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, results []counter.Result) {
+	for i := range checks {
+		c, r := &checks[i], &results[i]
+		if c.Shadow || r.Overflow {
+			continue
+		}
+		a := answer{identity: d.identify(c.Key), numbers: numbersOf(c), sent: sent, until: sent + DenialMax, at: r.At,
+			cost: passed, wait: r.Wait, remaining: r.Remaining, reset: r.Reset, next: r.Next, leasedIn: r.LeasedIn,
+			violations: r.Violations}
+		if r.Denied {
+			if a.cost = max(1, c.Cost); c.Op == counter.OpUpTo {
+				a.cost = c.Min
+			}
+			lasts := r.Wait
+			if r.LeasedIn > 0 { // refunded units take as long to arrive as answers do
+				lasts = min(lasts, r.LeasedIn+(received-sent))
+			}
+			a.until = sent + min(DenialMax, lasts)
+			if lasts > DenialMax {
+				a.again = a.until - lookAhead
+			}
+			a.guard = d.guardOf(checks, results, i)
+		}
+		s, mu := d.lock(a.identity)
+		if s.forgot < sent { // otherwise the answer may be older than the change that was forgotten
+			s.put(&a, received)
+		}
+		mu.Unlock()
+	}
+}
+
+// guardOf returns the record of a denial, 0 if there is none. A penalty that is in force records
+// nothing. A cost that can never pass is no violation, so no record is missed.
+func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i int) uint64 {
+	guard := checks[i].Guard
+	if guard == 0 || results[guard-1].Denied {
+		return 0
+	}
+	p := recorder{id: d.identify(checks[guard-1].Key)[0]}
+	return p.violation(checks[i].Violation)
+}
+
+// put stores an answer in place of the counter's last one, in a free slot, or in place of the
+// answer that is worth least. The caller holds the lock.
+func (s *set) put(a *answer, now counter.Micros) {
+	victim := &s.ways[0]
+	for i := range s.ways {
+		w := &s.ways[i]
+		if w.identity == a.identity {
+			if w.until > now && w.covers(a) {
+				return
+			}
+			a.asks, a.asksUntil = w.asks, w.asksUntil
+			victim = w
+			break
+		}
+		if w.worth(now) < victim.worth(now) {
+			victim = w
+		}
+	}
+	*victim = *a
+}
+
+// covers reports whether an unexpired answer denies at least what another answer about the same
+// counter denies.
+func (a *answer) covers(other *answer) bool {
+	return a.numbers == other.numbers && a.cost < other.cost && (other.cost == passed || a.guard == other.guard)
+}
+
+// worth orders answers by the loss of evicting them: first expired answers, then answers that are
+// not denials, then denials by the time they have left.
+func (a *answer) worth(now counter.Micros) counter.Micros {
+	switch left := a.until - now; {
+	case left <= 0:
+		return 0
+	case a.cost == passed:
+		return 1
+	default:
+		return 1 + left
+	}
+}
+
+// forget drops the answers about a counter, including an answer that is on its way.
+func (d *denials) forget(now counter.Micros, id identity) {
+	s, mu := d.lock(id)
+	defer mu.Unlock()
+	s.forgot = now
+	for i := range s.ways {
+		if w := &s.ways[i]; w.identity == id {
+			*w = answer{}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/storetest"
+)
+
+func examine(o Options) func(t testing.TB) storetest.Subject {
+	return func(t testing.TB) storetest.Subject {
+		var clock atomic.Int64
+		o.Now, o.Timeout = func() counter.Micros { return counter.Micros(clock.Load()) }, patience
+		subject := (&storetest.Model{}).Subject()
+		pin := subject.Pin
+		// The exam's clock goes back and this process's clock does not, so nothing is remembered
+		// between instants.
+		subject.Pin = func(now counter.Micros) {
+			clock.Add(int64(2 * DenialMax))
+			pin(now)
+		}
+		s, err := New(subject.Store, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = s.Close(t.Context()) })
+		subject.Store = s
+		return subject
+	}
+}
+
+func TestPassesTheExam(t *testing.T) { storetest.Run(t, examine(Options{DenialsMax: -1})) }
+
+// TestPassesTheExamFromMemory leaves out the promises: the violation of a second limit is recorded
+// at the next call.
+func TestPassesTheExamFromMemory(t *testing.T) {
+	open := examine(Options{})
+	storetest.RunVectors(t, open)
+	storetest.RunRandom(t, open, racescale.Fewer(storetest.RandomSteps))
+	storetest.RunOracle(t, open, storetest.OracleSteps)
+}
+
+// leasing leases every limit that may be leased, as its rule would under lease: auto. A look finds
+// no held units: it checks what is left in the end.
+type leasing struct{ *Store }
+
+func (l leasing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if len(checks) > 0 && checks[0].Op == counter.OpLook {
+		l.sweep(ctx, (*lease.Counter).Release)
+	}
+	leased := slices.Clone(checks)
+	for i := range leased {
+		if c := &leased[i]; c.Limit != nil {
+			c.Lease = c.Limit.Leasable()
+		}
+	}
+	return l.Store.Take(ctx, leased, results)
+}
+
+// TestPassesTheExamOverLeases covers cold counters: under a stopped clock nothing is leased in
+// advance.
+func TestPassesTheExamOverLeases(t *testing.T) {
+	for name, o := range map[string]Options{"alone": {DenialsMax: -1}, "with memory": {}} {
+		t.Run(name, func(t *testing.T) {
+			open := func(t testing.TB) storetest.Subject {
+				subject := examine(o)(t)
+				subject.Store = leasing{subject.Store.(*Store)}
+				return subject
+			}
+			if o.DenialsMax < 0 {
+				storetest.RunPromises(t, open)
+			}
+			storetest.RunVectors(t, open)
+			storetest.RunRandom(t, open, racescale.Fewer(storetest.RandomSteps))
+			storetest.RunOracle(t, open, storetest.OracleSteps)
+		})
+	}
+}

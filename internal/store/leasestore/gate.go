@@ -1,0 +1,469 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// A gate bounds the calls that are under way for one counter. A client that sends thousands of
+// requests at once can have only as many admitted as its limit has left. So sending more calls than
+// that number plus one is useless. The other requests wait in this process. When a call is denied,
+// they are denied from memory. When a call is admitted, as many further requests are sent as there
+// are units. So a burst of any size costs about as many calls as the limit admits requests, and
+// requests of other clients do not queue behind it.
+
+// Bounds of the gates.
+const (
+	// gateCallsMax bounds the calls under way for one counter. It is two full pipelines of a Redis
+	// store, so that a counter shared by all clients is not slowed down.
+	gateCallsMax = 256
+	// gateWaitingMax bounds the requests that wait at one gate. Further requests are denied.
+	gateWaitingMax = 1 << 14
+	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
+	// denied.
+	gatesWaitingMax = 1 << 16
+	// gateWaitMax bounds how long a request waits for its turn. The store is answering during all
+	// of that time, because a failed call ends the wait of every request behind it.
+	gateWaitMax = counter.Second
+	// gateMissesMax is how many consecutive waiting requests are compared with the last denial
+	// without being denied by it. After that, the remaining requests are sent to the store one by
+	// one.
+	gateMissesMax = 4
+)
+
+var (
+	errGateFull = fmt.Errorf("%w: too many requests wait for one counter", counter.ErrOverloaded)
+	errGateLate = fmt.Errorf("%w: the request waited for its turn at a counter for too long", counter.ErrOverloaded)
+)
+
+// gates are the gates of all counters with calls under way. A gate exists while it is used.
+type gates struct {
+	waiting atomic.Int64
+	shards  [locks]gateShard
+}
+
+type gateShard struct {
+	mu   sync.Mutex
+	busy []*gate
+	free []*gate
+	_    [8]byte
+}
+
+// gate is the state of the calls for one counter. The lock of its shard guards it.
+type gate struct {
+	id        identity
+	remaining int64 // units left of the limit by the last answer; before the first answer, the capacity
+	calls     int   // under way
+	pins      int   // queued requests are being denied, so the gate is in use although its queue is empty
+	waiting   int
+	first     *queued
+	last      *queued
+}
+
+// pass identifies one call at its gate. The zero pass is for a call that takes from no counter.
+type pass struct {
+	shard *gateShard // nil: there is no gate
+	id    identity
+	check int // the check whose counter the gate is for
+}
+
+// queued is a request that waits at a gate. The lock of the shard guards it until it is decided.
+type queued struct {
+	pass
+	kind    kind
+	cost    int64
+	checks  []counter.Check
+	results []counter.Result
+	since   counter.Micros
+	next    *queued
+	turn    turn
+	err     error
+	done    chan struct{} // receives one value, when turn is set
+}
+
+// turn is the decision about a request that waits at a gate.
+type turn uint8
+
+const (
+	turnNone turn = iota // it waits
+	turnCall             // the request makes its call
+	turnDone             // the results are those that the store would return
+	turnFail             // the request fails with an error
+)
+
+func newQueued() any { return &queued{done: make(chan struct{}, 1)} }
+
+// narrowest returns the check whose counter admits the fewest requests, -1 if no check takes from a
+// counter. Checks with reserved units ask for nothing, so they are skipped.
+func narrowest(checks []counter.Check, parts []part) int {
+	at, fewest := -1, int64(0)
+	for i := range checks {
+		c := &checks[i]
+		if c.Limit == nil || c.Op != counter.OpTake || c.Cost <= 0 || c.Shadow || parts != nil && parts[i].role != sends {
+			continue
+		}
+		if n := c.Limit.Capacity() / c.Cost; at < 0 || n < fewest {
+			at, fewest = i, n
+		}
+	}
+	return at
+}
+
+// room returns how many calls of a cost may be under way.
+func (s *Store) room(g *gate, k kind, cost int64) int {
+	if k != takes || s.denials == nil { // each request must reach the store
+		return gateCallsMax
+	}
+	return int(min(max(0, g.remaining)/cost+1, gateCallsMax))
+}
+
+// enter lets a call pass its gate, or queues it. If the returned queued is not nil, the caller must
+// call [Store.awaitTurn]. After a call that has passed, its caller must call [Store.leaveGate].
+func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, parts []part) (p pass, q *queued, err error) {
+	at := -1
+	if k <= shadows {
+		at = narrowest(checks, parts)
+	}
+	if at < 0 {
+		return pass{}, nil, nil
+	}
+	c := &checks[at]
+	id := s.identify(c.Key)
+	p = pass{&s.gates.shards[id[1]%locks], id, at}
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	g := p.shard.open(id, c.Limit)
+	if g.first == nil && g.calls < s.room(g, k, c.Cost) {
+		g.calls++
+		return p, nil, nil
+	}
+	if g.waiting >= gateWaitingMax || s.gates.waiting.Load() >= gatesWaitingMax {
+		return p, nil, errGateFull
+	}
+	q = s.queue.Get().(*queued)
+	q.pass, q.kind, q.cost, q.checks, q.results = p, k, c.Cost, checks, results
+	q.since, q.next, q.turn, q.err = s.now(), nil, turnNone, nil
+	g.push(q)
+	s.gates.waiting.Add(1)
+	return p, q, nil
+}
+
+// awaitTurn waits until the request is decided or its turn comes. done reports that the results are
+// set. If done is false and err is nil, the request has passed the gate and must make its call.
+func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error) {
+	select {
+	case <-q.done:
+	case <-ctx.Done():
+		if s.leaveQueue(q) {
+			failure := counter.ErrUnavailable
+			// It waited in this process while the store kept answering.
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				failure = counter.ErrOverloaded
+			}
+			err = notSent{fmt.Errorf("%w: %w", failure, context.Cause(ctx))}
+			break
+		}
+		<-q.done // the request is being decided at this moment
+	}
+	if err == nil {
+		done, err = q.turn == turnDone, q.err
+	}
+	q.checks, q.results = nil, nil
+	s.queue.Put(q)
+	return done, err
+}
+
+// leaveQueue removes a request from the queue. It reports false if the request is no longer in it.
+func (s *Store) leaveQueue(q *queued) bool {
+	q.shard.mu.Lock()
+	defer q.shard.mu.Unlock()
+	g := q.shard.find(q.id)
+	if g == nil || !g.remove(q) {
+		return false
+	}
+	s.gates.waiting.Add(-1)
+	q.shard.close(g)
+	return true
+}
+
+// leaveGate ends a call that has passed. It lets waiting requests pass, or decides them by the
+// call's outcome.
+func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result, err error) {
+	if p.shard == nil {
+		return
+	}
+	failure := shared(ctx, err)
+	p.shard.mu.Lock()
+	g := p.shard.find(p.id)
+	g.calls--
+	denied := false
+	if err == nil {
+		g.remaining = results[p.check].Remaining
+		denied = k == takes && s.denials != nil && anyDenied(checks, results)
+	}
+	if g.first == nil || failure == nil && !denied {
+		s.proceed(g)
+		p.shard.close(g)
+		p.shard.mu.Unlock()
+		return
+	}
+	list := g.detach()
+	g.pins++
+	p.shard.mu.Unlock()
+	if failure != nil {
+		list = s.fail(list, failure)
+	} else {
+		list = s.deny(list)
+	}
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	g.pins--
+	g.attach(list)
+	s.proceed(g)
+	p.shard.close(g)
+}
+
+// fail fails the requests that memory does not deny. It returns the remaining requests, always
+// none.
+func (s *Store) fail(list *queued, failure error) *queued {
+	failure = notSent{failure}
+	for list != nil {
+		q := list
+		list = q.next
+		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
+			s.decide(q, turnDone, nil)
+			continue
+		}
+		s.decide(q, turnFail, failure)
+	}
+	return nil
+}
+
+// deny denies the requests that memory denies. It returns the others in their order.
+func (s *Store) deny(list *queued) *queued {
+	var left, end *queued
+	for misses := 0; list != nil && misses < gateMissesMax; {
+		q := list
+		list = q.next
+		if q.kind == takes && s.denyFromMemory(q.checks, q.results, false) {
+			misses = 0
+			s.decide(q, turnDone, nil)
+			continue
+		}
+		misses++
+		q.next = nil
+		if end == nil {
+			left = q
+		} else {
+			end.next = q
+		}
+		end = q
+	}
+	if end == nil {
+		return list
+	}
+	end.next = list
+	return left
+}
+
+// proceed lets as many requests pass as there is room for. The caller holds the lock.
+func (s *Store) proceed(g *gate) {
+	for g.first != nil {
+		q := g.first
+		late := s.now()-q.since > gateWaitMax
+		if !late && g.calls >= s.room(g, q.kind, q.cost) {
+			return
+		}
+		g.pop()
+		if late {
+			s.decide(q, turnFail, errGateLate)
+			continue
+		}
+		g.calls++
+		s.decide(q, turnCall, nil)
+	}
+}
+
+// decide sets the decision about a request. From then on the request owns q.
+func (s *Store) decide(q *queued, t turn, err error) {
+	s.gates.waiting.Add(-1)
+	q.next, q.turn, q.err = nil, t, err
+	q.done <- struct{}{}
+}
+
+// find returns the gate of a counter, nil if there is none. The caller holds the lock.
+func (sh *gateShard) find(id identity) *gate {
+	for _, g := range sh.busy {
+		if g.id == id {
+			return g
+		}
+	}
+	return nil
+}
+
+// open returns the gate of a counter, creating it if needed. The caller holds the lock.
+func (sh *gateShard) open(id identity, l *counter.Limit) *gate {
+	if g := sh.find(id); g != nil {
+		return g
+	}
+	var g *gate
+	if last := len(sh.free) - 1; last >= 0 {
+		g, sh.free = sh.free[last], sh.free[:last]
+	} else {
+		g = new(gate)
+	}
+	g.id, g.remaining = id, l.Capacity()
+	sh.busy = append(sh.busy, g)
+	return g
+}
+
+// gatesKept is how many unused gates a shard keeps.
+const gatesKept = 64
+
+// close frees a gate that has no calls and no queue. The caller holds the lock.
+func (sh *gateShard) close(g *gate) {
+	if g.calls > 0 || g.pins > 0 || g.first != nil {
+		return
+	}
+	for i, other := range sh.busy {
+		if other == g {
+			last := len(sh.busy) - 1
+			sh.busy[i], sh.busy[last] = sh.busy[last], nil
+			sh.busy = sh.busy[:last]
+			break
+		}
+	}
+	if len(sh.free) < gatesKept {
+		sh.free = append(sh.free, g)
+	}
+}
+
+// push appends a request to the queue.
+func (g *gate) push(q *queued) {
+	if g.last == nil {
+		g.first = q
+	} else {
+		g.last.next = q
+	}
+	g.last = q
+	g.waiting++
+}
+
+// pop removes the first request from the queue.
+func (g *gate) pop() {
+	if g.first = g.first.next; g.first == nil {
+		g.last = nil
+	}
+	g.waiting--
+}
+
+// remove removes a request from the queue. It reports false if the request is not there.
+func (g *gate) remove(q *queued) bool {
+	var before *queued
+	for at := g.first; at != nil; before, at = at, at.next {
+		if at != q {
+			continue
+		}
+		if before == nil {
+			g.first = q.next
+		} else {
+			before.next = q.next
+		}
+		if g.last == q {
+			g.last = before
+		}
+		g.waiting--
+		return true
+	}
+	return false
+}
+
+// detach empties the queue and returns its requests.
+func (g *gate) detach() *queued {
+	list := g.first
+	g.first, g.last, g.waiting = nil, nil, 0
+	return list
+}
+
+// attach puts requests back, ahead of those that were queued since they were detached.
+func (g *gate) attach(list *queued) {
+	if list == nil {
+		return
+	}
+	end, n := list, 1
+	for ; end.next != nil; n++ {
+		end = end.next
+	}
+	end.next = g.first
+	if g.last == nil {
+		g.last = end
+	}
+	g.first = list
+	g.waiting += n
+}
+
+// take makes a call without leased checks, after it has passed its gate.
+func (s *Store) take(ctx context.Context, k kind, checks []counter.Check, results []counter.Result) error {
+	p, q, err := s.enter(k, checks, results, nil)
+	if err != nil {
+		return err
+	}
+	if q != nil {
+		return s.takeInTurn(ctx, p, q, k, checks, results)
+	}
+	return s.takeNow(ctx, p, k, checks, results)
+}
+
+// takeInTurn makes a call that is queued at its gate.
+func (s *Store) takeInTurn(ctx context.Context, p pass, q *queued, k kind, checks []counter.Check, results []counter.Result) error {
+	if done, err := s.awaitTurn(ctx, q); done || err != nil {
+		return err
+	}
+	return s.takeNow(ctx, p, k, checks, results)
+}
+
+// takeNow makes a call that has passed its gate.
+func (s *Store) takeNow(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result) error {
+	sent, err := s.now(), errPanicked
+	s.counts.calls.Add(1)
+	defer func() { s.leaveGate(ctx, p, k, checks, results, err) }()
+	err = s.inner.Take(ctx, checks, results)
+	return s.conclude(ctx, sent, k, checks, results, err)
+}
+
+// callInTurn makes the call of an attempt after it has passed its gate. An attempt that other
+// requests wait for does not wait.
+func (a *attempt) callInTurn(ctx context.Context) error {
+	if a.owned > 0 || a.recording != nil {
+		return a.call(ctx)
+	}
+	p, q, err := a.store.enter(a.kind, a.checks, a.results, a.parts)
+	if err != nil {
+		a.abandon()
+		return err
+	}
+	return a.takeTurn(ctx, p, q)
+}
+
+// takeTurn makes the call of an attempt, after a wait if it is queued. If there is no call, the
+// reserved units are put back.
+func (a *attempt) takeTurn(ctx context.Context, p pass, q *queued) error {
+	s := a.store
+	if q != nil {
+		if done, err := s.awaitTurn(ctx, q); done || err != nil {
+			a.abandon()
+			return err
+		}
+	}
+	err := errPanicked
+	defer func() { s.leaveGate(ctx, p, a.kind, a.checks, a.results, err) }()
+	err = a.call(ctx)
+	return err
+}

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// AbsenceMax is how long the absence of a penalty is remembered, from the time it was asked for. A
+// penalty that another process imposes takes effect on held units no later than that. The time is
+// short because the store might have denied requests that held units admit in the meantime. Five
+// calls a second are few for a hot counter.
+const AbsenceMax = 200 * counter.Millisecond
+
+// absence says that a client has no penalty.
+type absence struct {
+	looking bool // a call that may prolong it is under way
+}
+
+// absences remembers which clients have no penalty.
+type absences struct{ cache[absence] }
+
+func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
+
+// known reports whether the absence of a penalty is known. look reports whether the caller must ask
+// again, because half of the time has passed and no other request is asking.
+func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
+	set, mu := t.lock(id)
+	defer mu.Unlock()
+	w := find(set, id, now)
+	if w == nil {
+		return false, false
+	}
+	look = !w.value.looking && w.until-now <= AbsenceMax/2
+	w.value.looking = w.value.looking || look
+	return true, look
+}
+
+// learn records the answer about a penalty. A positive until means that there was no penalty; learn
+// remembers that until then. 0 means that there is a penalty. A negative until means that the
+// answer is unknown. In all cases the request for the answer has ended.
+func (t *absences) learn(id identity, until counter.Micros) {
+	set, mu := t.lock(id)
+	defer mu.Unlock()
+	w, known := place(set, id)
+	switch {
+	case known:
+		w.value.looking = false
+		if until == 0 || until > w.until {
+			w.until = until
+		}
+	case until > 0:
+		*w = slot[absence]{id: id, until: until}
+	}
+}
+
+// unpenalized reports whether the attempt still needs only penalties, and all of them are known to
+// be absent. If so, it fills in their results.
+func (a *attempt) unpenalized() bool {
+	if a.inHand == 0 || a.kind != takes {
+		return false
+	}
+	for i := range a.checks {
+		if c := &a.checks[i]; a.parts[i].role != reserved && (c.Penalty == nil || c.Op != counter.OpTake) {
+			return false
+		}
+	}
+	var at counter.Micros
+	for i := range a.checks {
+		if a.parts[i].role == reserved {
+			at = a.results[i].At
+			continue
+		}
+		id := a.store.identify(a.checks[i].Key)
+		absent, look := a.store.absences.known(a.store.now(), id)
+		if look {
+			a.store.look(id, &a.checks[i])
+		}
+		if !absent {
+			return false
+		}
+	}
+	for i := range a.checks {
+		if a.parts[i].role != reserved {
+			a.results[i] = counter.Result{At: at}
+		}
+	}
+	return true
+}
+
+// look asks the store in the background whether there is a penalty now.
+func (s *Store) look(id identity, c *counter.Check) {
+	checks := []counter.Check{*c}
+	checks[0].Key = append([]byte(nil), c.Key...)
+	if !s.start(func() {
+		defer func() { _ = recover() }()
+		defer s.absences.learn(id, -1)
+		results, sent := make([]counter.Result, 1), s.now()
+		s.counts.calls.Add(1)
+		err := s.inner.Take(context.Background(), checks, results)
+		s.learnAbsences(sent, true, checks, results, err)
+		s.learn(sent, takes, checks, results, err)
+	}) {
+		s.absences.learn(id, -1)
+	}
+}
+
+// learnAbsences remembers clients without a penalty if useful is true, and forgets clients that
+// have one.
+func (s *Store) learnAbsences(sent counter.Micros, useful bool, checks []counter.Check, results []counter.Result, err error) {
+	for i := range checks {
+		switch {
+		case checks[i].Penalty == nil || err != nil:
+		case results[i].Denied:
+			s.absences.learn(s.identify(checks[i].Key), 0)
+		case useful && checks[i].Op == counter.OpTake:
+			s.absences.learn(s.identify(checks[i].Key), sent+AbsenceMax)
+		}
+	}
+}

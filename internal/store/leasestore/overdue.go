@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"math"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// A call that hangs must not fail every request that waits for it. When a call has taken several
+// times as long as usual, the first waiting request makes another call for all of them. The first
+// of both calls to return answers them. If the second call is overdue too, the next request waits
+// twice as long. So a hanging store gets a few calls for a counter, and not one from each request.
+// If only individual calls to the store hang, only the requests that made those calls fail, as they
+// would without leases. A store that has become slow is called again in time for all waiting
+// requests.
+
+// overdueAfter is the multiple of the usual duration after which a call is overdue.
+const overdueAfter = 4
+
+// overduePart is the fraction of the timeout before which no call is overdue. A shorter delay is
+// often that of this process.
+const overduePart = 10
+
+// triesMax bounds how often the time is doubled. After that many times it exceeds the timeout.
+const triesMax = 8
+
+// ask makes a request the caller for its counter. The caller holds the lock.
+func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
+	asking, ok := h.counter.Ask(now, l, cost)
+	if ok {
+		h.pins++
+		h.asked = now
+	}
+	return asking, ok
+}
+
+// overdue returns the time until the call under way is overdue. The caller holds the lock.
+func (s *Store) overdue(h *held) time.Duration {
+	span := max(s.timeout/overduePart, overdueAfter*s.away()) << h.tries
+	return span - time.Duration(s.now()-h.asked)*time.Microsecond
+}
+
+// patience returns how long a request waits before it checks whether the call under way is overdue.
+func (s *Store) patience(p *part, w *waiter) time.Duration {
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	if w.decided {
+		return math.MaxInt64
+	}
+	return max(0, s.overdue(p.held))
+}
+
+// overtake has a request make another call if the call that it waits for is overdue and there is
+// time. The request is decided then. Otherwise overtake returns the time until the next check.
+func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
+	h := p.held
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	switch more = s.overdue(h); {
+	case w.decided:
+		return 0, true
+	case more > 0:
+		return more, false
+	case time.Until(w.deadline) < s.away(), s.away() == 0 && h.tries > 0:
+		// There is no time; or the store's response time is unknown, and a second call was already
+		// made.
+		return math.MaxInt64, false
+	}
+	h.remove(w)
+	h.counter.Leave(w.cost)
+	h.counter.Overdue()
+	h.tries = min(h.tries+1, triesMax)
+	w.decided, w.verdict, w.err = true, lease.Ask, nil
+	// The request calls only for itself, so another must call for the rest.
+	if w.ask(h, s.now(), nil); w.verdict != lease.Ask {
+		s.serve(h, nil, true)
+	}
+	w.done <- struct{}{}
+	return 0, true
+}

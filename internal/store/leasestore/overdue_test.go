@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/limittest"
+	"github.com/penstock/penstock/internal/test/storetest"
+)
+
+// TestCallsThatHang: calls that hang now and then fail the requests that made them, and seldom
+// waiting requests. No request is late, and at least the admitted units are charged. A third of the
+// requests come singly, the rest in groups.
+func TestCallsThatHang(t *testing.T) {
+	seed := storetest.Seed(t)
+	for _, text := range []string{"1000000/1h fixed_window", "1000000/1h", "20000/1s burst 20000", "300/1s"} {
+		t.Run(text, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				random := rand.New(rand.NewPCG(seed, 0))
+				f, l, books := newFar(t, time.Millisecond), limittest.New(t, text), &ledger{}
+				f.random, f.hangs = rand.New(rand.NewPCG(seed, 1)), 0.03
+				s := f.node(Options{})
+				var all sync.WaitGroup
+				for range 10_000 {
+					key := fmt.Sprint(random.IntN(500))
+					for range 1 + random.IntN(3)*3 {
+						all.Go(func() { _ = books.ask(s, leasedOf(key, l, 1)) })
+					}
+					time.Sleep(time.Duration(random.IntN(600)) * time.Microsecond)
+				}
+				all.Wait()
+				f.close(s)
+				calls, _ := f.calls()
+				t.Logf("%d of %d requests failed, %d of %d calls hung", books.failed, books.requests, f.hung, calls)
+				if books.failed > f.hung*11/10 || f.hung < 100 {
+					t.Errorf("%d requests failed with %d calls that hung", books.failed, f.hung)
+				}
+				// it waited, and then made its own call
+				if books.slowest > 2*farTimeout+time.Millisecond {
+					t.Errorf("a request took %v", books.slowest)
+				}
+				for key, admitted := range books.admitted {
+					if used, _ := f.used(key); used < admitted && l.Algorithm() != counter.TokenBucket {
+						t.Errorf("%s: %d charged, %d admitted", key, used, admitted)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestAStoreThatHangsIsAskedAFewTimes: a store that hangs gets a few calls for a counter, not one
+// for each waiting request.
+func TestAStoreThatHangsIsAskedAFewTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "600/1h"), &ledger{}
+		s := f.node(Options{})
+		f.set(func() { f.hang = true })
+		var all sync.WaitGroup
+		for range 1000 {
+			all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+		}
+		all.Wait()
+		if calls, _ := f.calls(); calls > 5 || books.failed != 1000 || books.slowest > 2*farTimeout {
+			t.Errorf("%d calls, %d failed, the last after %v", calls, books.failed, books.slowest)
+		}
+		f.close(s)
+	})
+}
+
+// TestFirstContact: the store is slow, which is not known yet.
+func TestFirstContact(t *testing.T) {
+	for _, rtt := range []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
+		t.Run(fmt.Sprint(rtt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, l, books := newFar(t, rtt), limittest.New(t, "600000/1h"), &ledger{}
+				s, err := New(strict{f}, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				var all sync.WaitGroup
+				for range 1000 {
+					all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+				}
+				all.Wait()
+				if calls, _ := f.calls(); books.failed > 0 || books.admitted["a"] != 1000 || calls > 3 {
+					t.Errorf("%d of 1000 requests failed, %d admitted with %d calls", books.failed, books.admitted["a"], calls)
+				}
+				f.close(s)
+				if used, _ := f.used("a"); used != 1000 {
+					t.Errorf("the store has charged %d", used)
+				}
+			})
+		})
+	}
+}
+
+// TestAnOvertakenCall: a call is answered after a waiting request has made another. Each has its
+// unit, and no more is charged.
+func TestAnOvertakenCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, l, books := newFar(t, 20*time.Millisecond), limittest.New(t, "600/1h"), &ledger{}
+		s := f.node(Options{})
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() { _ = books.ask(s, leasedOf("a", l, 1)) })
+		}
+		all.Wait()
+		if calls, atOnce := f.calls(); calls != 2 || atOnce != 2 || books.admitted["a"] != 3 || books.failed > 0 {
+			t.Errorf("%d calls, %d at once, %d admitted, %d failed", calls, atOnce, books.admitted["a"], books.failed)
+		}
+		f.close(s)
+		if used, _ := f.used("a"); used != 3 {
+			t.Errorf("the store has charged %d, want 3", used)
+		}
+	})
+}
+
+// queueing is a store that is slow for one key, as if calls waited in a queue, and fast for others.
+type queueing struct {
+	counter.Store
+	slow string
+}
+
+func (q queueing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if string(checks[0].Key) == q.slow {
+		time.Sleep(4 * farTimeout)
+	}
+	return q.Store.Take(ctx, checks, results)
+}
+
+// TestLateBesideAStoreThatAnswers: if the store answers other calls meanwhile, a request that waits
+// in vain is overload, not an outage. If the store answers nothing, it is an outage.
+func TestLateBesideAStoreThatAnswers(t *testing.T) {
+	for _, healthy := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f, l := newFar(t, time.Millisecond), limittest.New(t, "600/1h")
+			slow, other := leasedOf("a", l, 1), leasedOf("b", l, 1)
+			s, err := New(queueing{f, string(slow.Key)}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var all sync.WaitGroup
+			var overloaded, unavailable atomic.Int64
+			for range 100 {
+				all.Go(func() {
+					err := s.Take(context.Background(), []counter.Check{slow}, make([]counter.Result, 1))
+					if errors.Is(err, counter.ErrOverloaded) {
+						overloaded.Add(1)
+					}
+					if errors.Is(err, counter.ErrUnavailable) {
+						unavailable.Add(1)
+					}
+				})
+			}
+			for range 2 * farTimeout / time.Millisecond {
+				time.Sleep(time.Millisecond)
+				if healthy {
+					exact := other
+					exact.Lease = false
+					if err := s.Take(context.Background(), []counter.Check{exact}, make([]counter.Result, 1)); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+			all.Wait()
+			if a, b := overloaded.Load(), unavailable.Load(); healthy && (a < 90 || b > 0) || !healthy && (b < 90 || a > 0) {
+				t.Errorf("healthy %v: %d requests were too many, %d met an outage", healthy, a, b)
+			}
+			f.close(s)
+		})
+	}
+}

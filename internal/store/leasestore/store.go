@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// TimeoutDefault is the default of Options.Timeout.
+const TimeoutDefault = 50 * time.Millisecond
+
+// Options configures a store. The zero Options are the defaults.
+type Options struct {
+	// DenialsMax is the number of counters whose answers are remembered. 0 means DenialsMaxDefault.
+	// The greatest value is DenialsMaxBound. The number is rounded down to a power of two, but is
+	// at least four. A negative number means that no denial is remembered.
+	DenialsMax int
+	// CountersMax is the number of counters that may hold units. 0 means CountersMaxDefault. The
+	// greatest value is CountersMaxBound. The number is at least 1024.
+	CountersMax int
+	// Timeout bounds how long a call waits for another call. 0 means TimeoutDefault. It does not
+	// bound a call of the store beneath: that store's own timeout runs from when the call is sent.
+	Timeout time.Duration
+	// Now is this process's clock, in microseconds since any instant. It must be monotonic and safe
+	// for concurrent use. Nil means the monotonic clock.
+	Now func() counter.Micros
+}
+
+// Store is a [counter.Store] and [counter.Batcher] over another store. Make one with [New] and end
+// it with [Store.Close]. It is safe for concurrent use.
+type Store struct {
+	inner   counter.Store
+	batcher counter.Batcher // inner, if it implements Batcher
+	now     func() counter.Micros
+	timeout time.Duration
+	seeds
+	denials  *denials  // nil: no denial is remembered
+	counters *counters // that may hold units
+	absences *absences // of penalties
+	usage    *usage    // of counters
+	batches  sync.Pool // of *batch
+	attempts sync.Pool // of *attempt
+	waiters  sync.Pool // of *waiter
+	queue    sync.Pool // of *queued
+	gates    gates
+	counts   counts
+	rtt      atomic.Int64 // how long a call of the store beneath takes, in microseconds
+
+	lastAnswered atomic.Int64 // the latest sending time of all answered calls
+	lastArrived  atomic.Int64 // when the latest answer arrived
+	life
+}
+
+var _ counter.Batcher = (*Store)(nil)
+
+// counts are the store's statistics.
+type counts struct {
+	calls, leased, denials, returned atomic.Uint64
+}
+
+// New returns a store over inner. The caller closes inner after the store. The error names the
+// option that is out of bounds.
+func New(inner counter.Store, o Options) (*Store, error) {
+	switch {
+	case o.DenialsMax > DenialsMaxBound:
+		return nil, fmt.Errorf("denials max %d is out of bounds: it must be at most %d", o.DenialsMax, DenialsMaxBound)
+	case o.CountersMax < 0 || o.CountersMax > CountersMaxBound:
+		return nil, fmt.Errorf("counters max %d is out of bounds: it must be between 0 and %d", o.CountersMax, CountersMaxBound)
+	case o.Timeout < 0:
+		return nil, fmt.Errorf("timeout %v is out of bounds: it must be positive", o.Timeout)
+	}
+	s := &Store{inner: inner, now: o.Now, timeout: cmp.Or(o.Timeout, TimeoutDefault), seeds: newSeeds()}
+	s.batcher, _ = inner.(counter.Batcher)
+	s.counters = newCounters(cmp.Or(o.CountersMax, CountersMaxDefault))
+	s.absences = newAbsences(cacheMax)
+	s.usage = newUsage(cacheMax)
+	s.batches.New = func() any { return new(batch) }
+	s.attempts.New = func() any { return new(attempt) }
+	s.waiters.New = newWaiter
+	s.queue.New = newQueued
+	s.ending = make(chan struct{})
+	if s.now == nil {
+		start := time.Now()
+		s.now = func() counter.Micros { return 1 + counter.Micros(time.Since(start)/time.Microsecond) }
+	}
+	if o.DenialsMax >= 0 {
+		s.denials = newDenials(cmp.Or(o.DenialsMax, DenialsMaxDefault), s.seeds)
+	}
+	return s, nil
+}
+
+// Take answers the checks as [counter.Store] says.
+func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if err := counter.ValidateChecks(checks, results); err != nil {
+		return err
+	}
+	kind, leased, exact := kindOf(checks)
+	if ctx.Err() == nil {
+		if kind == takes && exact && s.denyFromMemory(checks, results, true) {
+			return nil
+		}
+		if leased && kind <= shadows && !s.closed.Load() {
+			a := s.attempt(kind, checks, results)
+			return s.finish(ctx, a, a.reserve())
+		}
+	}
+	return s.take(ctx, kind, checks, results)
+}
+
+// conclude learns from the outcome of a call and returns the error for the caller. If a call was
+// sent only to renew a denial, and the store did not answer, the remembered denial still answers
+// the call.
+func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) error {
+	s.learnAbsences(sent, false, checks, results, err)
+	s.learn(sent, k, checks, results, err)
+	if err == nil {
+		s.answered(sent)
+		s.learnUses(sent, checks, results)
+	}
+	if err != nil && k == takes && ctx.Err() == nil && s.denyFromMemory(checks, results, false) {
+		return nil
+	}
+	return err
+}
+
+// attempt returns an attempt at a call.
+func (s *Store) attempt(k kind, checks []counter.Check, results []counter.Result) *attempt {
+	a := s.attempts.Get().(*attempt)
+	a.reset(s, k, checks, results)
+	return a
+}
+
+// finish completes an attempt and releases it.
+func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
+	defer a.release()
+	if o == settled {
+		return nil
+	}
+	s.active.Add(1)
+	defer s.active.Add(-1)
+	for o == waiting {
+		if o, err = a.await(ctx); err != nil {
+			return err
+		}
+	}
+	if o == ready {
+		err = a.callInTurn(ctx)
+	}
+	return err
+}
+
+// denyFromMemory answers a call from memory if a remembered denial denies it. If mayLook is true,
+// it lets two kinds of calls go to the store and reports false: the one call that renews a denial
+// early, and a few calls with a check that has no remembered answer.
+func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result, mayLook bool) bool {
+	if s.denials == nil {
+		return false
+	}
+	now, denying, looks, unknowns, p := s.now(), -1, false, false, recorder{}
+	for i := range checks {
+		known, denies, look := s.denials.recallOrLook(now, checks, i, &results[i], &p, mayLook)
+		if looks = looks || look; !known {
+			results[i].At, unknowns = 0, unknowns || checks[i].Limit != nil
+		}
+		// Held units take precedence over remembered denials.
+		if denies && denying < 0 && !leasable(&checks[i]) {
+			denying = i
+		}
+	}
+	switch {
+	case denying < 0 || looks:
+		return false
+	case unknowns && mayLook && checks[denying].Penalty == nil && s.denials.mayAsk(now, &checks[denying]):
+		return false
+	}
+	for i := range checks {
+		if results[i].At == 0 {
+			results[i] = unknown(results[denying].At, &checks[i])
+		}
+	}
+	s.counts.denials.Add(1)
+	return true
+}
+
+// learn remembers the answer to a call that was denied. It forgets answers that the call has
+// outdated, even if the call failed.
+func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) {
+	switch {
+	case k == settles:
+		for i := range checks {
+			if op := checks[i].Op; op == counter.OpRefund || op == counter.OpReset {
+				s.forget(&checks[i])
+			}
+		}
+	case s.denials == nil || err != nil:
+	case k != looks && anyDenied(checks, results):
+		s.denials.learn(sent, s.now(), checks, results)
+	default:
+		s.denials.outdate(checks)
+	}
+}
+
+// forget drops the remembered answers of a counter that was reset or refunded. After a reset, the
+// units held for the counter are no longer charged, so they are dropped too.
+func (s *Store) forget(c *counter.Check) {
+	id := s.identify(c.Key)
+	if c.Op == counter.OpReset {
+		s.usage.forget(id)
+	}
+	if s.denials != nil {
+		s.denials.forget(s.now(), id)
+	}
+	sh := s.counters.of(id)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if h := sh.byID[id]; h != nil {
+		h.counter.Forget(c.Op == counter.OpReset)
+	}
+}
+
+// kind classifies a call by how memory may answer it.
+type kind uint8
+
+const (
+	takes   kind = iota // every check is a take that counts, so a denial from memory equals the store's
+	shadows             // every check is a take, and some must be evaluated whatever the others say
+	looks               // other operations, none of them a refund or a reset
+	settles             // a refund or a reset
+)
+
+// kindOf returns a call's kind, whether any check may be answered from held units, and whether any
+// may not.
+func kindOf(checks []counter.Check) (k kind, leased, exact bool) {
+	for i := range checks {
+		if leasable(&checks[i]) {
+			leased = true
+			continue
+		}
+		exact = true
+		switch c := &checks[i]; {
+		case c.Op == counter.OpRefund || c.Op == counter.OpReset:
+			return settles, false, true
+		case c.Op != counter.OpTake:
+			k = looks
+		case c.Shadow:
+			k = max(k, shadows)
+		}
+	}
+	return k, leased, exact
+}
+
+// anyDenied reports whether a call of takes was denied.
+func anyDenied(checks []counter.Check, results []counter.Result) bool {
+	for i := range checks {
+		if results[i].Denied && !checks[i].Shadow {
+			return true
+		}
+	}
+	return false
+}
+
+// Stats is the state of a store and its counts since New.
+type Stats struct {
+	Calls    uint64 // calls of the store beneath
+	Leased   uint64 // calls admitted from held units alone, without calling the store
+	Denials  uint64 // calls denied from memory, without calling the store
+	Returned uint64 // units refunded
+	InHand   int64  // units held
+}
+
+// Stats returns the store's statistics. They are not a snapshot of one instant.
+func (s *Store) Stats() Stats {
+	stats := Stats{Calls: s.counts.calls.Load(), Leased: s.counts.leased.Load(), Denials: s.counts.denials.Load(),
+		Returned: s.counts.returned.Load()}
+	for i := range s.counters.shards {
+		sh := &s.counters.shards[i]
+		sh.mu.Lock()
+		for _, h := range sh.ticking {
+			stats.InHand += h.counter.Held(s.now())
+		}
+		sh.mu.Unlock()
+	}
+	return stats
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"math/bits"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// use is how much of a counter was used at the store's last answer about it.
+type use struct {
+	units   int64
+	at      counter.Micros // on this process's clock, when the answer arrived
+	decided counter.Micros // on the store's clock
+}
+
+// usage remembers how much of each counter is used, until the counter is unused again. A counter
+// that is not found counts as unused.
+type usage struct{ cache[use] }
+
+func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
+
+// learn records the store's answer to a call sent at an instant, unless the store has given a known
+// answer later. Answers can arrive in another order than the store gave them. If the store's clock
+// went back, the call sent after the known answer arrived is the later one.
+func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
+	set, mu := t.lock(id)
+	defer mu.Unlock()
+	w, known := place(set, id)
+	v := &w.value
+	if !known || u.decided > v.decided || u.decided == v.decided && u.units >= v.units || sent > v.at {
+		*w = slot[use]{id, until, u}
+	}
+}
+
+// forget drops what is known about a counter.
+func (t *usage) forget(id identity) {
+	set, mu := t.lock(id)
+	defer mu.Unlock()
+	if w, known := place(set, id); known {
+		*w = slot[use]{}
+	}
+}
+
+// recall returns the use of a counter and when it ends; the zero use if it is unknown.
+func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Micros) {
+	set, mu := t.lock(id)
+	defer mu.Unlock()
+	if w := find(set, id, now); w != nil {
+		return w.value, w.until
+	}
+	return use{}, 0
+}
+
+// learnUses records the store's answers about the counters that a call takes from. It must precede
+// every admission by the call's answer: package fallback relies on Used to include it.
+func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results []counter.Result) {
+	now := s.now()
+	for i := range checks {
+		c, r := &checks[i], &results[i]
+		if c.Limit == nil || c.Shadow || r.Overflow || r.Reset <= 0 {
+			continue
+		}
+		switch c.Op {
+		case counter.OpTake, counter.OpUpTo, counter.OpForce:
+			// The span counts from the decision, which is no later than now.
+			units, span := usedUnits(c.Limit, r)
+			s.usage.learn(s.identify(c.Key), sent, now+span, use{units, now, r.At})
+		}
+	}
+}
+
+// usedUnits returns how many units an answer says are used, and how long they count. After an
+// OpForce they may be more than the limit; only the answer of a token bucket says how many.
+func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.Micros) {
+	units = l.Capacity() - r.Remaining
+	switch l.Algorithm() {
+	case counter.TokenBucket:
+		if r.Remaining == 0 {
+			high, low := bits.Mul64(uint64(l.Count()), uint64(r.Reset))
+			if high < uint64(l.Window()) {
+				missing, _ := bits.Div64(high, low, uint64(l.Window()))
+				units = max(units, int64(min(missing, uint64(counter.CountMax))))
+			}
+		}
+	case counter.SlidingLog:
+		return units, l.Window() // the Reset is that of the oldest unit
+	}
+	return units, r.Reset
+}
+
+// Used returns how many units of a check's counter are used, by the store's last answer about it, 0
+// if there is none. Units that a token bucket has regained since are not counted. Package fallback
+// calls Used when the store does not answer. Safe for concurrent use.
+func (s *Store) Used(c *counter.Check) int64 {
+	now := s.now()
+	u, until := s.usage.recall(s.identify(c.Key), now)
+	if u.units <= 0 || c.Limit.Algorithm() != counter.TokenBucket {
+		return max(0, u.units)
+	}
+	// A bucket refills evenly, so the number of missing units falls linearly with time.
+	high, low := bits.Mul64(uint64(u.units), uint64(until-now))
+	units, rest := bits.Div64(high, low, uint64(until-u.at))
+	if rest > 0 {
+		units++
+	}
+	return int64(units)
+}

@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package leasestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/lease"
+)
+
+// waiter is a request that waits for the call under way for a counter. The lock of the counter's
+// shard guards the waiter until it is decided. After that, its request owns it.
+type waiter struct {
+	limit    *counter.Limit
+	cost     int64
+	deadline time.Time
+	next     *waiter
+
+	decided bool
+	verdict lease.Verdict // Admit, Deny, Ask, or 0: the request makes its own call, as without a lease
+	held    lease.Held
+	asking  lease.Call
+	result  counter.Result
+	err     error
+	done    chan struct{} // receives one value, when the waiter is decided
+	timer   *time.Timer
+}
+
+func newWaiter() any {
+	w := &waiter{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
+	w.timer.Stop()
+	return w
+}
+
+// push appends a waiter to the queue.
+func (h *held) push(w *waiter) {
+	if h.last == nil {
+		h.first = w
+	} else {
+		h.last.next = w
+	}
+	h.last = w
+}
+
+// remove removes a waiter from the queue.
+func (h *held) remove(w *waiter) {
+	var before *waiter
+	for at := h.first; at != nil; before, at = at, at.next {
+		if at != w {
+			continue
+		}
+		if before == nil {
+			h.first = w.next
+		} else {
+			before.next = w.next
+		}
+		if h.last == w {
+			h.last = before
+		}
+		w.next = nil
+		return
+	}
+}
+
+// serve decides the waiting requests after a call has returned. If failure is not nil, requests
+// that need a call fail with it. alone says that the call brought no units for a reason of its own,
+// such as another limit. Then each request that needs a call makes its own at once, and the last
+// one also asks for later requests. If they shared calls and another limit denied all of them, the
+// last would wait for all these calls. The caller holds the lock.
+func (s *Store) serve(h *held, failure error, alone bool) {
+	for h.first != nil {
+		w, now := h.first, s.now()
+		v, units := h.counter.Serve(now, w.limit, w.cost)
+		if v == lease.Wait {
+			return
+		}
+		h.remove(w)
+		w.verdict, w.held, w.err = v, units, nil
+		switch {
+		case v != lease.Ask:
+			h.counter.Answer(now, w.cost, v, &w.result)
+			w.result.Receipt = units.Receipt
+		case alone && h.first != nil:
+			w.verdict = 0
+		case failure == nil && time.Until(w.deadline) < s.away():
+			// The answer would come too late, and the units it brings for others would be lost.
+			w.err = s.late(h)
+		default:
+			w.ask(h, now, failure)
+		}
+		asks := w.verdict == lease.Ask && w.err == nil
+		w.decided = true
+		w.done <- struct{}{} // from here on the request owns the waiter
+		if asks {
+			return // the others wait for that call
+		}
+	}
+}
+
+// ask makes the request the caller for its counter, or fails it with the error of the call it
+// waited for.
+func (w *waiter) ask(h *held, now counter.Micros, failure error) {
+	if w.err = failure; failure != nil {
+		return
+	}
+	if asking, ok := h.ask(now, w.limit, w.cost); ok {
+		w.asking = asking
+	} else {
+		w.verdict = 0
+	}
+}
+
+// shared returns the error of a call if it also fails the waiting requests, because the store did
+// not answer. It returns nil for an error of this call alone and for a canceled caller, which say
+// nothing about the next call.
+func shared(ctx context.Context, err error) error {
+	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) {
+		return nil
+	}
+	return err
+}
+
+// The errors of a request that has waited until its deadline.
+var (
+	errLate   = fmt.Errorf("%w: the call that this one waited for did not return in time, though others did", counter.ErrOverloaded)
+	errSilent = fmt.Errorf("%w: the call that this one waited for did not return in time: %w", counter.ErrUnavailable,
+		context.DeadlineExceeded) // the call may have been sent and have asked for this request's units
+)
+
+// late returns the error of a request that has waited for a counter until its deadline. If the
+// store has answered a call that was sent after the one the request waited for, or any call lately,
+// there is no outage: the call may be in the queue of the store beneath. The caller holds the lock.
+func (s *Store) late(h *held) error {
+	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
+	if s.lastAnswered.Load() >= int64(h.asked) || s.lastArrived.Load() > max(lately, int64(h.asked)) {
+		return errLate
+	}
+	return errSilent
+}
+
+// notSent wraps the error of a call that was not sent, so the store has certainly not executed it.
+type notSent struct{ error }
+
+// Unwrap returns the wrapped error.
+func (e notSent) Unwrap() error { return e.error }
+
+// Unsent reports that the call was not sent; see package fallback.
+func (e notSent) Unsent() bool { return true }
+
+// await waits until the request is decided, its context is done, or its deadline passes. In the
+// latter two cases it returns an error; the request has then left the queue and holds nothing. If
+// the call that the request waits for is overdue, the request makes another one.
+func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
+	defer w.timer.Stop()
+	for more := s.patience(p, w); ; {
+		left := time.Until(w.deadline)
+		w.timer.Reset(min(left, more))
+		select {
+		case <-w.done:
+			return w.err
+		case <-ctx.Done():
+			return s.leave(p, w, fmt.Errorf("%w: %w", counter.ErrUnavailable, context.Cause(ctx)))
+		case <-w.timer.C:
+		}
+		if left <= more {
+			return s.leave(p, w, nil)
+		}
+		var over bool
+		if more, over = s.overtake(p, w); over {
+			<-w.done
+			return w.err
+		}
+	}
+}
+
+// leave removes a request from the queue and returns why it stopped waiting. A nil err means that
+// the request is late.
+func (s *Store) leave(p *part, w *waiter, err error) error {
+	sh, h := p.shard, p.held
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if err == nil {
+		err = s.late(h)
+	}
+	if !w.decided {
+		h.remove(w)
+		h.counter.Leave(w.cost)
+		s.lookAfter(sh, h)
+		return err
+	}
+	<-w.done // it was decided at this moment
+	switch {
+	case w.err != nil || h.id != p.id:
+	case w.verdict == lease.Admit || w.verdict == lease.AdmitAsk:
+		h.counter.PutBack(s.now(), w.cost, w.held)
+		s.lookAfter(sh, h)
+	case w.verdict == lease.Ask:
+		s.abandon(sh, h, &w.asking)
+	}
+	return err
+}
+
+// abandon ends the call for units that is not going to be made. The caller holds the lock.
+func (s *Store) abandon(sh *shard, h *held, asking *lease.Call) {
+	h.pins--
+	if !h.counter.Overtaken(asking) {
+		h.counter.CancelCall()
+		s.serve(h, nil, false)
+	}
+	s.lookAfter(sh, h)
+}

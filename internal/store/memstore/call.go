@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// call is one call of Take. Locks are always taken in the same order: shards ascending, then
+// overflow. The places and slots of the checks are arguments of its methods, so that they stay on
+// the stack of Take.
+type call struct {
+	store    *Store
+	checks   []counter.Check
+	results  []counter.Result
+	now      counter.Micros
+	locked   bool // the lock of overflow is held
+	overflow int  // checks answered by overflow
+}
+
+// place is the location of a check's counter.
+type place struct {
+	table *table // nil: there is no counter; the check is answered as by a fresh one and charges nothing
+	hash  uint64
+	ref   ref
+	born  bool // this call created the counter; it is removed if nothing is charged
+	// barred means that the check cannot charge its counter, because another check of the call has
+	// the same overflow counter, or the overflow table is full. The checks of one request never
+	// share a counter.
+	barred bool
+}
+
+// How many records the hand passes for a newcomer. Two would suffice to remove as many counters as
+// are created. With more, fresh counters are removed earlier. In a full store the hand passes
+// looksFull records before the newcomer gets an overflow counter.
+const (
+	looksRoom = 4
+	looksFull = 32
+)
+
+// run answers the call, and counts the checks answered by overflow counters.
+func (c *call) run(places []place, slots []counter.Slot) error {
+	s := c.store
+	for i := range c.checks {
+		places[i].hash = s.shards[0].hash(c.checks[i].Key)
+	}
+	err := c.runLocked(places, slots)
+	if c.overflow > 0 {
+		s.overflow.answered.Add(uint64(c.overflow))
+		s.alarm.raise(c.now, s)
+	}
+	return err
+}
+
+// runLocked answers the call with its shards locked. It releases the locks even on a panic. So a
+// panic fails one request, and does not block the other clients of these shards.
+func (c *call) runLocked(places []place, slots []counter.Slot) error {
+	s := c.store
+	if len(places) == 1 {
+		mu := &s.shards[s.shardOf(places[0].hash)].mu
+		mu.Lock()
+		defer mu.Unlock()
+		defer s.addBytes(&s.shards[s.shardOf(places[0].hash)].table)
+		return c.answer(places, slots)
+	}
+	var set shardSet
+	for i := range places {
+		set.add(s.shardOf(places[i].hash))
+	}
+	s.lock(&set)
+	defer s.unlock(&set)
+	err := c.answer(places, slots)
+	s.addBytesOf(&set) // by set, because the place of an overflow counter has another hash
+	return err
+}
+
+// answer decides the call. The shards are locked. If the clock is outside the boundaries of a
+// calendar window, it returns an error and changes nothing.
+func (c *call) answer(places []place, slots []counter.Slot) error {
+	s := c.store
+	defer func() {
+		if c.locked {
+			s.overflow.unlock()
+		}
+	}()
+	// The clock is read after the locks are taken and after live is read. So any call that removed
+	// a fresh counter did so at an earlier instant, and overflow counters that were fresh then are
+	// fresh now.
+	live := s.overflow.live.Load()
+	c.now = s.now()
+	if newcomers := c.locate(places); newcomers {
+		c.placeNewcomers(places, live)
+	}
+	err := counter.Stale(c.now, c.checks)
+	if err == nil {
+		for i := range places {
+			c.load(i, &places[i], &slots[i])
+		}
+		counter.Decide(c.now, c.checks, slots, c.results)
+		for i := range places {
+			c.keep(i, places, &slots[i])
+		}
+	} else {
+		for i := range places {
+			if places[i].born {
+				c.drop(&places[i])
+			}
+		}
+	}
+	return err
+}
+
+// locate finds the counters that the store holds and reports whether some are missing.
+func (c *call) locate(places []place) (newcomers bool) {
+	for i := range places {
+		p := &places[i]
+		t := &c.store.shards[c.store.shardOf(p.hash)].table
+		if r, ok := t.find(p.hash, c.checks[i].Key); ok {
+			p.table, p.ref = t, r
+		} else if c.checks[i].Penalty == nil { // a client without violations has no record
+			newcomers = true
+		}
+	}
+	return newcomers
+}
+
+// placeNewcomers finds or creates a counter for every check without one.
+//
+// While overflow counters exist, the client's overflow counter is tried first: a client that was
+// charged there must not get a fresh allowance. A refund for a client without a counter is dropped.
+// A shared bucket may have refilled those tokens already, and would give them to other clients. A
+// reset does not affect a shared counter. Penalties are never shared: [call.record] creates the
+// record of a client's first violation.
+func (c *call) placeNewcomers(places []place, live bool) {
+	if live {
+		c.lockOverflow()
+	}
+	for i := range places {
+		check := &c.checks[i]
+		if places[i].table != nil || check.Penalty != nil || check.Op == counter.OpRefund || check.Op == counter.OpReset ||
+			c.locked && c.keepOverflow(places, i) {
+			continue
+		}
+		if charges(check) && !c.makeCounter(places, i) {
+			c.lockOverflow()
+			c.takeOverflow(places, i)
+		}
+	}
+}
+
+// charges reports whether the check may need a counter that does not exist yet.
+func charges(c *counter.Check) bool {
+	switch c.Op {
+	case counter.OpLook:
+		return false
+	case counter.OpUpTo:
+		return true
+	default:
+		return c.Cost > 0
+	}
+}
+
+// makeCounter creates a counter or a penalty record for the check. It reports whether there was
+// room.
+func (c *call) makeCounter(places []place, i int) bool {
+	s, p := c.store, &places[i]
+	t := &s.shards[s.shardOf(p.hash)].table
+	if n := t.reclaim(c.now-s.slack, looksRoom, false, places); n > 0 {
+		s.held.Add(-int64(n))
+	}
+	if length := len(c.checks[i].Key); !s.fits(t, length) || !s.reserve() {
+		// The newcomer takes the place of the removed counter. No other newcomer can take it in
+		// between.
+		if t.reclaim(c.now, looksFull, true, places) == 0 {
+			return false
+		}
+		if !s.fits(t, length) {
+			s.held.Add(-1)
+			return false
+		}
+	}
+	r, ok := t.insert(p.hash, c.checks[i].Key)
+	if !ok {
+		s.held.Add(-1)
+		return false
+	}
+	p.table, p.ref, p.born = t, r, true
+	return true
+}
+
+// load reads the check's counter into an empty slot.
+func (c *call) load(i int, p *place, slot *counter.Slot) {
+	if p.table != nil {
+		p.table.load(p.ref, slot)
+	}
+	slot.Shared = p.barred || p.table == &c.store.overflow.table
+	if !p.barred {
+		return
+	}
+	// A counter with no units left denies the check, and so the call.
+	indebted := [1]counter.Slot{{State: slot.State, Marks: slices.Clone(slot.Marks)}}
+	debt := [1]counter.Check{{Limit: c.checks[i].Limit, Bounds: c.checks[i].Bounds, Op: counter.OpForce, Cost: counter.CountMax}}
+	var recorded [1]counter.Result
+	counter.Decide(c.now, debt[:], indebted[:], recorded[:])
+	slot.State, slot.Marks = indebted[0].State, indebted[0].Marks
+}
+
+// keep stores the slot of a check after [counter.Decide] has changed it.
+func (c *call) keep(i int, places []place, slot *counter.Slot) {
+	p, r := &places[i], &c.results[i]
+	if slot.Shared {
+		r.Overflow = true
+		c.overflow++
+	}
+	switch {
+	case p.barred:
+		r.Granted, r.Receipt = 0, 0
+	case p.table == nil:
+		if c.checks[i].Penalty != nil && slot.Write && c.checks[i].Op != counter.OpReset {
+			c.record(i, places, slot)
+		}
+	case slot.Write && c.checks[i].Op != counter.OpReset:
+		p.table.store(p.ref, &c.checks[i], slot)
+	case slot.Write || p.born:
+		c.drop(p)
+	}
+}
+
+// drop removes the counter of a check.
+func (c *call) drop(p *place) {
+	p.table.remove(p.hash, p.ref)
+	if p.table != &c.store.overflow.table {
+		c.store.held.Add(-1)
+	}
+}
+
+// record creates the record of a client's first violation. If there is no room, the violation is
+// not remembered, because a shared record would punish other clients.
+func (c *call) record(i int, places []place, slot *counter.Slot) {
+	if c.makeCounter(places, i) {
+		places[i].table.store(places[i].ref, &c.checks[i], slot)
+		return
+	}
+	c.results[i] = counter.Result{At: c.now, Overflow: true}
+	c.overflow++
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// ownClock is the wall clock at New plus the time since then on the monotonic clock, so it does not
+// go back when the wall clock is set. But the monotonic clock stands still while the machine
+// sleeps, and the wall clock may have been wrong at New. Then the store would stay in another
+// calendar period than its callers. So if the period of a call does not contain the clock's time,
+// the clock is set to the wall clock. Safe for concurrent use.
+type ownClock struct {
+	started time.Time
+	base    atomic.Int64 // microseconds
+}
+
+func newOwnClock() *ownClock {
+	c := &ownClock{started: time.Now()}
+	c.base.Store(c.started.UnixMicro())
+	return c
+}
+
+func (c *ownClock) now() counter.Micros {
+	return counter.Micros(c.base.Load() + time.Since(c.started).Microseconds())
+}
+
+// followMin is the least difference between the clocks that is corrected. Two readings of one clock
+// differ by less.
+const followMin = counter.Second
+
+// follow sets the clock to the wall clock and reports whether they differed.
+func (c *ownClock) follow() bool {
+	now := time.Now()
+	ahead := counter.Micros(now.UnixMicro()) - c.now()
+	if -followMin < ahead && ahead < followMin {
+		return false
+	}
+	c.base.Store(now.UnixMicro() - now.Sub(c.started).Microseconds())
+	return true
+}

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package memstore
+
+import (
+	"encoding/binary"
+	"math/bits"
+)
+
+// An index finds records by the hash of their key, by extendible hashing. A directory maps the
+// leading bits of the hash to segments. A full segment is split in two, and the others do not
+// change. So growth moves the records of one segment only, however large the store is. The bits of
+// a hash are used like this:
+//
+//	63 … 56  the shard          (see Store)
+//	55 …     the directory, up to depthMax bits
+//	31 …     the group in the segment
+//	19 … 10  the overflow number (see overflow)
+//	 6 …  0  the tag
+//
+// A segment is an open-addressing table of groups of eight slots. The one-byte tags of a group are
+// compared in one step.
+type index struct {
+	directory []*segment // 1 << depth of them; adjacent ones may be the same
+	depth     uint8
+}
+
+type segment struct {
+	groups [segmentGroups]group
+	live   uint16 // slots that hold a record
+	used   uint16 // slots that hold or held a record, so a search must not stop there
+	depth  uint8  // leading bits that all hashes in it share
+}
+
+type group struct {
+	tags [groupSlots]byte
+	refs [groupSlots]ref
+}
+
+const (
+	groupSlots    = 8
+	segmentGroups = 31 // 1,248 bytes, which the allocator rounds up to 1,280
+	segmentSlots  = segmentGroups * groupSlots
+	segmentFull   = segmentSlots * 7 / 8
+	segmentBytes  = 1280
+
+	tagEmpty = 0 // the slot was never used, so a search ends here
+	tagGone  = 1 // was used: a search goes on
+	tagLive  = 0x80
+
+	lows  = 0x0101010101010101
+	highs = 0x8080808080808080
+
+	directoryShift = 56
+	// depthMax bounds the directory (2 MiB per shard). With a seeded hash the largest store needs
+	// 14 or so. At the bound there is no room for another record, and its client gets an overflow
+	// counter.
+	depthMax = 18
+)
+
+// word returns the tags of the group as one number.
+func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
+
+// matching returns a word in which the high bit of a byte marks a tag equal to tag. It may mark a
+// few unequal tags.
+func matching(tags uint64, tag byte) uint64 {
+	x := tags ^ lows*uint64(tag)
+	return (x - lows) & ^x & highs
+}
+
+// hasEmpty reports whether a search ends in the group with these tags.
+func hasEmpty(tags uint64) bool { return (tags-lows)&^tags&highs != 0 }
+
+// tagOf returns the tag of a record with this hash.
+func tagOf(hash uint64) byte { return tagLive | byte(hash)&0x7f }
+
+// home returns the group in which the search for a hash begins.
+func home(hash uint64) int { return int(uint64(uint32(hash)) * segmentGroups >> 32) }
+
+// at returns the segment of a hash.
+func (x *index) at(hash uint64) *segment {
+	return x.directory[hash<<(64-directoryShift)>>(64-x.depth)]
+}
+
+// next returns the group that is searched after g.
+func next(g int) int {
+	if g++; g == segmentGroups {
+		return 0
+	}
+	return g
+}
+
+// find returns the record with the key.
+func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
+	s, tag := x.at(hash), tagOf(hash)
+	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+		grp := &s.groups[g]
+		tags := grp.word()
+		for m := matching(tags, tag); m != 0; m &= m - 1 {
+			i := bits.TrailingZeros64(m) / 8
+			if grp.tags[i] == tag && a.has(grp.refs[i], key) {
+				return grp.refs[i], true
+			}
+		}
+		if hasEmpty(tags) {
+			break
+		}
+	}
+	return 0, false
+}
+
+// put adds a record. The caller has called room before.
+func (s *segment) put(hash uint64, r ref) {
+	for g := home(hash); ; g = next(g) {
+		grp := &s.groups[g]
+		if room := ^grp.word() & highs; room != 0 {
+			i := bits.TrailingZeros64(room) / 8
+			if grp.tags[i] == tagEmpty {
+				s.used++
+			}
+			s.live++
+			grp.tags[i], grp.refs[i] = tagOf(hash), r
+			return
+		}
+	}
+}
+
+// remove removes a record.
+func (x *index) remove(hash uint64, r ref) {
+	s, tag := x.at(hash), tagOf(hash)
+	for g, n := home(hash), 0; n < segmentGroups; g, n = next(g), n+1 {
+		grp := &s.groups[g]
+		for i := range grp.tags {
+			if grp.tags[i] != tag || grp.refs[i] != r {
+				continue
+			}
+			s.live--
+			// The group has an unused slot, so every search of it ends here.
+			if hasEmpty(grp.word()) {
+				grp.tags[i] = tagEmpty
+				s.used--
+			} else {
+				grp.tags[i] = tagGone
+			}
+			return
+		}
+	}
+}
+
+// room makes room for one more record of the hash, by rebuilding or splitting its segment if that
+// is full. It fails if splitting does not separate the hashes.
+func (t *table) room(hash uint64) bool {
+	for {
+		s := t.at(hash)
+		switch {
+		case s.used < segmentFull:
+			return true
+		case s.live < segmentFull*3/4:
+			t.rebuild(s)
+		case s.depth == depthMax:
+			return false
+		default:
+			t.split(s, hash)
+		}
+	}
+}
+
+// rebuild frees the slots of removed records, so that searches need not pass them.
+func (t *table) rebuild(s *segment) {
+	var held [segmentSlots]ref
+	n := s.collect(&held)
+	*s = segment{depth: s.depth}
+	for _, r := range held[:n] {
+		s.put(t.hash(t.key(r)), r)
+	}
+}
+
+// split divides the records of the segment of hash between two segments, by the next bit of their
+// hashes.
+func (t *table) split(s *segment, hash uint64) {
+	if s.depth == t.depth {
+		t.double()
+	}
+	bit := uint64(1) << (directoryShift - 1 - s.depth)
+	var held [segmentSlots]ref
+	n := s.collect(&held)
+	*s = segment{depth: s.depth + 1}
+	upper := &segment{depth: s.depth}
+	t.bytes += segmentBytes
+	for _, r := range held[:n] {
+		if h := t.hash(t.key(r)); h&bit == 0 {
+			s.put(h, r)
+		} else {
+			upper.put(h, r)
+		}
+	}
+	// The directory entries of the segment are adjacent. The second half of them now refers to the
+	// upper segment.
+	width := 1 << (t.depth - s.depth + 1)
+	first := int(hash<<(64-directoryShift)>>(64-t.depth)) &^ (width - 1)
+	for i := first + width/2; i < first+width; i++ {
+		t.directory[i] = upper
+	}
+}
+
+// collect copies the segment's records and returns their number.
+func (s *segment) collect(held *[segmentSlots]ref) (n int) {
+	for g := range s.groups {
+		for i, tag := range s.groups[g].tags {
+			if tag&tagLive != 0 {
+				held[n] = s.groups[g].refs[i]
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// double doubles the length of the directory.
+func (x *index) double() {
+	directory := make([]*segment, 2*len(x.directory))
+	for i := range directory {
+		directory[i] = x.directory[i/2]
+	}
+	x.directory = directory
+	x.depth++
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store builds the store that a process keeps its counters in.
+//
+// # Promise
+//
+// The same [Options] give every process the same store. Without Redis, the store is in memory. With
+// Redis, a layer of leases and cached denials precedes it, and an in-memory fallback applies
+// on_error while Redis does not answer. [Store.Close] returns unused leases and then closes every
+// layer.
+//
+// # Price
+//
+// Nothing besides the cost of the layers, which call each other directly. The fallback allocates
+// memory only when Redis fails.
+//
+// # When not to use it
+//
+// In tests of a single layer, which create that layer directly. A tool that inspects Redis without
+// charging uses redisadmin.
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/store/fallback"
+	"github.com/penstock/penstock/internal/store/leasestore"
+	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// leaseReturnTime bounds how long Close may take to return unused leases. A lease not returned in
+// time stays charged.
+const leaseReturnTime = 2 * time.Second
+
+// Options configures a store. The zero Options give an in-memory store with default bounds.
+type Options struct {
+	// Redis configures the Redis server or servers. If it is nil, the process counts in its own
+	// memory.
+	Redis *redisstore.Options
+	// CountersMax and BytesMax bound the in-memory store; 0 selects the default of memstore. They
+	// do not apply to Redis or to the fallback.
+	CountersMax int
+	BytesMax    int64
+	// ForgetDenials makes every denied request ask Redis again. By default, a denial is cached for
+	// at most a second.
+	ForgetDenials bool
+	// Failed is called concurrently, for each failure of Redis that the fallback handles. It may be
+	// nil.
+	Failed func(err error)
+	// Logger receives the messages of all layers. It may be nil.
+	Logger *slog.Logger
+}
+
+// Store is the store that [Open] returns. It is safe for concurrent use.
+type Store struct {
+	// Requests charges requests. It implements [counter.Batcher] if the counters are in Redis.
+	Requests counter.Store
+	// Corrections corrects charges once a response is known: those made in Redis, and those that the
+	// fallback made while Redis did not answer.
+	Corrections counter.Store
+	// Memory is the in-memory store. It is nil if the counters are in Redis.
+	Memory *memstore.Store
+	// Redis and Leases are the layers of a Redis store. They are nil for an in-memory store.
+	Redis  *redisstore.Store
+	Leases *leasestore.Store
+
+	close func() error
+}
+
+// Open builds a store. Its error names the invalid option, and nothing stays open on error.
+func Open(o Options) (*Store, error) {
+	if o.Redis == nil {
+		return openMemory(&o)
+	}
+	return openRedis(&o)
+}
+
+func openMemory(o *Options) (*Store, error) {
+	memory, err := memstore.New(memstore.Options{CountersMax: o.CountersMax, BytesMax: o.BytesMax,
+		Logger: o.Logger})
+	if err != nil {
+		return nil, fmt.Errorf("store memory: %w", err)
+	}
+	return &Store{Requests: memory, Corrections: memory, Memory: memory, close: memory.Close}, nil
+}
+
+func openRedis(o *Options) (*Store, error) {
+	options := *o.Redis
+	options.Logger = o.Logger
+	redis, err := redisstore.New(options)
+	if err != nil {
+		return nil, err
+	}
+	leasing := leasestore.Options{Timeout: options.Timeout}
+	if o.ForgetDenials {
+		leasing.DenialsMax = -1
+	}
+	leases, err := leasestore.New(redis, leasing)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), redis.Close())
+	}
+	memory, err := memstore.New(memstore.Options{Logger: o.Logger})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("store redis: %w", err), closeLeases(leases), redis.Close())
+	}
+	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes,
+		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
+	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases,
+		close: func() error {
+			return errors.Join(closeLeases(leases), redis.Close(), memory.Close())
+		}}, nil
+}
+
+// Reachable returns the error that Redis reports, or nil. An in-memory store is always reachable.
+func (s *Store) Reachable(ctx context.Context) error {
+	if s.Redis == nil {
+		return nil
+	}
+	return s.Redis.Check(ctx)
+}
+
+// Close returns unused leases and closes all layers. No request may use the store any more.
+func (s *Store) Close() error { return s.close() }
+
+func closeLeases(leases *leasestore.Store) error {
+	ctx, cancel := context.WithTimeout(context.Background(), leaseReturnTime)
+	defer cancel()
+	return leases.Close(ctx)
+}

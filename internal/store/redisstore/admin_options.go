@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/lua"
+)
+
+// This file serves tools that inspect single servers with plain clients of their own.
+
+// ToolServers returns client options for each server that the options name, with the same
+// validation and errors as [New]. base holds the options for servers discovered through them, since
+// sentinels may have other users. Without a Mode, the single server of the URL may be of any kind.
+// It opens no connection.
+func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, err error) {
+	s, err := o.settings()
+	if err != nil {
+		return nil, nil, err
+	}
+	base = toolOptions(s.address, s.tls)
+	for _, seed := range s.seeds {
+		a := s.at(seed)
+		if s.mode == ModeSentinel {
+			a = s.sentinelAt(seed)
+		}
+		named = append(named, toolOptions(a, s.tls))
+	}
+	if s.mode == ModeSingle {
+		named = []*redis.Options{base}
+	}
+	return base, named, nil
+}
+
+// ToolHome returns which server of a ring holds a key, as an index into addrs. The addresses are
+// host:port, as [Options.ToolServers] returns them.
+func ToolHome(addrs []string, key string) int { return homeOf(slotOf(key), addrs) }
+
+func toolOptions(a address, config *tls.Config) *redis.Options {
+	return &redis.Options{Network: a.network, Addr: a.target, Username: a.username, Password: a.password, DB: a.database,
+		TLSConfig: config, Protocol: 2, MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true, DisableIdentity: true,
+		PoolSize: 1, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}
+}
+
+// ToolAsk runs checks with the store's script on the server of a plain client. The script must be
+// loaded (see [ToolLoad]).
+func ToolAsk(ctx context.Context, client *redis.Client, checks []counter.Check, results []counter.Result) error {
+	if err := counter.ValidateChecks(checks, results); err != nil {
+		return err
+	}
+	cmd := newTake(ctx, 0, checks)
+	if err := client.Process(ctx, cmd); err != nil {
+		return err
+	}
+	return cmd.results(checks, results)
+}
+
+// ToolLoad loads the store's script into the server of a plain client.
+func ToolLoad(ctx context.Context, client *redis.Client) error {
+	return client.ScriptLoad(ctx, lua.Take).Err()
+}
+
+// Slot returns the slot of a key in a cluster.
+func Slot(key string) int { return slotOf(key) }
+
+// VersionFlaw returns what is wrong with a version of Redis, or "" if it is supported.
+func VersionFlaw(version string) string { return flawText(checkVersion(version)) }
+
+// EvictionFlaw returns what is wrong with a maxmemory-policy, or "" if it keeps counters.
+func EvictionFlaw(policy string) string { return flawText(checkPolicy(policy)) }
+
+func flawText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return fmt.Sprint(err)
+}

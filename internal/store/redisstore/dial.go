@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"maps"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// lazyConn is a connection that is dialled by its first Write, under the deadline of that Write.
+//
+// The pool of go-redis dials in its own goroutine, which outlives both the caller and Close. After
+// some failed dials it tries only once a second in yet another goroutine, so that a recovered Redis
+// would go unnoticed for a second. With lazyConn the pool's dial succeeds at once, the real dial
+// happens where the deadline is known, and Close ends it.
+//
+// It rejects replies that are larger than a working server sends (see bound). A process with
+// thousands of goroutines and few processors may itself be late, so lazyConn extends deadlines:
+// readDeadline describes it for Read; Write extends each deadline once.
+type lazyConn struct {
+	dial func(context.Context) (net.Conn, error)
+	live atomic.Pointer[net.Conn] // nil until dialled
+	gone func(*lazyConn)          // called by Close
+
+	timeout  time.Duration // how long a Write may take, or a reply to it, if the deadline has already passed
+	bound    bound         // checks the replies; only Read uses it
+	asked    atomic.Bool   // something was written since bound was reset
+	reading  readDeadline
+	writing  atomic.Int64 // deadline of Write in Unix nanoseconds; 0: none
+	extended atomic.Int64 // the last deadline that Write extended
+
+	mu            sync.Mutex
+	writeDeadline time.Time
+	cancel        context.CancelFunc // cancels the current dial
+	closed        bool
+}
+
+// plainConn is a lazyConn without TLS. The pool may check its socket for a close by the server.
+// With TLS it must not, because unread bytes may belong to the TLS protocol.
+type plainConn struct{ *lazyConn }
+
+var (
+	_ net.Conn     = (*lazyConn)(nil)
+	_ syscall.Conn = (*plainConn)(nil)
+
+	errNotConnected = errors.New("not connected yet")
+)
+
+// dialer creates the connections of one client and can close them all at once. The Close of
+// go-redis would close connections that are in use, and log that.
+type dialer struct {
+	dial    func(context.Context) (net.Conn, error)
+	plain   bool
+	timeout time.Duration // of a batch
+	// askDNS connects to a DNS server; nil uses the system's resolver.
+	askDNS func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu     sync.Mutex
+	conns  map[*lazyConn]struct{}
+	closed bool
+}
+
+func newDialer(a address, config *tls.Config, timeout time.Duration) *dialer {
+	d := &dialer{plain: config == nil, timeout: timeout, conns: map[*lazyConn]struct{}{}}
+	d.dial = func(ctx context.Context) (net.Conn, error) {
+		// Each dial has its own resolver. Concurrent look-ups of one name in a shared resolver
+		// share one DNS query. If that query is lost, they all wait until it is repeated, some 10
+		// s, even if DNS has recovered.
+		socket := &net.Dialer{KeepAlive: 30 * time.Second, Resolver: &net.Resolver{PreferGo: d.askDNS != nil, Dial: d.askDNS}}
+		if d.plain {
+			return socket.DialContext(ctx, a.network, a.target)
+		}
+		return (&tls.Dialer{NetDialer: socket, Config: config}).DialContext(ctx, a.network, a.target)
+	}
+	return d
+}
+
+// open is the Dialer function of go-redis.
+func (d *dialer) open(context.Context, string, string) (net.Conn, error) {
+	var conn net.Conn
+	lazy := &lazyConn{dial: d.dial, gone: d.forget, timeout: d.timeout}
+	conn = lazy
+	if d.plain {
+		conn = &plainConn{lazy}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lazy.closed = d.closed
+	d.conns[lazy] = struct{}{}
+	return conn, nil
+}
+
+func (d *dialer) forget(c *lazyConn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.conns, c)
+}
+
+// close closes all connections; those opened later are closed from the start.
+func (d *dialer) close() {
+	d.mu.Lock()
+	d.closed = true
+	conns := slices.Collect(maps.Keys(d.conns))
+	d.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+// Write dials if necessary and writes. If the deadline has passed before the call, Write extends
+// it: with TLS a failed Write cannot be repeated.
+func (c *lazyConn) Write(p []byte) (n int, err error) {
+	c.asked.Store(true)
+	conn := c.live.Load()
+	if conn == nil {
+		if conn, err = c.connect(); err != nil {
+			return 0, err
+		}
+	} else if at := c.writing.Load(); at != 0 {
+		if now := time.Now(); now.UnixNano() >= at && c.extended.Swap(at) != at {
+			_ = (*conn).SetWriteDeadline(now.Add(c.timeout / readTurns))
+		}
+	}
+	return (*conn).Write(p)
+}
+
+func (c *lazyConn) connect() (*net.Conn, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, net.ErrClosed
+	}
+	deadline := c.writeDeadline
+	ctx, cancel := context.Background(), context.CancelFunc(nil)
+	if deadline.IsZero() {
+		ctx, cancel = context.WithTimeout(ctx, TimeoutMax)
+	} else {
+		ctx, cancel = context.WithDeadline(ctx, deadline)
+	}
+	defer cancel()
+	c.cancel = cancel
+	c.mu.Unlock()
+
+	conn, err := c.dial(ctx)
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cancel = nil
+	if err != nil {
+		return nil, err
+	}
+	if c.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	if err := conn.SetWriteDeadline(c.writeDeadline); err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	c.live.Store(&conn)
+	return &conn, nil
+}
+
+// Read reads from the connection; before the first Write it fails.
+func (c *lazyConn) Read(p []byte) (int, error) {
+	live := c.live.Load()
+	if live == nil {
+		return 0, io.ErrUnexpectedEOF
+	}
+	n, err := (*live).Read(p)
+	for n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+		end, ok := c.reading.next(time.Now())
+		if !ok || (*live).SetReadDeadline(end) != nil {
+			break
+		}
+		n, err = (*live).Read(p)
+	}
+	if c.asked.Load() && c.asked.Swap(false) {
+		c.bound.reset()
+	}
+	if bad := c.bound.see(p[:n]); bad != nil {
+		return 0, bad
+	}
+	return n, err
+}
+
+// Close closes the connection, or prevents it from being dialled.
+func (c *lazyConn) Close() error {
+	c.gone(c)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.cancel != nil {
+		c.cancel()
+	}
+	if live := c.live.Load(); live != nil {
+		return (*live).Close()
+	}
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (c *lazyConn) SetDeadline(t time.Time) error {
+	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
+}
+
+// SetReadDeadline has no effect before the first Write.
+func (c *lazyConn) SetReadDeadline(t time.Time) error {
+	end := c.reading.set(t, time.Now(), c.timeout)
+	if live := c.live.Load(); live != nil {
+		return (*live).SetReadDeadline(end)
+	}
+	return nil
+}
+
+// SetWriteDeadline also bounds the dial.
+func (c *lazyConn) SetWriteDeadline(t time.Time) error {
+	at := int64(0)
+	if !t.IsZero() {
+		at = t.UnixNano()
+	}
+	c.writing.Store(at)
+	if live := c.live.Load(); live != nil {
+		return (*live).SetWriteDeadline(t)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.writeDeadline = t
+	return nil
+}
+
+// LocalAddr returns nil before the first Write.
+func (c *lazyConn) LocalAddr() net.Addr {
+	if live := c.live.Load(); live != nil {
+		return (*live).LocalAddr()
+	}
+	return nil
+}
+
+// RemoteAddr returns nil before the first Write.
+func (c *lazyConn) RemoteAddr() net.Addr {
+	if live := c.live.Load(); live != nil {
+		return (*live).RemoteAddr()
+	}
+	return nil
+}
+
+// SyscallConn returns the socket for the pool's health check.
+func (c *plainConn) SyscallConn() (syscall.RawConn, error) {
+	live := c.live.Load()
+	if live == nil {
+		return nil, errNotConnected
+	}
+	socket, ok := (*live).(syscall.Conn)
+	if !ok {
+		return nil, errNotConnected
+	}
+	return socket.SyscallConn()
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// mergeAll merges the answers to the parts of each call. It sends the refunds for all of them
+// together and waits for them if the deadline allows.
+func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*splitCall, failed func(i int, failure *Failure)) {
+	var refunds []*splitCall
+	for i, t := range splitCalls {
+		refund, failure := s.merge(t)
+		if refund != nil {
+			refunds = append(refunds, refund)
+		}
+		failed(i, failure)
+	}
+	if len(refunds) > 0 {
+		s.sendUntilDone(ctx, deadline, refunds)
+	}
+}
+
+// merge combines the answers to a call's parts: either all charges stand or none does. If the call
+// was denied or a part failed, refund returns by receipt what the other parts have charged. A part
+// that may or may not have been executed is not refunded.
+func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
+	if len(t.parts) == 1 {
+		return nil, t.parts[0].failure
+	}
+	denied, unsent := false, true
+	for _, p := range t.parts {
+		switch {
+		case p.divided:
+		case p.failure != nil:
+			unsent = unsent && p.failure.Unsent()
+			// A client can cause an overload: it takes precedence.
+			if failure == nil || !failure.overload() {
+				failure = p.failure
+			}
+		default:
+			for i := range p.checks {
+				denied = denied || denies(&p.checks[i], &p.results[i])
+			}
+		}
+	}
+	if failure != nil || denied {
+		refund = t.newRefund()
+	}
+	if failure != nil {
+		return refund, failure.ofCall(unsent)
+	}
+	for _, p := range t.parts {
+		for i, place := range p.places {
+			if !p.divided {
+				t.results[place] = p.results[i]
+			}
+		}
+	}
+	if denied {
+		s.recordDenials(t)
+	}
+	return refund, nil
+}
+
+// denies reports whether the result of a check denies the call.
+func denies(c *counter.Check, r *counter.Result) bool {
+	return r.Denied && !c.Shadow && charges(c)
+}
+
+// charges reports whether a check charges only if the call is allowed.
+func charges(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
+
+// newRefund returns a call that refunds all that the parts have charged, or nil if they charged
+// nothing. It changes the parts' results to those of a denied call.
+func (t *splitCall) newRefund() *splitCall {
+	refund := &splitCall{}
+	for _, p := range t.parts {
+		if p.divided || p.failure != nil {
+			continue
+		}
+		returned := &part{place: p.place, kept: true}
+		for i := range p.checks {
+			c, r := &p.checks[i], &p.results[i]
+			age := c.Age
+			if age > 0 && r.Granted <= c.Cost {
+				age = 1 // not leased: see
+			}
+			if charges(c) && r.Granted > 0 {
+				returned.checks = append(returned.checks, counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,
+					Op: counter.OpRefund, Cost: r.Granted, Receipt: r.Receipt, Bounds: c.Bounds, Age: age, Refundable: c.Refundable})
+				returned.places = append(returned.places, len(refund.checks))
+				refund.checks = append(refund.checks, returned.checks[len(returned.checks)-1])
+			}
+		}
+		if len(returned.checks) == 0 {
+			continue
+		}
+		returned.results = make([]counter.Result, len(returned.checks))
+		refund.parts = append(refund.parts, returned)
+		if err := decode(p.text, p.checks, p.results, true); err != nil {
+			// Cannot happen: the reply was decoded before.
+			p.failure = &Failure{Kind: KindScript, Cause: err}
+		}
+	}
+	if len(refund.parts) == 0 {
+		return nil
+	}
+	return refund
+}
+
+// recordDenials records violations of a penalty in another slot, which the step that found them
+// could not record. It uses a separate call and does not wait for it. A penalty that the violation
+// causes therefore starts with a later request. If the call is lost, the violation is lost too, in
+// the client's favour.
+func (s *Store) recordDenials(t *splitCall) {
+	for i := range t.checks {
+		if p := &t.checks[i]; p.Penalty != nil && p.Op == counter.OpTake {
+			if denials := t.denialsToRecord(i + 1); len(denials) > 0 {
+				s.sendDenials(p, denials)
+			}
+		}
+	}
+}
+
+// denialsToRecord returns the denials that other parts must report to a penalty. guard is the
+// position of the penalty's check, counted from 1. denialsToRecord returns none if a penalty denies
+// the call.
+func (t *splitCall) denialsToRecord(guard int) (denials []denial) {
+	home := t.partOf(guard - 1)
+	for i := range t.checks {
+		c, r := &t.checks[i], &t.results[i]
+		switch {
+		case c.Penalty != nil && denies(c, r):
+			return nil
+		case c.Guard == guard && denies(c, r) && r.Wait != counter.Never && t.partOf(i) != home:
+			denials = append(denials, denial{r.Wait, c.Violation})
+		}
+	}
+	return denials
+}
+
+// partOf returns the part that contains a check.
+func (t *splitCall) partOf(check int) *part {
+	for _, p := range t.parts {
+		if !p.divided && slices.Contains(p.places, check) {
+			return p
+		}
+	}
+	return nil
+}
+
+// sendDenials sends the denials to the server of a penalty without waiting for the answer.
+func (s *Store) sendDenials(check *counter.Check, denials []denial) {
+	n := s.nodeOf(s.placeOf(check.Key))
+	if n == nil {
+		return
+	}
+	c, failure := n.admit(context.Background(), nil)
+	if failure != nil {
+		return
+	}
+	c.cmd = newViolations(context.Background(), counter.Micros(s.pinned.Load()), check, denials)
+	c.kept, c.source = true, sourceOf(check)
+	n.enqueue(c, 0)
+}

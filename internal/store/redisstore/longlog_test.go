@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// TestLongLogIsNotReadWhole denies by logs with many entries and counts the reads: one decision
+// reads at most 256 entries. The expected waits are computed from the entries.
+func TestLongLogIsNotReadWhole(t *testing.T) {
+	server := redistest.Start(t)
+	script := bareOn(t, server)
+	// one a millisecond, the last one now
+	const start, marks = 1_700_000_000 * counter.Second, 5_000
+	const now = start + (marks-1)*counter.Millisecond
+	plant := `for i = 0, 4999 do
+  local at = string.format('%d', 1700000000000000 + i * 1000)
+  redis.call('ZADD', KEYS[1], at, at .. ':1')
+end
+return 1`
+	if err := server.Client().Eval(t.Context(), plant, []string{"k"}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	script.pinned.Store(int64(now))
+	for _, test := range []struct {
+		name        string
+		count, cost int64
+		leaves      counter.Micros // the last mark that must expire
+		reads       int64
+	}{
+		{name: "the sum is lost", count: marks, cost: 1, reads: 3},
+		{name: "a full log", count: marks, cost: 1, reads: 2},
+		{name: "a limit that was lowered", count: 10, cost: 1, leaves: marks - 10, reads: 5},
+		{name: "a cost near the limit", count: marks, cost: marks - 20, leaves: marks - 21, reads: 5},
+		{name: "a cost of half the limit", count: marks, cost: marks / 2, leaves: marks/2 - 1, reads: 16},
+	} {
+		limit := mustLimit(t, counter.SlidingLog, test.count, counter.Minute)
+		before, results := server.Calls("zrange"), make([]counter.Result, 1)
+		check := counter.Check{Key: []byte("k"), Limit: &limit, Cost: test.cost}
+		if err := script.Take(t.Context(), []counter.Check{check}, results); err != nil {
+			t.Fatalf("%s: %v", test.name, err)
+		}
+		if want := start + test.leaves*counter.Millisecond + counter.Minute - now; results[0].Wait != want || !results[0].Denied {
+			t.Errorf("%s: %+v, want to be refused for %s", test.name, results[0], want)
+		}
+		if reads := server.Calls("zrange") - before; reads > test.reads {
+			t.Errorf("%s: the log was read %d times, want at most %d", test.name, reads, test.reads)
+		}
+	}
+}

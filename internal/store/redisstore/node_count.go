@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Parameters of counting nodes.
+const (
+	// announceEvery is how often a node announces itself. missingAfter is the time after which a
+	// silent node no longer counts. It allows for a few announcements that were missed while Redis
+	// was busy.
+	announceEvery = 2 * time.Second
+	missingAfter  = 10 * time.Second
+	// unseenMax is the longest gap between two answers that still shows that Redis was available in
+	// between. A longer gap means that a turn was missed, possibly because this process was not
+	// running.
+	unseenMax = 2 * announceEvery
+	// nodesKey is a sorted set of the nodes by the time of their latest announcement. No rule's key
+	// has this form.
+	nodesKey = "rl1:~nodes:{~nodes}"
+	// nodesTTL is how long the set outlives its latest announcement.
+	nodesTTL = time.Minute
+)
+
+// CountNodes makes this process announce itself as a node that uses this Redis, and enables
+// [Store.Nodes]. It may be called more than once and from many goroutines. The counting ends with
+// the store and does not start if the store is closed.
+func (s *Store) CountNodes() {
+	s.counting.Do(func() { s.running.Go(s.countNodes) })
+}
+
+// Nodes returns how many nodes use this Redis, including this one, or 0 if the number is unknown.
+// It is the highest number that Redis reported in the last ten seconds of uninterrupted
+// availability. So a Redis that returns empty, even for a moment, does not lower the number before
+// the other nodes can reconnect.
+func (s *Store) Nodes() int { return int(s.nodeCount.Load()) }
+
+// countNodes announces this node every few seconds.
+func (s *Store) countNodes() {
+	c := &nodeCounter{store: s, name: strconv.FormatUint(rand.Uint64(), 36)}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.ctx.Done():
+			return
+		case <-timer.C:
+		}
+		c.turn(time.Now())
+		// The random part keeps nodes from announcing themselves at the same time.
+		timer.Reset(announceEvery - rand.N(announceEvery/4))
+	}
+}
+
+// nodeCounter counts the nodes for one of them. It belongs to one goroutine.
+type nodeCounter struct {
+	store    *Store
+	name     string // name of this node
+	estimate nodeEstimate
+
+	asked *node     // the server that answered the last turn; nil: none did
+	epoch uint64    // epoch of its breaker at that time
+	at    time.Time // time of the last turn
+}
+
+// turn announces this node and updates the count. If Redis does not answer, the previous count
+// stands. The announcement also serves as the trial of a half-open breaker, because it charges
+// nothing: otherwise a node without calls would not be counted again after an outage.
+func (c *nodeCounter) turn(now time.Time) {
+	before := c.asked
+	c.asked = nil
+	n := c.store.nodeOf(c.store.placeOf([]byte(nodesKey)))
+	if n == nil {
+		return
+	}
+	admitted, trial := n.breaker.admit()
+	if !admitted {
+		return
+	}
+	epoch, began := n.breaker.epoch.Load(), time.Now()
+	all, err := n.announce(c.name)
+	if trial {
+		// The announcement took two round trips, longer than a check would wait.
+		if err == nil && time.Since(began) > 2*n.store.settings.timeout {
+			err = context.DeadlineExceeded
+		}
+		n.finishTrial(epoch, err)
+		epoch++ // an answer has closed the breaker
+	}
+	if err != nil {
+		return
+	}
+	unbroken := before == n && epoch == c.epoch && now.Sub(c.at) <= unseenMax
+	c.asked, c.epoch, c.at = n, epoch, now
+	c.store.nodeCount.Store(c.estimate.add(now, all, unbroken))
+}
+
+// announce announces a node and returns the number of nodes. It uses only commands that
+// [LeastPrivilege] allows.
+func (n *node) announce(name string) (all int64, err error) {
+	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
+	defer cancel()
+	now, err := n.client.Time(ctx).Result()
+	if err != nil {
+		return 0, err
+	}
+	var count *redis.IntCmd
+	_, err = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.ZAdd(ctx, nodesKey, redis.Z{Score: float64(now.UnixMicro()), Member: name})
+		pipe.ZRemRangeByScore(ctx, nodesKey, "-inf", strconv.FormatInt(now.Add(-missingAfter).UnixMicro(), 10))
+		count = pipe.ZCount(ctx, nodesKey, "-inf", "+inf")
+		pipe.PExpire(ctx, nodesKey, nodesTTL)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return count.Val(), nil
+}
+
+// finishTrial ends the trial of a half-open breaker in the given epoch. An error that may concern
+// the announcement alone (no right to its commands, another type at its key) says nothing about
+// checks, so the next call is tried instead.
+func (n *node) finishTrial(epoch uint64, err error) {
+	switch {
+	case err == nil:
+		n.breaker.report(epoch, false)
+	case n.ctx.Err() == nil && !redis.IsPermissionError(err) && failureOf(err).storeWide():
+		n.breaker.report(epoch, true)
+	default:
+		n.breaker.release()
+	}
+}
+
+// nodeEstimate estimates the number of nodes as the maximum that Redis reported during the last
+// missingAfter. In that time every running node has announced itself, if Redis was available
+// throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
+type nodeEstimate struct {
+	readings []nodeReading // the first is the maximum; times rise and numbers fall, so there is at most one per turn of that period
+}
+
+type nodeReading struct {
+	at    time.Time
+	nodes int64
+}
+
+// add adds a reading and returns the estimate. unbroken says whether Redis was available since the
+// previous reading.
+func (h *nodeEstimate) add(now time.Time, nodes int64, unbroken bool) int64 {
+	if !unbroken && len(h.readings) > 0 {
+		h.readings = h.readings[:1]
+		h.readings[0].at = now
+	}
+	h.readings = slices.DeleteFunc(h.readings, func(t nodeReading) bool { return t.nodes <= nodes || now.Sub(t.at) > missingAfter })
+	h.readings = append(h.readings, nodeReading{now, nodes})
+	return h.readings[0].nodes
+}

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// The bounds of a batch, in checks.
+const (
+	paceMin = 64
+	paceMax = 1 << 13
+	// paceStart is the bound before the first batch.
+	paceStart = 128
+)
+
+// pace bounds how many checks a batch contains, so that the server answers it well within the
+// timeout. A check costs the server some 20 µs, and more with a penalty or a long log: 128 calls of
+// 24 checks each take longer than the timeout. Calls that do not fit wait in the queue, which is
+// fair and fails them as an overload. In the server's socket they would time out, and look like an
+// outage that one client has caused. The zero pace is not valid. Safe for concurrent use: a lost
+// update only delays the adjustment.
+type pace struct {
+	most atomic.Int64 // checks in a batch
+	base atomic.Int64 // the time of a small batch, in nanoseconds; it rises slowly, since the network may have changed
+}
+
+// learn adjusts the bound by a batch that was answered, or timed out.
+func (p *pace) learn(took, timeout time.Duration, checks int, answered bool) {
+	base := p.base.Load()
+	if answered {
+		if base == 0 || int64(took) < base {
+			base = int64(took)
+		} else {
+			base += base >> 10
+		}
+		base = min(base, int64(timeout/2))
+		p.base.Store(base)
+	}
+	most, target := p.most.Load(), time.Duration(base)+timeout/4
+	switch {
+	case !answered && int64(checks) > paceMin:
+		most = min(most, int64(checks)/2)
+	case answered && took > target:
+		most = min(most, int64(float64(checks)*float64(target)/float64(took)))
+	case answered && int64(checks) >= most && took < target/2:
+		most *= 2
+	default:
+		return
+	}
+	p.most.Store(min(max(most, paceMin), paceMax))
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Parameters of the background watch.
+const (
+	// probeEveryMin and probeEveryMax bound the time between two probes while the breaker is open.
+	// It is random, so that nodes do not probe at the same time.
+	probeEveryMin = 100 * time.Millisecond
+	probeEveryMax = 250 * time.Millisecond
+	// openMax is how long the breaker stays open if no probe succeeds: the probe itself may be the
+	// problem.
+	openMax = 30 * time.Second
+	// connectTimeMin is the minimum time allowed for connecting in the background. A check's
+	// deadline may be too short for it: TCP, TLS, the handshake and the script take five round
+	// trips.
+	connectTimeMin = 500 * time.Millisecond
+	// checkEvery is the interval between start-up checks until one succeeds.
+	checkEvery = time.Second
+)
+
+// The oldest supported version of Redis.
+const (
+	versionMajorMin = 6
+	versionMinorMin = 2
+)
+
+// watch connects, checks the server's settings once (and again after each outage, because the
+// server may be another one), and probes while the breaker is open.
+func (n *node) watch() {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	warned := "" // the last logged warning, so that an outage does not repeat it
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.opened:
+			n.probe()
+		case <-timer.C:
+			n.breaker.whileHalfOpen(n.reporter.untried)
+		}
+		timer.Stop()
+		if n.breaker.State() != BreakerClosed || !n.inspect(&warned) {
+			timer.Reset(checkEvery)
+		}
+	}
+}
+
+// probe pings Redis until it answers, and then sets the breaker to half open.
+func (n *node) probe() {
+	start := time.Now()
+	for n.breaker.State() == BreakerOpen {
+		pause := probeEveryMin + rand.N(probeEveryMax-probeEveryMin)
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+		if n.warm() == nil || time.Since(start) >= openMax {
+			n.breaker.tryAgain()
+		}
+	}
+}
+
+// warm opens one connection per lane, or verifies that they are alive. It takes them from the pool
+// at the same time, so that each is a different one, and leaves them there for the lanes.
+func (n *node) warm() error {
+	ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
+	defer cancel()
+	for range n.store.settings.lanes {
+		conn := n.client.Conn()
+		defer conn.Close()
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect reports whether the server's settings could be checked; it logs what is wrong with them.
+func (n *node) inspect(warned *string) bool {
+	err := n.warm()
+	if err == nil {
+		ctx, cancel := context.WithTimeout(n.ctx, max(connectTimeMin, n.store.settings.timeout))
+		defer cancel()
+		if err = n.check(ctx); err == nil {
+			err = n.agree(ctx)
+		}
+	}
+	var unsafe *unsafeError
+	switch {
+	case err == nil:
+		return true
+	case errors.As(err, &unsafe):
+		if text := err.Error(); text != *warned {
+			*warned = text
+			n.store.settings.logger.Warn(text, "redis", n.reporter.server)
+		}
+		return true
+	case n.ctx.Err() == nil:
+		n.store.reporter.failed(time.Now(), failureOf(err), 0)
+	}
+	return false
+}
+
+// unsafeError reports a server that answers but on which limits may not hold.
+type unsafeError struct{ text string }
+
+func (e *unsafeError) Error() string { return e.text }
+
+// check reports whether the server answers and its settings keep limits safe: its version, and its
+// policy when memory is full. Only one check runs at a time, so that health checks cannot take the
+// connections of requests.
+func (n *node) check(ctx context.Context) error {
+	select {
+	case n.checking <- struct{}{}:
+		defer func() { <-n.checking }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.ctx.Done():
+		return n.gone()
+	}
+	text, err := n.client.Info(ctx, "server", "memory").Result()
+	switch {
+	case redis.IsPermissionError(err):
+		// A user without INFO loses the warnings, not the limits.
+		return n.client.Ping(ctx).Err()
+	case err != nil:
+		return err
+	}
+	return errors.Join(checkVersion(infoField(text, "redis_version")), checkPolicy(infoField(text, "maxmemory_policy")))
+}
+
+func checkVersion(version string) error {
+	major, rest, _ := strings.Cut(version, ".")
+	minor, _, _ := strings.Cut(rest, ".")
+	majorNumber, err := strconv.Atoi(major)
+	if err != nil {
+		return nil // not Redis' own version scheme: a compatible server
+	}
+	minorNumber, _ := strconv.Atoi(minor)
+	if majorNumber > versionMajorMin || majorNumber == versionMajorMin && minorNumber >= versionMinorMin {
+		return nil
+	}
+	return &unsafeError{fmt.Sprintf("redis %s is too old: %d.%d or newer is needed", version, versionMajorMin,
+		versionMinorMin)}
+}
+
+func checkPolicy(policy string) error {
+	if policy == "" || policy == "noeviction" {
+		return nil
+	}
+	return &unsafeError{fmt.Sprintf("redis has maxmemory-policy %q: when its memory is full it forgets counters, and "+
+		"limits do not hold: set noeviction", policy)}
+}
+
+// infoField returns a field of INFO's reply, or "" if it is missing.
+func infoField(text, name string) string {
+	for line := range strings.Lines(text) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// sourceQueues is how many queues there are by source. Several sources may share one.
+const sourceQueues = 256
+
+// queue holds the calls that wait for a lane. Each source has its own queue, and the queues are
+// served in turn. A client that makes thousands of calls at once therefore delays its own calls,
+// while another client waits for at most one of them per call. Safe for concurrent use.
+type queue struct {
+	max     int
+	waiting atomic.Int64
+	ready   chan struct{} // signals the dispatchers
+
+	mu       sync.Mutex
+	queues   [sourceQueues]sourceQueue
+	nonEmpty [sourceQueues / 64]uint64 // a bit for each queue that is not empty
+	next     int                       // index of the queue to serve next
+}
+
+// sourceQueue is the calls of one source, in order of arrival. Calls that are sent together count
+// as one.
+type sourceQueue struct {
+	first, last *call
+	count       int
+}
+
+// sourceOf returns the source of a call, by its first check: the client, if the check has a source,
+// otherwise the counter's slot.
+func sourceOf(c *counter.Check) uint32 {
+	if c.Source != 0 {
+		return c.Source >> 1 // the lowest bit marks that a source is set, and is not a part of it
+	}
+	return uint32(slotOf(c.Key))
+}
+
+func newQueue(most, dispatchers int) *queue {
+	return &queue{max: most, ready: make(chan struct{}, dispatchers)}
+}
+
+// len returns the number of waiting calls.
+func (q *queue) len() int { return int(q.waiting.Load()) }
+
+// push appends a call to the queue of its source. If the whole queue is full, the longest source
+// queue makes room: push removes and returns its oldest call. It returns the new call if no source
+// queue is longer than its own.
+func (q *queue) push(c *call) (rejected *call) {
+	q.mu.Lock()
+	own := int(c.source % sourceQueues)
+	if int(q.waiting.Load()) >= q.max {
+		longest := q.longest()
+		if q.queues[longest].count <= q.queues[own].count {
+			q.mu.Unlock()
+			return c
+		}
+		rejected = q.pop(longest)
+	}
+	l := &q.queues[own]
+	if c.behind = nil; l.last == nil {
+		l.first = c
+	} else {
+		l.last.behind = c
+	}
+	l.last = c
+	l.count++
+	q.nonEmpty[own/64] |= 1 << (own % 64)
+	q.waiting.Add(1)
+	q.mu.Unlock()
+	q.signal()
+	return rejected
+}
+
+// signal wakes a dispatcher.
+func (q *queue) signal() {
+	select {
+	case q.ready <- struct{}{}:
+	default: // every dispatcher is already signalled
+	}
+}
+
+// take appends up to most waiting calls to dst, one of each source in turn, until they have the
+// given number of checks.
+func (q *queue) take(dst []*call, most, checks int) []*call {
+	if q.waiting.Load() == 0 {
+		return dst
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for range most {
+		at := q.nextNonEmpty()
+		if at < 0 || checks <= 0 {
+			break
+		}
+		q.next = (at + 1) % sourceQueues
+		c := q.pop(at)
+		dst = append(dst, c)
+		for ; c != nil; c = c.next {
+			checks -= c.checks
+		}
+	}
+	return dst
+}
+
+// nextNonEmpty returns the index of the first queue from next on that is not empty, or -1.
+func (q *queue) nextNonEmpty() int {
+	word := q.next / 64
+	left := q.nonEmpty[word] &^ (1<<(q.next%64) - 1)
+	for range len(q.nonEmpty) + 1 {
+		if left != 0 {
+			return word*64 + bits.TrailingZeros64(left)
+		}
+		word = (word + 1) % len(q.nonEmpty)
+		left = q.nonEmpty[word]
+	}
+	return -1
+}
+
+// pop removes the first call of a source.
+func (q *queue) pop(at int) *call {
+	l := &q.queues[at]
+	c := l.first
+	l.first, c.behind = c.behind, nil
+	if l.count--; l.first == nil {
+		l.last = nil
+		q.nonEmpty[at/64] &^= 1 << (at % 64)
+	}
+	q.waiting.Add(-1)
+	return c
+}
+
+func (q *queue) longest() (at int) {
+	for i := range q.queues {
+		if q.queues[i].count > q.queues[at].count {
+			at = i
+		}
+	}
+	return at
+}

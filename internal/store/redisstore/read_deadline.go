@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// readTurns is how many intervals of the reading goroutine a read deadline is divided into.
+	readTurns = 10
+	// readTurnMin is the shortest interval.
+	readTurnMin = time.Millisecond
+	// readLateMax is how long after its deadline a read may last.
+	readLateMax = 500 * time.Millisecond
+)
+
+// readDeadline is a deadline that passes only while the reading goroutine runs.
+//
+// A process with many goroutines and few processors schedules the reader late. With a wall-clock
+// deadline, the deadline would pass while the reply waits in the socket, and a burst of one client
+// would look like a server that does not answer. Therefore the time up to the deadline is divided
+// into readTurns intervals. An interval that ends without a byte proves that the reader was
+// scheduled and found nothing. The deadline has passed after the last interval. In a process that
+// is on time, that is exactly the deadline. A process that is late waits longer, by at most
+// readLateMax.
+//
+// The zero readDeadline is no deadline. Safe for concurrent use.
+type readDeadline struct {
+	at     atomic.Int64 // Unix nanoseconds; 0: none
+	latest atomic.Int64 // the latest end of a read, in Unix nanoseconds
+	turn   atomic.Int64 // nanoseconds
+	turns  atomic.Int32 // intervals left, including the current one
+}
+
+// set starts a deadline and returns the end of its first interval. If the deadline is unchanged,
+// the remaining intervals continue. A deadline that has already passed, because the process was
+// late to send, waits for atLeast.
+func (d *readDeadline) set(deadline, now time.Time, atLeast time.Duration) time.Time {
+	if deadline.IsZero() {
+		d.at.Store(0)
+		return time.Time{}
+	}
+	if d.at.Swap(deadline.UnixNano()) != deadline.UnixNano() {
+		left := deadline.Sub(now)
+		if left <= 0 {
+			left = atLeast
+		}
+		turn := max(left/readTurns, readTurnMin)
+		d.turn.Store(int64(turn))
+		d.latest.Store(now.Add(readTurns*turn + readLateMax).UnixNano())
+		d.turns.Store(readTurns)
+	}
+	return now.Add(time.Duration(d.turn.Load()))
+}
+
+// next ends an interval and returns the end of the following one; ok is false if the deadline has
+// passed.
+func (d *readDeadline) next(now time.Time) (end time.Time, ok bool) {
+	if d.at.Load() == 0 || d.turns.Load() <= 0 || d.turns.Add(-1) <= 0 || now.UnixNano() > d.latest.Load() {
+		return time.Time{}, false
+	}
+	return now.Add(time.Duration(d.turn.Load())), true
+}

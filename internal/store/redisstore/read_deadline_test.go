@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+// lateConn is a connection whose reply arrives after a number of read deadlines.
+type lateConn struct {
+	net.Conn
+	answer         string
+	comesBy        int // the number of read deadlines until the reply arrives
+	reads, writes  []time.Time
+	written, tried int
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	c.tried++
+	if len(c.reads) < c.comesBy {
+		return 0, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
+	}
+	return copy(p, c.answer), nil
+}
+
+func (c *lateConn) Write(p []byte) (int, error) {
+	if last := len(c.writes) - 1; last >= 0 && !c.writes[last].IsZero() && time.Until(c.writes[last]) < 0 {
+		return 0, &net.OpError{Op: "write", Err: os.ErrDeadlineExceeded}
+	}
+	c.written += len(p)
+	return len(p), nil
+}
+
+func (c *lateConn) SetReadDeadline(t time.Time) error {
+	c.reads = append(c.reads, t)
+	return nil
+}
+
+func (c *lateConn) SetWriteDeadline(t time.Time) error {
+	c.writes = append(c.writes, t)
+	return nil
+}
+
+// late returns a dialed lazyConn and the connection below it.
+func late(t *testing.T, comesBy int) (*lazyConn, *lateConn) {
+	t.Helper()
+	under := &lateConn{answer: "+OK\r\n", comesBy: comesBy}
+	c := &lazyConn{timeout: time.Hour, gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) { return under, nil }}
+	if _, err := c.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	under.reads, under.writes, under.written = nil, nil, 0
+	return c, under
+}
+
+// TestReadWaitsForTurns: a reply that arrives in the last turn is used, whatever the wall clock
+// shows.
+func TestReadWaitsForTurns(t *testing.T) {
+	c, under := late(t, readTurns)
+	_ = c.SetReadDeadline(time.Now().Add(time.Hour))
+	room := make([]byte, 64)
+	n, err := c.Read(room)
+	if err != nil || string(room[:n]) != under.answer {
+		t.Fatalf("%q, error %v", room[:n], err)
+	}
+	if len(under.reads) != readTurns {
+		t.Errorf("%d turns, want %d", len(under.reads), readTurns)
+	}
+}
+
+// TestReadEndsAfterItsTurns: a server that does not answer uses up the turns only once, even if the
+// same deadline is set again.
+func TestReadEndsAfterItsTurns(t *testing.T) {
+	c, under := late(t, 1_000)
+	deadline, room := time.Now().Add(time.Hour), make([]byte, 64)
+	for range 3 {
+		_ = c.SetReadDeadline(deadline)
+		for range 2 {
+			if _, err := c.Read(room); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("error %v, want a timeout", err)
+			}
+		}
+	}
+	if want := readTurns + 2; len(under.reads) != want {
+		t.Errorf("%d deadlines of the socket, want %d: %d turns, and the deadline set again twice", len(under.reads), want, readTurns)
+	}
+	before := len(under.reads)
+	_ = c.SetReadDeadline(deadline.Add(time.Second))
+	if _, _ = c.Read(room); len(under.reads) != before+readTurns {
+		t.Errorf("another deadline had %d turns, want %d", len(under.reads)-before, readTurns)
+	}
+}
+
+// TestReadDeadline follows the turns with a simulated clock.
+func TestReadDeadline(t *testing.T) {
+	start := time.Unix(1_800_000_000, 0)
+	for _, c := range []struct {
+		name    string
+		timeout time.Duration // until the deadline
+		late    time.Duration // how late the reader is at each turn
+		want    time.Duration // total wait
+	}{
+		{name: "a process on time waits for the deadline", timeout: 50 * time.Millisecond, want: 50 * time.Millisecond},
+		{name: "a late process waits for as many turns", timeout: 50 * time.Millisecond, late: 20 * time.Millisecond, want: 250 * time.Millisecond},
+		{name: "it does not wait for ever", timeout: 50 * time.Millisecond, late: 200 * time.Millisecond, want: 615 * time.Millisecond},
+		{name: "a deadline that has passed when it is set waits for the timeout", timeout: -time.Second, want: 100 * time.Millisecond},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var d readDeadline
+			now := d.set(start.Add(c.timeout), start, 100*time.Millisecond).Add(c.late)
+			for {
+				end, ok := d.next(now)
+				if !ok {
+					break
+				}
+				now = end.Add(c.late)
+			}
+			if got := now.Sub(start); got != c.want {
+				t.Errorf("waited %s, want %s", got, c.want)
+			}
+		})
+	}
+	var none readDeadline
+	if end := none.set(time.Time{}, start, time.Second); !end.IsZero() {
+		t.Errorf("without a deadline the socket has the deadline %s", end)
+	}
+}
+
+// TestLateWrites: a batch that this process sends after its deadline is sent once, and its reply
+// may take the whole timeout.
+func TestLateWrites(t *testing.T) {
+	c, under := late(t, readTurns)
+	_ = c.SetDeadline(time.Now().Add(-time.Second))
+	if n, err := c.Write([]byte("PING\r\n")); err != nil || n != under.written {
+		t.Fatalf("%d bytes were written, error %v", n, err)
+	}
+	if _, err := c.Read(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+	if got := time.Duration(c.reading.turn.Load()) * readTurns; got != c.timeout {
+		t.Errorf("the reply may take %s, want %s", got, c.timeout)
+	}
+	under.writes[1] = time.Now().Add(-time.Second)
+	if _, err := c.Write([]byte("PING\r\n")); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("error %v, want a timeout: the deadline was extended before", err)
+	}
+}

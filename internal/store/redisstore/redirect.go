@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// sendsMax is how often a call is sent at most. Each time but the last, the answer proved that
+	// the call was not executed.
+	sendsMax = 16
+	// pauseMin and pauseMax bound the pause before a call is resent to servers that do not agree
+	// yet. The pause doubles each time.
+	pauseMin = time.Millisecond
+	pauseMax = 16 * time.Millisecond
+)
+
+// course is what a failure means for resending the call.
+type course uint8
+
+const (
+	courseOver    course = iota // do not resend: the call was executed, may have been, or would fail again
+	courseMoved                 // another server has the slot
+	courseAsk                   // another server already has these counters, but does not own the slot yet
+	courseApart                 // one server has some of these keys and another has the rest
+	courseLater                 // this server is not serving at the moment; another may soon
+	courseRetired               // the server was replaced before the call was sent
+)
+
+// notExecuted maps the first word of error replies that prove that a script was not run, or that
+// its first write was rejected. The script writes nothing before that. NOSCRIPT is handled where
+// calls are sent.
+var notExecuted = map[string]course{
+	"MOVED": courseMoved, "ASK": courseAsk, "TRYAGAIN": courseApart, "CLUSTERDOWN": courseLater, "LOADING": courseLater,
+	"MASTERDOWN": courseLater, "READONLY": courseLater,
+}
+
+// course returns how to handle a failure, and the text of the server's reply.
+func (f *Failure) course() (course, string) {
+	if f == errRetired {
+		return courseRetired, ""
+	}
+	var reply redis.Error
+	if f.Kind != KindScript || f.whole || !errors.As(f.Cause, &reply) {
+		return courseOver, ""
+	}
+	text := reply.Error()
+	word, _, _ := strings.Cut(errorReplyIn(text), " ")
+	return notExecuted[word], text
+}
+
+// redirect selects the server for resending a failed part, and the pause before that. sent is how
+// often the part was sent. It returns false if the failure is final.
+func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
+	if s.settings.fixed() {
+		return 0, false
+	}
+	what, text := p.failure.course()
+	asked := p.node
+	p.asking = false
+	switch what {
+	case courseOver:
+		return 0, false
+	case courseMoved, courseAsk:
+		slot, addr, ok := redirection(text, asked.address.target)
+		if !ok || s.cluster == nil || slot != p.place {
+			return 0, false
+		}
+		p.asking = what == courseAsk
+		if p.asking {
+			p.node = s.cluster.node(addr)
+		} else {
+			s.rediscover()
+			p.node = s.cluster.learn(slot, addr)
+		}
+		if p.node == nil {
+			return 0, false
+		}
+		if p.node != asked && sent < sendsMax/2 {
+			return 0, true
+		}
+	default:
+		s.rediscover()
+		p.node = nil
+	}
+	return min(pauseMax, pauseMin<<min(sent-1, 10)), true
+}

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// part is the checks of a call that are answered in one step: all of them, or those of one slot in
+// a cluster, or those of one server in a ring.
+type part struct {
+	place   int   // slot in a cluster, or index of the server in a ring
+	places  []int // indexes of the checks in the call; nil: all of them
+	checks  []counter.Check
+	results []counter.Result
+	kept    bool // sent even if the caller leaves
+
+	node    *node // the server to send it to; nil: the one that has the counters
+	asking  bool
+	call    *call    // in flight
+	failure *Failure // nil and not done: still to be sent
+	apart   *Failure // the latest failure because the keys are split over two servers
+	text    string   // the answer
+	done    bool     // it was answered, or its failure is final
+	divided bool     // replaced by one part per check, and therefore done
+}
+
+// splitCall is a call with its parts.
+type splitCall struct {
+	checks  []counter.Check
+	results []counter.Result
+	parts   []*part
+}
+
+// onePlace returns the place of the checks and whether all of them share it. A place is a slot of
+// the cluster, or the index of a server in the ring.
+func (s *Store) onePlace(checks []counter.Check) (place int, one bool) {
+	if s.cluster == nil && s.ring == nil {
+		return 0, true
+	}
+	place = s.placeOf(checks[0].Key)
+	for i := range checks[1:] {
+		if s.placeOf(checks[1+i].Key) != place {
+			return place, false
+		}
+	}
+	return place, true
+}
+
+func (s *Store) placeOf(key []byte) int {
+	slot := slotOf(key)
+	if s.ring != nil {
+		return int(s.ring.homes[slot])
+	}
+	return slot
+}
+
+// newSplitCall groups checks by place.
+func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *splitCall {
+	t := &splitCall{checks: checks, results: results}
+	if place, one := s.onePlace(checks); one {
+		t.parts = []*part{{place: place, checks: checks, results: results}}
+		return t
+	}
+	for i := range checks {
+		place := s.placeOf(checks[i].Key)
+		p := t.at(place)
+		if p == nil {
+			p = &part{place: place}
+			t.parts = append(t.parts, p)
+		}
+		p.places = append(p.places, i)
+	}
+	for _, p := range t.parts {
+		p.fill(checks)
+	}
+	return t
+}
+
+func (t *splitCall) at(place int) *part {
+	for _, p := range t.parts {
+		if p.place == place {
+			return p
+		}
+	}
+	return nil
+}
+
+// fill copies the checks of the part. A check whose penalty is in another part loses its reference
+// to it. Charges become refundable, because another part may deny the call. Charges of leases need
+// not: their units are refunded by age.
+func (p *part) fill(checks []counter.Check) {
+	p.checks = make([]counter.Check, len(p.places))
+	p.results = make([]counter.Result, len(p.places))
+	for to, from := range p.places {
+		c := checks[from]
+		if guard := c.Guard; guard != 0 {
+			c.Guard = 0
+			for i, place := range p.places {
+				if place == guard-1 {
+					c.Guard = i + 1
+				}
+			}
+			if c.Guard == 0 {
+				c.Violation = 0
+			}
+		}
+		c.Refundable = c.Refundable || charges(&c) && c.Age == 0
+		p.checks[to] = c
+	}
+}
+
+// divide replaces a part by one part per check: while a slot moves, a server can only be asked
+// about one key that it does not have. The new parts keep the failure until they are sent, since
+// there may be no time left for that.
+func (t *splitCall) divide(p *part) {
+	p.done, p.divided = true, true
+	for i := range p.checks {
+		place := i
+		if p.places != nil {
+			place = p.places[i]
+		}
+		single := &part{place: p.place, places: []int{place}, kept: p.kept, failure: p.failure, apart: p.failure}
+		single.fill(t.checks)
+		t.parts = append(t.parts, single)
+	}
+}
+
+// nodeOf returns the server that has the counters of a place, or nil if none is known.
+func (s *Store) nodeOf(place int) *node {
+	switch {
+	case s.cluster != nil:
+		return s.cluster.slots[place].Load()
+	case s.ring != nil:
+		return s.ring.nodes[place]
+	}
+	return s.only.Load()
+}
+
+// sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
+// final, at the latest at the deadline. It sends all parts before it waits for the first. It
+// resends a part only after an answer that proves that the part was not executed. Time in queues
+// does not count: the returned deadline is later by that much.
+func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
+	s.awaitDiscovery(ctx, deadline)
+	for sent := 1; ; sent++ {
+		s.sendAll(ctx, deadline, splitCalls)
+		pause, waited, again := time.Duration(0), time.Duration(0), false
+		for _, t := range splitCalls {
+			for _, p := range t.parts {
+				if p.done {
+					continue
+				}
+				waited = max(waited, s.awaitPart(ctx, p))
+				wait, retry := s.decideResend(t, p, sent)
+				pause, again = max(pause, wait), again || retry
+			}
+		}
+		deadline = deadline.Add(waited)
+		if !again || !s.pauseFor(ctx, deadline, pause) {
+			reportMoves(splitCalls)
+			return deadline
+		}
+		for _, t := range splitCalls {
+			for _, p := range t.parts {
+				if !p.done {
+					p.failure = nil
+				}
+			}
+		}
+	}
+}
+
+// reportMoves sets the failure of parts whose keys were split over two servers to the end. Their
+// last failure may be the deadline, or one of the redirects back and forth between the two servers.
+// Neither explains the cause.
+func reportMoves(splitCalls []*splitCall) {
+	for _, t := range splitCalls {
+		for _, p := range t.parts {
+			if p.failure == nil || p.apart == nil {
+				continue
+			}
+			switch what, _ := p.failure.course(); {
+			case what == courseApart, what == courseAsk, what == courseMoved, p.failure.Kind == KindTimeout:
+				p.failure = &Failure{Kind: KindMoving, Cause: p.apart.Cause}
+			}
+		}
+	}
+}
+
+// awaitDiscovery waits for the first round of discovery, even a failed one.
+func (s *Store) awaitDiscovery(ctx context.Context, deadline time.Time) {
+	select {
+	case <-s.discovered:
+		return
+	default:
+	}
+	timer := time.NewTimer(time.Until(deadline))
+	defer timer.Stop()
+	select {
+	case <-s.discovered:
+	case <-timer.C:
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+}
+
+// pauseFor pauses and reports whether there is time left afterwards.
+func (s *Store) pauseFor(ctx context.Context, deadline time.Time, pause time.Duration) bool {
+	if time.Until(deadline) <= pause {
+		return false
+	}
+	if pause == 0 {
+		return true
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-s.ctx.Done():
+	}
+	return false
+}
+
+// nodeBatch is parts that go to one server in one pipeline.
+type nodeBatch struct {
+	node  *node
+	parts []*part
+}
+
+// sendAll enqueues the pending parts at their servers, in as few pipelines per server as possible.
+func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*splitCall) {
+	var open []nodeBatch // the last batch of each server
+	for _, t := range splitCalls {
+		for _, p := range t.parts {
+			if p.done || p.failure != nil || !s.prepare(ctx, p) {
+				continue
+			}
+			at := slices.IndexFunc(open, func(b nodeBatch) bool { return b.node == p.node })
+			switch {
+			case at < 0:
+				at = len(open)
+				open = append(open, nodeBatch{node: p.node})
+			case len(open[at].parts) == batchMax:
+				s.send(deadline, open[at])
+				open[at].parts = open[at].parts[:0]
+			default:
+				open[at].parts[len(open[at].parts)-1].call.next = p.call
+			}
+			open[at].parts = append(open[at].parts, p)
+		}
+	}
+	for _, b := range open {
+		s.send(deadline, b)
+	}
+}
+
+// prepare creates the call of a part and reports whether it is to be sent.
+func (s *Store) prepare(ctx context.Context, p *part) bool {
+	if p.node == nil {
+		if p.node = s.nodeOf(p.place); p.node == nil {
+			s.rediscover() // a server may have taken over the place in the meantime
+			p.failure = s.unknown()
+			return false
+		}
+	}
+	if p.kept {
+		ctx = context.WithoutCancel(ctx)
+	}
+	if p.call, p.failure = p.node.admit(ctx, p.checks); p.failure != nil {
+		return false
+	}
+	p.call.asking, p.call.kept = p.asking, p.kept
+	return true
+}
+
+// send enqueues parts at their server. It waits for a kept part until the deadline, though the part
+// may be sent later.
+func (s *Store) send(deadline time.Time, b nodeBatch) {
+	patience := s.settings.queueWait
+	if b.parts[0].kept {
+		patience = max(1, time.Until(deadline))
+	}
+	b.node.enqueue(b.parts[0].call, patience)
+}
+
+// awaitPart waits for the end of a part that was sent, and returns how long it was in the queue.
+func (s *Store) awaitPart(ctx context.Context, p *part) (waited time.Duration) {
+	c := p.call
+	if c == nil {
+		return 0
+	}
+	p.call = nil
+	if waited, p.failure = p.node.wait(ctx, c); p.failure != nil {
+		return waited
+	}
+	p.text = c.cmd.Val()
+	p.failure = p.node.read(c, p.checks, p.results)
+	return waited
+}
+
+// decideResend decides whether to resend a part, and after which pause.
+func (s *Store) decideResend(t *splitCall, p *part, sent int) (pause time.Duration, again bool) {
+	if p.failure == nil {
+		p.done = true
+		return 0, false
+	}
+	what, _ := p.failure.course()
+	switch what {
+	case courseApart:
+		p.apart = p.failure
+	case courseMoved, courseLater:
+		// The source server redirected to one that does not import the keys.
+		if p.apart = nil; p.asking {
+			p.apart = p.failure
+		}
+	}
+	if sent >= sendsMax {
+		p.done = true
+		return 0, false
+	}
+	if what == courseApart && len(p.checks) > 1 && s.cluster != nil {
+		t.divide(p)
+		return pauseMin, true
+	}
+	pause, again = s.redirect(p, sent)
+	p.done = !again
+	return pause, again
+}

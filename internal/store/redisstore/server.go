@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/lua"
+)
+
+// node is one server that holds counters, with its own queue, lanes, circuit breaker and background
+// watch. A server that hangs therefore does not delay calls to another. Safe for concurrent use.
+type node struct {
+	store    *Store
+	address  address
+	dialer   *dialer
+	client   *redis.Client
+	queue    *queue
+	idle     chan *lane    // free lanes
+	checking chan struct{} // capacity one: held by the running Check
+	breaker  breaker
+	pace     pace
+	reporter breakerReporter
+
+	ctx          context.Context // ends when the node is replaced, or the store closes
+	cancel       context.CancelFunc
+	running      sync.WaitGroup
+	opened       chan struct{} // signals the watch that the breaker has opened
+	closing      sync.Once
+	lastAnswered atomic.Int64 // when the latest answered batch was sent, in nanoseconds since the store was created
+	firstTimeout atomic.Int64 // when the first batch that timed out since the last answer was sent; same clock; 0: none has
+	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
+	// gaveUpAfter is how long the latest batch that timed out took, in nanoseconds.
+	gaveUpAfter atomic.Int64
+	wanted      atomic.Int64 // when a server last redirected to this one; same clock
+}
+
+// newNode returns a node that is usable at once: it connects in the background.
+func newNode(s *Store, a address) *node {
+	settings := &s.settings
+	n := &node{
+		store:    s,
+		address:  a,
+		queue:    newQueue(settings.queueMax, settings.lanes),
+		opened:   make(chan struct{}, 1),
+		checking: make(chan struct{}, 1),
+		reporter: breakerReporter{logger: settings.logger, server: a.String(), start: s.reporter.start},
+	}
+	n.ctx, n.cancel = context.WithCancel(s.ctx)
+	n.breaker.changed = n.breakerChanged
+	n.pace.most.Store(paceStart)
+	n.dialer = newDialer(a, settings.tls, settings.timeout)
+	n.client = redis.NewClient(clientOptions(a, n.dialer, settings.lanes))
+	n.idle = make(chan *lane, settings.lanes)
+	for range settings.lanes {
+		n.idle <- newLane(n)
+		n.running.Go(n.dispatch)
+	}
+	n.running.Go(n.watch)
+	return n
+}
+
+// clientName is the connection name shown by CLIENT LIST.
+const clientName = "penstock"
+
+// clientOptions disables everything in go-redis that would send a command twice, wait on its own,
+// or start a goroutine.
+func clientOptions(a address, d *dialer, lanes int) *redis.Options {
+	return &redis.Options{
+		Network:  a.network,
+		Addr:     a.target,
+		Username: a.username,
+		Password: a.password,
+		DB:       a.database,
+		Dialer:   d.open,
+		Protocol: 2, // with RESP3, go-redis looks for push messages before every reply
+		OnConnect: func(ctx context.Context, conn *redis.Conn) error {
+			// Scripts loaded this way are never evicted; scripts of EVAL may be. If the user may
+			// not name a connection, it stays unnamed.
+			var load *redis.StringCmd
+			_, _ = conn.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				load = pipe.ScriptLoad(ctx, lua.Take)
+				pipe.ClientSetName(ctx, clientName)
+				return nil
+			})
+			return load.Err()
+		},
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		ContextTimeoutEnabled: true,
+		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
+		WriteTimeout:          TimeoutMax,
+		// One per lane, one more per lane for the watch's warm-up, one for Check and one to count
+		// nodes: a lane never waits for a connection.
+		PoolSize:         2*lanes + 2,
+		MaxIdleConns:     lanes,
+		PipelinePoolSize: -1, // lanes use the pool's warm connections
+		DisableIdentity:  true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	}
+}
+
+// admit creates a call for checks, unless sending it would be useless.
+func (n *node) admit(ctx context.Context, checks []counter.Check) (*call, *Failure) {
+	if ctx.Err() != nil {
+		return nil, gaveUp(ctx).notSent()
+	}
+	admitted, trial := n.breaker.admit()
+	switch {
+	case n.ctx.Err() != nil:
+		if n.store.ctx.Err() != nil {
+			return nil, errClosed
+		}
+		return nil, errRetired
+	case !admitted:
+		return nil, errBreakerOpen
+	}
+	c := n.store.calls.Get().(*call)
+	c.prepare(ctx, trial)
+	if len(checks) > 0 {
+		c.source, c.checks = sourceOf(&checks[0]), len(checks)
+	}
+	c.cmd = newTake(context.Background(), counter.Micros(n.store.pinned.Load()), checks)
+	return c, nil
+}
+
+// take runs checks in one call.
+func (n *node) take(ctx context.Context, checks []counter.Check, results []counter.Result) *Failure {
+	c, failure := n.admit(ctx, checks)
+	if failure == nil {
+		failure = n.carry(ctx, c)
+	}
+	if failure != nil {
+		return failure
+	}
+	return n.read(c, checks, results)
+}
+
+// read decodes the results of an answered call and recycles it.
+func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *Failure {
+	err := c.cmd.results(checks, results)
+	n.recycle(c)
+	if err != nil {
+		return &Failure{Kind: KindScript, Cause: err}
+	}
+	return nil
+}
+
+// carry sends the call and waits for its end. If the result is nil, the call was answered and
+// belongs to the caller; otherwise the caller must not touch it any more.
+func (n *node) carry(ctx context.Context, c *call) *Failure {
+	if ctx.Done() == nil && n.queue.len() == 0 {
+		select {
+		case l := <-n.idle:
+			l.batchOne(c)
+			n.idle <- l
+			<-c.done
+			_, failure := n.outcome(c)
+			return failure
+		default:
+		}
+	}
+	n.enqueue(c, n.store.settings.queueWait)
+	_, failure := n.wait(ctx, c)
+	return failure
+}
+
+// enqueue hands a call, and the calls linked to it, to the dispatchers. Their callers wait for at
+// most patience; 0 means that they do not wait. If the queue is full, it rejects these calls or
+// others.
+func (n *node) enqueue(c *call, patience time.Duration) {
+	now := n.store.clock()
+	for each := c; each != nil; each = each.next {
+		each.queued = now
+		if patience > 0 {
+			each.timer.Reset(patience)
+		}
+	}
+	n.rejectAll(n.queue.push(c), errQueueFull)
+}
+
+// rejectAll fails a call, and the calls linked to it, without sending them. The call may be nil.
+func (n *node) rejectAll(c *call, failure *Failure) {
+	for c != nil {
+		next := c.next // after the answer the call belongs to its caller
+		c.next = nil
+		n.reject(c, failure)
+		c = next
+	}
+}
+
+// reject fails a call without sending it.
+func (n *node) reject(c *call, failure *Failure) {
+	if c.trial {
+		n.breaker.release()
+	}
+	if !c.answer(callWaiting, failure) {
+		n.recycle(c)
+	}
+}
+
+// wait returns a nil failure when the call was answered; the call then belongs to the caller again.
+// Otherwise it belongs to the lane. waited is how long the call was in the queue.
+func (n *node) wait(ctx context.Context, c *call) (waited time.Duration, failure *Failure) {
+	for failure == nil {
+		select {
+		case <-c.done:
+			return n.outcome(c)
+		case <-c.timer.C:
+			switch {
+			case c.kept:
+				failure = errTimeout
+			case c.state.CompareAndSwap(callWaiting, callLeft):
+				return 0, errOverloaded
+			} // otherwise the call was sent, and its batch has a deadline
+		case <-ctx.Done():
+			failure = gaveUp(ctx)
+		case <-n.ctx.Done():
+			failure = n.gone()
+		}
+	}
+	c.timer.Stop()
+	switch left, sent := c.leave(); {
+	case left && !sent && failure == errGone:
+		return 0, errRetired
+	case left && !sent:
+		return 0, failure.notSent()
+	case left:
+		return 0, failure
+	}
+	<-c.done // the answer has just arrived
+	return n.outcome(c)
+}
+
+// outcome returns the failure of an answered call, or nil, and how long it was in the queue. It
+// recycles a call that failed.
+func (n *node) outcome(c *call) (waited time.Duration, failure *Failure) {
+	c.timer.Stop()
+	waited, failure = c.waited, c.failure
+	if failure != nil {
+		n.recycle(c)
+	}
+	return waited, failure
+}
+
+// answered records that a batch sent at the given time of the store's clock was answered.
+func (n *node) answered(sent time.Duration) {
+	for {
+		lastAnswered := n.lastAnswered.Load()
+		if int64(sent) <= lastAnswered || n.lastAnswered.CompareAndSwap(lastAnswered, int64(sent)) {
+			break
+		}
+	}
+	if n.firstTimeout.Load() != 0 {
+		n.firstTimeout.Store(0)
+	}
+}
+
+// noteTimeout records that a batch timed out. It reports whether a batch sent later was answered,
+// which shows that the server works.
+func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
+	if n.lastAnswered.Load() > int64(sent) {
+		return true
+	}
+	now := n.store.clock()
+	n.firstTimeout.CompareAndSwap(0, int64(sent))
+	n.gaveUpAfter.Store(int64(now - sent))
+	n.lastTimeout.Store(int64(now))
+	return false
+}
+
+// hung reports whether the server has answered nothing for one and a half timeouts while the call
+// waited: one batch and its successor timed out. A single late answer costs only one batch. If this
+// process itself is late, a timeout takes longer (see readDeadline), so the duration of the latest
+// timeout applies.
+func (n *node) hung(c *call) bool {
+	firstTimeout := n.firstTimeout.Load()
+	if firstTimeout == 0 || c.queued == 0 {
+		return false
+	}
+	begin := max(time.Duration(firstTimeout), c.queued)
+	timeout := max(n.store.settings.timeout, time.Duration(n.gaveUpAfter.Load()))
+	return time.Duration(n.lastTimeout.Load())-begin >= timeout*3/2
+}
+
+// drop ends a call whose caller has left before it was sent.
+func (n *node) drop(c *call) {
+	if c.trial {
+		n.breaker.release()
+	}
+	c.timer.Stop()
+	n.recycle(c)
+}
+
+func (n *node) recycle(c *call) {
+	c.cmd, c.failure = nil, nil
+	n.store.calls.Put(c)
+}
+
+// breakerChanged is called under the breaker's lock.
+func (n *node) breakerChanged(state BreakerState) {
+	n.reporter.changed(time.Now(), state)
+	if state == BreakerOpen {
+		select {
+		case n.opened <- struct{}{}:
+		default:
+		}
+		n.store.rediscover()
+	}
+}
+
+// gone returns the failure of a call that was in flight when the node closed.
+func (n *node) gone() *Failure {
+	if n.store.ctx.Err() != nil {
+		return errClosed
+	}
+	return errGone
+}
+
+// close fails all waiting calls, closes the connections and returns when all goroutines of the node
+// have ended.
+func (n *node) close() {
+	n.closing.Do(func() {
+		n.cancel()
+		n.dialer.close() // unblocks the lanes and the watch
+		n.running.Wait()
+		for range n.store.settings.lanes {
+			<-n.idle // a caller may still be sending its own call
+		}
+		_ = n.client.Close()
+	})
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// Store keeps counters in Redis: in one server, in the master that sentinels name, in a cluster, or
+// in a ring of independent servers. Create one with [New] and close it with [Store.Close]. Safe for
+// concurrent use.
+type Store struct {
+	settings settings
+	reporter reporter
+	calls    sync.Pool // of *call
+	batches  atomic.Uint64
+	pinned   atomic.Int64 // counter.Micros; tests set it to the instant to decide at; 0 is the server's clock
+
+	only          atomic.Pointer[node]       // the server, except in a cluster or a ring; nil until sentinels have named it
+	cluster       *cluster                   // nil: it is none
+	ring          *ring                      // nil: it is none
+	epoch         atomic.Int64               // failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
+	outdatedView  atomic.Pointer[masterView] // the view of a sentinel that remembered an epoch which most others had forgotten
+	behindRounds  atomic.Int64               // consecutive rounds in which most sentinels knew of fewer failovers
+	rediscoverNow chan struct{}              // starts a round of discovery
+	discovered    chan struct{}              // closed after the first round of discovery, even a failed one
+	lost          atomic.Pointer[Failure]
+
+	ctx     context.Context // ends when the store closes
+	cancel  context.CancelFunc
+	running sync.WaitGroup // discovery, and nodes that are being closed
+	closing sync.Once
+
+	counting  sync.Once
+	nodeCount atomic.Int64 // estimated number of nodes that use this Redis
+}
+
+var (
+	_ counter.Store   = (*Store)(nil)
+	_ counter.Batcher = (*Store)(nil)
+)
+
+// New checks all the options and returns a store that is ready at once: it connects in the
+// background, and Redis may come up later. The error lists everything that is wrong with the
+// options. The caller must call [Store.Close].
+func New(options Options) (*Store, error) {
+	settings, err := options.settings()
+	if err != nil {
+		return nil, fmt.Errorf("redis store: %w", err)
+	}
+	s := &Store{
+		settings:      settings,
+		reporter:      reporter{logger: settings.logger, server: settings.String(), start: time.Now()},
+		rediscoverNow: make(chan struct{}, 1),
+		discovered:    make(chan struct{}),
+	}
+	s.calls.New = newCall
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.start()
+	return s, nil
+}
+
+// start creates the node of a single server, or starts the goroutines that discover the servers.
+func (s *Store) start() {
+	switch s.settings.mode {
+	case ModeCluster:
+		s.cluster = &cluster{store: s, nodes: map[string]*node{}}
+		s.running.Go(func() { s.follow(s.askCluster) })
+	case ModeSentinel:
+		s.running.Go(func() { s.follow(s.askSentinels) })
+		s.running.Go(s.listen)
+	case ModeRing:
+		s.ring = newRing(s)
+		close(s.discovered)
+	default:
+		s.only.Store(newNode(s, s.settings.address))
+		close(s.discovered)
+	}
+}
+
+// String names the servers as the options do, without credentials.
+func (s *Store) String() string { return s.reporter.server }
+
+// Take implements [counter.Store]. It returns at the latest when ctx is done, when Redis has not
+// answered within the timeout, or when the call has been in the queue for a second (see the
+// package). Every error is an error of counter.ValidateChecks or a [*Failure].
+//
+// A ctx that cannot be done saves two goroutine switches when Redis is idle: pass
+// context.WithoutCancel where returning early has no benefit.
+func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
+	if err := counter.ValidateChecks(checks, results); err != nil {
+		return err
+	}
+	if len(checks) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(s.settings.timeout)
+	if failure := s.take(ctx, deadline, checks, results); failure != nil {
+		return s.fail(failure)
+	}
+	return nil
+}
+
+// take runs the checks. In the common case one known server has all the counters and answers.
+func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.Check, results []counter.Result) *Failure {
+	place, one := s.onePlace(checks)
+	var begun *part
+	if one {
+		if n := s.nodeOf(place); n != nil {
+			failure := n.take(ctx, checks, results)
+			if failure == nil || s.settings.fixed() {
+				return failure
+			}
+			deadline = time.Now().Add(s.settings.timeout) // the call may have waited in the queue
+			begun = &part{place: place, checks: checks, results: results, node: n, failure: failure}
+		}
+	}
+	t := &splitCall{checks: checks, results: results}
+	if begun != nil {
+		t.parts = []*part{begun}
+	} else {
+		t = s.newSplitCall(checks, results)
+	}
+	splitCalls := []*splitCall{t}
+	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
+	var failure *Failure
+	s.mergeAll(ctx, deadline, splitCalls, func(_ int, f *Failure) { failure = f })
+	return failure
+}
+
+// TakeAll implements [counter.Batcher]. The calls go out in one pipeline for each server, or in
+// several of at most 128 calls. As with [Store.Take], a ctx that cannot be done lets the caller
+// send the first pipeline itself when Redis is idle, except in a cluster.
+func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
+	if n := s.only.Load(); n != nil {
+		n.takeAll(ctx, calls)
+		if s.settings.mode != ModeSingle {
+			s.takeOn(ctx, n, calls)
+		}
+	} else {
+		s.takeApart(ctx, time.Now().Add(s.settings.timeout), calls)
+	}
+	s.failAll(calls)
+}
+
+// takeApart answers calls whose checks may be on several servers.
+func (s *Store) takeApart(ctx context.Context, deadline time.Time, calls []counter.Call) {
+	splitCalls, of := make([]*splitCall, 0, len(calls)), make([]int, 0, len(calls))
+	for i := range calls {
+		call := &calls[i]
+		if call.Err = counter.ValidateChecks(call.Checks, call.Results); call.Err == nil && len(call.Checks) > 0 {
+			splitCalls, of = append(splitCalls, s.newSplitCall(call.Checks, call.Results)), append(of, i)
+		}
+	}
+	s.finish(ctx, deadline, calls, splitCalls, of)
+}
+
+// takeOn resends the calls that a server did not execute because it no longer has their counters.
+func (s *Store) takeOn(ctx context.Context, asked *node, calls []counter.Call) {
+	var splitCalls []*splitCall
+	var of []int
+	for i := range calls {
+		call := &calls[i]
+		if failure, ok := call.Err.(*Failure); ok {
+			p := &part{checks: call.Checks, results: call.Results, node: asked, failure: failure}
+			splitCalls, of = append(splitCalls, &splitCall{checks: call.Checks, results: call.Results, parts: []*part{p}}), append(of, i)
+		}
+	}
+	if len(splitCalls) > 0 {
+		s.finish(ctx, time.Now().Add(s.settings.timeout), calls, splitCalls, of)
+	}
+}
+
+// finish sends the split calls and stores each outcome: splitCalls[i] belongs to calls[of[i]].
+func (s *Store) finish(ctx context.Context, deadline time.Time, calls []counter.Call, splitCalls []*splitCall, of []int) {
+	deadline = s.sendUntilDone(ctx, deadline, splitCalls)
+	s.mergeAll(ctx, deadline, splitCalls, func(i int, f *Failure) { setFailure(&calls[of[i]], f) })
+}
+
+// failAll counts the calls that failed because of the store rather than the caller.
+func (s *Store) failAll(calls []counter.Call) {
+	for i := range calls {
+		var failure *Failure
+		if calls[i].Err != nil && errors.As(calls[i].Err, &failure) {
+			_ = s.fail(failure)
+		}
+	}
+}
+
+// fail counts and, at a bounded rate, logs a failed call.
+func (s *Store) fail(f *Failure) error {
+	s.reporter.failed(time.Now(), f, 1)
+	return f
+}
+
+// clock returns the time since the store was created. The store compares calls and batches by it.
+// It is never 0.
+func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
+
+// rediscover starts a round of discovery, unless one is already requested.
+func (s *Store) rediscover() {
+	select {
+	case s.rediscoverNow <- struct{}{}:
+	default:
+	}
+}
+
+// nodes returns the servers that currently receive calls.
+func (s *Store) nodes() []*node {
+	if s.cluster != nil {
+		return s.cluster.all()
+	}
+	if s.ring != nil {
+		return s.ring.nodes
+	}
+	if n := s.only.Load(); n != nil {
+		return []*node{n}
+	}
+	return nil
+}
+
+// Check reports whether Redis answers and is set up so that limits hold. The store also checks this
+// in the background and logs the result; Check is for health pages. In a cluster or a ring one
+// answering server is enough: failures of the others are in the metrics, and restarting this
+// process would not help.
+func (s *Store) Check(ctx context.Context) error {
+	nodes := s.nodes()
+	if len(nodes) == 0 {
+		return s.unknown()
+	}
+	var problems []error
+	answered := false
+	for _, n := range nodes {
+		err := n.check(ctx)
+		var unsafe *unsafeError
+		answered = answered || err == nil || errors.As(err, &unsafe)
+		if err != nil && len(nodes) > 1 {
+			err = fmt.Errorf("%s: %w", n.address.target, err)
+		}
+		if err != nil && (answered || len(problems) < checkProblemsMax) {
+			problems = append(problems, err)
+		}
+	}
+	if answered {
+		return errors.Join(onlyUnsafe(problems)...)
+	}
+	return errors.Join(problems...)
+}
+
+// checkProblemsMax is how many unreachable servers Check reports.
+const checkProblemsMax = 3
+
+// onlyUnsafe returns the problems of servers that answer.
+func onlyUnsafe(problems []error) (left []error) {
+	for _, err := range problems {
+		var unsafe *unsafeError
+		if errors.As(err, &unsafe) {
+			left = append(left, err)
+		}
+	}
+	return left
+}
+
+// unknown returns the failure of a call when no server is known for it.
+func (s *Store) unknown() *Failure {
+	if s.ctx.Err() != nil {
+		return errClosed
+	}
+	if f := s.lost.Load(); f != nil {
+		return f
+	}
+	return errNoServer
+}
+
+// Close fails all waiting calls, closes the connections and returns when all goroutines of the
+// store have ended. It may be called more than once. Its error is always nil; Close implements
+// io.Closer.
+func (s *Store) Close() error {
+	s.closing.Do(func() {
+		s.cancel()
+		s.counting.Do(func() {}) // counting has started and is waited for below, or it never starts
+		s.running.Wait()
+		if s.cluster != nil {
+			s.cluster.close()
+		} else if s.ring != nil {
+			s.ring.close()
+		} else if n := s.only.Load(); n != nil {
+			n.close()
+		}
+	})
+	return nil
+}
+
+// Stats is a snapshot of a store's counters and state.
+type Stats struct {
+	Failures [kindCount]uint64 // failed calls, by Kind
+	Batches  uint64            // pipelines sent
+	Waiting  int               // calls not yet taken by a lane
+	Servers  int               // in use: 1, the masters of a cluster, or the servers of a ring
+	Breaker  BreakerState      // the worst of all servers: open is worse than half open
+}
+
+// Stats returns the store's figures. They are not read atomically.
+func (s *Store) Stats() Stats {
+	stats := Stats{Batches: s.batches.Load()}
+	for _, n := range s.nodes() {
+		stats.Servers++
+		stats.Waiting += n.queue.len()
+		stats.Breaker = Worse(stats.Breaker, n.breaker.State())
+	}
+	for k := range stats.Failures {
+		stats.Failures[k] = s.reporter.kinds[k].total.Load()
+	}
+	return stats
+}
+
+// ServerStats is the state of one server, as observed by its calls.
+type ServerStats struct {
+	Addr    string       // host:port, or the path of a socket, as the options or the cluster name it
+	Breaker BreakerState // of the calls to it
+}
+
+// Servers returns the servers that receive calls. It is empty until they are discovered.
+func (s *Store) Servers() (all []ServerStats) {
+	for _, n := range s.nodes() {
+		all = append(all, ServerStats{Addr: n.address.target, Breaker: n.breaker.State()})
+	}
+	return all
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file reads and writes plain values beside the counters, on the servers that hold their keys.
+// It leaves the circuit breakers as they are, and asks no server whose breaker is open.
+
+// Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
+// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest when ctx is done.
+func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
+	groups := map[*node][]int{}
+	for i, key := range keys {
+		n, err := s.valueNode(key)
+		if err != nil {
+			return err
+		}
+		groups[n] = append(groups[n], i)
+	}
+	var reading sync.WaitGroup
+	errs := make([]error, 0, len(groups))
+	var mu sync.Mutex
+	for n, of := range groups {
+		reading.Go(func() {
+			if err := s.valuesOf(ctx, n, of, keys, values); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	reading.Wait()
+	return errors.Join(errs...)
+}
+
+// valuesOf reads the keys with the given indexes from one server.
+func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
+	commands := make([]*redis.StringCmd, len(of))
+	_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, index := range of {
+			commands[i] = pipe.Get(ctx, keys[index])
+		}
+		return nil
+	})
+	for i, index := range of {
+		values[index] = nil
+		switch value, one := commands[i].Bytes(); {
+		case one == nil:
+			values[index] = value
+		case redis.HasErrorPrefix(one, "WRONGTYPE"):
+			values[index] = []byte{}
+		case errors.Is(one, redis.Nil):
+		default:
+			s.rediscover() // the slot may have moved
+			return failureOf(one)
+		}
+	}
+	return nil
+}
+
+// valueNode returns the server that holds a key.
+func (s *Store) valueNode(key string) (*node, error) {
+	n := s.nodeOf(s.placeOf([]byte(key)))
+	switch {
+	case n == nil:
+		return nil, s.unknown()
+	case n.breaker.State() == BreakerOpen:
+		return nil, errBreakerOpen
+	}
+	return n, nil
+}
+
+// DoFor runs a command on the server that holds the key. The key need not be part of the command. A
+// reply of Redis that is an error is returned as it is; an absent value is [redis.Nil].
+func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply any, err error) {
+	n, err := s.valueNode(key)
+	if err != nil {
+		return nil, err
+	}
+	reply, err = n.client.Do(ctx, command...).Result()
+	var refused redis.Error
+	if err != nil && !errors.As(err, &refused) {
+		return nil, failureOf(err)
+	}
+	if redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+		s.rediscover()
+		return nil, failureOf(err)
+	}
+	return reply, err
+}
+
+// Listen calls received for each message on a channel, on the server that holds the key, until ctx
+// is done or the connection ends. It calls begun once the subscription holds.
+func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), received func(message string)) error {
+	n, err := s.valueNode(key)
+	if err != nil {
+		return err
+	}
+	subscription := n.client.Subscribe(ctx, channel)
+	closing := func() { _ = subscription.Close() } // the methods of a subscription do not all watch their context
+	defer closing()
+	defer context.AfterFunc(ctx, closing)()
+	defer context.AfterFunc(n.ctx, closing)() // the server was replaced
+	for silent := false; ; {
+		message, err := subscription.ReceiveTimeout(ctx, listenPing)
+		var network net.Error
+		switch {
+		case err == nil:
+			silent = false
+			switch m := message.(type) {
+			case *redis.Subscription:
+				begun()
+			case *redis.Message:
+				received(m.Payload)
+			}
+		case silent || !errors.As(err, &network) || !network.Timeout():
+			return failureOf(err)
+		default:
+			silent = true
+			if err := subscription.Ping(ctx); err != nil {
+				return failureOf(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance reads the corpus in core/testdata/conformance and runs it against a front:
+// core alone, the filter in an emulator, a Caddy or an Envoy.
+//
+// # Promise
+//
+// Every front gets the same requests under the same policies and must give the same answers,
+// including each header about limits: one that no expectation names must be absent. Where a front
+// differs by design, the corpus says so beside the request, and the run lists it. Every front is
+// also given a few stories with wrong expectations, and fails if it meets one of them.
+//
+// # Price
+//
+// The corpus is read once, and its stories run one after the other. A front that is a server is
+// started once.
+//
+// # When not to use it
+//
+// To examine a store (use internal/test/storetest), or anything that needs a clock that the test
+// sets: real servers take part, so windows are long and times are checked by bounds.
+package conformance

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package eventually lets a test wait for an asynchronous event: until a condition holds, or until
+// a log, which is written while the test reads it, contains a text.
+//
+// It polls, so it costs a check every few milliseconds, and an event may be noticed some
+// milliseconds late. It is not for events that can be waited for directly: a channel, the end of a
+// process, or the clock of testing/synctest.
+package eventually
+
+import (
+	"bytes"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The condition often holds at once; otherwise a server is probably busy. So it is checked often at
+// first, then less.
+const (
+	pauseMin = time.Millisecond
+	pauseMax = 10 * time.Millisecond
+)
+
+// Until returns when ok returns true. If that does not happen within patience, the test fails and
+// says what it waited for.
+func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
+	t.Helper()
+	pause := pauseMin
+	for deadline := time.Now().Add(patience); !ok(); pause = min(2*pause, pauseMax) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", patience, what)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// Journal collects the output of a process or logger for a test to read. The zero Journal is empty.
+// It is safe for concurrent use.
+type Journal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements [io.Writer]. It never fails.
+func (j *Journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(p)
+}
+
+// String returns everything written so far.
+func (j *Journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// Logger returns a logger that writes to the journal, one line of text for each record of
+// slog.LevelInfo or above.
+func (j *Journal) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(j, nil)) }

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+// Package pipetest tests that programs reject a named pipe where a file is expected. Opening a pipe
+// waits for its writer without end. It is not for programs that read from pipes.
+package pipetest
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// IsRejected calls open with the path of a pipe of the given name. It expects an error that says so,
+// within ten seconds.
+func IsRejected(t *testing.T, name string, open func(path string) error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	rejected := make(chan error, 1)
+	go func() { rejected <- open(path) }()
+	select {
+	case err := <-rejected:
+		if err == nil || !strings.Contains(err.Error(), "is not a regular file") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it waits for a writer")
+		if writer, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			writer.Close()
+		}
+	}
+}

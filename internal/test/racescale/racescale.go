@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package racescale reduces the number of steps of a test where more would take long and show
+// little: under the race detector, which makes a step ten times as slow, with -short, as make check
+// runs the tests, and for long walks except in make exam.
+//
+// It is for random tests with a single goroutine, which still prove their promise with fewer steps,
+// and for tests that fill memory. The race detector finds nothing in them. Tests with several
+// goroutines run in full.
+package racescale
+
+import (
+	"flag"
+	"os"
+	"testing"
+)
+
+// ExamVariable is the environment variable that make exam sets, so that long walks have their full
+// length.
+const ExamVariable = "PENSTOCK_EXAM"
+
+// The divisors of the number of steps. Only the largest that applies is used.
+const (
+	raceDivisor  = 10 // under the race detector
+	shortDivisor = 20 // with -short
+	longDivisor  = 5  // of a long walk, except in make exam
+)
+
+// Fewer returns n, a tenth of it under the race detector, or a twentieth with -short, but no less
+// than 1.
+func Fewer(n int) int { return max(1, n/divisor(short())) }
+
+// Long is [Fewer] for a walk of some seconds: where Fewer returns n, it returns a fifth of it,
+// except in make exam.
+func Long(n int) int {
+	d := divisor(short())
+	if os.Getenv(ExamVariable) == "" {
+		d = max(d, longDivisor)
+	}
+	return max(1, n/d)
+}
+
+func divisor(short bool) int {
+	switch {
+	case short:
+		return shortDivisor
+	case detecting:
+		return raceDivisor
+	}
+	return 1
+}
+
+// short reports whether -short is set. Package variables are initialized before flags are parsed,
+// so there it returns false.
+func short() bool { return flag.Parsed() && testing.Short() }

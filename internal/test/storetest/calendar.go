@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"fmt"
+	"strings"
+	"time"
+	_ "time/tzdata" // so that the exam is the same on a machine without zones
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// calendar is a unit of calendar windows in a zone: days, weeks, months or years. It finds
+// boundaries by searching for the instant at which the date changes, however the zone's clocks
+// change then.
+type calendar struct {
+	unit string // day, week, month or year
+	zone *time.Location
+	last corecounter.Bounds // the last computed boundaries
+}
+
+// calendarUnits are all units of calendar windows.
+var calendarUnits = []string{"day", "week", "month", "year"}
+
+// unitOf returns the calendar unit of a limit as policies write it, or "".
+func unitOf(limit string) string {
+	_, window, _ := strings.Cut(limit, "/")
+	window, _, _ = strings.Cut(window, " ")
+	for _, unit := range calendarUnits {
+		if window == unit {
+			return unit
+		}
+	}
+	return ""
+}
+
+// zoned returns the calendar of a unit in a zone by its IANA name.
+func zoned(unit, name string) *calendar {
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		panic(err) // a mistake in the exam itself
+	}
+	return &calendar{unit: unit, zone: zone}
+}
+
+// limit returns a limit per unit.
+func (c *calendar) limit(count int64) corecounter.Limit {
+	l, err := corecounter.ParseLimit(fmt.Sprintf("%d/%s", count, c.unit))
+	if err != nil {
+		panic(err) // a mistake in the exam itself
+	}
+	return l
+}
+
+// day returns the first day, in the zone, of the period that holds an instant, or of the one that
+// is ahead periods later.
+func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
+	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
+	switch c.unit {
+	case "day":
+		day += ahead
+	case "week":
+		weekday := time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Weekday()
+		day += 7*ahead - (int(weekday)+6)%7 // Monday is the first
+	case "month":
+		month, day = month+time.Month(ahead), 1
+	default:
+		year, month, day = year+ahead, 1, 1
+	}
+	return time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Date()
+}
+
+// boundary returns the start of the period that holds an instant, or of the one that is ahead
+// periods later.
+func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros {
+	year, month, day := c.day(at, ahead)
+	noon := corecounter.Micros(time.Date(year, month, day, 12, 0, 0, 0, time.UTC).UnixMicro())
+	before, since := noon-3*corecounter.Day, noon+2*corecounter.Day // no zone is that far from UTC
+	for since-before > 1 {
+		between := before + (since-before)/2
+		y, m, d := time.UnixMicro(int64(between)).In(c.zone).Date()
+		if y < year || y == year && (m < month || m == month && d < day) {
+			before = between
+		} else {
+			since = between
+		}
+	}
+	return since
+}
+
+// bounds returns the boundaries that a caller sends whose clock shows an instant.
+func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
+	b := c.last
+	if at < b[0] || at >= b[1] {
+		ahead := 0
+		for i := range b {
+			b[i] = c.boundary(at, ahead)
+			for ahead++; c.boundary(at, ahead) == b[i]; ahead++ { // a date that the zone skipped
+			}
+		}
+		c.last = b
+	}
+	return &b
+}
+
+// dated returns the check with the boundaries that a caller sends whose clock shows an instant.
+func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
+	k.Bounds = c.bounds(at)
+	return k
+}

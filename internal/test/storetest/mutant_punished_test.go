@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"context"
+	"slices"
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// prolonging restarts a penalty at each request that it denies.
+func prolonging(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	before := map[string]corecounter.Slot{}
+	for i := range checks {
+		before[string(checks[i].Key)] = m.slot(checks[i].Key)
+	}
+	err := m.Take(ctx, checks, results)
+	for i := range checks {
+		c := &checks[i]
+		was := before[string(c.Key)]
+		if s := m.slot(c.Key); err == nil && c.Penalty != nil && c.Op == corecounter.OpTake && was.State.At > m.now {
+			s.State.At = m.now + 4*corecounter.Minute
+			m.keep(c.Key, s)
+		}
+	}
+	return err
+}
+
+func shorten(_ *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+	if c.Penalty != nil && r.Denied && s.State.At == r.At+r.Wait {
+		s.State.At--
+	}
+}
+
+// onlyGuarded ignores penalties that guard no limit of the call.
+func onlyGuarded(_ *Model, checks []corecounter.Check) {
+	for i := range checks {
+		if checks[i].Penalty != nil && !slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Guard == i+1 }) {
+			checks[i].Op = corecounter.OpLook
+		}
+	}
+}
+
+// forgetForced records no forced charge beside a penalty.
+func forgetForced(_ *Model, checks []corecounter.Check) {
+	if slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Penalty != nil }) {
+		for i := range checks {
+			if checks[i].Op == corecounter.OpForce {
+				checks[i].Op = corecounter.OpTake
+			}
+		}
+	}
+}
+
+// countBlocked records a violation for each request that a penalty denies.
+func countBlocked(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	return keepingAll(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+		if c.Penalty != nil && c.Op == corecounter.OpTake && r.Denied {
+			s.Violations = append(s.Violations, corecounter.Violation{At: m.now, Until: m.now + 1, ID: 99})
+		}
+	})(m, ctx, checks, results)
+}
+
+// counting gives each denial its own violation ID.
+type counting struct{ calls int64 }
+
+func (n *counting) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	n.calls++
+	return eachAsked(func(_ *Model, c *corecounter.Check) {
+		if c.Guard != 0 {
+			c.Violation = n.calls*1000 + c.Violation
+		}
+	})(m, ctx, checks, results)
+}
+
+func sameViolation(_ *Model, checks []corecounter.Check) {
+	for i := range checks {
+		if checks[i].Guard != 0 {
+			checks[i].Violation = 1
+		}
+	}
+}
+
+func shortViolations(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
+	for i := range s.Violations {
+		s.Violations[i].Until = min(s.Violations[i].Until, s.Violations[i].At+corecounter.Second)
+	}
+}
+
+// newOnly removes the guard from checks whose violation is known.
+func newOnly(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	return asking(func(m *Model, checks []corecounter.Check) {
+		for i := range checks {
+			c := &checks[i]
+			if c.Guard == 0 {
+				continue
+			}
+			known := m.slot(checks[c.Guard-1].Key).Violations
+			if slices.ContainsFunc(known, func(v corecounter.Violation) bool { return v.ID == c.Violation && v.Until > m.now }) {
+				c.Guard = 0
+			}
+		}
+	})(m, ctx, checks, results)
+}
+
+func guardAll(_ *Model, checks []corecounter.Check) {
+	guard := slices.IndexFunc(checks, func(c corecounter.Check) bool { return c.Penalty != nil })
+	for i := range checks {
+		if guard >= 0 && checks[i].Penalty == nil && checks[i].Guard == 0 {
+			checks[i].Guard, checks[i].Violation = guard+1, 7
+		}
+	}
+}
+
+// unguard changes the guarded checks.
+func unguard(checks []corecounter.Check, change func(*corecounter.Check)) {
+	for i := range checks {
+		if checks[i].Guard != 0 {
+			change(&checks[i])
+		}
+	}
+}
+
+// countNever reduces a cost that can never be admitted to an admissible one.
+func countNever(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	return eachAsked(func(_ *Model, c *corecounter.Check) {
+		if c.Guard != 0 && c.Op == corecounter.OpTake {
+			c.Cost = min(c.Cost, c.Limit.Capacity())
+		}
+	})(m, ctx, checks, results)
+}
+
+func takeLooks(_ *Model, checks []corecounter.Check) {
+	for i := range checks {
+		if checks[i].Penalty != nil && checks[i].Op == corecounter.OpLook && len(checks) > 1 {
+			checks[i].Op = corecounter.OpTake
+		}
+	}
+}
+
+func unguardBatches(_ *Model, checks []corecounter.Check) {
+	unguard(checks, func(c *corecounter.Check) {
+		if c.Op == corecounter.OpUpTo {
+			c.Guard = 0
+		}
+	})
+}
+
+// forgetAll drops every violation as soon as the oldest has expired.
+func forgetAll(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	for i := range checks {
+		c := &checks[i]
+		if s := m.slot(c.Key); c.Penalty != nil && len(s.Violations) > 0 && s.Violations[0].At <= m.now-c.Penalty.Window {
+			s.Violations = nil
+			m.keep(c.Key, s)
+		}
+	}
+	return m.Take(ctx, checks, results)
+}
+
+// keepOldest keeps the maximum number of violations, and drops the newest.
+func keepOldest(m *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
+	if n := len(s.Violations); n == corecounter.ViolationsMax {
+		s.Violations = append(s.Violations[:n-1], corecounter.Violation{At: m.now, Until: m.now + corecounter.Minute, ID: 999})
+	}
+}
+
+func keepFew(_ *Model, _ *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
+	s.Violations = s.Violations[max(0, len(s.Violations)-500):]
+}
+
+// keepViolations resets only the penalty, not its violations.
+func keepViolations() func(*Model, *corecounter.Check, *corecounter.Result, *corecounter.Slot) {
+	last := map[string][]corecounter.Violation{}
+	return func(_ *Model, c *corecounter.Check, _ *corecounter.Result, s *corecounter.Slot) {
+		if c.Penalty != nil && c.Op == corecounter.OpReset {
+			s.Violations = slices.Clone(last[string(c.Key)])
+		}
+		last[string(c.Key)] = slices.Clone(s.Violations)
+	}
+}
+
+// liftAdmitted ignores resets in a call that is denied.
+func liftAdmitted(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	before := make([]corecounter.Slot, len(checks))
+	for i := range checks {
+		before[i] = m.slot(checks[i].Key)
+	}
+	err := m.Take(ctx, checks, results)
+	for i := range checks {
+		if err == nil && checks[i].Op == corecounter.OpReset && slices.ContainsFunc(results, func(r corecounter.Result) bool { return r.Denied }) {
+			m.keep(checks[i].Key, before[i])
+			results[i].Granted = 0
+			results[i].Remaining = 0
+		}
+	}
+	return err
+}
+
+// keepingAhead changes a stored penalty that is ahead of the clock, before it is checked.
+func keepingAhead(change func(s *corecounter.Slot, now corecounter.Micros)) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		for i := range checks {
+			s := m.slot(checks[i].Key)
+			last := len(s.Violations) - 1
+			if checks[i].Penalty != nil && last >= 0 && s.Violations[last].At > m.now {
+				change(&s, m.now)
+				m.keep(checks[i].Key, s)
+			}
+		}
+		return m.Take(ctx, checks, results)
+	}
+}
+
+// waitForClock keeps a penalty until its own instant, however far ahead that is.
+func waitForClock(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	for i := range checks {
+		if c := &checks[i]; c.Penalty != nil {
+			if s := m.slot(c.Key); s.State.At > m.now+c.Penalty.Window {
+				p := *c.Penalty
+				p.Max = corecounter.PenaltyMax
+				checks = slices.Clone(checks)
+				checks[i].Penalty = &p
+			}
+		}
+	}
+	return m.Take(ctx, checks, results)
+}

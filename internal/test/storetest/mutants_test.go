@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"unsafe"
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// asking returns a mutant that changes the checks before asking the model.
+func asking(change func(m *Model, checks []corecounter.Check)) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		checks = slices.Clone(checks)
+		for i := range checks {
+			if checks[i].Penalty == nil && (checks[i].Limit == nil || checks[i].Limit.Count() == 0) {
+				return corecounter.ErrInvalid
+			}
+		}
+		change(m, checks)
+		return m.Take(ctx, checks, results)
+	}
+}
+
+// eachAsked is asking for each check, except those of penalties.
+func eachAsked(change func(m *Model, c *corecounter.Check)) takeFunc {
+	return asking(func(m *Model, checks []corecounter.Check) {
+		for i := range checks {
+			if checks[i].Penalty == nil {
+				change(m, &checks[i])
+			}
+		}
+	})
+}
+
+// eachPenalty is asking with a changed penalty.
+func eachPenalty(change func(p *corecounter.Penalty)) takeFunc {
+	return asking(func(_ *Model, checks []corecounter.Check) {
+		for i := range checks {
+			if checks[i].Penalty != nil {
+				p := *checks[i].Penalty
+				change(&p)
+				checks[i].Penalty = &p
+			}
+		}
+	})
+}
+
+// answering returns a mutant that changes the model's answers.
+func answering(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
+	return answeringAll(func(c *corecounter.Check, r *corecounter.Result) {
+		if c.Penalty == nil {
+			change(c, r)
+		}
+	})
+}
+
+// answeringAll is answering, including the checks of penalties.
+func answeringAll(change func(c *corecounter.Check, r *corecounter.Result)) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		err := m.Take(ctx, checks, results)
+		for i := range checks {
+			if err == nil {
+				change(&checks[i], &results[i])
+			}
+		}
+		return err
+	}
+}
+
+// keeping returns a mutant that decides like the model and stores different counters.
+func keeping(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
+	return keepingAll(func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot) {
+		if c.Penalty == nil {
+			change(m, c, r, s)
+		}
+	})
+}
+
+// keepingAll is keeping, including penalties.
+func keepingAll(change func(m *Model, c *corecounter.Check, r *corecounter.Result, s *corecounter.Slot)) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		err := m.Take(ctx, checks, results)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		for i := range checks {
+			if err == nil {
+				s := m.slot(checks[i].Key)
+				change(m, &checks[i], &results[i], &s)
+				m.keep(checks[i].Key, s)
+			}
+		}
+		return err
+	}
+}
+
+// dating returns a mutant with a different clock.
+func dating(now func(m *Model, now corecounter.Micros, checks []corecounter.Check) corecounter.Micros) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		true := m.now
+		m.now = now(m, true, checks)
+		defer func() { m.now = true }()
+		err := m.Take(ctx, checks, results)
+		for i := range results {
+			results[i].At = true
+		}
+		return err
+	}
+}
+
+// trusting is a mutant that does not validate its checks.
+func trusting(m *Model, checks []corecounter.Check, results []corecounter.Result) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	slots := make([]corecounter.Slot, len(checks))
+	for i := range checks {
+		slots[i] = m.slot(checks[i].Key)
+	}
+	corecounter.Decide(m.now, checks, slots, results[:len(checks)])
+	for i := range checks {
+		m.keep(checks[i].Key, slots[i])
+	}
+	return nil
+}
+
+// gap is a mutant that does not hold its lock between reading and writing.
+func gap(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	slots := make([]corecounter.Slot, len(checks))
+	m.mu.Lock()
+	for i := range checks {
+		slots[i] = m.slot(checks[i].Key)
+	}
+	m.mu.Unlock()
+	for range 20 {
+		runtime.Gosched()
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	corecounter.Decide(m.now, checks, slots, results)
+	for i := range checks {
+		if slots[i].Write {
+			m.keep(checks[i].Key, slots[i])
+		}
+	}
+	return nil
+}
+
+// crossing is a mutant that locks keys one by one in the order of the call.
+type crossing struct{ held map[string]bool }
+
+func (x *crossing) take(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	for i := range checks {
+		for {
+			m.mu.Lock()
+			free := !x.held[string(checks[i].Key)]
+			if free {
+				x.held[string(checks[i].Key)] = true
+			}
+			m.mu.Unlock()
+			if free {
+				break
+			}
+			if ctx.Err() != nil {
+				return fmt.Errorf("%w: deadlock", corecounter.ErrUnavailable)
+			}
+			runtime.Gosched()
+		}
+		runtime.Gosched()
+	}
+	err := m.Take(ctx, checks, results)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range checks {
+		delete(x.held, string(checks[i].Key))
+	}
+	return err
+}
+
+// aliasing is a mutant that keeps the caller's byte slice as the key.
+func aliasing(m *Model, _ context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counters == nil {
+		m.counters = map[string]corecounter.Slot{}
+	}
+	for i := range checks {
+		key := unsafe.String(&checks[i].Key[0], len(checks[i].Key))
+		slots := []corecounter.Slot{m.counters[key]}
+		corecounter.Decide(m.now, checks[i:i+1], slots, results[i:i+1])
+		if slots[0].Write {
+			m.counters[key] = slots[0]
+		}
+	}
+	return nil
+}
+
+// apart is a mutant that executes the checks one by one.
+func apart(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	for i := range checks {
+		if err := m.Take(ctx, checks[i:i+1], results[i:i+1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaky is a mutant that does not write zero values.
+func leaky(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	was := slices.Clone(results)
+	err := m.Take(ctx, checks, results)
+	for i := range checks {
+		if err == nil && results[i].Receipt == 0 {
+			results[i].Receipt = was[i].Receipt
+		}
+	}
+	return err
+}
+
+// leavingViolations is a mutant that writes violations only for slots that can have new ones.
+func leavingViolations(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+	was := slices.Clone(results)
+	err := m.Take(ctx, checks, results)
+	for i := range checks {
+		if checks[i].Penalty == nil {
+			results[i].Violations = was[i].Violations
+		}
+	}
+	return err
+}
+
+// unchecked is a mutant that accepts some invalid calls.
+func unchecked(accepts func(checks []corecounter.Check, results []corecounter.Result) bool) takeFunc {
+	return func(m *Model, ctx context.Context, checks []corecounter.Check, results []corecounter.Result) error {
+		err := m.Take(ctx, checks, results)
+		if errors.Is(err, corecounter.ErrInvalid) && accepts(checks, results) {
+			return trusting(m, checks, append(results, make([]corecounter.Result, len(checks))...))
+		}
+		return err
+	}
+}
+
+func renamed(name func(string) string) takeFunc {
+	return eachAsked(func(_ *Model, c *corecounter.Check) { c.Key = []byte(name(string(c.Key))) })
+}
+
+func truncated(at int) func(string) string {
+	return func(key string) string { return key[:min(len(key), at)] }
+}
+
+func untilNUL(key string) string {
+	before, _, _ := strings.Cut(key, "\x00")
+	return before
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"math/big"
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// leasedUntil returns when the last lease of a history ends, or 0 if there was none.
+func leasedUntil(events []event) (until corecounter.Micros) {
+	for _, e := range events {
+		if e.age > 0 {
+			until = max(until, e.at+e.age)
+		}
+	}
+	return until
+}
+
+// brings returns how many tokens at most flow into a bucket in a span, wherever its ticks fall.
+func brings(l *corecounter.Limit, span corecounter.Micros) *big.Rat {
+	rate, tick := perTick(l)
+	return new(big.Rat).Mul(rate, big.NewRat(ceil(big.NewRat(int64(span), int64(tick))), 1))
+}
+
+// upTo computes what an up-to-n check is granted where there is room.
+func (o *oracle) upTo(c *corecounter.Check, room int64) int64 {
+	granted, leasable := min(room, c.Cost), room
+	if c.Age > 0 && c.Limit.Algorithm() == corecounter.TokenBucket {
+		most := new(big.Rat).Sub(big.NewRat(c.Limit.Capacity(), 1), brings(c.Limit, c.Age))
+		leasable = min(room, floor(most))
+	}
+	if leasable > granted {
+		granted += min(c.Max-granted, (leasable-granted)*c.ShareMille/1000)
+	}
+	return granted
+}
+
+// leftOf computes how many units at most a refund of a token bucket returns. For a lease these are
+// the units not refilled between its grant and now, or, if that is later, the end of the last lease
+// minus its own age.
+func leftOf(events []event, c *corecounter.Check, at corecounter.Micros) int64 {
+	if c.Age == 0 {
+		return c.Cost
+	}
+	meanwhile := max(at, leasedUntil(events)-c.Age) - c.Receipt
+	return max(0, c.Cost-ceil(brings(c.Limit, max(0, meanwhile))))
+}
+
+// floor rounds down, below zero too.
+func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }

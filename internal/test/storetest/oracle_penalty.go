@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"slices"
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// record is the whole history of one client's penalty.
+type record struct {
+	violations []corecounter.Violation // distinct ones, including expired ones, oldest first
+	imposed    []span                  // the penalties
+}
+
+// span is a time interval, excluding its end.
+type span struct{ from, until corecounter.Micros }
+
+// inForce returns how long after an instant the current penalty lasts.
+func (r *record) inForce(at corecounter.Micros) (wait corecounter.Micros) {
+	for _, s := range r.imposed {
+		if s.from <= at && at < s.until {
+			wait = max(wait, s.until-at)
+		}
+	}
+	return wait
+}
+
+// remembered returns the violations of the last window: the newest, if there are more than the
+// maximum.
+func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out []corecounter.Violation) {
+	for _, v := range r.violations {
+		if v.At > at-p.Window && v.At <= at {
+			out = append(out, v)
+		}
+	}
+	return out[max(0, len(out)-corecounter.ViolationsMax):]
+}
+
+// punished computes the answer to the check of a penalty, and records its consequences. The other
+// checks were examined before; results has their answers.
+func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
+	c, want := &checks[i], corecounter.Result{At: at}
+	r := o.record(c)
+	if c.Op == corecounter.OpReset {
+		want.Granted = int64(len(r.remembered(c.Penalty, at)))
+		*r = record{}
+		return want
+	}
+	want.Wait = r.inForce(at)
+	want.Denied = want.Wait > 0
+	if c.Op == corecounter.OpTake && admitted {
+		return want
+	}
+	if c.Op == corecounter.OpTake && !penalized {
+		longest, distinct := r.violate(at, checks, results, i)
+		remembered := r.remembered(c.Penalty, at)
+		if over := int64(len(remembered)) - c.Penalty.Threshold; distinct && over >= 0 {
+			want.Denied, want.Wait = true, sentence(c.Penalty, longest, over)
+			r.imposed = append(r.imposed, span{at, at + want.Wait})
+		}
+	}
+	want.Violations = int64(len(r.remembered(c.Penalty, at)))
+	return want
+}
+
+// violate records the denials of a call that are violations for check guard. longest is their
+// longest wait. distinct says whether any of them is not recorded yet.
+func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
+	distinct bool) {
+	penalty := checks[guard].Penalty
+	for i := range checks {
+		c, answer := &checks[i], &results[i]
+		if c.Guard != guard+1 || !answer.Denied || c.Shadow || answer.Wait == corecounter.Never ||
+			c.Op != corecounter.OpTake && c.Op != corecounter.OpUpTo {
+			continue
+		}
+		longest = max(longest, answer.Wait)
+		same := func(v corecounter.Violation) bool { return v.ID == c.Violation && at < v.Until }
+		if !slices.ContainsFunc(r.remembered(penalty, at), same) {
+			distinct = true
+			r.violations = append(r.violations, corecounter.Violation{At: at, Until: at + answer.Wait, ID: c.Violation})
+		}
+	}
+	return longest, distinct
+}
+
+// sentence returns the length of a penalty imposed over violations above the threshold.
+func sentence(p *corecounter.Penalty, wait corecounter.Micros, over int64) corecounter.Micros {
+	multiplier, longest := p.Multipliers[len(p.Multipliers)-1], p.Max
+	if over < int64(len(p.Multipliers)) {
+		multiplier = p.Multipliers[over]
+	}
+	if longest == 0 {
+		longest = p.Window
+	}
+	if wait > longest/corecounter.Micros(multiplier) { // the product is larger, or may overflow
+		return longest
+	}
+	return wait * corecounter.Micros(multiplier)
+}
+
+func (o *oracle) record(c *corecounter.Check) *record {
+	if o.records[string(c.Key)] == nil {
+		o.records[string(c.Key)] = &record{}
+	}
+	return o.records[string(c.Key)]
+}
+
+// penalized reports whether a penalty denies the call.
+func (o *oracle) penalized(at corecounter.Micros, checks []corecounter.Check) bool {
+	return slices.ContainsFunc(checks, func(c corecounter.Check) bool {
+		return c.Penalty != nil && c.Op == corecounter.OpTake && o.record(&c).inForce(at) > 0
+	})
+}

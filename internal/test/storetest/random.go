@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	corecounter "github.com/penstock/penstock/core/counter"
+)
+
+// seedVariable is the environment variable that repeats a random run.
+const seedVariable = "PENSTOCK_SEED"
+
+// Seed returns the seed of a random test: the one in PENSTOCK_SEED, or a new one, and prints it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text := os.Getenv(seedVariable); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+	}
+	t.Logf("repeat with %s=%d", seedVariable, seed)
+	return seed
+}
+
+// RunRandom sends steps random calls to a store and to [Model]. It fails at the first call that
+// they answer differently or after which their states differ. The calls use every operation, with
+// limits from 1 to 2^40 in windows from 1 ms to 31 d and in calendar windows of several zones, and
+// with 1 to 10 checks a call, including penalties. Clocks jump, callers' clocks are behind, and
+// limits, penalties and zones change.
+func RunRandom(t *testing.T, open func(t testing.TB) Subject, steps int) {
+	compare(newExaminer(t, open(t)), newTraffic(Seed(t)), steps)
+}
+
+// pair is a store and the model, which get the same calls.
+type pair struct {
+	*examiner
+	traffic *traffic
+	model   *Model
+	// written has, by key, the checks since the model's state last changed. Writing the same state
+	// under another policy may make it equal to a new counter at another instant, and a store may
+	// use either.
+	written map[string][]written
+	// the state has equalled a new counter at some instant since, so the store may have dropped it
+	fresh map[string]bool
+}
+
+// written is a counter or penalty as it was when it was stored.
+type written struct {
+	check    corecounter.Check
+	calendar *calendar
+}
+
+// waitSlack is how far Wait, Reset and Next may differ: they are computed, not stored.
+const waitSlack corecounter.Micros = 1
+
+func compare(e *examiner, tr *traffic, steps int) {
+	p := &pair{examiner: e, traffic: tr, model: &Model{}, written: map[string][]written{}, fresh: map[string]bool{}}
+	for step := range steps {
+		checks := tr.next()
+		if tr.calls%trafficLife == 1 { // the earlier counters are never used again
+			clear(p.written)
+			clear(p.fresh)
+			p.model = &Model{}
+		}
+		e.at(tr.now)
+		p.model.Pin(tr.now)
+		p.forget(checks)
+		before := p.slots(checks)
+		want, got := make([]corecounter.Result, len(checks)), make([]corecounter.Result, len(checks))
+		expected := p.model.Take(context.Background(), checks, want)
+		if expected != nil && !errors.Is(expected, corecounter.ErrStale) {
+			e.Fatalf("step %d: the model: %v", step, expected)
+		}
+		if err := e.Store.Take(context.Background(), checks, got); !sameError(err, expected) {
+			e.Fatalf("step %d at %d:\n%s: the error is %v, want %v", step, tr.now, describe(checks), err, expected)
+		}
+		if expected != nil {
+			continue
+		}
+		for i := range checks {
+			if !alike(&want[i], &got[i]) {
+				e.Fatalf("step %d at %d, check %d of\n%s: the answer (-model +store):\n%s", step, tr.now, i+1,
+					describe(checks), cmp.Diff(want[i], got[i]))
+			}
+			p.hold(step, checks, i, &before[i])
+		}
+		tr.heard(checks, want)
+	}
+}
+
+// sameError reports whether two errors mean the same to a caller.
+func sameError(a, b error) bool {
+	for _, what := range []error{corecounter.ErrStale, corecounter.ErrUnavailable, corecounter.ErrInvalid} {
+		if errors.Is(a, what) != errors.Is(b, what) {
+			return false
+		}
+	}
+	return (a == nil) == (b == nil)
+}
+
+// forget drops from the model everything that the store dropped and was free to drop.
+func (p *pair) forget(checks []corecounter.Check) {
+	for key, all := range p.written {
+		for i := range all {
+			p.fresh[key] = p.fresh[key] || all[i].isFresh(p) || all[i].over(p)
+		}
+	}
+	for i := range checks {
+		c := &checks[i]
+		key := string(c.Key)
+		if !p.fresh[key] {
+			continue
+		}
+		if nothing(p.holds(p, c)) {
+			delete(p.model.counters, key)
+			delete(p.fresh, key)
+			delete(p.written, key)
+			continue
+		}
+		// The state equals a new counter under the limit it was written with, but not under the
+		// edited one: the store may drop it in this call or keep it. So the edit is delayed.
+		all := p.written[key]
+		if i := slices.IndexFunc(all, func(w written) bool { return w.isFresh(p) }); i >= 0 {
+			c.Limit, c.Penalty = all[i].check.Limit, all[i].check.Penalty
+			if all[i].calendar != nil {
+				*c = all[i].calendar.dated(*c, p.now)
+			}
+		}
+	}
+}
+
+// isFresh reports whether the stored state equals a new counter under the limit that it was written
+// with.
+func (w *written) isFresh(p *pair) bool { return nothing(kept(w.check, p.modelHolds(&w.check), p.now)) }
+
+// over reports whether the period of a calendar counter has ended. If a clock was ahead when the
+// counter was written, that period may be later than the periods listed in the check.
+func (w *written) over(p *pair) bool {
+	if w.calendar == nil {
+		return false
+	}
+	now := written{check: w.calendar.dated(w.check, p.now)}
+	return now.isFresh(p)
+}
+
+// modelHolds returns the model's state for the check.
+func (p *pair) modelHolds(c *corecounter.Check) corecounter.Slot {
+	model := p.model.Subject()
+	return model.holds(p, c)
+}
+
+// slots returns the model's states of the checks' counters.
+func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
+	slots := make([]corecounter.Slot, len(checks))
+	for i := range checks {
+		slots[i] = p.modelHolds(&checks[i])
+	}
+	return slots
+}
+
+// hold fails the test if the model and the store hold different states for a check's counter or
+// penalty.
+func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
+	c := &checks[i]
+	after := p.modelHolds(c)
+	want, got := kept(*c, after, p.now), kept(*c, p.holds(p, c), p.now)
+	if !sameSlot(&want, &got) {
+		p.Fatalf("step %d at %d, check %d of\n%s: the counter (-model +store):\n%s", step, p.now, i+1,
+			describe(checks), cmp.Diff(want, got, slotsByContent))
+	}
+	key := string(c.Key)
+	if !sameSlot(before, &after) {
+		p.written[key], p.fresh[key] = nil, false
+	}
+	if p.model.wrote[key] {
+		p.written[key] = append(p.written[key], written{*c, p.traffic.find(c.Key).calendar})
+		p.fresh[key] = p.fresh[key] || nothing(want)
+	}
+}
+
+// alike compares two answers: decisions exactly, computed spans within waitSlack.
+func alike(a, b *corecounter.Result) bool {
+	x, y := *a, *b
+	for _, spans := range [][2]*corecounter.Micros{{&x.Wait, &y.Wait}, {&x.Reset, &y.Reset}, {&x.Next, &y.Next}} {
+		if d := *spans[0] - *spans[1]; d >= -waitSlack && d <= waitSlack && (*spans[0] == 0) == (*spans[1] == 0) {
+			*spans[1] = *spans[0]
+		}
+	}
+	return x == y
+}
+
+func describe(checks []corecounter.Check) string {
+	var b strings.Builder
+	for i := range checks {
+		c := &checks[i]
+		if c.Penalty != nil {
+			fmt.Fprintf(&b, "  op %d %q %+v\n", c.Op, c.Key, *c.Penalty)
+			continue
+		}
+		fmt.Fprintf(&b, "  op %d shadow %t %q (%s) cost %d", c.Op, c.Shadow, c.Key, c.Limit, c.Cost)
+		if c.Op == corecounter.OpUpTo {
+			fmt.Fprintf(&b, " min %d max %d share %d", c.Min, c.Max, c.ShareMille)
+		}
+		if c.Op == corecounter.OpRefund {
+			fmt.Fprintf(&b, " receipt %d", c.Receipt)
+		}
+		if c.Age != 0 {
+			fmt.Fprintf(&b, " age %d", c.Age)
+		}
+		if c.Refundable {
+			b.WriteString(" refundable")
+		}
+		if c.Guard != 0 {
+			fmt.Fprintf(&b, " for check %d as %d", c.Guard, c.Violation)
+		}
+		if c.Bounds != nil {
+			fmt.Fprintf(&b, " bounds %d", *c.Bounds)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package storetest
+
+import corecounter "github.com/penstock/penstock/core/counter"
+
+// refundPromises are about charges of a token bucket that may be refunded after use.
+var refundPromises = []promise{
+	{"a refund restores what the charge still lacks", "What a token bucket has lost by being full in the meantime is not given " +
+		"back beside what flowed in; otherwise a refund makes tokens.", askRefund},
+	{"refunds take from what others lack", "What a refund restores, a charge before it does not lack any more; otherwise two " +
+		"refunds restore the same tokens.", askRefunds},
+}
+
+// refundable marks a check whose charge may be refunded.
+func refundable(c corecounter.Check) corecounter.Check {
+	c.Refundable = true
+	return c
+}
+
+func askRefund(e *examiner) {
+	l := burst(corecounter.TokenBucket, 60, corecounter.Minute, 100)
+	e.after(0)
+	first := e.mustAdmit(refundable(take("nearly full", l, 100)))
+	half := e.mustAdmit(refundable(take("full", l, 50)))
+	still := e.mustAdmit(refundable(take("lacking", l, 100)))
+	e.after(20 * corecounter.Second)
+	e.equal("what is restored at once", e.one(refundable(refund("lacking", l, 30, still.Receipt))).Granted, 30)
+	e.left("lacking", l, 50)
+	e.after(51 * corecounter.Second)
+	e.mustAdmit(refundable(take("full", l, 100)))
+	e.equal("what is restored after it was full", e.one(refundable(refund("full", l, 50, half.Receipt))).Granted, 0)
+	e.left("full", l, 0)
+	e.after(99 * corecounter.Second)
+	e.mustAdmit(refundable(take("nearly full", l, 99)))
+	e.equal("what is restored after one was missing", e.one(refundable(refund("nearly full", l, 100, first.Receipt))).Granted, 1)
+	e.left("nearly full", l, 1)
+}
+
+func askRefunds(e *examiner) {
+	l := burst(corecounter.TokenBucket, 60, corecounter.Minute, 100)
+	e.after(0)
+	first := e.mustAdmit(refundable(take("k", l, 40)))
+	e.after(10 * corecounter.Second)
+	second := e.mustAdmit(refundable(take("k", l, 40)))
+	e.after(40 * corecounter.Second)
+	e.mustAdmit(refundable(take("k", l, 60)))
+	e.equal("what is restored of the first", e.one(refundable(refund("k", l, 40, first.Receipt))).Granted, 30)
+	e.equal("what is then of the second", e.one(refundable(refund("k", l, 40, second.Receipt))).Granted, 10)
+	e.left("k", l, 40)
+}

@@ -1,0 +1,57 @@
+-- Leased units: charged at once, and used at most an age later. Mirrors core's lease.go, which
+-- gives the reasons.
+--
+-- leasing returns its functions in a table, so that a call without leases does not pay for creating
+-- them.
+local function leasing()
+  local lease = {}
+
+  -- brings returns how many parts at most refill a token bucket in a span of that length.
+  local function brings(s, span)
+    return math.ceil(span / s.tick) * s.refill
+  end
+
+  -- roll brings leased to the slot's instant; nil if no leased units are out any more.
+  function lease.roll(s)
+    if s.leased <= s.now then
+      s.leased = nil
+    elseif s.leased > s.now + s.window then
+      s.leased = s.now + s.window
+    end
+  end
+
+  -- room returns how many units at most the counter can lease. Only a token bucket has a tick.
+  function lease.room(s)
+    if not s.tick then
+      return s.room
+    end
+    local left = s.burst * s.unit - brings(s, s.age)
+    return math.min(s.room, (left - left % s.unit) / s.unit)
+  end
+
+  -- grant prepares the counter for the charge of a lease. It returns the parts that a token bucket
+  -- must lack until the lease has ended.
+  function lease.grant(s)
+    s.leased = math.max(s.leased or 0, s.now + s.age)
+    if not s.tick then
+      return 0
+    end
+    local clip = brings(s, s.age)
+    if s.used < clip + s.refill then
+      s.at = s.now
+    end
+    s.used = math.max(s.used, clip)
+    return clip
+  end
+
+  -- left returns how many of a token bucket's refunded units were not refilled in the meantime.
+  function lease.left(s)
+    local meanwhile = math.max(s.now, (s.leased or 0) - s.age) - s.receipt
+    if meanwhile >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
+      return 0
+    end
+    return math.max(0, s.cost - math.ceil(brings(s, math.max(0, meanwhile)) / s.unit))
+  end
+
+  return lease
+end
