@@ -102,6 +102,11 @@ func TestSlowIsNoOutage(t *testing.T) {
 	if state := s.Stats().Breaker; state != BreakerClosed || s.Stats().Failures[KindSlow] == 0 {
 		t.Errorf("the breaker is %s; %+v", state, s.Stats())
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.Values(ctx, []string{"rl1:~who:user:ann"}, make([][]byte, 1)); kindOf(err) != "slow" {
+		t.Errorf("a value: error %v, want a slow call", err)
+	}
 	n.lastAnswered.Store(0)
 	waitUntil(t, "the breaker opens once nothing is answered", func() bool {
 		_ = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
