@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -112,6 +113,21 @@ func TestSlowIsNoOutage(t *testing.T) {
 		_ = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
 		return s.Stats().Breaker == BreakerOpen
 	})
+}
+
+// TestCallsWithoutAConnectionAreUnsent: a call that times out while its connection is set up was
+// certainly not executed, so its units are charged later.
+func TestCallsWithoutAConnectionAreUnsent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // connections are established, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := open(t, Options{URL: "redis://" + listener.Addr().String(), Timeout: 20 * time.Millisecond})
+	err = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
+	if failure, ok := errors.AsType[*Failure](err); !ok || failure.Kind != KindTimeout || !failure.Unsent() {
+		t.Errorf("error %v, want a timeout of a call that was not sent", err)
+	}
 }
 
 // TestHealthChecksLeaveConnectionsToCalls runs many health checks at once on a server that hangs.
