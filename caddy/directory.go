@@ -102,9 +102,16 @@ func (s *scratch) resolve(d *directory.Directory) {
 	if len(s.plan.Unresolved()) == 0 {
 		return
 	}
-	ok := d.Fetch(context.Background(), s.plan.Source(), s.plan.Unresolved())
+	s.replan(!d.Fetch(context.Background(), s.plan.Source(), s.plan.Unresolved()))
+	if len(s.plan.Unresolved()) > 0 && d.Works() { // what was read is forgotten again, for too many others
+		s.replan(true)
+	}
+}
+
+// replan plans the request again. required says that it is denied if a client is still unknown.
+func (s *scratch) replan(required bool) {
 	s.plan.Retry()
-	if !ok {
+	if required {
 		s.plan.RequireRecords()
 	}
 	for _, v := range s.versions {

@@ -60,7 +60,6 @@ type Directory struct {
 	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
 	figures  Figures
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
-	answered time.Time    // when the source last answered a read; only the reading goroutine uses it
 	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
 	pausedUntil atomic.Int64
 
@@ -88,7 +87,7 @@ func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
 	}
-	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger, answered: time.Now()}
+	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger}
 	if d.timeout <= 0 {
 		d.timeout = TimeoutDefault
 	}
@@ -149,7 +148,8 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 // Fetch reads the records of clients that Find does not know, in one call together with those of
 // other callers. source is the number of the address, or another origin, that the request is from.
 // Fetch returns when the clients are read, the source of the records has failed, or the context is
-// done. The caller then uses Find again. A client that is still unknown has no record for now.
+// done. The caller then uses Find again. A client that is still unknown has no record for now, unless
+// the source works: among too many clients, a record may be forgotten before it is used.
 //
 // ok is false if the source works and too many clients wait to be read. The caller must then deny
 // the request: its client may be blocked, and whoever names many clients can cause this.
@@ -170,13 +170,17 @@ func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.Cli
 	switch {
 	case d.knows(names):
 		return true
-	case d.pausedNow() || d.ctx.Err() != nil:
+	case !d.Works():
 		d.figures.Undirected.Add(1)
 		return true
 	}
 	d.figures.Overloads.Add(1)
 	return false
 }
+
+// Works reports whether the source answers, as far as is known. A request whose client is unknown is
+// then denied.
+func (d *Directory) Works() bool { return !d.pausedNow() && d.ctx.Err() == nil }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 

@@ -118,9 +118,22 @@ func (d *dialer) close() {
 }
 
 // Write dials if necessary and writes. If the deadline has passed before the call, Write extends
-// it: with TLS a failed Write cannot be repeated.
+// it: with TLS a failed Write cannot be repeated. The error is an unwrittenError if nothing of a batch
+// was written.
 func (c *lazyConn) Write(p []byte) (n int, err error) {
-	c.asked.Store(true)
+	first := !c.asked.Swap(true)
+	if n, err = c.write(p); first && n == 0 && err != nil {
+		err = &unwrittenError{err}
+	}
+	return n, err
+}
+
+// unwrittenError is the error of a Write that wrote nothing, after which nothing else is written.
+type unwrittenError struct{ error }
+
+func (e *unwrittenError) Unwrap() error { return e.error }
+
+func (c *lazyConn) write(p []byte) (n int, err error) {
 	conn := c.live.Load()
 	if conn == nil {
 		if conn, err = c.connect(); err != nil {

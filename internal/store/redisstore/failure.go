@@ -168,8 +168,10 @@ func failureOf(err error) *Failure {
 		failure.unsent = failure.failsEveryCommand()
 		return failure
 	}
-	var dial *net.OpError
-	unsent := errors.As(err, &dial) && dial.Op == "dial"
+	_, unsent := errors.AsType[*unwrittenError](err)
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		unsent = true
+	}
 	var network net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
 		return &Failure{Kind: KindTimeout, Cause: err, unsent: unsent}

@@ -289,6 +289,9 @@ func unknownScript(f *Failure) bool {
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
+		if take, ok := command.(*takeCmd); ok {
+			take.encoded = false
+		}
 	}
 	_ = l.pipe.BatchProcess(ctx, l.commands...)
 	if _, err := l.pipe.Exec(ctx); err != nil {
@@ -305,6 +308,9 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 	case nil:
 		return nil
 	case errUnanswered:
+		if whole != nil && !c.cmd.encoded { // as if no connection came about
+			return whole.notSent()
+		}
 		return whole
 	default:
 		return failureOf(err)

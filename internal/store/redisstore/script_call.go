@@ -22,9 +22,18 @@ import (
 type takeCmd struct {
 	*redis.StringCmd
 
+	encoded bool // since the batch began, a connection has asked for the arguments to write them
+
 	// Space for the keys and arguments of a few checks, so that a call allocates little.
 	keysRoom [4]string
 	argsRoom [8]any
+}
+
+// Args returns the arguments. go-redis asks for them when it writes the command, so before that the
+// server has certainly not received it.
+func (c *takeCmd) Args() []any {
+	c.encoded = true
+	return c.StringCmd.Args()
 }
 
 // Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. No first
