@@ -85,8 +85,8 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install missing programs that the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
-	@tools/setup.sh envoy nginx node
+setup: ## install missing programs that the tests start: redis-server, nginx, Node, Prometheus, and Envoy in .cache/envoy
+	@tools/setup.sh envoy nginx node prometheus
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
