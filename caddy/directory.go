@@ -5,17 +5,12 @@ package penstockcaddy
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
-	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store"
 )
@@ -116,48 +111,5 @@ func (s *scratch) replan(required bool) {
 	}
 	for _, v := range s.versions {
 		s.plan.Add(v.Ruleset, &s.attrs)
-	}
-}
-
-// editBytesMax bounds the body of an edit.
-const editBytesMax = 64 << 10
-
-// editClient makes the edit in the request's body.
-func (a *App) editClient(r *http.Request) (any, error) {
-	var edit directory.Edit
-	decoder := json.NewDecoder(io.LimitReader(r.Body, editBytesMax))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&edit); err != nil {
-		return nil, apiError(http.StatusBadRequest, fmt.Errorf("the change is not read: %w", err))
-	}
-	change, err := a.desk().Edit(r.Context(), edit)
-	return change, directoryError(err)
-}
-
-// showRecord returns a client's record and the latest changes of it.
-func (a *App) showRecord(r *http.Request) (any, error) {
-	query, err := readQuery(r, []string{"client", "n"})
-	if err != nil {
-		return nil, err
-	}
-	n, err := strconv.Atoi(query.Get("n"))
-	if query.Get("n") != "" && (err != nil || n < 1 || n > directory.HistoryMax) {
-		return nil, apiError(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", query.Get("n"), directory.HistoryMax))
-	}
-	entry, err := a.desk().LookUp(r.Context(), query.Get("client"), n)
-	return entry, directoryError(err)
-}
-
-// directoryError gives an error of the directory its status.
-func directoryError(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, operator.ErrNoDirectory):
-		return apiError(http.StatusNotFound, fmt.Errorf("this Caddy has %w", err))
-	case errors.Is(err, directory.ErrEdit), errors.Is(err, operator.ErrUnknown):
-		return apiError(http.StatusUnprocessableEntity, err)
-	default:
-		return apiError(http.StatusServiceUnavailable, err)
 	}
 }
