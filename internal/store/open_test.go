@@ -59,8 +59,8 @@ func TestTheZeroOptionsCountInMemory(t *testing.T) {
 	}
 }
 
-// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests and counts them as
-// failed, and corrections fail.
+// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, they are counted
+// as failed, and corrections fail.
 func TestRedisIsStoodInFor(t *testing.T) {
 	server := redistest.StartTCP(t)
 	var failures atomic.Int64

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestCallersInAHurryDoNotOpenTheBreaker makes calls whose deadlines are too short for a healthy
-// server. This is no evidence against the server, and must not degrade other callers.
+// TestCallersInAHurryDoNotOpenTheBreaker: calls whose deadlines are too short for a healthy server
+// are not evidence against the server, and must not degrade other callers.
 func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
@@ -45,8 +45,9 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// TestCallsThatWaitedTooLongAreNotSent gives a lane calls that were queued for less and for more
-// than the maximum, while the server was silent for less and for more than one and a half timeouts.
+// TestCallsThatWaitedTooLongAreNotSent passes to a lane calls that were queued for less and for
+// more than the maximum, while the server was silent for less and for more than one and a half
+// timeouts.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})
