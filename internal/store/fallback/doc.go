@@ -12,8 +12,8 @@
 // limit smaller than the number of nodes still admits requests. Under deny, the call fails. If one
 // rule of a request says deny, the call fails whatever the other rules say.
 //
-// Under allow, this process admits no more than the limit in a window, whatever the store answers
-// late. From the first request that this process decides, it tallies a counter: it counts its own
+// This process admits no more than the limit in a window, whatever the store answers late. From the
+// first request that this process decides, it tallies a counter: it counts its own
 // admissions and those of the store together, in memory. An answer of the store is a denial if the
 // limit is used up there, because this process admitted units that the store did not know of. The
 // tally lasts until the units of the last request that this process decided are gone. If the store
@@ -37,8 +37,8 @@
 //
 // Nothing while the store answers. While it does not, a decision in memory takes some 0.3 µs for
 // each limit. Under allow, every node admits the whole limit, so n nodes admit n times the limit in
-// each window of an outage. Under local, a limit may be exceeded by the units that were used before
-// the outage. Where load is not spread evenly over the nodes, clients are denied early.
+// each window of an outage. Under local, the nodes together may exceed a limit by the units that were
+// used before the outage. Where load is not spread evenly over the nodes, clients are denied early.
 //
 // # When not to use it
 //
