@@ -15,6 +15,7 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 )
@@ -30,6 +31,8 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/top       the clients denied most often, approximately (n=20)
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
 //	POST /penstock/edit      change a client's record
+//	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
+//	POST /penstock/key       create, rotate or revoke API keys in the directory
 //	POST /penstock/reload    read the policy files again
 //
 // Anyone with access to the admin endpoint can see client identifiers and reset limits. By default,
@@ -59,6 +62,8 @@ func (Admin) Routes() []caddy.AdminRoute {
 		{http.MethodGet, "top", (*App).listTop},
 		{http.MethodGet, "record", (*App).showRecord},
 		{http.MethodPost, "edit", (*App).editClient},
+		{http.MethodGet, "keys", (*App).showKeys},
+		{http.MethodPost, "key", (*App).editKeys},
 		{http.MethodPost, "reload", (*App).reloadPolicies},
 	}
 	var out []caddy.AdminRoute
@@ -74,7 +79,7 @@ func (Admin) Routes() []caddy.AdminRoute {
 					return err
 				}
 				answer, err := route.answer(app, r)
-				if errors.Is(err, operator.ErrNobody) {
+				if errors.Is(err, operator.ErrNobody) || errors.Is(err, directory.ErrNoKey) {
 					return writeJSON(w, http.StatusNotFound, map[string]string{"error": err.Error(), "reason": operator.ReasonNobody})
 				}
 				if err != nil {

@@ -25,8 +25,9 @@ import (
 // all processes that use it, or else in the memory of this process. What a client's credential or the
 // policy says takes precedence over its record, except for a block.
 type Directory struct {
-	// The maximum number of clients that are remembered, with or without a record. Clients beyond it
-	// are read from Redis again. A client takes about 300 bytes. Default: 65536.
+	// The maximum number of clients that are remembered, with or without a record, and of API keys
+	// besides. Clients beyond it are read from Redis again. A client takes about 300 bytes. Default:
+	// 65536.
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
@@ -86,6 +87,10 @@ func (a *App) directed(d *policyfile.Document) error {
 		return fmt.Errorf("%s: directory: is true, and this Caddy has no directory of clients; write directory in the penstock block "+
 			"of the global options, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 	}
+	if d.KeysInDirectory() && a.Directory == nil {
+		return fmt.Errorf("%s: identify: keys: directory needs a directory, and this Caddy has none; write directory in the penstock "+
+			"block of the global options, or name a keys_file", cmp.Or(d.Place("identify"), "the policy"))
+	}
 	d.Directory = a.Directory != nil
 	return nil
 }
@@ -102,14 +107,11 @@ func (s *scratch) resolve(d *directory.Directory) {
 	if len(s.plan.Unresolved()) == 0 {
 		return
 	}
-	ok := d.Fetch(context.Background(), s.plan.Source(), s.plan.Unresolved())
-	s.plan.Retry()
-	if !ok {
-		s.plan.RequireRecords()
-	}
-	for _, v := range s.versions {
-		s.plan.Add(v.Ruleset, &s.attrs)
-	}
+	d.Resolve(context.Background(), &s.plan, func() {
+		for _, v := range s.versions {
+			s.plan.Add(v.Ruleset, &s.attrs)
+		}
+	})
 }
 
 // editBytesMax bounds the body of an edit.
@@ -118,13 +120,54 @@ const editBytesMax = 64 << 10
 // editClient makes the edit in the request's body.
 func (a *App) editClient(r *http.Request) (any, error) {
 	var edit directory.Edit
-	decoder := json.NewDecoder(io.LimitReader(r.Body, editBytesMax))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&edit); err != nil {
-		return nil, apiError(http.StatusBadRequest, fmt.Errorf("the change is not read: %w", err))
+	if err := readEdit(r, &edit); err != nil {
+		return nil, err
 	}
 	change, err := a.desk().Edit(r.Context(), edit)
 	return change, directoryError(err)
+}
+
+// readEdit reads the edit in a request's body.
+func readEdit(r *http.Request, edit any) error {
+	decoder := json.NewDecoder(io.LimitReader(r.Body, editBytesMax))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(edit); err != nil {
+		return apiError(http.StatusBadRequest, fmt.Errorf("the change is not read: %w", err))
+	}
+	return nil
+}
+
+// editKeys makes the edit of API keys in the request's body, which has the hash of a key, never the key.
+func (a *App) editKeys(r *http.Request) (any, error) {
+	var edit directory.KeyEdit
+	if err := readEdit(r, &edit); err != nil {
+		return nil, err
+	}
+	shown, err := a.desk().EditKeys(r.Context(), edit)
+	return shown, directoryError(err)
+}
+
+// showKeys returns the API keys of a name, or a page of all.
+func (a *App) showKeys(r *http.Request) (any, error) {
+	query, err := readQuery(r, []string{"name", "after", "n"})
+	if err != nil {
+		return nil, err
+	}
+	n, err := readNumber(query.Get("n"), directory.KeyPageMax)
+	if err != nil {
+		return nil, err
+	}
+	shown, err := a.desk().LookUpKeys(r.Context(), query.Get("name"), query.Get("after"), n)
+	return shown, directoryError(err)
+}
+
+// readNumber reads the parameter n, which may be left out.
+func readNumber(text string, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if text != "" && (err != nil || n < 1 || n > most) {
+		return 0, apiError(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", text, most))
+	}
+	return n, nil
 }
 
 // showRecord returns a client's record and the latest changes of it.
@@ -133,9 +176,9 @@ func (a *App) showRecord(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := strconv.Atoi(query.Get("n"))
-	if query.Get("n") != "" && (err != nil || n < 1 || n > directory.HistoryMax) {
-		return nil, apiError(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", query.Get("n"), directory.HistoryMax))
+	n, err := readNumber(query.Get("n"), directory.HistoryMax)
+	if err != nil {
+		return nil, err
 	}
 	entry, err := a.desk().LookUp(r.Context(), query.Get("client"), n)
 	return entry, directoryError(err)
@@ -144,8 +187,8 @@ func (a *App) showRecord(r *http.Request) (any, error) {
 // directoryError gives an error of the directory its status.
 func directoryError(err error) error {
 	switch {
-	case err == nil:
-		return nil
+	case err == nil, errors.Is(err, directory.ErrNoKey):
+		return err
 	case errors.Is(err, operator.ErrNoDirectory):
 		return apiError(http.StatusNotFound, fmt.Errorf("this Caddy has %w", err))
 	case errors.Is(err, directory.ErrEdit), errors.Is(err, operator.ErrUnknown):

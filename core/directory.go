@@ -26,13 +26,18 @@ type records struct {
 	required bool
 }
 
-// UseDirectory makes Add look up clients in a directory until Reset. A nil directory changes
-// nothing.
-func (p *Plan) UseDirectory(d policy.Directory) { p.records.directory = d }
+// UseDirectory makes Add look up clients in a directory until Reset, and also API keys if it is a
+// [policy.KeyDirectory]. A nil directory changes nothing.
+func (p *Plan) UseDirectory(d policy.Directory) {
+	p.records.directory = d
+	p.who.Asker.Keys, _ = d.(policy.KeyDirectory)
+}
 
-// Unresolved returns the clients that the directory does not know about yet, or nil. The caller has
-// the directory read their records, calls Retry, and adds the same request again. The names are
-// valid until Retry or Reset. Without that, the plan stands as if these clients had no records.
+// Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory does not
+// know about yet, or nil. The caller has the directory read their records, calls Retry, and adds the
+// same request again. The owner of a key is known only then, so its records may be unresolved in
+// turn. The names are valid until Retry or Reset. Without that, the plan stands as if these clients
+// had no records, and as if these keys were not valid.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
 // Retry is Reset for the same request: the plan keeps the directory, and what Hurry was given.
@@ -40,7 +45,8 @@ func (p *Plan) Retry() {
 	directory, left := p.records.directory, p.who.Asker.Left
 	p.releaseShardTurns()
 	p.Reset()
-	p.records.directory, p.who.Asker.Left = directory, left
+	p.UseDirectory(directory)
+	p.who.Asker.Left = left
 }
 
 // RequireRecords makes Add deny the request with 503 if the directory does not know its client, until

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -39,7 +40,7 @@ func main() {
 
 // exitStatus returns the exit status of a command that ended with an error.
 func exitStatus(err error) int {
-	if errors.Is(err, errNobody) {
+	if errors.Is(err, errNobody) || errors.Is(err, directory.ErrNoKey) {
 		return 3
 	}
 	return 1
@@ -59,7 +60,7 @@ func newRoot() *cobra.Command {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())
 	})
-	root.AddCommand(newValidate(), newExplain(), newHashKey(), newBridge(), newImportEnvoyRatelimit(), newRedis(), newVersion())
+	root.AddCommand(newValidate(), newExplain(), newHashKey(), newKey(), newBridge(), newImportEnvoyRatelimit(), newRedis(), newVersion())
 	root.AddCommand(adminCommands()...)
 	return root
 }

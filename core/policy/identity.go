@@ -55,12 +55,14 @@ type Verifier interface {
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier whose work is expensive enough to attract an attack. It bounds the
-// time spent for each client. A plan calls its VerifyFor instead of Verify.
+// CostlyVerifier is a Verifier whose work is expensive enough to attract an attack, so that it bounds
+// the time spent for each client, or that looks up API keys in the directory of the request. A plan
+// calls its VerifyFor instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
-	// it returns CredentialInvalid and sets asker.Unchecked. The asker belongs to the caller.
+	// it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that the directory has
+	// not read, it returns CredentialInvalid and sets asker.Unread. The asker belongs to the caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 
@@ -75,6 +77,10 @@ type Asker struct {
 	Left *counter.Micros
 	// Unchecked says that the credential was not checked for lack of time.
 	Unchecked bool
+	// Keys knows API keys besides those of the verifier. It is nil without a directory.
+	Keys KeyDirectory
+	// Unread is the SHA-256, in hexadecimal, of a key that Keys does not know yet; "" if there is none.
+	Unread string
 }
 
 // CredentialState is the result of verifying a credential.

@@ -276,9 +276,12 @@ func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.Cre
 		mark := len(cl.text)
 		text, state := cl.Credential(&f.carriers[i])
 		var who *policy.Identity
-		cl.Asker.Unchecked = false
+		cl.Asker.Unchecked, cl.Asker.Unread = false, ""
 		if state == policy.CredentialValid {
 			who, state = cl.Ask(f, text)
+		}
+		if cl.Asker.Unread != "" {
+			cl.Unread = append(cl.Unread, policy.ClientName{Kind: policy.KindKey, ID: cl.Asker.Unread})
 		}
 		clear(cl.text[mark:]) // do not keep a decoded credential
 		cl.text = cl.text[:mark]
