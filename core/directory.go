@@ -30,7 +30,9 @@ type records struct {
 // [policy.KeyDirectory]. A nil directory changes nothing.
 func (p *Plan) UseDirectory(d policy.Directory) {
 	p.records.directory = d
-	p.who.Asker.Keys, _ = d.(policy.KeyDirectory)
+	if keys, ok := d.(policy.KeyDirectory); ok {
+		p.who.Asker.Keys, p.who.Asker.Unread = keys, &p.records.unresolved
+	}
 }
 
 // Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory does not

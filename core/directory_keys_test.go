@@ -36,7 +36,7 @@ func (fromDirectory) VerifyFor(asker *policy.Asker, key string) (*policy.Identit
 	}
 	who, state, ok := asker.Keys.FindKey([32]byte{}, 0)
 	if !ok {
-		asker.Unread = "hash of " + key
+		*asker.Unread = append(*asker.Unread, policy.ClientName{Kind: policy.KindKey, ID: "hash of " + key})
 		return nil, policy.CredentialInvalid
 	}
 	return who, state

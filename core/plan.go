@@ -191,8 +191,6 @@ func (p *Plan) add(rs *Ruleset) {
 // of them.
 func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	bad := p.who.Identify(&rs.who)
-	p.records.unresolved = append(p.records.unresolved, p.who.Unread...)
-	p.who.Unread = p.who.Unread[:0]
 	p.readRecords()
 	for _, use := range p.who.Uses {
 		p.credentials = append(p.credentials, CredentialUse{Ruleset: rs, Method: use.Method, State: use.State,

@@ -62,7 +62,8 @@ type CostlyVerifier interface {
 	Verifier
 	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
 	// it returns CredentialInvalid and sets asker.Unchecked. If it needs a key that the directory has
-	// not read, it returns CredentialInvalid and sets asker.Unread. The asker belongs to the caller.
+	// not read, it returns CredentialInvalid and adds it to asker.Unread. The asker belongs to the
+	// caller.
 	VerifyFor(asker *Asker, credential string) (*Identity, CredentialState)
 }
 
@@ -79,8 +80,8 @@ type Asker struct {
 	Unchecked bool
 	// Keys knows API keys besides those of the verifier. It is nil without a directory.
 	Keys KeyDirectory
-	// Unread is the SHA-256, in hexadecimal, of a key that Keys does not know yet; "" if there is none.
-	Unread string
+	// Unread takes the names of keys that Keys does not know yet, of KindKey. It is nil without Keys.
+	Unread *[]ClientName
 }
 
 // CredentialState is the result of verifying a credential.

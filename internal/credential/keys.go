@@ -181,7 +181,7 @@ func (k *Keys) VerifyFor(asker *policy.Asker, credential string) (*policy.Identi
 	}
 	who, state, ok := asker.Keys.FindKey(hash, counter.Micros(k.now().UnixMicro()))
 	if !ok {
-		asker.Unread = hex.EncodeToString(hash[:])
+		*asker.Unread = append(*asker.Unread, policy.ClientName{Kind: policy.KindKey, ID: hex.EncodeToString(hash[:])})
 		return nil, policy.CredentialInvalid
 	}
 	return who, state

@@ -349,8 +349,9 @@ func (d *Directory) lookAtHistory() bool {
 	return true
 }
 
-// whole reports whether the source has not lost its records, as an emptied Redis has. ok is false if
-// it did not answer. If the records were replaced by others, all remembered ones are read again.
+// whole reports whether the source has not lost its records, as an emptied Redis has, or never had any.
+// ok is false if it did not answer. If the records were replaced by others, all remembered ones are
+// read again.
 func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {
@@ -360,6 +361,9 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	defer d.mu.Unlock()
 	switch {
 	case generation == d.generation:
+		if generation == "" { // a record that this process remembers was made and lost since the last look
+			return false, true
+		}
 	case generation == "":
 		if !d.lost {
 			d.lost = true

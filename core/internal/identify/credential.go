@@ -276,12 +276,9 @@ func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.Cre
 		mark := len(cl.text)
 		text, state := cl.Credential(&f.carriers[i])
 		var who *policy.Identity
-		cl.Asker.Unchecked, cl.Asker.Unread = false, ""
+		cl.Asker.Unchecked = false
 		if state == policy.CredentialValid {
 			who, state = cl.Ask(f, text)
-		}
-		if cl.Asker.Unread != "" {
-			cl.Unread = append(cl.Unread, policy.ClientName{Kind: policy.KindKey, ID: cl.Asker.Unread})
 		}
 		clear(cl.text[mark:]) // do not keep a decoded credential
 		cl.text = cl.text[:mark]

@@ -56,8 +56,6 @@ type Client struct {
 	Entry *Entry
 	Asker policy.Asker
 	Uses  []Use
-	// Unread are the API keys that the directory does not know yet.
-	Unread []policy.ClientName
 	// text holds the bytes of the identity's strings. It only grows until Reset.
 	text []byte
 }
@@ -74,7 +72,7 @@ type Use struct {
 func (cl *Client) Reset() {
 	cl.Request.Attrs, cl.Request.Unreadable = nil, 0
 	cl.Identity, cl.Entry, cl.Asker = policy.Identity{}, nil, policy.Asker{}
-	cl.Uses, cl.Unread, cl.text = cl.Uses[:0], cl.Unread[:0], cl.text[:0]
+	cl.Uses, cl.text = cl.Uses[:0], cl.text[:0]
 }
 
 // Compile fills in the rules. The prefixes of per: [ip] are those of the first method that
