@@ -58,14 +58,17 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/operator": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/enforce/topk",
+		"internal/policyfile",
 	},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
-	"internal/enforce":          {"core", "core/counter", "internal/enforce/live", "internal/enforce/metrics"},
+	"internal/enforce": {
+		"core", "core/counter", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk",
+	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
 		"internal/policyfile",
@@ -85,7 +88,8 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/envoy/wire", "internal/lease", "internal/policyfile",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/lease", "internal/operator",
+		"internal/policyfile",
 		"internal/policyfile/lint",
 	},
 	"envoy-wasm/filter": {
@@ -334,7 +338,7 @@ func TestModulesStandAlone(t *testing.T) {
 
 // named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`,
 // `docs/reference/policy.md`.
-var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|deploy|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, path := range tracked(t) {

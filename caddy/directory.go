@@ -5,17 +5,12 @@ package penstockcaddy
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strconv"
 	"time"
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
-	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store"
 )
@@ -112,88 +107,4 @@ func (s *scratch) resolve(d *directory.Directory) {
 			s.plan.Add(v.Ruleset, &s.attrs)
 		}
 	})
-}
-
-// editBytesMax bounds the body of an edit.
-const editBytesMax = 64 << 10
-
-// editClient makes the edit in the request's body.
-func (a *App) editClient(r *http.Request) (any, error) {
-	var edit directory.Edit
-	if err := readEdit(r, &edit); err != nil {
-		return nil, err
-	}
-	change, err := a.desk().Edit(r.Context(), edit)
-	return change, directoryError(err)
-}
-
-// readEdit reads the edit in a request's body.
-func readEdit(r *http.Request, edit any) error {
-	decoder := json.NewDecoder(io.LimitReader(r.Body, editBytesMax))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(edit); err != nil {
-		return apiError(http.StatusBadRequest, fmt.Errorf("the change is not read: %w", err))
-	}
-	return nil
-}
-
-// editKeys makes the edit of API keys in the request's body, which has the hash of a key, never the key.
-func (a *App) editKeys(r *http.Request) (any, error) {
-	var edit directory.KeyEdit
-	if err := readEdit(r, &edit); err != nil {
-		return nil, err
-	}
-	shown, err := a.desk().EditKeys(r.Context(), edit)
-	return shown, directoryError(err)
-}
-
-// showKeys returns the API keys of a name, or a page of all.
-func (a *App) showKeys(r *http.Request) (any, error) {
-	query, err := readQuery(r, []string{"name", "after", "n"})
-	if err != nil {
-		return nil, err
-	}
-	n, err := readNumber(query.Get("n"), directory.KeyPageMax)
-	if err != nil {
-		return nil, err
-	}
-	shown, err := a.desk().LookUpKeys(r.Context(), query.Get("name"), query.Get("after"), n)
-	return shown, directoryError(err)
-}
-
-// readNumber reads the parameter n, which may be left out.
-func readNumber(text string, most int) (int, error) {
-	n, err := strconv.Atoi(text)
-	if text != "" && (err != nil || n < 1 || n > most) {
-		return 0, apiError(http.StatusBadRequest, fmt.Errorf("n %q is no number from 1 to %d", text, most))
-	}
-	return n, nil
-}
-
-// showRecord returns a client's record and the latest changes of it.
-func (a *App) showRecord(r *http.Request) (any, error) {
-	query, err := readQuery(r, []string{"client", "n"})
-	if err != nil {
-		return nil, err
-	}
-	n, err := readNumber(query.Get("n"), directory.HistoryMax)
-	if err != nil {
-		return nil, err
-	}
-	entry, err := a.desk().LookUp(r.Context(), query.Get("client"), n)
-	return entry, directoryError(err)
-}
-
-// directoryError gives an error of the directory its status.
-func directoryError(err error) error {
-	switch {
-	case err == nil, errors.Is(err, directory.ErrNoKey):
-		return err
-	case errors.Is(err, operator.ErrNoDirectory):
-		return apiError(http.StatusNotFound, fmt.Errorf("this Caddy has %w", err))
-	case errors.Is(err, directory.ErrEdit), errors.Is(err, operator.ErrUnknown):
-		return apiError(http.StatusUnprocessableEntity, err)
-	default:
-		return apiError(http.StatusServiceUnavailable, err)
-	}
 }

@@ -51,7 +51,7 @@ func runIn(m *testing.M) int {
 // missingPrograms names the programs that the tests start and this machine lacks. make setup
 // installs them.
 func missingPrograms() (missing []string) {
-	for _, name := range []string{"redis-server", "node", "nginx", envoyProgram} {
+	for _, name := range []string{"redis-server", "node", "nginx", "prometheus", "promtool", envoyProgram} {
 		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}

@@ -161,9 +161,18 @@ func TestPolicyThatNeedsADirectory(t *testing.T) {
 }
 
 // TestAFloodOfClientsAdmitsNoBlockedOne holds that blocked clients that a node has never seen are
-// denied beside thousands of made-up ones, which Redis has to be asked about.
+// denied beside thousands of made-up ones, which Redis has to be asked about, also if the node
+// remembers few of them.
 func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	t.Parallel()
+	for _, remembered := range []string{"", "{\nclients_max 64\n}"} {
+		floodDirectory(t, "directory "+remembered)
+	}
+}
+
+// floodDirectory sends requests of made-up and of blocked clients to a Caddy with a directory.
+func floodDirectory(t *testing.T, setting string) {
+	t.Helper()
 	const connections, each, blocked = 20, 200, 20
 	server := redistest.Start(t)
 	for i := range blocked {
@@ -171,14 +180,14 @@ func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	}
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedPolicy)
-	node := startCaddy(t, strings.Replace(directed, "{", "{\n\tservers {\n\t\tprotocols h1 h2 h2c\n\t}", 1), "PENSTOCK_REDIS="+server.URL(),
-		"POLICY="+file.path)
+	node := startCaddy(t, strings.NewReplacer("{\n\tadmin", "{\n\tservers {\n\t\tprotocols h1 h2 h2c\n\t}\n\tadmin", "directory", setting).Replace(directed),
+		"PENSTOCK_REDIS="+server.URL(), "POLICY="+file.path)
 	var group sync.WaitGroup
 	ask := func(client *http.Client, user string, want func(status int) bool) {
 		group.Go(func() {
 			a, err := ask(client, "http://"+node.address+"/", "X-User", user)
 			if err != nil || !want(a.status) {
-				t.Errorf("%s: status %d, %v", user, a.status, err)
+				t.Errorf("%s: %s: status %d, %v", setting, user, a.status, err)
 			}
 		})
 	}
@@ -186,11 +195,13 @@ func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 		client := h2c(t, node.address)
 		for i := range each {
 			ask(client, fmt.Sprintf("made-up-%d-%d", c, i), func(status int) bool { return status == 200 || status == 503 })
+			if i%20 == 0 {
+				ask(client, fmt.Sprintf("blocked-%d", (c+i/20)%blocked), func(status int) bool { return status == 403 || status == 503 })
+			}
 		}
-		ask(client, fmt.Sprintf("blocked-%d", c%blocked), func(status int) bool { return status == 403 || status == 503 })
 	}
 	group.Wait()
 	if page := node.scrape(); !strings.Contains(page, "penstock_directory_undirected_total 0\n") {
-		t.Errorf("requests were decided without records: %s", page)
+		t.Errorf("%s: requests were decided without records: %s", setting, page)
 	}
 }

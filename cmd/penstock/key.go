@@ -20,7 +20,6 @@ import (
 
 	"github.com/penstock/penstock/internal/credential"
 	"github.com/penstock/penstock/internal/directory"
-	"github.com/penstock/penstock/internal/operator"
 )
 
 // keyEdits are the commands that read and change the API keys of the directory: "penstock key create …".
@@ -37,8 +36,7 @@ func newKey() *cobra.Command {
 		k.show(), k.list(), k.importKeys())
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
-		flags.StringVar(&k.admin.address, "admin", adminDefault, adminUsage)
-		k.redis.register(flags, "ask this Redis instead of a running Caddy")
+		k.admin.registerTargets(flags)
 		flags.BoolVar(&k.asJSON, "json", false, "print JSON")
 	}
 	return parent
@@ -240,16 +238,8 @@ func (k *keyEdits) list() *cobra.Command {
 	return cmd
 }
 
-// applyKey makes an edit of keys through a running Caddy, or in Redis.
+// applyKey makes an edit of keys.
 func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
-	editor, done, err := k.editor()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if editor != nil {
-		return editor.ApplyKey(ctx, edit)
-	}
 	text, err := json.Marshal(edit)
 	if err != nil {
 		return nil, err
@@ -264,14 +254,6 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 
 // lookUpKeys returns the keys of a name, or a page of all.
 func (k *keyEdits) lookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
-	editor, done, err := k.editor()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if editor != nil {
-		return operator.LookUpKeys(ctx, editor, name, after, n)
-	}
 	query := url.Values{}
 	for word, value := range map[string]string{"name": name, "after": after} {
 		if value != "" {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -40,7 +39,7 @@ func main() {
 
 // exitStatus returns the exit status of a command that ended with an error.
 func exitStatus(err error) int {
-	if errors.Is(err, errNobody) || errors.Is(err, directory.ErrNoKey) {
+	if errors.Is(err, errNobody) {
 		return 3
 	}
 	return 1

@@ -4,6 +4,7 @@ package directory
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	sourceMax = batchMax
 	// waitMax is how long a request waits for its turn.
 	waitMax = time.Second
+	// readAgainMax is the time for a read that is repeated.
+	readAgainMax = 400 * time.Millisecond
 )
 
 // batch is a set of clients that are read together.
@@ -163,14 +166,14 @@ func (d *Directory) readBatch(b *batch) {
 		names = append(names, name)
 	}
 	texts, epoch := make([][]byte, len(names)), d.epoch.Load()
-	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
-	defer cancel()
 	d.figures.Reads.Add(1)
-	if err := d.source.Read(ctx, names, texts); err != nil {
-		d.failed(b)
+	if err := d.read(names, texts); err != nil {
+		d.failed(b, err)
 		return
 	}
 	if d.vanished(names, texts) {
+		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
+		defer cancel()
 		if whole, ok := d.whole(ctx); !ok || !whole {
 			d.keep(names, texts)
 		}
@@ -180,6 +183,22 @@ func (d *Directory) readBatch(b *batch) {
 			d.store(name, texts[i], epoch)
 		}
 	}
+}
+
+// read reads records. A read that times out is repeated with the time of readAgainMax, at most twice:
+// a busy process may have been late itself.
+func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
+	again := max(d.timeout, readAgainMax)
+	for _, most := range [...]time.Duration{d.timeout, again, again} {
+		ctx, cancel := context.WithTimeout(d.ctx, most)
+		err = d.source.Read(ctx, names, texts)
+		end, _ := ctx.Deadline()
+		cancel()
+		if err == nil || time.Now().Before(end) {
+			break
+		}
+	}
+	return err
 }
 
 // vanished reports whether a client that had a record has none any more. That is rare, and may mean
@@ -213,14 +232,16 @@ const lostFor = 10 * counter.Second
 
 // failed makes requests not wait for the source for a while, neither those of the batch that could not
 // be read nor those behind it. A change may be among what was not read, so every remembered record is
-// read again later.
-func (d *Directory) failed(b *batch) {
+// read again later. If the source only was too busy for the batch, the other batches are read.
+func (d *Directory) failed(b *batch, err error) {
 	d.figures.Failures.Add(1)
-	d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
-	d.mu.Lock()
-	waiting := d.queue
-	d.queue = nil
-	d.mu.Unlock()
+	var waiting []*batch
+	if !errors.Is(err, ErrBusy) {
+		d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
+		d.mu.Lock()
+		waiting, d.queue = d.queue, nil
+		d.mu.Unlock()
+	}
 	for _, b := range append(waiting, b) {
 		for name := range b.names {
 			if e := d.peek(name); e != nil {

@@ -192,7 +192,8 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 // Fetch reads the records of clients that Find does not know, in one call together with those of
 // other callers. source is the number of the address, or another origin, that the request is from.
 // Fetch returns when the clients are read, the source of the records has failed, or the context is
-// done. The caller then uses Find again. A client that is still unknown has no record for now.
+// done. The caller then uses Find again. A client that is still unknown has no record for now, unless
+// the source works: among too many clients, a record may be forgotten before it is used.
 //
 // ok is false if the source works and too many clients wait to be read. The caller must then deny
 // the request: its client may be blocked, and whoever names many clients can cause this.
@@ -213,13 +214,17 @@ func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.Cli
 	switch {
 	case d.knows(names):
 		return true
-	case d.pausedNow() || d.ctx.Err() != nil:
+	case !d.Works():
 		d.figures.Undirected.Add(1)
 		return true
 	}
 	d.figures.Overloads.Add(1)
 	return false
 }
+
+// Works reports whether the source answers, as far as is known. A request whose client is unknown is
+// then denied.
+func (d *Directory) Works() bool { return !d.pausedNow() && d.ctx.Err() == nil }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
@@ -240,23 +245,28 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 }
 
 // Resolve has the clients and the keys read that a plan needs, and adds its request to the plan again.
-// If too many wait to be read, the plan denies the request. It is called when [core.Plan.Unresolved]
-// is not empty.
+// If they cannot be known although the source works, the plan denies the request. Resolve is called
+// when [core.Plan.Unresolved] is not empty.
 func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
-	for range roundsMax {
-		names := p.Unresolved()
-		keys := slices.ContainsFunc(names, func(name policy.ClientName) bool { return name.Kind == policy.KindKey })
-		ok := d.Fetch(ctx, p.Source(), names)
-		again := keys && d.knows(names)
+	again := func(required bool) {
 		p.Retry()
-		if !ok {
+		if required {
 			p.RequireRecords()
 		}
 		add()
-		if !again || len(p.Unresolved()) == 0 {
+	}
+	for range roundsMax {
+		keys := slices.ContainsFunc(p.Unresolved(), func(name policy.ClientName) bool { return name.Kind == policy.KindKey })
+		ok := d.Fetch(ctx, p.Source(), p.Unresolved())
+		switch again(!ok); {
+		case !ok, len(p.Unresolved()) == 0, !d.Works():
+			return
+		case !keys:
+			again(true) // what was read is forgotten again, for too many others
 			return
 		}
 	}
+	again(true)
 }
 
 // Learn has clients and keys read that Find does not know, and waits for none of them.

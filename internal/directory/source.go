@@ -5,6 +5,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/core/policy"
@@ -87,3 +88,7 @@ const HistoryMax = 10_000
 
 // ErrSource is wrapped by each error that says the source did not answer.
 var ErrSource = errors.New("the directory does not answer")
+
+// ErrBusy is wrapped by each error that says the source did not answer in time, although it answered
+// others meanwhile. Whoever sends many requests can cause this.
+var ErrBusy = fmt.Errorf("%w in time, although it works", ErrSource)

@@ -17,8 +17,11 @@ type ClientEntry struct {
 	History []directory.Entry `json:"history"`          // the newest first
 }
 
+// historyDefault is the number of changes that LookUp returns by default.
+const historyDefault = 20
+
 // ErrNoDirectory means that the process has no directory.
-var ErrNoDirectory = errors.New("no directory of clients; write directory in the penstock block of the global options")
+var ErrNoDirectory = errors.New("no directory of clients")
 
 // editor returns an Editor for the directory, or ErrNoDirectory.
 func (d *Desk) editor() (*directory.Editor, error) {
@@ -29,12 +32,15 @@ func (d *Desk) editor() (*directory.Editor, error) {
 }
 
 // Edit changes a client's record. A rule or a tier that no policy in force has is an error, since
-// the change would have no effect. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
+// the change would have no effect. A desk that knows no policies does not check that. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
 // or [directory.ErrSource].
 func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	editor, err := d.editor()
 	if err != nil {
 		return nil, err
+	}
+	if d.Policies == nil {
+		return editor.Apply(ctx, edit)
 	}
 	policies := d.Policies()
 	if edit.Action == directory.ActionSetLimits {
@@ -66,8 +72,8 @@ func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory
 	if err != nil {
 		return nil, err
 	}
-	policies := d.Policies()
-	if r := edit.Record; r != nil {
+	if r := edit.Record; r != nil && d.Policies != nil {
+		policies := d.Policies()
 		if err := checkTier(r.Tier, policies); err != nil {
 			return nil, err
 		}
@@ -80,6 +86,9 @@ func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory
 	return editor.ApplyKey(ctx, edit)
 }
 
+// keysDefault is the number of keys on a page by default.
+const keysDefault = 100
+
 // LookUpKeys returns the API keys of a name, or without a name a page of up to n keys after one. 0
 // means the default.
 func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
@@ -87,14 +96,6 @@ func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*dire
 	if err != nil {
 		return nil, err
 	}
-	return LookUpKeys(ctx, editor, name, after, n)
-}
-
-// keysDefault is the number of keys on a page by default.
-const keysDefault = 100
-
-// LookUpKeys is [Desk.LookUpKeys] without a running process.
-func LookUpKeys(ctx context.Context, editor *directory.Editor, name, after string, n int) (*directory.KeysShown, error) {
 	switch {
 	case name != "":
 		return editor.KeysOf(ctx, name)
@@ -111,20 +112,11 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 	if err != nil {
 		return nil, err
 	}
-	return LookUp(ctx, editor, client, n)
-}
-
-// historyDefault is the number of changes that LookUp returns by default.
-const historyDefault = 20
-
-// LookUp is [Desk.LookUp] without a running process.
-func LookUp(ctx context.Context, editor *directory.Editor, client string, n int) (*ClientEntry, error) {
 	if n == 0 {
 		n = historyDefault
 	}
 	var name policy.ClientName
 	entry := new(ClientEntry)
-	var err error
 	if client != "" {
 		if name, entry.Record, err = editor.Look(ctx, client); err != nil {
 			return nil, err

@@ -21,6 +21,10 @@ type Policy struct {
 	// Verifiers belong to Document.Identify, in its order. Those of package credential tell what
 	// they know of a client; nothing is known from others.
 	Verifiers []policy.Verifier
+	// Place is where the policy is in force, such as a site; "" if the process has one policy only.
+	Place string
+	// File is the policy file; "" if the policy is part of another configuration.
+	File string
 }
 
 // keys returns the verifiers of API keys.

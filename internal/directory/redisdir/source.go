@@ -115,6 +115,9 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if failure, ok := errors.AsType[*redisstore.Failure](err); ok && failure.Kind == redisstore.KindSlow {
+		return fmt.Errorf("%w: %w", directory.ErrBusy, err)
+	}
 	return fmt.Errorf("%w: %w", directory.ErrSource, err)
 }
 

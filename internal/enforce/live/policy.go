@@ -134,6 +134,7 @@ func (p *Policy) Err() error {
 // Follow begins to follow the source. Before it returns, it applies edits made since the policy was
 // loaded. A rejected edit is not an error of Follow.
 func (p *Policy) Follow() error {
+	p.options.Metrics.Followed(p.Current().Document.Name)
 	follower, err := p.options.Source.Follow(p.edited)
 	if err != nil {
 		return err

@@ -20,8 +20,9 @@ type Version struct {
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
-	// Outcomes and Credentials count the requests under this version.
+	// Outcomes, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
+	Denials     *metrics.Denials
 	Credentials *metrics.Credentials
 	// Front is the value that Options.Prepare has set.
 	Front any
@@ -34,6 +35,7 @@ type Version struct {
 func (v *Version) Count(plan *core.Plan) {
 	v.Credentials.Count(plan.Credentials())
 	v.Outcomes.Count(plan.Outcomes())
+	v.Denials.Count(plan.Outcomes(), plan.Identity().Tier)
 }
 
 // KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
@@ -69,7 +71,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 		return nil, err
 	}
 	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Outcomes: o.Metrics.Rules(d.Name, ruleset),
-		Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
+		Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {
 			return nil, err

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
@@ -56,6 +57,9 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
 	Token string
+	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
+	// leaves them to [Bridge.AdminHandler].
+	AdminToken string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
 	// none yet, the proposal becomes the secret. It is called repeatedly. If there is a Token,
 	// receipts are sealed with the token and ShareSecret is not called. Nil means that other
@@ -109,6 +113,7 @@ type Bridge struct {
 	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem
 	reached      reached
+	denied       *topk.Sketch // the clients denied most often
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and
@@ -145,11 +150,12 @@ func New(o Options) (*Bridge, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
-		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
+		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{})}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
 	b.enforcer.Log(o.Outages)
+	b.enforcer.CountDenials(b.denied)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())
 	var err error

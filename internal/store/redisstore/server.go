@@ -97,9 +97,9 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// One per lane, one more per lane for the watch's warm-up, one for Check and one to count
-		// nodes: a lane never waits for a connection.
-		PoolSize:         2*lanes + 2,
+		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count nodes
+		// and one for metrics: a lane never waits for a connection.
+		PoolSize:         2*lanes + 3,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the pool's warm connections
 		DisableIdentity:  true,

@@ -40,6 +40,7 @@ type Store struct {
 
 	counting  sync.Once
 	nodeCount atomic.Int64 // estimated number of nodes that use this Redis
+	infos     infoReader   // what the servers report about themselves, for metrics
 }
 
 var (
@@ -286,6 +287,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
 		s.counting.Do(func() {}) // counting has started and is waited for below, or it never starts
+		s.infos.close()
 		s.running.Wait()
 		if s.cluster != nil {
 			s.cluster.close()

@@ -15,7 +15,8 @@ import (
 // It leaves the circuit breakers as they are, and asks no server whose breaker is open.
 
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
-// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest when ctx is done.
+// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest
+// when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	groups := map[*node][]int{}
 	for i, key := range keys {
@@ -43,7 +44,7 @@ func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) erro
 
 // valuesOf reads the keys with the given indexes from one server.
 func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
-	commands := make([]*redis.StringCmd, len(of))
+	commands, sent := make([]*redis.StringCmd, len(of)), s.clock()
 	_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, index := range of {
 			commands[i] = pipe.Get(ctx, keys[index])
@@ -60,7 +61,11 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 		case errors.Is(one, redis.Nil):
 		default:
 			s.rediscover() // the slot may have moved
-			return failureOf(one)
+			failure := failureOf(one)
+			if failure.Kind == KindTimeout && n.lastAnswered.Load() > int64(sent) {
+				return errSlow
+			}
+			return failure
 		}
 	}
 	return nil
