@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -66,7 +68,8 @@ type KeyDirectory interface {
 	OfUser(user string) []*Key
 }
 
-// KeysOptions configures [NewKeys]. Exactly one of File and Source is set.
+// KeysOptions configures [NewKeys]. At most one of File and Source is set, and one of the three fields
+// at least.
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
@@ -74,6 +77,9 @@ type KeysOptions struct {
 	File string
 	// Source finds keys instead of a file.
 	Source KeySource
+	// Directory has keys that are in neither of them looked up in the directory of each request. A
+	// key that is in both is as the file or the source says.
+	Directory bool
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means none
@@ -85,32 +91,39 @@ const (
 	KeyBytesMax = 512
 )
 
-// Keys verifies API keys. It is a [policy.Verifier] and safe for concurrent use.
+// Keys verifies API keys. It is a [policy.CostlyVerifier] and safe for concurrent use.
 type Keys struct {
-	source  KeySource
-	file    string // "" if the keys are not from a file
-	now     func() time.Time
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	source    KeySource
+	file      string // "" if the keys are not from a file
+	directory bool   // see KeysOptions.Directory
+	now       func() time.Time
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
 }
 
-var _ policy.Verifier = (*Keys)(nil)
+var _ policy.CostlyVerifier = (*Keys)(nil)
 
 // NewKeys returns a verifier. It reads the file and watches it until Close. The error is
 // [policy.Problems] if the content is wrong, or says why the file could not be read.
 func NewKeys(o KeysOptions) (*Keys, error) { return newKeys(o, watchEvery) }
 
 func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
-	if (o.File == "") == (o.Source == nil) {
-		return nil, fmt.Errorf("api keys: exactly one of a file and a source is needed")
+	switch {
+	case o.File != "" && o.Source != nil:
+		return nil, errors.New("api keys: a file and a source are given, and only one of them is possible")
+	case o.File == "" && o.Source == nil && !o.Directory:
+		return nil, errors.New("api keys: a file, a source or a directory is needed")
 	}
-	k := &Keys{source: o.Source, file: o.File, now: o.Now}
+	k := &Keys{source: o.Source, file: o.File, directory: o.Directory, now: o.Now}
 	if k.now == nil {
 		k.now = time.Now
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
-	if o.Source != nil {
+	if o.File == "" {
+		if k.source == nil {
+			k.source = noKeys{}
+		}
 		return k, nil
 	}
 	format, ok := syntax.FormatOf(o.File)
@@ -144,37 +157,68 @@ func (k *Keys) Close() error {
 	return nil
 }
 
-// Verify returns the owner of a key.
+// Verify returns the owner of a key. It knows no key of a directory: see VerifyFor.
 func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
-	found, state := k.find(credential)
+	found, _, state := k.find(credential)
 	if state != policy.CredentialValid {
 		return nil, state
 	}
 	return &found.Identity, state
 }
 
+// VerifyFor implements [policy.CostlyVerifier]. A key that is not in the file is looked up in the
+// asker's directory. A key that the directory cannot look up is CredentialInvalid, like a token whose
+// keys have not arrived.
+func (k *Keys) VerifyFor(asker *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
+	found, hash, state := k.find(credential)
+	switch {
+	case state == policy.CredentialValid:
+		return &found.Identity, state
+	case state != policy.CredentialUnknown || !k.directory || len(credential) < KeyBytesMin:
+		return nil, state
+	case asker.Keys == nil:
+		return nil, policy.CredentialInvalid
+	}
+	who, state, ok := asker.Keys.FindKey(hash, counter.Micros(k.now().UnixMicro()))
+	if !ok {
+		*asker.Unread = append(*asker.Unread, policy.ClientName{Kind: policy.KindKey, ID: hex.EncodeToString(hash[:])})
+		return nil, policy.CredentialInvalid
+	}
+	return who, state
+}
+
+// InDirectory reports whether keys are looked up in a directory, besides the file.
+func (k *Keys) InDirectory() bool { return k.directory }
+
+// noKeys is the source of a verifier whose keys are all in a directory.
+type noKeys struct{}
+
+// Lookup implements [KeySource].
+func (noKeys) Lookup([32]byte) (*Key, bool) { return nil, false }
+
 // Reason returns why a key is revoked or inactive, as its entry says. It returns "" if the entry
 // gives no reason or the key is unknown.
 func (k *Keys) Reason(credential string) string {
-	if found, _ := k.find(credential); found != nil {
+	if found, _, _ := k.find(credential); found != nil {
 		return found.Reason
 	}
 	return ""
 }
 
-// find returns the entry of a key, nil if there is none, and its state.
-func (k *Keys) find(credential string) (*Key, policy.CredentialState) {
+// find returns the entry of a key, nil if there is none, the key's SHA-256 and its state.
+func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
-		return nil, policy.CredentialAbsent
+		return nil, hash, policy.CredentialAbsent
 	}
 	if len(credential) > KeyBytesMax || !isKeyText(credential) {
-		return nil, policy.CredentialMalformed
+		return nil, hash, policy.CredentialMalformed
 	}
-	found, ok := k.source.Lookup(sha256.Sum256(unsafe.Slice(unsafe.StringData(credential), len(credential))))
+	hash = sha256.Sum256(unsafe.Slice(unsafe.StringData(credential), len(credential)))
+	found, ok := k.source.Lookup(hash)
 	if !ok {
-		return nil, policy.CredentialUnknown
+		return nil, hash, policy.CredentialUnknown
 	}
-	return found, found.state(counter.Micros(k.now().UnixMicro()))
+	return found, hash, found.state(counter.Micros(k.now().UnixMicro()))
 }
 
 // isKeyText reports whether a text is visible ASCII without spaces, as a key in a header must be.

@@ -48,7 +48,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 		case entry.APIKey != nil:
 			path += ".api_key"
 			var keys *Keys
-			if keys, err = NewKeys(KeysOptions{File: o.file(entry.APIKey.KeysFile), Now: o.Now, Logger: o.Logger}); err == nil {
+			if keys, err = NewKeys(KeysOptions{File: o.file(entry.APIKey.KeysFile),
+				Directory: entry.APIKey.InDirectory(), Now: o.Now, Logger: o.Logger}); err == nil {
 				verifiers[i] = keys
 				open = append(open, keys)
 			}

@@ -69,7 +69,7 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 		at := d.place(name)
 		switch {
 		case at >= 0:
-		case d.cache.peek(name) != nil:
+		case d.peek(name) != nil:
 			continue
 		case d.ctx.Err() != nil || !d.room(source):
 			return nil
@@ -205,7 +205,7 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 // that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
-		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
+		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
 			return true
 		}
 	}
@@ -216,10 +216,11 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 // names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
-		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
-			again := &entry{name: name, record: e.record, fresh: counter.Micros(d.now().UnixMicro()) + lostFor, epoch: d.epoch.Load()}
+		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
+			again := &entry{name: name, record: e.record, key: e.key, fresh: counter.Micros(d.now().UnixMicro()) + lostFor,
+				epoch: d.epoch.Load()}
 			again.now.Store(e.now.Load())
-			d.cache.put(again)
+			d.cacheOf(name).put(again)
 			d.figures.Undirected.Add(1)
 			names[i] = policy.ClientName{}
 		}
@@ -243,7 +244,7 @@ func (d *Directory) failed(b *batch, err error) {
 	}
 	for _, b := range append(waiting, b) {
 		for name := range b.names {
-			if e := d.cache.peek(name); e != nil {
+			if e := d.peek(name); e != nil {
 				d.missed()
 				e.refreshing.Store(false)
 			}
@@ -260,15 +261,20 @@ func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.paus
 // store remembers a record that was read. A record that is not valid has no force.
 func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	now := counter.Micros(d.now().UnixMicro())
-	e := &entry{name: name, fresh: freshUntil(now, text != nil), epoch: epoch}
+	e := &entry{name: name, fresh: freshUntil(now, name.Kind, text != nil), epoch: epoch}
 	if text != nil {
 		var err error
-		if e.record, err = ParseRecord(text); err != nil {
+		if name.Kind == policy.KindKey {
+			e.key, err = parseKey(text)
+		} else {
+			e.record, err = ParseRecord(text)
+		}
+		if err != nil {
 			d.bad(name.Kind, err)
 		}
 	}
 	e.now.Store(e.record.at(now))
-	d.cache.put(e)
+	d.cacheOf(name).put(e)
 }
 
 // bad counts a record that cannot be read, and logs at most one a second. The log names the kind of

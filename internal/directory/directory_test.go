@@ -245,8 +245,10 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	eventually.Until(t, 20*time.Second, "the network is known", func() bool { return d.FindAddr(addr, now()) != nil })
 	server.Client().FlushAll(t.Context())
 	before := d.Figures().Reads.Load()
-	d.Find("user", "ann", now()+400*counter.Second) // no longer fresh: it is read again
-	eventually.Until(t, 20*time.Second, "the record is read again", func() bool { return d.Figures().Reads.Load() > before && d.Figures().Undirected.Load() > 0 })
+	eventually.Until(t, 20*time.Second, "the record is read again", func() bool {
+		d.Find("user", "ann", now()+400*counter.Second) // no longer fresh
+		return d.Figures().Reads.Load() > before && d.Figures().Undirected.Load() > 0
+	})
 	if r, ok := d.Find("user", "ann", now()); !ok || r == nil || !r.Blocked || d.FindAddr(addr, now()) == nil {
 		t.Fatalf("after Redis was emptied: %+v, %v", r, ok)
 	}

@@ -36,7 +36,7 @@ func (c *converter) identify(path string, d *Identify) (id policy.Identify) {
 		id.From = c.credential(path+".jwt", d)
 		id.DenyInvalid = choose(c, path+".jwt.on_invalid", d.JWT.OnInvalid, onInvalids)
 	case d.APIKey != nil:
-		c.keysFile(path+".api_key.keys_file", d.APIKey.KeysFile)
+		c.keys(path+".api_key", d.APIKey)
 		id.Kind = policy.IdentifyAPIKey
 		id.From = c.credential(path+".api_key", d)
 		id.DenyInvalid = choose(c, path+".api_key.on_invalid", d.APIKey.OnInvalid, onInvalids)
@@ -46,11 +46,25 @@ func (c *converter) identify(path string, d *Identify) (id policy.Identify) {
 	return id
 }
 
-func (c *converter) keysFile(path, name string) {
-	if name == "" {
-		c.problem(path, "", "is missing", "write the file with the hashes of the keys")
-	} else if _, ok := syntax.FormatOf(name); !ok {
-		c.problem(path, name, "has an unknown extension", "name it .toml, .yaml, .yml or .json")
+// keysInDirectory is the only value of IdentifyAPIKey.Keys.
+const keysInDirectory = "directory"
+
+// InDirectory reports whether keys are looked up in the directory.
+func (k *IdentifyAPIKey) InDirectory() bool { return k.Keys == keysInDirectory }
+
+// KeysInDirectory reports whether the policy has API keys that are looked up in the directory.
+func (d *Document) KeysInDirectory() bool {
+	return slices.ContainsFunc(d.Identify, func(i Identify) bool { return i.APIKey != nil && i.APIKey.InDirectory() })
+}
+
+func (c *converter) keys(path string, d *IdentifyAPIKey) {
+	switch _, ok := syntax.FormatOf(d.KeysFile); {
+	case d.Keys != "" && !d.InDirectory():
+		c.problem(path+".keys", d.Keys, "is not a place of keys", "write keys: directory, or name a file with keys_file")
+	case d.KeysFile == "" && d.Keys == "":
+		c.problem(path+".keys_file", "", "is missing", "write the file with the hashes of the keys, or keys: directory")
+	case d.KeysFile != "" && !ok:
+		c.problem(path+".keys_file", d.KeysFile, "has an unknown extension", "name it .toml, .yaml, .yml or .json")
 	}
 }
 

@@ -96,8 +96,12 @@ type IdentifyJWT struct {
 // IdentifyAPIKey says which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
 	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each. It
-	// is read again when it changes. Required.
+	// is read again when it changes. Required without `keys`.
 	KeysFile string `json:"keys_file,omitempty"`
+
+	// `directory` has keys looked up in the directory that are not in `keys_file`. Operators create
+	// and revoke them while the proxy runs: `penstock key`. A key that is in both is as the file says.
+	Keys string `json:"keys,omitempty"`
 
 	// A request header that holds the key. If several places are set, the first with a value
 	// counts: header, cookie, query, bearer. Default: the header `X-API-Key`, then the bearer

@@ -58,6 +58,12 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	if p.Directory && f != FrontCaddy {
 		b.problem("directory", "true", "is for Caddy only, in this version", "leave it out, or enforce the policy in Caddy")
 	}
+	for i := range d.Identify {
+		if key := d.Identify[i].APIKey; f != FrontCaddy && key != nil && key.InDirectory() {
+			b.problem(policyfile.Index("identify", i)+".api_key.keys", key.Keys, "is for Caddy only, in this version",
+				"name a keys_file in its place, or enforce the policy in Caddy")
+		}
+	}
 	for i := range p.Rules {
 		if !p.Rules[i].Disabled {
 			b.rule(policyfile.Index("rules", i), &p.Rules[i])
