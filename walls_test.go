@@ -60,7 +60,7 @@ var imports = map[string][]string{
 	"internal/operator": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/fleet", "internal/policyfile",
 	},
-	"internal/fleet": {"internal/enforce/topk", "internal/store/redisstore"},
+	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/dnstest":     {},
