@@ -104,11 +104,11 @@ func (e *explained) send(r request) int {
 	return response.StatusCode
 }
 
-// dump returns all values in Redis by key. It omits the sum that is stored beside each sliding log.
+// dump returns all counters in Redis by key. It omits the sum that is stored beside each sliding log.
 func (e *explained) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
-	for _, key := range client.Keys(context.Background(), "*").Val() {
+	for _, key := range client.Keys(context.Background(), "rl1:[^~]*").Val() { // counters
 		if !strings.HasSuffix(key, ":n") {
 			all[key] = client.Dump(context.Background(), key).Val()
 		}
