@@ -87,6 +87,11 @@ type clientsQuery struct {
 	Exempt  bool   `query:"exempt" doc:"only those that are exempt now"`
 }
 
+// Resolve implements [huma.Resolver].
+func (q *clientsQuery) Resolve(huma.Context) []error {
+	return append(storable("kind", q.Kind), storable("tier", q.Tier)...)
+}
+
 const clientPathText = "/v1/clients/{client}"
 
 // clientOperations are those that read clients, or replace parts of a record.

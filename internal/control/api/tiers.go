@@ -5,6 +5,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -32,10 +33,13 @@ type pageQuery struct {
 	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
 }
 
-// Resolve rejects what no row can contain.
-func (q *pageQuery) Resolve(huma.Context) []error {
-	if !utf8.ValidString(q.After) || len(q.After) > 0 && q.After[0] == 0 {
-		return []error{&huma.ErrorDetail{Message: "write the next of the page before", Location: "query.after"}}
+// Resolve implements [huma.Resolver].
+func (q *pageQuery) Resolve(huma.Context) []error { return storable("after", q.After) }
+
+// storable returns an error if no row can contain the value of a parameter.
+func storable(name, value string) []error {
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+		return []error{&huma.ErrorDetail{Message: "the value has a NUL, or is not UTF-8; write one that is there", Location: "query." + name}}
 	}
 	return nil
 }
