@@ -29,9 +29,10 @@ import (
 
 // clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
 type clientEdits struct {
-	admin  *admin
-	redis  storeFlags
-	asJSON bool
+	admin   *admin
+	redis   storeFlags
+	control controlClient
+	asJSON  bool
 }
 
 // addClientEdits adds the commands that read and change the directory to the command "client".
@@ -53,6 +54,8 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 		flags := cmd.Flags()
 		flags.StringVar(&a.address, "admin", adminDefault, adminUsage)
 		c.redis.register(flags, "ask this Redis instead of a running Caddy")
+		c.control.register(flags)
+		cmd.PreRunE = func(cmd *cobra.Command, _ []string) error { return c.control.check(cmd.Flags(), c.redis.given()) }
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 	}
 }
@@ -145,8 +148,11 @@ func (c *clientEdits) editor() (editor *directory.Editor, done func(), err error
 	return &directory.Editor{Source: redisdir.New(store)}, func() { _ = store.Close() }, nil
 }
 
-// apply makes an edit through a running Caddy, or in Redis.
+// apply makes an edit through the control plane or a running Caddy, or in Redis.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
+	if c.control.given() {
+		return c.control.apply(ctx, edit)
+	}
 	editor, done, err := c.editor()
 	if err != nil {
 		return nil, err
@@ -169,6 +175,9 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 
 // lookUp returns a client's record and its latest changes.
 func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operator.ClientEntry, error) {
+	if c.control.given() {
+		return c.control.lookUp(ctx, client, n)
+	}
 	editor, done, err := c.editor()
 	if err != nil {
 		return nil, err

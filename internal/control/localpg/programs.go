@@ -17,7 +17,7 @@ const installed = "/usr/lib/postgresql/*/bin"
 
 // ErrMissing says that this machine has no PostgreSQL, and how to install it.
 var ErrMissing = errors.New("no PostgreSQL server is on this machine: install it (Debian, Ubuntu: apt-get install postgresql; " +
-	"Fedora: dnf install postgresql-server; macOS: brew install postgresql), or name a database with --database")
+	"Fedora: dnf install postgresql-server; macOS: brew install postgresql), or name a database: penstock control serve --database URL")
 
 // Programs returns the folder with the programs of PostgreSQL: those of the newest version that is
 // installed, else those in the search path.
