@@ -170,6 +170,7 @@ func (d *Directory) readBatch(b *batch) {
 		d.failed(b)
 		return
 	}
+	d.failing.Store(false)
 	if d.vanished(names, texts) {
 		if whole, ok := d.whole(ctx); !ok || !whole {
 			d.keep(names, texts)
@@ -215,6 +216,7 @@ const lostFor = 10 * counter.Second
 // read again later.
 func (d *Directory) failed(b *batch) {
 	d.figures.Failures.Add(1)
+	d.failing.Store(true)
 	d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
 	d.mu.Lock()
 	waiting := d.queue

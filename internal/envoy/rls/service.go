@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 )
@@ -52,6 +53,9 @@ type Options struct {
 	// only descriptors with limits of their own are limited, in the policy's namespace. It is
 	// called concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
+	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
+	// policy has none. A nil Directory means that no policy has one.
+	Directory func(rs *core.Ruleset) *directory.Directory
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
 	// Metrics counts calls of the store. Nil means new metrics, which are not shown.
@@ -106,6 +110,9 @@ func New(o Options) *Service {
 	}
 	if o.Observer == nil {
 		o.Observer = nobody{}
+	}
+	if o.Directory == nil {
+		o.Directory = func(*core.Ruleset) *directory.Directory { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
@@ -195,6 +202,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return nil, s.invalid(err)
 	}
 	rs, known := s.options.Ruleset(request.GetDomain())
+	clients := s.options.Directory(rs)
 	if !known {
 		if !bringsLimit(request) {
 			s.options.Observer.UnknownDomain()
@@ -214,7 +222,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return response, err
 	}
-	return s.decide(until, c, request), nil
+	return s.decide(until, c, clients, request), nil
 }
 
 // bringsLimit reports whether a descriptor has a limit of its own.
@@ -285,11 +293,31 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// decide asks the store and answers.
-func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+// resolve adds the descriptors to the plan with the records of their clients, which it has the
+// directory read if they are not known. The network of a descriptor's address may be blocked even if
+// the descriptor has a limit of its own.
+func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
+	if clients != nil {
+		c.plan.UseDirectory(clients)
+	}
+	c.plan.AddDescriptors(c.descriptors)
+	names := c.plan.Unresolved()
+	if len(names) == 0 {
+		return
+	}
+	ok := clients.Fetch(ctx, c.plan.Source(), names)
+	c.plan.Retry()
+	if !ok {
+		c.plan.RequireRecords()
+	}
+	c.plan.AddDescriptors(c.descriptors)
+}
+
+// decide asks the store and answers. clients is the policy's directory, or nil.
+func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.left = verifyTime
 	c.plan.Hurry(&c.left)
-	c.plan.AddDescriptors(c.descriptors)
+	c.resolve(ctx, clients)
 	checks := c.plan.Checks()
 	var err error
 	if len(checks) > 0 {

@@ -55,9 +55,6 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	b.sources("user", p.User)
 	b.sources("tenant", p.Tenant)
 	b.sources("tier", p.Tier)
-	if p.Directory && f != FrontCaddy {
-		b.problem("directory", "true", "is for Caddy only, in this version", "leave it out, or enforce the policy in Caddy")
-	}
 	for i := range p.Rules {
 		if !p.Rules[i].Disabled {
 			b.rule(policyfile.Index("rules", i), &p.Rules[i])
