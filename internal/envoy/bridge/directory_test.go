@@ -86,7 +86,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 	edit(t, memory, directory.Edit{Client: "header.x-user:own", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
 	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	edit(t, memory, directory.Edit{Client: "header.x-user:free", Action: directory.ActionExempt})
-	h := openDirected(t, clientele, memory, 0)
+	h := openDirected(t, clientele, memory, redistestTimeout)
 	users := []string{"gold", "own", "bad", "free", "none"}
 	var items []wire.Item
 	for _, user := range users {
@@ -135,7 +135,7 @@ func TestQuestionsAreDecidedWithRecords(t *testing.T) {
 // TestWithoutADirectoryNothingIsSent: a question about a policy without a directory is answered as by
 // earlier releases.
 func TestWithoutADirectoryNothingIsSent(t *testing.T) {
-	h := openDirected(t, shop, new(directory.Memory), 0)
+	h := openDirected(t, shop, new(directory.Memory), redistestTimeout)
 	if a := h.ask(h.question("/api/x", "192.0.2.1"))[0]; a.Verdict != nil || a.Status != wire.StatusOK {
 		t.Errorf("%+v", a)
 	}
@@ -167,7 +167,7 @@ func TestRedisOfTheDirectoryAway(t *testing.T) {
 	source := sourceIn(t, server)
 	edit(t, source, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
 	h := openDirected(t, clientele, source, redistestTimeout)
-	h.ask(h.by("bad", "/low"))
+	eventually.Until(t, redistestTimeout, "the client is read", func() bool { return h.ask(h.by("bad", "/low"))[0].Verdict != nil })
 	server.Kill()
 	answers := h.ask(h.by("bad", "/low"), h.by("new", "/low"))
 	if v := answers[0].Verdict; v == nil || len(answers[0].Results) != 0 || v.TTLMicros <= 0 || !recordsOf(t, v)[1].Blocked {
@@ -195,12 +195,15 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	h.ask(h.by("warm", "/free"))
 	d := h.b.directory.Load()
 	server.Pause()
+	before := d.Figures().Reads.Load()
 	done := make(chan struct{})
 	go func() { // keeps the first read under way
 		defer close(done)
 		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "first"}})
 	}()
-	eventually.Until(t, redistestTimeout, "a read is under way", func() bool { return d.Figures().Reads.Load() == 2 })
+	eventually.Until(t, redistestTimeout, "a read is under way", func() bool {
+		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // behind one that was under way already
+	})
 	var flood []policy.ClientName
 	source1 := counterSource(h, "192.0.2.1")
 	for i := range 1024 {
@@ -211,7 +214,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 		defer close(flooded)
 		d.Fetch(t.Context(), source1, flood)
 	}()
-	eventually.Until(t, redistestTimeout, "the flood waits", func() bool { return d.Waiting() == len(flood) })
+	eventually.Until(t, redistestTimeout, "the flood waits", func() bool { return d.Waiting() >= len(flood) })
 	over, other := h.by("worse", "/free"), h.by("bad", "/free")
 	other.Ask.Peer = other.Ask.Peer.Next()
 	answered := make(chan []wire.Answer)
@@ -221,6 +224,9 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	answers := <-answered
 	if answers[0].Status != wire.StatusBusy {
 		t.Errorf("beyond the bound: %+v", answers[0])
+	}
+	for answers[1].Status == wire.StatusBusy { // on a busy machine, the read takes longer than a request waits
+		answers = h.ask(over, other)
 	}
 	if a := &answers[1]; a.Verdict == nil || !recordsOf(t, a.Verdict)[1].Blocked {
 		t.Errorf("of another address: %+v", a)
