@@ -172,13 +172,7 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
 		ctx, cancel := context.WithTimeout(ctx, waitMax)
 		defer cancel()
-		reads := make([]<-chan struct{}, 0, len(requests))
-		for i := range requests {
-			if done := d.enqueue(requests[i].Source, requests[i].Names); done != nil {
-				reads = append(reads, done)
-			}
-		}
-		for _, done := range reads {
+		for _, done := range d.enqueueAll(requests) {
 			select {
 			case <-done:
 			case <-ctx.Done():
