@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"fmt"
 	"net/http"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -47,10 +49,10 @@ func startDirectedEnvoy(t *testing.T, service bool) *directedEnvoy {
 	}
 	startEnvoy(t, wasm(t), nil, d.site)
 	if !service {
-		d.bridge = d.startBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL())
+		d.bridge = d.startBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s")
 		return d
 	}
-	d.bridge = newBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--rls-listen", "unix:"+d.grpc)
+	d.bridge = newBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s", "--rls-listen", "unix:"+d.grpc)
 	d.bridge.listen = d.site.bridge
 	d.bridge.run(t)
 	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
@@ -141,16 +143,17 @@ func TestClientsAsDataBehindEnvoy(t *testing.T) {
 			d.edit(t, "exempt", "header.x-user:ann")
 			d.holds(t, "an exempt client is served", "/api", "ann", 200)
 			d.edit(t, "set-tier", "header.x-user:cid", "gold")
-			if a := d.get(t, "/api", "X-User", "cid"); a.header.Get("X-RateLimit-Limit") != "100" {
-				t.Errorf("a client of the tier gold has the limit %q", a.header.Get("X-RateLimit-Limit"))
-			}
+			eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
+				return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
+			})
 			d.edit(t, "block", "ip:127.0.0.0/8")
 			d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
 			d.edit(t, "unblock", "ip:127.0.0.0/8")
 			d.holds(t, "and is served afterwards", "/free", "dan", 200)
-			for _, want := range []string{"penstock_directory_overloads_total 0", "penstock_directory_undirected_total 0"} {
-				if name, _, _ := strings.Cut(want, " "); d.metric(t, name) != want {
-					t.Errorf("metrics say %q, want %q", d.metric(t, name), want)
+			for _, name := range []string{`penstock_directory_lookups_total{result="hit"}`, `penstock_directory_reads_total{result="answered"}`,
+				"penstock_directory_clients", "penstock_directory_overloads_total", "penstock_directory_bad_records_total"} {
+				if d.metric(t, name) == "" {
+					t.Errorf("the metrics lack %s", name)
 				}
 			}
 		})
@@ -225,4 +228,50 @@ func TestBlocksBehindEnvoyOutliveRedisAndTheBridge(t *testing.T) {
 	if got := d.status(t, "/free", "newer"); got != 200 {
 		t.Errorf("a new client without the bridge: status %d, want 200", got)
 	}
+}
+
+// TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne holds that blocked clients that neither a worker nor
+// the bridge has seen are denied beside thousands of made-up ones.
+func TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne(t *testing.T) {
+	t.Parallel()
+	const connections, each, blocked = 20, 150, 20
+	d := startDirectedEnvoy(t, false)
+	d.bridge.policy.edit(directedEnvoyPolicy + "on_error: deny\n")
+	for i := range blocked {
+		d.edit(t, "block", fmt.Sprintf("header.x-user:blocked-%d", i))
+	}
+	var group sync.WaitGroup
+	for c := range connections {
+		client := &http.Client{Transport: new(http.Transport)}
+		group.Go(func() {
+			for i := range each {
+				user, want := fmt.Sprintf("made-up-%d-%d", c, i), http.StatusOK
+				if i == each/2 {
+					user, want = fmt.Sprintf("blocked-%d", c%blocked), http.StatusForbidden
+				}
+				a, err := ask(client, "http://"+d.address+"/api", "X-User", user)
+				if err != nil || a.status != want && a.status != http.StatusServiceUnavailable {
+					t.Errorf("%s: status %d, %v", user, a.status, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if line := d.metric(t, "penstock_directory_undirected_total"); line != "penstock_directory_undirected_total 0" {
+		t.Errorf("requests were decided without records: %q", line)
+	}
+}
+
+// TestABridgeThatNeedsADirectory holds that a bridge without Redis rejects a policy that needs a
+// directory, with the remedy.
+func TestABridgeThatNeedsADirectory(t *testing.T) {
+	t.Parallel()
+	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file.edit(directedEnvoyPolicy)
+	for _, front := range []string{"caddy", "envoy", "rls"} {
+		penstock(t, "validate", "--front", front, file.path).mustSucceed(t)
+	}
+	listen := "unix:" + socket(t)
+	penstock(t, "bridge", "--policy", file.path, "--listen", listen).mustFail(t, "write --redis redis://localhost:6379")
+	penstock(t, "bridge", "--policy", file.path, "--listen", listen, "--clients-max", "5").mustFail(t, "--clients-max is for the directory")
 }

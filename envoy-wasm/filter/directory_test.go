@@ -230,7 +230,7 @@ func TestRecordsOfAnotherPlan(t *testing.T) {
 func TestRecordsAreBounded(t *testing.T) {
 	p := newPatron(t)
 	long := &corepolicy.ClientRecord{Tier: fmt.Sprintf("%0255d", 1)}
-	for i := range 3 * recordsKept {
+	for i := range 2 * recordTextMax / 255 {
 		p.now += 1000
 		p.asks("/free", fmt.Sprint(i), recorded(wire.Answer{}, counter.Minute, nil, long))
 		if d := p.f.policy.directory; len(d.known) != recordsKept || d.text > recordTextMax {
@@ -238,7 +238,7 @@ func TestRecordsAreBounded(t *testing.T) {
 		}
 	}
 	p = newPatron(t)
-	for i := range 3 * recordsKept {
+	for i := range recordsKept * 3 / 2 {
 		if p.now += 10; i%20 == 0 {
 			p.now += recordTrusted
 			want := recorded(wire.Answer{}, counter.Minute, nil, nil)
