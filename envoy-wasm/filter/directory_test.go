@@ -3,9 +3,12 @@
 package filter
 
 import (
+	encoding "encoding/base64"
 	"fmt"
+	"net/netip"
 	"testing"
 
+	"github.com/penstock/penstock/core/compact"
 	"github.com/penstock/penstock/core/counter"
 	corepolicy "github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/envoy/wire"
@@ -272,5 +275,32 @@ func TestRecordsDoNotAllocate(t *testing.T) {
 	without.Directory = false
 	if one, other := allocations(directed(t)), allocations(without); one != other {
 		t.Errorf("%v allocations, and %v without a directory", one, other)
+	}
+}
+
+// BenchmarkRecords measures what the lookups of an address and a user add to a request without a limit.
+func BenchmarkRecords(b *testing.B) {
+	for name, with := range map[string]bool{"without": false, "with": true} {
+		b.Run(name, func(b *testing.B) {
+			host := &quick{now: counter.Second}
+			p := corepolicy.Policy{Name: "shop", Directory: with, Identify: []corepolicy.Identify{{Kind: corepolicy.IdentifyHeader, Name: "X-User", Unverified: true}}}
+			f, err := New(host, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &p, "v1"))))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if d := f.policy.directory; d != nil {
+				a := netip.MustParseAddr("192.0.2.7").As16()
+				for _, client := range []uint64{d.key.sum(a[:]), d.key.sum([]byte("header.x-user"))*3 ^ d.key.sum([]byte("ann"))} {
+					d.known[client%recordsKept] = knownRecord{client: client, asked: counter.Second}
+				}
+			}
+			request := get("/free", "x-user", "ann")
+			for i := 0; b.Loop(); i++ {
+				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // no burst, and never old
+				if f.NewStream(1).RequestHeaders(request) != Continue {
+					b.Fatal("not decided")
+				}
+			}
+		})
 	}
 }
