@@ -87,7 +87,7 @@ var imports = map[string][]string{
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
 	},
 	"internal/usage":         {},
@@ -96,7 +96,7 @@ var imports = map[string][]string{
 	"internal/envoy/wire":    {"core", "core/compact", "core/counter", "core/policy", "core/slim"},
 	"internal/envoy/ecds":    {},
 	"internal/envoy/bridge": {
-		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/fleet", "internal/lease", "internal/operator",
 		"internal/policyfile",
@@ -108,7 +108,7 @@ var imports = map[string][]string{
 	},
 	"envoy-wasm": {"core/compact", "core/counter", "core/slim", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
-		"core", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/metrics",
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},

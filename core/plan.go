@@ -99,7 +99,9 @@ const (
 	denialBlocked      // takes precedence over all others
 )
 
-// Reset forgets the last request and keeps the buffers.
+// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the filter.
+//
+//go:noinline
 func (p *Plan) Reset() {
 	p.who.Reset()
 	p.client, p.clientPart, p.denial = policy.Identity{}, "", denialNone

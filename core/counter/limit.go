@@ -3,9 +3,10 @@
 package counter
 
 import (
-	"errors"
 	"math"
 	"strconv"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Micros is an instant (microseconds since the Unix epoch, by the store's clock) or a span in
@@ -90,24 +91,25 @@ func (l *Limit) validate(burst int64) error {
 	}
 	switch {
 	case l.algorithm < FixedWindow || l.algorithm > TokenBucket:
-		return errors.New("algorithm " + strconv.Itoa(int(l.algorithm)) + " is unknown")
+		return slim.NewError("algorithm " + strconv.Itoa(int(l.algorithm)) + " is unknown")
 	case l.count < 1 || l.count > countMax:
 		return countOutOfBounds(l.algorithm, l.count, countMax)
 	case l.window < WindowMin || l.window > WindowMax:
-		return errors.New("window " + l.window.String() + " is out of bounds: it must be between " + WindowMin.String() +
+		return slim.NewError("window " + l.window.String() + " is out of bounds: it must be between " + WindowMin.String() +
 			" and " + WindowMax.String())
 	case burst != 0 && l.algorithm != TokenBucket:
-		return errors.New("burst " + decimal(burst) + " does not go with " + l.algorithm.String() + ": only token_bucket has a burst")
+		return slim.NewError("burst " + decimal(burst) + " does not go with " + l.algorithm.String() + ": only token_bucket has a burst")
 	case burst < 0 || burst > CountMax:
-		return errors.New("burst " + decimal(burst) + " is out of bounds: it must be between 1 and " + decimal(CountMax))
+		return slim.NewError("burst " + decimal(burst) + " is out of bounds: it must be between 1 and " + decimal(CountMax))
 	}
 	return nil
 }
 
 func countOutOfBounds(a Algorithm, count, most int64) error {
-	return errors.New("count " + decimal(count) + " is out of bounds: " + a.String() + " takes 1 to " + decimal(most))
+	return slim.NewError("count " + decimal(count) + " is out of bounds: " + a.String() + " takes 1 to " + decimal(most))
 }
 
+//go:noinline
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // reduce divides a token into the fewest parts for which a tick refills a whole number of parts. If
@@ -118,7 +120,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
-		return errors.New("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
+		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
 			decimal(l.count) + " per " + l.window.String() + ": lower the burst or raise the count")
 	}
 	l.tick, l.unit, l.refill = l.coarsen()

@@ -23,7 +23,7 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	f, a := s.f, s.asking
 	a.forget() // the time at which the request joined a queue
 	deny, admit := a.plan.LocalDecision()
-	if a.denies = deny && !a.unsure; !a.denies {
+	if a.denies = deny && !a.unsure && !a.dated; !a.denies {
 		return Continue, false
 	}
 	a.admits = admit && f.leases.reads
