@@ -111,6 +111,10 @@ func TestKeysAsData(t *testing.T) {
 			t.Errorf("node %d answers a new key with %d, limit %d", i, a.status, a.number("X-RateLimit-Limit"))
 		}
 	}
+	if out := penstock(t, "client", "--client", "api_key:acme", "--admin", k.nodes[1].admin).mustSucceed(t); !strings.Contains(out, "the directory") ||
+		!strings.Contains(out, `"limit": "100/31d`) {
+		t.Errorf("the counters of the client of a key are %s", out)
+	}
 	rotated := k.change(nil, "rotate", "acme", "--overlap", "24h")
 	k.holds("the next key is valid", rotated.Key, 200)
 	k.holds("the key before is valid during the overlap", made.Key, 200)
