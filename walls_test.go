@@ -58,9 +58,9 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/operator": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/enforce/topk",
-		"internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/fleet", "internal/policyfile",
 	},
+	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
 	"internal/test/dnstest":     {},
@@ -88,7 +88,7 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/lease", "internal/operator",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/fleet", "internal/lease", "internal/operator",
 		"internal/policyfile",
 		"internal/policyfile/lint",
 	},
@@ -115,7 +115,7 @@ var imports = map[string][]string{
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
-		"internal/enforce/topk", "internal/operator", "internal/policyfile",
+		"internal/enforce/topk", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
@@ -123,7 +123,7 @@ var imports = map[string][]string{
 	"cmd/penstock": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/operator", "internal/policyfile",
+		"internal/envoy/rlsimport", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},

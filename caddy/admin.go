@@ -23,7 +23,8 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/client    a client's counters and penalty, charging nothing (client=user:u_42)
 //	POST /penstock/reset     forget a client's counters
 //	POST /penstock/lift      lift a client's penalty
-//	GET  /penstock/top       the clients denied most often, approximately (n=20)
+//	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately (n=20)
+//	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
 //	POST /penstock/edit      change a client's record
 //	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
@@ -64,19 +65,22 @@ func (Admin) Routes() []caddy.AdminRoute {
 // operators returns what answers operators about this configuration.
 func (a *App) operators() *operator.API {
 	return &operator.API{Desk: a.desk(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
-		Reload: a.reload, Denied: topDenied}
+		Reload: a.reload, Node: thisNode, Others: a.store.others()}
 }
 
 // desk returns an operator desk for this configuration.
 func (a *App) desk() *operator.Desk {
-	return &operator.Desk{Store: a.store, Directory: a.store.directory, Policies: func() (all []operator.Policy) {
-		for _, p := range a.inForce() {
-			now := p.Current()
-			all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(),
-				Place: p.place, File: p.file})
-		}
-		return all
-	}}
+	return &operator.Desk{Store: a.store, Directory: a.store.directory, Policies: a.operated}
+}
+
+// operated returns the policies in force, as operators ask about them.
+func (a *App) operated() (all []operator.Policy) {
+	for _, p := range a.inForce() {
+		now := p.Current()
+		all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(),
+			Place: p.place, File: p.file, Rejected: p.Err() != nil})
+	}
+	return all
 }
 
 func apiError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }

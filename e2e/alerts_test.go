@@ -53,6 +53,24 @@ func (m *monitor) awaitAlerts(load func(), wanted ...string) {
 	})
 }
 
+// refuse sends Caddy a configuration that it does not accept.
+func (p *process) refuse() {
+	p.t.Helper()
+	request, err := http.NewRequest(http.MethodPatch, "http://"+p.admin+"/config/apps/penstock/store", strings.NewReader(`{"type":"none"}`))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		p.t.Fatal("Caddy accepted a store that does not exist")
+	}
+}
+
 // TestAlertsFire provokes what the alert rules are about, on real servers. Unit tests of the rules
 // cover the two that need a flood: PenstockDirectoryOverloads and PenstockUncheckedCredentials.
 func TestAlertsFire(t *testing.T) {
@@ -88,6 +106,7 @@ func TestAlertsFire(t *testing.T) {
 	bridges[0].policy.edit("name: shop\nrules: [{name: api, limit: 3/1hour}]\n")
 	bridges[1].policy.edit("name: shop\nrules: [{name: api, limit: 4/1h}]\n")
 	keys.write("no keys")
+	caddy.refuse()
 	clients, err := redis.Client().Do(t.Context(), "client", "list").Text()
 	if err != nil {
 		t.Fatal(err)
@@ -102,8 +121,8 @@ func TestAlertsFire(t *testing.T) {
 		_ = redis.Client().Set(t.Context(), "evicted", "by the next", time.Minute)
 		_ = redis.Client().Do(t.Context(), "client", "pause", 30, "all")
 		load()
-	}, "PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused", "PenstockRedisMemory",
-		"PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys", "PenstockCheckSlowP95", "PenstockCheckSlowP99")
+	}, "PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
+		"PenstockCaddyConfigRefused", "PenstockRedisMemory", "PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys", "PenstockCheckSlowP95", "PenstockCheckSlowP99")
 
 	redis.Kill()
 	bridges[1].kill()

@@ -4,11 +4,14 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +27,7 @@ const operatorsToken = "0123456789abcdef0123"
 type allFronts struct {
 	t      *testing.T
 	caddy  *process
+	file   *policyFile // of Caddy
 	site   *site
 	bridge *bridge
 	redis  *redistest.Server
@@ -34,9 +38,9 @@ type allFronts struct {
 func startAllFronts(t *testing.T, policy string) *allFronts {
 	t.Helper()
 	f := &allFronts{t: t, redis: redistest.Start(t), site: &site{set: relaxedDeadline}}
-	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
-	file.edit(policy)
-	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+file.path)
+	f.file = renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	f.file.edit(policy)
+	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+f.file.path)
 	startEnvoy(t, wasm(t), nil, f.site)
 	admin, token := freeport.Address(t), filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte(operatorsToken+"\n"), 0o600); err != nil {
@@ -46,7 +50,7 @@ func startAllFronts(t *testing.T, policy string) *allFronts {
 	f.targets = map[string][]string{
 		"Caddy":  {"--admin", f.caddy.admin},
 		"bridge": {"--bridge", "http://" + admin, "--bridge-token-file", token},
-		"Redis":  {"--redis", f.redis.URL(), "--policy-file", file.path},
+		"Redis":  {"--redis", f.redis.URL(), "--policy-file", f.file.path},
 	}
 	return f
 }
@@ -176,4 +180,109 @@ func (b *bridge) version(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return ready.Version
+}
+
+// nodesReport is the part of a report of the nodes that the tests read.
+type nodesReport struct {
+	Nodes []struct {
+		ID, Front, State string
+		Policies         []struct{ Name, Version string }
+		Problems         []string
+	}
+}
+
+// topReport is the part of a report of top that the tests read.
+type topReport struct {
+	Nodes   int
+	Rules   []topRule
+	Clients []struct {
+		Client  string
+		Refused int
+	}
+}
+
+type topRule struct {
+	Rule             string
+	Admitted, Denied int
+}
+
+// state returns what a command says of the node of a front: its state, or "" if it is not listed.
+func (f *allFronts) state(target, front string) (state string, problems []string) {
+	var told nodesReport
+	f.ask(target, "nodes", "--json").read(f.t, &told)
+	for _, n := range told.Nodes {
+		if n.Front == front {
+			return n.State, n.Problems
+		}
+	}
+	return "", nil
+}
+
+// TestTheFleetIsSeen holds that a Caddy and a bridge over one Redis are listed wherever one asks, with
+// their policies and problems, and that top adds up what both denied.
+func TestTheFleetIsSeen(t *testing.T) {
+	t.Parallel()
+	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
+	for range 4 {
+		f.site.get(t, "/api", "X-User", "ann")
+	}
+	f.caddy.statuses("ann", 2)
+	last := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("top was last ", last)
+		}
+	})
+	for target := range f.targets {
+		eventually.Until(t, patience, "both nodes are listed through "+target, func() bool {
+			caddy, _ := f.state(target, "caddy")
+			bridge, _ := f.state(target, "bridge")
+			return caddy == "ok" && bridge == "ok"
+		})
+		eventually.Until(t, patience, "top adds up through "+target, func() bool {
+			var top topReport
+			f.ask(target, "top", "--json").read(t, &top)
+			api := slices.IndexFunc(top.Rules, func(r topRule) bool { return r.Rule == "api" })
+			last = fmt.Sprintf("%+v", top)
+			return top.Nodes == 2 && api >= 0 && top.Rules[api].Admitted == 3 && top.Rules[api].Denied >= 1 && len(top.Clients) == 1 &&
+				top.Clients[0].Client == "header.x-user:ann" && top.Clients[0].Refused == 3
+		})
+	}
+	var alone nodesReport
+	if f.ask("bridge", "nodes", "--json", "--this-node").read(t, &alone); len(alone.Nodes) != 1 || alone.Nodes[0].Front != "bridge" {
+		t.Errorf("this node alone: %+v", alone)
+	}
+	f.ask("Redis", "top", "--this-node").mustFail(t, "is for a running process")
+	if table := f.ask("Redis", "nodes").mustSucceed(t); strings.Count(table, "\n") != 3 || !strings.HasPrefix(table, "NODE") {
+		t.Errorf("the table is %q", table)
+	}
+	f.file.edit("name: shop\nrules: nonsense\n")
+	f.targets["Redis"] = []string{"--redis", f.redis.URL()} // the command reads the file as well
+	for _, target := range []string{"Caddy", "Redis"} {
+		eventually.Until(t, patience, "a rejected edit is a problem, through "+target, func() bool {
+			state, problems := f.state(target, "caddy")
+			return state == "degraded" && strings.Contains(strings.Join(problems, ""), "the last edit of the policy \"shop\" is rejected")
+		})
+	}
+	f.bridge.signal(syscall.SIGTERM)
+	eventually.Until(t, patience, "a bridge that has ended is no longer listed", func() bool {
+		state, _ := f.state("Redis", "bridge")
+		return state == ""
+	})
+}
+
+// TestOneProcessIsSeenWithoutRedis holds that a bridge that counts in memory lists itself.
+func TestOneProcessIsSeenWithoutRedis(t *testing.T) {
+	t.Parallel()
+	operators := socket(t)
+	b := newBridge(t, operatedPolicy, "--admin-listen", "unix:"+operators)
+	b.run(t)
+	var told nodesReport
+	if penstock(t, "nodes", "--json", "--bridge", "unix:"+operators).read(t, &told); len(told.Nodes) != 1 || told.Nodes[0].State != "ok" ||
+		len(told.Nodes[0].Policies) != 1 || told.Nodes[0].Policies[0].Version != b.version(t) {
+		t.Errorf("the nodes are %+v", told)
+	}
+	if table := penstock(t, "top", "--bridge", "unix:"+operators).mustSucceed(t); table != "no client was denied\n" {
+		t.Errorf("top: %q", table)
+	}
 }

@@ -23,6 +23,7 @@ func adminCommands() []*cobra.Command {
 		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
 		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
 		a.topCommand(),
+		a.nodesCommand(),
 		a.reloadCommand(),
 	}
 	for _, cmd := range commands {

@@ -44,7 +44,8 @@ func (b *bridgeTarget) check() error {
 
 // process returns the bridge as a process to ask.
 func (b *bridgeTarget) process() (p *process, err error) {
-	p = &process{name: "the bridge", flag: "--bridge", at: b.url, remedy: "is it running, with --admin-listen or --admin-token-file?"}
+	p = &process{name: "the bridge", flag: "--bridge", at: b.url, is: "a bridge that serves operators",
+		takes: "the address of --admin-listen, or of --listen with --admin-token-file", remedy: "is it running, with --admin-listen or --admin-token-file?"}
 	if p.token, err = b.token(); err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -83,7 +84,8 @@ func (d *directTarget) open(ctx context.Context) (api *operator.API, done func()
 		clients.ReadNetworks(ctx)
 		desk.Policies = func() []operator.Policy { return []operator.Policy{*policy} }
 	}
-	return &operator.API{Desk: desk, Front: "Redis"}, func() { _ = open.Close() }, nil
+	others := func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, store) }
+	return &operator.API{Desk: desk, Front: "Redis", Others: others}, func() { _ = open.Close() }, nil
 }
 
 // readPolicy reads the policy file.

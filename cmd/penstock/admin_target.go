@@ -88,7 +88,7 @@ func (a *admin) send(ctx context.Context, method, path string, query url.Values,
 	t.base.Path, t.base.RawQuery = operator.Prefix+path, query.Encode()
 	r, err := http.NewRequestWithContext(ctx, method, t.base.String(), sent)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q is no address: %w", t.flag, t.at, err)
+		return nil, fmt.Errorf("%s %q is no address; write %s: %w", t.flag, t.at, t.takes, err)
 	}
 	if t.token != "" {
 		r.Header.Set("Authorization", "Bearer "+t.token)
@@ -111,6 +111,7 @@ func (a *admin) send(ctx context.Context, method, path string, query url.Values,
 // process is a running process that a command asks.
 type process struct {
 	name, flag, at string // at is the value of the flag
+	is, takes      string // what the address must be, and where the user finds it
 	remedy         string // if it does not answer
 	base           url.URL
 	client         *http.Client
@@ -126,7 +127,8 @@ func (a *admin) running() (*process, error) {
 		return nil, fmt.Errorf("--admin %q begins with %s://, but it must be host:port or unix//path; write --admin %s", a.address, scheme,
 			strings.TrimSuffix(rest, "/"))
 	}
-	p := &process{name: "Caddy", flag: "--admin", at: a.address, remedy: "is it running, and is its admin endpoint on?",
+	p := &process{name: "Caddy", flag: "--admin", at: a.address, is: "Caddy's admin endpoint",
+		takes: `the host:port or unix//path that "admin" has in the Caddyfile`, remedy: "is it running, and is its admin endpoint on?",
 		base: url.URL{Scheme: "http", Host: a.address}, client: new(http.Client)}
 	if socket, ok := strings.CutPrefix(a.address, "unix/"); ok {
 		p.base.Host, p.client = "localhost", overSocket(socket)
@@ -157,17 +159,8 @@ func (p *process) failure(status string, body []byte) error {
 func (p *process) indented(body []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, bytes.TrimSpace(body), "", "  "); err != nil {
-		return nil, fmt.Errorf("the response from %s is not JSON, so it is not what %s is for: %w; %s takes %s", p.at, p.flag, err, p.flag,
-			p.takes())
+		return nil, fmt.Errorf("the response from %s is not JSON, so it is not %s: %w; %s takes %s", p.at, p.is, err, p.flag, p.takes)
 	}
 	out.WriteByte('\n')
 	return out.Bytes(), nil
-}
-
-// takes returns what the flag of the process takes.
-func (p *process) takes() string {
-	if p.flag == "--admin" {
-		return `the address that "admin" has in the Caddyfile`
-	}
-	return "the address of --admin-listen, or of --listen with --admin-token-file"
 }

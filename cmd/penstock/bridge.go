@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -125,7 +126,7 @@ func (f *bridgeFlags) negative() error {
 }
 
 // run serves until ctx ends.
-func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
+func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err := f.negative(); err != nil {
 		return err
 	}
@@ -169,8 +170,12 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, opened.Close())
 	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	if opened.Redis != nil {
+		defer fleet.Join(opened.Redis, b.Node()).Close()
+	}
 	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
-		entrances: entrances}, logger), b.Close(), opened.Close())
+		entrances: entrances}, logger), b.Close())
 }
 
 // warnOfArguments warns about secrets in the command line, which other users of the machine can

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/topk"
 )
 
@@ -25,7 +26,7 @@ func (e *Enforcer) countDenial(plan *core.Plan) {
 	}
 	outcomes := plan.Outcomes()
 	for i := range outcomes {
-		if !denies(outcomes[i].Outcome) {
+		if !metrics.Denies(outcomes[i].Outcome) {
 			continue
 		}
 		client := plan.Identity()
@@ -37,14 +38,4 @@ func (e *Enforcer) countDenial(plan *core.Plan) {
 		e.denied.Add(outcomes[i].Ruleset.Name(), unsafe.String(unsafe.SliceData(name), len(name))) // Add copies what it keeps
 		return
 	}
-}
-
-// denies reports whether a request with this outcome of a rule is denied.
-func denies(o core.Outcome) bool {
-	switch o {
-	case core.OutcomeDenied, core.OutcomePenalized, core.OutcomeBlocked, core.OutcomeMissing, core.OutcomeDegradedDenied,
-		core.OutcomeUnauthorized, core.OutcomeOversized:
-		return true
-	}
-	return false
 }

@@ -14,7 +14,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/internal/directory"
-	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/fleet"
 )
 
 // Prefix begins the path of each route.
@@ -38,8 +38,11 @@ type API struct {
 	DirectoryRemedy string
 	// Reload reads the policy files again. Nil means that nothing can be reloaded.
 	Reload func() error
-	// Denied are the clients denied most often. Nil means that the process denies nobody.
-	Denied *topk.Sketch
+	// Node is the process itself. Nil means that it is none that serves requests.
+	Node *fleet.Node
+	// Others reads what all nodes of the same Redis told of themselves. Nil means that there is no
+	// Redis.
+	Others func(context.Context) (*fleet.Reading, error)
 }
 
 // Route is one request that an API answers.
@@ -65,6 +68,7 @@ var routes = []Route{
 	{http.MethodPost, "reset", (*API).resetClient},
 	{http.MethodPost, "lift", (*API).liftPenalty},
 	{http.MethodGet, "top", (*API).listTop},
+	{http.MethodGet, "nodes", (*API).listNodes},
 	{http.MethodGet, "record", (*API).showRecord},
 	{http.MethodPost, "edit", (*API).editClient},
 	{http.MethodGet, "keys", (*API).showKeys},

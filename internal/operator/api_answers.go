@@ -151,38 +151,6 @@ func (a *API) reload(r *request) (any, error) {
 	return a.listRules(r)
 }
 
-// deniedClient describes a client that is denied often.
-type deniedClient struct {
-	Policy string `json:"policy"`
-	Client string `json:"client"`
-	Denied uint64 `json:"refused"` // an upper bound
-	Over   uint64 `json:"over"`    // the most by which Denied may be too high
-}
-
-// The number of clients in an answer: the default, and the most, which is as many as are counted.
-const (
-	topDefault = 20
-	topMax     = 1024
-)
-
-func (a *API) listTop(r *request) (any, error) {
-	if err := r.only("n"); err != nil {
-		return nil, err
-	}
-	n, err := r.number(topMax)
-	if err != nil {
-		return nil, err
-	}
-	if n == 0 {
-		n = topDefault
-	}
-	told := []deniedClient{}
-	for _, e := range a.Denied.Top(n) {
-		told = append(told, deniedClient(e))
-	}
-	return map[string]any{"clients": told}, nil
-}
-
 // editClient makes the edit in the request's body.
 func (a *API) editClient(r *request) (any, error) {
 	if err := r.only(); err != nil {

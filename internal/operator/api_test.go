@@ -10,9 +10,11 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -27,7 +29,7 @@ func api(t testing.TB) *operator.API {
 	t.Cleanup(func() { _ = clients.Close() })
 	desk.Directory = clients
 	return &operator.API{Desk: desk, Front: "Caddy", DirectoryRemedy: "write directory", Reload: func() error { return nil },
-		Denied: topk.New(topk.Options{})}
+		Node: fleet.New(fleet.Sources{Front: "caddy", Denied: topk.New(topk.Options{})}, time.Now())}
 }
 
 // served sends a request to the API. It fails the test unless the answer is JSON.
@@ -67,6 +69,10 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"abuse","actor":"ops"}`, 200, ""},
 		{"GET", "record?client=user:ann", "", 200, ""},
 		{"GET", "top", "", 200, ""},
+		{"GET", "nodes", "", 200, ""},
+		{"GET", "nodes?scope=node", "", 200, ""},
+		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
+		{"POST", "nodes", "", 405, "needs the method GET"},
 		{"POST", "reload", "", 200, ""},
 		{"POST", "key", newKey, 200, ""},
 		{"GET", "keys?name=acme", "", 200, ""},

@@ -25,6 +25,8 @@ type Policy struct {
 	Place string
 	// File is the policy file; "" if the policy is part of another configuration.
 	File string
+	// Rejected says that the last edit of the file was rejected.
+	Rejected bool
 }
 
 // keys returns the verifiers of API keys.

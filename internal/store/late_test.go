@@ -101,14 +101,14 @@ type admission struct {
 	cost       int64
 }
 
-func newLateNode(t *testing.T, redis counter.Store) *lateNode {
+func newLateNode(t *testing.T, redis counter.Store, nodes int) *lateNode {
 	t.Helper()
 	leases, err := leasestore.New(redis, leasestore.Options{Timeout: lateTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &lateNode{leases: leases, admitted: map[string][]admission{},
-		store: fallback.New(leases, fallback.Options{Local: lateMemory(t), Known: leases.Used})}
+		store: fallback.New(leases, fallback.Options{Local: lateMemory(t), Known: leases.Used, Nodes: func() int { return nodes }})}
 }
 
 // lateMemory returns a store that counts in memory.
@@ -189,16 +189,19 @@ func allowed(l *counter.Limit, span counter.Micros) int64 {
 func TestLateAnswers(t *testing.T) {
 	random := seed.Random(t)
 	for _, text := range []string{"60/1s fw", "60/1s sw", "60/1s sl", "60/1s tb", "30/500ms burst 90"} {
-		for _, leased := range []bool{false, true} {
-			for _, nodes := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s, leased %t, %d nodes", text, leased, nodes), func(t *testing.T) {
-					for range 8 {
-						number := random.Uint64()
-						synctest.Test(t, func(t *testing.T) {
-							lateBursts(t, rand.New(rand.NewPCG(number, 0)), limittest.New(t, text), leased, nodes)
-						})
-					}
-				})
+		for _, onError := range []counter.OnError{counter.OnErrorAllow, counter.OnErrorLocal} {
+			for _, leased := range []bool{false, true} {
+				for _, nodes := range []int{1, 2} {
+					t.Run(fmt.Sprintf("%s, on_error %v, leased %t, %d nodes", text, onError, leased, nodes), func(t *testing.T) {
+						for range 6 {
+							number := random.Uint64()
+							synctest.Test(t, func(t *testing.T) {
+								check := counter.Check{Limit: limittest.New(t, text), Lease: leased, OnError: onError}
+								lateBursts(t, rand.New(rand.NewPCG(number, 0)), check, nodes)
+							})
+						}
+					})
+				}
 			}
 		}
 	}
@@ -206,12 +209,12 @@ func TestLateAnswers(t *testing.T) {
 
 // lateBursts sends bursts to nodes over one late store, and compares the admissions of each burst
 // with the limit.
-func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, nodes int) {
+func lateBursts(t *testing.T, random *rand.Rand, check counter.Check, nodes int) {
 	time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
 	redis := &lateStore{Store: lateMemory(t), random: rand.New(rand.NewPCG(random.Uint64(), 1))}
 	var all []*lateNode
 	for range nodes {
-		all = append(all, newLateNode(t, redis))
+		all = append(all, newLateNode(t, redis, nodes))
 	}
 	var asking sync.WaitGroup
 	for range 12 {
@@ -220,7 +223,7 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 		redis.unsent, redis.lost = []int{0, 0, 20}[random.IntN(3)], []int{0, 0, 5}[random.IntN(3)]
 		redis.mu.Unlock()
 		for range random.IntN(100) {
-			checks := lateChecks(random, l, leased)
+			checks := lateChecks(random, check)
 			n, wait := all[random.IntN(nodes)], time.Duration(random.Int64N(int64(lateTimeout)))
 			asking.Go(func() {
 				time.Sleep(wait)
@@ -232,7 +235,7 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 	asking.Wait()
 	for i, n := range all {
 		for key, admitted := range n.admitted {
-			if excess := excessOf(admitted, l); excess > 0 {
+			if excess := excessOf(admitted, check.Limit); excess > 0 {
 				t.Errorf("node %d admitted %d units more than the limit for %s", i, excess, key)
 			}
 		}
@@ -245,11 +248,11 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 
 // lateChecks returns the checks of a request by one of two clients. Some requests also have a check
 // that counts both clients together.
-func lateChecks(random *rand.Rand, l *counter.Limit, leased bool) (checks []counter.Check) {
+func lateChecks(random *rand.Rand, check counter.Check) (checks []counter.Check) {
 	keys := []string{[]string{"a", "a", "a", "b"}[random.IntN(4)], "all"}
 	for _, key := range keys[:1+random.IntN(2)] {
-		checks = append(checks, counter.Check{Key: []byte("rl1:late:r:{" + key + "}:x"), ScopeLen: 11, Limit: l, Lease: leased,
-			Cost: 1 + random.Int64N(1+random.Int64N(3)), OnError: counter.OnErrorAllow})
+		check.Key, check.ScopeLen, check.Cost = []byte("rl1:late:r:{"+key+"}:x"), 11, 1+random.Int64N(1+random.Int64N(3))
+		checks = append(checks, check)
 	}
 	return checks
 }

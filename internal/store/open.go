@@ -125,6 +125,19 @@ func (s *Store) Reachable(ctx context.Context) error {
 	return s.Redis.Check(ctx)
 }
 
+// Problems returns what is wrong with Redis at present, for operators.
+func (s *Store) Problems() (all []string) {
+	if s.Redis == nil {
+		return nil
+	}
+	for _, server := range s.Redis.Servers() {
+		if server.Breaker != redisstore.BreakerClosed {
+			all = append(all, fmt.Sprintf("Redis at %s does not answer: on_error decides", server.Addr))
+		}
+	}
+	return all
+}
+
 // Close returns unused leases and closes all layers. No request may use the store any more.
 func (s *Store) Close() error { return s.close() }
 

@@ -19,6 +19,8 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
@@ -60,6 +62,10 @@ type Options struct {
 	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
 	// leaves them to [Bridge.AdminHandler].
 	AdminToken string
+	// Others reads what all nodes of the store told of themselves, and Problems what is wrong with the
+	// store. Nil means that there are no other nodes, and no problems.
+	Others   func(context.Context) (*fleet.Reading, error)
+	Problems func() []string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
 	// none yet, the proposal becomes the secret. It is called repeatedly. If there is a Token,
 	// receipts are sealed with the token and ShareSecret is not called. Nil means that other
@@ -114,6 +120,7 @@ type Bridge struct {
 	storeProblem atomic.Pointer[string] // the store's last problem
 	reached      reached
 	denied       *topk.Sketch // the clients denied most often
+	node         *fleet.Node
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and
@@ -162,6 +169,8 @@ func New(o Options) (*Bridge, error) {
 	if b.metrics, err = newMetrics(b, o.Registry); err != nil {
 		return nil, err
 	}
+	b.node = fleet.New(fleet.Sources{Front: "bridge", Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
+		Totals: b.totals, Denied: b.denied, Problems: o.Problems}, time.Now())
 	b.settling = settle.New(o.Corrections, b.metrics.settled)
 	b.settling.Panic = b.panicked
 	if err := b.openPolicy(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 )
 
@@ -40,11 +41,22 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 // operators returns what answers operators now.
 func (b *Bridge) operators() *operator.API {
 	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Policies: b.operated}, Front: "bridge",
-		DirectoryRemedy: "ask Redis itself, with --redis", Reload: b.Reload, Denied: b.denied}
+		DirectoryRemedy: "ask Redis itself, with --redis", Reload: b.Reload, Node: b.node, Others: b.options.Others}
 }
 
 // operated returns the policy in force, as operators ask about it.
 func (b *Bridge) operated() []operator.Policy {
 	now := b.policy.Current()
-	return []operator.Policy{{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: b.options.PolicyFile}}
+	return []operator.Policy{{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: b.options.PolicyFile,
+		Rejected: b.policy.Err() != nil}}
+}
+
+// Node returns the bridge as one of the nodes that count in its store.
+func (b *Bridge) Node() *fleet.Node { return b.node }
+
+func (b *Bridge) totals() (all []fleet.Total) {
+	for _, total := range b.metrics.Totals() {
+		all = append(all, fleet.Total(total))
+	}
+	return all
 }

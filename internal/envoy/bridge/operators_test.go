@@ -55,7 +55,7 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 		for _, route := range operator.Routes() {
 			path, want := operator.Prefix+route.Name+"?client=ip:192.0.2.1", c.status
 			switch route.Name {
-			case "rules", "top", "reload":
+			case "rules", "top", "reload", "nodes":
 				path = operator.Prefix + route.Name
 			case "edit", "record": // there is no directory
 				if want == 200 {

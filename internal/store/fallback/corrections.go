@@ -97,6 +97,11 @@ func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros
 	t.one[0] = *c
 	t.one[0].Receipt = at
 	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // on an error the units remain counted
+	if c.OnError == counter.OnErrorLocal {
+		t.text = t.text[:0]
+		t.one[0].Key = t.tallyKey(c)
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // likewise
+	}
 	t.one[0] = counter.Check{}
 }
 
@@ -131,6 +136,12 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 func (s *Store) force(t *localCall, c *counter.Check) bool {
 	s.catchUpCheck(t, c)
 	t.one[0] = *c
+	if c.OnError == counter.OnErrorLocal {
+		t.text = t.text[:0]
+		t.one[0].Key = t.tallyKey(c)
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally misses the units
+		t.one[0].Key = c.Key
+	}
 	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
 	err := s.options.Local.Take(context.Background(), t.one[:], t.result[:])
 	t.one[0] = counter.Check{} // the caller owns its key

@@ -12,9 +12,9 @@
 // limit smaller than the number of nodes still admits requests. Under deny, the call fails. If one
 // rule of a request has on_error: deny, the call fails regardless of the other rules.
 //
-// Under allow, this process admits no more than the limit in a window, however late the store
-// answers. From the first request that this process decides for a counter, it keeps a tally: it
-// counts its own admissions and those of the store together, in memory. If the tally exceeds the
+// This process admits no more than the limit in a window, however late the store answers. From the
+// first request that this process decides for a counter, it keeps a tally: it counts its own
+// admissions and those of the store together, in memory. If the tally exceeds the
 // limit, a request that the store admits is denied, because this process admitted units of which
 // the store had no record. The tally lasts until the units of the last request that this process
 // decided have expired. If the store has room even for those units, for example after a reset by
@@ -37,8 +37,9 @@
 //
 // There is no cost while the store answers. While it does not, a decision in memory takes about 0.3
 // µs per limit. Under allow, every node admits the whole limit, so n nodes admit n times the limit
-// in each window of an outage. Under local, a limit can be exceeded by the units that were used
-// before the outage. If the load is not spread evenly over the nodes, clients are denied early.
+// in each window of an outage. Under local, the nodes together can exceed a limit by the units that
+// were used before the outage. If the load is not spread evenly over the nodes, clients are denied
+// early.
 //
 // # When not to use it
 //

@@ -59,7 +59,7 @@ var _ counter.Batcher = (*Store)(nil)
 type localCall struct {
 	checks  []counter.Check
 	results []counter.Result
-	text    []byte           // keys of unsharded counters
+	text    []byte           // keys of unsharded counters and of tallies
 	parts   []int            // for each check appended to the caller's checks: the index of the caller's check
 	one     [1]counter.Check // a call about one counter
 	result  [1]counter.Result
@@ -217,14 +217,15 @@ func (s *Store) catchUp(t *localCall, checks []counter.Check) {
 // plus the units that the store has not charged yet. The order of the steps matters, because other
 // calls count at the same time: a unit can be counted twice, but none is missed.
 func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
-	if s.options.Known == nil || !counts(c) || c.OnError != counter.OnErrorAllow {
+	if s.options.Known == nil || !counts(c) {
 		return
 	}
+	t.text = t.text[:0]
 	lock := &s.locks[maphash.Bytes(s.owed.seed, c.Key)%owedShards]
 	lock.Lock()
 	defer lock.Unlock()
 	defer func() { t.one[0] = counter.Check{} }() // the caller owns its key
-	t.one[0] = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
+	t.one[0] = counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
 	if s.options.Local.Take(context.Background(), t.one[:], t.result[:]) != nil {
 		return
 	}
@@ -311,6 +312,10 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 		case counts(c):
 			if c.Guard != 0 && (c.OnError != counter.OnErrorLocal || checks[c.Guard-1].OnError != counter.OnErrorLocal) {
 				c.Guard = 0 // the client's penalty is not counted here
+			}
+			if c.OnError == counter.OnErrorLocal {
+				t.addTally(i, &checks[i])
+				c = &t.checks[i]
 			}
 			n := share(c, nodes)
 			if c.UnshardedLimit != nil {

@@ -33,7 +33,7 @@ type tallies struct {
 
 type tallyShard struct {
 	mu    sync.Mutex
-	byKey map[string]tally
+	byKey map[string]*tally
 }
 
 // tally is the tally of one counter. Its count is in the local store.
@@ -50,8 +50,31 @@ func (s *Store) tallyShard(key []byte) *tallyShard {
 }
 
 // tallied reports whether a check has a tally once this process has decided it.
-func tallied(c *counter.Check) bool {
-	return counts(c) && c.OnError == counter.OnErrorAllow && !c.Shadow
+func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
+
+// tallySuffix follows the key of a counter under on_error: local, whose own count in memory is of
+// shares.
+const tallySuffix = ":whole"
+
+// tallyKey returns the key of a check's tally in the local store. It is valid until t.text is reset.
+func (t *localCall) tallyKey(c *counter.Check) []byte {
+	if c.OnError != counter.OnErrorLocal {
+		return c.Key
+	}
+	start := len(t.text)
+	t.text = append(append(t.text, c.Key...), tallySuffix...)
+	return t.text[start:len(t.text):len(t.text)]
+}
+
+// addTally adds a check that counts a check under on_error: local in its tally as well, at its full
+// limit. So this process denies what it knows to exceed the limit.
+func (t *localCall) addTally(i int, c *counter.Check) {
+	if c.Shadow || len(t.checks) == counter.ChecksMax {
+		return
+	}
+	whole := counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Refundable: c.Refundable,
+		Op: counter.OpTake, Cost: unitsOf(c)}
+	t.checks, t.results, t.parts = append(t.checks, whole), append(t.results, counter.Result{}), append(t.parts, i)
 }
 
 // startTallies starts the tallies of a call that this process decides. The caller must read the
@@ -71,21 +94,22 @@ func (s *Store) startTally(c *counter.Check, now time.Time) {
 	sh := s.tallyShard(c.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t, known := sh.byKey[string(c.Key)]
-	if !known {
+	t := sh.byKey[string(c.Key)]
+	switch {
+	case t == nil:
 		if sh.byKey == nil {
-			sh.byKey = make(map[string]tally)
+			sh.byKey = make(map[string]*tally)
 		}
 		if len(sh.byKey) >= TalliesMax/tallyShards {
 			s.dropTally(sh, now)
 		}
+		t = new(tally)
+		sh.byKey[string(c.Key)] = t
 		s.tallies.count.Add(1)
-	}
-	if known && s.ended(&t, c.Limit, now) {
+	case s.ended(t, c.Limit, now):
 		t.doubt = 0
 	}
 	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
-	sh.byKey[string(c.Key)] = t
 }
 
 // ended reports whether the units of a tally have expired. The units of a token bucket expire only
@@ -119,12 +143,16 @@ func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
 	sh := s.tallyShard(c.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if t, found = sh.byKey[string(c.Key)]; found && s.ended(&t, c.Limit, s.options.Now()) {
+	kept := sh.byKey[string(c.Key)]
+	switch {
+	case kept == nil:
+		return tally{}, false
+	case s.ended(kept, c.Limit, s.options.Now()):
 		delete(sh.byKey, string(c.Key))
 		s.tallies.count.Add(-1)
 		return tally{}, false
 	}
-	return t, found
+	return *kept, true
 }
 
 // endTally ends a tally. If onlyLate is true, it does so only if the tally's time is over.
@@ -132,8 +160,8 @@ func (s *Store) endTally(key []byte, onlyLate bool) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t, known := sh.byKey[string(key)]
-	if !known || onlyLate && !s.options.Now().After(t.until) {
+	t := sh.byKey[string(key)]
+	if t == nil || onlyLate && !s.options.Now().After(t.until) {
 		return
 	}
 	delete(sh.byKey, string(key))
@@ -145,9 +173,8 @@ func (s *Store) addDoubt(key []byte, units int64) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if t, known := sh.byKey[string(key)]; known {
+	if t := sh.byKey[string(key)]; t != nil {
 		t.doubt = min(max(0, t.doubt+units), counter.CountMax)
-		sh.byKey[string(key)] = t
 	}
 }
 
@@ -182,7 +209,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	}
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
-	t.checks, t.results, t.parts = t.checks[:0], t.results[:0], t.parts[:0]
+	t.checks, t.results, t.parts, t.text = t.checks[:0], t.results[:0], t.parts[:0], t.text[:0]
 	admitted := !anyDenied(checks, results)
 	for i := range checks {
 		c := &checks[i]
@@ -191,6 +218,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 			continue
 		}
 		if _, found := s.findTally(c); found {
+			local.Key = t.tallyKey(c)
 			t.checks, t.results, t.parts = append(t.checks, local), append(t.results, counter.Result{}), append(t.parts, i)
 		}
 	}
