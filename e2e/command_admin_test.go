@@ -155,8 +155,7 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	mistakes(t, ask)
 }
 
-// mistakes runs commands with wrong arguments. Each fails with a message that says what to do
-// instead.
+// mistakes runs commands with wrong arguments. Each fails with a message that contains a remedy.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
 	if table := ask("top", "-n", "1").mustSucceed(t); !strings.HasPrefix(table, "DENIED  POLICY  CLIENT\n") {
 		t.Errorf("top: %q", table)

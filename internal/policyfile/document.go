@@ -80,8 +80,9 @@ type Document struct {
 	// configuration of the process has a directory, it applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
-	tree   *syntax.Node // the parsed file, for the positions of problems found later; nil for a Document made in Go
-	folder string       // folder of the file from which it was read, or ""
+	// the parsed file, for the positions of problems found later; nil for a Document made in Go
+	tree   *syntax.Node
+	folder string // folder of the file from which it was read, or ""
 }
 
 // Rule is one rule of a policy.

@@ -93,7 +93,7 @@ type IdentifyJWT struct {
 	OnInvalid string `json:"on_invalid,omitempty"`
 }
 
-// IdentifyAPIKey says which API keys are valid, and where requests carry them.
+// IdentifyAPIKey defines which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
 	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each. It
 	// is read again when it changes. Required.

@@ -31,8 +31,9 @@ import (
 // determine the length of values, which is bounded only by gRPC's message size: 4 MiB, more than
 // Envoy's bound for headers.
 const (
-	DescriptorsMax = counter.ChecksMax // each descriptor needs at least one check, unless it has no rule
-	EntriesMax     = 32                // of a descriptor
+	// each descriptor needs at least one check, unless it has no rule
+	DescriptorsMax = counter.ChecksMax
+	EntriesMax     = 32 // of a descriptor
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each

@@ -174,7 +174,8 @@ func TestServerOfARingGone(t *testing.T) {
 	for i := range checks {
 		results := make([]counter.Result, 1)
 		waitUntil(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
-		used := home(string(checks[i].Key)) == gone // its server executes the second call only after it returns
+		// its server executes the second call only after it returns
+		used := home(string(checks[i].Key)) == gone
 		if results[0].Denied == used {
 			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
 		}
