@@ -249,7 +249,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)
 	}
-	s.Close() // otherwise Close might write its own entry only now
+	s.Close() // wait, because the store might write its own entry late
 	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
 	waitUntil(t, "the third has left its names", connected(two))
 	waitUntil(t, "it warns", func() bool {
