@@ -208,7 +208,7 @@ type Match struct {
 	// The tiers of clients, as exact names.
 	Tier Words `json:"tier,omitempty"`
 
-	// The users, as the token or the key's owner names them.
+	// The users, named as in the token or as the key's owner.
 	User Words `json:"user,omitempty"`
 
 	// The names of API keys, never the keys themselves.

@@ -167,7 +167,7 @@ type Listed struct {
 	// IP addresses, single or as CIDR ranges.
 	IP Words `json:"ip,omitempty"`
 
-	// Users, as the token or the key's owner names them.
+	// Users, named as in the token or as the key's owner.
 	User Words `json:"user,omitempty"`
 
 	// The names of API keys, never the keys themselves.

@@ -108,7 +108,7 @@ func New(o Options) *Service {
 		o.RequestsMax = RequestsMaxDefault
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noObserver{}
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
@@ -325,11 +325,11 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 }
 
-// nobody is an Observer whose methods do nothing.
-type nobody struct{}
+// noObserver is an Observer whose methods do nothing.
+type noObserver struct{}
 
-func (nobody) Decided(*core.Plan, *core.Decision) {}
-func (nobody) UnknownDomain()                     {}
-func (nobody) Invalid(error)                      {}
-func (nobody) Busy()                              {}
-func (nobody) Panicked(any)                       {}
+func (noObserver) Decided(*core.Plan, *core.Decision) {}
+func (noObserver) UnknownDomain()                     {}
+func (noObserver) Invalid(error)                      {}
+func (noObserver) Busy()                              {}
+func (noObserver) Panicked(any)                       {}
