@@ -123,8 +123,8 @@ func (p *Plan) readRecord(kind, id string, now counter.Micros) {
 	p.apply(found, true)
 }
 
-// apply applies a record, which may be nil. A record of a network blocks and exempts every client in
-// it, but sets the tier and the limits only of clients that are identified by their address.
+// apply applies a record, which may be nil. A record of a network blocks and exempts every client
+// in it, but sets the tier and the limits only of clients that are identified by their address.
 //
 //go:noinline
 func (p *Plan) apply(record *policy.ClientRecord, whole bool) {

@@ -25,8 +25,9 @@ const (
 
 // Bounds of a limit. Within them every product that Go or Lua computes fits in 2^53.
 const (
-	CountMax    int64  = 1 << 40       // the maximum of a count, a burst or a cost
-	LogCountMax int64  = 10_000        // the maximum count of a sliding log, which can store each unit separately
+	CountMax int64 = 1 << 40 // the maximum of a count, a burst or a cost
+	// the maximum count of a sliding log, which can store each unit separately
+	LogCountMax int64  = 10_000
 	WindowMin          = Millisecond   // network jitter would dominate shorter windows
 	WindowMax          = 31 * Day      // longer windows are calendar windows
 	FillMax            = 366 * Day     // the longest time for a token bucket to fill from empty
@@ -40,10 +41,11 @@ type Algorithm uint8
 // The algorithms. docs/reference/policy.md states what each of them guarantees. The zero Algorithm
 // is invalid.
 const (
-	FixedWindow   Algorithm = iota + 1 // at most Count per aligned window
-	SlidingWindow                      // like fixed_window, but a weighted part of the previous window counts too
-	SlidingLog                         // at most Count in any span of one window
-	TokenBucket                        // at most burst + Count·t/window in any span t
+	FixedWindow Algorithm = iota + 1 // at most Count per aligned window
+	// like fixed_window, but a weighted part of the previous window counts too
+	SlidingWindow
+	SlidingLog  // at most Count in any span of one window
+	TokenBucket // at most burst + Count·t/window in any span t
 )
 
 // Limit is a compiled limit: a count of units, a window and an algorithm. [NewLimit] and

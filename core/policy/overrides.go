@@ -22,7 +22,7 @@ const (
 // EveryRule, in place of a rule's name, stands for every rule whose per includes the client.
 const EveryRule = "*"
 
-// Unlimited, in place of limits, says that a client has no limit.
+// Unlimited, in place of limits, means that a client has no limit.
 const Unlimited = "unlimited"
 
 // ParseLimitSet parses limits that replace a rule's: either only [Unlimited], or 1 to

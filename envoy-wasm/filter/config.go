@@ -223,5 +223,6 @@ func token(text string) (value, rest string, ok bool) {
 	if end < 0 {
 		end = len(text)
 	}
-	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null" // null is not a valid value of any setting
+	// null is not a valid value of any setting
+	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null"
 }

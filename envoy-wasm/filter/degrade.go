@@ -67,7 +67,8 @@ func (s *Stream) denyOverflow() Action {
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
-	recordTries = 64 // attempts, since workers write concurrently; a request that cannot be counted is denied
+	// attempts, since workers write concurrently; a request that cannot be counted is denied
+	recordTries = 64
 	recordWays  = 4
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )

@@ -18,8 +18,9 @@ type policy struct {
 	anybody *core.Ruleset // see anybodys; nil if there would be no difference
 	reads   core.Inputs
 	headers map[string]int // the index in reads of a header, by its name in lower case
-	ways    []*remembered  // for each entry of identify, its cache if the bridge verifies it; otherwise nil
-	inputs  uint64         // hash of reads
+	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
+	ways   []*remembered
+	inputs uint64 // hash of reads
 	// directory holds the records of clients; nil for a policy without a directory.
 	directory *directory
 }

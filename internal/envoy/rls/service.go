@@ -32,8 +32,9 @@ import (
 // determine the length of values, which is bounded only by gRPC's message size: 4 MiB, more than
 // Envoy's bound for headers.
 const (
-	DescriptorsMax = counter.ChecksMax // each descriptor needs at least one check, unless it has no rule
-	EntriesMax     = 32                // of a descriptor
+	// each descriptor needs at least one check, unless it has no rule
+	DescriptorsMax = counter.ChecksMax
+	EntriesMax     = 32 // of a descriptor
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
@@ -111,7 +112,7 @@ func New(o Options) *Service {
 		o.RequestsMax = RequestsMaxDefault
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noObserver{}
 	}
 	if o.Directory == nil {
 		o.Directory = func(*core.Ruleset) *directory.Directory { return nil }
@@ -345,11 +346,11 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 }
 
-// nobody is an Observer whose methods do nothing.
-type nobody struct{}
+// noObserver is an Observer whose methods do nothing.
+type noObserver struct{}
 
-func (nobody) Decided(*core.Plan, *core.Decision) {}
-func (nobody) UnknownDomain()                     {}
-func (nobody) Invalid(error)                      {}
-func (nobody) Busy()                              {}
-func (nobody) Panicked(any)                       {}
+func (noObserver) Decided(*core.Plan, *core.Decision) {}
+func (noObserver) UnknownDomain()                     {}
+func (noObserver) Invalid(error)                      {}
+func (noObserver) Busy()                              {}
+func (noObserver) Panicked(any)                       {}

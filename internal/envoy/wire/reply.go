@@ -18,9 +18,11 @@ type Status uint8
 const (
 	StatusOK          Status = iota
 	StatusUnavailable        // the store did not answer
-	StatusUnknown            // the bridge does not have that version of the policy, or no longer has it
-	StatusInvalid            // the item does not fit the policy, or its receipt is not from this bridge
-	StatusBusy               // the bridge is overloaded
+	// the bridge does not have that version of the policy, or no longer has it
+	StatusUnknown
+	// the item does not fit the policy, or its receipt is not from this bridge
+	StatusInvalid
+	StatusBusy // the bridge is overloaded
 )
 
 // Answer is the bridge's answer to one item.
