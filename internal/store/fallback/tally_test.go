@@ -147,6 +147,24 @@ func TestTalliesAreBounded(t *testing.T) {
 	}
 }
 
+// TestMadeUpClientsDisplaceNoTally: a client whose tally is needed does not get its limit again by
+// naming more counters than can have a tally.
+func TestMadeUpClientsDisplaceNoTally(t *testing.T) {
+	w := newWorld(t, 1)
+	check := limited(t, "x", 10, 1, counter.OnErrorAllow)
+	w.inner.err = errLost
+	if got := w.admits(t, 12, check); got != 10 {
+		t.Fatalf("the fallback admits %d of 10", got)
+	}
+	for i := range 2 * TalliesMax {
+		w.admits(t, 1, limited(t, fmt.Sprint(i), 10, 1, counter.OnErrorAllow))
+	}
+	w.inner.err = nil
+	if got := w.admits(t, 10, check); got != 0 {
+		t.Errorf("the store admits %d more", got)
+	}
+}
+
 // TestATalliedAnswerAllocatesNothing: the tally of an answer needs no memory.
 func TestATalliedAnswerAllocatesNothing(t *testing.T) {
 	w := newWorld(t, 1)
