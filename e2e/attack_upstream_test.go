@@ -219,7 +219,7 @@ func readAsAdmin(escaped string) bool {
 		}
 		for _, reading := range []string{target, strings.ReplaceAll(target, `\`, "/"), withoutParameters(strings.ReplaceAll(spelt, `\`, "/"))} {
 			clean := strings.ToLower(path.Clean("/" + reading))
-			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") {
+			if clean == "/admin" || strings.HasPrefix(clean, "/admin/") || strings.HasPrefix(strings.ToLower(reading), "/admin/") {
 				return true
 			}
 		}

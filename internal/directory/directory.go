@@ -92,7 +92,8 @@ var (
 	_ policy.KeyDirectory = (*Directory)(nil)
 )
 
-// Open returns a directory that is usable at once. It follows the source in the background.
+// Open returns a directory that is usable at once: it has read the networks, unless the source does
+// not answer within a second. It follows the source in the background.
 func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
@@ -113,6 +114,7 @@ func Open(o Options) (*Directory, error) {
 	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.readNetworks(d.ctx) // otherwise a blocked network would be served until they are read
 	d.running.Go(d.look)
 	d.running.Go(func() { d.source.Follow(d.ctx, d.changed, d.missed) })
 	return d, nil

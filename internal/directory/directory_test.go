@@ -120,6 +120,17 @@ func TestEditsAreInForce(t *testing.T) {
 	})
 }
 
+// TestNetworksAreInForceAtOnce holds that a blocked network is blocked from the first request on.
+func TestNetworksAreInForceAtOnce(t *testing.T) {
+	sources(t, func(t *testing.T, source directory.Source) {
+		edit(t, source, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
+		d := open(t, directory.Options{Source: source})
+		if r := d.FindAddr(netip.MustParseAddr("192.0.2.7"), now()); r == nil || !r.Blocked {
+			t.Errorf("an address of the network: %+v", r)
+		}
+	})
+}
+
 // TestEndedPartsHaveNoForce holds that a part of a record loses its force at its end, although nobody
 // writes anything.
 func TestEndedPartsHaveNoForce(t *testing.T) {

@@ -89,11 +89,12 @@ func (s readingSet) dots() int {
 
 // within reports whether the combination of ways is possible and adds something. Dropping escaped
 // parameters includes dropping the others. Empty segments matter only where dot segments are
-// resolved, and servers that read backslashes resolve them.
+// resolved. Some servers that read backslashes resolve dot segments and some, such as those that use
+// url.parse of Node.js, do not.
 func (s readingSet) within(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
-		(s&readDots == 0 || s&(readEmptySegments|readBackslash) == 0)
+		(s&readDots == 0 || s&readEmptySegments == 0)
 }
 
 // reading is a normalized path as some servers read it.
@@ -142,9 +143,6 @@ func (t *pathTraits) exceedsBounds(p string) bool {
 	dots := t.readings.dots()
 	pieces, readings := dots*slashes, dots
 	if t.readings&readBackslash != 0 {
-		if t.readings&readDots != 0 {
-			dots--
-		}
 		pieces, readings = pieces+dots*(slashes+t.backslashes+t.escapedBackslashes), readings+dots
 	}
 	if t.readings&readEncodedSlash != 0 {

@@ -98,10 +98,11 @@ func TestPathReadings(t *testing.T) {
 		"/api;":               {"/api;", "/api"},
 		// if encoded, it does not start parameters for all servers
 		"/api%3Bx":               {"/api;x", "/api"},
-		`/x\..\api`:              {`/x\..\api`, "/api"},
-		"/x%5C..%5capi":          {`/x\..\api`, "/api"},
-		`/a;p\..\b`:              {`/a;p\..\b`, "/a", "/b"},
-		`/a\..;\..\api`:          {`/a\..;\..\api`, `/a\..`, "/a/api", "/api", "/"},
+		`/x\..\api`:              {`/x\..\api`, "/api", "/x/../api"},
+		`/admin\..`:              {`/admin\..`, "/", "/admin/.."},
+		"/x%5C..%5capi":          {`/x\..\api`, "/api", "/x/../api"},
+		`/a;p\..\b`:              {`/a;p\..\b`, "/a", "/b", "/a;p/../b", "/a/../b"},
+		`/a\..;\..\api`:          {`/a\..;\..\api`, `/a\..`, "/a/api", "/api", "/a/..;/../api", "/a/../../api", "/", "/a/.."},
 		"/x%255C..":              {"/x%255C.."},
 		`\api\search`:            {`/\api\search`, "/api/search"},
 		"http://host/api;x":      {"/api;x", "/api"},
@@ -119,7 +120,7 @@ func TestPathReadings(t *testing.T) {
 		"/y/..%2fadmin%2F":       {"/y/..%2Fadmin%2F", "/admin/", "/y/../admin/"},
 		"/admin%252fx":           {"/admin%252fx"},
 		"/a%2F..;%2Fb":           {"/a%2F..;%2Fb", "/a%2F..", "/a/..;/b", "/b", "/a/../b", "/", "/a/.."},
-		"/a%5C..%2F%3Bb/c":       {`/a\..%2F;b/c`, "/a/..%2F;b/c", `/a\../;b/c`, "/;b/c", `/a\..%2F/c`, "/a/..%2F/c", `/a\../c`, "/c"},
+		"/a%5C..%2F%3Bb/c":       {`/a\..%2F;b/c`, "/a/..%2F;b/c", `/a\../;b/c`, "/;b/c", `/a\..%2F/c`, "/a/..%2F/c", `/a\../c`, "/c", "/a/../;b/c", "/a/../c"},
 		"/a%5C..%2F;%3Bb/c":      nil, // too many readings
 		"/admin/..":              {"/", "/admin/.."},
 		"/admin/x/%2e%2E/y/.":    {"/admin/y/", "/admin/x/../y/.", "/admin/x/../y/"},
@@ -231,7 +232,7 @@ func TestPathsThatServersResolveOtherwise(t *testing.T) {
 		"/admin%2F%2F../x", "/admin%5C%5C../x",
 		`//a\b@h/admin/x`, `//a\b/admin/x`, "//a%5Cb/admin/x", `/%2Fu"@h/admin/x`, "/%2fh/admin/x", "/%5Ch/admin/x", `/%5c\h\admin/x`,
 		"/admin/%2e/../x", "/admin/%2E%2e/../x", "/y/../admin/%2e/./../x", "/admin%2Fy/z%2e/../%2e%2e/x",
-		`/;\y/x\..\admin/x`, "/;%2Fx/%2Fadmin/x", "/;%2fy/admin%2Fx", "/./%5ch/admin/x", `/y/..;/\h\admin\x`,
+		`/;\y/x\..\admin/x`, "/;%2Fx/%2Fadmin/x", "/;%2fy/admin%2Fx", "/./%5ch/admin/x", `/..;/\h\admin\x`,
 	} {
 		var r Request
 		r.Read(&request.Attributes{PathText: p})

@@ -158,7 +158,6 @@ func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 		mark := len(r.buffer)
 		r.buffer = appendReplaced(r.buffer, sent, `\`, '/')
 		sent = r.since(mark)
-		possible &^= readDots // these servers resolve dot segments
 		r.readDecoded(sent, possible)
 	}
 	if possible&readAuthority != 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store/memstore"
+	"github.com/penstock/penstock/internal/test/racescale"
 )
 
 // shared is a shared store that a test can make unavailable.
@@ -331,8 +332,12 @@ func TestStandingInAllocatesNothing(t *testing.T) {
 	w := newWorld(t, 2)
 	w.options.Failed = nil
 	checks, results := []counter.Check{limited(t, "x", counter.CountMax, 1, counter.OnErrorLocal)}, make([]counter.Result, 1)
+	most := 0.0
+	if racescale.Fewer(1000) < 1000 {
+		most = 8 // the race detector empties pools
+	}
 	for _, w.inner.err = range []error{nil, errAway} {
-		if n := testing.AllocsPerRun(100, func() { _ = w.Take(context.Background(), checks, results) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { _ = w.Take(context.Background(), checks, results) }); n > most {
 			t.Errorf("%v: %v allocations", w.inner.err, n)
 		}
 	}

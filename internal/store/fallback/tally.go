@@ -120,20 +120,24 @@ func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 }
 
 // dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
-// over, or one if there are none. The caller holds the lock.
+// over, or the one with the fewest units in doubt if there are none: made-up clients, with a unit
+// each, do not displace the tally of a client that would have its limit again. The caller holds the
+// lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
-	before, last, looked := len(sh.byKey), "", 0
+	before, least, looked := len(sh.byKey), "", 0
 	for key, t := range sh.byKey {
-		if last = key; now.After(t.until) {
+		if now.After(t.until) {
 			delete(sh.byKey, key)
+		} else if least == "" || t.doubt < sh.byKey[least].doubt {
+			least = key
 		}
 		if looked++; looked == glances {
 			break
 		}
 	}
 	if len(sh.byKey) == before {
-		delete(sh.byKey, last)
+		delete(sh.byKey, least)
 	}
 	s.tallies.count.Add(int64(len(sh.byKey) - before))
 }

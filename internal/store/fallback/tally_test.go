@@ -148,6 +148,28 @@ func TestTalliesAreBounded(t *testing.T) {
 	}
 }
 
+// TestMadeUpClientsDisplaceNoTally: a client whose tally is needed does not get its limit again by
+// naming more counters than can have a tally.
+func TestMadeUpClientsDisplaceNoTally(t *testing.T) {
+	w := newWorld(t, 1)
+	check := limited(t, "x", 10, 1, counter.OnErrorAllow)
+	w.inner.err = errLost
+	if got := w.admits(t, 12, check); got != 10 {
+		t.Fatalf("the fallback admits %d of 10", got)
+	}
+	own := w.tallyShard(check.Key)
+	for i, named := 0, 0; named < 4*TalliesMax/tallyShards; i++ { // as many as 262,144 over all shards
+		if c := limited(t, fmt.Sprint(i), 10, 1, counter.OnErrorAllow); w.tallyShard(c.Key) == own {
+			w.admits(t, 1, c)
+			named++
+		}
+	}
+	w.inner.err = nil
+	if got := w.admits(t, 10, check); got != 0 {
+		t.Errorf("the store admits %d more", got)
+	}
+}
+
 // TestATalliedAnswerAllocatesNothing: tallying an answer does not allocate.
 func TestATalliedAnswerAllocatesNothing(t *testing.T) {
 	w := newWorld(t, 1)
