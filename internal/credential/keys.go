@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Key describes an API key, without the key itself. A Key is immutable: to change one, make
+// Key describes an API key, without the key itself. A Key is immutable; to change one, create
 // another.
 type Key struct {
 	// Identity is the owner: Kind "api_key", and the key's name as ID.
@@ -30,7 +30,7 @@ type Key struct {
 	// NotBefore and Expires bound the key's validity: NotBefore <= now < Expires, in microseconds
 	// since the epoch. 0 is no bound.
 	NotBefore, Expires counter.Micros
-	// Revoked keys are withdrawn for good. Inactive keys are switched off temporarily.
+	// Revoked keys are invalid permanently. Inactive keys are disabled temporarily.
 	Revoked, Inactive bool
 	// Reason tells operators why the key is revoked or inactive.
 	Reason string
@@ -50,10 +50,10 @@ func (k *Key) state(now counter.Micros) policy.CredentialState {
 }
 
 // KeySource finds API keys by their SHA-256. Implementations must be safe for concurrent use and
-// answer from memory, because requests wait for them.
+// must not do I/O, because requests wait for them.
 //
-// The time of a lookup may depend on the hash. It may reveal how much the hash of a guess has in
-// common with a key's hash. That is harmless: a client cannot choose the hash.
+// The time of a lookup may depend on the hash, and so reveal how much the hash of a guess has in
+// common with a key's hash. This is harmless, because a client cannot choose the hash.
 type KeySource interface {
 	Lookup(hash [32]byte) (*Key, bool)
 }
@@ -73,7 +73,7 @@ type KeyDirectory interface {
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
-	// content stays in force.
+	// content remains in force.
 	File string
 	// Source finds keys instead of a file.
 	Source KeySource
@@ -87,7 +87,7 @@ type KeysOptions struct {
 
 // Bounds of the length of a presented key, in bytes.
 const (
-	KeyBytesMin = 16 // shorter ones can be guessed
+	KeyBytesMin = 16 // shorter keys can be guessed
 	KeyBytesMax = 512
 )
 
@@ -104,7 +104,7 @@ type Keys struct {
 var _ policy.CostlyVerifier = (*Keys)(nil)
 
 // NewKeys returns a verifier. It reads the file and watches it until Close. The error is
-// [policy.Problems] if the content is wrong, or says why the file could not be read.
+// [policy.Problems] if the content is wrong; otherwise it states why the file could not be read.
 func NewKeys(o KeysOptions) (*Keys, error) { return newKeys(o, watchEvery) }
 
 func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
@@ -150,7 +150,7 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	return k, nil
 }
 
-// Close stops watching the file. Its last content stays in force.
+// Close stops watching the file. Its last content remains in force.
 func (k *Keys) Close() error {
 	k.cancel()
 	k.running.Wait()
@@ -196,8 +196,8 @@ type noKeys struct{}
 // Lookup implements [KeySource].
 func (noKeys) Lookup([32]byte) (*Key, bool) { return nil, false }
 
-// Reason returns why a key is revoked or inactive, as its entry says. It returns "" if the entry
-// gives no reason or the key is unknown.
+// Reason returns the reason in the key's entry why the key is revoked or inactive. It returns "" if
+// the entry has no reason or the key is unknown.
 func (k *Keys) Reason(credential string) string {
 	if found, _, _ := k.find(credential); found != nil {
 		return found.Reason
@@ -234,8 +234,8 @@ func isKeyText(text string) bool {
 // File returns the name of the keys file, or "" if the keys are not from a file.
 func (k *Keys) File() string { return k.file }
 
-// Named returns the keys of a name, those in force before the others. ok is false if the source
-// cannot find keys by name.
+// Named returns the keys of a name, beginning with those in force. ok is false if the source cannot
+// find keys by name.
 func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {
@@ -244,8 +244,8 @@ func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	return k.validFirst(directory.Named(name)), true
 }
 
-// OfUser returns the keys that belong to a user, those in force before the others. ok is false if
-// the source cannot find keys by user.
+// OfUser returns the keys that belong to a user, beginning with those in force. ok is false if the
+// source cannot find keys by user.
 func (k *Keys) OfUser(user string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {
@@ -293,8 +293,8 @@ func (l *keyList) Named(name string) []*Key { return l.keys.Load().byName[name] 
 // OfUser implements [KeyDirectory].
 func (l *keyList) OfUser(user string) []*Key { return l.keys.Load().byUser[user] }
 
-// keyTable is one content of a keys file. It is immutable. The keys of byName and byUser are in the
-// order of the file.
+// keyTable is the content of one version of a keys file. It is immutable. The keys of byName and
+// byUser are in the order of the file.
 type keyTable struct {
 	byHash         map[[32]byte]*Key
 	byName, byUser map[string][]*Key

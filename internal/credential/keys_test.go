@@ -32,7 +32,7 @@ func hashOf(t testing.TB, key string) string {
 	return hash
 }
 
-// keysOf opens a verifier of a file.
+// keysOf opens a verifier for a file.
 func keysOf(t testing.TB, name, text string) *Keys {
 	t.Helper()
 	k, err := NewKeys(KeysOptions{File: write(t, name, text), Now: testClock})
@@ -93,7 +93,7 @@ func TestStatesOfKeys(t *testing.T) {
 		{"revoked: true", presented, policy.CredentialRevoked},
 		{"revoked: false", presented, policy.CredentialValid},
 		{"inactive: true", presented, policy.CredentialInactive},
-		// testNow to the second
+		// The second of testNow.
 		{"expires: 2023-11-14T22:13:20Z", presented, policy.CredentialLapsed},
 		{"expires: 2023-11-14T22:13:21Z", presented, policy.CredentialValid},
 		{"not_before: 2023-11-14T22:13:21Z", presented, policy.CredentialInactive},
@@ -166,7 +166,7 @@ func TestNoMessageShowsAKey(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	// Parser errors about a broken file repeat no key either, in whole or in part.
+	// Parser errors for a broken file do not contain a key either, in whole or in part.
 	for _, file := range []struct{ name, text string }{
 		{"k.yaml", "keys: [{id: a, hash: *" + secret + "}]"}, {"k.yaml", "keys: [{id: a, hash: !" + secret + " x}]"},
 		{"k.yaml", "keys:\n- id: a\n  hash: >" + secret}, {"k.yaml", "keys:\n- id: a\n  hash: |" + secret + "\n"},
@@ -192,8 +192,8 @@ func TestBadKeysOptions(t *testing.T) {
 	}
 }
 
-// TestManyKeys: forty thousand keys fit into a file. The error for a larger file says where to put
-// the others.
+// TestManyKeys: forty thousand keys fit into a file. The error for a larger file states where to
+// put the others.
 func TestManyKeys(t *testing.T) {
 	var b strings.Builder
 	add := func(from, to int) {
@@ -368,8 +368,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// TestAnEntryAppendedForARotation holds that `hash-key ID >> keys.toml` adds a key to the client of
-// that name: both keys are good, both have its tier and limits, and each has its own expiry.
+// TestAnEntryAppendedForARotation: `hash-key ID >> keys.toml` adds a key to the client of that
+// name. Both keys are valid and have the client's tier and limits, and each has its own expiry.
 func TestAnEntryAppendedForARotation(t *testing.T) {
 	const next = "pk_the_key_that_replaces_it"
 	first, err := NewEntry(Entry{ID: "acme", Hash: hashOf(t, presented), User: "u", Tier: "pro", Limits: map[string][]string{"api": {"9/1m"}},
@@ -401,7 +401,7 @@ func TestAnEntryAppendedForARotation(t *testing.T) {
 	}
 }
 
-// byHash returns the keys of a table, and none for no table.
+// byHash returns the keys of a table, or none if there is no table.
 func byHash(table *keyTable) map[[32]byte]*Key {
 	if table == nil {
 		return nil

@@ -79,7 +79,7 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	return *prefix
 }
 
-// credential returns the parts of a request that may hold the credential.
+// credential returns the parts of a request that can contain the credential.
 func (c *converter) credential(path string, d *Identify) (from []policy.CredentialSource) {
 	for _, p := range d.places() {
 		if p.from.Kind == policy.FromHeader && p.from.Name == "Authorization" {
@@ -97,9 +97,9 @@ var (
 
 // Bounds of the durations of jwt.
 const (
-	leewayMax  = 5 * counter.Minute // more would make the expiry of short-lived tokens meaningless
+	leewayMax  = 5 * counter.Minute // a greater leeway would make the expiry of short-lived tokens meaningless
 	refreshMin = counter.Second
-	refreshMax = counter.Day // a withdrawn key is accepted for that long
+	refreshMax = counter.Day // a removed key is accepted for that long
 )
 
 // jwt reports invalid values of the fields that only the token verifier uses.
@@ -152,7 +152,7 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 }
 
 // secret reports a secret written in the policy that its verifier would reject. The problem never
-// repeats the secret.
+// contains the secret.
 func (c *converter) secret(path, text string, algorithms Words) {
 	_, fromEnvironment := Environment(text)
 	if text == "" || fromEnvironment {
@@ -166,7 +166,7 @@ func (c *converter) secret(path, text string, algorithms Words) {
 		algorithms = secretAlgorithms[:1]
 	}
 	for _, name := range algorithms {
-		// These are the bits of the hash: a shorter secret is the weakest part.
+		// The number of bits of the hash. A secret must not be shorter than that.
 		bits, err := strconv.Atoi(strings.TrimPrefix(name, "HS"))
 		if err == nil && slices.Contains(secretAlgorithms, name) && len(text) < bits/8 {
 			c.problem(path, "", fmt.Sprintf("has %d bytes, and %s needs %d", len(text), name, bits/8),
@@ -183,7 +183,7 @@ func (c *converter) keySetURL(path, text string) {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil: // the error repeats the text, which may hold a password
+	case err != nil: // the error repeats the text, which might contain a password
 		c.problem(path, "", "is not a URL", "write one that begins with https://")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		c.problem(path, u.Redacted(), "is not the URL of a key set", "write one that begins with https://")
@@ -265,7 +265,7 @@ func (c *converter) timezone(path, name string) *time.Location {
 	return zone
 }
 
-// span reads a duration and checks its bounds; no text is 0.
+// span reads a duration and checks its bounds; an empty text is 0.
 func (c *converter) span(path, text string, least, most counter.Micros) counter.Micros {
 	if text == "" {
 		return 0
@@ -290,7 +290,7 @@ func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix)
 	return prefixes
 }
 
-// prefix returns the address range in the text. It reports a text that is none.
+// prefix returns the address range in the text. It reports a text that is not an address range.
 func (c *converter) prefix(path, text string) (netip.Prefix, bool) {
 	prefix, why, remedy := ReadPrefix(text)
 	if why != "" {

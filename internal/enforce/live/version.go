@@ -24,7 +24,7 @@ type Version struct {
 	Outcomes    *metrics.Rules
 	Denials     *metrics.Denials
 	Credentials *metrics.Credentials
-	// Front is the value that Options.Prepare has set.
+	// Front is the value that Options.Prepare set.
 	Front any
 
 	verifiers *versionVerifiers // open until no request can begin with the version
@@ -42,12 +42,12 @@ func (v *Version) Count(plan *core.Plan) {
 // tokens are invalid.
 func (v *Version) KeysReady() bool { return v.verifiers.ready() }
 
-// Verifiers returns the verifiers of the document's identify, in its order. An entry that needs none
-// has nil.
+// Verifiers returns the verifiers for the entries of the document's identify, in order. For an
+// entry that needs none, the verifier is nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// compile builds a version from a document. It turns a panic into an error, and leaves nothing open
-// on error.
+// compile builds a version from a document. It converts a panic into an error, and leaves nothing
+// open on an error.
 func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {

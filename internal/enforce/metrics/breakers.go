@@ -27,8 +27,8 @@ func DescribeBreakers(ch chan<- *prometheus.Desc) {
 	ch <- serverBreakerDesc
 }
 
-// CollectBreakers reports the state of each server's breaker, and the worst of all. For a server of
-// several stores it reports the worst state.
+// CollectBreakers reports the state of each server's breaker, and the worst state of all. For a
+// server that several stores use, it reports the worst of its states.
 func CollectBreakers(ch chan<- prometheus.Metric, stores ...*redisstore.Store) {
 	all, of := redisstore.BreakerClosed, map[string]redisstore.BreakerState{}
 	for _, store := range stores {

@@ -4,17 +4,17 @@
 //
 // # Promise
 //
-// No label ever names a client: there are as many series as the policies had rules, times the
-// possible outcomes. The first count of an outcome creates its series. Every later count takes no
+// No label names a client, so the number of series is bounded by the number of rules times the
+// number of outcomes. The first count of an outcome creates its series. Every later count takes no
 // lock and allocates nothing.
 //
 // # Price
 //
-// One atomic addition for each rule that applied.
+// Counting takes one atomic addition for each rule that applied.
 //
 // # When not to use it
 //
-// To find out which client was denied: the log says that.
+// The metrics cannot show which client was denied; the log does.
 package metrics
 
 import (
@@ -119,7 +119,7 @@ func (m *Metrics) Reloaded(policy string, accepted bool) {
 	m.Reloads.WithLabelValues(policy, result).Inc()
 }
 
-// StoreFailed counts a failure of the store, after which on_error decided.
+// StoreFailed counts a failure of the store after which on_error decided.
 func (m *Metrics) StoreFailed(err error) { m.StoreErrors.WithLabelValues(FailureKind(err)).Inc() }
 
 // The metrics that stores report about themselves.
@@ -148,7 +148,7 @@ func FailureKind(err error) string {
 }
 
 // lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
-// would have a hundred thousand series, and most would stay 0.
+// would have a hundred thousand series, most of which would remain 0.
 type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
@@ -164,7 +164,7 @@ func (l *lazy) inc(first func() prometheus.Counter) {
 	(*counter).Inc()
 }
 
-// Rules are a ruleset's counters by rule and outcome. Safe for concurrent use.
+// Rules are a ruleset's counters by rule and outcome. They are safe for concurrent use.
 type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -198,8 +198,8 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by way to identify and by state. Safe for
-// concurrent use.
+// Credentials are a policy's counters of credentials, by way to identify and by state. They are
+// safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string

@@ -14,7 +14,7 @@ import (
 )
 
 // Stores is a collector of the figures of stores, which it reads at each scrape. The figures of
-// several stores are added up; of their breakers the worst counts.
+// several stores are added up; of their breakers, the worst state is reported.
 type Stores iter.Seq[*store.Store]
 
 // Describe implements [prometheus.Collector].

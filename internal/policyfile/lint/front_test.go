@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// TestBeyond: a policy is refused if, and only if, the front cannot carry it out.
+// TestBeyond: a policy is rejected if and only if the front cannot enforce it.
 func TestBeyond(t *testing.T) {
 	for _, c := range []struct {
 		name, rules       string

@@ -240,8 +240,8 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
-// decode decodes a reply into results. deniedElsewhere says that another part of the call was
-// denied: the results are then those of a denied call, whatever was charged.
+// decode decodes a reply into results. deniedElsewhere reports that another part of the call was
+// denied; the results are then those of a denied call, whatever was charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {
 	r := reply{rest: text}
 	now, admitted := counter.Micros(r.number()), r.number()
@@ -284,8 +284,8 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 	}
 }
 
-// reply reads the decimals of a reply. They are separated by single spaces; a comma precedes the
-// leased amount of a counter and each number of its dips.
+// reply reads the decimal numbers of a reply. They are separated by single spaces; a comma precedes
+// the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
 	bad  bool // a number was missing, malformed or above 2^53
