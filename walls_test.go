@@ -339,7 +339,7 @@ func TestModulesStandAlone(t *testing.T) {
 
 // named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`,
 // `docs/reference/policy.md`.
-var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|deploy|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, path := range tracked(t) {

@@ -27,6 +27,8 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
 //	POST /penstock/edit      change a client's record
+//	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
+//	POST /penstock/key       create, rotate or revoke API keys in the directory
 //	POST /penstock/reload    read the policy files again
 //
 // Anyone with access to the admin endpoint can see client identifiers and reset limits. By default,

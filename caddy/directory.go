@@ -20,8 +20,9 @@ import (
 // all processes that use it, or else in the memory of this process. What a client's credential or the
 // policy says takes precedence over its record, except for a block.
 type Directory struct {
-	// The maximum number of clients that are remembered, with or without a record. Clients beyond it
-	// are read from Redis again. A client takes about 300 bytes. Default: 65536.
+	// The maximum number of clients that are remembered, with or without a record, and of API keys
+	// besides. Clients beyond it are read from Redis again. A client takes about 300 bytes. Default:
+	// 65536.
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
@@ -81,6 +82,10 @@ func (a *App) directed(d *policyfile.Document) error {
 		return fmt.Errorf("%s: directory: is true, and this Caddy has no directory of clients; write directory in the penstock block "+
 			"of the global options, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 	}
+	if d.KeysInDirectory() && a.Directory == nil {
+		return fmt.Errorf("%s: identify: keys: directory needs a directory, and this Caddy has none; write directory in the penstock "+
+			"block of the global options, or name a keys_file", cmp.Or(d.Place("identify"), "the policy"))
+	}
 	d.Directory = a.Directory != nil
 	return nil
 }
@@ -97,12 +102,9 @@ func (s *scratch) resolve(d *directory.Directory) {
 	if len(s.plan.Unresolved()) == 0 {
 		return
 	}
-	ok := d.Fetch(context.Background(), s.plan.Source(), s.plan.Unresolved())
-	s.plan.Retry()
-	if !ok {
-		s.plan.RequireRecords()
-	}
-	for _, v := range s.versions {
-		s.plan.Add(v.Ruleset, &s.attrs)
-	}
+	d.Resolve(context.Background(), &s.plan, func() {
+		for _, v := range s.versions {
+			s.plan.Add(v.Ruleset, &s.attrs)
+		}
+	})
 }

@@ -47,7 +47,7 @@ type clientReport struct {
 	Penalties []struct {
 		Key        string
 		Violations int64
-		In_force   bool //nolint:revive // as it stands in the JSON
+		In_force   bool // nolint:revive // the name in the JSON
 	}
 }
 

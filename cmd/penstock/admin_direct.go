@@ -25,8 +25,8 @@ type directTarget struct {
 	policy, name string
 }
 
-func (d *directTarget) register(flags *pflag.FlagSet) {
-	d.redis.register(flags, "ask this Redis in place of a Caddy")
+// registerPolicy adds the flags that say which counters there are.
+func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
 	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that says which counters a client has")
 	flags.StringVar(&d.name, "name", "", "with --redis: the namespace of counters, if the policy file does not name it but the Caddyfile does")
 }

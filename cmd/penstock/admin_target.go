@@ -41,9 +41,15 @@ type admin struct {
 }
 
 func (a *admin) register(flags *pflag.FlagSet) {
+	a.registerTargets(flags)
+	a.direct.registerPolicy(flags)
+}
+
+// registerTargets adds the flags that name what is asked, for commands that concern no counters.
+func (a *admin) registerTargets(flags *pflag.FlagSet) {
 	flags.StringVar(&a.address, "admin", adminDefault, adminUsage)
 	a.bridge.register(flags)
-	a.direct.register(flags)
+	a.direct.redis.register(flags, "ask this Redis in place of a Caddy")
 }
 
 // check returns an error if the flags name several targets, or none that a flag goes with.

@@ -71,6 +71,8 @@ var routes = []Route{
 	{http.MethodGet, "nodes", (*API).listNodes},
 	{http.MethodGet, "record", (*API).showRecord},
 	{http.MethodPost, "edit", (*API).editClient},
+	{http.MethodGet, "keys", (*API).showKeys},
+	{http.MethodPost, "key", (*API).editKeys},
 	{http.MethodPost, "reload", (*API).reload},
 }
 
@@ -128,7 +130,7 @@ func (a *API) statusOf(err error) *StatusError {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, ErrNobody):
+	case errors.Is(err, ErrNobody), errors.Is(err, directory.ErrNoKey):
 		status, reason = http.StatusNotFound, ReasonNobody
 	case errors.Is(err, ErrNoDirectory):
 		status, err = http.StatusNotFound, fmt.Errorf("this %s has %w; %s", a.Front, err, a.DirectoryRemedy)

@@ -157,19 +157,55 @@ func (a *API) editClient(r *request) (any, error) {
 		return nil, err
 	}
 	var edit directory.Edit
-	decoder := json.NewDecoder(r.body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&edit); err != nil {
-		return nil, badRequest(fmt.Errorf("the change cannot be read: %w", err))
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, badRequest(errors.New("there is data after the change; make one change at a time"))
+	if err := r.readEdit(&edit); err != nil {
+		return nil, err
 	}
 	change, err := a.Desk.Edit(r.ctx, edit)
 	if errors.Is(err, ErrUnknown) {
 		err = &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
 	}
 	return change, err
+}
+
+// readEdit reads the edit in the request's body.
+func (r *request) readEdit(edit any) error {
+	decoder := json.NewDecoder(r.body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(edit); err != nil {
+		return badRequest(fmt.Errorf("the change cannot be read: %w", err))
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return badRequest(errors.New("there is data after the change; make one change at a time"))
+	}
+	return nil
+}
+
+// editKeys makes the edit of API keys in the request's body, which has the hash of a key, never the key.
+func (a *API) editKeys(r *request) (any, error) {
+	if err := r.only(); err != nil {
+		return nil, err
+	}
+	var edit directory.KeyEdit
+	if err := r.readEdit(&edit); err != nil {
+		return nil, err
+	}
+	shown, err := a.Desk.EditKeys(r.ctx, edit)
+	if errors.Is(err, ErrUnknown) {
+		err = &StatusError{Status: http.StatusUnprocessableEntity, Err: err}
+	}
+	return shown, err
+}
+
+// showKeys returns the API keys of a name, or a page of all.
+func (a *API) showKeys(r *request) (any, error) {
+	if err := r.only("name", "after", "n"); err != nil {
+		return nil, err
+	}
+	n, err := r.number(directory.KeyPageMax)
+	if err != nil {
+		return nil, err
+	}
+	return a.Desk.LookUpKeys(r.ctx, r.query.Get("name"), r.query.Get("after"), n)
 }
 
 // showRecord returns a client's record and the latest changes of it.

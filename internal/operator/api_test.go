@@ -50,6 +50,12 @@ func served(t testing.TB, a *operator.API, method, target, body string) (status 
 	return w.Code, answer
 }
 
+// hash is the SHA-256 of a key, and newKey the edit that creates this key.
+const (
+	hash   = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+	newKey = `{"action":"create","name":"acme","hash":"` + hash + `","record":{"name":"acme","client":"api_key:acme"},"reason":"x","actor":"y"}`
+)
+
 func TestRoutesAnswerClearly(t *testing.T) {
 	a := api(t)
 	long := strings.Repeat("x", 70_000)
@@ -68,6 +74,19 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
 		{"POST", "nodes", "", 405, "needs the method GET"},
 		{"POST", "reload", "", 200, ""},
+		{"POST", "key", newKey, 200, ""},
+		{"GET", "keys?name=acme", "", 200, ""},
+		{"GET", "keys?after=a&n=1000", "", 200, ""},
+		{"POST", "key", newKey, 422, "there is a key of the name"},
+		{"POST", "key", strings.Replace(newKey, hash, "pk_a_key_itself_and_not_its_hash", 1), 422, "is not a SHA-256"},
+		{"POST", "key", strings.Replace(newKey, `"client":`, `"tier":"golden","client":`, 1), 422, "golden"},
+		{"POST", "key", strings.Replace(newKey, `"client":`, `"limits":{"apy":["1/1m"]},"client":`, 1), 422, "apy"},
+		{"POST", "key", strings.Replace(newKey, `"create"`, `"renew"`, 1), 422, "is unknown"},
+		{"POST", "key", `{"action":"revoke","name":"nobody","reason":"x","actor":"y"}`, 404, "there is no API key of the name"},
+		{"POST", "key", newKey + "{}", 400, "data after the change"},
+		{"GET", "keys?name=nobody", "", 404, "there is no API key of the name"},
+		{"GET", "keys?n=1001", "", 400, "is not a number from 1 to"},
+		{"GET", "keys?key=pk_x", "", 400, "is not a parameter"},
 		{"GET", "", "", 404, "there is no route /penstock/; the routes are"},
 		{"GET", "rules/", "", 404, "there is no route"},
 		{"GET", "../rules", "", 404, "there is no route"},
@@ -129,6 +148,9 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("GET", "record", "client=%zz&n=5", "")
 	f.Add("POST", "reset", "client=header.X-User:a%00b&rule=own", "")
 	f.Add("GET", "top", "n=1024", "")
+	f.Add("POST", "key", "", newKey)
+	f.Add("POST", "key", "", strings.Replace(newKey, "create", "rotate", 1))
+	f.Add("GET", "keys", "after=%00%ff&n=7", "")
 	a := api(f)
 	f.Fuzz(func(t *testing.T, method, name, query, body string) {
 		w := httptest.NewRecorder()

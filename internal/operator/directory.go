@@ -43,9 +43,8 @@ func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change
 		return editor.Apply(ctx, edit)
 	}
 	policies := d.Policies()
-	if edit.Action == directory.ActionSetLimits && edit.Rule != policy.EveryRule {
-		s := Selection{Rule: edit.Rule}
-		if err := s.check(policies); err != nil {
+	if edit.Action == directory.ActionSetLimits {
+		if err := checkRule(edit.Rule, policies); err != nil {
 			return nil, err
 		}
 	}
@@ -55,6 +54,55 @@ func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change
 		}
 	}
 	return editor.Apply(ctx, edit)
+}
+
+// checkRule returns an error if no policy has a rule of that name.
+func checkRule(rule string, policies []Policy) error {
+	if rule == policy.EveryRule {
+		return nil
+	}
+	s := Selection{Rule: rule}
+	return s.check(policies)
+}
+
+// EditKeys changes the API keys of a name. A rule or a tier that no policy in force has is an error, as
+// in Edit.
+func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	if r := edit.Record; r != nil && d.Policies != nil {
+		policies := d.Policies()
+		if err := checkTier(r.Tier, policies); err != nil {
+			return nil, err
+		}
+		for rule := range r.Limits {
+			if err := checkRule(rule, policies); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return editor.ApplyKey(ctx, edit)
+}
+
+// keysDefault is the number of keys on a page by default.
+const keysDefault = 100
+
+// LookUpKeys returns the API keys of a name, or without a name a page of up to n keys after one. 0
+// means the default.
+func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case name != "":
+		return editor.KeysOf(ctx, name)
+	case n == 0:
+		n = keysDefault
+	}
+	return editor.KeyPage(ctx, after, n)
 }
 
 // LookUp returns a client's record and up to n of its latest changes. 0 means the default. Without a

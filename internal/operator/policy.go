@@ -45,6 +45,9 @@ func (p *Policy) identifies(kind string) bool {
 	if len(p.Document.Identify) == 0 {
 		return kind == "ip"
 	}
+	if kind == "user" && p.Document.KeysInDirectory() {
+		return true // the client of a key there may be a user
+	}
 	return slices.ContainsFunc(p.Document.Identify, func(way policyfile.Identify) bool { return kindOf(&way) == kind })
 }
 

@@ -23,6 +23,8 @@ import (
 // The keys and the channel; see the package.
 const (
 	recordPrefix  = "rl1:~who:"
+	keyPrefix     = "rl1:~key:"
+	keyNamesKey   = "rl1:~keys:{~directory}"
 	networksKey   = "rl1:~networks:{~directory}"
 	historyKey    = "rl1:~history:{~directory}"
 	generationKey = "rl1:~generation:{~directory}"
@@ -46,7 +48,12 @@ var _ directory.Source = (*Source)(nil)
 // the source.
 func New(store *redisstore.Store) *Source { return &Source{store: store} }
 
-func recordKey(name policy.ClientName) string { return recordPrefix + name.Kind + ":" + name.ID }
+func recordKey(name policy.ClientName) string {
+	if name.Kind == policy.KindKey {
+		return keyPrefix + name.ID
+	}
+	return recordPrefix + name.Kind + ":" + name.ID
+}
 
 // Read implements [directory.Source].
 func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
@@ -107,6 +114,9 @@ func (s *Source) Generation(ctx context.Context) (string, error) {
 func failed(err error) error {
 	if err == nil {
 		return nil
+	}
+	if failure, ok := errors.AsType[*redisstore.Failure](err); ok && failure.Kind == redisstore.KindSlow {
+		return fmt.Errorf("%w: %w", directory.ErrBusy, err)
 	}
 	return fmt.Errorf("%w: %w", directory.ErrSource, err)
 }

@@ -15,18 +15,18 @@ import (
 // forwarded is the header to which proxies append addresses.
 const forwarded = "X-Forwarded-For"
 
-// SetAddresses finds the addresses of the request. source is Envoy's source.address. headers are the
+// SetAddresses sets the addresses of the request. source is Envoy's source.address. headers are the
 // names of a.Headers. appended says that Envoy appends to X-Forwarded-For.
 //
 // source.address is the address of the connection, with its port. With port 0 it is the address
 // that Envoy found in X-Forwarded-For. With use_remote_address Envoy appends the address of the
-// connection to X-Forwarded-For, or its own if the connection is local. A chain of addresses ends
-// with the connection's address anyway, so SetAddresses removes it there. If source.address is not
-// that address, SetAddresses takes it from the chain.
+// connection to X-Forwarded-For, or its own address if the connection is local. The last element of
+// the chain is then not part of what the client's proxies sent, so SetAddresses removes it. If
+// source.address is not the connection's address, SetAddresses uses the removed element instead.
 //
-// Without use_remote_address Envoy appends nothing, and source.address is the last address that
-// X-Forwarded-For names. A client that can connect to such an Envoy can choose it. A Unix socket
-// has no address.
+// Without use_remote_address Envoy appends nothing, and source.address is the last address in
+// X-Forwarded-For. A client that can connect to such an Envoy can choose that address. A Unix
+// socket has no address.
 func (a *Ask) SetAddresses(headers []string, source string, appended bool) {
 	addr, port := AddrOf(source)
 	a.Peer, a.Remote = addr, addr
