@@ -55,7 +55,7 @@ func TestEnvoyClientsSeeTheirLimits(t *testing.T) {
 	if guarded == toSite(1) || toSite(0) == route+"," {
 		t.Fatalf("the guide's route has another form: %s", route)
 	}
-	sites := []*site{{set: relaxedDeadline, routes: toSite(0)}, {set: relaxedDeadline + "\ntoken: " + token, routes: guarded}}
+	sites := []*site{{set: longDeadline, routes: toSite(0)}, {set: longDeadline + "\ntoken: " + token, routes: guarded}}
 	startEnvoy(t, wasm(t), nil, sites...)
 	for i, s := range sites {
 		args := []string{"--redis", redistest.Start(t).URL(), "--redis-timeout", "5s"}
