@@ -41,9 +41,9 @@ var slimLibrary = map[string]struct{ imports, body string }{
 	"SortedKeys":  {"slices maps", `return slices.Sorted(maps.Keys(of))`},
 }
 
-// slimParts are the functions of core/slim that have no counterpart in the standard library. The
-// others, and their callers, are made of them.
-var slimParts = []string{"LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
+// slimParts are the functions of core/slim that have no counterpart in the standard library, or, like
+// NewError, only keep it from being inlined. The others, and their callers, are made of them.
+var slimParts = []string{"NewError", "LowerByte", "UpperByte", "Digits", "IsDigit", "Unescape", "IsHex", "HexValue"}
 
 // shortPriceMax is the price in KB from which -short leaves a function out.
 const shortPriceMax = 8

@@ -57,6 +57,15 @@ var imports = map[string][]string{
 	"internal/store/redisadmin":   {"core/counter", "internal/store/redisstore"},
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
+	"internal/control": {
+		"internal/control/api", "internal/control/database", "internal/control/ledger", "internal/control/publish",
+		"internal/directory/redisdir", "internal/store/redisstore",
+	},
+	"internal/control/api":      {"core/policy", "internal/control/ledger", "internal/directory"},
+	"internal/control/database": {},
+	"internal/control/ledger":   {"core/policy", "internal/directory"},
+	"internal/control/localpg":  {},
+	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
 	"internal/operator": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/fleet", "internal/policyfile",
 	},
@@ -64,6 +73,7 @@ var imports = map[string][]string{
 	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
+	"internal/test/pgtest":      {"internal/control/localpg"},
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
@@ -78,7 +88,7 @@ var imports = map[string][]string{
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
 	},
 	"internal/usage":         {},
@@ -87,7 +97,7 @@ var imports = map[string][]string{
 	"internal/envoy/wire":    {"core", "core/compact", "core/counter", "core/policy", "core/slim"},
 	"internal/envoy/ecds":    {},
 	"internal/envoy/bridge": {
-		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/fleet", "internal/lease", "internal/operator",
 		"internal/policyfile", "internal/status",
@@ -99,7 +109,7 @@ var imports = map[string][]string{
 	},
 	"envoy-wasm": {"core/compact", "core/counter", "core/slim", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
-		"core", "core/counter", "core/policy", "core/response", "internal/enforce",
+		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/metrics",
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
@@ -122,7 +132,8 @@ var imports = map[string][]string{
 		"internal/usage/inflate",
 	},
 	"cmd/penstock": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory",
+		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
+		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
 		"internal/envoy/rlsimport", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",

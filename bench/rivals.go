@@ -58,7 +58,7 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// statistics says whether envoyproxy/ratelimit exports the counts of its decisions. It is never
+// statistics reports whether envoyproxy/ratelimit exports the counts of its decisions. It is never
 // configured to send them to statsd, because without a statsd server it logs several lines per
 // request.
 type statistics bool

@@ -25,7 +25,7 @@ const patience = 10 * time.Second
 // decide makes one decision; caller and turn select the client.
 type decide func(ctx context.Context, caller, turn int) (admitted bool, err error)
 
-// decisions runs decide from many callers for a while.
+// decisions calls decide concurrently from many callers for a while.
 func decisions(span time.Duration, callers int, d decide) (requests int, f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Value

@@ -156,7 +156,8 @@ func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition,
 		rs.blocks = rs.blocks || source.Action == policy.ActionBlock
 		rs.compares.add(source, &when, costs)
 		rs.enabled = append(rs.enabled, int32(i))
-		conditions = append(conditions, when) // the capacity suffices, so the rules can point into the slice
+		// the capacity suffices, so the rules can point into the slice
+		conditions = append(conditions, when)
 		r.when = &conditions[len(conditions)-1]
 	}
 	rs.groups = len(groups)
@@ -184,7 +185,8 @@ func (r *rule) compile(p *policy.Policy, source *policy.Rule) {
 	onError := source.OnError
 	if onError == counter.OnErrorInherit {
 		if onError = p.OnError; onError == counter.OnErrorInherit {
-			onError = counter.OnErrorAllow // the default, set explicitly for the code that answers in place of a store
+			// the default, set explicitly for the code that answers in place of a store
+			onError = counter.OnErrorAllow
 		}
 	}
 	if source.Action == policy.ActionReject || source.Action == policy.ActionThrottle {

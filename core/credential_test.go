@@ -148,7 +148,8 @@ func FuzzCookieValue(f *testing.F) {
 		if state == policy.CredentialValid && !strings.Contains(header, got) {
 			t.Fatalf("%q: found %q", header, got)
 		}
-		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 { // the bound on the number of cookies
+		// the bound on the number of cookies
+		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 {
 			return
 		}
 		if again, after := identify.CookieValue("a=1; "+header+"; xsession=y", "session"); again != got || after != state {

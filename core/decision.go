@@ -15,21 +15,28 @@ type Outcome uint8
 
 // The outcomes. OutcomeNone means that no rule applied to the request.
 const (
-	OutcomeNone            Outcome = iota
-	OutcomeAllowed                 // within every limit
-	OutcomeDenied                  // over a limit: 429
-	OutcomeShadowDenied            // only of rules: a log_only rule would deny; the request is forwarded
-	OutcomeBlocked                 // a block rule matched: 403
-	OutcomeExempt                  // the client is exempt, or an allow rule matched
-	OutcomeMissing                 // the request lacked a dimension of a rule with missing: deny: 403
-	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process has admitted less than the limit
-	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many requests wait for it: 503
-	OutcomeUncharged               // only of rules: another rule denied the request, so this one charged nothing
-	OutcomeUnauthorized            // a credential was revoked, or is invalid under on_invalid: deny: 401
-	OutcomePenalized               // the client has a penalty: 429
-	OutcomeDelayed                 // only of rules: a throttle rule delayed the request, then admitted it
-	OutcomeDegradedLocal           // the store did not answer, on_error: local, and this process's share had room
-	OutcomeOversized               // the path or a header field is too long to be compared: 414 or 431
+	OutcomeNone    Outcome = iota
+	OutcomeAllowed         // within every limit
+	OutcomeDenied          // over a limit: 429
+	// only of rules: a log_only rule would deny; the request is forwarded
+	OutcomeShadowDenied
+	OutcomeBlocked // a block rule matched: 403
+	OutcomeExempt  // the client is exempt, or an allow rule matched
+	OutcomeMissing // the request lacked a dimension of a rule with missing: deny: 403
+	// the store did not answer, on_error: allow, and this process has admitted less than the limit
+	OutcomeDegradedAllowed
+	// the store did not answer, on_error: deny, or too many requests wait for it: 503
+	OutcomeDegradedDenied
+	// only of rules: another rule denied the request, so this one charged nothing
+	OutcomeUncharged
+	// a credential was revoked, or is invalid under on_invalid: deny: 401
+	OutcomeUnauthorized
+	OutcomePenalized // the client has a penalty: 429
+	// only of rules: a throttle rule delayed the request, then admitted it
+	OutcomeDelayed
+	// the store did not answer, on_error: local, and this process's share had room
+	OutcomeDegradedLocal
+	OutcomeOversized // the path or a header field is too long to be compared: 414 or 431
 	outcomeCount
 )
 

@@ -216,9 +216,9 @@ func appendReport(dst []counter.Check, first int, c counter.Check) []counter.Che
 // DescriptorStatus is the result for one descriptor. The zero value means that no limit applies to
 // it.
 type DescriptorStatus struct {
-	// Denied says that the request is denied for this descriptor, or would be if the other
-	// descriptors with a quota had no room either. Descriptors without Denied would have passed.
-	// If the request is denied, they charge nothing.
+	// Denied reports whether the request is denied for this descriptor, or would be if the other
+	// descriptors with a quota had no room either. Descriptors without Denied would have passed. If
+	// the request is denied, they charge nothing.
 	Denied    bool
 	Unlimited bool // because of action allow, a tier without limits, or an exempt client
 	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: the one with the

@@ -56,12 +56,17 @@ func (p *Plan) Retry() {
 // blocked, and might have caused the overload.
 func (p *Plan) RequireRecords() { p.records.required = true }
 
+// DenyUnread denies the request that was added with 503, as an overload, whether it has limits or
+// not. It is for a front that cannot read the client's records for lack of time.
+func (p *Plan) DenyUnread() { p.denial = max(p.denial, denialUnchecked) }
+
 // Source returns the Source of a [counter.Check] for the address of the request that was added
 // last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
 
 // reset forgets the records of a request.
 func (r *records) reset() {
+	clear(r.unresolved) // the names share the memory of the request
 	r.directory, r.unresolved, r.required = nil, r.unresolved[:0], false
 	r.forget()
 }
@@ -118,8 +123,8 @@ func (p *Plan) readRecord(kind, id string, now counter.Micros) {
 	p.apply(found, true)
 }
 
-// apply applies a record, which may be nil. A record of a network blocks and exempts every client in
-// it, but sets the tier and the limits only of clients that are identified by their address.
+// apply applies a record, which may be nil. A record of a network blocks and exempts every client
+// in it, but sets the tier and the limits only of clients that are identified by their address.
 //
 //go:noinline
 func (p *Plan) apply(record *policy.ClientRecord, whole bool) {

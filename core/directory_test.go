@@ -190,6 +190,26 @@ func TestRequiredRecords(t *testing.T) {
 	}
 }
 
+// TestDenyUnread holds that a front can deny any request whose records it has no time to read, and that
+// a block stays a block.
+func TestDenyUnread(t *testing.T) {
+	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
+		Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api"}}, Limits: limittest.All(t, "5/1m")}}})
+	known := directory{"header.x-user:ann": nil, "header.x-user:bob": {Blocked: true}}
+	for _, c := range []struct {
+		user, path string
+		want       int
+	}{{"ann", "/api", 503}, {"ann", "/other", 503}, {"bob", "/other", 403}} {
+		var plan Plan
+		plan.UseDirectory(known)
+		plan.Add(rs, &client{path: c.path, peer: netip.MustParseAddr("192.0.2.1"), header: map[string]string{"X-User": c.user}})
+		plan.DenyUnread()
+		if d := plan.Overload(); d.Status != c.want || len(plan.Checks()) != 0 {
+			t.Errorf("%s %s: status %d, %d checks, want %d", c.user, c.path, d.Status, len(plan.Checks()), c.want)
+		}
+	}
+}
+
 // TestRecordsDoNotAllocate: planning a request of a client with a known record allocates nothing.
 func TestRecordsDoNotAllocate(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

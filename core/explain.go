@@ -18,16 +18,19 @@ type Explanation struct {
 	Policy   string // the policy's name
 	Disabled bool   // if set, no other field is
 
-	Client      policy.Identity     // the client; the zero Identity if none was found
-	Methods     []MethodExplanation // the policy's ways to identify a client, in the order they are tried
-	Credentials []CredentialUse     // the credentials that were read, with their states
-	Address     string              // the client's address, and how it was found
-	Listed      string              // the entry of block or exempt that matched, with its reason; "" if none did
+	Client policy.Identity // the client; the zero Identity if none was found
+	// the policy's ways to identify a client, in the order they are tried
+	Methods     []MethodExplanation
+	Credentials []CredentialUse // the credentials that were read, with their states
+	Address     string          // the client's address, and how it was found
+	// the entry of block or exempt that matched, with its reason; "" if none did
+	Listed string
 	// Denied is the reason why this or another policy denies the request without the store; "" if
 	// none does.
-	Denied  string
-	Penalty *PenaltyExplanation // nil if the policy has none for this client, or if the request is denied without the store
-	Rules   []RuleExplanation   // the rules that match, as the policy lists them
+	Denied string
+	// nil if the policy has none for this client, or if the request is denied without the store
+	Penalty *PenaltyExplanation
+	Rules   []RuleExplanation // the rules that match, as the policy lists them
 }
 
 // MethodExplanation is the result of one way to identify the client.
@@ -51,9 +54,10 @@ type RuleExplanation struct {
 	Action policy.Action
 	// Fate is "applies", "lost to NAME: why", "replaced by NAME", "skipped: why", "exempt: who",
 	// "denied: why" or "not checked: why".
-	Fate    string
-	LostTo  string  // the rule that won instead; "" if none did
-	Limits  string  // whose limits are used: "the rule", "tier premium", "this client's own"; "" if none are
+	Fate   string
+	LostTo string // the rule that won instead; "" if none did
+	// whose limits are used: "the rule", "tier premium", "this client's own"; "" if none are
+	Limits  string
 	Outcome Outcome // set after Decide or Degrade if the rule is in play
 
 	Unlimited bool             // the limits in use are empty, so the client is unlimited
@@ -74,8 +78,9 @@ type RuleExplanation struct {
 
 // trace is what a plan records for Explain.
 type trace struct {
-	add      func(*Plan, *Ruleset) // the function addTraced; a field, so that programs without Explain do not link it
-	matched  []int32               // the rules that match, before competition in groups
+	// the function addTraced; a field, so that programs without Explain do not link it
+	add      func(*Plan, *Ruleset)
+	matched  []int32 // the rules that match, before competition in groups
 	policies []traced
 	looked   []lookedAt // by check, after Looked
 }

@@ -15,7 +15,8 @@ import (
 type lookedAt struct {
 	remaining, used int64
 	reset           counter.Micros // until the last shard is full again
-	denying         int            // the number of shards that would deny the request by any limit of the rule
+	// the number of shards that would deny the request by any limit of the rule
+	denying int
 }
 
 // Looks returns an OpLook check for every counter to which the request of a traced plan might be

@@ -8,8 +8,8 @@ import (
 )
 
 // leases reports whether units of a rule's limits may be leased. Units of a log_only rule are not
-// leased, because only the store knows what the rule would deny. Nor are those of a rule with
-// shards, because shards serve the same purpose.
+// leased, because only the store can determine what the rule would deny. Nor are those of a rule
+// with shards, because shards serve the same purpose.
 func leases(p *policy.Policy, r *policy.Rule) bool {
 	lease := r.Lease
 	if lease == policy.LeaseInherit {

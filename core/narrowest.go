@@ -24,7 +24,8 @@ func (p *Plan) Narrowest() (check int, alike bool) {
 	fewest := int64(0)
 	for i := range p.checks {
 		c := &p.checks[i]
-		alike = alike && c.Penalty == nil && c.Guard == 0 // each denial is a violation that the store records
+		// each denial is a violation that the store records
+		alike = alike && c.Penalty == nil && c.Guard == 0
 		if c.Penalty != nil || c.Shadow || c.Op != counter.OpTake || c.Cost == 0 {
 			continue
 		}

@@ -94,12 +94,15 @@ const (
 	denialTooManyChecks
 	denialMissing
 	denialUnauthorized // a revoked credential, or an invalid one under on_invalid: deny
-	denialUnchecked    // a credential that could not be verified in time, under a policy that depends on it
-	denialOversized    // the path or a header field is too long to be compared
-	denialBlocked      // takes precedence over all others
+	// a credential that could not be verified in time, under a policy that depends on it
+	denialUnchecked
+	denialOversized // the path or a header field is too long to be compared
+	denialBlocked   // takes precedence over all others
 )
 
-// Reset forgets the last request and keeps the buffers.
+// Reset forgets the last request and keeps the buffers. It is not inlined, for the size of the filter.
+//
+//go:noinline
 func (p *Plan) Reset() {
 	p.who.Reset()
 	p.client, p.clientPart, p.denial = policy.Identity{}, "", denialNone
@@ -118,9 +121,9 @@ func (p *Plan) Reset() {
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
-// policy again does nothing. A request that needs more than ChecksMax checks in all is denied (503).
-// Compile rejects policies that cause this by themselves. Once the plan's buffers have grown, Add
-// does not allocate.
+// policy again does nothing. A request that needs more than ChecksMax checks in all is denied
+// (503). Compile rejects policies that cause this by themselves. Once the plan's buffers have
+// grown, Add does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return
@@ -238,8 +241,8 @@ func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.use(rs, index)
 }
 
-// BlockedBy returns the entry of a policy's block that denies the request, such as "block[2]"; "" if
-// none does.
+// BlockedBy returns the entry of a policy's block that denies the request, such as "block[2]"; ""
+// if none does.
 func (p *Plan) BlockedBy() string { return p.blockedBy }
 
 // block blocks the request if a matching rule has the action block. No other rule of any policy is
@@ -403,7 +406,7 @@ type CredentialUse struct {
 	// Identity is what the verifier returned for a valid credential, before a tenant or tier from
 	// another source is applied; otherwise nil.
 	Identity *policy.Identity
-	// Unchecked says that the verifier had no time for the credential. Its state is unknown, and
+	// Unchecked reports that the verifier had no time for the credential. Its state is unknown, and
 	// must not be cached.
 	Unchecked bool
 }
@@ -427,6 +430,7 @@ func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 // RuleOutcome is the outcome of one rule for one request.
 type RuleOutcome struct {
 	Ruleset *Ruleset
-	Index   int // of the rule in its Ruleset; -1 if the policy itself decides (block, credentials, penalties)
+	// of the rule in its Ruleset; -1 if the policy itself decides (block, credentials, penalties)
+	Index   int
 	Outcome Outcome
 }

@@ -24,12 +24,16 @@ import "github.com/penstock/penstock/core/counter"
 // an interface so that a program that calls no store, such as the filter for Envoy, does not link
 // it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	own(o *ownLimits, r *rule, holdsClient bool) *limitSet // own returns a client's own limits, as ownLimits.of does
-	over(how shardSpec, limits []ruleLimit)                // over spreads the limits of a set
-	take(p *Plan, u *use)                                  // chooses
-	mark(p *Plan, at int, u *use)                          // mark inserts the shard into the key, at that offset of the text
-	violation(p *Plan, key []byte) int64                   // violation returns the violation number of a key
-	pass(p *Plan)                                          // pass releases the turns of rules that charged nothing
+	// own returns a client's own limits, as ownLimits.of does
+	own(o *ownLimits, r *rule, holdsClient bool) *limitSet
+	over(how shardSpec, limits []ruleLimit) // over spreads the limits of a set
+	take(p *Plan, u *use)                   // take selects a shard
+	// mark inserts the shard into the key, at that offset of the text
+	mark(p *Plan, at int, u *use)
+	// violation returns the violation number of a key
+	violation(p *Plan, key []byte) int64
+	// pass releases the turns of rules that charged nothing
+	pass(p *Plan)
 }
 
 // shardSpec describes how limits are divided into shards.

@@ -29,7 +29,8 @@ func ServesTarget(method, path, host string) bool {
 
 // validHost reports whether all servers find the same name in a host, with or without a port.
 func validHost(host string) bool {
-	inside, colons, port := false, 0, false // an IPv6 address in brackets, which contains colons, optionally with a port
+	// an IPv6 address in brackets, which contains colons, optionally with a port
+	inside, colons, port := false, 0, false
 	for i := 0; i < len(host); i++ {
 		switch c := host[i]; {
 		case port:

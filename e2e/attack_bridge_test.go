@@ -246,8 +246,7 @@ func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	b.mustRun()
 }
 
-// checks asks for the health over gRPC, or for /readyz on the port that has it, over a new
-// connection.
+// checks requests the health over gRPC, or /readyz on the port that has it, over a new connection.
 func (b *attackedBridge) checks(address string) bool {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)

@@ -60,6 +60,11 @@ func missingPrograms() (missing []string) {
 		}
 		missing = append(missing, filepath.Base(name))
 	}
+	if _, err := exec.LookPath("initdb"); err != nil {
+		if found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); err != nil || len(found) == 0 {
+			missing = append(missing, "PostgreSQL")
+		}
+	}
 	return missing
 }
 

@@ -53,8 +53,9 @@ func startDirected(t *testing.T, redis string, n int) (nodes []*process) {
 	return nodes
 }
 
-// TestClientsAsData: settings of a client that a command makes (a block, the client's own limits, a
-// tier) apply on every node within a second. The commands call a Caddy, or Redis directly.
+// TestClientsAsData: if a command changes a client's settings (a block, the client's own limits, a
+// tier), the change applies on every node within a second. The commands call a Caddy, or Redis
+// directly.
 func TestClientsAsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

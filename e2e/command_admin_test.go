@@ -47,7 +47,7 @@ type clientReport struct {
 	Penalties []struct {
 		Key        string
 		Violations int64
-		In_force   bool // nolint:revive // the name in the JSON
+		In_force   bool //nolint:revive // the name in the JSON
 	}
 }
 
@@ -155,8 +155,7 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 	mistakes(t, ask)
 }
 
-// mistakes runs commands with wrong arguments. Each fails with a message that says what to do
-// instead.
+// mistakes runs commands with wrong arguments. Each fails with a message that contains a remedy.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
 	if table := ask("top", "-n", "1").mustSucceed(t); !strings.HasPrefix(table, "DENIED  ADMITTED  ") ||
 		!strings.Contains(table, "\nDENIED  POLICY  CLIENT\n") {

@@ -104,7 +104,7 @@ func (e *explained) send(r request) int {
 	return response.StatusCode
 }
 
-// dump returns all counters in Redis by key. It omits the sum that is stored beside each sliding log.
+// dump returns all counters in Redis by key. It omits the sum that is stored for each sliding log.
 func (e *explained) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}

@@ -29,7 +29,7 @@ func newEnvoyFront(t testing.TB, stories []conformance.Story) *envoyFront {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, err := memstore.New(memstore.Options{}) // the fallback while the store is away
+	local, err := memstore.New(memstore.Options{}) // the fallback while the store is down
 	if err != nil {
 		t.Fatal(err)
 	}

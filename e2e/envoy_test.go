@@ -45,8 +45,8 @@ type site struct {
 	// filter is the filter in YAML, with WASM_CONFIG for the configuration of the .wasm and
 	// RPC_CLUSTER for the cluster of the bridge's gRPC; "" is wasmFilter.
 	filter string
-	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster; ""
-	// is http2Cluster.
+	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster;
+	// "" is http2Cluster.
 	rpcCluster string
 	// direct makes Envoy send the response itself, without the upstream.
 	direct bool

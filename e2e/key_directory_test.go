@@ -24,7 +24,7 @@ const directedKeys = `name: shop
 identify:
   - api_key: {keys_file: keys.toml, keys: directory, on_invalid: deny}
 rules:
-  - {name: api, limit: 3/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
+  - {name: api, limit: 50/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
 `
 
 // keyed are Caddys that share a Redis, with API keys in its directory.
@@ -106,10 +106,13 @@ func TestKeysAsData(t *testing.T) {
 	if len(made.Keys) != 1 || made.Keys[0].Record.Name != "acme" || made.Keys[0].State != "valid" {
 		t.Fatalf("created: %+v", made)
 	}
-	for i, node := range k.nodes {
-		if a := node.ask(t.Context(), http.MethodGet, "/", "X-API-Key", made.Key); a.status != 200 || a.number("X-RateLimit-Limit") != 100 {
-			t.Errorf("node %d answers a new key with %d, limit %d", i, a.status, a.number("X-RateLimit-Limit"))
-		}
+	k.holds("a new key is valid", made.Key, 200)
+	if limit := k.nodes[1].ask(t.Context(), http.MethodGet, "/", "X-API-Key", made.Key).number("X-RateLimit-Limit"); limit != 100 {
+		t.Errorf("a new key of the tier gold has the limit %d", limit)
+	}
+	if out := penstock(t, "client", "--client", "api_key:acme", "--admin", k.nodes[1].admin).mustSucceed(t); !strings.Contains(out, "the directory") ||
+		!strings.Contains(out, `"limit": "100/31d`) {
+		t.Errorf("the counters of the client of a key are %s", out)
 	}
 	rotated := k.change(nil, "rotate", "acme", "--overlap", "24h")
 	k.holds("the next key is valid", rotated.Key, 200)
@@ -209,9 +212,9 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 		status int
 		limit  int64
 	}{"both": {200, 100}, "old": {200, 7}, "new": {200, 7}, "gone": {401, -1}} {
-		a := k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", keyOf(name))
-		if a.status != want.status || a.number("X-RateLimit-Limit") != want.limit {
-			t.Errorf("%s: %d, limit %d; want %+v", name, a.status, a.number("X-RateLimit-Limit"), want)
+		k.holds("the key "+name+" of an import", keyOf(name), want.status)
+		if limit := k.nodes[0].ask(t.Context(), http.MethodGet, "/", "X-API-Key", keyOf(name)).number("X-RateLimit-Limit"); limit != want.limit {
+			t.Errorf("%s: the limit is %d; want %d", name, limit, want.limit)
 		}
 	}
 	k.change(nil, "revoke", "two")
@@ -248,7 +251,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 // key is served beside them or told to try again.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	t.Parallel()
-	k := startKeyed(t, 1, strings.Replace(directedKeys, "limit: 3/31d", "limit: 1000000/31d", 1), "")
+	k := startKeyed(t, 1, strings.Replace(directedKeys, "limit: 50/31d", "limit: 1000000/31d", 1), "")
 	valid := k.change(nil, "create", "--client", "api_key:acme")
 	const senders, each = 20, 200
 	var group sync.WaitGroup

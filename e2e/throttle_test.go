@@ -147,7 +147,8 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 	group.Wait()
 	slices.SortFunc(passed, time.Time.Compare)
-	for i := range passed { // this check is independent of how late a busy machine delivers the answers
+	// this check is independent of how late a busy machine delivers the answers
+	for i := range passed {
 		if most := burst + int(rate*passed[i].Sub(start).Seconds()); i+1 > most {
 			t.Fatalf("%d requests passed in %v, more than %d", i+1, passed[i].Sub(start), most)
 		}

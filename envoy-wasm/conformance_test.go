@@ -39,7 +39,7 @@ func build(t testing.TB) []byte {
 type wasmFront struct {
 	vm    proxytest.WasmVMContext
 	store *conformance.Store
-	local corecounter.Store // the fallback while the store is away
+	local corecounter.Store // the fallback while the store is down
 	set   conformance.Setting
 }
 

@@ -132,7 +132,8 @@ func (h *host) Held(change int64) { h.held.add(change) }
 
 // Shared implements [filter.Host].
 func (h *host) Shared(record uint32) (value []byte, cas uint32) {
-	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // a value that cannot be read has never been written
+	// a value that cannot be read has never been written
+	value, cas, _ = proxywasm.GetSharedData(recordName(record))
 	return value, cas
 }
 

@@ -145,7 +145,8 @@ func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
 	defer s.step.Guard()
 	var piece []byte
 	if size > 0 && s.step.Listens() {
-		piece, _ = proxywasm.GetHttpResponseBody(0, size) // if it fails, no cost is found and the default is charged
+		// if it fails, no cost is found and the default is charged
+		piece, _ = proxywasm.GetHttpResponseBody(0, size)
 	}
 	s.step.ResponseBody(piece, ends)
 	return types.ActionContinue

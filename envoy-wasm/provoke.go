@@ -27,8 +27,8 @@ func (p *provocation) at(here string) {
 	}
 }
 
-// Property implements [filter.Host]. The filter asks for one first, while the request's headers can
-// be read.
+// Property implements [filter.Host]. The filter reads a property first, while the request's headers
+// can be read.
 func (p *provocation) Property(path ...string) (string, bool) {
 	if where, err := proxywasm.GetHttpRequestHeader("x-provoke"); err == nil {
 		p.next = where

@@ -3,7 +3,8 @@
 --
 --  KEYS     for each check its key. A sliding log has two: the log and its sum. A penalty has two:
 --           its violations and its end. A denial by another server has none.
---  ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each check
+-- ARGV[1]  the plan, packed: the instant to decide at, or 0 for Redis' own clock, then for each
+-- check
 --           BB      algorithm, operation (+ 8 if its denial does not deny the call, + 16 if its
 --                   denial may be a violation, + 32 if it is for a lease, + 64 if its charge may be
 --                   refunded)
@@ -26,7 +27,7 @@
 --           for a penalty the instant at which it ends (0 if none is in force), the number of
 --           violations stored, and how many a reset deleted;
 --           for a denial by another server 0.
---           An error that begins with STALE says that now is outside a calendar's boundaries.
+--	An error that begins with STALE means that now is outside a calendar's boundaries.
 --
 -- The script reads everything before it writes anything, so a call that fails has changed nothing.
 

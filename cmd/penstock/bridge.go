@@ -47,6 +47,7 @@ type bridgeFlags struct {
 	policy       string
 	redis        redisstore.Options
 	countersMax  int
+	clientsMax   int
 	bytesMax     int64
 	remember     bool
 	token        string
@@ -95,6 +96,7 @@ func newBridge() *cobra.Command {
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "timeout of a store call (50ms)")
 	flags.BoolVar(&f.remember, "remember-denials", true, "remember denials of Redis for up to a second, for fewer calls")
 	flags.IntVar(&f.countersMax, "counters-max", 0, "maximum number of counters in memory (1048576)")
+	flags.IntVar(&f.clientsMax, "clients-max", 0, "maximum number of clients of the directory that are remembered (65536)")
 	flags.Int64Var(&f.bytesMax, "bytes-max", 0, "bytes that counters in memory take at most (256 for each of --counters-max, "+
 		"and 268435456 at least)")
 	flags.IntVar(&f.callsMax, "calls-max", 0, "maximum number of calls in progress; further calls get 503 (1024)")
@@ -110,7 +112,8 @@ func (f *bridgeFlags) negative() error {
 	for _, bound := range []struct {
 		flag  string
 		value int
-	}{{"calls-max", f.callsMax}, {"waiting-max", f.waitersMax}, {"counters-max", f.countersMax}} {
+	}{{"calls-max", f.callsMax}, {"waiting-max", f.waitersMax}, {"counters-max", f.countersMax},
+		{"clients-max", f.clientsMax}} {
 		if bound.value < 0 {
 			problems = append(problems, fmt.Errorf("--%s %d is negative: leave it out for the default", bound.flag, bound.value))
 		}

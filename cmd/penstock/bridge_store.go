@@ -8,6 +8,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/envoy/bridge"
@@ -40,6 +42,10 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 		o.Reachable, o.Nodes, o.ShareSecret = opened.Redis.Check, opened.Redis.Nodes, opened.Redis.SharedSecret
 		o.Problems = opened.Problems
 		o.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, opened.Redis) }
+		o.OpenDirectory = func() (*directory.Directory, error) {
+			return directory.Open(directory.Options{Source: redisdir.New(opened.Redis), ClientsMax: f.clientsMax, Timeout: f.redis.Timeout,
+				Logger: o.Logger})
+		}
 	}
 	figures := metrics.Stores(func(yield func(*store.Store) bool) { yield(opened) })
 	if err := o.Registry.Register(figures); err != nil {
@@ -58,6 +64,8 @@ func (f *bridgeFlags) misplaced() error {
 	case !f.redis.IsZero():
 		return errors.New("--redis-… flags, REDIS_PASSWORD, REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given, and no Redis; write " +
 			"--redis redis://localhost:6379, or set REDIS_ADDR or REDIS_ADDRS")
+	case f.clientsMax != 0:
+		return errors.New("--clients-max is for the directory of clients in Redis: write --redis redis://localhost:6379, or leave it out")
 	case !f.remember:
 		return errors.New("--remember-denials is for counting in Redis: write --redis redis://localhost:6379, or leave it out")
 	}

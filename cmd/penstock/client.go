@@ -27,8 +27,9 @@ import (
 
 // clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
 type clientEdits struct {
-	admin  *admin
-	asJSON bool
+	admin   *admin
+	control controlClient
+	asJSON  bool
 }
 
 // addClientEdits adds the commands that read and change the directory to the command "client".
@@ -49,6 +50,8 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
 		a.register(flags)
+		c.control.register(flags)
+		cmd.PreRunE = func(*cobra.Command, []string) error { return c.control.check(flags) }
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 	}
 }
@@ -123,8 +126,11 @@ func currentUser() string {
 	return ""
 }
 
-// apply makes an edit.
+// apply makes an edit, through the control plane if one is named.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
+	if c.control.given() {
+		return c.control.apply(ctx, edit)
+	}
 	text, err := json.Marshal(edit)
 	if err != nil {
 		return nil, err
@@ -139,6 +145,9 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 
 // lookUp returns a client's record and its latest changes.
 func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operator.ClientEntry, error) {
+	if c.control.given() {
+		return c.control.lookUp(ctx, client, n)
+	}
 	query := url.Values{"client": {client}}
 	if n > 0 {
 		query.Set("n", fmt.Sprint(n))

@@ -65,6 +65,18 @@ func filled(t *testing.T, v reflect.Value, n *int) {
 	}
 }
 
+// TestFiltersWithoutDirectories: a policy with a directory has a head that filters of earlier releases
+// reject. They would decide without the records of clients.
+func TestFiltersWithoutDirectories(t *testing.T) {
+	for _, directory := range []bool{false, true} {
+		data := AppendPolicy(nil, &policy.Policy{Name: "n", Directory: directory}, "v1")
+		got, _, err := ReadPolicy(data)
+		if err != nil || got.Directory != directory || bytes.HasPrefix(data, []byte(compactHeadDirected)) != directory {
+			t.Errorf("directory %t: %.20q, %t, %v", directory, data, got.Directory, err)
+		}
+	}
+}
+
 // TestOlderFilters: a policy without newer fields is written in the form that filters of the
 // previous release can read. A policy with newer fields has a different head, so older filters
 // reject it and keep the policy that they have.
@@ -96,7 +108,6 @@ func TestCompactHoldsEveryField(t *testing.T) {
 			list[i].Reason = "" // the compact form omits it
 		}
 	}
-	p.Directory = false // the compact form omits it: filters have no directory
 	for i := range p.Rules {
 		p.Rules[i].Quota = false // the compact form omits it: filters have no descriptors
 	}

@@ -4,7 +4,6 @@ package compact
 
 import (
 	"encoding/binary"
-	"strings"
 
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/internal/codec"
@@ -19,6 +18,9 @@ import (
 const (
 	compactHead       = "penstock policy 4\n"
 	compactHeadUnread = "penstock policy 5\n" // with CostAfter.Unread
+	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not know
+	// it would decide without the records of clients.
+	compactHeadDirected = "penstock policy 6\n"
 )
 
 // PolicyBytesMax is the greatest length of a compact policy, enough for 100,000 rules of 160 bytes
@@ -29,10 +31,13 @@ const PolicyBytesMax = 16 << 20
 // for tokens and API keys it describes where requests carry them, and it omits
 // [policy.Identify.Verifier]. It also omits Timezone, which only a process with a store needs.
 func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
-	c := codec.Coder{Unread: saysUnread(p)}
-	if c.Unread {
+	c := codec.Coder{Unread: p.Directory || saysUnread(p)}
+	switch {
+	case p.Directory:
+		c.Data = append(dst, compactHeadDirected...)
+	case c.Unread:
 		c.Data = append(dst, compactHeadUnread...)
-	} else {
+	default:
 		c.Data = append(dst, compactHead...)
 	}
 	c.Text(&version)
@@ -44,15 +49,20 @@ func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
 // ReadPolicy does not validate the policy: core.Compile does, once the caller has set the
 // verifiers.
 func ReadPolicy(data []byte) (p policy.Policy, version string, err error) {
-	body, ok := strings.CutPrefix(string(data), compactHead)
-	unread := false
-	if !ok {
-		body, unread = strings.CutPrefix(string(data), compactHeadUnread)
-	}
-	if !ok && !unread || len(data) > PolicyBytesMax || len(body) < checksumBytes {
+	end := len(data) - checksumBytes
+	if end < len(compactHead) || len(data) > PolicyBytesMax {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}
-	end := len(data) - checksumBytes
+	unread := true
+	switch string(data[:len(compactHead)]) {
+	case compactHead:
+		unread = false
+	case compactHeadUnread:
+	case compactHeadDirected:
+		p.Directory = true
+	default:
+		return policy.Policy{}, "", codec.ErrMalformed
+	}
 	if string(checksum(data[:end])) != string(data[end:]) {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}

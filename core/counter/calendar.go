@@ -223,12 +223,12 @@ func Stale(now Micros, checks []Check) error {
 	return nil
 }
 
-// rollCalendar brings a counter of a calendar window to the slot's instant. A counter whose period
-// began at least half a period before the current one has expired. If a clock ahead of this one has
-// moved the counter to a later period, the counter stays there. In all other cases the time zone
-// was different or a clock was wrong, so the counter moves to the current period with its usage.
-// Otherwise an edit of the time zone would grant a fresh allowance. While only one of two nodes has
-// loaded the edit, every switch between the nodes would grant another.
+// rollCalendar advances a counter of a calendar window to the slot's instant. A counter whose
+// period began at least half a period before the current one has expired. If a clock ahead of this
+// one has moved the counter to a later period, the counter stays there. In all other cases the time
+// zone was different or a clock was wrong, so the counter moves to the current period with its
+// usage. Otherwise an edit of the time zone would grant a fresh allowance. While only one of two
+// nodes has loaded the edit, every switch between the nodes would grant another.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {

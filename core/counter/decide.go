@@ -28,9 +28,11 @@ type Mark struct {
 
 // Violation records a denial that counts towards a penalty of the client.
 type Violation struct {
-	At    Micros
-	Until Micros // end of the denying limit's wait; further denials by that limit until then are the same violation
-	ID    int64  // the counter, as in [Check.Violation]
+	At Micros
+	// end of the denying limit's wait; further denials by that limit until then are the same
+	// violation
+	Until Micros
+	ID    int64 // the counter, as in [Check.Violation]
 }
 
 // Slot is the working state of one counter for [Decide]. On entry it holds the stored state, and on
@@ -46,9 +48,11 @@ type Slot struct {
 	Shared bool
 	Write  bool // output: the counter changed and must be stored; after OpReset it must be deleted
 
-	now  Micros // effective instant: the store's clock, or the counter's own instant if that is slightly later
+	// effective instant: the store's clock, or the counter's own instant if that is slightly later
+	now  Micros
 	ends Micros // calendar windows: when the window of State ends
-	over Micros // calendar windows: an instant at which that window has certainly ended, if ends is an estimate
+	// calendar windows: an instant at which that window has certainly ended, if ends is an estimate
+	over Micros
 	// beyond reports whether the bucket lacked more parts than this limit can take, because another
 	// limit of the same counter took them. State has then been reduced to the most that this limit
 	// can take.

@@ -3,9 +3,10 @@
 package counter
 
 import (
-	"errors"
 	"math"
 	"strconv"
+
+	"github.com/penstock/penstock/core/slim"
 )
 
 // Micros is an instant (microseconds since the Unix epoch, by the store's clock) or a span in
@@ -24,8 +25,9 @@ const (
 
 // Bounds of a limit. Within them every product that Go or Lua computes fits in 2^53.
 const (
-	CountMax    int64  = 1 << 40       // the maximum of a count, a burst or a cost
-	LogCountMax int64  = 10_000        // the maximum count of a sliding log, which can store each unit separately
+	CountMax int64 = 1 << 40 // the maximum of a count, a burst or a cost
+	// the maximum count of a sliding log, which can store each unit separately
+	LogCountMax int64  = 10_000
 	WindowMin          = Millisecond   // network jitter would dominate shorter windows
 	WindowMax          = 31 * Day      // longer windows are calendar windows
 	FillMax            = 366 * Day     // the longest time for a token bucket to fill from empty
@@ -39,10 +41,11 @@ type Algorithm uint8
 // The algorithms. docs/reference/policy.md states what each of them guarantees. The zero Algorithm
 // is invalid.
 const (
-	FixedWindow   Algorithm = iota + 1 // at most Count per aligned window
-	SlidingWindow                      // like fixed_window, but a weighted part of the previous window counts too
-	SlidingLog                         // at most Count in any span of one window
-	TokenBucket                        // at most burst + Count·t/window in any span t
+	FixedWindow Algorithm = iota + 1 // at most Count per aligned window
+	// like fixed_window, but a weighted part of the previous window counts too
+	SlidingWindow
+	SlidingLog  // at most Count in any span of one window
+	TokenBucket // at most burst + Count·t/window in any span t
 )
 
 // Limit is a compiled limit: a count of units, a window and an algorithm. [NewLimit] and
@@ -90,24 +93,25 @@ func (l *Limit) validate(burst int64) error {
 	}
 	switch {
 	case l.algorithm < FixedWindow || l.algorithm > TokenBucket:
-		return errors.New("algorithm " + strconv.Itoa(int(l.algorithm)) + " is unknown")
+		return slim.NewError("algorithm " + strconv.Itoa(int(l.algorithm)) + " is unknown")
 	case l.count < 1 || l.count > countMax:
 		return countOutOfBounds(l.algorithm, l.count, countMax)
 	case l.window < WindowMin || l.window > WindowMax:
-		return errors.New("window " + l.window.String() + " is out of bounds: it must be between " + WindowMin.String() +
+		return slim.NewError("window " + l.window.String() + " is out of bounds: it must be between " + WindowMin.String() +
 			" and " + WindowMax.String())
 	case burst != 0 && l.algorithm != TokenBucket:
-		return errors.New("burst " + decimal(burst) + " does not go with " + l.algorithm.String() + ": only token_bucket has a burst")
+		return slim.NewError("burst " + decimal(burst) + " does not go with " + l.algorithm.String() + ": only token_bucket has a burst")
 	case burst < 0 || burst > CountMax:
-		return errors.New("burst " + decimal(burst) + " is out of bounds: it must be between 1 and " + decimal(CountMax))
+		return slim.NewError("burst " + decimal(burst) + " is out of bounds: it must be between 1 and " + decimal(CountMax))
 	}
 	return nil
 }
 
 func countOutOfBounds(a Algorithm, count, most int64) error {
-	return errors.New("count " + decimal(count) + " is out of bounds: " + a.String() + " takes 1 to " + decimal(most))
+	return slim.NewError("count " + decimal(count) + " is out of bounds: " + a.String() + " takes 1 to " + decimal(most))
 }
 
+//go:noinline
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
 // reduce divides a token into the fewest parts for which a tick refills a whole number of parts. If
@@ -118,7 +122,7 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
-		return errors.New("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
+		return slim.NewError("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
 			decimal(l.count) + " per " + l.window.String() + ": lower the burst or raise the count")
 	}
 	l.tick, l.unit, l.refill = l.coarsen()

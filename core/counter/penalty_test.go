@@ -154,7 +154,8 @@ func TestPenaltyInForce(t *testing.T) {
 	}
 	o.slots[2].State = State{}
 	o.wants(o.ask(29*Second-1), 1, 1)
-	o.wants(o.ask(1), 0, 0) // the penalty is over, and an admitted request does not read the violations
+	// the penalty is over, and an admitted request does not read the violations
+	o.wants(o.ask(1), 0, 0)
 	if o.results[1].Granted != 1 {
 		t.Errorf("after the penalty: %+v", o.results[1])
 	}

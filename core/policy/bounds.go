@@ -11,11 +11,12 @@ import (
 
 // Bounds of a policy. They keep a generated or malicious policy from exhausting the proxy's memory.
 const (
-	RulesMax      = 100_000 // rules of a policy; that many compile within seconds
-	NameBytesMax  = 64      // bytes of a name, which is part of every key, metric and header field
-	DimensionsMax = 8       // entries of a rule's per; with ValueBytesMax, this bounds the length of a key
-	IdentifyMax   = 16      // ways to identify a client; a request can try them all
-	CostsMax      = 64      // entries of a rule's cost list; a request can try them all
+	RulesMax     = 100_000 // rules of a policy; that many compile within seconds
+	NameBytesMax = 64      // bytes of a name, which is part of every key, metric and header field
+	// entries of a rule's per; with ValueBytesMax, this bounds the length of a key
+	DimensionsMax = 8
+	IdentifyMax   = 16 // ways to identify a client; a request can try them all
+	CostsMax      = 64 // entries of a rule's cost list; a request can try them all
 )
 
 // HiddenByDefault reports whether response headers omit the rule's limits unless the rule sets
@@ -49,7 +50,8 @@ const (
 
 // Bounds of the parts of a request.
 const (
-	CarrierBytesMax = 64 << 10 // bytes of a query, or of all cookies together, that is searched for a value
+	// bytes of a query, or of all cookies together, that is searched for a value
+	CarrierBytesMax = 64 << 10
 )
 
 // PathBytesMax is the greatest length of a path that rules are matched against.

@@ -12,12 +12,13 @@ import (
 
 // Identity is the client that sent a request. The zero Identity means that the client is unknown.
 type Identity struct {
-	// Kind says how the client was identified: "user" (by a token), "api_key", "ip",
-	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
+	// Kind is how the client was identified: "user" (by a token), "api_key", "ip", "header.x-user",
+	// "cookie.session", "attr.name". It is "" if the client is unknown.
 	Kind string
 	ID   string // at most 255 bytes; a longer ID is hashed, and Kind is then marked (see [IdentityOf])
 
-	User   string // the subject of the token, the owner of the key, or the value of Policy.User; "" if unknown
+	// the subject of the token, the owner of the key, or the value of Policy.User; "" if unknown
+	User   string
 	APIKey string // the name of the key, never the key itself; "" without a key
 	Tier   string
 	Tenant string
@@ -94,9 +95,10 @@ type CredentialState uint8
 const (
 	CredentialAbsent    CredentialState = iota // the request has no credential
 	CredentialMalformed                        // not a token or key, or too long
-	CredentialInvalid                          // the signature, the issuer or another claim is not valid
-	CredentialExpired                          // a token that has expired or is not valid yet
-	CredentialUnknown                          // a key that does not exist
+	// the signature, the issuer or another claim is not valid
+	CredentialInvalid
+	CredentialExpired // a token that has expired or is not valid yet
+	CredentialUnknown // a key that does not exist
 	CredentialValid
 	CredentialRevoked  // a revoked key
 	CredentialInactive // a key that is disabled or not in force yet

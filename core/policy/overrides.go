@@ -22,7 +22,7 @@ const (
 // EveryRule, in place of a rule's name, stands for every rule whose per includes the client.
 const EveryRule = "*"
 
-// Unlimited, in place of limits, says that a client has no limit.
+// Unlimited, in place of limits, means that a client has no limit.
 const Unlimited = "unlimited"
 
 // ParseLimitSet parses limits that replace a rule's: either only [Unlimited], or 1 to
@@ -30,9 +30,9 @@ const Unlimited = "unlimited"
 func ParseLimitSet(texts []string) (set LimitSet, err error) {
 	switch {
 	case len(texts) == 0:
-		return LimitSet{}, errors.New("has no limits: write " + slim.Quote(Unlimited) + " if there are none")
+		return LimitSet{}, slim.NewError("has no limits: write " + slim.Quote(Unlimited) + " if there are none")
 	case len(texts) > OverrideLimitsMax:
-		return LimitSet{}, errors.New("has " + strconv.Itoa(len(texts)) + " limits, more than " + strconv.Itoa(OverrideLimitsMax))
+		return LimitSet{}, slim.NewError("has " + strconv.Itoa(len(texts)) + " limits, more than " + strconv.Itoa(OverrideLimitsMax))
 	case len(texts) == 1 && texts[0] == Unlimited:
 		return LimitSet{Unlimited: true}, nil
 	}
@@ -73,7 +73,7 @@ func NewOverrides(byRule map[string]LimitSet) (*Overrides, error) {
 		return nil, nil
 	}
 	if len(byRule) > OverridesMax {
-		return nil, errors.New("limits for " + strconv.Itoa(len(byRule)) + " rules are too many: a client may have its own for at most " +
+		return nil, slim.NewError("limits for " + strconv.Itoa(len(byRule)) + " rules are too many: a client may have its own for at most " +
 			strconv.Itoa(OverridesMax) + `; write "*" for all that are alike`)
 	}
 	o := &Overrides{sets: make(map[string]LimitSet, len(byRule))}
@@ -114,14 +114,14 @@ func (o *Overrides) Of(rule string) (set LimitSet, ok bool) {
 // checkOverride returns an error if a client's limits for a rule are not valid.
 func checkOverride(rule string, set LimitSet) error {
 	if rule != EveryRule && !isName(rule) {
-		return errors.New(slim.Quote(rule) + ` is not the name of a rule: write one, or "*" for every rule that counts the client`)
+		return slim.NewError(slim.Quote(rule) + ` is not the name of a rule: write one, or "*" for every rule that counts the client`)
 	}
 	at := "limits for rule " + slim.Quote(rule) + ": "
 	if n := len(set.Limits); n > OverrideLimitsMax {
-		return errors.New(at + strconv.Itoa(n) + " are more than " + strconv.Itoa(OverrideLimitsMax))
+		return slim.NewError(at + strconv.Itoa(n) + " are more than " + strconv.Itoa(OverrideLimitsMax))
 	}
 	if place, why, remedy := flawOfSet(set); why != "" {
-		return errors.New(at + place + why + "; " + remedy)
+		return slim.NewError(at + place + why + "; " + remedy)
 	}
 	return nil
 }

@@ -114,10 +114,11 @@ const (
 
 // Rule is one rule of a policy.
 type Rule struct {
-	Name    string // unique in the policy; part of every key
-	Match   Match  // the zero Match selects every request
-	Per     []Dimension
-	PerNone bool // per: [] was written: one counter for all clients. Otherwise an empty Per means per client.
+	Name  string // unique in the policy; part of every key
+	Match Match  // the zero Match selects every request
+	Per   []Dimension
+	// per: [] was written: one counter for all clients. Otherwise an empty Per means per client.
+	PerNone bool
 	Limits  []counter.Limit
 	// Replaces names the rules that do not apply to a request if this rule does, whether they are
 	// in a group or not.
@@ -147,7 +148,8 @@ type Rule struct {
 	CountIf   []Statuses // the request counts only if the response has one of these; empty: always
 	RefundOn  []Statuses // the request does not count if the response has one of these
 	Throttle  *Throttle  // for ActionThrottle
-	Response  *Response  // the response to a denied client; nil: the problem document of docs/policy.md
+	// the response to a denied client; nil: the problem document of docs/reference/policy.md
+	Response *Response
 	// RetryAfter is the minimum value of Retry-After in a denial; if the actual wait is longer,
 	// that is sent. RetryJitter is the upper bound of a random addition that spreads the clients'
 	// retries.
@@ -165,7 +167,9 @@ type LimitSet struct {
 // of Header and JSON is set.
 type CostAfter struct {
 	Header string // a response header
-	JSON   string // path of a number in a JSON body, such as usage.total_tokens; in an event stream, the last one counts
+	// path of a number in a JSON body, such as usage.total_tokens; in an event stream, the last one
+	// counts
+	JSON string
 	// Estimate is charged before the request goes on. Default is charged if the response has no
 	// cost between 0 and Max. All three are 1 to CountMax. A Default of 0 means Estimate, and a Max
 	// of 0 means CountMax.
@@ -201,7 +205,7 @@ type Field struct{ Name, Value string }
 // Match selects the requests that a rule applies to. Every condition that is set must hold. A list
 // is satisfied if one of its entries is.
 type Match struct {
-	Path   []string // patterns; see docs/policy.md
+	Path   []string // patterns; see docs/reference/policy.md
 	Method []string // in upper case; GET also matches HEAD
 	Host   []string // exact or like "*.example.com", without port; case is ignored
 	Header []HeaderMatch

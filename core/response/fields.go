@@ -29,8 +29,8 @@ var FieldNames = [FieldCount]string{"x-ratelimit-limit", "x-ratelimit-remaining"
 	"ratelimit-policy", "retry-after", "x-ratelimit-cost"}
 
 // Fields are the values of the header fields about limits, indexed by [Field]; "" means that the
-// field is absent. WWW-Authenticate is not among them: only Penstock's own responses have it, and it
-// is never merged. See [Challenge].
+// field is absent. WWW-Authenticate is not among them: only Penstock's own responses have it, and
+// it is never merged. See [Challenge].
 type Fields [FieldCount]string
 
 // Empty reports whether no field is set.

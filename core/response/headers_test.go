@@ -74,9 +74,9 @@ func TestHeadersOfAFullBucket(t *testing.T) {
 	}
 }
 
-// TestHeadersOfSeveralLimits: RateLimit-Policy lists all limits. The other fields describe one limit.
-// If the request is admitted, it is the limit with the fewest requests left. If the request is
-// denied, it is the limit with the longest wait.
+// TestHeadersOfSeveralLimits: RateLimit-Policy lists all limits. The other fields describe one
+// limit. If the request is admitted, it is the limit with the fewest requests left. If the request
+// is denied, it is the limit with the longest wait.
 func TestHeadersOfSeveralLimits(t *testing.T) {
 	rs := compile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "api", Limits: limittest.All(t, "4/1m fw", "100/1d fw", "90/1d sw", "8/90s fw")},

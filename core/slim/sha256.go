@@ -17,7 +17,8 @@ func sha256Pure(data []byte) (sum [32]byte) {
 	for ; len(data) >= 64; data = data[64:] {
 		sha256Block(&state, data[:64])
 	}
-	var tail [128]byte // the remaining data, a set bit, zeros, and the length in the last eight bytes of a block
+	// the remaining data, a set bit, zeros, and the length in the last eight bytes of a block
+	var tail [128]byte
 	n := copy(tail[:], data)
 	tail[n] = 0x80
 	end := 64

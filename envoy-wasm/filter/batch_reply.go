@@ -16,7 +16,8 @@ func (f *Filter) answered(fl *flight, r Reply) {
 	f.tellOfMore()
 	f.calls.drop(fl)
 	if !fl.over && r.Status == 504 && f.elapsed()-fl.sent >= f.silentFor()+lateMax {
-		f.abandon(fl, CounterFull) // a timeout in Envoy itself, before the filter had counted a second of silence
+		// a timeout in Envoy itself, before the filter had counted a second of silence
+		f.abandon(fl, CounterFull)
 	}
 	defer f.deliverAll(fl, r)
 	if fl.late && r.Status == 200 {

@@ -155,7 +155,7 @@ func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
 func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
-	s := admitted(t, e, f, 1, said(left(1), corepolicy.CredentialUnknown, counter.Minute), get("/api/x", "x-api-key", "k"))
+	s := admitted(t, e, f, 1, withVerdict(left(1), corepolicy.CredentialUnknown, counter.Minute), get("/api/x", "x-api-key", "k"))
 	if s.asking != nil || len(f.idle) != 1 {
 		t.Fatal("not let go of")
 	}

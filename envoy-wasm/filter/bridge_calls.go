@@ -21,10 +21,13 @@ const (
 // Bounds of the queues.
 const (
 	batchItemsMax = wire.ItemsMax
-	batchBytesMax = 256 << 10 // bytes of a call with several questions; a longer question gets its own call
-	waitingMax    = 16384     // requests of one worker, queued ones included; further requests are denied with 503
-	heldBytesMax  = 128 << 20 // bytes of headers of requests that wait or are queued; further requests are denied too
-	settlingMax   = 16384     // further settlements are not sent, so their reservations remain charged
+	// bytes of a call with several questions; a longer question gets its own call
+	batchBytesMax = 256 << 10
+	// requests of one worker, queued ones included; further requests are denied with 503
+	waitingMax = 16384
+	// bytes of headers of requests that wait or are queued; further requests are denied too
+	heldBytesMax = 128 << 20
+	settlingMax  = 16384 // further settlements are not sent, so their reservations remain charged
 )
 
 // calls are the calls of one worker to the bridge. One is under way at a time, and requests that
@@ -68,7 +71,7 @@ type flight struct {
 type batchItem struct {
 	gate   *gate    // the gate that counts the item
 	stream *Stream  // the request of the question, or nil
-	wants  []wanted // units asked for with the question or in advance
+	wants  []wanted // units to take with the question or in advance
 	extra  bool     // the item is an extra
 	checks int      // number of checks of the stream
 	due    *due     // a settlement, kept in case the call must be made again
@@ -117,7 +120,8 @@ func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.reques
 func (f *Filter) Flush() {
 	defer f.guard()
 	f.tellOfMore()
-	f.decideArrivals() // before woken is set to false, since questions added here need no further Flush
+	// before woken is set to false, since questions added here need no further Flush
+	f.decideArrivals()
 	f.calls.woken = false
 	f.moveQueues()
 	if f.send(); len(f.out.waiting) > 0 {

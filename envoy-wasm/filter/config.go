@@ -39,7 +39,7 @@ const (
 func ParseConfig(data []byte) (Config, error) {
 	c := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * counter.Millisecond, Poll: counter.Second, Appended: true}
 	if len(data) > configBytesMax {
-		return c, errors.New("the configuration is longer than 32 MiB")
+		return c, slim.NewError("the configuration is longer than 32 MiB")
 	}
 	settings, err := settingsOf(strings.TrimSpace(string(data)))
 	if err != nil {
@@ -49,7 +49,7 @@ func ParseConfig(data []byte) (Config, error) {
 	seen := map[string]bool{}
 	for _, s := range settings {
 		if seen[s.name] {
-			wrong = append(wrong, errors.New(s.name+" is listed twice; leave one out"))
+			wrong = append(wrong, slim.NewError(s.name+" is listed twice; leave one out"))
 		}
 		seen[s.name] = true
 		if err := c.set(s.name, s.value); err != nil {
@@ -85,10 +85,10 @@ func (c *Config) set(name, value string) (err error) {
 	case "policy":
 		var ok bool
 		if c.Policy, ok = base64(value); !ok {
-			err = errors.New("policy is not in base64; take it from the bridge as it is")
+			err = slim.NewError("policy is not in base64; take it from the bridge as it is")
 		}
 	default:
-		err = errors.New(slim.Quote(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
+		err = slim.NewError(slim.Quote(name) + " is unknown; write cluster, host, token, deadline, poll, on_error, xff_appended or policy")
 	}
 	return err
 }
@@ -128,14 +128,14 @@ func base64(text string) (data []byte, ok bool) {
 //go:noinline
 func nonempty(name, value string) (string, error) {
 	if value == "" {
-		return "", errors.New(name + " is empty; leave it out for the default")
+		return "", slim.NewError(name + " is empty; leave it out for the default")
 	}
 	return value, nil
 }
 
 func either(name, value, no, yes string) (bool, error) {
 	if value != no && value != yes {
-		return false, errors.New(name + ": " + slim.Quote(value) + " is neither " + no + " nor " + yes)
+		return false, slim.NewError(name + ": " + slim.Quote(value) + " is neither " + no + " nor " + yes)
 	}
 	return value == yes, nil
 }
@@ -154,7 +154,7 @@ func span(name, value string, least, most counter.Micros) (counter.Micros, error
 			break
 		}
 	}
-	return 0, errors.New(name + ": " + slim.Quote(value) + " is no duration from " + least.String() + " to " + most.String() +
+	return 0, slim.NewError(name + ": " + slim.Quote(value) + " is no duration from " + least.String() + " to " + most.String() +
 		"; write for example 50ms")
 }
 
@@ -165,7 +165,7 @@ func settingsOf(text string) ([]setting, error) {
 	}
 	// Envoy passes a Struct in protobuf encoding.
 	if strings.ContainsFunc(text, func(r rune) bool { return r < ' ' && r != '\n' && r != '\r' && r != '\t' }) {
-		return nil, errors.New("the configuration is no text; write it as a google.protobuf.StringValue, in lines or as JSON")
+		return nil, slim.NewError("the configuration is no text; write it as a google.protobuf.StringValue, in lines or as JSON")
 	}
 	var settings []setting
 	for i, line := range strings.Split(text, "\n") {
@@ -175,7 +175,7 @@ func settingsOf(text string) ([]setting, error) {
 		}
 		name, value, ok := strings.Cut(line, ":")
 		if !ok {
-			return nil, errors.New("line " + strconv.Itoa(i+1) + " is not \"name: value\"")
+			return nil, slim.NewError("line " + strconv.Itoa(i+1) + " is not \"name: value\"")
 		}
 		settings = append(settings, setting{strings.TrimSpace(name), strings.Trim(strings.TrimSpace(value), `"`)})
 	}
@@ -184,7 +184,7 @@ func settingsOf(text string) ([]setting, error) {
 
 // objectOf reads a flat JSON object. Its strings have no escapes.
 func objectOf(text string) ([]setting, error) {
-	malformed := errors.New(`the configuration is not a flat object such as {"cluster": "penstock"}, without null and without escapes in texts`)
+	malformed := slim.NewError(`the configuration is not a flat object such as {"cluster": "penstock"}, without null and without escapes in texts`)
 	rest, ok := strings.CutSuffix(text[1:], "}")
 	if !ok {
 		return nil, malformed
@@ -223,5 +223,6 @@ func token(text string) (value, rest string, ok bool) {
 	if end < 0 {
 		end = len(text)
 	}
-	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null" // null is not a valid value of any setting
+	// null is not a valid value of any setting
+	return text[:end], strings.TrimSpace(text[end:]), end > 0 && text[:end] != "null"
 }

@@ -50,6 +50,10 @@ type verdictReply struct {
 	plan  *core.Plan
 	ways  []wire.Way
 	until counter.Micros
+
+	records string         // those that no lookup has taken yet
+	asked   counter.Micros // when the bridge was asked
+	short   bool           // a record is missing, or cannot be read
 }
 
 // Verify implements [policy.Verifier].
@@ -86,10 +90,11 @@ func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolic
 	return v.identity, v.state
 }
 
-// complete reports whether all verdicts of the bridge were for credentials of the request.
+// complete reports whether all verdicts of the bridge were for credentials of the request, and all
+// records for its clients.
 func (h *verdictReply) complete() bool {
 	used := h.plan.Credentials()
-	return slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {
+	return !h.short && h.records == "" && slices.EqualFunc(used, h.ways, func(c core.CredentialUse, w wire.Way) bool {
 		return c.Method == w.Index && c.State == w.State
 	})
 }

@@ -21,9 +21,12 @@ func (s *Stream) unasked(why Counter) Action {
 	case s.remembers():
 		return s.remembered(f.elapsed())
 	case why == CounterBusy || why == CounterFull || why == CounterUnknown: // the bridge answers
+		if a.dated {
+			a.plan.DenyUnread()
+		}
 		return s.decide(a.plan.Overload())
 	}
-	d := a.degrade()
+	d := a.degrade(f)
 	if !d.Denied() && f.bound(a, s.state != throttleQueued) {
 		f.host.Count(CounterSpent)
 		return s.concluded()
@@ -33,10 +36,9 @@ func (s *Stream) unasked(why Counter) Action {
 
 // degrade decides by on_error. A request whose credential cannot be verified could come from any
 // client.
-func (a *asking) degrade() core.Decision {
+func (a *asking) degrade(f *Filter) core.Decision {
 	if a.unsure && a.policy.anybody != nil {
-		a.plan.Reset()
-		a.plan.Add(a.policy.anybody, &a.attrs.view)
+		a.add(f, a.policy.anybody)
 	}
 	return a.plan.Degrade()
 }
@@ -65,7 +67,8 @@ func (s *Stream) denyOverflow() Action {
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
-	recordTries = 64 // attempts, since workers write concurrently; a request that cannot be counted is denied
+	// attempts, since workers write concurrently; a request that cannot be counted is denied
+	recordTries = 64
 	recordWays  = 4
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )

@@ -13,6 +13,10 @@
 // arrive in the meantime share the next one. Only a few requests for one counter share a call, and
 // a denial of one of them applies to the others that wait (see gate).
 //
+// For a policy with a directory of clients, the bridge sends the records of a request's client. The
+// filter decides by them itself for half a second, and then asks again, whatever it remembers. So a
+// block holds within a second. Without the bridge, old records decide.
+//
 // Each call has a deadline. If the bridge does not answer in time, on_error of the policy decides,
 // and requests that it lets through are still limited. No request waits longer than about three
 // deadlines for a bridge that is down, and none is lost. All queues and caches are bounded;

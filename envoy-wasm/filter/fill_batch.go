@@ -21,7 +21,9 @@ func (f *Filter) fillBatch() {
 		version = f.leases.extras[0].version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
-	if taken < len(c.waiting) { // questions come before items for which no request waits, which could leave no room for a long question
+	// questions come before items for which no request waits, which could leave no room for a long
+	// question
+	if taken < len(c.waiting) {
 		c.waiting[taken].appendToBatch()
 		taken++
 	}

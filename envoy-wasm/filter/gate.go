@@ -200,7 +200,7 @@ func (f *Filter) dequeue(g *gate) {
 func (s *Stream) advance(from *gate) {
 	defer s.rescue()
 	var action Action
-	if from == nil || s.asking.unsure {
+	if from == nil || s.asking.unsure || s.asking.policy.directory != nil {
 		action = s.judge(from)
 	} else {
 		action = s.proceed(from)

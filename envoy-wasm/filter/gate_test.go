@@ -144,7 +144,7 @@ func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 		if asked += len(items); len(items) > waveMax {
 			t.Errorf("%d are asked about at a time", len(items))
 		}
-		c.answer(replied(slices.Repeat([]wire.Answer{said(over(), corepolicy.CredentialUnknown, counter.Minute)}, len(items))...))
+		c.answer(replied(slices.Repeat([]wire.Answer{withVerdict(over(), corepolicy.CredentialUnknown, counter.Minute)}, len(items))...))
 		e.settles(f)
 	}
 	if asked != 3*waveMax {

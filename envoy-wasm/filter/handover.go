@@ -9,8 +9,10 @@ package filter
 // End ends the filter. After that, only [Filter.Inherit] may use it.
 func (f *Filter) End() {
 	defer f.guard()
-	defer f.tickEvery(0) // Envoy keeps the timer of a removed filter, which would wake the worker for nothing
-	f.tellHeld(0)        // first, so that it happens even if the rest fails, because all workers share the gauge
+	// Envoy keeps the timer of a removed filter, which would wake the worker for nothing
+	defer f.tickEvery(0)
+	// first, so that it happens even if the rest fails, because all workers share the gauge
+	f.tellHeld(0)
 	f.calls.woken = true // after that it must not request a flush
 	f.releaseAll(f.elapsed())
 }

@@ -28,7 +28,7 @@ type envoy struct {
 	responses  map[uint32]Response
 	properties map[string]string
 	counts     [counterCount]int
-	held       int64 // the gauge of units in hand
+	held       int64 // the gauge of held units
 	warnings   []string
 	refuses    error  // error of every call
 	sleeps     error  // error of every wake

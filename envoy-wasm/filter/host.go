@@ -86,21 +86,24 @@ const (
 	CounterUnreachable // the bridge could not be called, or the call failed
 	// The bridge's answer was an error, could not be read, or did not match the request.
 	CounterUnanswered
-	CounterUnavailable  // the bridge's store did not answer
-	CounterUnknown      // the bridge does not have the filter's policy
-	CounterOpen         // no call, because the last ones failed
-	CounterFull         // no call, because the queues are full or the request waited too long; counted as denied too
+	CounterUnavailable // the bridge's store did not answer
+	CounterUnknown     // the bridge does not have the filter's policy
+	CounterOpen        // no call, because the last ones failed
+	// no call, because the queues are full or the request waited too long; counted as denied too
+	CounterFull
 	CounterUnreadable   // responses without a usable cost; the default was charged
 	CounterUnsettled    // responses that could not be settled; the reservation remains the charge
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRejected
 	CounterPanic
-	CounterNoPolicy      // no policy yet; on_error of the filter's configuration decides
-	CounterLeased        // admitted from leased units, without a call; counted as allowed too
-	CounterRemembered    // denied by a recent denial, without a call; counted as denied too
-	CounterBusy          // the bridge is overloaded; counted as denied too, unless the filter tries again
-	CounterLate          // the call was answered after the deadline
-	CounterSpent         // denied, because on_error has already allowed the whole limit; counted as denied too
+	CounterNoPolicy   // no policy yet; on_error of the filter's configuration decides
+	CounterLeased     // admitted from leased units, without a call; counted as allowed too
+	CounterRemembered // denied by a recent denial, without a call; counted as denied too
+	// the bridge is overloaded; counted as denied too, unless the filter tries again
+	CounterBusy
+	CounterLate // the call was answered after the deadline
+	// denied, because on_error has already allowed the whole limit; counted as denied too
+	CounterSpent
 	CounterInvalidTarget // answered 400, because the path or host has an unsupported form
 	counterCount
 )

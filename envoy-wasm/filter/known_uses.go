@@ -35,7 +35,8 @@ func (u *knownUses) learn(sent counter.Micros, checks []counter.Check, results [
 			u.key, u.entries = newHashKey(), make([]use, usesMax)
 		}
 		h := u.key.sum(c.Key)
-		if e := &u.entries[h%usesMax]; e.hash != h || e.sent <= sent { // otherwise an overdue call would overwrite a later answer
+		// otherwise an overdue call would overwrite a later answer
+		if e := &u.entries[h%usesMax]; e.hash != h || e.sent <= sent {
 			*e = use{hash: h, units: c.Limit.Capacity() - r.Remaining, sent: sent, until: sent + r.Reset}
 		}
 	}

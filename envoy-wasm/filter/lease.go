@@ -87,15 +87,16 @@ type extra struct {
 
 // leases are those of one worker.
 type leases struct {
-	byKey          map[string]*held
-	all            []*held
-	next           int     // index in all, where the next search for room begins
-	ticking        []*held // leases that may hold units
-	extras         []*extra
-	units          []wire.Units // buffer for the item that is being encoded
-	backs          []lease.Refund
-	reads          bool           // the bridge accepts calls about leases
-	exact          bool           // the bridge decides repeated denials itself, except for leased counters
+	byKey   map[string]*held
+	all     []*held
+	next    int     // index in all, where the next search for room begins
+	ticking []*held // leases that may hold units
+	extras  []*extra
+	units   []wire.Units // buffer for the item that is being encoded
+	backs   []lease.Refund
+	reads   bool // the bridge accepts calls about leases
+	// the bridge decides repeated denials itself, except for leased counters
+	exact          bool
 	leasesOffUntil counter.Micros // time until which no call is about leases
 	due            counter.Micros // time of the next tend
 	told           int64          // number of held units last reported to Envoy

@@ -17,13 +17,13 @@ type part struct {
 	verdict lease.Verdict
 }
 
-// decideLocally decides the request locally if possible, and otherwise prepares its question. done reports
-// whether the request is decided.
+// decideLocally decides the request locally if possible, and otherwise prepares its question. done
+// reports whether the request is decided.
 func (s *Stream) decideLocally() (action Action, done bool) {
 	f, a := s.f, s.asking
 	a.forget() // the time at which the request joined a queue
 	deny, admit := a.plan.LocalDecision()
-	if a.denies = deny && !a.unsure; !a.denies {
+	if a.denies = deny && !a.unsure && !a.dated; !a.denies {
 		return Continue, false
 	}
 	a.admits = admit && f.leases.reads
@@ -229,7 +229,8 @@ func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.
 	all := *r
 	for i := range leases {
 		if l := &leases[i]; l.Check == w.check {
-			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), strings.Clone(l.Token)}) // the text is a part of the whole reply
+			// the text is a part of the whole reply
+			h.keep(sealed{l.Receipt, l.Granted - own, w.age(l.Granted), strings.Clone(l.Token)})
 			all.Granted, all.Receipt = l.Granted, l.Receipt
 		}
 	}
@@ -276,7 +277,8 @@ func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Mic
 	defer f.guard() // the request gets its answer even if this panics
 	n := max(1, r.checks)
 	if s := r.stream; ok && s != nil && s.state == waiting && got.Verdict == nil && len(got.Results) == len(s.asking.plan.Checks()) {
-		f.uses.learn(sent, s.asking.plan.Checks(), got.Results) // before held units are added to Remaining
+		// before held units are added to Remaining
+		f.uses.learn(sent, s.asking.plan.Checks(), got.Results)
 	}
 	ok = ok && got.Verdict == nil && len(got.Results) == n
 	for i := range r.wants {

@@ -219,7 +219,7 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 	s.RequestHeaders(get("/api/x", "x-api-key", "k"))
 	f.Flush()
 	c, _, _ := e.check()
-	reply := replied(said(left(100), corepolicy.CredentialValid, 10*counter.Second))
+	reply := replied(withVerdict(left(100), corepolicy.CredentialValid, 10*counter.Second))
 	reply.Leases = wire.LeasingUsual
 	c.answer(reply)
 	s.Done()

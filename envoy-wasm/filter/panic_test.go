@@ -50,15 +50,15 @@ func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 		}
 		f.Flush()
 		c, _, _ := e.check()
-		first := said(left(9), corepolicy.CredentialUnknown, counter.Minute)
+		first := withVerdict(left(9), corepolicy.CredentialUnknown, counter.Minute)
 		if method == "Respond" {
-			first = said(over(), corepolicy.CredentialUnknown, counter.Minute)
+			first = withVerdict(over(), corepolicy.CredentialUnknown, counter.Minute)
 		}
 		if method == "Now" { // the second request is the first that needs the time
 			first = left(9)
 		}
 		e.panics = method
-		c.answer(replied(first, said(left(8), corepolicy.CredentialUnknown, counter.Minute), left(7)))
+		c.answer(replied(first, withVerdict(left(8), corepolicy.CredentialUnknown, counter.Minute), left(7)))
 		done := slices.Clone(e.resumed)
 		for id := range e.responses {
 			done = append(done, id)

@@ -3,8 +3,6 @@
 package filter
 
 import (
-	"errors"
-
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/compact"
 	"github.com/penstock/penstock/core/counter"
@@ -20,8 +18,11 @@ type policy struct {
 	anybody *core.Ruleset // see anybodys; nil if there would be no difference
 	reads   core.Inputs
 	headers map[string]int // the index in reads of a header, by its name in lower case
-	ways    []*remembered  // for each entry of identify, its cache if the bridge verifies it; otherwise nil
-	inputs  uint64         // hash of reads
+	// for each entry of identify, its cache if the bridge verifies it; otherwise nil
+	ways   []*remembered
+	inputs uint64 // hash of reads
+	// directory holds the records of clients; nil for a policy without a directory.
+	directory *directory
 }
 
 // load compiles a compact policy. Cached verdicts on credentials are kept if the number of ways to
@@ -41,8 +42,11 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 			way.Verifier = p.ways[i]
 		}
 	}
+	if source.Directory {
+		p.directory = &directory{filter: f, key: newHashKey(), known: make([]knownRecord, recordsKept)}
+	}
 	if max(len(p.reads.Headers), len(p.reads.Attrs)) > wire.ValuesMax {
-		return nil, errors.New("it reads more than 256 headers, or more than 256 attributes, of a request")
+		return nil, slim.NewError("it reads more than 256 headers, or more than 256 attributes, of a request")
 	}
 	for i, name := range p.reads.Headers {
 		p.headers[slim.LowerASCII(name)] = i

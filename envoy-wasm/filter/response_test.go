@@ -157,7 +157,7 @@ func TestABadCredentialIsChallenged(t *testing.T) {
 	f.NewStream(1).RequestHeaders(get("/api/x", "x-api-key", "wrong"))
 	f.Flush()
 	c, _, _ := e.check()
-	answer := said(wire.Answer{}, corepolicy.CredentialUnknown, counter.Minute)
+	answer := withVerdict(wire.Answer{}, corepolicy.CredentialUnknown, counter.Minute)
 	c.answer(replied(answer))
 	r := e.responses[1]
 	if r.Status != 401 || fieldOf(r.Headers, "www-authenticate") != `Bearer error="invalid_token"` {

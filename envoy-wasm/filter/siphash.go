@@ -13,6 +13,8 @@ type hashKey [2]uint64
 
 // newHashKey returns a random key. The seed of a maphash is random, and crypto/rand would make the
 // filter larger.
+//
+//go:noinline
 func newHashKey() (k hashKey) {
 	for i := range k {
 		k[i] = maphash.String(maphash.MakeSeed(), "")

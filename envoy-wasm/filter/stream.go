@@ -65,6 +65,7 @@ type asking struct {
 	writer response.Writer
 	attrs  attributes
 	unsure bool // a credential has no cached verdict
+	dated  bool // a record of the directory is unknown or old
 	held   int  // bytes that the request holds while it waits
 
 	patience counter.Micros // timeout of its own call in a throttle queue
@@ -121,7 +122,7 @@ func (s *Stream) judge(from *gate) Action {
 	f, a := s.f, s.asking
 	a.identify(f)
 	switch {
-	case len(a.plan.Checks()) == 0 && !f.unsure:
+	case len(a.plan.Checks()) == 0 && !f.unsure && !f.dated:
 		return s.concluded()
 	case a.attrs.size() > askBytesMax:
 		return s.oversized()
@@ -140,7 +141,7 @@ func (s *Stream) proceed(from *gate) Action {
 		return s.unasked(CounterOpen)
 	case from == nil && f.full(a):
 		return s.unasked(CounterFull)
-	case from != nil && s.remembers():
+	case from != nil && !a.dated && s.remembers():
 		return s.remembered(f.elapsed())
 	case from != nil && s.late(f.host.Now()):
 		return s.unasked(f.calls.whyLate())
@@ -204,19 +205,23 @@ func (s *Stream) drop() {
 
 // identify makes the plan of the request with the cached verdicts on its credentials.
 func (a *asking) identify(f *Filter) {
-	f.now, f.unsure, f.stale, f.known = a.attrs.view.At, false, false, 0
-	a.plan.Reset()
-	a.plan.Add(a.policy.ruleset, &a.attrs.view)
-	a.attrs.ask.Known, a.unsure = f.known, f.unsure
+	f.now, f.unsure, f.stale, f.dated, f.known = a.attrs.view.At, false, false, false, 0
+	a.add(f, a.policy.ruleset)
+	if f.dated {
+		f.known = 0 // so that the bridge sends the records
+	}
+	a.attrs.ask.Known, a.unsure, a.dated = f.known, f.unsure, f.dated
 	a.narrow, a.alike = a.plan.Narrowest()
 }
 
-// takeVerdict makes the plan again with the bridge's verdicts on the credentials, and caches them.
-// It returns false if the bridge verified credentials other than the request's, because the bridge
+// takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
+// the clients, and caches them. sent is when the bridge was asked, on the clock of leases. It returns false if the bridge verified credentials other than the request's, because the bridge
 // has then decided for a different client.
-func (a *asking) takeVerdict(f *Filter, v *wire.Verdict) bool {
-	a.attrs.view.At = f.host.Now()
-	h := verdictReply{plan: &a.plan, ways: v.Ways, until: a.attrs.view.At + min(counter.Micros(v.TTLMicros), rememberedMax)}
+func (a *asking) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
+	now := f.host.Now()
+	a.attrs.view.At = now
+	h := verdictReply{plan: &a.plan, ways: v.Ways, until: now + min(counter.Micros(v.TTLMicros), rememberedMax),
+		records: v.Records, asked: now - (f.elapsed() - sent)}
 	f.bridgeVerdicts = &h
 	defer func() { f.bridgeVerdicts = nil }()
 	a.identify(f)
@@ -241,7 +246,11 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.degrade(whyNot(answer.Status))
 		return
 	}
-	if answer.Verdict != nil && !a.takeVerdict(s.f, answer.Verdict) {
+	sent := s.f.calls.answeredSent
+	if s.state == throttleQueued {
+		sent = s.asked
+	}
+	if answer.Verdict != nil && !a.takeVerdict(s.f, answer.Verdict, sent) {
 		s.degrade(CounterUnanswered)
 		return
 	}
@@ -255,7 +264,7 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.f.uses.learn(s.f.elapsed(), a.plan.Checks(), results)
 	}
 	if answer.Verdict != nil && a.alike {
-		s.f.takeResults(a, nil, results, s.f.calls.answeredSent)
+		s.f.takeResults(a, nil, results, sent)
 	}
 	d := a.plan.Decide()
 	if s.state == waiting && d.Denied() && d.Delay > 0 && s.enqueueThrottled() {

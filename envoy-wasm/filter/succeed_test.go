@@ -20,7 +20,7 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 	} {
 		e := newEnvoy(t)
 		before := withPolicy(t, e, withKeys(t), strings.Split(bridge, "\n")...)
-		admitted(t, e, before, 1, said(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
+		admitted(t, e, before, 1, withVerdict(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		f, err := New(e, []byte(settings))
 		if err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 		// Remembered credentials are not shared, and after the takeover neither filter uses the
 		// other's policy.
 		before.policy = nil
-		admitted(t, e, f, 3, said(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
+		admitted(t, e, f, 3, withVerdict(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		if e.counts[CounterNoPolicy]+e.counts[CounterPanic] != 0 || e.counts[CounterPolicyLoaded] != 1 {
 			t.Errorf("%q: %v", settings, e.count())
 		}

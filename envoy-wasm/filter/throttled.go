@@ -29,7 +29,8 @@ func (s *Stream) enqueueThrottled() bool {
 	for _, t := range throttled {
 		patience = min(patience, t.Throttle.MaxDelay)
 	}
-	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsed() - f.calls.answeredSent) // the first call has used up a part of it
+	// the first call has used up a part of it
+	s.deadline = f.host.Now() + f.silentFor() + patience - (f.elapsed() - f.calls.answeredSent)
 	if !s.askToWait(f.silentFor() + patience) {
 		return false
 	}

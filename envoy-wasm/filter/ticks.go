@@ -15,8 +15,9 @@ const TickMillis = 10
 // while a request waits and for a short time afterwards, because changing the interval for each
 // request would cost more. Otherwise the next tick comes when something is due.
 const (
-	tickFast   = TickMillis * counter.Millisecond
-	tickSlow   = counter.Second // the longest interval, and so the longest delay if the clock is set forward
+	tickFast = TickMillis * counter.Millisecond
+	// the longest interval, and so the longest delay if the clock is set forward
+	tickSlow   = counter.Second
 	quietTicks = 10
 )
 

@@ -142,7 +142,8 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	}
 	who := policy.IdentityOf("user", user)
 	id := &who
-	id.User = user // a name that is too long is an error, because its hash could be another client's name
+	// a name that is too long is an error, because its hash could be another client's name
+	id.User = user
 	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
 		return nil, err
 	}

@@ -27,9 +27,10 @@ type pace struct {
 var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 10 * time.Second}
 
 const (
-	redirectsMax    = 3
-	headerBytesMax  = 64 << 10
-	jitterPart      = 10 // nodes spread over a tenth of the refresh, so that they do not fetch at the same time
+	redirectsMax   = 3
+	headerBytesMax = 64 << 10
+	// nodes spread over a tenth of the refresh, so that they do not fetch at the same time
+	jitterPart      = 10
 	fetcherNameSent = "penstock"
 )
 

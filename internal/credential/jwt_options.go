@@ -12,8 +12,9 @@ import (
 
 // Bounds and defaults of [JWTOptions].
 const (
-	leewayDefault  = 30 * time.Second
-	leewayMax      = 5 * time.Minute // a larger leeway would make the expiry of short-lived tokens meaningless
+	leewayDefault = 30 * time.Second
+	// a larger leeway would make the expiry of short-lived tokens meaningless
+	leewayMax      = 5 * time.Minute
 	refreshDefault = 5 * time.Minute
 	refreshMin     = time.Second
 	refreshMax     = 24 * time.Hour // how long a removed key can remain in use

@@ -71,7 +71,8 @@ const (
 // buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
 // for concurrent use, and takes no lock.
 type meter struct {
-	gates      [2]gate // one for clean addresses and one for the others, so that the latter do not delay the former
+	// one for clean addresses and one for the others, so that the latter do not delay the former
+	gates      [2]gate
 	seed       maphash.Seed
 	processors counter.Micros
 	total      bucket
@@ -108,7 +109,7 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// pay adds an amount to the debt, which does not exceed most.
+// pay adds an amount to the debt, but at most so that the debt is most.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()

@@ -29,7 +29,8 @@ type verdict struct {
 	state    policy.CredentialState
 	key      *key    // the key that verified the token; nil if none did
 	set      *keySet // the set that a failed token was tried with
-	span             // outside this span, a valid token is invalid, and the verdict on a failed one is dropped
+	// outside this span, a valid token is invalid, and the verdict on a failed one is dropped
+	span
 
 	place int         // index in the shard's ring; the shard's lock guards it
 	used  atomic.Bool // used since the CLOCK hand last passed it

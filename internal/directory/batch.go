@@ -57,12 +57,23 @@ func (d *Directory) Waits(kind, id string) bool {
 	return d.place(policy.ClientName{Kind: kind, ID: id}) > 0
 }
 
-// enqueue has clients read that a source has named and that are unknown, each once. It returns a
-// channel that is closed when they are read, or nil if too many clients wait or the directory is
-// closed.
-func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
+// enqueueAll has the unknown clients of requests read, together if there is room. It returns the
+// channels of the batches to wait for.
+func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	for i := range requests {
+		if done := d.enqueue(requests[i].Source, requests[i].Names); done != nil {
+			reads = append(reads, done)
+		}
+	}
+	return reads
+}
+
+// enqueue has clients read that a source has named and that are unknown, each once. It returns a
+// channel that is closed when they are read, or nil if too many clients wait or the directory is
+// closed. The caller holds the lock.
+func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // batches are read in order: the current one, then the queue
 	done = closed
 	for _, name := range names {
@@ -171,6 +182,7 @@ func (d *Directory) readBatch(b *batch) {
 		d.failed(b, err)
 		return
 	}
+	d.failing.Store(false)
 	if d.vanished(names, texts) {
 		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
 		defer cancel()
@@ -237,6 +249,7 @@ func (d *Directory) failed(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
 	if !errors.Is(err, ErrBusy) {
+		d.failing.Store(true)
 		d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
 		d.mu.Lock()
 		waiting, d.queue = d.queue, nil

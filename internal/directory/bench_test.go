@@ -83,3 +83,25 @@ func BenchmarkFirstContact(b *testing.B) {
 	b.ReportMetric(float64(b.N)/float64(d.Figures().Reads.Load()), "clients/read")
 	b.ReportMetric(float64(d.Len()), "remembered")
 }
+
+// BenchmarkFindKey measures what a known API key costs, one of 50,000, besides its SHA-256.
+func BenchmarkFindKey(b *testing.B) {
+	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	hashes := make([][32]byte, 50_000)
+	for i := range hashes {
+		sum, name := hashOf(fmt.Sprint(i))
+		hashes[i] = sum
+		d.Fetch(b.Context(), 0, []policy.ClientName{{Kind: policy.KindKey, ID: name}})
+	}
+	at := now()
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		if _, _, ok := d.FindKey(hashes[i%len(hashes)], at); !ok {
+			b.Fatal("a key is unknown")
+		}
+	}
+}

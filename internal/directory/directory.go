@@ -68,6 +68,7 @@ type Directory struct {
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
 	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
 	pausedUntil atomic.Int64
+	failing     atomic.Bool // the source did not answer the last read
 
 	mu         sync.Mutex
 	queue      []*batch // the clients to read next, at most batchMax in each
@@ -198,33 +199,52 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 // ok is false if the source works and too many clients wait to be read. The caller must then deny
 // the request: its client may be blocked, and whoever names many clients can cause this.
 func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.ClientName) (ok bool) {
-	if d.knows(names) {
-		return true
-	}
+	requests := [1]Unknown{{Source: source, Names: names}}
+	d.FetchAll(ctx, requests[:])
+	return !requests[0].Overload
+}
+
+// Unknown are the clients of one request that Find does not know, for [Directory.FetchAll].
+type Unknown struct {
+	Source uint32
+	Names  []policy.ClientName
+	// Overload is set if the caller must deny the request.
+	Overload bool
+}
+
+// FetchAll is Fetch for several requests together. It waits once for all of them.
+func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	if !d.pausedNow() {
-		if done := d.enqueue(source, names); done != nil {
-			ctx, cancel := context.WithTimeout(ctx, waitMax)
-			defer cancel()
+		ctx, cancel := context.WithTimeout(ctx, waitMax)
+		defer cancel()
+		for _, done := range d.enqueueAll(requests) {
 			select {
 			case <-done:
 			case <-ctx.Done():
 			}
 		}
 	}
-	switch {
-	case d.knows(names):
-		return true
-	case !d.Works():
-		d.figures.Undirected.Add(1)
-		return true
+	for i := range requests {
+		r := &requests[i]
+		switch r.Overload = false; {
+		case d.knows(r.Names):
+		case !d.Works():
+			d.figures.Undirected.Add(1)
+		default:
+			d.figures.Overloads.Add(1)
+			r.Overload = true
+		}
 	}
-	d.figures.Overloads.Add(1)
-	return false
 }
 
 // Works reports whether the source answers, as far as is known. A request whose client is unknown is
 // then denied.
-func (d *Directory) Works() bool { return !d.pausedNow() && d.ctx.Err() == nil }
+func (d *Directory) Works() bool {
+	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
+}
+
+// Timeout returns how long one read of the source may take.
+func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
@@ -272,6 +292,8 @@ func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
 // Learn has clients and keys read that Find does not know, and waits for none of them.
 func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 	if !d.knows(names) && !d.pausedNow() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		d.enqueue(source, names)
 	}
 }

@@ -231,6 +231,54 @@ func TestARedisThatIsAway(t *testing.T) {
 	}
 }
 
+// TestARedisThatHangs holds that a request whose deadline is shorter than the timeout of a read is
+// decided without a record while Redis does not answer, and not denied as in an overload. Only
+// requests before the first read has failed may be.
+func TestARedisThatHangs(t *testing.T) {
+	server := redistest.Start(t)
+	d := open(t, directory.Options{Source: inRedis(t, server.URL()), Timeout: 300 * time.Millisecond})
+	fetch(t, d, "user", "ann")
+	server.Pause()
+	defer server.Resume()
+	eventually.Until(t, 20*time.Second, "a read has failed", func() bool {
+		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "bob"}})
+		return d.Figures().Failures.Load() > 0
+	})
+	before, reads := d.Figures().Overloads.Load(), d.Figures().Reads.Load()
+	eventually.Until(t, 20*time.Second, "Redis is tried again", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		return !d.Fetch(ctx, 0, []policy.ClientName{{Kind: "user", ID: "bob"}}) || d.Figures().Reads.Load() > reads+1
+	})
+	if n := d.Figures().Overloads.Load() - before; n != 0 {
+		t.Errorf("%d requests are denied as in an overload", n)
+	}
+}
+
+// TestFetchAll holds that the clients of several requests are read in one call, and that the requests
+// whose clients are beyond the bound of their source are told so.
+func TestFetchAll(t *testing.T) {
+	memory := new(directory.Memory)
+	edit(t, memory, directory.Edit{Client: "user:u7", Action: directory.ActionBlock})
+	source := &counting{Source: memory, gate: make(chan struct{})}
+	close(source.gate)
+	d := open(t, directory.Options{Source: source, Timeout: time.Minute})
+	requests := make([]directory.Unknown, 64)
+	for i := range requests {
+		requests[i] = directory.Unknown{Source: uint32(i), Names: []policy.ClientName{{Kind: "user", ID: fmt.Sprint("u", i)}, {Kind: "tenant", ID: "t"}}}
+	}
+	d.FetchAll(t.Context(), requests)
+	for i := range requests {
+		r, ok := d.Find("user", fmt.Sprint("u", i), now())
+		if blocked := r != nil && r.Blocked; !ok || requests[i].Overload || blocked != (i == 7) {
+			t.Errorf("client %d: %+v, %v, overload %v", i, r, ok, requests[i].Overload)
+		}
+	}
+	if reads, names := source.reads.Load(), source.names.Load(); reads != 1 || names != 65 {
+		t.Errorf("%d reads of %d clients", reads, names)
+	}
+}
+
 // TestARedisThatLostItsRecords holds that remembered records stay in force when Redis is emptied, and
 // that they end once somebody has begun a directory anew.
 func TestARedisThatLostItsRecords(t *testing.T) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package directory keeps what operators say about clients: tiers, limits, blocks, exemptions.
+// Package directory keeps what operators say about clients: tiers, limits, blocks, exemptions. It also
+// keeps API keys, by their SHA-256: their clients, tiers, limits, ends and revocations.
 //
 // # Promise
 //
@@ -11,6 +12,9 @@
 // that was never seen has no record. If the source works and too many new clients wait to be read,
 // their requests are denied, so that a flood of clients does not admit a blocked one. A part of a record that has an end loses its force at that
 // instant. A record that cannot be read is counted, logged once, and has no force.
+//
+// A key is read as a client is, and the record of its client after it. A key that the source cannot tell
+// of is not valid. Keys and clients do not evict each other. No record and no log holds a key.
 //
 // An [Editor] changes records. Concurrent changes are not lost, and each one leaves an entry in a
 // bounded history.

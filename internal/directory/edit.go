@@ -100,6 +100,10 @@ type Change struct {
 	After  *Record `json:"after"`  // nil if there is none
 }
 
+// ControlledPrefix begins the generation of a directory that a control plane writes. Its rows are the
+// truth, so an [Editor] denies changes.
+const ControlledPrefix = "control-"
+
 // swapsMax is how often an edit is tried while others change the same record.
 const swapsMax = 20
 
@@ -113,6 +117,11 @@ func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	}
 	if err := edit.check(e.now()); err != nil {
 		return nil, err
+	}
+	if generation, err := e.Source.Generation(ctx); err != nil {
+		return nil, err
+	} else if strings.HasPrefix(generation, ControlledPrefix) {
+		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock client --control URL")
 	}
 	for range swapsMax {
 		old, before, err := e.read(ctx, name)
@@ -235,6 +244,15 @@ func (e *Edit) String() string {
 		parts = append(parts, "until", e.Until.UTC().Format(time.RFC3339))
 	}
 	return strings.Join(parts, " ")
+}
+
+// After checks the edit, and returns the record after it. It does not change the record before,
+// which may be nil. The error wraps [ErrEdit].
+func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
+	if err := e.check(now); err != nil {
+		return nil, err
+	}
+	return e.apply(before)
 }
 
 // apply returns the record after the edit. It does not change the record before, which may be nil.

@@ -127,8 +127,8 @@ func (r *KeyRecord) client() (policy.ClientName, error) {
 	return name, nil
 }
 
-// identity returns the owner of the key.
-func (r *KeyRecord) identity() (policy.Identity, error) {
+// Identity returns the owner of the key.
+func (r *KeyRecord) Identity() (policy.Identity, error) {
 	name, err := r.client()
 	if err != nil {
 		return policy.Identity{}, err
@@ -172,7 +172,7 @@ func (r *KeyRecord) compile() (*key, error) {
 	if err := r.checkTexts(); err != nil {
 		return nil, err
 	}
-	who, err := r.identity()
+	who, err := r.Identity()
 	if err != nil {
 		return nil, err
 	}

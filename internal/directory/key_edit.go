@@ -126,6 +126,9 @@ func (e *KeyEdit) check(now time.Time) error {
 			return err
 		}
 	}
+	if err := checkText("name", e.Name, policy.ValueBytesMax); err != nil {
+		return wrong("%v", err)
+	}
 	if e.Record != nil {
 		if e.Record.Name != e.Name {
 			return wrong("the record has the name %q, and the edit is of %q", e.Record.Name, e.Name)

@@ -74,6 +74,10 @@ func TestKeyEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})
 		becomes(t, d, "first", policy.CredentialUnknown)
+		before, err := source.Changes(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
 		create := creation("acme", "user:u_42", "first")
 		create.Record.Tier, create.Record.Limits = "gold", map[string][]string{"api": {"7/1m"}}
 		editKeys(t, source, create)
@@ -81,6 +85,11 @@ func TestKeyEditsAreInForce(t *testing.T) {
 		who, _ := askKey(t, d, "first")
 		if who.Kind != "user" || who.ID != "u_42" || who.User != "u_42" || who.APIKey != "acme" || who.Tier != "gold" {
 			t.Errorf("the owner is %+v", who)
+		}
+		_, name := hashOf("first")
+		changes, err := source.Changes(t.Context(), before.Position)
+		if want := (policy.ClientName{Kind: policy.KindKey, ID: name}); err != nil || !slices.Contains(changes.Names, want) {
+			t.Errorf("a process that was not told finds %v, %v; want %v", changes.Names, err, want)
 		}
 		if set, ok := who.Overrides.Of("api"); !ok || set.Limits[0].Count() != 7 {
 			t.Errorf("the limits are %+v", set)

@@ -83,8 +83,8 @@ func (o *outageTest) pass(d time.Duration) {
 	}
 }
 
-// said compares the lines logged since the last call.
-func (o *outageTest) said(want ...string) {
+// wantLines compares the lines logged since the last call.
+func (o *outageTest) wantLines(want ...string) {
 	o.t.Helper()
 	if got, want := o.out.String(), strings.Join(want, ""); got != want {
 		o.t.Errorf("logged\n%s, want\n%s", got, want)
@@ -97,26 +97,26 @@ func (o *outageTest) said(want ...string) {
 func TestAnOutageIsTwoLines(t *testing.T) {
 	o := newOutageTest(t)
 	o.request(3, "allow")
-	o.said()
+	o.wantLines()
 	o.err = fmt.Errorf("connection refused: %w", counter.ErrUnavailable)
 	began := "msg=\"the store does not answer, on_error decides\" error=\"" + o.err.Error() + "\"\n"
 	o.request(17_000, "allow")
 	o.pass(time.Minute)
 	o.request(951, "deny")
-	o.said(began)
+	o.wantLines(began)
 	o.err = nil
 	o.pass(time.Minute) // without requests, there is no evidence that the store is back
-	o.said()
+	o.wantLines()
 	o.request(1, "allow")
-	o.said()
+	o.wantLines()
 	o.pass(outageQuiet)
-	o.said("msg=\"the store answers again\" outage=1m0s requests=17951 admitted=17000 admitted_locally=0 denied=951\n")
+	o.wantLines("msg=\"the store answers again\" outage=1m0s requests=17951 admitted=17000 admitted_locally=0 denied=951\n")
 	o.request(5, "allow")
 	o.pass(time.Minute)
-	o.said()
+	o.wantLines()
 	o.err = fmt.Errorf("connection refused: %w", counter.ErrUnavailable)
 	o.request(1, "deny")
-	o.said(began)
+	o.wantLines(began)
 }
 
 // TestAnOutageOfOneServerIsOneOutage: answers of other servers in between do not end an outage.
@@ -135,7 +135,7 @@ func TestAnOutageOfOneServerIsOneOutage(t *testing.T) {
 	o.out.Reset()
 	o.request(1, "deny")
 	o.pass(outageQuiet)
-	o.said("msg=\"the store answers again\" outage=9s requests=10 admitted=0 admitted_locally=0 denied=10\n")
+	o.wantLines("msg=\"the store answers again\" outage=9s requests=10 admitted=0 admitted_locally=0 denied=10\n")
 }
 
 // TestAnOverloadIsTwoLines: too many requests are not logged as an outage.
@@ -143,14 +143,14 @@ func TestAnOverloadIsTwoLines(t *testing.T) {
 	o := newOutageTest(t)
 	o.err = counter.ErrOverloaded
 	o.request(40, "allow")
-	o.said("msg=\"more requests wait for the store than it can answer, and are denied\" error=\"" + counter.ErrOverloaded.Error() + "\"\n")
+	o.wantLines("msg=\"more requests wait for the store than it can answer, and are denied\" error=\"" + counter.ErrOverloaded.Error() + "\"\n")
 	o.pass(outageQuiet / 2)
-	o.said()
+	o.wantLines()
 	o.pass(outageQuiet / 2)
-	o.said("msg=\"the store answers all requests again\" overload=0s denied=40\n")
+	o.wantLines("msg=\"the store answers all requests again\" overload=0s denied=40\n")
 	o.err = counter.ErrInvalid
 	o.request(1, "allow")
 	o.err = context.Canceled
 	o.request(1, "allow")
-	o.said()
+	o.wantLines()
 }

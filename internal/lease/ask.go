@@ -6,7 +6,8 @@ import "github.com/penstock/penstock/core/counter"
 
 // Call is a call to make to the store: for one request, or, with a Cost of 0, in advance.
 type Call struct {
-	Cost       int64 // units needed now: by the request that makes the call, and by the waiting requests
+	// units needed now: by the request that makes the call, and by the waiting requests
+	Cost       int64
 	Min        int64 // units needed by the request that makes the call
 	Max        int64 // Cost plus the units to take in advance
 	ShareMille int64

@@ -60,8 +60,8 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 	}
 }
 
-// TestALeaseIsRefundedUnderItsOwnAge leases units while the store is near, and others for longer
-// after the store has become slow. While a long lease is out, a bucket credits less for a short
+// TestALeaseIsRefundedUnderItsOwnAge: some units are leased while the store is fast, and others for
+// longer after it has become slow. While a long lease is out, a bucket credits less for a short
 // one, so each must be refunded with the age for which it was charged. Units charged for a request
 // that stopped waiting are not a lease.
 func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {

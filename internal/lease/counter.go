@@ -32,9 +32,10 @@ const (
 // Held identifies the units of one Admit, for [Counter.PutBack].
 type Held struct {
 	Receipt counter.Micros // receipt of the charge to which the units belong
-	Leased  bool           // taken from the held units, and can return to them; otherwise granted for this request
-	epoch   uint32
-	age     counter.Micros
+	// taken from the held units, and can return to them; otherwise granted for this request
+	Leased bool
+	epoch  uint32
+	age    counter.Micros
 }
 
 // Counter is one node's state of one counter: the units that the node holds, and the node's
@@ -63,7 +64,8 @@ type Counter struct {
 	deniedCost  int64 // this cost and greater ones are denied
 	deniedUntil counter.Micros
 	passesAt    counter.Micros // until the instant at which the store would admit it
-	flowUntil   counter.Micros // until then the store counts as empty, and only new units are available
+	// until then the store counts as empty, and only new units are available
+	flowUntil counter.Micros
 
 	rates
 	low        int64 // take more in advance when at most this many units are held
@@ -161,7 +163,8 @@ func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdi
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
-		c.refund(&c.reserved, c.reserved.units) // there are too few, and they are not leased, so they must not be held
+		// there are too few, and they are not leased, so they must not be held
+		c.refund(&c.reserved, c.reserved.units)
 		return Wait, Held{}
 	}
 	c.Leave(cost)

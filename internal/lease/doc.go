@@ -61,12 +61,13 @@
 //
 // # When not to use it
 //
-// For counters with fewer than twenty requests a second on a node: they are not leased, and each
-// request asks the store, as without this package. Bursts of a few requests with pauses of 100 ms
-// or more look busier than that while they last. Units taken for the next request are then
-// refunded, and three requests 30 ms apart can make four calls.
+// Counters with fewer than twenty requests a second on a node are not leased, and each of their
+// requests calls the store, as without this package. A few requests in quick succession, with
+// pauses of 100 ms or more between such groups, appear busier than they are. Units taken for the
+// next request are then refunded, and three requests 30 ms apart can cause four calls.
 //
-// For a sliding log: its units would have to count until a window after their use.
+// A sliding log cannot be leased, because its units would have to count until a window after their
+// use.
 //
-// For a counter whose requests alternate between limits: each request then makes its own call.
+// If the requests for a counter alternate between limits, each request makes its own call.
 package lease

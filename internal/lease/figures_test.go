@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// jain returns the fairness index of what each node got of what it asked for: 1 is even, 1/K means
-// that one node got everything.
+// jain returns the fairness index of the fractions of their demand that the nodes got: 1 means that
+// all fractions are equal, 1/K means that one node got everything.
 func (f *figures) jain() float64 {
 	var sum, squares, nodes float64
 	for i, asked := range f.asked {
@@ -24,9 +24,9 @@ func (f *figures) jain() float64 {
 
 func (f *figures) perDecision() float64 { return float64(f.calls+f.givebacks) / float64(f.decisions) }
 
-// TestFigures checks the table of the package comment with twenty nodes half a millisecond away
-// from the store: messages per decision with refunds, requests lost against asking the store each
-// time, fairness, and decisions without waiting.
+// TestFigures checks the table of the package comment with twenty nodes, each half a millisecond
+// away from the store: messages per decision including refunds, requests lost compared with a call
+// for each request, fairness, and decisions without waiting.
 func TestFigures(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -69,9 +69,9 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// TestFiftyTimesFewerCalls counts the calls and refunds of two nodes under one hot limit: below it,
-// at it, and at two and ten times it. Where the store denies some of the requests, no more is lost
-// than is documented.
+// TestFiftyTimesFewerCalls counts the calls and refunds of two nodes under one hot limit, with a
+// demand below the limit, at the limit, and at two and ten times the limit. Where the store denies
+// some of the requests, no more units are lost than documented.
 func TestFiftyTimesFewerCalls(t *testing.T) {
 	for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow, counter.TokenBucket} {
 		for _, demand := range []float64{0.5, 0.95, 2, 10} {
@@ -90,7 +90,8 @@ func TestFiftyTimesFewerCalls(t *testing.T) {
 	}
 }
 
-// TestAColdCounter has fewer than ten requests a second: each makes one call, and nothing is held.
+// TestAColdCounter: with fewer than ten requests a second, each request makes one call, and no
+// units are held.
 func TestAColdCounter(t *testing.T) {
 	for _, l := range []counter.Limit{fixed, sliding, bucket} {
 		w := newWorld(scene{limit: l, nodes: 2, rtt: 500, lasts: 10 * counter.Second, traffic: traffic{shape: constant, demand: 0.018}}, 1)
@@ -101,8 +102,8 @@ func TestAColdCounter(t *testing.T) {
 	}
 }
 
-// TestAThousandAtOnce makes two calls: one for the first request, one for all that arrived
-// meanwhile.
+// TestAThousandAtOnce: a thousand concurrent requests make two calls, one for the first request and
+// one for all others.
 func TestAThousandAtOnce(t *testing.T) {
 	for _, demand := range []int64{1000, 1500} {
 		w := newWorld(scene{limit: fixed, nodes: 1, rtt: 500}, 1)
@@ -116,9 +117,9 @@ func TestAThousandAtOnce(t *testing.T) {
 	}
 }
 
-// TestHandoff has one node take nearly all of a limit and stop. Its held units are available to the
-// others within the age of one lease, and used within another; after that each node makes one call
-// a second.
+// TestHandoff: one node uses nearly all of a limit and stops. Its held units are available to the
+// other nodes within the age of one lease, and are used within another; after that each node makes
+// one call a second.
 func TestHandoff(t *testing.T) {
 	const silence, most = begins + 970*ms, 30 * counter.Second
 	w := newWorld(scene{limit: must(counter.NewLimit(counter.FixedWindow, 1000, counter.Minute, 0)), nodes: 5, rtt: 500}, 1)
@@ -145,8 +146,8 @@ func TestHandoff(t *testing.T) {
 	}
 }
 
-// TestShares has each of K nodes ask for far more than its share of an unused limit. In advance
-// they take together at most half of the limit, and 1 - e^-½ of it if there are many nodes. Waiting
+// TestShares: each of K nodes requests far more than its share of an unused limit. In advance they
+// take together at most half of the limit, and 1 - e^-½ of it if there are many nodes. Waiting
 // requests are served first.
 func TestShares(t *testing.T) {
 	for _, nodes := range []int{1, 2, 5, 20, 100} {

@@ -19,7 +19,8 @@ const refundsMax = 4
 type Refund struct {
 	Units   int64
 	Receipt counter.Micros // receipt of the charge of these units
-	Age     counter.Micros // age of the lease, as in the call; with another age a bucket would credit too much
+	// age of the lease, as in the call; with another age a bucket would credit too much
+	Age counter.Micros
 }
 
 // Fill makes the check a refund of these units. The caller sets Key, Limit and Bounds.

@@ -10,20 +10,27 @@ import (
 
 // The parameters. docs/explanation/decisions.md explains how they were chosen.
 const (
-	horizon    = 100 * counter.Millisecond // a lease covers the demand of this time, so a hot counter makes ten calls a second
-	extraMin   = 2                         // fewer units are not worth holding
-	ageMin     = 250 * counter.Millisecond
-	idle       = 100 * counter.Millisecond
-	gapMin     = 5 * counter.Millisecond // the longest gap between two calls to a store that is nearly empty
-	gapMax     = 50 * counter.Millisecond
-	gapPart    = 50
-	pauseMin   = counter.Millisecond
-	dryPart    = 0.3                // the fraction of the units used by all nodes in a gap below which the store is nearly empty
-	scatter    = 0x9e3779b97f4a7c15 // a multiplier from the golden ratio, which scatters instants
-	holdPart   = 20                 // a node holds at most one part in this many of a limit
-	rttMax     = counter.Second     // bound of measured round trips: a slow store must not make leases long
-	shareMax   = 500                // thousandths of the remaining units that all nodes together may take in advance
-	DenialMax  = counter.Second     // the longest time that a denial is remembered; a reset or settlement elsewhere takes effect by then
+	// a lease covers the demand of this time, so a hot counter makes ten calls a second
+	horizon  = 100 * counter.Millisecond
+	extraMin = 2 // fewer units are not worth holding
+	ageMin   = 250 * counter.Millisecond
+	idle     = 100 * counter.Millisecond
+	// the longest gap between two calls to a store that is nearly empty
+	gapMin   = 5 * counter.Millisecond
+	gapMax   = 50 * counter.Millisecond
+	gapPart  = 50
+	pauseMin = counter.Millisecond
+	// the fraction of the units used by all nodes in a gap below which the store is nearly empty
+	dryPart  = 0.3
+	scatter  = 0x9e3779b97f4a7c15 // a multiplier from the golden ratio, which scatters instants
+	holdPart = 20                 // a node holds at most one part in this many of a limit
+	// bound of measured round trips: a slow store must not make leases long
+	rttMax = counter.Second
+	// thousandths of the remaining units that all nodes together may take in advance
+	shareMax = 500
+	// the longest time that a denial is remembered; a reset or settlement elsewhere takes effect by
+	// then
+	DenialMax  = counter.Second
 	flowFactor = 1.5
 )
 

@@ -26,6 +26,8 @@ type Client struct {
 	who  policy.Identity
 	host string
 	addr netip.Addr
+	// stored is the API key of the client in the directory, if it is known.
+	stored *knownKey
 }
 
 // Parse parses words. Its error names the problem and the remedy.

@@ -5,6 +5,8 @@ package operator
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
 
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
@@ -130,4 +132,29 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 		entry.History = []directory.Entry{}
 	}
 	return entry, nil
+}
+
+// withKey returns the client with its API key in the directory, if a policy has keys there and there is a
+// key of the client's name. Of several keys, it is one in force.
+func (d *Desk) withKey(ctx context.Context, c *Client, policies []Policy) *Client {
+	editor, err := d.editor()
+	if err != nil || c.who.Kind != "api_key" ||
+		!slices.ContainsFunc(policies, func(p Policy) bool { return p.Document.KeysInDirectory() }) {
+		return c
+	}
+	shown, err := editor.KeysOf(ctx, c.who.ID)
+	if err != nil {
+		return c // the profile says that the key is not known
+	}
+	for _, key := range shown.Keys {
+		if key.Record == nil || key.Record.Client != c.String() {
+			continue
+		}
+		known := *c
+		known.stored = &knownKey{from: "the directory", state: key.Record.StateAt(time.Now())}
+		if known.stored.Identity, err = key.Record.Identity(); err == nil {
+			return &known
+		}
+	}
+	return c
 }

@@ -112,7 +112,10 @@ func (c *Client) keyIn(p *Policy, f *Profile) error {
 	for _, keys := range p.keys() {
 		found, ok := keys.Named(c.who.ID)
 		if len(found) > 0 {
-			return c.describe(p, f, keys, found[0])
+			return c.describe(p, f, &knownKey{found[0].Identity, keys.State(found[0]), filepath.Base(keys.File())})
+		}
+		if keys.InDirectory() && c.stored != nil {
+			return c.describe(p, f, c.stored)
 		}
 		if !ok || keys.InDirectory() {
 			files = nil
@@ -128,9 +131,16 @@ func (c *Client) keyIn(p *Policy, f *Profile) error {
 	return nobody(c, p, "has no key of that name in "+strings.Join(files, ", "))
 }
 
-// describe sets what the entry of an API key says. The words must not contradict it.
-func (c *Client) describe(p *Policy, f *Profile, keys *credential.Keys, key *credential.Key) error {
-	file := filepath.Base(keys.File())
+// knownKey is what a keys file or the directory says of an API key.
+type knownKey struct {
+	Identity policy.Identity
+	state    policy.CredentialState
+	from     string // the name of the file, or "the directory"
+}
+
+// describe sets what is known of an API key. The words must not contradict it.
+func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
+	file := key.from
 	for _, field := range []struct {
 		word, said, entry string
 		sources           policyfile.Sources // what says it if the entry does not
@@ -149,7 +159,7 @@ func (c *Client) describe(p *Policy, f *Profile, keys *credential.Keys, key *cre
 			field.word, field.said, file, c, entry)}
 	}
 	f.identity, f.From = *c.withWords(&key.Identity), file
-	if f.state = keys.State(key); f.state != policy.CredentialValid {
+	if f.state = key.state; f.state != policy.CredentialValid {
 		f.State = f.state.String()
 	}
 	return nil

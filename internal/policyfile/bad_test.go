@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden lists of messages in testdata/bad")
 
-// TestBadDocuments: for every document in testdata/bad, the file NAME.want beside it lists the
-// problems that are reported. Users will read these messages, so review them when they change.
+// TestBadDocuments: for every document in testdata/bad, the file NAME.want in the same folder lists
+// the problems that are reported. Users will read these messages, so review them when they change.
 func TestBadDocuments(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*.*"))
 	if err != nil || len(paths) < 20 {

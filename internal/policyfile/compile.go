@@ -180,8 +180,8 @@ func placesOf(header, cookie, query string, bearer bool) (places []place) {
 	return places
 }
 
-// standsAlone reports whether a problem concerns a single value, whatever else its rule says. Other
-// problems, such as a priority without a group, can result from a misspelled field.
+// standsAlone reports whether a problem concerns a single value, whatever else is in its rule.
+// Other problems, such as a priority without a group, can result from a misspelled field.
 func standsAlone(p policy.Problem) bool {
 	_, inRule, _ := strings.Cut(p.Path, ".")
 	_, match, inMatch := strings.Cut("."+inRule, ".match.")

@@ -97,7 +97,8 @@ var (
 
 // Bounds of the durations of jwt.
 const (
-	leewayMax  = 5 * counter.Minute // a greater leeway would make the expiry of short-lived tokens meaningless
+	// a greater leeway would make the expiry of short-lived tokens meaningless
+	leewayMax  = 5 * counter.Minute
 	refreshMin = counter.Second
 	refreshMax = counter.Day // a removed key is accepted for that long
 )

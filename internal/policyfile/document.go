@@ -80,8 +80,9 @@ type Document struct {
 	// configuration of the process has a directory, it applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
-	tree   *syntax.Node // the parsed file, for the positions of problems found later; nil for a Document made in Go
-	folder string       // folder of the file from which it was read, or ""
+	// the parsed file, for the positions of problems found later; nil for a Document made in Go
+	tree   *syntax.Node
+	folder string // folder of the file from which it was read, or ""
 }
 
 // Rule is one rule of a policy.
@@ -207,7 +208,7 @@ type Match struct {
 	// The tiers of clients, as exact names.
 	Tier Words `json:"tier,omitempty"`
 
-	// The users, as the token or the key's owner names them.
+	// The users, named as in the token or as the key's owner.
 	User Words `json:"user,omitempty"`
 
 	// The names of API keys, never the keys themselves.

@@ -93,7 +93,7 @@ type IdentifyJWT struct {
 	OnInvalid string `json:"on_invalid,omitempty"`
 }
 
-// IdentifyAPIKey says which API keys are valid, and where requests carry them.
+// IdentifyAPIKey defines which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
 	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each. It
 	// is read again when it changes. Required without `keys`.
@@ -171,7 +171,7 @@ type Listed struct {
 	// IP addresses, single or as CIDR ranges.
 	IP Words `json:"ip,omitempty"`
 
-	// Users, as the token or the key's owner names them.
+	// Users, named as in the token or as the key's owner.
 	User Words `json:"user,omitempty"`
 
 	// The names of API keys, never the keys themselves.

@@ -19,12 +19,14 @@ import (
 
 // pace holds the time settings of a [Watcher].
 type pace struct {
-	quiet   time.Duration // the file is read after this time without events, because editors write in several steps
+	// the file is read after this time without events, because editors write in several steps
+	quiet   time.Duration
 	longest time.Duration // the file is read after this time even if events continue
 	absent  time.Duration // how long a file can be missing or empty before that is an error
-	poll    time.Duration // interval of reading the file without an event, because network file systems send none
-	alone   time.Duration // replaces poll if the kernel grants no watch
-	deaf    bool          // set by tests: behave as if the kernel granted no watch
+	// interval of reading the file without an event, because network file systems send none
+	poll  time.Duration
+	alone time.Duration // replaces poll if the kernel grants no watch
+	deaf  bool          // set by tests: behave as if the kernel granted no watch
 }
 
 var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second,
@@ -139,7 +141,8 @@ func (w *Watcher) run() {
 		case <-w.done:
 			return
 		case event := <-events:
-			if !w.route.has(event.Name) && !w.route.folders[event.Name] { // an event of a watched folder itself: it was moved or removed
+			// an event of a watched folder itself: it was moved or removed
+			if !w.route.has(event.Name) && !w.route.folders[event.Name] {
 				continue
 			}
 			now := time.Now()

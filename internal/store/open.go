@@ -61,8 +61,8 @@ type Options struct {
 type Store struct {
 	// Requests charges requests. It implements [counter.Batcher] if the counters are in Redis.
 	Requests counter.Store
-	// Corrections corrects charges once a response is known: those made in Redis, and those that the
-	// fallback made while Redis did not answer.
+	// Corrections corrects charges once a response is known: those made in Redis, and those that
+	// the fallback made while Redis did not answer.
 	Corrections counter.Store
 	// Memory is the in-memory store. It is nil if the counters are in Redis.
 	Memory *memstore.Store

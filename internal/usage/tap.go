@@ -8,9 +8,11 @@ import (
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
 const (
-	documentBytesMax = 1 << 20  // bytes of a JSON document, and of one event; documents that report usage are far smaller
-	keptBytesMax     = 1 << 20  // bytes of a compressed body
-	inflatedBytesMax = 16 << 20 // bytes of a decompressed event stream; a body that expands further is an attack
+	// bytes of a JSON document, and of one event; documents that report usage are far smaller
+	documentBytesMax = 1 << 20
+	keptBytesMax     = 1 << 20 // bytes of a compressed body
+	// bytes of a decompressed event stream; a body that expands further is an attack
+	inflatedBytesMax = 16 << 20
 )
 
 // Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used

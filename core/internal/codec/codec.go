@@ -30,16 +30,29 @@ func (c *Coder) Fail() { c.Broken, c.Data = true, nil }
 
 // Number encodes or decodes an integer of any type.
 func Number[T ~int | ~int32 | ~int64 | ~uint8](c *Coder, v *T) {
-	if !c.Reading {
-		c.Data = binary.AppendVarint(c.Data, int64(*v))
-		return
-	}
-	n, length := binary.Varint(c.Data)
-	if length <= 0 || int64(T(n)) != n {
+	n := c.number(int64(*v))
+	if int64(T(n)) != n {
 		c.Fail()
 		return
 	}
-	*v, c.Data = T(n), c.Data[length:]
+	*v = T(n)
+}
+
+// number encodes n, or decodes a number. It returns n if it decodes none.
+//
+//go:noinline
+func (c *Coder) number(n int64) int64 {
+	if !c.Reading {
+		c.Data = binary.AppendVarint(c.Data, n)
+		return n
+	}
+	read, length := binary.Varint(c.Data)
+	if length <= 0 {
+		c.Fail()
+		return n
+	}
+	c.Data = c.Data[length:]
+	return read
 }
 
 // Flag encodes or decodes a boolean.

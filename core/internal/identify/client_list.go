@@ -23,7 +23,8 @@ const (
 // immutable.
 type List struct {
 	entries []Entry
-	within  match.AddrSet     // all listed addresses; a client outside them, as most are, needs no lookup in ranges
+	// all listed addresses; a client outside them, as most are, needs no lookup in ranges
+	within  match.AddrSet
 	ranges  match.RangeTables // maps to links
 	clients match.ClientTable // maps to links
 	links   []link            // link 0 means none
@@ -56,7 +57,8 @@ func CompileList(at string, entries []policy.Listed) (l *List, ok bool) {
 		l.dated = l.dated || e.Until != 0
 	}
 	var ranges []netip.Prefix
-	for i := len(entries) - 1; i >= 0; i-- { // from last to first, so that each link refers to later entries
+	// from last to first, so that each link refers to later entries
+	for i := len(entries) - 1; i >= 0; i-- {
 		l.index(int32(i), &entries[i])
 		masked, ok := match.CompilePrefixes(entries[i].IP)
 		if !ok {

@@ -8,8 +8,9 @@ import "strings"
 // servers: nginx and Apache httpd reject longer fields by default. A request with a longer value is
 // denied, because neither its rules nor its counter can be determined.
 const (
-	FieldBytesMax    = 8 << 10 // bytes of the host, the method, or a header or attribute that the policy uses
-	fieldElementsMax = 1000    // elements of a compared header; each costs a lookup
+	// bytes of the host, the method, or a header or attribute that the policy uses
+	FieldBytesMax    = 8 << 10
+	fieldElementsMax = 1000 // elements of a compared header; each costs a lookup
 )
 
 // Statuses of responses to requests with values that are too long.

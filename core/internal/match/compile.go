@@ -13,9 +13,10 @@ import (
 
 // Bounds of one match. A match that exceeds them is an error.
 const (
-	MatchListMax         = 1000 // entries of one list; put longer lists into several rules or into the upstream
-	hostBytesMax         = 253  // length of the longest DNS name
-	MethodBytesMax       = 32   // the longest registered method has 17 bytes
+	// entries of one list; put longer lists into several rules or into the upstream
+	MatchListMax         = 1000
+	hostBytesMax         = 253 // length of the longest DNS name
+	MethodBytesMax       = 32  // the longest registered method has 17 bytes
 	HeaderNameBytesMax   = 256
 	HeaderValuesBytesMax = 4096 // bytes of one value
 )
@@ -139,7 +140,8 @@ func (c *Condition) addHeaders(headers []policy.HeaderMatch) {
 			v, _, _ := ParseHeaderValue(text)
 			h.Values = append(h.Values, v)
 		}
-		if slices.Contains(h.Values, headerValue{prefix: true}) { // any value begins with the empty prefix
+		// any value begins with the empty prefix
+		if slices.Contains(h.Values, headerValue{prefix: true}) {
 			h.Values = nil
 		}
 		if len(h.Values) > fewValues {

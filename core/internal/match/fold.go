@@ -61,7 +61,8 @@ func appendFolded(dst []byte, s string) []byte {
 			i, n = i+1, n+1
 			continue
 		}
-		if c&0xe0 == 0xc0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80 && c >= 0xc2 { // most letters with two cases
+		// most letters with two cases
+		if c&0xe0 == 0xc0 && i+1 < len(s) && s[i+1]&0xc0 == 0x80 && c >= 0xc2 {
 			if r := foldRune(rune(c&0x1f)<<6 | rune(s[i+1]&0x3f)); r < utf8.RuneSelf {
 				out[n] = byte(r)
 				n++
@@ -72,7 +73,8 @@ func appendFolded(dst []byte, s string) []byte {
 			i += 2
 			continue
 		}
-		if i+1 == len(s) || s[i+1]&0xc0 != 0x80 || c < 0xc2 { // invalid UTF-8, detected much faster than by decoding
+		// invalid UTF-8, detected much faster than by decoding
+		if i+1 == len(s) || s[i+1]&0xc0 != 0x80 || c < 0xc2 {
 			out[n] = c
 			i, n = i+1, n+1
 			continue

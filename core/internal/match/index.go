@@ -27,7 +27,7 @@ type Matcher struct {
 	starts     []int32   // the start of each list in numbers; list 0 is empty
 
 	paths   pathTrie
-	hosts   map[string]int32 // lists; a key that starts with "." is a suffix
+	hosts   map[string]int32 // list by host; a key that starts with "." is a suffix
 	hostAny int              // the length of the longest suffix
 	ranges  RangeTables
 	methods map[string]int32

@@ -41,7 +41,8 @@ func eachSlowPath(length int, do func(path string)) {
 		for _, b := range slowUnits {
 			do(repeated(a+b, length))
 			do(repeated(a, length/2) + repeated(b, length/2))
-			for _, separators := range []int{60, 120, 250} { // few enough separators that some paths are still within the bounds
+			// few enough separators that some paths are still within the bounds
+			for _, separators := range []int{60, 120, 250} {
 				do(repeated(a, separators) + repeated(b, length-separators))
 			}
 			for _, c := range slowUnits[:8] {
@@ -125,13 +126,15 @@ func BenchmarkSlowestPath(b *testing.B) {
 	for _, length := range []int{1 << 10, 8<<10 - 2, 60 << 10, 1 << 20} {
 		var paths []timedPath
 		eachSlowPath(length, func(text string) {
-			if length <= policy.PathBytesMax || len(paths) == 0 || len(text)%97 == 0 { // longer paths are not read
+			// longer paths are not read
+			if length <= policy.PathBytesMax || len(paths) == 0 || len(text)%97 == 0 {
 				paths = append(paths, timedPath{text, leastTime(4, func() { decide(text) })})
 			}
 		})
 		bySlowest := func(a, b timedPath) int { return cmp.Compare(b.took, a.took) }
 		slices.SortFunc(paths, bySlowest)
-		paths = paths[:min(len(paths), 100)] // measure again the slowest, some of which other programs delayed
+		// measure again the slowest, some of which other programs delayed
+		paths = paths[:min(len(paths), 100)]
 		for i, one := range paths {
 			paths[i].took = leastTime(50, func() { decide(one.text) })
 		}

@@ -98,7 +98,8 @@ func (t *pathTraits) findReadings(p string, seen, pairs byteClass) {
 		t.readings |= readEncodedParameters
 	}
 	const separators = readBackslash | readEncodedSlash | readParameters | readEncodedParameters
-	if climbs && (pairs&byteAfterSlash != 0 || t.readings&separators != 0) { // the path may have empty segments
+	// the path may have empty segments
+	if climbs && (pairs&byteAfterSlash != 0 || t.readings&separators != 0) {
 		t.readings |= readEmptySegments
 	}
 	dots := seen&byteDot != 0 && hasDotSegment(p)

@@ -91,12 +91,13 @@ func TestPathPlainMeansNormalized(t *testing.T) {
 // characters. Both readings are matched.
 func TestPathReadings(t *testing.T) {
 	for p, want := range map[string][]string{
-		"/api/search":            {"/api/search"},
-		"/api/search;x=1":        {"/api/search;x=1", "/api/search"},
-		"/api;v=1/search;x=1":    {"/api;v=1/search;x=1", "/api/search"},
-		"/x/..;/api":             {"/x/..;/api", "/api", "/x/../api"},
-		"/api;":                  {"/api;", "/api"},
-		"/api%3Bx":               {"/api;x", "/api"}, // if encoded, it does not start parameters for all servers
+		"/api/search":         {"/api/search"},
+		"/api/search;x=1":     {"/api/search;x=1", "/api/search"},
+		"/api;v=1/search;x=1": {"/api;v=1/search;x=1", "/api/search"},
+		"/x/..;/api":          {"/x/..;/api", "/api", "/x/../api"},
+		"/api;":               {"/api;", "/api"},
+		// if encoded, it does not start parameters for all servers
+		"/api%3Bx":               {"/api;x", "/api"},
 		`/x\..\api`:              {`/x\..\api`, "/api"},
 		"/x%5C..%5capi":          {`/x\..\api`, "/api"},
 		`/a;p\..\b`:              {`/a;p\..\b`, "/a", "/b"},

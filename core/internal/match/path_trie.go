@@ -28,7 +28,8 @@ type trieNode struct {
 	prefixes prefixTable // by prefix of the next segment
 	one      int32       // for any next segment
 	many     int32       // for any number of segments; that node stays active
-	list     int32       // the patterns that match if the path ends here, or for a many node, whatever follows
+	// the patterns that match if the path ends here, or for a many node, whatever follows
+	list int32
 }
 
 // trieEdge is the transition to the next node for a literal segment.

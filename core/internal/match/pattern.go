@@ -31,7 +31,9 @@ const (
 // segment is the part of a pattern between two slashes.
 type segment struct {
 	kind segmentKind
-	text string // literal, prefix: decoded as appendDecoded does, and folded unless the pattern is case-sensitive
+	// literal, prefix: decoded as appendDecoded does, and folded unless the pattern is
+	// case-sensitive
+	text string
 }
 
 // slashRule selects how a pattern treats a slash at the end of a path.
@@ -66,8 +68,9 @@ func (p *pattern) matches(r *reading) bool {
 	if p.slash != slashAny && (path[len(path)-1] == '/') != (p.slash == slashYes) {
 		return false
 	}
-	at, next := 0, 0           // positions in the path and in the segments
-	retryAt, retryNext := 0, 0 // where to resume when a try after the last ** fails; retryNext is 0 without a **
+	at, next := 0, 0 // positions in the path and in the segments
+	// where to resume when a try after the last ** fails; retryNext is 0 without a **
+	retryAt, retryNext := 0, 0
 	for {
 		if next < len(p.segments) && p.segments[next].kind == segmentMany {
 			next++

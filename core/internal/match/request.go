@@ -37,10 +37,11 @@ type Request struct {
 
 	// Readings are the results of reading the path in each way that known servers do, without
 	// duplicates. The first is the plain reading, which path and folded also contain.
-	Readings   []reading
-	separated  [4]string // the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
-	semicolons bool      // the path has parameters, and escaped semicolons
-	folds      bool      // folding may change the decoded path
+	Readings []reading
+	// the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
+	separated  [4]string
+	semicolons bool // the path has parameters, and escaped semicolons
+	folds      bool // folding may change the decoded path
 	buffer     []byte
 	search     pathSearch
 }
@@ -105,7 +106,8 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 	sent := trimToPath(p)
 	r.readDecoded(sent, possible)
 	r.path, r.folded = r.Readings[0].path, r.Readings[0].folded
-	if traits.escapedBackslashes+traits.escapedSlashes > 0 { // without these escapes, the readings would be the same as those above
+	// without these escapes, the readings would be the same as those above
+	if traits.escapedBackslashes+traits.escapedSlashes > 0 {
 		r.readBeforeDecoding(sent, possible)
 	}
 	if traits.mixesParameters() {
@@ -173,7 +175,8 @@ func (r *Request) readDecoded(sent string, possible readingSet) {
 	var seen byteClass
 	if strings.IndexByte(sent, '%') >= 0 {
 		kept := neverDecoded
-		if possible&readEncodedParameters != 0 { // keep escaped semicolons until the parameters are removed
+		// keep escaped semicolons until the parameters are removed
+		if possible&readEncodedParameters != 0 {
 			r.semicolons = true
 			kept |= byteSemicolon
 		}
@@ -239,7 +242,8 @@ func (r *Request) replaced(path, separator string) string {
 // since returns the bytes appended to the buffer after mark.
 func (r *Request) since(mark int) string {
 	b := r.buffer[mark:]
-	return unsafe.String(unsafe.SliceData(b), len(b)) // later appends do not change these bytes before the next Read
+	// later appends do not change these bytes before the next Read
+	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
 // resolved returns a decoded and separated path without dot segments and empty segments.
@@ -349,9 +353,11 @@ const (
 	AddressOfFront      AddressOrigin = iota // neither trusted_proxies nor trusted_hops is set
 	AddressOfConnection                      // the peer is not a trusted proxy
 	AddressForwarded                         // a trusted proxy reported it
-	AddressAllTrusted                        // the chain has only trusted proxies; the left-most is used
-	AddressShort                             // the chain is shorter than trusted_hops; the connection's address is used
-	AddressGarbage                           // the element to its left in the chain is not an address
+	// the chain has only trusted proxies; the left-most is used
+	AddressAllTrusted
+	// the chain is shorter than trusted_hops; the connection's address is used
+	AddressShort
+	AddressGarbage // the element to its left in the chain is not an address
 )
 
 var addressOrigins = [...]string{"as the proxy knows it", "of the connection, which is from no trusted proxy",

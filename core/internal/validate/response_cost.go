@@ -16,7 +16,8 @@ import (
 
 // Bounds of the fields that concern responses.
 const (
-	statusesMax        = 64       // entries of count_if and refund_on; each is compared with every response
+	// entries of count_if and refund_on; each is compared with every response
+	statusesMax        = 64
 	jsonPathBytesMax   = 256      // the path of a cost in a JSON body
 	jsonPathPartsMax   = 16       // known APIs nest their usage data less deeply
 	messageBytesMax    = 1024     // gRPC carries the message in a header field

@@ -121,7 +121,8 @@ func ruleOf(at string) string { return at[:strings.IndexByte(at, '.')+1] }
 // timezone checks that a policy with a time zone has a calendar window.
 func (v *Verifier) timezone() {
 	p := v.policy
-	if p.Timezone == nil || len(p.Rules) == 0 || v.verifies() { // a client's own limits may use calendar windows
+	// a client's own limits may use calendar windows
+	if p.Timezone == nil || len(p.Rules) == 0 || v.verifies() {
 		return
 	}
 	calendar := func(l counter.Limit) bool { return l.Calendar() != 0 }

@@ -214,8 +214,8 @@ func (p *Policy) edited(d *policyfile.Document, err error) {
 	p.announce(before, next)
 }
 
-// replacement compiles the version that replaces before. It returns nil if the document has not
-// changed.
+// replacement compiles the version that replaces the version before. It returns nil if the document
+// has not changed.
 func (p *Policy) replacement(before *Version, d *policyfile.Document) (next *Version, changes lint.Changes, err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -48,7 +48,8 @@ type Metrics struct {
 
 	// keyPanics counts panics while keys were loaded, in the whole process.
 	keyPanics prometheus.CounterFunc
-	// keyReloads count the edits of key files that were accepted and rejected, in the whole process.
+	// keyReloads count the edits of key files that were accepted and rejected, in the whole
+	// process.
 	keyReloads [2]prometheus.CounterFunc
 }
 

@@ -69,7 +69,8 @@ func admitted(c *counter.Call) End {
 	for i := range c.Checks {
 		switch {
 		case c.Results[i].Local:
-			return Failed // the store did not record the condition, so other nodes could settle the job again
+			// the store did not record the condition, so other nodes could settle the job again
+			return Failed
 		case c.Results[i].Denied:
 			return Repeated
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package settle corrects charges at a store once the responses are known: a bounded queue and its
-// workers.
+// Package settle corrects charges in a store once the responses are known. It has a bounded queue
+// and workers.
 //
 // # Promise
 //
@@ -46,9 +46,10 @@ type End string
 
 // The ends of a job.
 const (
-	Settled  End = "settled"
-	Owed     End = "owed"     // the store did not answer, and will be charged when it does
-	Failed   End = "failed"   // the store did not answer; it might have executed the job, so the job is not tried again
+	Settled End = "settled"
+	Owed    End = "owed" // the store did not answer, and will be charged when it does
+	// the store did not answer; it might have executed the job, so the job is not tried again
+	Failed   End = "failed"
 	Dropped  End = "dropped"  // the queue is full or stopped
 	Panicked End = "panic"    // a panic in the store or in the job
 	Repeated End = "redeemed" // its condition was denied because the job was already settled elsewhere

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/metrics"
@@ -83,6 +84,10 @@ type Options struct {
 	Forgetful bool
 	// CallsMax and WaitersMax replace their defaults. 0 means the default.
 	CallsMax, WaitersMax int
+	// OpenDirectory opens the directory of clients. It is called once, when the first policy with
+	// directory: true is read. The bridge closes the directory. Nil means that such a policy is
+	// rejected.
+	OpenDirectory func() (*directory.Directory, error)
 	// Changed is called with each version of the policy that comes into force, in compact form. Nil
 	// means no call.
 	Changed func(version string, compact []byte)
@@ -119,6 +124,8 @@ type Bridge struct {
 	quiet        atomic.Int64           // the second in which a panic was last logged
 	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem
+	opening      sync.Mutex             // held while the directory is opened
+	directory    atomic.Pointer[directory.Directory]
 	reached      reached
 	denied       *topk.Sketch // the clients denied most often
 	node         *fleet.Node
@@ -177,7 +184,7 @@ func New(o Options) (*Bridge, error) {
 	b.settling = settle.New(o.Corrections, b.metrics.settled)
 	b.settling.Panic = b.panicked
 	if err := b.openPolicy(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, b.closeDirectory())
 	}
 	if sharesSecret {
 		b.running.Go(func() { b.shareSecret(b.ending) })
@@ -206,7 +213,7 @@ func (b *Bridge) Close() error {
 	if !b.settling.Stop(settle.Deadline) {
 		late = errors.New("some settlements were not completed: the reserved units stay charged")
 	}
-	return errors.Join(late, b.policy.Close())
+	return errors.Join(late, b.policy.Close(), b.closeDirectory())
 }
 
 func micros(t time.Time) counter.Micros { return counter.Micros(t.UnixMicro()) }

@@ -191,6 +191,10 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 			q.begin(&c.left)
 		}
 	}
+	b.resolve(r.Context(), c.questions[:c.used])
+	for _, q := range c.questions[:c.used] {
+		q.prepare()
+	}
 	if c.used == 1 && c.questions[0].item.Kind == wire.KindWait && len(c.questions[0].throttled) > 0 {
 		return b.wait(w, r, c.questions[0])
 	}

@@ -22,6 +22,11 @@
 // Filters may lease units of limits in advance, by the same plan, at most a node's share. They
 // refund unused units by receipts of the same kind.
 //
+// A policy with directory: true is decided with the records of clients, which the bridge reads from
+// Redis and remembers. The new clients of a call are read together, and its questions wait for that,
+// two timeouts of Redis at most. If they cannot be read because too many wait, the questions about
+// them are answered busy. If Redis is away, they have no records.
+//
 // A request that has to wait under a throttle rule waits in a call of its own. The call is answered
 // when the request is admitted, or cannot be. A waiting request keeps its place in the throttle
 // queue, and no new request is admitted ahead of it.

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ type client struct {
 // serveJSON decides one request described in JSON by the policy in force, and charges it like any
 // other.
 func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
-	answer, err := b.answerJSON(c)
+	answer, err := b.answerJSON(r.Context(), c)
 	if err != nil {
 		b.reject(w, r, err)
 		return
@@ -68,7 +69,7 @@ func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 // answerJSON decides one request described in JSON.
-func (b *Bridge) answerJSON(c *call) (t jsonDecision, err error) {
+func (b *Bridge) answerJSON(ctx context.Context, c *call) (t jsonDecision, err error) {
 	if !b.enter() {
 		return t, errFull
 	}
@@ -85,6 +86,8 @@ func (b *Bridge) answerJSON(c *call) (t jsonDecision, err error) {
 	q.reset(b, b.policy.Current(), micros(time.Now()))
 	c.left = verifyTime
 	q.ask(&described{asked: request, now: q.now}, &c.left)
+	b.resolve(ctx, c.questions[:1])
+	q.prepare()
 	var d core.Decision
 	if len(q.first) > 0 {
 		var answered bool

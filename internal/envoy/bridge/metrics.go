@@ -63,7 +63,8 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
 	receiving := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_receiving",
 		Help: "Calls that have not come whole yet."}, func() float64 { return float64(b.receiving.Load()) })
-	for _, c := range append(append(m.Collectors(), metrics.Build("bridge")...), m.calls, m.questions, m.answers, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving) {
+	for _, c := range append(append(m.Collectors(), metrics.Build("bridge")...), m.calls, m.questions, m.answers, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving,
+		metrics.Directories(b.directoryInUse)) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
@@ -26,10 +27,12 @@ const (
 	formerAge = 30 * time.Second
 )
 
-// filterForm is the data that filters need of a version of the policy.
+// filterForm is what the bridge keeps with a version of the policy.
 type filterForm struct {
 	inputs  core.Inputs // the inputs that the policy reads from a request
 	compact []byte      // the policy in the form that filters read
+	// directory is the one that requests are decided with; nil for a policy without one.
+	directory *directory.Directory
 }
 
 // formOf returns the filters' data of a version.
@@ -45,7 +48,7 @@ func (b *Bridge) openPolicy() (err error) {
 	b.policy, err = live.Open(live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
 		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
 		Verifiers: live.NewVerifiers(o.Logger), Metrics: o.Metrics, Logger: o.Logger,
-		Complete: b.complete, Prepare: prepare, Changed: b.changed, Edited: o.Metrics.Reloaded})
+		Complete: b.complete, Prepare: b.prepare, Changed: b.changed, Edited: o.Metrics.Reloaded})
 	if err != nil {
 		return err
 	}
@@ -61,17 +64,17 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// complete names a policy that has no name.
+// complete names a policy that has no name, and rejects one that needs a directory where there is none.
 func (b *Bridge) complete(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing
 	}
 	d.Name = cmp.Or(d.Name, unnamed)
-	return nil
+	return b.directed(d)
 }
 
-// prepare computes the filters' data of a version.
-func prepare(v *live.Version) error {
+// prepare computes the filters' data of a version, and opens the directory if the version needs it.
+func (b *Bridge) prepare(v *live.Version) error {
 	source, err := v.Document.Policy()
 	if err != nil {
 		return err
@@ -82,7 +85,10 @@ func prepare(v *live.Version) error {
 			len(form.compact), compact.PolicyBytesMax)
 	}
 	v.Front = form
-	return nil
+	if source.Directory {
+		form.directory, err = b.openDirectory()
+	}
+	return err
 }
 
 // changed reports a version that has come into force.

@@ -31,6 +31,8 @@ type question struct {
 	first      []counter.Check // the checks for the first store call; if empty, there is no call
 	throttled  []core.Throttled
 	attrs      wire.View
+	request    policy.Attributes // that is planned; nil if there is no plan
+	clients    lookups
 	settlement core.Settlement
 	lease      leasing
 	bridge     *Bridge
@@ -43,12 +45,18 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.answer = wire.Answer{Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 	q.lease.taken = q.lease.taken[:0]
 	q.bridge, q.version, q.now, q.first, q.throttled = b, v, now, nil, nil
+	q.request, q.clients.directory = nil, nil
+	if v != nil {
+		q.clients.directory = formOf(v).directory
+	}
 }
 
 // release drops the request. Its strings share the memory of the whole call, and some are
 // credentials.
 func (q *question) release() {
 	q.plan.Reset()
+	q.request = nil
+	q.clients.forget()
 	ask, settle := &q.item.Ask, &q.item.Settle
 	clear(ask.Headers)
 	clear(ask.Attrs)
@@ -61,7 +69,7 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// begin makes the plan of a filter's question. left is the verification time that the call has
+// begin makes the first plan of a filter's question. left is the verification time that the call has
 // left.
 func (q *question) begin(left *counter.Micros) {
 	defer q.rescue()
@@ -77,26 +85,33 @@ func (q *question) begin(left *counter.Micros) {
 	default:
 		q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
 		q.ask(&q.attrs, left)
-		if q.item.Kind >= wire.KindLease {
-			q.leases()
-		}
-		if q.item.Kind == wire.KindLease && len(q.lease.taken) == 0 {
-			q.item.Kind = wire.KindAsk
-		}
 	}
 }
 
 // ask makes the plan of a request. left is the verification time that it may take.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
+	q.request = a
 	q.plan.Reset()
 	q.plan.Hurry(left)
-	q.plan.Add(q.version.Ruleset, a)
-	q.first = q.plan.Checks()
-	if len(q.first) == 0 {
+	q.add()
+}
+
+// prepare prepares the first store call of a planned request.
+func (q *question) prepare() {
+	if q.request == nil {
 		return
 	}
-	if q.throttled = q.plan.Throttled(); len(q.throttled) > 0 {
-		q.first = q.wait.First(q.bridge.lines, &q.plan, q.throttled)
+	defer q.rescue()
+	if q.first = q.plan.Checks(); len(q.first) > 0 {
+		if q.throttled = q.plan.Throttled(); len(q.throttled) > 0 {
+			q.first = q.wait.First(q.bridge.lines, &q.plan, q.throttled)
+		}
+	}
+	if q.item.Kind >= wire.KindLease {
+		q.leases()
+	}
+	if q.item.Kind == wire.KindLease && len(q.lease.taken) == 0 {
+		q.item.Kind = wire.KindAsk
 	}
 }
 
@@ -138,7 +153,7 @@ func (q *question) rescue() {
 // panicked logs a panic and marks the question's answer as invalid.
 func (q *question) panicked(reason any) {
 	q.bridge.panicked(reason)
-	q.first, q.throttled = nil, nil
+	q.first, q.throttled, q.request = nil, nil, nil
 	q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 }
 
@@ -201,10 +216,14 @@ func (q *question) count() {
 	q.bridge.enforcer.Count(&q.plan, q.version)
 }
 
-// judge fills in the verdicts on the credentials, unless the filter knows them. The filter must not
-// remember a verdict that was given for lack of time.
+// judge fills in the verdicts on the credentials, and the records of the clients, unless the filter
+// knows them. The filter must not remember a verdict that was given for lack of time, nor a client
+// without a record because the directory could not be read.
 func (q *question) judge() {
-	known, ttl := uint64(0), int64(verdictTTL)
+	known, ttl := q.clients.encode(), int64(verdictTTL)
+	if q.clients.unknown {
+		ttl = 0
+	}
 	q.verdict.Ways = q.verdict.Ways[:0]
 	for _, c := range q.plan.Credentials() {
 		way := wire.Way{Index: c.Method, State: c.State}
@@ -218,7 +237,7 @@ func (q *question) judge() {
 		known += way.Fingerprint()
 	}
 	if known != q.item.Ask.Known {
-		q.verdict.TTLMicros = ttl
+		q.verdict.TTLMicros, q.verdict.Records = ttl, string(q.clients.encoded)
 		q.answer.Verdict = &q.verdict
 	}
 }

@@ -34,7 +34,8 @@ func (c *call) answer(d *core.Decision, descriptors int, failed bool) *pb.RateLi
 	reply.ResponseHeadersToAdd = c.fields(d)
 	if d.Denied() {
 		said := *d
-		said.Status = http.StatusTooManyRequests // Envoy always answers 429, whatever status the rule sets
+		// Envoy always answers 429, whatever status the rule sets
+		said.Status = http.StatusTooManyRequests
 		c.body = response.AppendProblem(c.body[:0], &c.plan, &said)
 		reply.RawBody = append([]byte(nil), c.body...)
 	}

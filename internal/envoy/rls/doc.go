@@ -13,6 +13,9 @@
 // actions send. It does not see the response, so it cannot settle charges by it, and it cannot
 // delay a request. Use the filter instead where Envoy can load it.
 //
+// Under a policy with a directory of clients, each descriptor is decided with the records of its
+// client. A client that cannot be read in time, because too many wait, is over its limit.
+//
 // # How a descriptor becomes a request
 //
 // The domain is the name of the policy, or a name that the policy's rules match as

@@ -22,6 +22,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 )
@@ -31,8 +32,9 @@ import (
 // determine the length of values, which is bounded only by gRPC's message size: 4 MiB, more than
 // Envoy's bound for headers.
 const (
-	DescriptorsMax = counter.ChecksMax // each descriptor needs at least one check, unless it has no rule
-	EntriesMax     = 32                // of a descriptor
+	// each descriptor needs at least one check, unless it has no rule
+	DescriptorsMax = counter.ChecksMax
+	EntriesMax     = 32 // of a descriptor
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
@@ -53,6 +55,9 @@ type Options struct {
 	// only descriptors with their own limits are limited, in the policy's namespace. It is called
 	// concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
+	// Directory returns the directory of clients for a policy that Ruleset returned, or nil if the
+	// policy has none. A nil Directory means that no policy has one.
+	Directory func(rs *core.Ruleset) *directory.Directory
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
 	// Metrics counts store calls. Nil means new metrics that are not exported.
@@ -107,7 +112,10 @@ func New(o Options) *Service {
 		o.RequestsMax = RequestsMaxDefault
 	}
 	if o.Observer == nil {
-		o.Observer = nobody{}
+		o.Observer = noObserver{}
+	}
+	if o.Directory == nil {
+		o.Directory = func(*core.Ruleset) *directory.Directory { return nil }
 	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
@@ -197,6 +205,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return nil, s.invalid(err)
 	}
 	rs, known := s.options.Ruleset(request.GetDomain())
+	clients := s.options.Directory(rs)
 	if !known {
 		if !bringsLimit(request) {
 			s.options.Observer.UnknownDomain()
@@ -216,7 +225,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 	if response, err := s.read(c, rs, request); err != nil || response != nil {
 		return response, err
 	}
-	return s.decide(until, c, request), nil
+	return s.decide(until, c, clients, request), nil
 }
 
 // bringsLimit reports whether a descriptor has a limit of its own.
@@ -287,11 +296,24 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// decide calls the store and returns the response.
-func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
+// resolve adds the descriptors to the plan with the records of their clients, which it has the
+// directory read if they are not known. The network of a descriptor's address may be blocked even if
+// the descriptor has a limit of its own.
+func (c *call) resolve(ctx context.Context, clients *directory.Directory) {
+	if clients != nil {
+		c.plan.UseDirectory(clients)
+	}
+	c.plan.AddDescriptors(c.descriptors)
+	if len(c.plan.Unresolved()) > 0 {
+		clients.Resolve(ctx, &c.plan, func() { c.plan.AddDescriptors(c.descriptors) })
+	}
+}
+
+// decide calls the store and returns the response. clients is the policy's directory, or nil.
+func (s *Service) decide(ctx context.Context, c *call, clients *directory.Directory, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.left = verifyTime
 	c.plan.Hurry(&c.left)
-	c.plan.AddDescriptors(c.descriptors)
+	c.resolve(ctx, clients)
 	checks := c.plan.Checks()
 	var err error
 	if len(checks) > 0 {
@@ -324,11 +346,11 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 }
 
-// nobody is an Observer whose methods do nothing.
-type nobody struct{}
+// noObserver is an Observer whose methods do nothing.
+type noObserver struct{}
 
-func (nobody) Decided(*core.Plan, *core.Decision) {}
-func (nobody) UnknownDomain()                     {}
-func (nobody) Invalid(error)                      {}
-func (nobody) Busy()                              {}
-func (nobody) Panicked(any)                       {}
+func (noObserver) Decided(*core.Plan, *core.Decision) {}
+func (noObserver) UnknownDomain()                     {}
+func (noObserver) Invalid(error)                      {}
+func (noObserver) Busy()                              {}
+func (noObserver) Panicked(any)                       {}

@@ -111,7 +111,7 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 			asked++
 			got := "refused"
 			if r.refused == "" {
-				got = said(client.ShouldRateLimit(context.Background(), step.request))
+				got = answerText(client.ShouldRateLimit(context.Background(), step.request))
 			}
 			want := step.there
 			if step.here != "" {

@@ -129,7 +129,7 @@ func (a *recorder) play(s *sequence) (within bool) {
 			second = a.next(span)
 			continue
 		}
-		step.there = said(a.client.ShouldRateLimit(context.Background(), step.request))
+		step.there = answerText(a.client.ShouldRateLimit(context.Background(), step.request))
 	}
 	now := time.Now()
 	return within && now.Truncate(time.Second).Equal(second) && now.Truncate(longer).Equal(began.Truncate(longer))

@@ -180,8 +180,8 @@ func parseDescriptor(words []string) (*ratelimit.RateLimitDescriptor, error) {
 	return d, nil
 }
 
-// said writes an answer in the format of recordings.
-func said(response *pb.RateLimitResponse, err error) string {
+// answerText writes an answer in the format of recordings.
+func answerText(response *pb.RateLimitResponse, err error) string {
 	if err != nil {
 		return "error"
 	}

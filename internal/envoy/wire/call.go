@@ -37,9 +37,10 @@ const ContentType = "application/x-penstock"
 // Limits of a call. The filter makes another call rather than exceed them; the bridge rejects a
 // call that does.
 const (
-	ItemsMax     = 256     // questions and settlements in one call
-	CallBytesMax = 1 << 20 // bytes of a call; a question is at most 64 KiB if the request's headers are
-	ValuesMax    = 256     // headers or attributes of one question
+	ItemsMax = 256 // questions and settlements in one call
+	// bytes of a call; a question is at most 64 KiB if the request's headers are
+	CallBytesMax = 1 << 20
+	ValuesMax    = 256 // headers or attributes of one question
 )
 
 // ErrMalformed is wrapped by every error about bytes that are not a call or reply of these
@@ -51,9 +52,10 @@ type Kind uint8
 
 // The kinds of items.
 const (
-	KindAsk    Kind = iota + 1 // decide this request
-	KindWait                   // decide a request under a throttle rule, and answer once it is admitted
-	KindSettle                 // the response to a request that was admitted before
+	KindAsk Kind = iota + 1 // decide this request
+	// decide a request under a throttle rule, and answer once it is admitted
+	KindWait
+	KindSettle // the response to a request that was admitted before
 	// The kinds in calls about leases.
 	KindLease  // decide this request, and take more units than it needs
 	KindFetch  // take units in advance, for the plan of a request that was decided

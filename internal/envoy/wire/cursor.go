@@ -32,6 +32,7 @@ func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err er
 	return cursor{rest: rest[1:]}, rest[0] == leasing, nil
 }
 
+//go:noinline
 func (c *cursor) fail() { c.failed, c.rest = true, "" }
 
 func (c *cursor) err() error {
@@ -41,6 +42,7 @@ func (c *cursor) err() error {
 	return nil
 }
 
+//go:noinline
 func (c *cursor) byte() (b byte) {
 	if c.rest == "" {
 		c.fail()

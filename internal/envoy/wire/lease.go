@@ -24,7 +24,8 @@ type Lease struct {
 	Check   int
 	Granted int64          // in total, including the request's own cost
 	Receipt counter.Micros // of the charge
-	Token   string         // for a [Return] of the units beyond the request's own cost; "" if they cannot be refunded
+	// for a [Return] of the units beyond the request's own cost; "" if they cannot be refunded
+	Token string
 }
 
 // Return refunds units that were granted and not used. A token is valid for one refund, of at most

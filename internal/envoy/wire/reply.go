@@ -18,9 +18,11 @@ type Status uint8
 const (
 	StatusOK          Status = iota
 	StatusUnavailable        // the store did not answer
-	StatusUnknown            // the bridge does not have that version of the policy, or no longer has it
-	StatusInvalid            // the item does not fit the policy, or its receipt is not from this bridge
-	StatusBusy               // the bridge is overloaded
+	// the bridge does not have that version of the policy, or no longer has it
+	StatusUnknown
+	// the item does not fit the policy, or its receipt is not from this bridge
+	StatusInvalid
+	StatusBusy // the bridge is overloaded
 )
 
 // Answer is the bridge's answer to one item.
@@ -43,6 +45,9 @@ type Answer struct {
 type Verdict struct {
 	TTLMicros int64 // how long the verdict may be remembered
 	Ways      []Way
+	// Records are those of the clients that the plan looks up in the directory, in the order of the
+	// lookups, as [AppendRecord] encodes them. It is empty for a policy without a directory.
+	Records string
 }
 
 // Way is the verdict of one entry of the policy's identify, whose credential was checked.
@@ -119,11 +124,24 @@ func appendResult(dst []byte, r *counter.Result, before counter.Micros) []byte {
 	return dst
 }
 
+// The first byte of a verdict. Verdicts with records are sent only about policies with a directory,
+// which filters of earlier releases do not read.
+const (
+	verdictNone = iota
+	verdictPlain
+	verdictDirected // records follow
+)
+
 func (v *Verdict) append(dst []byte) []byte {
-	if v == nil {
-		return append(dst, 0)
+	switch {
+	case v == nil:
+		return append(dst, verdictNone)
+	case v.Records != "":
+		dst = appendText(append(dst, verdictDirected), v.Records)
+	default:
+		dst = append(dst, verdictPlain)
 	}
-	dst = appendInt(append(dst, 1), v.TTLMicros)
+	dst = appendInt(dst, v.TTLMicros)
 	dst = appendInt(dst, int64(len(v.Ways)))
 	for i := range v.Ways {
 		dst = v.Ways[i].append(dst)
@@ -207,15 +225,18 @@ func (c *cursor) result(before counter.Micros) (r counter.Result) {
 }
 
 func (c *cursor) verdict() *Verdict {
-	switch c.byte() {
-	case 0:
-		return nil
-	case 1:
-	default:
+	form := c.byte()
+	if form > verdictDirected {
 		c.fail()
+	}
+	if form == verdictNone || c.failed {
 		return nil
 	}
-	v := &Verdict{TTLMicros: c.int()}
+	v := new(Verdict)
+	if form == verdictDirected {
+		v.Records = c.text()
+	}
+	v.TTLMicros = c.int()
 	for n := c.count(policy.IdentifyMax); n > 0 && !c.failed; n-- {
 		w := Way{Index: int(c.int()), State: policy.CredentialState(c.byte())}
 		if int(w.State) >= policy.CredentialStateCount {

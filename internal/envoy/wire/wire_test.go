@@ -38,6 +38,7 @@ var answers = []Answer{
 		Receipt: "sealed", Leases: []Lease{{Check: 2, Granted: 41, Receipt: 1_700_000_000_000_000, Token: "sealed too"}, {}}},
 	{Verdict: &Verdict{TTLMicros: 60_000_000, Ways: []Way{{Index: 0, State: policy.CredentialExpired},
 		{Index: 2, State: policy.CredentialValid, Identity: policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold"}}}}},
+	{Verdict: &Verdict{TTLMicros: 1, Records: string(AppendRecord(AppendRecord(nil, nil), &policy.ClientRecord{Blocked: true}))}},
 	{Status: StatusBusy},
 }
 

@@ -17,11 +17,13 @@ import (
 
 // Changes describes how a policy changed, for the log. The zero Changes means no change.
 type Changes struct {
-	Words   []string // the changed fields of the policy itself: "identify", "headers"; and "order of rules"
+	// the changed fields of the policy itself: "identify", "headers"; and "order of rules"
+	Words   []string
 	Added   []string // the names of new rules
 	Removed []string // the names of removed rules
 	Changed []string // changed rules with their changed fields: "api (limit, cost)"
-	Anew    []string // counters that restart, with the reason: "api 100/1h: its window or algorithm is new"
+	// counters that restart, with the reason: "api 100/1h: its window or algorithm is new"
+	Anew []string
 }
 
 // Empty reports whether nothing changed.

@@ -78,7 +78,8 @@ func Parse(name string, format Format, data []byte, found *Report) (*Node, error
 
 // parseText checks that the text is readable and parses it with read.
 func parseText(name string, data []byte, found *Report, read func(string, []byte, *Report) *Node) (*Node, error) {
-	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // a byte order mark, as some editors write it
+	// a byte order mark, as some editors write it
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	if !readable(name, data, found) {
 		return nil, found.Err()
 	}

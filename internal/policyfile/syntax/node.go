@@ -11,8 +11,9 @@ const (
 	KindWord               // text, in a format with types
 	KindNumber             // a number, as it was written
 	KindBool               // "true" or "false"
-	KindText               // text of a format without types, such as the Caddyfile: a string, a number or a bool
-	KindDate               // a date, as written, in a format with a type for dates
+	// text of a format without types, such as the Caddyfile: a string, a number or a bool
+	KindText
+	KindDate // a date, as written, in a format with a type for dates
 	KindList
 	KindMap
 )

@@ -24,8 +24,8 @@ const (
 type Report struct {
 	Problems policy.Problems
 	More     int // problems beyond ProblemsMax
-	// Finish completes the problems before they are sorted, for example by the names of rules. It may be
-	// nil.
+	// Finish completes the problems before they are sorted, for example by the names of rules. It
+	// may be nil.
 	Finish func(policy.Problems)
 }
 

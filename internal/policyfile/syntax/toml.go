@@ -43,9 +43,11 @@ type tomlParser struct {
 	parser unstable.Parser
 	lines  lines
 	found  *Report
-	keys   map[*Node]map[string]*Node // the keys of the open tables, so that wide tables are not searched
-	stop   bool                       // a value nested too deeply, or a table that is too wide, has been reported
-	twice  bool                       // there is a duplicate key; the decoder will report it
+	// the keys of the open tables, so that wide tables are not searched
+	keys map[*Node]map[string]*Node
+	// a value nested too deeply, or a table that is too wide, has been reported
+	stop  bool
+	twice bool // there is a duplicate key; the decoder will report it
 }
 
 func (p *tomlParser) document(data []byte) *Node {

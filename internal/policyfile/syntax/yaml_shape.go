@@ -46,8 +46,9 @@ func rejectShape(name string, data []byte, found *Report) bool {
 type bracket struct{ items, most int }
 
 type yamlShape struct {
-	keys       map[int]int // the number of lines with a key by indentation, since the last line with less indentation
-	brackets   []bracket   // the open brackets
+	// the number of lines with a key by indentation, since the last line with less indentation
+	keys       map[int]int
+	brackets   []bracket // the open brackets
 	deep, wide bool
 }
 

@@ -96,7 +96,8 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
 	t.one[0] = *c
 	t.one[0].Receipt = at
-	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // on an error the units remain counted
+	// on an error the units remain counted
+	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
 	if c.OnError == counter.OnErrorLocal {
 		t.text = t.text[:0]
 		t.one[0].Key = t.tallyKey(c)

@@ -64,8 +64,8 @@ func TestNothingIsChargedTwice(t *testing.T) {
 // lossy is a store whose calls fail at a chosen point.
 type lossy struct {
 	counter.Store
-	// fails is the point: 0 for no failure, 1 before the call is sent, 2 after it is sent and before it
-	// is executed, 3 after it is executed.
+	// fails is the point: 0 for no failure, 1 before the call is sent, 2 after it is sent and
+	// before it is executed, 3 after it is executed.
 	fails int
 	lost  int // units of calls that were sent and not executed
 }

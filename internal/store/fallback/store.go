@@ -59,10 +59,11 @@ var _ counter.Batcher = (*Store)(nil)
 type localCall struct {
 	checks  []counter.Check
 	results []counter.Result
-	text    []byte           // keys of unsharded counters and of tallies
-	parts   []int            // for each check appended to the caller's checks: the index of the caller's check
-	one     [1]counter.Check // a call about one counter
-	result  [1]counter.Result
+	text    []byte // keys of unsharded counters and of tallies
+	// for each check appended to the caller's checks: the index of the caller's check
+	parts  []int
+	one    [1]counter.Check // a call about one counter
+	result [1]counter.Result
 }
 
 // New returns a store over inner. The caller closes both stores.

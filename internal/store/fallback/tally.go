@@ -290,7 +290,8 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 		}
 		t.one[0] = *c
 		t.one[0].Op = counter.OpForce
-		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally misses the units
+		// otherwise the tally misses the units
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
 		c.Receipt, c.Cost = t.result[0].Receipt, t.result[0].Granted
 		if local := &t.results[k]; local.Denied && !local.Overflow {
 			fits = fits && s.fits(&checks[i], &results[i])
@@ -300,7 +301,8 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 		if c := &t.checks[k]; !fits && c.Op <= counter.OpUpTo && c.Cost > 0 {
 			t.one[0] = *c
 			t.one[0].Op = counter.OpRefund
-			_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally counts too much
+			// otherwise the tally counts too much
+			_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:])
 		}
 	}
 	t.one[0] = counter.Check{}

@@ -18,8 +18,9 @@ const (
 	CountersMaxBound = 1 << 24
 
 	shardCount = 256 // more than there are cores, so that calls rarely contend
-	shardFill  = 4   // least number of counters in a shard; with fewer, one key could evict another too easily
-	glances    = 16  // maximum number of counters examined to find room for a new one
+	// least number of counters in a shard; with fewer, one key could evict another too easily
+	shardFill = 4
+	glances   = 16 // maximum number of counters examined to find room for a new one
 )
 
 // held is one counter that can hold units. The lock of its shard guards it.

@@ -69,12 +69,16 @@ func numbersOf(c *counter.Check) numbers {
 type answer struct {
 	identity identity
 	numbers  numbers
-	sent     counter.Micros // when the call was sent, on this process's clock; the answer's spans start then or later
-	until    counter.Micros // how long the answer is used, on this process's clock; 0 means that the slot is empty
-	again    counter.Micros // when one call renews the answer, on this process's clock; 0 means never, or that a call is under way
-	at       counter.Micros // on the store's clock
-	cost     int64          // the denied cost, or passed if the check did not deny
-	wait     counter.Micros // of a denial
+	// when the call was sent, on this process's clock; the answer's spans start then or later
+	sent counter.Micros
+	// how long the answer is used, on this process's clock; 0 means that the slot is empty
+	until counter.Micros
+	// when one call renews the answer, on this process's clock; 0 means never, or that a call is
+	// under way
+	again counter.Micros
+	at    counter.Micros // on the store's clock
+	cost  int64          // the denied cost, or passed if the check did not deny
+	wait  counter.Micros // of a denial
 	// guard identifies the violation that the client's penalty recorded for a denial. It is 0 if
 	// none was recorded.
 	guard      uint64
@@ -144,9 +148,10 @@ func (s *set) find(id identity, now counter.Micros) *answer {
 
 // recorder is the penalty that records the violations of a call.
 type recorder struct {
-	check  int            // its position in the call, counted from 1
-	id     uint64         // half of its identity, which suffices together with the counter's identity
-	forgot counter.Micros // when a penalty in its set was last lifted; violations recorded before that might be deleted
+	check int    // its position in the call, counted from 1
+	id    uint64 // half of its identity, which suffices together with the counter's identity
+	// when a penalty in its set was last lifted; violations recorded before that might be deleted
+	forgot counter.Micros
 }
 
 // violation identifies the record of a violation.
@@ -297,7 +302,9 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		if s.forgot < sent { // otherwise the answer might be older than the change because of which answers were forgotten
+		// otherwise the answer might be older than the change because of which answers were
+		// forgotten
+		if s.forgot < sent {
 			s.put(&a, received)
 		}
 		mu.Unlock()

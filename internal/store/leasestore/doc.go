@@ -35,7 +35,7 @@
 // [Store.Close]. A refund is sent once. If the store does not answer, or the process dies, the
 // units are lost until their window ends. A limit is never exceeded by that. Resetting a counter
 // through this store discards the units held for it. If another process resets a counter, the units
-// held here can be used beside the fresh allowance.
+// held here can be used in addition to the fresh allowance.
 //
 // # Promise: denied only as the store would deny
 //

@@ -57,13 +57,15 @@ type gateShard struct {
 
 // gate is the state of the calls for one counter. The lock of its shard guards it.
 type gate struct {
-	id        identity
-	remaining int64 // units left of the limit according to the last answer; the capacity before the first answer
-	calls     int   // under way
-	pins      int   // queued requests are being denied, so the gate is in use although its queue is empty
-	waiting   int
-	first     *queued
-	last      *queued
+	id identity
+	// units left of the limit according to the last answer; the capacity before the first answer
+	remaining int64
+	calls     int // under way
+	// queued requests are being denied, so the gate is in use although its queue is empty
+	pins    int
+	waiting int
+	first   *queued
+	last    *queued
 }
 
 // pass identifies one call at its gate. The zero pass is for a call that does not take from a

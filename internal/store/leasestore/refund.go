@@ -20,7 +20,8 @@ const batchMax = 128
 type life struct {
 	closed  atomic.Bool // no more units are leased
 	holding atomic.Int64
-	active  atomic.Int64 // calls under way for which other requests might wait, or that have reserved units
+	// calls under way for which other requests might wait, or that have reserved units
+	active  atomic.Int64
 	ending  chan struct{}
 	closing sync.Once
 

@@ -228,10 +228,12 @@ func (s *Store) forget(c *counter.Check) {
 type kind uint8
 
 const (
-	takes   kind = iota // every check is a take that is not a shadow check, so a denial from memory equals the store's
-	shadows             // every check is a take, and some are shadow checks, which must always be evaluated
-	looks               // other operations, none of them a refund or a reset
-	settles             // a refund or a reset
+	// every check is a take that is not a shadow check, so a denial from memory equals the store's
+	takes kind = iota
+	// every check is a take, and some are shadow checks, which must always be evaluated
+	shadows
+	looks   // other operations, none of them a refund or a reset
+	settles // a refund or a reset
 )
 
 // kindOf returns a call's kind, whether any check can be answered from held units, and whether any

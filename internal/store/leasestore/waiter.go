@@ -21,7 +21,8 @@ type waiter struct {
 	next     *waiter
 
 	decided bool
-	verdict lease.Verdict // Admit, Deny or Ask; 0 means that the request makes its own call, as without leases
+	// Admit, Deny or Ask; 0 means that the request makes its own call, as without leases
+	verdict lease.Verdict
 	held    lease.Held
 	asking  lease.Call
 	result  counter.Result

@@ -38,7 +38,8 @@ type position struct{ page, offset uint32 }
 
 // page describes 4 KiB of records of one size.
 type page struct {
-	prev, next uint32 // links of the list of pages with room in the class: page number plus one, 0 for none
+	// links of the list of pages with room in the class: page number plus one, 0 for none
+	prev, next uint32
 	size       uint16 // bytes per record
 	live       uint16 // records in use
 	used       uint16 // offset of the first record that was never written
@@ -49,8 +50,9 @@ type page struct {
 type ref uint32
 
 const (
-	pageBytes  = 4096 // 56 counters with keys of 36 bytes; a shard wastes less than a page per key length
-	offsetBits = 9    // an offset in a page, in units of 8 bytes
+	// 56 counters with keys of 36 bytes; a shard wastes less than a page per key length
+	pageBytes  = 4096
+	offsetBits = 9 // an offset in a page, in units of 8 bytes
 	pagesMax   = 1 << (32 - offsetBits)
 
 	freshOffset = 24

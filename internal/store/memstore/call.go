@@ -22,7 +22,8 @@ type call struct {
 
 // place is the location of a check's counter.
 type place struct {
-	table *table // nil if there is no counter: the check gets the answer of a fresh counter and charges nothing
+	// nil if there is no counter: the check gets the answer of a fresh counter and charges nothing
+	table *table
 	hash  uint64
 	ref   ref
 	born  bool // this call created the counter; it is removed if nothing is charged
@@ -130,7 +131,7 @@ func (c *call) locate(places []place) (newcomers bool) {
 //
 // While overflow counters exist, the client's overflow counter is tried first: a client that was
 // charged there must not get a fresh allowance. A refund for a client without a counter is dropped.
-// A shared bucket may have refilled those tokens already, and would give them to other clients. A
+// A shared bucket might have refilled those tokens already, and would give them to other clients. A
 // reset does not affect a shared counter. Penalties are never shared: [call.record] creates the
 // record of a client's first violation.
 func (c *call) placeNewcomers(places []place, live bool) {

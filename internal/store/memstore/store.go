@@ -73,7 +73,8 @@ type Store struct {
 	overflow  overflow
 	alarm     alarm
 
-	_     [64]byte // every newcomer writes held, so it has its own cache line; the fields above are only read
+	// every newcomer writes held, so it has its own cache line; the fields above are only read
+	_     [64]byte
 	held  atomic.Int64
 	bytes atomic.Int64 // of all shards, as of their last addBytes
 	_     [48]byte

@@ -16,8 +16,9 @@ import (
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	Notes   []string // information, including what could not be determined and what would be required for it
-	Wrong   []string // problems, each with a remedy
+	// information, including what could not be determined and what would be required for it
+	Notes []string
+	Wrong []string // problems, each with a remedy
 }
 
 // NodeHealth is the state of one server, as text.

@@ -61,7 +61,7 @@ func stepsIn(text string) (giving, taking []step) {
 	return giving, taking
 }
 
-// findMoves asks each master for its moving slots. A master that does not answer, or whose user
+// findMoves queries each master for its moving slots. A master that does not answer, or whose user
 // lacks the right, counts as having none.
 func (d *Deployment) findMoves(ctx context.Context) {
 	var asking sync.WaitGroup

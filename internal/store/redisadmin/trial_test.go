@@ -140,7 +140,8 @@ func leavesOthersAlone(t *testing.T) bool {
 	return true
 }
 
-// othersPort reports whether the error says that a port of the cluster is in use, other than one.
+// othersPort reports whether the error is about a port of the cluster that is in use, unless it is
+// the given port.
 func othersPort(err error, port, but int) bool {
 	for i := range trialNodes {
 		for _, p := range []int{port + i, port + i + busAhead} {
@@ -155,7 +156,8 @@ func othersPort(err error, port, but int) bool {
 // TestTrialsHaveFoldersOfTheirOwn: the command that stops one cluster does not stop another.
 func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
 	dir, port := trialPlace(t)
-	first := &Trial{Dir: dir, Port: 7001} // its port is not in use, since a running cluster would be queried
+	// its port is not in use, since a running cluster would be queried
+	first := &Trial{Dir: dir, Port: 7001}
 	if err := os.MkdirAll(first.folder(0), 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,7 @@ func (b *bound) see(p []byte) error {
 	return b.err
 }
 
-// begin starts a line. Only RESP2 types are valid, because the client asks for RESP2.
+// begin starts a line. Only RESP2 types are valid, because the client selects RESP2.
 func (b *bound) begin(kind byte) {
 	switch kind {
 	case '+', '-', ':', '$', '*':

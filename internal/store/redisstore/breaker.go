@@ -14,9 +14,10 @@ type BreakerState uint32
 
 // The states of the circuit breaker.
 const (
-	BreakerClosed   BreakerState = iota // calls go to Redis
-	BreakerOpen                         // calls fail at once; Redis is probed in the background
-	BreakerHalfOpen                     // Redis answered a probe; one call at a time is tried, and other calls fail at once
+	BreakerClosed BreakerState = iota // calls go to Redis
+	BreakerOpen                       // calls fail at once; Redis is probed in the background
+	// Redis answered a probe; one call at a time is tried, and other calls fail at once
+	BreakerHalfOpen
 )
 
 // String returns the state's name: "closed", "open" or "half_open".
@@ -57,7 +58,8 @@ const (
 // takes a lock for every call. The zero breaker is closed. It is safe for concurrent use.
 type breaker struct {
 	state atomic.Uint32 // BreakerState; written under mu
-	epoch atomic.Uint64 // counts changes of state, so that batches from before a change are ignored; written under mu
+	// counts changes of state, so that batches from before a change are ignored; written under mu
+	epoch atomic.Uint64
 
 	mu      sync.Mutex
 	history uint64 // the last 64 batches, the newest in the lowest bit, 1 for a failure

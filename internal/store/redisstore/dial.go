@@ -32,9 +32,10 @@ type lazyConn struct {
 	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
 
-	timeout  time.Duration // how long a Write, or a reply to it, may take if the deadline has already passed
-	bound    bound         // checks the replies; only Read uses it
-	asked    atomic.Bool   // something was written since bound was reset
+	// how long a Write, or a reply to it, may take if the deadline has already passed
+	timeout  time.Duration
+	bound    bound       // checks the replies; only Read uses it
+	asked    atomic.Bool // something was written since bound was reset
 	reading  readDeadline
 	writing  atomic.Int64 // deadline of Write in Unix nanoseconds; 0: none
 	extended atomic.Int64 // the last deadline that Write extended

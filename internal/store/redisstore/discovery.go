@@ -158,7 +158,7 @@ type clusterView struct {
 	epoch  int64 // the cluster's current epoch
 }
 
-// view asks a server for its view of the cluster.
+// view queries a server for its view of the cluster.
 func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err error) {
 	err = s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
 		ranges, err := client.Do(ctx, "cluster", "slots").Slice()

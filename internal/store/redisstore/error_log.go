@@ -29,7 +29,7 @@ type breakerReporter struct {
 	start      time.Time
 	states     tally        // changes of the breaker's state
 	lastLogged BreakerState // the state that was logged last
-	opened     time.Time    // when the breaker opened, as logged last
+	opened     time.Time    // when the breaker opened, according to the last log line
 }
 
 type tally struct {

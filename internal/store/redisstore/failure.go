@@ -27,10 +27,15 @@ const (
 	KindConnection              // no connection, or it broke; the charge might have been executed
 	KindScript                  // Redis answered with an error
 	KindClosed                  // the store is closed; the charge might have been executed
-	KindStale                   // Redis' clock is outside the calendar window's boundaries; not executed
-	KindMoving                  // the counters' slot was moving until the deadline, or its move was aborted; the charge might have been executed
-	KindOverloaded              // too long in the queue, though Redis answered; not executed
-	KindSlow                    // no answer by the deadline, though Redis answered later calls; the charge might have been executed
+	// Redis' clock is outside the calendar window's boundaries; not executed
+	KindStale
+	// the counters' slot was moving until the deadline, or its move was aborted; the charge might
+	// have been executed
+	KindMoving
+	KindOverloaded // too long in the queue, though Redis answered; not executed
+	// no answer by the deadline, though Redis answered later calls; the charge might have been
+	// executed
+	KindSlow
 	kindCount
 )
 

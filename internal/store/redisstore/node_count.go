@@ -144,7 +144,9 @@ func (n *node) finishTrial(epoch uint64, err error) {
 // missingAfter. In that time every running node has announced itself, if Redis was available
 // throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
 type nodeEstimate struct {
-	readings []nodeReading // sorted by increasing time and decreasing number, so the first is the maximum and there is at most one per turn
+	// sorted by increasing time and decreasing number, so the first is the maximum and there is at
+	// most one per turn
+	readings []nodeReading
 }
 
 type nodeReading struct {

@@ -101,8 +101,9 @@ func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 type settings struct {
 	address // address of the single server, otherwise of the first seed
 	mode    string
-	seeds   []string // host:port of servers or sentinels to start discovery from; unused for a single server
-	master  string
+	// host:port of servers or sentinels to start discovery from; unused for a single server
+	seeds  []string
+	master string
 
 	sentinelUser, sentinelPassword string
 

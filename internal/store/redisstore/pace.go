@@ -24,7 +24,9 @@ const (
 // adjustment.
 type pace struct {
 	most atomic.Int64 // checks in a batch
-	base atomic.Int64 // the time of a small batch, in nanoseconds; it rises slowly, since the network may have changed
+	// the time of a small batch, in nanoseconds; it rises slowly, since the network may have
+	// changed
+	base atomic.Int64
 }
 
 // learn adjusts the bound after a batch was answered or timed out.

@@ -28,10 +28,12 @@ const (
 // The states of a call. Its caller and a lane race for it with compare-and-swap, so that exactly
 // one of them ends it.
 const (
-	callWaiting  uint32 = iota // in the queue
-	callSent                   // a lane has put it into a batch
-	callAnswered               // the lane has set failure and signaled done; the call belongs to the caller
-	callLeft                   // the caller has given up; the call belongs to the lane, which must not send it any more
+	callWaiting uint32 = iota // in the queue
+	callSent                  // a lane has put it into a batch
+	// the lane has set failure and signaled done; the call belongs to the caller
+	callAnswered
+	// the caller has given up; the call belongs to the lane, which must not send it any more
+	callLeft
 )
 
 // call is one Take in progress. Calls are pooled. Each call has its own timer and channel, so that

@@ -24,12 +24,15 @@ const (
 type course uint8
 
 const (
-	courseOver    course = iota // do not resend: the call was, or might have been, executed, or would fail again
-	courseMoved                 // resend: another server has the slot
-	courseAsk                   // resend: another server already has these counters, but does not own the slot yet
-	courseApart                 // resend: one server has some of these keys and another has the rest
-	courseLater                 // resend: this server is not serving at the moment, but another might soon
-	courseRetired               // resend: the server was replaced before the call was sent
+	// do not resend: the call was, or might have been, executed, or would fail again
+	courseOver  course = iota
+	courseMoved        // resend: another server has the slot
+	// resend: another server already has these counters, but does not own the slot yet
+	courseAsk
+	courseApart // resend: one server has some of these keys and another has the rest
+	// resend: this server is not serving at the moment, but another might soon
+	courseLater
+	courseRetired // resend: the server was replaced before the call was sent
 )
 
 // notExecuted maps the first word of error replies that prove that a script was not run, or that

@@ -175,7 +175,7 @@ func (f *fake) cut() {
 	}
 }
 
-func (f *fake) said() (calls int, asked []string) {
+func (f *fake) seen() (calls int, asked []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.calls, f.asked
@@ -226,8 +226,8 @@ func TestRedirections(t *testing.T) {
 			if err == nil != (test.kind == "") || err != nil && kindOf(err) != test.kind {
 				t.Errorf("%v, want %q", err, test.kind)
 			}
-			callsA, _ := a.said()
-			callsB, asked := b.said()
+			callsA, _ := a.seen()
+			callsB, asked := b.seen()
 			if got := [2]int{callsA, callsB}; got != test.calls {
 				t.Errorf("sent %v times, want %v", got, test.calls)
 			}
@@ -317,7 +317,7 @@ func TestFailedPartGivesBack(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Errorf("%v, want OOM", err)
 	}
-	if n, _ := good.said(); n != 2 {
+	if n, _ := good.seen(); n != 2 {
 		t.Errorf("the server that answered was called %d times, want a charge and what gives it back", n)
 	}
 }

@@ -174,7 +174,8 @@ func TestServerOfARingGone(t *testing.T) {
 	for i := range checks {
 		results := make([]counter.Result, 1)
 		waitUntil(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
-		used := home(string(checks[i].Key)) == gone // its server executes the second call only after it returns
+		// its server executes the second call only after it returns
+		used := home(string(checks[i].Key)) == gone
 		if results[0].Denied == used {
 			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
 		}
@@ -248,7 +249,7 @@ func TestRingIsNamedAlike(t *testing.T) {
 	if text := log.String(); text != "" {
 		t.Errorf("the same servers: %s", text)
 	}
-	s.Close() // otherwise Close might write its own entry only now
+	s.Close() // wait, because the store might write its own entry late
 	openRing(t, servers[:2], Options{Timeout: TimeoutMax, Logger: log.Logger()})
 	waitUntil(t, "the third has left its names", connected(two))
 	waitUntil(t, "it warns", func() bool {

@@ -175,8 +175,8 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 	}
 }
 
-// reportMoves sets the failure of parts whose keys were split over two servers to the end.
-// Otherwise their last failure would be the deadline, or one of the redirects back and forth
+// reportMoves sets the final failure of parts whose keys were still split over two servers at the
+// end. Otherwise their last failure would be the deadline, or one of the redirects back and forth
 // between the two servers, and neither explains the cause.
 func reportMoves(splitCalls []*splitCall) {
 	for _, t := range splitCalls {

@@ -30,13 +30,16 @@ type node struct {
 	pace     pace
 	reporter breakerReporter
 
-	ctx          context.Context // ends when the node is replaced, or the store closes
-	cancel       context.CancelFunc
-	running      sync.WaitGroup
-	opened       chan struct{} // signals the watch that the breaker has opened
-	closing      sync.Once
-	lastAnswered atomic.Int64 // when the latest answered batch was sent, in nanoseconds since the store was created
-	firstTimeout atomic.Int64 // when the first batch that has timed out since the last answer was sent; same clock; 0 if none has
+	ctx     context.Context // ends when the node is replaced, or the store closes
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	opened  chan struct{} // signals the watch that the breaker has opened
+	closing sync.Once
+	// when the latest answered batch was sent, in nanoseconds since the store was created
+	lastAnswered atomic.Int64
+	// when the first batch that has timed out since the last answer was sent; same clock; 0 if none
+	// has
+	firstTimeout atomic.Int64
 	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
 	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64

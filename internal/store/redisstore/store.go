@@ -21,17 +21,23 @@ type Store struct {
 	reporter reporter
 	calls    sync.Pool // of *call
 	batches  atomic.Uint64
-	pinned   atomic.Int64 // counter.Micros; tests set it to the instant at which to decide; 0 means the server's clock
+	// counter.Micros; tests set it to the instant at which to decide; 0 means the server's clock
+	pinned atomic.Int64
 
-	only          atomic.Pointer[node]       // the server, except in a cluster or a ring; nil until sentinels have named it
-	cluster       *cluster                   // nil: it is none
-	ring          *ring                      // nil: it is none
-	epoch         atomic.Int64               // failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
-	outdatedView  atomic.Pointer[masterView] // the view of a sentinel that remembered an epoch which most others had forgotten
-	behindRounds  atomic.Int64               // consecutive rounds in which most sentinels knew of fewer failovers
-	rediscoverNow chan struct{}              // starts a round of discovery
-	discovered    chan struct{}              // closed after the first round of discovery, even a failed one
-	lost          atomic.Pointer[Failure]
+	// the server, except in a cluster or a ring; nil until sentinels have named it
+	only    atomic.Pointer[node]
+	cluster *cluster // nil: it is none
+	ring    *ring    // nil: it is none
+	// failover epoch of the master, or epoch of the cluster; only the discovery goroutine writes it
+	epoch atomic.Int64
+	// the view of a sentinel that remembered an epoch which most others had forgotten
+	outdatedView atomic.Pointer[masterView]
+	// consecutive rounds in which most sentinels knew of fewer failovers
+	behindRounds  atomic.Int64
+	rediscoverNow chan struct{} // starts a round of discovery
+	// closed after the first round of discovery, even a failed one
+	discovered chan struct{}
+	lost       atomic.Pointer[Failure]
 
 	ctx     context.Context // ends when the store closes
 	cancel  context.CancelFunc
@@ -286,7 +292,8 @@ func (s *Store) unknown() *Failure {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
-		s.counting.Do(func() {}) // after this, counting either has started, and is awaited below, or never starts
+		// After this, counting either has started, and is awaited below, or never starts.
+		s.counting.Do(func() {})
 		s.infos.close()
 		s.running.Wait()
 		if s.cluster != nil {
@@ -325,7 +332,8 @@ func (s *Store) Stats() Stats {
 
 // ServerStats is the state of one server, as observed by its calls.
 type ServerStats struct {
-	Addr    string       // host:port, or the path of a socket, as in the options or as the cluster reports it
+	// host:port, or the path of a socket, as in the options or as the cluster reports it
+	Addr    string
 	Breaker BreakerState // breaker for the calls to it
 }
 

@@ -15,7 +15,8 @@ import (
 // keys. It does not affect the circuit breakers, and does not call a server whose breaker is open.
 
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
-// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest
+// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the
+// latest
 // when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	groups := map[*node][]int{}
@@ -110,7 +111,8 @@ func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), r
 		return err
 	}
 	subscription := n.client.Subscribe(ctx, channel)
-	closing := func() { _ = subscription.Close() } // not all methods of a subscription respect their context
+	// not all methods of a subscription respect their context
+	closing := func() { _ = subscription.Close() }
 	defer closing()
 	defer context.AfterFunc(ctx, closing)()
 	defer context.AfterFunc(n.ctx, closing)() // the server was replaced

@@ -22,7 +22,7 @@ func leased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	return c
 }
 
-// leasing returns limits of 100 a minute of all algorithms that lease, by key.
+// leasing returns, by key, a limit of 100 per minute for each algorithm that can lease.
 func leasing() map[string]corecounter.Limit {
 	limits := map[string]corecounter.Limit{}
 	for _, a := range algorithms {

@@ -42,7 +42,7 @@ func onlyGuarded(_ *Model, checks []corecounter.Check) {
 	}
 }
 
-// forgetForced records no forced charge beside a penalty.
+// forgetForced is a store that does not record a forced charge in a call with a penalty.
 func forgetForced(_ *Model, checks []corecounter.Check) {
 	if slices.ContainsFunc(checks, func(c corecounter.Check) bool { return c.Penalty != nil }) {
 		for i := range checks {

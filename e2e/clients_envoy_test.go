@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// directedEnvoyPolicy has a rule with a low limit, and one whose units are leased.
+const directedEnvoyPolicy = `name: shop
+directory: true
+identify: [{header: {name: X-User, unverified: true}}]
+rules:
+  - {name: api, match: {path: /api}, limit: 3/31d fixed_window, tiers: {gold: 100/31d fixed_window}}
+  - {name: hot, match: {path: /hot}, limit: 1000000/31d fixed_window, lease: auto}
+`
+
+// userRoute sends the rate limit service the user, the path and the address.
+const userRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
+    {actions: [{request_headers: {header_name: x-user, descriptor_key: x-user}}, {remote_address: {}},
+      {request_headers: {header_name: ":path", descriptor_key: path}}]}]}},`
+
+// directedEnvoy is a site whose clients have records in a Redis.
+type directedEnvoy struct {
+	*site
+	bridge *bridge
+	redis  *redistest.Server
+	denied int // the status of a blocked client
+}
+
+// startDirectedEnvoy starts an Envoy with the filter, or with Envoy's own filter and the rate limit
+// service.
+func startDirectedEnvoy(t *testing.T, service bool) *directedEnvoy {
+	t.Helper()
+	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), denied: http.StatusForbidden}
+	if service {
+		d.site, d.denied = &site{filter: builtInFilter, routes: userRoute}, http.StatusTooManyRequests
+	}
+	startEnvoy(t, wasm(t), nil, d.site)
+	if !service {
+		d.bridge = d.startBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s")
+		return d
+	}
+	d.bridge = newBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s", "--rls-listen", "unix:"+d.grpc)
+	d.bridge.listen = d.site.bridge
+	d.bridge.run(t)
+	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
+		return d.get(t, "/api", "X-User", "warm").header.Get("X-RateLimit-Limit") != ""
+	})
+	return d
+}
+
+// edit changes the record of a client.
+func (d *directedEnvoy) edit(t *testing.T, args ...string) {
+	t.Helper()
+	penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--redis", d.redis.URL())...).mustSucceed(t)
+}
+
+// anew asks over a connection of its own, which may be that of any worker.
+func (d *directedEnvoy) anew(path, user string) (answer, error) {
+	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, "X-User", user)
+}
+
+// status returns the status of an answer to a user.
+func (d *directedEnvoy) status(t *testing.T, path, user string) int {
+	t.Helper()
+	a, err := d.anew(path, user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a.status
+}
+
+// holds asks again and again, so that denials are remembered, until a user is answered with a status,
+// and logs after which time. A second is what is promised; the machine may be busy. Then it holds.
+func (d *directedEnvoy) holds(t *testing.T, what, path, user string, status int) {
+	t.Helper()
+	began := time.Now()
+	eventually.Until(t, patience, what, func() bool { return d.status(t, path, user) == status })
+	t.Logf("%s after %v", what, time.Since(began))
+	for range 20 { // whichever worker
+		eventually.Until(t, patience, what+", for all workers", func() bool { return d.status(t, path, user) == status })
+	}
+}
+
+// metric returns a line of the bridge's metrics by its beginning.
+func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
+	t.Helper()
+	a, err := ask(&http.Client{Transport: d.bridge.transport()}, "http://bridge/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text := range strings.Lines(a.body) {
+		if strings.HasPrefix(text, name) {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
+}
+
+// TestClientsAsDataBehindEnvoy holds that what a command says of a client applies behind Envoy, soon:
+// a block, also of a client without a limit and of one whose denial is remembered, limits of its own,
+// a tier, an exemption, a block of a network.
+func TestClientsAsDataBehindEnvoy(t *testing.T) {
+	t.Parallel()
+	for name, service := range map[string]bool{"filter": false, "service": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := startDirectedEnvoy(t, service)
+			var before []int
+			for range 4 {
+				before = append(before, d.status(t, "/api", "ann"))
+			}
+			if want := []int{200, 200, 200, 429}; !slices.Equal(before, want) {
+				t.Fatalf("before any change: %v, want %v", before, want)
+			}
+			d.status(t, "/free", "bob")
+			d.edit(t, "block", "header.x-user:bob", "--for", "1h")
+			d.holds(t, "a blocked client is denied where it has no limit", "/free", "bob", d.denied)
+			d.holds(t, "and where it has one", "/api", "bob", d.denied)
+			d.edit(t, "unblock", "header.x-user:bob")
+			d.holds(t, "a client that is no longer blocked is served", "/free", "bob", 200)
+
+			d.holds(t, "a client over its limit is denied", "/api", "ann", 429)
+			d.edit(t, "block", "header.x-user:ann")
+			d.holds(t, "a client whose denial is remembered is blocked", "/api", "ann", d.denied)
+			d.edit(t, "unblock", "header.x-user:ann")
+			d.edit(t, "set-limit", "header.x-user:ann", "api", "10000/31d fixed_window")
+			d.holds(t, "a client with a higher limit is served", "/api", "ann", 200)
+			d.edit(t, "unset-limit", "header.x-user:ann")
+			d.holds(t, "a client without its own limit is denied", "/api", "ann", 429)
+			d.edit(t, "exempt", "header.x-user:ann")
+			d.holds(t, "an exempt client is served", "/api", "ann", 200)
+			d.edit(t, "set-tier", "header.x-user:cid", "gold")
+			eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
+				return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
+			})
+			d.edit(t, "block", "ip:127.0.0.0/8")
+			d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
+			d.edit(t, "unblock", "ip:127.0.0.0/8")
+			d.holds(t, "and is served afterwards", "/free", "dan", 200)
+			for _, name := range []string{`penstock_directory_lookups_total{result="hit"}`, `penstock_directory_reads_total{result="answered"}`,
+				"penstock_directory_clients", "penstock_directory_overloads_total", "penstock_directory_bad_records_total"} {
+				if d.metric(t, name) == "" {
+					t.Errorf("the metrics lack %s", name)
+				}
+			}
+		})
+	}
+}
+
+// TestABlockEndsLeases holds that a client that is decided from leased units in the filter is denied
+// soon after it is blocked, and stays so.
+func TestABlockEndsLeases(t *testing.T) {
+	t.Parallel()
+	d := startDirectedEnvoy(t, false)
+	var admitted, blocked atomic.Int64
+	var ended atomic.Bool
+	var load sync.WaitGroup
+	for range 4 {
+		client := &http.Client{Transport: new(http.Transport)}
+		load.Go(func() {
+			for !ended.Load() {
+				switch a, err := ask(client, "http://"+d.address+"/hot", "X-User", "hot"); {
+				case err != nil:
+					t.Error(err)
+					return
+				case a.status == http.StatusOK:
+					admitted.Add(1)
+				case a.status == http.StatusForbidden:
+					blocked.Add(1)
+				}
+			}
+		})
+	}
+	defer load.Wait()
+	defer ended.Store(true)
+	eventually.Until(t, patience, "the filter admits from leased units", func() bool { return d.counter("leased") > 100 })
+	d.edit(t, "block", "header.x-user:hot")
+	began := time.Now()
+	eventually.Until(t, patience, "the client is denied", func() bool { return blocked.Load() > 0 })
+	t.Logf("the first denial after %v", time.Since(began))
+	eventually.Until(t, patience, "no worker admits it", func() bool {
+		passed, denied := admitted.Load(), blocked.Load()
+		eventually.Until(t, patience, "requests are denied", func() bool { return blocked.Load() > denied+200 })
+		return admitted.Load() == passed
+	})
+	t.Logf("200 denials without an admission after %v", time.Since(began))
+}
+
+// TestBlocksBehindEnvoyOutliveRedisAndTheBridge holds that what the bridge knows of a client stays in
+// force without Redis, and what the filter knows without the bridge. A new client is served.
+func TestBlocksBehindEnvoyOutliveRedisAndTheBridge(t *testing.T) {
+	t.Parallel()
+	d := startDirectedEnvoy(t, false)
+	d.edit(t, "block", "header.x-user:bob")
+	d.holds(t, "a blocked client is denied", "/free", "bob", 403)
+	d.redis.Kill()
+	for _, c := range []struct {
+		user string
+		want int
+	}{{"bob", 403}, {"new", 200}} {
+		for range 3 {
+			if got := d.status(t, "/api", c.user); got != c.want {
+				t.Errorf("%s without Redis: status %d, want %d", c.user, got, c.want)
+			}
+		}
+	}
+	if line := d.metric(t, "penstock_directory_undirected_total"); strings.HasSuffix(line, " 0") || line == "" {
+		t.Errorf("without Redis: %q", line)
+	}
+	d.holds(t, "every worker knows the blocked client", "/free", "bob", 403)
+	d.bridge.kill()
+	if got := d.status(t, "/free", "bob"); got != 403 {
+		t.Errorf("bob without the bridge: status %d, want 403", got)
+	}
+	if got := d.status(t, "/free", "newer"); got != 200 {
+		t.Errorf("a new client without the bridge: status %d, want 200", got)
+	}
+}
+
+// TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne holds that blocked clients that neither a worker nor
+// the bridge has seen are denied beside thousands of made-up ones.
+func TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne(t *testing.T) {
+	t.Parallel()
+	const connections, each, blocked = 20, 150, 20
+	d := startDirectedEnvoy(t, false)
+	d.bridge.policy.edit(directedEnvoyPolicy + "on_error: deny\n")
+	for i := range blocked {
+		d.edit(t, "block", fmt.Sprintf("header.x-user:blocked-%d", i))
+	}
+	var group sync.WaitGroup
+	for c := range connections {
+		client := &http.Client{Transport: new(http.Transport)}
+		group.Go(func() {
+			for i := range each {
+				user, want := fmt.Sprintf("made-up-%d-%d", c, i), http.StatusOK
+				if i == each/2 {
+					user, want = fmt.Sprintf("blocked-%d", c%blocked), http.StatusForbidden
+				}
+				a, err := ask(client, "http://"+d.address+"/api", "X-User", user)
+				if err != nil || a.status != want && a.status != http.StatusServiceUnavailable {
+					t.Errorf("%s: status %d, %v", user, a.status, err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if line := d.metric(t, "penstock_directory_undirected_total"); line != "penstock_directory_undirected_total 0" {
+		t.Errorf("requests were decided without records: %q", line)
+	}
+}
+
+// TestABridgeThatNeedsADirectory holds that a bridge without Redis rejects a policy that needs a
+// directory, with the remedy.
+func TestABridgeThatNeedsADirectory(t *testing.T) {
+	t.Parallel()
+	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file.edit(directedEnvoyPolicy)
+	for _, front := range []string{"caddy", "envoy", "rls"} {
+		penstock(t, "validate", "--front", front, file.path).mustSucceed(t)
+	}
+	listen := "unix:" + socket(t)
+	penstock(t, "bridge", "--policy", file.path, "--listen", listen).mustFail(t, "write --redis redis://localhost:6379")
+	penstock(t, "bridge", "--policy", file.path, "--listen", listen, "--clients-max", "5").mustFail(t, "--clients-max is for the directory")
+}

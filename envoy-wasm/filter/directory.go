@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// recordTrusted is how long a request may be decided here by a record, or by a remembered denial or
+// held units of its client. It counts from when the question was sent that brought the record. Then
+// the bridge is asked again, even if the client has no limit. So a change holds within a second.
+const recordTrusted = counter.Second / 2
+
+// Bounds of the records that a worker remembers. A client may be in recordPlaces places; a new one
+// takes that of the client that was asked about least recently. If the texts of new records exceed
+// recordTextMax, all are forgotten: a record takes up to 16 bytes for each byte of its text.
+const (
+	recordsKept   = 1 << 12 // 160 KB
+	recordPlaces  = 4
+	recordTextMax = 256 << 10
+)
+
+// directory remembers the records of clients that the bridge sends. Old records stay, and decide
+// requests that the bridge does not answer.
+type directory struct {
+	filter *Filter
+	key    hashKey
+	known  []knownRecord
+	text   int // length of all texts that were taken
+}
+
+// knownRecord is what the bridge said about one client.
+type knownRecord struct {
+	client      uint64 // keyed hash of the client's name
+	fingerprint uint64
+	asked       counter.Micros
+	record      *corepolicy.ClientRecord // nil if it has none
+}
+
+var _ corepolicy.Directory = (*directory)(nil)
+
+// Find implements [corepolicy.Directory]. ok is always true: Filter.dated says that a record is not
+// known.
+func (d *directory) Find(kind, id string, _ counter.Micros) (record *corepolicy.ClientRecord, ok bool) {
+	return d.find(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true
+}
+
+// FindAddr implements [corepolicy.Directory]. The record is that of the address's network.
+func (d *directory) FindAddr(addr netip.Addr, _ counter.Micros) *corepolicy.ClientRecord {
+	b := addr.As16()
+	return d.find(d.key.sum(b[:]))
+}
+
+// find returns the record of the client with that hash.
+func (d *directory) find(client uint64) *corepolicy.ClientRecord {
+	f, known := d.filter, &d.known[client%recordsKept]
+	for place := uint64(1); place < recordPlaces && known.client != client; place++ {
+		if other := &d.known[(client^place)%recordsKept]; other.client == client || other.asked < known.asked {
+			known = other
+		}
+	}
+	switch h := f.bridgeVerdicts; {
+	case h != nil:
+		return d.take(h, client, known)
+	case known.client != client:
+		f.dated = true
+		return nil
+	case !ahead(known.asked+recordTrusted, f.now, recordTrusted):
+		f.dated = true
+	}
+	f.known += known.fingerprint
+	return known.record
+}
+
+// take returns the record that the bridge has sent, and remembers it in place of known. The bridge
+// looks up the same clients in the same order, so the position selects the record. A record that the
+// bridge does not know itself is not remembered.
+func (d *directory) take(h *verdictReply, client uint64, known *knownRecord) *corepolicy.ClientRecord {
+	text, others, ok := wire.CutRecord(h.records)
+	h.records = others
+	fingerprint, keeps := wire.RecordFingerprint(text), h.until > d.filter.now
+	d.filter.known += fingerprint
+	record := known.record
+	if known.client != client || known.fingerprint != fingerprint {
+		var err error
+		record, err = wire.ReadRecord(text)
+		ok = ok && err == nil
+		if d.text += len(text); d.text > recordTextMax {
+			clear(d.known)
+			d.text = 0
+		}
+	}
+	if h.short = h.short || !ok; keeps {
+		*known = knownRecord{client, fingerprint, h.asked, record}
+	}
+	return record
+}
+
+// add makes the plan of the request by a ruleset.
+func (a *asking) add(f *Filter, rs *core.Ruleset) {
+	a.plan.Reset()
+	if d := a.policy.directory; d != nil {
+		a.plan.UseDirectory(d)
+		f.now = f.host.Now() // the request may have waited since it arrived
+	}
+	a.plan.Add(rs, &a.attrs.view)
+}

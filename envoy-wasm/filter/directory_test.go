@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	encoding "encoding/base64"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/penstock/penstock/core/compact"
+	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// directed is the shop's policy with a directory, for users that a header names. /api is limited.
+func directed(t *testing.T) corepolicy.Policy {
+	t.Helper()
+	p := shop(t, "2/1m fixed_window")
+	p.Directory = true
+	p.Identify = []corepolicy.Identify{{Kind: corepolicy.IdentifyHeader, Name: "X-User", Unverified: true}}
+	return p
+}
+
+// patron is a filter with the policy directed, and what its bridge says.
+type patron struct {
+	*envoy
+	f    *Filter
+	next uint32
+}
+
+func newPatron(t *testing.T) *patron {
+	t.Helper()
+	e := newEnvoy(t)
+	return &patron{envoy: e, f: withPolicy(t, e, directed(t))}
+}
+
+// recorded adds the records of the address and of the user to an answer.
+func recorded(a wire.Answer, ttl counter.Micros, records ...*corepolicy.ClientRecord) wire.Answer {
+	a.Verdict = &wire.Verdict{TTLMicros: int64(ttl)}
+	var all []byte
+	for _, r := range records {
+		all = wire.AppendRecord(all, r)
+	}
+	a.Verdict.Records = string(all)
+	return a
+}
+
+// ask sends a request of a user, and ends the turn if it waits for that.
+func (p *patron) ask(path, user string) (id uint32) {
+	p.next++
+	s := p.f.NewStream(p.next)
+	if s.RequestHeaders(get(path, "x-user", user)); s.state == arrived {
+		p.f.decideArrivals()
+	}
+	return p.next
+}
+
+// status returns the status of the answer to a request.
+func (p *patron) status(id uint32) int {
+	if r, denied := p.responses[id]; denied {
+		return int(r.Status)
+	}
+	return 200
+}
+
+// decides sends a request that the filter must decide without the bridge, and returns the status.
+func (p *patron) decides(path, user string) int {
+	p.t.Helper()
+	id := p.ask(path, user)
+	p.f.Flush()
+	p.f.turns()
+	if len(p.calls) > 0 {
+		p.t.Fatalf("%s %s: the bridge is asked", path, user)
+	}
+	return p.status(id)
+}
+
+// asks sends a request that the bridge must be asked about, answers it, and returns the status.
+func (p *patron) asks(path, user string, a wire.Answer) int {
+	p.t.Helper()
+	return p.asksFor(path, user, 0, a)
+}
+
+// asksFor is asks for an answer that comes after a while.
+func (p *patron) asksFor(path, user string, while counter.Micros, a wire.Answer) int {
+	p.t.Helper()
+	id := p.ask(path, user)
+	p.f.Flush()
+	if len(p.calls) == 0 {
+		p.t.Fatalf("%s %s: the bridge is not asked", path, user)
+	}
+	c, _, items := p.check()
+	if items[0].Ask.Known != 0 {
+		p.t.Errorf("%s %s: known is %x", path, user, items[0].Ask.Known)
+	}
+	p.now += while
+	c.answer(replied(a))
+	p.f.turns()
+	return p.status(id)
+}
+
+var blocked = &corepolicy.ClientRecord{Blocked: true}
+
+// TestRecordsAreTrustedForHalfASecond: a client without a limit is asked about first. The filter then
+// decides by its records for half a second, and asks again.
+func TestRecordsAreTrustedForHalfASecond(t *testing.T) {
+	p := newPatron(t)
+	if got := p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil)); got != 200 {
+		t.Errorf("status %d", got)
+	}
+	p.now += recordTrusted - 1
+	if got := p.decides("/free", "ann"); got != 200 {
+		t.Errorf("within half a second: %d", got)
+	}
+	p.now++
+	if got := p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
+		t.Errorf("a blocked client: %d", got)
+	}
+	if got := p.decides("/free", "ann"); got != 403 {
+		t.Errorf("by the record: %d", got)
+	}
+	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Exempt: true}))
+	if got := p.decides("/api/x", "bob"); got != 200 {
+		t.Errorf("an exempt client: %d", got)
+	}
+	p.asks("/free", "cid", recorded(wire.Answer{}, counter.Minute, blocked, nil))
+	if got := p.decides("/free", "cid"); got != 403 {
+		t.Errorf("a client of a blocked network: %d", got)
+	}
+}
+
+// TestADenialOfAnOldRecord: a denial is remembered for no longer than the client's record. Then the
+// bridge is asked, and its record decides.
+func TestADenialOfAnOldRecord(t *testing.T) {
+	p := newPatron(t)
+	if got := p.asks("/api/x", "ann", recorded(over(), counter.Minute, nil, nil)); got != 429 {
+		t.Errorf("status %d", got)
+	}
+	if got := p.decides("/api/x", "ann"); got != 429 || p.counts[CounterRemembered] != 1 {
+		t.Errorf("a remembered denial: %d", got)
+	}
+	p.now += recordTrusted
+	if got := p.asks("/api/x", "ann", recorded(wire.Answer{}, counter.Minute, nil, blocked)); got != 403 {
+		t.Errorf("a blocked client: %d", got)
+	}
+}
+
+// TestALateRecord: a record counts from when the bridge was asked, so one that comes late is old, or
+// is for what is left of half a second.
+func TestALateRecord(t *testing.T) {
+	p := newPatron(t)
+	p.asksFor("/free", "ann", recordTrusted-1, recorded(wire.Answer{}, counter.Minute, nil, nil))
+	p.decides("/free", "ann")
+	p.now++
+	p.asksFor("/free", "ann", recordTrusted, recorded(wire.Answer{}, counter.Minute, nil, nil))
+	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
+}
+
+// TestWhatTheBridgeDoesNotKnow: if Redis does not answer the bridge, the request is decided without a
+// record, and nothing of that is remembered. A record that the filter had stays for later.
+func TestWhatTheBridgeDoesNotKnow(t *testing.T) {
+	p := newPatron(t)
+	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
+	p.now += recordTrusted
+	for range 3 {
+		if got := p.asks("/free", "bob", recorded(wire.Answer{}, 0, nil, nil)); got != 200 {
+			t.Errorf("status %d", got)
+		}
+	}
+	p.refuses = errNo
+	if got := p.decides("/free", "bob"); got != 403 {
+		t.Errorf("without the bridge: %d", got)
+	}
+}
+
+// TestOldRecordsWithoutTheBridge: without the bridge, old records decide, and a new client has none.
+func TestOldRecordsWithoutTheBridge(t *testing.T) {
+	p := newPatron(t)
+	p.asks("/free", "bob", recorded(wire.Answer{}, counter.Minute, nil, blocked))
+	p.now += 10 * counter.Minute
+	p.refuses = errNo
+	if got := p.decides("/free", "bob"); got != 403 {
+		t.Errorf("a blocked client: %d", got)
+	}
+	if got := p.decides("/free", "new"); got != 200 {
+		t.Errorf("a new client: %d", got)
+	}
+}
+
+// TestAnOverloadAdmitsNoUnknownClient: if the bridge has no time, a client whose record is unknown or
+// old is denied also without a limit, and one with a fresh record is served.
+func TestAnOverloadAdmitsNoUnknownClient(t *testing.T) {
+	p := newPatron(t)
+	p.asks("/free", "ann", recorded(wire.Answer{}, counter.Minute, nil, nil))
+	busy := func(user string) int {
+		t.Helper()
+		id := p.ask("/free", user)
+		for range againMax + 1 {
+			p.f.Flush()
+			c, _, _ := p.check()
+			c.answer(replied(wire.Answer{Status: wire.StatusBusy}))
+		}
+		p.f.turns()
+		return p.status(id)
+	}
+	if got := busy("new"); got != 503 {
+		t.Errorf("a new client: %d", got)
+	}
+	if got := p.decides("/free", "ann"); got != 200 {
+		t.Errorf("a known client: %d", got)
+	}
+	p.now += recordTrusted
+	if got := busy("ann"); got != 503 {
+		t.Errorf("a client with an old record: %d", got)
+	}
+}
+
+// TestRecordsOfAnotherPlan: records that are too few, too many or not readable are no answer.
+func TestRecordsOfAnotherPlan(t *testing.T) {
+	for name, records := range map[string]string{"none": "", "one": "\x00", "three": "\x00\x00\x00", "cut": "\x00\x7f", "malformed": "\x00\x02\x00"} {
+		p := newPatron(t)
+		a := wire.Answer{Verdict: &wire.Verdict{TTLMicros: 1e6, Records: records}}
+		if got := p.asks("/api/x", "ann", a); got != 200 || p.counts[CounterUnanswered] != 1 || p.counts[CounterDegraded] != 1 {
+			t.Errorf("%s: status %d, counts %v", name, got, p.count())
+		}
+	}
+}
+
+// TestRecordsAreBounded: made-up clients, and records of any length, take a bounded memory. A client
+// that returns is remembered beside them.
+func TestRecordsAreBounded(t *testing.T) {
+	p := newPatron(t)
+	long := &corepolicy.ClientRecord{Tier: fmt.Sprintf("%0255d", 1)}
+	for i := range 2 * recordTextMax / 255 {
+		p.now += 1000
+		p.asks("/free", fmt.Sprint(i), recorded(wire.Answer{}, counter.Minute, nil, long))
+		if d := p.f.policy.directory; len(d.known) != recordsKept || d.text > recordTextMax {
+			t.Fatalf("%d records, %d bytes", len(d.known), d.text)
+		}
+	}
+	p = newPatron(t)
+	for i := range recordsKept * 3 / 2 {
+		if p.now += 10; i%20 == 0 {
+			p.now += recordTrusted
+			want := recorded(wire.Answer{}, counter.Minute, nil, nil)
+			p.asks("/free", "ann", want)
+		}
+		p.asks("/free", fmt.Sprint(i), recorded(wire.Answer{}, counter.Minute, nil, nil))
+		p.decides("/free", "ann")
+	}
+}
+
+// TestRecordsDoNotAllocate: a request that is decided by a remembered record costs no more
+// allocations than one without a directory.
+func TestRecordsDoNotAllocate(t *testing.T) {
+	allocations := func(policy corepolicy.Policy) float64 {
+		e := newEnvoy(t)
+		p := &patron{envoy: e, f: withPolicy(t, e, policy)}
+		request := get("/free", "x-user", "a-user-with-a-name-of-more-than-32-bytes")
+		if policy.Directory {
+			p.asks("/free", "a-user-with-a-name-of-more-than-32-bytes", recorded(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Tier: "gold"}))
+		}
+		return testing.AllocsPerRun(100, func() {
+			p.now += counter.Millisecond
+			s := p.f.NewStream(1 << 20)
+			if s.RequestHeaders(request) != Continue {
+				t.Fatal("not decided")
+			}
+			s.Done()
+		})
+	}
+	without := directed(t)
+	without.Directory = false
+	if one, other := allocations(directed(t)), allocations(without); one != other {
+		t.Errorf("%v allocations, and %v without a directory", one, other)
+	}
+}
+
+// BenchmarkRecords measures what the lookups of an address and a user add to a request without a limit.
+func BenchmarkRecords(b *testing.B) {
+	for name, with := range map[string]bool{"without": false, "with": true} {
+		b.Run(name, func(b *testing.B) {
+			host := &quick{now: counter.Second}
+			p := corepolicy.Policy{Name: "shop", Directory: with, Identify: []corepolicy.Identify{{Kind: corepolicy.IdentifyHeader, Name: "X-User", Unverified: true}}}
+			f, err := New(host, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &p, "v1"))))
+			if err != nil {
+				b.Fatal(err)
+			}
+			if d := f.policy.directory; d != nil {
+				a := netip.MustParseAddr("192.0.2.7").As16()
+				for _, client := range []uint64{d.key.sum(a[:]), d.key.sum([]byte("header.x-user"))*3 ^ d.key.sum([]byte("ann"))} {
+					d.known[client%recordsKept] = knownRecord{client: client, asked: counter.Second}
+				}
+			}
+			request := get("/free", "x-user", "ann")
+			for i := 0; b.Loop(); i++ {
+				host.now = counter.Second + counter.Micros(i%5)*counter.Millisecond // no burst, and never old
+				if f.NewStream(1).RequestHeaders(request) != Continue {
+					b.Fatal("not decided")
+				}
+			}
+		})
+	}
+}

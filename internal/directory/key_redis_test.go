@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// sourceOf returns a source over Redis servers, which it awaits.
+func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
+	t.Helper()
+	o.Timeout = time.Second
+	store, err := redisstore.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	eventually.Until(t, 20*time.Second, "Redis answers", func() bool { return store.Check(t.Context()) == nil })
+	return redisdir.New(store)
+}
+
+// lifeOfAKey creates, rotates, revokes and lists a key in a source.
+func lifeOfAKey(t *testing.T, source directory.Source) {
+	t.Helper()
+	d := open(t, directory.Options{Source: source})
+	becomes(t, d, "first", policy.CredentialUnknown)
+	editKeys(t, source, creation("acme", "user:u", "first"))
+	becomes(t, d, "first", policy.CredentialValid)
+	_, next := hashOf("next")
+	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRotate, Name: "acme", Hash: next, Until: time.Now().Add(time.Hour)})
+	becomes(t, d, "next", policy.CredentialValid)
+	editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
+	becomes(t, d, "first", policy.CredentialRevoked)
+	becomes(t, d, "next", policy.CredentialRevoked)
+	if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10); err != nil || len(page.Keys) != 2 {
+		t.Errorf("the list has %+v, %v", page, err)
+	}
+	editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
+	becomes(t, d, "first", policy.CredentialUnknown)
+}
+
+// TestKeysInACluster holds that keys can be edited in a cluster, where the records and the names are on
+// different servers.
+func TestKeysInACluster(t *testing.T) {
+	c := redistest.StartCluster(t)
+	c.AwaitOrder()
+	lifeOfAKey(t, sourceOf(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs()}))
+}
+
+// TestPrivileges holds that the rights that the documentation lists are enough to edit keys, and those of
+// a process that only reads to be told of changes.
+func TestPrivileges(t *testing.T) {
+	server := redistest.StartTCP(t)
+	user := func(name, rights string) directory.Source {
+		words := []any{"acl", "setuser", name, "on", ">secret"}
+		for word := range strings.FieldsSeq(rights) {
+			words = append(words, word)
+		}
+		if err := server.Client().Do(t.Context(), words...).Err(); err != nil {
+			t.Fatal(err)
+		}
+		return sourceOf(t, redisstore.Options{URL: "redis://" + name + ":secret@" + server.Addr})
+	}
+	reader := user("reader", redisstore.LeastPrivilege+" "+redisdir.ReadPrivilege)
+	editor := user("editor", redisstore.LeastPrivilege+" "+redisdir.ReadPrivilege+" "+redisdir.EditPrivilege)
+	lifeOfAKey(t, editor)
+	d := open(t, directory.Options{Source: reader})
+	becomes(t, d, "told", policy.CredentialUnknown)
+	editKeys(t, editor, creation("told", "user:u", "told"))
+	becomes(t, d, "told", policy.CredentialValid)
+	_, hash := hashOf("other")
+	if _, err := reader.AddKey(t.Context(), directory.KeyName{Name: "other", Hash: hash}, 0); err == nil {
+		t.Error("a process that reads may write")
+	}
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// A policy with directory: true is decided with the records of clients. The bridge has the directory
+// read the clients of all questions of a call that it does not know, together, before it decides
+// any of them. The other questions of the call wait for that long.
+//
+// A filter makes the same plan as the bridge, so it needs the same records. The bridge sends those
+// of a question with its verdict, in the order in which the plan looks them up, unless the filter
+// knows them. How long a filter decides by them is the filter's own bound (half a second).
+
+// openDirectory opens the directory for a policy that needs one, unless it is open.
+func (b *Bridge) openDirectory() (*directory.Directory, error) {
+	b.opening.Lock()
+	defer b.opening.Unlock()
+	if d := b.directory.Load(); d != nil {
+		return d, nil
+	}
+	d, err := b.options.OpenDirectory()
+	if err != nil {
+		return nil, fmt.Errorf("the directory of clients: %w", err)
+	}
+	b.directory.Store(d)
+	return d, nil
+}
+
+// closeDirectory closes the directory if it is open. No policy is read any more.
+func (b *Bridge) closeDirectory() error {
+	if d := b.directory.Load(); d != nil {
+		return d.Close()
+	}
+	return nil
+}
+
+// directoryInUse yields the directory if it is open.
+func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
+	if d := b.directory.Load(); d != nil {
+		yield(d)
+	}
+}
+
+// directed rejects a policy that needs a directory if there is none.
+func (b *Bridge) directed(d *policyfile.Document) error {
+	if d.Directory && b.options.OpenDirectory == nil {
+		return fmt.Errorf("%s: directory: is true, and this bridge counts in memory, where nothing could change the records of "+
+			"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
+	}
+	return nil
+}
+
+// DirectoryOf returns the directory that a version of the policy is decided with, or nil.
+func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
+	for _, v := range o.b.policy.Known() {
+		if v.Ruleset == rs {
+			return formOf(v).directory
+		}
+	}
+	return nil
+}
+
+// lookups is the directory as the plan of one question uses it. It keeps what was found.
+type lookups struct {
+	directory *directory.Directory // nil for a policy without one
+	found     []*policy.ClientRecord
+	unknown   bool // a client was not known
+	encoded   []byte
+}
+
+var _ policy.Directory = (*lookups)(nil)
+
+// Find implements [policy.Directory].
+func (l *lookups) Find(kind, id string, now counter.Micros) (*policy.ClientRecord, bool) {
+	record, ok := l.directory.Find(kind, id, now)
+	l.found, l.unknown = append(l.found, record), l.unknown || !ok
+	return record, ok
+}
+
+// FindAddr implements [policy.Directory].
+func (l *lookups) FindAddr(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
+	record := l.directory.FindAddr(addr, now)
+	l.found = append(l.found, record)
+	return record
+}
+
+// forget drops what was found, for another plan.
+func (l *lookups) forget() {
+	clear(l.found)
+	l.found, l.unknown = l.found[:0], false
+}
+
+// encode encodes the records for the filter, and returns the sum of their fingerprints.
+func (l *lookups) encode() (known uint64) {
+	l.encoded = l.encoded[:0]
+	for _, record := range l.found {
+		before := len(l.encoded)
+		l.encoded = wire.AppendRecord(l.encoded, record)
+		text, _, _ := wire.CutRecord(string(l.encoded[before:]))
+		known += wire.RecordFingerprint(text)
+	}
+	return known
+}
+
+// add makes the plan of the question's request.
+func (q *question) add() {
+	if q.clients.directory != nil {
+		q.clients.forget()
+		q.plan.UseDirectory(&q.clients)
+	}
+	q.plan.Add(q.version.Ruleset, q.request)
+}
+
+// readsWait is how many reads of the directory a call waits for: the one that is under way, and the
+// one that has its clients.
+const readsWait = 2
+
+// resolve has the directory read the clients that it does not know, of all questions together, and
+// plans their requests again.
+func (b *Bridge) resolve(ctx context.Context, questions []*question) {
+	var unknown []directory.Unknown
+	var asking []*question
+	for _, q := range questions {
+		if names := q.plan.Unresolved(); q.request != nil && len(names) > 0 {
+			unknown, asking = append(unknown, directory.Unknown{Source: q.plan.Source(), Names: names}), append(asking, q)
+		}
+	}
+	if len(unknown) == 0 {
+		return
+	}
+	d := b.directory.Load()
+	ctx, cancel := context.WithTimeout(ctx, readsWait*d.Timeout())
+	defer cancel()
+	d.FetchAll(ctx, unknown)
+	for i, q := range asking {
+		q.again(unknown[i].Overload)
+		if len(q.plan.Unresolved()) > 0 && d.Works() { // what was read is forgotten again, for too many others
+			q.again(true)
+		}
+	}
+}
+
+// again plans a request again whose clients were read. In an overload they were not, and the request
+// is denied.
+func (q *question) again(overload bool) {
+	defer q.rescue()
+	q.plan.Retry()
+	if overload {
+		q.plan.RequireRecords()
+	}
+	q.add()
+}

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rls
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+const clientele = `
+name: shop
+directory: true
+identify: [{header: {name: X-User, unverified: true}}, ip]
+rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
+`
+
+// openDirectory opens a directory in a Redis.
+func openDirectory(t *testing.T, server *redistest.Server) *directory.Directory {
+	t.Helper()
+	store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	eventually.Until(t, patience, "redis answers", func() bool { return store.Check(t.Context()) == nil })
+	d, err := directory.Open(directory.Options{Source: redisdir.New(store), Timeout: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	return d
+}
+
+// patience is long enough for a Redis on a busy machine.
+const patience = 10 * time.Second
+
+func edit(t *testing.T, d *directory.Directory, e directory.Edit) {
+	t.Helper()
+	e.Actor, e.Reason = "tester", "a test"
+	editor := directory.Editor{Source: d.Source()}
+	if _, err := editor.Apply(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveDirected serves a policy with a directory.
+func serveDirected(t *testing.T, d *directory.Directory) *served {
+	t.Helper()
+	s := serve(t, rules(t, clientele), nil)
+	s.options.Directory = func(*core.Ruleset) *directory.Directory { return d }
+	return s
+}
+
+// soon asks until the answer is the expected one.
+func (s *served) soon(t *testing.T, what string, want bool, ds ...*ratelimit.RateLimitDescriptor) {
+	t.Helper()
+	eventually.Until(t, patience, what, func() bool { return (s.ask(ds...).OverallCode == pb.RateLimitResponse_OK) == want })
+}
+
+// TestRecordsOfDescriptors: each descriptor is decided by the records of its client, and a change is in
+// force soon.
+func TestRecordsOfDescriptors(t *testing.T) {
+	d := openDirectory(t, redistest.Start(t))
+	s := serveDirected(t, d)
+	edit(t, d, directory.Edit{Client: "header.x-user:gold", Action: directory.ActionSetTier, Tier: "gold"})
+	s.soon(t, "a new client is read and passes", true, descriptor("x-user", "gold"))
+	for range 4 {
+		s.passes(true, descriptor("x-user", "gold"))
+	}
+	s.passes(false, descriptor("x-user", "gold"))
+	s.soon(t, "another one, too", true, descriptor("x-user", "ann"))
+	s.passes(false, descriptor("x-user", "ann"))
+	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionExempt})
+	s.soon(t, "an exempt client passes", true, descriptor("x-user", "ann"))
+	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionBlock})
+	s.soon(t, "a blocked client is denied", false, descriptor("x-user", "ann"))
+	s.passes(false, descriptor("x-user", "dan"), descriptor("x-user", "ann"))
+	s.soon(t, "nothing was charged", true, descriptor("x-user", "dan"))
+	edit(t, d, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
+	s.soon(t, "a blocked network is denied", false, descriptor("remote_address", "192.0.2.7"))
+	limited := descriptor("remote_address", "192.0.2.7", "x", "y")
+	limited.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 100, Unit: envoytype.RateLimitUnit_HOUR}
+	s.passes(false, limited)
+}
+
+// TestDescriptorsWithoutRecords: without Redis, a new client is decided without a record, and a known
+// one as before.
+func TestDescriptorsWithoutRecords(t *testing.T) {
+	server := redistest.Start(t)
+	d := openDirectory(t, server)
+	s := serveDirected(t, d)
+	edit(t, d, directory.Edit{Client: "header.x-user:ann", Action: directory.ActionBlock})
+	s.passes(false, descriptor("x-user", "ann"))
+	eventually.Until(t, patience, "the client is read", func() bool {
+		_, ok := d.Find("header.x-user", "ann", noon)
+		return ok
+	})
+	server.Kill()
+	s.passes(false, descriptor("x-user", "ann"))
+	s.passes(true, descriptor("x-user", "new"))
+	if d.Figures().Undirected.Load() == 0 {
+		t.Error("no request is counted as undirected")
+	}
+}
+
+// TestDescriptorsInAFlood: a descriptor whose client cannot be read, because too many wait, is over the
+// limit, even if no rule denies it. After an error, Envoy would admit it.
+func TestDescriptorsInAFlood(t *testing.T) {
+	server := redistest.Start(t)
+	d := openDirectory(t, server)
+	s := serveDirected(t, d)
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for batch := range 10 { // of 1,024 clients each, more than wait in all
+		var names []policy.ClientName
+		for i := range 1024 {
+			names = append(names, policy.ClientName{Kind: "user", ID: fmt.Sprint(batch, i)})
+		}
+		go d.Fetch(ctx, uint32(1000+batch), names)
+	}
+	eventually.Until(t, patience, "the flood waits", func() bool { return d.Waiting() >= 8<<10 })
+	s.passes(false, descriptor("x-user", "new"))
+	if n := d.Figures().Overloads.Load(); n == 0 {
+		t.Error("no overload is counted")
+	}
+}
