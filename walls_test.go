@@ -69,6 +69,7 @@ var imports = map[string][]string{
 	"internal/operator": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/fleet", "internal/policyfile",
 	},
+	"internal/status":           {"core", "core/counter", "core/policy", "internal/directory"},
 	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
@@ -99,7 +100,7 @@ var imports = map[string][]string{
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
 		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/fleet", "internal/lease", "internal/operator",
-		"internal/policyfile",
+		"internal/policyfile", "internal/status",
 		"internal/policyfile/lint",
 	},
 	"envoy-wasm/filter": {
@@ -126,7 +127,7 @@ var imports = map[string][]string{
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
 		"internal/enforce/topk", "internal/fleet", "internal/operator", "internal/policyfile",
-		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
+		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/status", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
 	},

@@ -110,6 +110,10 @@ func (d *description) describesBridge(t *testing.T) {
 	check(ask, bearer, 200) // denied
 	check(`{"pathh":"/x"}`, bearer, 400)
 	check(ask, http.Header{}, 401)
+	own := http.Header{"X-Penstock-Peer": {"192.0.2.8:4711"}, "X-Penstock-Token": {"six-teen-letters"}}
+	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", own), 200)
+	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", http.Header{"X-Penstock-Token": own["X-Penstock-Token"]}), 400)
+	d.answers("/v1/status", d.request("GET", "http://"+listen+"/v1/status", nil), 401)
 	d.answers("/healthz", d.request("GET", "http://"+listen+"/healthz", nil), 200)
 	d.answers("/readyz", d.request("GET", "http://"+listen+"/readyz", nil), 200)
 

@@ -37,7 +37,7 @@ type allFronts struct {
 
 func startAllFronts(t *testing.T, policy string) *allFronts {
 	t.Helper()
-	f := &allFronts{t: t, redis: redistest.Start(t), site: &site{set: relaxedDeadline}}
+	f := &allFronts{t: t, redis: redistest.Start(t), site: &site{set: longDeadline}}
 	f.file = renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	f.file.edit(policy)
 	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+f.file.path)

@@ -109,7 +109,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		e := newEnvoy(t)
 		e.properties["source.address"] = c.source
-		p := &policy{reads: core.Inputs{Headers: []string{forwarded}}, headers: map[string]int{"x-forwarded-for": 0}}
+		p := &policy{reads: core.Inputs{Headers: []string{"X-Forwarded-For"}}, headers: map[string]int{"x-forwarded-for": 0}}
 		request := get("/")
 		if c.chain != "" {
 			request = get("/", "x-forwarded-for", c.chain)
@@ -125,7 +125,7 @@ func TestAddresses(t *testing.T) {
 				t.Errorf("%s: the %s is %v, want %v", name, got.what, got.addr, want)
 			}
 		}
-		if got, given := a.view.Header(forwarded); got != c.chainAfterward || given != (c.chainAfterward != "") {
+		if got, given := a.view.Header("X-Forwarded-For"); got != c.chainAfterward || given != (c.chainAfterward != "") {
 			t.Errorf("%s: the chain is %q (%v), want %q", name, got, given, c.chainAfterward)
 		}
 	}
@@ -138,7 +138,7 @@ func FuzzAddrOf(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		addr, port := addrOf(text)
+		addr, port := wire.AddrOf(text)
 		var want netip.AddrPort
 		if with, err := netip.ParseAddrPort(text); err == nil {
 			want = with

@@ -5,6 +5,7 @@ package bridge
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -128,6 +129,7 @@ type Bridge struct {
 	reached      reached
 	denied       *topk.Sketch // the clients denied most often
 	node         *fleet.Node
+	statuses     *statusBounds
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and
@@ -164,7 +166,8 @@ func New(o Options) (*Bridge, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
-		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{})}
+		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{}),
+		statuses: &statusBounds{seed: maphash.MakeSeed()}}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)

@@ -24,7 +24,15 @@ func (b *Bridge) Handler() http.Handler {
 	mux.HandleFunc(operator.Prefix, b.serveOperatorsByToken())
 	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
-	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux, b.options.Token)))
+	mux.HandleFunc("GET "+StatusPath, b.serveStatus)
+	checked := b.rejectPages(mux, b.options.Token)
+	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
+			mux.ServeHTTP(w, r) // pages of browsers may ask Envoy
+			return
+		}
+		checked.ServeHTTP(w, r)
+	})))
 }
 
 var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)

@@ -53,20 +53,12 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 		{"at their own listener without any token", bare.b.AdminHandler(), "", 200},
 	} {
 		for _, route := range operator.Routes() {
-			path, want := operator.Prefix+route.Name+"?client=ip:192.0.2.1", c.status
-			switch route.Name {
-			case "rules", "top", "reload", "nodes":
-				path = operator.Prefix + route.Name
-			case "edit", "record": // there is no directory
-				if want == 200 {
-					want = 404
-				}
-				if route.Name == "edit" {
-					continue // its body is empty
-				}
-			}
-			if w := asks(c.on, route.Method, path, c.token); w.Code != want {
-				t.Errorf("%s: %s: %d %s, want %d", c.name, path, w.Code, w.Body, want)
+			path := operator.Prefix + route.Name
+			w := asks(c.on, route.Method, path, c.token)
+			// A route that is reached has an answer of its own, such as 400 for a missing parameter.
+			reached := w.Code != 401 && !strings.Contains(w.Body.String(), "operators are not served here")
+			if reached != (c.status == 200) || !reached && w.Code != c.status {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, path, w.Code, w.Body, c.status)
 			}
 		}
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package penstockcaddy
+package status
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/test/request"
 )
 
 // TestStatusDistinguishesLimitsOfOneName: shards of one limit are merged, but limits of two rules
@@ -32,10 +32,8 @@ func TestStatusDistinguishesLimitsOfOneName(t *testing.T) {
 		t.Fatal(err)
 	}
 	var plan core.Plan
-	var a attributes
-	a.reset(httptest.NewRequest(http.MethodGet, "/", nil))
-	var answer status
-	for range plan.AllCountersOf(rs, policy.Identity{Kind: "user", ID: "u", Overrides: own}, &a) {
+	var answer Answer
+	for range plan.AllCountersOf(rs, policy.Identity{Kind: "user", ID: "u", Overrides: own}, &request.Attributes{MethodText: http.MethodGet, PathText: "/"}) {
 		answer.add(&plan, 0)
 	}
 	if n := len(answer.Limits); n != 3 {

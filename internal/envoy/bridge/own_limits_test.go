@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/status"
+)
+
+// looks sends a request for a client's own limits; fields are names and values in turn.
+func looks(handler http.Handler, fields ...string) (int, status.Answer, string) {
+	r := httptest.NewRequest(http.MethodGet, StatusPath, nil)
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	var answer status.Answer
+	_ = json.Unmarshal(w.Body.Bytes(), &answer)
+	return w.Code, answer, w.Body.String()
+}
+
+// TestClientsSeeTheirOwnLimits: the client is the one that a check finds, and nothing is charged.
+func TestClientsSeeTheirOwnLimits(t *testing.T) {
+	still(t, func(h *bridged) {
+		h.ask(h.question("/api/x", "192.0.2.7"))
+		handler := h.b.Handler()
+		for range 3 {
+			code, answer, text := looks(handler, statusPeerField, "192.0.2.7:4711", "Origin", "https://shop.example", "Sec-Fetch-Site", "same-origin")
+			if code != 200 || answer.Identity != "ip" || answer.Client != "192.0.2.7" || len(answer.Limits) == 0 || answer.Limits[0].Remaining != 1 {
+				t.Fatalf("%d %s", code, text)
+			}
+		}
+		if used := h.used("/api/x", "192.0.2.7"); used != 1 {
+			t.Errorf("%d are used, after one request", used)
+		}
+	})
+}
+
+// TestStatusIsForEnvoy: without what Envoy adds, or with what a client has added, there is no answer.
+func TestStatusIsForEnvoy(t *testing.T) {
+	h := open(t, shop, func(o *Options) { o.Token = filterToken })
+	bare := open(t, shop, nil)
+	tcp := httptest.NewServer(bare.b.Handler())
+	defer tcp.Close()
+	const peer = "192.0.2.7:4711"
+	for _, c := range []struct {
+		name   string
+		on     *bridged
+		fields []string
+		code   int
+		says   string
+	}{
+		{"a token", h, []string{statusPeerField, peer, statusTokenField, filterToken}, 200, `"limits"`},
+		{"a page, through Envoy", h, []string{statusPeerField, peer, statusTokenField, filterToken, "Origin", "https://a.example"}, 200, `"limits"`},
+		{"no token", h, []string{statusPeerField, peer}, 401, statusTokenField},
+		{"a page that asks the bridge", h, []string{statusPeerField, peer, "Origin", "https://a.example"}, 403, "browser pages"},
+		{"the token of filters where a client's is", h, []string{statusPeerField, peer, "Authorization", "Bearer " + filterToken}, 401, statusTokenField},
+		{"no address", bare, nil, 400, "%DOWNSTREAM_REMOTE_ADDRESS%"},
+		{"an address of the client's own", bare, []string{statusPeerField, "10.0.0.1:1", statusPeerField, peer}, 400, "OVERWRITE_IF_EXISTS_OR_ADD"},
+		{"an attribute of the client's own", bare, []string{statusPeerField, peer, statusAttrField, "a=1", statusAttrField, "a=2"}, 400, "NAME=VALUE"},
+		{"an attribute without a value", bare, []string{statusPeerField, peer, statusAttrField, "a"}, 400, "NAME=VALUE"},
+		{"a Unix socket", bare, []string{statusPeerField, "/run/envoy.sock"}, 200, `"limits":[`},
+		{"garbage", bare, []string{statusPeerField, strings.Repeat("\xff", 255), "X-Forwarded-For", strings.Repeat(",", 255)}, 200, `"limits":[`},
+	} {
+		if code, _, text := looks(c.on.b.Handler(), c.fields...); code != c.code || !strings.Contains(text, c.says) {
+			t.Errorf("%s: %d %s, want %d and %q", c.name, code, text, c.code, c.says)
+		}
+	}
+	for field, value := range map[string]string{"Origin": "https://evil.example", "Host": "evil.example"} {
+		r, err := http.NewRequest(http.MethodGet, tcp.URL+StatusPath, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(statusPeerField, peer)
+		if field == "Host" {
+			r.Host = value
+		}
+		r.Header.Set(field, value)
+		w, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Body.Close()
+		if w.StatusCode != 403 && w.StatusCode != 421 {
+			t.Errorf("over TCP without a token, %s %s: %d", field, value, w.StatusCode)
+		}
+	}
+}
+
+// TestStatusIsBounded: one address gets a bounded number of answers in a second, and other addresses
+// theirs. Without a store there is no answer.
+func TestStatusIsBounded(t *testing.T) {
+	still(t, func(h *bridged) {
+		handler := h.b.Handler()
+		ask := func(peer string) int {
+			code, _, _ := looks(handler, statusPeerField, peer)
+			return code
+		}
+		for i := range statusEach + 5 {
+			if code := ask("[2001:db8::" + string(rune('a'+i%6)) + "]:1"); (code == 200) != (i < statusEach) || code != 200 && code != 429 {
+				t.Fatalf("request %d of one network: %d", i+1, code)
+			}
+		}
+		if code := ask("192.0.2.9:1"); code != 200 {
+			t.Errorf("another address: %d", code)
+		}
+		h.b.statuses.under.Store(statusMax)
+		if code := ask("192.0.2.10:1"); code != 503 {
+			t.Errorf("with too many under way: %d", code)
+		}
+		h.b.statuses.under.Store(0)
+		h.store.fails = counter.ErrUnavailable
+		if code := ask("192.0.2.11:1"); code != 503 {
+			t.Errorf("without a store: %d", code)
+		}
+	})
+}
+
+// FuzzStatus: no request makes the route panic.
+func FuzzStatus(f *testing.F) {
+	h := open(f, "name: shop\nidentify: [{attr: envoy.id}, {header: {name: X-User, unverified: true}}, {cookie: {name: c, unverified: true}}, ip: {}]\n"+
+		"trusted_proxies: [10.0.0.0/8]\nrules: [{name: api, limit: 5/1h}, {name: host, per: [host], limit: 5/1h}]\n", nil)
+	f.Add("/a?b", "10.0.0.1:1", "192.0.2.1, 10.0.0.2", "envoy.id=x", "ann", "c=1; c=2", "shop.example")
+	f.Fuzz(func(t *testing.T, path, peer, chain, attr, user, cookie, host string) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.URL, r.Host = &url.URL{Path: StatusPath}, host
+		r.Header = http.Header{statusPeerField: {peer}, "X-Forwarded-For": {chain}, statusAttrField: {attr, "a=" + attr}, "X-User": {user}, "Cookie": {cookie},
+			originalPath: {path}}
+		h.b.statuses = &statusBounds{seed: h.b.statuses.seed}
+		w := httptest.NewRecorder()
+		h.b.Handler().ServeHTTP(w, r)
+		if w.Code != 200 && w.Code != 400 && w.Code != 401 {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+	})
+}
+
+// TestStatusCountsByNetwork: addresses of one host share a bound, whatever form they have.
+func TestStatusCountsByNetwork(t *testing.T) {
+	h := open(t, shop, nil)
+	now := time.Unix(1e9, 0)
+	for i := range statusEach {
+		addr := netip.MustParseAddr("192.0.2.1")
+		if i%2 == 0 {
+			addr = netip.MustParseAddr("::ffff:192.0.2.1")
+		}
+		if !h.b.statuses.admits(addr, now) {
+			t.Fatalf("request %d", i)
+		}
+	}
+	if h.b.statuses.admits(netip.MustParseAddr("192.0.2.1"), now) || !h.b.statuses.admits(netip.Addr{}, now) {
+		t.Error("the bound is of one address")
+	}
+	if !h.b.statuses.admits(netip.MustParseAddr("192.0.2.1"), now.Add(time.Second)) {
+		t.Error("the bound outlives its second")
+	}
+}

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package status tells a client what is left of its own limits, in every front.
+//
+// # Promise
+//
+// The client is identified as by a check of the same request. Nothing is charged. Limits that are
+// hidden from clients are left out, and limits that count by something the request lacks.
+//
+// # Price
+//
+// One store call for each policy, for at most 64 counters. The shards of the last rule may need more
+// calls.
+//
+// # When not to use it
+//
+// For an operator, who names the client instead of being it: see package operator.
+package status
