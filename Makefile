@@ -30,10 +30,13 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
 WIDE := -vet=off -p 4 -parallel 6
+# gotest.sh runs up to three tests that failed beside others once more, if AGAIN names a file.
+TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
-E2E := PENSTOCK_BIN=$(CURDIR)/bin $(GO) test -count=1 -vet=off
+E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
 # READY=1 means that setup and build are done, so that parallel targets do not repeat them.
 READY ?=
+FAILED_ONCE := $(CURDIR)/.cache/stages/failed-once
 FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
@@ -66,6 +69,14 @@ setup-envoy:
 run-envoy: setup-envoy bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy with examples/envoy.yaml and print what to try
 	@exec tools/run-envoy.sh
 
+.PHONY: setup-postgresql
+setup-postgresql:
+	@tools/setup.sh postgresql
+
+.PHONY: run-control
+run-control: setup-postgresql say-build bin/caddy bin/penstock ## start PostgreSQL, Redis, the control plane and Caddy, and print what to try
+	@exec tools/run-control.sh
+
 .PHONY: build
 build: bin/caddy bin/penstock bin/penstock.wasm ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm for Envoy
 
@@ -82,8 +93,8 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install missing programs that the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
-	@tools/setup.sh envoy nginx node
+setup: ## install missing programs that the tests start: redis-server, PostgreSQL, nginx, Node, Prometheus, and Envoy in .cache/envoy
+	@tools/setup.sh envoy nginx node postgresql prometheus
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e
@@ -91,7 +102,8 @@ check: setup build ## run before each commit, takes minutes: lint, all packages 
 
 .PHONY: test
 test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
-	@READY=1 tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy
+	@rm -f $(FAILED_ONCE)
+	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy then again
 
 .PHONY: exam
 exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
@@ -99,12 +111,16 @@ exam: setup build ## before a release: the same with random walks of full length
 
 .PHONY: unit
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis
-	$(GO) test $(WIDE) $(UNIT)
+	$(TEST) $(WIDE) $(UNIT)
 
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
-	$(GO) test -race -short $(WIDE) $(RACE)
-	$(GO) test -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+	$(TEST) -race -short $(WIDE) $(RACE)
+	$(TEST) -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+
+.PHONY: again
+again: ## run once more, alone, the tests that failed beside others in make test
+	PENSTOCK_BIN=$(CURDIR)/bin tools/gotest.sh again
 
 .PHONY: race-whole
 race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length

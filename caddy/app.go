@@ -171,6 +171,7 @@ func (a *App) Start() error {
 		return err
 	}
 	a.store.counting.change(a.counting(), a.logger)
+	a.store.join()
 	return a.watch()
 }
 

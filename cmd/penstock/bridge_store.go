@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/store"
 )
 
@@ -42,6 +44,8 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 			return directory.Open(directory.Options{Source: redisdir.New(opened.Redis), ClientsMax: f.clientsMax, Timeout: f.redis.Timeout,
 				Logger: o.Logger})
 		}
+		o.Problems = opened.Problems
+		o.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, opened.Redis) }
 	}
 	figures := metrics.Stores(func(yield func(*store.Store) bool) { yield(opened) })
 	if err := o.Registry.Register(figures); err != nil {
