@@ -39,26 +39,61 @@ type directedEnvoy struct {
 	denied int // the status of a blocked client
 }
 
-// startDirectedEnvoy starts an Envoy with the filter, or with Envoy's own filter and the rate limit
-// service.
-func startDirectedEnvoy(t *testing.T, service bool) *directedEnvoy {
+// newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit service.
+func newDirectedEnvoy(t *testing.T, service bool) *directedEnvoy {
 	t.Helper()
 	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), denied: http.StatusForbidden}
 	if service {
 		d.site, d.denied = &site{filter: builtInFilter, routes: userRoute}, http.StatusTooManyRequests
 	}
-	startEnvoy(t, wasm(t), nil, d.site)
-	if !service {
-		d.bridge = d.startBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s")
-		return d
+	return d
+}
+
+// start starts the bridge.
+func (d *directedEnvoy) start(t *testing.T) {
+	t.Helper()
+	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
+	if d.grpc == "" {
+		d.bridge = d.startBridge(t, directedEnvoyPolicy, redis...)
+		return
 	}
-	d.bridge = newBridge(t, directedEnvoyPolicy, "--redis", d.redis.URL(), "--redis-timeout", "5s", "--rls-listen", "unix:"+d.grpc)
+	d.bridge = newBridge(t, directedEnvoyPolicy, append(redis, "--rls-listen", "unix:"+d.grpc)...)
 	d.bridge.listen = d.site.bridge
 	d.bridge.run(t)
 	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
 		return d.get(t, "/api", "X-User", "warm").header.Get("X-RateLimit-Limit") != ""
 	})
-	return d
+}
+
+// TestDirectoryBehindEnvoy tells the stories below, each at a site of one Envoy with a bridge and a
+// Redis of its own.
+func TestDirectoryBehindEnvoy(t *testing.T) {
+	t.Parallel()
+	stories := []struct {
+		name    string
+		service bool
+		tell    func(*testing.T, *directedEnvoy)
+	}{
+		{"changes in the filter", false, changesHold},
+		{"changes in the service", true, changesHold},
+		{"leases", false, aBlockEndsLeases},
+		{"outages", false, blocksOutliveRedisAndTheBridge},
+		{"flood", false, aFloodAdmitsNoBlockedClient},
+	}
+	var sites []*site
+	directed := make([]*directedEnvoy, len(stories))
+	for i, story := range stories {
+		directed[i] = newDirectedEnvoy(t, story.service)
+		sites = append(sites, directed[i].site)
+	}
+	startEnvoy(t, wasm(t), nil, sites...)
+	for i, story := range stories {
+		directed[i].start(t)
+		t.Run(story.name, func(t *testing.T) {
+			t.Parallel()
+			story.tell(t, directed[i])
+		})
+	}
 }
 
 // edit changes the record of a client.
@@ -109,62 +144,53 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	return ""
 }
 
-// TestClientsAsDataBehindEnvoy holds that what a command says of a client applies behind Envoy, soon:
-// a block, also of a client without a limit and of one whose denial is remembered, limits of its own,
-// a tier, an exemption, a block of a network.
-func TestClientsAsDataBehindEnvoy(t *testing.T) {
-	t.Parallel()
-	for name, service := range map[string]bool{"filter": false, "service": true} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := startDirectedEnvoy(t, service)
-			var before []int
-			for range 4 {
-				before = append(before, d.status(t, "/api", "ann"))
-			}
-			if want := []int{200, 200, 200, 429}; !slices.Equal(before, want) {
-				t.Fatalf("before any change: %v, want %v", before, want)
-			}
-			d.status(t, "/free", "bob")
-			d.edit(t, "block", "header.x-user:bob", "--for", "1h")
-			d.holds(t, "a blocked client is denied where it has no limit", "/free", "bob", d.denied)
-			d.holds(t, "and where it has one", "/api", "bob", d.denied)
-			d.edit(t, "unblock", "header.x-user:bob")
-			d.holds(t, "a client that is no longer blocked is served", "/free", "bob", 200)
+// changesHold holds that what a command says of a client applies behind Envoy, soon: a block, also of a
+// client without a limit and of one whose denial is remembered, limits of its own, a tier, an
+// exemption, a block of a network.
+func changesHold(t *testing.T, d *directedEnvoy) {
+	var before []int
+	for range 4 {
+		before = append(before, d.status(t, "/api", "ann"))
+	}
+	if want := []int{200, 200, 200, 429}; !slices.Equal(before, want) {
+		t.Fatalf("before any change: %v, want %v", before, want)
+	}
+	d.status(t, "/free", "bob")
+	d.edit(t, "block", "header.x-user:bob", "--for", "1h")
+	d.holds(t, "a blocked client is denied where it has no limit", "/free", "bob", d.denied)
+	d.holds(t, "and where it has one", "/api", "bob", d.denied)
+	d.edit(t, "unblock", "header.x-user:bob")
+	d.holds(t, "a client that is no longer blocked is served", "/free", "bob", 200)
 
-			d.holds(t, "a client over its limit is denied", "/api", "ann", 429)
-			d.edit(t, "block", "header.x-user:ann")
-			d.holds(t, "a client whose denial is remembered is blocked", "/api", "ann", d.denied)
-			d.edit(t, "unblock", "header.x-user:ann")
-			d.edit(t, "set-limit", "header.x-user:ann", "api", "10000/31d fixed_window")
-			d.holds(t, "a client with a higher limit is served", "/api", "ann", 200)
-			d.edit(t, "unset-limit", "header.x-user:ann")
-			d.holds(t, "a client without its own limit is denied", "/api", "ann", 429)
-			d.edit(t, "exempt", "header.x-user:ann")
-			d.holds(t, "an exempt client is served", "/api", "ann", 200)
-			d.edit(t, "set-tier", "header.x-user:cid", "gold")
-			eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
-				return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
-			})
-			d.edit(t, "block", "ip:127.0.0.0/8")
-			d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
-			d.edit(t, "unblock", "ip:127.0.0.0/8")
-			d.holds(t, "and is served afterwards", "/free", "dan", 200)
-			for _, name := range []string{`penstock_directory_lookups_total{result="hit"}`, `penstock_directory_reads_total{result="answered"}`,
-				"penstock_directory_clients", "penstock_directory_overloads_total", "penstock_directory_bad_records_total"} {
-				if d.metric(t, name) == "" {
-					t.Errorf("the metrics lack %s", name)
-				}
-			}
-		})
+	d.holds(t, "a client over its limit is denied", "/api", "ann", 429)
+	d.edit(t, "block", "header.x-user:ann")
+	d.holds(t, "a client whose denial is remembered is blocked", "/api", "ann", d.denied)
+	d.edit(t, "unblock", "header.x-user:ann")
+	d.edit(t, "set-limit", "header.x-user:ann", "api", "10000/31d fixed_window")
+	d.holds(t, "a client with a higher limit is served", "/api", "ann", 200)
+	d.edit(t, "unset-limit", "header.x-user:ann")
+	d.holds(t, "a client without its own limit is denied", "/api", "ann", 429)
+	d.edit(t, "exempt", "header.x-user:ann")
+	d.holds(t, "an exempt client is served", "/api", "ann", 200)
+	d.edit(t, "set-tier", "header.x-user:cid", "gold")
+	eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
+		return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
+	})
+	d.edit(t, "block", "ip:127.0.0.0/8")
+	d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
+	d.edit(t, "unblock", "ip:127.0.0.0/8")
+	d.holds(t, "and is served afterwards", "/free", "dan", 200)
+	for _, name := range []string{`penstock_directory_lookups_total{result="hit"}`, `penstock_directory_reads_total{result="answered"}`,
+		"penstock_directory_clients", "penstock_directory_overloads_total", "penstock_directory_bad_records_total"} {
+		if d.metric(t, name) == "" {
+			t.Errorf("the metrics lack %s", name)
+		}
 	}
 }
 
-// TestABlockEndsLeases holds that a client that is decided from leased units in the filter is denied
+// aBlockEndsLeases holds that a client that is decided from leased units in the filter is denied
 // soon after it is blocked, and stays so.
-func TestABlockEndsLeases(t *testing.T) {
-	t.Parallel()
-	d := startDirectedEnvoy(t, false)
+func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	var admitted, blocked atomic.Int64
 	var ended atomic.Bool
 	var load sync.WaitGroup
@@ -186,7 +212,7 @@ func TestABlockEndsLeases(t *testing.T) {
 	}
 	defer load.Wait()
 	defer ended.Store(true)
-	eventually.Until(t, patience, "the filter admits from leased units", func() bool { return d.counter("leased") > 100 })
+	eventually.Until(t, patience, "the filter admits from leased units", func() bool { return d.envoy.counter("penstock.leased") > 100 })
 	d.edit(t, "block", "header.x-user:hot")
 	began := time.Now()
 	eventually.Until(t, patience, "the client is denied", func() bool { return blocked.Load() > 0 })
@@ -199,11 +225,9 @@ func TestABlockEndsLeases(t *testing.T) {
 	t.Logf("200 denials without an admission after %v", time.Since(began))
 }
 
-// TestBlocksBehindEnvoyOutliveRedisAndTheBridge holds that what the bridge knows of a client stays in
+// blocksOutliveRedisAndTheBridge holds that what the bridge knows of a client stays in
 // force without Redis, and what the filter knows without the bridge. A new client is served.
-func TestBlocksBehindEnvoyOutliveRedisAndTheBridge(t *testing.T) {
-	t.Parallel()
-	d := startDirectedEnvoy(t, false)
+func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
 	d.holds(t, "a blocked client is denied", "/free", "bob", 403)
 	d.redis.Kill()
@@ -230,12 +254,10 @@ func TestBlocksBehindEnvoyOutliveRedisAndTheBridge(t *testing.T) {
 	}
 }
 
-// TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne holds that blocked clients that neither a worker nor
+// aFloodAdmitsNoBlockedClient holds that blocked clients that neither a worker nor
 // the bridge has seen are denied beside thousands of made-up ones.
-func TestAFloodOfClientsBehindEnvoyAdmitsNoBlockedOne(t *testing.T) {
-	t.Parallel()
+func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	const connections, each, blocked = 20, 150, 20
-	d := startDirectedEnvoy(t, false)
 	d.bridge.policy.edit(directedEnvoyPolicy + "on_error: deny\n")
 	for i := range blocked {
 		d.edit(t, "block", fmt.Sprintf("header.x-user:blocked-%d", i))

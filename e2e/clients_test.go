@@ -23,7 +23,9 @@ import (
 const directed = `{
 	admin ADMIN
 	penstock {
-		store redis {env.PENSTOCK_REDIS}
+		store redis {env.PENSTOCK_REDIS} {
+			timeout 5s
+		}
 		directory
 	}
 }

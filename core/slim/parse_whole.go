@@ -8,6 +8,8 @@ import "math"
 // other text and for a number that exceeds an int64. The request path uses it instead of
 // strconv.ParseInt, because errors of strconv quote their input, which adds tables of printable
 // characters to the filter. Price: 25.8 KB.
+//
+//go:noinline
 func ParseWhole[T ~string | ~[]byte](text T) (n int64, ok bool) {
 	for i := range len(text) {
 		digit := text[i] - '0'

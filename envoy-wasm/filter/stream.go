@@ -215,7 +215,8 @@ func (a *asking) identify(f *Filter) {
 }
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials and the records of
-// the clients, and caches them. sent is when the bridge was asked, on the clock of leases. It returns false if the bridge verified credentials other than the request's, because the bridge
+// the clients, and caches them. sent is when the bridge was asked, on the clock of leases. It
+// returns false if the bridge verified credentials other than the request's, because the bridge
 // has then decided for a different client.
 func (a *asking) takeVerdict(f *Filter, v *wire.Verdict, sent counter.Micros) bool {
 	now := f.host.Now()

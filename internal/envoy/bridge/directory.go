@@ -153,13 +153,15 @@ func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	}
 }
 
-// again plans a request again whose clients were read. In an overload they were not, and the request
-// is denied.
+// again plans a request again whose clients were read. In an overload they were not, or are forgotten
+// again for too many others, and the request is denied.
 func (q *question) again(overload bool) {
 	defer q.rescue()
 	q.plan.Retry()
 	if overload {
 		q.plan.RequireRecords()
 	}
-	q.add()
+	if q.add(); !overload && len(q.plan.Unresolved()) > 0 && q.clients.directory.Works() {
+		q.again(true)
+	}
 }

@@ -16,8 +16,13 @@
 // The format has a version, the first byte after the head. A reader of another version rejects the
 // whole call. Calls about leases, and their replies, are of version 2; all others are of version 1.
 // A bridge that reads both announces it in every reply ([LeasingHeader]), so version 2 is never
-// sent to a bridge that does not. Records of clients are in answers about policies with a directory only. Filters
-// that do not read records reject such a policy.
+// sent to a bridge that does not. Records of clients are in answers about policies with a directory
+// only. Filters that do not read records reject such a policy.
+=======
+// sent to a bridge that does not. Records of clients are in
+// answers about policies with a directory only. Filters that do not read records reject such a
+// policy.
+>>>>>>> w-bridge
 //
 // # Price
 //
