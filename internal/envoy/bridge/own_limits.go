@@ -112,7 +112,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var answer status.Answer
-	look := &status.Looker{Store: b.options.Store, Plan: new(core.Plan)}
+	look := &status.Looker{Store: b.options.Store, Directory: formOf(now).directory, Plan: new(core.Plan)}
 	switch err := answer.Add(look, now.Ruleset, &wire.View{Ask: ask, Inputs: inputs, At: micros(time.Now())}); {
 	case err != nil:
 		w.Header().Set("Retry-After", "1")
