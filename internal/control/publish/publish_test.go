@@ -31,7 +31,7 @@ const patience = 60 * time.Second
 
 // plane is a database and a Redis, with publishers.
 type plane struct {
-	t      *testing.T
+	t      testing.TB
 	ledger *ledger.Ledger
 	redis  *redistest.Server
 	source *redisdir.Source
@@ -39,7 +39,7 @@ type plane struct {
 	log    eventually.Journal
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t testing.TB) *plane {
 	t.Helper()
 	url := pgtest.Database(t)
 	config, err := database.Config(url)
