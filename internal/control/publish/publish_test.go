@@ -265,6 +265,31 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p.awaits("the row wins", "user:bob", blocked)
 }
 
+// TestTheRightsThatAreDocumentedAreEnough holds that a publisher works with a user of an ACL that has
+// the rights which redisdir names.
+func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	words := []any{"acl", "setuser", "control", "on", ">secret"}
+	for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisdir.ReadPrivilege + " " + redisdir.EditPrivilege + " " + redisdir.BulkPrivilege) {
+		words = append(words, word)
+	}
+	if err := p.redis.Client().Do(t.Context(), words...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := redisstore.New(redisstore.Options{URL: p.redis.URL(), Username: "control", Password: "secret", Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	p.source = redisdir.New(store)
+	p.block("user:ann")
+	p.start()
+	p.awaits("Redis is filled", "user:ann", blocked)
+	p.block("ip:192.0.2.7")
+	p.awaits("a change is published", "ip:192.0.2.7", blocked)
+}
+
 // TestTwoDatabasesDoNotFight holds that a new database does not take over the Redis of another one.
 func TestTwoDatabasesDoNotFight(t *testing.T) {
 	t.Parallel()
