@@ -98,7 +98,7 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 		return err
 	}
 	if !end.Whole {
-		return errors.New("Redis has lost records while they were written")
+		return errors.New("redis has lost records while they were written")
 	}
 	if err := l.Source.SetGeneration(ctx, s.generation); err != nil {
 		return err

@@ -67,7 +67,13 @@ func newPlane(t testing.TB) *plane {
 // start starts a publisher. end ends it, and returns when it has ended.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
-	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil))}
+	return p.startWith(0)
+}
+
+// startWith is start for a publisher that loses the lock after another time.
+func (p *plane) startWith(frozen time.Duration) (publisher *Publisher, end func()) {
+	p.t.Helper()
+	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -199,6 +205,21 @@ func TestOneOfTwoPublishes(t *testing.T) {
 	if !second.Leading() || first.Leading() {
 		t.Errorf("the first publishes: %t, the second: %t", first.Leading(), second.Leading())
 	}
+}
+
+// TestAPublisherThatHangsLosesTheLock holds that the database takes the lock from a process that
+// asks it nothing, here because it waits for Redis.
+func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	first, _ := p.startWith(3 * time.Second)
+	eventually.Until(t, patience, "the first publishes", func() bool { return first.Leading() && p.whole() })
+	p.redis.Pause()
+	second, _ := p.start()
+	eventually.Until(t, patience, "the second has the lock", second.Leading)
+	p.redis.Resume()
+	p.block("user:bob")
+	p.awaits("a change is published", "user:bob", blocked)
 }
 
 // TestWhatWasInRedisIsImported holds that the first start keeps the records that there are, with

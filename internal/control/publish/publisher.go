@@ -3,6 +3,7 @@
 package publish
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,7 @@ type Publisher struct {
 	Source   *redisdir.Source
 	Logger   *slog.Logger
 
+	frozen  time.Duration // after how long the database takes the lock; 0 is frozenTime
 	leading atomic.Bool
 	trouble atomic.Pointer[string]
 }
@@ -98,7 +100,7 @@ func pause(ctx context.Context, span time.Duration) {
 // session stands by and publishes until the connection to the database ends.
 func (p *Publisher) session(ctx context.Context) error {
 	config := p.Database.Copy()
-	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(frozenTime.Milliseconds())
+	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(cmp.Or(p.frozen, frozenTime).Milliseconds())
 	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
