@@ -170,8 +170,10 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 	var looks sync.WaitGroup
 	looks.Go(func() { redis = p.Redis.Check(ctx) })
 	away := p.pool.Ping(ctx)
-	r := api.Readiness{Schema: "unknown: the database does not answer", Database: text(away), Publisher: "stands by"}
-	if away == nil {
+	r := api.Readiness{Schema: "unknown", Database: "ok", Publisher: "stands by"}
+	if away != nil {
+		r.Database = "does not answer" // callers need no token, so the rest is in the log
+	} else {
 		if schema = database.Check(ctx, p.pool); schema == nil {
 			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change FROM chain c, publication p").Scan(&r.Unpublished)
 		}
@@ -181,8 +183,8 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 	if r.Redis = text(redis); p.publisher.Leading() {
 		r.Publisher = "publishes"
 	}
-	if trouble := p.publisher.Trouble(); trouble != "" {
-		r.Publisher = trouble
+	if p.publisher.Trouble() != "" {
+		r.Publisher = "is interrupted; see the log"
 	}
 	r.Ready = away == nil && schema == nil && redis == nil && p.prepared.Load()
 	return r

@@ -405,9 +405,7 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 		}
 		return false, true
 	default:
-		if d.generation != "" {
-			d.missed()
-		}
+		d.missed() // also if there was none: a control plane may have written all records since
 		d.generation = generation
 	}
 	d.lost = false

@@ -119,9 +119,9 @@ func callerOf(ctx context.Context) called {
 
 // authorize lets a request pass whose token has the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
-	secret, ok := strings.CutPrefix(ctx.Header("Authorization"), "Bearer ")
+	scheme, secret, _ := strings.Cut(ctx.Header("Authorization"), " ")
 	token, err := ledger.Token{}, ledger.ErrNone
-	if ok {
+	if strings.EqualFold(scheme, "Bearer") {
 		token, err = a.ledger.Bearer(ctx.Context(), secret)
 	}
 	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)

@@ -13,7 +13,7 @@ type Readiness struct {
 	Schema   string `json:"schema"`
 	Database string `json:"database"`
 	Redis    string `json:"redis"`
-	// Publisher is "publishes", "stands by", or why the process cannot publish. It does not make a
+	// Publisher is "publishes", "stands by", or "is interrupted; see the log". It does not make a
 	// process unready: another one may publish.
 	Publisher string `json:"publisher"`
 	// Unpublished is how many changes are not in Redis yet.

@@ -24,6 +24,8 @@ const (
 	connectTime    = 5 * time.Second
 	// statementTime ends a statement that hangs. It is more than an answer of the API may take.
 	statementTime = 30 * time.Second
+	// idleTime ends a transaction in which a process has stopped: others wait for its lock.
+	idleTime = 10 * time.Second
 	// serverVersionMin is the oldest version of PostgreSQL, as server_version_num has it.
 	serverVersionMin = 140_000
 )
@@ -51,6 +53,7 @@ func Config(url string) (*pgxpool.Config, error) {
 	parameters["search_path"] = "penstock"
 	parameters["timezone"] = "UTC"
 	parameters["statement_timeout"] = fmt.Sprint(statementTime.Milliseconds())
+	parameters["idle_in_transaction_session_timeout"] = fmt.Sprint(idleTime.Milliseconds())
 	return config, nil
 }
 

@@ -27,33 +27,50 @@ type Client struct {
 // Name returns the name of the client.
 func (c *Client) Name() policy.ClientName { return c.name }
 
-// clientColumns are read by scanClient. A mark is NULL, or JSON as in a record.
-const clientColumns = `c.kind, c.id, coalesce(c.tier, ''), coalesce(c.tenant, ''), coalesce(c.note, ''), c.revision, c.updated_at,
+// selectClients is the beginning of a query whose rows scanClient reads. The limits are NULL, or JSON
+// as in a record.
+const selectClients = `SELECT c.kind, c.id, coalesce(c.tier, ''), coalesce(c.tenant, ''), coalesce(c.note, ''), c.revision, c.updated_at,
 	(SELECT json_object_agg(o.rule, json_build_object('limits', o.limits, 'until', o.until, 'reason', o.reason))
 		FROM overrides o WHERE o.kind = c.kind AND o.id = c.id),
-	(SELECT json_build_object('until', b.until, 'reason', b.reason) FROM blocks b WHERE b.kind = c.kind AND b.id = c.id),
-	(SELECT json_build_object('until', e.until, 'reason', e.reason) FROM exemptions e WHERE e.kind = c.kind AND e.id = c.id)`
+	b.until, b.reason, e.until, e.reason
+	FROM clients c
+	LEFT JOIN blocks b ON b.kind = c.kind AND b.id = c.id
+	LEFT JOIN exemptions e ON e.kind = c.kind AND e.id = c.id `
 
 func scanClient(row pgx.CollectableRow) (c Client, err error) {
 	r := new(directory.Record)
-	var limits, block, exempt []byte
-	if err := row.Scan(&c.name.Kind, &c.name.ID, &r.Tier, &r.Tenant, &r.Note, &c.Revision, &c.UpdatedAt, &limits, &block, &exempt); err != nil {
+	var limits []byte
+	var block, exempt mark
+	if err := row.Scan(&c.name.Kind, &c.name.ID, &r.Tier, &r.Tenant, &r.Note, &c.Revision, &c.UpdatedAt, &limits,
+		&block.until, &block.reason, &exempt.until, &exempt.reason); err != nil {
 		return c, err
 	}
-	for _, part := range []struct {
-		text []byte
-		into any
-	}{{limits, &r.Limits}, {block, &r.Block}, {exempt, &r.Exempt}} {
-		if part.text == nil {
-			continue
-		}
-		if err := json.Unmarshal(part.text, part.into); err != nil {
+	if limits != nil {
+		if err := json.Unmarshal(limits, &r.Limits); err != nil {
 			return c, fmt.Errorf("the rows of %q: %w", c.name, err)
 		}
 	}
+	r.Block, r.Exempt = block.ofRecord(), exempt.ofRecord()
 	normalize(r)
 	c.Client, c.Record, c.UpdatedAt = c.name.String(), r, c.UpdatedAt.UTC()
 	return c, nil
+}
+
+// mark is a row of blocks or exemptions. The reason is nil if there is no row.
+type mark struct {
+	until  *time.Time
+	reason *string
+}
+
+func (m mark) ofRecord() *directory.Mark {
+	if m.reason == nil {
+		return nil
+	}
+	of := &directory.Mark{Reason: *m.reason}
+	if m.until != nil {
+		of.Until = *m.until
+	}
+	return of
 }
 
 // normalize brings the record to the form in which it is read back: instants in UTC, to the
@@ -87,7 +104,7 @@ type querier interface {
 
 // clientsOf returns the clients of a query.
 func clientsOf(ctx context.Context, q querier, query string, args ...any) ([]Client, error) {
-	rows, err := q.Query(ctx, "SELECT "+clientColumns+" FROM clients c "+query, args...)
+	rows, err := q.Query(ctx, selectClients+query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +135,20 @@ func ClientsOf(ctx context.Context, c *pgx.Conn, names []policy.ClientName) (map
 		records[client.name] = client.Record
 	}
 	return records, nil
+}
+
+// Strangers returns those of names that have no rows.
+func Strangers(ctx context.Context, c *pgx.Conn, names []policy.ClientName) ([]policy.ClientName, error) {
+	kinds, ids := make([]string, len(names)), make([]string, len(names))
+	for i, name := range names {
+		kinds[i], ids[i] = name.Kind, name.ID
+	}
+	rows, err := c.Query(ctx, "SELECT n.kind, n.id FROM unnest($1::text[], $2::text[]) AS n (kind, id) "+
+		"WHERE NOT EXISTS (SELECT FROM clients c WHERE c.kind = n.kind AND c.id = n.id)", kinds, ids)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowToStructByPos[policy.ClientName])
 }
 
 // ClientsAfter returns the next n clients after one, in the order of their names.

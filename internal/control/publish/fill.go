@@ -82,6 +82,10 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
+	// Many rows may have come a moment ago, and without statistics each page would read whole tables.
+	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, blocks, exemptions"); err != nil {
+		return err
+	}
 	count, err := l.fillRows(ctx)
 	if err != nil {
 		return err
@@ -94,7 +98,7 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 		return err
 	}
 	if !end.Whole {
-		return errors.New("Redis has lost records while they were written")
+		return errors.New("redis has lost records while they were written")
 	}
 	if err := l.Source.SetGeneration(ctx, s.generation); err != nil {
 		return err
@@ -162,15 +166,11 @@ func (l *leading) removeStrangers(ctx context.Context) error {
 				known = append(known, name)
 			}
 		}
-		records, err := ledger.ClientsOf(ctx, l.c, known)
+		unknown, err := ledger.Strangers(ctx, l.c, known)
 		if err != nil {
 			return err
 		}
-		for _, name := range known {
-			if records[name] == nil {
-				strangers = append(strangers, name)
-			}
-		}
+		strangers = append(strangers, unknown...)
 		return l.Source.Fill(ctx, strangers, make([][]byte, len(strangers)))
 	})
 }

@@ -31,7 +31,7 @@ const patience = 60 * time.Second
 
 // plane is a database and a Redis, with publishers.
 type plane struct {
-	t      *testing.T
+	t      testing.TB
 	ledger *ledger.Ledger
 	redis  *redistest.Server
 	source *redisdir.Source
@@ -39,7 +39,7 @@ type plane struct {
 	log    eventually.Journal
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t testing.TB) *plane {
 	t.Helper()
 	url := pgtest.Database(t)
 	config, err := database.Config(url)
@@ -67,7 +67,13 @@ func newPlane(t *testing.T) *plane {
 // start starts a publisher. end ends it, and returns when it has ended.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
-	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil))}
+	return p.startWith(0)
+}
+
+// startWith is start for a publisher that loses the lock after another time.
+func (p *plane) startWith(frozen time.Duration) (publisher *Publisher, end func()) {
+	p.t.Helper()
+	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -201,6 +207,21 @@ func TestOneOfTwoPublishes(t *testing.T) {
 	}
 }
 
+// TestAPublisherThatHangsLosesTheLock holds that the database takes the lock from a process that
+// asks it nothing, here because it waits for Redis.
+func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	first, _ := p.startWith(3 * time.Second)
+	eventually.Until(t, patience, "the first publishes", func() bool { return first.Leading() && p.whole() })
+	p.redis.Pause()
+	second, _ := p.start()
+	eventually.Until(t, patience, "the second has the lock", second.Leading)
+	p.redis.Resume()
+	p.block("user:bob")
+	p.awaits("a change is published", "user:bob", blocked)
+}
+
 // TestWhatWasInRedisIsImported holds that the first start keeps the records that there are, with
 // their tiers, and removes what nobody can read.
 func TestWhatWasInRedisIsImported(t *testing.T) {
@@ -263,6 +284,31 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p.start()
 	p.awaits("what the backup had besides is removed", "user:gone", "")
 	p.awaits("the row wins", "user:bob", blocked)
+}
+
+// TestTheRightsThatAreDocumentedAreEnough holds that a publisher works with a user of an ACL that has
+// the rights which redisdir names.
+func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	words := []any{"acl", "setuser", "control", "on", ">secret"}
+	for word := range strings.FieldsSeq(redisstore.LeastPrivilege + " " + redisdir.ReadPrivilege + " " + redisdir.EditPrivilege + " " + redisdir.BulkPrivilege) {
+		words = append(words, word)
+	}
+	if err := p.redis.Client().Do(t.Context(), words...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	store, err := redisstore.New(redisstore.Options{URL: p.redis.URL(), Username: "control", Password: "secret", Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	p.source = redisdir.New(store)
+	p.block("user:ann")
+	p.start()
+	p.awaits("Redis is filled", "user:ann", blocked)
+	p.block("ip:192.0.2.7")
+	p.awaits("a change is published", "ip:192.0.2.7", blocked)
 }
 
 // TestTwoDatabasesDoNotFight holds that a new database does not take over the Redis of another one.

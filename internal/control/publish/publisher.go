@@ -3,7 +3,9 @@
 package publish
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync/atomic"
@@ -27,6 +29,8 @@ const (
 	lookEvery = 30 * time.Second
 	// stepTime bounds one step: a page of records, or a look.
 	stepTime = 10 * time.Second
+	// frozenTime is after how long the database takes the lock from a process that has stopped.
+	frozenTime = 2 * stepTime
 	// pageMax is how many records are read or written at a time.
 	pageMax = 1000
 )
@@ -38,6 +42,7 @@ type Publisher struct {
 	Source   *redisdir.Source
 	Logger   *slog.Logger
 
+	frozen  time.Duration // after how long the database takes the lock; 0 is frozenTime
 	leading atomic.Bool
 	trouble atomic.Pointer[string]
 }
@@ -94,7 +99,9 @@ func pause(ctx context.Context, span time.Duration) {
 
 // session stands by and publishes until the connection to the database ends.
 func (p *Publisher) session(ctx context.Context) error {
-	c, err := pgx.ConnectConfig(ctx, p.Database)
+	config := p.Database.Copy()
+	config.RuntimeParams["idle_session_timeout"] = fmt.Sprint(cmp.Or(p.frozen, frozenTime).Milliseconds())
+	c, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
 		return err
 	}

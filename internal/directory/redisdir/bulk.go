@@ -14,7 +14,7 @@ import (
 
 // BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
 // ReadPrivilege and EditPrivilege.
-const BulkPrivilege = "+del +scan"
+const BulkPrivilege = "+scan"
 
 // everything is the message on the channel that says that any record may have changed. It names no
 // client, so a process of an earlier release ignores it.
