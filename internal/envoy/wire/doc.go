@@ -18,11 +18,6 @@
 // A bridge that reads both announces it in every reply ([LeasingHeader]), so version 2 is never
 // sent to a bridge that does not. Records of clients are in answers about policies with a directory
 // only. Filters that do not read records reject such a policy.
-=======
-// sent to a bridge that does not. Records of clients are in
-// answers about policies with a directory only. Filters that do not read records reject such a
-// policy.
->>>>>>> w-bridge
 //
 // # Price
 //
