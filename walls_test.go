@@ -65,7 +65,10 @@ var imports = map[string][]string{
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
-	"internal/enforce":          {"core", "core/counter", "internal/enforce/live", "internal/enforce/metrics"},
+	"internal/events":           {"core/counter", "core/policy"},
+	"internal/enforce": {
+		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/events",
+	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
 		"internal/policyfile",
@@ -74,7 +77,7 @@ var imports = map[string][]string{
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/events", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
 	},
 	"internal/usage":         {},
@@ -85,7 +88,7 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/envoy/wire", "internal/lease", "internal/policyfile",
+		"internal/enforce/throttle", "internal/envoy/wire", "internal/events", "internal/lease", "internal/policyfile",
 		"internal/policyfile/lint",
 	},
 	"envoy-wasm/filter": {
@@ -111,7 +114,7 @@ var imports = map[string][]string{
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
-		"internal/enforce/topk", "internal/operator", "internal/policyfile",
+		"internal/enforce/topk", "internal/events", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
@@ -119,7 +122,7 @@ var imports = map[string][]string{
 	"cmd/penstock": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/operator", "internal/policyfile",
+		"internal/envoy/rlsimport", "internal/events", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -35,6 +36,8 @@ Without --redis the environment may say where to count:
   REDIS_MASTER  the name by which sentinels know the master
   REDIS_SENTINEL_PASSWORD  the password of the sentinels, if they have one
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
+
+PENSTOCK_EVENTS says the same as --events.
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
 Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads
@@ -60,6 +63,7 @@ type bridgeFlags struct {
 	socketMode   string
 	certificates certificates
 	drainDelay   time.Duration
+	events       string
 }
 
 func newBridge() *cobra.Command {
@@ -96,6 +100,7 @@ func newBridge() *cobra.Command {
 		"and 268435456 at least)")
 	flags.IntVar(&f.callsMax, "calls-max", 0, "maximum number of calls in progress; further calls get 503 (1024)")
 	flags.IntVar(&f.waitersMax, "waiting-max", 0, "maximum number of requests that wait for throttle rules (16384)")
+	flags.StringVar(&f.events, "events", "", "where to write the events that the policy reports, as lines of JSON: "+events.Forms+" (stdout)")
 	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to report that the bridge will stop before it stops")
 	return cmd
 }
@@ -155,6 +160,11 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if envoys != nil {
 		o.Changed = envoys.Set
 	}
+	closeEvents, err := f.openEvents(&o)
+	if err != nil {
+		return err
+	}
+	defer closeEvents()
 	opened, err := f.openStore(&o)
 	if err != nil {
 		return err

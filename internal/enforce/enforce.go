@@ -27,6 +27,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // Enforcer calls one store and updates one set of metrics. It is safe for concurrent use.
@@ -35,6 +36,7 @@ type Enforcer struct {
 	batcher counter.Batcher // the store, or nil if it does not accept batches
 	metrics *metrics.Metrics
 	outages *Outages
+	events  *events.Log // nil: decisions are not reported
 }
 
 // New returns an enforcer. The caller remains responsible for closing the store.

@@ -18,6 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
@@ -79,6 +80,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
+	// Events takes the decisions that the policy reports. Nil takes none.
+	Events *events.Log
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
 	// Logger logs policies and failures, never clients. Nil discards them.
@@ -150,6 +153,7 @@ func New(o Options) (*Bridge, error) {
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
 	b.enforcer.Log(o.Outages)
+	b.enforcer.Report(o.Events)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())
 	var err error
