@@ -30,10 +30,13 @@ QUIET_STORIES := TestAttacks|TestEnvoyBursts|TestEnvoyRateLimitGuide|TestAnswers
 # Tests that mostly wait run in parallel: 4 packages at a time, and in each package 6 tests that
 # call t.Parallel. lint runs vet, so go test does not.
 WIDE := -vet=off -p 4 -parallel 6
+# gotest.sh runs up to three tests that failed beside others once more, if AGAIN names a file.
+TEST := tools/gotest.sh $(GO) test
 # e2e starts the programs that make build has built.
-E2E := PENSTOCK_BIN=$(CURDIR)/bin $(GO) test -count=1 -vet=off
+E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
 # READY=1 means that setup and build are done, so that parallel targets do not repeat them.
 READY ?=
+FAILED_ONCE := $(CURDIR)/.cache/stages/failed-once
 FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
@@ -91,7 +94,8 @@ check: setup build ## run before each commit, takes minutes: lint, all packages 
 
 .PHONY: test
 test: setup build ## everything that CI runs: lint, unit, race, e2e and xcaddy, in parallel where possible
-	@READY=1 tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy
+	@rm -f $(FAILED_ONCE)
+	@READY=1 AGAIN=$(FAILED_ONCE) tools/stages.sh e2e-quiet then e2e-busy lint unit race xcaddy then again
 
 .PHONY: exam
 exam: setup build ## before a release: the same with random walks of full length (10 million events, a million counters)
@@ -99,12 +103,16 @@ exam: setup build ## before a release: the same with random walks of full length
 
 .PHONY: unit
 unit: $(if $(READY),,setup) ## all packages except e2e: unit tests, vectors, and the store tests on a real Redis
-	$(GO) test $(WIDE) $(UNIT)
+	$(TEST) $(WIDE) $(UNIT)
 
 .PHONY: race
 race: $(if $(READY),,setup) ## packages that share memory between goroutines, under the race detector, with short random walks
-	$(GO) test -race -short $(WIDE) $(RACE)
-	$(GO) test -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+	$(TEST) -race -short $(WIDE) $(RACE)
+	$(TEST) -race -short $(WIDE) -run '^($(RACE_IN_CORE))$$' ./core/...
+
+.PHONY: again
+again: ## run once more, alone, the tests that failed beside others in make test
+	PENSTOCK_BIN=$(CURDIR)/bin tools/gotest.sh again
 
 .PHONY: race-whole
 race-whole: $(if $(READY),,setup) ## the same with random walks of a tenth of their length

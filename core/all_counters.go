@@ -9,13 +9,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// AllCounters returns looks at every counter that a client has under a policy, and charges nothing.
-// It does not matter whether a rule matches the request, or whether another rule of its group would
-// win. The client is identified as by Add. If its credential is denied, there are no looks.
+// AllCounters returns OpLook checks for every counter that a client has under a policy, and charges
+// nothing. It includes rules that do not match the request, and rules that another rule of their
+// group would beat. The client is identified as in Add. If its credential is denied, there are no
+// checks.
 //
-// The looks come in pages of at most [counter.ChecksMax], the plan's checks of the moment. Each
-// page resets the plan; the plan is not for Decide. There is always a first page, which may be
-// empty and has the client in any case. See AllCountersOf for the order.
+// The checks come in pages of at most [counter.ChecksMax], which are the plan's checks during an
+// iteration. Each page resets the plan, and Decide must not be called on it. There is always a
+// first page, which can be empty; the plan has the client in any case. See AllCountersOf for the
+// order.
 func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
@@ -29,18 +31,18 @@ func (p *Plan) AllCounters(rs *Ruleset, a policy.Attributes) iter.Seq[[]counter.
 // AllCountersOf is AllCounters for a client whose identity is known. The request provides the other
 // values that rules count by, for example its host.
 //
-// Each check looks up how the store would answer a request for 1 unit. The first check is of the
-// client's penalty, if the policy has penalties. The rules with limits follow in the order of the
-// policy, with all their shards. A page may end between two shards of a rule; the next page begins
-// with the remaining ones. A rule is left out if the request lacks one of its dimensions and
-// nothing stands in for it. Counter describes the counter of a check.
+// Each check asks how the store would answer a request for 1 unit. If the policy has penalties, the
+// first check is that of the client's penalty. The rules with limits follow in the order of the
+// policy, with all their shards. A page can end between two shards of a rule; the next page begins
+// with the remaining ones. A rule is omitted if the request lacks one of its dimensions and no
+// substitute is defined. Counter describes the counter of a check.
 func (p *Plan) AllCountersOf(rs *Ruleset, who policy.Identity, a policy.Attributes) iter.Seq[[]counter.Check] {
 	return p.pages(func(from int) (next int) {
 		p.who.Request.Read(a)
 		if rs.disabled {
 			return 0
 		}
-		p.identify(rs) // for the address only: the identity is given
+		p.identify(rs) // only to determine the address: the identity is given
 		p.records.unresolved = p.records.unresolved[:0]
 		p.who.Identity = who
 		p.readRecords()
@@ -62,9 +64,9 @@ func (p *Plan) pages(add func(from int) (next int)) iter.Seq[[]counter.Check] {
 	}
 }
 
-// addPage appends looks from a position on: the number of the rule, where 1 is the first, times
-// ShardsMax, plus the shard. It returns the position of the first look left out; 0 if there is
-// none.
+// addPage appends looks from a position on. A position is the number of the rule, counted from 1,
+// times ShardsMax, plus the shard. addPage returns the position of the first look that did not fit,
+// or 0 if all did.
 func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 	if p.client.Kind == "" {
 		p.client = p.who.Identity
@@ -94,7 +96,8 @@ func (p *Plan) addPage(rs *Ruleset, from int) (next int) {
 }
 
 // lookAt appends looks at the client's counters of a rule, for all shards from the given one on. If
-// the plan has no room for all of them, ok is false and rest is the first shard left out.
+// the plan does not have room for all of them, ok is false and rest is the first shard that did not
+// fit.
 func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok bool) {
 	r := &rs.rules[index]
 	if r.missing == policy.MissingSkip && !p.has(r) || p.elsewhere(r) {
@@ -140,12 +143,12 @@ type Counter struct {
 	Rule    int    // the rule's index; -1 for the client's penalty, which sets no other field
 	Policy  string // the limit's name in header fields
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
-	Hidden  bool   // clients do not see it
-	Own     bool   // it counts no other client
+	Hidden  bool   // the limit is not shown to clients
+	Own     bool   // the counter is the client's alone
 	// Limit is the limit as clients know it; nil for a penalty. Shards is the number of counters
-	// that the limit is spread over, or 0. If it is not 0, the check is of one shard and of its
-	// part of the limit. The shards of a limit follow each other, with the shards of the rule's
-	// other limits in between. Those beyond ChecksMax are on the next page.
+	// that the limit is spread over, or 0. If it is not 0, the check is for one shard and its part
+	// of the limit. The shards of a rule follow each other in order, each with all limits of the
+	// rule. Shards beyond ChecksMax are on the next page.
 	Limit  *counter.Limit
 	Shards int
 }

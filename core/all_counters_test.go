@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// all looks at every counter page by page. It returns KEY LIMIT for each look, and the source of
+// all reads every counter, page by page. For each it returns KEY LIMIT, followed by the source of
 // the limit if that is not the rule.
 func all(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Check]) (looks []string, pages int) {
 	t.Helper()
@@ -54,7 +54,7 @@ func all(t *testing.T, rs *Ruleset, pagesOf func(p *Plan) iter.Seq[[]counter.Che
 }
 
 // TestAllCounters: AllCounters includes the counters of every rule, whether or not it matches, wins
-// its group or is over its limit. It omits rules that cannot count the request.
+// its group or is over its limit. It omits rules that have no counter for the request.
 func TestAllCounters(t *testing.T) {
 	l := limittest.All(t, "10/1m")
 	who := &knownClient{&policy.Identity{Kind: "user", ID: "u", User: "u", Tier: "gold",
@@ -101,8 +101,8 @@ func TestAllCounters(t *testing.T) {
 	}
 }
 
-// TestAllCountersPages: every counter of a large policy appears exactly once, and a page has at most
-// 64 checks, whatever the rules contain.
+// TestAllCountersPages: every counter of a large policy appears exactly once, and no page has more
+// than 64 checks, whatever the rules contain.
 func TestAllCountersPages(t *testing.T) {
 	var most []counter.Limit
 	for i := range counter.ChecksMax {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/internal/identify"
 )
 
-// TestAppendAddrAgreesWithPrefixes: a prefix in a key is spelled as netip spells it, whichever
-// groups of it are zero.
+// TestAppendAddrAgreesWithPrefixes: a prefix in a key is spelled as netip spells it, no matter
+// which of its groups are zero.
 func TestAppendAddrAgreesWithPrefixes(t *testing.T) {
 	rnd := request.NewRandom(t)
 	for range 20_000 {

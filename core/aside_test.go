@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestAside: requests that the store must know about are never decided without it.
+// TestAside: requests that the store must record are never decided without it.
 func TestAside(t *testing.T) {
 	one := limittest.All(t, "9/1m")
 	for name, c := range map[string]struct {
@@ -52,8 +52,8 @@ func TestAside(t *testing.T) {
 	}
 }
 
-// TestCompactRefund: a refund in compact form is read as it was written, and no other data is
-// read as a refund.
+// TestCompactRefund: a refund survives a round trip through the compact form, and no other data is
+// accepted as a refund.
 func TestCompactRefund(t *testing.T) {
 	fixed, calendar := limittest.Parse(t, "9/1m fw"), limittest.Parse(t, "9/day")
 	for _, want := range []counter.Check{

@@ -106,7 +106,7 @@ func TestAssembleDecidesAsCompile(t *testing.T) {
 	}
 }
 
-// shown is the part of a decision that a client sees.
+// shown holds the parts of a decision that a client sees.
 type shown struct {
 	status int
 	fields Fields
@@ -182,8 +182,8 @@ func make65() (texts []string) {
 // compactForm is the first line of a policy in compact form.
 const compactForm = "penstock policy 4\n"
 
-// survive assembles a policy from a body in compact form and decides requests by it. Nothing may
-// panic. It reports whether the policy could be assembled.
+// survive assembles a policy from a body in compact form and decides requests by it, none of which
+// must panic. It reports whether the policy could be assembled.
 func survive(t *testing.T, rnd request.Random, body []byte) (taken bool) {
 	data := append([]byte(compactForm), body...)
 	data = binary.BigEndian.AppendUint64(data, slim.FNV(data)) // the checksum

@@ -25,8 +25,8 @@ type boundsFinder interface {
 func newCalendar(zone *time.Location) boundsFinder { return &calendar{zone: zone} }
 
 // bounds returns the boundaries for a limit; nil if its window is not a calendar window. They start
-// one period before the current one, so that the store's clock may be a period behind the front's
-// or a period ahead of it. It allocates when a period begins.
+// one period before the current one, so the store's clock can be up to a period behind the front's
+// or ahead of it. bounds allocates when a period begins.
 func (c *calendar) bounds(l *counter.Limit, now counter.Micros) *counter.Bounds {
 	if l.Calendar() == 0 {
 		return nil

@@ -16,10 +16,10 @@ import (
 // be indexed, each sample is compared with every rule.
 const samplesMax = 1_000
 
-// findTooManyChecks returns a problem if tryRequests finds a request that makes more checks than
-// one call of a store takes.
+// findTooManyChecks returns a problem if tryRequests finds a request that needs more checks than
+// one call of a store accepts.
 func (rs *Ruleset) findTooManyChecks(p *policy.Policy) (found policy.Problems) {
-	most := 1 // a penalty is one
+	most := 1 // a penalty takes one check
 	for _, index := range rs.enabled {
 		r := &rs.rules[index]
 		limits := len(r.limits)
@@ -40,11 +40,11 @@ func (rs *Ruleset) findTooManyChecks(p *policy.Policy) (found policy.Problems) {
 	return found
 }
 
-// Busiest returns how many checks the busiest request found makes under the policy p, from which
-// the ruleset was compiled. It also returns that request as text: `GET /x of a client of tier
-// "gold"`. A request of more than [counter.ChecksMax] checks is denied, and [Compile] rejects a
-// policy for which it finds one. Other requests may make more checks, since Busiest does not know
-// which headers exclude each other.
+// Busiest searches for the request that needs the most checks under the policy p, from which the
+// ruleset was compiled. It returns the number of checks, and the request as text: `GET /x of a
+// client of tier "gold"`. A request that needs more than [counter.ChecksMax] checks is denied, and
+// [Compile] rejects a policy if it finds such a request. Some request might need even more checks,
+// because Busiest does not try all combinations of headers.
 func (rs *Ruleset) Busiest(p *policy.Policy) (checks int, request string) {
 	rs.tryRequests(p, func(_ int, w sampleRequest, tier string, plan *Plan) bool {
 		if n := len(plan.checks); n > checks {

@@ -72,14 +72,14 @@ func TestListsTell(t *testing.T) {
 			}
 		}
 	}
-	// An API key is a client of its own, whatever its owner.
+	// An API key is a separate client, whoever owns it.
 	by := tokenPolicy(known, policy.Rule{Name: "r", Limits: limittest.All(t, "9/1m")})
 	by.Block = list
 	plan, d := newCounters().ask(t, &client{header: map[string]string{"X-Api-Key": "k"}}, mustCompile(t, by))
 	if d.Status != 403 || plan.who.Entry.At != "block[3]" || plan.who.Entry.Reason != "key" {
 		t.Errorf("%+v, told by %+v", d, plan.who.Entry)
 	}
-	// The entry found by one policy does not carry over to the next.
+	// The entry that one policy finds does not affect the next policy.
 	first, second := policy.Policy{Name: "m", Exempt: list[5:6], Rules: by.Rules}, policy.Policy{Name: "n", Rules: by.Rules}
 	plan, d = newCounters().ask(t, get("192.0.2.1", "/"), mustCompile(t, first), mustCompile(t, second))
 	if plan.who.Entry != nil || d.Outcome != OutcomeAllowed {

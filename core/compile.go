@@ -20,34 +20,35 @@ import (
 type Ruleset struct {
 	name     string
 	disabled bool
-	rules    []rule  // as the policy lists them, disabled ones included
+	rules    []rule  // in the order of the policy, including disabled ones
 	enabled  []int32 // the rule of each of the matcher's conditions
 	matcher  *match.Matcher
 	who      identify.Rules
 	exempt   *identify.List
 	block    *identify.List
 	blocks   bool // an enabled rule has the action block
-	// dependsOnClient says that decisions depend on further properties of a client, beside the one
-	// it is counted by.
+	// dependsOnClient reports whether decisions depend on properties of a client other than the one
+	// by which it is counted.
 	dependsOnClient bool
 	penalty         *counter.Penalty // nil: none
 	groups          int
-	// replaces says that some rules replace others.
+	// replaces reports whether some rules replace others.
 	replaces bool
 	compares compares
-	// precedences hold how the rules compete in their groups. Requests use only rule.rank.
+	// precedences hold the properties by which rules compete in their groups. Requests use only
+	// rule.rank.
 	precedences []groupOrder
 	calendar    boundsFinder          // nil: the program calls no store
 	families    policy.HeaderFamilies // never 0
 	onError     counter.OnError
 }
 
-// rule is a [policy.Rule] made ready for requests.
+// rule is a compiled [policy.Rule].
 type rule struct {
 	name    string
 	action  policy.Action
 	missing policy.Missing
-	onError counter.OnError // OnErrorInherit: the rule denies nothing
+	onError counter.OnError // OnErrorInherit means that the rule denies nothing
 	leases  bool            // lease units of its limits where possible
 	hidden  bool            // its limits are not shown to clients
 	quota   bool            // if several descriptors have a quota, one with room is enough
@@ -58,10 +59,10 @@ type rule struct {
 	dims    []dimension
 	limits  []ruleLimit
 	tiers   map[string]limitSet // replace limits for clients of a tier; nil if there are none
-	slot    uint32              // the first slot of ownLimits to search for the rule
+	slot    uint32              // the slot of ownLimits at which the search for the rule begins
 	costs   []ruleCost
 	sharded bool             // it has shards
-	spread  sharding         // nil without shards, and where the program calls no store
+	spread  sharding         // nil without shards, and in a program that calls no store
 	when    *match.Condition // nil if the rule is disabled
 	// replaces are the rules that do not apply to requests that this rule applies to.
 	replaces []*rule
@@ -92,10 +93,10 @@ func Compile(p policy.Policy) (*Ruleset, error) {
 var errMalformed = errors.New("not a policy that Compile accepts")
 
 // Assemble builds the index of a policy that Compile has accepted elsewhere, for example one that
-// was sent in its compact form. The ruleset decides like one of Compile, except that its checks
+// was sent in its compact form. The ruleset decides like one that Compile returns, but its checks
 // have no Bounds and no shards, so they must not be sent to a store. The Ruleset shares no memory
-// with p. Assemble returns an error if the policy cannot be used to decide requests; it finds no
-// other mistakes. A program that does not call Compile does not link the code that describes
+// with p. Assemble returns an error if the policy cannot be used to decide requests, but does not
+// detect other mistakes. A program that calls only Assemble does not link the code that describes
 // problems.
 func Assemble(p policy.Policy) (*Ruleset, error) {
 	rs := &Ruleset{name: p.Name, disabled: p.Disabled, families: cmp.Or(p.Headers, policy.HeadersX|policy.HeadersIETF),
@@ -118,10 +119,10 @@ func Assemble(p policy.Policy) (*Ruleset, error) {
 // Name returns the policy's namespace.
 func (rs *Ruleset) Name() string { return rs.name }
 
-// OnError returns what happens to requests that the store does not answer.
+// OnError returns the policy's action for requests that the store does not answer.
 func (rs *Ruleset) OnError() counter.OnError { return rs.onError }
 
-// Families returns the families of header fields that the policy sets; never the zero set.
+// Families returns the families of header fields that the policy sets, never the zero set.
 func (rs *Ruleset) Families() policy.HeaderFamilies { return rs.families }
 
 // Len returns the number of rules, disabled ones included.
@@ -155,7 +156,7 @@ func (rs *Ruleset) compileRules(p *policy.Policy) (conditions []match.Condition,
 		rs.blocks = rs.blocks || source.Action == policy.ActionBlock
 		rs.compares.add(source, &when, costs)
 		rs.enabled = append(rs.enabled, int32(i))
-		conditions = append(conditions, when) // never grows: the rules point into it
+		conditions = append(conditions, when) // the capacity suffices, so the rules can point into the slice
 		r.when = &conditions[len(conditions)-1]
 	}
 	rs.groups = len(groups)
@@ -183,7 +184,7 @@ func (r *rule) compile(p *policy.Policy, source *policy.Rule) {
 	onError := source.OnError
 	if onError == counter.OnErrorInherit {
 		if onError = p.OnError; onError == counter.OnErrorInherit {
-			onError = counter.OnErrorAllow // the default, stated for the code that answers in place of a store
+			onError = counter.OnErrorAllow // the default, set explicitly for the code that answers in place of a store
 		}
 	}
 	if source.Action == policy.ActionReject || source.Action == policy.ActionThrottle {

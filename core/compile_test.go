@@ -141,7 +141,7 @@ func TestCompileRefusesPolicies(t *testing.T) {
 	}
 }
 
-// TestCompileReportsEverything: one run names all that is wrong, in whichever part.
+// TestCompileReportsEverything: one call reports all problems, in all parts of the policy.
 func TestCompileReportsEverything(t *testing.T) {
 	paths, _ := problemPaths(t, policy.Policy{Name: "a b", OnError: 9, Identify: []policy.Identify{{IPv4Prefix: 40}},
 		Exempt: []policy.Listed{{IP: []netip.Prefix{{}}}},
@@ -159,8 +159,8 @@ func TestCompileReportsEverything(t *testing.T) {
 	}
 }
 
-// TestCompileFindsTooManyChecks: a policy is refused if one request could match too many rules. Rules
-// that replace or exclude each other, and disabled rules, are not counted together.
+// TestCompileFindsTooManyChecks: a policy is rejected if one request could match too many rules.
+// Rules that replace or exclude each other, and disabled rules, are not counted together.
 func TestCompileFindsTooManyChecks(t *testing.T) {
 	make65 := func(change func(i int, r *policy.Rule)) policy.Policy {
 		p := policy.Policy{Name: "n"}
@@ -195,8 +195,8 @@ func TestCompileFindsTooManyChecks(t *testing.T) {
 	}
 }
 
-// TestCompileKeepsNothingOfThePolicy: a Ruleset is immutable, whatever becomes of what it was made
-// from.
+// TestCompileKeepsNothingOfThePolicy: a Ruleset does not change if the policy from which it was
+// compiled is modified.
 func TestCompileKeepsNothingOfThePolicy(t *testing.T) {
 	p := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "5/1m"), Per: []policy.Dimension{{Kind: policy.PerIP}},
 		Match: policy.Match{Path: []string{"/a"}, Method: []string{"GET"}}, Cost: []policy.Cost{{N: 2}}}}}

@@ -12,11 +12,11 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// ruleCost is one entry of a rule's cost list, made ready for requests.
+// ruleCost is a compiled entry of a rule's cost list.
 type ruleCost struct {
 	when    match.Condition
 	n       int64
-	header  string // canonical; "": n always
+	header  string // canonical name; "" means that the cost is always n
 	trusted match.AddrSet
 	max     int64
 }
@@ -37,8 +37,8 @@ func compileCosts(sources []policy.Cost) (costs []ruleCost, ok bool) {
 }
 
 // cost returns the units that are charged before the request is forwarded: its cost under the rule,
-// or the estimate if the response states the cost. If servers read the path in more than one way,
-// the result is the highest cost of all readings.
+// or the estimate if the response will state the cost. If servers read the path in more than one
+// way, the result is the highest cost of all readings.
 func (r *rule) cost(req *match.Request) int64 {
 	if after := r.after.costAfter; after != nil {
 		return after.Estimate
@@ -57,15 +57,15 @@ func (r *rule) cost(req *match.Request) int64 {
 	return most
 }
 
-// amount returns the cost that the entry states for the request. A cost header is ignored if its
+// amount returns the cost of the request according to the entry. A cost header is ignored if its
 // sender is not trusted, if it occurs twice, or if its value is not a whole number within bounds.
 func (c *ruleCost) amount(req *match.Request) int64 {
 	if c.header == "" {
 		return c.n
 	}
 	value, ok := req.Attrs.Header(c.header)
-	// Trust depends on the peer of the connection. The client's address, as forwarded by a proxy,
-	// may come from the client itself.
+	// Trust depends on the peer of the connection. A forwarded address cannot be used, because the
+	// client itself might have sent it.
 	if !ok || !c.trusted.Contains(match.PlainAddr(req.Attrs.Remote())) {
 		return c.n
 	}
@@ -76,13 +76,13 @@ func (c *ruleCost) amount(req *match.Request) int64 {
 	return c.n
 }
 
-// costBytesMax bounds the text of a cost: CountMax has 13 digits, the rest is for zeros and a
-// fraction.
+// costBytesMax bounds the text of a cost: CountMax has 13 digits, and the rest leaves room for
+// zeros and a fraction.
 const costBytesMax = 64
 
-// costNumber reads the cost that a response states: a JSON number from 0 to most. A fraction is
-// rounded up, because counters hold whole units and a client must not be charged less than it used.
-// The conversion is exact.
+// costNumber parses the cost in a response: a JSON number from 0 to most. A fraction is rounded up,
+// because counters hold whole units and a client must not be charged less than it used. The
+// conversion is exact.
 func costNumber(text string, most int64) (n int64, ok bool) {
 	if len(text) > costBytesMax {
 		return 0, false
@@ -116,8 +116,8 @@ func costNumber(text string, most int64) (n int64, ok bool) {
 	return n, true
 }
 
-// readExponent reads the text after the digits of a number: nothing, or an exponent of at most 3
-// digits.
+// readExponent parses the text after the digits of a number: either nothing, or an exponent of at
+// most 3 digits.
 func readExponent(text string) (exponent int, ok bool) {
 	if text == "" {
 		return 0, true

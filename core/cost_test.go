@@ -21,7 +21,7 @@ func prefixes(texts ...string) (ps []netip.Prefix) {
 	return ps
 }
 
-// TestCostOfAHeader: only a trusted peer can state a cost, and only whole numbers within bounds are
+// TestCostOfAHeader: only a trusted peer can set a cost, and only whole numbers within bounds are
 // accepted.
 func TestCostOfAHeader(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1000/1m"), Cost: []policy.Cost{
@@ -72,8 +72,8 @@ func TestCostOfAHeader(t *testing.T) {
 	}
 }
 
-// TestForwardedAddressesAreNoTrust: the client's address may come from a forwarded field, but trust
-// in a stated cost depends on the peer of the connection.
+// TestForwardedAddressesAreNoTrust: the client's address can come from a forwarded field, but
+// whether a cost header is trusted depends on the peer of the connection.
 func TestForwardedAddressesAreNoTrust(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m"),
 		Cost: []policy.Cost{{Header: "X-Cost", Trusted: prefixes("10.0.0.0/8"), N: 5}}}}})

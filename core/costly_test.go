@@ -34,7 +34,7 @@ func (s *sparing) VerifyFor(asker *policy.Asker, _ string) (*policy.Identity, po
 
 // TestCostlyVerifiers: verifiers receive the client's address as the policy determines it, and the
 // time left for the requests that are decided together. A credential that could not be verified in
-// time counts as invalid, and has a state of its own.
+// time counts as invalid, but is reported as unchecked.
 func TestCostlyVerifiers(t *testing.T) {
 	v := &sparing{t: t}
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")},

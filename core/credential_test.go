@@ -25,7 +25,7 @@ func newCredentialCase(t testing.TB, c spoofCase) credentialCase {
 	kinds := map[string]policy.CredentialPlace{"bearer": policy.FromBearer, "header": policy.FromHeader, "query": policy.FromQuery, "cookie": policy.FromCookie}
 	out := credentialCase{request: client{header: map[string]string{}}}
 	padding, values := "", 0
-	// Padding follows a token or key, and precedes a list.
+	// Padding is added after a token or key, and before a list.
 	padded := func(value string) string {
 		values++
 		if out.place.Kind == policy.FromBearer || out.place.Kind == policy.FromHeader || strings.HasSuffix(value, "=") {
@@ -118,9 +118,9 @@ func FuzzQueryValue(f *testing.F) {
 		got, state := plan.who.QueryValue(query, "key")
 		checkFound(t, query, got, state)
 		if len(query) > policy.CarrierBytesMax || strings.Contains(query, ";") {
-			return // net/url omits every pair with a semicolon
+			return // net/url omits every pair that contains a semicolon
 		}
-		values, _ := url.ParseQuery(query) // and those with an invalid escape
+		values, _ := url.ParseQuery(query) // and every pair with an invalid escape
 		var want []string
 		for _, v := range values["key"] {
 			if v != "" {
@@ -136,8 +136,8 @@ func FuzzQueryValue(f *testing.F) {
 	})
 }
 
-// FuzzCookieValue: a found value occurs in the header, once under its name. Adding or removing
-// other cookies changes nothing.
+// FuzzCookieValue: a value that is found occurs in the header, exactly once under its name. Adding
+// or removing other cookies changes nothing.
 func FuzzCookieValue(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.header["Cookie"])
@@ -148,7 +148,7 @@ func FuzzCookieValue(f *testing.F) {
 		if state == policy.CredentialValid && !strings.Contains(header, got) {
 			t.Fatalf("%q: found %q", header, got)
 		}
-		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 { // the bound of parts
+		if len(header) > policy.CarrierBytesMax-100 || strings.Count(header, ";") > 990 { // the bound on the number of cookies
 			return
 		}
 		if again, after := identify.CookieValue("a=1; "+header+"; xsession=y", "session"); again != got || after != state {
@@ -161,7 +161,7 @@ func FuzzCookieValue(f *testing.F) {
 	})
 }
 
-// FuzzBearer: a token contains no byte that could split it in two.
+// FuzzBearer: a token contains no byte at which a server could split it in two.
 func FuzzBearer(f *testing.F) {
 	for _, c := range readSpoofs(f, "credential.txt", "attack") {
 		f.Add(newCredentialCase(f, c).request.header["Authorization"])
@@ -186,7 +186,7 @@ func FuzzBearer(f *testing.F) {
 	})
 }
 
-// TestIsToken: each byte is judged by itself, at every position.
+// TestIsToken: each byte is checked on its own, at every position.
 func TestIsToken(t *testing.T) {
 	for c := range 256 {
 		for at := range 20 {

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Outcome is what happens to a request, or what one rule made of it.
+// Outcome is what happens to a request, for the whole request or for one rule.
 type Outcome uint8
 
 // The outcomes. OutcomeNone means that no rule applied to the request.
@@ -18,18 +18,18 @@ const (
 	OutcomeNone            Outcome = iota
 	OutcomeAllowed                 // within every limit
 	OutcomeDenied                  // over a limit: 429
-	OutcomeShadowDenied            // of rules only: a log_only rule would deny; the request is forwarded
+	OutcomeShadowDenied            // only of rules: a log_only rule would deny; the request is forwarded
 	OutcomeBlocked                 // a block rule matched: 403
 	OutcomeExempt                  // the client is exempt, or an allow rule matched
 	OutcomeMissing                 // the request lacked a dimension of a rule with missing: deny: 403
 	OutcomeDegradedAllowed         // the store did not answer, on_error: allow, and this process has admitted less than the limit
 	OutcomeDegradedDenied          // the store did not answer, on_error: deny, or too many requests wait for it: 503
-	OutcomeUncharged               // of rules only: another rule denied the request, so this one charged nothing
+	OutcomeUncharged               // only of rules: another rule denied the request, so this one charged nothing
 	OutcomeUnauthorized            // a credential was revoked, or is invalid under on_invalid: deny: 401
 	OutcomePenalized               // the client has a penalty: 429
-	OutcomeDelayed                 // of rules only: a throttle rule delayed the request, then admitted it
+	OutcomeDelayed                 // only of rules: a throttle rule delayed the request, then admitted it
 	OutcomeDegradedLocal           // the store did not answer, on_error: local, and this process's share had room
-	OutcomeOversized               // its path or a header field is too long to be compared: 414 or 431
+	OutcomeOversized               // the path or a header field is too long to be compared: 414 or 431
 	outcomeCount
 )
 
@@ -51,17 +51,20 @@ const (
 	statusUnavailable  = 503
 )
 
-// overloadWait is the Retry-After of a request denied because too many others wait for the store.
+// overloadWait is the Retry-After of a request that is denied because too many others are waiting
+// for the store.
 const overloadWait = counter.Second
 
-// Decision says what happens to a request, and why. The zero Decision is that of a request that no
-// rule applies to. It holds what an audit record needs except the latency, which the front
-// measures. The strings of Client are valid until the plan is reset; everything else stays valid.
+// Decision states what happens to a request, and why. The zero Decision is that of a request to
+// which no rule applies. A Decision has everything that an audit record needs except the latency,
+// which the front measures. The strings of Client are valid until the plan is reset; everything
+// else stays valid.
 type Decision struct {
 	Outcome Outcome
 	// Status is the HTTP status of a denial; 0 if the request is admitted.
 	Status int
-	// Rule is the name of the rule that denied, or whose limit is shown; "" if there is neither.
+	// Rule is the name of the rule that denied the request, or else of the rule whose limit is
+	// shown, or else "".
 	Rule string
 	// Policy is the policy name of the shown limit, as in RateLimit-Policy: the rule's name,
 	// followed by the window if the rule has several limits; "" if no limit is shown.
@@ -71,23 +74,24 @@ type Decision struct {
 	// Remaining is the number of units left of the limit, and Used the number of used units.
 	Remaining, Used int64
 	// RetryAfter is how long the client should wait: until the request would pass every limit, or
-	// longer if a denying rule says so (retry_after, retry_jitter). It is 0 if the request is
-	// admitted or the time is unknown, and Never if the cost can never pass.
+	// longer if a denying rule has retry_after or retry_jitter. It is 0 if the request is admitted
+	// or the time is unknown, and Never if the cost can never pass.
 	RetryAfter counter.Micros
-	// Delay, if not 0, is how long a request may wait before the same checks are worth another try.
-	// It is set if only throttle rules deny. The front then asks the store again and calls Decide;
-	// if it cannot wait, it calls Plan.Abandon and denies the request. 0 means that the denial is
-	// final.
+	// Delay, if not 0, is how long the request may wait before the same checks should be tried
+	// again. It is set if only throttle rules deny. After the delay, the front sends the checks to
+	// the store again and calls Decide. If it cannot wait, it calls Plan.Abandon and denies the
+	// request. 0 means that the denial is final.
 	Delay counter.Micros
-	// Credential is the state of the credential that the request is denied for.
+	// Credential is the state of the credential because of which the request is denied.
 	Credential policy.CredentialState
-	// Response is the answer that the denying rule states; nil for the problem document.
+	// Response is the response that the denying rule defines; nil means the problem document.
 	Response *policy.Response
 	// Cost is the request's cost under the shown limit; 0 if its rule has no cost setting.
 	Cost int64
 	// Client is the client that was counted.
 	Client policy.Identity
-	// Degraded says that the store did not decide: on_error decided, or there were too many checks.
+	// Degraded reports that the store did not decide, because on_error did or because there were
+	// too many checks.
 	Degraded bool
 
 	shown int // index of the check of Limit, if Limit is set
@@ -115,8 +119,8 @@ func (p *Plan) Decide() Decision {
 	return p.denied()
 }
 
-// denied decides a request that the store denies. A penalty is reported instead of the limits,
-// since they may have room again by now. RetryAfter covers both.
+// denied decides a request that the store denies. It reports a penalty instead of the limits, since
+// they might have room again by now. RetryAfter covers both.
 func (p *Plan) denied() Decision {
 	d := Decision{Outcome: OutcomeDenied, Status: statusDenied, Client: p.client, RetryAfter: p.retryAfter()}
 	denying := p.longestDenial(false)
@@ -139,17 +143,16 @@ func (p *Plan) denied() Decision {
 	return d
 }
 
-// Degrade decides without the store, by the strictest on_error of the rules in play. A log_only
-// rule denies nothing here either.
+// Degrade decides without the store, by the strictest on_error of the rules in play. As always,
+// log_only rules deny nothing.
 func (p *Plan) Degrade() Decision { return p.degrade(false) }
 
-// Overload decides a request that cannot wait for the store because too many others do, although
-// the store answers. It denies the request whatever on_error says, unless only log_only rules
-// apply.
+// Overload decides a request that cannot wait for a working store because too many others are
+// waiting. It denies the request regardless of on_error, unless only log_only rules apply.
 func (p *Plan) Overload() Decision { return p.degrade(true) }
 
-// Fail decides by the error of the store: it calls Overload for [counter.ErrOverloaded], otherwise
-// Degrade.
+// Fail decides after an error of the store. It calls Overload for [counter.ErrOverloaded],
+// otherwise Degrade.
 func (p *Plan) Fail(err error) Decision { return p.degrade(errors.Is(err, counter.ErrOverloaded)) }
 
 func (p *Plan) degrade(overload bool) Decision {
@@ -185,8 +188,8 @@ func (p *Plan) degrade(overload bool) Decision {
 	return d
 }
 
-// fails reports whether the rule denies a request that the store has not answered. A penalty denies
-// it too if the store is overloaded: the client may have caused the overload.
+// fails reports whether the rule denies a request that the store has not answered. If the store is
+// overloaded, a penalty denies it too, because the client might have caused the overload.
 func (u *use) fails(overload bool) bool {
 	if u.excused || u.unlimited {
 		return false
@@ -194,7 +197,8 @@ func (u *use) fails(overload bool) bool {
 	return u.rule.onError == counter.OnErrorDeny || overload && u.rule.action != policy.ActionLogOnly
 }
 
-// decideWithoutStore decides denials that need no store, and requests without any check.
+// decideWithoutStore decides requests that are denied without the store, and requests without any
+// check.
 func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 	d.Client = p.client
 	if p.denial == denialNone && len(p.checks) > 0 {
@@ -243,8 +247,8 @@ func (p *Plan) decideWithoutStore() (d Decision, decided bool) {
 	return d, true
 }
 
-// admitted returns the outcome of a request that the store admits, or this process in place of the
-// store.
+// admitted returns the outcome of a request that was admitted by the store, or by this process in
+// its place.
 func (p *Plan) admitted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.checks {
@@ -263,7 +267,7 @@ func (p *Plan) admitted() Outcome {
 	return p.uncounted() // only a penalty was checked
 }
 
-// uncounted returns the outcome of an admitted request that no limit was checked for.
+// uncounted returns the outcome of an admitted request for which no limit was checked.
 func (p *Plan) uncounted() Outcome {
 	outcome := OutcomeNone
 	for i := range p.uses {
@@ -285,7 +289,7 @@ func (u *use) shadowMissing() bool { return u.missing && u.rule.action == policy
 func (p *Plan) denies(u *use) bool {
 	switch p.denial {
 	case denialBlocked:
-		return true // nothing else is in play
+		return true // blocking removed every other use
 	case denialUnauthorized, denialUnchecked:
 		return u.rule == &noRule
 	case denialOversized:
@@ -331,8 +335,8 @@ func (p *Plan) answered(u *use, denied bool) Outcome {
 	}
 }
 
-// longestDenial returns the denying check with the longest wait, the first of equals; -1 if none
-// denies. Without penalties, only checks of limits are considered.
+// longestDenial returns the denying check with the longest wait, the first one if several are
+// equal, or -1 if none denies. Without penalties, only checks of limits are considered.
 func (p *Plan) longestDenial(penalties bool) int {
 	longest := -1
 	for i := range p.results {
@@ -348,7 +352,7 @@ func (p *Plan) longestDenial(penalties bool) int {
 
 func (p *Plan) ruleOf(check int) *rule { return p.uses[p.asked[check].use].rule }
 
-// show fills in the decision's fields about a check's limit; it does nothing for -1.
+// show fills in the decision's fields about a check's limit. For -1 it does nothing.
 func (p *Plan) show(d *Decision, check int) {
 	if check < 0 {
 		return
@@ -360,7 +364,7 @@ func (p *Plan) show(d *Decision, check int) {
 	d.Cost = p.Cost(check)
 }
 
-// respond sets the answer of the denying rule.
+// respond sets the response that the denying rule defines.
 func (d *Decision) respond(r *rule) {
 	if d.Response = r.after.response; d.Response != nil && d.Response.Status != 0 {
 		d.Status = d.Response.Status
@@ -385,9 +389,9 @@ func (p *Plan) retryAfter() (longest counter.Micros) {
 	return longest
 }
 
-// jitter returns a span from 0 to most that depends on the counter and the instant, so that clients
-// denied at the same time do not return at the same time. It may be predictable, so it needs no
-// random source: the same counter at the same instant has the same jitter.
+// jitter returns a span from 0 to most that is a function of the counter and the instant. So
+// clients that are denied at the same time do not return at the same time. A jitter need not be
+// unpredictable, so no random source is used.
 func jitter(key []byte, at, most counter.Micros) counter.Micros {
 	if most == 0 {
 		return 0

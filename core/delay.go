@@ -7,15 +7,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Throttled is a check that requests may wait for.
+// Throttled is a check for which requests may wait.
 type Throttled struct {
 	Check    int // its index in Plan.Checks
 	Throttle *policy.Throttle
 }
 
 // Throttled returns the checks under throttle rules. A front calls it before it calls the store,
-// since requests that already wait for a counter come first. The result is valid until Reset or the
-// next call. Throttled allocates only until the plan's buffer has grown.
+// since requests that are already waiting for a counter go first. The result is valid until Reset
+// or the next call of Throttled. Once the plan's buffer has grown, Throttled does not allocate.
 func (p *Plan) Throttled() []Throttled {
 	p.throttled = p.throttled[:0]
 	if p.denial != denialNone {
@@ -33,8 +33,9 @@ func (p *Plan) Throttled() []Throttled {
 	return p.throttled
 }
 
-// Delayed records, after Decide, that the request waited before it was admitted: its throttle rules
-// then have OutcomeDelayed. It changes nothing for a request that was finally denied.
+// Delayed is called after Decide to record that the request waited before it was admitted. Its
+// throttle rules then have OutcomeDelayed. If the request was denied in the end, Delayed does
+// nothing.
 func (p *Plan) Delayed() {
 	for i := range p.uses {
 		if u := &p.uses[i]; u.rule.after.throttle != nil && !u.unlimited && p.outcomes[i].Outcome == OutcomeAllowed {
@@ -43,14 +44,14 @@ func (p *Plan) Delayed() {
 	}
 }
 
-// Abandon makes a denial final after a Decide with a Delay, when the front does not wait or stops
-// waiting. The shard turns of rules that charged nothing then go to the next requests.
+// Abandon makes a denial with a Delay final. The front calls it if it does not wait or stops
+// waiting. Shard turns of rules that charged nothing are then released to the next requests.
 func (p *Plan) Abandon() { p.releaseShardTurns() }
 
-// delay returns how long a denied request must wait until all checks pass. It is 0, which makes the
-// denial final, if a rule without throttle denies, or if the wait exceeds the max_delay of any
-// throttle rule in play, even one with room. It would be useless to wait for one limit and then be
-// denied by another.
+// delay returns how long a denied request must wait until all checks pass. The result is 0, and the
+// denial is final, in two cases: if a rule without throttle denies, or if the wait exceeds the
+// max_delay of any throttle rule in play, even one that has room. It would be useless to wait for
+// one limit only to be denied by another.
 func (p *Plan) delay() counter.Micros {
 	longest, shortest := counter.Micros(0), policy.DelayMax
 	for i := range p.results {

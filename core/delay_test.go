@@ -17,8 +17,8 @@ func throttled(t *testing.T, name, limit string, maxDelay counter.Micros) policy
 		Throttle: &policy.Throttle{MaxDelay: maxDelay, MaxWaiting: 9}}
 }
 
-// TestThrottleDelays: a request that only throttle rules deny may wait. After the delay it passes,
-// and its rule reports it as delayed.
+// TestThrottleDelays: a request that only throttle rules deny can wait. After the delay it passes,
+// and the rule's outcome is delayed.
 func TestThrottleDelays(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{throttled(t, "slow", "10/1s burst 1", counter.Second),
 		{Name: "wide", Limits: limittest.All(t, "100/1m fw")}}})

@@ -10,7 +10,8 @@ import (
 )
 
 // Descriptor is one of several descriptors of one request, as in Envoy's rate limit protocol. Each
-// descriptor is identified, matched and counted separately. The request is admitted if all pass.
+// descriptor is identified, matched and counted separately. The request is admitted if all of them
+// pass.
 type Descriptor struct {
 	Ruleset    *Ruleset
 	Attributes policy.Attributes
@@ -19,13 +20,13 @@ type Descriptor struct {
 	Hits int64
 	// Negative refunds the hits instead of charging them, and denies nothing: see [Plan.Reports].
 	Negative bool
-	// Reported says that the hits report past use. They are charged even if they exceed the limit:
-	// see [Plan.Reports].
+	// Reported means that the hits have already happened. They are charged even if they exceed the
+	// limit: see [Plan.Reports].
 	Reported bool
 
-	parts  [2]int32 // indexes into the plan's parts: the first and the one after the last
-	exempt bool     // it has no limit under some rule
-	// denied says that the descriptor denies the request whatever the store answers.
+	parts  [2]int32 // the half-open range of its parts in the plan
+	exempt bool     // some rule does not limit it
+	// denied reports whether the descriptor denies the request, whatever the store answers.
 	denied bool
 }
 
@@ -35,11 +36,10 @@ type part struct {
 	cost  int64 // the descriptor's hits times the rule's cost
 }
 
-// AddDescriptors adds one request with several descriptors to a plan that was reset; Add must not
-// be called for the same plan. A rule that replaces others does so for all descriptors. If several
-// descriptors meet the same counter, the counter is charged once, with the highest of their costs,
-// since they describe one request. AddDescriptors does not allocate once the plan's buffers have
-// grown.
+// AddDescriptors adds one request with several descriptors to a plan that was reset. Add must not
+// be called on the same plan. A rule that replaces others does so for all descriptors. If several
+// descriptors use the same counter, it is charged only once, with the highest of their costs, since
+// they describe one request. AddDescriptors does not allocate once the plan's buffers have grown.
 func (p *Plan) AddDescriptors(ds []Descriptor) {
 	p.replaced, p.parts = p.replaced[:0], p.parts[:0]
 	for i := range ds {
@@ -73,7 +73,7 @@ func (p *Plan) findReplaced(rs *Ruleset) {
 	if rs.disabled || p.identify(rs) {
 		return
 	}
-	p.credentials = p.credentials[:looked] // they are verified again
+	p.credentials = p.credentials[:looked] // the credentials are verified again below
 	p.clientPart = p.identityPart(&p.who.Identity)
 	p.match(rs)
 	p.compete(rs)
@@ -103,7 +103,7 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 			}
 		}
 		if u.checks[0] < u.checks[1] && first == asked {
-			continue // other descriptors have all of its checks
+			continue // other descriptors have all of its checks already
 		}
 		u.checks = [2]int32{int32(first), int32(asked)}
 		p.uses[used], p.outcomes[used] = u, p.outcomes[i]
@@ -114,8 +114,8 @@ func (p *Plan) divide(d *Descriptor, uses, checks int) {
 	d.parts[1] = int32(len(p.parts))
 }
 
-// keep moves a check to index to and returns true. If one of the checks before index before has the
-// same key, keep merges the check into that one and returns false.
+// keep moves a check to index to and returns true. If one of the checks[:before] has the same key,
+// keep merges the check into it and returns false.
 func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
 	c := &p.checks[check]
 	if c.Penalty == nil {
@@ -137,7 +137,7 @@ func (p *Plan) keep(d *Descriptor, check, before, to int) bool {
 // charge multiplies a check's cost by the descriptor's hits, and returns the product.
 func (d *Descriptor) charge(c *counter.Check) (cost int64) {
 	if d.Hits > 0 {
-		cost = counter.CountMax + 1 // more than any limit holds
+		cost = counter.CountMax + 1 // more than any limit allows
 		if d.Hits <= counter.CountMax/c.Cost {
 			cost = d.Hits * c.Cost
 		}
@@ -154,8 +154,8 @@ func (d *Descriptor) charge(c *counter.Check) (cost int64) {
 }
 
 // tighten gives a check the limit of another check of the same counter if that limit is stricter.
-// Requests may bring their own limits, so two limits for one counter can differ; the strictest
-// applies.
+// Descriptors can carry their own limits, so two limits for one counter can differ; the stricter
+// one applies.
 func (p *Plan) tighten(check, other int) {
 	kept, l := p.checks[check].Limit, p.checks[other].Limit
 	if l.Count() < kept.Count() || l.Count() == kept.Count() && l.Capacity() < kept.Capacity() {
@@ -165,12 +165,13 @@ func (p *Plan) tighten(check, other int) {
 }
 
 // Reports appends the checks to send after the store has answered. They refund negative hits. If
-// the request was denied, they also charge the reported hits and refund what was charged before all
-// descriptors with a quota turned out to have no room. If nothing is appended, no call is needed.
-// None of these checks can be denied.
+// the request was denied, they also charge the reported hits. If it was denied because no
+// descriptor with a quota had room, they also refund what its other limits were charged. If nothing
+// is appended, no call is needed. None of these checks can be denied.
 //
-// Negative hits have no receipt, so they are refunded to the store's current window, up to what was
-// charged there. A sliding log keeps each charge under its receipt, so it gets no such refund.
+// Negative hits have no receipt, so they are refunded to the store's current window, up to the
+// units charged there. A sliding log stores each charge under its receipt, so it cannot be refunded
+// this way.
 func (p *Plan) Reports(dst []counter.Check, ds []Descriptor, denied bool) []counter.Check {
 	first := len(dst)
 	for i := range ds {
@@ -219,10 +220,10 @@ type DescriptorStatus struct {
 	// descriptors with a quota had no room either. Descriptors without Denied would have passed.
 	// If the request is denied, they charge nothing.
 	Denied    bool
-	Unlimited bool // a rule says so: action allow, a tier without limits, an exempt client
-	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: if it is denied, the
-	// one with the longest wait, otherwise the tightest. Limit is nil if no limit is shown to
-	// clients.
+	Unlimited bool // because of action allow, a tier without limits, or an exempt client
+	// Policy, Limit, Remaining and Reset describe one limit of the descriptor: the one with the
+	// longest wait if the descriptor is denied, otherwise the tightest. Limit is nil if no limit is
+	// shown to clients.
 	Policy    string
 	Limit     *counter.Limit
 	Remaining int64
@@ -231,7 +232,7 @@ type DescriptorStatus struct {
 
 // Status returns the result for a descriptor, after Decide.
 func (p *Plan) Status(d *Descriptor) DescriptorStatus {
-	if p.denial != denialNone { // then the store was not called
+	if p.denial != denialNone { // the store was not called
 		return DescriptorStatus{Denied: d.denied}
 	}
 	s := DescriptorStatus{Denied: p.penalized(), Unlimited: d.exempt}

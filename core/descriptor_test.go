@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// entries returns a descriptor with only attributes.
+// entries returns a descriptor that has only attributes.
 func entries(pairs ...string) *client {
 	c := &client{attr: map[string]string{}, now: newCounters().now}
 	for i := 0; i < len(pairs); i += 2 {
@@ -48,7 +48,7 @@ func (c *counters) describe(t *testing.T, ds []Descriptor) (*Plan, Decision) {
 	return plan, d
 }
 
-// left returns how much of the limit of an attribute is left, without charging.
+// left returns how many units remain of the limit for an attribute. It charges nothing.
 func (c *counters) left(t *testing.T, rs *Ruleset, pairs ...string) int64 {
 	t.Helper()
 	ds := []Descriptor{{Ruleset: rs, Attributes: entries(pairs...), Negative: true}}
@@ -112,8 +112,8 @@ func TestDescriptorsShareACounter(t *testing.T) {
 	}
 }
 
-// TestHits: zero hits only look, a report is charged even beyond the limit, and negative hits are
-// refunded to the current window.
+// TestHits: zero hits charge nothing, reported hits are charged even beyond the limit, and negative
+// hits are refunded to the current window.
 func TestHits(t *testing.T) {
 	rs := compiled(t, policy.Policy{Rules: []policy.Rule{perAttr("a", "10/1m fixed_window", t), perAttr("s", "10/1m sliding_window", t),
 		perAttr("l", "10/1m sliding_log", t), perAttr("t", "10/1m token_bucket", t), perAttr("d", "10/day", t)}})
@@ -145,8 +145,8 @@ func TestHits(t *testing.T) {
 	}
 }
 
-// TestReplaces: a rule in play removes the rules that it replaces, whichever descriptor matched
-// them, in any order, and even if it is replaced itself.
+// TestReplaces: a rule in play removes the rules that it replaces, no matter which descriptor they
+// match or in which order, and even if it is replaced itself.
 func TestReplaces(t *testing.T) {
 	rules := []policy.Rule{perAttr("a", "1/1m", t), perAttr("b", "1/1m", t), perAttr("c", "1/1m", t), perAttr("d", "1/1m", t)}
 	rules[0].Replaces = []string{"b"}

@@ -7,22 +7,22 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// recordsMax is the number of records whose limits may apply to one client: that of its own name, of
-// its user, and of its tenant.
+// recordsMax is the number of records whose limits can apply to one client: those of the client
+// itself, of its user and of its tenant.
 const recordsMax = 3
 
-// blockedByRecord is what Plan.BlockedBy returns for a client that its record blocks.
+// blockedByRecord is the result of Plan.BlockedBy if a record blocks the client.
 const blockedByRecord = "directory"
 
-// records are what a directory says about the client of the policy being added.
+// records hold the directory's data about the client of the policy being added.
 type records struct {
 	directory       policy.Directory
 	blocked, exempt bool
-	// overrides are the limits of the records, the strongest first.
+	// overrides are the limits of the records, in order of precedence.
 	overrides  [recordsMax]*policy.Overrides
 	overridden int // how many of overrides are set
 	unresolved []policy.ClientName
-	// required says that requests of unresolved clients are denied.
+	// required reports whether requests of unresolved clients are denied.
 	required bool
 }
 
@@ -30,12 +30,12 @@ type records struct {
 // nothing.
 func (p *Plan) UseDirectory(d policy.Directory) { p.records.directory = d }
 
-// Unresolved returns the clients that the directory does not know about yet, or nil. The caller has
-// the directory read their records, calls Retry, and adds the same request again. The names are
-// valid until Retry or Reset. Without that, the plan stands as if these clients had no records.
+// Unresolved returns the clients that the directory has not looked up yet, or nil. The caller has
+// the directory read their records, calls Retry, and adds the same request again. Otherwise the
+// plan treats these clients as clients without records. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
-// Retry is Reset for the same request: the plan keeps the directory, and what Hurry was given.
+// Retry resets the plan for the same request: it keeps the directory and the argument of Hurry.
 func (p *Plan) Retry() {
 	directory, left := p.records.directory, p.who.Asker.Left
 	p.releaseShardTurns()
@@ -43,13 +43,13 @@ func (p *Plan) Retry() {
 	p.records.directory, p.who.Asker.Left = directory, left
 }
 
-// RequireRecords makes Add deny the request with 503 if the directory does not know its client, until
-// Reset. It is for a directory that works and has too many clients to read: the client may be
-// blocked, and may have caused this.
+// RequireRecords makes Add, until Reset, deny a request with 503 if the directory has not looked up
+// its client. It is for a directory that works but has too many lookups to do: the client might be
+// blocked, and might have caused the overload.
 func (p *Plan) RequireRecords() { p.records.required = true }
 
-// Source returns the number of the address that the request added last is from, as in
-// [counter.Check].
+// Source returns the Source of a [counter.Check] for the address of the request that was added
+// last.
 func (p *Plan) Source() uint32 { return p.who.Request.Source() }
 
 // reset forgets the records of a request.
@@ -64,8 +64,8 @@ func (r *records) forget() {
 	clear(r.overrides[:])
 }
 
-// readRecords looks up the client in the directory, if there is one. What the client's credential and
-// the policy say takes precedence over its record.
+// readRecords looks up the client in the directory, if there is one. The client's credential and
+// the policy take precedence over its record.
 //
 //go:noinline
 func (p *Plan) readRecords() {
@@ -89,7 +89,7 @@ func (p *Plan) readRecords() {
 	}
 }
 
-// The kinds of clients that records are looked up for besides the client's own kind.
+// The kinds of clients for which records are looked up, besides the client's own kind.
 const (
 	kindAddress = "ip"
 	kindUser    = "user"
@@ -98,7 +98,7 @@ const (
 
 //go:noinline
 func (p *Plan) readRecord(kind, id string, now counter.Micros) {
-	if len(id) > policy.ValueBytesMax { // as in keys, so that a directory remembers no long names
+	if len(id) > policy.ValueBytesMax { // as in keys, so that a directory does not store long names
 		who := policy.IdentityOf(kind, id)
 		kind, id = who.Kind, who.ID
 	}
@@ -135,7 +135,7 @@ func (p *Plan) apply(record *policy.ClientRecord, whole bool) {
 	}
 }
 
-// limitsOfRecords returns the client's limits under a rule as its records state them.
+// limitsOfRecords returns the limits under a rule that the client's records define.
 //
 //go:noinline
 func (p *Plan) limitsOfRecords(r *rule) *limitSet {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// directory is a directory of records by KIND:ID, and of networks. A nil record is one that the
-// directory has not read.
+// directory maps KIND:ID and networks to records. A nil record stands for one that the directory
+// has not read.
 type directory map[string]*policy.ClientRecord
 
 func (d directory) Find(kind, id string, _ counter.Micros) (*policy.ClientRecord, bool) {
@@ -40,8 +40,8 @@ func (c *counters) askDirected(d directory, a policy.Attributes, rs *Ruleset) (*
 	return plan, plan.Decide()
 }
 
-// TestOrderOfForce holds each neighbouring pair of the order in which what is known of a client
-// applies.
+// TestOrderOfForce tests the order of precedence among the sources of a client's properties, for
+// each adjacent pair.
 func TestOrderOfForce(t *testing.T) {
 	record := func(change func(*policy.ClientRecord)) *policy.ClientRecord {
 		r := new(policy.ClientRecord)
@@ -67,7 +67,7 @@ func TestOrderOfForce(t *testing.T) {
 		who     policy.Identity
 		state   policy.CredentialState
 		records directory
-		listed  bool // the policy's own exempt lists the client
+		listed  bool // the policy's exempt lists the client
 		outcome Outcome
 		limit   int64
 	}{
@@ -108,8 +108,8 @@ func TestOrderOfForce(t *testing.T) {
 	}
 }
 
-// forcePolicy is a policy with API keys, and with limits of its own for two tiers. listed says that its
-// exempt lists the key "k".
+// forcePolicy returns a policy with API keys and with separate limits for two tiers. If listed is
+// set, its exempt lists the key "k".
 func forcePolicy(t *testing.T, verifier policy.Verifier, listed bool) policy.Policy {
 	t.Helper()
 	p := policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyAPIKey,
@@ -122,8 +122,8 @@ func forcePolicy(t *testing.T, verifier policy.Verifier, listed bool) policy.Pol
 	return p
 }
 
-// TestUnresolved holds that a plan names the clients that the directory has not read, and that it
-// finds their records when the request is added again.
+// TestUnresolved: a plan names the clients that the directory has not read, and finds their records
+// when the request is added again.
 func TestUnresolved(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Tier: tierOf, Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Tenant: []policy.Source{{Kind: policy.SourceAttr, Name: "tenant"}},
@@ -150,8 +150,8 @@ func TestUnresolved(t *testing.T) {
 	}
 }
 
-// TestLongNamesAreHashed holds that a tenant of any length is looked up under a name of at most 255
-// bytes, so that a client cannot fill the memory of a directory.
+// TestLongNamesAreHashed: a tenant of any length is looked up under a name of at most 255 bytes, so
+// that a client cannot fill the memory of a directory.
 func TestLongNamesAreHashed(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Tenant: []policy.Source{{Kind: policy.SourceAttr, Name: "tenant"}},
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "5/1m")}}})
@@ -172,8 +172,8 @@ type noRecords struct{}
 func (noRecords) Find(string, string, counter.Micros) (*policy.ClientRecord, bool) { return nil, false }
 func (noRecords) FindAddr(netip.Addr, counter.Micros) *policy.ClientRecord         { return nil }
 
-// TestRequiredRecords holds that a request is denied if its client is unknown and its records are
-// required, also where no rule matches.
+// TestRequiredRecords: a request is denied if its client is unknown and records are required, even
+// if no rule matches.
 func TestRequiredRecords(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Match: policy.Match{Path: []string{"/api"}}, Limits: limittest.All(t, "5/1m")}}})
@@ -190,7 +190,7 @@ func TestRequiredRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsDoNotAllocate holds that a known client with a record costs no allocation.
+// TestRecordsDoNotAllocate: planning a request of a client with a known record allocates nothing.
 func TestRecordsDoNotAllocate(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},
 		Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "5/1m")}}})

@@ -8,16 +8,17 @@
 //
 //	attributes → Identify → Match → Take → Decision → response
 //
-// The store does Take; this package does the rest. It identifies the client, finds the limits that
-// apply and the keys of their counters, and turns the answers of a [counter.Store] into a decision.
-// Package response writes it as a response. The algorithms themselves are in package [counter], as
-// pure functions of a counter's [counter.State] and an instant, so all stores decide alike. Time
-// and I/O come in as arguments; there is no goroutine and no clock. The package builds for
-// GOOS=wasip1.
+// The store does Take; this package and package response do the rest. This package identifies the
+// client, finds the limits that apply and the keys of their counters, and turns the answers of a
+// [counter.Store] into a decision. Package response writes the decision as a response. The
+// algorithms themselves are in package [counter], as pure functions of a counter's [counter.State]
+// and an instant, so all stores decide alike. Time and I/O are passed in as arguments; the package
+// has no goroutines and no clock. The package builds for GOOS=wasip1.
 //
-// The files follow these steps: compile.go makes a [Ruleset]; plan.go identifies, matches and adds
-// the rules, whose keys are made in key.go; decision.go decides; shown.go says which limit clients
-// see; settlement.go corrects charges once the response is known; explain.go describes all of it.
+// The files follow these steps: compile.go makes a [Ruleset]; plan.go identifies the client,
+// matches the rules and adds their checks, whose keys key.go builds; decision.go decides; shown.go
+// selects the limit that clients see; settlement.go corrects charges once the response is known;
+// explain.go describes all of these steps.
 //
 // # Price
 //

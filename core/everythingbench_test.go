@@ -42,7 +42,8 @@ func everything(tb testing.TB, n int, v policy.Verifier) *Ruleset {
 	return mustCompile(tb, p)
 }
 
-// thousandRanges returns address ranges of eight lengths below NET.0.0.0/8, and some of IPv6.
+// thousandRanges returns address ranges with eight prefix lengths inside NET.0.0.0/8, and some IPv6
+// ranges.
 func thousandRanges(net byte) (ranges []netip.Prefix) {
 	for i := range 1_000 {
 		a := netip.AddrFrom4([4]byte{net, byte(i >> 2), byte(i << 6), 0})
@@ -69,15 +70,15 @@ func (t tokens) Verify(credential string) (*policy.Identity, policy.CredentialSt
 	return who, policy.CredentialValid
 }
 
-// visitor is a client and its expected outcome under everything.
+// visitor is a client with its expected outcome under the policy everything.
 type visitor struct {
 	name    string
 	request *client
 	want    Outcome
 }
 
-// visitors returns clients that use the features of the policy, the plain one first, and the
-// verifier that knows them.
+// visitors returns clients that use the features of the policy, beginning with the plain one, and
+// the verifier for their tokens.
 func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	tb.Helper()
 	overrides, err := policy.NewOverrides(map[string]policy.LimitSet{"*": {Limits: []counter.Limit{limittest.Parse(tb, "8000000/1m")}},
@@ -106,7 +107,7 @@ func visitors(tb testing.TB) ([]visitor, policy.Verifier) {
 	}, known
 }
 
-// sizes are the numbers of rules to test; the baseline first.
+// sizes are the numbers of rules to test, beginning with the baseline.
 var sizes = []int{1, 100, 1_000, 10_000}
 
 // TestEverythingAllocates: planning and deciding a request allocates nothing, whatever features the
@@ -135,7 +136,7 @@ func TestEverythingAllocates(t *testing.T) {
 }
 
 // BenchmarkEverything measures planning and deciding requests under such policies, in turns. The
-// first is the baseline: one rule, a client by address.
+// first is the baseline: one rule, and a client identified by address.
 func BenchmarkEverything(b *testing.B) {
 	all, verifier := visitors(b)
 	var ways []benchpair.Way

@@ -13,32 +13,32 @@ import (
 )
 
 // Explanation describes how one policy decided a request. It is built from the plan's state after
-// the decision, so it describes what happened. It shares no memory with the plan.
+// the decision, so it describes what really happened. It shares no memory with the plan.
 type Explanation struct {
 	Policy   string // the policy's name
-	Disabled bool   // then nothing else is set
+	Disabled bool   // if set, no other field is
 
 	Client      policy.Identity     // the client; the zero Identity if none was found
 	Methods     []MethodExplanation // the policy's ways to identify a client, in the order they are tried
 	Credentials []CredentialUse     // the credentials that were read, with their states
 	Address     string              // the client's address, and how it was found
 	Listed      string              // the entry of block or exempt that matched, with its reason; "" if none did
-	// Denied says why this policy or another one denies the request without the store; "" if none
-	// does.
+	// Denied is the reason why this or another policy denies the request without the store; "" if
+	// none does.
 	Denied  string
-	Penalty *PenaltyExplanation // nil if the policy has none for this client, or the request is denied
+	Penalty *PenaltyExplanation // nil if the policy has none for this client, or if the request is denied without the store
 	Rules   []RuleExplanation   // the rules that match, as the policy lists them
 }
 
 // MethodExplanation is the result of one way to identify the client.
 type MethodExplanation struct {
-	Method string // as policies write it: "jwt", "header X-User", "ip"
+	Method string // in the words of a policy: "jwt", "header X-User", "ip"
 	// Fate is "found KIND ID", "absent", the states of the rejected credentials ("expired, then
 	// invalid"), "rejected: STATE", or "not tried".
 	Fate string
 }
 
-// PenaltyExplanation is the check of the client's penalty.
+// PenaltyExplanation describes the check of the client's penalty.
 type PenaltyExplanation struct {
 	Check  counter.Check
 	Result counter.Result // after Decide
@@ -56,14 +56,14 @@ type RuleExplanation struct {
 	Limits  string  // whose limits are used: "the rule", "tier premium", "this client's own"; "" if none are
 	Outcome Outcome // set after Decide or Degrade if the rule is in play
 
-	Unlimited bool             // the limits used are empty: the client is unlimited
-	Hidden    bool             // clients do not see its limits
+	Unlimited bool             // the limits in use are empty, so the client is unlimited
+	Hidden    bool             // its limits are not shown to clients
 	Cost      int64            // the request's cost under the rule; 0 without checks
 	Policies  []string         // the policy names of the limits of Checks
 	Checks    []counter.Check  // the checks for the store; none if the request is denied without it
 	Results   []counter.Result // of Checks, after Decide
-	// Limited are the limits of Checks as clients know them, and Used is what is used of each. If
-	// the rule has shards, Limited are the limits over all shards, and each check is of one shard.
+	// Limited are the limits of Checks as clients see them, and Used are the units used of each. If
+	// the rule has shards, Limited are the limits over all shards, and each check is for one shard.
 	// After Looked, Used, Remaining and Reset cover all shards together. Without Looked, they are
 	// those of the check's shard, with Used and Remaining multiplied by the number of shards.
 	Limited []*counter.Limit
@@ -83,11 +83,11 @@ type trace struct {
 // traced is what was recorded about one policy.
 type traced struct {
 	ruleset *Ruleset
-	said    Explanation // except what only Decide determines
+	said    Explanation // without the fields that only Decide determines
 }
 
-// Trace makes the plan record the policies that are added next, for Explain. Recording allocates.
-// Reset ends it.
+// Trace makes the plan record the policies that are added from now on, for Explain, until Reset.
+// Recording allocates.
 func (p *Plan) Trace() {
 	if p.trace == nil {
 		p.trace = &trace{add: (*Plan).addTraced}
@@ -152,8 +152,8 @@ func (p *Plan) explainMethods(rs *Ruleset, looked []CredentialUse) []MethodExpla
 	return methods
 }
 
-// explainMethod describes the result of one way to identify the client, and says whether it was the
-// last one tried.
+// explainMethod describes the result of one way to identify the client. It also reports whether
+// this was the last way tried.
 func (p *Plan) explainMethod(f *identify.Finder, method int, looked []CredentialUse) (fate string, last bool) {
 	found := "found " + p.who.Identity.Kind + " " + p.who.Identity.ID
 	if f.Verifier == nil {
@@ -180,7 +180,7 @@ func (p *Plan) explainMethod(f *identify.Finder, method int, looked []Credential
 	return strings.Join(states, ", then "), false
 }
 
-// wayOf returns a way to identify clients as policies write it.
+// wayOf returns a way to identify clients in the words of a policy.
 func wayOf(f *identify.Finder) string {
 	if f.Name == "" {
 		return policy.IdentifyWords[f.Kind]
@@ -199,7 +199,8 @@ func explainListed(e *identify.Entry) string {
 	}
 }
 
-// explainDenial says why the policy that was added last denies the request; "" if it does not.
+// explainDenial returns the reason why the policy that was added last denies the request; "" if it
+// does not.
 func (p *Plan) explainDenial(rs *Ruleset) string {
 	switch {
 	case p.denial == denialBlocked && p.uses[0].ruleset != rs:

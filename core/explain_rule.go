@@ -59,7 +59,7 @@ func (p *Plan) useOf(rs *Ruleset, index int32) *use {
 	return nil
 }
 
-// lacks returns the first dimension of the rule that the request lacks, as policies write it.
+// lacks returns the first dimension of the rule that the request lacks, in the words of a policy.
 func (p *Plan) lacks(r *rule) string {
 	for i := range r.dims {
 		one := *r
@@ -101,7 +101,7 @@ func (p *Plan) winnerBefore(rs *Ruleset, group int32) int32 {
 	return winner
 }
 
-// whyLost says what decided between two rules of a group.
+// whyLost returns the criterion by which one of two rules of a group lost.
 func (rs *Ruleset) whyLost(loser, winner int32) string {
 	l, w := rs.precedences[loser], rs.precedences[winner]
 	switch {

@@ -8,19 +8,19 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// A request is charged to one shard of a rule. Each process chooses the shard by a rotation of its
-// own, so the shard is not known in advance, and an explanation covers all of them.
+// A request is charged to one shard of a rule. Each process rotates through the shards
+// independently, so the shard is not known in advance, and an explanation covers all shards.
 
 // lookedAt sums up all shards of a limit.
 type lookedAt struct {
 	remaining, used int64
 	reset           counter.Micros // until the last shard is full again
-	denying         int            // how many shards would deny the request, by this limit or another of the rule
+	denying         int            // the number of shards that would deny the request by any limit of the rule
 }
 
-// Looks returns looks at every counter that the request of a traced plan may be charged to: one for
-// each check, or one for each shard if the rule has shards. There may be more than ChecksMax; the
-// caller then splits them into several calls. Looked takes the answers.
+// Looks returns an OpLook check for every counter to which the request of a traced plan might be
+// charged: one for each check, or one for each shard if the rule has shards. There can be more than
+// ChecksMax; the caller then splits them into several calls. Pass the answers to Looked.
 func (p *Plan) Looks() (looks []counter.Check) {
 	for i, c := range p.Checks() {
 		c.Op, c.Guard, c.Violation = counter.OpLook, 0, 0
@@ -36,9 +36,9 @@ func (p *Plan) Looks() (looks []counter.Check) {
 	return looks
 }
 
-// Looked takes the answers to Looks in place of the store's answers to Checks. Decide follows, and
-// Explain covers all shards. A rule with shards then decides by the shard that admits the request
-// soonest, and its Checks and Results are those of that shard.
+// Looked takes the answers to the checks of Looks instead of answers to Checks. After it, call
+// Decide; Explain then covers all shards. A rule with shards then decides by the shard that admits
+// the request soonest, and its Checks and Results are those of that shard.
 func (p *Plan) Looked(results []counter.Result) {
 	if len(results) == 0 {
 		return

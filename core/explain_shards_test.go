@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// look answers the looks of a plan.
+// look answers the checks that Looks returns for a plan.
 func (c *counters) look(plan *Plan) {
 	results := make([]counter.Result, 0, len(plan.Looks()))
 	for _, one := range plan.Looks() {
@@ -23,7 +23,7 @@ func (c *counters) look(plan *Plan) {
 	plan.Looked(results)
 }
 
-// explainBeforehand explains a request without making it.
+// explainBeforehand explains a request without charging it.
 func (c *counters) explainBeforehand(t *testing.T, rs *Ruleset, a policy.Attributes) (Explanation, Decision) {
 	t.Helper()
 	plan := new(Plan)
@@ -34,9 +34,8 @@ func (c *counters) explainBeforehand(t *testing.T, rs *Ruleset, a policy.Attribu
 	return plan.Explain()[0], decision
 }
 
-// TestExplainLooksAtAllShards: the explanation of a limit sums the shards, as if each of the
-// client's counters were looked at, whatever the algorithm, the cost and the process. Nothing is
-// charged.
+// TestExplainLooksAtAllShards: the explanation of a limit has the same sums as looking at each of
+// the client's counters, whatever the algorithm, the cost and the process. Nothing is charged.
 func TestExplainLooksAtAllShards(t *testing.T) {
 	rng := seed.Random(t)
 	for range 200 {
@@ -72,8 +71,8 @@ func TestExplainLooksAtAllShards(t *testing.T) {
 	}
 }
 
-// sums looks at each counter of the client by itself. For each limit it returns the sums over all
-// shards, and the last reset.
+// sums looks at each counter of the client separately. For each limit it returns the sums over all
+// shards, and the latest reset.
 func (c *counters) sums(rs *Ruleset, a policy.Attributes) (remaining, used map[string]int64, reset map[string]counter.Micros) {
 	remaining, used, reset = map[string]int64{}, map[string]int64{}, map[string]counter.Micros{}
 	plan := new(Plan)
@@ -95,7 +94,7 @@ func TestExplainSaysHowManyShardsRefuse(t *testing.T) {
 	policy := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "all", PerNone: true, Expose: true, Shards: 3, Limits: limittest.All(t, "6/1m fw", "9/1h fw")}}}
 	rs := mustCompile(t, policy)
 	for _, c := range []struct {
-		minute, hour [3]int64 // used units of each shard: of 2, and of 3
+		minute, hour [3]int64 // used units of each shard, of 2 and of 3
 		denying      int
 		key          string // the shard that represents the others
 		remaining    int64
@@ -126,7 +125,7 @@ func TestExplainSaysHowManyShardsRefuse(t *testing.T) {
 	}
 }
 
-// add adds a slot to the slots of a store.
+// add adds a slot to a store.
 func add(slots map[string]counter.Slot, key string, slot counter.Slot) map[string]counter.Slot {
 	if slots == nil {
 		slots = map[string]counter.Slot{}
@@ -149,8 +148,8 @@ func TestExplainUnitsLostByDivision(t *testing.T) {
 	}
 }
 
-// TestLooksChargeNothing: every check of a plan has a look, each at a different counter, and none
-// is followed by a penalty.
+// TestLooksChargeNothing: there is a look for every check of a plan, each at a different counter,
+// and none causes a penalty.
 func TestLooksChargeNothing(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "1/1m")},
 		{Name: "b", Shards: 64, Limits: limittest.All(t, "64/1m", "640/1h")}}})

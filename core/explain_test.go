@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// explained returns a policy that gives rules many different fates.
+// explained returns a policy whose rules have many different fates.
 func explained(t *testing.T, who *knownClient) *Ruleset {
 	t.Helper()
 	l := limittest.All(t, "10/1m")
@@ -66,7 +66,7 @@ func fates(e Explanation) map[string]string {
 	return all
 }
 
-// TestExplainRules: the explanation says why each matching rule is in play or not.
+// TestExplainRules: the explanation states for each matching rule why it is in play or not.
 func TestExplainRules(t *testing.T) {
 	user := func(id, tier string) *knownClient {
 		return &knownClient{&policy.Identity{Kind: "user", ID: id, User: id, Tier: tier}, policy.CredentialValid}
@@ -107,7 +107,7 @@ func TestExplainRules(t *testing.T) {
 	}
 }
 
-// TestExplainClient: the explanation says which client was found, by which method, at which
+// TestExplainClient: the explanation states which client was found, by which method, at which
 // address, and with which tier.
 func TestExplainClient(t *testing.T) {
 	valid := &policy.Identity{Kind: "user", ID: "u", User: "u"}
@@ -178,7 +178,7 @@ func TestExplainNumbers(t *testing.T) {
 	}
 }
 
-// TestExplainAnotherPolicysBlock: if another policy blocks the request, the explanation says so.
+// TestExplainAnotherPolicysBlock: if another policy blocks the request, the explanation reports it.
 func TestExplainAnotherPolicysBlock(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "app", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}}})
 	no := mustCompile(t, policy.Policy{Name: "site", Rules: []policy.Rule{{Name: "no", Action: policy.ActionBlock}}})

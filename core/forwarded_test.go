@@ -156,7 +156,7 @@ func TestAddressIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// TestAddressOrigins: explanations say where the address came from.
+// TestAddressOrigins: explanations state where the address came from.
 func TestAddressOrigins(t *testing.T) {
 	proxy, direct := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("203.0.113.9")
 	trusted := identify.Forwarding{Trusted: match.NewAddrSet([]netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")})}
@@ -178,8 +178,8 @@ func TestAddressOrigins(t *testing.T) {
 	}
 }
 
-// FuzzForwarded: text before the part that trusted proxies wrote does not change the result. The
-// result is always a plain address: the peer's or one from the header.
+// FuzzForwarded: text to the left of the elements that trusted proxies wrote does not change the
+// result. The result is always a plain address, either the peer's or one from the header.
 func FuzzForwarded(f *testing.F) {
 	for _, c := range readSpoofs(f, "ip.txt", "attack") {
 		f.Add(newAddressCase(f, c).request.header[identify.ForwardedHeader])

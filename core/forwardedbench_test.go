@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// chained is a request that came through proxies, with the policy that trusts them.
+// chained is a request that was forwarded by proxies, with the policy that trusts them.
 type chained struct {
 	name    string
 	proxies []netip.Prefix
@@ -23,7 +23,8 @@ type chained struct {
 }
 
 // chains returns requests through one and three trusted proxies, with realistic lists of trusted
-// ranges: private networks, a content delivery network, a cloud. The client is in none of them.
+// ranges: private networks, a content delivery network, and a cloud provider. The client is in none
+// of these ranges.
 func chains() (all []chained) {
 	for _, ranges := range []int{3, 32, 1_000} {
 		for _, hops := range []int{1, 3} {

@@ -8,14 +8,15 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// usage is units that a client used at an instant. Refunded units are subtracted; in a bucket they
-// are recorded as negative usage.
+// usage records how many units a client used at an instant. Refunded units are subtracted from it;
+// for a bucket, the refund is recorded as negative usage instead.
 type usage struct {
 	at    counter.Micros
 	units int64
 }
 
-// greedy is a client that takes as much as it can from one counter, at the most favorable instants.
+// greedy is a client that takes as many units as it can from one counter, at the instants that suit
+// it best.
 type greedy struct {
 	limit counter.Limit
 	used  []usage
@@ -32,7 +33,7 @@ func (g *greedy) perWindow() map[counter.Micros]int64 {
 	return units
 }
 
-// mostInSpan returns the most units used in any span of the length of a window.
+// mostInSpan returns the greatest number of units used in any span as long as a window.
 func (g *greedy) mostInSpan() (most int64) {
 	for i := range g.used {
 		units := int64(0)

@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// specificity is a measure of how narrow a rule's match is. The rule with the greater value wins.
+// specificity measures how narrow a rule's match is. Of two rules of a group, the one with the
+// greater value wins.
 type specificity uint8
 
 const (
@@ -33,7 +34,7 @@ func (s specificity) String() string {
 	return [...]string{"general", "tier-specific", "endpoint-specific", "endpoint- and tier-specific"}[s]
 }
 
-// groupOrder decides between the rules of a group.
+// groupOrder holds the properties that decide between the rules of a group.
 type groupOrder struct {
 	priority int
 	specific specificity
@@ -58,9 +59,10 @@ func (rs *Ruleset) rank() {
 //
 // Servers may read a path in more than one way. A rule that matches only some of the readings does
 // not exclude other rules: it is in play together with the winner for the other readings. So a
-// client cannot avoid a rule by its spelling of the path.
+// client cannot avoid a rule by spelling the path differently.
 //
-// Finally compete removes the rules that others in play replace. No other rule takes their place.
+// Finally, compete removes the rules that other rules in play replace. No other rule takes their
+// place.
 func (p *Plan) compete(rs *Ruleset) {
 	if len(p.winners) < rs.groups {
 		p.winners = append(p.winners, make([]int32, rs.groups-len(p.winners))...)

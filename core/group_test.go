@@ -99,7 +99,7 @@ func TestBlockIsStrongest(t *testing.T) {
 	}
 }
 
-// TestMissing: what a rule counts by when its header is missing or empty.
+// TestMissing tests what a rule counts by when its header is missing or empty.
 func TestMissing(t *testing.T) {
 	for _, c := range []struct {
 		missing policy.Missing
@@ -147,8 +147,8 @@ func TestSkippedDoesNotCompete(t *testing.T) {
 	}
 }
 
-// TestSpellingChoosesNoWinner: if servers read a path as /free or as /api, the client's spelling
-// selects neither the group's winner nor the cost.
+// TestSpellingChoosesNoWinner: if some servers read a path as /free and others as /api, the client
+// can choose neither the group's winner nor the cost by its spelling.
 func TestSpellingChoosesNoWinner(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "free", Group: "g", Priority: 1, Limits: limittest.All(t, "1000/1m"), Match: policy.Match{Path: []string{"/free/*"}},
@@ -206,8 +206,8 @@ func TestDegrade(t *testing.T) {
 	}
 }
 
-// TestOverload: when too many requests wait for the store, a request is denied whatever on_error
-// says. log_only rules deny nothing.
+// TestOverload: when too many requests are waiting for the store, a request is denied regardless of
+// on_error. log_only rules deny nothing.
 func TestOverload(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
@@ -244,8 +244,8 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// TestLogOnly: a log_only rule over its limit denies nothing. Within its limit it charges only
-// admitted requests.
+// TestLogOnly: a log_only rule denies nothing even over its limit. Within its limit it charges only
+// requests that are admitted.
 func TestLogOnly(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "shadow", Limits: limittest.All(t, "1/1m"), Action: policy.ActionLogOnly},
@@ -266,7 +266,7 @@ func TestLogOnly(t *testing.T) {
 }
 
 // TestMissingUnderLogOnly: a log_only rule with missing: deny does not deny a request without the
-// dimension. It reports that it would.
+// dimension, but reports that it would.
 func TestMissingUnderLogOnly(t *testing.T) {
 	watched := policy.Rule{Name: "watched", Per: []policy.Dimension{{Kind: policy.PerAttr, Name: "user"}}, Missing: policy.MissingDeny,
 		Action: policy.ActionLogOnly, Limits: limittest.All(t, "1/1m")}

@@ -64,8 +64,8 @@ func TestIdentityProblems(t *testing.T) {
 	})
 }
 
-// TestProblemsOfProxiesAndSources: likewise for trusted proxies and for the sources of tenants and
-// tiers.
+// TestProblemsOfProxiesAndSources tests the mistakes in trusted proxies and in the sources of
+// tenants and tiers.
 func TestProblemsOfProxiesAndSources(t *testing.T) {
 	trusted := func(texts ...string) (p policy.Policy) {
 		for _, text := range texts {

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// answers is a verifier that knows some credentials and returns one state for all others.
+// answers is a verifier with a result for some credentials and one state for all others.
 type answers struct {
 	known map[string]policy.Identity
 	state map[string]policy.CredentialState
@@ -34,8 +34,8 @@ func (a *answers) Verify(credential string) (*policy.Identity, policy.Credential
 	return nil, a.other
 }
 
-// newAnswers returns a verifier that knows "good" as user u_42, and for each state a credential
-// with the state's name.
+// newAnswers returns a verifier that accepts "good" for user u_42. For each state, it has a
+// credential with the state's name.
 func newAnswers() *answers {
 	a := &answers{other: policy.CredentialUnknown, state: map[string]policy.CredentialState{},
 		known: map[string]policy.Identity{"good": {Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}}}
@@ -47,12 +47,12 @@ func newAnswers() *answers {
 	return a
 }
 
-// TestCredentialStates: each state has its result, with and without on_invalid: deny, and is
-// reported to metrics. The answer is 401 only if a rule applies to the request.
+// TestCredentialStates: each state has its outcome, with and without on_invalid: deny, and is
+// available for metrics. A request is denied with 401 only if a rule applies to it.
 func TestCredentialStates(t *testing.T) {
 	const next, found, denied = "{ip:192.0.2.1}", "{user:u_42}", "401"
 	for _, c := range []struct {
-		token       string // "" is none
+		token       string // "" means none
 		state       policy.CredentialState
 		lax, strict string
 	}{
@@ -114,7 +114,7 @@ func wantState(t *testing.T, plan *Plan, d *Decision, state policy.CredentialSta
 	wantKeys(t, plan, "rl1:n:r:"+want+":60s:sw")
 }
 
-// TestVerifierThatMakesNoSense: a contradictory answer of a verifier yields no identity.
+// TestVerifierThatMakesNoSense: a contradictory result of a verifier yields no identity.
 func TestVerifierThatMakesNoSense(t *testing.T) {
 	for name, answer := range map[string]struct {
 		who   *policy.Identity
@@ -141,8 +141,8 @@ type verifierFunc func() (*policy.Identity, policy.CredentialState)
 
 func (f verifierFunc) Verify(string) (*policy.Identity, policy.CredentialState) { return f() }
 
-// TestCredentialPlaces: places are tried in order. A credential that does not verify hides none in
-// a later place, and no credential is kept.
+// TestCredentialPlaces: places are tried in order. An invalid credential does not hide one in a
+// later place, and no credential is kept.
 func TestCredentialPlaces(t *testing.T) {
 	const by = "{user:u_42}"
 	key := func(value string) map[string]string { return map[string]string{"X-Api-Key": value} }
@@ -187,8 +187,8 @@ func TestCredentialPlaces(t *testing.T) {
 	}
 }
 
-// TestCredentialsAreNotKept: a credential that was decoded for verification does not stay in the
-// plan's buffers, since plans are pooled.
+// TestCredentialsAreNotKept: a credential that was decoded for verification does not remain in the
+// plan's buffers, because plans are pooled.
 func TestCredentialsAreNotKept(t *testing.T) {
 	secret := strings.Repeat("s3cret/", 100)
 	v := &answers{other: policy.CredentialUnknown}
@@ -207,8 +207,8 @@ func TestCredentialsAreNotKept(t *testing.T) {
 	}
 }
 
-// TestSeveralPoliciesRefuse: the decision names the credential that caused the denial; if there are
-// several, the first.
+// TestSeveralPoliciesRefuse: the decision has the state of the credential that caused the denial,
+// the first one if there are several.
 func TestSeveralPoliciesRefuse(t *testing.T) {
 	by := func(path string, deny bool) *Ruleset {
 		return mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers(), DenyInvalid: deny}},
@@ -226,7 +226,7 @@ func TestSeveralPoliciesRefuse(t *testing.T) {
 	}{
 		{[]*Ruleset{by("/a", true), key("/a")}, policy.CredentialExpired},
 		{[]*Ruleset{key("/a"), by("/a", true)}, policy.CredentialRevoked},
-		// the first has no rule for the request
+		// The first policy has no rule for the request.
 		{[]*Ruleset{by("/other", true), key("/a")}, policy.CredentialRevoked},
 		{[]*Ruleset{by("/a", true), key("/other")}, policy.CredentialExpired},
 		{[]*Ruleset{by("/a", false), key("/a")}, policy.CredentialRevoked},
@@ -287,8 +287,8 @@ func TestIdentityOf(t *testing.T) {
 	}
 }
 
-// TestTenantAndTierSources: sources supply a missing tenant or tier. The first one with a value
-// wins, and none replaces an existing value.
+// TestTenantAndTierSources: sources supply a missing tenant or tier. The first source with a value
+// wins, and no source replaces an existing value.
 func TestTenantAndTierSources(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}},
 		Identify: []policy.Identify{{Kind: policy.IdentifyJWT, Verifier: newAnswers()}, {}},
@@ -312,9 +312,9 @@ func TestTenantAndTierSources(t *testing.T) {
 	}
 }
 
-// TestUserSource: a user named by a proxy counts as the user in lists, matches and counters, but
-// never replaces the user of a credential. A penalty uses it as the client only if the client has
-// the same name.
+// TestUserSource: a user named by a proxy is the user for lists, matches and counters, but never
+// replaces the user of a credential. It is the client of a penalty only if the client has the same
+// name.
 func TestUserSource(t *testing.T) {
 	known := newAnswers()
 	known.known["key"] = policy.Identity{Kind: "api_key", ID: "ann", APIKey: "ann"}
@@ -329,7 +329,7 @@ func TestUserSource(t *testing.T) {
 	}{
 		{"", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", true},
 		{"good", "ann", "u_42", "rl1:n:r:{user:u_42}:60s:sw", true},
-		// a key of the user may have the same name as the user
+		// A key can have the same name as the user who owns it.
 		{"key", "ann", "ann", "rl1:n:r:{user:ann}:60s:sw", false},
 		{"", "", "", "rl1:n:r:{ip:192.0.2.1}:60s:sw", false},
 		{"", "root", "root", "", false},

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/benchpair"
 )
 
-// asking is a policy and a request that identify a client in one way.
+// asking is a policy and a request whose client is identified in one way.
 type asking struct {
 	name    string
 	policy  policy.Policy
@@ -24,13 +24,12 @@ type asking struct {
 	kind    string // Identity.Kind
 }
 
-// waysOfAsking returns all ways of identifying a client. The plain one is the first, as the
-// baseline.
+// waysOfAsking returns all ways of identifying a client. The first is the baseline.
 func waysOfAsking() []asking {
 	who := &policy.Identity{Kind: "user", ID: "u_42", User: "u_42", Tier: "premium", Tenant: "acme"}
 	verifier := verifierFunc(func() (*policy.Identity, policy.CredentialState) { return who, policy.CredentialValid })
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
-	for i := range 30 { // as many as a content delivery network publishes
+	for i := range 30 { // as many ranges as a content delivery network publishes
 		proxies = append(proxies, netip.PrefixFrom(netip.AddrFrom4([4]byte{172, byte(64 + i), 0, 0}), 16))
 	}
 	request := &client{path: "/api", peer: netip.MustParseAddr("203.0.113.9"), remote: netip.MustParseAddr("10.0.0.1"),
@@ -60,7 +59,7 @@ func waysOfAsking() []asking {
 	}
 }
 
-// TestIdentifyAllocates: identifying a client allocates nothing, in any way.
+// TestIdentifyAllocates: no way of identifying a client allocates.
 func TestIdentifyAllocates(t *testing.T) {
 	for _, w := range waysOfAsking() {
 		w.policy.Rules = []policy.Rule{{Name: "r", Limits: limittest.All(t, "9/1m")}}
@@ -76,7 +75,7 @@ func TestIdentifyAllocates(t *testing.T) {
 }
 
 // BenchmarkIdentify measures identifying a client, in turns. The first is the baseline: an address
-// found by the front.
+// that the front provides.
 func BenchmarkIdentify(b *testing.B) {
 	var ways []benchpair.Way
 	for _, w := range waysOfAsking() {

@@ -11,16 +11,16 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Inputs lists what a policy reads of a request. Path, method, host and addresses are not listed,
-// since every policy reads them.
+// Inputs lists the parts of a request that a policy reads. It omits path, method, host and
+// addresses, since every policy reads them.
 type Inputs struct {
-	Headers []string // canonical names, sorted, each once
-	Attrs   []string // sorted, each once
+	Headers []string // canonical names, sorted, without duplicates
+	Attrs   []string // sorted, without duplicates
 	Query   bool
 }
 
-// InputsOf returns what decisions by the policy may read from [policy.Attributes]. A front that has
-// another process decide sends it only these values.
+// InputsOf returns what decisions by the policy can read from [policy.Attributes]. A front that
+// delegates decisions to another process sends it only these values.
 func InputsOf(p *policy.Policy) Inputs {
 	var r Inputs
 	if len(p.TrustedProxies) > 0 || p.TrustedHops > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// noted is a request that records what is read from it, and has every field.
+// noted is a request that has every field and records which of them are read.
 type noted struct {
 	headers, attrs map[string]bool
 	query          bool
@@ -41,8 +41,8 @@ func (n *noted) Attr(name string) (string, bool) {
 	return "", false
 }
 
-// TestReadsListsEveryInput: a plan reads nothing that Reads does not list. A front leaves out the
-// rest, which must not change decisions.
+// TestReadsListsEveryInput: a plan reads nothing that InputsOf does not list. A front omits
+// everything else, which must not change decisions.
 func TestReadsListsEveryInput(t *testing.T) {
 	v := newAnswers()
 	p := policy.Policy{Name: "shop", TrustedProxies: prefixes("10.0.0.0/8"),

@@ -16,31 +16,31 @@ import (
 //
 //	rl1:NAMESPACE:RULE:{TAG}[:DIMENSION…]:WINDOW:ALGORITHM     rl1:shop:api:{header.x-user:u_42}:60s:sw
 //
-// TAG is the first dimension, or the rule's name if one counter is for all clients. A dimension is
-// kind:value. The text in braces determines the slot of a Redis cluster, so one client's counters
+// TAG is the first dimension, or the rule's name if all clients share one counter. A dimension is
+// kind:value. The text in braces determines the slot in a Redis cluster, so one client's counters
 // under a rule are in the same slot.
 //
 // No two counters share a key. Braces, colons and percent signs are escaped in every part, and the
-// rule determines the number of parts. One dimension is written as one of
+// rule determines the number of parts. A dimension is written in one of these forms:
 //
-//	kind:value           the value of the request; an empty value counts as absent
+//	kind:value           the value in the request; an empty value counts as absent
 //	kind-sha256:HEX      the hash of a value over 255 bytes; no kind of a policy ends in -sha256
 //	all-sha256:HEX       the hash of all dimensions, if they are over 1,024 bytes together
-//	kind:                no value; all requests without one share the counter
+//	kind:                no value; all requests without a value share the counter
 //	clientkind:ID        the client in place of the value. If clientkind equals kind, the client
 //	                     was found by the dimension itself, which is therefore not missing
 //
 // A rule with shards has one counter for each shard. The shard is written first in the braces, so
-// that shards are in different slots: {~3:header.x-user:u_42}, or {~3:api} if the counter is for
-// all clients. No kind and no rule begins with ~.
+// that shards are in different slots: {~3:header.x-user:u_42}, or {~3:api} if all clients share the
+// counter. No kind or rule name begins with ~.
 
 // keyVersion is the start of every key. It changes whenever the meaning of keys or counters
 // changes.
 const keyVersion = "rl1"
 
 // otherMethod is written in keys for every unknown method. A client can invent methods, and an
-// invented method must not get a counter of its own. Known methods are upper case, so the lower
-// case cannot clash.
+// invented method must not have its own counter. Known methods are in upper case, so this one in
+// lower case cannot collide with them.
 const otherMethod = "other"
 
 // methodInUse reports whether method is an HTTP or WebDAV method that servers distinguish.
@@ -54,12 +54,12 @@ func methodInUse(method string) bool {
 	return false
 }
 
-// dimension is one entry of a rule's per, made ready for requests.
+// dimension is a compiled entry of a rule's per.
 type dimension struct {
 	_ slim.Incomparable
 
 	kind   policy.DimensionKind
-	name   string // of PerHeader and PerAttr, as Attributes expects it
+	name   string // for PerHeader and PerAttr: the name to pass to Attributes
 	label  string // as written in keys, with the colon
 	hashed string // the label for the hash of a value that is too long
 }
@@ -90,17 +90,17 @@ func keyScope(namespace, rule string) string {
 	return string(b)
 }
 
-// dimensionsBytesMax bounds the length of a key's dimensions together. There may be eight, and
-// escaping can triple the length of a value. If a store rejected a key for its length, the request
-// would be allowed.
+// dimensionsBytesMax bounds the total length of a key's dimensions. There can be eight, and
+// escaping can triple the length of a value. Without the bound a store might reject a key for its
+// length, and on_error might then admit the request.
 const dimensionsBytesMax = 1024
 
-// hashedDimensions is the prefix of the hash that replaces dimensions that are too long together.
-// No kind has this name.
+// hashedDimensions is the prefix of the hash that replaces dimensions whose total length is too
+// great. No kind has this name.
 const hashedDimensions = "{all" + policy.HashSuffix + ":"
 
 // appendCounter appends the key of the rule's counters without the window and the algorithm. ok is
-// false if the request lacks a dimension and the rule denies it for that.
+// false if the request lacks a dimension and the rule denies such requests.
 func (p *Plan) appendCounter(rs *Ruleset, u *use) (ok bool) {
 	r := u.rule
 	p.text = append(p.text, r.scope...)
@@ -170,7 +170,7 @@ func (r *rule) countsPerEndpoint() bool {
 }
 
 // value returns the request's text for a dimension other than the client and the address; "" if the
-// request lacks it.
+// request has none.
 func (p *Plan) value(r *rule, d *dimension) (value string) {
 	switch d.kind {
 	case policy.PerHost:
@@ -231,8 +231,8 @@ func (p *Plan) identityPart(client *policy.Identity) string {
 	return p.textSince(mark)
 }
 
-// escapes says which bytes keys write as %XX: the bytes that separate parts of a key, and
-// unprintable ones.
+// escapes marks the bytes that keys write as %XX: the separators of a key's parts, and unprintable
+// bytes.
 var escapes = func() (table [256]bool) {
 	for c := range table {
 		table[c] = c < 0x21 || c >= 0x7f || c == '{' || c == '}' || c == ':' || c == '%'
@@ -240,8 +240,8 @@ var escapes = func() (table [256]bool) {
 	return table
 }()
 
-// appendEscaped appends a part of a key. Different parts stay different. Inlining is off because
-// the filter would contain ten copies.
+// appendEscaped appends a part of a key. Different parts remain different. Inlining is disabled
+// because it would put ten copies into the filter.
 //
 //go:noinline
 func appendEscaped[T string | []byte](dst []byte, part T) []byte {

@@ -16,7 +16,7 @@ func TestKeys(t *testing.T) {
 	header := func(name string) policy.Dimension { return policy.Dimension{Kind: policy.PerHeader, Name: name} }
 	user := []policy.Identify{{Kind: policy.IdentifyHeader, Name: "x-user", Unverified: true}, {}}
 	long := strings.Repeat("x", 256)
-	// SHA-256 of 256 times x
+	// The SHA-256 of 256 letters x.
 	const hash = "85e62acd750c4eb56b7b6a1d66dca5bfaac5f062608a1a893410d0288936c09a"
 	for _, c := range []struct {
 		what     string
@@ -105,7 +105,7 @@ func TestIdentity(t *testing.T) {
 // counted is everything that distinguishes counters, and that keys must therefore contain.
 type counted struct {
 	namespace, rule, user, tenant, zone string
-	// the rule's dimensions, its substitute for missing ones, and its limit
+	// shape selects the rule's dimensions, its substitute for missing ones, and its limit.
 	shape byte
 }
 
@@ -127,11 +127,11 @@ func (c counted) ruleset(t *testing.T) *Ruleset {
 	return rs
 }
 
-// tells returns the part of the request by which the rule counts.
+// tells returns the parts of the request by which the rule counts.
 func (c counted) tells() counted {
 	per := c.shape >> 1 % 8 % 6
 	client := per == 1 || per == 4
-	stands := c.shape&1 == 0 // for a missing dimension, the client
+	stands := c.shape&1 == 0 // the client replaces a missing dimension
 	out := counted{namespace: c.namespace, rule: c.rule, shape: c.shape}
 	hasUser, hasTenant, hasZone := per == 0 || per >= 4, per != 4, per == 2 || per >= 4
 	if hasUser || client || stands && (hasTenant && c.tenant == "" || hasZone && c.zone == "") {
@@ -160,7 +160,7 @@ func (c counted) key(t *testing.T) string {
 	return string(plan.Checks()[0].Key)
 }
 
-// FuzzKeys: two requests share a counter exactly if they are equal in everything by which their
+// FuzzKeys: two requests share a counter if and only if they are equal in everything by which their
 // rules count.
 func FuzzKeys(f *testing.F) {
 	f.Add("shop", "api", "u:1", "t", "z", byte(0), "shop", "api", "u", "1:t", "z", byte(0))

@@ -11,9 +11,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestLeavingAHeaderOutWinsNothing: a client may omit or empty the header that it would be counted
-// by. All such requests together get one limit, and dropping out of a group selects no more
-// generous winner.
+// TestLeavingAHeaderOutWinsNothing: a client gains nothing by omitting or emptying the header by
+// which it would be counted. All such requests together have one limit, and a rule that drops out
+// of its group does not make a more generous rule win.
 func TestLeavingAHeaderOutWinsNothing(t *testing.T) {
 	const limit, tries = 5, 40
 	user := []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}, {Kind: policy.IdentifyIP}}

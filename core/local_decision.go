@@ -18,11 +18,12 @@ func leases(p *policy.Policy, r *policy.Rule) bool {
 	return lease == policy.LeaseAuto && r.Shards == 0 && (r.Action == policy.ActionReject || r.Action == policy.ActionThrottle)
 }
 
-// LocalDecision says what a front may decide without the store: whether it may deny the request by
-// a recent denial of the store, and whether it may admit it from leased units. Both are false where
-// the store must see each request: under log_only and throttle rules, and for clients that may have
-// a penalty. Both are false for rules with shards, where each request may have another counter. A
-// request whose response settles the charge is never admitted this way.
+// LocalDecision reports what a front may decide without the store: whether it may deny the request
+// because of a recent denial by the store, and whether it may admit the request from leased units.
+// Both are false where the store must see each request: under log_only and throttle rules, and for
+// clients that might have a penalty. Both are also false for rules with shards, where each request
+// can have a different counter. A request whose response settles the charge is never admitted this
+// way.
 func (p *Plan) LocalDecision() (deny, admit bool) {
 	if p.denial != denialNone || len(p.checks) == 0 {
 		return false, false

@@ -26,8 +26,8 @@ func TestLeasable(t *testing.T) {
 	}
 }
 
-// TestPlanSaysWhatMayBeLeased: the rule's lease field precedes the policy's. If a rule may be
-// leased, each of its limits is leased whose window and algorithm permit it.
+// TestPlanSaysWhatMayBeLeased: the rule's lease field takes precedence over the policy's. If a rule
+// may be leased, every limit of it is leased whose window and algorithm permit leasing.
 func TestPlanSaysWhatMayBeLeased(t *testing.T) {
 	for _, c := range []struct {
 		policy, rule policy.Lease

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestLocal: the fallback decides as the store would, but reports no numbers.
+// TestLocal: a decision by the fallback equals the store's, but has no numbers.
 func TestLocal(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "own", Limits: limittest.All(t, "1/1m"), OnError: counter.OnErrorLocal, Match: policy.Match{Path: []string{"/*"}}},

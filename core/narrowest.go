@@ -5,11 +5,12 @@ package core
 import "github.com/penstock/penstock/core/counter"
 
 // Narrowest returns the check that would deny first if many requests like this one arrived at once:
-// the first of those whose capacity admits the fewest. If alike is true, a denial by a limit also
-// holds for other requests with the same cost and the same counters.
+// the one whose capacity admits the fewest, or the first of these. If alike is true, a denial also
+// applies to other requests with the same cost and the same counters.
 //
-// It is -1 if no check can deny, and where requests must not wait for each other: under a throttle
-// rule each request has its own delay, and under a rule with shards each may have another counter.
+// The check is -1 if none can deny, and if requests must not wait for each other: under a throttle
+// rule each request has its own delay, and under a rule with shards each can have a different
+// counter.
 func (p *Plan) Narrowest() (check int, alike bool) {
 	if p.denial != denialNone {
 		return -1, false

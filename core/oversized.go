@@ -7,11 +7,12 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// compares lists the parts of a request that the enforced rules of a policy compare.
+// compares lists the parts of a request that the enforced rules of a policy compare. A rule is
+// enforced unless it is log_only.
 type compares struct {
-	enforces bool     // there is an enforced rule, which is a rule that is not log_only
+	enforces bool     // there is an enforced rule
 	paths    bool     // an enforced rule has path patterns
-	headers  []string // the headers whose values are compared, each once
+	headers  []string // the headers whose values are compared, without duplicates
 }
 
 // add adds what a rule's conditions compare.
@@ -35,7 +36,7 @@ func (c *compares) addCondition(when *match.Condition) {
 	}
 }
 
-// withText returns the list with the text in it, once.
+// withText returns the list with the text added, unless the list contains it already.
 //
 //go:noinline
 func withText(list []string, text string) []string {

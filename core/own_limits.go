@@ -11,15 +11,15 @@ import (
 
 // ownLimits holds a client's own limits, compiled for rules.
 //
-// The texts that show a limit are built when a rule first needs them, and cached for up to 64
-// rules. With more rules, some requests under "*" or under rules with shards allocate.
+// The texts that show a limit in header fields are built when a rule first needs them, and are
+// cached for up to 64 rules. With more rules, some requests under "*" or under rules with shards
+// allocate.
 type ownLimits struct {
 	sets  *policy.Overrides
 	named map[string]*limitSet
-	every *policy.LimitSet // of "*"; nil if there is none
+	every *policy.LimitSet // the limits of "*"; nil if there are none
 	// known caches compiled limits per rule name: those of "*", and those of sharded rules. It
-	// refers to rules only by name, so that a client does not keep a policy in memory that is no
-	// longer in force.
+	// refers to rules only by name, so that a client does not keep an old policy in memory.
 	known [overrideSlots]atomic.Pointer[namedSet]
 }
 
@@ -44,7 +44,7 @@ func compileOwnLimits(o *policy.Overrides) any {
 // hundred bytes.
 const (
 	overrideSlots = 64
-	overrideTries = 8 // slots that may hold a rule's limits
+	overrideTries = 8 // the number of slots that can contain a rule's limits
 )
 
 // namedSet is a set of limits compiled for the rule of that name, with its shards.
@@ -54,8 +54,8 @@ type namedSet struct {
 	set  limitSet
 }
 
-// of returns the client's own limits for the rule, or nil if it has none. "*" applies to the rule
-// only if holdsClient is set.
+// of returns the client's own limits for the rule, or nil if it has none. The limits of "*" apply
+// to the rule only if holdsClient is set.
 func (o *ownLimits) of(r *rule, holdsClient bool) *limitSet {
 	switch {
 	case r.spread != nil:
@@ -88,6 +88,6 @@ func (o *ownLimits) forRule(r *rule, how shardSpec, own *policy.LimitSet) *limit
 	return &made.set
 }
 
-// overrideSlot returns the first slot to look in for the rule. The high bits of the hash are well
-// mixed.
+// overrideSlot returns the slot at which the search for the rule begins. The high bits of the hash
+// are well mixed.
 func overrideSlot(rule string) uint32 { return uint32(slim.FNV(rule) >> 32) }

@@ -9,11 +9,11 @@ import (
 	"github.com/penstock/penstock/core/internal/match"
 )
 
-// ParseAddr reads an IP address. The result is in the form in which addresses are compared: an IPv4
-// address mapped into IPv6 becomes IPv4, and an IPv6 zone is dropped. The result is the zero Addr
-// if the text is no address.
+// ParseAddr parses an IP address. The result is in the form in which addresses are compared: an
+// IPv4-mapped IPv6 address becomes IPv4, and an IPv6 zone is dropped. If the text is not an
+// address, the result is the zero Addr.
 //
-// ParseAddr accepts what [netip.ParseAddr] accepts, but takes 20 KB less of the filter in Envoy.
+// ParseAddr accepts what [netip.ParseAddr] accepts, but adds 20 KB less to the filter in Envoy.
 func ParseAddr(text string) netip.Addr {
 	text, zone, zoned := strings.Cut(text, "%")
 	addr, ok := match.ParseAddr(text)

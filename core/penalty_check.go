@@ -48,8 +48,8 @@ func (p *Plan) guard(rs *Ruleset) int {
 	return len(p.checks)
 }
 
-// guardOf returns the number of the penalty check with the key; 0 if there is none. Only the first
-// check of a policy can be a penalty check.
+// guardOf returns the number of the penalty check with the key, or 0 if there is none. Only the
+// first check of a policy can be a penalty check.
 func (p *Plan) guardOf(key []byte) int {
 	for i := range p.uses {
 		if u := &p.uses[i]; u.guards() && bytes.Equal(p.checks[u.checks[0]].Key, key) {
@@ -59,10 +59,10 @@ func (p *Plan) guardOf(key []byte) int {
 	return 0
 }
 
-// guards reports whether the use is a check of the client's penalty and not a rule.
+// guards reports whether the use is for the client's penalty rather than for a rule.
 func (u *use) guards() bool { return u.rule == &noRule && u.checks[0] < u.checks[1] }
 
-// penalty reports whether a check is of a penalty. It then has no limit and no rule.
+// penalty reports whether a check is for a penalty. Such a check has no limit and no rule.
 func (p *Plan) penalty(check int) bool { return p.checks[check].Penalty != nil }
 
 // penalized reports whether a penalty is in force, including one that this request has caused.
@@ -76,11 +76,11 @@ func (p *Plan) penalized() bool {
 }
 
 // violation returns the guard and the number under which a denial by a check of the rule is
-// recorded; 0 and 0 if the denial is no violation. guard is the number of the client's penalty
+// recorded; 0 and 0 if the denial is not a violation. guard is the number of the client's penalty
 // check, and key is the key of the rule's check.
 //
-// Other clients can exhaust a shared limit, so its denials say nothing about this client. Denials
-// by throttle and log_only rules are not a sign of misuse.
+// Other clients can exhaust a shared limit, so a denial by it is not evidence against this client.
+// Denials by throttle and log_only rules are not a sign of misuse.
 func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int64) {
 	if guard == 0 || r.action != policy.ActionReject || !p.countsClient(r) {
 		return 0, 0
@@ -92,9 +92,10 @@ func (p *Plan) violation(rs *Ruleset, r *rule, guard int, key []byte) (int, int6
 }
 
 // countsClient reports whether the rule counts this client separately: per names the client, or the
-// property by which the client was found. A user found through an API key shares the counters per
-// user with the user's other keys. A policy may take the user from the value that identifies the
-// client, as in identify: [{attr: A}] with user: {attr: A}.
+// property by which the client was found. A client identified by an API key shares counters per
+// user with the user's other keys, so such a counter does not count it separately. A policy can
+// also take the user from the value that identifies the client, as in identify: [{attr: A}] with
+// user: {attr: A}.
 func (p *Plan) countsClient(r *rule) bool {
 	for i := range r.dims {
 		switch r.dims[i].kind {
@@ -113,7 +114,8 @@ func (p *Plan) countsClient(r *rule) bool {
 	return false
 }
 
-// isKind reports whether an identity is of the kind, also if its ID was too long and is hashed.
+// isKind reports whether an identity is of the kind, including identities whose ID was hashed
+// because of its length.
 func isKind(kind, want string) bool {
 	return strings.HasPrefix(kind, want) && (len(kind) == len(want) || kind[len(want):] == policy.HashSuffix)
 }

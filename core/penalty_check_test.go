@@ -18,8 +18,8 @@ func strict() *counter.Penalty {
 	return &counter.Penalty{Window: counter.Hour, Threshold: 2, Multipliers: []int64{2, 4}, Max: 20 * counter.Minute}
 }
 
-// TestPenaltyOfAClient: the second violation causes a penalty, which the same answer reports. The
-// penalty covers the whole policy and only this client, and it ends.
+// TestPenaltyOfAClient: the second violation causes a penalty, which the response to the same
+// request reports. The penalty covers the whole policy and only this client, and it ends.
 func TestPenaltyOfAClient(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{
 		{Name: "a", Limits: limittest.All(t, "1/1m fw"), Match: policy.Match{Path: []string{"/a"}}},
@@ -112,7 +112,8 @@ func TestClientsWithoutPenalty(t *testing.T) {
 	}
 }
 
-// TestViolations: which denials count as violations, and that each counter has a distinct number.
+// TestViolations tests which denials count as violations, and that each counter has a distinct
+// number.
 func TestViolations(t *testing.T) {
 	rules := []policy.Rule{
 		{Name: "own", Limits: limittest.All(t, "9/1m", "99/1h")},
@@ -181,7 +182,7 @@ func TestViolationNumbers(t *testing.T) {
 	}
 }
 
-// TestPenaltyAndAllow: a client without a penalty is exempt where a rule allows, as in a policy
+// TestPenaltyAndAllow: as long as a client has no penalty, an allow rule exempts it, as in a policy
 // without penalties.
 func TestPenaltyAndAllow(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Penalty: strict(), Rules: []policy.Rule{
@@ -225,8 +226,8 @@ func TestPenaltyAndTooManyChecks(t *testing.T) {
 	}
 }
 
-// TestTwoPolicies: each policy has its own penalty, and either denies while in force. A failing
-// store is not a penalty.
+// TestTwoPolicies: each policy has its own penalty, and either penalty denies while it is in force.
+// A failing store does not cause a penalty.
 func TestTwoPolicies(t *testing.T) {
 	first := mustCompile(t, policy.Policy{Name: "first", Penalty: strict(), Rules: []policy.Rule{{Name: "a", Limits: limittest.All(t, "9/1m fw")}}})
 	second := mustCompile(t, policy.Policy{Name: "second", Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 1, Multipliers: []int64{3}},

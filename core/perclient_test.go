@@ -27,7 +27,7 @@ func withToken(token string) *client {
 	return a
 }
 
-// TestPerClientFields: the client fields in keys, and the substitutes for missing ones.
+// TestPerClientFields tests the client fields in keys, and the substitutes for missing ones.
 func TestPerClientFields(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	const hash = "85e62acd750c4eb56b7b6a1d66dca5bfaac5f062608a1a893410d0288936c09a"
@@ -47,7 +47,7 @@ func TestPerClientFields(t *testing.T) {
 		token string
 		want  string
 	}{
-		// the tag of the same counter
+		// This tag is the same as per client.
 		{per(policy.PerUser), "u", "{user:u_42}"}, {per(policy.PerClient), "u", "{user:u_42}"},
 		{per(policy.PerAPIKey), "k", "{api_key:k-1}"}, {per(policy.PerClient), "k", "{api_key:k-1}"},
 		{per(policy.PerUser), "k", "{user:u_42}"},
@@ -89,8 +89,8 @@ func TestMissingClientFields(t *testing.T) {
 	}
 }
 
-// TestTooManyChecksOfOneTier: compiling finds requests with too many checks even if the rules are
-// for one tier.
+// TestTooManyChecksOfOneTier: Compile finds requests with too many checks even if the rules are for
+// one tier.
 func TestTooManyChecksOfOneTier(t *testing.T) {
 	var rules []policy.Rule
 	for range counter.ChecksMax + 1 {

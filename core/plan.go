@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Plan is what one request asks of the store, and the result. The zero Plan is ready to use. Reuse
-// a Plan after Reset, so that its buffers are reused. A Plan must not be used concurrently, nor
-// copied after first use.
+// Plan holds the checks that one request sends to the store, and their results. The zero Plan is
+// ready to use. A Plan can be reused after Reset, which keeps its buffers. A Plan must not be used
+// concurrently, nor copied after first use.
 //
 //	plan.Reset()
 //	plan.Add(ruleset, attributes)            // once per policy that applies to the request
@@ -30,7 +30,7 @@ type Plan struct {
 	records  records         // what the directory says about the client
 	// credentials are the credentials that were read, with their states.
 	credentials []CredentialUse
-	// badCredential is the state of the credential that the request is denied for.
+	// badCredential is the state of the credential because of which the request is denied.
 	badCredential policy.CredentialState
 	// blockedBy is the entry of the policy's block that denies the request; "" if none does.
 	blockedBy string
@@ -48,7 +48,7 @@ type Plan struct {
 	throttled []Throttled
 
 	// text holds the keys, and the bytes that the identity's strings point to. It only grows until
-	// Reset. It is bounded, since values, dimensions and checks are: 64 keys of 8 escaped values
+	// Reset. It is bounded because values, dimensions and checks are: 64 keys of 8 escaped values
 	// take at most half a megabyte.
 	text    []byte
 	matched []int32 // rules that match
@@ -57,9 +57,9 @@ type Plan struct {
 	replaced []*rule
 	parts    []part   // of descriptors
 	trace    *trace   // for Explain; nil without Trace
-	rotation sharding // of a rule with shards in play; nil if there is none
-	// endpoint is the endpoint for the reading of the path under which a rule is being entered, and
-	// "" at other times.
+	rotation sharding // set if a rule with shards is in play, otherwise nil
+	// endpoint is set while a rule is being put in play: it is the endpoint for the current reading
+	// of the path. At other times it is "".
 	endpoint string
 }
 
@@ -69,12 +69,13 @@ type use struct {
 
 	ruleset *Ruleset
 	rule    *rule
-	checks  [2]int32 // the first of its checks and the one after the last
-	excused bool     // exempt, or an allow rule: no checks
-	missing bool     // a dimension is missing and missing: deny
-	// unlimited says that the client's own limits, or those of its tier, are empty: no checks.
+	checks  [2]int32 // the half-open range of its checks
+	excused bool     // exempt, or under an allow rule: no checks
+	missing bool     // a dimension is missing, under missing: deny
+	// unlimited reports whether the client's own limits, or those of its tier, are empty; there are
+	// no checks then.
 	unlimited bool
-	whose     whose // the limits that are used
+	whose     whose // the owner of the limits in use
 	// shards is the number of shards of each counter, 0 for none. The shard is turn modulo shards.
 	shards, turn uint64
 }
@@ -85,7 +86,7 @@ type asked struct {
 	limit *ruleLimit
 }
 
-// denial says why a request is denied whatever the store answers. Higher values take precedence.
+// denial is the reason to deny a request whatever the store answers. Higher values take precedence.
 type denial uint8
 
 const (
@@ -111,14 +112,15 @@ func (p *Plan) Reset() {
 	p.records.reset()
 }
 
-// Hurry limits the time that verifiers may take for credentials of requests added until Reset.
-// Verifiers subtract their time from left, which several plans may share if they are decided one
-// after the other. Without Hurry, each verifier chooses its own limit.
+// Hurry limits the time that verifiers may spend on credentials of requests added until Reset.
+// Verifiers subtract the time that they use from left, which several plans can share if they are
+// decided one after the other. Without Hurry, each verifier applies its own bound.
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
-// Add identifies the client, matches the policy's rules and appends their checks. Adding a policy
-// again does nothing. If there are more than ChecksMax checks in all, the request is denied with
-// 503. Compile rejects policies that it finds to exceed this by themselves. Add does not allocate
+// Add identifies the client, matches the policy's rules and appends their checks. Adding the same
+// policy again does nothing. If there are more than ChecksMax checks in all, the request is denied
+// with
+// 503. Compile rejects policies that by themselves cause this. Add does not allocate
 // once the plan's buffers have grown.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
@@ -200,7 +202,7 @@ func (p *Plan) identify(rs *Ruleset) (denied bool) {
 	if bad == policy.CredentialAbsent {
 		return false
 	}
-	if p.denial != denialUnauthorized { // otherwise another policy has denied it before
+	if p.denial != denialUnauthorized { // otherwise an earlier policy has already denied it
 		p.badCredential = bad
 	}
 	return true
@@ -213,7 +215,7 @@ func (p *Plan) textSince(mark int) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
-// policyItself is the index of an outcome of the policy itself instead of a rule.
+// policyItself is the index in an outcome that belongs to the policy itself rather than to a rule.
 const policyItself = -1
 
 // denyCredential denies the request for its credential.
@@ -222,7 +224,7 @@ func (p *Plan) denyCredential(rs *Ruleset) {
 	p.use(rs, policyItself)
 }
 
-// blockBy blocks the request. No other rule of any policy is then in play.
+// blockBy blocks the request because of an entry. No other rule of any policy is then in play.
 func (p *Plan) blockBy(rs *Ruleset, index int32) {
 	p.denial = denialBlocked
 	p.releaseShardTurns()
@@ -276,12 +278,12 @@ func (p *Plan) use(rs *Ruleset, index int32) *use {
 	return &p.uses[len(p.uses)-1]
 }
 
-// noRule is the rule of a use by the policy itself.
+// noRule stands for the rule in a use by the policy itself.
 var noRule = rule{hidden: true, group: -1}
 
-// enterEndpoints enters a rule once for each endpoint of the request. Servers may read one path in
-// more than one way. A rule that counts per endpoint charges the endpoint of each reading, so that
-// a client cannot choose the counter by its spelling of the path.
+// enterEndpoints puts a rule in play once for each endpoint of the request. Servers may read one
+// path in more than one way. A rule that counts per endpoint charges the endpoint of each reading,
+// so that a client cannot choose the counter by spelling the path differently.
 func (p *Plan) enterEndpoints(rs *Ruleset, index int32, excused bool, guard int) {
 	r := &rs.rules[index]
 	if len(p.who.Request.Readings) > 1 && r.countsPerEndpoint() {
@@ -341,8 +343,7 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 	p.askFor(u, limits, start, guard)
 }
 
-// askFor appends the checks of a rule's limits. The key of its counters is in the text from start
-// on.
+// askFor appends the checks of a rule's limits. The key of its counters is the text from start on.
 func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 	r, end := u.rule, len(p.text)
 	cost := r.cost(&p.who.Request)
@@ -374,7 +375,8 @@ func (p *Plan) askFor(u *use, limits []ruleLimit, start, guard int) {
 	u.checks[1] = int32(len(p.checks))
 }
 
-// Checks returns the checks for the store; if there are none, no call is needed. Valid until Reset.
+// Checks returns the checks for the store; if there are none, no call is needed. The result is
+// valid until Reset.
 func (p *Plan) Checks() []counter.Check {
 	if p.denial != denialNone {
 		return nil
@@ -382,7 +384,7 @@ func (p *Plan) Checks() []counter.Check {
 	return p.checks
 }
 
-// Results returns the slice for the store's answers, as long as Checks.
+// Results returns the slice for the store's answers. It has the same length as Checks.
 func (p *Plan) Results() []counter.Result {
 	if p.denial != denialNone {
 		return nil
@@ -390,7 +392,7 @@ func (p *Plan) Results() []counter.Result {
 	return p.results
 }
 
-// Identity returns the client as the first policy added found it. Its strings are valid until
+// Identity returns the client that the first policy added has found. Its strings are valid until
 // Reset.
 func (p *Plan) Identity() policy.Identity { return p.client }
 
@@ -408,24 +410,24 @@ type CredentialUse struct {
 }
 
 // Credentials returns the credentials that were read, with their states, for metrics. Absent ones
-// are not listed. Valid until Reset.
+// are not listed. The result is valid until Reset.
 func (p *Plan) Credentials() []CredentialUse { return p.credentials }
 
 // CredentialsSeen returns the number of credentials read so far. If a verifier calls it, the
 // credential that it is verifying is not counted yet.
 func (p *Plan) CredentialsSeen() int { return len(p.credentials) + len(p.who.Uses) }
 
-// UnreadableCosts returns the number of costs charged by the policy's own number because the header
-// of a trusted peer held no valid cost, for metrics. Valid until Reset.
+// UnreadableCosts returns, for metrics, how often the policy's own number was charged because the
+// header of a trusted peer had no valid cost. The result is valid until Reset.
 func (p *Plan) UnreadableCosts() int { return p.who.Request.Unreadable }
 
-// Outcomes returns the outcome of each rule in play, for metrics and logs. Valid after Decide or
-// Degrade, until Reset.
+// Outcomes returns the outcome of each rule in play, for metrics and logs. The result is valid
+// after Decide or Degrade, until Reset.
 func (p *Plan) Outcomes() []RuleOutcome { return p.outcomes }
 
 // RuleOutcome is the outcome of one rule for one request.
 type RuleOutcome struct {
 	Ruleset *Ruleset
-	Index   int // of the rule in its Ruleset; -1 where the policy itself decides: block, credentials, penalties
+	Index   int // of the rule in its Ruleset; -1 if the policy itself decides (block, credentials, penalties)
 	Outcome Outcome
 }

@@ -54,7 +54,7 @@ func (c *client) Attr(name string) (string, bool)   { v, ok := c.attr[name]; ret
 // get returns a request from an address.
 func get(peer, path string) *client { return &client{path: path, peer: netip.MustParseAddr(peer)} }
 
-// counters is a store in a map that applies Decide.
+// counters is a store that keeps its counters in a map and applies Decide.
 type counters struct {
 	now   counter.Micros
 	slots map[string]counter.Slot
@@ -70,7 +70,7 @@ func (c *counters) take(checks []counter.Check, results []counter.Result) {
 	}
 	counter.Decide(c.now, checks, slots, results)
 	for i := range checks {
-		if slots[i].Write { // as in real stores, slots changed by a denial are dropped
+		if slots[i].Write { // like real stores, drop slots that a denial changed
 			c.slots[string(checks[i].Key)] = slots[i]
 		}
 	}
@@ -179,8 +179,8 @@ func TestNoRuleIsFor(t *testing.T) {
 	}
 }
 
-// TestSeveralPolicies: the checks of several policies are one call. Each policy counts in its own
-// namespace and has its own exemptions, and a block in either denies.
+// TestSeveralPolicies: the checks of several policies are sent in one call. Each policy counts in
+// its own namespace and has its own exemptions, and a block in any of them denies.
 func TestSeveralPolicies(t *testing.T) {
 	app := mustCompile(t, policy.Policy{Name: "app", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m")}},
 		Exempt: []policy.Listed{{IP: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}}})
@@ -213,7 +213,8 @@ func TestSeveralPolicies(t *testing.T) {
 	}
 }
 
-// TestTooManyChecks: several policies together may need more checks than a store accepts at once.
+// TestTooManyChecks: several policies together can need more checks than a store accepts at once;
+// the request is then denied.
 func TestTooManyChecks(t *testing.T) {
 	var policies []*Ruleset
 	for _, name := range []string{"a", "b"} {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// manyRules returns a policy of n rules, three of which match GET /api/items/42: one for
-// everything, /api/*, and the exact path.
+// manyRules returns a policy of n rules, three of which match GET /api/items/42: one for all paths,
+// one for /api/*, and one for the exact path.
 func manyRules(tb testing.TB, n int) *Ruleset {
 	tb.Helper()
 	limit := limittest.Parse(tb, "1000000/1m")
@@ -47,8 +47,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkPlanBadCases measures policies for which an index helps least: 1,000 rules, and a
-// request that three match.
+// BenchmarkPlanBadCases measures policies for which an index helps least, with 1,000 rules of which
+// three match the request.
 func BenchmarkPlanBadCases(b *testing.B) {
 	limit := limittest.Parse(b, "1000000/1m")
 	for name, match := range map[string]func(i int) policy.Match{
@@ -100,7 +100,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// TestPlanAllocates: a request is planned and decided without allocating, and its headers take one
+// TestPlanAllocates: planning and deciding a request does not allocate, and its headers take one
 // allocation, however the client is identified.
 func TestPlanAllocates(t *testing.T) {
 	limit := limittest.Parse(t, "1000000/1m")

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// precedence is the state after some lines of testdata/precedence.txt.
+// precedence is the state of a story while the lines of testdata/precedence.txt are executed.
 type precedence struct {
 	t      *testing.T
 	line   int
@@ -35,7 +35,7 @@ func (k *knownClient) Verify(string) (*policy.Identity, policy.CredentialState) 
 	return k.identity, k.state
 }
 
-// TestPrecedence runs the stories in testdata/precedence.txt, which say which rule wins.
+// TestPrecedence runs the stories in testdata/precedence.txt, which state which rule wins.
 func TestPrecedence(t *testing.T) {
 	file, err := os.Open("testdata/precedence.txt")
 	if err != nil {

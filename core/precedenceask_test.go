@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It repeats the request
-// with tracing: the result must be equal, and Explain must report the same rules, numbers and keys.
+// ask sends METHOD URL [as KIND ID [WORD=VALUE …]] and compares the answer. It then repeats the
+// request with tracing. The result must be equal, and Explain must report the same rules, numbers
+// and keys.
 func (p *precedence) ask(words []string, want string) {
 	p.asked++
 	if p.rs == nil {
@@ -50,7 +51,7 @@ func (p *precedence) ask(words []string, want string) {
 	p.explained(traced)
 }
 
-// as makes the request one of a client with a credential.
+// as gives the request the credential of a client.
 func (p *precedence) as(kind, id string, words []string, request *client) {
 	who := &policy.Identity{Kind: kind, ID: id}
 	switch kind {
@@ -91,7 +92,7 @@ func (p *precedence) as(kind, id string, words []string, request *client) {
 	p.who = knownClient{identity: who, state: policy.CredentialValid}
 }
 
-// answer returns the result of a plan in the words of the stories.
+// answer returns the result of a plan in the notation of the stories.
 func (p *precedence) answer(plan *Plan, d *Decision) string {
 	switch {
 	case d.Outcome == OutcomeBlocked && d.Rule != "":
@@ -118,8 +119,8 @@ func (p *precedence) answer(plan *Plan, d *Decision) string {
 	return strings.Join(answers, " ")
 }
 
-// explained checks that the explanation agrees with the plan on every rule in play, and says of
-// every other matching rule why it is not in play.
+// explained checks that the explanation agrees with the plan on every rule in play, and that it
+// gives a reason for every other matching rule.
 func (p *precedence) explained(plan *Plan) {
 	explanations := plan.Explain()
 	if len(explanations) != 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// drawn is a random policy and client, and their result by the sentences of
+// drawn is a random policy and client. Its methods derive the expected result from the text of
 // docs/reference/policy.md.
 type drawn struct {
 	*rand.Rand
@@ -117,7 +117,7 @@ func draw(t *testing.T, random *rand.Rand) *drawn {
 	return d
 }
 
-// known returns the client: the owner of a valid credential, an address otherwise, or nothing if
+// known returns the client: the owner of a valid credential, otherwise the address, or nothing if
 // the credential is denied.
 func (d *drawn) known() policy.Identity {
 	switch d.state {
@@ -143,7 +143,7 @@ func (d *drawn) listed(list []policy.Listed, who policy.Identity) bool {
 	})
 }
 
-// lacks reports whether the client lacks a property that the rule counts by.
+// lacks reports whether the client lacks a property by which the rule counts.
 func lacks(r *policy.Rule, who policy.Identity) bool {
 	return slices.ContainsFunc(r.Per, func(d policy.Dimension) bool {
 		return d.Kind == policy.PerUser && who.User == "" || d.Kind == policy.PerTenant && who.Tenant == ""
@@ -171,7 +171,8 @@ func (d *drawn) before(i, j int) bool {
 	return i < j
 }
 
-// answer returns the result by docs/reference/policy.md, in the words of testdata/precedence.txt.
+// answer returns the result that docs/reference/policy.md prescribes, in the notation of
+// testdata/precedence.txt.
 func (d *drawn) answer() string {
 	who, matching := d.known(), []int{}
 	if d.listed(d.policy.Block, who) {

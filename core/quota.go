@@ -4,10 +4,10 @@ package core
 
 import "github.com/penstock/penstock/core/policy"
 
-// If several descriptors of a request have limits with quota, one with room is enough: the others
-// then charge nothing and deny nothing. If none has room, the request is denied, and what its other
-// limits have charged is refunded (see [Plan.Reports]). A single limit with quota denies like any
-// other limit: either all limits are charged or none.
+// If several descriptors of a request have limits with quota, it is enough if one of them has room:
+// the others then charge nothing and deny nothing. If none has room, the request is denied, and the
+// charges of its other limits are refunded (see [Plan.Reports]). If only one descriptor has a limit
+// with quota, that limit denies like any other: either all limits are charged or none.
 
 // shadowQuotas makes limits with quota shadow checks if several descriptors have one.
 func (p *Plan) shadowQuotas(ds []Descriptor) {
@@ -64,7 +64,7 @@ func (p *Plan) DecideDescriptors(ds []Descriptor) Decision {
 	return p.Decide()
 }
 
-// exhausted reports whether there are descriptors with quota, and none of them has room.
+// exhausted reports whether there are descriptors with quota and none of them has room.
 func (p *Plan) exhausted(ds []Descriptor) bool {
 	offers := 0
 	for i := range ds {
@@ -80,7 +80,7 @@ func (p *Plan) exhausted(ds []Descriptor) bool {
 }
 
 // isRefunded reports whether the charge of a check is refunded when the request is denied. It is
-// not refunded if one of the descriptors reports past hits of that counter.
+// not if one of the descriptors reports past hits for that counter.
 func (p *Plan) isRefunded(check int32, ds []Descriptor) bool {
 	if p.results[check].Granted == 0 {
 		return false

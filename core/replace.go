@@ -33,8 +33,8 @@ func (rs *Ruleset) linkReplaced(p *policy.Policy) {
 // replaces others, so the order of rules does not matter.
 //
 // Servers may read one path in more than one way. A rule that matches only some of these readings
-// replaces nothing: otherwise a client could choose a spelling of the path for which a rule of the
-// served path is removed.
+// replaces nothing: otherwise a client could choose a spelling of the path that removes a rule for
+// the path that is really served.
 func (p *Plan) replace(rs *Ruleset) {
 	for _, index := range p.matched {
 		if r := &rs.rules[index]; len(r.replaces) > 0 && r.when.Certain(&p.who.Request) {
@@ -47,8 +47,8 @@ func (p *Plan) replace(rs *Ruleset) {
 }
 
 // replacedBy returns the name of a rule that replaces the given one in this request; "" if there is
-// none. It is for explanations. For a rule that lost in its group, it also finds a matching rule
-// that would replace it.
+// none. It is used for explanations. For a rule that lost in its group, it also finds a matching
+// rule that would have replaced it.
 func (p *Plan) replacedBy(rs *Ruleset, r *rule) string {
 	if !slices.Contains(p.replaced, r) {
 		return ""

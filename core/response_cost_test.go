@@ -19,7 +19,7 @@ type afterProblem struct {
 	path, says string
 }
 
-// wantProblems compiles a policy of each rule alone.
+// wantProblems compiles a separate policy for each rule.
 func wantProblems(t *testing.T, problems []afterProblem) {
 	t.Helper()
 	for _, c := range problems {

@@ -11,7 +11,7 @@ import (
 )
 
 // compileResponse returns a copy with canonical header names, and with a content type if there is a
-// body. If the policy's source states no content type, the body's first byte determines it.
+// body. If the policy sets no content type, the body's first byte determines it.
 func compileResponse(source *policy.Response) *policy.Response {
 	if source == nil {
 		return nil
@@ -29,7 +29,7 @@ func compileResponse(source *policy.Response) *policy.Response {
 	return &r
 }
 
-// BodyContentType returns the content type of a body for which the policy states none: JSON if the
+// BodyContentType returns the content type of a body for which the policy sets none: JSON if the
 // body is a JSON object or array, text for any other body, and "" for no body. Readers of policies
 // call it. The filter does not, since a JSON parser would add 11 KB to it.
 func BodyContentType(body string) string {

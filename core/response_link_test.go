@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Package response imports this package, so the tests in it reach response through these variables.
-// response_set_test.go sets them.
+// Package response imports this package, so tests of this package call response through these
+// variables, which response_set_test.go sets.
 var (
 	HeadersOf func(p *Plan, d *Decision) Fields
 	ProblemOf func(dst []byte, p *Plan, d *Decision) []byte

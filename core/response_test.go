@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// TestBodyContentType tests the content type of bodies for which the policy states none.
+// TestBodyContentType tests the content type of bodies for which the policy sets none.
 func TestBodyContentType(t *testing.T) {
 	for body, want := range map[string]string{"": "", "later": policy.ContentText, "{later": policy.ContentText, "[later": policy.ContentText,
 		"7": policy.ContentText, "{}": policy.ContentJSON, `[{"a":1}]`: policy.ContentJSON} {
@@ -25,7 +25,8 @@ func TestBodyContentType(t *testing.T) {
 	}
 }
 
-// TestRetryAfterOfARule: the greater of the true wait and what the rule says; Never stays.
+// TestRetryAfterOfARule: the result is the greater of the actual wait and the rule's retry_after. A
+// wait of Never is unchanged.
 func TestRetryAfterOfARule(t *testing.T) {
 	for _, c := range []struct {
 		rules []policy.Rule
@@ -54,8 +55,8 @@ func TestRetryAfterOfARule(t *testing.T) {
 	}
 }
 
-// TestRetryJitter spreads clients evenly over all of it, never below the wait, and is the same for
-// the same request.
+// TestRetryJitter: the jitter spreads clients evenly over its whole range, never shortens the wait,
+// and is the same for the same request.
 func TestRetryJitter(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m fw"), RetryJitter: 10 * counter.Second}}})
 	const clients, wait = 2000, 39_700 * counter.Millisecond
@@ -89,7 +90,7 @@ func TestRetryJitter(t *testing.T) {
 	}
 }
 
-// FuzzValidJSON compares with encoding/json, which also takes what is not UTF-8.
+// FuzzValidJSON compares with encoding/json, which also accepts invalid UTF-8.
 func FuzzValidJSON(f *testing.F) {
 	for _, text := range []string{`{"a":[1,-0.5e+7,true,false,null,"\u00e9\n"]}`, ` [ ] `, `{}`, `01`, `1.`, `"`, `[1,]`, `{"a" 1}`,
 		`{"a":1,}`, `nul`, "\"\x01\"", `"\u12x4"`, `[[[]]`, `-`, `1 2`, ``, `"\ud800"`} {

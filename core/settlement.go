@@ -15,7 +15,7 @@ import (
 // ruleAfter holds the settings of a rule that apply after the decision: how the response changes
 // the charge, and how a denied client is answered.
 type ruleAfter struct {
-	costAfter               *policy.CostAfter // with its defaults filled in
+	costAfter               *policy.CostAfter // its defaults are filled in
 	countIf, refundOn       []policy.Statuses
 	settles                 bool // any of the fields above is set
 	onError                 counter.OnError
@@ -54,8 +54,8 @@ func (a *ruleAfter) counts(status int) bool {
 }
 
 // Settlement adjusts the charges of an admitted request once its response is known, by a further
-// charge or a refund. It owns its memory, so it outlives the plan, and it reuses its buffers. The
-// zero Settlement has nothing to do. It must not be used concurrently.
+// charge or a refund. It owns its memory, so it can outlive the plan, and it reuses its buffers.
+// The zero Settlement has nothing to do. It must not be used concurrently.
 //
 // The final charge, for each rule with cost_after, count_if or refund_on, is
 //
@@ -65,8 +65,8 @@ func (a *ruleAfter) counts(status int) bool {
 //	                     its unread if the response could not be read to its end
 //	the reserved units   otherwise
 //
-// A counter may not hold all of it: its debt is at most one window's count, and a refund to a
-// window that is over is dropped.
+// A counter cannot always record this exactly: its debt is at most one window's count, and a refund
+// to a window that is over is dropped.
 type Settlement struct {
 	rules   []settling
 	charges []settledCharge
@@ -77,12 +77,12 @@ type Settlement struct {
 	checks  []counter.Check
 }
 
-// settling is a rule whose charges wait for the response.
+// settling is a rule whose charges will be settled when the response is known.
 type settling struct {
 	ruleset *Ruleset
 	index   int32 // of the rule in its ruleset
 	after   *ruleAfter
-	charges [2]int32 // the first and the one after the last
+	charges [2]int32 // the half-open range of its charges
 }
 
 // settledCharge is one charge. It shares no memory with the plan.
@@ -93,7 +93,7 @@ type settledCharge struct {
 	granted  int64
 	receipt  counter.Micros
 	bounds   counter.Bounds
-	calendar bool // there are bounds
+	calendar bool // the bounds are set
 }
 
 func (s *Settlement) reset() {
@@ -101,9 +101,9 @@ func (s *Settlement) reset() {
 	s.shown = -1
 }
 
-// Settlement fills in s after the request was admitted, and reports whether anything needs to be
-// settled. Call it after Decide. It does not allocate if nothing needs to be settled. After Degrade
-// that is always so: nothing is known about the charges then.
+// Settlement fills in s for a request that was admitted, and reports whether anything needs to be
+// settled. Call it after Decide. If nothing needs to be settled, it does not allocate. After
+// Degrade that is always the case, because nothing is known about the charges.
 func (p *Plan) Settlement(s *Settlement) bool {
 	s.reset()
 	for i := range p.uses {
@@ -114,8 +114,8 @@ func (p *Plan) Settlement(s *Settlement) bool {
 	return len(s.rules) > 0
 }
 
-// Expect fills in what the settlement will read from the response if the request is admitted, and
-// reports whether it reads anything. It is for fronts that must know before Decide. Until
+// Expect fills in which parts of the response the settlement will need if the request is admitted,
+// and reports whether it will need any. It is for fronts that need this before Decide. Until
 // Settlement fills in the rest, only Paths, Headers and Awaits may be called.
 func (p *Plan) Expect(s *Settlement) bool {
 	s.reset()
@@ -127,7 +127,7 @@ func (p *Plan) Expect(s *Settlement) bool {
 	return len(s.rules) > 0
 }
 
-// chargedBy reports whether a rule with the outcome may have been charged.
+// chargedBy reports whether a rule with the outcome might have been charged.
 func chargedBy(o Outcome) bool {
 	switch o {
 	case OutcomeAllowed, OutcomeDelayed, OutcomeShadowDenied, OutcomeDegradedAllowed, OutcomeDegradedLocal:
@@ -142,7 +142,7 @@ func (p *Plan) keepCharges(s *Settlement, u *use, index int) {
 	for i := u.checks[0]; i < u.checks[1]; i++ {
 		c, result := &p.checks[i], &p.results[i]
 		if result.Granted <= 0 {
-			continue // of a log_only rule, one limit may have passed and another not
+			continue // one limit of a log_only rule can pass while another does not
 		}
 		start := int32(len(s.text))
 		s.text = append(s.text, c.Key...)
@@ -174,25 +174,26 @@ func (p *Plan) shownCost() int {
 	return p.tightest(policy.HeadersX)
 }
 
-// Answer is the response to a request as a settlement sees it.
+// Answer is the response to a request, as the settlement needs it.
 type Answer interface {
 	// Status is the response's status; 0 if there was no response.
 	Status() int
 	// Header returns a response header by its canonical name.
 	Header(name string) (value string, ok bool)
-	// JSON returns the number at the path in the body, as written there; ok is false if there is
-	// none. If the body could not be read to its end, the value is [UnreadMark], followed by the
-	// number that was found so far, if any.
+	// JSON returns the number at the path in the body, as it is written there. ok is false if there
+	// is none. If the body could not be read to its end, the value is [UnreadMark] followed by the
+	// number found so far, if any.
 	JSON(path string) (value string, ok bool)
 }
 
-// UnreadMark says that the cost may be wrong because a client may have prevented reading it. It
-// precedes the last number that was read, if any. Header also returns it if a field may have been
-// in unread trailers. If the status is 0, it says that the client did not wait for the answer.
+// UnreadMark marks a cost that might be wrong because the client might have prevented reading it.
+// It precedes the last number that was read, if any. Header also returns it if a field might have
+// been in trailers that were not read. If the status is 0, the mark means that the client did not
+// wait for the response.
 const UnreadMark = ">"
 
 // Paths returns the paths in the body that the settlement needs; if there are none, the body need
-// not be read. Valid until the settlement is filled in again.
+// not be read. The result is valid until the settlement is filled in again.
 func (s *Settlement) Paths() []string {
 	s.paths = s.paths[:0]
 	for i := range s.rules {
@@ -204,7 +205,7 @@ func (s *Settlement) Paths() []string {
 }
 
 // Headers returns the canonical names of the response headers that the settlement needs, for a
-// front that forwards them. Valid until the settlement is filled in again.
+// front that forwards them. The result is valid until the settlement is filled in again.
 func (s *Settlement) Headers() []string {
 	s.names = s.names[:0]
 	for i := range s.rules {
@@ -215,8 +216,8 @@ func (s *Settlement) Headers() []string {
 	return s.names
 }
 
-// Awaits reports whether a needed response header is missing from the answer so far, so that it may
-// still come in the trailers.
+// Awaits reports whether a needed response header has not arrived yet, so that it might still come
+// in the trailers.
 func (s *Settlement) Awaits(a Answer) bool {
 	for i := range s.rules {
 		c := s.rules[i].after.costAfter
@@ -230,9 +231,9 @@ func (s *Settlement) Awaits(a Answer) bool {
 	return false
 }
 
-// CostNow returns the request's cost under the shown limit as far as the response's header
-// determines it. It replaces the estimate in X-RateLimit-Cost. ok is false if the settlement does
-// not change the cost, or if the cost is in the body.
+// CostNow returns the request's cost under the shown limit, if the response's header determines it.
+// It replaces the estimate in X-RateLimit-Cost. ok is false if the settlement does not change the
+// cost, or if the cost is in the body.
 func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 	for i := range s.rules {
 		r := &s.rules[i]
@@ -253,12 +254,12 @@ func (s *Settlement) CostNow(a Answer) (cost int64, ok bool) {
 }
 
 // Checks returns the checks for the store, and the number of rules whose cost could not be read
-// from the answer. Without checks there is nothing to do. Call it once: a second call returns
-// nothing, because a charge must not be refunded twice. The checks are valid until the settlement
-// is filled in again.
+// from the response. If there are no checks, there is nothing to do. Call it once: a second call
+// returns nothing, because a charge must not be refunded twice. The checks are valid until the
+// settlement is filled in again.
 //
-// The boundaries of calendar windows are those at the time of the request. If the response comes
-// more than a period later, the store answers [counter.ErrStale]; the reserved units then stay
+// The boundaries of calendar windows are those at the time of the request. If the response arrives
+// more than a period later, the store returns [counter.ErrStale]; the reserved units then remain
 // charged under all rules of the request.
 func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 	s.checks = s.checks[:0]
@@ -266,7 +267,7 @@ func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 		r := &s.rules[i]
 		first := r.charges[0]
 		if first == r.charges[1] {
-			continue // Expect has filled it in: nothing is charged yet
+			continue // filled in by Expect: nothing is charged yet
 		}
 		cost, said := r.after.final(a, s.charges[first].granted)
 		if !said {
@@ -280,8 +281,8 @@ func (s *Settlement) Checks(a Answer) (checks []counter.Check, unreadable int) {
 	return s.checks, unreadable
 }
 
-// final returns the final charge of a request with the given reserved units, and whether the answer
-// held a valid cost if one was needed. It reads a cost only if the request counts.
+// final returns the final charge of a request with the given reserved units, and whether the
+// response had a valid cost if one was needed. It reads a cost only if the request counts.
 func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool) {
 	status := answer.Status()
 	switch {
@@ -313,7 +314,7 @@ func (a *ruleAfter) final(answer Answer, reserved int64) (cost int64, said bool)
 }
 
 // settle appends a check for the difference between a charge and its final cost. A charge without a
-// receipt may not have been executed; its refund has no effect.
+// receipt might not have been made; its refund has no effect.
 func (s *Settlement) settle(c *settledCharge, onError counter.OnError, cost int64) {
 	key := s.text[c.key[0]:c.key[1]:c.key[1]]
 	check := counter.Check{Key: key, ScopeLen: c.scopeLen, Limit: &c.limit, Refundable: true,

@@ -12,10 +12,10 @@ import (
 var errSettlement = errors.New("not a settlement in its compact form, or one of another policy")
 
 // AppendCompact appends the settlement in its compact form, which [ReadSettlement] reads with the
-// same ruleset. A front uses it to hand the settlement to another process until the response is
-// known. It holds keys and receipts in plain text and is not authenticated, so a front must seal it
-// before it sends it to an untrusted process. Charges of other rulesets are left out, so their
-// reserved units stay charged. After Checks it is empty.
+// same ruleset. A front uses it to pass the settlement to another process, which keeps it until the
+// response is known. The result contains keys and receipts in plain text and is not authenticated,
+// so a front must encrypt it before sending it to an untrusted process. Charges of other rulesets
+// are omitted, so their reserved units remain charged. After Checks the settlement is empty.
 func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
 	kept := make([]settling, 0, len(s.rules))
 	for _, r := range s.rules {
@@ -29,8 +29,8 @@ func (s *Settlement) AppendCompact(dst []byte, rs *Ruleset) []byte {
 }
 
 // ReadSettlement fills in s from the output of [Settlement.AppendCompact]. It shares no memory with
-// data. It returns an error if data is something else, or if its rules are not in the ruleset; s
-// then has nothing to do.
+// data. It returns an error if data is not such output, or if its rules are not in the ruleset; s
+// is then empty.
 func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 	s.reset()
 	c := codec.Coder{Data: data, Reading: true}
@@ -50,7 +50,7 @@ func ReadSettlement(s *Settlement, rs *Ruleset, data []byte) error {
 }
 
 // codeSettling encodes or decodes a rule and its charges. Decoded charges are appended to those of
-// the rules before.
+// earlier rules.
 func codeSettling(c *codec.Coder, r *settling, s *Settlement) {
 	codec.Number(c, &r.index)
 	n := r.charges[1] - r.charges[0]

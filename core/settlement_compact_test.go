@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// settlingPolicy has rules that settle in each way, after one that does not settle.
+// settlingPolicy has a rule that does not settle, followed by rules that settle in each way.
 func settlingPolicy(t testing.TB) *Ruleset {
 	return mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "plain", Limits: limittest.All(t, "9/1m fw")},
@@ -40,7 +40,7 @@ func settlementOf(t testing.TB, rs ...*Ruleset) *Settlement {
 }
 
 // TestCompactSettlementHoldsEveryField: a settlement is the same after a round trip through the
-// compact form. A lost field would be units that are never refunded.
+// compact form. If a field were lost, units would never be refunded.
 func TestCompactSettlementHoldsEveryField(t *testing.T) {
 	rs := settlingPolicy(t)
 	want := settlementOf(t, rs)

@@ -38,13 +38,13 @@ func (c *counters) settle(t *testing.T, s *Settlement, a Answer) ([]counter.Chec
 	return checks, unreadable
 }
 
-// used returns the units that a counter holds.
+// used returns the number of units charged to a counter.
 func (c *counters) used(key string) int64 { return c.slots[key].State.Used }
 
 // ofKey returns the key for 192.0.2.1 under a rule of policy n with a fixed window of a minute.
 func ofKey(rule string) string { return "rl1:n:" + rule + ":{ip:192.0.2.1}:60s:fw" }
 
-// TestSettlement is the table of docs/reference/settlement.md.
+// TestSettlement tests the table of docs/reference/settlement.md.
 func TestSettlement(t *testing.T) {
 	one := func(n int) []policy.Statuses { return []policy.Statuses{{From: n, To: n}} }
 	said := &policy.CostAfter{Header: "x-cost", Estimate: 10, Default: 20, Max: 50}
@@ -108,8 +108,8 @@ func TestSettlement(t *testing.T) {
 	}
 }
 
-// TestSettlementOfSeveralRules: each rule has its own settlement, and a rule's limits share one. A
-// cost that two limits need counts as unreadable once.
+// TestSettlementOfSeveralRules: each rule is settled separately, and all limits of a rule together.
+// An unreadable cost is counted once, even if two limits need it.
 func TestSettlementOfSeveralRules(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{
 		{Name: "plain", Limits: limittest.All(t, "9/1m fw")},
@@ -137,7 +137,7 @@ func TestSettlementOfSeveralRules(t *testing.T) {
 	}
 }
 
-// TestExpect: Expect tells before the decision which parts of the response will be needed, and
+// TestExpect: Expect reports before the decision which parts of the response will be needed, and
 // charges nothing.
 func TestExpect(t *testing.T) {
 	failed := []policy.Statuses{{From: 500, To: 599}}
@@ -200,7 +200,7 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
-// TestLogOnlySettlesItsCharges: of two limits of a log_only rule, one may be over. Only the
+// TestLogOnlySettlesItsCharges: one of two limits of a log_only rule can be exceeded. Only the
 // charge of the other is refunded.
 func TestLogOnlySettlesItsCharges(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Limits: limittest.All(t, "1/1m fw", "9/1h fw"),
@@ -216,7 +216,7 @@ func TestLogOnlySettlesItsCharges(t *testing.T) {
 	}
 }
 
-// TestCostNow: the client is told the cost as known when the response begins.
+// TestCostNow: the client receives the cost that is known when the response begins.
 func TestCostNow(t *testing.T) {
 	inHeader := &policy.CostAfter{Header: "X-Cost", Estimate: 10, Default: 20}
 	for _, c := range []struct {

@@ -18,10 +18,10 @@ import (
 
 // The rule of settlements (docs/reference/settlement.md): a request without a response is charged
 // the reserved cost. If the status is in refund_on, or is not in count_if, it is charged nothing.
-// Otherwise it is charged what the response says, or the default, or the reserved cost.
+// Otherwise it is charged the cost in the response, or the default, or the reserved cost.
 //
-// The tests compare with a simple account of that rule, under random rules and traffic. The clock
-// stands still, so no units return by themselves. The limits are so large that nothing is denied.
+// The tests compare with a simple implementation of that rule, under random rules and traffic. The
+// clock stands still, so no units expire or refill. The limits are so large that nothing is denied.
 
 // accountRule is a rule and the units it reserves.
 type accountRule struct {
@@ -66,7 +66,7 @@ func randomAccountRules(t *testing.T, rng *rand.Rand) ([]accountRule, *Ruleset) 
 			rules, sources = append(rules, accountRule{r, reserved}), append(sources, r)
 		}
 		rs, err := Compile(policy.Policy{Name: "n", Rules: sources})
-		if err == nil { // otherwise a field would have no effect
+		if err == nil { // without an error, every field has an effect
 			return rules, rs
 		}
 	}
@@ -127,8 +127,8 @@ func (r *accountRule) owed(a answer) (units int64, unreadable bool) {
 	return c.Default, true
 }
 
-// TestSettlementKeepsTheAccount: after any traffic, each counter holds exactly what the sentence
-// above prescribes.
+// TestSettlementKeepsTheAccount: after any traffic, each counter has exactly the units that the
+// rule above prescribes.
 func TestSettlementKeepsTheAccount(t *testing.T) {
 	rng := seed.Random(t)
 	for range 150 {
@@ -171,7 +171,7 @@ func TestSettlementKeepsTheAccount(t *testing.T) {
 		}
 		for key, want := range owed {
 			slot, limit := store.slots[key], limitOf[key]
-			var held [1]counter.Result // a reset reports how many units the counter held
+			var held [1]counter.Result // a reset returns the number of units in the counter
 			counter.Decide(store.now, []counter.Check{{Limit: &limit, Op: counter.OpReset}}, []counter.Slot{slot}, held[:])
 			if got := held[0].Granted; got != want {
 				t.Fatalf("%s holds %d, want %d, of %+v", key, got, want, rules)

@@ -10,34 +10,34 @@ import "github.com/penstock/penstock/core/counter"
 // shards rotate.
 //
 // Suppose that M processes count a rule with one counter for all clients, a cost of 1 and N shards.
-// Within one process, no shard is used more than once more often than another, so in all processes
-// together at most M times. When a request is first denied, its shard has received more requests
-// than its part. Each other shard has received at most M requests fewer than this shard. So at most
-// M - 1 units are left in each, and (N-1)(M-1) in all. They are not lost: after as many further
-// requests, the whole limit is admitted.
+// Within one process, the number of times that two shards were used differs by at most one, so over
+// all processes it differs by at most M. When a request is denied for the first time, its shard has
+// received more requests than its part of the limit. Every other shard has received at most M fewer
+// requests than this shard. So at most M - 1 units are left in each of them, and (N-1)(M-1) in all.
+// They are not lost: after as many further requests, the whole limit is admitted.
 //
-// The bound counts requests when they are sent to the store, so requests in flight can add to what
-// is left. It assumes that all shards start with the same remainder. A process that reloads its
-// policy restarts its rotation, and counts as one more process until the window ends.
+// The bound counts requests when they are sent to the store, so requests in flight can add to the
+// units left. It assumes that all shards start with the same number of units. A process that
+// reloads its policy restarts its rotation, and counts as one more process until the window ends.
 
 // sharding spreads the counters of a rule over shards, and chooses a shard for each request. It is
 // an interface so that a program that calls no store, such as the filter for Envoy, does not link
 // it. In such a program limits and results are never divided into shards.
 type sharding interface {
-	own(o *ownLimits, r *rule, holdsClient bool) *limitSet // returns a client's own limits, as ownLimits.of does
-	over(how shardSpec, limits []ruleLimit)                // spreads the limits of a set
+	own(o *ownLimits, r *rule, holdsClient bool) *limitSet // own returns a client's own limits, as ownLimits.of does
+	over(how shardSpec, limits []ruleLimit)                // over spreads the limits of a set
 	take(p *Plan, u *use)                                  // chooses
-	mark(p *Plan, at int, u *use)                          // inserts the shard into the key, at that offset of the text
-	violation(p *Plan, key []byte) int64                   // returns the violation number of a key
-	pass(p *Plan)                                          // releases the turns of rules that charged nothing
+	mark(p *Plan, at int, u *use)                          // mark inserts the shard into the key, at that offset of the text
+	violation(p *Plan, key []byte) int64                   // violation returns the violation number of a key
+	pass(p *Plan)                                          // pass releases the turns of rules that charged nothing
 }
 
-// shardSpec says how limits are divided into shards.
+// shardSpec describes how limits are divided into shards.
 type shardSpec struct {
 	shards  uint64
-	dearest int64 // the highest cost that the rule itself states
-	settled int64 // the highest cost that a response may state
-	shared  bool  // several clients share the counters, and may have limits of their own
+	dearest int64 // the highest cost in the rule itself
+	settled int64 // the highest cost that a response can have
+	shared  bool  // several clients share the counters and can have their own limits
 }
 
 // shard is the part of a limit that one shard has.
@@ -56,7 +56,7 @@ func shardsOf(limits []ruleLimit) uint64 {
 	return uint64(limits[0].shard.count)
 }
 
-// unsharded returns the limit as clients know it: the whole limit if it is spread over shards.
+// unsharded returns the limit as clients see it: the whole limit if it is spread over shards.
 func (l *ruleLimit) unsharded() *counter.Limit {
 	if l.shard != nil {
 		return &l.shard.whole

@@ -14,19 +14,19 @@ import (
 // shardRotation chooses the shards of a rule in rotation. It is safe for concurrent use.
 type shardRotation struct {
 	split shardSpec
-	// drawn starts each round at a pseudo-random shard. It is set if the requests of one counter,
-	// or the expensive ones, could arrive in step with the rotation and always meet the same
-	// shards.
+	// drawn makes each round start at a pseudo-random shard. It is set if the requests of one
+	// counter, or the expensive requests, could arrive in step with the rotation and always use the
+	// same shards.
 	drawn bool
 	turn  atomic.Uint64
 	// others is the turn of requests under limits other than the rule's: a tier's, or a client's
-	// own. Such a request may be denied when the rule's own limits would have admitted it. With a
+	// own. Such a request can be denied even though the rule's own limits would admit it. With a
 	// single rotation, such a client could alternate with other clients and leave them only half of
 	// the shards. These rounds always start at a pseudo-random shard.
 	others atomic.Uint64
-	// back holds, one bit each, the shards whose turn was released because another rule denied the
-	// request. They are used next. Otherwise clients that alternate with denied requests would get
-	// only half of the shards.
+	// back has one bit for each shard whose turn was released because another rule denied the
+	// request. These shards are used next. Otherwise clients that alternate with denied requests
+	// would get only half of the shards.
 	back atomic.Uint64
 }
 
@@ -69,9 +69,10 @@ func (t *shardRotation) own(o *ownLimits, r *rule, holdsClient bool) *limitSet {
 }
 
 // over spreads the limits of a set, all over the same number of shards, so that one request's
-// counters are together. Validation ensures that the policy's limits can be divided. A client's own
-// limits might not divide evenly. They then have fewer shards, so that each limit loses at most one
-// hundredth, and so that the rule's costs fit into one shard, also as a debt of one window's count.
+// counters are in one slot. Validation ensures that the policy's limits can be divided. A client's
+// own limits might not divide evenly. They then have fewer shards, so that each limit loses at most
+// one hundredth, and so that the rule's costs fit into one shard, including as a debt of one
+// window's count.
 func (t *shardRotation) over(how shardSpec, limits []ruleLimit) {
 	if how.shared {
 		how.overShared(limits)
@@ -90,10 +91,10 @@ func (t *shardRotation) over(how shardSpec, limits []ruleLimit) {
 }
 
 // overShared spreads a client's own limits if other clients with other limits share the counters.
-// Together the shards must admit what the highest of these limits admits, as one counter would. For
-// that, no limit may give a shard more than its part over all shards, or more than the rule's costs
-// need. So a limit too low for that uses only the first few shards, or one, and division may lose
-// units.
+// Together the shards must admit as much as one counter would under the highest of these limits.
+// For that, no limit may give a shard more than the limit's part for all shards, or more than the
+// rule's costs need. So a limit that is too low for all shards uses only the first few shards, or
+// one, and division can lose units.
 func (how shardSpec) overShared(limits []ruleLimit) {
 	all, settled := int64(how.shards), max(1, how.settled)
 	n, shards := all, make([]shard, len(limits))
@@ -117,7 +118,7 @@ func (how shardSpec) overShared(limits []ruleLimit) {
 	}
 }
 
-// partOf returns n divided by parts, rounded down, but at least least; and at most n.
+// partOf returns n divided by parts, rounded down, but not less than least and not more than n.
 func partOf(n, parts, least int64) int64 { return min(n, max(n/parts, least)) }
 
 // spreadOver spreads limits over n shards. If one of them cannot be divided, ok is false and none
@@ -139,7 +140,7 @@ func spreadOver(limits []ruleLimit, n int64) (ok bool) {
 	return true
 }
 
-// take chooses the shard for the rule that was put in play last. If a request has several
+// take selects the shard for the rule that was put in play last. If a request has several
 // descriptors under the rule, all use the same shard.
 func (t *shardRotation) take(p *Plan, u *use) {
 	p.rotation = t
@@ -173,7 +174,7 @@ func (t *shardRotation) next() uint64 {
 	return t.draw(turn)
 }
 
-// draw adds to a turn an offset that is a hash of the number of its round.
+// draw adds an offset to a turn. The offset is a hash of the number of the turn's round.
 func (t *shardRotation) draw(turn uint64) uint64 {
 	hash := (turn/t.split.shards + 1) * 0x9E3779B97F4A7C15
 	hash = (hash ^ hash>>32) * 0xD6E8FEB86659FD93

@@ -14,14 +14,14 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// fleet is several processes that share a rule with shards and a store, with a record of the
-// admitted requests.
+// fleet is a set of processes that share a rule with shards and a store. It records the admitted
+// requests.
 type fleet struct {
 	*counters
 	t     *testing.T
 	nodes []*Ruleset
 	plan  Plan
-	had   greedy // admitted units, as if by a single client of the whole limit
+	had   greedy // the admitted units, as if one client had used the whole limit
 }
 
 func newFleet(t *testing.T, nodes int, r policy.Rule) *fleet {
@@ -47,7 +47,7 @@ func (f *fleet) ask(node int, a policy.Attributes) bool {
 	return true
 }
 
-// keeps fails the test if more was admitted than the limit permits.
+// keeps fails the test if more units were admitted than the limit permits.
 func (f *fleet) keeps(text string) {
 	f.t.Helper()
 	l := &f.had.limit
@@ -75,8 +75,8 @@ func (f *fleet) keeps(text string) {
 	}
 }
 
-// TestShardsNeverOver: whatever the algorithm, the costs, the processes and the instants, all
-// shards together keep the whole limit.
+// TestShardsNeverOver: all shards together never exceed the limit, whatever the algorithm, the
+// costs, the processes and the instants.
 func TestShardsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	for range 150 {
@@ -117,7 +117,8 @@ func TestShardsBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newFleet(t, nodes, policy.Rule{Shards: shards, Limits: []counter.Limit{l}})
-		// shards need not begin together, and nodes need not begin at the same shard
+		// The windows of shards can begin at different instants, and nodes can begin at different
+		// shards.
 		for range rng.IntN(3) {
 			f.nodes[rng.IntN(nodes)].rules[0].spread.(*shardRotation).turn.Add(rng.Uint64N(1000))
 		}
@@ -141,7 +142,7 @@ func TestShardsBound(t *testing.T) {
 	}
 }
 
-// TestShardsBoundIsReached: nodes that are all at the same shard reach the bound.
+// TestShardsBoundIsReached: the bound is reached if all nodes are at the same shard.
 func TestShardsBoundIsReached(t *testing.T) {
 	const shards, nodes = 4, 3
 	f := newFleet(t, nodes, policy.Rule{Shards: shards, Limits: limittest.All(t, "20/1h fw")})
@@ -160,8 +161,8 @@ func TestShardsBoundIsReached(t *testing.T) {
 	}
 }
 
-// TestDeniedRequestsLeaveTheirShard: a request that is denied for another reason leaves its shard
-// to the next request, so that no pattern of requests keeps a shard from being used. Otherwise only
+// TestDeniedRequestsLeaveTheirShard: a request that another rule denies leaves its shard to the
+// next request, so that no pattern of requests prevents a shard from being used. Otherwise only
 // every other request would be admitted here.
 func TestDeniedRequestsLeaveTheirShard(t *testing.T) {
 	rules := []policy.Rule{
@@ -192,7 +193,7 @@ func TestDeniedRequestsLeaveTheirShard(t *testing.T) {
 	}
 }
 
-// TestShardsOfOneClientAreDrawn: clients that alternate do not always meet the same shards.
+// TestShardsOfOneClientAreDrawn: clients that alternate do not always get the same shards.
 func TestShardsOfOneClientAreDrawn(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Shards: 2, Limits: limittest.All(t, "400/1h fw")}}})
 	store, met := newCounters(), map[string]int{}
@@ -232,8 +233,8 @@ func TestShardsOfManyClients(t *testing.T) {
 	}
 }
 
-// TestTheNumberOfShardsChanges: a change admits, once, at most the additional units stated in
-// docs/guides/leases.md, also while processes with both numbers run.
+// TestTheNumberOfShardsChanges: changing the number of shards admits, once, at most the additional
+// units stated in docs/guides/leases.md, even while processes with both numbers run.
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	for _, c := range []struct{ from, to, besides int }{{4, 8, 40}, {8, 4, 40}, {2, 16, 70}, {16, 2, 70}, {0, 4, 80}, {4, 0, 80}, {4, 4, 0}} {
 		f := newFleet(t, 1, policy.Rule{Shards: c.from, Limits: limittest.All(t, "80/1h fw")})
@@ -301,8 +302,8 @@ func TestShardKeys(t *testing.T) {
 	}
 }
 
-// TestShardsInHeaders: clients see the whole limit, and remaining units as if every shard had as
-// many left as this one.
+// TestShardsInHeaders: clients see the whole limit, and the remaining units as if every shard had
+// as many left as this one.
 func TestShardsInHeaders(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", PerNone: true, Expose: true, Shards: 4, Limits: limittest.All(t, "40/1m burst 80")}}})
 	store := newCounters()
@@ -363,8 +364,8 @@ func TestShardsOfAClientsOwn(t *testing.T) {
 	}
 }
 
-// TestShardsOfOwnLimitsHoldEveryCharge: a shard of a client's own limit can hold every
-// charge that a response may cause.
+// TestShardsOfOwnLimitsHoldEveryCharge: a shard of a client's own limit can record every charge
+// that a response can cause.
 func TestShardsOfOwnLimitsHoldEveryCharge(t *testing.T) {
 	for own1, want := range map[string]int{"800/1m fw": 8, "100/1m fw": 4, "40/1m fw": 0, "5/1m fw": 0, "50/1m burst 800": 2, "800/1m burst 50": 2} {
 		who := &knownClient{&policy.Identity{Kind: "user", ID: "u", Overrides: own(t, map[string]string{"r": own1})}, policy.CredentialValid}
@@ -406,7 +407,7 @@ func TestShardsOfDescriptors(t *testing.T) {
 	}
 }
 
-// TestShardsSettle: a charge is settled in the shard that was charged, also by another process.
+// TestShardsSettle: a charge is settled in the shard that was charged, even by another process.
 func TestShardsSettle(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", Shards: 2, PerNone: true, Limits: limittest.All(t, "200/1m fw"),
 		CostAfter: &policy.CostAfter{Header: "X-Cost", Estimate: 10, Max: 100}, RefundOn: []policy.Statuses{{From: 500, To: 599}}}}})
@@ -449,7 +450,7 @@ func TestShardsOfOnePenalty(t *testing.T) {
 	}
 }
 
-// TestShardsAreLookedAt: a look includes all shards, page by page.
+// TestShardsAreLookedAt: AllCounters includes all shards, page by page.
 func TestShardsAreLookedAt(t *testing.T) {
 	rules := []policy.Rule{{Name: "a", Limits: limittest.All(t, "6/1m")}}
 	for _, name := range []string{"b", "c"} {

@@ -7,11 +7,11 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// LimitText is how a limit appears in header fields and problems.
+// LimitText holds the texts that describe a limit in header fields and problems.
 type LimitText struct {
 	_ slim.Incomparable
 
-	Quota string // the greatest number of units that it holds: X-RateLimit-Limit
+	Quota string // its capacity in units: X-RateLimit-Limit
 	Name  string // its name: the rule's, followed by the window if the rule has several limits
 	Item  string // its item in RateLimit-Policy
 }
@@ -27,9 +27,9 @@ func (p *Plan) Shown(check int, families policy.HeaderFamilies) *LimitText {
 	return &p.asked[check].limit.text
 }
 
-// ShownCheck returns the check that a header family shows; -1 if none. It is the decision's check.
-// If the request is admitted and the decision's policy does not use the family, it is the tightest
-// check of the policies that do.
+// ShownCheck returns the check that a header family shows, or -1 if there is none. Normally this is
+// the decision's check. If the request is admitted and the decision's policy does not use the
+// family, it is the tightest check of the policies that do.
 //
 //go:noinline
 func (p *Plan) ShownCheck(d *Decision, family policy.HeaderFamilies) int {
@@ -45,8 +45,8 @@ func (p *Plan) ShownCheck(d *Decision, family policy.HeaderFamilies) int {
 	}
 }
 
-// Remaining returns what is left of a check's limit. If the limit is spread over shards, it is an
-// estimate: the rest of this shard times the number of shards.
+// Remaining returns the number of units left of a check's limit. If the limit is spread over
+// shards, the result is an estimate: the units left in this shard times the number of shards.
 //
 //go:noinline
 func (p *Plan) Remaining(check int) int64 {
@@ -68,8 +68,8 @@ func (p *Plan) Cost(check int) int64 {
 }
 
 // tightest returns the shown limit that allows the fewest further requests like this one, among
-// policies with one of the header families. Of equals it is the one that resets last, then the
-// first. The result is -1 if no limit is shown.
+// policies with one of the header families. If several allow equally few, it returns the one that
+// resets last, or the first of these. The result is -1 if no limit is shown.
 func (p *Plan) tightest(families policy.HeaderFamilies) int {
 	best, fewest := -1, int64(0)
 	for i := range p.asked {

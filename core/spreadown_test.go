@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// ownClients is a set of clients with limits of their own or of a tier, which share a counter.
+// ownClients is a set of clients that share a counter and have their own limits or those of a tier.
 type ownClients struct {
 	*fleet
 	who *knownClient
@@ -37,8 +37,8 @@ func (c *ownClients) askAs(who int, path string) bool {
 }
 
 // TestShardsOfOwnLimitsNeverOver: a client may have its own limit under a rule that counts it
-// together with others. All of them together get no more than the highest of these limits, and a
-// client alone gets no more than its own.
+// together with others. All of them together get no more than the highest of these limits, and each
+// client gets no more than its own.
 func TestShardsOfOwnLimitsNeverOver(t *testing.T) {
 	rng := seed.Random(t)
 	for range 300 {
@@ -79,8 +79,8 @@ func TestShardsOfOwnLimitsNeverOver(t *testing.T) {
 	}
 }
 
-// TestShardsWithOwnLimits: clients whose own limits deny earlier than the rule's take no
-// turns from other clients, which get the whole limit.
+// TestShardsWithOwnLimits: clients whose own limits deny earlier than the rule's do not use up
+// turns of other clients, which get the whole limit.
 func TestShardsWithOwnLimits(t *testing.T) {
 	low := &policy.Identity{Kind: "user", ID: "low", Overrides: own(t, map[string]string{"all": "80/1h fw"})}
 	tier := &policy.Identity{Kind: "user", ID: "tier", Tier: "free"}

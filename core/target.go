@@ -8,13 +8,13 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// ServesTarget reports whether the request target has a form that every server reads alike, so that
-// the rules decide about the resource that is served. A front answers any other request with 400,
-// whatever the rules are.
+// ServesTarget reports whether the request target has a form that every server reads in the same
+// way, so that the rules apply to the resource that is really served. A front responds with 400 to
+// any other request, regardless of the rules.
 //
 // The path must begin with "/". It may be "*" for OPTIONS, and empty for CONNECT, which names an
-// authority. The host may be empty; otherwise it is a name or an address, with or without a port,
-// as RFC 9110 allows, without percent-encoding and user information. ServesTarget checks nothing
+// authority. The host may be empty; otherwise it must be a name or an address, with or without a
+// port, as in RFC 9110, without percent-encoding and user information. ServesTarget checks nothing
 // else.
 func ServesTarget(method, path, host string) bool {
 	switch {
@@ -27,7 +27,7 @@ func ServesTarget(method, path, host string) bool {
 	return validHost(host)
 }
 
-// validHost reports whether all servers look up the same name for a host, with or without its port.
+// validHost reports whether all servers find the same name in a host, with or without a port.
 func validHost(host string) bool {
 	inside, colons, port := false, 0, false // an IPv6 address in brackets, which contains colons, optionally with a port
 	for i := 0; i < len(host); i++ {
@@ -56,7 +56,7 @@ func validHost(host string) bool {
 	return !inside
 }
 
-// isNameByte reports whether a registered name of RFC 3986 may contain the byte unescaped: a
+// isNameByte reports whether a registered name of RFC 3986 can contain the byte unescaped: a
 // letter, a digit or one of -._~!$&'()*+,;=.
 func isNameByte(c byte) bool {
 	return slim.IsDigit(c) || c|0x20 >= 'a' && c|0x20 <= 'z' || strings.IndexByte("-._~!$&'()*+,;=", c) >= 0

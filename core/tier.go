@@ -26,7 +26,7 @@ type ruleLimit struct {
 	shard *shard // set if limit is the part of one shard; otherwise nil
 }
 
-// whose identifies the owner of the limits used under a rule.
+// whose identifies the owner of the limits in use under a rule.
 type whose uint8
 
 const (

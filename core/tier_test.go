@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// tierOf takes the tier from attribute "tier".
+// tierOf takes the tier from the attribute "tier".
 var tierOf = []policy.Source{{Kind: policy.SourceAttr, Name: "tier"}}
 
 // ofTier returns a request of a client with a tier.
@@ -42,8 +42,8 @@ func own(tb testing.TB, byRule map[string]string) *policy.Overrides {
 	return o
 }
 
-// TestTierKeepsConsumption: the key contains only window and algorithm. So a client that
-// changes its tier keeps its consumption in the windows that both tiers have.
+// TestTierKeepsConsumption: of a limit, the key contains only window and algorithm. So a client
+// that changes its tier keeps its usage in the windows that both tiers have.
 func TestTierKeepsConsumption(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Tier: tierOf, Rules: []policy.Rule{{Name: "api", Limits: limittest.All(t, "2/1m"),
 		Tiers: map[string]policy.LimitSet{"gold": {Limits: limittest.All(t, "10/1m", "100/1h")}, "free": {Unlimited: true}}}}})
@@ -71,8 +71,8 @@ func TestTierKeepsConsumption(t *testing.T) {
 	}
 }
 
-// TestUnlimited: an unlimited rule is not reported, is never denied because of the store, and is
-// not charged when another rule denies.
+// TestUnlimited: a rule that does not limit the client is not reported, never denies because of the
+// store, and is not charged when another rule denies.
 func TestUnlimited(t *testing.T) {
 	free := map[string]policy.LimitSet{"gold": {Unlimited: true}}
 	rs := mustCompile(t, policy.Policy{Name: "n", Tier: tierOf, OnError: counter.OnErrorDeny, Rules: []policy.Rule{
@@ -166,8 +166,8 @@ func TestCompileRefusesTiers(t *testing.T) {
 	}
 }
 
-// TestCompileFindsTooManyChecksOfATier: a policy is rejected if only clients of one tier would need
-// too many checks. Limits that no client meets together do not count together.
+// TestCompileFindsTooManyChecksOfATier: a policy is rejected if clients of one tier would need too
+// many checks. Limits that never apply to the same client are not added up.
 func TestCompileFindsTooManyChecksOfATier(t *testing.T) {
 	five := policy.LimitSet{Limits: limittest.All(t, "1/1m", "1/2m", "1/3m", "1/4m", "1/5m")}
 	for _, alike := range []bool{true, false} {

@@ -4,12 +4,12 @@ package core
 
 import "github.com/penstock/penstock/core/policy"
 
-// limitsSetter is a verifier that may return a client's own limits.
+// limitsSetter is a verifier that can return a client's own limits.
 type limitsSetter interface{ SetsLimits() bool }
 
-// dependsOnClient reports whether decisions depend on more properties of a client than the one it
-// is counted by: on a user, tenant, tier or API key that a rule or a list names, or on the client's
-// own limits.
+// dependsOnClient reports whether decisions depend on properties of a client other than the one by
+// which it is counted: on a user, tenant, tier or API key that a rule or a list names, or on the
+// client's own limits.
 func dependsOnClient(p *policy.Policy) bool {
 	for i := range p.Identify {
 		if v, ok := p.Identify[i].Verifier.(limitsSetter); ok && v.SetsLimits() {
@@ -53,11 +53,11 @@ func namesClient(m *policy.Match) bool {
 	return len(m.Tier)+len(m.User)+len(m.APIKey)+len(m.Tenant) > 0
 }
 
-// unchecked reports whether the client of the request is not known for lack of time: its records are
-// required and not read, or a verifier had no time for a credential under a policy that depends on
-// the client. The request is then denied as an overload, since its rules are
-// unknown. A client can cause this for its own valid token by sending invalid tokens from its
-// address. So the request must not be decided as one without a credential.
+// unchecked reports whether the client of the request could not be determined for lack of time.
+// Either its records are required but not read, or a verifier had no time for a credential under a
+// policy that depends on the client. The request is then denied as in an overload, since its rules
+// are unknown. A client can cause this for its own valid token by sending invalid tokens from its
+// address, so the request must not be decided like one without a credential.
 func (p *Plan) unchecked(rs *Ruleset) bool {
 	if p.records.required && len(p.records.unresolved) > 0 {
 		return true

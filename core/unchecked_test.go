@@ -25,7 +25,7 @@ func (hurried) VerifyFor(a *policy.Asker, _ string) (*policy.Identity, policy.Cr
 func (h hurried) SetsLimits() bool { return h.limits }
 
 // TestAnUncheckedCredential: a credential that was not verified in time does not count as absent if
-// rules depend on its owner. Otherwise a client could choose its rules.
+// rules depend on its owner. Otherwise a client could choose which rules apply to it.
 func TestAnUncheckedCredential(t *testing.T) {
 	limit, err := counter.ParseLimit("3/1h")
 	if err != nil {

@@ -238,7 +238,7 @@ func (f *trio) awaitRule(rule string) (version string) {
 			lines := node.logLines(editInForce)
 			last := lines[len(lines)-1]
 			version = last.Version
-			return strings.Contains(last.Changes, "rules added: "+rule+";")
+			return strings.Contains(last.Changes+";", "rules added: "+rule+";") // it may be the only change
 		})
 		if got := node.version("shop"); got != version || version != f.nodes[0].version("shop") {
 			f.t.Errorf("the metric of node %d tells of version %s, its log of %s", i, got, version)

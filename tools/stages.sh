@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Runs targets of the Makefile in parallel, at most JOBS (2) at a time, in the order of the arguments.
 # The output of a target goes to .cache/stages/TARGET.log. It is printed in full if the target fails;
-# otherwise one line is printed. Every target runs, even if others fail. The last line names those
-# that failed, and the exit status is then 1. The word "then" among the arguments waits until all
-# targets before it have ended.
+# otherwise one line is printed, and the lines of the output that begin with "note: ". Every target
+# runs, even if others fail. The last line names those that failed, and the exit status is then 1.
+# The word "then" among the arguments waits until all targets before it have ended.
 #
 # Put a target that mostly waits (e2e) first: the others use the processors meanwhile.
 set -uo pipefail
@@ -31,6 +31,7 @@ finish() {
 	local target=${target_of[$pid]} took=$((SECONDS - begun_at[$pid]))
 	unset "target_of[$pid]"
 	if [ "$status" -eq 0 ]; then
+		grep '^note: ' "$logs/$target.log"
 		printf 'ok      %-12s %4d s\n' "$target" "$took"
 		return
 	fi

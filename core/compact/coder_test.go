@@ -65,9 +65,9 @@ func filled(t *testing.T, v reflect.Value, n *int) {
 	}
 }
 
-// TestOlderFilters: a policy without the newer fields is written in the form that filters of the
-// previous release can read. A policy with them has another head; older filters reject it and keep
-// their policy.
+// TestOlderFilters: a policy without newer fields is written in the form that filters of the
+// previous release can read. A policy with newer fields has a different head, so older filters
+// reject it and keep the policy that they have.
 func TestOlderFilters(t *testing.T) {
 	p := policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "r", CostAfter: &policy.CostAfter{Header: "X-Cost", Default: 3, Max: 9}}}}
 	for unread, head := range map[int64]string{0: compactHead, 7: compactHeadUnread} {
@@ -81,7 +81,7 @@ func TestOlderFilters(t *testing.T) {
 }
 
 // TestCompactHoldsEveryField: a field that the compact form omits would be a limit that only some
-// proxies know.
+// proxies enforce.
 func TestCompactHoldsEveryField(t *testing.T) {
 	var p policy.Policy
 	n := 0
@@ -93,12 +93,12 @@ func TestCompactHoldsEveryField(t *testing.T) {
 	}
 	for _, list := range [][]policy.Listed{p.Exempt, p.Block} {
 		for i := range list {
-			list[i].Reason = "" // readers of the form do not need it
+			list[i].Reason = "" // the compact form omits it
 		}
 	}
-	p.Directory = false // readers of the form have no directory
+	p.Directory = false // the compact form omits it: filters have no directory
 	for i := range p.Rules {
-		p.Rules[i].Quota = false // it concerns descriptors, which readers of the form do not have
+		p.Rules[i].Quota = false // the compact form omits it: filters have no descriptors
 	}
 	if diff := cmp.Diff(p, got, cmp.AllowUnexported(counter.Limit{}), cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
 		t.Error(diff)

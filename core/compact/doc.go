@@ -4,13 +4,13 @@
 //
 // # Promise
 //
-// Each Read function decodes the output of its Append function, of this release and the previous
-// one. The output contains no secret: for credentials it says only where requests carry them.
-// Damaged input yields an error, never a panic.
+// Each Read function decodes the output of its Append function, from this release or the previous
+// one. The output contains no secret: for credentials, it describes only where requests carry them.
+// Damaged input causes an error, never a panic.
 //
 // # Price
 //
-// A policy of 1,000 rules takes about 100 KB. The code that reads one adds 30 KB to the filter.
+// A policy of 1,000 rules takes about 100 KB. The decoder adds 30 KB to the filter.
 //
 // # When not to use it
 //

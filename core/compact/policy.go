@@ -12,21 +12,22 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// The compact form of a policy is sent to a filter. It consists of a head, the policy's version,
-// the policy, and a checksum of all of it. Another build of Penstock can read it if it knows the
-// head. Every change of the fields changes the head. A policy without newer fields is written in
-// the older form, so that filters of the previous release can read it.
+// The compact form of a policy is sent to filters. It consists of a head, the policy's version, the
+// policy, and a checksum of all three. Another build of Penstock can read it if it supports the
+// head. Every change to the set of fields changes the head. A policy without newer fields is
+// written in the older form, so that filters of the previous release can read it.
 const (
 	compactHead       = "penstock policy 4\n"
 	compactHeadUnread = "penstock policy 5\n" // with CostAfter.Unread
 )
 
-// PolicyBytesMax is the greatest length of a compact policy: 100,000 rules of 160 bytes.
+// PolicyBytesMax is the greatest length of a compact policy, enough for 100,000 rules of 160 bytes
+// each.
 const PolicyBytesMax = 16 << 20
 
 // AppendPolicy appends the policy and its version in compact form. The result contains no secret:
-// for tokens and API keys it says where requests carry them, and omits [policy.Identify.Verifier].
-// It also omits Timezone, which only a process with a store needs.
+// for tokens and API keys it describes where requests carry them, and it omits
+// [policy.Identify.Verifier]. It also omits Timezone, which only a process with a store needs.
 func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
 	c := codec.Coder{Unread: saysUnread(p)}
 	if c.Unread {
@@ -117,7 +118,7 @@ func codeListed(c *codec.Coder, l *policy.Listed) {
 	codec.Words(c, &l.APIKey)
 	codec.Words(c, &l.Tier)
 	codec.Words(c, &l.Tenant)
-	reason := "" // the reason is for operators, and readers of the compact form do not report it
+	reason := "" // the reason is for operators, and filters do not report it
 	c.Text(&reason)
 	codec.Number(c, &l.Until)
 }
@@ -159,7 +160,7 @@ func codeRule(c *codec.Coder, r *policy.Rule) {
 		codec.Number(c, &t.MaxWaiting)
 	})
 	codec.Optional(c, &r.Response, codeResponse)
-	// Quota applies to requests with descriptors. Readers of the compact form have none.
+	// Quota is omitted: it applies only to requests with descriptors, which filters do not have.
 	codec.Number(c, &r.RetryAfter)
 	codec.Number(c, &r.RetryJitter)
 }
@@ -230,7 +231,7 @@ func codeResponse(c *codec.Coder, r *policy.Response) {
 	})
 }
 
-// codeTiers encodes or decodes a map in the order of its names, so that a policy has exactly one
+// codeTiers encodes or decodes a map, in the order of its keys, so that a policy has exactly one
 // compact form.
 func codeTiers(c *codec.Coder, tiers *map[string]policy.LimitSet) {
 	type tier struct {

@@ -11,8 +11,8 @@ import (
 
 var errRefund = errors.New("not a refund in compact form")
 
-// AppendRefund appends a refund in compact form, for a front that hands it to another process,
-// which returns it when the refund is due. The result is not authenticated.
+// AppendRefund appends a refund in compact form, for a front that sends it to another process. That
+// process sends it back when the refund is due. The result is not authenticated.
 func AppendRefund(dst []byte, c *counter.Check) []byte {
 	code, check := codec.Coder{Data: dst}, *c
 	codeRefund(&code, &check)

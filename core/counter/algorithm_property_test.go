@@ -9,15 +9,16 @@ import (
 	"testing"
 )
 
-// usage is units that a client used at an instant. Refunded units are subtracted; in a bucket they
-// are recorded as negative usage.
+// usage records how many units a client used at an instant. Refunded units are subtracted from it;
+// for a bucket, the refund is recorded as negative usage instead.
 type usage struct {
 	at      Micros
 	units   int64
 	receipt Micros
 }
 
-// greedy is a client that takes as much as it can from one counter, at the most favorable instants.
+// greedy is a client that takes as many units as it can from one counter, at the instants that suit
+// it best.
 type greedy struct {
 	rng   *rand.Rand
 	limit Limit
@@ -49,7 +50,8 @@ func (g *greedy) ask(op Op, cost int64, receipt Micros) Result {
 	return r[0]
 }
 
-// step sends a request and waits, mostly until the store says that more will pass.
+// step sends a request and then waits, usually until the time at which the result promises more
+// units.
 func (g *greedy) step() {
 	cost := min(g.limit.burst, []int64{1, 2, g.rng.Int64N(g.limit.burst) + 1, g.limit.burst, g.limit.burst/2 + 1}[g.rng.IntN(5)])
 	r := g.ask([]Op{OpTake, OpTake, OpUpTo}[g.rng.IntN(3)], cost, 0)
@@ -57,7 +59,7 @@ func (g *greedy) step() {
 		g.refund(&g.used[g.rng.IntN(len(g.used))])
 	}
 	switch g.rng.IntN(6) {
-	case 0: // again at once
+	case 0: // try again at once
 	case 1:
 		g.now += Micros(g.rng.Int64N(int64(g.limit.window)/3 + 1))
 	case 2:
@@ -71,14 +73,14 @@ func (g *greedy) step() {
 	}
 }
 
-// giveBack refunds part of a usage, at most as much as was used.
+// refund refunds part of a usage, at most as much as was used.
 func (g *greedy) refund(u *usage) {
 	if u.units <= 0 || u.receipt == 0 {
 		return
 	}
 	units := g.rng.Int64N(u.units + 1)
 	if g.limit.algorithm == TokenBucket {
-		u.receipt = 0 // each is refunded at most once
+		u.receipt = 0 // each usage is refunded at most once
 		g.ask(OpRefund, units, g.now)
 		return
 	}
@@ -94,7 +96,7 @@ func (g *greedy) perWindow() map[Micros]int64 {
 	return units
 }
 
-// mostInSpan returns the most units used in any span of the length of a window.
+// mostInSpan returns the greatest number of units used in any span as long as a window.
 func (g *greedy) mostInSpan() (most int64) {
 	for i := range g.used {
 		units := int64(0)
@@ -109,7 +111,7 @@ func (g *greedy) mostInSpan() (most int64) {
 	return most
 }
 
-// greedyTraffic calls check after some greedy traffic under each of many limits.
+// greedyTraffic runs greedy traffic under many limits and calls check after each run.
 func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedy)) {
 	rng := seed.Random(t)
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour, WindowMax}
@@ -124,7 +126,7 @@ func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedy
 		}
 		l, err := NewLimit(a, count, windows[rng.IntN(len(windows))], burst)
 		if err != nil {
-			continue // a bucket that would fill too slowly
+			continue // the bucket would fill too slowly to be a valid limit
 		}
 		g := newGreedy(rng, l)
 		for range 250 {
@@ -183,7 +185,8 @@ func TestTokenBucketPromise(t *testing.T) {
 	})
 }
 
-// patient takes units one by one, each as soon as it passes, for several windows.
+// patient returns a client that has taken units one by one for several windows, each as soon as it
+// was allowed.
 func patient(t *testing.T, l Limit, windows int) *greedy {
 	t.Helper()
 	g := newGreedy(rand.New(rand.NewPCG(1, 1)), l)
@@ -206,15 +209,15 @@ func TestTheWholeLimitCanBeUsedInEveryWindow(t *testing.T) {
 				t.Fatal(err)
 			}
 			if l.count >= int64(l.window) && l.algorithm == SlidingWindow {
-				// at one unit per microsecond, units used at the end of a window still count at the
-				// end of the next
+				// At one unit per microsecond, units used at the end of a window still count at the
+				// end of the next.
 				continue
 			}
 			g := patient(t, l, windows)
 			used := g.perWindow()
 			if l.algorithm == TokenBucket {
-				// The first window also has the burst. The token due at the very end is not waited
-				// for.
+				// The burst is available in addition. The client does not wait for the token due at
+				// the very end.
 				if got, want := total(used), l.burst+windows*l.count-1; got < want-want/1000 || got > want+1 {
 					t.Errorf("%s: %d used in %d windows, want %d", l, got, windows, want)
 				}
@@ -259,7 +262,7 @@ func TestTokenBucketSustainsItsRate(t *testing.T) {
 		used := total(g.perWindow())
 		refilled := new(big.Rat).Mul(big.NewRat(count, int64(l.window)), big.NewRat(int64(g.used[len(g.used)-1].at-begin), 1))
 		least := new(big.Rat).Mul(refilled, big.NewRat(999, 1000))
-		// one token and one tick may be incomplete
+		// One token and one tick may be incomplete.
 		least.Add(least, big.NewRat(l.burst-2-count/1000, 1))
 		if big.NewRat(used, 1).Cmp(least) < 0 {
 			t.Fatalf("%s: %d used, refilled %s", l, used, refilled.FloatString(1))
@@ -275,7 +278,7 @@ func TestTokenBucketSustainsItsRateWithASmallBurst(t *testing.T) {
 	for range 2_000 {
 		count, window := 1+rng.Int64N(1<<rng.IntN(41)), WindowMin+Micros(rng.Int64N(int64(WindowMax)>>rng.IntN(30)))
 		window = min(window, WindowMax)
-		// a thousand units of the clock's resolution
+		// A thousand times the clock's resolution.
 		burst := max(1, mulDiv(count, 1000, int64(window))+rng.Int64N(1+count>>rng.IntN(41)))
 		l, err := NewLimit(TokenBucket, count, window, min(burst, count))
 		if err != nil {

@@ -11,7 +11,7 @@ type Call struct {
 	Err     error // the error that Take would have returned
 }
 
-// Batcher is a [Store] that answers several calls together at a lower cost than one by one.
+// Batcher is a [Store] that can answer several calls together, at a lower cost than one at a time.
 type Batcher interface {
 	Store
 	// TakeAll answers each call as Take would, independently of the others and in any order, and

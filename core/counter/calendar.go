@@ -9,7 +9,7 @@ import (
 )
 
 // CalendarUnit is a calendar unit that a limit can count in. Its windows begin when the date
-// changes in a time zone, and are as long as the calendar makes them. The zero CalendarUnit means
+// changes in a time zone, and last as long as the calendar period does. The zero CalendarUnit means
 // none.
 type CalendarUnit uint8
 
@@ -70,16 +70,17 @@ func NewCalendarLimit(count int64, unit CalendarUnit) (Limit, error) {
 
 // Bounds returns the boundaries of the period that contains now and of the two periods after it, by
 // the dates in loc (nil means UTC). A period begins at the first instant of its first date. If the
-// clocks skip midnight, that is not midnight; if they show midnight twice, it is the first. A week
-// begins on Monday. A date that the time zone skipped has no period. The call takes about ten
-// microseconds. The result stays valid until its second boundary.
+// clocks skip midnight, the period begins at the first instant after the gap; if they show midnight
+// twice, it begins at the first of the two. A week begins on Monday. A date that the time zone
+// skipped has no period. The call takes about ten microseconds. The result stays valid until its
+// second boundary.
 func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	if loc == nil {
 		loc = time.UTC
 	}
 	year, month, day := time.UnixMicro(int64(now)).In(loc).Date()
 	// If the clocks go back across midnight, they show yesterday's date again after today has
-	// begun. The period is still that of today.
+	// begun. The current period is still today's.
 	ahead := 1
 	for u.start(year, month, day, ahead, loc) > now {
 		ahead--
@@ -96,7 +97,8 @@ func (u CalendarUnit) Bounds(now Micros, loc *time.Location) Bounds {
 	return b
 }
 
-// start returns the first instant of the period that is ahead periods after the period of the date.
+// start returns the first instant of the period that contains the date or, if ahead is positive, of
+// the period that comes that many periods later.
 func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *time.Location) Micros {
 	switch u {
 	case CalendarDay:
@@ -112,21 +114,22 @@ func (u CalendarUnit) start(year int, month time.Month, day, ahead int, loc *tim
 	return dateBegins(time.Date(year, month, day, 0, 0, 0, 0, time.UTC), loc)
 }
 
-// offsetMax exceeds the offset of every time zone from UTC, in hours.
+// offsetMax is greater than the offset of any time zone from UTC, in hours.
 const offsetMax = 26
 
 const (
-	// clocksStand is a span within which no time zone changes its clocks more than once.
+	// clocksStand is a span in which no time zone changes its clocks more than once.
 	clocksStand = 15 * time.Minute
 	// clocksChange is the greatest clock change of any time zone, except one that crosses the date
 	// line.
 	clocksChange = 2 * time.Hour
 )
 
-// dateBegins returns the first instant at which the clocks of loc show the given midnight or later;
-// midnight is written as if it were in UTC. It only compares clock offsets. time.Date does not say
-// which of two midnights it returns. On the last day of a leap year, Time.ZoneBounds returns spans
-// in the past for a zone whose rules extend beyond its table.
+// dateBegins returns the first instant at which the clocks of loc show the given midnight or later.
+// The argument is the local date and time, stored as if it were UTC. dateBegins only compares UTC
+// offsets: time.Date does not specify which of two midnights it returns, and on the last day of a
+// leap year Time.ZoneBounds returns spans in the past for a zone whose rules extend beyond its
+// table.
 func dateBegins(midnight time.Time, loc *time.Location) Micros {
 	shown := func(at time.Time) bool {
 		_, offset := at.In(loc).Zone()
@@ -157,7 +160,7 @@ func dateBegins(midnight time.Time, loc *time.Location) Micros {
 // Holds reports whether one of the three periods contains now.
 func (b *Bounds) Holds(now Micros) bool { return now >= b[0] && now < b[3] }
 
-// at returns boundary i. Boundaries after the last are extrapolated from the last two.
+// at returns boundary i. A boundary after the last one is extrapolated from the last two.
 func (b *Bounds) at(i int) Micros {
 	if last := len(b) - 1; i > last {
 		return b[last] + Micros(i-last)*(b[last]-b[last-1])
@@ -165,9 +168,9 @@ func (b *Bounds) at(i int) Micros {
 	return b[i]
 }
 
-// over returns an instant at which period i has ended. If its end is unknown, over adds the length
-// of all three periods, which exceeds that of any single period. The length of the last period
-// could be days too short, as for the month after February.
+// over returns an instant by which period i has certainly ended. If the end is unknown, over adds
+// the length of all three periods, which is longer than any single period. Adding the length of the
+// last period could be days too few, for example for the month after February.
 func (b *Bounds) over(i int) Micros {
 	if last := len(b) - 1; i >= last {
 		return b[last] + Micros(i-last+1)*(b[last]-b[0])
@@ -175,8 +178,8 @@ func (b *Bounds) over(i int) Micros {
 	return b[i+1]
 }
 
-// period returns the index of the period that contains now. For an instant outside of the
-// boundaries it returns the nearest period, which no caller uses.
+// period returns the index of the period that contains now. For an instant outside the boundaries
+// it returns the nearest period; no caller relies on this.
 func (b *Bounds) period(now Micros) int {
 	switch {
 	case now < b[1]:
@@ -188,13 +191,13 @@ func (b *Bounds) period(now Micros) int {
 	}
 }
 
-// ascending reports whether the boundaries are instants that a store can keep, in ascending order.
+// ascending reports whether the boundaries ascend and are all instants that a store can represent.
 func (b *Bounds) ascending() bool {
 	return 0 < b[0] && b[0] < b[1] && b[1] < b[2] && b[2] < b[3] && int64(b[3]) <= exactMax/2
 }
 
-// errStale is allocated once, because every call fails with it while the clocks of the process and
-// its store differ.
+// errStale is allocated only once, because every call fails with it while the clocks of the process
+// and the store differ.
 var errStale error = staleError{}
 
 // staleError wraps [ErrUnavailable] and [ErrStale].
@@ -220,12 +223,12 @@ func Stale(now Micros, checks []Check) error {
 	return nil
 }
 
-// rollCalendar brings a counter of a calendar window to the slot's instant. A counter that began at
-// least half a period before this period is over. If a clock ahead of this one has moved the
-// counter to a later period, the counter stays there. Any other counter moves to this period with
-// its usage, because its time zone was different or a clock was wrong. Otherwise an edit of the
-// time zone would grant a fresh allowance. While only one of two nodes has loaded the edit, each
-// change between the nodes would grant another.
+// rollCalendar brings a counter of a calendar window to the slot's instant. A counter whose period
+// began at least half a period before the current one has expired. If a clock ahead of this one has
+// moved the counter to a later period, the counter stays there. In all other cases the time zone
+// was different or a clock was wrong, so the counter moves to the current period with its usage.
+// Otherwise an edit of the time zone would grant a fresh allowance. While only one of two nodes has
+// loaded the edit, every switch between the nodes would grant another.
 func (l *Limit) rollCalendar(s *Slot, b *Bounds) (store bool) {
 	i := b.period(s.now)
 	switch at := s.State.At; {

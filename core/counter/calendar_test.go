@@ -100,8 +100,9 @@ func texts(b Bounds, zone *time.Location) (out [4]string) {
 	return out
 }
 
-// TestCalendarBoundsGoOn follows the boundaries over 60 years in zones with unusual history. Each
-// instant is in one period, and the last microsecond of a period still has the same bounds.
+// TestCalendarBoundsGoOn follows the boundaries over 60 years in zones with an unusual history.
+// Each instant belongs to exactly one period, and the last microsecond of a period still has the
+// period's bounds.
 func TestCalendarBoundsGoOn(t *testing.T) {
 	rng := seed.Random(t)
 	zones := []string{"Europe/Berlin", "UTC", "America/St_Johns", "America/Sao_Paulo", "America/Havana", "Pacific/Apia",
@@ -120,7 +121,7 @@ func TestCalendarBoundsGoOn(t *testing.T) {
 					t.Fatalf("%s in %s: after %v comes %v", unit, name, texts(b, zone), texts(next, zone))
 				}
 				b = next
-				if unit == CalendarDay && rng.IntN(4) > 0 { // some of the days are enough
+				if unit == CalendarDay && rng.IntN(4) > 0 { // a sample of the days is enough
 					b = unit.Bounds(b[1]+Micros(rng.Int64N(int64(3*Day))), zone)
 				}
 			}
@@ -128,7 +129,8 @@ func TestCalendarBoundsGoOn(t *testing.T) {
 	}
 }
 
-// dailyAt makes a check of a calendar day at the given times of the caller's clock and the store's.
+// dailyAt performs a check with a daily limit, at the given times of the caller's clock and of the
+// store's clock.
 func dailyAt(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	l, _ := NewCalendarLimit(3, CalendarDay)
 	b := CalendarDay.Bounds(caller, time.UTC)
@@ -137,7 +139,7 @@ func dailyAt(s *[1]Slot, op Op, cost int64, caller, store Micros) Result {
 	return r[0]
 }
 
-// midnight is the start of a day.
+// midnight is the start of the day that contains noon.
 const midnight = noon - 12*Hour
 
 func TestCalendarWindowIsChosenByTheStore(t *testing.T) {
@@ -219,7 +221,7 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestResetForgets: a reset counter decides like one that was never used.
+// TestResetForgets: a counter that was reset decides like one that was never used.
 func TestResetForgets(t *testing.T) {
 	rng := seed.Random(t)
 	for _, text := range []string{"10/1m fw", "10/1m sw", "10/1m sl", "10/1m burst 20", "10/day", "7/month"} {
@@ -260,7 +262,7 @@ func checkReset(t *testing.T, l *Limit, b *Bounds, now Micros, slot [1]Slot, hel
 	}
 }
 
-// TestCalendarUnit tests the names of the units.
+// TestCalendarUnit tests that each unit's name is parsed back to the unit.
 func TestCalendarUnit(t *testing.T) {
 	for unit, want := range map[CalendarUnit]string{0: "none", CalendarDay: "day", CalendarWeek: "week", CalendarMonth: "month",
 		CalendarYear: "year", 9: "CalendarUnit(9)"} {
@@ -290,9 +292,9 @@ func BenchmarkCalendarBounds(b *testing.B) {
 	}
 }
 
-// TestCalendarCounterAheadIsNotFreshEarly: if the clock went back, a counter may belong to a period
-// after those that the caller knows. March, if estimated to be as long as February, would end on
-// the 29th.
+// TestCalendarCounterAheadIsNotFreshEarly: after a clock has gone back, a counter can belong to a
+// period later than those that the caller sent. If March were estimated to be as long as February,
+// it would end too early.
 func TestCalendarCounterAheadIsNotFreshEarly(t *testing.T) {
 	at := func(month time.Month, day int) Micros {
 		return Micros(time.Date(2026, month, day, 0, 0, 0, 0, time.UTC).UnixMicro())

@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// ChecksMax is the greatest number of checks in one call of [Store.Take]. Compiling a policy that
-// needs more is an error.
+// ChecksMax is the greatest number of checks in one call of [Store.Take]. A policy that needs more
+// does not compile.
 const ChecksMax = 64
 
 // Op is the operation that a check performs on its counter.
@@ -20,8 +20,8 @@ const (
 	// them is charged. A Cost of 0 only reads the counter.
 	OpTake Op = iota
 	// OpUpTo charges between Min and Max units. If fewer than Min units are available, it charges
-	// nothing and denies the call. Otherwise it charges min(available, Cost), plus the share
-	// ShareMille of the remaining units, up to Max in total.
+	// nothing and denies the call. Otherwise it charges min(available, Cost) plus the fraction
+	// ShareMille of the units that remain, up to Max in total.
 	OpUpTo
 	// OpLook charges nothing and reports whether Cost would pass. With a Cost of 0 it reports
 	// whether 1 would pass.
@@ -31,12 +31,12 @@ const (
 	// sends each refund once, keeps their sum within the charge, and sends none if the outcome of
 	// the charge is unknown.
 	OpRefund
-	// OpForce charges Cost whatever is available, to record usage that has already happened. The
-	// counter may go into debt by at most the count of one window. The rest is dropped; Granted is
-	// the number of units recorded.
+	// OpForce charges Cost even if fewer units are available, to record usage that has already
+	// happened. The counter can go into debt by at most the count of one window. Units beyond that
+	// are dropped; Granted is the number of units recorded.
 	OpForce
-	// OpReset deletes the counter, or lifts the penalty. Granted is the number of units that the
-	// counter held.
+	// OpReset deletes the counter, or lifts the penalty. Granted is the number of units that were
+	// charged to the counter.
 	OpReset
 )
 
@@ -46,34 +46,34 @@ type Check struct {
 	// that it keeps. The keys of one call are distinct.
 	Key []byte
 	// ScopeLen is the length of the prefix of Key that names the rule rather than the client. A
-	// full store counts all new clients of a scope together.
+	// store that is full counts all new clients of a scope together.
 	ScopeLen int
 	Limit    *Limit
 	// UnshardedLimit is the limit over all shards if the counter is one of several shards,
-	// otherwise nil. Stores ignore it. A fallback uses it when it answers in place of a store.
+	// otherwise nil. Stores ignore it. A fallback uses it to answer when the store cannot.
 	UnshardedLimit *Limit
 	Op             Op
 	// Shadow marks a check whose denial does not deny the call (action log_only, or one of several
-	// limits with quota). The check is evaluated as if it were alone. It is charged if it passes
-	// and the call is admitted.
+	// limits with quota). The check is evaluated independently of the others. It is charged if it
+	// passes and the call is admitted.
 	Shadow bool
-	// Lease says that the rule allows units of this limit to be charged in advance and used later
-	// (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
+	// Lease reports whether the rule allows units of this limit to be charged in advance and used
+	// later (lease: auto). Stores ignore it: a charge in advance is an OpUpTo with an Age.
 	Lease bool
-	// Refundable says that the charge may be refunded later, because the rule settles once the
-	// response is known. A token bucket then remembers how close to full it has been since the
-	// charge, and refunds only what it still lacks because of the charge. An OpRefund of such a
-	// charge sets Refundable too. Other algorithms ignore it, and so does a check with an Age.
+	// Refundable reports whether the charge might be refunded later, because the rule settles once
+	// the response is known. A token bucket then records how close to full it has been since the
+	// charge, and a refund restores only what the bucket still lacks because of the charge. An
+	// OpRefund of such a charge sets Refundable too. Other algorithms ignore the field, and so does
+	// a check with an Age.
 	Refundable bool
-	// OnError says what happens if the store cannot answer. Stores ignore it. It is for a fallback
-	// that answers in place of a store.
+	// OnError selects what happens if the store cannot answer. Stores ignore it; a fallback uses
+	// it.
 	OnError OnError
-	// Source distinguishes the clients that calls come from, as far as their addresses do. It is 0
-	// if it is unknown. It does not select a counter. A busy store uses it to serve the sources in
-	// turn.
+	// Source identifies where the call comes from, as far as the client's address allows. It is 0
+	// if unknown. It does not select a counter. A busy store uses it to serve the sources in turn.
 	Source uint32
 	Cost   int64 // units, 0 to CountMax + 1; for OpUpTo, the units needed
-	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (or 1 when Cost is 0)
+	Min    int64 // OpUpTo: the smallest useful charge, 1 to Cost (1 if Cost is 0)
 	Max    int64 // OpUpTo: the greatest charge, at least Cost
 	// ShareMille is the share of the units left beyond Cost that OpUpTo may take, in thousandths, 0
 	// to 1000.
@@ -84,8 +84,8 @@ type Check struct {
 	// Age makes the check part of a lease. It is 1 to the limit's window, or 0 for no lease.
 	//
 	// With OpUpTo, if more than Cost is granted, the whole grant is leased. A leased unit must be
-	// used before Age has passed since the charge and before the end of the window it was charged
-	// in. A grant of Cost or less is no lease: it is used at once, and its unused units are
+	// used before Age has passed since the charge, and before the window in which it was charged
+	// ends. A grant of Cost or less is not a lease: it is used at once, and its unused units are
 	// refunded with an Age of 1.
 	//
 	// With OpRefund, Age is that of the lease whose units are refunded. A sliding log leases
@@ -96,113 +96,116 @@ type Check struct {
 
 	// Penalty makes this a check of a client's penalty instead of a counter. Limit is then nil, Op
 	// is OpTake, OpLook or OpReset, and Cost is 0. The check denies the call while a penalty is in
-	// force. If no penalty denies the call and checks that count as violations (see Guard) do, the
-	// check records them and may impose a penalty.
+	// force. If the call is denied by checks whose denials are violations (see Guard) and not by a
+	// penalty, the check records the violations and might impose a penalty.
 	Penalty *Penalty
 	// Guard is the number of the penalty check, counted from 1, that records a denial by this check
-	// as a violation. It is 0 if a denial is no violation. Violation, 1 to ViolationMax, identifies
-	// this counter among those of the client.
+	// as a violation. It is 0 if a denial is not a violation. Violation, 1 to ViolationMax,
+	// identifies this counter among those of the client.
 	Guard     int
 	Violation int64
 }
 
-// ViolationMax is the greatest [Check.Violation]. A Lua number holds it exactly.
+// ViolationMax is the greatest value of [Check.Violation]. A Lua number can represent it exactly.
 const ViolationMax int64 = 1<<52 - 1
 
-// ViolationsMax is the number of violations remembered per client. Beyond it the oldest are
-// forgotten.
+// ViolationsMax is the greatest number of violations remembered per client. Beyond it, the oldest
+// are forgotten.
 const ViolationsMax = 1000
 
-// Bounds are the consecutive boundaries of three periods of a calendar unit. A caller that does not
-// know the error of its clock sends the period before the current one, the current one and the one
-// after. The store's clock selects one of the three. Outside of them, Take fails with [ErrStale].
+// Bounds are the consecutive boundaries of three periods of a calendar unit. The caller's clock may
+// be wrong, so the caller sends the previous, the current and the next period. The store's clock
+// selects one of the three. If the store's clock is outside all of them, Take fails with
+// [ErrStale].
 type Bounds [4]Micros
 
-// Result is a store's answer to one [Check]. Spans count from At.
+// Result is a store's answer to one [Check]. Its spans start at At.
 type Result struct {
 	At        Micros // the store's clock at the decision
 	Granted   int64  // units charged, refunded or recorded; 0 if the call was denied
 	Remaining int64  // units left after this call, never negative
-	// Denied says that this check alone would deny the request. A check with a Cost of 0, an
-	// OpRefund and an OpForce never deny.
+	// Denied reports whether this check by itself would deny the request. A check with a Cost of 0,
+	// an OpRefund or an OpForce never denies.
 	Denied bool
-	// Wait is how long until this check would pass: 0 if it would pass now, [Never] if the cost
-	// exceeds the limit's capacity. For OpUpTo, the check passes once Min units are available; for
-	// a Cost of 0, once 1 unit is. For OpRefund and OpForce, Wait is 0.
+	// Wait is the time until this check would pass: 0 if it would pass now, [Never] if the cost
+	// exceeds the limit's capacity. An OpUpTo passes once Min units are available. With a Cost of
+	// 0, a check passes once 1 unit is available. For OpRefund and OpForce, Wait is 0.
 	Wait Micros
-	// Reset is how long until the aligned window ends, the oldest unit leaves the log, or the
+	// Reset is the time until the aligned window ends, the oldest unit leaves the log, or the
 	// bucket is full.
 	Reset Micros
-	// Next is how long until more than Remaining units are available. For a token bucket that is
-	// the next token (0 when full), otherwise Reset.
+	// Next is the time until more than Remaining units are available. For a token bucket it is the
+	// time of the next token (0 when full), otherwise it equals Reset.
 	Next Micros
 	// Receipt names a charge (OpTake, OpUpTo, OpForce) for a later OpRefund. It is the start of
 	// the charge's window, or its instant. It is 0 if nothing was charged.
 	Receipt Micros
 	// LeasedIn is the time until the last lease ends, including leases of this call. It is 0 if no
-	// units are leased. Since leased units may be refunded, a denied check may pass after LeasedIn,
-	// even before Wait is over. For a sliding log and a penalty it is 0.
+	// units are leased. Leased units can be refunded, so a denied check might pass after LeasedIn
+	// even though Wait is longer. For a sliding log and a penalty it is 0.
 	LeasedIn Micros
-	// Overflow says that the store was full and answered from a counter shared with other clients.
+	// Overflow reports whether the store was full and answered from a counter shared with other
+	// clients.
 	Overflow bool
-	// Local says that the store could not be asked and this process answered in its place, or that
-	// it denied what the store had admitted, because it had itself admitted units before. Under
-	// on_error: local the process enforces its share of the limit; otherwise the whole limit. Only
-	// Denied and Wait are then set. If the check is Refundable and the call was admitted, Granted is
-	// set too, and so is Receipt, to a negative number, if the units can be refunded. Such a receipt is
+	// Local reports whether this process made the decision. That is the case if the store could not
+	// answer. It is also the case if the store admitted the call, but this process denied it
+	// because of units that the process had admitted on its own before. Under on_error: local the
+	// process enforces its share of the limit; otherwise it enforces the whole limit. Only Denied
+	// and Wait are then set. If the check is Refundable and the call was admitted, Granted is set
+	// too, and so is Receipt, to a negative number, if the units can be refunded. Such a receipt is
 	// valid only in this process.
 	Local bool
 	// Violations is, for a check of a penalty, the number of violations remembered after this call.
 	// It is 0 for an OpTake in an admitted call, which does not read the violations. For a penalty,
-	// Wait is its remaining time, and Denied says that it is in force, even if this call imposed
+	// Wait is its remaining time. Denied reports whether it is in force, even if this call imposed
 	// it.
 	Violations int64
 }
 
 // Store keeps counters. Implementations are safe for concurrent use.
 type Store interface {
-	// Take answers checks[i] in results[i], all in one atomic step, by the store's own clock. It
-	// returns at the latest when ctx is done.
+	// Take answers each checks[i] in results[i]. It answers them all in one atomic step, by the
+	// store's own clock. It returns at the latest when ctx is done.
 	//
-	// An error means that the store could not answer: results are then undefined, and each charge
-	// was executed at most once. The error wraps [ErrUnavailable] if the store failed,
-	// [ErrOverloaded] if the store has too many calls to answer, and [ErrInvalid] if the call is
-	// wrong. A denial is a Result, never an error.
+	// An error means that the store could not answer. The results are then undefined, and each
+	// charge was made at most once. The error wraps [ErrUnavailable] if the store failed,
+	// [ErrOverloaded] if it has too many calls to answer, and [ErrInvalid] if the call is not
+	// valid. A denial is a Result, never an error.
 	Take(ctx context.Context, checks []Check, results []Result) error
 }
 
-// ErrUnavailable is wrapped by each error that says the store could not be reached or did not
-// answer in time.
+// ErrUnavailable is wrapped by every error for a store that could not be reached or did not answer
+// in time.
 var ErrUnavailable = errors.New("store unavailable")
 
-// ErrOverloaded is wrapped by each error that says the store works but has too many calls to
-// answer. Clients can cause it, so the request is denied and on_error does not apply. An error that
-// wraps ErrOverloaded does not wrap [ErrUnavailable].
+// ErrOverloaded is wrapped by every error for a store that works but has too many calls to answer.
+// Clients can cause it, so the request is denied and on_error does not apply. An error that wraps
+// ErrOverloaded does not wrap [ErrUnavailable].
 var ErrOverloaded = errors.New("store overloaded")
 
-// ErrStale says that the store's clock is outside the boundaries of a calendar window: the clocks
-// of the calling process and of the store differ by more than a period. An error that wraps it also
-// wraps [ErrUnavailable].
+// ErrStale reports that the store's clock is outside the boundaries of a calendar window, because
+// the clocks of the calling process and the store differ by more than a period. An error that wraps
+// it also wraps [ErrUnavailable].
 var ErrStale = errors.New("stale calendar boundaries")
 
-// ErrInvalid is wrapped by each error that says the call itself is wrong: too many checks, a
-// duplicate key, or a number out of bounds.
+// ErrInvalid is wrapped by every error for a call that is not valid: too many checks, a duplicate
+// key, or a number out of bounds.
 var ErrInvalid = errors.New("invalid check")
 
-// Include raises the check's demand to at least that of another check of the same counter.
+// Include raises the check's demand to at least the demand of another check of the same counter.
 func (c *Check) Include(other *Check) {
 	if other.Cost > c.Cost || c.Cost == 0 && other.Op == OpUpTo {
 		c.Op, c.Cost, c.Min, c.Max = other.Op, other.Cost, other.Min, other.Max
 	}
 }
 
-// OnError says what happens when the store cannot answer.
+// OnError is the action to take when the store cannot answer.
 type OnError uint8
 
 // The actions when the store cannot answer. Of the limits that apply to a request, the strictest
 // decides.
 const (
-	OnErrorInherit OnError = iota // the policy's setting; in a policy: allow
+	OnErrorInherit OnError = iota // in a rule: the policy's setting; in a policy: allow
 	OnErrorAllow
 	OnErrorDeny
 	OnErrorLocal // this process enforces its share of the limit

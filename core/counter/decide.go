@@ -9,8 +9,9 @@ package counter
 //	sliding_window  At: start of the window   Used: units charged in it   Aux: units of the window before
 //	token_bucket    At: last refill           Used: parts missing          Aux: parts per token (the unit)
 //
-// Leased is the last instant at which units may be leased, 0 if none are. Dips are those of a token
-// bucket with refundable charges, oldest first, with zero ones at the end.
+// Leased is the end of the last lease, 0 if no units are leased. Dips are used only by a token
+// bucket with refundable charges. They are sorted from oldest to newest, and unused entries at the
+// end are zero.
 type State struct {
 	At     Micros
 	Used   int64
@@ -32,32 +33,33 @@ type Violation struct {
 	ID    int64  // the counter, as in [Check.Violation]
 }
 
-// Slot is the working state of one counter for [Decide]. On entry it holds what the store has, and
-// on return what the store must keep.
+// Slot is the working state of one counter for [Decide]. On entry it holds the stored state, and on
+// return the state to store.
 type Slot struct {
 	State State  // for a sliding log, Used is the sum of Marks and At is the newest instant
 	Marks []Mark // sliding log: oldest first, with distinct instants
-	// Violations are the violations remembered for a penalty, oldest first. State.At is then the
-	// instant at which the penalty ends, 0 for none. The rest of State is unused.
+	// Violations are the violations remembered for a penalty, oldest first. For a penalty, State.At
+	// is the instant at which it ends, 0 for none, and the rest of State is unused.
 	Violations []Violation
-	// Shared says that several clients share the counter. Its denials are not violations, because
-	// no single client caused them.
+	// Shared reports whether several clients share the counter. Its denials are not violations,
+	// because no single client caused them.
 	Shared bool
 	Write  bool // output: the counter changed and must be stored; after OpReset it must be deleted
 
-	now  Micros // effective instant: the store's clock, or the counter's own if that is slightly ahead
+	now  Micros // effective instant: the store's clock, or the counter's own instant if that is slightly later
 	ends Micros // calendar windows: when the window of State ends
 	over Micros // calendar windows: an instant at which that window has certainly ended, if ends is an estimate
-	// beyond means that the bucket lacks more parts than this limit can take, because another limit
-	// of the same counter took them. State is then reduced to the most that this limit can take.
+	// beyond reports whether the bucket lacked more parts than this limit can take, because another
+	// limit of the same counter took them. State has then been reduced to the most that this limit
+	// can take.
 	beyond bool
 }
 
 // Decide answers checks[i] from slots[i] in results[i] at the instant now. It is [Store.Take]
-// without the storage. All slices have the same length, and the caller has made sure that [Stale]
-// returns nil. Decide changes the slots in place and sets Write on those that the store must keep.
-// It allocates only when a sliding log or a list of violations grows. The caller holds any locks
-// that the slots need.
+// without the storage. All slices have the same length, and [Stale] has returned nil for the
+// checks. Decide changes the slots in place and sets Write on those that the store must keep. It
+// allocates only when a sliding log or a list of violations grows. The caller holds any locks that
+// the slots need.
 func Decide(now Micros, checks []Check, slots []Slot, results []Result) {
 	admitted, penalties, penalized := true, false, false
 	for i := range checks {
@@ -96,7 +98,7 @@ func (c *Check) denies(r *Result) bool {
 	return r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo)
 }
 
-// finish settles an evaluated check and fills in its result from the new state.
+// finish performs an evaluated check and fills in its result from the new state.
 func finish(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	settle(c, s, r, now, admitted)
 	remaining, reset, next := c.Limit.describe(s)
@@ -139,26 +141,26 @@ func (c *Check) upTo(available, leasable int64) int64 {
 	return granted
 }
 
-// settle charges, records or refunds, once it is known whether the call is admitted.
+// settle charges, records or refunds units once it is known whether the call is admitted.
 func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	amount := int64(0)
 	switch c.Op {
 	case OpLook:
 		return
 	case OpRefund:
-		if s.beyond { // the refund would return units that the other limit took
+		if s.beyond { // the refund would restore units that the other limit took
 			return
 		}
 		r.Granted = c.refund(s)
 		s.Write = s.Write || r.Granted > 0
 		return
-	case OpReset: // the result then describes an unused counter
+	case OpReset: // the result describes an unused counter
 		r.Granted = c.Limit.burst - c.Limit.room(s)
 		*s = Slot{}
 		c.roll(s, now)
 		return
 	case OpForce:
-		if s.beyond { // the debt limit is reached, and the debt from the other limit must be kept
+		if s.beyond { // the debt is at its maximum, and the other limit's debt must be kept
 			break
 		}
 		amount = min(c.Cost, max(0, c.Limit.debtRoom(s)))
@@ -178,8 +180,8 @@ func settle(c *Check, s *Slot, r *Result, now Micros, admitted bool) {
 	}
 }
 
-// sinceNow converts an instant to a span from now: 0 if the instant has passed. Never remains
-// Never.
+// sinceNow returns the span from now until an instant, 0 if the instant has passed. For Never it
+// returns Never.
 func sinceNow(at, now Micros) Micros {
 	if at == Never {
 		return Never
@@ -187,15 +189,15 @@ func sinceNow(at, now Micros) Micros {
 	return max(0, at-now)
 }
 
-// roll brings the slot to the instant now. It reports whether the slot must be stored even if
+// roll advances the slot to the instant now. It reports whether the slot must be stored even if
 // nothing is charged.
 //
-// A clock may go back. A counter up to one window ahead continues at its own instant. A counter
-// further ahead would deny its clients until the clock reaches its instant, so it moves to now and
-// keeps its usage.
+// The clock can go back. A counter that is then at most one window ahead continues at its own
+// instant. A counter further ahead would deny its clients until the clock reaches that instant, so
+// it moves to now and keeps its usage.
 //
-// Leased units remain leased when a window ends, because the node that holds them may not know the
-// end yet.
+// Leased units remain leased when a window ends, because the node that holds them might not know
+// yet that it has ended.
 func (c *Check) roll(s *Slot, now Micros) (store bool) {
 	s.now, s.beyond = now, false
 	l, leased := c.Limit, s.State.Leased
@@ -239,7 +241,7 @@ func (l *Limit) used(s *Slot) int64 {
 	return s.State.Used
 }
 
-// debtRoom returns how many units may still be forced onto the counter.
+// debtRoom returns how many more units a forced charge can record.
 func (l *Limit) debtRoom(s *Slot) int64 { return l.room(s) + l.count }
 
 // passesAt returns the instant at which cost would pass. If cost would pass now, the result is the
@@ -313,10 +315,10 @@ func (c *Check) refund(s *Slot) int64 {
 	}
 }
 
-// Fresh returns the instant from which the counter behaves like an unused one, so that a store may
-// delete it. A full bucket written before the clock went back is not fresh yet, because it refills
-// only from the instant of its state. Only [Decide] knows the end of a calendar window, so the slot
-// must be as Decide left it. A counter with leased units is not fresh.
+// Fresh returns the instant from which the counter behaves like an unused one, so that a store can
+// delete it. A full bucket that was stored before the clock went back is not fresh yet, because it
+// refills only from the instant of its state. The slot must be as [Decide] left it, because only
+// Decide computes the end of a calendar window. A counter with leased units is not fresh.
 func (l *Limit) Fresh(s *Slot) (at Micros) {
 	switch l.algorithm {
 	case TokenBucket:

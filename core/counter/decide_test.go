@@ -38,8 +38,8 @@ func TestDecideDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestFreshCountersBehaveLikeNone: a fresh counter decides like one that never existed, so a store
-// may drop it. Just before that instant it does not.
+// TestFreshCountersBehaveLikeNone: from the instant that Fresh returns, a counter decides like one
+// that never existed, so a store can drop it. Just before that instant it does not.
 func TestFreshCountersBehaveLikeNone(t *testing.T) {
 	rng := seed.Random(t)
 	for _, a := range []Algorithm{FixedWindow, SlidingWindow, SlidingLog, TokenBucket} {
@@ -60,7 +60,7 @@ func TestFreshCountersBehaveLikeNone(t *testing.T) {
 			g.ask(OpForce, 1, 0)
 			fresh := l.Fresh(&g.slot[0])
 			none := newGreedy(rng, l)
-			// its weight is rounded down to zero before that
+			// The weight of a sliding window is rounded down to zero earlier than that.
 			if g.now = fresh - 1; a != SlidingWindow {
 				if r := g.look(); r.Remaining == l.burst {
 					t.Fatalf("%s: a microsecond before it is fresh: %+v", l, r)
@@ -77,8 +77,8 @@ func TestFreshCountersBehaveLikeNone(t *testing.T) {
 	}
 }
 
-// TestFullBucketAheadOfTheClockIsNotFresh: a bucket filled by a refund is not fresh if its clock
-// then goes back, until the same instant comes again.
+// TestFullBucketAheadOfTheClockIsNotFresh: if the clock goes back after a refund has filled a
+// bucket, the bucket is not fresh until the clock reaches the instant of the refund again.
 func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
 	l := mustParse(t, "3/3d token_bucket")
 	s := Slot{State: State{At: noon, Used: 0, Aux: l.unit}}
@@ -87,15 +87,15 @@ func TestFullBucketAheadOfTheClockIsNotFresh(t *testing.T) {
 	}
 }
 
-// look makes the check on copies, so that it does not advance the slot.
+// look performs the check on a copy of the slot, so that the slot does not advance.
 func (g *greedy) look() Result {
 	copied := *g
 	copied.slot = []Slot{{State: g.slot[0].State, Marks: append([]Mark(nil), g.slot[0].Marks...)}}
 	return copied.ask(OpLook, 1, 0)
 }
 
-// TestUnwrittenSlotsNeedNotBeKept: if a check does not set Write, its slot may be discarded and
-// read again later.
+// TestUnwrittenSlotsNeedNotBeKept: if a check does not set Write, the store can discard the slot
+// and read it again later.
 func TestUnwrittenSlotsNeedNotBeKept(t *testing.T) {
 	rng := seed.Random(t)
 	for _, text := range []string{"10/1s fw", "10/1s sw", "10/1s tb", "7/3s burst 20", "1000003/31d tb"} {

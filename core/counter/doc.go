@@ -5,14 +5,14 @@
 // # Promise
 //
 // [Decide] answers [Check]s from an instant and the [State] of their counters. It implements the
-// four algorithms, calendar windows, leases, refunds and penalties. It is a pure function: all
-// stores that keep the states and call it decide alike. A [Store] performs several checks in one
-// atomic step. [ValidateChecks] defines the calls that a store may reject.
+// four algorithms, calendar windows, leases, refunds and penalties. It is a pure function, so all
+// stores that call it make the same decisions. A [Store] performs several checks in one atomic
+// step. [ValidateChecks] defines which calls a store can reject.
 //
 // # Price
 //
-// A decision takes about ten nanoseconds per check and allocates nothing. A counter takes at most
-// one [Slot].
+// A decision takes about ten nanoseconds per check and allocates nothing. A counter takes no more
+// memory than one [Slot].
 //
 // # When not to use it
 //

@@ -20,7 +20,7 @@ func (l *Limit) rollWindow(s *Slot) (store bool) {
 	return false
 }
 
-// uncount refunds units to the window they were charged in.
+// uncount refunds units to the window in which they were charged.
 func (l *Limit) uncount(s *Slot, receipt Micros, n int64) int64 {
 	count := &s.State.Used
 	switch {

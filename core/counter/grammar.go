@@ -36,8 +36,8 @@ var windowAdvice = map[string]string{
 	"d": "1d", "ms": "1ms",
 }
 
-// limitTextMax bounds the text that ParseLimit reads, and so the text in its errors. The longest
-// valid text has 53 bytes.
+// limitTextMax bounds the text that ParseLimit reads, and therefore the text that its errors quote.
+// The longest valid text has 53 bytes.
 const limitTextMax = 128
 
 // String returns the algorithm's name as policies write it.
@@ -48,7 +48,7 @@ func (a Algorithm) String() string {
 	return algorithmNames[a]
 }
 
-// Label returns the two letters for the algorithm in a key.
+// Label returns the two letters that stand for the algorithm in a key.
 func (a Algorithm) Label() string { return algorithmLabels[a] }
 
 // String returns the span in its largest whole unit: "500ms", "60s", "86400s".
@@ -84,7 +84,7 @@ func (l *Limit) WindowName() string {
 
 // String returns the limit as policies write it, in the shortest form: "100/1m", "10/1s burst 20",
 // "5000/1d fixed_window", "5000/day". [ParseLimit] parses it back to an equal limit if the window
-// is a whole number of milliseconds, as every window from ParseLimit is.
+// is a whole number of milliseconds. Every window that ParseLimit returns is.
 func (l Limit) String() string {
 	text := strconv.FormatInt(l.count, 10) + "/" + l.WindowName()
 	switch {
@@ -105,8 +105,8 @@ func (l Limit) String() string {
 // month or year, whose algorithm is always fixed_window. Leading zeros are rejected, because some
 // parsers read 010 as eight.
 //
-// The algorithm may be given by an alias. The default is token_bucket with a burst, otherwise
-// sliding_window. The error says what is wrong and what to write instead.
+// The algorithm can be an alias. The default is token_bucket if there is a burst, otherwise
+// sliding_window. The error states what is wrong and what to write instead.
 func ParseLimit(text string) (Limit, error) {
 	if len(text) > limitTextMax {
 		return Limit{}, fmt.Errorf("limit of %d bytes is too long: write COUNT/WINDOW, for example 100/1m", len(text))
@@ -187,7 +187,7 @@ func parseOptions(words []string) (a Algorithm, burst int64, err error) {
 }
 
 // unpadded returns the number without leading zeros. padded reports whether there were any. It is
-// false for a text that is not a number, and for zero, which is always out of bounds.
+// false for text that is not a number, and for zero, which another error reports as out of bounds.
 func unpadded(number string) (digits string, padded bool) {
 	digits = strings.TrimLeft(number, "0")
 	return digits, digits != number && digits != "" && strings.Trim(digits, "0123456789") == ""
@@ -215,7 +215,7 @@ func parseWhole(what, text string) (int64, error) {
 func parseWindow(text string) (Micros, error) {
 	word := strings.ToLower(text)
 	advice, known := windowAdvice[word]
-	if !known && len(word) > len("ms") { // a plural
+	if !known && len(word) > len("ms") { // a plural such as "days"
 		advice, known = windowAdvice[strings.TrimSuffix(word, "s")]
 	}
 	if known {
@@ -251,7 +251,7 @@ func parseWindow(text string) (Micros, error) {
 }
 
 // inOneUnit converts a sum like 1h30m, a fraction like 1.5h, or a number of weeks to the equal
-// window in one unit. It returns "" if there is none.
+// window in one unit. It returns "" if there is no such window.
 func inOneUnit(text string) string {
 	if weeks, ok := strings.CutSuffix(text, "w"); ok {
 		n, err := strconv.ParseUint(weeks, 10, 8)

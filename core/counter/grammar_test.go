@@ -48,8 +48,7 @@ func TestParseLimitReads(t *testing.T) {
 	}
 }
 
-// TestParseLimitRefuses tests every mistake, with the part of the message that says what to write
-// instead.
+// TestParseLimitRefuses tests every mistake, and that the message states what to write instead.
 func TestParseLimitRefuses(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "write COUNT/WINDOW"},
@@ -120,8 +119,8 @@ func TestParseLimitRefuses(t *testing.T) {
 	}
 }
 
-// TestParseLimitRefusesZerosInFront: some readers take 010 for eight. A number that is zero in any
-// base gets the message about its bounds.
+// TestParseLimitRefusesZerosInFront: a number with leading zeros is rejected, because some parsers
+// read 010 as eight. A number that is zero in any base is reported as out of bounds.
 func TestParseLimitRefusesZerosInFront(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"010/1m", `count "010" begins with 0, which some parsers read as octal: write 10`},

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// anyNumber returns a random non-negative number whose length in bits is evenly distributed.
+// anyNumber returns a random non-negative number whose bit length is uniformly distributed.
 func anyNumber(rng *rand.Rand) int64 {
 	edges := []int64{0, 1, 2, 1<<40 - 1, 1 << 40, 1<<53 - 1, 1 << 53, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64}
 	if rng.IntN(4) == 0 {
@@ -57,7 +57,7 @@ func TestRoundedQuotients(t *testing.T) {
 		if got, want := ceilDiv(a, b), -new(big.Int).Div(big.NewInt(-a), big.NewInt(b)).Int64(); got != want {
 			t.Fatalf("ceilDiv(%d, %d) = %d, want %d", a, b, got, want)
 		}
-		for _, a := range []int64{a, -a} { // Div of math/big rounds down for a positive divisor
+		for _, a := range []int64{a, -a} { // big.Int.Div rounds down if the divisor is positive
 			if got, want := floorDiv(a, b), new(big.Int).Div(big.NewInt(a), big.NewInt(b)).Int64(); got != want {
 				t.Fatalf("floorDiv(%d, %d) = %d, want %d", a, b, got, want)
 			}
@@ -66,8 +66,8 @@ func TestRoundedQuotients(t *testing.T) {
 }
 
 // TestBucketArithmeticIsExact: a bucket never refills more than its count per window, and at most a
-// thousandth less. Its products fit in 53 bits. A burst may be rejected for that reason, a count
-// never.
+// thousandth less. Its products fit in 53 bits. A burst can be rejected because they would not fit,
+// but a count never is.
 func TestBucketArithmeticIsExact(t *testing.T) {
 	rng := seed.Random(t)
 	windows := []Micros{WindowMin, 999_983, Second, Minute, Hour, Day, WindowMax, 0}

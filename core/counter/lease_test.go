@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// lessees are clients of one token bucket that lease units, use them, and return them, choosing the
-// most favorable instants.
+// lessees are clients of one token bucket that lease units, use them and return them, at the
+// instants that suit them best.
 type lessees struct {
 	rng    *rand.Rand
 	limit  Limit
@@ -20,14 +20,14 @@ type lessees struct {
 	now    Micros
 	leases []leaseHeld
 	used   []usage
-	// without names a rule to disable, for tests that show why it is needed.
+	// without names a rule to disable, for the tests that show why the rule is needed.
 	without string
 	// refundable: used units may be refunded
 	refundable bool
 	plain      bool // this charge is not refundable
 }
 
-// leaseHeld is the unused units of a lease.
+// leaseHeld holds the unused units of a lease.
 type leaseHeld struct {
 	granted, age Micros
 	units        int64
@@ -64,7 +64,7 @@ func (c *lessees) ask(check Check) Result {
 	return r[0]
 }
 
-// undip removes what the disabled rule would have contributed to the dips.
+// undip removes what the disabled rule contributed to the dips.
 func (c *lessees) undip(check *Check, before *[DipsMax]Dip) {
 	s := &c.slot[0].State
 	switch {
@@ -92,7 +92,7 @@ func (c *lessees) use(units int64, receipt Micros) {
 	}
 }
 
-// some returns a number of units up to most, often all.
+// some returns a random number of units of at most most, often exactly that.
 func (c *lessees) some(most int64) int64 {
 	if most <= 0 {
 		return 0
@@ -112,7 +112,7 @@ func (c *lessees) step() {
 		c.spend()
 	case 4:
 		c.refund()
-	default: // charged, and not used after all
+	default: // charged but not used
 		r := c.ask(Check{Op: OpTake, Cost: c.some(c.limit.burst)})
 		if c.rng.IntN(2) == 0 {
 			c.ask(Check{Op: OpRefund, Cost: r.Granted, Receipt: r.Receipt})
@@ -123,7 +123,7 @@ func (c *lessees) step() {
 	c.move()
 }
 
-// lease takes units, uses what it needs, and holds the rest.
+// lease takes units, uses some of them and holds the rest.
 func (c *lessees) lease() {
 	need := int64(c.rng.IntN(3))
 	age := c.ages[c.rng.IntN(len(c.ages))]
@@ -146,7 +146,8 @@ func (c *lessees) spend() {
 	}
 }
 
-// giveBack returns units of leases, ended or not. Units that the bucket does not take are lost.
+// refund returns units of leases, whether they have ended or not. Units that the bucket does not
+// take are lost.
 func (c *lessees) refund() {
 	for i := range c.leases {
 		if l := &c.leases[i]; l.units > 0 && c.rng.IntN(2) == 0 {
@@ -162,7 +163,7 @@ func (c *lessees) move() {
 	c.leases = c.leases[max(0, len(c.leases)-8):]
 	look := c.ask(Check{Op: OpLook})
 	switch c.rng.IntN(9) {
-	case 0, 1, 2: // again at once
+	case 0, 1, 2: // stay at the same instant
 	case 8:
 		c.now += 1 + Micros(c.rng.Int64N(int64(c.limit.tick)))
 	case 3:
@@ -179,7 +180,7 @@ func (c *lessees) move() {
 	}
 }
 
-// excess returns by how much the units used in the worst span exceed the limit.
+// excess returns the number of units by which usage exceeds the limit in the worst span.
 func (c *lessees) excess() (most int64, span Micros) {
 	for i := range c.used {
 		units := int64(0)
@@ -194,22 +195,22 @@ func (c *lessees) excess() (most int64, span Micros) {
 	return most, span
 }
 
-// leasedRuns is how many limits are tried. With a tenth of them, most runs do not find that
-// clipping forfeits a tick.
+// leasedRuns is the number of limits to try. With a tenth of it, most runs do not detect that a
+// clip must forfeit part of a tick.
 const leasedRuns = 12_000
 
 // lesseeTraffic runs random traffic with one rule disabled, on several limits, until clients get
-// too many units. It returns how, or "".
+// too many units. It returns a description of how they did, or "".
 func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
 	for range runs {
 		count := 1 + rng.Int64N(1<<rng.IntN(12))
-		if rng.IntN(2) == 0 { // here a tick is many microseconds
+		if rng.IntN(2) == 0 { // a limit whose tick is many microseconds
 			count = CountMax - rng.Int64N(1<<rng.IntN(41))
 		}
 		l, err := NewLimit(TokenBucket, count, windows[rng.IntN(len(windows))], 1+rng.Int64N(3*min(count, CountMax/3)))
 		if err != nil {
-			continue // a bucket that would fill too slowly
+			continue // the bucket would fill too slowly to be a valid limit
 		}
 		c := newLessees(rng, l)
 		c.without = without
@@ -223,8 +224,9 @@ func lesseeTraffic(rng *rand.Rand, runs int, without string) (how string) {
 	return ""
 }
 
-// TestLeasesOfATokenBucketKeepItsPromise: however many units are leased, for however long, used
-// late or returned, no span of time exceeds the limit by even one unit.
+// TestLeasesOfATokenBucketKeepItsPromise: no span of time exceeds the limit by even one unit,
+// however many units are leased, however long they are held, and whether they are used late or
+// returned.
 func TestLeasesOfATokenBucketKeepItsPromise(t *testing.T) {
 	if how := lesseeTraffic(seed.Random(t), leasedRuns, ""); how != "" {
 		t.Fatal(how)

@@ -9,11 +9,11 @@ import (
 )
 
 // Micros is an instant (microseconds since the Unix epoch, by the store's clock) or a span in
-// microseconds. All computations use microseconds, because a Lua number holds them exactly until
-// the year 2255. It cannot hold today's time in nanoseconds exactly.
+// microseconds. All computations use microseconds, because a Lua number represents them exactly
+// until the year 2255. It cannot represent the current time in nanoseconds exactly.
 type Micros int64
 
-// Units of time, in which this package states its bounds.
+// Units of time.
 const (
 	Millisecond Micros = 1_000
 	Second      Micros = 1_000_000
@@ -24,22 +24,23 @@ const (
 
 // Bounds of a limit. Within them every product that Go or Lua computes fits in 2^53.
 const (
-	CountMax    int64  = 1 << 40       // units in a window, a burst or a cost
-	LogCountMax int64  = 10_000        // units in a window of a sliding log, which may store each unit separately
+	CountMax    int64  = 1 << 40       // the maximum of a count, a burst or a cost
+	LogCountMax int64  = 10_000        // the maximum count of a sliding log, which can store each unit separately
 	WindowMin          = Millisecond   // network jitter would dominate shorter windows
-	WindowMax          = 31 * Day      // longer ones are calendar windows
-	FillMax            = 366 * Day     // longest time in which a token bucket may fill from empty
+	WindowMax          = 31 * Day      // longer windows are calendar windows
+	FillMax            = 366 * Day     // the longest time for a token bucket to fill from empty
 	exactMax    int64  = 1 << 53       // the greatest integer range that a Lua number holds exactly
-	Never       Micros = math.MaxInt64 // as a wait: the cost can never pass
+	Never       Micros = math.MaxInt64 // a wait: the cost can never pass
 )
 
 // Algorithm names one of the four counting algorithms.
 type Algorithm uint8
 
-// The algorithms. docs/policy.md states what each guarantees. The zero Algorithm is invalid.
+// The algorithms. docs/reference/policy.md states what each of them guarantees. The zero Algorithm
+// is invalid.
 const (
 	FixedWindow   Algorithm = iota + 1 // at most Count per aligned window
-	SlidingWindow                      // as fixed_window, plus a weighted part of the previous window
+	SlidingWindow                      // like fixed_window, but a weighted part of the previous window counts too
 	SlidingLog                         // at most Count in any span of one window
 	TokenBucket                        // at most burst + Count·t/window in any span t
 )
@@ -60,12 +61,12 @@ type Limit struct {
 	unit   int64
 	refill int64
 	tick   Micros
-	fill   Micros // from empty to full
+	fill   Micros // the time to fill from empty
 }
 
 // NewLimit returns a limit of count units per window. burst is the capacity of a token bucket,
 // where 0 means count. For every other algorithm it must be 0. The error names the number that is
-// out of bounds, and the bounds.
+// out of bounds and states the bounds.
 func NewLimit(a Algorithm, count int64, window Micros, burst int64) (Limit, error) {
 	l := Limit{algorithm: a, count: count, window: window, burst: burst}
 	if burst == 0 {
@@ -109,11 +110,12 @@ func countOutOfBounds(a Algorithm, count, most int64) error {
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 
-// reduce chooses the smallest parts of a token for which the refill of a tick is whole. If these
-// numbers are too large, reduce coarsens the tick. That rounds the window up and the rate down, so
-// a bucket never gives more than count per window. A full bucket loses up to the refill of one
-// tick, so a coarser tick must refill less than a thousandth of the burst. Otherwise reduce rounds
-// the rate instead. Either way the rate is exact to one part in a thousand.
+// reduce divides a token into the fewest parts for which a tick refills a whole number of parts. If
+// the numbers are too large, reduce makes the tick coarser. That rounds the window up and the rate
+// down, so a bucket never grants more than count per window. A full bucket loses up to the refill
+// of one tick, so a coarser tick must refill less than a thousandth of the burst. If it would
+// refill more, reduce rounds the rate instead. In both cases the rate is exact to one part in a
+// thousand.
 func (l *Limit) reduce() error {
 	if mulDiv(l.burst, int64(l.window), l.count) > int64(FillMax) {
 		return errors.New("burst " + decimal(l.burst) + " takes longer than " + FillMax.String() + " to fill at " +
@@ -121,8 +123,8 @@ func (l *Limit) reduce() error {
 	}
 	l.tick, l.unit, l.refill = l.coarsen()
 	if l.tick > 1 && mulDiv(l.refill, lossMax, l.unit) >= l.burst {
-		// Here the burst is less than the count, or the tick would refill a smaller part of it. So
-		// refill is more than 1,600.
+		// The burst is less than the count here; otherwise the tick would refill a smaller part of
+		// it. So refill is more than 1,600.
 		l.tick, l.unit = 1, exactMax/(l.burst+l.count)
 		l.refill = mulDiv(l.count, l.unit, int64(l.window))
 	}
@@ -130,13 +132,13 @@ func (l *Limit) reduce() error {
 	return nil
 }
 
-// lossMax is the divisor of the burst that bounds the refill of a tick coarser than one
-// microsecond.
+// lossMax bounds the refill of a tick coarser than one microsecond: it is less than the burst
+// divided by lossMax.
 const lossMax = 1000
 
-// coarsen returns the finest tick of 1, 2 or 5 times a power of ten at which the bucket's parts
-// fit, the parts of a token, and the parts that a tick adds. Counts and bursts are bounded, so a
-// tick that divides the window into more than 1,600 always fits.
+// coarsen returns the finest tick, of 1, 2 or 5 times a power of ten, for which the bucket's
+// numbers fit. It also returns the parts of a token and the parts that a tick adds. Counts and
+// bursts are bounded, so a tick that divides the window into more than 1,600 always fits.
 func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 	for decade := Micros(1); ; decade *= 10 {
 		for _, tick = range [...]Micros{decade, 2 * decade, 5 * decade} {
@@ -153,7 +155,7 @@ func (l *Limit) coarsen() (tick Micros, unit, refill int64) {
 // Algorithm returns the limit's algorithm.
 func (l *Limit) Algorithm() Algorithm { return l.algorithm }
 
-// Count returns the units per window.
+// Count returns the number of units per window.
 func (l *Limit) Count() int64 { return l.count }
 
 // Window returns the window's length. For a calendar window, whose length varies, it returns the
@@ -180,9 +182,9 @@ func (l *Limit) Capacity() int64 { return l.burst }
 func (l *Limit) Arithmetic() (unit, refill int64, tick Micros) { return l.unit, l.refill, l.tick }
 
 // TTL returns how long after a write a store must keep the counter: two windows, one for a sliding
-// log, and twice the fill time for a token bucket. A bucket in debt must be kept until
-// [Limit.Fresh] if that is later. For a calendar window TTL is approximate: its counter is kept
-// until the boundary after next.
+// log, and twice the fill time for a token bucket. A bucket in debt must be kept until the instant
+// from [Limit.Fresh] if that is later. For a calendar window TTL is approximate: the counter is
+// kept until the boundary after the next.
 func (l *Limit) TTL() Micros {
 	switch l.algorithm {
 	case SlidingLog:
@@ -218,7 +220,7 @@ func (l *Limit) ReceiptAt(at Micros, b *Bounds) Micros {
 	}
 }
 
-// Fillable returns the largest burst that a bucket of count tokens per window fills within
+// Fillable returns the largest burst for which a bucket of count tokens per window fills within
 // [FillMax].
 func (l *Limit) Fillable(count int64) int64 { return mulDiv(int64(FillMax), count, int64(l.window)) }
 

@@ -9,10 +9,11 @@ import (
 
 // Bounds of a penalty.
 const (
-	// MultipliersMax is the greatest number of multipliers of a penalty. Every call carries them
-	// all.
+	// MultipliersMax is the greatest number of multipliers of a penalty. Every call to the store
+	// includes all of them.
 	MultipliersMax = 64
-	// MultiplierMax is the greatest multiplier. It turns a second into eleven days.
+	// MultiplierMax is the greatest multiplier. Applied to a wait of one second, it gives eleven
+	// days.
 	MultiplierMax int64 = 1_000_000
 	// PenaltyMax is the longest time to remember a violation, and the longest penalty.
 	PenaltyMax = FillMax
@@ -47,7 +48,7 @@ func (p *Penalty) Flaw() string {
 }
 
 // enforce sets Wait and Denied of the result if the penalty is in force. It does not read the
-// violations. If the clock went back or the policy was edited, a penalty may be longer than
+// violations. After the clock went back or the policy was edited, a penalty can be longer than
 // allowed; enforce then shortens it. A penalty that is over is deleted by the next write, so that
 // it does not return if the clock goes back.
 func (p *Penalty) enforce(s *Slot, r *Result, now Micros) {
@@ -61,9 +62,9 @@ func (p *Penalty) enforce(s *Slot, r *Result, now Micros) {
 	r.Denied = r.Wait > 0
 }
 
-// remember brings the violations to the instant now and drops the expired ones. If a clock has left
-// a violation more than a window ahead, remember moves all violations in the future to now and
-// merges equal ones.
+// remember advances the violations to the instant now and drops the expired ones. If a violation is
+// more than a window ahead because of a wrong clock, remember moves all future violations to now
+// and merges equal ones.
 func (p *Penalty) remember(s *Slot, now Micros) {
 	if last := len(s.Violations) - 1; last >= 0 && s.Violations[last].At > now+p.Window {
 		for i := range s.Violations {
@@ -79,16 +80,16 @@ func (p *Penalty) remember(s *Slot, now Micros) {
 	for over < len(s.Violations) && s.Violations[over].At <= now-p.Window {
 		over++
 	}
-	s.Violations = s.Violations[over:] // no copying: unless Write is set, stored data must not change
+	s.Violations = s.Violations[over:] // no copy: stored data must not change unless Write is set
 }
 
-// compareViolations orders violations as every store keeps them.
+// compareViolations orders violations the way every store keeps them.
 func compareViolations(a, b Violation) int {
 	return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID))
 }
 
-// violate records the violation and reports whether it did. It does not record one that is already
-// remembered and whose wait is not over.
+// violate records the violation and reports whether it did. It does not record a violation that is
+// already remembered and whose wait is not over.
 func (p *Penalty) violate(s *Slot, v Violation) bool {
 	for i := len(s.Violations) - 1; i >= 0; i-- {
 		if old := &s.Violations[i]; old.ID == v.ID && old.Until > v.At {
@@ -108,14 +109,14 @@ func (p *Penalty) impose(s *Slot, r *Result, wait Micros, n int64) {
 	s.State.At = r.At + r.Wait
 }
 
-// violates reports whether the check's denial is a violation for the penalty check number guard,
+// violates reports whether a denial by the check is a violation for penalty check number guard,
 // counted from 1.
 func (c *Check) violates(r *Result, guard int) bool {
 	return c.Guard == guard && r.Denied && !c.Shadow && (c.Op == OpTake || c.Op == OpUpTo) && r.Wait != Never
 }
 
-// punish completes the penalty check number guard, counted from 1. admitted reports whether the
-// call is admitted. recording reports whether the call is denied, but not by a penalty.
+// punish completes penalty check number guard, counted from 1. admitted reports whether the call is
+// admitted. recording reports whether the call is denied by something other than a penalty.
 func punish(now Micros, guard int, checks []Check, slots []Slot, results []Result, admitted, recording bool) {
 	c, s, r := &checks[guard-1], &slots[guard-1], &results[guard-1]
 	p := c.Penalty

@@ -15,7 +15,7 @@ type offender struct {
 	testing.TB
 	penalty Penalty
 	limits  [2]Limit
-	slots   [3]Slot // the penalty first
+	slots   [3]Slot // the first is the penalty's
 	results [3]Result
 	now     Micros
 }
@@ -33,8 +33,8 @@ func (o *offender) checks() []Check {
 		{Limit: &o.limits[1], Cost: 1, Guard: 1, Violation: 12}}
 }
 
-// ask sends a request some time later, with checks modified by change, and returns the result of
-// the penalty.
+// ask sends a request the given time later, with the checks modified by change. It returns the
+// result for the penalty.
 func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	o.now += later
 	c := o.checks()
@@ -45,7 +45,7 @@ func (o *offender) ask(later Micros, change ...func(c []Check)) Result {
 	return o.results[0]
 }
 
-// remembers fails the test unless the recorded violations are the given ones.
+// remembers fails the test unless exactly the given violations are recorded.
 func (o *offender) remembers(want ...Violation) {
 	o.Helper()
 	if diff := cmp.Diff(want, o.slots[0].Violations, cmpopts.EquateEmpty()); diff != "" {
@@ -69,7 +69,7 @@ func TestTwentyRequestsAreOneViolation(t *testing.T) {
 	}
 	first := Violation{At: noon + 1, Until: noon + Minute, ID: 11}
 	o.remembers(first)
-	o.now = noon + Minute // its wait is over
+	o.now = noon + Minute // the wait is over
 	o.slots[1].State, o.slots[2].State = State{At: o.now, Used: 1}, State{}
 	o.wants(o.ask(Second), 59*Second, 2)
 	o.remembers(first, Violation{At: noon + Minute + Second, Until: noon + 2*Minute, ID: 11})
@@ -79,7 +79,7 @@ func TestEveryRefusingLimitIsAViolation(t *testing.T) {
 	o := newOffender(t)
 	o.limits[1] = mustParse(t, "1/1h fw")
 	o.ask(0)
-	o.wants(o.ask(0), Hour, 2) // the longest of the waits, which bounds the penalty
+	o.wants(o.ask(0), Hour, 2) // the penalty follows the longest of the waits
 	o.remembers(Violation{noon, noon + Minute, 11}, Violation{noon, noon + Hour, 12})
 }
 
@@ -140,7 +140,8 @@ func TestPenaltyInForce(t *testing.T) {
 	o.ask(0)
 	o.wants(o.ask(0), Minute, 1)
 	written := o.slots[0]
-	// Denials by the penalty neither count nor extend it, and nothing is charged while it lasts.
+	// Denials by the penalty are not violations and do not extend it, and nothing is charged while
+	// it lasts.
 	o.slots[1].State, o.slots[2].State = State{}, State{}
 	o.wants(o.ask(30*Second), 30*Second, 1)
 	if o.results[1].Granted+o.results[2].Granted != 0 || o.results[1].Denied || o.slots[0].Write {
@@ -153,7 +154,7 @@ func TestPenaltyInForce(t *testing.T) {
 	}
 	o.slots[2].State = State{}
 	o.wants(o.ask(29*Second-1), 1, 1)
-	o.wants(o.ask(1), 0, 0) // it is over, and violations of an admitted request are not examined
+	o.wants(o.ask(1), 0, 0) // the penalty is over, and an admitted request does not read the violations
 	if o.results[1].Granted != 1 {
 		t.Errorf("after the penalty: %+v", o.results[1])
 	}
@@ -172,7 +173,7 @@ func TestAnotherPenaltyInForce(t *testing.T) {
 	if results[0].Denied || !results[1].Denied || len(slots[0].Violations) != 0 {
 		t.Errorf("%+v", results)
 	}
-	checks[1].Op = OpLook // a look only reports, and denies nothing
+	checks[1].Op = OpLook // OpLook only reports and denies nothing
 	Decide(noon, checks, slots, results)
 	if !results[0].Denied || !results[1].Denied || results[0].Wait != Minute || len(slots[0].Violations) != 1 {
 		t.Errorf("%+v", results)
@@ -208,8 +209,8 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestPenaltyAndAClockThatGoesBack: small steps back are absorbed. A penalty that is further ahead
-// than it may last is brought to now.
+// TestPenaltyAndAClockThatGoesBack: a small step back has no effect. A penalty that would last
+// longer than the maximum after a large step is shortened.
 func TestPenaltyAndAClockThatGoesBack(t *testing.T) {
 	look := func(c []Check) { c[0].Op, c[1].Op, c[2].Op = OpLook, OpLook, OpLook }
 	ahead := Violation{noon + Hour, noon + Hour + Minute, 11}

@@ -2,38 +2,40 @@
 
 package counter
 
-// A refund of a token bucket restores only what the bucket still lacks because of the charge.
-// Without the charge, the bucket might have been full since and lost some refill. To the extent
-// that it would have lost refill, the charge no longer has an effect, and refunding that part would
-// create tokens. Let m be the parts missing at an instant since the charge of n, and m′ the parts
-// that would be missing without the charge. The two differ by n at first. Their difference shrinks
-// only while m′ is 0 and m is not. So at any later instant
+// A refund to a token bucket restores only what the bucket still lacks because of the charge.
+// Without the charge, the bucket might have been full in the meantime and lost some refill. To that
+// extent the charge no longer has an effect, and refunding that part would create tokens. Let m be
+// the parts missing at an instant since the charge of n, and m′ the parts that would be missing
+// without the charge. The two differ by n at first. Their difference shrinks only while m′ is 0 and
+// m is not. So at any later instant
 //
 //	m − m′ = min(n, the minimum of m since the charge)
 //
-// m has its minima just before each charge, and now. These instants are the dips. A refund lowers
-// the dips after its charge by the parts it restores. They then equal the dips of a bucket without
-// that charge, and the next refund can be computed from them in the same way. So the refunds after
-// a dip of charges before it add up to at most the dip. At every dip, and so in every span, the
-// bucket keeps its guarantee for the units that were really used.
+// The minima of m are just before each charge, and now. These instants are the dips. A refund
+// lowers the dips after its charge by the parts it restores. They then equal the dips of a bucket
+// without that charge, and the next refund can be computed from them in the same way. So the
+// refunds that are made after a dip, of charges made before it, add up to at most the dip. At every
+// dip, and therefore in every span, the bucket keeps its guarantee for the units that were really
+// used.
 //
 //   - Before the charge of a lease, a bucket lacks the refill of its age (see [Limit.lease]), with
-//     or without the refundable charge. The dip is what is missing beyond that. Charges of the same
-//     instant count as made before it.
-//   - If part of a tick has elapsed, the dip is lower by the refill of a tick. That tick would
-//     refill a bucket that was charged just before (see [Limit.drain]).
-//   - A dip that is higher than a later dip is not needed. Nor is one as old as the fill time of
-//     the bucket. If there are more than DipsMax, the closest two become one, with the lower value
-//     and the later instant. That errs against the client.
-//   - A full bucket has no dips. A refundable charge made before the bucket was full finds no dip
-//     at or after its own instant, or finds a dip of 0, and is refunded nothing.
+//     or without the refundable charge. The dip is what the bucket lacks beyond that. Charges at
+//     the same instant count as made before the dip.
+//   - If part of a tick has elapsed, the dip is reduced by the refill of one tick, because the end
+//     of that tick would refill a bucket that was charged just before (see [Limit.drain]).
+//   - A dip that is higher than a later dip is not needed, nor is a dip as old as the bucket's fill
+//     time. If there are more than DipsMax dips, the closest two are merged into one with the lower
+//     value and the later instant, which rounds against the client.
+//   - A full bucket has no dips. For a refundable charge made before the bucket was full, there is
+//     no dip at or after its instant, or there is a dip of 0; nothing is refunded.
 //
 // A bucket keeps dips only from its first charge with [Check.Refundable] until it is full.
 
 // DipsMax is the number of dips that a bucket keeps. After a merge of two dips a refund restores
-// too little at first. Then more parts stay missing, so later refunds restore enough. Example: a
-// client sends requests at twenty times its rate, with half a burst of requests in progress, and
-// all are refunded. With eight dips it is denied 2 in 100 requests; with four dips, a third.
+// too little at first. The bucket then lacks more parts, so later refunds restore enough. Example:
+// a client sends requests at twenty times its rate, with half a burst of requests in flight, and
+// all are refunded. With eight dips, 2 in 100 of its requests are denied; with four dips, a third
+// are.
 const DipsMax = 8
 
 // Dip records an instant and the parts that the bucket lacked at it. The zero Dip means none.
@@ -42,18 +44,18 @@ type Dip struct {
 	Missing int64
 }
 
-// dips reports whether the bucket has refundable charges.
+// dips reports whether the bucket has any dips, that is, refundable charges.
 func (s *State) dips() bool { return s.Dips[0].At != 0 }
 
-// dip records the parts missing now, before a charge, less beyond: the parts missing because of a
-// clip.
+// dip records the number of parts missing before a charge that is about to be made. It subtracts
+// beyond, the number of parts that are missing because of a clip.
 func (l *Limit) dip(s *Slot, beyond int64) {
 	missing, at := s.State.Used-beyond, s.now
 	if s.State.At != s.now {
 		missing -= l.refill
 	}
 	if beyond > 0 {
-		at++ // charges of this instant count as made before the dip
+		at++ // charges at this instant count as made before the dip
 	}
 	var kept [DipsMax + 1]Dip
 	n := 0
@@ -101,13 +103,13 @@ func (s *Slot) lacks(receipt Micros) int64 {
 			missing = min(missing, d.Missing)
 		}
 	}
-	if !known { // the bucket was full since the charge
+	if !known { // the bucket has been full since the charge
 		return 0
 	}
 	return missing
 }
 
-// refundParts returns parts of a charge to the bucket.
+// refundParts credits parts of a charge to the bucket.
 func (s *Slot) refundParts(receipt Micros, parts int64) {
 	s.State.Used -= parts
 	for i := range s.State.Dips {

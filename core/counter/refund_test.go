@@ -13,10 +13,10 @@ import (
 // the bucket is nearly full, the refund adds only what the charge is still missing from it.
 func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	type ask struct {
-		after Micros // since the first charge
+		after Micros // time since the first charge
 		cost  int64
 	}
-	const plain = 1000 // added to a cost: the charge is not refundable
+	const plain = 1000 // added to a cost to mark a charge that is not refundable
 	for _, c := range []struct {
 		what           string
 		first          int64
@@ -65,17 +65,17 @@ func TestRefundRestoresWhatTheChargeStillLacks(t *testing.T) {
 	}
 }
 
-// refunders are clients of one token bucket that use their charges and may also lease units.
-// Responses later refund part of a charge or of a leased unit.
+// refunders are clients of one token bucket that use their charges and can also lease units. Later,
+// when the response is known, part of a charge or of a leased unit is refunded.
 type refunders struct {
 	*lessees
 	leases  bool
 	many    bool         // many small charges are open at a time
 	mixed   bool         // some charges are final and not refundable
-	charges []refundable // for the replay
+	charges []refundable // the charges to replay
 }
 
-// refundable is the part of a charge that counts, as a replay sees it.
+// refundable is the part of a charge that is not refunded, for a replay.
 type refundable struct {
 	at    Micros
 	units int64
@@ -143,7 +143,7 @@ func (c *refunders) settle() {
 		u.units -= n
 		c.ask(Check{Op: OpRefund, Cost: n, Receipt: u.receipt})
 		for j := range c.charges {
-			// older charges have been refilled, or count as refilled
+			// Older charges have been refilled or are treated as refilled.
 			if c.charges[j].at == u.at && c.now-u.at < c.limit.fill {
 				c.charges[j].units -= n
 			}
@@ -151,8 +151,8 @@ func (c *refunders) settle() {
 	}
 }
 
-// replayed returns the parts that would be missing now from a bucket that was charged only what
-// counts.
+// replayed returns the parts that would be missing now from a bucket that was never charged the
+// refunded units.
 func (c *refunders) replayed() (missing int64) {
 	last := Micros(0)
 	refill := func(at Micros) {
@@ -172,23 +172,23 @@ func (c *refunders) replayed() (missing int64) {
 func refundedLimit(rng *rand.Rand) (Limit, bool) {
 	windows := []Micros{WindowMin, 7 * Millisecond, 999_983, Second, Minute, Hour}
 	count := 1 + rng.Int64N(1<<rng.IntN(12))
-	if rng.IntN(3) == 0 { // here a tick is many microseconds
+	if rng.IntN(3) == 0 { // a limit whose tick is many microseconds
 		count = CountMax - rng.Int64N(1<<rng.IntN(41))
 	}
 	l, err := NewLimit(TokenBucket, count, windows[rng.IntN(len(windows))], 1+rng.Int64N(3*min(count, CountMax/3)))
 	return l, err == nil
 }
 
-// refundedRuns is how many limits are tried.
+// refundedRuns is the number of limits to try.
 const refundedRuns = 4_000
 
 // refundTraffic runs random traffic with one rule disabled, on several limits, until clients get
-// too many units. It returns how, or "".
+// too many units. It returns a description of how they did, or "".
 func refundTraffic(rng *rand.Rand, leases bool, without string) (how string) {
 	for range refundedRuns {
 		l, ok := refundedLimit(rng)
 		if !ok {
-			continue // a bucket that would fill too slowly
+			continue // the bucket would fill too slowly to be a valid limit
 		}
 		c := newRefunders(rng, l, leases)
 		c.without = without
@@ -202,8 +202,8 @@ func refundTraffic(rng *rand.Rand, leases bool, without string) (how string) {
 	return ""
 }
 
-// TestRefundsOfATokenBucketKeepItsPromise: whatever is refunded, however late and in whatever
-// order, no span of time exceeds the limit by even one unit, with and without leases.
+// TestRefundsOfATokenBucketKeepItsPromise: no span of time exceeds the limit by even one unit,
+// whatever is refunded, however late and in whatever order, with and without leases.
 func TestRefundsOfATokenBucketKeepItsPromise(t *testing.T) {
 	for _, leases := range []bool{false, true} {
 		if how := refundTraffic(seed.Random(t), leases, ""); how != "" {
@@ -228,8 +228,8 @@ func TestRefundsOfATokenBucketNeedTheirRules(t *testing.T) {
 	}
 }
 
-// TestRefundsLeaveTheBucketThatNeverHadTheCharge: unless there are more dips than are kept, the
-// bucket always equals one that was never charged the refunded units.
+// TestRefundsLeaveTheBucketThatNeverHadTheCharge: as long as there are no more than DipsMax dips,
+// the bucket equals one that was never charged the refunded units.
 func TestRefundsLeaveTheBucketThatNeverHadTheCharge(t *testing.T) {
 	rng := seed.Random(t)
 	compared, partly := 0, 0
@@ -245,7 +245,7 @@ func TestRefundsLeaveTheBucketThatNeverHadTheCharge(t *testing.T) {
 			look := c.ask(Check{Op: OpLook})
 			if len(c.charges) > DipsMax {
 				if look.Reset > 0 {
-					break // possibly more dips than are kept
+					break // there may be more than DipsMax dips
 				}
 				c.charges, c.used = c.charges[:0], c.used[:0] // the bucket is full: start over
 			}
@@ -263,9 +263,9 @@ func TestRefundsLeaveTheBucketThatNeverHadTheCharge(t *testing.T) {
 	}
 }
 
-// TestRefundsDoNotRunABucketDry: a client has half a bucket of requests in flight, and each of them
-// is refunded. It is hardly ever denied, however few dips are kept: a refund that is too small
-// leaves more missing, so later refunds are large enough.
+// TestRefundsDoNotRunABucketDry: a client that has half a bucket of requests in flight, all of
+// which are refunded, is hardly ever denied, even though few dips are kept. After a refund that is
+// too small the bucket lacks more, so later refunds are large enough.
 func TestRefundsDoNotRunABucketDry(t *testing.T) {
 	l, err := ParseLimit("100/1s burst 100")
 	if err != nil {
@@ -298,8 +298,8 @@ func TestRefundsDoNotRunABucketDry(t *testing.T) {
 	t.Logf("%d of %d refused", denied, requests)
 }
 
-// TestRefundOfMoreThanFits: a refund of more units than were ever charged returns at most what is
-// missing, even if the units have more parts than fit.
+// TestRefundOfMoreThanFits: a refund of more units than were ever charged restores at most what is
+// missing, even if the number of parts overflows.
 func TestRefundOfMoreThanFits(t *testing.T) {
 	rng := seed.Random(t)
 	for range 1000 {

@@ -53,7 +53,7 @@ func AppendShard(dst []byte, shard uint64) []byte {
 }
 
 // ShardsMax is the greatest number of shards of a rule. A cluster rarely has more servers, and a
-// set of shards fits in one 64-bit integer.
+// set of that many shards fits in one 64-bit integer.
 const ShardsMax = 64
 
 // shardMark begins the shard in the braces of a key: "~3:" is the fourth shard. No kind of client,

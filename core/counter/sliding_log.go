@@ -8,7 +8,8 @@ import (
 )
 
 // A sliding log records each instant at which units were charged. State.Used is the running sum, so
-// a decision reads only the marks that expire and those that a denied check must wait for.
+// a decision reads only the marks that expire and the marks whose expiry a denied check must wait
+// for.
 
 func (l *Limit) rollLog(s *Slot) (store bool) {
 	if len(s.Marks) == 0 {
@@ -35,7 +36,7 @@ func (l *Limit) rollLog(s *Slot) (store bool) {
 	return store
 }
 
-// gather moves every mark in the future to the slot's instant.
+// gather moves every future mark to the slot's instant.
 func (l *Limit) gather(s *Slot) {
 	first := slices.IndexFunc(s.Marks, func(m Mark) bool { return m.At >= s.now })
 	units := int64(0)
@@ -46,7 +47,7 @@ func (l *Limit) gather(s *Slot) {
 	s.State.At = s.now
 }
 
-// logHas returns the instant at which enough of the oldest marks have expired that cost passes.
+// logHas returns the instant at which enough of the oldest marks have expired for cost to pass.
 func (l *Limit) logHas(s *Slot, cost int64) Micros {
 	need := s.State.Used + cost - l.count
 	for i := range s.Marks {

@@ -3,8 +3,8 @@
 package counter
 
 // Fixed and sliding windows share their state: the start of an aligned window and the units charged
-// in it. A sliding window adds the units of the window before, weighted by the part of it that a
-// span of one window ending now still covers.
+// in it. A sliding window adds the units of the window before, weighted by the fraction of that
+// window that is covered by a span of one window ending now.
 
 // weighted returns ⌊previous × (window − elapsed) / window⌋.
 func (l *Limit) weighted(s *Slot) int64 {
@@ -12,8 +12,8 @@ func (l *Limit) weighted(s *Slot) int64 {
 }
 
 // slidingHas returns the instant at which cost passes the sliding window. That instant is in this
-// window, while the weight of the previous one falls; or in the next window, while the weight of
-// this one falls; or at the start of the window after that.
+// window, while the weight of the previous one decreases; or in the next window, while the weight
+// of this one decreases; or at the start of the window after that.
 func (l *Limit) slidingHas(s *Slot, cost int64) Micros {
 	if l.used(s)+cost <= l.count {
 		return 0
@@ -27,8 +27,8 @@ func (l *Limit) slidingHas(s *Slot, cost int64) Micros {
 	return s.State.At + 2*l.window
 }
 
-// fades returns the first instant of the window from start at which the weighted previous window is
-// at most room.
+// fades returns the first instant, in the window that begins at start, at which the weighted
+// previous window is at most room.
 func (l *Limit) fades(start Micros, previous, room int64) (at Micros, ok bool) {
 	if room < 0 {
 		return 0, false
@@ -36,7 +36,8 @@ func (l *Limit) fades(start Micros, previous, room int64) (at Micros, ok bool) {
 	if previous <= room {
 		return start, true
 	}
-	// ⌊previous × left / window⌋ ≤ room for left up to ⌊((room + 1) × window − 1) / previous⌋.
+	// ⌊previous × left / window⌋ ≤ room holds for left up to ⌊((room + 1) × window − 1) /
+	// previous⌋.
 	left := Micros(mulSubDiv(room+1, int64(l.window), 1, previous))
 	return start + l.window - left, left > 0
 }

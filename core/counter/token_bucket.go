@@ -2,8 +2,8 @@
 
 package counter
 
-// A token bucket is stored as the parts missing from a full bucket. So a missing counter is a full
-// bucket, and an increase of the burst requires no rewrite of counters.
+// A token bucket is stored as the number of parts missing from a full bucket. So a counter that
+// does not exist is a full bucket, and increasing the burst does not require rewriting counters.
 
 func (l *Limit) rollBucket(s *Slot) (store bool) {
 	if s.State.At == 0 {
@@ -32,9 +32,9 @@ func (l *Limit) rollBucket(s *Slot) (store bool) {
 	return false
 }
 
-// convert restates the missing parts in this limit's unit, rounding against the client. It limits a
-// debt to one window. Otherwise a client whose limit was lowered would have to wait until a debt of
-// the higher limit's burst is refilled.
+// convert restates the missing parts in this limit's unit, rounding against the client. It also
+// limits a debt to one window. Otherwise a client whose limit was lowered would have to wait for
+// the refill of a debt as large as the higher limit's burst.
 func (l *Limit) convert(s *Slot) {
 	deepest := (l.burst + l.count) * l.unit
 	if s.State.Aux != l.unit {
@@ -56,7 +56,8 @@ func (l *Limit) bucketNext(s *Slot, tokens int64) Micros {
 	return l.bucketAt(s, max(0, l.burst-max(0, tokens)-1)*l.unit)
 }
 
-// bucketAt returns the instant at which at most missing parts are missing, or 0 if that is now.
+// bucketAt returns the instant from which at most the given number of parts is missing, or 0 if
+// that is the case now.
 func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 	if s.State.Used <= missing {
 		return 0
@@ -64,10 +65,10 @@ func (l *Limit) bucketAt(s *Slot, missing int64) Micros {
 	return s.State.At + Micros(ceilDiv(s.State.Used-missing, l.refill))*l.tick
 }
 
-// drain takes n tokens out. A bucket that lacks less than the refill of the next tick would be full
-// before that tick. It forfeits the elapsed part of the tick, because otherwise the tick would
-// refill a bucket that was full just before. beyond is the number of parts that the bucket lacks
-// because of a clip.
+// drain takes n tokens out. A bucket that lacks less than the refill of one tick would be full
+// before the tick ends. It forfeits the elapsed part of the tick, because otherwise the end of the
+// tick would refill a bucket that was full just before. beyond is the number of parts that the
+// bucket lacks because of a clip.
 func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	if s.State.Used < l.refill {
 		s.State.At = s.now
@@ -79,8 +80,8 @@ func (l *Limit) drain(s *Slot, n, beyond int64, refundable bool) Micros {
 	return s.now
 }
 
-// refund returns tokens of a charge, unless the bucket has filled since the charge. For a lease,
-// which has an age, it deducts the refill in the meantime. For a refundable charge it returns only
+// refund restores tokens of a charge, unless the bucket has filled since the charge. For a lease,
+// which has an age, it deducts the refill in the meantime. For a refundable charge it restores only
 // the tokens that the bucket still lacks because of the charge.
 func (l *Limit) refund(s *Slot, c *Check) int64 {
 	n := c.Cost
@@ -94,7 +95,7 @@ func (l *Limit) refund(s *Slot, c *Check) int64 {
 	if s.now-c.Receipt >= l.fill {
 		return 0
 	}
-	n = min(n, ceilDiv(s.State.Used, l.unit)) // keeps the product of parts within bounds
+	n = min(n, ceilDiv(s.State.Used, l.unit)) // keeps the product within bounds
 	if c.Refundable && c.Age == 0 {
 		parts := min(n*l.unit, s.lacks(c.Receipt))
 		s.refundParts(c.Receipt, parts)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// ValidateChecks returns an error unless a [Store] must accept these checks: at most [ChecksMax],
-// with as many results, distinct non-empty keys, and numbers within the bounds that [Check] states.
+// ValidateChecks returns an error unless the checks are valid: at most [ChecksMax] checks, as many
+// results as checks, distinct non-empty keys, and numbers within the bounds that [Check] states.
 // Every store calls it first, so all stores reject the same calls. The error wraps [ErrInvalid] and
-// names the check. Valid checks cause no allocation.
+// names the check. Validating valid checks does not allocate.
 func ValidateChecks(checks []Check, results []Result) error {
 	switch {
 	case len(checks) > ChecksMax:
@@ -36,7 +36,8 @@ func ValidateChecks(checks []Check, results []Result) error {
 	return nil
 }
 
-// scope is the part of the key that names no client. Errors use it, because they end up in logs.
+// scope returns the part of the key that does not name a client. Errors contain only this part,
+// because they end up in logs.
 func (c *Check) scope() []byte {
 	if c.ScopeLen < 0 || c.ScopeLen > len(c.Key) {
 		return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // Attributes is a request as a front sees it. A front is a source of requests: Caddy, Envoy, or
-// Envoy's rate limit protocol. Values are untrusted. Implementations need not be safe for
+// Envoy's rate limit protocol. All values are untrusted. Implementations need not be safe for
 // concurrent use.
 type Attributes interface {
 	// Path is the original request path, before rewrites, still percent-encoded, without the query.
@@ -30,7 +30,8 @@ type Attributes interface {
 	// Remote is the address at the other end of the connection, which may be a proxy's. It is the
 	// zero Addr if there is none.
 	Remote() netip.Addr
-	// Now is the front's clock. It is for the dates in a policy; counters use the store's clock.
+	// Now is the front's clock. It is used for the dates in a policy; counters use the store's
+	// clock.
 	Now() counter.Micros
 	// Attr returns a value that the proxy itself provides.
 	Attr(name string) (value string, ok bool)
@@ -38,9 +39,9 @@ type Attributes interface {
 
 // JoinLines joins the lines of a request header by ", ", or by "; " for Cookie, as RFC 9113
 // requires. Servers read every line of Cookie, so a second line must not hide a credential.
-// JoinLines allocates only for several lines. If the lines exceed [CarrierBytesMax], it joins only
-// the last ones. The result still exceeds the bound, and contains all of X-Forwarded-For that is
-// read.
+// JoinLines allocates only for several lines. If the lines together exceed [CarrierBytesMax], it
+// joins only as many of the last ones as are needed to exceed the bound. Callers can therefore
+// still detect the excess, and every part of X-Forwarded-For that is read is included.
 func JoinLines(name string, lines []string) string {
 	first := len(lines)
 	for size := 0; first > 0 && size <= CarrierBytesMax+len(", "); {

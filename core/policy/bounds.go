@@ -11,15 +11,15 @@ import (
 
 // Bounds of a policy. They keep a generated or malicious policy from exhausting the proxy's memory.
 const (
-	RulesMax      = 100_000 // rules of a policy: ten times the number that was measured; they compile within seconds
-	NameBytesMax  = 64      // every key, metric and header field contains the name
-	DimensionsMax = 8       // entries of a rule's per: with the bound of a value they bound a key's length
-	IdentifyMax   = 16      // ways to identify a client: each request may try them all
-	CostsMax      = 64      // entries of a rule's cost list: each request may try them all
+	RulesMax      = 100_000 // rules of a policy; that many compile within seconds
+	NameBytesMax  = 64      // bytes of a name, which is part of every key, metric and header field
+	DimensionsMax = 8       // entries of a rule's per; with ValueBytesMax, this bounds the length of a key
+	IdentifyMax   = 16      // ways to identify a client; a request can try them all
+	CostsMax      = 64      // entries of a rule's cost list; a request can try them all
 )
 
-// HiddenByDefault reports whether the rule's limits are left out of response headers unless the
-// rule sets Expose.
+// HiddenByDefault reports whether response headers omit the rule's limits unless the rule sets
+// Expose.
 func HiddenByDefault(source *Rule) bool { return source.PerNone || source.Action == ActionLogOnly }
 
 // RuleAt returns the path of the i-th rule in a [Problem].
@@ -36,7 +36,7 @@ func isName(name string) bool {
 	return name != "" && len(name) <= NameBytesMax && !strings.ContainsFunc(name, NotNameRune)
 }
 
-// NotNameRune reports whether the name of a rule cannot contain the character.
+// NotNameRune reports whether the character is not allowed in the name of a rule.
 func NotNameRune(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '_' || r == '-')
 }
@@ -49,7 +49,7 @@ const (
 
 // Bounds of the parts of a request.
 const (
-	CarrierBytesMax = 64 << 10 // a query, or all cookies together, that is searched for a value
+	CarrierBytesMax = 64 << 10 // bytes of a query, or of all cookies together, that is searched for a value
 )
 
 // PathBytesMax is the greatest length of a path that rules are matched against.

@@ -9,22 +9,23 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Directory knows clients by name, in addition to what policies and credentials say about them.
-// internal/directory has the implementation. Implementations answer from memory without waiting,
-// do not allocate, and are safe for concurrent use.
+// Directory stores records of clients by name, in addition to what policies and credentials define.
+// internal/directory has the implementation. Implementations answer from memory without waiting, do
+// not allocate, and are safe for concurrent use.
 type Directory interface {
 	// Find returns the record of the client kind:id that is in force at an instant, or nil if there
-	// is none. ok is false if the directory does not know yet whether there is one. The caller then
-	// asks for the client and tries again (see core.Plan.Unresolved).
+	// is none. ok is false if the directory has not looked up the client yet. The caller then
+	// requests a lookup and tries again (see core.Plan.Unresolved).
 	Find(kind, id string, now counter.Micros) (record *ClientRecord, ok bool)
-	// FindAddr returns the record of the longest network that contains the address, or nil. A
-	// directory knows all its networks.
+	// FindAddr returns the record of the network with the longest prefix that contains the address,
+	// or nil. A directory always has all its networks in memory.
 	FindAddr(addr netip.Addr, now counter.Micros) *ClientRecord
 }
 
-// ClientRecord is what a directory says about a client at one instant. It is immutable and shared.
+// ClientRecord is a client's entry in a directory, as it is at one instant. It is immutable and
+// shared.
 type ClientRecord struct {
-	// Tier and Tenant hold for clients whose credential, and whose policy, name none.
+	// Tier and Tenant apply if neither the client's credential nor the policy names one.
 	Tier, Tenant string
 	// Overrides are the client's own limits. Those of a key or a token replace them.
 	Overrides *Overrides
@@ -34,9 +35,9 @@ type ClientRecord struct {
 	Exempt bool
 }
 
-// ParseKind returns a kind of client that counters have, in the form that it has in keys: "user",
-// "api_key", "ip", or one of a header, a cookie or an attribute, such as "header.x-user". Each may end
-// with [HashSuffix]. It reports false for any other text.
+// ParseKind returns a kind of client in the form used in keys: "user", "api_key", "ip", or the name
+// of a header, a cookie or an attribute, such as "header.x-user". Each can end with [HashSuffix].
+// For any other text it returns false.
 func ParseKind(text string) (kind string, ok bool) {
 	switch strings.TrimSuffix(text, HashSuffix) {
 	case "user", "api_key", "ip":
@@ -49,7 +50,7 @@ func ParseKind(text string) (kind string, ok bool) {
 	return text, name != "" && (word == "header" || word == "cookie" || word == "attr")
 }
 
-// ClientName names a client as keys do.
+// ClientName identifies a client by the kind and the ID used in keys.
 type ClientName struct{ Kind, ID string }
 
 // String returns the name as KIND:ID.

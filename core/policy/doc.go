@@ -5,9 +5,9 @@
 //
 // # Promise
 //
-// Every default is a zero value, so a [Policy] says what its author wrote and no more. [Attributes]
-// is a request as a proxy sees it. A [Verifier] validates a credential and returns its [Identity].
-// A [Problem] says what is wrong with a policy, and where.
+// Every default is a zero value, so a [Policy] contains what its author wrote and nothing else.
+// [Attributes] is a request as a proxy sees it. A [Verifier] validates a credential and returns its
+// [Identity]. A [Problem] describes an error in a policy and its location.
 //
 // # Price
 //

@@ -15,7 +15,7 @@ type Identity struct {
 	// Kind says how the client was identified: "user" (by a token), "api_key", "ip",
 	// "header.x-user", "cookie.session", "attr.name". It is "" if the client is unknown.
 	Kind string
-	ID   string // at most 255 bytes; a longer ID is hashed, and Kind then says so (see [IdentityOf])
+	ID   string // at most 255 bytes; a longer ID is hashed, and Kind is then marked (see [IdentityOf])
 
 	User   string // the subject of the token, the owner of the key, or the value of Policy.User; "" if unknown
 	APIKey string // the name of the key, never the key itself; "" without a key
@@ -42,21 +42,22 @@ func IdentityOf(kind, id string) Identity {
 }
 
 // Verifier validates credentials, which are tokens or API keys. internal/credential has the
-// implementations. Verifiers are safe for concurrent use and answer without waiting for I/O. They
-// have their own clock and bound their memory.
+// implementations. Verifiers are safe for concurrent use and do not wait for I/O. They have their
+// own clock and bound their memory.
 type Verifier interface {
-	// Verify returns the identity that the credential proves and CredentialValid, or nil and the
-	// reason. CredentialAbsent means that the credential is not of this verifier's kind.
+	// Verify returns the identity that the credential proves, and CredentialValid. Otherwise it
+	// returns nil and the reason. CredentialAbsent means that this verifier does not handle this
+	// kind of credential.
 	//
 	// The credential has 1 to 8,192 bytes and belongs to the caller, so the verifier copies what it
 	// keeps. The identity is shared and must not be changed. Its Kind and ID are as [IdentityOf]
-	// returns them: "user" and User for a token, "api_key" and APIKey for a key. A cached answer
-	// costs no allocation.
+	// returns them: "user" and User for a token, "api_key" and APIKey for a key. A cached result
+	// requires no allocation.
 	Verify(credential string) (*Identity, CredentialState)
 }
 
-// CostlyVerifier is a Verifier whose work is expensive enough to attract an attack. It bounds the
-// time spent for each client. A plan calls its VerifyFor instead of Verify.
+// CostlyVerifier is a Verifier whose work is so expensive that an attacker could exploit it. It
+// bounds the time spent for each client. A plan calls VerifyFor instead of Verify.
 type CostlyVerifier interface {
 	Verifier
 	// VerifyFor is Verify on behalf of a client. If the verifier has no time left for a credential,
@@ -69,11 +70,11 @@ type Asker struct {
 	// Addr is the client's plain address, as the policy determines it. It is the zero Addr if
 	// unknown.
 	Addr netip.Addr
-	// Left is the time that verifiers may still spend on this request and on the requests decided
-	// together with it. A verifier subtracts the time it used. If Left is nil, the verifier sets
-	// its own bound.
+	// Left is the remaining time that verifiers may spend on this request and on the requests
+	// decided together with it. A verifier subtracts the time that it uses. If Left is nil, the
+	// verifier applies its own bound.
 	Left *counter.Micros
-	// Unchecked says that the credential was not checked for lack of time.
+	// Unchecked reports that the credential was not checked because no time was left.
 	Unchecked bool
 }
 
@@ -81,8 +82,8 @@ type Asker struct {
 type CredentialState uint8
 
 // The states of a credential. After one of the first five, the next way to identify the client is
-// tried, unless the policy says on_invalid: deny. After one of the last three, the request is
-// denied with 401.
+// tried, unless the policy has on_invalid: deny. After one of the last three, the request is denied
+// with 401.
 const (
 	CredentialAbsent    CredentialState = iota // the request has no credential
 	CredentialMalformed                        // not a token or key, or too long

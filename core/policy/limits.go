@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// SharedCounter returns the Why of a [Problem] for a limit that would share its counter with limit
-// j.
+// SharedCounter returns the Why field of a [Problem] for a limit that would share its counter with
+// limit j.
 func SharedCounter(j int) string {
 	return "has the window and algorithm of limit[" + strconv.Itoa(j) + "]: the two would share one counter"
 }

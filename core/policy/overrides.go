@@ -16,7 +16,7 @@ import (
 // in memory with the client.
 const (
 	OverridesMax      = 64 // rules for which a client may have limits of its own
-	OverrideLimitsMax = 8  // limits for one of these rules: each request checks them all
+	OverrideLimitsMax = 8  // limits for one of these rules; each request checks them all
 )
 
 // EveryRule, in place of a rule's name, stands for every rule whose per includes the client.
@@ -25,8 +25,8 @@ const EveryRule = "*"
 // Unlimited, in place of limits, says that a client has no limit.
 const Unlimited = "unlimited"
 
-// ParseLimitSet parses limits that replace a rule's: [Unlimited] alone, or 1 to [OverrideLimitsMax]
-// limits as [counter.ParseLimit] takes them.
+// ParseLimitSet parses limits that replace a rule's: either only [Unlimited], or 1 to
+// [OverrideLimitsMax] limits in the syntax of [counter.ParseLimit].
 func ParseLimitSet(texts []string) (set LimitSet, err error) {
 	switch {
 	case len(texts) == 0:
@@ -46,17 +46,17 @@ func ParseLimitSet(texts []string) (set LimitSet, err error) {
 }
 
 // Overrides are one client's own limits, by the name of the rule whose limits they replace. "*"
-// stands for every rule whose per includes the client and that is not named. Overrides are
-// immutable and safe for concurrent use. A nil *Overrides is empty.
+// stands for every other rule whose per includes the client. Overrides are immutable and safe for
+// concurrent use. A nil *Overrides is empty.
 type Overrides struct {
 	sets map[string]LimitSet
 	// derived is the result of the first call of Derived. It is nil before that.
 	derived atomic.Pointer[any]
 }
 
-// Derived caches a value computed from the overrides. It calls derive once, or a few times if the
-// first calls are concurrent. It then returns the same value to every caller and ignores derive.
-// Package core uses it to keep the compiled limits.
+// Derived returns a value computed from the overrides and cached with them. It calls derive once,
+// or a few times if the first calls are concurrent. From then on it returns the same value to every
+// caller and ignores derive. Package core uses it to keep the compiled limits.
 func (o *Overrides) Derived(derive func(*Overrides) any) any {
 	if made := o.derived.Load(); made != nil {
 		return *made
@@ -66,8 +66,8 @@ func (o *Overrides) Derived(derive func(*Overrides) any) any {
 	return *o.derived.Load()
 }
 
-// NewOverrides returns the overrides, or nil if there are none. The error says that there are too
-// many, or names the rule whose limits are not valid. The result shares no memory with the map.
+// NewOverrides returns the overrides, or nil if there are none. The error reports that there are
+// too many, or names the rule whose limits are not valid. The result shares no memory with the map.
 func NewOverrides(byRule map[string]LimitSet) (*Overrides, error) {
 	if len(byRule) == 0 {
 		return nil, nil
@@ -126,8 +126,8 @@ func checkOverride(rule string, set LimitSet) error {
 	return nil
 }
 
-// flawOfSet describes the first error in a set of limits: its place, the reason and a remedy. It
-// returns "" if there is none.
+// flawOfSet describes the first error in a set of limits: its location, the reason and a remedy.
+// The strings are empty if there is no error.
 func flawOfSet(set LimitSet) (place, why, remedy string) {
 	switch {
 	case set.Unlimited && len(set.Limits) > 0:

@@ -14,13 +14,14 @@ import (
 // Policy is a parsed policy. core.Compile turns it into a core.Ruleset. Every default is a zero
 // value. The zero Policy limits nothing.
 type Policy struct {
-	// Name is the namespace of the policy's counters. Stores shared by several processes need one.
+	// Name is the namespace of the policy's counters. A store that several processes share requires
+	// a name.
 	Name     string
 	Disabled bool
 	Identify []Identify // tried in order; empty means by IP address
 	Rules    []Rule
 	Exempt   []Listed // clients that are never limited
-	Block    []Listed // clients that are denied with 403, whatever the rules say
+	Block    []Listed // clients that are denied with 403, regardless of the rules
 	Enforce  Enforce
 	OnError  counter.OnError
 	Headers  HeaderFamilies
@@ -28,26 +29,27 @@ type Policy struct {
 	// most one of them is set. With neither, the front determines the address: [Attributes.Peer].
 	TrustedProxies []netip.Prefix
 	TrustedHops    int
-	// User, Tenant and Tier are the sources of these values if the identity has none, tried in
+	// User, Tenant and Tier list the sources of these values for an identity without them, tried in
 	// order.
 	User, Tenant, Tier []Source
 	Penalty            *counter.Penalty // nil: denials have no consequence
 	Timezone           *time.Location   // of calendar windows; nil means UTC
 	Lease              Lease            // of rules that do not set Lease; LeaseInherit means off
-	// Directory says that clients may have records in a directory, which name tiers and tenants.
+	// Directory reports whether clients can have records in a directory, which name tiers and
+	// tenants.
 	Directory bool
 }
 
 // Identify is one way to identify a client.
 type Identify struct {
 	Kind IdentifyKind
-	// Name is the header, cookie or attribute that holds the identifier (IdentifyHeader,
+	// Name is the header, cookie or attribute that contains the identifier (IdentifyHeader,
 	// IdentifyCookie, IdentifyAttr).
 	Name string
 	// Unverified must be set for a header or cookie, because any client can send one.
 	Unverified bool
-	// IPv4Prefix and IPv6Prefix are the number of leading bits of an address that count as one
-	// client. 0 means 32 and 64.
+	// IPv4Prefix and IPv6Prefix are the lengths of the address prefixes that count as one client. 0
+	// means 32 and 64.
 	IPv4Prefix, IPv6Prefix int
 	// From lists where a request carries the credential, tried in order (IdentifyJWT,
 	// IdentifyAPIKey). An empty list means the bearer token; for API keys, the header X-API-Key is
@@ -63,7 +65,7 @@ type Identify struct {
 // CredentialSource is a place in a request that may hold a credential.
 type CredentialSource struct {
 	Kind CredentialPlace
-	Name string // of the header, query parameter or cookie; empty for a bearer token
+	Name string // name of the header, query parameter or cookie; empty for a bearer token
 }
 
 // CredentialPlace is a kind of place that may hold a credential.
@@ -80,7 +82,7 @@ const (
 // Source is the origin of a user, a tenant or a tier.
 type Source struct {
 	Kind SourceKind
-	Name string // of the header or attribute
+	Name string // name of the header or attribute
 	// Label is the index of a label in the host name, counted from 1 from the left (SourceHost).
 	Label int
 	// Unverified must be set for a header, because any client can send one.
@@ -113,24 +115,24 @@ const (
 // Rule is one rule of a policy.
 type Rule struct {
 	Name    string // unique in the policy; part of every key
-	Match   Match  // zero: every request
+	Match   Match  // the zero Match selects every request
 	Per     []Dimension
 	PerNone bool // per: [] was written: one counter for all clients. Otherwise an empty Per means per client.
 	Limits  []counter.Limit
-	// Replaces names rules that do not apply where this rule applies, whether they are in a group
-	// or not.
+	// Replaces names the rules that do not apply to a request if this rule does, whether they are
+	// in a group or not.
 	Replaces []string
-	Group    string // of the rules of one group, one applies
+	Group    string // only one rule of a group applies
 	Priority int    // within a group the lowest value wins
 	Disabled bool
 	Missing  Missing
-	// Unverified must be set when Per names a request header. For attributes, only the front knows
-	// whether it must be set.
+	// Unverified must be set when Per names a request header. For an attribute, that depends on the
+	// front.
 	Unverified bool
-	Cost       []Cost // the first that matches applies; if none does, the cost is 1
+	Cost       []Cost // the first entry that matches applies; if none does, the cost is 1
 	Action     Action
-	OnError    counter.OnError // OnErrorInherit: the policy's
-	Lease      Lease           // LeaseInherit: the policy's
+	OnError    counter.OnError // OnErrorInherit selects the policy's setting
+	Lease      Lease           // LeaseInherit selects the policy's setting
 	// Shards is the number of shards of each of the rule's counters, 2 to ShardsMax. 0 means no
 	// sharding.
 	Shards int
@@ -141,13 +143,13 @@ type Rule struct {
 	// Tiers are limits by tier, which replace Limits for clients of that tier. Clients of other
 	// tiers have Limits.
 	Tiers     map[string]LimitSet
-	CostAfter *CostAfter // how to read the cost from the response; nil if the cost is known before
+	CostAfter *CostAfter // how to read the cost from the response; nil if the cost is known in advance
 	CountIf   []Statuses // the request counts only if the response has one of these; empty: always
 	RefundOn  []Statuses // the request does not count if the response has one of these
-	Throttle  *Throttle  // ActionThrottle
+	Throttle  *Throttle  // for ActionThrottle
 	Response  *Response  // the response to a denied client; nil: the problem document of docs/policy.md
-	// RetryAfter is the minimum of the Retry-After that a denied client receives; a longer true
-	// wait replaces it. RetryJitter is the maximum of a random addition, which spreads the clients'
+	// RetryAfter is the minimum value of Retry-After in a denial; if the actual wait is longer,
+	// that is sent. RetryJitter is the upper bound of a random addition that spreads the clients'
 	// retries.
 	RetryAfter, RetryJitter counter.Micros
 }
@@ -155,29 +157,29 @@ type Rule struct {
 // LimitSet is a list of limits, or no limit at all.
 type LimitSet struct {
 	Limits    []counter.Limit
-	Unlimited bool // then Limits is empty
+	Unlimited bool // if set, Limits is empty
 }
 
-// CostAfter says how to read a request's cost from its response. Estimate is charged before the
-// request goes on. When the cost is known, the difference is charged or refunded. Exactly one of
-// Header and JSON is set.
+// CostAfter describes how to read a request's cost from its response. Estimate is charged before
+// the request goes on. When the cost is known, the difference is charged or refunded. Exactly one
+// of Header and JSON is set.
 type CostAfter struct {
 	Header string // a response header
-	JSON   string // path of a number in a JSON body, as usage.total_tokens; of an event stream, the last
+	JSON   string // path of a number in a JSON body, such as usage.total_tokens; in an event stream, the last one counts
 	// Estimate is charged before the request goes on. Default is charged if the response has no
 	// cost between 0 and Max. All three are 1 to CountMax. A Default of 0 means Estimate, and a Max
 	// of 0 means CountMax.
 	Estimate, Default, Max int64
 	// Unread is charged if the cost could not be read for a reason that a client can cause. If the
-	// part that was read is more, that is charged instead. Unread is 0 to CountMax. 0 means Max, or
-	// Default if Max is 0 too.
+	// part of the response that was read contains a greater cost, that is charged instead. Unread
+	// is 0 to CountMax. 0 means Max, or Default if Max is 0 too.
 	Unread int64
 }
 
 // Statuses is a range of response statuses, both ends included: 401 to 401, 500 to 599.
 type Statuses struct{ From, To int }
 
-// Throttle says how long requests may wait instead of being denied.
+// Throttle bounds how long, and how many, requests may wait instead of being denied.
 type Throttle struct {
 	MaxDelay   counter.Micros // at least 1 ms, at most 1 min
 	MaxWaiting int            // for one counter on one node, 1 to 100,000
@@ -197,11 +199,11 @@ type Response struct {
 type Field struct{ Name, Value string }
 
 // Match selects the requests that a rule applies to. Every condition that is set must hold. A list
-// holds if one of its entries does.
+// is satisfied if one of its entries is.
 type Match struct {
 	Path   []string // patterns; see docs/policy.md
-	Method []string // upper case; GET also matches HEAD
-	Host   []string // exact or "*.example.com", without port, any case
+	Method []string // in upper case; GET also matches HEAD
+	Host   []string // exact or like "*.example.com", without port; case is ignored
 	Header []HeaderMatch
 	IP     []netip.Prefix
 	// CaseSensitive makes Path compare letters exactly.
@@ -232,15 +234,15 @@ type AttrMatch struct {
 type Cost struct {
 	Match Match
 	N     int64 // at least 1
-	// Header is a request header that holds the cost. It is read only from the peers in Trusted
+	// Header is a request header that holds the cost. It is read only if the peer is in Trusted
 	// (see [Attributes.Remote]). For other peers, or if the header is not a whole number from 1 to
-	// Max, the cost is N. "" means that the cost is always N.
+	// Max, the cost is N. If Header is "", the cost is always N.
 	Header  string
 	Trusted []netip.Prefix
 	Max     int64 // 0 means CountMax
 }
 
-// Listed is an entry of a list of clients. It applies to the clients that one of its lists names.
+// Listed is an entry of Exempt or Block. It applies to every client that one of its lists names.
 type Listed struct {
 	IP                         []netip.Prefix
 	User, APIKey, Tier, Tenant []string
@@ -248,7 +250,7 @@ type Listed struct {
 	Until                      counter.Micros // when the entry ends; 0 means never
 }
 
-// DimensionKind is a kind of property by which a rule separates requests.
+// DimensionKind is a property of requests for whose values a rule has separate counters.
 type DimensionKind uint8
 
 // The dimensions, in the order of their values in a key. The dimensions of a client come first, so
@@ -273,7 +275,7 @@ type Dimension struct {
 	Name string // PerHeader, PerAttr
 }
 
-// Missing says what happens when a request lacks a dimension.
+// Missing selects what happens when a request lacks a dimension.
 type Missing uint8
 
 // The alternatives for a missing dimension.
@@ -296,7 +298,7 @@ const (
 	ActionThrottle               // let requests over the limit wait for a while, then deny them
 )
 
-// Enforce says whether all matching rules apply or only the first.
+// Enforce selects whether all matching rules apply or only the first.
 type Enforce uint8
 
 // The ways to enforce.
@@ -317,7 +319,7 @@ const (
 
 // Problem is one error in a policy, described so that its author can fix it.
 type Problem struct {
-	Path   string // where: rules[2].limit[0]
+	Path   string // location, such as rules[2].limit[0]
 	Value  string // the value found there, as written; "" if none
 	Why    string // what is wrong with it
 	Remedy string // what to write instead; may be empty
@@ -364,8 +366,8 @@ var DimensionLabels = [...]string{PerClient: "client", PerUser: "user", PerAPIKe
 	PerTier: "tier", PerIP: "ip", PerHost: "host", PerMethod: "method",
 	PerEndpoint: "endpoint"}
 
-// Lease says whether a node may charge units of a rule's limits in advance and then decide without
-// the store. It changes no limit, because the units are charged first.
+// Lease selects whether a node may charge units of a rule's limits in advance and then decide
+// without the store. It does not weaken a limit, because the units are charged first.
 type Lease uint8
 
 // The ways to lease.
@@ -376,8 +378,8 @@ const (
 )
 
 // Leasable reports whether units of a limit of the rule may be leased. A token bucket cannot be
-// leased if the response settles the charge: refunds of leased units would restore too little of a
-// bucket that is in frequent use.
+// leased if the response settles the charge, because refunds of leased units would restore too
+// little of a bucket that is used frequently.
 func (r *Rule) Leasable(l *counter.Limit) bool {
 	return l.LeasableWhen(r.CostAfter != nil || len(r.CountIf)+len(r.RefundOn) > 0)
 }

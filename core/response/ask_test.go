@@ -17,7 +17,7 @@ func get(peer, path string) *request.Attributes {
 	return &request.Attributes{PathText: path, MethodText: "GET", HostText: "example.com", PeerAddr: netip.MustParseAddr(peer)}
 }
 
-// counters is a store in a map, at a fixed time.
+// counters is a store that keeps its counters in a map, at a fixed time.
 type counters struct {
 	now   counter.Micros
 	slots map[string]counter.Slot

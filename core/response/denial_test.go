@@ -75,7 +75,7 @@ func TestResponseOfARule(t *testing.T) {
 	}
 }
 
-// TestUnauthorized: each state has its words, and the answer its challenge.
+// TestUnauthorized: each credential state has its own message, and the response has its challenge.
 func TestUnauthorized(t *testing.T) {
 	seen := map[string]bool{}
 	for state := range policy.CredentialState(policy.CredentialStateCount) {
@@ -110,7 +110,8 @@ func TestGRPCStatus(t *testing.T) {
 	}
 }
 
-// TestNoIdentifierInFields: nothing that a client says of itself reaches a header field or a body.
+// TestNoIdentifierInFields: nothing that a client sends to identify itself appears in a header
+// field or a body.
 func TestNoIdentifierInFields(t *testing.T) {
 	const evil = "evil\r\nX-Injected: yes\"}"
 	rs := compile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyAttr, Name: "user"}}, Penalty: &counter.Penalty{Window: counter.Hour, Threshold: 2, Multipliers: []int64{2, 4}, Max: 20 * counter.Minute},

@@ -19,7 +19,7 @@ func Detail(d *core.Decision) string {
 }
 
 // appendDetail appends the detail of a denial: the rule's message, or else the reason. The reason
-// holds no name, claim or identifier of a client.
+// contains no name, claim or identifier of a client.
 func appendDetail(dst []byte, d *core.Decision) []byte {
 	text := detail(d)
 	if text == "" {
@@ -28,7 +28,8 @@ func appendDetail(dst []byte, d *core.Decision) []byte {
 	return append(dst, text...)
 }
 
-// detail returns the detail of a denial; "" if it is when to try again.
+// detail returns the fixed detail of a denial, or "" if the detail must include the time of a
+// retry.
 func detail(d *core.Decision) string {
 	if d.Response != nil && d.Response.Message != "" {
 		return d.Response.Message
@@ -54,8 +55,8 @@ func detail(d *core.Decision) string {
 	return detailForbidden
 }
 
-// appendTryAgain appends the detail for a denied request that may be retried: the reason, and in
-// how many seconds.
+// appendTryAgain appends the detail for a denied request that can be retried: the reason, and the
+// number of seconds to wait.
 func appendTryAgain(dst []byte, d *core.Decision) []byte {
 	reason, unit := detailQuotaExceeded, " seconds."
 	if d.Outcome == core.OutcomePenalized {

@@ -45,7 +45,7 @@ func (f *Fields) Empty() bool {
 	return true
 }
 
-// Correct replaces the estimated cost, if one is set, by the true cost.
+// Correct replaces the estimated cost, if one is set, with the true cost.
 func (f *Fields) Correct(cost int64) {
 	if f[FieldCost] != "" {
 		f[FieldCost] = strconv.FormatInt(cost, 10)
@@ -53,13 +53,13 @@ func (f *Fields) Correct(cost int64) {
 }
 
 // Merge combines the fields with those that the response already has. theirs returns the lines of a
-// field of the response; nil for none. Afterwards, a field that is "" stays in the response as it
-// is, and any other field replaces the response's.
+// field of the response, or nil. After the call, a field that is "" must be left in the response
+// unchanged, and any other field must replace the response's field.
 //
-// Of two X-RateLimit-* families, the one with the smaller remaining stays, since the client reaches
-// that limit first. If yields is set, the response's family stays in any case, since it explains
-// the denial. The IETF list fields are joined, ours first. Retry-After is ours if we set one. Merge
-// allocates only to join lists.
+// Of two X-RateLimit-* families, the one with fewer remaining requests is kept, since the client
+// reaches that limit first. If yields is set, the response's family is always kept, since it
+// explains the denial. The IETF list fields are joined, Penstock's first. Penstock's Retry-After,
+// if any, replaces the response's. Merge allocates only to join lists.
 func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string) {
 	keeps := keepsTheirs(remaining, yields, theirs(FieldRemaining))
 	for i := range f {
@@ -77,8 +77,8 @@ func (f *Fields) Merge(remaining int64, yields bool, theirs func(Field) []string
 	}
 }
 
-// keepsTheirs reports whether the response's own X-RateLimit-* family stays. theirs are the lines of
-// its remaining field.
+// keepsTheirs reports whether the response's own X-RateLimit-* family is kept. theirs are the lines
+// of its remaining field.
 func keepsTheirs(ours int64, yields bool, theirs []string) bool {
 	if len(theirs) == 0 || yields {
 		return len(theirs) > 0

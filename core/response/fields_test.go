@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestMerge: each case fails if its rule is wrong.
+// TestMerge: each case tests one rule of Merge.
 func TestMerge(t *testing.T) {
 	ours := Fields{"10", "4", "1700000060", `"api";r=4`, `"api";q=10`, "", "3"}
 	theirs := map[Field][]string{FieldLimit: {"50"}, FieldRemaining: {"3"}, FieldRateLimit: {`"up";r=3`, "", " ", ` "b";r=9 `}, FieldRetryAfter: {"9"}}

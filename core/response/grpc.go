@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core"
 )
 
-// The gRPC codes of denials. They do not depend on the HTTP status that a rule states.
+// The gRPC codes of denials. They do not depend on the HTTP status that a rule sets.
 const (
 	grpcPermissionDenied  = 7
 	grpcResourceExhausted = 8
@@ -28,15 +28,15 @@ func GRPCStatus(d *core.Decision) (code int, message string) {
 	return code, percentEncoded(appendDetail(scratch[:0], d))
 }
 
-// GRPCContentType returns the content type of the response to a gRPC request whose content type is
-// asked. It returns "" if the request is not gRPC.
+// GRPCContentType returns the content type of the response to a gRPC request. asked is the content
+// type of the request. GRPCContentType returns "" if the request is not gRPC.
 func GRPCContentType(asked string) string {
 	if !strings.HasPrefix(asked, "application/grpc") {
 		return ""
 	}
 	for _, kind := range [...]string{"application/grpc-web-text", "application/grpc-web", "application/grpc"} {
-		// The encoding of messages may follow, as in application/grpc+proto. application/grpcx is
-		// something else.
+		// The message encoding can follow, as in application/grpc+proto. The type application/grpcx
+		// is unrelated.
 		if rest, ok := strings.CutPrefix(asked, kind); ok && (rest == "" || strings.IndexByte("+; ", rest[0]) >= 0) {
 			return kind
 		}

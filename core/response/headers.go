@@ -11,11 +11,11 @@ import (
 )
 
 // authenticate is the challenge sent to a client whose credential is not accepted. It names no
-// scheme for API keys, since none is registered.
+// scheme for API keys, since none is registered with IANA.
 const authenticate = `Bearer error="invalid_token"`
 
-// Challenge returns the WWW-Authenticate field of the response, which goes with every 401 that
-// Penstock sends; "" for any other response.
+// Challenge returns the WWW-Authenticate field of the response. Every 401 that Penstock sends has
+// one; for any other response Challenge returns "".
 func Challenge(d *core.Decision) string {
 	if d.Outcome == core.OutcomeUnauthorized {
 		return authenticate
@@ -23,15 +23,16 @@ func Challenge(d *core.Decision) string {
 	return ""
 }
 
-// Writer writes header fields. The zero Writer is ready to use; a Writer that is used again reuses
+// Writer writes header fields. The zero Writer is ready to use, and a Writer can be reused to save
 // its buffer. It must not be used concurrently.
 type Writer struct {
-	text []byte // of all fields of one response
+	text []byte // the text of all fields of one response
 }
 
-// Headers returns the header fields of the plan's decision, by the table in docs/reference/http.md.
-// Each policy chooses its header families; a family shows the limits of the policies that chose it.
-// The fields of a denial come only from the policy that denies. Headers allocates once.
+// Headers returns the header fields of the plan's decision, as the table in docs/reference/http.md
+// specifies. Each policy selects its header families, and a family shows the limits of the policies
+// that selected it. The fields of a denial come only from the policy that denies. Headers allocates
+// once.
 func (w *Writer) Headers(p *core.Plan, d *core.Decision) Fields {
 	var f Fields
 	x, ietf := p.ShownCheck(d, policy.HeadersX), p.ShownCheck(d, policy.HeadersIETF)
@@ -70,14 +71,14 @@ type span struct{ start, end int }
 
 func (s span) of(text string) string { return text[s.start:s.end] }
 
-// field makes the text appended to the writer's text a field of its own.
+// field ends the current field, which consists of the text appended since the previous call.
 func (w *Writer) field(appended []byte) span {
 	s := span{len(w.text), len(appended)}
 	w.text = appended
 	return s
 }
 
-// appendRateLimit appends the RateLimit field: "default";r=2;t=57. t is left out if the cost can
+// appendRateLimit appends the RateLimit field: "default";r=2;t=57. t is omitted if the cost can
 // never pass, or if a bucket is full.
 func appendRateLimit(dst []byte, p *core.Plan, d *core.Decision, check int) []byte {
 	result := &p.Results()[check]
@@ -95,7 +96,7 @@ func appendRateLimit(dst []byte, p *core.Plan, d *core.Decision, check int) []by
 	return strconv.AppendInt(appendTexts(dst, ";t="), seconds, 10)
 }
 
-// appendTexts appends the texts. One call takes less code in the filter than several appends.
+// appendTexts appends the texts. One call compiles to less code in the filter than several appends.
 //
 //go:noinline
 func appendTexts(dst []byte, texts ...string) []byte {
@@ -129,11 +130,11 @@ func (w *Writer) policies(p *core.Plan) (item string, several span) {
 	return item, span{}
 }
 
-// resetSeconds returns X-RateLimit-Reset. It is rounded up and at least one second ahead, so that a
-// client that waits until then is neither too early nor in a busy loop.
+// resetSeconds returns X-RateLimit-Reset. It is rounded up and at least one second in the future,
+// so that a client that waits until then neither is too early nor retries in a busy loop.
 func resetSeconds(r *counter.Result) int64 { return ceilSeconds(r.At + max(r.Reset, counter.Second)) }
 
-// retrySeconds returns Retry-After: rounded up, at least 1.
+// retrySeconds returns the value of Retry-After in seconds, rounded up, at least 1.
 func retrySeconds(d *core.Decision) int64 { return max(1, ceilSeconds(d.RetryAfter)) }
 
 func ceilSeconds(m counter.Micros) int64 { return int64((m + counter.Second - 1) / counter.Second) }

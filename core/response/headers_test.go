@@ -29,8 +29,8 @@ func oneRule(t *testing.T, texts ...string) *core.Ruleset {
 	return compile(t, policy.Policy{Name: "n", Rules: []policy.Rule{{Name: "default", Limits: limittest.All(t, texts...)}}})
 }
 
-// TestHeadersOfEachAlgorithm is the table of docs/reference/http.md. The time is 0.3 s after second
-// 1700000000, which is 20 s into its minute: all instants must be rounded up.
+// TestHeadersOfEachAlgorithm tests the table of docs/reference/http.md. The time is 1700000000.3,
+// which is 20.3 s into a minute, so all instants must be rounded up.
 func TestHeadersOfEachAlgorithm(t *testing.T) {
 	for _, c := range []struct {
 		limit string
@@ -40,15 +40,16 @@ func TestHeadersOfEachAlgorithm(t *testing.T) {
 		{"3/1m fw", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
 		{"3/1m fw", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
 		{"3/1m", 1, Fields{"3", "2", "1700000040", `"default";r=2;t=40`, `"default";q=3;w=60`, "", ""}},
-		// At the beginning of the next window, the three units of this one begin to count for less
-		// than three.
+		// From the beginning of the next window, the three units of this one count for less than
+		// three.
 		{"3/1m", 4, Fields{"3", "0", "1700000040", `"default";r=0;t=40`, `"default";q=3;w=60`, "40", ""}},
 		{"3/1m sl", 2, Fields{"3", "1", "1700000061", `"default";r=1;t=60`, `"default";q=3;w=60`, "", ""}},
 		{"3/1m sl", 4, Fields{"3", "0", "1700000061", `"default";r=0;t=60`, `"default";q=3;w=60`, "60", ""}},
 		{"6/1m burst 9", 2, Fields{"9", "7", "1700000021", `"default";r=7;t=10`, `"default";q=6;w=60;penstock-burst=9`, "", ""}},
 		{"6/1m burst 1", 2, Fields{"1", "0", "1700000011", `"default";r=0;t=10`, `"default";q=6;w=60;penstock-burst=1`, "10", ""}},
 		{"6/1m tb", 1, Fields{"6", "5", "1700000011", `"default";r=5;t=10`, `"default";q=6;w=60;penstock-burst=6`, "", ""}},
-		// Sub-second windows: w cannot express them, and all times are at least one second.
+		// Sub-second windows: the parameter w cannot express them, and all times are at least one
+		// second.
 		{"3/500ms fw", 4, Fields{"3", "0", "1700000002", `"default";r=0;t=1`, `"default";q=3`, "1", ""}},
 		{"3/1500ms fw", 1, Fields{"3", "2", "1700000002", `"default";r=2;t=1`, `"default";q=3`, "", ""}},
 	} {
@@ -61,7 +62,7 @@ func TestHeadersOfEachAlgorithm(t *testing.T) {
 	}
 }
 
-// TestHeadersOfAFullBucket: a full bucket has no time until more is available.
+// TestHeadersOfAFullBucket: the fields of a full bucket have no time until more is available.
 func TestHeadersOfAFullBucket(t *testing.T) {
 	plan := new(core.Plan)
 	plan.Add(oneRule(t, "6/1m burst 9"), get("192.0.2.1", "/"))
@@ -85,7 +86,7 @@ func TestHeadersOfSeveralLimits(t *testing.T) {
 		`"dear";q=25;w=60`
 	store := newCounters()
 	got, _, d := fieldsOf(t, store, 1, rs)
-	// one more request; api-1m has three
+	// The limit reported has one request left; api-1m has three.
 	want := Fields{"25", "15", "1700000040", `"dear";r=15;t=40`, policies, "", "10"}
 	if diff := cmp.Diff(want, got); diff != "" || d.Rule != "dear" || d.Policy != "dear" || d.Used != 10 {
 		t.Errorf("%+v; -want +got:\n%s", d, diff)
@@ -94,7 +95,7 @@ func TestHeadersOfSeveralLimits(t *testing.T) {
 	if got[FieldRateLimit] != `"dear";r=5;t=40` || got[FieldRetryAfter] != "40" || got[FieldPolicy] != policies || !d.Denied() {
 		t.Errorf("refused: %+v", got)
 	}
-	// Equally many requests are left: the limit that resets later is reported.
+	// If two limits have equally many requests left, the limit that resets later is reported.
 	got, _, d = fieldsOf(t, newCounters(), 1, oneRule(t, "4/1m fw", "4/1d fw"))
 	if got[FieldRateLimit][:14] != `"default-1d";r` || d.Policy != "default-1d" || d.Limit.Window() != counter.Day {
 		t.Errorf("equally few: %+v", got)
@@ -135,7 +136,7 @@ func TestHeadersHideAndExpose(t *testing.T) {
 	}
 }
 
-// TestHeaderFamilies: each policy has its own header family.
+// TestHeaderFamilies: each policy can have its own header family.
 func TestHeaderFamilies(t *testing.T) {
 	pol := func(name string, families policy.HeaderFamilies, limit string) *core.Ruleset {
 		return compile(t, policy.Policy{Name: name, Headers: families, Rules: []policy.Rule{{Name: name, Limits: limittest.All(t, limit)}}})
@@ -192,7 +193,7 @@ func TestProblemExceeded(t *testing.T) {
 }
 
 // TestNeverPasses: a request whose cost exceeds the limit is denied without a time to retry. A
-// policy with such a fixed cost does not compile, but the cost of a request may be computed.
+// policy with such a fixed cost does not compile, but a computed cost can exceed the limit.
 func TestNeverPasses(t *testing.T) {
 	plan := new(core.Plan)
 	plan.Add(oneRule(t, "3/1m fw", "9/1m sl"), get("192.0.2.1", "/"))

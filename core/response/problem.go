@@ -40,7 +40,8 @@ const (
 	detailPenalized     = "Too many requests, again and again: try again in "
 )
 
-// credentialDetails say what is wrong with a credential. They do not describe a valid one.
+// credentialDetails describe what is wrong with a credential, by its state. A valid credential has
+// no detail.
 var credentialDetails = [policy.CredentialStateCount]string{
 	policy.CredentialAbsent:    "The request carries no credential.",
 	policy.CredentialMalformed: "The credential is malformed.",
@@ -61,9 +62,9 @@ func ContentType(d *core.Decision) string {
 	return policy.ContentProblem
 }
 
-// AppendProblem appends the body of a denial to dst: the body that the rule states, or else an
-// application/problem+json document. [ContentType] says which. It appends nothing for an admitted
-// request.
+// AppendProblem appends the body of a denial to dst: the body that the rule sets, or else an
+// application/problem+json document. [ContentType] returns the content type. For an admitted
+// request AppendProblem appends nothing.
 func AppendProblem(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	if d.Response != nil && d.Response.Body != "" {
 		return append(dst, d.Response.Body...)
@@ -90,7 +91,7 @@ func AppendProblem(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	}
 }
 
-// appendPlain appends a problem with the common members and the error only.
+// appendPlain appends a problem that has only the common members and the error.
 //
 //go:noinline
 func appendPlain(dst []byte, d *core.Decision, kind, title, short string) []byte {
@@ -121,9 +122,9 @@ func appendExceeded(dst []byte, p *core.Plan, d *core.Decision, kind, title stri
 	return append(dst, '}')
 }
 
-// appendViolated appends the policies that deny, except hidden ones. The member is left out if
-// there are none, or if the policy with the longest wait is hidden. Policy names need no JSON
-// escapes, since Compile restricts them.
+// appendViolated appends the policies that deny, except hidden ones. It omits the member if there
+// are none, or if the policy with the longest wait is hidden. Policy names need no JSON escapes,
+// since Compile restricts them.
 func appendViolated(dst []byte, p *core.Plan, d *core.Decision) []byte {
 	if d.Limit == nil && d.Outcome != core.OutcomePenalized {
 		return dst

@@ -33,8 +33,8 @@ func TestASCII(t *testing.T) {
 	}
 }
 
-// TestSortNumbers tests insertion sort and heap sort. Equal elements keep their order where inOrder
-// says so.
+// TestSortNumbers tests insertion sort and heap sort. Equal elements must keep their order where
+// inOrder is set.
 func TestSortNumbers(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for n := range 200 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slim holds small replacements for standard library functions. They keep the filter that
-// runs inside Envoy small.
+// Package slim contains small replacements for standard library functions, which keep the filter
+// that runs inside Envoy small.
 //
 // # Promise
 //
@@ -16,7 +16,7 @@
 // it. The prices cannot be summed, because the library's functions share code.
 //
 // Functions for single bytes, digits and escapes have no counterpart in the library. The other
-// functions and their callers are made of them.
+// functions and their callers use them.
 //
 // # When not to use it
 //

@@ -5,8 +5,8 @@ package slim
 // FNVPrime is the prime of the 64-bit FNV hash.
 const FNVPrime = 1099511628211
 
-// FNV returns the 64-bit FNV-1a hash. It is for hashes whose collisions bring an attacker no
-// advantage. Package hash/fnv has all sizes of the hash, behind an interface. Price: 4.7 KB.
+// FNV returns the 64-bit FNV-1a hash. Use it only where an attacker gains nothing from collisions.
+// Package hash/fnv implements all sizes of the hash, behind an interface. Price: 4.7 KB.
 func FNV[T string | []byte](text T) uint64 {
 	hash := uint64(14695981039346656037)
 	for i := 0; i < len(text); i++ {

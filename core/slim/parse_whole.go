@@ -6,7 +6,7 @@ import "math"
 
 // ParseWhole parses a whole number of decimal digits, without sign or space. ok is false for any
 // other text and for a number that exceeds an int64. The request path uses it instead of
-// strconv.ParseInt, whose errors quote their input and thereby add the tables of printable
+// strconv.ParseInt, because errors of strconv quote their input, which adds tables of printable
 // characters to the filter. Price: 25.8 KB.
 func ParseWhole[T ~string | ~[]byte](text T) (n int64, ok bool) {
 	for i := range len(text) {

@@ -8,8 +8,9 @@ import (
 )
 
 // sha256Pure returns the SHA-256 of data (FIPS 180-4, 6.2). Filters use it, because crypto/sha256
-// also links AES, SHA-3, HMAC and a random number generator, and initialises them all. Other programs use crypto/sha256 through [SHA256], which is faster. The data is not
-// secret, so the time may depend on it.
+// also links AES, SHA-3, HMAC and a random number generator, and initializes them all. In other
+// programs [SHA256] uses crypto/sha256, which is faster. The data is not secret, so the running
+// time may depend on it.
 func sha256Pure(data []byte) (sum [32]byte) {
 	state := [8]uint32{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}
 	bitsOfAll := uint64(len(data)) * 8

@@ -4,6 +4,8 @@ package directory
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
 	"time"
 
@@ -23,6 +25,9 @@ const (
 	sourceMax = batchMax
 	// waitMax is how long a request waits for its turn.
 	waitMax = time.Second
+	// awayAfter is how long a source has to be silent before requests are decided without it. It is
+	// shorter than waitMax, so that such a request is not denied instead.
+	awayAfter = 3 * waitMax / 4
 )
 
 // batch is a set of clients that are read together.
@@ -163,14 +168,13 @@ func (d *Directory) readBatch(b *batch) {
 		names = append(names, name)
 	}
 	texts, epoch := make([][]byte, len(names)), d.epoch.Load()
-	ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
-	defer cancel()
-	d.figures.Reads.Add(1)
-	if err := d.source.Read(ctx, names, texts); err != nil {
+	if err := d.read(names, texts); err != nil {
 		d.failed(b)
 		return
 	}
 	if d.vanished(names, texts) {
+		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
+		defer cancel()
 		if whole, ok := d.whole(ctx); !ok || !whole {
 			d.keep(names, texts)
 		}
@@ -179,6 +183,28 @@ func (d *Directory) readBatch(b *batch) {
 		if name != (policy.ClientName{}) {
 			d.store(name, texts[i], epoch)
 		}
+	}
+}
+
+// read reads the records of clients. A late read is repeated if the source answered within awayAfter:
+// a burst of requests can delay this process, and must not have a blocked client decided without its
+// record.
+func (d *Directory) read(names []policy.ClientName, texts [][]byte) error {
+	for {
+		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
+		d.figures.Reads.Add(1)
+		err := d.source.Read(ctx, names, texts)
+		cancel()
+		now := time.Now()
+		if err == nil {
+			d.answered = now
+			return nil
+		}
+		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
+		if !late || now.Sub(d.answered) > awayAfter || d.ctx.Err() != nil {
+			return err
+		}
+		d.figures.Failures.Add(1)
 	}
 }
 

@@ -60,6 +60,7 @@ type Directory struct {
 	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
 	figures  Figures
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
+	answered time.Time    // when the source last answered a read; only the reading goroutine uses it
 	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
 	pausedUntil atomic.Int64
 
@@ -87,7 +88,7 @@ func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
 	}
-	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger}
+	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger, answered: time.Now()}
 	if d.timeout <= 0 {
 		d.timeout = TimeoutDefault
 	}

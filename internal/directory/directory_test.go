@@ -231,6 +231,41 @@ func TestARedisThatIsAway(t *testing.T) {
 	}
 }
 
+// lateSource answers no read in time until it has missed some.
+type lateSource struct {
+	directory.Source
+	misses atomic.Int64
+}
+
+func (s *lateSource) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	if s.misses.Add(-1) >= 0 {
+		<-ctx.Done()
+		return fmt.Errorf("late: %w", ctx.Err())
+	}
+	return s.Source.Read(ctx, names, texts)
+}
+
+// TestLateReadsAreRepeated holds that a blocked client is not decided without its record because one
+// read was late, and that a source that stays silent is away.
+func TestLateReadsAreRepeated(t *testing.T) {
+	memory := new(directory.Memory)
+	edit(t, memory, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
+	source := &lateSource{Source: memory}
+	source.misses.Store(3)
+	d := open(t, directory.Options{Source: source, Timeout: 10 * time.Millisecond})
+	if ok := d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "ann"}}); !ok {
+		t.Error("denied")
+	}
+	if r, ok := d.Find("user", "ann", now()); !ok || !r.Blocked || d.Figures().Undirected.Load() != 0 {
+		t.Errorf("after three late reads: %+v, %v, %d undirected", r, ok, d.Figures().Undirected.Load())
+	}
+	source.misses.Store(1 << 40)
+	eventually.Until(t, 20*time.Second, "the silent source is away", func() bool {
+		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "bob"}})
+		return d.Figures().Undirected.Load() > 0
+	})
+}
+
 // TestARedisThatLostItsRecords holds that remembered records stay in force when Redis is emptied, and
 // that they end once somebody has begun a directory anew.
 func TestARedisThatLostItsRecords(t *testing.T) {

@@ -10,17 +10,17 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Coder encodes or decodes the compact form. The same code walks over the values in both
-// directions, so each field is named once and the two directions agree. Numbers are varints. A text
-// or list is preceded by its length.
+// Coder encodes or decodes the compact form. The same code visits the values in both directions, so
+// each field is named only once and the two directions agree. Numbers are varints. A text or list
+// is preceded by its length.
 type Coder struct {
 	Data    []byte // the output, or the input that remains to be decoded
 	Reading bool
-	Unread  bool // the form has CostAfter.Unread
-	Broken  bool // the input is not in compact form; the rest of the values remain unchanged
+	Unread  bool // the form includes CostAfter.Unread
+	Broken  bool // the input is not in compact form; values after the error remain unchanged
 }
 
-// ErrMalformed says that data is not in compact form, or is damaged.
+// ErrMalformed reports data that is not in compact form or is damaged.
 var ErrMalformed = errors.New("not a policy in its compact form, or damaged")
 
 // Fail marks the input as broken.
@@ -68,8 +68,8 @@ func (c *Coder) Text(v *string) {
 	}
 }
 
-// List encodes or decodes a list. The decoded list grows entry by entry, so a false length alone
-// causes no large allocation.
+// List encodes or decodes a list. The decoded list grows entry by entry, so a wrong length by
+// itself does not cause a large allocation.
 func List[T any](c *Coder, v *[]T, entry func(*Coder, *T)) {
 	for n, i := c.length(len(*v)), 0; i < n && !c.Broken; i++ {
 		if c.Reading {
@@ -79,7 +79,8 @@ func List[T any](c *Coder, v *[]T, entry func(*Coder, *T)) {
 	}
 }
 
-// length encodes or decodes the length of a list, which is empty when decoding.
+// length encodes the length of the list. When decoding, the list is empty, and length returns the
+// length that it reads.
 func (c *Coder) length(n int) int {
 	if Number(c, &n); c.Reading && (n < 0 || n > len(c.Data)) {
 		c.Fail()
@@ -105,7 +106,7 @@ func Optional[T any](c *Coder, v **T, what func(*Coder, *T)) {
 func Words(c *Coder, v *[]string) { List(c, v, (*Coder).Text) }
 
 // prefix encodes or decodes an address range in the form of [netip.Prefix.MarshalBinary]: the bytes
-// of the address and the number of bits. The library's functions handle zones as well, which a range
+// of the address and the number of bits. The library's functions also handle zones, which a range
 // does not have, and add 10 KB to a filter.
 func (c *Coder) prefix(v *netip.Prefix) {
 	var text string

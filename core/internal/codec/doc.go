@@ -4,11 +4,12 @@
 //
 // # Promise
 //
-// The same code encodes and decodes a value. Each field is named once, so reader and writer agree.
+// The same code encodes and decodes a value. Each field is named only once, so reader and writer
+// agree.
 //
 // # Price
 //
-// Decoding allocates the values that it reads. It is not for the path of a request.
+// Decoding allocates the values that it reads. Do not use it on the request path.
 //
 // # When not to use it
 //

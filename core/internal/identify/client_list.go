@@ -15,19 +15,19 @@ import (
 // Bounds of a list of clients. A list of ListedMax entries with one client each takes about 30 MB.
 // A lookup in it takes as long as in a short one.
 const (
-	ListedMax         = 100_000 // entries, and the clients in all of them
-	ListedReasonBytes = 256     // a reason is logged
+	ListedMax         = 100_000 // bound of the entries, and of the clients in all of them together
+	ListedReasonBytes = 256     // reasons are logged
 )
 
 // List is a compiled list of entries, indexed by client. A nil List contains no client. A List is
 // immutable.
 type List struct {
 	entries []Entry
-	within  match.AddrSet     // all listed addresses; most clients are in none of them and need no further lookup
+	within  match.AddrSet     // all listed addresses; a client outside them, as most are, needs no lookup in ranges
 	ranges  match.RangeTables // maps to links
 	clients match.ClientTable // maps to links
 	links   []link            // link 0 means none
-	dated   bool              // an entry has an end
+	dated   bool              // at least one entry has an end
 }
 
 // Entry is a compiled [policy.Listed].
@@ -93,8 +93,8 @@ func (l *List) index(entry int32, e *policy.Listed) {
 	}
 }
 
-// linked returns a link to the entry and then to next. An entry that names a client twice is linked
-// once.
+// linked returns a link to the entry, followed by next. If an entry names a client twice, only one
+// link is made.
 func (l *List) linked(entry, next int32) int32 {
 	if next != 0 && l.links[next].entry == entry {
 		return next
@@ -104,9 +104,10 @@ func (l *List) linked(entry, next int32) int32 {
 }
 
 // Find returns the first entry that names the client and has not ended, or nil. It also stores the
-// entry in cl.Entry. The length of the list adds only a binary search over its ranges and the ended
-// entries that name this client. If the client's address is in a range, Find also tries each
-// distinct prefix length: at most 129 for IPv6 and 33 for IPv4. It does not allocate.
+// entry in cl.Entry. Its cost depends on the length of the list only by a binary search over the
+// ranges and by the ended entries that name this client. If the client's address is in a range,
+// Find also tries each distinct prefix length: at most 129 for IPv6 and 33 for IPv4. It does not
+// allocate.
 func (cl *Client) Find(l *List) *Entry {
 	if l == nil {
 		return nil

@@ -13,11 +13,11 @@ import (
 )
 
 // Bounds of credentials. A credential beyond them is malformed, not absent, so that padding cannot
-// hide a second one.
+// hide a second credential.
 const (
-	CredentialBytesMax = 8 << 10 // one credential; a token with many claims has about 4 KiB
-	carrierPairsMax    = 1000    // cookies or query parameters in total, each of which is examined
-	CarriersMax        = 8       // places for one way to identify a client; each request may try them all
+	CredentialBytesMax = 8 << 10 // bytes of one credential; a token with many claims has about 4 KiB
+	carrierPairsMax    = 1000    // cookies or query parameters of a request, each of which is examined
+	CarriersMax        = 8       // places for one way to identify a client; a request can try them all
 )
 
 // The places that are tried if a policy names none.
@@ -78,10 +78,10 @@ func presence(text string) policy.CredentialState {
 }
 
 // Bearer returns the token of an Authorization field. It is absent if the field has another scheme.
-// It is malformed if the field may be several fields in one, because servers differ in which one
-// they use: after another scheme, a bearer field follows a comma, or the token has a space, comma
-// or control character. It is also malformed if the field begins with no scheme, or if anything but
-// spaces separates scheme and token.
+// It is malformed if the field could be several fields in one, because servers differ in which of
+// them they use. That is the case if a bearer field follows another scheme and a comma, or if the
+// token contains a space, a comma or a control character. The token is also malformed if the field
+// does not begin with a scheme, or if anything but spaces separates scheme and token.
 func Bearer(field string) (token string, state policy.CredentialState) {
 	field = trimSpace(field)
 	if field == "" {
@@ -111,8 +111,8 @@ const (
 	schemeBytesMax = 64 // no scheme known to this package is longer
 )
 
-// bearerBehind reports whether a bearer field follows a comma. "bearer=" there is a parameter of
-// another scheme. If a field is too long to search, bearerBehind reports true.
+// bearerBehind reports whether a bearer field follows a comma. It ignores "bearer=", which is a
+// parameter of another scheme. If a field is too long to search, bearerBehind returns true.
 func bearerBehind(rest string) bool {
 	if len(rest) > CredentialBytesMax {
 		return strings.IndexByte(rest, ',') >= 0
@@ -131,7 +131,7 @@ func bearerBehind(rest string) bool {
 	}
 }
 
-// IsTokenByte reports whether the name of a scheme may contain the byte (RFC 9110, 5.6.2).
+// IsTokenByte reports whether the name of a scheme can contain the byte (RFC 9110, 5.6.2).
 func IsTokenByte(c byte) bool {
 	return c|0x20 >= 'a' && c|0x20 <= 'z' || slim.IsDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
@@ -158,10 +158,10 @@ func IsToken(text string) bool {
 	return true
 }
 
-// CookieValue returns the value of the cookie, without enclosing quotes. Two different values for
-// one name are malformed. Servers differ in which of them they use, so a client could appear
-// differently to the limiter and to the upstream. Only ";" separates cookies: a comma is part of a
-// value.
+// CookieValue returns the value of the cookie, without enclosing quotes. If the name occurs with
+// two different values, the cookie is malformed: servers differ in which value they use, so the
+// limiter and the upstream could identify different clients. Only ";" separates cookies; a comma is
+// part of a value.
 func CookieValue(header, name string) (value string, state policy.CredentialState) {
 	if exceedsPairs(header, ";") {
 		return "", policy.CredentialMalformed
@@ -189,16 +189,16 @@ func CookieValue(header, name string) (value string, state policy.CredentialStat
 	return value, presence(value)
 }
 
-// exceedsPairs reports whether a carrier has more parts than are examined.
+// exceedsPairs reports whether a query or cookie field has more parts than Penstock examines.
 //
 //go:noinline
 func exceedsPairs(text, separator string) bool {
 	return len(text) > policy.CarrierBytesMax || len(text) > carrierPairsMax && strings.Count(text, separator) >= carrierPairsMax
 }
 
-// QueryValue returns the value of the query parameter, decoded as form data. The name may have any
-// spelling that servers decode to it. As with cookies, two values with different spellings are
-// malformed.
+// QueryValue returns the value of the query parameter, decoded as form data. Any spelling that
+// servers decode to the name counts as the name. As with cookies, two values that are spelled
+// differently are malformed.
 func (cl *Client) QueryValue(query, name string) (value string, state policy.CredentialState) {
 	if exceedsPairs(query, "&") {
 		return "", policy.CredentialMalformed
@@ -238,7 +238,7 @@ func (cl *Client) QueryValue(query, name string) (value string, state policy.Cre
 	return cl.textSince(mark), policy.CredentialValid
 }
 
-// spells reports whether the text decodes to the name as form data.
+// spells reports whether the text, decoded as form data, is the name.
 func spells(text, name string) bool {
 	for text != "" && name != "" {
 		c, size := formByte(text)
@@ -266,10 +266,10 @@ func formByte(text string) (c byte, size int) {
 	return text[0], 1
 }
 
-// verify validates the credentials in the request for one way to identify the client. It returns
-// the identity of the first valid one, or the state of the first one for which the request is
-// denied. Otherwise it returns CredentialAbsent, and the next way is tried. An invalid credential
-// does not stop the search, so a client gains nothing by omitting or adding one.
+// verify validates the request's credentials for one way to identify the client. It returns the
+// identity of the first valid credential, or the state of the first credential for which the
+// request is denied. Otherwise it returns CredentialAbsent, and the caller tries the next way. An
+// invalid credential does not end the search, so a client gains nothing by omitting or adding one.
 func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.CredentialState) {
 	f := &rules.Finders[method]
 	for i := range f.carriers {
@@ -294,7 +294,7 @@ func (cl *Client) verify(rules *Rules, method int) (*policy.Identity, policy.Cre
 	return nil, policy.CredentialAbsent
 }
 
-// Ask calls the verifier. An inconsistent answer counts as an invalid credential.
+// Ask calls the verifier. It treats an inconsistent result as an invalid credential.
 func (cl *Client) Ask(f *Finder, credential string) (who *policy.Identity, state policy.CredentialState) {
 	if f.costly == nil {
 		who, state = f.Verifier.Verify(credential)
@@ -312,7 +312,7 @@ func (cl *Client) Ask(f *Finder, credential string) (who *policy.Identity, state
 }
 
 // trimSpace returns the text without leading and trailing spaces and tabs. [strings.Trim] builds a
-// set of the bytes to trim on each call, which takes longer than to trim most fields.
+// set of the bytes to trim on each call, which takes longer than trimming most fields.
 //
 //go:noinline
 func trimSpace(s string) string {

@@ -7,7 +7,7 @@
 //
 // An address is trusted only as far as the policy trusts the proxies that wrote it. A credential
 // that two servers could read differently is malformed. A client gains nothing by omitting a
-// credential. [List] looks a client up in a list.
+// credential. [List] finds a client's entry in a list.
 //
 // # Price
 //

@@ -12,11 +12,11 @@ import (
 )
 
 // ForwardedHeader is the request header to which each proxy appends the address of its peer.
-// Elements left of those from trusted proxies may come from the client.
+// Elements to the left of those that trusted proxies wrote can be forged by the client.
 const ForwardedHeader = "X-Forwarded-For"
 
-// Bounds of what is read of a chain of addresses, from the right. A client can send as much as the
-// server accepts. No real chain has that many trusted proxies.
+// Bounds of the part of a chain of addresses that is read, from the right. A client can send as
+// much as the server accepts, but no real chain has that many trusted proxies.
 const (
 	ForwardedMax          = 64  // elements, including empty ones; those further left are not read
 	forwardedElementBytes = 128 // bytes of one element with its spaces; a longer one is not an address
@@ -30,8 +30,8 @@ type Forwarding struct {
 }
 
 // Client returns the client's plain address, or the zero Addr if it is unknown. If an element is
-// not an address, the client is unknown. Then the address to its right, the last one from a trusted
-// proxy, is used for the client.
+// not an address, Client returns the address to its right, which is the last one that a trusted
+// proxy wrote.
 func (f *Forwarding) Client(a policy.Attributes) (netip.Addr, match.AddressOrigin) {
 	if f.Hops == 0 && f.Trusted.Empty() {
 		return match.PlainAddr(a.Peer()), match.AddressOfFront
@@ -68,9 +68,9 @@ func (f *Forwarding) Rightmost(value string, last netip.Addr) (netip.Addr, match
 	}
 }
 
-// ChainAddr returns the address the given number of places left of the peer. If the chain is
-// shorter, it returns the peer's address: the request did not pass through all the proxies, so its
-// sender may have written the chain.
+// ChainAddr returns the address that is the given number of places to the left of the peer. If the
+// chain is shorter, it returns the peer's address: the request did not pass through all the
+// proxies, so its sender could have written the chain.
 func ChainAddr(value string, peer netip.Addr, hops int) (netip.Addr, match.AddressOrigin) {
 	c := chain{rest: value, left: ForwardedMax}
 	last, origin := peer, match.AddressForwarded
@@ -90,7 +90,7 @@ func ChainAddr(value string, peer netip.Addr, hops int) (netip.Addr, match.Addre
 // chain is the unread rest of a list of addresses, which is read from the right.
 type chain struct {
 	rest string
-	left int // the number of elements that may still be read
+	left int // the number of elements that can still be read
 }
 
 // next returns the next non-empty element, without spaces. If an element is too long, next returns

@@ -14,13 +14,13 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// PrefixBits is the number of leading bits of an address that count as one client.
+// PrefixBits are the lengths of the address prefixes that count as one client.
 type PrefixBits struct{ V4, V6 int }
 
 // prefixDefault is for policies that set no prefix. An IPv6 customer usually has a /64.
 var prefixDefault = PrefixBits{V4: 32, V6: 64}
 
-// Finder is a compiled way to identify a client.
+// Finder is a compiled [policy.Identify], one way to identify a client.
 type Finder struct {
 	Kind     policy.IdentifyKind
 	Name     string
@@ -30,7 +30,7 @@ type Finder struct {
 	// verifier validates the credentials found in the carriers. It is nil if this way needs no
 	// credential.
 	Verifier policy.Verifier
-	costly   policy.CostlyVerifier // Verifier, if it is a CostlyVerifier
+	costly   policy.CostlyVerifier // Verifier as a CostlyVerifier, if it is one
 	carriers []policy.CredentialSource
 	Deny     bool // deny a request whose credential is not valid
 }
@@ -47,7 +47,7 @@ type Rules struct {
 }
 
 // Client is the client of a request, as the most recent policy identified it. The zero Client is
-// ready to use. Call Reset and use it again, to reuse its buffers. It must not be used
+// ready to use. To reuse its buffers, call Reset before the next use. It must not be used
 // concurrently.
 type Client struct {
 	Request  match.Request
@@ -75,8 +75,8 @@ func (cl *Client) Reset() {
 	cl.Uses, cl.text = cl.Uses[:0], cl.text[:0]
 }
 
-// Compile fills in the rules. The prefixes of per: [ip] are those of the first method that
-// identifies by address. ok is false if a trusted proxy is not a valid address range.
+// Compile fills in the rules from the policy. The prefixes of per: [ip] are those of the first
+// method that identifies by address. ok is false if a trusted proxy is not a valid address range.
 func (r *Rules) Compile(p *policy.Policy) (ok bool) {
 	methods := p.Identify
 	if len(methods) == 0 {
@@ -145,8 +145,8 @@ func (cl *Client) Identify(rules *Rules) (bad policy.CredentialState) {
 
 // findIdentity sets the client's identity, or the zero Identity if the client is unknown. It
 // returns the state of the credential for which the request is denied. The identity is then zero,
-// so that the request is not counted for another client. An identity is large, so it is written in
-// place.
+// so that the request is not counted for another client. An identity is large, so findIdentity
+// writes it in place.
 func (cl *Client) findIdentity(rules *Rules) (bad policy.CredentialState) {
 	cl.Identity = policy.Identity{}
 	for i := range rules.Finders {
@@ -202,7 +202,7 @@ func (cl *Client) claimed(f *Finder) {
 }
 
 // Bounded returns the identity with an ID of bounded length. Penstock's verifiers bound the ID
-// themselves, but other verifiers may not.
+// themselves, but other verifiers might not.
 func Bounded(who policy.Identity) policy.Identity {
 	if len(who.ID) > policy.ValueBytesMax {
 		short := policy.IdentityOf(who.Kind, who.ID)
@@ -239,7 +239,7 @@ func AppendAddr(dst []byte, addr netip.Addr, prefixes PrefixBits) []byte {
 
 // appendHalf appends an IPv6 prefix of at most 64 bits as [netip.Prefix] writes it, in half the
 // time. The groups of its right half are zero, so "::" is always at the end. Most IPv6 clients are
-// counted this way.
+// counted by such a prefix.
 func appendHalf(dst []byte, high uint64, bits int) []byte {
 	const digits = "0123456789abcdef"
 	high &^= ^uint64(0) >> bits

@@ -5,8 +5,8 @@ package identify
 import "strings"
 
 // Some servers read a parameter or cookie under other names too. A credential under such a name is
-// malformed: if it were absent, on_invalid would not apply to it, and the upstream would know a
-// client that Penstock does not.
+// malformed. If it counted as absent, on_invalid would not apply to it, and the upstream would see
+// a client that Penstock does not see.
 
 // resembles reports whether some servers read the text as the name: without leading spaces or "?",
 // in any case (ASP.NET), with ".", " " or "[" for "_" (PHP), or as an element of a list (PHP,
@@ -36,7 +36,7 @@ func resembles(text, name string, anyCase bool) bool {
 	return name == ""
 }
 
-// unified returns one byte for all bytes that servers read as the same one in a name.
+// unified maps all bytes that servers treat as equal in a name to one byte.
 func unified(c byte, anyCase bool) byte {
 	switch {
 	case c == '.', c == ' ', c == '[':

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// SourcesMax is the greatest number of sources of a user, tenant or tier. Each request may try them
+// SourcesMax is the greatest number of sources of a user, tenant or tier. A request can try them
 // all.
 const SourcesMax = 16
 

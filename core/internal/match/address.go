@@ -15,8 +15,9 @@ import (
 // zone.
 func PlainAddr(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }
 
-// ParseAddr parses an untrusted address, as [netip.ParseAddr] does but without zones. It does not
-// allocate, whereas the errors of netip do, so invalid input from a client causes no garbage.
+// ParseAddr parses an untrusted address, as [netip.ParseAddr] does but without zones. It never
+// allocates, unlike netip with its errors, so a client cannot cause garbage by sending invalid
+// input.
 func ParseAddr(text string) (addr netip.Addr, ok bool) {
 	if strings.IndexByte(text, ':') < 0 {
 		four, ok := ParseIPv4(text)
@@ -95,8 +96,8 @@ func ParseIPv6(s string) (k addrKey, ok bool) {
 	return addrKey{left.High | k.High, left.low | k.low}, true
 }
 
-// with returns the number with count further bits, 1 to 128, at its right. A shift by 64 or more
-// yields 0, and a negative count wraps to more than 64.
+// with returns the number with count more bits, 1 to 128, appended at its right. A shift by 64 or
+// more gives 0, and a negative shift count wraps to more than 64.
 func (k addrKey) with(count uint, bits uint64) addrKey {
 	return addrKey{High: k.High<<count | k.low>>(64-count) | k.low<<(count-64), low: k.low<<count | bits}
 }
@@ -107,7 +108,7 @@ type AddrSet struct{ four, six []addrRange }
 
 type addrRange struct{ first, last addrKey }
 
-// addrKey is an address as a number. IPv4 is in the high bits.
+// addrKey is an address as a number. An IPv4 address occupies the high bits.
 type addrKey struct{ High, low uint64 }
 
 // NewAddrSet returns the set of the prefixes, which must be masked and unmapped.

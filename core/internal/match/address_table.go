@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// RangeTables map address ranges to numbers, with IPv4 and IPv6 apart.
+// RangeTables map address ranges to numbers, separately for IPv4 and IPv6.
 type RangeTables struct{ four, six rangeTable }
 
 // rangeTable maps the ranges of one IP version, which are masked and unmapped. A range without a

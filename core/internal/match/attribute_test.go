@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// fits is the simplest implementation of globs.
+// fits matches globs with the simplest possible implementation.
 func fits(pattern, value string) bool {
 	switch {
 	case pattern == "":

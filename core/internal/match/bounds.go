@@ -4,21 +4,21 @@ package match
 
 import "strings"
 
-// Bounds of the other values that a policy reads from a request. They equal the bounds of common
+// Bounds of the other values that a policy reads from a request. They equal those of common
 // servers: nginx and Apache httpd reject longer fields by default. A request with a longer value is
 // denied, because neither its rules nor its counter can be determined.
 const (
-	FieldBytesMax    = 8 << 10 // a header or attribute in use, the host, the method
-	fieldElementsMax = 1000    // elements of a compared header; each is looked up
+	FieldBytesMax    = 8 << 10 // bytes of the host, the method, or a header or attribute that the policy uses
+	fieldElementsMax = 1000    // elements of a compared header; each costs a lookup
 )
 
-// Status codes for requests with values that are too long.
+// Statuses of responses to requests with values that are too long.
 const (
 	StatusURITooLong     = 414
 	StatusFieldsTooLarge = 431
 )
 
-// TooLong reports whether a value is too long, and records in the request that it had one.
+// TooLong reports whether a value is too long, and if so records this in the request.
 func (r *Request) TooLong(value string) bool {
 	if len(value) <= FieldBytesMax {
 		return false

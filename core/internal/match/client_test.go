@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TestMatchClient: every condition on the client must hold; of each list, one value must be equal.
+// TestMatchClient: every condition on the client must hold, and a list holds if one of its values
+// is equal.
 func TestMatchClient(t *testing.T) {
 	who := &policy.Identity{Tier: "gold", User: "u", APIKey: "k", Tenant: "acme"}
 	for _, c := range []struct {

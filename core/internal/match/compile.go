@@ -13,11 +13,11 @@ import (
 
 // Bounds of one match. A match that exceeds them is an error.
 const (
-	MatchListMax         = 1000 // entries of one list; longer lists belong in several rules or in the upstream
-	hostBytesMax         = 253  // the longest name in DNS
-	MethodBytesMax       = 32   // the longest registered method has 17
+	MatchListMax         = 1000 // entries of one list; put longer lists into several rules or into the upstream
+	hostBytesMax         = 253  // length of the longest DNS name
+	MethodBytesMax       = 32   // the longest registered method has 17 bytes
 	HeaderNameBytesMax   = 256
-	HeaderValuesBytesMax = 4096 // one value
+	HeaderValuesBytesMax = 4096 // bytes of one value
 )
 
 // CompileMatch compiles m. ok is false if a part of it cannot be compiled. Package validate reports
@@ -56,7 +56,7 @@ func (c *Condition) addPaths(m *policy.Match) (ok bool) {
 func (c *Condition) addMethods(methods []string) {
 	for _, text := range methods {
 		method := slim.UpperASCII(text)
-		if method != "HEAD" && !slices.Contains(c.methods, method) { // GET includes it
+		if method != "HEAD" && !slices.Contains(c.methods, method) { // GET includes HEAD
 			c.methods = append(c.methods, method)
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Condition) addMethods(methods []string) {
 	}
 }
 
-// NotToken reports whether r is not permitted in a method or header name (RFC 9110, 5.6.2).
+// NotToken reports whether r is not allowed in a method or header name (RFC 9110, 5.6.2).
 func NotToken(r rune) bool {
 	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' ||
 		r < 0x80 && strings.ContainsRune("!#$%&'*+-.^_`|~", r))
@@ -172,8 +172,8 @@ func ParseHeaderValue(text string) (v headerValue, why, remedy string) {
 	return v, "", ""
 }
 
-// CanonicalHeader returns the header name as HTTP servers in Go store it: each word begins in upper
-// case.
+// CanonicalHeader returns the header name in the form that Go's HTTP servers use: each word begins
+// with an upper case letter.
 //
 //go:noinline
 func CanonicalHeader(name string) string {
@@ -205,7 +205,7 @@ func (c *Condition) addClients(m *policy.Match) {
 	}
 }
 
-// CompilePrefixes normalises address ranges. ok is false if one of them is invalid.
+// CompilePrefixes normalizes address ranges. ok is false if one of them is invalid.
 func CompilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
 	for _, p := range prefixes {
 		m, ok := CompilePrefix(p)
@@ -217,7 +217,7 @@ func CompilePrefixes(prefixes []netip.Prefix) (masked []netip.Prefix, ok bool) {
 	return masked, true
 }
 
-// CompilePrefix normalises an address range: masked, and IPv4 unmapped from IPv6. ok is false for
+// CompilePrefix normalizes an address range: masked, and IPv4 unmapped from IPv6. ok is false for
 // an invalid range, and for a range of mapped addresses that is wider than all of IPv4.
 func CompilePrefix(p netip.Prefix) (masked netip.Prefix, ok bool) {
 	addr, bits := p.Addr(), p.Bits()

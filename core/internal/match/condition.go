@@ -27,9 +27,9 @@ const (
 // Condition is a compiled [policy.Match]. It is immutable and safe for concurrent use. The zero
 // Condition always holds.
 type Condition struct {
-	// EveryReading concerns a path that servers read in several ways (see reading). With it, all
-	// readings must match; without it, one is enough. It is for conditions that exempt a request
-	// (action allow). Set it before NewMatcher.
+	// EveryReading applies to a path that servers read in several ways (see reading). If it is set,
+	// all readings must match; otherwise one is enough. It is meant for conditions that exempt a
+	// request (action allow). Set it before calling NewMatcher.
 	EveryReading bool
 
 	Patterns []pattern // most specific first; Endpoint needs them even if one matches every path
@@ -100,8 +100,8 @@ type headerCondition struct {
 // fewValues is the greatest number of values that an element is compared with one by one.
 const fewValues = 16
 
-// headerValue is a value of a header, or if prefix is set, the beginning of values. The comparison
-// is exact.
+// headerValue is a value of a header or, if prefix is set, a prefix of values. The comparison is
+// exact.
 type headerValue struct {
 	text   string
 	prefix bool
@@ -137,7 +137,7 @@ func (c *clientCondition) holds(who *policy.Identity) bool {
 }
 
 // holdsPath reports whether a pattern matches one reading of the path, or all of them with
-// EveryReading. No pattern matches a path that was not read.
+// EveryReading. If the path was not read, no pattern matches.
 func (c *Condition) holdsPath(r *Request) bool {
 	for i := range r.Readings {
 		if (c.matching(&r.Readings[i]) != nil) != c.EveryReading {
@@ -194,8 +194,8 @@ func (c *Condition) holdsHeaders(a policy.Attributes) bool {
 }
 
 // Matches reports whether one of the values equals the field's value, or one element of it if it is
-// a list. Elements count because a header that is sent twice arrives as a list, and sending it
-// twice must not evade a rule. Quotes are not interpreted.
+// a list. It compares elements because a header that is sent twice arrives as a list, and a client
+// must not evade a rule by sending a header twice. Quotes are not interpreted.
 func (h *headerCondition) Matches(value string) bool {
 	if TooLongList(value) { // and not enforced, see compares
 		return false
@@ -227,8 +227,8 @@ func (h *headerCondition) matchesElement(element string) bool {
 }
 
 // Endpoint returns the canonical spelling of the path pattern that matches the request. If several
-// match, it is the most specific, and among equals the first in the list. ok is false if no path
-// pattern matches.
+// match, it returns the most specific one, and among equally specific ones the first in the list.
+// ok is false if no path pattern matches.
 func (c *Condition) Endpoint(r *Request) (text string, ok bool) {
 	for i := range c.Patterns {
 		for j := range r.Readings {
@@ -241,7 +241,7 @@ func (c *Condition) Endpoint(r *Request) (text string, ok bool) {
 }
 
 // NewEndpoint returns the path pattern that matches one reading of the path. It returns "" if none
-// does, or if an earlier reading matches the same one.
+// does, or if an earlier reading matches the same pattern.
 func (c *Condition) NewEndpoint(r *Request, reading int) string {
 	found := c.matching(&r.Readings[reading])
 	if found == nil {

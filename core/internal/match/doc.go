@@ -5,7 +5,7 @@
 // # Promise
 //
 // A [Request] is read once, in each way that known servers read a path, a host or an address. A
-// [Matcher] returns the same conditions as a test of each one, and needs no more time for many
+// [Matcher] returns the same conditions as testing each one would, and takes no more time for many
 // rules than for few.
 //
 // # Price

@@ -9,12 +9,12 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// foldBlockBits is the base 2 logarithm of the number of runes in a block. In UTF-8, the 64 runes
+// foldBlockBits is the base-2 logarithm of the number of runes in a block. In UTF-8, the 64 runes
 // of a block differ only in the last byte.
 const foldBlockBits = 6
 
-// foldRunes is the end of the table. All scripts with letter case are below it today. Runes beyond
-// it are looked up in the tables of package unicode.
+// foldRunes is the end of the table. All scripts that have letter case today are below it. Runes
+// beyond it are looked up in the tables of package unicode.
 const foldRunes = 0x20000
 
 // foldIndex maps a rune to its block in foldBlocks. The first block is for runes without case.
@@ -24,10 +24,10 @@ var (
 )
 
 // foldBlock holds, for each rune of a block, the difference from the rune that represents all its
-// cases.
+// case variants.
 type foldBlock [1 << foldBlockBits]int32
 
-// makeFoldBlocks fills in foldIndex. A search of the tables of package unicode for each rune would
+// makeFoldBlocks fills in foldIndex. Searching the tables of package unicode for each rune would
 // take most of the time of reading a path.
 func makeFoldBlocks() []foldBlock {
 	blocks := make([]foldBlock, 1, 72)
@@ -72,14 +72,14 @@ func appendFolded(dst []byte, s string) []byte {
 			i += 2
 			continue
 		}
-		if i+1 == len(s) || s[i+1]&0xc0 != 0x80 || c < 0xc2 { // invalid, in a fraction of the time of the decoder
+		if i+1 == len(s) || s[i+1]&0xc0 != 0x80 || c < 0xc2 { // invalid UTF-8, detected much faster than by decoding
 			out[n] = c
 			i, n = i+1, n+1
 			continue
 		}
 		r, size := utf8.DecodeRuneInString(s[i:])
 		folded := foldRune(r)
-		if folded == r { // also a byte that is invalid
+		if folded == r { // this includes an invalid byte
 			n += copy(out[n:], s[i:i+size])
 		} else {
 			n = len(utf8.AppendRune(out[:n], folded))

@@ -22,8 +22,8 @@ func TestFoldTableIsUnicodes(t *testing.T) {
 	}
 }
 
-// TestFoldLeavesInvalidBytes compares the folded text with one that is decoded rune by rune, for
-// bytes that are mostly not UTF-8.
+// TestFoldLeavesInvalidBytes compares folded texts with the result of folding rune by rune, for
+// bytes that are mostly not valid UTF-8.
 func TestFoldLeavesInvalidBytes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

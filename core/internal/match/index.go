@@ -22,7 +22,7 @@ import (
 type Matcher struct {
 	conditions []Condition
 	compare    []partSet // the parts to compare after each condition is found
-	always     []int32   // conditions that must always be compared
+	always     []int32   // conditions that are compared for every request
 	numbers    []int32   // the conditions of all lists
 	starts     []int32   // the start of each list in numbers; list 0 is empty
 

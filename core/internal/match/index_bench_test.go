@@ -74,8 +74,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchSpread matches a different one of up to 10,000 endpoints each time, so that caches
-// help less.
+// BenchmarkMatchSpread matches a different endpoint of up to 10,000 each time, so that the CPU's
+// caches help less.
 func BenchmarkMatchSpread(b *testing.B) {
 	for _, n := range []int{1000, 10_000} {
 		b.Run(fmt.Sprintf("rules=%d", n), func(b *testing.B) {

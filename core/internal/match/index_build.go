@@ -13,7 +13,7 @@ import (
 type place struct {
 	part   partSet
 	header int    // partHeader, partAttr: the index of the header or attribute; partClient: the field
-	key    string // distinguishes the places of a part
+	key    string // identifies the place among the places of its part
 	open   bool   // the part must still be compared after a lookup
 	insert func(m *Matcher, list int32)
 }
@@ -62,7 +62,7 @@ func NewMatcher(cs []Condition) *Matcher {
 	return m
 }
 
-// lay stores the lists in one array, so that the data read for one request is close together.
+// lay stores the lists in one array, so that the data for one request is close together in memory.
 func (m *Matcher) lay(lists [][]int32) {
 	for _, entries := range lists {
 		m.starts = append(m.starts, int32(len(m.numbers)))
@@ -72,8 +72,8 @@ func (m *Matcher) lay(lists [][]int32) {
 }
 
 // choosePlaces returns the places of the part that the condition shares with the fewest other
-// conditions. Among equals it is the first part. Each header and each client field counts as a part
-// of its own.
+// conditions. If several parts tie, it chooses the first. Each header and each client field counts
+// as a separate part.
 func choosePlaces(all []place, shared map[placeID]int) (best []place) {
 	least := 0
 	for len(all) > 0 {
@@ -209,7 +209,7 @@ func (t *valueTable) set(text string, prefix bool, list int32) {
 	t.exact[text] = list
 }
 
-// tableOf returns the table of the header or attribute. It adds a new one if there is none.
+// tableOf returns the table of the header or attribute, and adds one if there is none.
 func tableOf(tables *[]valueTable, name string) *valueTable {
 	for i := range *tables {
 		if t := &(*tables)[i]; t.name == name {

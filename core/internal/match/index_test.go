@@ -17,7 +17,7 @@ import (
 )
 
 // TestMatcherAgreesWithConditions: the index finds exactly the conditions that hold, and paths
-// match as the simple implementation says.
+// match as in the simple implementation.
 func TestMatcherAgreesWithConditions(t *testing.T) {
 	rnd := request.NewRandom(t)
 	var r Request // one for all matchers, as in a plan
@@ -116,7 +116,7 @@ func TestMatcherDoesNotAllocate(t *testing.T) {
 }
 
 // TestAmbiguousPathIsLimitedAndNotExcused: a path that one server reads as /api and another as
-// /health is limited as /api, and not exempt as /health.
+// /health is limited like /api, and not exempt like /health.
 func TestAmbiguousPathIsLimitedAndNotExcused(t *testing.T) {
 	conditions := compileAll(t, []policy.Match{{Path: []string{"/api/*"}}, {Path: []string{"/health/*"}}})
 	conditions[1].EveryReading = true

@@ -15,11 +15,12 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// slowUnits are what slow paths are made of: each means something to the normal form, to a fold or to a pattern.
+// slowUnits are the elements of slow paths. Each has a meaning for normalization, for case folding
+// or for patterns.
 var slowUnits = []string{"/", `\`, ";", "a", "A", ".", "..", "/a", `\a`, "%61", "%2e", "%5C", "%3B", "%25", "%4", "%", "\u00c9", "\u212a",
 	"\u1e9e", "\xff", "/a/b", "a/../", "/x.", "%2F", "%C3%89"}
 
-// slowMatches are patterns that a path can bring into play again and again.
+// slowMatches are patterns that one path can activate many times.
 func slowMatches(t testing.TB) []Condition {
 	return compileAll(t, []policy.Match{{Path: []string{"/**/a/**/b/**/c"}}, {Path: []string{"/**/a/a/b", "/**/*/a/*/b/x"}},
 		{Path: []string{"/api/*"}}, {Path: []string{"/**/A/**/z"}, CaseSensitive: true}, {Path: []string{"/**/admin", "/**/a*"}}})
@@ -30,14 +31,15 @@ func repeated(unit string, length int) string {
 	return "/" + strings.Repeat(unit, max(0, length)/len(unit))
 }
 
-// eachSlowPath calls do with paths of the length made of each unit, of each two and, of the shorter, of each three.
+// eachSlowPath calls do with paths of the given length: made of each unit, of each pair of units
+// and, for short lengths, of each three units.
 func eachSlowPath(length int, do func(path string)) {
 	for _, a := range slowUnits {
 		do(repeated(a, length))
 		for _, b := range slowUnits {
 			do(repeated(a+b, length))
 			do(repeated(a, length/2) + repeated(b, length/2))
-			for _, separators := range []int{60, 120, 250} { // few enough that some paths are still read
+			for _, separators := range []int{60, 120, 250} { // few enough separators that some paths are still within the bounds
 				do(repeated(a, separators) + repeated(b, length-separators))
 			}
 			for _, c := range slowUnits[:8] {
@@ -47,7 +49,7 @@ func eachSlowPath(length int, do func(path string)) {
 	}
 }
 
-// TestPathWorkIsLinear counts what the work on a path grows with: bytes written and segments looked up.
+// TestPathWorkIsLinear counts the work done for a path, in bytes written and segments looked up.
 func TestPathWorkIsLinear(t *testing.T) {
 	var r Request
 	check := func(path string) {
@@ -87,7 +89,8 @@ type timedPath struct {
 	took time.Duration
 }
 
-// leastTime returns the least time of several calls, because other programs run at the same time.
+// leastTime returns the shortest time of several calls, because other programs running at the same
+// time slow down some of them.
 func leastTime(calls int, do func()) time.Duration {
 	least := time.Hour
 	for range calls {
@@ -98,7 +101,7 @@ func leastTime(calls int, do func()) time.Duration {
 	return least
 }
 
-// BenchmarkSlowestPath searches for the path that takes longest at a length, and measures that.
+// BenchmarkSlowestPath searches for the path of each length that takes longest, and measures it.
 func BenchmarkSlowestPath(b *testing.B) {
 	m := NewMatcher(slowMatches(b))
 	var r Request
@@ -110,13 +113,13 @@ func BenchmarkSlowestPath(b *testing.B) {
 	for _, length := range []int{1 << 10, 8<<10 - 2, 60 << 10, 1 << 20} {
 		var paths []timedPath
 		eachSlowPath(length, func(path string) {
-			if length <= policy.PathBytesMax || len(paths) == 0 || len(path)%97 == 0 { // no longer path is read
+			if length <= policy.PathBytesMax || len(paths) == 0 || len(path)%97 == 0 { // longer paths are not read
 				paths = append(paths, timedPath{path, leastTime(4, func() { decide(path) })})
 			}
 		})
 		bySlowest := func(a, b timedPath) int { return cmp.Compare(b.took, a.took) }
 		slices.SortFunc(paths, bySlowest)
-		paths = paths[:min(len(paths), 100)] // other programs delayed some of them
+		paths = paths[:min(len(paths), 100)] // measure again the slowest, some of which other programs delayed
 		for i, path := range paths {
 			paths[i].took = leastTime(50, func() { decide(path.text) })
 		}

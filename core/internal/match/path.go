@@ -9,30 +9,30 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// A path is normalised so that all spellings that a server serves as the same resource become one
+// A path is normalized so that all spellings that a server serves as the same resource become one
 // text:
 //
 //   - The part before the path in the absolute form (http://host) is cut off, and so is the part
 //     from "?" on.
 //   - It starts with "/": the empty path is "/", OPTIONS * is "/*".
 //   - Percent-encoded bytes are decoded, except %2F (see readEncodedSlash), %25 (otherwise decoding
-//     twice would differ from decoding once) and %3F (it starts no query). RFC 3986 guarantees
-//     equality for unreserved bytes only, but servers treat "@" and "%40" alike, and so must a rule
-//     that cannot be evaded. Bytes are decoded, not characters: overlong UTF-8 is neither "/" nor
-//     ".".
-//   - "//" is collapsed. Then "." and ".." are resolved, also if they were encoded, and never above
+//     twice would differ from decoding once) and %3F (it starts no query). RFC 3986 guarantees this
+//     only for unreserved bytes, but servers treat "@" and "%40" alike, so a rule must do the same
+//     or it could be evaded. Bytes are decoded, not characters, so overlong UTF-8 is neither "/"
+//     nor ".".
+//   - "//" is collapsed. Then "." and ".." are resolved, even if they were encoded, but never above
 //     the root.
-//   - A "%" that starts no escape stays as it is, and nothing is decoded that would complete it to
-//     an escape.
+//   - A "%" that does not start an escape is left unchanged, and nothing is decoded that would turn
+//     it into an escape.
 //
-// A trailing slash is kept, also one left behind by "/." and "/..". The pattern decides whether it
-// matters. The result is at most one byte longer than the input, and normalising it again does not
-// change it.
+// A trailing slash is kept, including one that results from "/." or "/..". The pattern determines
+// whether it matters. The result is at most one byte longer than the input, and normalizing it
+// again does not change it.
 //
 // The work is linear in the path's length, and bounded: a path beyond policy.PathBytesMax,
 // PathPiecesMax or readingBytesMax is not read.
 
-// readingSet is a set of the ways in which servers read a path differently from the plain way.
+// readingSet is a set of the ways in which some servers read a path differently from others.
 type readingSet uint8
 
 const (
@@ -43,27 +43,27 @@ const (
 	// readBackslash reads "\" and %5C as "/", as servers on Windows do.
 	readBackslash
 	// readAuthority reads the text after two leading slashes as a host, so //h/api means /api.
-	// Programs that resolve a target like a link in a page do this.
+	// Programs that resolve the request target like a link on a web page do this.
 	readAuthority
 	// readEncodedSlash reads %2F as "/", so /admin%2Fx means /admin/x, and /x/..%2Fadmin means
 	// /admin. Servers that decode a path before they route it, such as nginx, do this.
 	readEncodedSlash
-	// readEncodedParameters is readParameters where %3B begins parameters too. A proxy such as
-	// nginx with a URI in proxy_pass decodes a path before it forwards it, so a servlet container
-	// receives ";".
+	// readEncodedParameters is readParameters, except that %3B begins parameters too. A proxy such
+	// as nginx with a URI in proxy_pass decodes a path before it forwards it, so a servlet
+	// container receives ";".
 	readEncodedParameters
 	// readEmptySegments keeps empty segments until "." and ".." are resolved, as RFC 3986 and the
 	// URL standard do, so /admin//../x means /admin/x. Other servers collapse "//" first and
 	// serve /x.
 	readEmptySegments
-	// readDots keeps "." and ".." as names, so /admin/.. is below /admin. Programs that compare the
-	// beginning of a path as it was sent do this, such as Express and other routers.
+	// readDots treats "." and ".." as ordinary names, so /admin/.. is below /admin. Express and
+	// other routers that compare the beginning of a path as it was sent do this.
 	readDots
 	readingsAll = readDots<<1 - 1
 )
 
 // parameters returns the number of ways to read the parameters of a path: kept, dropped, or dropped
-// if escaped as well.
+// including escaped ones.
 func (s readingSet) parameters() int {
 	switch s & (readParameters | readEncodedParameters) {
 	case 0:
@@ -87,16 +87,16 @@ func (s readingSet) dots() int {
 	return n
 }
 
-// within reports whether the combination of ways is possible and not redundant. Dropping escaped
-// parameters includes dropping the others. Empty segments matter only where dot segments are resolved, and
-// servers that read backslashes resolve them.
+// within reports whether the combination of ways is possible and adds something. Dropping escaped
+// parameters includes dropping the others. Empty segments matter only where dot segments are
+// resolved, and servers that read backslashes resolve them.
 func (s readingSet) within(possible readingSet) bool {
 	const both = readParameters | readEncodedParameters
 	return s&^possible == 0 && (s&both != readEncodedParameters || possible&both != both) &&
 		(s&readDots == 0 || s&(readEmptySegments|readBackslash) == 0)
 }
 
-// reading is a normalised path as some servers read it.
+// reading is a normalized path as some servers read it.
 type reading struct {
 	_ slim.Incomparable
 
@@ -106,7 +106,7 @@ type reading struct {
 
 // pathTraits is the result of one scan of a path's bytes.
 type pathTraits struct {
-	plain    bool // already normalised
+	plain    bool // already normalized
 	folded   bool // plain, and without letters that folding could change
 	readings readingSet
 
@@ -118,11 +118,11 @@ type pathTraits struct {
 	escapedSemicolons  int
 }
 
-// Bounds of a path that is read. Browsers and common servers in front send no longer paths. To read
-// a longer one would delay the other requests of an Envoy worker.
+// Bounds of a path that is read. Browsers and common proxies do not send longer paths. Reading a
+// longer one would delay the other requests of an Envoy worker.
 const (
 	// PathPiecesMax is the greatest number of segments in all readings of a path together,
-	// including empty ones. Each is looked up in the rules' patterns.
+	// including empty ones. Each of them is looked up in the rules' patterns.
 	PathPiecesMax = 128
 	// readingBytesMax is the greatest total length of all readings of a path that has more than
 	// one.
@@ -167,14 +167,14 @@ func (t *pathTraits) exceedsBounds(p string) bool {
 	return pieces > PathPiecesMax || readings > 2 && len(p) > readingBytesMax/readings
 }
 
-// mixesParameters reports whether separators that some servers do not know may be part of
-// parameters.
+// mixesParameters reports whether parameters can contain separators that only some servers
+// recognize.
 func (t *pathTraits) mixesParameters() bool {
 	return t.readings&readParameters != 0 && t.readings&(readBackslash|readEncodedSlash) != 0
 }
 
-// paths returns how many times the path is read in all ways: as it was sent, and as
-// readBeforeDecoding, readWithoutDots and readForwarded change it.
+// paths returns how many variants of the path are read in all ways: the path as it was sent, and
+// the path as readBeforeDecoding, readWithoutDots and readForwarded change it.
 func (t *pathTraits) paths(p string) int {
 	n := 1
 	if t.escapedBackslashes+t.escapedSlashes > 0 {
@@ -194,7 +194,7 @@ func (t *pathTraits) paths(p string) int {
 	return n
 }
 
-// mayBeginWithBackslash reports whether the path may begin with a backslash once its dot segments
+// mayBeginWithBackslash reports whether the path might begin with a backslash once its dot segments
 // are resolved.
 func (t *pathTraits) mayBeginWithBackslash(p string) bool {
 	return t.readings&readBackslash != 0 && t.readings&readDots != 0 &&
@@ -202,8 +202,8 @@ func (t *pathTraits) mayBeginWithBackslash(p string) bool {
 }
 
 // appendSegments appends a decoded path without its first slash. It drops empty segments, and it
-// resolves "." and ".." unless the reading keeps them. If semicolon is not empty, it is the
-// spelling of an escaped ";", which is appended as ";".
+// resolves "." and ".." unless the reading keeps them. If semicolon is not empty, it is an escaped
+// spelling of ";", which appendSegments decodes.
 func appendSegments(dst []byte, p string, ways readingSet, semicolon string) []byte {
 	base := len(dst)
 	parameters := ways&(readParameters|readEncodedParameters) != 0
@@ -279,7 +279,8 @@ func withoutEmpty(dst []byte, base int) []byte {
 
 func appendSegment(dst []byte, text string) []byte { return append(append(dst, '/'), text...) }
 
-// appendReplaced appends s with each old, which has one byte or three, replaced by the byte other.
+// appendReplaced appends s with each occurrence of old, which has one byte or three, replaced by
+// the byte other.
 //
 //go:noinline
 func appendReplaced(dst []byte, s, old string, other byte) []byte {
@@ -318,8 +319,8 @@ func trimToPath(p string) string {
 }
 
 // trimAuthority cuts off the host at the start of a path without its first slash, if another slash
-// precedes the host. More than two slashes count as two. A backslash is part of the host: readings
-// in which it is a slash have "/" in its place.
+// precedes the host. More than two slashes count as two. A backslash counts as part of the host,
+// because in readings that treat it as a slash it has already been replaced.
 func trimAuthority(p string) string {
 	rest := strings.TrimLeft(p, "/")
 	if len(rest) == len(p) {
@@ -343,12 +344,12 @@ func dropSegment(dst []byte, base int) []byte {
 }
 
 // appendDecoded appends the decoded bytes of a path or segment, and returns their classes. Bytes of
-// the classes in kept stay encoded, with upper case digits.
+// the classes in kept remain encoded, with upper case digits.
 func appendDecoded(dst []byte, s string, kept byteClass) (decoded []byte, seen byteClass) {
 	dst = grown(dst, len(s)) // the result is never longer
 	n := len(dst)
 	out := dst[:n+len(s)]
-	stray := n - 3 // the position of a "%" in the output that starts no escape
+	stray := n - 3 // the position in the output of a "%" that does not start an escape
 	for i := 0; i < len(s); i++ {
 		c := s[i]
 		if c != '%' {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// FuzzNormalizePath: normalizing a normalized path changes nothing, paths hardly grow, and no other
-// spelling remains.
+// FuzzNormalizePath: normalizing a normalized path changes nothing, paths grow by at most a byte,
+// and every other spelling is normalized to the same path.
 func FuzzNormalizePath(f *testing.F) {
 	for _, p := range hostilePaths() {
 		f.Add(p)
@@ -45,7 +45,7 @@ func FuzzNormalizePath(f *testing.F) {
 	})
 }
 
-// respelled checks that other spellings of path p are normalized to n too.
+// respelled checks that other spellings of the path p are normalized to n too.
 func respelled(t *testing.T, p, n string) {
 	if strings.Contains(n, "%") {
 		return // the following would respell a lone % or a byte that stays encoded
@@ -94,7 +94,7 @@ func FuzzPattern(f *testing.F) {
 			t.Fatalf("%q and %q: holds %v, index %v", text, r.path, holds, found)
 		}
 		if strings.Count(path, "/")+strings.Count(path, `\`) > 24 {
-			return // the simple implementation would take forever
+			return // the simple implementation would take too long
 		}
 		obvious := false
 		for i := range r.Readings {

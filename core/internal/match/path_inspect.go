@@ -25,9 +25,9 @@ const (
 	byteBackslash                        // separates segments for some servers
 	byteColon                            // separates a host from its port
 	byteDot                              // "."
-	byteDotPair                          // of two bytes in a row: ".."
+	byteDotPair                          // for a pair of bytes: ".."
 	byteSlash                            // "/"
-	byteAfterSlash                       // of two bytes in a row: "//" or "/."
+	byteAfterSlash                       // for a pair of bytes: "//" or "/."
 )
 
 var byteClasses = func() (table [256]byteClass) {
@@ -49,8 +49,8 @@ var byteClasses = func() (table [256]byteClass) {
 	return table
 }()
 
-// scan returns the classes of the bytes of a text, and in pairs those of two bytes in a row. The
-// class of a pair follows the class of its first byte.
+// scan returns the classes of the bytes of a text and, in pairs, the classes of pairs of adjacent
+// bytes. The class of a pair is the class of its first byte shifted by one.
 func scan(text string) (seen, pairs byteClass) {
 	last := byteClass(0)
 	for i := 0; i < len(text); i++ {
@@ -75,7 +75,7 @@ func inspectPath(p string) pathTraits {
 	return t
 }
 
-// findReadings determines the ways in which servers read a path that has these classes of bytes.
+// findReadings determines the ways in which servers read a path, from the classes of its bytes.
 func (t *pathTraits) findReadings(p string, seen, pairs byteClass) {
 	escapedDot := seen&byteEscape != 0 && t.countEscapes(p)
 	climbs := escapedDot || pairs&byteDotPair != 0 // the path may have a segment ".."

@@ -19,7 +19,7 @@ func plainlyNormalized(rest string, ways readingSet) string {
 	if ways&readEncodedSlash != 0 {
 		rest = strings.NewReplacer("%2F", "/", "%2f", "/").Replace(rest)
 	}
-	if ways&readBackslash != 0 { // which ends a host too
+	if ways&readBackslash != 0 { // a backslash also ends a host
 		rest = strings.NewReplacer("%5C", "/", "%5c", "/", "\\", "/").Replace(rest)
 	}
 	if ways&readAuthority != 0 {
@@ -61,8 +61,8 @@ func plainlyNormalized(rest string, ways readingSet) string {
 	return "/" + strings.Join(segments, "/")
 }
 
-// cutEncoded cuts an encoded path after its first segment. If ";" is an ordinary letter, it escapes
-// it.
+// cutEncoded cuts an encoded path after its first segment. If ";" has no special meaning,
+// cutEncoded escapes it.
 func cutEncoded(p string, ways readingSet) (piece, rest string, more bool) {
 	end, width := len(p), 0
 	for i := 0; i < len(p) && width == 0; i++ {
@@ -163,7 +163,8 @@ func plainReadings(all []string, sent string, possible readingSet) []string {
 	return all
 }
 
-// TestReadingsAreTheOracles tests random paths made of all parts that have a special meaning.
+// TestReadingsAreTheOracles compares the readings of random paths, made of all elements with a
+// special meaning, with those of the simple implementation.
 func TestReadingsAreTheOracles(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -42,7 +42,7 @@ func TestPathSpellingsAgree(t *testing.T) {
 		"/x/..%2Fsearch": {"/x/..%2Fsearch", "/x/%2e%2e%2fsearch"}, // so this is one segment
 		"/%252e%252e/a":  {"/%252e%252e/a", "/x/../%252e%252e/a"},  // decoded once, never twice
 		"/a%3Fb":         {"/a%3Fb", "/a%3fb"},
-		"/a+b":           {"/a+b", "/a%2Bb"}, // a plus is a plus
+		"/a+b":           {"/a+b", "/a%2Bb"}, // a plus is not a space in a path
 		"/%zz/a":         {"/%zz/a", "/%zz/%61", "/%zz//a"},
 		"/100%":          {"/100%", "/%3100%"},
 		"/%%361":         {"/%%361"}, // "%61" would be another path if decoded again
@@ -73,7 +73,8 @@ func TestPathControlBytesAreBytes(t *testing.T) {
 	}
 }
 
-// TestPathPlainMeansNormalized: the quick inspection never takes a path for normalized that is not.
+// TestPathPlainMeansNormalized: the quick inspection never reports a path as normalized that is
+// not.
 func TestPathPlainMeansNormalized(t *testing.T) {
 	for _, p := range append(hostilePaths(), "/a/b", "/a.b/c", "/a/b/", "/A", "/a;b", `/a\b`, "/\u00e9") {
 		traits := inspectPath(p)
@@ -86,8 +87,8 @@ func TestPathPlainMeansNormalized(t *testing.T) {
 	}
 }
 
-// TestPathReadings: servers may read some characters as parameters or separators, or as letters.
-// Both readings are matched.
+// TestPathReadings: some servers treat certain characters as separators and others as ordinary
+// characters. Both readings are matched.
 func TestPathReadings(t *testing.T) {
 	for p, want := range map[string][]string{
 		"/api/search":            {"/api/search"},
@@ -95,7 +96,7 @@ func TestPathReadings(t *testing.T) {
 		"/api;v=1/search;x=1":    {"/api;v=1/search;x=1", "/api/search"},
 		"/x/..;/api":             {"/x/..;/api", "/api", "/x/../api"},
 		"/api;":                  {"/api;", "/api"},
-		"/api%3Bx":               {"/api;x", "/api"}, // if encoded, it starts no parameters
+		"/api%3Bx":               {"/api;x", "/api"}, // if encoded, it does not start parameters for all servers
 		`/x\..\api`:              {`/x\..\api`, "/api"},
 		"/x%5C..%5capi":          {`/x\..\api`, "/api"},
 		`/a;p\..\b`:              {`/a;p\..\b`, "/a", "/b"},
@@ -184,8 +185,8 @@ func TestMethodIsCanonical(t *testing.T) {
 	}
 }
 
-// TestPathIsReadWholeOrNotAtAll: a path is read completely or not at all, so that padding hides
-// nothing.
+// TestPathIsReadWholeOrNotAtAll: a path is read completely or not at all, so that padding cannot
+// hide a part of it.
 func TestPathIsReadWholeOrNotAtAll(t *testing.T) {
 	c := compileAll(t, []policy.Match{{Path: []string{"/api/search"}}})
 	var r Request
@@ -219,7 +220,7 @@ func hostilePaths() []string {
 }
 
 // TestPathsThatServersResolveOtherwise: some servers resolve these spellings to a protected path
-// and others do not. The rules of that path apply.
+// and others do not. The rules of the protected path apply.
 func TestPathsThatServersResolveOtherwise(t *testing.T) {
 	for _, p := range []string{
 		"/admin//../x", "/admin/y//../../x", "/admin//%2e%2e/x", `/admin\\..\x`, `/admin/\../x`, "/admin//./..//x",

@@ -21,14 +21,14 @@ type pathTrie struct {
 	literals map[string]int32 // numbers of the literal texts, from 1
 }
 
-// trieNode represents the patterns that begin with the same segments, and what may follow them. A
-// node or list number of 0 means none.
+// trieNode represents the patterns that begin with the same segments, and its edges lead to what
+// can follow them. A node or list number of 0 means none.
 type trieNode struct {
 	literals []trieEdge  // by next segment, in ascending order of their numbers
 	prefixes prefixTable // by prefix of the next segment
 	one      int32       // for any next segment
 	many     int32       // for any number of segments; that node stays active
-	list     int32       // the patterns that match if the path ends here; for a many node, whatever follows
+	list     int32       // the patterns that match if the path ends here, or for a many node, whatever follows
 }
 
 // trieEdge is the transition to the next node for a literal segment.
@@ -40,13 +40,13 @@ type trieEdge struct {
 }
 
 // fewTexts is the greatest number of texts that are compared one by one, and fewNodes the greatest
-// number of nodes that compare a segment with their texts. That is faster than to hash the segment.
+// number of nodes that compare a segment with their texts. That is faster than hashing the segment.
 const (
 	fewTexts = 8
 	fewNodes = 2
 )
 
-// searchedSegment is a segment of the path that is searched for.
+// searchedSegment is the segment of the path for which the search looks up successors.
 type searchedSegment struct {
 	text    string
 	hashed  bool
@@ -57,7 +57,7 @@ type searchedSegment struct {
 func (s *searchedSegment) hash(t *pathTrie) { s.literal, s.hashed = t.literals[s.text], true }
 
 // after returns the node that follows if the segment is a literal of the node, or 0. A segment that
-// is not hashed is compared with the texts, which must be few.
+// is not hashed is compared with the texts, of which there must be few.
 func (n *trieNode) after(s *searchedSegment) int32 {
 	edges := n.literals
 	if !s.hashed {
@@ -94,7 +94,7 @@ func (n *trieNode) continues() bool {
 // prefixTable maps prefixes of a text to numbers.
 type prefixTable struct {
 	entries []prefixEntry
-	lengths []int32 // of the prefixes, without duplicates
+	lengths []int32 // distinct lengths of the prefixes
 	numbers map[string]int32
 }
 
@@ -236,14 +236,14 @@ func (s *stamps) start(n int) {
 	}
 }
 
-// mark reports whether the number was not yet marked, and marks it.
+// mark marks the number and reports whether it was unmarked before.
 func (s *stamps) mark(number int32) bool {
 	fresh := s.marks[number] != s.round
 	s.marks[number] = s.round
 	return fresh
 }
 
-// find stores in search.lists the lists of all patterns that match the folded path. A list may
+// find stores in search.lists the lists of all patterns that match the folded path. A list can
 // occur several times.
 func (t *pathTrie) find(search *pathSearch, path string) {
 	search.seen.start(len(t.nodes))
@@ -256,7 +256,7 @@ func (t *pathTrie) find(search *pathSearch, path string) {
 			s.hash(t)
 		}
 		next := search.next[:0]
-		for _, node := range search.open { // without nodes that this segment activates
+		for _, node := range search.open { // excludes nodes that this segment activates
 			next = t.step(search, next, node, &s)
 		}
 		for _, node := range search.now {

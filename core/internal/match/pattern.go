@@ -11,7 +11,7 @@ import (
 )
 
 // Bounds of one path pattern. They keep the work of matching linear in the path's length. Real
-// paths need no longer patterns.
+// paths do not need longer patterns.
 const (
 	PatternBytesMax     = 1024
 	PatternSegmentsMax  = 64
@@ -34,7 +34,7 @@ type segment struct {
 	text string // literal, prefix: decoded as appendDecoded does, and folded unless the pattern is case-sensitive
 }
 
-// slashRule is how a pattern treats a slash at the end of a path.
+// slashRule selects how a pattern treats a slash at the end of a path.
 type slashRule uint8
 
 const (
@@ -93,10 +93,10 @@ func (p *pattern) matches(r *reading) bool {
 	}
 }
 
-// pathEnds reports whether no segment starts at offset at of a normalised path.
+// pathEnds reports whether a normalized path has no further segment at offset at.
 func pathEnds(path string, at int) bool { return len(path)-at <= 1 }
 
-// segmentAt returns the segment after the slash at offset at of a normalised path, and the offset
+// segmentAt returns the segment after the slash at offset at of a normalized path, and the offset
 // of the next slash.
 func segmentAt(path string, at int) (text string, after int) {
 	rest := path[at+1:]
@@ -173,7 +173,7 @@ func ParsePattern(text string, caseSensitive, strictSlash bool) (p pattern, why,
 	return p, "", ""
 }
 
-// add appends a segment; ** after ** changes nothing.
+// add appends a segment. It ignores a ** after another **.
 func (p *pattern) add(s segment) {
 	if n := len(p.segments); s.kind == segmentMany && n > 0 && p.segments[n-1].kind == segmentMany {
 		return
@@ -184,7 +184,7 @@ func (p *pattern) add(s segment) {
 	}
 }
 
-// finish determines the trailing slash, writes the canonical spelling and folds the texts.
+// finish sets the rule for a trailing slash, writes the canonical spelling and folds the texts.
 func (p *pattern) finish(slash, strictSlash bool) {
 	open := len(p.segments) > 0 && p.segments[len(p.segments)-1].kind == segmentMany
 	switch {
@@ -278,7 +278,7 @@ func checkPatternText(text string) (why, remedy string) {
 	return "", ""
 }
 
-// parseSegment compiles the text between two slashes. last says that nothing follows, not even a
+// parseSegment compiles the text between two slashes. last reports that nothing follows, not even a
 // slash.
 func parseSegment(piece string, last bool) (s segment, why, remedy string) {
 	switch {

@@ -142,13 +142,13 @@ func TestPatternSpelling(t *testing.T) {
 	}
 }
 
-// TestPatternWorkIsBounded: matching takes time linear in the path, even if pattern and path differ
-// only at the very end.
+// TestPatternWorkIsBounded: matching takes time linear in the length of the path, even if pattern
+// and path differ only at the very end.
 func TestPatternWorkIsBounded(t *testing.T) {
 	c := compileAll(t, []policy.Match{{Path: []string{"/**/a/**/a/**/a/**/a/**/a/**/a/**/b"}}})
 	var r Request
 	r.Read(&request.Attributes{PathText: strings.Repeat("/a", 100_000)})
-	// 100,000 to the sixth power would never end
+	// Work that grew with the sixth power of 100,000 would never end.
 	if c[0].Holds(&r) || len(NewMatcher(c).AppendMatches(nil, &r)) > 0 {
 		t.Error("there is no b")
 	}

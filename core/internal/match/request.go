@@ -12,16 +12,16 @@ import (
 )
 
 // requestBufferBytesMax is the size of the buffer that a request keeps for reuse. It suffices for
-// all readings of the longest path. A larger buffer, as for a long host, is released, so that no
-// client can enlarge the pooled requests permanently.
+// all readings of the longest path. A larger buffer, needed for example for a long host, is
+// released, so that no client can enlarge the pooled requests permanently.
 const requestBufferBytesMax = 96 << 10
 
-// Request is a request in normalised form, read once from its attributes. The zero Request is ready
-// to read; call Read again to reuse its buffers. Its strings are valid until the next Read. It must
+// Request is a request in normalized form, read once from its attributes. The zero Request is ready
+// to use; calling Read again reuses its buffers. Its strings are valid until the next Read. It must
 // not be used concurrently.
 type Request struct {
 	Attrs  policy.Attributes
-	path   string // normalised, case kept
+	path   string // normalized, case kept
 	folded string // path with case folded
 	Method string // upper case, HEAD as GET
 	Host   string // lower case, without port and trailing dot; an IPv6 address has brackets
@@ -35,10 +35,10 @@ type Request struct {
 	// plan resets it.
 	Unreadable int
 
-	// Readings are the results of reading the path in each way of known servers, without
-	// duplicates. The first is the plain one, which path and folded also hold.
+	// Readings are the results of reading the path in each way that known servers do, without
+	// duplicates. The first is the plain reading, which path and folded also contain.
 	Readings   []reading
-	separated  [4]string // the decoded path by separators: "/", with "\\", with "%2F", and with both
+	separated  [4]string // the decoded path, separated at "/", also at "\\", also at "%2F", and at all three
 	semicolons bool      // the path has parameters, and escaped semicolons
 	folds      bool      // folding may change the decoded path
 	buffer     []byte
@@ -63,13 +63,13 @@ func (r *Request) Read(a policy.Attributes) {
 	r.Peer, r.Origin = PlainAddr(a.Peer()), AddressOfFront
 }
 
-// Source returns the number of the client's address for [counter.Check]. For an IPv6 address it is
-// that of its /64.
+// Source returns the Source of a [counter.Check] for the client's address. All IPv6 addresses of a
+// /64 have the same Source.
 func (r *Request) Source() uint32 {
 	if !r.Peer.IsValid() {
 		return 0
 	}
-	const golden = 0x9e3779b97f4a7c15 // spreads the bits
+	const golden = 0x9e3779b97f4a7c15 // multiplication by it spreads the bits
 	return uint32(NewAddrKey(r.Peer).High*golden>>32) | 1
 }
 
@@ -105,7 +105,7 @@ func (r *Request) readUnusual(p string, traits *pathTraits) {
 	sent := trimToPath(p)
 	r.readDecoded(sent, possible)
 	r.path, r.folded = r.Readings[0].path, r.Readings[0].folded
-	if traits.escapedBackslashes+traits.escapedSlashes > 0 { // otherwise these readings are the same as those above
+	if traits.escapedBackslashes+traits.escapedSlashes > 0 { // without these escapes, the readings would be the same as those above
 		r.readBeforeDecoding(sent, possible)
 	}
 	if traits.mixesParameters() {
@@ -130,12 +130,13 @@ func (r *Request) readWithoutParameters(sent string, possible readingSet) {
 // readWithoutDots adds the readings of servers that resolve dot segments before they decode the
 // path. An escaped dot is then part of a name, so /admin/%2e/../x means /admin/x.
 func (r *Request) readWithoutDots(sent string, possible readingSet) {
-	r.semicolons = false // they are escaped still
+	r.semicolons = false // in the sent path they are still escaped
 	r.readDecoded(r.resolved(sent, 0)[1:], possible)
 }
 
-// readForwarded adds the readings of servers that get a resolved path from a proxy between, where a
-// backslash has come to its start, and read a host there.
+// readForwarded adds the readings of servers that receive the path from another proxy, which has
+// resolved its dot segments. If the resolved path begins with a backslash, such a server reads a
+// host there.
 func (r *Request) readForwarded() {
 	for i := range r.Readings {
 		path := r.Readings[i].path
@@ -155,7 +156,7 @@ func (r *Request) readBeforeDecoding(sent string, possible readingSet) {
 		mark := len(r.buffer)
 		r.buffer = appendReplaced(r.buffer, sent, `\`, '/')
 		sent = r.since(mark)
-		possible &^= readDots // these servers resolve dots
+		possible &^= readDots // these servers resolve dot segments
 		r.readDecoded(sent, possible)
 	}
 	if possible&readAuthority != 0 {
@@ -172,7 +173,7 @@ func (r *Request) readDecoded(sent string, possible readingSet) {
 	var seen byteClass
 	if strings.IndexByte(sent, '%') >= 0 {
 		kept := neverDecoded
-		if possible&readEncodedParameters != 0 { // until the parameters are cut off
+		if possible&readEncodedParameters != 0 { // keep escaped semicolons until the parameters are removed
 			r.semicolons = true
 			kept |= byteSemicolon
 		}
@@ -191,8 +192,8 @@ func (r *Request) readDecoded(sent string, possible readingSet) {
 	}
 }
 
-// addReading adds the reading of servers that read the path in these ways, if it differs from those
-// before.
+// addReading adds the reading of servers that read the path in these ways, if it differs from the
+// readings already added.
 func (r *Request) addReading(ways readingSet) {
 	text := r.separate(ways)
 	mark := len(r.buffer)
@@ -210,7 +211,7 @@ func (r *Request) addReading(ways readingSet) {
 	r.Readings = append(r.Readings, reading{path: path, folded: folded})
 }
 
-// separate returns the decoded path with all separators of these ways written as "/".
+// separate returns the decoded path with all separators that these ways recognize written as "/".
 func (r *Request) separate(ways readingSet) string {
 	at := 0
 	if ways&readBackslash != 0 {
@@ -346,7 +347,7 @@ type AddressOrigin uint8
 // The origins of an address.
 const (
 	AddressOfFront      AddressOrigin = iota // neither trusted_proxies nor trusted_hops is set
-	AddressOfConnection                      // the peer is no trusted proxy
+	AddressOfConnection                      // the peer is not a trusted proxy
 	AddressForwarded                         // a trusted proxy reported it
 	AddressAllTrusted                        // the chain has only trusted proxies; the left-most is used
 	AddressShort                             // the chain is shorter than trusted_hops; the connection's address is used
@@ -358,5 +359,5 @@ var addressOrigins = [...]string{"as the proxy knows it", "of the connection, wh
 	"of the connection: X-Forwarded-For is shorter than trusted_hops",
 	"of the last trusted proxy before something in X-Forwarded-For that is no address"}
 
-// String returns the origin in the words of explain.
+// String returns the origin as explain prints it.
 func (o AddressOrigin) String() string { return addressOrigins[o] }

@@ -39,7 +39,7 @@ func (v *Verifier) actions(at string, r *policy.Rule) {
 	}
 }
 
-// The fields that apply after a decision, by subject.
+// The fields that apply after a decision, grouped by topic.
 var (
 	waitWords   = [...]string{"retry_after", "retry_jitter"}
 	settleWords = [...]string{"cost_after", "count_if", "refund_on"}
@@ -62,8 +62,8 @@ func (v *Verifier) costs(at string, r *policy.Rule) {
 	}
 }
 
-// costHeader checks the request header of a cost. A client that may write it decides its own cost,
-// so only the listed peers are trusted.
+// costHeader checks the request header of a cost. A client that can set the header decides its own
+// cost, so only the listed peers are trusted.
 func (v *Verifier) costHeader(place string, c *policy.Cost) {
 	if c.Header == "" {
 		if len(c.Trusted) > 0 {

@@ -4,13 +4,13 @@
 //
 // # Promise
 //
-// [Policy] reports all problems at once: the place, the value found there, the reason and a remedy.
-// A part of a policy that has no effect is a problem too.
+// [Policy] reports all problems at once, each with its location, the value found there, the reason
+// and a remedy. A part of a policy that has no effect is a problem too.
 //
 // # Price
 //
-// It runs once per policy, in a fraction of a second for 10,000 rules. Its texts are never part of
-// the filter.
+// It runs once per policy, in a fraction of a second for 10,000 rules. Its messages are not linked
+// into the filter.
 //
 // # When not to use it
 //

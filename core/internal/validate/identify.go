@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// identify checks how the policy identifies clients, and whether the policy can know everything
-// that it uses of a client.
+// identify checks how the policy identifies clients, and whether these methods provide every
+// property of a client that the policy uses.
 func (v *Verifier) identify() {
 	v.forwarding()
 	v.sources("user", v.policy.User)
@@ -41,7 +41,7 @@ func (v *Verifier) identify() {
 }
 
 // identifyBy checks one way to identify a client and returns its kind in keys. It returns "" for a
-// kind that several ways may share.
+// kind that several ways can share.
 func (v *Verifier) identifyBy(at string, m policy.Identify) (label string, known bool) {
 	switch m.Kind {
 	case policy.IdentifyIP:
@@ -67,7 +67,7 @@ func (v *Verifier) identifyBy(at string, m policy.Identify) (label string, known
 	return label, true
 }
 
-// misplaced reports fields that do not go with the kind.
+// misplaced reports fields that the kind does not use.
 func (v *Verifier) misplaced(at string, m policy.Identify) {
 	word := policy.IdentifyWords[m.Kind]
 	proven := m.Kind == policy.IdentifyJWT || m.Kind == policy.IdentifyAPIKey
@@ -138,7 +138,7 @@ func (v *Verifier) credentials(at string, m policy.Identify) {
 
 func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// shortened returns the value as problems show it.
+// shortened returns the value in the shortened form that problems show.
 func shortened(text string) string {
 	if len(text) > policy.NameBytesMax {
 		return text[:policy.NameBytesMax] + "…"
@@ -223,7 +223,7 @@ func (v *Verifier) source(at string, s policy.Source) {
 	}
 }
 
-// knows reports whether the policy can know the field of any client.
+// knows reports whether some method can provide the client field.
 func (v *Verifier) knows(f match.ClientField) bool {
 	key := v.identifiesBy(policy.IdentifyAPIKey)
 	token := v.identifiesBy(policy.IdentifyJWT)

@@ -28,8 +28,8 @@ func (v *Verifier) Match(at string, m *policy.Match) {
 	v.matchedClients(at, m)
 }
 
-// bounded checks the length of a list. The place has two parts, which are joined only for a
-// problem.
+// bounded checks the length of a list. The location is passed in two parts, which are joined only
+// if there is a problem.
 func (v *Verifier) bounded(at, word string, n int) bool {
 	if n > match.MatchListMax {
 		v.problem(at+word, "", fmt.Sprintf("has %d entries, more than %d", n, match.MatchListMax), "use a wildcard, or several rules")

@@ -44,7 +44,7 @@ func (v *Verifier) dimensions(at string, r *policy.Rule) {
 		v.problem(at+".per", "", "names a header, which clients can set to get counters of their own",
 			"write unverified: true if something in front sets or removes it")
 	}
-	if r.Unverified && !header && !attr && !unknown { // an attribute may hold a header under another name
+	if r.Unverified && !header && !attr && !unknown { // an attribute can contain a header under another name
 		v.problem(at+".unverified", "true", "has no effect: per names no header", "leave it out")
 	}
 }

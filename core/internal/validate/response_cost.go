@@ -18,7 +18,7 @@ import (
 const (
 	statusesMax        = 64       // entries of count_if and refund_on; each is compared with every response
 	jsonPathBytesMax   = 256      // the path of a cost in a JSON body
-	jsonPathPartsMax   = 16       // known APIs nest their usage less deeply
+	jsonPathPartsMax   = 16       // known APIs nest their usage data less deeply
 	messageBytesMax    = 1024     // gRPC carries the message in a header field
 	bodyBytesMax       = 64 << 10 // every denial sends the body
 	fieldsMax          = 32       // header fields of a response
@@ -104,9 +104,9 @@ func (v *Verifier) statuses(at string, list []policy.Statuses) {
 	}
 }
 
-// overlap checks that count_if and refund_on together let some statuses count, and that each has an
-// effect. A request counts if count_if lists its status and refund_on does not. So refund_on only
-// matters for statuses in count_if.
+// overlap checks that some statuses count under count_if and refund_on together, and that both
+// fields have an effect. A request counts if count_if lists its status and refund_on does not. So
+// refund_on only matters for statuses in count_if.
 func (v *Verifier) overlap(at string, r *policy.Rule) {
 	if len(r.RefundOn) == 0 {
 		return
@@ -130,7 +130,7 @@ func (v *Verifier) overlap(at string, r *policy.Rule) {
 	}
 }
 
-// retry checks a span that clients receive as whole seconds.
+// retry checks a span that is sent to clients in whole seconds.
 func (v *Verifier) retry(at string, span, most counter.Micros) {
 	if span != 0 && (span < counter.Second || span > most) {
 		v.problem(at, span.String(), "is out of bounds", "write 1s to "+most.String())
@@ -159,7 +159,7 @@ func (v *Verifier) response(at string, r *policy.Response) {
 }
 
 // body checks a body and its content type. A body with a JSON content type must be valid JSON,
-// because clients could not report the error.
+// because otherwise the error would only be noticed by clients.
 func (v *Verifier) body(at string, r *policy.Response) {
 	kind, _, _ := strings.Cut(r.ContentType, ";")
 	kind = strings.ToLower(strings.TrimSpace(kind))
@@ -216,8 +216,8 @@ func (v *Verifier) fields(at string, fields []policy.Field) {
 	}
 }
 
-// fieldFlaw says why the text is not a valid header field value, or returns "". A line break would
-// begin another field.
+// fieldFlaw returns the reason why the text is not a valid header field value, or "". A line break
+// would begin another field.
 func fieldFlaw(value string, bytesMax int) string {
 	switch {
 	case len(value) > bytesMax:
@@ -233,8 +233,8 @@ func fieldFlaw(value string, bytesMax int) string {
 	return ""
 }
 
-// reservedField returns the alternative to setting a header field that Penstock or the connection
-// sets. It returns "" for any other field.
+// reservedField returns a remedy for a policy that sets a header field which Penstock or the
+// connection sets. It returns "" for any other field.
 func reservedField(name string) (remedy string) {
 	switch name {
 	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authentication-Info", "Te", "Trailer",

@@ -34,9 +34,9 @@ func (v *Verifier) shards(at string, r *policy.Rule) {
 	v.settledShards(at+".cost_after.max", r)
 }
 
-// settledShards checks that a cost from a response fits into a shard. It is charged to the shard
-// that admitted the request. That shard goes into debt by at most its part of one window. The rest
-// would be dropped although other shards have room.
+// settledShards checks that a cost from a response fits into one shard. The cost is charged to the
+// shard that admitted the request, which can go into debt by at most its part of one window. The
+// rest would be dropped even if other shards had room.
 func (v *Verifier) settledShards(place string, r *policy.Rule) {
 	if r.CostAfter == nil {
 		return
@@ -55,7 +55,7 @@ func (v *Verifier) settledShards(place string, r *policy.Rule) {
 	}
 	remedy := fmt.Sprintf("write %d at most, raise the limit, or take fewer shards", holds)
 	switch most := r.CostAfter.Max; {
-	case holds < 1: // a problem of the limit already says so
+	case holds < 1: // already reported as a problem of the limit
 	case most == 0:
 		v.problem(place, "", fmt.Sprintf("is missing: one of %d shards holds %d", r.Shards, holds), remedy)
 	case most > holds:

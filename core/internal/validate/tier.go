@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// TiersMax bounds the tiers of one rule. Price lists are short, and each tier may cause its own
+// TiersMax bounds the tiers of one rule. Price lists are short, and each tier can cause its own
 // problem.
 const TiersMax = 256
 

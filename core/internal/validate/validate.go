@@ -12,8 +12,7 @@ import (
 )
 
 // Verifier finds all errors in a policy except one: core.Compile checks whether too many limits can
-// apply to a request. A field without effect is an error too, because the author of an ignored
-// limit relies on it.
+// apply to a request. A field without effect is an error too, because its author relies on it.
 type Verifier struct {
 	policy   *policy.Policy
 	Problems policy.Problems

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# gotest.sh COMMAND... runs a go test command. gotest.sh again runs what earlier commands left.
+#
+# A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
+# file, up to three failing tests do not fail the command: it is added to the file, restricted to
+# them, for `gotest.sh again` to run when nothing else runs. A test that fails then, too, has failed.
+# The output of the first failure is printed even if the test passes the second time, because it may
+# show a rare mistake. Data races, panics, and tests that hang fail at once.
+set -uo pipefail
+most=3
+
+first() {
+	local log status=0 failed
+	log=$(mktemp)
+	# shellcheck disable=SC2064 # the name is expanded now, while it is known
+	trap "rm -f '$log'" EXIT
+	"$@" 2>&1 | tee "$log" || status=$?
+	[ "$status" -ne 0 ] || return 0
+	[ -n "${AGAIN:-}" ] || return "$status"
+	mapfile -t failed < <(sed -nE 's/^--- FAIL: ([A-Za-z0-9_]+) .*/\1/p' "$log" | sort -u)
+	if [ ${#failed[@]} -eq 0 ] || [ ${#failed[@]} -gt "$most" ] ||
+		grep -qE '^panic: |DATA RACE|\[(build|setup) failed\]' "$log"; then
+		return "$status"
+	fi
+	# A failure outside a test, for example in TestMain, has a FAIL line of its package only.
+	local packages
+	packages=$(grep -cE '^FAIL[[:space:]]+[^[:space:]]+/' "$log")
+	[ "$packages" -le ${#failed[@]} ] || return "$status"
+	only "^($(IFS='|'; echo "${failed[*]}"))\$" "$@" >>"$AGAIN"
+	sed 's/^/note: /' "$log" | grep -vE '^note: (ok|\?) ' | tail -n 400
+	echo "note: failed beside other tests, and runs once more: ${failed[*]}"
+}
+
+# only PATTERN COMMAND... prints the command with PATTERN in place of its own -run.
+only() {
+	local pattern=$1 words=()
+	shift
+	while [ $# -gt 0 ]; do
+		if [ "$1" = -run ]; then shift; else words+=("$1"); fi
+		shift
+	done
+	printf '%q ' "${words[@]}" -run "$pattern"
+	echo
+}
+
+again() {
+	local command status=0
+	[ -s "${AGAIN:?}" ] || return 0
+	while IFS= read -r command; do
+		echo "note: again: $command"
+		bash -c "$command" </dev/null || status=1
+	done <"$AGAIN"
+	return "$status"
+}
+
+if [ "$*" = again ]; then
+	again
+else
+	first "$@"
+fi
