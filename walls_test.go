@@ -58,7 +58,7 @@ var imports = map[string][]string{
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
 	"internal/operator": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/policyfile",
 	},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},

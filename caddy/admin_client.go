@@ -50,7 +50,7 @@ func readQuery(r *http.Request, words []string) (url.Values, error) {
 
 // desk returns an operator desk for this configuration.
 func (a *App) desk() *operator.Desk {
-	return &operator.Desk{Store: a.store, Directory: a.store.directory, Policies: func() (all []operator.Policy) {
+	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: func() (all []operator.Policy) {
 		for _, p := range a.inForce() {
 			now := p.Current()
 			all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers()})

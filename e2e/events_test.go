@@ -5,7 +5,9 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -127,6 +129,12 @@ func TestCaddyReportsDenials(t *testing.T) {
 	if lines := len(readEvents(t, file)); lines > denials/2 {
 		t.Errorf("%d events of %d equal denials", lines, denials)
 	}
+	report := penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1")
+	var remembered struct{ Denials []eventLine }
+	if err := json.Unmarshal([]byte(report.out), &remembered); err != nil || len(remembered.Denials) == 0 ||
+		remembered.Denials[0].Rule != "api" || remembered.Denials[0].Path != "/api/*" || remembered.Denials[0].Time != last.Time {
+		t.Errorf("the client's last denials: %v, %+v, want that of %s", err, remembered, last.Time)
+	}
 	p.write(strings.Replace(text, "events_to TO", "", 1))
 	if err := p.reload(); err != nil {
 		t.Fatal(err)
@@ -153,7 +161,7 @@ func TestCaddyReportsDenials(t *testing.T) {
 func TestEnvoyReportsDenials(t *testing.T) {
 	t.Parallel()
 	const limit, denials = 5, 150
-	const policy = "name: shop\nevents: {}\nrules: [{name: api, match: {path: /api/*}, limit: 5/31d}]\n"
+	const policy = "name: shop\nevents: {}\nrules: [{name: api, match: {path: /api/*}, limit: 5/31d}, {name: closed, match: {path: /closed}, action: block}]\n"
 	redis, file := redistest.Start(t), filepath.Join(t.TempDir(), "events.ndjson")
 	filter, service, full := new(site), &site{filter: builtInFilter}, new(site)
 	e := startEnvoy(t, wasm(t), nil, filter, service, full)
@@ -164,7 +172,7 @@ func TestEnvoyReportsDenials(t *testing.T) {
 		*site
 		events string
 	}{{filter, file}, {full, "/dev/full"}} {
-		b := newBridge(t, strings.Replace(policy, "shop", one.name, 1), "--redis", redis.URL(), "--remember-denials=false", "--events", one.events)
+		b := newBridge(t, strings.Replace(policy, "shop", one.name, 1), "--redis", redis.URL(), "--events", one.events)
 		b.listen = one.bridge
 		e.awaitPolicyLoad(t, func() { b.run(t) })
 	}
@@ -175,11 +183,26 @@ func TestEnvoyReportsDenials(t *testing.T) {
 				t.Fatalf("site %d: status %d, want 429", i, a.status)
 			}
 		}
+		for range denials {
+			s.get(t, "/closed") // which Envoy's own filter answers 429 as well
+		}
+	}
+	if e.counter("penstock.remembered") == 0 {
+		t.Error("the filter has asked about each denial")
 	}
 	for _, path := range []string{file, file + ".rls"} {
-		last := awaitDenials(t, path, "ip:127.0.0.1", denials)
-		if last.Rule != "api" || last.Limit != "5/31d" || last.Path != "/api/*" || last.IP != "127.0.0.1" || last.Decision != "denied" {
-			t.Errorf("%s: %+v", path, last)
+		awaitDenials(t, path, "ip:127.0.0.1", 2*denials)
+		counts := map[string]int{}
+		for _, one := range readEvents(t, path) {
+			counts[fmt.Sprint(one.Rule, " ", one.Decision, " ", one.Limit, " ", one.Path, " ", one.Client, " ", one.Method)] += one.Count
+		}
+		method := "GET"
+		if strings.HasSuffix(path, ".rls") {
+			method = "" // no descriptor has it
+		}
+		want := map[string]int{"api denied 5/31d /api/* ip:127.0.0.1 " + method: denials, "closed blocked  /closed ip:127.0.0.1 " + method: denials}
+		if !maps.Equal(counts, want) {
+			t.Errorf("%s: %v, want %v", path, counts, want)
 		}
 	}
 }

@@ -20,6 +20,7 @@ type Filter struct {
 	leases   leases
 	gates    gates
 	uses     knownUses
+	denials  denials
 	arrivals arrivals
 	outdated []*Stream // wait for the end of the next poll
 	pace     pace
@@ -92,6 +93,7 @@ func (f *Filter) Tick() {
 	f.tellOfMore()
 	f.expire()
 	f.tend()
+	f.reportDenials()
 	f.pollPolicy()
 }
 
@@ -137,6 +139,9 @@ func (f *Filter) polled(r Reply) {
 	defer f.guard()
 	f.tellOfMore()
 	f.poll.under = false
+	if r.Status == 200 || r.Status == 304 {
+		f.denials.wanted = r.Denials
+	}
 	f.takePolicy(r)
 	list := f.outdated
 	f.outdated = nil

@@ -44,6 +44,7 @@ type Stream struct {
 	hurried   bool           // the client sets the time that the upstream may take
 	again     uint8          // number of repeated questions to the bridge
 	answered  bool           // the filter made the response
+	counted   bool           // the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
 	responded bool           // the response has begun
 	origin    uint64         // hash of the connection and x-request-id of the request
@@ -237,6 +238,7 @@ func (s *Stream) take(answer *wire.Answer) {
 			return
 		}
 	}
+	s.counted = true
 	if answer.Status != wire.StatusOK {
 		s.degrade(whyNot(answer.Status))
 		return
@@ -258,8 +260,11 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.f.takeResults(a, nil, results, s.f.calls.answeredSent)
 	}
 	d := a.plan.Decide()
-	if s.state == waiting && d.Denied() && d.Delay > 0 && s.enqueueThrottled() {
-		return
+	if s.state == waiting && d.Denied() && d.Delay > 0 {
+		if s.enqueueThrottled() {
+			return
+		}
+		s.counted = false
 	}
 	if s.state == throttleQueued && !d.Denied() {
 		s.f.host.Count(CounterDelayed)
@@ -333,6 +338,9 @@ func (s *Stream) decide(d core.Decision) Action {
 	switch {
 	case d.Denied():
 		action, count = Pause, CounterDenied
+		if !s.counted {
+			s.f.gatherDenial(s.asking, &d)
+		}
 	case d.Degraded:
 		count = CounterDegraded
 	}

@@ -36,22 +36,35 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 	v, denied := deciding(plan, d, versions), d.Denied()
 	switch {
 	case d.Outcome == core.OutcomeNone:
-		return
 	case denied && !v.Events.Denied:
-		return
 	case !denied && (v.Events.AdmittedPPM == 0 || rand.Int64N(policy.EventsPPMMax) >= v.Events.AdmittedPPM):
+	default:
+		e.handOver(plan, d, v, 1)
+	}
+}
+
+// ReportDenials reports n denials like that of the plan's request, which another process decided,
+// and counts others that it has dropped. Metrics do not count them.
+func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
+	if e.events == nil || !v.Events.Denied {
 		return
 	}
+	e.events.Drop(dropped)
+	e.handOver(plan, d, v, n)
+}
+
+// handOver hands n equal decisions over to the log of events.
+func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64) {
 	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: d.Rule, Decision: d.Outcome.String(), Kind: d.Client.Kind,
 		Client: d.Client.ID}
-	if k.Rule == "" && denied {
+	if k.Rule == "" && d.Denied() {
 		k.Rule = plan.BlockedBy()
 	}
-	if e.events.Count(&k) {
+	if e.events.Count(&k, n) {
 		return
 	}
 	limit, endpoint := plan.Reported(d)
-	details := events.Details{Settings: v.Events, Denied: denied, Status: d.Status, Limit: limit, Address: plan.Peer(),
+	details := events.Details{Settings: v.Events, Denied: d.Denied(), Status: d.Status, Limit: limit, Address: plan.Peer(),
 		Tier: d.Client.Tier, Path: endpoint}
 	if request := plan.Request(); request != nil {
 		details.Method = request.Method()
@@ -62,7 +75,7 @@ func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.
 			details.Path = ""
 		}
 	}
-	e.events.Add(&k, &details)
+	e.events.Add(&k, &details, n)
 }
 
 // deciding returns the version whose rules made the decision. For a limit that is in none of them,

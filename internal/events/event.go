@@ -79,6 +79,9 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 	return append(strconv.AppendUint(dst, e.Count, 10), '}')
 }
 
+// MarshalJSON implements [json.Marshaler].
+func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
+
 // Texts calls yield with the name and the value of each text of the event but its kind, in order.
 func (e *Event) Texts(yield func(name, value string)) {
 	for _, field := range [...][2]string{{"policy", e.Policy}, {"version", e.Version}, {"rule", e.Rule}, {"limit", e.Limit},

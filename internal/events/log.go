@@ -82,22 +82,22 @@ func (l *Log) Attach(s Sink) (detach func()) {
 	})
 }
 
-// Count adds a decision to the event of equal ones. If it returns false, the caller hands the
-// decision over by [Log.Add].
-func (l *Log) Count(k *Key) bool {
+// Count adds n decisions to the event of equal ones. If it returns false, the caller hands the
+// decisions over by [Log.Add].
+func (l *Log) Count(k *Key, n uint64) bool {
 	t := l.table.Load()
 	if t == nil {
 		return false
 	}
-	counted, full := t.count(k)
+	counted, full := t.count(k, n)
 	if full {
-		l.beyond.Add(1)
+		l.beyond.Add(n)
 	}
 	return counted || full
 }
 
-// Add adds a decision to the event of equal ones, or makes one.
-func (l *Log) Add(k *Key, d *Details) {
+// Add adds n decisions to the event of equal ones, or makes one.
+func (l *Log) Add(k *Key, d *Details, n uint64) {
 	t := l.table.Load()
 	if t == nil {
 		t = newTable()
@@ -105,10 +105,18 @@ func (l *Log) Add(k *Key, d *Details) {
 			t = l.table.Load()
 		}
 	}
-	if !t.add(k, d, l.options.Now()) {
-		l.beyond.Add(1)
+	if !t.add(k, d, n, l.options.Now()) {
+		l.beyond.Add(n)
 	}
 	l.arm()
+}
+
+// Drop counts decisions that were dropped elsewhere.
+func (l *Log) Drop(n uint64) {
+	if n > 0 {
+		l.beyond.Add(n)
+		l.arm()
+	}
 }
 
 // Want says that a policy in force reports events. Until then the log takes no notes.

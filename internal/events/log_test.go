@@ -61,8 +61,8 @@ func (k *kept) Write(all []Event) (int, error) {
 
 // hand hands a decision over as a front does.
 func hand(l *Log, k Key, d Details) {
-	if !l.Count(&k) {
-		l.Add(&k, &d)
+	if !l.Count(&k, 1) {
+		l.Add(&k, &d, 1)
 	}
 }
 
@@ -400,8 +400,8 @@ func TestAllocations(t *testing.T) {
 	fill := func() {
 		for _, name := range names {
 			k := Key{Policy: "shop", Rule: "api", Decision: "denied", Kind: "user", Client: name}
-			if !l.Count(&k) {
-				l.Add(&k, &d)
+			if !l.Count(&k, 1) {
+				l.Add(&k, &d, 1)
 			}
 		}
 	}
@@ -433,8 +433,8 @@ func BenchmarkCount(b *testing.B) {
 	hand(l, k, Details{Settings: allDenied, Denied: true})
 	b.ReportAllocs()
 	for b.Loop() {
-		if !l.Count(&k) {
-			l.Add(&k, &Details{Settings: allDenied, Denied: true})
+		if !l.Count(&k, 1) {
+			l.Add(&k, &Details{Settings: allDenied, Denied: true}, 1)
 		}
 	}
 }

@@ -102,14 +102,14 @@ func (t *table) hash(k *Key) uint64 {
 	return h
 }
 
-// count adds a decision to the event of equal ones, and reports whether there is one. If there is
+// count adds n decisions to the event of equal ones, and reports whether there is one. If there is
 // none and no room for another, full is true.
-func (t *table) count(k *Key) (counted, full bool) {
+func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
 	s.mu.Lock()
 	if e, _ := s.now.find(h, k); e != nil {
-		e.count++
+		e.count += n
 		s.mu.Unlock()
 		return true, false
 	}
@@ -118,8 +118,8 @@ func (t *table) count(k *Key) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// add adds a decision to the event of equal ones, or makes one. It reports false if there is no room.
-func (t *table) add(k *Key, d *Details, at time.Time) bool {
+// add adds n decisions to the event of equal ones, or makes one. It reports false if there is no room.
+func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
 	s.mu.Lock()
@@ -127,7 +127,7 @@ func (t *table) add(k *Key, d *Details, at time.Time) bool {
 	p := s.now
 	e, slot := p.find(h, k)
 	if e != nil {
-		e.count++
+		e.count += n
 		return true
 	}
 	if p.used == pageEntries || t.used.Add(1) > EventsMax {
@@ -140,7 +140,7 @@ func (t *table) add(k *Key, d *Details, at time.Time) bool {
 	p.hashes[p.used] = h
 	p.used++
 	p.slots[slot] = uint8(p.used)
-	e.fill(k, d, at)
+	e.fill(k, d, n, at)
 	return true
 }
 
@@ -164,7 +164,7 @@ func (e *entry) is(k *Key) bool {
 		string(e.text[:e.ends[0]]) == k.Kind[:min(len(k.Kind), textBytesMax)]
 }
 
-func (e *entry) fill(k *Key, d *Details, at time.Time) {
+func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 	text := e.text[:0]
 	for i, part := range [...]string{k.Kind, k.Client, d.Tier, d.Method, d.Path} {
 		text = append(text, part[:min(len(part), textBytesMax)]...)
@@ -172,7 +172,7 @@ func (e *entry) fill(k *Key, d *Details, at time.Time) {
 	}
 	*e = entry{policy: k.Policy, version: k.Version, rule: k.Rule, decision: k.Decision, text: text, ends: e.ends,
 		whole: len(k.Client), settings: d.Settings, denied: d.Denied, status: d.Status, limit: d.Limit, address: d.Address,
-		at: at, count: 1}
+		at: at, count: n}
 }
 
 // take returns the events of the second that ends, and begins another.
