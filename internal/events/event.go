@@ -45,8 +45,9 @@ type Event struct {
 
 // Bounds of an event.
 const (
-	textBytesMax = 512 // of a value that a client chooses
-	// LineBytesMax is the size of the longest line: six values, each byte escaped as six.
+	partBytesMax = 256 // of a value that a client chooses; no identifier of a client is longer
+	textBytesMax = 512 // of any text, such as a client with its kind
+	// LineBytesMax is the size of the longest line: six texts, each byte escaped as six.
 	LineBytesMax = 24 << 10
 )
 

@@ -158,16 +158,16 @@ func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 // is reports whether the entry is that of a key. Names that were cut are told apart by their length
 // and the hash.
 func (e *entry) is(k *Key) bool {
-	name := k.Client[:min(len(k.Client), textBytesMax)]
+	name := k.Client[:min(len(k.Client), partBytesMax)]
 	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
 		e.policy == k.Policy && string(e.text[e.ends[0]:e.ends[1]]) == name &&
-		string(e.text[:e.ends[0]]) == k.Kind[:min(len(k.Kind), textBytesMax)]
+		string(e.text[:e.ends[0]]) == k.Kind[:min(len(k.Kind), partBytesMax)]
 }
 
 func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 	text := e.text[:0]
 	for i, part := range [...]string{k.Kind, k.Client, d.Tier, d.Method, d.Path} {
-		text = append(text, part[:min(len(part), textBytesMax)]...)
+		text = append(text, part[:min(len(part), partBytesMax)]...)
 		e.ends[i] = uint16(len(text))
 	}
 	*e = entry{policy: k.Policy, version: k.Version, rule: k.Rule, decision: k.Decision, text: text, ends: e.ends,
@@ -202,7 +202,7 @@ func (e *entry) event(node string) Event {
 	if e.limit != nil {
 		shown.Limit = e.limit.String()
 	}
-	if e.whole > textBytesMax {
+	if e.whole > partBytesMax {
 		shown.Client += ellipsis
 	}
 	if e.denied {
