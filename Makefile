@@ -69,6 +69,14 @@ setup-envoy:
 run-envoy: setup-envoy bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy with examples/envoy.yaml and print what to try
 	@exec tools/run-envoy.sh
 
+.PHONY: setup-postgresql
+setup-postgresql:
+	@tools/setup.sh postgresql
+
+.PHONY: run-control
+run-control: setup-postgresql say-build bin/caddy bin/penstock ## start PostgreSQL, Redis, the control plane and Caddy, and print what to try
+	@exec tools/run-control.sh
+
 .PHONY: build
 build: bin/caddy bin/penstock bin/penstock.wasm ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm for Envoy
 
@@ -85,8 +93,8 @@ bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
 .PHONY: setup
-setup: ## install missing programs that the tests start: redis-server, nginx, Node, and Envoy in .cache/envoy
-	@tools/setup.sh envoy nginx node
+setup: ## install missing programs that the tests start: redis-server, PostgreSQL, nginx, Node, Prometheus, and Envoy in .cache/envoy
+	@tools/setup.sh envoy nginx node postgresql prometheus
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e

@@ -57,17 +57,28 @@ var imports = map[string][]string{
 	"internal/store/redisadmin":   {"core/counter", "internal/store/redisstore"},
 	"internal/directory":          {"core", "core/counter", "core/policy"},
 	"internal/directory/redisdir": {"core/policy", "internal/directory", "internal/store/redisstore"},
-	"internal/operator": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/policyfile",
+	"internal/control": {
+		"internal/control/api", "internal/control/database", "internal/control/ledger", "internal/control/publish",
+		"internal/directory/redisdir", "internal/store/redisstore",
 	},
+	"internal/control/api":      {"core/policy", "internal/control/ledger", "internal/directory"},
+	"internal/control/database": {},
+	"internal/control/ledger":   {"core/policy", "internal/directory"},
+	"internal/control/localpg":  {},
+	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
+	"internal/operator": {
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile",
+	},
+	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
 	"internal/test/storetest":   {"core/counter", "internal/test/module", "internal/test/racescale"},
 	"internal/test/redistest":   {"internal/test/eventually", "internal/test/freeport"},
+	"internal/test/pgtest":      {"internal/control/localpg"},
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/events":           {"core/counter", "core/policy"},
 	"internal/enforce": {
-		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/events",
+		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk", "internal/events",
 	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
@@ -88,7 +99,8 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/envoy/wire", "internal/events", "internal/lease", "internal/policyfile",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/operator",
+		"internal/policyfile",
 		"internal/policyfile/lint",
 	},
 	"envoy-wasm/filter": {
@@ -114,15 +126,16 @@ var imports = map[string][]string{
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
-		"internal/enforce/topk", "internal/events", "internal/operator", "internal/policyfile",
+		"internal/enforce/topk", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
 	},
 	"cmd/penstock": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory",
+		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
+		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/events", "internal/operator", "internal/policyfile",
+		"internal/envoy/rlsimport", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},
@@ -337,7 +350,7 @@ func TestModulesStandAlone(t *testing.T) {
 
 // named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`,
 // `docs/reference/policy.md`.
-var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|deploy|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, path := range tracked(t) {

@@ -95,8 +95,8 @@ func addedLatency(o options, out *section) error {
 	return nil
 }
 
-// bareTake sends Penstock's script for the same three limits, with the argument that lua/take.lua
-// documents, and nothing else.
+// bareTake sends only Penstock's script for the same three limits, with the argument that
+// lua/take.lua documents.
 func bareTake(client *redis.Client) func() error {
 	ctx := context.Background()
 	sha := client.ScriptLoad(ctx, lua.Take).Val()
@@ -111,7 +111,7 @@ func bareTake(client *redis.Client) func() error {
 	for i, text := range limits {
 		limit, err := counter.ParseLimit(text)
 		if err != nil {
-			panic(err) // limits is right or the benchmark is wrong
+			panic(err) // limits is valid, or the benchmark has a bug
 		}
 		keys = append(keys, fmt.Sprintf("rl1:bench:rule%d:{ip:127.0.0.2}:x", i))
 		plan = append(plan, byte(limit.Algorithm()), byte(counter.OpTake))
@@ -133,7 +133,7 @@ func threeChecks(store counter.Store) func() error {
 	for i, text := range limits {
 		limit, err := counter.ParseLimit(text)
 		if err != nil {
-			panic(err) // the texts above are right or the benchmark is wrong
+			panic(err) // the texts above are valid, or the benchmark has a bug
 		}
 		checks[i] = counter.Check{Key: fmt.Appendf(nil, "rl1:bench:rule%d:{ip:127.0.0.1}:x", i), Limit: &limit, Cost: 1}
 	}
@@ -153,8 +153,8 @@ func medianSpan(span time.Duration, call func() error) (time.Duration, error) {
 	return percentile(spans, 50), nil
 }
 
-// keepAlive returns a call that sends one GET over one connection of its own and reads the answer.
-// The client is light, so that it does not hide what it measures.
+// keepAlive returns a function that sends one GET over its own connection and reads the response.
+// The client is light, so that its own cost does not hide the result.
 func keepAlive(url string) func() error {
 	host := strings.TrimSuffix(strings.TrimPrefix(url, "http://"), "/")
 	var connection net.Conn

@@ -11,7 +11,7 @@ import (
 )
 
 // chart shows how figures grow, as an SVG that is readable on light and dark backgrounds. The steps
-// along x are equidistant, because x is doubled or multiplied by ten at each.
+// along x are equidistant, because x is doubled or multiplied by ten at each step.
 type chart struct {
 	title, across, up string
 	steps             []string
@@ -139,7 +139,7 @@ func (c *chart) table(s *section, format string) {
 // times returns the last value divided by the first.
 func (s *series) times() float64 { return s.values[len(s.values)-1] / s.values[0] }
 
-// shape describes in a word or two how the values grow.
+// shape describes the growth of the values in a word or two.
 func (s *series) shape() string {
 	switch t := s.times(); {
 	case t < 0.8:

@@ -7,7 +7,7 @@ import "fmt"
 // byUser identifies clients by a header.
 const byUser = "\t\tidentify header X-User unverified\n"
 
-// manyUsers returns a script for wrk that sends each request as another of n clients.
+// manyUsers returns a script for wrk that sends each request as a different one of n clients.
 func (b *bench) manyUsers(n int) (string, error) {
 	return b.file("clients.lua", fmt.Sprintf("local n = 0\nrequest = function()\n n = (n + 7919) %% %d\n return wrk.format(nil, nil, {[\"X-User\"] = \"u\" .. n})\nend\n", n))
 }

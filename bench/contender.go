@@ -30,15 +30,16 @@ type contender struct {
 	// start starts a number of nodes with one limit per hour, or per minute if the limit must not
 	// be reached.
 	start func(b *bench, limit, nodes int) (*system, error)
-	// unasked says that the number of admitted requests is not measured: a baseline decides
-	// nothing.
+	// unasked reports that the number of admitted requests is not measured, because a baseline
+	// decides nothing.
 	unasked bool
 	// earlier is an earlier measurement on a machine of the same kind, for a rival that is not
 	// installed: the cells of its row after the name.
 	earlier []string
-	// seen is what was measured; nil if the contender is not installed.
+	// seen is the measured system; nil if the contender is not installed.
 	seen *system
-	// one and three say how many of 1,000 allowed requests one node and three nodes admit.
+	// one and three are the numbers of requests, of 1,000 allowed, that one node and three nodes
+	// admit.
 	one, three string
 }
 
@@ -85,7 +86,7 @@ func compare(o options, all []*contender, connections int) error {
 	return nil
 }
 
-// admits returns how many of 1,000 allowed requests per hour the nodes admit, asked in turn.
+// admits returns the number of requests that the nodes admit, in turn, of 1,000 allowed per hour.
 func (c *contender) admits(o options, nodes int) (string, error) {
 	b, err := newBench(o)
 	if err != nil {
@@ -136,7 +137,7 @@ func steady(nodes []ask, times, askers, perSecond int) (int, error) {
 	return int(admitted.Load()), errors.Join(failures...)
 }
 
-// describe writes a table of what was compared, beside the first.
+// describe writes a table of the comparison, relative to the first system.
 func describe(s *section, all []*contender) {
 	s.table("", "requests/s", "×", "p50 µs", "CPU µs/request", "of it", "Redis calls/request", "admitted of 1,000 allowed: one node", "three nodes")
 	base := all[0].seen
@@ -168,7 +169,7 @@ func thousands(f float64) string {
 	return text
 }
 
-// small writes a figure that may be far below one.
+// small writes a figure that can be far below one.
 func small(f float64) string {
 	switch {
 	case f == 0:

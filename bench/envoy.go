@@ -13,7 +13,7 @@ const threeEnvoyRules = `  - {name: one, limit: 1000000000/1m token_bucket}
   - {name: three, match: {path: /*}, limit: 1000000000/1d fixed_window}
 `
 
-// oneEnvoyRule is one rule; words are further lines of the policy.
+// oneEnvoyRule returns a policy with one rule; words are further lines of the policy.
 func oneEnvoyRule(limit int, words string) string {
 	return fmt.Sprintf("  - {name: one, limit: %s fixed_window}\n%s", hourly(limit), words)
 }
@@ -40,7 +40,7 @@ func (b *bench) envoys(nodes int, start func() (*system, error)) (*system, error
 	return all, nil
 }
 
-// asking starts an Envoy with a filter that asks a bridge in memory for its health, and decides
+// asking starts an Envoy with a filter that requests the health of a bridge in memory, and decides
 // nothing.
 func asking(b *bench, limit, nodes int) (*system, error) {
 	return b.envoys(nodes, func() (*system, error) {
@@ -52,7 +52,7 @@ func asking(b *bench, limit, nodes int) (*system, error) {
 	})
 }
 
-// ours starts Envoys with the filter, each with a bridge of its own; in memory or over one Redis.
+// ours starts Envoys with the filter, each with its own bridge, in memory or over one Redis.
 func ours(route string, withRedis, http1 bool, rules func(limit int) string) func(*bench, int, int) (*system, error) {
 	return func(b *bench, limit, nodes int) (*system, error) {
 		var store []*process
@@ -114,7 +114,7 @@ func servedBy(route, filter string, service func(b *bench, limit, nodes int) (*s
 	}
 }
 
-// envoyDirect compares filters where Envoy answers by itself.
+// envoyDirect compares filters where Envoy responds without an upstream.
 func envoyDirect(o options, s *section) error {
 	none := &contender{name: "no filter", unasked: true, start: plainEnvoy(routeDirect, func(int) string { return "" })}
 	baseline := &contender{name: "a Go filter that only reads the headers and adds three", unasked: true,

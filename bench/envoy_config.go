@@ -50,7 +50,7 @@ const (
 	routeByRemote = "route: {cluster: upstream, rate_limits: [{actions: [{remote_address: {}}]}]}"
 )
 
-// filterRival is Envoy's own filter that asks a rate limit service.
+// filterRival is Envoy's own filter that calls a rate limit service.
 const filterRival = `{name: envoy.filters.http.ratelimit, typed_config: {
   "@type": type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit, domain: bench, timeout: 1s, failure_mode_deny: true,
   rate_limit_service: {transport_api_version: V3, grpc_service: {envoy_grpc: {cluster_name: service}}}}},`
@@ -77,7 +77,7 @@ type envoySetting struct {
 	upstream      int    // a port
 	service       string // host:port or the path of a socket; "" for none
 	workers       int
-	http1         bool // to the service, instead of HTTP/2
+	http1         bool // use HTTP/1 to the service instead of HTTP/2
 }
 
 // startEnvoy starts an Envoy and waits until it is ready; took is how long that took.
@@ -142,7 +142,8 @@ func answersAnother(url string) bool {
 }
 
 // startUpstream answers every request with a few bytes until the benchmark ends. It does not parse
-// requests: its CPU is in no figure, but it takes processor time from what is measured.
+// requests, because its CPU time is not part of any figure but reduces the processor time of the
+// measured systems.
 func startUpstream() (port int, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

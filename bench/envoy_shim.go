@@ -7,11 +7,11 @@ import (
 	"os"
 )
 
-// shimWasm is Kuadrant's wasm-shim, used if it is installed: docs/explanation/benchmarks.md says
-// how to build it.
+// shimWasm is Kuadrant's wasm-shim, used if it is installed. docs/explanation/benchmarks.md
+// describes how to build it.
 const shimWasm = ".cache/bench/wasm_shim.wasm"
 
-// shimSettings is the shim's configuration: it asks for every request, whatever its host, about one
+// shimSettings is the shim's configuration: for every request, whatever its host, it checks one
 // limit of the client's address.
 const shimSettings = `{"services": {"limitador": {"type": "ratelimit", "endpoint": "service", "failureMode": "deny", "timeout": "1s"}},
 "actionSets": [{"name": "all", "routeRuleConditions": {"hostnames": ["*"]}, "actions": [{"service": "limitador", "scope": "bench",
@@ -25,11 +25,12 @@ func shims(b *bench, limit, nodes int) (*system, error) {
 	return servedBy(routeDirect, filterWasm(shimWasm, shimSettings), limitadors("memory"))(b, limit, nodes)
 }
 
-// shimPart is how many requests Kuadrant's wasm-shim served, relative to an Envoy without a filter.
+// shimPart is the number of requests that Kuadrant's wasm-shim served, relative to an Envoy without
+// a filter.
 const shimPart = 2_500.0 / 57_400
 
-// One measurement of Kuadrant's wasm-shim with Limitador in memory and 64 connections; an Envoy
-// without a filter served 57,400 requests a second beside it. It is used if the shim is not
+// One measurement of Kuadrant's wasm-shim with Limitador in memory and 64 connections; in the same
+// run an Envoy without a filter served 57,400 requests a second. It is used if the shim is not
 // installed, since building it takes tools that this benchmark cannot require.
 var shimEarlier = []string{"2,500", "0.04", "24,780", "397", "Envoy 374 + Limitador 23", "", "", ""}
 

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// vmParts are the parts of the filter's work for a request that the bridge is asked about: vm's
-// name for each, and how often it happens.
+// vmParts are the parts of the filter's work for a request that needs the bridge, each with its
+// name in vm and how often it happens.
 var vmParts = []struct {
 	name  string
 	what  string
@@ -130,7 +130,8 @@ func readParts(url string, seen map[string][]float64) error {
 	return nil
 }
 
-// callsOfNothing returns how many microseconds a filter that does nothing adds to a request.
+// callsOfNothing returns the number of microseconds that a filter that does nothing adds to a
+// request.
 func (b *bench) callsOfNothing() (float64, error) {
 	none, err := b.envoy("no filter", envoySetting{route: routeDirect})
 	if err != nil {

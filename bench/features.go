@@ -91,7 +91,7 @@ func allFeatures(o options, dir string) ([]feature, error) {
 	return features, nil
 }
 
-// token returns a token of some 700 bytes that is valid for a day.
+// token returns a token of about 700 bytes that is valid for a day.
 func token() string {
 	encode := base64.RawURLEncoding.EncodeToString
 	claims := fmt.Sprintf(`{"sub":"u_42","exp":%d,"scope":%q}`, time.Now().Add(24*time.Hour).Unix(), strings.Repeat("r", 435))

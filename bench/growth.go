@@ -96,8 +96,8 @@ func tenfold(n int) string {
 	return fmt.Sprint(n)
 }
 
-// inTurn runs each work in turn for a while and returns the median nanoseconds per call. A work
-// makes many calls at once and returns their number.
+// inTurn runs each work function in turn for a while and returns the median nanoseconds per call. A
+// work function makes many calls and returns their number.
 func inTurn(o options, works []func() int) []float64 {
 	// Short enough that most turns are not interrupted if the machine has other work.
 	const turn = time.Millisecond
@@ -137,7 +137,7 @@ func growthOfRules(o options, s *section) error {
 			const times = 100
 			for i := range times {
 				if err := oneCheck(plan, writer, rules, store, 0, i); err != nil {
-					panic(err) // three rules match or the benchmark is wrong
+					panic(err) // three rules match, or the benchmark has a bug
 				}
 			}
 			return times
@@ -153,7 +153,7 @@ func growthOfRules(o options, s *section) error {
 	return nil
 }
 
-// random asks a store about one of n clients at random.
+// random sends to a store a check for one of n clients, chosen at random.
 func random(store counter.Store, limit *counter.Limit, n int) func() int {
 	return func() int {
 		const times = 256

@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// redisClientsQuick is the largest number of clients in a quick run: writing ten million takes
-// minutes.
+// redisClientsQuick is the largest number of clients in a quick run, because writing ten million
+// takes minutes.
 const redisClientsQuick = 1_000_000
 
 // growthOfClients measures a token bucket for each of a growing number of clients, in memory and
@@ -147,8 +147,8 @@ func fillRedis(store counter.Store, limit *counter.Limit, n int) error {
 	return nil
 }
 
-// growthOfNodes measures a growing number of nodes that share one Redis: each is a client of the
-// store, and all ask about one rate limited client.
+// growthOfNodes measures a growing number of nodes that share one Redis. Each is a client of the
+// store, and all send checks for one client of the API.
 func growthOfNodes(o options, s *section) error {
 	c := &chart{title: "CPU of a decision, by the number of nodes on one Redis", across: "nodes", up: "µs of CPU a decision, nodes and Redis together"}
 	ways := []struct {

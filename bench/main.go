@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench compares Penstock with its rivals on one machine, in one run, and writes the
-// results into docs/explanation/benchmarks.md. Rounds of all variants are interleaved, and medians
-// are reported. On a small or shared machine a difference below 5 % is noise.
+// results into docs/explanation/benchmarks.md. Rounds of all variants are interleaved, and the
+// medians are reported. On a small or shared machine a difference below 5 % is noise.
 //
-// Each comparison has a file of its own. start.go and rivals.go start the systems, measure.go
-// measures them, contender.go compares them, section.go and chart.go write the results.
+// Each comparison has its own file. start.go and rivals.go start the systems, measure.go measures
+// them, contender.go compares them, section.go and chart.go write the results.
 package main
 
 import (

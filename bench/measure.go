@@ -17,7 +17,7 @@ type figures struct {
 	perSecond float64
 	p50       time.Duration
 	cpu       []float64 // microseconds per request, by process
-	calls     float64   // calls of Redis per request
+	calls     float64   // Redis calls per request
 	refused   float64   // the fraction of requests that were denied
 }
 
@@ -37,7 +37,7 @@ type system struct {
 	redis     string   // the address of its Redis; "" for none
 	sends     []string // the commands that it sends to Redis
 	traffic   traffic
-	// after which calls of Redis are counted; 0: from the beginning
+	// settle is the time after which Redis calls are counted; 0 means from the beginning.
 	settle time.Duration
 	// nil: HTTP requests
 	load      func(span time.Duration, connections int) (requests int, f figures, err error)
@@ -46,9 +46,9 @@ type system struct {
 	seen      []figures
 }
 
-// traffic is the requests sent to a system.
+// traffic describes the requests sent to a system.
 type traffic struct {
-	header  string // of every request; "" for none
+	header  string // a header of every request; "" for none
 	script  string // a file for wrk; "" for none
 	refused bool   // answers other than 200 are expected
 }
@@ -144,7 +144,7 @@ var (
 	rateLine     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
 
-// failedMax is the fraction of requests that may fail: on a loaded machine some miss their
+// failedMax is the fraction of requests that may fail, because on a loaded machine some miss their
 // deadline.
 const failedMax = 0.02
 
@@ -209,8 +209,8 @@ func (s *system) parts() string {
 	return strings.Join(text, " + ")
 }
 
-// loadAverage is the machine's load average over the last minute: other work disturbs the
-// measurements.
+// loadAverage returns the machine's load average over the last minute, because other work disturbs
+// the measurements.
 func loadAverage() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

@@ -21,7 +21,7 @@ const (
 	nginxProgram      = "nginx"
 )
 
-// absent is the error for a program that is not installed, which the table then says.
+// absent is the error for a program that is not installed; the table then reports this.
 type absent struct{ program string }
 
 func (a absent) Error() string { return a.program + " is not installed" }
@@ -40,7 +40,7 @@ func installed(program string) (string, error) {
 	return "", absent{program}
 }
 
-// isAbsent reports whether err says that a program is not installed.
+// isAbsent reports whether err means that a program is not installed.
 func isAbsent(err error) bool {
 	var a absent
 	return errors.As(err, &a)
@@ -58,8 +58,9 @@ func ports(n int) (all []int, err error) {
 	return all, nil
 }
 
-// statistics says whether envoyproxy/ratelimit exports the counts of its decisions. It
-// is never set to send them to statsd: without a server there it logs some lines per request.
+// statistics says whether envoyproxy/ratelimit exports the counts of its decisions. It is never
+// configured to send them to statsd, because without a statsd server it logs several lines per
+// request.
 type statistics bool
 
 const (
@@ -125,7 +126,7 @@ func (b *bench) limitador(storage, redisAddress string, limit int) (p *process, 
 	return p, address, p.until(10*time.Second, "listens", func() bool { return listens(address) })
 }
 
-// gubernator starts nodes of gubernator that know each other. Limits come with each question.
+// gubernator starts nodes of gubernator that know each other. Limits are part of each request.
 func (b *bench) gubernator(nodes int) (all []*process, addresses []string, err error) {
 	at, err := ports(2 * nodes)
 	if err != nil {

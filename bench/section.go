@@ -36,7 +36,7 @@ func (s *section) targets(sentences ...string) {
 	}
 }
 
-// against says whether a figure is within its target.
+// against returns a text that compares a figure with its target.
 func against(met bool, target string) string {
 	if met {
 		return "target: " + target
@@ -44,7 +44,7 @@ func against(met bool, target string) string {
 	return "**missed**; target: " + target
 }
 
-// provenance says when, on what machine and at which commit a section was measured.
+// provenance describes when, on which machine and at which commit a section was measured.
 func provenance(o options) string {
 	// "" outside of a checkout
 	commit, _ := exec.Command("git", "rev-parse", "--short", "HEAD").Output()

@@ -30,7 +30,7 @@ func envoyQuestion() question {
 	message, err := proto.Marshal(&pb.RateLimitRequest{Domain: "bench", Descriptors: []*ratelimit.RateLimitDescriptor{
 		{Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: "192.0.2.7"}}}}})
 	if err != nil {
-		panic(err) // the message above is right or the benchmark is wrong
+		panic(err) // the message above is valid, or the benchmark has a bug
 	}
 	return question{pb.RateLimitService_ShouldRateLimit_FullMethodName, message, func(answer []byte) bool { return bytes.HasPrefix(answer, []byte{8, 1}) }}
 }
@@ -80,7 +80,7 @@ func (b *bench) calling(address string, q question) (ask, error) {
 	}, nil
 }
 
-// asService turns the result of starting nodes into a system that is asked q.
+// asService converts the result of starting nodes into a system that receives the request q.
 func (b *bench) asService(s *system, q question) (*system, error) {
 	for _, address := range s.addresses {
 		a, err := b.calling(address, q)
@@ -179,7 +179,8 @@ func (s *system) knowsItself(b *bench) bool {
 	return true
 }
 
-// servicesCompared compares rate limit services alone, asked about one limit of one client.
+// servicesCompared compares rate limit services on their own, with requests for one limit of one
+// client.
 func servicesCompared(o options, s *section) error {
 	limitador := func(storage string) *contender {
 		return &contender{name: "Limitador, " + storage, start: limitadors(storage)}

@@ -19,9 +19,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// shooter calls a gRPC service over one HTTP/2 connection with many requests under way, as an Envoy
-// worker does. It implements only the gRPC that it needs, so that it takes little CPU from what is
-// measured.
+// shooter calls a gRPC service over one HTTP/2 connection with many requests under way, like an
+// Envoy worker. It implements only the part of gRPC that it needs, so that it takes little CPU time
+// from the measured system.
 type shooter struct {
 	out     *bufio.Writer
 	in      *bufio.Reader
@@ -78,7 +78,7 @@ func (s *shooter) ask(head []byte) error {
 	return s.framer.WriteData(stream, true, s.message)
 }
 
-// run keeps under requests under way for a while.
+// run keeps the number of requests under way at under for a while.
 func (s *shooter) run(span time.Duration, under int) error {
 	for range under - 1 {
 		if err := s.ask(s.head); err != nil {

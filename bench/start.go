@@ -85,8 +85,8 @@ func (b *bench) redis() (p *process, address string, err error) {
 	return p, address, p.until(5*time.Second, "answers", func() bool { return client.Ping(context.Background()).Err() == nil })
 }
 
-// redisCalls returns how many of the given commands clients sent to a Redis, without those inside
-// scripts.
+// redisCalls returns the number of the given commands that clients sent to a Redis, excluding those
+// inside scripts.
 func redisCalls(address string, commands ...string) (calls int, err error) {
 	if address == "" {
 		return 0, nil
@@ -151,8 +151,7 @@ func listens(address string) bool {
 	return err == nil
 }
 
-// bridge starts a bridge with rules, in memory if it has no Redis. It listens on a socket of its
-// own.
+// bridge starts a bridge with rules, in memory if it has no Redis. It listens on its own socket.
 func (b *bench) bridge(rules, redisAddress string, more ...string) (p *process, socket string, err error) {
 	file, err := b.file("policy.yaml", fmt.Sprintf(benchPolicy, rules))
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// patience is the timeout of stores: with 64 busy callers an answer may remain unread for long.
+// patience is the timeout of stores. It is long because with 64 busy callers an answer can remain
+// unread for a while.
 const patience = 10 * time.Second
 
 // decide makes one decision; caller and turn select the client.
@@ -57,7 +58,7 @@ func decisions(span time.Duration, callers int, d decide) (requests int, f figur
 	}
 	took := time.Since(begin).Seconds()
 	rate := float64(done.Load()) / took
-	// In a closed loop the mean latency follows from the rate.
+	// In a closed loop, the mean latency follows from the rate.
 	return int(done.Load()), figures{perSecond: rate, p50: time.Duration(float64(callers) / rate * 1e9)}, nil
 }
 

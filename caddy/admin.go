@@ -4,19 +4,15 @@ package penstockcaddy
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/caddyserver/caddy/v2"
 
 	"github.com/penstock/penstock/internal/operator"
-	"github.com/penstock/penstock/internal/policyfile"
 )
 
 func init() { caddy.RegisterModule(Admin{}) }
@@ -27,9 +23,12 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/client    a client's counters and penalty, charging nothing (client=user:u_42)
 //	POST /penstock/reset     forget a client's counters
 //	POST /penstock/lift      lift a client's penalty
-//	GET  /penstock/top       the clients denied most often, approximately (n=20)
+//	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately (n=20)
+//	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
 //	POST /penstock/edit      change a client's record
+//	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
+//	POST /penstock/key       create, rotate or revoke API keys in the directory
 //	POST /penstock/reload    read the policy files again
 //
 // Anyone with access to the admin endpoint can see client identifiers and reset limits. By default,
@@ -48,42 +47,40 @@ func (*Admin) Provision(ctx caddy.Context) error { return register(ctx.GetMetric
 
 // Routes returns the endpoints.
 func (Admin) Routes() []caddy.AdminRoute {
-	routes := []struct {
-		method, path string
-		answer       func(*App, *http.Request) (any, error)
-	}{
-		{http.MethodGet, "rules", (*App).listRules},
-		{http.MethodGet, "client", (*App).lookUpClient},
-		{http.MethodPost, "reset", (*App).resetClient},
-		{http.MethodPost, "lift", (*App).liftPenalty},
-		{http.MethodGet, "top", (*App).listTop},
-		{http.MethodGet, "record", (*App).showRecord},
-		{http.MethodPost, "edit", (*App).editClient},
-		{http.MethodPost, "reload", (*App).reloadPolicies},
-	}
 	var out []caddy.AdminRoute
-	for _, route := range routes {
-		out = append(out, caddy.AdminRoute{Pattern: "/penstock/" + route.path, Handler: caddy.AdminHandlerFunc(
+	for _, route := range operator.Routes() {
+		out = append(out, caddy.AdminRoute{Pattern: operator.Prefix + route.Name, Handler: caddy.AdminHandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) error {
-				if r.Method != route.method {
-					w.Header().Set("Allow", route.method)
-					return apiError(http.StatusMethodNotAllowed, fmt.Errorf("%s needs the method %s", r.URL.Path, route.method))
-				}
 				app, err := runningApp()
 				if err != nil {
 					return err
 				}
-				answer, err := route.answer(app, r)
-				if errors.Is(err, operator.ErrNobody) {
-					return writeJSON(w, http.StatusNotFound, map[string]string{"error": err.Error(), "reason": operator.ReasonNobody})
-				}
-				if err != nil {
-					return err
-				}
-				return writeJSON(w, http.StatusOK, answer)
+				app.operators().ServeHTTP(w, r)
+				return nil
 			})})
 	}
 	return out
+}
+
+// operators returns what answers operators about this configuration.
+func (a *App) operators() *operator.API {
+	return &operator.API{Desk: a.desk(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
+		Reload: a.reload, Node: thisNode, Others: a.store.others()}
+}
+
+// desk returns an operator desk for this configuration.
+func (a *App) desk() *operator.Desk {
+	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operated}
+}
+
+// operated returns the policies in force, as operators ask about them.
+func (a *App) operated() (all []operator.Policy) {
+	for _, p := range a.inForce() {
+		now := p.Current()
+		all = append(all, operator.Policy{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(),
+			Place: p.place, File: p.file, Rejected: p.Err() != nil})
+	}
+	return all
 }
 
 func apiError(status int, err error) error { return caddy.APIError{HTTPStatus: status, Err: err} }
@@ -101,22 +98,6 @@ func runningApp() (*App, error) {
 	return app.(*App), nil
 }
 
-func writeJSON(w http.ResponseWriter, status int, answer any) error {
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	return json.NewEncoder(w).Encode(answer)
-}
-
-// policyInForce describes a policy in a response of the endpoint.
-type policyInForce struct {
-	Name    string               `json:"name"`
-	Version string               `json:"version"`
-	Place   string               `json:"place"`
-	File    string               `json:"file,omitempty"`
-	Policy  *policyfile.Document `json:"policy"`
-}
-
 // inForce returns all policies of the configuration, candidates included, sorted by name and place.
 func (a *App) inForce() []*placedPolicy {
 	a.mu.Lock()
@@ -125,44 +106,6 @@ func (a *App) inForce() []*placedPolicy {
 		return cmp.Or(strings.Compare(x.Current().Document.Name, y.Current().Document.Name),
 			strings.Compare(x.place, y.place), strings.Compare(x.file, y.file))
 	})
-}
-
-func (a *App) listRules(*http.Request) (any, error) {
-	told := []policyInForce{}
-	for _, p := range a.inForce() {
-		d := p.Current().Document
-		told = append(told, policyInForce{Name: d.Name, Version: d.Version(), Place: p.place, File: p.file, Policy: withoutSecrets(d)})
-	}
-	return map[string]any{"policies": told}, nil
-}
-
-// withoutSecrets returns a copy of the policy without its secrets, for display.
-func withoutSecrets(d *policyfile.Document) *policyfile.Document {
-	shown := *d
-	shown.Identify = slices.Clone(d.Identify)
-	for i := range shown.Identify {
-		jwt := shown.Identify[i].JWT
-		if jwt == nil {
-			continue
-		}
-		hidden := *jwt
-		if hidden.Secret != "" {
-			hidden.Secret = "(secret)"
-		}
-		// {env.NAME} does not parse.
-		if from, err := url.Parse(hidden.JWKSURL); err == nil && from.User != nil {
-			hidden.JWKSURL = from.Redacted()
-		}
-		shown.Identify[i].JWT = &hidden
-	}
-	return &shown
-}
-
-func (a *App) reloadPolicies(*http.Request) (any, error) {
-	if err := a.reload(); err != nil {
-		return nil, apiError(http.StatusUnprocessableEntity, err)
-	}
-	return a.listRules(nil)
 }
 
 var (

@@ -178,6 +178,7 @@ func (a *App) Start() error {
 	}
 	a.store.counting.change(a.counting(), a.logger)
 	a.attachEvents()
+	a.store.join()
 	return a.watch()
 }
 

@@ -20,20 +20,23 @@ var (
 		"Records that were read and have no force, because they are not valid.", nil, nil)
 	clientsDesc = prometheus.NewDesc("penstock_directory_clients",
 		"Clients that are remembered, with or without a record.", nil, nil)
+	directoryKeysDesc = prometheus.NewDesc("penstock_directory_keys",
+		"API keys that are remembered, with or without a record.", nil, nil)
 )
 
 func init() { collectors = append(collectors, directories{}) }
 
 // Describe implements [prometheus.Collector].
 func (directories) Describe(ch chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{lookupsDesc, readsDesc, undirectedDesc, overloadsDesc, badRecordsDesc, clientsDesc} {
+	for _, desc := range []*prometheus.Desc{lookupsDesc, readsDesc, undirectedDesc, overloadsDesc, badRecordsDesc, clientsDesc,
+		directoryKeysDesc} {
 		ch <- desc
 	}
 }
 
 // Collect implements [prometheus.Collector]. During a reload there may be two directories.
 func (directories) Collect(ch chan<- prometheus.Metric) {
-	var sum struct{ hits, misses, reads, failures, undirected, overloads, bad, clients uint64 }
+	var sum struct{ hits, misses, reads, failures, undirected, overloads, bad, clients, keys uint64 }
 	used := false
 	stores.Range(func(_, value any) bool {
 		if d := value.(*pooledStore).directory; d != nil {
@@ -43,7 +46,7 @@ func (directories) Collect(ch chan<- prometheus.Metric) {
 			sum.reads, sum.failures = sum.reads+f.Reads.Load(), sum.failures+f.Failures.Load()
 			sum.undirected, sum.bad = sum.undirected+f.Undirected.Load(), sum.bad+f.Bad.Load()
 			sum.overloads += f.Overloads.Load()
-			sum.clients += uint64(d.Len())
+			sum.clients, sum.keys = sum.clients+uint64(d.Len()), sum.keys+uint64(d.KeysLen())
 		}
 		return true
 	})
@@ -61,4 +64,5 @@ func (directories) Collect(ch chan<- prometheus.Metric) {
 	count(overloadsDesc, sum.overloads)
 	count(badRecordsDesc, sum.bad)
 	ch <- prometheus.MustNewConstMetric(clientsDesc, prometheus.GaugeValue, float64(sum.clients))
+	ch <- prometheus.MustNewConstMetric(directoryKeysDesc, prometheus.GaugeValue, float64(sum.keys))
 }

@@ -26,8 +26,6 @@ type placedPolicy struct {
 	*live.Policy
 	place string // the app or the site
 	file  string // "" for rules in the Caddyfile
-
-	shown fileVersion // the version in the metric; zero while the app does not run
 }
 
 // ruleName is the full name of a rule.
@@ -69,7 +67,7 @@ func (a *App) open(source live.Source, place string, complete func(*policyfile.D
 		Complete: completeAll,
 		Admit:    func(next *live.Version) error { return a.claim(p, next) },
 		Changed:  func(before, now *live.Version) { a.changed(p, before, now) },
-		Edited:   countEdit})
+		Edited:   common.Reloaded})
 	if err != nil {
 		return nil, err
 	}

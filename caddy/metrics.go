@@ -33,7 +33,7 @@ func storesInUse(yield func(*store.Store) bool) {
 	stores.Range(func(_, value any) bool { return yield(value.(*pooledStore).opened) })
 }
 
-var collectors = append(common.Collectors(), waitingGauge, invalidTargets, metrics.Stores(storesInUse))
+var collectors = append(append(common.Collectors(), metrics.Build("caddy")...), waitingGauge, invalidTargets, metrics.Stores(storesInUse))
 
 // register puts the metrics into a configuration's registry.
 func register(registry *prometheus.Registry) error {

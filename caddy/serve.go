@@ -133,7 +133,6 @@ func (h *Handler) ask(s *scratch, checks []counter.Check) (d core.Decision, answ
 func (h *Handler) deny(w *responder, r *http.Request, s *scratch, d *core.Decision) error {
 	defer s.release()
 	h.emit(r, d)
-	s.noteDenial(d)
 	a := s.answerTo(r, d)
 	if h.delegates && r.Context().Value(caddyhttp.ErrorCtxKey) == nil {
 		w.apply()

@@ -126,6 +126,9 @@ func (s *shadows) try(candidate *live.Policy, r *http.Request, denied bool) (wai
 	}
 	t.attrs.reset(r)
 	t.plan.Add(t.version.Ruleset, &t.attrs)
+	if names := t.plan.Unresolved(); len(names) > 0 {
+		s.directory.Learn(t.plan.Source(), names)
+	}
 	t.attrs.release() // the plan has all that is needed of the request
 	if !denied {
 		response := settlements.Get().(*settlement)

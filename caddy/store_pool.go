@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/store"
 )
 
@@ -32,6 +33,9 @@ type pooledStore struct {
 	close     func() error
 	settler   *settle.Queue
 	counting  counting
+
+	member *fleet.Member // nil before join
+	joined sync.Once
 
 	requests atomic.Int64 // requests under way
 	removed  atomic.Bool  // no configuration uses it any more
@@ -67,6 +71,7 @@ func (s *pooledStore) end() (err error) {
 		if !s.settler.Stop(settle.Deadline) {
 			caddy.Log().Named("penstock").Warn("the store closes before all charges were settled: the reserved units stay charged")
 		}
+		s.leave()
 		err = s.close()
 	})
 	return err

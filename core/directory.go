@@ -26,13 +26,20 @@ type records struct {
 	required bool
 }
 
-// UseDirectory makes Add look up clients in a directory until Reset. A nil directory changes
-// nothing.
-func (p *Plan) UseDirectory(d policy.Directory) { p.records.directory = d }
+// UseDirectory makes Add look up clients in a directory until Reset, and also API keys if it is a
+// [policy.KeyDirectory]. A nil directory changes nothing.
+func (p *Plan) UseDirectory(d policy.Directory) {
+	p.records.directory = d
+	if keys, ok := d.(policy.KeyDirectory); ok {
+		p.who.Asker.Keys, p.who.Asker.Unread = keys, &p.records.unresolved
+	}
+}
 
-// Unresolved returns the clients that the directory has not looked up yet, or nil. The caller has
-// the directory read their records, calls Retry, and adds the same request again. Otherwise the
-// plan treats these clients as clients without records. The names are valid until Retry or Reset.
+// Unresolved returns the clients and the API keys (of [policy.KindKey]) that the directory has not
+// looked up yet, or nil. The caller has the directory read their records, calls Retry, and adds the
+// same request again. The owner of a key is known only then, so its records may be unresolved in
+// turn. Otherwise the plan treats these clients as clients without records, and these keys as
+// invalid. The names are valid until Retry or Reset.
 func (p *Plan) Unresolved() []policy.ClientName { return p.records.unresolved }
 
 // Retry resets the plan for the same request: it keeps the directory and the argument of Hurry.
@@ -40,7 +47,8 @@ func (p *Plan) Retry() {
 	directory, left := p.records.directory, p.who.Asker.Left
 	p.releaseShardTurns()
 	p.Reset()
-	p.records.directory, p.who.Asker.Left = directory, left
+	p.UseDirectory(directory)
+	p.who.Asker.Left = left
 }
 
 // RequireRecords makes Add, until Reset, deny a request with 503 if the directory has not looked up

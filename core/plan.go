@@ -118,10 +118,9 @@ func (p *Plan) Reset() {
 func (p *Plan) Hurry(left *counter.Micros) { p.who.Asker.Left = left }
 
 // Add identifies the client, matches the policy's rules and appends their checks. Adding the same
-// policy again does nothing. If there are more than ChecksMax checks in all, the request is denied
-// with
-// 503. Compile rejects policies that by themselves cause this. Add does not allocate
-// once the plan's buffers have grown.
+// policy again does nothing. A request that needs more than ChecksMax checks in all is denied (503).
+// Compile rejects policies that cause this by themselves. Once the plan's buffers have grown, Add
+// does not allocate.
 func (p *Plan) Add(rs *Ruleset, a policy.Attributes) {
 	if slices.Contains(p.rulesets, rs) {
 		return

@@ -50,7 +50,7 @@ const abortCaddyfile = `{
 }
 `
 
-// abort is one way for a client to abort a request.
+// abort is one way in which a client can abort a request.
 type abort struct {
 	name string
 	path string // "" runs the way on both paths
@@ -117,8 +117,8 @@ func (s *abortUpstream) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 // abortsPerClient is the number of requests that each client aborts, under a limit of 5.
 const abortsPerClient = 12
 
-// abortAllWays runs every way of aborting, each with a client of its own, and checks how many
-// requests the upstream saw.
+// abortAllWays runs every way of aborting, each as a different client, and checks how many requests
+// the upstream received.
 func (s *abortUpstream) abortAllWays(t *testing.T, to string, ways []abort) {
 	client := 0
 	var group sync.WaitGroup
@@ -168,7 +168,7 @@ func (s *abortUpstream) abortAs(t *testing.T, to string, way abort, path string,
 	}
 }
 
-// awaitRequest waits until the upstream sees a request, or long enough to conclude that it was
+// awaitRequest waits until the upstream receives a request, or long enough to conclude that it was
 // denied.
 func (s *abortUpstream) awaitRequest(n int, before int64) {
 	over := time.After(300 * time.Millisecond)

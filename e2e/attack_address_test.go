@@ -40,8 +40,8 @@ var addressAttacks = []attack{
 	}, plain: func(a *attackRun) int { return a.askAs(fmt.Sprintf("2001:db8:%x:2::7", a.number)) }},
 }
 
-// forwardedSpellings returns header fields that make some servers take one client for another. The
-// address is a format with one verb.
+// forwardedSpellings returns header fields that make some servers mistake one client for another.
+// The address is a format with one verb.
 func forwardedSpellings(address string) (fields []string) {
 	for _, name := range []string{"X-Forwarded-For", "x-forwarded-for", "X-Real-IP", "True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "X-Cluster-Client-IP",
 		"Fastly-Client-IP", "X-Envoy-External-Address", "X-Original-Forwarded-For", "X-Forwarded", "X-Remote-IP", "X-Remote-Addr", "Client-IP", "X_Forwarded_For"} {

@@ -24,8 +24,8 @@ var bodyAttacks = []attack{
 			a.each(a.request(http.MethodGet, "/cost", "Accept-Encoding: br\r\nConnection: close\r\n"))
 		}
 	}},
-	// Three of the answers say that the request costs nothing. Such an answer is the upstream's
-	// right.
+	// Three of the answers report that the request costs nothing, which the upstream is permitted
+	// to do.
 	{name: "answers of a hostile upstream", path: "/odd/x", limit: 5, slack: 3, loses: true, fronts: settling, run: func(a *attackRun) {
 		for _, name := range slices.Sorted(oddNames) {
 			a.each(a.request(http.MethodGet, "/odd/"+strings.ReplaceAll(name, " ", "-"), "Connection: close\r\n"))
@@ -143,7 +143,7 @@ func leaveStreams(a *attackRun) {
 	}
 }
 
-// smuggle sends requests that two parsers may split into different numbers of requests.
+// smuggle sends requests that two parsers might split into different numbers of requests.
 func smuggle(a *attackRun) {
 	hidden := "GET /each HTTP/1.1\r\nHost: attacked.example\r\n\r\n"
 	length := fmt.Sprint("Content-Length: ", len(hidden), "\r\n")

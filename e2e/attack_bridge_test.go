@@ -182,7 +182,7 @@ func TestAttacksOnReceipts(t *testing.T) {
 	})
 }
 
-// TestAttacksOnTheBridgesForm: no malformed call ends the bridge or makes its memory grow.
+// TestAttacksOnTheBridgesForm: a malformed call does not end the bridge or make its memory grow.
 func TestAttacksOnTheBridgesForm(t *testing.T) {
 	t.Parallel()
 	b := startAttackedBridge(t, receiptPolicy, bridgeToken, false)
@@ -212,8 +212,8 @@ func TestAttacksOnTheBridgesForm(t *testing.T) {
 	}
 }
 
-// TestAttacksOnTheBridgesPorts: connections that send a preface and nothing more are closed soon. A
-// client with the token is then served on both ports.
+// TestAttacksOnTheBridgesPorts: connections that send only a preface are closed soon. A client with
+// the token is then served on both ports.
 func TestAttacksOnTheBridgesPorts(t *testing.T) {
 	t.Parallel()
 	const prefaces = 4_200

@@ -110,7 +110,7 @@ func (a *attackRun) pipeline(connections, n int) {
 	group.Wait()
 }
 
-// steadyLoad sends n requests over a number of connections, one at a time on each. Function of
+// steadyLoad sends n requests over a number of connections, one at a time on each. The function of
 // returns the header fields of request i, and the source address of connection i.
 func (a *attackRun) steadyLoad(connections, n int, of func(i int) (from, fields string)) {
 	var next, answered atomic.Int64

@@ -49,7 +49,7 @@ type front struct {
 	address string // serves HTTP/1.1 and HTTP/2 without TLS
 	strict  string // the same under strictPolicy; "" if there is none
 	quic    string // serves HTTP/3; "" if there is none
-	bare    bool   // has no limiter; shows how a proxy alone behaves under load
+	bare    bool   // has no limiter, to show how a proxy without one behaves under load
 	parts   map[string]*server
 	hostile *hostileRedis // stands in front of Redis; nil for none
 }
@@ -130,7 +130,7 @@ rules:
   - {name: each, match: {path: /each}, limit: 5/31d fixed_window}
 `
 
-// attackFiles holds the policies that the fronts are started with. The paths of key files and key
+// attackFiles holds the policies with which the fronts are started. The paths of key files and key
 // sets in them are those of the test's folder.
 type attackFiles struct{ policy, descriptors, strict string }
 
@@ -144,7 +144,7 @@ func writeAttackFiles(t testing.TB) (texts attackFiles) {
 		}
 		return file
 	}
-	keys := map[string]string{} // one for the id of each row
+	keys := map[string]string{} // one key for the ID of each row
 	for n := range 2_000 {
 		keys[fmt.Sprint("id-", n)] = ""
 	}
@@ -269,8 +269,8 @@ func startFronts(t testing.TB, up *countingUpstream) (fronts []*front) {
 	return append(fronts, startAttackedEnvoys(t, redis, hostile, files, up)...)
 }
 
-// serveByJSON runs a proxy that asks the bridge about each request in JSON, like one that a user
-// may write.
+// serveByJSON runs a proxy that calls the bridge in JSON for each request, like a proxy that a user
+// might write.
 func serveByJSON(t testing.TB, b *bridge, up *countingUpstream) (address string) {
 	t.Helper()
 	caller := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -13,7 +13,7 @@ import (
 )
 
 // killAbove is the memory at which the test kills a process. Otherwise a row with unbounded growth
-// would take down the machine. A killed process has ended, so the row fails.
+// would exhaust the machine's memory. If a process is killed, the row fails.
 const killAbove = 1 << 20 // KB
 
 // memoryWatch samples the memory of a front's processes while a row runs.

@@ -19,9 +19,10 @@ import (
 // otherClientPause is the pause between two requests of the other client.
 const otherClientPause = 20 * time.Millisecond
 
-// otherUncountedMax is how many requests of the other client may be allowed uncounted: this many of
-// any number, and this many in a hundred. A machine that is busy with other work misses deadlines
-// of 50 ms. An attack that opens a circuit breaker leaves most requests uncounted, and fails.
+// otherUncountedMax bounds the requests of the other client that are allowed uncounted: the number
+// itself, plus the same number per hundred requests. A machine that is busy with other work misses
+// deadlines of 50 ms. A row whose attack opens a circuit breaker leaves most requests uncounted,
+// and fails.
 const otherUncountedMax = 4
 
 // otherClient is a client far below its limit. It sends requests at a steady pace while another
@@ -43,7 +44,7 @@ type experience struct {
 }
 
 // newOtherClient returns a client with the given address, once the front decides. A previous row
-// may have opened circuit breakers, and each Envoy worker has its own: the check uses several
+// might have opened circuit breakers, and each Envoy worker has its own, so the check uses several
 // connections. The client is then connected, so that only requests are measured.
 func newOtherClient(t testing.TB, f *front, from string) *otherClient {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -80,7 +81,7 @@ func (b *otherClient) start() {
 	})
 }
 
-// stop returns what the client experienced since start.
+// stop ends the requests and returns the client's experience since start.
 func (b *otherClient) stop() experience {
 	close(b.end)
 	b.group.Wait()
@@ -115,8 +116,8 @@ func (b *otherClient) ask(c *experience) {
 	}
 }
 
-// once sends one request. The request was counted if the answer has limit headers: on_error sends
-// none.
+// once sends one request. The request was counted if the answer has limit headers, because a
+// decision by on_error has none.
 func (b *otherClient) once() (status int, counted bool, err error) {
 	request, err := http.NewRequest(http.MethodGet, "http://"+b.front.address+otherClientPath, nil)
 	if err != nil {
@@ -148,7 +149,7 @@ func (c experience) String() string {
 		len(c.took), c.denied, c.uncounted, c.failed)
 }
 
-// assert checks what the other client is promised.
+// assert checks the promises to the other client.
 func (c experience) assert(report func(format string, args ...any), when string, soon bool) {
 	if c.denied+c.failed > 0 || c.uncounted > max(otherUncountedMax, len(c.took)*otherUncountedMax/100) {
 		report("%s, of %d requests of another client %d were denied, %d let through uncounted and %d not served; first: %s", when,

@@ -166,8 +166,9 @@ func (a *attackRun) askDuring(mode string) {
 	}
 }
 
-// redisAttacks are attacks by Redis itself. on_error decides during them: a node allows up to the
-// limit on its own, and Redis, which has counted none of that, allows up to the limit again.
+// redisAttacks are attacks by Redis itself. During them, on_error decides: a node allows up to the
+// limit on its own, and Redis, which has counted none of these requests, allows up to the limit
+// again.
 var redisAttacks = redisRows()
 
 func redisRows() (rows []attack) {

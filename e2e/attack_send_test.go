@@ -22,7 +22,7 @@ const (
 	// dialWithin bounds a connect. Large bursts need many at a time.
 	dialWithin = 20 * time.Second
 	// exchangeWithin bounds a request that is answered. oddWithin bounds a request that the proxy
-	// may consider unfinished.
+	// might consider unfinished.
 	exchangeWithin = 10 * time.Second
 	oddWithin      = 500 * time.Millisecond
 	// streamsWithin bounds the answers to a burst.

@@ -77,7 +77,7 @@ var targetAttacks = []attack{
 	}},
 }
 
-// opaqueTargets sends targets that Go parses into URL.Opaque, and that a proxy may forward
+// opaqueTargets sends targets that Go parses into URL.Opaque, and that a proxy might forward
 // unchanged.
 func opaqueTargets(a *attackRun) {
 	path := strings.TrimPrefix(a.attack.path, "/")
@@ -109,8 +109,8 @@ func servedBelow(path string) func(r *http.Request) bool {
 	return func(r *http.Request) bool { return r.URL.Path == path || strings.HasPrefix(r.URL.Path, path+"/") }
 }
 
-// pathSpellings are ways to write a path below /admin. Function asAdmin says which of them some
-// server would serve as such a path.
+// pathSpellings are ways to write a path below /admin. The function asAdmin reports which of them
+// some server would serve as such a path.
 var pathSpellings = []string{"/admin/x", "/ADMIN/x", "/Admin/X", "/%61dmin/x", "/%61%64%6d%69%6e/x", "//admin/x", "///admin///x", "/./admin/x",
 	"/y/../admin/x", "/y/%2e%2e/admin/x", "/y/%2E./admin/x", "/admin/../admin/x", "/../admin/x", "/admin;a=b/x", "/admin/;/x", "/;/admin/x", "/y;/../admin/x",
 	"/y/..;/admin/x", `/admin\x`, `\admin\x`, `/y\..\admin/x`, `/y/..\admin/x`, "/%5cadmin%5cx", "/admin%5cx", "/admin/x%00", "/admin/%00", "/admin/x?y", "/admin?x", "/admin#x",
@@ -199,7 +199,7 @@ func plainPost(a *attackRun) int {
 	return status
 }
 
-// headerSpellings sends one identifier in forms that a server may read as that identifier.
+// headerSpellings sends one identifier in forms that a server might read as that identifier.
 func headerSpellings(a *attackRun) {
 	for _, fields := range []string{"X-Id: ID\r\n", "x-id: ID\r\n", "X-ID:ID\r\n", "X-Id:\tID\r\n", "X-Id: ID \r\n", "X-Id:  ID\t\r\n", "X-Id : ID\r\n", "X-Id\t: ID\r\n",
 		"X-Id: \r\n ID\r\n", "X-Id: ID\r\n \r\n", "X-Id\x00: ID\r\n", "X-Id: ID\x00\r\n", "X-Id: ID\nX-Other: b\r\n", "X-Other: b\nX-Id: ID\r\n"} {
@@ -216,7 +216,7 @@ func hasID(r *http.Request) bool {
 	return found && strings.Trim(number, "0123456789 \t") == ""
 }
 
-// foldedKeys sends the row's API key from many addresses. Read as a server reads it, every request
+// foldedKeys sends the row's API key from many addresses. As servers read the header, every request
 // belongs to one client.
 func foldedKeys(a *attackRun) {
 	home := a.from

@@ -20,7 +20,7 @@ import (
 // allAttacks is set by make attack.
 var allAttacks = flag.Bool("attack", false, "run all attacks in all sizes on all fronts, and print what was seen")
 
-// attack is one way to try to get past a limit. It is a row of
+// attack is one attempt to exceed a limit. It is a row of
 // docs/explanation/what-an-attacker-may-try.md.
 type attack struct {
 	name string
@@ -36,16 +36,16 @@ type attack struct {
 	long bool
 	// strict rows are run against the site with strictPolicy.
 	strict bool
-	// loses says that the attacker may lose units of its own limit: requests that were charged but
-	// never reached the upstream. Without it, exactly the limit is admitted in the end.
+	// loses reports whether the attacker can lose units of its own limit, because requests are
+	// charged that never reach the upstream. Otherwise exactly the limit is admitted in the end.
 	loses bool
-	// slack is how many more requests may be admitted. The row states why.
+	// slack is the number of requests that may be admitted beyond the limit. The row states why.
 	slack int
 	// inFlight is how many requests or connections the attack has open at a time. If it is not
-	// zero, the other client's waits are bounded only after the attack, by [medianWaitMax]: any
-	// proxy this busy delays every client, with or without a limiter.
+	// zero, the other client's waits are bounded only after the attack, by [medianWaitMax], because
+	// any proxy that is this busy delays every client, with or without a limiter.
 	inFlight int
-	// outage says that the row makes Redis fail, so that on_error decides the other client's
+	// outage reports whether the row makes Redis fail, so that on_error decides the other client's
 	// requests during it.
 	outage bool
 	// admits reports whether the upstream would serve a request as the limited resource; nil means
@@ -58,17 +58,17 @@ type attack struct {
 // Bounds that are asserted after each attack.
 const (
 	// medianWaitMax bounds the other client's median wait after each row, and during rows whose
-	// inFlight is zero. A single answer may take longer, since the attacker and the upstream share
+	// inFlight is zero. A single answer can take longer, since the attacker and the upstream share
 	// the machine.
 	medianWaitMax = 100 * time.Millisecond
-	// waitMax bounds every single answer, also during large bursts. It only detects requests that
+	// waitMax bounds every single answer, even during large bursts. It only detects requests that
 	// hang.
 	waitMax = 20 * time.Second
 	// growthMax bounds the memory growth of a process during one row. growthPerRequest is added for
 	// each request in flight: it covers goroutines and the buffers of a connection or stream.
 	growthMax        = 128 << 10 // KB
 	growthPerRequest = 96        // KB
-	// requestsAfter is how many requests the other client sends after each row.
+	// requestsAfter is the number of requests that the other client sends after each row.
 	requestsAfter = 15
 	// exhaustMax bounds the plain requests that use up the rest of a limit.
 	exhaustMax = 40
@@ -101,7 +101,7 @@ func (a *attackRun) note(format string, args ...any) {
 	a.said = append(a.said, fmt.Sprintf(format, args...))
 }
 
-// outcome is what one run of an attack showed.
+// outcome is the result of one run of an attack.
 type outcome struct {
 	attack         *attack
 	front          string
@@ -124,8 +124,9 @@ type outcome struct {
 var attacks = slices.Concat(bursts, targetAttacks, addressAttacks, tokenAttacks, bodyAttacks, frameAttacks, redisAttacks)
 
 // TestAttacks runs every attack against every front, one row at a time. After each row, the
-// upstream has seen no more of the attacker's requests than the limit and the attacker is denied.
-// Another client was served and counted throughout. No process has ended or grown beyond its bound.
+// upstream has received no more of the attacker's requests than the limit, and the attacker is
+// denied. Another client was served and counted throughout. No process has ended or grown beyond
+// its bound.
 func TestAttacks(t *testing.T) {
 	seed := storetest.Seed(t)
 	up := startCountingUpstream(t)
@@ -152,8 +153,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// judgeWaits compares the median waits of another client beside large bursts with those at the same
-// proxy without a limiter. By the median of all rows, they may be [laterMax] longer.
+// judgeWaits compares the median waits of another client during large bursts with those at the same
+// proxy without a limiter. The median of the differences over all rows must not exceed [laterMax].
 func judgeWaits(t *testing.T, table []outcome) {
 	t.Helper()
 	bare := map[string]*outcome{}
@@ -169,7 +170,7 @@ func judgeWaits(t *testing.T, table []outcome) {
 			}
 		}
 		if len(later) == 0 {
-			continue // this run left them out
+			continue // not part of this run
 		}
 		slices.Sort(later)
 		by := later[len(later)/2]
@@ -222,8 +223,8 @@ func (row *attack) runOn(t *testing.T, f *front, up *countingUpstream, seed uint
 	return o
 }
 
-// attackers counts the rows run so far. Each attacker and each other client has an address of its
-// own, so that rows share processes but no counters.
+// attackers counts the rows run so far. Each attacker and each other client has its own address, so
+// that rows share processes but not counters.
 var attackers int
 
 // loopback returns the n-th address of a part of 127.0.0.0/8 that only this test connects from.

@@ -84,7 +84,7 @@ func garbageToken(algorithm, kid string, size int) string {
 	return text([]byte(`{"alg":"`+algorithm+`","kid":"`+kid+`"}`)) + "." + text([]byte(claims)) + "." + text(signature)
 }
 
-// oddTokens returns values that are not tokens, or hardly.
+// oddTokens returns values that are not tokens, or barely resemble them.
 func oddTokens() []string {
 	text := base64.RawURLEncoding.EncodeToString
 	tokens := []string{"", ".", "..", "...", "a.b.c", strings.Repeat(".", 4<<10), strings.Repeat("a", 4<<10), "\xff\xfe.\xff.\xff"}

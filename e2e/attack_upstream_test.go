@@ -197,9 +197,9 @@ func hangUp(w http.ResponseWriter, text string) {
 }
 
 // asAdmin reports whether some server would serve the request as a path below /admin. Such a server
-// decodes the path (also an encoded slash), resolves dots, joins slashes, reads a backslash as a
-// slash, drops parameters behind a semicolon, ignores case, or does several of these; or one that compares the beginning of the path alone, or that reads
-// what follows two slashes as a host.
+// decodes the path (including an encoded slash), resolves dots, joins slashes, reads a backslash as
+// a slash, drops parameters after a semicolon, ignores case, or does several of these. Other
+// servers compare only the beginning of the path, or read the text after two slashes as a host.
 func asAdmin(r *http.Request) bool { return readAsAdmin(r.URL.EscapedPath()) }
 
 func readAsAdmin(escaped string) bool {
@@ -227,7 +227,7 @@ func readAsAdmin(escaped string) bool {
 	return false
 }
 
-// withoutParameters drops everything behind a semicolon from each segment.
+// withoutParameters drops everything after a semicolon from each segment.
 func withoutParameters(target string) string {
 	segments := strings.Split(target, "/")
 	for i, s := range segments {

@@ -22,8 +22,8 @@ const builtVariable = "PENSTOCK_BIN"
 // built is the folder of the programs that this run builds. It is temporary.
 var built string
 
-// parallelDefault is how many tests run at a time unless -parallel is given. Most tests wait most
-// of the time, so it exceeds the number of processors of a small machine.
+// parallelDefault is the number of tests that run at a time unless -parallel is given. Most tests
+// spend most of their time waiting, so it exceeds the number of processors of a small machine.
 const parallelDefault = 4
 
 func TestMain(m *testing.M) { os.Exit(runIn(m)) }
@@ -51,7 +51,7 @@ func runIn(m *testing.M) int {
 // missingPrograms names the programs that the tests start and this machine lacks. make setup
 // installs them.
 func missingPrograms() (missing []string) {
-	for _, name := range []string{"redis-server", "node", "nginx", envoyProgram} {
+	for _, name := range []string{"redis-server", "node", "nginx", "prometheus", "promtool", envoyProgram} {
 		if _, err := exec.LookPath(name); err == nil {
 			continue
 		}
@@ -59,6 +59,11 @@ func missingPrograms() (missing []string) {
 			continue
 		}
 		missing = append(missing, filepath.Base(name))
+	}
+	if _, err := exec.LookPath("initdb"); err != nil {
+		if found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); err != nil || len(found) == 0 {
+			missing = append(missing, "PostgreSQL")
+		}
 	}
 	return missing
 }

@@ -86,8 +86,8 @@ func (p *process) write(caddyfile string) {
 	}
 }
 
-// copyPolicies puts the policy files of the examples beside the Caddyfile, where its policy
-// directives look for them.
+// copyPolicies copies the policy files of the examples to the folder of the Caddyfile, where its
+// policy directives look for them.
 func (p *process) copyPolicies() {
 	p.t.Helper()
 	files, err := filepath.Glob("../examples/policy.*")
@@ -114,7 +114,7 @@ func (p *process) reload() error {
 	return nil
 }
 
-// answer is the answer to a request.
+// answer is a response to a request.
 type answer struct {
 	status int
 	header http.Header

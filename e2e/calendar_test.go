@@ -54,14 +54,14 @@ const calendar = shared + `:SITE {
 }
 `
 
-// TestCalendarWindows: a limit per day, week, month or year holds for the period of the configured
-// time zone, over two Caddys and a reload. Clients are told when the next period begins. Redis
-// keeps the counter until the next period ends.
+// TestCalendarWindows: a limit per day, week, month or year is enforced for the period of the
+// configured time zone, across two Caddys and a reload. Responses contain the beginning of the next
+// period. Redis keeps the counter until the next period ends.
 func TestCalendarWindows(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
-	// The zone's offset is half an hour off full hours, and it has no summer time: midnight there
-	// is never midnight in UTC.
+	// The zone's offset is not a whole number of hours, and it has no summer time, so midnight
+	// there is never midnight in UTC.
 	const zone = "Asia/Kolkata"
 	place, err := time.LoadLocation(zone)
 	if err != nil {

@@ -53,8 +53,8 @@ func startDirected(t *testing.T, redis string, n int) (nodes []*process) {
 	return nodes
 }
 
-// TestClientsAsData holds that what a command says of a client applies on every node within a second:
-// a block, limits of its own, a tier. The commands reach a Caddy, or Redis directly.
+// TestClientsAsData: settings of a client that a command makes (a block, the client's own limits, a
+// tier) apply on every node within a second. The commands call a Caddy, or Redis directly.
 func TestClientsAsData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -64,8 +64,8 @@ func TestClientsAsData(t *testing.T) {
 		penstock(t, append(append([]string{"client"}, args...), "--reason", "a test", "--actor", "ops")...).mustSucceed(t)
 	}
 	at := func(node *process) []string { return []string{"--admin", node.admin} }
-	// holds waits until every node answers a client with a status. A second is what is promised; the
-	// machine may be busy.
+	// holds waits until every node answers a client with a status. The promise is a second, but the
+	// machine can be busy.
 	holds := func(what, user string, status int) {
 		t.Helper()
 		began := time.Now()
@@ -122,8 +122,8 @@ func TestClientsAsData(t *testing.T) {
 		mustFail(t, "is not in the future")
 }
 
-// TestBlocksOutliveRedis holds that what a node knows of a client stays in force when Redis is away,
-// and that a new client is served by the policy alone.
+// TestBlocksOutliveRedis: a record that a node has in memory remains in force when Redis is down,
+// and a new client is served by the policy alone.
 func TestBlocksOutliveRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -141,8 +141,8 @@ func TestBlocksOutliveRedis(t *testing.T) {
 	penstock(t, "client", "unblock", "header.x-user:bob", "--reason", "x", "--admin", node.admin).mustFail(t, "503")
 }
 
-// TestPolicyThatNeedsADirectory holds that a policy that needs a directory is rejected where there is
-// none, with the remedy.
+// TestPolicyThatNeedsADirectory: a policy that needs a directory is rejected where there is none,
+// with a remedy.
 func TestPolicyThatNeedsADirectory(t *testing.T) {
 	t.Parallel()
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
@@ -160,10 +160,19 @@ func TestPolicyThatNeedsADirectory(t *testing.T) {
 	}
 }
 
-// TestAFloodOfClientsAdmitsNoBlockedOne holds that blocked clients that a node has never seen are
-// denied beside thousands of made-up ones, which Redis has to be asked about.
+// TestAFloodOfClientsAdmitsNoBlockedOne: blocked clients that a node has not seen before are denied
+// even while thousands of invented clients have to be looked up in Redis, and even if the node
+// remembers few of them.
 func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	t.Parallel()
+	for _, remembered := range []string{"", "{\nclients_max 64\n}"} {
+		floodDirectory(t, "directory "+remembered)
+	}
+}
+
+// floodDirectory sends requests of made-up and of blocked clients to a Caddy with a directory.
+func floodDirectory(t *testing.T, setting string) {
+	t.Helper()
 	const connections, each, blocked = 20, 200, 20
 	server := redistest.Start(t)
 	for i := range blocked {
@@ -171,14 +180,14 @@ func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 	}
 	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
 	file.edit(directedPolicy)
-	node := startCaddy(t, strings.Replace(directed, "{", "{\n\tservers {\n\t\tprotocols h1 h2 h2c\n\t}", 1), "PENSTOCK_REDIS="+server.URL(),
-		"POLICY="+file.path)
+	node := startCaddy(t, strings.NewReplacer("{\n\tadmin", "{\n\tservers {\n\t\tprotocols h1 h2 h2c\n\t}\n\tadmin", "directory", setting).Replace(directed),
+		"PENSTOCK_REDIS="+server.URL(), "POLICY="+file.path)
 	var group sync.WaitGroup
 	ask := func(client *http.Client, user string, want func(status int) bool) {
 		group.Go(func() {
 			a, err := ask(client, "http://"+node.address+"/", "X-User", user)
 			if err != nil || !want(a.status) {
-				t.Errorf("%s: status %d, %v", user, a.status, err)
+				t.Errorf("%s: %s: status %d, %v", setting, user, a.status, err)
 			}
 		})
 	}
@@ -186,11 +195,13 @@ func TestAFloodOfClientsAdmitsNoBlockedOne(t *testing.T) {
 		client := h2c(t, node.address)
 		for i := range each {
 			ask(client, fmt.Sprintf("made-up-%d-%d", c, i), func(status int) bool { return status == 200 || status == 503 })
+			if i%20 == 0 {
+				ask(client, fmt.Sprintf("blocked-%d", (c+i/20)%blocked), func(status int) bool { return status == 403 || status == 503 })
+			}
 		}
-		ask(client, fmt.Sprintf("blocked-%d", c%blocked), func(status int) bool { return status == 403 || status == 503 })
 	}
 	group.Wait()
 	if page := node.scrape(); !strings.Contains(page, "penstock_directory_undirected_total 0\n") {
-		t.Errorf("requests were decided without records: %s", page)
+		t.Errorf("%s: requests were decided without records: %s", setting, page)
 	}
 }

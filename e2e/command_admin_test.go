@@ -47,7 +47,7 @@ type clientReport struct {
 	Penalties []struct {
 		Key        string
 		Violations int64
-		In_force   bool //nolint:revive // as it stands in the JSON
+		In_force   bool // nolint:revive // the name in the JSON
 	}
 }
 
@@ -158,7 +158,8 @@ func checkOperating(t *testing.T, p *process, file *policyFile, admin string) {
 // mistakes runs commands with wrong arguments. Each fails with a message that says what to do
 // instead.
 func mistakes(t *testing.T, ask func(args ...string) commandResult) {
-	if table := ask("top", "-n", "1").mustSucceed(t); !strings.HasPrefix(table, "DENIED  POLICY  CLIENT\n") {
+	if table := ask("top", "-n", "1").mustSucceed(t); !strings.HasPrefix(table, "DENIED  ADMITTED  ") ||
+		!strings.Contains(table, "\nDENIED  POLICY  CLIENT\n") {
 		t.Errorf("top: %q", table)
 	}
 	ask("client").mustFail(t, `"client"`)

@@ -34,7 +34,7 @@ type explained struct {
 	*process
 	t     *testing.T
 	redis *redistest.Server
-	// matchers is whether penstock directives have matchers of Caddy, which a policy cannot
+	// matchers reports whether penstock directives have Caddy matchers, which a policy cannot
 	// express.
 	matchers bool
 }
@@ -104,11 +104,11 @@ func (e *explained) send(r request) int {
 	return response.StatusCode
 }
 
-// dump returns all values in Redis by key. It omits the sum that is stored beside each sliding log.
+// dump returns all counters in Redis by key. It omits the sum that is stored beside each sliding log.
 func (e *explained) dump() map[string]string {
 	e.t.Helper()
 	client, all := e.redis.Client(), map[string]string{}
-	for _, key := range client.Keys(context.Background(), "*").Val() {
+	for _, key := range client.Keys(context.Background(), "rl1:[^~]*").Val() { // counters
 		if !strings.HasSuffix(key, ":n") {
 			all[key] = client.Dump(context.Background(), key).Val()
 		}
@@ -144,8 +144,8 @@ func (e *explained) compare(name string, r request, files ...string) int {
 }
 
 // predict explains a request while Redis is empty, and checks that explain wrote nothing. It
-// repeats this if the previous request is settled meanwhile: keys written by explain itself would
-// appear each time.
+// repeats this if the previous request is settled in the meantime; keys written by explain itself
+// would appear each time.
 func (e *explained) predict(name string, r request, files []string) (keys []string, status int) {
 	e.t.Helper()
 	for deadline := time.Now().Add(patience); ; {
@@ -243,7 +243,7 @@ func (e *explained) explainCharged(file string, r request) {
 	for i, rule := range fresh.Rules {
 		for j, check := range rule.Checks {
 			if strings.Contains(check.Key, ":1s:") {
-				continue // its window may have ended since the charge
+				continue // its window might have ended since the charge
 			}
 			if got := charged.Rules[i].Checks[j].Remaining; got >= check.Remaining {
 				e.t.Errorf("%s: %d left of the fresh counter, %d of the charged one", check.Key, check.Remaining, got)

@@ -33,8 +33,8 @@ type caddyGroup struct {
 	away      bool
 }
 
-// caddyGroupMax bounds the sites of a Caddy: each site watches a file, and the kernel has 128
-// watches for all processes.
+// caddyGroupMax bounds the sites of a Caddy, because each site watches a file, and the kernel
+// grants 128 watches to all processes together.
 const caddyGroupMax = 48
 
 // newCaddyFront divides the stories into groups. Either all stories of a group have a Redis, or
@@ -90,8 +90,8 @@ func (f *caddyFront) addressOf(s *conformance.Story) string {
 	return ""
 }
 
-// caddyHead is the configuration that the sites share. The deadline is long: only stories without
-// Redis are about its absence, and connecting fails there at once.
+// caddyHead is the configuration that the sites share. The deadline is long, because only stories
+// without Redis test its absence, and there connecting fails at once.
 func caddyHead(redis string) string {
 	return "{\n\tadmin ADMIN\n\tpenstock {\n\t\tstore redis " + redis + " {\n\t\t\ttimeout 5s\n\t\t}\n\t}\n}\n:SITE {\n\trespond ok\n}\n"
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// rememberedMax is how long a denial is remembered at most, as docs/guides/redis.md says.
+// rememberedMax is the longest time that a denial is remembered, as stated in docs/guides/redis.md.
 const rememberedMax = time.Second
 
 const denialsCaddyfile = `{
@@ -39,8 +39,8 @@ func startDenials(t *testing.T, redis *redistest.Server, limit, remember string)
 }
 
 // TestAnAttackCostsRedisOneCallAWait: one client exceeds its limit tenfold over several
-// connections, one request at a time on each. With the memory of denials, Redis is called about
-// once a wait; without it, once a request.
+// connections, one request at a time on each. With remembered denials, there is about one Redis
+// call per wait; without them, there is one per request.
 func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 	t.Parallel()
 	const allowed, asked, connections = 500, 5_000, 4
@@ -57,7 +57,7 @@ func TestAnAttackCostsRedisOneCallAWait(t *testing.T) {
 				t.Errorf("%d admitted, %d refused, %d broken: want %d and %d", got.admitted.Load(), got.refused.Load(),
 					got.broken.Load(), allowed, asked-allowed)
 			}
-			// When a wait begins or ends, each connection may have a call in flight.
+			// When a wait begins or ends, each connection can have a call in flight.
 			most := allowed + connections*(int64(took/rememberedMax)+2)
 			if remember == "on" && calls > most {
 				t.Errorf("%d calls, want at most %d: one for each admitted request, and one a connection and wait", calls, most)

@@ -19,7 +19,8 @@ type anewEdit struct {
 	anew string // the logged counters that start anew; "" if none do
 }
 
-// anewEdits is a sequence of edits. After each, the test requests /a from 127.0.0.1 as user ann.
+// anewEdits is a sequence of edits. After each of them, the test requests /a from 127.0.0.1 as user
+// ann.
 var anewEdits = []anewEdit{
 	{what: "begin", text: "rules: [{name: api, limit: 100/1h fixed_window}, {name: other, match: {path: /b}, limit: 7/1h}]"},
 	{what: "count", text: "rules: [{name: api, limit: 120/1h fixed_window}, {name: other, match: {path: /b}, limit: 7/1h}]",
@@ -49,7 +50,7 @@ var anewEdits = []anewEdit{
 }
 
 // TestTheLogSaysWhichCountersBeginAnew compares the log of every edit with the counters in Redis:
-// new counters appear exactly where the log says so.
+// new counters appear exactly where the log reports them.
 func TestTheLogSaysWhichCountersBeginAnew(t *testing.T) {
 	t.Parallel()
 	const asked = 3

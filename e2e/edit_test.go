@@ -33,7 +33,7 @@ const editedCaddyfile = `{
 }
 `
 
-// trio is three Caddys over one Redis. Each has the same policy in a file of its own.
+// trio is three Caddys over one Redis. Each has a separate file with the same policy.
 type trio struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -71,8 +71,8 @@ func (f *trio) follow(before string) (version string) {
 	return version
 }
 
-// load sends requests for /windowed and /bursty to every node until done is closed. The pace spares
-// the machine: newly granted units are still used up within a few milliseconds.
+// load sends requests for /windowed and /bursty to every node until done is closed. The pace does
+// not overload the machine, but newly granted units are still used up within a few milliseconds.
 func (f *trio) load(done <-chan struct{}) *sync.WaitGroup {
 	const connections, pace = 3, 10 * time.Millisecond
 	group := new(sync.WaitGroup)

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// noFilter takes the place of the filter and does nothing.
+// noFilter replaces the filter and does nothing.
 const noFilter = `{name: envoy.filters.http.cors, typed_config: {"@type": type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors}}`
 
 // served counts the requests that reach an upstream, by client.
@@ -82,18 +82,19 @@ func burst(t testing.TB, address, client string, connections, each int) map[int]
 	return got
 }
 
-// laterMax is by how much longer another client may wait beside a burst than beside the same burst at a proxy without a limiter, by the
-// median of all sizes of the medians of its waits. On a machine without other work it is at most 10 ms; a limiter that has other clients
-// wait for a burst costs seconds.
+// laterMax bounds how much longer another client waits during a burst than during the same burst at
+// a proxy without a limiter. The difference of its median waits is computed for each size of burst,
+// and the median over all sizes is compared. On an idle machine it is at most 10 ms; a limiter that
+// makes other clients wait for a burst would cost seconds.
 const laterMax = 100 * time.Millisecond
 
-// uncountedMax is how many requests of other clients may be admitted uncounted during one burst: a
-// busy machine misses deadlines of 50 ms.
+// uncountedMax bounds the requests of other clients that are admitted uncounted during one burst,
+// because a busy machine misses deadlines of 50 ms.
 const uncountedMax = 4
 
 // askMeanwhile sends requests until ctx ends, under a new client name each time, and returns how
-// long each answer took. Every request must be admitted. If counted is set, all but uncountedMax
-// must be counted too.
+// long each answer took. Every request must be admitted. If counted is set, all but uncountedMax of
+// them must be counted too.
 func askMeanwhile(ctx context.Context, t testing.TB, address string, counted bool) (took []time.Duration) {
 	client := &http.Client{Timeout: 30 * time.Second}
 	uncounted := 0
@@ -128,9 +129,10 @@ func withOtherClient(t testing.TB, address string, counted bool, burst func() ma
 	return got, waits
 }
 
-// TestEnvoyBursts: under the default settings and with a healthy Redis, a client that sends any
-// number of requests at once has exactly its limit admitted. Other clients are served and counted
-// meanwhile. No other test runs beside this one, since its deadlines are the defaults.
+// TestEnvoyBursts: under the default settings and with a healthy Redis, if a client sends any
+// number of requests at once, exactly its limit is admitted. Other clients are served and counted
+// during the burst. No other test runs in parallel with this one, because its deadlines are the
+// defaults.
 func TestEnvoyBursts(t *testing.T) {
 	const limit = 5
 	up, redis := new(served), redistest.Start(t)
@@ -138,7 +140,7 @@ func TestEnvoyBursts(t *testing.T) {
 	e := startEnvoy(t, wasm(t), up, s, plain)
 	b := s.startBridge(t, fmt.Sprintf("name: shop\nrules: [{name: all, per: [\"header:X-Client\"], unverified: true, limit: %d/31d}]\n", limit), "--redis", redis.URL())
 	s.awaitDecided(t)
-	var later []time.Duration // by how much, for each size
+	var later []time.Duration // difference of the medians for each size
 	sizes := []struct{ connections, each int }{{1, 1}, {1, 20}, {1, 200}, {4, 500}, {4, 1000}, {10, 1000}}
 	for _, c := range sizes {
 		all := c.connections * c.each
@@ -153,7 +155,7 @@ func TestEnvoyBursts(t *testing.T) {
 			if want := min(int64(all), limit); up.of(name) != want || got[http.StatusOK] != int(want) {
 				t.Errorf("%d reached the upstream and %d were answered by it, want %d", up.of(name), got[http.StatusOK], want)
 			}
-			// On a busy machine a request of the burst may exceed the maximum wait, and is then
+			// On a busy machine a request of the burst can exceed the maximum wait, and is then
 			// denied with 503.
 			if denied := got[http.StatusTooManyRequests] + got[http.StatusServiceUnavailable]; denied != all-got[http.StatusOK] {
 				t.Errorf("%d of the others were denied: %v", denied, got)

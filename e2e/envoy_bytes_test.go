@@ -19,15 +19,15 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// bytesRoute sends the rate limit service the path, a header and a key, each in a descriptor of its
-// own.
+// bytesRoute sends the path, a header and a key to the rate limit service, each in a separate
+// descriptor.
 const bytesRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: ":path", descriptor_key: path}}]},
     {actions: [{generic_key: {descriptor_key: agents, descriptor_value: all}}, {request_headers: {header_name: user-agent, descriptor_key: agent}}]},
     {actions: [{generic_key: {descriptor_key: keys, descriptor_value: all}}, {request_headers: {header_name: x-api-key, descriptor_key: api_key}}]}]}},`
 
 // bytesPolicy limits by each of the three descriptors. Paths and agents have one counter for all
-// clients, keys have one counter each.
+// clients, and each key has its own counter.
 const bytesPolicy = `name: shop
 rules:
   - {name: path, match: {attr: {envoy.descriptor: path}, path: /all*}, per: [], limit: 3/31d fixed_window}
@@ -117,7 +117,7 @@ func (s *site) sendsOne(t *testing.T, request string) int {
 	return response.StatusCode
 }
 
-// sendsTwo sends a GET over an HTTP/2 connection with the given names and values, also with some
+// sendsTwo sends a GET over an HTTP/2 connection with the given names and values, including ones
 // that net/http rejects. It returns the status of the answer, or 0 if the stream is reset.
 func (s *site) sendsTwo(t *testing.T, fields ...string) int {
 	t.Helper()

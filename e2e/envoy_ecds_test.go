@@ -45,7 +45,7 @@ func watched(t *testing.T) (s *site, write func(version int)) {
 	return &site{filter: strings.ReplaceAll(watchedFilter, "FOLDER", folder)}, write
 }
 
-// updates returns how often Envoy has loaded a new configuration of the filter.
+// updates returns the number of times that Envoy has loaded a new configuration of the filter.
 func (e *envoy) updates() int {
 	return e.stat("extension_config_discovery.http_filter.penstock.config_reload")
 }
@@ -81,8 +81,8 @@ func TestEnvoyKeepsThePolicyAcrossUpdates(t *testing.T) {
 	}
 }
 
-// TestUnitsAreInheritedAcrossUpdates: when Envoy replaces plugins, their successors return the
-// units that were in hand. Only units of a call in flight at that moment may be lost.
+// TestUnitsAreInheritedAcrossUpdates: when Envoy replaces plugins, their successors return the held
+// units. Only units of a call in flight at that moment can be lost.
 func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	t.Parallel()
 	const updates, limit = 10, 10_000_000
@@ -115,8 +115,8 @@ func TestUnitsAreInheritedAcrossUpdates(t *testing.T) {
 	}
 	admitted, used, lost, experience := int(got.admitted.Load()), 0, 0, time.Now()
 	eventually.Until(t, patience, "what was not used is back", func() bool {
-		// While units are in hand, a look reports the remaining units as one worker knows them,
-		// which is too many. The gauge may lag behind.
+		// While units are held, OpLook reports the remaining units as seen by one worker, which is
+		// too many. The gauge can lag behind.
 		if s.counter("units_in_hand") > 0 {
 			experience = time.Now()
 		}

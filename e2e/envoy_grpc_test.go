@@ -19,7 +19,7 @@ import (
 )
 
 // discoveredFilter configures the filter by ECDS, as in docs/guides/envoy.md. The default
-// configuration applies while the control plane is away.
+// configuration applies while the control plane is unavailable.
 const discoveredFilter = `{name: penstock, config_discovery: {
     type_urls: [type.googleapis.com/envoy.extensions.filters.http.wasm.v3.Wasm],
     config_source: {resource_api_version: V3, initial_fetch_timeout: 1s,
@@ -119,7 +119,7 @@ func (s *site) pollAll(t *testing.T, edit func()) time.Duration {
 	return took
 }
 
-// limitsByDescriptors: Envoy's own filter asks the bridge, with descriptors of address and path.
+// limitsByDescriptors: Envoy's own filter calls the bridge, with descriptors of address and path.
 func (s *site) limitsByDescriptors(t *testing.T) {
 	b := newBridge(t, `name: shop
 identify: [ip]

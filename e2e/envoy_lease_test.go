@@ -75,7 +75,7 @@ func TestLeasesAcrossFronts(t *testing.T) {
 	}
 }
 
-// counter returns a counter of the filter, for a site that has an Envoy to itself.
+// counter returns a counter of the filter, for a site that is the only one of its Envoy.
 func (s *site) counter(name string) int { return s.envoy.counter("penstock." + name) }
 
 // awaitForgotten waits until no worker denies requests from memory.
@@ -85,7 +85,7 @@ func (s *site) awaitForgotten(t *testing.T) {
 }
 
 // TestOverTheLimitInTheFilter: the filter itself denies most requests of a client far over its
-// limit, also without leases. The bridge receives a small part of them.
+// limit, even without leases. The bridge receives only a small part of them.
 func TestOverTheLimitInTheFilter(t *testing.T) {
 	t.Parallel()
 	const asked, limit = 3_000, 20
@@ -104,9 +104,8 @@ func TestOverTheLimitInTheFilter(t *testing.T) {
 	}
 }
 
-// TestBridgeKilledWithUnitsOut: without the bridge, the workers use the units that they have in
-// hand, and then on_error decides. When the bridge is back, limits apply again. The limit is never
-// exceeded.
+// TestBridgeKilledWithUnitsOut: without the bridge, the workers use the units that they hold, and
+// then on_error decides. When the bridge is back, limits apply again. The limit is never exceeded.
 func TestBridgeKilledWithUnitsOut(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)

@@ -16,8 +16,8 @@ import (
 	"testing"
 )
 
-// unknownClientsDefault is how many clients TestEnvoyMemoryIsFlat makes up; "make envoy-memory"
-// tries a million.
+// unknownClientsDefault is the number of clients that TestEnvoyMemoryIsFlat invents; "make
+// envoy-memory" uses a million.
 const unknownClientsDefault = 200_000
 
 const unknownClientsPolicy = `name: shop
@@ -30,8 +30,8 @@ rules:
   - {name: keys, per: [header:X-Device], unverified: true, limit: 10/31d}
 `
 
-// TestEnvoyMemoryIsFlat: clients that were never seen before, with invalid credentials, do not make
-// Envoy's memory grow for good.
+// TestEnvoyMemoryIsFlat: new clients with invalid credentials do not make Envoy's memory grow
+// permanently.
 func TestEnvoyMemoryIsFlat(t *testing.T) {
 	t.Parallel()
 	unknownClients := unknownClientsDefault

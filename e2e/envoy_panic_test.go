@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestEnvoyPanics: after a panic in the filter, on_error decides the affected request. A fatal
-// error costs one request its answer. Afterwards the limit holds as before. The filter is built
-// with a tag that lets requests provoke panics.
+// TestEnvoyPanics: after a panic in the filter, on_error decides the affected request. After a
+// fatal error, only one request gets no answer. In both cases the limit is enforced afterwards as
+// before. The filter is built with a tag that lets requests provoke panics.
 func TestEnvoyPanics(t *testing.T) {
 	t.Parallel()
 	path, err := compileWasm("provoked.wasm", "-tags", "provoke")

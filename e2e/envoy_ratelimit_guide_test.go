@@ -46,8 +46,9 @@ func guideBlock(t testing.TB, first string) string {
 const clientRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
     {actions: [{request_headers: {header_name: x-client, descriptor_key: client}}]}]}},`
 
-// TestEnvoyRateLimitGuide: with the filter and the cluster of the guide, a burst of one client
-// admits its limit, and other clients are counted meanwhile. Only the address of the bridge differs.
+// TestEnvoyRateLimitGuide: with the filter and the cluster of the guide, a burst of one client gets
+// exactly its limit, and other clients are counted during the burst. Only the address of the bridge
+// differs from the guide.
 func TestEnvoyRateLimitGuide(t *testing.T) {
 	const limit = 5
 	cluster := guideBlock(t, "- name: penstock-rls")

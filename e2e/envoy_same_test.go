@@ -88,7 +88,7 @@ var same = []struct {
 	{method: "GET", path: "/merged", from: "192.0.2.5"},
 }
 
-// speaking is an upstream with a rate limit of its own under /merged.
+// speaking is an upstream with its own rate limit under /merged.
 func speaking(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	if r.URL.Path == "/merged" {
@@ -101,8 +101,8 @@ func speaking(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "ok")
 }
 
-// TestCaddyAndEnvoyAnswerAlike sends the same requests to both, each with a Redis of its own.
-// Status, header and body must be equal.
+// TestCaddyAndEnvoyAnswerAlike sends the same requests to both, each with its own Redis. Status,
+// header and body must be equal.
 func TestCaddyAndEnvoyAnswerAlike(t *testing.T) {
 	t.Parallel()
 	keys, err := os.ReadFile("../examples/keys.toml")

@@ -20,7 +20,7 @@ const healthChecked = `health_checks:
 outlier_detection: { consecutive_5xx: 2, base_ejection_time: 1s, max_ejection_percent: 50 }
 `
 
-// severalCluster is a cluster of two bridges. On a busy machine a health check may take more than a
+// severalCluster is a cluster of two bridges. On a busy machine a health check can take more than a
 // second.
 var severalCluster = strings.NewReplacer(
 	"connect_timeout: 1s,", "connect_timeout: 1s, "+

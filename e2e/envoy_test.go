@@ -30,7 +30,7 @@ const envoyProgram = "../.cache/envoy/bin/envoy"
 const envoyPatience = 3 * time.Minute
 
 // site is a listener of an Envoy, with the filter in front of the upstream. Starting Envoy takes
-// seconds, so one Envoy has many sites. Each has a bridge of its own.
+// seconds, so one Envoy has many sites. Each site has its own bridge.
 type site struct {
 	// set is additional lines of the filter's configuration, after the cluster and the poll
 	// interval.
@@ -48,7 +48,7 @@ type site struct {
 	// rpcCluster is the cluster of the bridge's gRPC in YAML, with NAME and SOCKET as in cluster; ""
 	// is http2Cluster.
 	rpcCluster string
-	// direct makes Envoy send the response on its own, without the upstream.
+	// direct makes Envoy send the response itself, without the upstream.
 	direct bool
 	// manager has further settings of the connection manager; "" is use_remote_address.
 	manager string
@@ -282,8 +282,8 @@ func (e *envoy) read(path string) string {
 	return string(body)
 }
 
-// awaitPolicyLoad calls change, which gives the filter another policy. It waits until the workers
-// and the main thread have loaded that.
+// awaitPolicyLoad calls change, which gives the filter another policy, and waits until the workers
+// and the main thread have loaded it.
 func (e *envoy) awaitPolicyLoad(t testing.TB, change func()) {
 	t.Helper()
 	const threads = 3
@@ -447,7 +447,7 @@ func (s *server) freeze() {
 	})
 }
 
-// kill ends the process as a crash does.
+// kill ends the process like a crash.
 func (s *server) kill() {
 	s.signal(syscall.SIGKILL)
 	<-s.done

@@ -21,8 +21,8 @@ rules:
   - {name: slow, match: {path: /slow}, limit: 1/6s burst 1, action: throttle, throttle: {max_delay: 6s, max_waiting: 100}}
 `
 
-// answersThrottled: a throttle rule delays requests. If the bridge freezes meanwhile, they wait no
-// longer than max_delay and the deadline.
+// answersThrottled: a throttle rule delays requests. If the bridge freezes in the meantime, they
+// wait no longer than max_delay plus the deadline.
 func (s *site) answersThrottled(t *testing.T, word string) {
 	const maxDelay = 6 * time.Second
 	b := s.startBridge(t, strings.Replace(throttlePolicy, "ON_ERROR", word, 1))
@@ -74,8 +74,8 @@ func (s *site) answersThrottled(t *testing.T, word string) {
 func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	// long enough for all requests to arrive before the first is denied
 	const waiting, maxDelay = 1200, 10 * time.Second
-	// All calls arrive at once. A busy bridge has not read some of them yet, and those count
-	// towards --calls-max.
+	// All calls arrive at once. Calls that a busy bridge has not read yet count towards
+	// --calls-max.
 	s.startBridge(t, strings.Replace(throttlePolicy, "ON_ERROR", word, 1), "--calls-max", "4096")
 	s.awaitDecided(t)
 	undecided := func() (n int) {
@@ -107,8 +107,9 @@ func (s *site) decidesBesideThrottled(t *testing.T, word string) {
 	}
 }
 
-// keepsDeadlinesAfterSilence: Envoy hardly calls an idle filter. The deadlines of the next requests
-// hold all the same. A request that waits for another call to end is decided with the next call.
+// keepsDeadlinesAfterSilence: Envoy rarely calls an idle filter. The deadlines of the next requests
+// are kept nevertheless. A request that waits for another call to end is decided with the next
+// call.
 func (s *site) keepsDeadlinesAfterSilence(t *testing.T, word string) {
 	const deadline, later, connections = 4 * time.Second, 500 * time.Millisecond, 8
 	// two consecutive calls, on a busy Envoy

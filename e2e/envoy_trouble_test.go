@@ -21,7 +21,7 @@ import (
 // longDeadline is for sites whose bridge runs but is busy, in tests that are not about deadlines.
 const longDeadline = "deadline: 10s"
 
-// relaxedDeadline is for sites whose bridge answers at once, though a busy machine may take more
+// relaxedDeadline is for sites whose bridge answers at once, although a busy machine can take more
 // than 50 ms.
 const relaxedDeadline = "deadline: 500ms"
 
@@ -34,9 +34,9 @@ type trouble struct {
 	run  func(s *site, t *testing.T, word string)
 }
 
-// troubles are tested under both on_error modes. Each group has an Envoy of its own, and the groups
-// run in parallel. The troubles of a group run one after the other, since Envoy counts for all
-// sites together.
+// troubles are tested under both on_error modes. Each group has its own Envoy, and the groups run
+// in parallel. The troubles of a group run one after the other, because Envoy's statistics are for
+// all sites together.
 var troubles = []struct {
 	group string
 	of    []trouble
@@ -78,15 +78,15 @@ var troubles = []struct {
 	}},
 }
 
-// Clusters through which no call gets.
+// Clusters through which no call succeeds.
 const emptyCluster = `{name: NAME, type: STATIC, connect_timeout: 0.25s, load_assignment: {cluster_name: NAME, endpoints: []}}`
 
 var fullCluster, fullHTTP2Cluster = strings.ReplaceAll(bridgeCluster, "16384", "0"), strings.ReplaceAll(http2Cluster, "16384", "0")
 
-// TestEnvoyTroubles: whatever happens to the bridge and to Redis, requests are answered soon. The
-// answer comes from the upstream or is 503, as on_error says, and the reason is counted. Limits
-// hold again without intervention. An Envoy has one site for each trouble of a group, since it is
-// slow to start.
+// TestEnvoyTroubles: whatever happens to the bridge and to Redis, requests are answered soon.
+// Depending on on_error, the answer comes from the upstream or is 503, and the reason is counted.
+// Limits are enforced again without intervention. An Envoy has one site for each trouble of a
+// group, since it is slow to start.
 func TestEnvoyTroubles(t *testing.T) {
 	t.Parallel()
 	held := map[string]string{"allow": compactPolicy(t, renamedPolicy(onError("allow"))), "deny": compactPolicy(t, onError("deny"))}
@@ -98,8 +98,8 @@ func TestEnvoyTroubles(t *testing.T) {
 	}
 }
 
-// tryTroubles starts an Envoy and runs the troubles one after the other. Map held has the policy
-// for filters that hold it, by on_error mode.
+// tryTroubles starts an Envoy and runs the troubles one after the other. The map held has the
+// policies of filters that are configured with one, by on_error mode.
 func tryTroubles(t *testing.T, group []trouble, held map[string]string) {
 	var sites []*site
 	for _, trouble := range group {
@@ -141,8 +141,8 @@ func onError(word string) string { return strings.ReplaceAll(outagePolicy, "ON_E
 
 var policies atomic.Int64
 
-// renamedPolicy gives a policy another namespace, and so counters of its own. Requests that an
-// Envoy allows without a bridge count for all its sites.
+// renamedPolicy gives a policy another namespace, and thereby separate counters. This is needed
+// because requests that an Envoy allows without a bridge count for all its sites.
 func renamedPolicy(policy string) string {
 	return strings.Replace(policy, "name: shop", "name: shop-"+strconv.FormatInt(policies.Add(1), 10), 1)
 }
@@ -235,8 +235,8 @@ func (s *site) awaitLimit(t *testing.T) {
 	}
 }
 
-// manyInARow connections are enough for both workers to get some: the kernel assigns each
-// connection to either.
+// manyInARow connections are enough for both workers to get some, since the kernel assigns each
+// connection to one of them.
 const manyInARow = 24
 
 // awaitDecided waits until the bridge decides on both workers.
@@ -245,12 +245,12 @@ func (s *site) awaitDecided(t *testing.T) {
 	s.allAre(t, "requests are counted again", func(a answer) bool { return a.header.Get("RateLimit") != "" })
 }
 
-// allAre waits until both workers answer as wanted.
+// allAre waits until both workers give the expected answer.
 func (s *site) allAre(t *testing.T, what string, wanted func(answer) bool) {
 	t.Helper()
 	inARow := 0
 	eventually.Until(t, envoyPatience, what, func() bool {
-		// each connection may reach another worker
+		// Each connection can reach a different worker.
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		a, err := ask(fresh, "http://"+s.address+"/")
 		if inARow++; err != nil || !wanted(a) {
@@ -260,8 +260,8 @@ func (s *site) allAre(t *testing.T, what string, wanted func(answer) bool) {
 	})
 }
 
-// keepsItsPolicy: the bridge rejects a wrong edit of its policy file, and the limit stays. A valid
-// edit takes effect.
+// keepsItsPolicy: the bridge rejects an invalid edit of its policy file, and the limit remains in
+// force. A valid edit takes effect.
 func (s *site) keepsItsPolicy(t *testing.T, word string) {
 	b := s.startBridge(t, onError(word))
 	policyOf := func() string { return s.get(t, "/").header.Get("RateLimit-Policy") }

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// late lists the counters for answers that may miss the deadline on a busy machine.
+// late lists the counters for answers that can miss the deadline on a busy machine.
 var late = []string{"bridge_unanswered", "bridge_timeout", "bridge_unreachable"}
 
 // useless lists answers that decide nothing, and the counters of which one must grow.

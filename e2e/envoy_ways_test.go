@@ -71,7 +71,7 @@ func TestEnvoyWays(t *testing.T) {
 	}
 }
 
-// knowsAddresses: the client's address is the last one written by a trusted hop, whatever precedes
+// knowsAddresses: the client's address is the last one that a trusted hop wrote, whatever precedes
 // it.
 func (s *site) knowsAddresses(t *testing.T, _ *bridge) {
 	for i, c := range []struct {

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// attrPolicy limits the agents of a pattern, as Envoy's attribute has them.
+// attrPolicy limits user agents that match a pattern, by Envoy's attribute.
 const attrPolicy = `name: shop
 rules:
   - {name: bots, match: {attr: {request.useragent: ["BadBot*"]}}, per: ["attr:request.useragent"], limit: 3/31d fixed_window}
 `
 
-// TestEnvoyAttributesAreBytes: a client's tab, or a byte that is not UTF-8, does not change what an attribute is.
+// TestEnvoyAttributesAreBytes: a tab, or a byte that is not UTF-8, in a client's value does not
+// change the type of an attribute.
 func TestEnvoyAttributesAreBytes(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline + "\non_error: deny"}

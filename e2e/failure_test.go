@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// failingCaddy starts a Caddy that remembers no denials: otherwise it would go on denying for a
-// second after Redis fails.
+// failingCaddy starts a Caddy that does not remember denials, because otherwise it would continue
+// to deny for a second after Redis fails.
 func failingCaddy(t *testing.T, redis *redistest.Server) *process {
 	return startCaddy(t, `{
 	admin ADMIN

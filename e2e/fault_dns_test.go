@@ -15,10 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// Addresses of the servers that the name may resolve to. They share a port.
+// Addresses of the servers to which the name can resolve. They share a port.
 var namedHosts = [...]string{"127.0.0.2", "127.0.0.3"}
 
-// newNamedGroup starts a Redis that the nodes know by name.
+// newNamedGroup starts a Redis that the nodes address by name.
 func newNamedGroup(t testing.TB) *nodeGroup {
 	t.Helper()
 	port := portOf(freeport.Address(t))
@@ -45,8 +45,8 @@ func newNamedPair(t testing.TB) *nodeGroup {
 	return g
 }
 
-// losesName makes the resolver fail. It closes all connections once, since open connections need no
-// name.
+// losesName makes the resolver fail. It closes all connections once, because open connections do
+// not need the name.
 func losesName(m dnstest.Mode) func(g *nodeGroup) {
 	return func(g *nodeGroup) {
 		g.resolver.SetMode(m)

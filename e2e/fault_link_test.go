@@ -56,8 +56,8 @@ func (l *link) addToxic(kind string, attributes map[string]int) {
 	l.addToxicOneWay(kind, attributes, toRedis, fromRedis)
 }
 
-// hold stops all data in one direction, also the end of a connection. When the link heals,
-// everything arrives at once, as TCP retransmits lost data.
+// hold stops all data in one direction, including the end of a connection. When the link heals,
+// everything arrives at once, because TCP retransmits lost data.
 func (l *link) hold(direction string) {
 	l.t.Helper()
 	l.addToxicOneWay("latency", map[string]int{"latency": 3_600_000}, direction)

@@ -19,14 +19,15 @@ type fault struct {
 	group func(t testing.TB) *nodeGroup
 	// begin starts the fault and end undoes it. An instantaneous fault has no end.
 	begin, end func(g *nodeGroup)
-	// harmless faults leave every request decided.
+	// harmless reports whether every request is decided during the fault.
 	harmless bool
-	// forgets says that Redis loses its counters, so that up to the limit is admitted again. No
-	// other fault may exceed a limit.
+	// forgets reports whether Redis loses its counters, so that up to the limit is admitted again.
+	// No other fault may cause a limit to be exceeded.
 	forgets bool
-	// always faults also run under make test; the others only under make faults.
+	// always reports whether the fault also runs under make test; the others run only under make
+	// faults.
 	always bool
-	// edits says that the fault itself edits the policy.
+	// edits reports whether the fault itself edits the policy.
 	edits bool
 	// policy changes the policy of a column, whose rules have the given further fields; nil leaves
 	// it unchanged.

@@ -114,7 +114,7 @@ func (l *traffic) end() []exchange {
 }
 
 // awaitAnswered waits until each node has answered, on each path, more requests sent after an
-// instant than there are clients. Then no client is blocked until the fault ends.
+// instant than there are clients. This shows that no client is blocked until the fault ends.
 func (l *traffic) awaitAnswered(t testing.TB, since time.Time, nodes int, paths []string) {
 	t.Helper()
 	eventually.Until(t, patience, "everybody is answered while the fault lasts", func() bool {

@@ -55,8 +55,8 @@ func (m *machine) jump(ahead time.Duration) {
 	}
 }
 
-// The patches make a Go program ask the machine for the time and the resolver. Go programs call the
-// kernel without a C library, so the standard library itself is patched.
+// The patches make a Go program read the time and the resolver from the machine. Go programs call
+// the kernel without a C library, so the standard library itself is patched.
 var patches = []struct{ file, old, new string }{
 	{"time/time.go", "sec, nsec, mono := runtimeNow()\n", "sec, nsec, mono := runtimeNow()\n\tsec += aheadSeconds()\n"},
 	{"time/testclock.go", "", `package time

@@ -54,18 +54,18 @@ type nodeGroup struct {
 	t        testing.TB
 	redis    *redistest.Server   // one server, which each node reaches over its own link
 	links    []*link             // one per node
-	sentinel *redistest.Sentinel // or a master that sentinels watch
-	cluster  *redistest.Cluster  // or a cluster
-	stores   []string            // per node, the store as a Caddyfile names it
+	sentinel *redistest.Sentinel // alternatively, a master that sentinels watch
+	cluster  *redistest.Cluster  // alternatively, a cluster
+	stores   []string            // per node, the store in Caddyfile syntax
 	flags    [][]string          // per node, the store as flags of a bridge
-	resolver *dnstest.Server     // resolves the name by which the nodes know the server
-	replica  *redistest.Server   // replica of the server, which may take over its name
+	resolver *dnstest.Server     // resolves the name by which the nodes address the server
+	replica  *redistest.Server   // replica of the server, which can take over its name
 	machines []*machine          // per node; nil means the real machine
 	nodes    []string            // addresses
 	policies []*policyFile
 	policy   string
 	running  []*server // all processes of the nodes
-	said     string    // remark about the fault beside what clients see
+	said     string    // remark about the fault in addition to the clients' observations
 	// crash kills a node and starts it again.
 	crash func(node int)
 }
@@ -117,8 +117,8 @@ func newClusterGroup(t testing.TB) *nodeGroup {
 	return g
 }
 
-// count sets the store of all nodes. Each of words is a field name of the store and its values; the
-// bridge has flags of the same names.
+// count sets the store of all nodes. Each of words is a field name of the store with its values;
+// the bridge has flags with the same names.
 func (g *nodeGroup) count(words ...[]string) {
 	store, flags := "{\n", []string{}
 	for _, word := range words {

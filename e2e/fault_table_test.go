@@ -113,7 +113,7 @@ func (c *cell) words() string {
 	return strings.Join(parts, "; ")
 }
 
-// share returns which share of the requests was not decided.
+// share returns the share of the requests that were not decided.
 func share(undecided, decided, broken int, what string) string {
 	all := undecided + decided + broken
 	if all == 0 {

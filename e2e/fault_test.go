@@ -29,20 +29,21 @@ type cell struct {
 	Decided, Uncounted, Unavailable, Broken map[string]int
 	// SlowestMillis is the longest wait for an answer during the fault.
 	SlowestMillis int64
-	// Over and Under are how many more and fewer requests were admitted by a decision than the
-	// limits allow, by path.
+	// Over and Under are the numbers of requests, by path, that were admitted by a decision beyond
+	// the limits, and that are missing up to the limits.
 	Over, Under map[string]int
-	// Lost is how many requests of the whole run were not decided, by path. Unexplained counts
-	// those of them that were sent before the fault or after the recovery.
+	// Lost is the number of requests of the whole run that were not decided, by path. Unexplained
+	// counts those of them that were sent before the fault or after the recovery.
 	Lost, Unexplained map[string]int
 	// NormalMillis is how long after the fault's end the last undecided request began.
 	NormalMillis int64
-	// Note is a remark beside the figures.
+	// Note is a remark in addition to the figures.
 	Note string
 }
 
-// TestFaults runs the faults against all fronts. Whatever fails, requests are answered soon, as
-// on_error says, and limits hold. After the fault everything works as before.
+// TestFaults runs the faults against all fronts. Whatever fails, requests are answered soon, in
+// accordance with on_error, and limits are not exceeded. After the fault everything works as
+// before.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	var tried []fault
@@ -135,8 +136,9 @@ func (f *fault) run(t *testing.T, on *nodeGroup, edited bool) (c cell) {
 	return c
 }
 
-// apply begins the fault, lets it last, and ends it. It returns the end. With edited, it also edits
-// the policy; the edit is in force before the end, unless the fault ends by itself.
+// apply begins the fault, waits while it lasts, and ends it. It returns the time of the end. If
+// edited is set, it also edits the policy; the edit is in force before the end, unless the fault
+// ends by itself.
 func (f *fault) apply(load *traffic, on *nodeGroup, begin time.Time, edited bool) (end time.Time) {
 	if f.end == nil {
 		if edited {
@@ -224,7 +226,7 @@ func (c *cell) count(seen []exchange, begin, end time.Time) {
 	}
 }
 
-// check asserts what is promised during any fault.
+// check asserts the promises that apply during any fault.
 func (c *cell) check(t *testing.T, f *fault, on *column) {
 	t.Helper()
 	within := answerWithin
@@ -260,9 +262,9 @@ func (c *cell) check(t *testing.T, f *fault, on *column) {
 	}
 }
 
-// mostUnder bounds the units of a path's limit that may be lost. A request that was not decided may
-// have been charged, or is charged once the store is back. With leases, each node may also lose the
-// units that it had in hand or had asked for when the fault began, and as many with each further
+// mostUnder bounds the units of a path's limit that can be lost. A request that was not decided
+// might have been charged, or is charged once the store is back. With leases, each node can also
+// lose the units that it held or had requested when the fault began, and as many with each further
 // call that failed on a busy machine.
 func (f *fault) mostUnder(seen *cell, on *column, path string) int {
 	if on.words == "" {

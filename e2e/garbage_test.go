@@ -89,8 +89,8 @@ type forgery struct {
 	header    int // extra bytes in the header
 }
 
-// forgeries are the most expensive tokens that an attacker can write. The last kind is not verified
-// and costs only its length.
+// forgeries are the most expensive tokens that an attacker can create. The last kind is not
+// verified, so only its length has a cost.
 var forgeries = []forgery{
 	{name: "ES384", algorithm: "ES384", kid: "ec", signature: 96},
 	{name: "RS512 by 4096 bits", algorithm: "RS512", kid: "rsa", signature: 512},
@@ -124,7 +124,7 @@ type attackedFront struct {
 	part          byte          // part of the addresses that were used last
 }
 
-// tokens returns how many tokens had the given state.
+// tokens returns the number of tokens with the given state.
 func (a *attackedFront) tokens(t *testing.T, state string) (n int) {
 	t.Helper()
 	series := `penstock_credentials_total{method="jwt",policy="shop",state="` + state + `"} `
@@ -322,14 +322,14 @@ func (a *attackedFront) goodTokens(t *testing.T, n int) func() string {
 	}
 }
 
-// check verifies that the limit held for the attackers and for the client without a token, and that
-// clients with valid tokens were served.
+// check verifies that the limit was enforced for the attackers and for the client without a token,
+// and that clients with valid tokens were served.
 func (f *flooded) check(t *testing.T) {
 	t.Helper()
 	t.Logf("%s, %s: %d requests in %v: %v, %d tokens verified in vain and %d not verified; known token: %v; fresh tokens: %v; no token: %v", f.front,
 		f.name, f.requests, f.took.Round(time.Millisecond), f.statuses, f.verified, f.unchecked, f.remembered, f.fresh, f.anonymous)
-	// A token that cannot be verified in time is answered with 503 and not counted, so an address
-	// may be admitted less than its limit.
+	// A request whose token cannot be verified in time is answered with 503 and not counted, so an
+	// address can get less than its limit.
 	got, most := f.statuses[200], garbageLimit*f.attackers
 	if got > most || got == 0 || got+f.statuses[429]+f.statuses[503] != f.requests {
 		t.Errorf("%s: the flood got %v, want at most %d admitted and the rest denied", f.name, f.statuses, most)
@@ -348,7 +348,7 @@ func (f *flooded) check(t *testing.T) {
 
 // TestGarbageTokens: a client that sends tokens with invalid signatures is counted by address,
 // exactly. Other clients are counted as before, and served about as fast as during a flood without
-// tokens. The issuer of the keys does not answer any more, and that delays nothing.
+// tokens. The issuer of the keys no longer answers, which does not delay anything.
 func TestGarbageTokens(t *testing.T) {
 	t.Parallel()
 	keys := []*signer{newP384(t, "ec"), newRSA4096(t, "rsa")}
@@ -377,7 +377,7 @@ func TestGarbageTokens(t *testing.T) {
 	}
 }
 
-// floodSigned has one client send valid tokens, each a different one. It is counted by name, or by
+// floodSigned sends valid tokens of one client, each a different one. It is counted by name, or by
 // address if a token could not be verified in time.
 func (a *attackedFront) floodSigned(t *testing.T) {
 	t.Helper()
@@ -400,7 +400,7 @@ func (a *attackedFront) floodSigned(t *testing.T) {
 }
 
 // TestManyNewTokensAtOnce: when many clients send new tokens at the same time, all are identified.
-// A token waits at most a second for a processor, so no other test runs beside this one.
+// A token waits at most a second for a processor, so no other test runs in parallel with this one.
 func TestManyNewTokensAtOnce(t *testing.T) {
 	const clients = 100
 	a := attackedCaddy(t, []*signer{newP384(t, "ec")})

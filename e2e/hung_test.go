@@ -27,7 +27,8 @@ func TestHungRedisHalvesNothing(t *testing.T) {
 		<-time.After(span)
 		return answered() - before
 	}
-	// The machine has other work, but that would have to halve the rate in every try.
+	// Other work on the machine can reduce the rate, but would have to halve it in every try to
+	// make the test fail.
 	healthy, hung := int64(1), int64(0)
 	for try := 0; try < tries && hung < healthy/2; try++ {
 		healthy = during()

@@ -174,7 +174,7 @@ func asksService(t *testing.T, from, to string) error {
 	return err
 }
 
-// connects returns an error unless a connection gets the server's part of the handshake.
+// connects returns an error unless a connection receives the server's part of the handshake.
 func connects(from, to string) error {
 	conn, err := dialerFrom(from)(context.Background(), to)
 	if err != nil {

@@ -48,7 +48,7 @@ func (p *process) figure(name string) float64 {
 	return n
 }
 
-// awaitReturned waits until no units are in hand.
+// awaitReturned waits until no units are held.
 func (p *process) awaitReturned() {
 	p.t.Helper()
 	eventually.Until(p.t, patience, "nothing is in hand", func() bool { return p.figure("penstock_lease_units_in_hand") == 0 })
@@ -71,7 +71,7 @@ func finish(t *testing.T, got *tally, nodes ...*process) int64 {
 // useUp sends requests until the limit is used up. A node remembers a denial for a while, and
 // another node may return units meanwhile. So the limit is used up only when all requests have been
 // denied for longer than that. The test's patience applies to rounds that admit nothing, since
-// using up a large limit may take long on a busy machine.
+// using up a large limit can take long on a busy machine.
 func (p *process) useUp(t *testing.T, got *tally) {
 	t.Helper()
 	const connections, round = 8, 200
@@ -157,14 +157,14 @@ func TestLeasesFarOverTheLimit(t *testing.T) {
 	}
 }
 
-// TestLeasesLostWithANode: when a Caddy is killed, the units in its hand are lost for the window,
-// and nothing is admitted in their place. A Caddy that is stopped or reloaded returns its units.
+// TestLeasesLostWithANode: when a Caddy is killed, its held units are lost for the window, and
+// nothing is admitted in their place. A Caddy that is stopped or reloaded returns its units.
 func TestLeasesLostWithANode(t *testing.T) {
 	t.Parallel()
 	for _, how := range []struct {
 		name  string
 		end   func(p *process, file *policyFile)
-		short int64 // units of the limit that may be lost
+		short int64 // units of the limit that can be lost
 	}{
 		{name: "killed", end: func(p *process, _ *policyFile) { p.kill() }, short: hotLimit / 10},
 		{name: "stopped", end: func(p *process, _ *policyFile) { p.signal(syscall.SIGTERM) }},
@@ -204,7 +204,7 @@ func TestLeasesLostWithANode(t *testing.T) {
 			}
 			admitted, broken := finish(t, &got, nodes...), got.broken.Load()
 			t.Logf("%d admitted of %d, %d broken", admitted, hotLimit, broken)
-			// A request whose connection was closed may have been charged without an answer.
+			// A request whose connection was closed might have been charged without an answer.
 			if admitted > hotLimit || admitted+broken+how.short < hotLimit {
 				t.Errorf("%d admitted with %d broken, want %d and no more, and at most %d lost", admitted, broken, hotLimit, how.short)
 			}
@@ -225,7 +225,7 @@ func until(done <-chan struct{}) func() bool {
 }
 
 // TestLeasedCostsAreRefunded: a rule with leases refunds the cost that a response reports as
-// unused, and the limit holds. This is also true of a token bucket, which is not leased then.
+// unused, and the limit is enforced. This also applies to a token bucket, which is then not leased.
 func TestLeasedCostsAreRefunded(t *testing.T) {
 	t.Parallel()
 	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 5000/31d LIMIT, lease: auto, refund_on: {status: 404}}]\n"
@@ -269,8 +269,8 @@ func TestLeasedCostsAreRefunded(t *testing.T) {
 	}
 }
 
-// TestALookDoesNotTakeLeases: the client command and explain leave the units in hand where they
-// are, and count them as used.
+// TestALookDoesNotTakeLeases: the client command and explain do not affect held units, and count
+// them as used.
 func TestALookDoesNotTakeLeases(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -280,8 +280,8 @@ func TestALookDoesNotTakeLeases(t *testing.T) {
 	group := startLoad(p, hotConnections, &got, until(done))
 	eventually.Until(t, 20*time.Second, "units are in hand", func() bool { return p.figure("penstock_lease_units_in_hand") > 0 })
 	for range 2 {
-		// The report may or may not include requests admitted while it is made, but must include
-		// all earlier ones.
+		// The report can include requests admitted while it is made, and must include all earlier
+		// ones.
 		before := got.admitted.Load()
 		var reported clientReport
 		penstock(t, "client", "--admin", p.admin, "--client", "ip:127.0.0.1").read(t, &reported)

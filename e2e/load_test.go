@@ -27,7 +27,7 @@ type tally struct {
 	other map[string]int
 }
 
-// patience is how long a test waits for events that are soon on an idle machine.
+// patience is how long a test waits for events that happen quickly on an idle machine.
 const patience = 30 * time.Second
 
 // answerWithin bounds every answer, whatever happens to Redis and the bridge. It far exceeds the

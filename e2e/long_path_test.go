@@ -110,8 +110,8 @@ func checkLongPaths(t *testing.T, address string, longest int) {
 	}
 }
 
-// TestLongPathsInEnvoy: even the longest paths that Envoy accepts do not go uncounted for lack of
-// time.
+// TestLongPathsInEnvoy: even requests with the longest paths that Envoy accepts are counted,
+// however long reading them takes.
 func TestLongPathsInEnvoy(t *testing.T) {
 	t.Parallel()
 	s := &site{set: longDeadline}

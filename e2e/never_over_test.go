@@ -57,15 +57,15 @@ func TestNeverOverWhileReloading(t *testing.T) {
 			}
 		}
 	})
-	// A request whose connection was closed by a reload may have been charged without an answer.
+	// A request whose connection was closed by a reload might have been charged without an answer.
 	if got.admitted.Load() > limit || got.admitted.Load()+got.broken.Load() < limit {
 		t.Errorf("admitted %d with %d broken, want exactly %d", got.admitted.Load(), got.broken.Load(), limit)
 	}
 	t.Logf("%d broken connections, %d admitted, %d refused", got.broken.Load(), got.admitted.Load(), got.refused.Load())
 }
 
-// loadNodes sends the requests to three nodes at once. Function meanwhile is called with the first
-// node, which receives further requests until it returns.
+// loadNodes sends the requests to three nodes at once. The function meanwhile is called with the
+// first node, which receives further requests until meanwhile returns.
 func loadNodes(t *testing.T, url string, got *tally, meanwhile func(p *process)) {
 	var all []*process
 	for range nodes {

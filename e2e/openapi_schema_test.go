@@ -72,7 +72,7 @@ func (d *description) describesNothingElse() {
 	}
 }
 
-// schemaKeywords lists the keywords that holds understands. Any other keyword in a schema fails the
+// schemaKeywords lists the keywords that holds supports. Any other keyword in a schema fails the
 // test.
 var schemaKeywords = []string{"$ref", "type", "properties", "required", "additionalProperties", "items", "enum", "const", "minimum",
 	"maximum", "pattern", "description", "default"}

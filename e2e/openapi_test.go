@@ -78,6 +78,8 @@ func (d *description) describesAdmin(p *process, policy string) {
 	ask("POST", "lift", client, 200)
 	ask("GET", "top", "", 200)
 	ask("GET", "top", "?n=0", 400)
+	ask("GET", "nodes", "", 200)
+	ask("GET", "nodes", "?scope=all", 400)
 	ask("POST", "reload", "", 200)
 	writeFile(d.t, policy, "rules: []\n")
 	ask("POST", "reload", "", 422)

@@ -103,7 +103,7 @@ func isPenalty(a answer) bool {
 	return a.status == http.StatusTooManyRequests && strings.Contains(a.body, "#abnormal-usage-detected")
 }
 
-// startPenalties starts two Caddys that share penalties. A client that violates nothing sends
+// startPenalties starts two Caddys that share penalties. A client that never exceeds a limit sends
 // requests throughout the test, and must never be penalized.
 func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	t.Helper()
@@ -140,9 +140,9 @@ func startPenalties(t *testing.T) (nodes []*process, redis *redistest.Server) {
 	return nodes, redis
 }
 
-// TestTwentyDenialsAreOneViolation: while a limit says to wait, further denials by it are part of
-// the same violation, also over two Caddys. Denials by a second limit are the second violation. The
-// penalty applies on both nodes, and can be inspected and lifted.
+// TestTwentyDenialsAreOneViolation: until the wait of a limit is over, further denials by it are
+// part of the same violation, even over two Caddys. Denials by a second limit are the second
+// violation. The penalty applies on both nodes, and can be inspected and lifted.
 func TestTwentyDenialsAreOneViolation(t *testing.T) {
 	t.Parallel()
 	nodes, _ := startPenalties(t)
@@ -189,7 +189,7 @@ func TestTwentyDenialsAreOneViolation(t *testing.T) {
 }
 
 // TestPenaltiesEscalate: each violation after the threshold causes a longer penalty. The penalty
-// ends when its Retry-After says, and further requests do not extend it.
+// ends at the time in its Retry-After, and further requests do not extend it.
 func TestPenaltiesEscalate(t *testing.T) {
 	t.Parallel()
 	nodes, redis := startPenalties(t)

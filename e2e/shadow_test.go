@@ -117,7 +117,7 @@ func (tr *trial) outcome(rule, outcome string) (n int) {
 // where the candidate differs.
 func TestACandidateUnderLoad(t *testing.T) {
 	t.Parallel()
-	const each = 900 // in total fewer than may be queued for evaluation, so none is skipped
+	const each = 900 // in total fewer than the queue for evaluation can hold, so none is skipped
 	tr := startTrial(t)
 	admitted := tr.ask(t, each, "/tight", "/loose", "/same", "/blocked")
 	for path, want := range map[string]int64{"/tight": 500, "/loose": 100, "/same": 200, "/blocked": each} {
@@ -207,7 +207,7 @@ func TestAWrongCandidateIsNotStarted(t *testing.T) {
 	wrong := renamed(t, filepath.Join(t.TempDir(), "wrong.yaml"))
 	wrong.edit("rules: [{name: a, limit: 5/minute}]\n")
 	p.write(strings.ReplaceAll(candidateCaddyfile, "{env.CANDIDATE}", wrong.path))
-	// Ignore how often the message was quoted on its way.
+	// Ignore how often the message was quoted before it was printed.
 	const want = `wrong.yaml:1: rules[0] "a".limit[0]: "5/minute": window "minute" has no number; write 1m`
 	says := func(text string) bool { return strings.Contains(strings.ReplaceAll(text, `\`, ``), want) }
 	if err := p.reload(); err == nil || !says(err.Error()) {

@@ -74,14 +74,14 @@ func (p *process) awaitExit(t *testing.T, patience time.Duration) {
 	}
 }
 
-// remaining returns how many units a Caddy reports as left before this request, which reserves 100
-// of them.
+// remaining returns the number of units that a Caddy reports as left before this request, which
+// reserves 100 of them.
 func (m *metered) remaining(t *testing.T, p *process) int64 {
 	t.Helper()
 	return p.ask(t.Context(), http.MethodHead, "/tokens/next", "X-Forwarded-For", "192.0.2.7").number("X-RateLimit-Remaining") + 100
 }
 
-// TestACaddyKilledWithReservationsOpen: reserved units stay charged when the Caddy is killed, and
+// TestACaddyKilledWithReservationsOpen: reserved units remain charged when the Caddy is killed, and
 // the other Caddy counts them.
 func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	t.Parallel()
@@ -108,8 +108,8 @@ func TestACaddyKilledWithReservationsOpen(t *testing.T) {
 	}
 }
 
-// TestACaddyThatStopsSettles: streams may end during the grace period, and all are settled before
-// the process ends.
+// TestACaddyThatStopsSettles: streams that end during the grace period are all settled before the
+// process ends.
 func TestACaddyThatStopsSettles(t *testing.T) {
 	t.Parallel()
 	h := newHeldUpstream()

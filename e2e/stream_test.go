@@ -32,8 +32,8 @@ func respondsWith(body string, fields ...string) http.HandlerFunc {
 	}
 }
 
-// sendsPieces returns an upstream that sends a body of unknown length in pieces. With breaksOff, it
-// aborts the connection after them.
+// sendsPieces returns an upstream that sends a body of unknown length in pieces. If breaksOff is
+// set, it aborts the connection after them.
 func sendsPieces(kind string, breaksOff bool, pieces ...string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", kind)
@@ -54,8 +54,8 @@ func trailing(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("X-Cost", "44")
 }
 
-// encodes is an upstream that compresses with brotli if asked to. The reported cost depends on the
-// accepted encodings.
+// encodes is an upstream that compresses with brotli if the client accepts that. The reported cost
+// depends on the accepted encodings.
 func encodes(w http.ResponseWriter, r *http.Request) {
 	asked := r.Header.Get("Accept-Encoding")
 	cost := map[string]string{"zstd;q=0.5": "46", "identity": "47"}[asked]

@@ -18,7 +18,7 @@ import (
 )
 
 // meteredCaddyfile charges the cost that responses report. It trusts forwarded addresses, so that
-// each case of a test has counters of its own.
+// each case of a test has separate counters.
 const meteredCaddyfile = `{
 	admin ADMIN
 	grace_period {$GRACE:10s}
@@ -91,7 +91,7 @@ func (m *metered) another(t *testing.T, env ...string) *process {
 	return startCaddy(t, meteredCaddyfile, append(env, "PENSTOCK_REDIS="+m.redis.URL(), "UPSTREAM="+m.upstream.Listener.Addr().String())...)
 }
 
-// charged returns how many units a rule has charged the client with an address.
+// charged returns the number of units that a rule has charged to the client with an address.
 func (m *metered) charged(t *testing.T, rule, address string) int64 {
 	t.Helper()
 	return sum(used(t, m.redis, "rl1:meter:"+rule+":{ip:"+address+"}:2678400s:fw"))

@@ -15,7 +15,8 @@ type requestForm struct {
 	host string
 }
 
-// targetForms returns forms of a request target, legal and illegal, that may denote /admin/x.
+// targetForms returns forms of a request target, legal and illegal, that a server might read as
+// /admin/x.
 func targetForms() (forms []requestForm) {
 	for _, target := range []string{
 		"/admin/x", "/admin/x?q", "/admin/x#f", "/#/../admin/x", "/?/admin/x", "/admin/../admin/x", "/%61dmin/x",
@@ -35,7 +36,7 @@ func targetForms() (forms []requestForm) {
 		requestForm{"GET", "/admin/x", "-"}, requestForm{"GET", "http://h/admin/x", "-"}, requestForm{"GET", "x:http://h/admin/x", "-"})
 }
 
-// hostForms returns forms of a host that may denote admin.example.
+// hostForms returns forms of a host that a server might read as admin.example.
 func hostForms() (forms []requestForm) {
 	for _, host := range []string{
 		"admin.example", "ADMIN.example", "admin.example.", "admin.example..", "admin.example:80", "admin.example:", "admin.example.:80",

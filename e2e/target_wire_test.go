@@ -61,7 +61,7 @@ func (f requestForm) hpacked(address, upstream string) []byte {
 	return block.Bytes()
 }
 
-// readStream returns the answer on the first stream, or how the connection ended.
+// readStream returns the answer on the first stream, or a description of how the connection ended.
 func readStream(framer *http2.Framer) string {
 	var answer strings.Builder
 	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)

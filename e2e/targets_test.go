@@ -69,8 +69,8 @@ const (
 	targetsLimit = 3
 )
 
-// TestEveryFormOfATarget: in whatever form a client writes its request, a limited path or host is
-// served no more often than the limit, and a blocked path is never served.
+// TestEveryFormOfATarget: whatever form a client's request has, a limited path or host is served no
+// more often than the limit, and a blocked path is never served.
 func TestEveryFormOfATarget(t *testing.T) {
 	t.Parallel()
 	p := startTargets(t)
@@ -101,7 +101,7 @@ func TestEveryFormOfATargetInEnvoy(t *testing.T) {
 	t.Run("HTTP/2", func(t *testing.T) { overTargets(t, upstreams, http2To(s.address)) })
 }
 
-// routesBy routes requests with the upstream's name to its cluster, also CONNECT requests.
+// routesBy routes requests with the upstream's name to its cluster, including CONNECT requests.
 func routesBy(name string) string {
 	header := "headers: [{name: x-upstream, string_match: {exact: " + name + "}}]"
 	return "{match: {connect_matcher: {}, " + header + "}, route: {cluster: " + name + "}}," +
@@ -114,7 +114,7 @@ func clusterAt(name, address string) string {
 		", endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: {address: 127.0.0.1, port_value: " + portOf(address) + "}}}}]}]}}"
 }
 
-// TestTargetsThatAreNotServed: a target without a path is answered with 400 and counted, also if no
+// TestTargetsThatAreNotServed: a target without a path is answered with 400 and counted, even if no
 // rule matches by path.
 func TestTargetsThatAreNotServed(t *testing.T) {
 	t.Parallel()

@@ -40,7 +40,7 @@ func throttled(head, limit string) string {
 
 const audits = "rl1:who:audit:*"
 
-// waiter is a request that may have to wait.
+// waiter is a request that might have to wait.
 type waiter struct {
 	name    string
 	path    string
@@ -147,7 +147,7 @@ func TestThrottleIsTheRateOverTwoNodes(t *testing.T) {
 	}
 	group.Wait()
 	slices.SortFunc(passed, time.Time.Compare)
-	for i := range passed { // holds however late a busy machine delivers the answers
+	for i := range passed { // this check is independent of how late a busy machine delivers the answers
 		if most := burst + int(rate*passed[i].Sub(start).Seconds()); i+1 > most {
 			t.Fatalf("%d requests passed in %v, more than %d", i+1, passed[i].Sub(start), most)
 		}
@@ -300,7 +300,7 @@ func TestThrottleKeepsOrderUnderLoad(t *testing.T) {
 		})
 	}
 	group.Wait()
-	// by this much, a busy machine may reorder arrivals and answers
+	// The time within which a busy machine can reorder arrivals and answers.
 	const sure = 1500 * time.Millisecond
 	overtaken := 0
 	for _, first := range turns {

@@ -37,7 +37,7 @@ func newEC(t *testing.T, name string) *signer {
 
 var serial atomic.Int64
 
-// token makes a token that nobody has seen.
+// token makes a new token.
 func (s *signer) token(t testing.TB, user string) string {
 	token := jwt.NewWithClaims(s.method, jwt.MapClaims{"sub": user, "iss": "login", "aud": []string{"shop"}, "plan": "gold",
 		"org": map[string]string{"id": "acme"}, "jti": serial.Add(1), "exp": time.Now().Add(time.Hour).Unix()})
@@ -76,7 +76,7 @@ func (i *issuer) publish(keys ...*signer) {
 	i.set.Store(&text)
 }
 
-// failures are the ways in which an issuer fails, by turns.
+// failures are the ways in which an issuer fails, in turn.
 var failures = []http.HandlerFunc{
 	func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) },
 	func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"keys":[]}`)) },
@@ -93,8 +93,8 @@ func (i *issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(*i.set.Load()))
 }
 
-// refresh is how often the Caddys of these tests look at the key set; within is by when they all have done so, on a
-// machine that is busy.
+// refresh is the interval at which the Caddys of these tests fetch the key set; within bounds the
+// time until all of them have done so on a busy machine.
 const (
 	refresh = time.Second
 	within  = refresh + 4*time.Second
@@ -121,14 +121,15 @@ func byToken(i *issuer) string {
 `
 }
 
-// seen is what became of a request with a token.
+// seen records the result of a request with a token.
 type seen struct {
 	signed      *signer
 	sent, ended time.Time
 	identified  bool
 }
 
-// presents sends tokens of one key until done: one that is known, and every tenth time one that nobody has seen.
+// presents sends tokens of one key until done: usually the same token, but every tenth time a new
+// one.
 func presents(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
 	var all []seen
 	user := "user-of-" + s.Name
@@ -158,10 +159,10 @@ func presents(p *process, s *signer, done <-chan struct{}, kept chan<- []seen) {
 	}
 }
 
-// TestKeySetsRotateUnderLoad: an issuer publishes a second key beside the first, fails for a while,
-// and takes the first key back, while two Caddys receive tokens of both keys without a pause. A
-// client with a good token is never treated as a stranger. A token of the removed key no longer
-// identifies anyone. Every request is counted once, for the right client.
+// TestKeySetsRotateUnderLoad: an issuer publishes a second key in addition to the first, fails for
+// a while, and removes the first key, while two Caddys continuously receive tokens of both keys. A
+// client with a valid token is always identified. A token of the removed key no longer identifies
+// anyone. Every request is counted once, for the right client.
 func TestKeySetsRotateUnderLoad(t *testing.T) {
 	t.Parallel()
 	old, fresh := newRSA(t, "old"), newEC(t, "fresh")
@@ -205,7 +206,7 @@ func TestKeySetsRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// rotation is when an issuer changed its keys.
+// rotation records when an issuer changed its keys.
 type rotation struct {
 	old, fresh   *signer
 	added, taken time.Time
@@ -227,7 +228,7 @@ func (r rotation) judge(t *testing.T, all []seen) {
 		case one.signed == r.fresh && one.sent.After(r.added.Add(within)):
 			claim, want = "fresh, once it is published", true
 		default:
-			continue // the Caddys may have looked, or not yet
+			continue // it is unknown whether the Caddys have fetched the keys yet
 		}
 		sure[claim]++
 		if one.identified != want {
@@ -245,7 +246,7 @@ func (r rotation) judge(t *testing.T, all []seen) {
 	}
 }
 
-// countsForWhom checks that each request was counted once: for its user, or else for the address.
+// countsForWhom checks that each request was counted once, either for its user or for the address.
 func countsForWhom(t *testing.T, redis *redistest.Server, all []seen) {
 	t.Helper()
 	var known, strangers int64
@@ -262,7 +263,8 @@ func countsForWhom(t *testing.T, redis *redistest.Server, all []seen) {
 	}
 }
 
-// TestAnIssuerThatIsDownAtTheStart: a Caddy starts all the same, and knows its clients once the issuer is back.
+// TestAnIssuerThatIsDownAtTheStart: a Caddy starts nevertheless, and identifies its clients once
+// the issuer is back.
 func TestAnIssuerThatIsDownAtTheStart(t *testing.T) {
 	t.Parallel()
 	key := newEC(t, "first")

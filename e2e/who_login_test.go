@@ -149,9 +149,9 @@ func TestRightLoginsCostNothing(t *testing.T) {
 // open is the head of a Caddyfile with on_error: allow.
 var open = strings.NewReplacer("deny", "allow", " {\n\t\t\ttimeout 5s\n\t\t}", "").Replace(shared)
 
-// TestRedisFailsWithLoginsOpen: Redis is down when the service answers. Clients notice nothing. A
-// charge that cannot be refunded stays, once. No client is charged twice or gets more attempts than
-// the limit.
+// TestRedisFailsWithLoginsOpen: if Redis is down when the service answers, clients are not
+// affected. A charge that cannot be refunded remains. No client is charged twice or gets more
+// attempts than the limit.
 func TestRedisFailsWithLoginsOpen(t *testing.T) {
 	t.Parallel()
 	for name, outage := range map[string]struct {
@@ -169,7 +169,7 @@ func TestRedisFailsWithLoginsOpen(t *testing.T) {
 			page.hold = make(chan struct{})
 			release := sync.OnceFunc(func() { close(page.hold) })
 			p := fleet(t, 1, redis, logins(page, open))[0]
-			t.Cleanup(release) // before Caddy and the service stop, which wait for their answers
+			t.Cleanup(release) // runs before Caddy and the service stop, which wait for the answers
 			answers, sent := make(chan answer, 10*failedLoginsMax), 0
 			eventually.Until(t, patience, "three are charged and wait for the service", func() bool {
 				if page.right.Load() != int64(sent) {
@@ -230,8 +230,9 @@ func (p *process) exhaustLogins(t *testing.T, redis *redistest.Server, page *log
 	for range 2 * failedLoginsMax {
 		p.login("192.0.2.4", "wrong")
 	}
-	// The outcome of a charge that was under way in the outage is unknown to the node, so it may count
-	// one unit that Redis does not: the client loses it, and gets no more than the limit.
+	// The node does not know the outcome of a charge that was under way when the outage began, so
+	// it might count one unit more than Redis. The client then loses that unit, but never gets more
+	// than the limit.
 	if all := page.wrong.Load() - before + stood; all > failedLoginsMax || all < failedLoginsMax-1 {
 		t.Errorf("%d wrong passwords got through with %d charged, want %d together, or one less", all-stood, stood, failedLoginsMax)
 	}

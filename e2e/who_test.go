@@ -51,7 +51,7 @@ func (p *process) ask(ctx context.Context, method, path string, fields ...string
 	return answer{response.StatusCode, response.Header, string(body)}
 }
 
-// number returns a header field as an integer, or -1 if it is none.
+// number returns a header field as an integer, or -1 if it is not an integer.
 func (a answer) number(field string) int64 {
 	n, err := strconv.ParseInt(a.header.Get(field), 10, 64)
 	if err != nil {
@@ -129,8 +129,8 @@ func sum(counters map[string]int64) (n int64) {
 	return n
 }
 
-// keysFile is a file of API keys that a test edits. An entry holds the further fields of a key, by
-// the name passed to keyOf.
+// keysFile is a file of API keys that a test edits. An entry contains the additional fields of a
+// key, by the name passed to keyOf.
 type keysFile struct {
 	t    testing.TB
 	path string

@@ -22,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestAdapter tests the parts that only the adapter can break, natively and as the shipped .wasm.
+// TestAdapter tests the behavior that depends on the adapter, natively and in the shipped .wasm.
 func TestAdapter(t *testing.T) {
 	shipped, err := proxytest.NewWasmVMContext(build(t))
 	if err != nil {
@@ -58,10 +58,10 @@ type rig struct {
 	*emulator
 	vm      types.VMContext
 	policy  policy.Policy
-	answers []wire.Answer // of the next items; admissions when they run out
+	answers []wire.Answer // answers to the next items; after these, items are admitted
 	items   []wire.Item   // items received
 	calls   []int         // number of items in each call
-	status  int           // of the next answers, if not 200
+	status  int           // status of the next answers, if not 200
 }
 
 // start starts the filter and gives it the policy.
@@ -133,7 +133,7 @@ func (r *rig) send(path string, fields ...string) (id uint32, action types.Actio
 	return id, r.host.CallOnRequestHeaders(id, headers, true)
 }
 
-// asked sends a request for which the filter must call the bridge.
+// asked sends a request and checks that the filter calls the bridge.
 func (r *rig) asked(t *testing.T, path string, fields ...string) (id uint32) {
 	t.Helper()
 	id, action := r.send(path, fields...)

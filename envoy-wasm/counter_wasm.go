@@ -5,7 +5,8 @@
 package main
 
 // counter is one of Envoy's counters. The SDK's counter formats its panic with fmt if Envoy rejects
-// a counter, which adds 0.4 MB of fmt and reflect. This one ignores counts if Envoy rejects it.
+// a counter, which adds 0.4 MB of fmt and reflect. This counter ignores increments if Envoy has
+// rejected it.
 type counter uint32
 
 //go:wasmimport env proxy_define_metric

@@ -5,8 +5,8 @@
 //
 // # Promise
 //
-// Every callback of Envoy reaches the filter once. A panic in a callback ends the decision of one
-// request and not the filter. on_error of the configuration then decides that request.
+// Every callback of Envoy reaches the filter once. A panic in a callback affects only one request,
+// which on_error of the configuration then decides.
 //
 // # Price
 //
@@ -14,5 +14,5 @@
 //
 // # When not to use it
 //
-// Outside of Envoy.
+// It is useful only in Envoy.
 package main

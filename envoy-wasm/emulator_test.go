@@ -24,16 +24,16 @@ import (
 )
 
 // emulator is a worker of Envoy with the filter, based on the SDK's emulator. It adds behavior of
-// Envoy that the SDK lacks and the filter depends on.
+// Envoy on which the filter depends and which the SDK lacks.
 type emulator struct {
 	host   proxytest.HostEmulator
 	worker *worker
 	bridge http.Handler
-	called int // calls of the filter that were answered
+	called int // number of the filter's calls that were answered
 }
 
-// worker is a VM whose queues notify the filter later, as Envoy's do. The SDK's queues interrupt
-// the filter.
+// worker is a VM whose queues notify the filter later, like Envoy's. The SDK's queues interrupt the
+// filter.
 type worker struct {
 	types.VMContext
 	types.PluginContext
@@ -218,7 +218,7 @@ func hasField(fields [][2]string, name string) bool {
 	return false
 }
 
-// refused handles a local reply as Envoy does: it converts the reply to gRPC for gRPC requests, and
+// refused handles a local reply like Envoy: it converts the reply to gRPC for gRPC requests, and
 // passes it through the filter again.
 func (e *emulator) refused(a *conformance.Answer, id uint32, r *conformance.Request, local *proxytest.LocalHttpResponse) {
 	a.Status, a.Body = int(local.StatusCode), string(local.Data)

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
-// replyBytesMax is how much of the bridge's answer is read. A policy may be long.
+// replyBytesMax bounds the part of the bridge's answer that is read. A policy can be long.
 const replyBytesMax = compact.PolicyBytesMax
 
 // host implements [filter.Host] over Envoy.
@@ -25,8 +25,8 @@ type host struct {
 	held     gauge
 }
 
-// started is the start time of the VM. It is not a field: the linker keeps all methods of types
-// reachable from an interface.
+// started is the start time of the VM. It is not a field, because the linker keeps all methods of
+// types that are reachable from an interface.
 var started = time.Now()
 
 func newHost(plugin uint32) *host {
@@ -38,8 +38,8 @@ func newHost(plugin uint32) *host {
 	return h
 }
 
-// Call implements [filter.Host]. The call belongs to the plugin: if it belonged to the stream that
-// was resumed last, its answer would be lost with that stream.
+// Call implements [filter.Host]. The call belongs to the plugin. If it belonged to the stream that
+// was resumed last, its answer would be lost when that stream ends.
 func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
 	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
 		return err
@@ -65,7 +65,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 	for _, field := range headers {
 		switch field[0] {
 		case ":status":
-			status, _ := slim.ParseWhole(field[1]) // 0, no answer, if it is not a number
+			status, _ := slim.ParseWhole(field[1]) // 0, which means no answer, if it is not a number
 			r.Status = int(status)
 		case "etag":
 			r.ETag = field[1]
@@ -134,7 +134,7 @@ func (h *host) Held(change int64) { h.held.add(change) }
 
 // Shared implements [filter.Host].
 func (h *host) Shared(record uint32) (value []byte, cas uint32) {
-	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // an unreadable value was never written
+	value, cas, _ = proxywasm.GetSharedData(recordName(record)) // a value that cannot be read has never been written
 	return value, cas
 }
 

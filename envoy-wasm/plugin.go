@@ -21,8 +21,8 @@ type plugin struct {
 	host   *host
 }
 
-// OnPluginStart implements [types.PluginContext]. A panic fails the start and not the VM, which
-// other plugins share.
+// OnPluginStart implements [types.PluginContext]. A panic makes only the start fail, and not the
+// VM, which other plugins share.
 func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
 	defer func() {
 		if recover() != nil {
@@ -139,8 +139,8 @@ func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
 	return types.ActionContinue
 }
 
-// OnHttpResponseBody implements [types.HttpContext]. It holds nothing back, so it sees each piece
-// once.
+// OnHttpResponseBody implements [types.HttpContext]. It does not delay the body, so it sees each
+// piece once.
 func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
 	defer s.step.Guard()
 	var piece []byte

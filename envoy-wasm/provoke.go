@@ -11,8 +11,8 @@ import (
 )
 
 // provoked returns a host that panics once, in the method that a request's header X-Provoke names:
-// property, wake, call, resume or respond. With fatal it causes an error that Go cannot recover
-// from.
+// property, wake, call, resume or respond. The method name fatal causes an error from which Go
+// cannot recover.
 func provoked(h filter.Host) filter.Host { return &provocation{Host: h} }
 
 type provocation struct {

@@ -1,5 +1,5 @@
--- Calendar window: a fixed window whose four boundaries, bounds, the caller passes. Mirrors core's
--- calendar.go.
+-- Calendar window: a fixed window whose four boundaries (bounds) the caller passes in. Mirrors
+-- core/counter/calendar.go.
 
 -- roll_calendar advances the window to the instant now. It returns true if now is outside the
 -- boundaries.
@@ -9,7 +9,7 @@ local function roll_calendar(s, now)
     return true
   end
   read_counter(s)
-  local last = b[4] - b[3] -- later windows are taken to be as long
+  local last = b[4] - b[3] -- later windows are assumed to have the same length
   b[5], b[6] = b[4] + last, b[4] + 2 * last
   local i = now < b[2] and 1 or now < b[3] and 2 or 3
   if 2 * (b[i] - s.at) >= b[i + 1] - b[i] then
@@ -19,9 +19,9 @@ local function roll_calendar(s, now)
     while later <= 4 and b[later] ~= s.at do
       later = later + 1
     end
-    if later <= 4 then -- a clock ahead of this one has advanced it that far
+    if later <= 4 then -- a clock ahead of this one has advanced the counter
       i, s.now = later, s.at
-    else -- the time zone was another, or the clock was wrong
+    else -- the time zone was different, or a clock was wrong
       s.at, s.write = b[i], true
     end
   end

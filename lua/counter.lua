@@ -1,25 +1,25 @@
--- A counter of any algorithm but the sliding log is one string of decimals, so that GET shows it:
--- AT USED AUX, the core.State of core. A LEASED follows if units may be out on lease. If charges of
--- a token bucket may be refunded, LEASED (0 if no unit is leased) and the pair AT MISSING of each
--- dip follow.
+-- A counter of any algorithm but the sliding log is one string of decimal numbers, so that GET
+-- shows it: AT USED AUX, as in counter.State. LEASED follows if units might be leased. If charges
+-- of a token bucket might be refunded, LEASED (0 if no unit is leased) and the pair AT MISSING of
+-- each dip follow.
 --
--- The functions of all files pass tables that combine core.Slot and core.Limit. Their fields: key,
--- cost, need, count, window, ttl (milliseconds), now (the effective instant), at, used, aux, leased
--- (nil: no units), rest (the dips as stored, nil: none), unit (parts per unit), room (units
+-- The functions of all files pass tables that combine counter.Slot and counter.Limit. Their fields:
+-- key, cost, need, count, window, ttl (milliseconds), now (the effective instant), at, used, aux,
+-- leased (nil: no units), rest (the dips as stored, nil: none), unit (parts per unit), room (units
 -- available), write, text (the counter before the call), age (nil: the check is not for a lease).
 
 local call, format, match = redis.call, string.format, string.match
 
--- corrupt ends the call before anything is written: a counter that cannot be read neither admits
--- nor denies a request. Errors are logged, so the message names the rule, which precedes the brace,
--- and not the client.
+-- corrupt ends the call before anything is written, because a counter that cannot be read neither
+-- admits nor denies a request. Errors are logged, so the message names the rule, which precedes the
+-- brace, but not the client.
 local function corrupt(key, why)
   local rule = string.gsub(match(key, '^(.-){') or '', '[%c\128-\255]', '?')
   error(redis.error_reply('CORRUPT counter of "' .. rule .. '": ' .. why), 0)
 end
 
 -- read_counter reads at, used, aux, leased, rest and text. text is part of the reply, and includes
--- the dips only for a refund. A missing counter is a new one.
+-- the dips only for a refund. A counter that does not exist is read as a new one.
 local function read_counter(s)
   local text = call('GET', s.key)
   if not text then
@@ -30,7 +30,7 @@ local function read_counter(s)
   if not at then
     local leased, rest
     at, used, aux, leased, rest = match(text, '^(%d+) (%d+) (%d+) (%d+)(.*)$')
-    if not at or rest ~= '' and s.algorithm ~= 4 then -- of a token bucket, which parses them
+    if not at or rest ~= '' and s.algorithm ~= 4 then -- only a token bucket parses the rest
       corrupt(s.key, 'want three or four decimals')
     end
     text, s.leased = format('%s %s %s,%s', at, used, aux, leased), leased + 0

@@ -2,10 +2,10 @@
 
 // Package lua holds the script that decides many limits at once inside Redis, in one atomic step.
 //
-// It promises the decisions and the stored state of package core, to the unit and the microsecond.
-// It needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys, the argument and the
-// reply; internal/store/redisstore calls it. Do not pass a fixed instant outside tests: one clock,
-// that of Redis, must decide all requests about a counter.
+// Its decisions and stored state equal those of package core/counter, to the unit and the
+// microsecond. It needs Redis 6.2 or newer (tested on 7.0). take.lua documents the keys, the
+// argument and the reply; internal/store/redisstore calls it. Do not pass a fixed instant outside
+// tests: only one clock, that of Redis, may decide the requests for a counter.
 package lua
 
 import (

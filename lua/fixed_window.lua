@@ -1,5 +1,5 @@
--- Fixed window: at is the start of the aligned window, used the units charged in it. Mirrors core's
--- window.go.
+-- Fixed window: at is the start of the aligned window, and used is the number of units charged in
+-- it. Mirrors core/counter/fixed_window.go.
 
 -- roll_window advances a fixed or sliding window to the instant now.
 local function roll_window(s, now, sliding)
@@ -19,7 +19,7 @@ local function roll_window(s, now, sliding)
   s.room = s.count - s.used
 end
 
--- uncount refunds units to the window they were charged in, and returns how many.
+-- uncount refunds units to the window in which they were charged, and returns their number.
 local function uncount(s, receipt, n, sliding)
   if receipt == s.at then
     n = math.min(n, s.used)

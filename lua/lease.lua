@@ -1,17 +1,18 @@
--- Leased units: charged at once, and used at most an age later. Mirrors core's lease.go, which
--- gives the reasons.
+-- Leased units are charged at once and used at most an age later. Mirrors core/counter/lease.go,
+-- which explains the rules.
 --
 -- leasing returns its functions in a table, so that a call without leases does not pay for creating
 -- them.
 local function leasing()
   local lease = {}
 
-  -- brings returns how many parts at most refill a token bucket in a span of that length.
+  -- brings returns the greatest number of parts that a token bucket refills in a span of the given
+  -- length.
   local function brings(s, span)
     return math.ceil(span / s.tick) * s.refill
   end
 
-  -- roll brings leased to the slot's instant; nil if no leased units are out any more.
+  -- roll advances leased to the slot's instant. It is nil if no units are leased any more.
   function lease.roll(s)
     if s.leased <= s.now then
       s.leased = nil
@@ -20,7 +21,8 @@ local function leasing()
     end
   end
 
-  -- room returns how many units at most the counter can lease. Only a token bucket has a tick.
+  -- room returns the greatest number of units that the counter can lease. Only a token bucket has a
+  -- tick.
   function lease.room(s)
     if not s.tick then
       return s.room
@@ -44,7 +46,8 @@ local function leasing()
     return clip
   end
 
-  -- left returns how many of a token bucket's refunded units were not refilled in the meantime.
+  -- left returns how many of the units refunded to a token bucket have not been refilled in the
+  -- meantime.
   function lease.left(s)
     local meanwhile = math.max(s.now, (s.leased or 0) - s.age) - s.receipt
     if meanwhile >= math.ceil(s.burst * s.unit / s.refill) * s.tick then

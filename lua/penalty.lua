@@ -1,15 +1,15 @@
--- Penalty: a sorted set with one member for each violation of a client: score AT, member
--- "AT-UNTIL-ID". The numbers have 16 digits, so that members of one instant are ordered by UNTIL.
--- The key beside it, "KEY:until", holds the end of the penalty in force; an admitted call reads
--- nothing else. Mirrors core's penalty.go.
+-- Penalty: a sorted set with one member for each violation of a client, with score AT and member
+-- "AT-UNTIL-ID". The numbers have 16 digits, so that members of one instant are ordered by UNTIL. A
+-- second key, "KEY:until", holds the end of the penalty in force; an admitted call reads nothing
+-- else. Mirrors core/counter/penalty.go.
 --
 -- penalties returns the functions that every call with penalties needs. Creating functions costs as
 -- much as reading a counter, so penalty_records creates the others only for a call that is denied
 -- or does more than take.
 
 local function penalty_records()
-  local most = 1000 -- core.ViolationsMax
-  -- repeated from take.lua: passing them would cost every call
+  local most = 1000 -- counter.ViolationsMax
+  -- Repeated from take.lua, because passing them would slow down every call.
   local SLIDING_WINDOW, SLIDING_LOG, TOKEN_BUCKET = 2, 3, 4
   local TAKE, UP_TO, RESET = 0, 1, 5
 
@@ -29,7 +29,7 @@ local function penalty_records()
     return format('%016d-%016d-%016d', at, until_at, id)
   end
 
-  -- gather moves violations of the future to now, and drops expired ones.
+  -- gather moves future violations to now, and drops expired ones.
   local function gather(s, now)
     local members, known = {}, {}
     for _, text in ipairs(call('ZRANGE', s.key, 0, -1)) do
@@ -63,8 +63,8 @@ local function penalty_records()
     end
   end
 
-  -- chunk returns members by rank from the newest, first to last counted from 0; the newest comes
-  -- last.
+  -- chunk returns the members with the ranks first to last, where rank 0 is the newest. The newest
+  -- member comes last.
   local function chunk(s, first, last)
     if not s.members then
       return call('ZRANGE', s.key, -1 - last, -1 - first)
@@ -76,9 +76,9 @@ local function penalty_records()
     return part
   end
 
-  -- suppress removes those violations from fresh (by ID; pending counts them) that are stored
-  -- already and whose wait has not ended. It starts with the newest: the violations of a client
-  -- that is denied repeatedly are there.
+  -- suppress removes from fresh (by ID; pending counts them) the violations that are already stored
+  -- and whose wait has not ended. It starts with the newest, because that is where the violations
+  -- of a client that is denied repeatedly are.
   local function suppress(s, now, fresh, pending)
     local first, size, horizon = 0, 4, now - s.window
     while pending > 0 do
@@ -102,8 +102,8 @@ local function penalty_records()
     end
   end
 
-  -- fades returns the first instant of the window from start at which previous weighs at most room,
-  -- or nil.
+  -- fades returns the first instant, in the window that begins at start, at which the weighted
+  -- previous window is at most room, or nil.
   local function fades(s, start, previous, room)
     if room < 0 then
       return nil
@@ -133,7 +133,8 @@ local function penalty_records()
     return s.ends or s.at + s.window
   end
 
-  -- record stores the violations of a denied call, and may impose a penalty.
+  -- record stores the violations of a denied call, and imposes a penalty if they reach the
+  -- threshold.
   local function record(p, number, slots, now)
     local fresh, order, longest = {}, {}, 0
     for _, s in ipairs(slots) do
@@ -221,11 +222,11 @@ end
 
 local function penalties()
   local penalty = {}
-  local plain = true -- the call only takes, and no penalty is in force
+  local plain = true -- the call has only takes, and no penalty is in force
 
-  -- enforce sets whether a penalty is in force. A penalty longer than the policy's longest is cut.
-  -- The next write deletes a penalty that has ended, so that a clock that goes back does not revive
-  -- it.
+  -- enforce sets whether a penalty is in force. It shortens a penalty that is longer than the
+  -- policy allows. The next write deletes a penalty that has ended, so that it does not return if
+  -- the clock goes back.
   function penalty.enforce(s, now)
     local text = call('GET', s.until_key)
     s.until_at, s.violations = 0, 0

@@ -1,5 +1,6 @@
--- Charges of a token bucket that may be refunded: dips is a list of { at = INSTANT, missing = PARTS
--- } in order of time; nil: no charge may. Mirrors core's refund.go, which gives the reasons.
+-- Refundable charges of a token bucket: dips is a list of { at = INSTANT, missing = PARTS } in
+-- order of time, or nil if no charge is refundable. Mirrors core/counter/refund.go, which explains
+-- the rules.
 --
 -- refunds returns its functions in a table, so that a call about other counters does not pay for
 -- creating them.
@@ -9,7 +10,7 @@ local function refunds()
   if made_refunds then
     return made_refunds
   end
-  local refund, dips_max = {}, 8 -- core.DipsMax
+  local refund, dips_max = {}, 8 -- counter.DipsMax
   made_refunds = refund
 
   -- parse reads the pairs AT MISSING, which follow LEASED.
@@ -46,22 +47,22 @@ local function refunds()
     end
   end
 
-  -- rewind moves dips of the future to now.
+  -- rewind moves future dips to now.
   function refund.rewind(s, now)
     for _, d in ipairs(s.dips) do
       d.at = math.min(d.at, now)
     end
   end
 
-  -- dip adds a dip of what is missing now, without the parts in beyond, which a lease keeps missing
-  -- anyway.
+  -- dip adds a dip with the parts that are missing now, minus beyond, the parts that are missing
+  -- because of a lease.
   function refund.dip(s, beyond)
     local missing, at, kept = s.used - beyond, s.now, {}
     if s.at ~= s.now then
       missing = missing - s.refill
     end
     if beyond > 0 then
-      at = at + 1 -- charges of this instant lie before it
+      at = at + 1 -- charges at this instant count as made before the dip
     end
     if not s.dips then -- the bucket was full after every earlier charge, refundable or not
       kept[1] = { at = s.now, missing = 0 }
@@ -92,8 +93,8 @@ local function refunds()
     s.dips = kept
   end
 
-  -- give refunds what the bucket still lacks because of the charge, and returns how many tokens
-  -- that touches.
+  -- give refunds the parts that the bucket still lacks because of the charge, and returns the
+  -- number of tokens, rounded up, that they belong to.
   function refund.give(s, receipt, n)
     local parts, known = math.min(n * s.unit, s.used), false
     for _, d in ipairs(s.dips or {}) do
@@ -102,7 +103,7 @@ local function refunds()
         parts = math.min(parts, d.missing)
       end
     end
-    if not known then -- the bucket was full since the charge
+    if not known then -- the bucket has been full since the charge
       return 0
     end
     s.used = s.used - parts

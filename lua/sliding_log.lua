@@ -1,7 +1,7 @@
--- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged:
--- score INSTANT, member "INSTANT:UNITS". The key beside it, "KEY:n", holds the sum of the units. So
--- a decision reads only the marks that expire and those that a denied request must wait for. A lost
--- sum is counted again. Mirrors core's log.go.
+-- Sliding log: a sorted set with one member, a mark, for each instant at which units were charged,
+-- with score INSTANT and member "INSTANT:UNITS". A second key, "KEY:n", holds the sum of the units.
+-- So a decision reads only the marks that expire and the marks whose expiry a denied request must
+-- wait for. A lost sum is computed again. Mirrors core/counter/sliding_log.go.
 --
 -- sliding_log returns its functions in a table, so that a call without logs does not pay for
 -- creating them.
@@ -37,8 +37,8 @@ local function sliding_log()
     return sum + 0
   end
 
-  -- walk calls visit with the marks from the oldest, or from the newest, until it returns true. It
-  -- reads the marks in growing chunks: most decisions need one mark, a long wait many.
+  -- walk calls visit with each mark, beginning with the oldest or the newest, until visit returns
+  -- true. It reads the marks in growing chunks: most decisions need one mark, a long wait many.
   local function walk(s, newest_first, visit)
     local first, size = 0, 2
     while true do
@@ -61,8 +61,9 @@ local function sliding_log()
 
   -- scan subtracts expired marks from the sum (gone counts them) and finds the oldest mark that
   -- stays. It also computes passes_at, the instant at which enough of the oldest marks will have
-  -- expired to admit the cost; 0 if it is admitted now or never. scan searches from the end that is
-  -- nearer in units, so that a denial by a limit that was lowered does not read all marks.
+  -- expired to admit the cost; 0 if it is admitted now or never. scan starts at the end of the log
+  -- from which fewer units must be read, so that a denial by a limit that was lowered does not read
+  -- all marks.
   local function scan(s)
     local horizon, lacking, keeps = s.now - s.window, 0, s.count - s.need
     walk(s, false, function(at, units)
@@ -102,8 +103,8 @@ local function sliding_log()
   end
 
   -- roll reads everything that the decision can need. newest_at and newest_units are the newest
-  -- mark. If the clock went back by more than a window (gathered), all marks of the future count as
-  -- one mark at now.
+  -- mark. If the clock went back by more than a window (gathered), all future marks count as one
+  -- mark at now.
   function log.roll(s, now)
     s.used, s.gone, s.oldest, s.passes_at, s.newest_at = 0, 0, 0, 0, 0
     local newest = call('ZRANGE', s.key, -1, -1)[1]
@@ -153,7 +154,7 @@ local function sliding_log()
     s.used, s.marked = s.used + n, true
   end
 
-  -- unmark refunds units to the mark that find read, and returns how many.
+  -- unmark refunds units to the mark that find read, and returns their number.
   function log.unmark(s, n)
     n = math.min(n, s.found_units)
     s.used, s.found_left = s.used - n, s.found_units - n

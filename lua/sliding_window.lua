@@ -1,5 +1,5 @@
--- Sliding window: a fixed window plus its predecessor, aux, weighed by the part of it that lies
--- within the last window's length. Mirrors core's window.go.
+-- Sliding window: a fixed window plus its predecessor (aux), weighted by the part of it that lies
+-- within one window's length of now. Mirrors core/counter/sliding_window.go.
 
 local function roll_sliding(s, now)
   roll_window(s, now, true)

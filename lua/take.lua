@@ -1,5 +1,5 @@
--- take decides many checks of many counters in one step: it charges all of them, or none. Mirrors
--- core's decide.go.
+-- take decides many checks of many counters in one step: it charges all of them or none. Mirrors
+-- core/counter/decide.go.
 --
 --  KEYS     for each check its key. A sliding log has two: the log and its sum. A penalty has two:
 --           its violations and its end. A denial by another server has none.
@@ -42,7 +42,7 @@ if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]
 else
-  grace = 86400000 -- only tests pass an instant; their counters must not expire by the real clock
+  grace = 86400000 -- only tests pass an instant, and their counters must not expire by the real clock
 end
 
 local slots, admitted, next_key = {}, true, 1
@@ -105,7 +105,7 @@ while position <= #plan do
     roll_window(s, now, false)
   elseif algorithm == CALENDAR then
     if roll_calendar(s, now) then
-      return redis.error_reply('STALE calendar boundaries') -- Redis before 7 cannot raise an error that begins so
+      return redis.error_reply('STALE calendar boundaries') -- Redis before 7 cannot raise an error that begins like this
     end
   elseif algorithm == PENALTY then
     penalty = penalty or penalties()
@@ -150,7 +150,7 @@ for i = 1, #slots do
   local s = slots[i]
   local op, algorithm, amount, granted, beyond = s.op, s.algorithm, 0, 0, 0
   if op == GIVE_BACK then
-    if s.receipt > 0 and not s.beyond then -- the refund would be part of what another limit charged
+    if s.receipt > 0 and not s.beyond then -- the refund would restore units that another limit charged
       if algorithm == TOKEN_BUCKET then
         granted = refund(s, s.receipt, s.age and lease.left(s) or s.cost)
       elseif algorithm == SLIDING_LOG then
@@ -164,7 +164,7 @@ for i = 1, #slots do
   elseif admitted and not s.refused then
     if op == TAKE then
       amount = s.cost
-    elseif op == UP_TO and s.room >= s.need then -- the need, and a share of what remains after it
+    elseif op == UP_TO and s.room >= s.need then -- the units needed, and a share of the rest
       amount = math.min(s.room, s.cost)
       local spare = (s.age and lease.room(s) or s.room) - amount
       if spare > 0 then

@@ -1,7 +1,7 @@
--- Token bucket: at is the last refill, used what the full bucket lacks, in parts of a token, and
--- aux the parts per token when that was written. Mirrors core's bucket.go.
+-- Token bucket: at is the last refill, used is the number of parts that the bucket lacks, and aux
+-- is the number of parts per token when used was written. Mirrors core/counter/token_bucket.go.
 
--- convert returns used in this limit's parts, rounded against the client. It caps a debt at one
+-- convert returns used in parts of this limit, rounded against the client. It limits a debt to one
 -- window's tokens.
 local function convert(s)
   local used, deepest = s.used, (s.burst + s.count) * s.unit
@@ -59,7 +59,7 @@ local function roll_bucket(s, now)
 end
 
 -- drain takes n tokens out. If the bucket lacks less than a tick's refill, the part of the tick
--- that has passed is forfeited. beyond is what a lease keeps missing anyway.
+-- that has passed is forfeited. beyond is the number of parts that are missing because of a lease.
 local function drain(s, n, beyond)
   if s.used < s.refill then
     s.at = s.now
@@ -70,8 +70,8 @@ local function drain(s, n, beyond)
   s.used = s.used + n * s.unit
 end
 
--- refund returns tokens to the bucket and says how many. If the bucket has been full since the
--- charge, there are none to return.
+-- refund restores tokens to the bucket and returns their number. If the bucket has been full since
+-- the charge, it restores none.
 local function refund(s, receipt, n)
   if s.now - receipt >= math.ceil(s.burst * s.unit / s.refill) * s.tick then
     return 0

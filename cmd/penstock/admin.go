@@ -3,33 +3,16 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/penstock/penstock/internal/operator"
 )
 
-// Limits for requests to a Caddy: it is on this machine or near it, and its replies are for people
-// to read.
-const (
-	adminTimeout       = 10 * time.Second
-	adminReplyBytesMax = 16 << 20
-)
-
-// admin is the admin endpoint of a running Caddy.
-type admin struct{ address string }
-
-// adminCommands returns the commands that ask a running Caddy.
+// adminCommands returns the commands that ask a running Caddy or bridge, or Redis.
 func adminCommands() []*cobra.Command {
 	a := new(admin)
 	commands := []*cobra.Command{
@@ -40,22 +23,17 @@ func adminCommands() []*cobra.Command {
 		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
 		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
 		a.topCommand(),
+		a.nodesCommand(),
 		a.reloadCommand(),
 	}
 	for _, cmd := range commands {
-		cmd.Flags().StringVar(&a.address, "admin", adminDefault, adminUsage)
+		a.register(cmd.Flags())
 		if cmd.Name() == "client" {
 			addClientEdits(cmd, a)
 		}
 	}
 	return commands
 }
-
-// The flag --admin.
-const (
-	adminDefault = "localhost:2019"
-	adminUsage   = "the admin endpoint of Caddy: host:port, or unix//path/to/socket"
-)
 
 // request returns what a command asks; it is called once the flags are parsed.
 type request func() (method, path string, query url.Values)
@@ -114,57 +92,4 @@ func summarizeReload(reply []byte) ([]byte, error) {
 		return []byte("no policy file is in use; \"caddy reload\" reads the Caddyfile again\n"), nil
 	}
 	return []byte("in force: " + strings.Join(files, ", ") + "\n"), nil
-}
-
-// ask returns the reply as indented JSON.
-func (a *admin) ask(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
-	return a.send(ctx, method, path, query, http.NoBody)
-}
-
-// send is ask with a body.
-func (a *admin) send(ctx context.Context, method, path string, query url.Values, sent io.Reader) ([]byte, error) {
-	if scheme, rest, ok := strings.Cut(a.address, "://"); ok {
-		return nil, fmt.Errorf("--admin %q begins with %s://, but it must be host:port or unix//path; write --admin %s", a.address, scheme,
-			strings.TrimSuffix(rest, "/"))
-	}
-	ctx, cancel := context.WithTimeout(ctx, adminTimeout)
-	defer cancel()
-	host, client := a.address, new(http.Client)
-	if socket, ok := strings.CutPrefix(a.address, "unix/"); ok {
-		host = "localhost"
-		client.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", socket)
-		}}
-	}
-	target := url.URL{Scheme: "http", Host: host, Path: "/penstock/" + path, RawQuery: query.Encode()}
-	r, err := http.NewRequestWithContext(ctx, method, target.String(), sent)
-	if err != nil {
-		return nil, fmt.Errorf("the admin endpoint %q is not host:port or unix//path: %w", a.address, err)
-	}
-	response, err := client.Do(r)
-	if err != nil {
-		return nil, fmt.Errorf("asking Caddy: %w; is it running, and is its admin endpoint on?", err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, adminReplyBytesMax))
-	if err != nil {
-		return nil, fmt.Errorf("reading Caddy's response: %w", err)
-	}
-	if response.StatusCode != http.StatusOK {
-		var refusal struct{ Error, Reason string }
-		if json.Unmarshal(body, &refusal) != nil || refusal.Error == "" {
-			refusal.Error = strings.TrimSpace(string(body))
-		}
-		if refusal.Reason == operator.ReasonNobody {
-			return nil, &nobodyError{refusal.Error}
-		}
-		return nil, fmt.Errorf("caddy at %s answered %s: %s", a.address, response.Status, refusal.Error)
-	}
-	var out bytes.Buffer
-	if err := json.Indent(&out, bytes.TrimSpace(body), "", "  "); err != nil {
-		return nil, fmt.Errorf("the response from %s is not JSON, so it is not Caddy's admin endpoint: %w; --admin takes "+
-			"the address that \"admin\" has in the Caddyfile", a.address, err)
-	}
-	out.WriteByte('\n')
-	return out.Bytes(), nil
 }

@@ -8,20 +8,41 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"text/tabwriter"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/fleet"
 )
 
-// topCommand returns the command that prints the clients denied most often.
+// scopeFlag adds the flag that asks for one node alone.
+func scopeFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("this-node", false, "only the process that is asked, without Redis")
+}
+
+// scope returns the query for the flag.
+func scope(thisNode bool) url.Values {
+	if thisNode {
+		return url.Values{"scope": {"node"}}
+	}
+	return url.Values{}
+}
+
+// topCommand returns the command that prints the rules and clients with most denials.
 func (a *admin) topCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "top", Short: "Print the clients denied most often (approximate; counts halve hourly)",
-		Long: "Print the clients that the Caddy that is asked denied most often, most denials first. Counts halve hourly, and only some\n" +
-			"clients are counted: a count is exact, or a range that the true number lies in.", Args: noArgs}
-	n := cmd.Flags().IntP("number", "n", 20, "how many clients")
+	cmd := &cobra.Command{Use: "top", Short: "Print the rules and clients with most denials, on all nodes",
+		Long: "Print the rules and clients with most denials, on all nodes that count in the same Redis. Rules are counted since\n" +
+			"each process began. Counts of clients halve hourly, and only some clients are counted: a count is exact, or a range that\n" +
+			"the true number lies in. What a filter in Envoy decides by itself is not counted.", Args: noArgs}
+	n := cmd.Flags().IntP("number", "n", 20, "how many clients, and how many rules")
 	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
+	thisNode := scopeFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		reply, err := a.ask(cmd.Context(), http.MethodGet, "top", url.Values{"n": {fmt.Sprint(*n)}})
+		query := scope(*thisNode)
+		query.Set("n", fmt.Sprint(*n))
+		reply, err := a.ask(cmd.Context(), http.MethodGet, "top", query)
 		if err != nil {
 			return err
 		}
@@ -34,29 +55,45 @@ func (a *admin) topCommand() *cobra.Command {
 	return cmd
 }
 
-// printTop prints the reply as a table.
+// printTop prints the reply as two tables.
 func printTop(out io.Writer, reply []byte) error {
-	var top struct {
-		Clients []struct {
-			Policy, Client string
-			Refused, Over  uint64
-		}
-	}
+	var top fleet.Top
 	if err := json.Unmarshal(reply, &top); err != nil {
-		return fmt.Errorf("reading the clients denied most often: %w", err)
+		return fmt.Errorf("reading what is denied most often: %w", err)
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	if len(top.Rules) > 0 {
+		fmt.Fprintln(table, "DENIED\tADMITTED\tDENIED/MIN\tADMITTED/MIN\tPOLICY\tRULE")
+		for _, r := range top.Rules {
+			fmt.Fprintf(table, "%d\t%d\t%d\t%d\t%s\t%s\n", r.Denied, r.Admitted, r.DeniedMinute, r.AdmittedMinute, printable(r.Policy), printable(r.Rule))
+		}
+		fmt.Fprintln(table)
+		_ = table.Flush()
 	}
 	if len(top.Clients) == 0 {
 		_, err := fmt.Fprintln(out, "no client was denied")
 		return err
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "DENIED\tPOLICY\tCLIENT")
 	for _, c := range top.Clients {
-		denied := fmt.Sprint(c.Refused)
+		denied := fmt.Sprint(c.Denied)
 		if c.Over > 0 {
-			denied = fmt.Sprintf("%d to %d", c.Refused-min(c.Over, c.Refused), c.Refused)
+			denied = fmt.Sprintf("%d to %d", c.Denied-min(c.Over, c.Denied), c.Denied)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\n", denied, c.Policy, c.Client)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", denied, printable(c.Policy), printable(c.Client))
 	}
 	return table.Flush()
+}
+
+// printable returns a text that came from the network as one that a terminal shows and does not obey.
+func printable(text string) string {
+	if text == "" {
+		return "-"
+	}
+	for _, c := range text {
+		if !strconv.IsPrint(c) || c == utf8.RuneError {
+			return strconv.Quote(text)
+		}
+	}
+	return text
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
 	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -62,6 +63,7 @@ type bridgeFlags struct {
 	xdsFilter    string
 	socketMode   string
 	certificates certificates
+	operators    operatorFlags
 	drainDelay   time.Duration
 	events       string
 }
@@ -92,6 +94,7 @@ func newBridge() *cobra.Command {
 	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate to serve TLS with")
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers' certificates")
+	f.operators.register(flags)
 	addRedis(flags, &f.redis, "the Redis to count in: redis://, rediss:// or unix://; in memory if left out")
 	flags.DurationVar(&f.redis.Timeout, "redis-timeout", 0, "timeout of a store call (50ms)")
 	flags.BoolVar(&f.remember, "remember-denials", true, "remember denials of Redis for up to a second, for fewer calls")
@@ -128,7 +131,7 @@ func (f *bridgeFlags) negative() error {
 }
 
 // run serves until ctx ends.
-func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
+func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) {
 	if err := f.negative(); err != nil {
 		return err
 	}
@@ -140,12 +143,16 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	adminToken, err := f.operators.readToken(token)
+	if err != nil {
+		return err
+	}
 	f.warnOfArguments(logger)
 	entrances, err := f.entrances(token, logger)
 	if err != nil {
 		return err
 	}
-	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
+	o := bridge.Options{PolicyFile: f.policy, Policy: document, Token: token, AdminToken: adminToken, Shared: inRedis(&f.redis), CallsMax: f.callsMax,
 		WaitersMax: f.waitersMax, Forgetful: !f.remember, Called: called, Hosts: f.hosts, Logger: logger}
 	if host, _, err := net.SplitHostPort(f.listen); err == nil {
 		o.Hosts = append(o.Hosts, host)
@@ -173,16 +180,22 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) error {
 	if err != nil {
 		return errors.Join(err, opened.Close())
 	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	if opened.Redis != nil {
+		defer fleet.Join(opened.Redis, b.Node()).Close()
+	}
 	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
-		entrances: entrances}, logger), b.Close(), opened.Close())
+		entrances: entrances}, logger), b.Close())
 }
 
 // warnOfArguments warns about secrets in the command line, which other users of the machine can
 // see.
 func (f *bridgeFlags) warnOfArguments(logger *slog.Logger) {
-	if f.token != "" && !strings.HasPrefix(f.token, "{env.") {
-		logger.Warn("--token is visible to every user of this machine in the list of processes: give --token-file, or " +
-			"--token '{env.NAME}'")
+	for flag, token := range map[string]string{"token": f.token, "admin-token": f.operators.token} {
+		if token != "" && !strings.HasPrefix(token, "{env.") {
+			logger.Warn(fmt.Sprintf("--%s is visible to every user of this machine in the list of processes: give --%[1]s-file, or "+
+				"--%[1]s '{env.NAME}'", flag))
+		}
 	}
 	if from, err := url.Parse(f.redis.URL); err == nil && from.User != nil {
 		if _, given := from.User.Password(); given {
@@ -195,21 +208,24 @@ func (f *bridgeFlags) warnOfArguments(logger *slog.Logger) {
 // tokenMin is the least length of a token: 16 random letters and digits are 95 bits.
 const tokenMin = 16
 
-// readToken returns the token, or "" if there is none.
-func (f *bridgeFlags) readToken() (string, error) {
-	token, err := policyfile.Secret(f.token)
+// readToken returns the token of filters, or "" if there is none.
+func (f *bridgeFlags) readToken() (string, error) { return readToken("token", f.token, f.tokenFile) }
+
+// readToken returns the token that the flag of a name or its file says, or "" if there is none.
+func readToken(flag, said, file string) (string, error) {
+	token, err := policyfile.Secret(said)
 	if err != nil {
-		return "", fmt.Errorf("--token: %w", err)
+		return "", fmt.Errorf("--%s: %w", flag, err)
 	}
-	if f.tokenFile != "" {
+	if file != "" {
 		if token != "" {
-			return "", errors.New("--token and --token-file are both given: keep one of them")
+			return "", fmt.Errorf("--%s and --%[1]s-file are both given: keep one of them", flag)
 		}
-		if token, err = readSecret(f.tokenFile); err != nil {
-			return "", fmt.Errorf("--token-file: %w", err)
+		if token, err = readSecret(file); err != nil {
+			return "", fmt.Errorf("--%s-file: %w", flag, err)
 		}
 	}
-	if given := f.token != "" || f.tokenFile != ""; given && len(token) < tokenMin {
+	if given := said != "" || file != ""; given && len(token) < tokenMin {
 		return "", fmt.Errorf("the token has %d characters, so it can be guessed: make one of at least %d, as with openssl "+
 			"rand -hex 16", len(token), tokenMin)
 	}

@@ -53,6 +53,7 @@ type entrance struct{ network, address string }
 // entrances are the addresses that the bridge will listen on, with their certificates.
 type entrances struct {
 	http, rls, xds entrance // an unused one has the network ""
+	admin          entrance
 	tls            *tls.Config
 	mode           fs.FileMode // of Unix sockets
 	guarded        bool        // callers must show a token or a certificate
@@ -88,6 +89,11 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 		}
 		beyond = beyond || far
 	}
+	far, err := f.operators.entrance(&e)
+	if err != nil {
+		return e, err
+	}
+	beyond = beyond || far
 	if beyond && e.tls == nil {
 		logger.Warn("the bridge listens beyond this machine without TLS: the token and all requests can be read on the network")
 	}

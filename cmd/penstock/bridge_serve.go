@@ -66,6 +66,11 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	server := httpServer(b.Handler(), s.tls, logger)
 	go func() { ended <- serveHTTP(server, listener) }()
 	logger.Info("the bridge listens", "address", listener.Addr().String(), "tls", s.tls != nil)
+	operators, err := s.serveOperators(b, f.operators.guarded(), logger)
+	if err != nil {
+		return errors.Join(err, server.Close())
+	}
+	defer operators.Close() //nolint:errcheck // its requests are short, and may be asked again
 	envoy, err := s.serveEnvoy(b, ended, logger)
 	if err != nil {
 		return errors.Join(err, server.Close())

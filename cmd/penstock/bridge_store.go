@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,6 +11,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/store"
 )
 
@@ -36,6 +38,8 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 	o.Store, o.Corrections = opened.Requests, opened.Corrections
 	if opened.Redis != nil {
 		o.Reachable, o.Nodes, o.ShareSecret = opened.Redis.Check, opened.Redis.Nodes, opened.Redis.SharedSecret
+		o.Problems = opened.Problems
+		o.Others = func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, opened.Redis) }
 	}
 	figures := metrics.Stores(func(yield func(*store.Store) bool) { yield(opened) })
 	for _, c := range append(metrics.EventsOf(o.Events), figures) {

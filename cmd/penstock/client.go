@@ -21,17 +21,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/directory"
-	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
-	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
 // clientEdits are the commands that change a client's record: "penstock client block user:u_42 …".
 type clientEdits struct {
-	admin  *admin
-	redis  storeFlags
-	asJSON bool
+	admin   *admin
+	control controlClient
+	asJSON  bool
 }
 
 // addClientEdits adds the commands that read and change the directory to the command "client".
@@ -51,8 +49,9 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 		c.edit(directory.ActionForget, "forget CLIENT", "Remove a client's record", 0, false))
 	for _, cmd := range parent.Commands() {
 		flags := cmd.Flags()
-		flags.StringVar(&a.address, "admin", adminDefault, adminUsage)
-		c.redis.register(flags, "ask this Redis instead of a running Caddy")
+		a.register(flags)
+		c.control.register(flags)
+		cmd.PreRunE = func(*cobra.Command, []string) error { return c.control.check(flags) }
 		flags.BoolVar(&c.asJSON, "json", false, "print JSON")
 	}
 }
@@ -127,33 +126,10 @@ func currentUser() string {
 	return ""
 }
 
-// editor returns an editor that works on Redis directly, or nil if no Redis is named. The caller
-// calls done.
-func (c *clientEdits) editor() (editor *directory.Editor, done func(), err error) {
-	if !c.redis.given() {
-		return nil, func() {}, nil
-	}
-	options, err := c.redis.options()
-	if err != nil {
-		return nil, nil, err
-	}
-	options.Timeout = redisstore.TimeoutMax
-	store, err := redisstore.New(options)
-	if err != nil {
-		return nil, nil, err
-	}
-	return &directory.Editor{Source: redisdir.New(store)}, func() { _ = store.Close() }, nil
-}
-
-// apply makes an edit through a running Caddy, or in Redis.
+// apply makes an edit, through the control plane if one is named.
 func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
-	editor, done, err := c.editor()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if editor != nil {
-		return editor.Apply(ctx, edit)
+	if c.control.given() {
+		return c.control.apply(ctx, edit)
 	}
 	text, err := json.Marshal(edit)
 	if err != nil {
@@ -169,13 +145,8 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 
 // lookUp returns a client's record and its latest changes.
 func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operator.ClientEntry, error) {
-	editor, done, err := c.editor()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	if editor != nil {
-		return operator.LookUp(ctx, editor, client, n)
+	if c.control.given() {
+		return c.control.lookUp(ctx, client, n)
 	}
 	query := url.Values{"client": {client}}
 	if n > 0 {

@@ -168,9 +168,10 @@ type reasoning struct {
 	reason *string
 }
 
-func (r reasoning) Verify(credential string) (*policy.Identity, policy.CredentialState) {
+// VerifyFor implements [policy.CostlyVerifier].
+func (r reasoning) VerifyFor(asker *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	*r.reason = r.Reason(credential)
-	return r.Keys.Verify(credential)
+	return r.Keys.VerifyFor(asker, credential)
 }
 
 // nameIt sets the policy's namespace from the flag. Without the right namespace, explain would read

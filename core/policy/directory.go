@@ -22,6 +22,18 @@ type Directory interface {
 	FindAddr(addr netip.Addr, now counter.Micros) *ClientRecord
 }
 
+// KeyDirectory knows API keys. The [Directory] of a plan may implement it. Implementations answer as
+// those of Directory do.
+type KeyDirectory interface {
+	// FindKey returns the owner of the API key with a SHA-256, and the key's state at an instant, as
+	// [Verifier] does. ok is false if the directory does not know yet whether there is such a key.
+	FindKey(hash [32]byte, now counter.Micros) (who *Identity, state CredentialState, ok bool)
+}
+
+// KindKey is the kind under which a directory names API keys, by their SHA-256 in hexadecimal. No
+// client has this kind.
+const KindKey = "~key"
+
 // ClientRecord is a client's entry in a directory, as it is at one instant. It is immutable and
 // shared.
 type ClientRecord struct {

@@ -18,17 +18,17 @@ const forwarded = "X-Forwarded-For"
 
 var sourceAddress = []string{"source", "address"}
 
-// address finds the addresses of the request.
+// address determines the addresses of the request.
 //
 // source.address is the address of the connection, with its port. With port 0 it is the address
 // that Envoy found in X-Forwarded-For. With use_remote_address Envoy appends the address of the
-// connection to X-Forwarded-For, or its own if the connection is local. A chain of addresses ends
-// with the connection's address anyway, so address removes it there. If source.address is not that
-// address, address takes it from the chain.
+// connection to X-Forwarded-For, or its own address if the connection is local. The last element of
+// the chain is then not part of what the client's proxies sent, so address removes it. If
+// source.address is not the connection's address, address uses the removed element instead.
 //
-// Without use_remote_address Envoy appends nothing, and source.address is the last address that
-// X-Forwarded-For names. A client that can connect to such an Envoy can choose it. A Unix socket
-// has no address.
+// Without use_remote_address Envoy appends nothing, and source.address is the last address in
+// X-Forwarded-For. A client that can connect to such an Envoy can choose that address. A Unix
+// socket has no address.
 func (a *attributes) address(h Host, appended bool) {
 	text, _ := h.Property(sourceAddress...)
 	a.origin = hash(a.origin, text)

@@ -11,7 +11,7 @@ import (
 	"github.com/penstock/penstock/core/slim"
 )
 
-// deny answers a denied request, with all header fields. The filter's own answers pass
+// deny answers a denied request, with all header fields. The filter's own responses pass through
 // ResponseHeaders too, which leaves them unchanged.
 func (s *Stream) deny(d *core.Decision) {
 	a := s.asking
@@ -30,7 +30,7 @@ func (s *Stream) deny(d *core.Decision) {
 		headers = setField(headers, "content-type", response.ContentType(d))
 		r.Body = response.AppendProblem(nil, &a.plan, d)
 	case grpcNative:
-		// Envoy makes a response of trailers only, with the body as the message.
+		// Envoy makes a trailers-only response, with the body as the message.
 		code, _ := response.GRPCStatus(d)
 		r.GRPCStatus, r.Body = int32(code), []byte(response.Detail(d))
 	default:
@@ -63,8 +63,8 @@ func setField(headers [][2]string, name, value string) [][2]string {
 // grpcNative marks a request that Envoy itself treats as gRPC.
 const grpcNative = "native"
 
-// grpcType returns the content type of an answer to a gRPC request: "" for other requests, and
-// grpcNative if Envoy answers in the form of gRPC itself.
+// grpcType returns the content type of a response to a gRPC request. It returns "" for other
+// requests, and grpcNative if Envoy itself converts the response to gRPC.
 func grpcType(asked string) string {
 	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
 		return grpcNative

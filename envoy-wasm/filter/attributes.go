@@ -92,7 +92,7 @@ func (a *attributes) release() {
 // KiB of headers by default, and can be configured to accept up to 8 MiB.
 const askBytesMax = wire.CallBytesMax - 4096
 
-// size returns the maximum size in bytes of a question about the request.
+// size returns an upper bound of the size in bytes of a question about the request.
 //
 //go:noinline
 func (a *attributes) size() int {
@@ -106,7 +106,7 @@ func (a *attributes) size() int {
 	return n
 }
 
-// header keeps a header that the policy reads; of several lines it keeps the first.
+// header stores a header that the policy reads; if it has several lines, header stores the first.
 //
 //go:noinline
 func (a *attributes) header(p *policy, name, value string) {

@@ -9,21 +9,21 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// answered handles the end of a call. It sends the next call first, so that this call is under way
-// while the worker delivers the answers.
+// answered handles the end of a call. It sends the next call first, so that the next call is under
+// way while the worker delivers the answers.
 func (f *Filter) answered(fl *flight, r Reply) {
 	defer f.guard()
 	f.tellOfMore()
 	f.calls.drop(fl)
 	if !fl.over && r.Status == 504 && f.elapsed()-fl.sent >= f.silentFor()+lateMax {
-		f.abandon(fl, CounterFull) // from Envoy itself, whose timer ran before the filter had counted a second of silence
+		f.abandon(fl, CounterFull) // a timeout in Envoy itself, before the filter had counted a second of silence
 	}
 	defer f.deliverAll(fl, r)
 	if fl.late && r.Status == 200 {
 		f.countLate(fl)
 	}
 	switch {
-	case r.Status == 400 && fl.leasing: // from another bridge than the one that announced leases
+	case r.Status == 400 && fl.leasing: // a bridge that is not the one that announced leases
 		f.resendWithoutLeases(fl)
 	case !fl.over, r.Status == 200: // any other status was counted when the call was given up
 		f.noteReply(r)
@@ -50,9 +50,10 @@ func (f *Filter) countLate(fl *flight) {
 	}
 }
 
-// resendWithoutLeases enqueues the requests and settlements of a call about leases that its bridge
-// rejected. This bridge charged and settled nothing. During an upgrade, bridges of both releases
-// may share one address. The requests of a call that was given up are decided already.
+// resendWithoutLeases enqueues again the requests and settlements of a call about leases that the
+// bridge rejected. The bridge has charged and settled nothing. This happens during an upgrade, when
+// bridges of both releases can share one address. The requests of a call that was given up have
+// already been decided.
 func (f *Filter) resendWithoutLeases(fl *flight) {
 	f.leases.reads, f.leases.leasesOffUntil = false, f.elapsed()+leasesOffFor
 	var waits []*Stream
@@ -98,7 +99,7 @@ func (f *Filter) deliverAll(fl *flight, r Reply) {
 	}
 }
 
-// deliver delivers an answer to an item. got is nil if there is none; why then says the cause.
+// deliver delivers an answer to an item. got is nil if there is none; why is then the cause.
 func (f *Filter) deliver(r *batchItem, got *wire.Answer, why Counter, sent counter.Micros) {
 	s, ok := r.stream, got != nil && got.Status == wire.StatusOK
 	if got != nil && !ok {
@@ -160,8 +161,8 @@ func (r *Reply) answered() bool {
 	return r.Status != 0 && r.Status != 504 && (r.Status != 503 || r.busy())
 }
 
-// busy reports whether a bridge answered that it is overloaded. The 503 that Envoy makes itself
-// lacks the header that announces leases.
+// busy reports whether a bridge answered that it is overloaded. A 503 made by Envoy itself lacks
+// the header that announces leases.
 func (r *Reply) busy() bool { return r.Status == 503 && r.Leases != "" }
 
 // replyOf returns a reader of the answers in a reply.
@@ -174,7 +175,7 @@ func replyOf(r Reply) (*wire.ReplyReader, error) {
 	return wire.ReadReply(r.Body)
 }
 
-// noteReply counts a failed call, and learns from an answer whether the bridge accepts calls about
+// noteReply counts a failed call, and records from an answer whether the bridge accepts calls about
 // leases.
 func (f *Filter) noteReply(r Reply) {
 	c := &f.calls

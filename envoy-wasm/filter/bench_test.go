@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// quick is a host without costs of its own.
+// quick is a host whose methods take almost no time.
 type quick struct {
 	answer func(Reply)
 	now    counter.Micros

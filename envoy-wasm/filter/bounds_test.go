@@ -25,8 +25,8 @@ func byHeaders(t *testing.T, names ...string) corepolicy.Policy {
 	return p
 }
 
-// TestCallsAreBoundedInBytes: no call exceeds what the bridge accepts, and a long item has a call
-// of its own.
+// TestCallsAreBoundedInBytes: no call is larger than the bridge accepts, and a long item has its
+// own call.
 func TestCallsAreBoundedInBytes(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, everywhere(shop(t, "10/1m")))
@@ -52,8 +52,9 @@ func TestCallsAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestTooLargeRequestsAreRefused: under on_error: allow, a long header would otherwise
-// bypass the limits. A request without limits passes.
+// TestTooLargeRequestsAreRefused: requests with limits that are too large for a question are
+// denied, because under on_error: allow a long header would otherwise bypass the limits. A request
+// without limits passes.
 func TestTooLargeRequestsAreRefused(t *testing.T) {
 	long := strings.Repeat("a", askBytesMax)
 	e := newEnvoy(t)
@@ -150,7 +151,7 @@ func TestAPolicyThatReadsTooMuchIsRefused(t *testing.T) {
 	}
 }
 
-// TestDecidedRequestsKeepNoHeaders: a decided request keeps no reference to its headers.
+// TestDecidedRequestsKeepNoHeaders: a decided request does not keep its headers in memory.
 func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
@@ -170,7 +171,7 @@ func TestDecidedRequestsKeepNoHeaders(t *testing.T) {
 }
 
 // TestWaitingHeadersAreBounded: the headers of a waiting request are released when it is decided or
-// gone.
+// has ended.
 func TestWaitingHeadersAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))

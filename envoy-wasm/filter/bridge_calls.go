@@ -10,9 +10,9 @@ import (
 // checkPath is the path of the bridge that decides requests.
 const checkPath = "/v1/check"
 
-// After failuresMax failed calls in a row the filter makes no call for openFor. Then it makes calls
-// without questions, to detect that the bridge is back. So requests do not wait for a bridge that
-// hangs.
+// After failuresMax consecutive failed calls, the filter makes no call for openFor. Then it makes
+// calls without questions, to detect that the bridge is back. So requests do not wait for a bridge
+// that hangs.
 const (
 	failuresMax = 3
 	openFor     = 500 * counter.Millisecond
@@ -21,14 +21,14 @@ const (
 // Bounds of the queues.
 const (
 	batchItemsMax = wire.ItemsMax
-	batchBytesMax = 256 << 10 // of a call with several questions; a longer question gets its own call
+	batchBytesMax = 256 << 10 // bytes of a call with several questions; a longer question gets its own call
 	waitingMax    = 16384     // requests of one worker, queued ones included; further requests are denied with 503
-	heldBytesMax  = 128 << 20 // bytes of headers of requests that wait or are queued; further requests are denied likewise
-	settlingMax   = 16384     // further settlements are not sent, so their reservations stay charged
+	heldBytesMax  = 128 << 20 // bytes of headers of requests that wait or are queued; further requests are denied too
+	settlingMax   = 16384     // further settlements are not sent, so their reservations remain charged
 )
 
-// calls are the calls of one worker to the bridge. One is under way; requests that arrive meanwhile
-// share the next.
+// calls are the calls of one worker to the bridge. One is under way at a time, and requests that
+// arrive in the meantime share the next one.
 type calls struct {
 	waiting       []*Stream      // requests without a call
 	settling      []*due         // responses to report
@@ -38,7 +38,7 @@ type calls struct {
 	filling       *flight        // the call that is being made
 	spare         *flight        // a finished call, kept for reuse
 	throttleQueue []*Stream      // requests under throttle rules, with calls of their own
-	answeredSent  counter.Micros // when the call was sent whose answers are being delivered
+	answeredSent  counter.Micros // when the call whose answers are being delivered was sent
 	held          int            // bytes of headers of requests that wait or are queued
 	nodes         int64          // number of nodes that share the store, by the last answer
 	woken         bool
@@ -51,15 +51,15 @@ type calls struct {
 
 // flight is a call with the questions of several requests.
 //
-// After its deadline the next call is made beside it, and its requests go on waiting. They are
-// decided without an answer once the bridge counts as down or the call as lost. An answer that
-// comes later still proves that the bridge is up, and the filter uses the units in it.
+// After its deadline, the next call is made although this one is still under way, and its requests
+// continue to wait. They are decided without an answer once the bridge counts as down or the call
+// as lost. A later answer still proves that the bridge is up, and the filter uses the units in it.
 type flight struct {
 	items   []batchItem
 	sent    counter.Micros // on the clock of leases
 	leasing bool           // the call is about leases
 	looked  counter.Micros // when a tick last checked it, on the same clock
-	waited  counter.Micros // for how long its answer could have been read
+	waited  counter.Micros // for how long the filter could have read its answer
 	over    bool           // its requests were decided without it
 	late    bool           // its deadline has passed
 }
@@ -80,8 +80,8 @@ func (c *calls) keep(a *asking) {
 	a.held = a.attrs.bytes
 }
 
-// enqueueForBatch puts the request into the queue for the next call. It reports false if the host
-// would not make that call.
+// enqueueForBatch puts the request into the queue for the next call. It returns false if the host
+// rejects that call.
 //
 //go:noinline
 func (s *Stream) enqueueForBatch() bool {
@@ -104,12 +104,12 @@ func (f *Filter) enqueueSettlement(d *due) {
 		return
 	}
 	c.settling = append(c.settling, d)
-	f.scheduleFlush() // without it, with the next call
+	f.scheduleFlush() // if this fails, the settlement is sent with the next call
 }
 
-// scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, since
-// the end of that call flushes. The host may call Flush at once, so the item must be in its queue
-// already.
+// scheduleFlush makes the host call Flush soon. While a call is under way it does nothing, because
+// Flush is called at the end of that call. The host can call Flush at once, so the item must be in
+// its queue already.
 func (f *Filter) scheduleFlush() bool { return f.calls.flight != nil || f.requestFlush() }
 
 // Flush ends a turn: it decides the requests that arrived in it, and makes the next call unless one
@@ -141,7 +141,7 @@ func (f *Filter) send() {
 		f.fillBatch()
 		if len(next.items) == 0 {
 			c.spare = next
-			continue // all of them were gone
+			continue // all of them had ended
 		}
 		c.flight = next
 		f.hurry()

@@ -12,10 +12,10 @@ const (
 	// one client delays Envoy or the bridge by tenths of a second, and must not look like an
 	// outage.
 	silentMin = counter.Second
-	// lateMax is the additional time for a call, because an Envoy whose ticks are late also reads
-	// the answer late.
+	// lateMax is additional time for a call, because an Envoy whose ticks are late also reads the
+	// answer late.
 	lateMax = 2 * counter.Second
-	// overdueMax is how many calls may be overdue while another one is made.
+	// overdueMax is the greatest number of overdue calls with which another call is made.
 	overdueMax = 8
 )
 
@@ -43,7 +43,7 @@ func (f *Filter) abandon(fl *flight, why Counter) {
 	}
 }
 
-// expire ends the waits whose deadline has passed, and probes whether a bridge that was down is
+// expire ends the waits whose deadline has passed, and checks whether a bridge that was down is
 // back.
 func (f *Filter) expire() {
 	defer f.guard()
@@ -72,18 +72,18 @@ func (f *Filter) expire() {
 	}
 }
 
-// tickMost is how much of the time between two ticks counts as a wait for the bridge. Timers may be
-// a little late.
+// tickMost is the greatest part of the time between two ticks that counts as a wait for the bridge.
+// It allows for timers that are a little late.
 const tickMost = tickFast * 3 / 2
 
 // checkDeadlines ends the waits for calls that take too long.
 //
-// A call that passes its deadline is overdue, and the next call is made beside it. A bridge that
-// answers nothing for [Filter.silentFor] counts as down: on_error decides all requests that wait.
-// If the bridge answers other calls and one call stays unanswered for as long, the requests of this
-// call are answered 503: a client could cause that. The time between two ticks counts as at most
-// tickMost. If Envoy's ticks are late, it also reads the answer late, which is not the bridge's
-// fault.
+// A call that passes its deadline is overdue, and the next call is made although it is still under
+// way. A bridge that answers nothing for [Filter.silentFor] counts as down, and on_error decides
+// all requests that wait. If the bridge answers other calls while one call is unanswered for that
+// long, the requests of this call are answered 503, because a client could cause this. The time
+// between two ticks counts as at most tickMost. If Envoy's ticks are late, it also reads the answer
+// late, which is not the bridge's fault.
 func (f *Filter) checkDeadlines() {
 	c, now := &f.calls, f.elapsed()
 	for i := len(c.overdue) - 1; i >= 0; i-- { // the last one first, because giveUp removes it
@@ -126,8 +126,8 @@ func (f *Filter) bridgeDown() {
 	}
 }
 
-// ahead reports whether an instant is yet to come. An instant further ahead than most counts as
-// past: the clock went back.
+// ahead reports whether an instant is in the future. An instant further ahead than most counts as
+// past, because the clock must have gone back.
 func ahead(instant, now, most counter.Micros) bool { return now < instant && instant-now <= most }
 
 // expire decides a request in a throttle queue whose own call has no answer. If the bridge has

@@ -18,11 +18,11 @@ type Config struct {
 	Host     string         // the :authority of calls
 	Token    string         // sent to the bridge; "" for none
 	Deadline counter.Micros // how long a call to the bridge may take
-	// Deny makes the filter deny requests until it has a policy. Afterwards the policy decides.
+	// Deny makes the filter deny requests until it has a policy. After that, the policy decides.
 	Deny   bool
-	Policy []byte         // a compact policy; nil: the bridge provides it
+	Policy []byte         // a compact policy; nil means that the bridge provides it
 	Poll   counter.Micros // how often the filter polls the bridge for a new policy
-	// Appended says that Envoy appends the address of its peer to X-Forwarded-For
+	// Appended reports whether Envoy appends the address of its peer to X-Forwarded-For
 	// (use_remote_address).
 	Appended bool
 }
@@ -34,8 +34,8 @@ const (
 	configBytesMax           = compact.PolicyBytesMax * 2
 )
 
-// ParseConfig reads lines of "name: value", or a JSON object of strings, numbers and booleans,
-// which Istio makes of a pluginConfig. The error lists all problems.
+// ParseConfig reads lines of "name: value", or a JSON object of strings, numbers and booleans, to
+// which Istio converts a pluginConfig. The error lists all problems.
 func ParseConfig(data []byte) (Config, error) {
 	c := Config{Cluster: "penstock", Host: "penstock", Deadline: 50 * counter.Millisecond, Poll: counter.Second, Appended: true}
 	if len(data) > configBytesMax {

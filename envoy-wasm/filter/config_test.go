@@ -93,7 +93,8 @@ func FuzzParseConfig(f *testing.F) {
 	})
 }
 
-// TestBase64: what the library encodes is decoded, and what it does not decode is refused.
+// TestBase64: text that the library encodes is decoded, and text that the library rejects is
+// rejected.
 func TestBase64(t *testing.T) {
 	for n := range 300 {
 		data := make([]byte, n)

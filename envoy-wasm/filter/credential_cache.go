@@ -12,15 +12,16 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Bounds of the cache of credentials. Beyond them the cache is emptied and filled by the bridge
-// again. The bridge has a cache too, so this costs a few bytes per call and no signature check.
+// Bounds of the cache of credentials. When a bound is reached, the cache is emptied, and the
+// bridge's answers fill it again. The bridge has a cache too, so this costs a few bytes per call
+// and no signature check.
 const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
 	rememberedMax   = counter.Minute // the bridge says 10 s
-	// trustedFor is how long a cached verdict admits requests from leased units. The filter then
-	// asks the bridge again. Otherwise, while other requests renew the lease, it would not notice
-	// that a key was revoked.
+	// trustedFor is how long a cached verdict admits requests from leased units. After that, the
+	// filter calls the bridge again. Otherwise it would not notice that a key was revoked as long
+	// as other requests renew the lease.
 	trustedFor = counter.Second
 )
 
@@ -68,7 +69,7 @@ func (r *remembered) Verify(credential string) (*corepolicy.Identity, corepolicy
 }
 
 // takeVerdict returns and caches the verdict of the bridge on a credential. The bridge verifies the
-// same credentials in the same order, so their position selects the verdict. One way may have
+// same credentials in the same order, so their position selects the verdict. One way can have
 // several credentials with one verdict each. A credential that the bridge did not need to verify is
 // unknown.
 func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolicy.Identity, corepolicy.CredentialState) {
@@ -102,7 +103,7 @@ func (r *remembered) keep(credential string, way *wire.Way, until counter.Micros
 		identity := way.Identity
 		v.identity = &identity
 	}
-	if until <= r.filter.now { // the bridge has no verdict either
+	if until <= r.filter.now { // the bridge had no verdict either
 		return v
 	}
 	if _, again := r.verdicts[credential]; !again {

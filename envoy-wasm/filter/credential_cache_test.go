@@ -24,7 +24,7 @@ func withKeys(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// said adds the bridge's verdict on a credential to an answer.
+// said returns an answer with the bridge's verdict on a credential added.
 func said(a wire.Answer, state corepolicy.CredentialState, ttl counter.Micros) wire.Answer {
 	way := wire.Way{State: state}
 	if state == corepolicy.CredentialValid {
@@ -34,8 +34,8 @@ func said(a wire.Answer, state corepolicy.CredentialState, ttl counter.Micros) w
 	return a
 }
 
-// TestCredentialsAreRemembered: the bridge verifies the first credential, and is told on the second
-// request that it is known.
+// TestCredentialsAreRemembered: the bridge verifies a credential at the first request, and the
+// second request marks it as known.
 func TestCredentialsAreRemembered(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
@@ -73,7 +73,8 @@ func TestCredentialsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestARevokedKeyIsRefused even if its first request was admitted before the filter knew the key.
+// TestARevokedKeyIsRefused: a revoked key is denied even if its first request was admitted before
+// the filter had a verdict on the key.
 func TestARevokedKeyIsRefused(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, withKeys(t))
@@ -90,8 +91,8 @@ func TestARevokedKeyIsRefused(t *testing.T) {
 	}
 }
 
-// TestCredentialCacheIsBounded: made-up credentials do not fill the memory, however many and
-// however large.
+// TestCredentialCacheIsBounded: invented credentials do not fill the memory, however many there are
+// and however large they are.
 func TestCredentialCacheIsBounded(t *testing.T) {
 	for _, bytes := range []int{20, 8000} {
 		e := newEnvoy(t)

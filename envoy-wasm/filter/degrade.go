@@ -7,9 +7,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Limits also hold without the bridge. A request that was denied a moment ago stays denied.
-// Requests that on_error lets through are counted in Envoy's shared data, which all workers of the
-// process share, and end at the limit. While the bridge answers, this costs nothing.
+// Limits are also enforced without the bridge. Recent denials remain in force. Requests that
+// on_error lets through are counted in Envoy's shared data, which all workers of the process share,
+// and are denied when the limit is reached. While the bridge answers, this costs nothing.
 
 // unasked decides a request without an answer from the bridge.
 //
@@ -31,7 +31,7 @@ func (s *Stream) unasked(why Counter) Action {
 	return s.decide(d)
 }
 
-// degrade decides by on_error. A request whose credential cannot be verified may come from any
+// degrade decides by on_error. A request whose credential cannot be verified could come from any
 // client.
 func (a *asking) degrade() core.Decision {
 	if a.unsure && a.policy.anybody != nil {
@@ -60,8 +60,8 @@ func (s *Stream) denyOverflow() Action {
 // The number of records is fixed, because Envoy's shared data has no deletion: 65,536 records take
 // about 12 MB. The hash of a counter's key selects recordWays records, and the counter uses one of
 // them. The hash has a random key that the workers share, so that a client cannot aim for another
-// client's record. If other counters use all of them, the counter takes over the record with the
-// fewest units.
+// client's record. If other counters use all of them, the counter replaces the one with the fewest
+// units.
 const (
 	recordsMax  = 1 << 16
 	recordBytes = 24 // the hash, the expiry and the units
@@ -70,8 +70,8 @@ const (
 	keyRecord   = recordsMax // the record that holds the key of the hash
 )
 
-// recordKey returns the key of the hash of records, and makes one if there is none. It reads the
-// key each time: if two workers make a key at once, the later one stays.
+// recordKey returns the key of the hash of records, and creates one if there is none. It reads the
+// key each time, because if two workers create a key at once, the later one is kept.
 func (f *Filter) recordKey() (k hashKey) {
 	value, cas := f.host.Shared(keyRecord)
 	if len(value) != 16 {
@@ -121,9 +121,9 @@ func (f *Filter) recordOf(h uint64, now counter.Micros) (least record) {
 }
 
 // bound counts a request that on_error lets through. It reports whether the request exceeds a
-// limit; the results then say so, and the request is not counted. With known set, the count begins
-// at the usage that the bridge reported last. A request under a throttle rule waited until that
-// usage was over.
+// limit; the results are then those of a denial, and the request is not counted. If known is set,
+// the count begins at the usage that the bridge reported last. A request under a throttle rule has
+// already waited until that usage expired.
 func (f *Filter) bound(a *asking, known bool) (exceeded bool) {
 	checks, results := a.plan.Checks(), a.plan.Results()
 	now := f.host.Now()
@@ -192,9 +192,9 @@ func setNumber(b []byte, n uint64) {
 	}
 }
 
-// ending returns when units that are used now become available again: after a window, or for a
-// token bucket after the time in which it fills. The window begins with the first use, since the
-// clock of the store's window is unknown.
+// ending returns when units that are used now become available again: after a window or, for a
+// token bucket, after its fill time. The window begins with the first use, since the clock of the
+// store's window is unknown.
 func ending(c *counter.Check, now counter.Micros) counter.Micros {
 	l := c.Limit
 	span := l.Window()

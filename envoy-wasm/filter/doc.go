@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filter is the Envoy filter without Envoy. It handles each step of a request, and reaches
-// Envoy through a [Host]. It decides with the same core as Caddy, and asks the bridge for facts
-// that only a store has.
+// Package filter is the logic of the Envoy filter, independent of Envoy. It handles each step of a
+// request, and calls Envoy through a [Host]. It uses the same package core as Caddy, and calls the
+// bridge for everything that needs a store.
 //
 // # Promise
 //
 // The filter identifies and matches each request. If it holds leased units for all limits of the
 // request, or if one of the limits denied it a moment ago, it decides the request itself with
 // package lease, and the limits are never exceeded. Otherwise a request with a limit waits for at
-// most one call, which it may share with others: a worker has one call under way, and requests that
-// arrive meanwhile share the next. Only a few requests for one counter share a call, and a denial
-// of one applies to the others that wait (see gate).
+// most one call, which it can share with others: a worker has one call under way, and requests that
+// arrive in the meantime share the next one. Only a few requests for one counter share a call, and
+// a denial of one of them applies to the others that wait (see gate).
 //
 // Each call has a deadline. If the bridge does not answer in time, on_error of the policy decides,
-// and requests that it lets through still end at the limit. No request waits longer than about
-// three deadlines for a bridge that is down, and none is lost. All queues and caches are bounded;
+// and requests that it lets through are still limited. No request waits longer than about three
+// deadlines for a bridge that is down, and none is lost. All queues and caches are bounded;
 // requests beyond a bound are denied.
 //
 // # Price
 //
-// Under load each request waits for the end of Envoy's turn, so that requests are decided together,
-// at half the cost.
+// Under load each request waits for the end of an iteration of Envoy's event loop, called a turn
+// here, so that requests are decided together, at half the cost.
 //
-// A request without a limit costs the reading of its headers. A request that is decided from leased
-// units adds the decision; any other request also adds its share of a call to the bridge. A worker
-// holds at most 1 MB of counters.
+// For a request without a limit, the only cost is reading its headers. For a request that is
+// decided from leased units there is also the cost of the decision, and for any other request also
+// its share of a call to the bridge. A worker holds at most 1 MB of counters.
 //
-// Each MB of the compiled filter adds a second to Envoy's start. Functions here and in package core
-// that the compiler would inline at several places are therefore marked noinline where inlining
-// does not pay.
+// Each MB of the compiled filter adds a second to Envoy's start. Therefore, functions here and in
+// package core that the compiler would inline in several places are marked noinline where inlining
+// is not worth its size.
 //
 // # When not to use it
 //
-// Without the bridge: the filter gets its counts from it.
+// It cannot be used without the bridge, which has the counters.
 //
 // Everything here runs on one goroutine, that of the worker. Nothing is safe for concurrent use.
 package filter

@@ -18,8 +18,9 @@ import (
 // Envoy does not report the type of a value. Attributes that Envoy documents as strings are
 // returned byte for byte, even if they are not text, since the client chooses some of them. Any
 // other value, including those within metadata and filter state, is returned unchanged if it could
-// be text. Otherwise 8 bytes are a number, one byte is a truth value, and other values are returned
-// unchanged. Numbers within metadata come from JSON and are floating point; all others are whole.
+// be text. Otherwise 8 bytes are a number, one byte is a boolean, and other values are returned
+// unchanged. Numbers within metadata come from JSON and are floating point; all others are
+// integers.
 func attribute(h Host, name string) wire.Value {
 	path := propertyPath(name)
 	if strings.Join(path, "") == "" { // a name such as ".", which is not a valid path
@@ -62,13 +63,13 @@ func isString(path []string) bool {
 	return false
 }
 
-// isText reports whether the value could be text. The encodings of numbers, truth values, lists and
-// maps have bytes that no text has.
+// isText reports whether the value could be text. The encodings of numbers, booleans, lists and
+// maps contain bytes that do not occur in text.
 func isText(value string) bool {
 	return utf8.ValidString(value) && strings.IndexFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) < 0
 }
 
-// propertyPath splits the name of an attribute: metadata.filter_metadata.ns.key. Parts that hold
+// propertyPath splits the name of an attribute: metadata.filter_metadata.ns.key. Parts that contain
 // dots are written in brackets:
 // metadata.filter_metadata.[envoy.filters.http.jwt_authn].payload.sub.
 func propertyPath(name string) (path []string) {

@@ -11,7 +11,7 @@ func (f *Filter) fillBatch() {
 	c := &f.calls
 	taken := 0
 	for taken < len(c.waiting) && c.waiting[taken].state != waiting {
-		taken++ // gone, or its time is over
+		taken++ // it has ended, or its time is over
 	}
 	version := ""
 	switch {
@@ -21,7 +21,7 @@ func (f *Filter) fillBatch() {
 		version = f.leases.extras[0].version
 	}
 	c.body = wire.AppendCall(c.body[:0], version)
-	if taken < len(c.waiting) { // before items that no request waits for, which could leave no room for a long question
+	if taken < len(c.waiting) { // questions come before items for which no request waits, which could leave no room for a long question
 		c.waiting[taken].appendToBatch()
 		taken++
 	}
@@ -92,7 +92,7 @@ func (c *calls) lease() {
 }
 
 // appendSettlements adds settlements to the call. If the call is about leases, it keeps them until
-// the answer comes: a bridge of an earlier release rejects such calls.
+// the answer comes, because a bridge of an earlier release rejects such calls.
 func (f *Filter) appendSettlements() {
 	c := &f.calls
 	settled := 0

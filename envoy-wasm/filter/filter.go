@@ -22,17 +22,18 @@ type Filter struct {
 	uses     knownUses
 	denials  denials
 	arrivals arrivals
-	outdated []*Stream // wait for the end of the next poll
+	outdated []*Stream // requests that wait for the end of the next poll
 	pace     pace
 	poll     struct {
 		due   counter.Micros
 		asked counter.Micros // time of the last poll
 		under bool
-		lost  bool // no bridge knew Envoy's policy, so the filter polls from then on
+		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
-	// State of the request that is being decided: the time, whether one of its credentials has no
-	// verdict or an old one, and the fingerprints of the verified credentials. If the request is
-	// decided again after the bridge verified its credentials, also the bridge's verdicts.
+	// The following fields are the state of the request that is being decided: the time, whether
+	// one of its credentials has no verdict or an old one, and the fingerprints of the verified
+	// credentials. If the request is decided again after the bridge has verified its credentials,
+	// there are also the bridge's verdicts.
 	now            counter.Micros
 	unsure         bool
 	stale          bool
@@ -46,8 +47,8 @@ type Filter struct {
 	quiet counter.Micros // no panic is logged until then
 }
 
-// New returns a filter with the configuration that [ParseConfig] reads. The error says why the
-// configuration cannot be used; Envoy then keeps the previous one.
+// New returns a filter with the configuration that [ParseConfig] reads. If the configuration cannot
+// be used, the error states why, and Envoy keeps the previous configuration.
 func New(host Host, configuration []byte) (*Filter, error) {
 	config, err := ParseConfig(configuration)
 	if err != nil {
@@ -64,8 +65,8 @@ func New(host Host, configuration []byte) (*Filter, error) {
 }
 
 // Succeed takes over the policy of another filter of this worker with the same bridge, and reports
-// whether there is a policy. Envoy makes a new filter at every change of its configuration; without
-// Succeed it would have no policy until the bridge answers.
+// whether there is one. Envoy creates a new filter at every change of its configuration. Without
+// Succeed, the new filter would have no policy until the bridge answers.
 func (f *Filter) Succeed(other *Filter) bool {
 	if f.policy == nil && f.polls() && other.source != nil && f.config.sameBridge(&other.config) {
 		if next, err := f.load(other.source); err == nil {
@@ -105,8 +106,9 @@ const missingPoll = counter.Second
 
 // polls reports whether the filter polls the bridge for policies. If Envoy provides the policy, it
 // also provides the next one, but only once it reaches its control plane again. So after a policy
-// that no bridge knew, the filter polls the bridges permanently. A single poll is not enough: one
-// of several bridges may not have read an edit yet, and Envoy does not send the same policy again.
+// that no bridge had, the filter polls the bridges permanently. A single poll is not enough,
+// because one of several bridges might not have read an edit yet, and Envoy does not send the same
+// policy again.
 func (f *Filter) polls() bool { return f.config.Policy == nil || f.poll.lost }
 
 // pollPolicy polls the bridge for a new policy when it is due.
@@ -150,17 +152,17 @@ func (f *Filter) polled(r Reply) {
 	}
 }
 
-// pollSoon advances the next poll because the bridge does not know the filter's policy.
+// pollSoon makes the next poll earlier because the bridge does not have the filter's policy.
 func (f *Filter) pollSoon() { f.poll.due = min(f.poll.due, f.poll.asked+pollMin) }
 
-// takePolicy takes over a polled policy. A policy that cannot be read is rejected, and the previous
-// one stays.
+// takePolicy puts a polled policy in force. A policy that cannot be read is rejected, and the
+// previous one remains in force.
 func (f *Filter) takePolicy(r Reply) {
 	if r.Status != 200 || r.ETag == f.etag && f.etag != "" {
 		return
 	}
 	next, err := f.load(r.Body)
-	f.etag = r.ETag // valid or not, this policy is not fetched again
+	f.etag = r.ETag // this policy is not fetched again, even if it is invalid
 	if err != nil {
 		f.host.Count(CounterPolicyRejected)
 		f.host.Warn("penstock: the policy of the bridge is refused, and the one before stays: " + err.Error())

@@ -118,8 +118,8 @@ func TestAGoneRequestIsSkipped(t *testing.T) {
 	}
 }
 
-// TestDeadlines: after its deadline, a call delays no other call, but its requests go on waiting.
-// on_error decides after the bridge has been silent for a second.
+// TestDeadlines: after its deadline, a call does not delay other calls, but its requests continue
+// to wait. on_error decides after the bridge has been silent for a second.
 func TestDeadlines(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))

@@ -8,14 +8,14 @@ import (
 )
 
 // Few calls answer the requests for one counter. The narrowest check of a request selects the
-// counter. As many requests for it may be in calls as the counter has room for, plus one; the
-// others wait in a queue of that counter. A denial applies to all queued requests of the same cost;
-// otherwise the next requests go into calls. A client that sends ten thousand requests at once
-// therefore costs the bridge, and the other requests in the same calls, only a few questions.
+// counter. The number of requests for it in calls is at most the counter's room plus one; the
+// others wait in a queue of that counter. A denial applies to all queued requests of the same cost.
+// After an admission, the next requests go into calls. A client that sends ten thousand requests at
+// once therefore costs the bridge, and the other requests in the same calls, only a few questions.
 
 const (
-	// waveMax is how many requests for one counter are in calls at a time: a quarter of a call, so
-	// that other requests have room in it too.
+	// waveMax is the greatest number of requests for one counter in calls at a time. It is a
+	// quarter of a call, so that other requests have room in the call too.
 	waveMax = 64
 	// gateQueueMax is the maximum number of requests that wait for one counter, of waitingMax in
 	// all. Further requests are denied with 429.
@@ -28,7 +28,7 @@ type gate struct {
 	_ slim.Incomparable
 
 	key         string
-	room        int64   // units left by the last answer; at first the limit's capacity
+	room        int64   // units left according to the last answer; at first the limit's capacity
 	under       int     // requests in calls
 	length      int     // of the queue
 	first, last *Stream // the queue
@@ -39,7 +39,7 @@ type gate struct {
 // gates are those of one worker.
 type gates struct {
 	byKey       map[string]*gate
-	first, last *gate // gates with a queue, or with one a moment ago
+	first, last *gate // list of the gates that have, or recently had, a queue
 	queues      int   // length of that list
 	queued      int   // requests in all queues
 }
@@ -83,8 +83,8 @@ func (l *gates) follow(g *gate) {
 	l.queues++
 }
 
-// wave returns how many requests like this one may be in calls at a time. A request whose
-// credential is not known may belong to another client, so the room does not limit it.
+// wave returns the number of requests like this one that may be in calls at a time. A request whose
+// credential is not known could belong to another client, so the room does not limit it.
 //
 //go:noinline
 func (g *gate) wave(a *asking) int {
@@ -173,7 +173,7 @@ func (f *Filter) moveQueues() {
 	}
 }
 
-// goesOn reports whether the first request of the queue, if any, may continue.
+// goesOn reports whether there is a first request of the queue and it may continue.
 func (g *gate) goesOn(now counter.Micros) bool {
 	s := g.first
 	return s != nil && (s.state != queued || g.under < g.wave(s.asking) || s.late(now))
@@ -211,7 +211,7 @@ func (s *Stream) advance(from *gate) {
 }
 
 // waitedMin is the least time after which a request that only waited for other calls is denied,
-// because the bridge is overloaded but not down. A longer deadline prolongs that time.
+// because the bridge is overloaded but not down. With a longer deadline, that time is longer.
 const waitedMin = 3 * counter.Second / 2
 
 // late reports whether the request must be decided now although it still waits for other requests

@@ -23,7 +23,7 @@ func (e *envoy) flood(f *Filter, from, n uint32, path string, fields ...string) 
 	e.settles(f)
 }
 
-// settles ends turns until nothing more happens without an answer of the bridge.
+// settles ends turns until nothing more happens without an answer from the bridge.
 func (e *envoy) settles(f *Filter) {
 	for wakes := -1; wakes != e.wakes; {
 		wakes = e.wakes
@@ -31,7 +31,8 @@ func (e *envoy) settles(f *Filter) {
 	}
 }
 
-// bridge answers all calls as a bridge with the given units would, and returns the number of items.
+// bridge answers all calls like a bridge with the given number of units, and returns the number of
+// items.
 func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 	for len(e.calls) > 0 {
 		c, _, items := e.check()
@@ -52,7 +53,7 @@ func (e *envoy) bridge(f *Filter, units *int64) (asked int) {
 }
 
 // TestABurstOfOneClient: of any number of simultaneous requests, exactly the limit is admitted and
-// the rest is denied with 429. The bridge is asked about one request more than are admitted.
+// the rest are denied with 429. The bridge gets one more question than requests are admitted.
 func TestABurstOfOneClient(t *testing.T) {
 	for _, n := range []uint32{1, 5, 6, 100, 2000, 10000} {
 		for _, limit := range []int64{1, 5, 300} {
@@ -77,8 +78,8 @@ func TestABurstOfOneClient(t *testing.T) {
 	}
 }
 
-// TestABurstDelaysNoOtherClient: another client's request is in the first call, however many came
-// before it.
+// TestABurstDelaysNoOtherClient: another client's request is in the first call, however many
+// requests came before it.
 func TestABurstDelaysNoOtherClient(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "1000000/1h"))
@@ -95,7 +96,8 @@ func TestABurstDelaysNoOtherClient(t *testing.T) {
 }
 
 // TestADenialAppliesToAllQueued: one denial applies to all queued requests of the client, even
-// where denials are not remembered: beside a log_only rule, or if the bridge forbids it.
+// where denials are not remembered, that is, together with a log_only rule or if the bridge forbids
+// it.
 func TestADenialAppliesToAllQueued(t *testing.T) {
 	for name, exact := range map[string]bool{"log_only": false, "no memory": true} {
 		e := newEnvoy(t)
@@ -150,8 +152,8 @@ func TestADenialDoesNotApplyToUnknownCredentials(t *testing.T) {
 	}
 }
 
-// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit, over all
-// workers, and again in the next window.
+// TestOnErrorEndsAtTheLimit: without the bridge, each client is allowed its limit over all workers,
+// and again in the next window.
 func TestOnErrorEndsAtTheLimit(t *testing.T) {
 	e, other := newEnvoy(t), newEnvoy(t)
 	f, g := withPolicy(t, e, shop(t, "5/1h")), withPolicy(t, other, shop(t, "5/1h"))
@@ -201,7 +203,7 @@ func TestDeniedRequestsChargeNoLimit(t *testing.T) {
 	}
 }
 
-// TestABusyBridgeAdmitsNothing: if the bridge is busy, the filter asks twice more and then denies
+// TestABusyBridgeAdmitsNothing: if the bridge is busy, the filter tries twice more and then denies
 // the request, even under on_error: allow. A busy bridge is not an outage.
 func TestABusyBridgeAdmitsNothing(t *testing.T) {
 	for name, answer := range map[string]func(n int) Reply{
@@ -258,8 +260,8 @@ func TestTheTimeOfACallIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestNoRequestWaitsForASilentBridge: with a silent bridge, all requests of a burst are decided
-// within a second; in any case within one and a half seconds and one call.
+// TestNoRequestWaitsForASilentBridge: with a silent bridge, all requests of a burst are usually
+// decided within a second, and always within one and a half seconds plus one call.
 func TestNoRequestWaitsForASilentBridge(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "5/1h"))

@@ -6,19 +6,19 @@ package filter
 // Envoy distributes. The old filter ends with its last request and makes no calls afterwards. The
 // calls of the new filter refund its leased units.
 
-// End ends the filter. Only [Filter.Inherit] may use it afterwards.
+// End ends the filter. After that, only [Filter.Inherit] may use it.
 func (f *Filter) End() {
 	defer f.guard()
 	defer f.tickEvery(0) // Envoy keeps the timer of a removed filter, which would wake the worker for nothing
-	f.tellHeld(0)        // first, so that it happens even if the rest fails: all workers share the gauge
+	f.tellHeld(0)        // first, so that it happens even if the rest fails, because all workers share the gauge
 	f.calls.woken = true // after that it must not request a flush
 	f.releaseAll(f.elapsed())
 }
 
 // Inherit takes over the settlements and refunds that an ended filter of this worker still had to
-// send. It reports false if the two filters use different bridges. Items that no filter inherits
-// are lost until their windows end. Items are lost after a panic as well, so that they are never
-// inherited twice.
+// send. It returns false if the two filters use different bridges. The units of items that no
+// filter inherits are lost until their windows end. After a panic they are lost too, so that items
+// are never inherited twice.
 func (f *Filter) Inherit(ended *Filter) bool {
 	defer f.guard()
 	if !f.config.sameBridge(&ended.config) {

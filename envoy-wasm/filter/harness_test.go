@@ -33,7 +33,7 @@ type envoy struct {
 	refuses    error  // error of every call
 	sleeps     error  // error of every wake
 	wakesAt    func() // runs at every wake; nil if the test flushes itself
-	panics     string // the method that panics, once
+	panics     string // the method that panics once
 	shared     map[uint32]sharedValue
 }
 
@@ -167,7 +167,7 @@ func (e *envoy) timeOut(f *Filter) {
 	}
 }
 
-// count returns the counters that are not zero.
+// count returns the statistics that are not zero.
 func (e *envoy) count() map[string]int {
 	all := map[string]int{}
 	for c, n := range e.counts {

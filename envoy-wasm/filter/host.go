@@ -16,7 +16,7 @@ type Host interface {
 	Wake() error
 	// TickEvery makes Envoy call [Filter.Tick] at that interval from now on.
 	TickEvery(millis uint32) error
-	// Resume lets a paused request go on.
+	// Resume makes a paused request continue.
 	Resume(stream uint32)
 	// Respond answers a request in place of the upstream.
 	Respond(stream uint32, r Response)
@@ -24,14 +24,14 @@ type Host interface {
 	Now() counter.Micros
 	// Elapsed is the time of a monotonic clock of the worker, with any origin.
 	Elapsed() counter.Micros
-	// Property returns a value that Envoy knows, for the stream whose callback is running.
+	// Property returns a value that Envoy provides for the stream whose callback is running.
 	Property(path ...string) (value string, ok bool)
 	// Count adds one to a counter of Envoy's statistics.
 	Count(Counter)
 	// Held adds to the gauge of leased units, which all workers share.
 	Held(change int64)
-	// Shared returns a value that all workers share, and its version for Share; nil if it was never
-	// written.
+	// Shared returns a value that all workers share, and its version for Share. The value is nil if
+	// it was never written.
 	Shared(record uint32) (value []byte, cas uint32)
 	// Share writes a value unless its version has changed; a cas of 0 always writes. It reports
 	// whether it wrote.
@@ -59,7 +59,7 @@ const DenialsHeader = wire.DenialsHeader
 
 // Reply is an answer of the bridge.
 type Reply struct {
-	Status  int // 0: no answer
+	Status  int // 0 means no answer
 	ETag    string
 	Leases  string // the LeasingHeader; "" if the bridge rejects calls about leases
 	Nodes   int64  // the NodesHeader; 0 if absent
@@ -67,7 +67,7 @@ type Reply struct {
 	Body    []byte
 }
 
-// Response is the filter's own answer to a client.
+// Response is a response that the filter itself sends to a client.
 type Response struct {
 	Status     uint32
 	Headers    [][2]string
@@ -85,27 +85,27 @@ const (
 	CounterDegraded
 	CounterDelayed     // waited for a throttle rule and was admitted; counted as allowed too
 	CounterRedirected  // continued after an internal redirect; decided before
-	CounterOversized   // too large for a question; counted as denied too
+	CounterOversized   // the request was too large for a question; counted as denied too
 	CounterTimeout     // the bridge was silent
 	CounterUnreachable // the bridge could not be called, or the call failed
-	// The bridge answered with an error, unreadably, or about another request.
+	// The bridge's answer was an error, could not be read, or did not match the request.
 	CounterUnanswered
 	CounterUnavailable  // the bridge's store did not answer
-	CounterUnknown      // the bridge does not know the filter's policy
-	CounterOpen         // no call: the last ones failed
-	CounterFull         // no call: the queues are full, or the request waited too long; counted as denied too
+	CounterUnknown      // the bridge does not have the filter's policy
+	CounterOpen         // no call, because the last ones failed
+	CounterFull         // no call, because the queues are full or the request waited too long; counted as denied too
 	CounterUnreadable   // responses without a usable cost; the default was charged
-	CounterUnsettled    // responses that could not be settled; the reservation stays the charge
+	CounterUnsettled    // responses that could not be settled; the reservation remains the charge
 	CounterPolicyLoaded // a policy came into force
 	CounterPolicyRejected
 	CounterPanic
-	CounterNoPolicy      // no policy yet: on_error of the filter's configuration decides
+	CounterNoPolicy      // no policy yet; on_error of the filter's configuration decides
 	CounterLeased        // admitted from leased units, without a call; counted as allowed too
 	CounterRemembered    // denied by a recent denial, without a call; counted as denied too
-	CounterBusy          // the bridge is overloaded; counted as denied too, unless the filter asks again
+	CounterBusy          // the bridge is overloaded; counted as denied too, unless the filter tries again
 	CounterLate          // the call was answered after the deadline
 	CounterSpent         // denied, because on_error has already allowed the whole limit; counted as denied too
-	CounterInvalidTarget // answered 400: the path or host has an unsupported form
+	CounterInvalidTarget // answered 400, because the path or host has an unsupported form
 	counterCount
 )
 

@@ -4,12 +4,13 @@ package filter
 
 import "github.com/penstock/penstock/core/counter"
 
-// usesMax is how many counters a worker remembers the usage of. If two counters have the same slot,
-// the later one gets it.
+// usesMax is the number of counters whose usage a worker remembers. If two counters have the same
+// slot, the later one gets it.
 const usesMax = 4096
 
-// knownUses remembers the usage of counters by the last answer of the bridge. Counting without the
-// bridge begins at that usage, so that a client gets no second allowance in the same window.
+// knownUses remembers the usage of counters from the last answer of the bridge. Counting without
+// the bridge begins at that usage, so that a client does not get a second allowance in the same
+// window.
 type knownUses struct {
 	key     hashKey
 	entries []use // usesMax, or none while nothing is remembered
@@ -17,9 +18,9 @@ type knownUses struct {
 
 // use is the usage of one counter.
 type use struct {
-	hash  uint64 // hash of the counter's key, which tells entries with one slot apart
+	hash  uint64 // hash of the counter's key, which distinguishes counters with the same slot
 	units int64
-	sent  counter.Micros // when the bridge was asked, on the clock of leases
+	sent  counter.Micros // when the call was sent, on the clock of leases
 	until counter.Micros // when the counter is unused again, on the same clock
 }
 
@@ -40,7 +41,7 @@ func (u *knownUses) learn(sent counter.Micros, checks []counter.Check, results [
 	}
 }
 
-// used returns the last known usage of a counter, 0 if none is known.
+// used returns the last known usage of a counter, or 0.
 func (u *knownUses) used(now counter.Micros, key []byte) int64 {
 	if u.entries == nil {
 		return 0

@@ -12,7 +12,7 @@ import (
 )
 
 // TestALateAnswerAdmitsNoMore: a client whose burst delays the calls gets exactly its limit, even
-// under on_error: allow.
+// with on_error: allow.
 func TestALateAnswerAdmitsNoMore(t *testing.T) {
 	for _, late := range []counter.Micros{60 * counter.Millisecond, 200 * counter.Millisecond, 900 * counter.Millisecond} {
 		for _, limit := range []int64{5, 300} {
@@ -112,7 +112,7 @@ func TestALateAnswerUndoesNothing(t *testing.T) {
 }
 
 // TestNoClientChoosesARecord: which clients share a record differs between Envoys. A client without
-// a record of its own takes no units from others.
+// its own record does not take units from others.
 func TestNoClientChoosesARecord(t *testing.T) {
 	places := func() (at []uint32) {
 		e := newEnvoy(t)

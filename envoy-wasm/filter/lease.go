@@ -9,36 +9,39 @@ import (
 )
 
 // A worker leases units of hot counters whose rules say lease: auto, and remembers recent denials.
-// It uses package lease, as Caddy and the bridge do. If all limits of a request are leased, or one
-// was denied a moment ago, the filter decides the request without a call. It asks the bridge about
-// any other request: the bridge has leases for all workers, so a lease on one of several limits
-// saves no call. Units that are granted with a request come from the store, and are refunded there.
+// It uses package lease, like Caddy and the bridge. If all limits of a request are leased, or one
+// of them recently denied a request, the filter decides the request without a call. For any other
+// request it calls the bridge. Since the bridge has leases for all workers, a lease on only one of
+// several limits would not save a call. Units that are granted with a request come from the store,
+// and are refunded there.
 //
 // Leases use the worker's monotonic clock. If that clock goes back nevertheless, the elapsed time
 // is unknown, and the filter no longer uses its held units.
 
 // Bounds of leases.
 const (
-	// heldMax is how many leases a worker has, 1 MB in all. At the bound, a lease without units
-	// that was not used lately is dropped. If there is none, requests for other counters make
-	// calls, as without leases.
+	// heldMax is the greatest number of leases of a worker, 1 MB in all. At the bound, a lease
+	// without units that was not used recently is dropped. If there is none, requests for other
+	// counters make calls, as without leases.
 	heldMax   = 1024
-	heldLooks = 16 // how many leases one search for room examines
-	// tokensMax is how many receipts a counter keeps. The held units are from the last few grants.
+	heldLooks = 16 // the number of leases that one search for room examines
+	// tokensMax is the greatest number of receipts that a counter keeps. The held units are from
+	// the last few grants.
 	tokensMax = 16
-	// extrasMax is how many refunds wait for a call. Further refunds are lost until their windows
-	// end.
+	// extrasMax is the greatest number of refunds that wait for a call. Units of further refunds
+	// are lost until their windows end.
 	extrasMax = 1024
-	// gatherTime is how long refunds of one counter are collected, since a receipt is good once. It
-	// is longer than a counter keeps unused units.
+	// gatherTime is how long refunds of one counter are collected, because a receipt is valid only
+	// once. It is longer than the time for which a counter keeps unused units.
 	gatherTime = 200 * counter.Millisecond
-	// fetchBytesMax is the longest question that is repeated to ask for units in advance: one
-	// question per lease may wait. Longer requests ask only when no units are left.
+	// fetchBytesMax is the length of the longest question that is repeated to take units in
+	// advance, since one question per lease can wait. Longer requests make a call only when no
+	// units are left.
 	fetchBytesMax = 8 << 10
 )
 
-// leasesOffFor is how long calls about leases stop after a bridge rejected one. While bridges
-// behind one address are upgraded, one call per leasesOffFor is made twice.
+// leasesOffFor is how long the filter makes no calls about leases after a bridge rejected one.
+// While bridges behind one address are upgraded, one call per leasesOffFor is made twice.
 const leasesOffFor = 10 * counter.Second
 
 // Extras take at most half of a call.
@@ -51,19 +54,19 @@ const (
 type held struct {
 	key     string
 	counter lease.Counter
-	pins    int  // number of calls under way, which need the lease
-	used    bool // since the last search for room
+	pins    int  // number of calls under way that need the lease
+	used    bool // used since the last search for room
 	ticking bool // the lease is in leases.ticking
 	tokens  []sealed
 	backs   []lease.Refund // refunds to send, see gather
-	since   counter.Micros // when the first of backs came
+	since   counter.Micros // when the first of backs was added
 }
 
-// sealed is a receipt for units of one charge.
+// sealed is an encrypted receipt for units of one charge.
 type sealed struct {
 	receipt counter.Micros
 	units   int64
-	age     counter.Micros // of units of a token bucket, as the store knows it; 0 for other algorithms
+	age     counter.Micros // age of units of a token bucket, as in the store; 0 for other algorithms
 	text    string
 }
 
@@ -75,7 +78,7 @@ type wanted struct {
 	asking lease.Call
 }
 
-// extra is an item of a call that no request waits for: units asked for in advance, or a refund.
+// extra is an item of a call for which no request waits: units to take in advance, or a refund.
 type extra struct {
 	version string
 	item    []byte
@@ -114,8 +117,8 @@ func (f *Filter) elapsed() counter.Micros {
 	return now + l.ahead
 }
 
-// hold returns the lease of the counter of a check. With begin set it starts one if necessary. The
-// result is nil if there is none, or no room.
+// hold returns the lease of the counter of a check. If begin is set, it starts one if necessary.
+// The result is nil if there is none, or no room for one.
 //
 //go:noinline
 func (l *leases) hold(c *counter.Check, begin bool) *held {
@@ -182,7 +185,7 @@ func (h *held) drop(i int) {
 	h.tokens[last], h.tokens = sealed{}, h.tokens[:last]
 }
 
-// lookAfter makes ticks attend to a counter that holds units.
+// lookAfter adds a counter that holds units to those that ticks visit.
 func (f *Filter) lookAfter(h *held) {
 	if h.ticking || !h.counter.Holding() {
 		return
@@ -254,9 +257,9 @@ func (f *Filter) gather(h *held, backs []lease.Refund, now counter.Micros) {
 }
 
 // refund refunds units with the next call, by the oldest receipts of their charge. Most units of
-// those receipts have been used. A receipt is valid once, so the unused rest of an old receipt is
-// lost, while the newer receipts still cover the held units. A receipt with a greater age than that
-// of the units would credit a bucket too much, so it is not used.
+// those receipts have been used. A receipt is valid only once, so the rest of an old receipt is
+// lost, but the newer receipts still cover the held units. A receipt with a greater age than that
+// of the units would credit too much to a bucket, so it is not used.
 func (f *Filter) refund(h *held, b *lease.Refund) {
 	units := b.Units
 	for i := 0; i < len(h.tokens) && units > 0 && len(f.leases.extras) < extrasMax; {
@@ -272,8 +275,8 @@ func (f *Filter) refund(h *held, b *lease.Refund) {
 	}
 }
 
-// releaseAll refunds all units, including those that calls under way bring, and forgets recent
-// denials. It is used when the time is unknown or the filter ends.
+// releaseAll refunds all units, including those from calls under way, and drops recent denials. It
+// is used when the time is unknown or the filter ends.
 func (f *Filter) releaseAll(now counter.Micros) {
 	l := &f.leases
 	for _, h := range l.all {

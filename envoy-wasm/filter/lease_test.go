@@ -30,23 +30,23 @@ func shopLeased(t *testing.T, limits ...string) corepolicy.Policy {
 	return p
 }
 
-// ledger is a bridge that understands leases. Each of its counters has a number of units left in
-// the current minute.
+// ledger is a bridge that supports leases. Each of its counters has a number of units left in the
+// current minute.
 type ledger struct {
 	*envoy
 	f       *Filter
-	left    []int64 // of each check of a request
+	left    []int64 // units left for each check of a request
 	tokens  map[string]int64
 	kinds   map[wire.Kind]int
 	calls   int
 	next    uint32
-	deaf    bool // does not know leases
+	deaf    bool // does not support leases
 	exact   bool // forbids remembering denials
 	verdict bool // identifies the requests as another client's
 	path    string
-	// leasing calls reach a bridge that does not know leases, and other calls one that does
+	// Calls about leases reach a bridge that does not support them, and other calls one that does.
 	mixed   bool
-	late    bool     // an unreadable leasing call is answered only after it was given up
+	late    bool     // a call about leases that is rejected is answered only after it was given up
 	settled []string // receipts
 	// number of calls with leases and settlements, which a bridge without leases has rejected
 	denied int
@@ -233,7 +233,7 @@ func TestAHotCounterIsDecidedHere(t *testing.T) {
 }
 
 // TestHeadersOfLeasedDecisions: decisions from leased units have the headers of the limit, and
-// remaining includes the units in hand.
+// remaining includes the held units.
 func TestHeadersOfLeasedDecisions(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
@@ -261,7 +261,7 @@ func TestColdCountersCallTheBridge(t *testing.T) {
 }
 
 // TestSeveralLimits: a request is decided from leased units only if all its limits are leased. No
-// units are held of a limit beside one that cannot be leased.
+// units are held of a limit that occurs together with one that cannot be leased.
 func TestSeveralLimits(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window", "9000/1h fixed_window"), 2000, 9000)
 	if n := b.requests(1000, counter.Millisecond); n != 1000 || b.counts[CounterLeased] < 800 {
@@ -273,8 +273,8 @@ func TestSeveralLimits(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreRemembered: denials are remembered for up to a second, also for limits without
-// leases, but not if the store must know of each request.
+// TestRefusalsAreRemembered: denials are remembered for up to a second, even for limits without
+// leases, but not if the store must record each request.
 func TestRefusalsAreRemembered(t *testing.T) {
 	b := newLedger(t, shop(t, "10/1m fixed_window"), 10)
 	if n := b.requests(1000, 5*counter.Millisecond); n != 10 || b.calls > 10+7 {
@@ -292,7 +292,7 @@ func TestRefusalsAreRemembered(t *testing.T) {
 		"throttle": func(p *corepolicy.Policy) {
 			p.Rules[0].Action, p.Rules[0].Throttle = corepolicy.ActionThrottle, &corepolicy.Throttle{MaxDelay: counter.Millisecond, MaxWaiting: 1}
 		},
-		// Here the shard that a request uses is unknown.
+		// The shard that a request uses is unknown in this case.
 		"shards": func(p *corepolicy.Policy) { p.Rules[0].Shards = 5 },
 	} {
 		p := shopLeased(t, "10/1m fixed_window")
@@ -307,8 +307,8 @@ func TestRefusalsAreRemembered(t *testing.T) {
 	}
 }
 
-// TestABridgeThatKnowsNoLeases gets no leasing calls, and replacing a bridge by such a one fails no
-// request.
+// TestABridgeThatKnowsNoLeases: a bridge that does not support leases gets no calls about them, and
+// no request fails when a bridge is replaced with such a bridge.
 func TestABridgeThatKnowsNoLeases(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.deaf = true
@@ -327,8 +327,8 @@ func TestABridgeThatKnowsNoLeases(t *testing.T) {
 	}
 }
 
-// TestSettlementsReachABridgeThatKnowsNoLeases: if an older bridge answers a leasing call with 400,
-// the filter sends the items again, and each settlement arrives once.
+// TestSettlementsReachABridgeThatKnowsNoLeases: if an older bridge answers a call about leases with
+// 400, the filter sends the items again, and each settlement arrives once.
 func TestSettlementsReachABridgeThatKnowsNoLeases(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		b := newLedger(t, shopLeased(t, "200000/1m fixed_window"), 200000)
@@ -352,7 +352,7 @@ func TestSettlementsReachABridgeThatKnowsNoLeases(t *testing.T) {
 	}
 }
 
-// TestALostGrantIsNeverUsed: a failed call and an answer for another client leave no units in hand.
+// TestALostGrantIsNeverUsed: no units are held after a failed call or an answer for another client.
 func TestALostGrantIsNeverUsed(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(200, counter.Millisecond)
@@ -372,7 +372,7 @@ func TestALostGrantIsNeverUsed(t *testing.T) {
 	}
 }
 
-// TestTheHandComesBeforeOnError: when the bridge is down, units in hand are used first.
+// TestTheHandComesBeforeOnError: when the bridge is down, held units are used first.
 func TestTheHandComesBeforeOnError(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
 	b.requests(300, counter.Millisecond)
@@ -385,7 +385,7 @@ func TestTheHandComesBeforeOnError(t *testing.T) {
 	}
 }
 
-// TestTheClockOfLeases: after a clock jump, the age of leases is unknown, so units in hand are not
+// TestTheClockOfLeases: after a clock jump, the age of leases is unknown, so held units are not
 // used.
 func TestTheClockOfLeases(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
@@ -404,14 +404,14 @@ func TestTheClockOfLeases(t *testing.T) {
 	if b.requests(300, counter.Millisecond); b.counts[CounterLeased] == leased {
 		t.Error("never leased again")
 	}
-	b.now += counter.Hour // and forward, on both clocks: the units in hand are too old
+	b.now += counter.Hour // then forward, on both clocks: the held units are too old
 	leased = b.counts[CounterLeased]
 	if b.request(); b.counts[CounterLeased] != leased {
 		t.Error("used an hour later")
 	}
 }
 
-// TestCountersAreBounded: beyond the bound, requests are decided by the bridge, and units in hand
+// TestCountersAreBounded: beyond the bound, requests are decided by the bridge, and held units
 // remain.
 func TestCountersAreBounded(t *testing.T) {
 	p := shopLeased(t, "2000/1m fixed_window")

@@ -49,8 +49,8 @@ func (s *Stream) decideLocally() (action Action, done bool) {
 	return Continue, false
 }
 
-// look evaluates each check locally. With takes set it takes leased units; otherwise only recent
-// denials count.
+// look evaluates each check locally. If takes is set, it takes leased units; otherwise it considers
+// only recent denials.
 func (f *Filter) look(now counter.Micros, a *asking, takes bool) (inHand int, denied bool) {
 	checks := a.plan.Checks()
 	for i := range checks {
@@ -155,7 +155,7 @@ func (a *asking) fillDenied(now counter.Micros) {
 	}
 }
 
-// want asks for units of the request's counters along with the request. If one of the counters is
+// want adds to the request's question the units to take for its counters. If one of the counters is
 // not hot, the next request must make a call anyway, so no units are taken in advance.
 func (a *asking) want(now counter.Micros) {
 	checks, hot := a.plan.Checks(), true
@@ -217,8 +217,8 @@ func (w *wanted) age(granted int64) counter.Micros {
 	}
 }
 
-// granted takes the result for a wanted counter; r is nil without a usable answer. own is the part
-// of the grant that the request itself uses.
+// granted processes the result for a wanted counter. r is nil if there is no usable answer. own is
+// the part of the grant that the request itself uses.
 func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.Lease) {
 	h, now := w.held, f.elapsed()
 	h.pins--
@@ -238,7 +238,7 @@ func (f *Filter) granted(w *wanted, r *counter.Result, own int64, leases []wire.
 	f.lookAfter(h)
 }
 
-// takeResults takes the results of an answer for counters without wanted units.
+// takeResults processes the results of an answer for counters without wanted units.
 func (f *Filter) takeResults(a *asking, wants []wanted, results []counter.Result, sent counter.Micros) {
 	if len(f.leases.byKey) == 0 && !anyDenied(results) {
 		return
@@ -270,8 +270,8 @@ func anyDenied(results []counter.Result) bool {
 	return false
 }
 
-// lease takes the results of an answer for the counters of an item. If the answer has verdicts on
-// the credentials, the results may be for another client than the wanted units.
+// lease processes the results of an answer for the counters of an item. If the answer has verdicts
+// on the credentials, the results can be for a different client than the wanted units.
 func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Micros) {
 	defer f.guard() // the request gets its answer even if this panics
 	n := max(1, r.checks)
@@ -301,7 +301,7 @@ func (f *Filter) lease(r *batchItem, got *wire.Answer, ok bool, sent counter.Mic
 	}
 }
 
-// units returns the units to ask for with a request that is sent now.
+// units returns the units to take with a request that is sent now.
 func (f *Filter) units(a *asking) []wire.Units {
 	if !f.leases.reads {
 		a.unwant()
@@ -320,7 +320,7 @@ func (f *Filter) units(a *asking) []wire.Units {
 	return f.leases.units
 }
 
-// fetch asks for units in advance, in the name of a request that is admitted.
+// fetch takes units in advance by repeating the question of a request that is admitted.
 func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
 	if f.calls.failures >= failuresMax || !f.leases.reads || a.attrs.size() > fetchBytesMax {
 		return
@@ -342,7 +342,7 @@ func (f *Filter) fetch(now counter.Micros, a *asking, check int) {
 func (f *Filter) extra(next *extra, item []byte) {
 	next.item = item
 	f.leases.extras = append(f.leases.extras, next)
-	f.scheduleFlush() // if the host fails, the next call takes it
+	f.scheduleFlush() // if this fails, the extra is sent with the next call
 }
 
 // appendExtras adds to a call the extras of its version of the policy. A refund is sent once, even
@@ -366,7 +366,8 @@ func (f *Filter) appendExtras(version string) {
 	l.extras = kept
 }
 
-// spares reports whether an extra of that many bytes can share the call with the items in it.
+// spares reports whether an extra of the given number of bytes can share the call with the items in
+// it.
 func (c *calls) spares(bytes int) bool {
 	items := len(c.filling.items)
 	return items == 0 || items < extraItemsMax && len(c.body)+bytes <= extraBytesMax

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestNoBatchedRequestIsLost if a panic occurs between the end of a call and the delivery of its
-// answers.
+// TestNoBatchedRequestIsLost: no request is lost if a panic occurs between the end of a call and
+// the delivery of its answers.
 func TestNoBatchedRequestIsLost(t *testing.T) {
 	for _, method := range []string{"Now", "Count"} {
 		t.Run(method, func(t *testing.T) {
@@ -42,8 +42,8 @@ func TestNoBatchedRequestIsLost(t *testing.T) {
 	}
 }
 
-// TestAClockThatGoesBack delays neither the search for a bridge that was down, nor policies, nor
-// the expiry of remembered verdicts.
+// TestAClockThatGoesBack: a clock that goes back does not delay the retries to a bridge that was
+// down, new policies, or the expiry of remembered verdicts.
 func TestAClockThatGoesBack(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey}))
@@ -65,8 +65,9 @@ func TestAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// TestAnotherBridgeMayKnowThePolicy: of several bridges behind one name, another one may know the
-// policy. If all of them do not, after four polls too, the requests are denied: that is no outage.
+// TestAnotherBridgeMayKnowThePolicy: of several bridges behind one name, another one might have the
+// policy. If none of them does, even after four polls, the requests are denied, because that is not
+// an outage.
 func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 	unknown := replied(wire.Answer{Status: wire.StatusUnknown}, wire.Answer{Status: wire.StatusUnknown})
 	for _, c := range []struct {
@@ -108,7 +109,7 @@ func TestAnotherBridgeMayKnowThePolicy(t *testing.T) {
 }
 
 // nextCheck advances the clock until there is a call about requests, and answers polls with 304. It
-// reports false if nothing waits for one.
+// returns false if no request waits for one.
 func (e *envoy) nextCheck(f *Filter) bool {
 	for f.Flush(); len(e.calls) == 0 && f.busy(); f.Flush() {
 		e.passes(f, tickFast)
@@ -132,9 +133,9 @@ func TestAskingAnotherBridgeKeepsTheDeadline(t *testing.T) {
 	}
 }
 
-// TestAnUnknownPolicyOfEnvoyIsFetched: Envoy may take half a minute to reconnect to a
-// restarted control plane with another policy. The filter fetches the policy itself, unless the
-// bridge knows the one that Envoy gave out.
+// TestAnUnknownPolicyOfEnvoyIsFetched: Envoy can take half a minute to reconnect to a restarted
+// control plane with another policy. The filter fetches the policy itself, unless the bridge has
+// the one that Envoy distributed.
 func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e, first := newEnvoy(t), shop(t, "10/1m")
 	f, err := New(e, []byte("policy: "+encoding.StdEncoding.EncodeToString(compact.AppendPolicy(nil, &first, "v1"))))
@@ -157,7 +158,7 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	unknown := replied(wire.Answer{Status: wire.StatusUnknown})
 	f.NewStream(1).RequestHeaders(get("/api/x"))
 	f.Flush()
-	// one of two bridges has not yet read the policy that Envoy got
+	// One of two bridges has not yet read the policy that Envoy got.
 	for _, answer := range []Reply{unknown, replied(left(9))} {
 		c, _, _ := e.check()
 		c.answer(answer)
@@ -173,7 +174,7 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 		c.answer(unknown)
 		f.Flush()
 	}
-	// a bridge that is not up yet is asked again
+	// A bridge that has not started yet is called again.
 	for i, answer := range []Reply{{}, {Status: 503}} {
 		if polls() != 1 {
 			t.Fatalf("time %d: %d calls, want one for a policy", i, len(e.calls))
@@ -192,8 +193,8 @@ func TestAnUnknownPolicyOfEnvoyIsFetched(t *testing.T) {
 	e.publish(f, shop(t, "20/1m"), "v2")
 }
 
-// TestAnUnknownPolicyIsFetchedSoon: a bridge started with another policy knows no earlier one, and
-// nothing is limited until the filter has fetched the new one.
+// TestAnUnknownPolicyIsFetchedSoon: a bridge that was started with another policy does not have any
+// earlier one, so the filter fetches the new one soon, because until then nothing is limited.
 func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"), "poll: 60m")
@@ -217,8 +218,8 @@ func TestAnUnknownPolicyIsFetchedSoon(t *testing.T) {
 	}
 }
 
-// TestAnUnknownPolicyIsReplacedBeforeTheDecision: requests whose policy no bridge knows any more
-// wait for the new one and are decided by it. on_error lets none of them through.
+// TestAnUnknownPolicyIsReplacedBeforeTheDecision: requests whose policy no bridge has any more wait
+// for the new one and are decided by it. on_error does not let any of them through.
 func TestAnUnknownPolicyIsReplacedBeforeTheDecision(t *testing.T) {
 	other := shop(t, "20/1m")
 	other.User = []corepolicy.Source{{Kind: corepolicy.SourceHeader, Name: "X-User"}}

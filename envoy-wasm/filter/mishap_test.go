@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// TestAClockThatGoesBackWhileThrottled: the clock goes back by an hour between the two calls of a
-// throttled request, which is still decided in time.
+// TestAClockThatGoesBackWhileThrottled: a throttled request is decided in time even if the clock
+// goes back by an hour between its two calls.
 func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
@@ -38,8 +38,8 @@ func TestAClockThatGoesBackWhileThrottled(t *testing.T) {
 	}
 }
 
-// TestAWakeThatFlushesAtOnce: a host may flush within wake, as an emulator does. Here the call
-// cannot be made, so the request is decided within wake.
+// TestAWakeThatFlushesAtOnce: a host can call Flush within Wake, like an emulator. If the call
+// cannot be made, the request is decided within Wake.
 func TestAWakeThatFlushesAtOnce(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))
@@ -54,7 +54,7 @@ func TestAWakeThatFlushesAtOnce(t *testing.T) {
 // TestACallUnderWayWhenTheClockGoesBack: units granted by such a call are not used.
 func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "2000/1m fixed_window"), 2000)
-	for len(b.tokens) == 0 && b.next < 100 { // until the first grant, which is held back
+	for len(b.tokens) == 0 && b.next < 100 { // until the first grant, whose answer is delayed
 		b.next++
 		b.f.NewStream(b.next).RequestHeaders(get("/api/x"))
 		b.f.Flush()
@@ -82,8 +82,8 @@ func TestACallUnderWayWhenTheClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestBridgesOfBothKinds: if one of two bridges does not know leases and answers every other call,
-// on_error still decides no request.
+// TestBridgesOfBothKinds: if one of two bridges does not support leases and answers every other
+// call, on_error still does not decide any request.
 func TestBridgesOfBothKinds(t *testing.T) {
 	b := newLedger(t, shopLeased(t, "200000/1m fixed_window"), 200000)
 	for range 2000 {
@@ -142,7 +142,8 @@ func everywhere(p corepolicy.Policy) corepolicy.Policy {
 	return p
 }
 
-// TestUnitsOfAFormerPolicy: a prefetch under a former policy does not wait for another request.
+// TestUnitsOfAFormerPolicy: a prefetch under a former policy is sent without waiting for another
+// request.
 func TestUnitsOfAFormerPolicy(t *testing.T) {
 	e := newEnvoy(t)
 	p := shopLeased(t, "2000/1m fixed_window")
@@ -168,8 +169,8 @@ func TestUnitsOfAFormerPolicy(t *testing.T) {
 	c.answer(replied(left(1)))
 }
 
-// TestLongRequestsFetchNothing: prefetching for long requests would keep each of them in memory,
-// for as many counters as may wait.
+// TestLongRequestsFetchNothing: nothing is prefetched for long requests, because each of them would
+// be kept in memory, one for each counter.
 func TestLongRequestsFetchNothing(t *testing.T) {
 	b := newLedger(t, everywhere(shopLeased(t, "20000/1m fixed_window")), 20000)
 	b.path = "/api/" + strings.Repeat("x", 2*fetchBytesMax)
@@ -205,8 +206,8 @@ func TestAPanicAboutLeasesLosesNoRequest(t *testing.T) {
 	}
 }
 
-// TestAKeyThatWasTakenBack is accepted for at most a second, even if other clients keep units in
-// hand.
+// TestAKeyThatWasTakenBack: a revoked key is accepted for at most a second, even if other clients
+// keep the lease in use.
 func TestAKeyThatWasTakenBack(t *testing.T) {
 	p := shopLeased(t, "200000/1m fixed_window")
 	p.Identify = []corepolicy.Identify{{Kind: corepolicy.IdentifyAPIKey}, {}}
@@ -258,8 +259,8 @@ func TestAKeyThatWasTakenBack(t *testing.T) {
 }
 
 // TestReceiptsOfOneInstant: a bucket whose clock went back a little charges everything at one
-// instant. Units returned for the smallest age present no receipt of a greater age. The units of
-// those receipts are lost to the bucket, which refills.
+// instant. Units that are refunded with the smallest age must not use a receipt with a greater age.
+// The units of such receipts are not refunded, but the bucket refills.
 func TestReceiptsOfOneInstant(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))

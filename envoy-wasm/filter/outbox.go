@@ -3,13 +3,13 @@
 package filter
 
 // Envoy resumes or answers requests one after the other, after the callback that requested it. A
-// local answer, as for a denial, passes the filter in a nested callback, and at the end of that
-// callback Envoy handles the next request, nested again. A callback that answered a thousand
-// requests would nest a thousand callbacks on one stack, which crashes the virtual machine or
-// Envoy. Each callback therefore handles only a few requests, and asks for another callback at
-// once.
+// local reply, for example to a denied request, passes through the filter in a nested callback, and
+// at the end of that callback Envoy handles the next request, nested again. A callback that
+// answered a thousand requests would nest a thousand callbacks on one stack, which crashes the
+// virtual machine or Envoy. Each callback therefore handles only a few requests, and requests
+// another callback at once.
 
-// outMax is how many requests one callback resumes or answers.
+// outMax is the greatest number of requests that one callback resumes or answers.
 const outMax = 32
 
 // outgoing is a decided request that Envoy must still resume or answer.
@@ -71,14 +71,14 @@ func (f *Filter) tellOfOne(o outgoing) {
 	f.tellOf(o)
 }
 
-// requestFlush makes the host call Flush soon, also while a call is under way, and reports whether
-// the host will. If it will not, the next tick flushes.
+// requestFlush makes the host call Flush soon, even while a call is under way, and reports whether
+// the host will. If not, the next tick calls Flush.
 //
 //go:noinline
 func (f *Filter) requestFlush() bool {
 	c := &f.calls
 	if !c.woken {
-		c.woken = true // set first: the host may call Flush at once
+		c.woken = true // set first, because the host can call Flush at once
 		if !f.wake() {
 			c.woken = false
 			return false

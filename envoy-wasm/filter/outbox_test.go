@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// nesting is a host that runs resumes and replies at the end of a callback, as Envoy does. A local
+// nesting is a host that runs resumes and replies at the end of a callback, like Envoy. A local
 // reply passes the filter, and further actions run at the end of that callback, nested in the
 // reply.
 type nesting struct {
@@ -35,7 +35,7 @@ func (n *nesting) Resume(id uint32) { n.resumed = append(n.resumed, id); n.later
 
 func (n *nesting) Respond(id uint32, r Response) { n.envoy.Respond(id, r); n.later(id) }
 
-// over does what Envoy does at the end of a callback.
+// over runs the actions that Envoy runs at the end of a callback.
 func (n *nesting) over() {
 	n.depth++
 	n.max = max(n.max, n.depth)
@@ -118,7 +118,7 @@ func TestAnswersAreNotWithinEachOther(t *testing.T) {
 	}
 }
 
-// TestGoneRequestsGetNoAnswer: requests that are gone get no answer. If no wake is available, the
+// TestGoneRequestsGetNoAnswer: requests that have ended get no answer. If no wake is available, the
 // next tick delivers the answers.
 func TestGoneRequestsGetNoAnswer(t *testing.T) {
 	e := newEnvoy(t)

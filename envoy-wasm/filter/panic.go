@@ -11,20 +11,20 @@ import (
 )
 
 // A panic in a callback would end the whole filter in its worker, with all requests that wait
-// there. So each callback recovers: on_error of the policy decides a request, a response goes on
-// unchanged, and the items of a call are decided one by one.
+// there. So each callback recovers. After a panic, on_error of the policy decides a request, a
+// response continues unchanged, and the items of a call are decided one by one.
 
 var errPanic = errors.New("a panic")
 
-// guard recovers from a panic in a callback. It is deferred.
+// guard recovers from a panic in a callback. It must be deferred.
 func (f *Filter) guard() {
 	if reason := recover(); reason != nil {
 		f.panicked(reason)
 	}
 }
 
-// Guard recovers from a panic of the adapter in a callback about a response. The response goes on
-// unchanged. Guard is deferred.
+// Guard recovers from a panic of the adapter in a callback about a response. The response continues
+// unchanged. Guard must be deferred.
 func (s *Stream) Guard() {
 	if reason := recover(); reason != nil {
 		s.f.panicked(reason)
@@ -37,14 +37,16 @@ func (s *Stream) Panicked(reason any) Action {
 	return s.Failed()
 }
 
-// guard recovers from a panic in a callback that decides a request, and decides it. It is deferred.
+// guard recovers from a panic in a callback that decides a request, and decides the request. It
+// must be deferred.
 func (s *Stream) guard(action *Action) {
 	if reason := recover(); reason != nil {
 		*action = s.Panicked(reason)
 	}
 }
 
-// rescue recovers from a panic while a waiting request is decided, and decides it. It is deferred.
+// rescue recovers from a panic while a waiting request is decided, and decides the request. It must
+// be deferred.
 func (s *Stream) rescue() {
 	if reason := recover(); reason != nil {
 		if s.Panicked(reason) == Continue {
@@ -56,7 +58,7 @@ func (s *Stream) rescue() {
 
 // panicked counts a panic, and logs at most one per second.
 func (f *Filter) panicked(reason any) {
-	defer func() { _ = recover() }() // of the host that is told
+	defer func() { _ = recover() }() // the host might panic again
 	f.host.Count(CounterPanic)
 	text := "of an unknown kind"
 	switch reason := reason.(type) {
@@ -113,8 +115,8 @@ func (s *Stream) oversized() Action {
 	return Pause
 }
 
-// badTarget answers 400 to a request whose path or host the upstream may read differently. on_error
-// would let it through.
+// badTarget answers 400 to a request whose path or host the upstream might read differently.
+// on_error could let it through.
 func (s *Stream) badTarget() Action {
 	s.state = decided
 	s.release()

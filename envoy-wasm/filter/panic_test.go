@@ -39,8 +39,8 @@ func TestAPanicDecidesARequestByOnError(t *testing.T) {
 	}
 }
 
-// TestAPanicLosesNoBatchedRequest: if one request of a call panics, the others still get their
-// answers.
+// TestAPanicLosesNoBatchedRequest: if one request of a call causes a panic, the others still get
+// their answers.
 func TestAPanicLosesNoBatchedRequest(t *testing.T) {
 	for _, method := range []string{"Resume", "Respond", "Count", "Now"} {
 		e := newEnvoy(t)
@@ -86,8 +86,8 @@ func TestAPanicInACall(t *testing.T) {
 	admitted(t, e, f, 3, left(1), get("/api/x"))
 }
 
-// TestAPanicOnTheTick: deadlines end and the policy is polled nevertheless, at the next tick at the
-// latest.
+// TestAPanicOnTheTick: after a panic in a tick, expired waits end and the policy is polled at the
+// next tick at the latest.
 func TestAPanicOnTheTick(t *testing.T) {
 	for _, method := range []string{"Now", "Resume", "Call", "Count"} {
 		e := newEnvoy(t)
@@ -109,7 +109,8 @@ func TestAPanicOnTheTick(t *testing.T) {
 	}
 }
 
-// TestAPanicInAResponse: the response passes unchanged, and what can still be settled is.
+// TestAPanicInAResponse: the response passes unchanged, and everything that can still be settled is
+// settled.
 func TestAPanicInAResponse(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
@@ -125,7 +126,7 @@ func TestAPanicInAResponse(t *testing.T) {
 	if got := s.ResponseHeaders(ok("200", "x-cost", "4"), true); got == nil || e.counts[CounterPanic] != 2 {
 		t.Errorf("told %v, counted %v", got, e.count())
 	}
-	f.Tick() // sends what no wake was available for
+	f.Tick() // sends the items for which Wake failed
 	c, _, items := e.check()
 	if c.answer(replied(wire.Answer{})); len(items) != 1 || items[0].Kind != wire.KindSettle {
 		t.Errorf("the bridge is told %v", items)

@@ -20,13 +20,13 @@ type policy struct {
 	anybody *core.Ruleset // see anybodys; nil if there would be no difference
 	reads   core.Inputs
 	headers map[string]int // the index in reads of a header, by its name in lower case
-	ways    []*remembered  // of identify, those that the bridge verifies; nil for others
+	ways    []*remembered  // for each entry of identify, its cache if the bridge verifies it; otherwise nil
 	inputs  uint64         // hash of reads
 }
 
-// load compiles a compact policy. Cached verdicts on credentials stay if the number of ways to
-// identify is the same: a policy that identifies differently has another version, and the bridge
-// then sends new verdicts.
+// load compiles a compact policy. Cached verdicts on credentials are kept if the number of ways to
+// identify is the same, because a policy that identifies differently has a different version, and
+// the bridge then sends new verdicts.
 func (f *Filter) load(coded []byte) (*policy, error) {
 	source, version, err := compact.ReadPolicy(coded)
 	if err != nil {
@@ -66,10 +66,11 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	return p, err
 }
 
-// anybodys returns the rules that may apply to a client whose credentials the bridge cannot verify.
-// They include the rules for particular clients, except those that block or allow clients. denies
-// reports whether these rules can decide differently from the policy: it has rules for particular
-// clients, and on_error is deny in it or in one of its rules.
+// anybodys returns the rules that might apply to a client whose credentials the bridge cannot
+// verify. They include the rules for particular clients, except those that block or allow clients.
+// denies reports whether these rules can decide differently from the policy. That is the case if
+// the policy has rules for particular clients, and on_error is deny in the policy or in one of its
+// rules.
 func anybodys(source corepolicy.Policy) (rules []corepolicy.Rule, denies bool) {
 	denies = source.OnError == counter.OnErrorDeny
 	var some bool

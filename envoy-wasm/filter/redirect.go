@@ -4,7 +4,8 @@ package filter
 
 // If the route says so, Envoy handles an upstream's redirect itself. The stream ends without a
 // response. Immediately afterwards, in the same worker, another stream begins with another path.
-// Both are one request of one client, so it is decided once, by the path that the client requested.
+// Both streams are one request of one client, so the request is decided once, by the path that the
+// client requested.
 //
 // The second stream is recognized by a value in Envoy's filter state that counts the redirects.
 // Clients cannot write it, because only Envoy's own filters fill the filter state. The header

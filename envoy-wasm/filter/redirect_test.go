@@ -81,8 +81,8 @@ func TestSimilarRequestsAreNoRedirects(t *testing.T) {
 	}
 }
 
-// TestARefusalIsNotRedirected: after a denied or waiting request, the next one is not taken for its
-// redirect.
+// TestARefusalIsNotRedirected: the request after a denied or waiting request is not mistaken for
+// its redirect.
 func TestARefusalIsNotRedirected(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, shop(t, "10/1m"))

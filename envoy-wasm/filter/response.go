@@ -17,15 +17,15 @@ type due struct {
 	core.Settlement
 	receipt string
 	status  int
-	headers []wire.Field // headers that costs are read from, so far
+	headers []wire.Field // headers read so far that can contain costs
 	tap     *usage.Tap   // reads the body; nil if no cost is in it
-	awaits  bool         // a header may still come in the trailers
-	unread  bool         // the body holds a cost but cannot be read
+	awaits  bool         // a header can still come in the trailers
+	unread  bool         // the body contains a cost but cannot be read
 	cut     bool         // the response was truncated
 	numbers []wire.Field
 }
 
-// dueMax is how many dues are kept for later requests.
+// dueMax is the greatest number of dues that are kept for reuse.
 const dueMax = 256
 
 // expect prepares the settlement of the response, if the bridge sent a receipt for it.
@@ -42,7 +42,7 @@ func (s *Stream) expect(d *core.Decision, receipt string) {
 		f.dues = append(f.dues, next)
 		return
 	}
-	next.receipt = strings.Clone(receipt) // it is a part of the whole reply
+	next.receipt = strings.Clone(receipt) // copied, because it is a part of the whole reply
 	s.due = next
 }
 
@@ -70,8 +70,8 @@ func (s *Stream) Responds() bool {
 }
 
 // ResponseHeaders returns the fields to set in the response; each replaces all lines of that
-// header. ends reports that there is no body. Responses that Envoy makes itself are handled like
-// any other; the filter's own answers are left unchanged.
+// header. ends reports that there is no body. Responses made by Envoy itself are handled like any
+// other; the filter's own responses are left unchanged.
 func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]string) {
 	defer s.f.guard()
 	switch {
@@ -102,7 +102,7 @@ func statusOf(headers [][2]string) int {
 }
 
 // begin reads costs from the beginning of the response. If status and headers are enough, it
-// settles at once: a stream may last for hours.
+// settles at once, because a stream can last for hours.
 func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	d := s.due
 	d.status = status
@@ -136,8 +136,8 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 // RequestEnds notes the end of the request.
 func (s *Stream) RequestEnds() { s.complete = true }
 
-// aborts reports whether Envoy may have made the response because the client did not finish its
-// request or chose the upstream timeout. No client can make the upstream unreachable.
+// aborts reports whether Envoy might have made the response because the client did not finish its
+// request or chose the upstream timeout. A client cannot make the upstream unreachable.
 //
 //go:noinline
 func (s *Stream) aborts() bool {
@@ -159,8 +159,8 @@ func first(headers [][2]string, name string) string {
 	return ""
 }
 
-// learn keeps the headers that costs are read from, unless they are known. Headers missing from a
-// truncated response count as unread: they may have been in its trailers.
+// learn stores headers that can contain costs, unless they are stored already. Headers that are
+// missing from a truncated response count as unread, because they might have been in its trailers.
 //
 //go:noinline
 func (d *due) learn(headers [][2]string) {
@@ -181,7 +181,7 @@ func (d *due) learn(headers [][2]string) {
 // Listens reports whether ResponseBody must see the body.
 func (s *Stream) Listens() bool { return s.due != nil && s.due.tap != nil && s.due.tap.Readable() }
 
-// ResponseBody reads a piece of the body. It holds nothing back.
+// ResponseBody reads a piece of the body, which is not delayed.
 func (s *Stream) ResponseBody(piece []byte, ends bool) {
 	defer s.f.guard()
 	if s.Listens() {
@@ -227,7 +227,7 @@ func (s *Stream) settle() {
 	}
 	for i := range checks {
 		if h := s.f.leases.hold(&checks[i], false); h != nil && checks[i].Op == counter.OpRefund {
-			h.counter.Forget(false) // the settlement may have made room
+			h.counter.Forget(false) // the settlement might have made room
 		}
 	}
 	s.f.enqueueSettlement(d)

@@ -72,7 +72,7 @@ func TestInterimResponses(t *testing.T) {
 	}
 }
 
-// refusedWith returns the answer to a request that its rule denies.
+// refusedWith returns the response to a request that the rule denies.
 func refusedWith(t *testing.T, response *corepolicy.Response, headers ...string) (Response, *Stream) {
 	t.Helper()
 	e := newEnvoy(t)
@@ -111,7 +111,7 @@ func TestARulesOwnAnswer(t *testing.T) {
 }
 
 // TestGRPCRefusals: Envoy converts status and body to trailers for requests that it considers gRPC,
-// and knows no other kinds of gRPC.
+// but it does not recognize all kinds of gRPC.
 func TestGRPCRefusals(t *testing.T) {
 	message := &corepolicy.Response{Message: "50% of Ümlaut"}
 	for asked, c := range map[string]struct {

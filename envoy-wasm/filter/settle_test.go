@@ -63,7 +63,7 @@ type upstreamResponse struct {
 	cost     string // X-RateLimit-Cost; "" if no rule defines costs
 }
 
-// TestSettling: which settlement the bridge receives for a response, and when.
+// TestSettling tests which settlement the bridge receives for a response, and when.
 func TestSettling(t *testing.T) {
 	json := []string{"content-type", "application/json"}
 	const tokens = `{"usage":{"tot|al_tokens":7}}`
@@ -151,7 +151,7 @@ func settles(t *testing.T, c upstreamResponse) {
 	}
 }
 
-// TestNothingToSettle: without a response or a receipt, the reserved units stay charged.
+// TestNothingToSettle: without a response or a receipt, the reserved units remain charged.
 func TestNothingToSettle(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
@@ -171,8 +171,8 @@ func TestNothingToSettle(t *testing.T) {
 	}
 }
 
-// TestNoRefundForATimeThatTheClientChose: a client that may choose how long the upstream takes gets
-// no refund when that time ends.
+// TestNoRefundForATimeThatTheClientChose: a client that can choose the upstream timeout gets no
+// refund when that timeout expires.
 func TestNoRefundForATimeThatTheClientChose(t *testing.T) {
 	for _, c := range []struct {
 		header, details string
@@ -227,7 +227,8 @@ func TestSettlementsAreBatchedWithRequests(t *testing.T) {
 	}
 }
 
-// TestSettlementsAreBounded: beyond the bound the reserved units stay charged, and that is counted.
+// TestSettlementsAreBounded: beyond the bound the reserved units remain charged, and this is
+// counted.
 func TestSettlementsAreBounded(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))
@@ -250,7 +251,8 @@ func TestSettlementsAreBounded(t *testing.T) {
 	}
 }
 
-// TestWhatTheBridgeAllowedWithoutTheStoreIsSettled: the bridge is told of the cost, and the client of no limit.
+// TestWhatTheBridgeAllowedWithoutTheStoreIsSettled: the bridge receives the cost, and the response
+// to the client shows no limit.
 func TestWhatTheBridgeAllowedWithoutTheStoreIsSettled(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, costs(t, byHeader))

@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// hashKey is the secret of a keyed hash. A client that does not know it cannot choose two counters
-// with one hash.
+// hashKey is the secret of a keyed hash. Without the key, a client cannot find two counters with
+// the same hash.
 type hashKey [2]uint64
 
 // newHashKey returns a random key. The seed of a maphash is random, and crypto/rand would make the
@@ -20,7 +20,8 @@ func newHashKey() (k hashKey) {
 	return k
 }
 
-// sum returns the SipHash-1-3 of data. hash/maphash cannot be used: every worker has another seed.
+// sum returns the SipHash-1-3 of data. hash/maphash cannot be used, because every worker has a
+// different seed.
 func (k hashKey) sum(data []byte) uint64 {
 	s := sipState{k[0] ^ 0x736f6d6570736575, k[1] ^ 0x646f72616e646f6d, k[0] ^ 0x6c7967656e657261, k[1] ^ 0x7465646279746573}
 	last := uint64(len(data)) << 56

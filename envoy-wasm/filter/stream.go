@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// Action is what Envoy is to do with a request.
+// Action tells Envoy how to proceed with a request.
 type Action uint8
 
 // The actions.
@@ -19,15 +19,15 @@ const (
 	Pause           // until it is resumed or answered
 )
 
-// state is how far a request has come.
+// state is the progress of a request.
 type state uint8
 
 const (
 	fresh          state = iota
-	arrived              // waits for the end of the turn, or for a poll
-	queued               // waits while similar requests are in calls
-	waiting              // waits for the bridge, in a shared call
-	throttleQueued       // waits under a throttle rule, with its own call
+	arrived              // the request waits for the end of the turn, or for a poll
+	queued               // the request waits while similar requests are in calls
+	waiting              // the request waits for the bridge, in a shared call
+	throttleQueued       // the request waits under a throttle rule, with its own call
 	decided
 	gone
 )
@@ -41,8 +41,8 @@ type Stream struct {
 	state     state
 	head      bool           // the method is HEAD
 	complete  bool           // the request has come to its end
-	hurried   bool           // the client sets the time that the upstream may take
-	again     uint8          // number of repeated questions to the bridge
+	hurried   bool           // the client sets the upstream timeout
+	again     uint8          // number of times that the question to the bridge was repeated
 	answered  bool           // the filter made the response
 	counted   bool           // the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
@@ -70,7 +70,7 @@ type asking struct {
 
 	patience counter.Micros // timeout of its own call in a throttle queue
 
-	narrow int  // the check that is the first to deny, see core.Plan.Narrowest
+	narrow int  // the check that would deny first, see core.Plan.Narrowest
 	alike  bool // a denial of one such request applies to the others
 
 	denies, admits bool     // the request may be decided here, see core.Plan.LocalDecision
@@ -78,8 +78,8 @@ type asking struct {
 	wants          []wanted // units to ask for with the request
 }
 
-// askingMax is how many asking values are kept for later requests. Each takes some KB, and up to 60
-// KiB after a request with a path that long.
+// askingMax is the greatest number of asking values that are kept for reuse. Each takes a few KB,
+// and up to 60 KiB after a request with a path of that length.
 const askingMax = 64
 
 // NewStream returns a new request.
@@ -213,8 +213,8 @@ func (a *asking) identify(f *Filter) {
 }
 
 // takeVerdict makes the plan again with the bridge's verdicts on the credentials, and caches them.
-// It reports false if the bridge saw other credentials than the request has: it then decided about
-// another client.
+// It returns false if the bridge verified credentials other than the request's, because the bridge
+// has then decided for a different client.
 func (a *asking) takeVerdict(f *Filter, v *wire.Verdict) bool {
 	a.attrs.view.At = f.host.Now()
 	h := verdictReply{plan: &a.plan, ways: v.Ways, until: a.attrs.view.At + min(counter.Micros(v.TTLMicros), rememberedMax)}
@@ -274,20 +274,20 @@ func (s *Stream) take(answer *wire.Answer) {
 }
 
 const (
-	// againMax is how often the filter asks again about one request. If Envoy alternates between
-	// two bridges, another call may have reached the other bridge in between.
+	// againMax is the number of times that the question of one request is repeated. If Envoy
+	// alternates between two bridges, another call might have reached the other bridge in between.
 	againMax = 2
-	// pollsMax is how many polls a request waits for. After each of them it is asked about as often
-	// as at first.
+	// pollsMax is the number of polls for which a request waits. After each of them, its question
+	// can be repeated againMax times again.
 	pollsMax = 4
 	askedMax = (againMax+1)*(pollsMax+1) - 1
 )
 
-// askAnother asks again about a request whose policy the bridge did not know, or for which the
-// bridge was too busy. The bridge charged nothing, and another bridge behind the same name may know
-// the policy. If none does, the request waits for the next poll: a client whose burst delays the
-// polls could otherwise get requests through uncounted. askAnother reports false after againMax
-// attempts, or after those that follow the last poll.
+// askAnother repeats the question of a request whose policy the bridge did not have, or for which
+// the bridge was too busy. The bridge charged nothing, and another bridge behind the same name
+// might have the policy. If none does, the request waits for the next poll, because a client whose
+// burst delays the polls could otherwise get requests through uncounted. askAnother returns false
+// after againMax attempts, or after those that follow the last poll.
 //
 //go:noinline
 func (s *Stream) askAnother(why Counter) bool {
@@ -366,7 +366,7 @@ func (s *Stream) Done() {
 			d.cut = true
 			d.learn(nil)
 		}
-		s.settle() // a truncated body counts as far as it was read, or as the policy says
+		s.settle() // for a truncated body, the cost is the number read so far, or the policy's unread
 		if !s.answered && !s.responded {
 			s.f.ended = s
 		}

@@ -41,8 +41,8 @@ func TestAFilterSucceedsAnother(t *testing.T) {
 			continue
 		}
 		admitted(t, e, f, 2, left(1), get("/api/x"))
-		// Remembered credentials are not shared, and afterwards neither filter takes the other's
-		// policy.
+		// Remembered credentials are not shared, and after the takeover neither filter uses the
+		// other's policy.
 		before.policy = nil
 		admitted(t, e, f, 3, said(left(1), 0, 0), get("/api/x", "x-api-key", "k"))
 		if e.counts[CounterNoPolicy]+e.counts[CounterPanic] != 0 || e.counts[CounterPolicyLoaded] != 1 {
@@ -75,7 +75,7 @@ func TestASuccessorWithAnotherBridge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time there is nothing to take over
+	for range 2 { // the second time, there is nothing left to take over
 		if !heir.Inherit(b.f) {
 			t.Error("does not inherit from one of its own bridge")
 		}
@@ -125,7 +125,7 @@ func TestAPanicLeavesNoTwoSuccessors(t *testing.T) {
 		t.Fatal(err)
 	}
 	heir.calls.settling = make([]*due, settlingMax-2)
-	b.panics = "Count" // of the last of the three, for which there is no capacity
+	b.panics = "Count" // Count panics for the last of the three, for which there is no room
 	heir.Inherit(b.f)
 	other, err := New(b, nil)
 	if err != nil {

@@ -7,17 +7,18 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// throttleQueueMax is how many requests of one worker may be in throttle queues, each with its own
-// call. Further requests are denied, as if their queue were full.
+// throttleQueueMax is the greatest number of requests of one worker in throttle queues, each with
+// its own call. Further requests are denied, as if their queue were full.
 const throttleQueueMax = 4096
 
-// enqueueThrottled makes a request wait that only throttle rules deny. It makes a second call, for
-// this request alone. The bridge answers it once the request is admitted or its wait is over. The
-// wait is max_delay plus, for both calls together, the time that a bridge may be silent.
-// enqueueThrottled reports false if the request cannot wait; the request is then denied.
+// enqueueThrottled makes a request that only throttle rules deny wait. It makes a second call, only
+// for this request. The bridge answers it once the request is admitted or its wait is over. The
+// wait is max_delay plus, for both calls together, the time for which a bridge may be silent.
+// enqueueThrottled returns false if the request cannot wait; the request is then denied.
 //
-// If the client disconnects meanwhile, the call continues, because Envoy cannot cancel it. The
-// bridge does not notice: the request keeps its place in the queue, and is charged at its turn.
+// If the client disconnects in the meantime, the call continues, because Envoy cannot cancel it.
+// The bridge does not notice this, so the request keeps its place in the queue and is charged at
+// its turn.
 func (s *Stream) enqueueThrottled() bool {
 	f, a := s.f, s.asking
 	throttled := a.plan.Throttled()
@@ -57,12 +58,12 @@ func (s *Stream) askToWait(most counter.Micros) bool {
 	return true
 }
 
-// admitted takes the answer to the second call.
+// admitted processes the answer to the second call.
 func (s *Stream) admitted(r Reply) {
 	s.f.tellOfMore()
 	defer s.rescue()
 	if s.state != throttleQueued {
-		return // gone, or its time is over
+		return // the request has ended, or its time is over
 	}
 	reply, err := replyOf(r)
 	ok, answer := false, &s.f.calls.answer

@@ -75,7 +75,7 @@ func TestThrottledRequest(t *testing.T) {
 	}
 }
 
-// TestOthersAreNotBlocked: a waiting request has a call of its own, so the calls of other requests
+// TestOthersAreNotBlocked: a waiting request has its own call, so the calls of other requests
 // continue.
 func TestOthersAreNotBlocked(t *testing.T) {
 	e := newEnvoy(t)
@@ -125,7 +125,7 @@ func TestBothCallsHaveOneDeadline(t *testing.T) {
 	if waited := e.now - start; waited > 3000*counter.Millisecond+tickFast || e.counts[CounterTimeout] != 1 {
 		t.Errorf("waited %v: %v", waited, e.count())
 	}
-	// An answer after the deadline, but before the tick that would have noticed it.
+	// An answer after the deadline, but before the tick that would have ended the wait.
 	f.NewStream(2).RequestHeaders(get("/api/x"))
 	f.Flush()
 	first, _, _ = e.check()
@@ -146,7 +146,8 @@ func TestAClientThatLeavesTheQueue(t *testing.T) {
 	}
 }
 
-// TestARequestThatCannotWaitIsDenied: if no call can be made, or too many requests wait already.
+// TestARequestThatCannotWaitIsDenied: a request is denied if no call can be made, or if too many
+// requests are waiting.
 func TestARequestThatCannotWaitIsDenied(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
@@ -204,8 +205,8 @@ func TestAnotherBridgeMayKnowThePolicyOfAThrottledRequest(t *testing.T) {
 	}
 }
 
-// TestAThrottledRequestKeepsItsDeadline when its call is repeated, even if the clock goes back by
-// an hour.
+// TestAThrottledRequestKeepsItsDeadline: a throttled request keeps its deadline when its call is
+// repeated, even if the clock goes back by an hour.
 func TestAThrottledRequestKeepsItsDeadline(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))

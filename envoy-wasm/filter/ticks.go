@@ -11,19 +11,19 @@ import (
 // than two ticks beyond its deadline.
 const TickMillis = 10
 
-// Ticks take processor time in every worker, and most of them find nothing to do. They are frequent
-// while something waits and shortly afterwards, since changing the interval for each request would
-// cost more. Otherwise the next tick comes when something is due.
+// Ticks take processor time in every worker, and most of them have nothing to do. They are frequent
+// while a request waits and for a short time afterwards, because changing the interval for each
+// request would cost more. Otherwise the next tick comes when something is due.
 const (
 	tickFast   = TickMillis * counter.Millisecond
 	tickSlow   = counter.Second // the longest interval, and so the longest delay if the clock is set forward
 	quietTicks = 10
 )
 
-// pace is how often ticks come.
+// pace controls the interval of ticks.
 type pace struct {
 	every counter.Micros // 0: no ticks yet
-	quiet int            // ticks in a row that found nothing waiting
+	quiet int            // consecutive ticks at which nothing was waiting
 }
 
 // hurry makes ticks frequent, because something waits from now on.
@@ -56,8 +56,8 @@ func (f *Filter) slow() {
 	f.tickEvery(max(next, tickFast))
 }
 
-// busy reports whether a deadline may pass, or a call may become necessary, before the next slow
-// tick.
+// busy reports whether a deadline might pass, or a call might become necessary, before the next
+// slow tick.
 func (f *Filter) busy() bool {
 	c, l := &f.calls, &f.leases
 	return len(f.out.waiting)+len(f.arrivals.waiting)+len(c.waiting)+f.gates.queued+len(c.settling)+len(c.throttleQueue)+len(f.outdated)+len(l.extras) > 0 ||

@@ -63,7 +63,7 @@ func TestPollsComeInTime(t *testing.T) {
 	}
 }
 
-// TestTicksAreQuickWhileSomethingWaits: deadlines hold after any idle time.
+// TestTicksAreQuickWhileSomethingWaits: deadlines are kept after any idle time.
 func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))
@@ -93,7 +93,7 @@ func TestTicksAreQuickWhileSomethingWaits(t *testing.T) {
 	}
 }
 
-// TestAWakeThatNeverComes: without a wake, deadlines still hold, however slow the ticks were.
+// TestAWakeThatNeverComes: without a wake, deadlines are still kept, however slow the ticks were.
 func TestAWakeThatNeverComes(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, throttledPolicy(t))

@@ -6,9 +6,9 @@ import "github.com/penstock/penstock/core/counter"
 
 // Requests that arrive together are decided together, at the end of Envoy's turn. The cost of a
 // decision is mostly cache misses: the filter's code and Envoy's own work evict each other from the
-// processor's caches. Decisions in a row keep the filter's code cached. If Envoy answers by itself
-// and all units are leased, a request then takes about half the time. A request that arrives alone
-// would gain nothing from the wait, so it is decided at once.
+// processor's caches. Decisions in a row keep the filter's code cached. If Envoy responds without
+// an upstream and all units are leased, a request takes about half the time this way. A request
+// that arrives alone would gain nothing from the wait, so it is decided at once.
 
 // A burst is burstMin requests within burstSpan.
 const (
@@ -24,7 +24,7 @@ const arrivedMax = 1024
 type arrivals struct {
 	waiting []*Stream
 	last    [burstMin]counter.Micros
-	next    int // of last, the oldest
+	next    int // index of the oldest entry of last
 }
 
 // isBurst records an arrival, and reports whether burstMin requests arrived within burstSpan.
@@ -32,7 +32,7 @@ func (a *arrivals) isBurst(now counter.Micros) bool {
 	oldest := a.last[a.next]
 	a.last[a.next] = now
 	a.next = (a.next + 1) % burstMin
-	return now-oldest < burstSpan && now >= oldest // or else the clock went back
+	return now-oldest < burstSpan && now >= oldest // otherwise the clock went back
 }
 
 // arrive makes the request wait for the end of the turn. It reports false if the request must be
@@ -66,8 +66,8 @@ func (f *Filter) decideArrivals() {
 }
 
 // decideArrived decides a request that waited for the end of the turn or for a poll, unless it has
-// ended. The policy in force decides, unless it reads other headers or attributes than the one that
-// the request began with: they cannot be read again.
+// ended. The policy in force decides, unless it reads headers or attributes other than those of the
+// policy with which the request began, because they cannot be read again.
 //
 //go:noinline
 func (s *Stream) decideArrived() {

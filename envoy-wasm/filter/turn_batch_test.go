@@ -12,8 +12,8 @@ import (
 	corepolicy "github.com/penstock/penstock/core/policy"
 )
 
-// withFullTurn returns a filter at which so many requests have just arrived that the next one waits for
-// the end of the turn. Their streams have ended.
+// withFullTurn returns a filter with so many recent requests, whose streams have ended, that the
+// next request waits for the end of the turn.
 func withFullTurn(t *testing.T, e *envoy, p corepolicy.Policy) *Filter {
 	t.Helper()
 	f := withPolicy(t, e, p)
@@ -36,8 +36,8 @@ func manners(t *testing.T) corepolicy.Policy {
 	return p
 }
 
-// TestRequestsThatArriveTogether are decided at the end of the turn, with the same results as one
-// at a time.
+// TestRequestsThatArriveTogether: requests that arrive together are decided at the end of the turn,
+// with the same results as one at a time.
 func TestRequestsThatArriveTogether(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, manners(t))
@@ -65,7 +65,8 @@ func TestRequestsThatArriveTogether(t *testing.T) {
 	equalCounts(t, e, map[string]int{"allowed": 2, "denied": 2})
 }
 
-// TestArrivalsWhileACallIsUnderWay are not delayed by the call.
+// TestArrivalsWhileACallIsUnderWay: requests that arrive while a call is under way are not delayed
+// by the call.
 func TestArrivalsWhileACallIsUnderWay(t *testing.T) {
 	e := newEnvoy(t)
 	f := withFullTurn(t, e, manners(t))
@@ -97,7 +98,7 @@ func TestARareRequestIsDecidedAtOnce(t *testing.T) {
 	}
 }
 
-// TestArrivalsThatAreGone: arrivals that are gone are skipped, and if the end of a turn is never
+// TestArrivalsThatAreGone: arrivals that have ended are skipped, and if the end of a turn is never
 // reported, a tick ends it.
 func TestArrivalsThatAreGone(t *testing.T) {
 	e := newEnvoy(t)

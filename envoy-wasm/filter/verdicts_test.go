@@ -62,8 +62,8 @@ func TestAVerdictIsOfOneCredential(t *testing.T) {
 	}
 }
 
-// TestADecodedCredentialIsRemembered: the cache keeps the decoded credential itself, not the
-// content that later takes its place in the plan's buffer.
+// TestADecodedCredentialIsRemembered: the cache keeps the decoded credential, not the text that
+// later overwrites it in the plan's buffer.
 func TestADecodedCredentialIsRemembered(t *testing.T) {
 	e := newEnvoy(t)
 	f := withPolicy(t, e, openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey,
@@ -119,8 +119,8 @@ func TestAVerdictOfAnotherRequest(t *testing.T) {
 }
 
 // TestUnverifiedCredentialsMayBelongToAnyClient: while the bridge is down, an unverified credential
-// may belong to any client, so rules for some clients apply to it. Otherwise, under on_error: deny,
-// the request would pass without limits.
+// could belong to any client, so rules for particular clients apply to it. Otherwise, under
+// on_error: deny, the request would pass without limits.
 func TestUnverifiedCredentialsMayBelongToAnyClient(t *testing.T) {
 	for _, c := range []struct {
 		name, path string
@@ -141,7 +141,7 @@ func TestUnverifiedCredentialsMayBelongToAnyClient(t *testing.T) {
 			p.Rules[0].Tiers, p.Rules[0].Match.Tier = nil, []string{"premium"}
 			p.Rules = append(p.Rules, corepolicy.Rule{Name: "bad", Match: corepolicy.Match{Path: []string{"/blocked"}, Tier: []string{"bad"}}, Action: corepolicy.ActionBlock})
 			f := withPolicy(t, e, p)
-			// the bridge is silent, or cannot be called
+			// The bridge is silent, or cannot be called.
 			for _, refuses := range []error{nil, errNo} {
 				e.refuses, e.sleeps = refuses, refuses
 				id := uint32(len(e.calls) + 1)

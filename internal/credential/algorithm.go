@@ -13,8 +13,8 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// family is the kind of key that an algorithm takes. The family of a key never changes, so no token
-// can have a public key used as a secret.
+// family is the kind of key that an algorithm uses. The family of a key never changes, so a token
+// cannot make the verifier use a public key as a secret.
 type family uint8
 
 const (
@@ -25,13 +25,13 @@ const (
 	familyEd25519
 )
 
-// algorithm is a signature algorithm. The methods are those of golang-jwt: constant-time
-// comparison, RSA padding and the two halves of an ECDSA signature should not be written again.
+// algorithm is a signature algorithm. The methods are those of golang-jwt, because constant-time
+// comparison, RSA padding and the encoding of ECDSA signatures should not be reimplemented.
 type algorithm struct {
 	name           string
 	family         family
 	method         jwt.SigningMethod
-	secretBytesMin int // a secret shorter than its hash is the weakest part (RFC 7518, 3.2)
+	secretBytesMin int // a secret must not be shorter than the hash (RFC 7518, 3.2)
 }
 
 // algorithms are all supported algorithms. ES512, PS256 and "none" are not among them.

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// signedBy signs a text as RFC 7518 specifies, with the standard library alone.
+// signedBy signs a text as RFC 7518 specifies, using only the standard library.
 func signedBy(t *testing.T, algorithm, text, secret string) []byte {
 	t.Helper()
 	if algorithm == "EdDSA" {
@@ -46,8 +46,8 @@ func signedBy(t *testing.T, algorithm, text, secret string) []byte {
 	return append(r.FillBytes(make([]byte, half)), s.FillBytes(make([]byte, half))...)
 }
 
-// Each algorithm of the reference verifies its own signatures, and no signature by another
-// algorithm under its name.
+// TestEveryAlgorithmVerifies: each algorithm in the reference verifies its own signatures, but no
+// signature by another algorithm under its name.
 func TestEveryAlgorithmVerifies(t *testing.T) {
 	secret := strings.Repeat(testSecret, 2)
 	set := setOf(rsaJWK("r1", &theIssuer.rsa.PublicKey), ecJWK("e1", &theIssuer.ec.PublicKey), ecJWK("e3", &theIssuer.ec384.PublicKey),

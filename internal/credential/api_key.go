@@ -20,24 +20,24 @@ const (
 	// generatedPrefix lets people and secret scanners recognize a key.
 	generatedPrefix = "pk_"
 	generatedBytes  = 32
-	// generatedDigits is how many base62 digits 32 bytes need.
+	// generatedDigits is the number of base62 digits for 32 bytes.
 	generatedDigits = 43
-	// distinctMin is how many different bytes a key must have. Fewer suggest a key held down on a
-	// keyboard.
+	// distinctMin is the number of different bytes that a key must have. Fewer suggest a key that
+	// was not generated at random.
 	distinctMin = 8
 )
 
 // GenerateKey returns a new API key: "pk_" and 43 letters and digits that encode 256 random bits.
 func GenerateKey() string {
 	var random [generatedBytes]byte
-	rand.Read(random[:]) // never fails: the process ends instead
+	rand.Read(random[:]) // never fails; it would crash the program instead
 	digits := new(big.Int).SetBytes(random[:]).Text(62)
 	return generatedPrefix + strings.Repeat("0", generatedDigits-len(digits)) + digits
 }
 
 // HashKey returns the hash of an API key in the form of a keys file: "sha256:" and 64 hexadecimal
-// digits. The error says why a key is too weak or cannot be sent in a header. It never repeats the
-// key.
+// digits. The error states why a key is too weak or cannot be sent in a header. It never contains
+// the key.
 func HashKey(key string) (string, error) {
 	var seen [256]bool
 	distinct := 0
@@ -72,8 +72,8 @@ type Entry struct {
 	Reason             string
 }
 
-// NewEntry returns the text of an entry in TOML, to be appended to a keys file. The error says why
-// the file would be rejected.
+// NewEntry returns the text of an entry in TOML, to be appended to a keys file. The error states
+// why the file would be rejected.
 func NewEntry(e Entry) (string, error) {
 	var b strings.Builder
 	b.WriteString("[[keys]]\n")

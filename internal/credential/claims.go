@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// instantMax is the end of the year 9999 in seconds. A later value was meant in milliseconds, and the
-// token would never expire.
+// instantMax is the end of the year 9999 in seconds. A later value is probably in milliseconds, and
+// such a token would never expire.
 const instantMax = 253_402_300_799
 
 // span is the validity of a token, including the leeway: from <= now < until, in microseconds since
@@ -50,7 +50,8 @@ func (c claims) at(path string) (value any, ok bool) {
 }
 
 // text returns a claim that is a name: a string, or an integer as written. "" means that the claim
-// is missing. Any other value is an error, because ignoring it would count the client as another.
+// is missing. Any other value is an error, because ignoring it would count the client as a
+// different one.
 func (c claims) text(path string) (string, error) {
 	if path == "" {
 		return "", nil
@@ -91,7 +92,7 @@ func (c claims) instant(name string) (micros int64, ok bool, err error) {
 	return int64(max(seconds, -instantMax) * 1e6), true, nil
 }
 
-// times returns when the token is good.
+// times returns the validity of the token.
 func (j *JWT) times(c claims) (span, error) {
 	when := span{always, never}
 	until, ok, err := c.instant("exp")
@@ -141,7 +142,7 @@ func (j *JWT) identify(c claims) (*policy.Identity, error) {
 	}
 	who := policy.IdentityOf("user", user)
 	id := &who
-	id.User = user // the name must fit as a whole, because its hash could be another client's name
+	id.User = user // a name that is too long is an error, because its hash could be another client's name
 	if id.Tenant, err = c.text(j.tenantClaim); err != nil {
 		return nil, err
 	}

@@ -18,11 +18,11 @@ import (
 // pace is the timing of fetches.
 type pace struct {
 	timeout  time.Duration // of one attempt
-	retryMin time.Duration // after the first failure; it doubles up to the refresh
+	retryMin time.Duration // pause after the first failure; it doubles up to the refresh interval
 	unknown  time.Duration // the least time between two fetches caused by tokens with unknown keys
 }
 
-// fetchPace is the pace in production. Anyone can write a token with an unknown key, so these
+// fetchPace is the pace in production. Anyone can create a token with an unknown key, so such
 // tokens cause at most six fetches a minute.
 var fetchPace = pace{timeout: 10 * time.Second, retryMin: time.Second, unknown: 10 * time.Second}
 
@@ -35,7 +35,7 @@ const (
 
 // fetcher keeps a key set that is published at a URL. It fetches in its own goroutine. The clients
 // of keyfunc and jwkset are not used, because they fetch in the request's goroutine when a key is
-// unknown. If the URL fails, the last good set stays in force.
+// unknown. If the URL fails, the last good set remains in force.
 type fetcher struct {
 	url     string
 	client  *http.Client
@@ -51,7 +51,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) er
 	transport := o.Transport
 	if transport == nil {
 		own := &http.Transport{Proxy: http.ProxyFromEnvironment}
-		// A plugin may have replaced it.
+		// A plugin might have replaced it.
 		if usual, ok := http.DefaultTransport.(*http.Transport); ok {
 			own = usual.Clone()
 		}
@@ -64,7 +64,7 @@ func newFetcher(o *JWTOptions, pace pace, notices *notices, load func([]byte) er
 		want: make(chan struct{}, 1)}
 }
 
-// sameHost rejects redirects to another host, because that host could choose the keys.
+// sameHost rejects redirects to another host, because that host could then choose the keys.
 func sameHost(next *http.Request, before []*http.Request) error {
 	first := before[0].URL
 	switch {
@@ -108,7 +108,7 @@ func (f *fetcher) run(ctx context.Context) {
 	}
 }
 
-// wait waits for the next periodic fetch or for a requested one, which comes no sooner than pace
+// wait waits for the next periodic fetch or for a requested one, which is made no sooner than pace
 // allows. It returns false when ctx is done.
 func (f *fetcher) wait(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(min(pause, f.pace.unknown))
@@ -141,7 +141,7 @@ func (f *fetcher) fetch(ctx context.Context) error {
 	request.Header.Set("Accept", "application/jwk-set+json, application/json")
 	response, err := f.client.Do(request)
 	if err != nil {
-		var wrapped *url.Error // it repeats the URL, which is already in the log line
+		var wrapped *url.Error // the error repeats the URL, which is already in the log line
 		if errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}

@@ -80,7 +80,7 @@ func ecJWK(kid string, k *ecdsa.PublicKey) string {
 		encode(point[1+half:]))
 }
 
-// token makes a token of a header and claims in JSON.
+// token makes a token from a header and claims in JSON.
 func (s *issuer) token(t testing.TB, header, claims, how string) string {
 	t.Helper()
 	signed := encode([]byte(header)) + "." + encode([]byte(claims))
@@ -133,7 +133,7 @@ func (s *issuer) sign(text, how string) ([]byte, error) {
 	return nil, fmt.Errorf("unknown way %q", how)
 }
 
-// good is a token that r1 has signed for a user.
+// good returns a token for a user that r1 has signed.
 func (s *issuer) good(t testing.TB, user string) string {
 	t.Helper()
 	name, err := json.Marshal(user)

@@ -16,12 +16,12 @@ import (
 const (
 	// objectDepthMax is the greatest nesting depth of claims. Real claims have three levels.
 	objectDepthMax = 16
-	// headerValuesMax is how many values a token's header may have, including those in lists and
-	// objects. RFC 7515 defines eleven, of which one is a list of certificates and one a key.
-	// Anyone can write a header, and one of 2,000 values would cost as much as thirty signature
-	// checks.
+	// headerValuesMax is the greatest number of values in a token's header, including those in
+	// lists and objects. RFC 7515 defines eleven, one of which is a list of certificates and one a
+	// key. Anyone can create a header, and reading one with 2,000 values would cost as much as
+	// thirty signature checks.
 	headerValuesMax = 32
-	// claimsValuesMax never rejects claims: a token has no room for more.
+	// claimsValuesMax never rejects claims, because a token has no room for more values.
 	claimsValuesMax = TokenBytesMax
 )
 
@@ -29,8 +29,8 @@ var errObject = errors.New("is not one JSON object with every name once")
 
 // decodeObject reads a JSON object of at most valuesMax values. It is stricter than encoding/json.
 // It rejects duplicate names, invalid UTF-8, half of a surrogate pair and data after the object,
-// and it compares names with their case. Two parsers may read such an object differently, which
-// attackers exploit. Numbers are json.Number.
+// and names are case-sensitive. Two parsers can read such an object differently, which attackers
+// exploit. Numbers are decoded as json.Number.
 func decodeObject(data []byte, valuesMax int) (map[string]any, error) {
 	if !utf8.Valid(data) || !json.Valid(data) || halvesPair(data) {
 		return nil, errObject

@@ -22,7 +22,7 @@ import (
 // JWTOptions configures [NewJWT]. Exactly one of Secret, SecretFile, JWKSFile and JWKSURL is set.
 type JWTOptions struct {
 	// Secret is the shared secret of HS256, HS384 and HS512. "{env.NAME}" reads it from the
-	// environment. It has at least 32 bytes, for HS384 48, for HS512 64.
+	// environment. It must have at least 32 bytes, or 48 for HS384, or 64 for HS512.
 	Secret string
 	// SecretFile is a file that contains only the secret. One line break at its end is ignored. It
 	// is read again when it changes.
@@ -47,27 +47,28 @@ type JWTOptions struct {
 	// org.id. A token without the claim is invalid.
 	Claim string
 	// TenantClaim, TierClaim and LimitsClaim are further paths. "" or a missing claim means none.
-	// The limits are an object of rule names, each with a limit, a list of limits, or "unlimited".
-	// A claim of another type makes the token invalid, with a line in the log: ignoring the claim
-	// would silently change the client's limits.
+	// The limits are an object that maps rule names to a limit, a list of limits, or "unlimited". A
+	// claim of another type makes the token invalid and is logged, because ignoring the claim would
+	// silently change the client's limits.
 	TenantClaim, TierClaim, LimitsClaim string
 
-	// Leeway is how far the clocks of the issuer and this machine may differ: 0 to 5 minutes. Nil
-	// means 30 s.
+	// Leeway is the accepted difference between the clocks of the issuer and this machine, 0 to 5
+	// minutes. Nil means 30 s.
 	Leeway *time.Duration
-	// NoExpiry accepts tokens without the claim exp. Such a token is good until its key is removed.
+	// NoExpiry accepts tokens without the claim exp. Such a token is valid until its key is
+	// removed.
 	NoExpiry bool
 	// Refresh is the time between two fetches of JWKSURL, 1 s to a day. 0 means 5 minutes.
 	Refresh time.Duration
 
 	// MemoryEntries and MemoryBytes bound the remembered tokens. 0 means 65,536 and 64 MiB. Failed
-	// tokens are remembered separately, so that they evict no good ones. Their bounds are a quarter
-	// of these.
+	// tokens are remembered separately, so that they do not evict valid ones. Their bounds are a
+	// quarter of these.
 	MemoryEntries, MemoryBytes int
 
 	Now       func() time.Time  // nil means time.Now
 	Logger    *slog.Logger      // nil means none
-	Transport http.RoundTripper // for JWKSURL; nil means a transport of its own
+	Transport http.RoundTripper // for JWKSURL; nil means a new transport
 }
 
 // JWT verifies JSON Web Tokens (RFC 7519) in the compact form of RFC 7515. It is a
@@ -81,7 +82,7 @@ type JWT struct {
 	leeway                                     int64 // microseconds
 	noExpiry                                   bool
 	now                                        func() time.Time
-	refused                                    *notices // wrong claims in signed tokens
+	refused                                    *notices // log of wrong claims in signed tokens
 
 	set       atomic.Pointer[keySet]
 	seed      maphash.Seed
@@ -172,15 +173,15 @@ func (j *JWT) start(ctx context.Context, o *JWTOptions, pace pace, every time.Du
 	return nil
 }
 
-// Close stops looking for new keys. The last keys stay in force.
+// Close stops looking for new keys. The last keys remain in force.
 func (j *JWT) Close() error {
 	j.cancel()
 	j.running.Wait()
 	return nil
 }
 
-// Ready returns a channel that is closed when there are keys. Only a URL may take time. Until then
-// every token is invalid.
+// Ready returns a channel that is closed when there are keys. Until then every token is invalid.
+// Only keys from a URL can take time.
 func (j *JWT) Ready() <-chan struct{} { return j.ready }
 
 func (j *JWT) installSet(data []byte, from string, notices *notices) error {
@@ -195,8 +196,8 @@ func (j *JWT) installSet(data []byte, from string, notices *notices) error {
 	return nil
 }
 
-// install puts the keys in force. It forgets the verdicts of removed keys, and every failed
-// verdict.
+// install puts the keys in force. It drops the verdicts based on removed keys, and the verdicts on
+// all failed tokens.
 func (j *JWT) install(keys []*key) (changed bool) {
 	j.changing.Lock()
 	defer j.changing.Unlock()
@@ -219,17 +220,17 @@ func (j *JWT) install(keys []*key) (changed bool) {
 	return true
 }
 
-// Verify verifies a token without metering its cost. A remembered token costs no signature check
-// and no allocation.
+// Verify verifies a token without metering its cost. For a remembered token it neither checks the
+// signature nor allocates.
 func (j *JWT) Verify(text string) (*policy.Identity, policy.CredentialState) {
 	return j.VerifyFor(nil, text)
 }
 
-// SetsLimits reports whether tokens may carry the client's own limits.
+// SetsLimits reports whether tokens can contain the client's own limits.
 func (j *JWT) SetsLimits() bool { return j.limitsClaim != "" }
 
-// Seen returns what the remembered tokens of a client say, for operators. The token that expires
-// last comes first. It is a scan of all remembered tokens, which takes milliseconds.
+// Seen returns, for operators, the contents of a client's remembered tokens. The token that expires
+// last comes first. Seen scans all remembered tokens, which takes milliseconds.
 func (j *JWT) Seen(kind, id string) []*policy.Identity {
 	var found []*verdict
 	j.good.each(j.set.Load(), j.now().UnixMicro(), func(v *verdict) {
@@ -248,7 +249,7 @@ func (j *JWT) Seen(kind, id string) []*policy.Identity {
 // TierClaim returns the claim that names the tier, or "" if tokens name none.
 func (j *JWT) TierClaim() string { return j.tierClaim }
 
-// LimitsClaim returns the claim that holds the client's own limits, or "" if tokens have none.
+// LimitsClaim returns the claim that contains the client's own limits, or "" if there is none.
 func (j *JWT) LimitsClaim() string { return j.limitsClaim }
 
 // VerifyFor is Verify on behalf of a client. It meters the cost of tokens that no key has signed.
@@ -289,8 +290,8 @@ func (j *JWT) recall(text string, sum uint64, now int64) (id *policy.Identity, s
 	return nil, policy.CredentialAbsent, false
 }
 
-// verify verifies a token that is not remembered. It remembers the verdict if it cost a signature
-// check.
+// verify verifies a token that is not remembered. It remembers the verdict if a signature check was
+// needed.
 func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*policy.Identity, policy.CredentialState) {
 	signed := false
 	defer func() { q.end(counter.Micros(now), signed) }()
@@ -310,7 +311,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 		return nil, policy.CredentialInvalid
 	}
 	defer q.leave()
-	if q.waited > 0 { // another request may have verified the same token meanwhile
+	if q.waited > 0 { // another request might have verified the same token in the meantime
 		if id, state, ok := j.recall(text, sum, now); ok {
 			signed = true // the verdict was remembered, so this request pays nothing
 			return id, state
@@ -321,7 +322,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 	v := &verdict{token: text, sum: sum, state: policy.CredentialInvalid, key: key}
 	if signed {
 		v.identity, v.span, v.state = j.judge(t.payload, now)
-	} else if j.fetcher != nil { // its key may be new, with the key ID of an older key or without a key ID
+	} else if j.fetcher != nil { // its key might be new, with the key ID of an older key or without a key ID
 		j.fetcher.wanted()
 	}
 	if v.state == policy.CredentialValid {
@@ -329,7 +330,7 @@ func (j *JWT) verify(q *inquiry, text string, p parts, sum uint64, now int64) (*
 		return v.identity, v.state
 	}
 	until := now + failedFor.Microseconds()
-	if v.state == policy.CredentialExpired && now < v.from { // the token is not good yet
+	if v.state == policy.CredentialExpired && now < v.from { // the token is not valid yet
 		until = min(until, v.from)
 	}
 	v.identity, v.key, v.set, v.span = nil, nil, set, span{now, until}
@@ -375,8 +376,8 @@ func (j *JWT) judge(payload string, now int64) (*policy.Identity, span, policy.C
 	return id, when, policy.CredentialValid
 }
 
-// reject logs why a signed token is rejected: either the issuer or the configuration must be
-// changed.
+// reject logs why a signed token is rejected, because either the issuer or the configuration must
+// be changed.
 func (j *JWT) reject(why error) policy.CredentialState {
 	j.refused.sometimes("a signed token is rejected: " + cut(why.Error()))
 	return policy.CredentialInvalid

@@ -16,7 +16,7 @@ const (
 	leewayMax      = 5 * time.Minute // a larger leeway would make the expiry of short-lived tokens meaningless
 	refreshDefault = 5 * time.Minute
 	refreshMin     = time.Second
-	refreshMax     = 24 * time.Hour // how long a removed key may go unnoticed
+	refreshMax     = 24 * time.Hour // how long a removed key can remain in use
 	secretBytesMax = 4096
 	memoryEntries  = 1 << 16
 	memoryBytes    = 64 << 20
@@ -49,7 +49,7 @@ func (o *JWTOptions) validate() error {
 	return nil
 }
 
-// validateURL rejects URLs whose answer others could forge on the network.
+// validateURL rejects URLs whose response could be forged on the network.
 func validateURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil { // the url package's error repeats the text, which may contain a password

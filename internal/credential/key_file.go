@@ -20,27 +20,27 @@ import (
 
 const (
 	hashPrefix = "sha256:"
-	// hashesMax is the number of keys of one name: the old and the new one while a client changes
-	// over, and some to spare.
+	// hashesMax is the greatest number of keys with one name: the old and the new one during a
+	// rotation, with some to spare.
 	hashesMax = 8
-	// idBytesMax is the length of a name. A longer name would be replaced by its hash in keys of
-	// the store.
+	// idBytesMax is the greatest length of a name. A longer name would be replaced by its hash in
+	// keys of the store.
 	idBytesMax = 255
-	// keyProblemsMax is how many problems are reported for a rejected file.
+	// keyProblemsMax is the greatest number of problems reported for a rejected file.
 	keyProblemsMax = 100
-	// reasonBytesMax is the length of a reason, which goes into logs and answers.
+	// reasonBytesMax is the greatest length of a reason, which appears in logs and responses.
 	reasonBytesMax = 500
 )
 
 // keyReader reads a list of keys.
 type keyReader struct {
 	table    keyTable
-	hashes   map[[32]byte]string // the place of each
+	hashes   map[[32]byte]string // the location of each
 	owners   map[string]*owner   // by name
 	problems policy.Problems
 }
 
-// owner is the owner of the entries of one name, as the first of them states it.
+// owner is the owner of the entries with one name, as defined by the first of them.
 type owner struct {
 	identity policy.Identity
 	place    string
@@ -48,7 +48,8 @@ type owner struct {
 }
 
 // readKeys reads a list of keys. name is the file's name in places. The error is [policy.Problems].
-// No problem repeats the value of a hash or of an unknown field, because it may be the key itself.
+// No problem contains the value of a hash or of an unknown field, because it might be the key
+// itself.
 func readKeys(name string, format policyfile.Format, data []byte) (*keyTable, error) {
 	r := &keyReader{hashes: map[[32]byte]string{}, owners: map[string]*owner{},
 		table: keyTable{byHash: map[[32]byte]*Key{}, byName: map[string][]*Key{}, byUser: map[string][]*Key{}}}
@@ -89,7 +90,7 @@ func (r *keyReader) add(p policy.Problem) {
 }
 
 // withoutKeys returns the problems of a file that cannot be parsed. It removes text of the file
-// from them, because that text may be a key or most of one.
+// from them, because that text might be a key or a large part of one.
 func withoutKeys(err error, data []byte) error {
 	var problems policy.Problems
 	if !errors.As(err, &problems) {
@@ -102,11 +103,11 @@ func withoutKeys(err error, data []byte) error {
 	return problems
 }
 
-// repeatedBytesMax is the longest word of a file that a message may repeat: half of the shortest
-// key.
+// repeatedBytesMax is the length of the longest word of a file that a message may contain: half of
+// the shortest key.
 const repeatedBytesMax = KeyBytesMin / 2
 
-// withoutWords replaces the longer words of a message that occur in the file with an ellipsis.
+// withoutWords replaces longer words of a message with an ellipsis if they occur in the file.
 func withoutWords(text string, data []byte) string {
 	words := strings.FieldsFunc(text, func(c rune) bool { return strings.ContainsRune(" \"'*&!,;", c) })
 	for _, word := range words {
@@ -128,7 +129,7 @@ func (r *keyReader) only(n *syntax.Node, path string, words ...string) map[strin
 		at := strings.TrimPrefix(path+"."+entry.Key, ".")
 		switch {
 		case !slices.Contains(words, entry.Key):
-			if len(entry.Key) >= KeyBytesMin { // it may be a key
+			if len(entry.Key) >= KeyBytesMin { // it might be a key
 				at = path
 			}
 			r.add(policy.Problem{Path: at, Place: entry.Place, Why: "is an unknown field",
@@ -179,9 +180,9 @@ func (r *keyReader) entry(n *syntax.Node, path string) {
 	}
 }
 
-// own sets the owner of an entry and returns it. Several entries of one name are one client, whose
-// key is being replaced. A later entry has the owner of the first one, whose fields it may leave
-// out. It is a problem if it states another owner.
+// own sets the owner of an entry and returns it. Several entries with one name are one client whose
+// key is being replaced. A later entry has the owner of the first one, and can omit the owner's
+// fields. It is a problem if it defines another owner.
 func (r *keyReader) own(k *Key, n *syntax.Node, values map[string]*syntax.Node, path string) *owner {
 	id := &k.Identity
 	first := r.owners[id.ID]
@@ -266,7 +267,7 @@ func isScalar(n *syntax.Node) bool {
 	return n.Kind == syntax.KindWord || n.Kind == syntax.KindText
 }
 
-// text reads a name. A nil node is an empty name.
+// text reads a name. For a nil node it returns an empty name.
 func (r *keyReader) text(n *syntax.Node, path string) string {
 	switch {
 	case n == nil:
@@ -277,7 +278,7 @@ func (r *keyReader) text(n *syntax.Node, path string) string {
 		r.at(n, path, "", fmt.Sprintf("has %d bytes", len(n.Text)), fmt.Sprintf("write at most %d", idBytesMax))
 	case strings.ContainsFunc(n.Text, func(c rune) bool { return c < ' ' || c == 0x7f }):
 		r.at(n, path, "", "has control characters", "leave them out")
-	case strings.TrimSpace(n.Text) != n.Text: // no match and no list of a policy could name it
+	case strings.TrimSpace(n.Text) != n.Text: // a match or list of a policy could not name it
 		r.at(n, path, n.Text, "starts or ends with a space", "leave the space out: values are compared exactly")
 	default:
 		return n.Text
@@ -295,7 +296,7 @@ func (r *keyReader) flag(n *syntax.Node, path string) bool {
 	return n.Text == "true"
 }
 
-// instant reads a date and time. A nil node is 0.
+// instant reads a date and time. For a nil node it returns 0.
 func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	if n == nil {
 		return 0
@@ -309,7 +310,7 @@ func (r *keyReader) instant(n *syntax.Node, path string) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// limits reads a map of rule names to limits. A nil node is no limits.
+// limits reads a map of rule names to limits. For a nil node it returns no limits.
 func (r *keyReader) limits(n *syntax.Node, path string) *policy.Overrides {
 	if n == nil {
 		return nil

@@ -18,14 +18,15 @@ import (
 
 // Bounds of a key set.
 const (
-	// setBytesMax is the size of the largest key set. 256 RSA keys with certificate chains fit.
+	// setBytesMax is the greatest size of a key set. It suffices for 256 RSA keys with certificate
+	// chains.
 	setBytesMax = 1 << 20
-	// setKeysMax is how many keys a set may have. The largest issuers publish a handful.
+	// setKeysMax is the greatest number of keys in a set. The largest issuers publish a handful.
 	setKeysMax = 256
 	// rsaBitsMin is required by RFC 7518; rsaBitsMax bounds the cost of a signature check.
 	rsaBitsMin = 2048
 	rsaBitsMax = 8192
-	// keysTriedMax bounds the keys that are tried for a token without a key ID. Each may cost a
+	// keysTriedMax bounds the keys that are tried for a token without a key ID. Each can cost a
 	// signature check, and anyone can send such a token.
 	keysTriedMax = 4
 )
@@ -34,10 +35,10 @@ const (
 type key struct {
 	kid       string
 	family    family
-	algorithm string // the algorithm that the key is meant for; "" if the key does not state one
+	algorithm string // the algorithm for which the key is intended; "" if the key does not name one
 	value     any    // of the type that the algorithms' method requires
 	print     [32]byte
-	gone      atomic.Bool // the key was removed from the set, so its verdicts no longer hold
+	gone      atomic.Bool // the key was removed from the set, so its verdicts are no longer valid
 }
 
 // fits reports whether the key verifies the algorithm.
@@ -65,9 +66,9 @@ func newKeySet(keys []*key) *keySet {
 	return s
 }
 
-// candidates returns the keys that may have signed a token. unknown reports whether the token names
-// a key that is not in the set. A token without a kid may be signed by any key. A token with an
-// unknown kid may be signed by a key without one.
+// candidates returns the keys that might have signed a token. unknown reports whether the token
+// names a key that is not in the set. Any key might have signed a token without a kid. A key
+// without a kid might have signed a token with an unknown kid.
 func (s *keySet) candidates(kid string, a *algorithm) (found []*key, unknown bool) {
 	among := s.keys
 	if kid != "" {
@@ -106,7 +107,7 @@ func (s *keySet) replace(fresh []*key) (next *keySet, gone []*key) {
 	return newKeySet(keys), gone
 }
 
-// readSecret makes a key of a secret. It rejects PEM, and secrets that are too short for the
+// readSecret makes a key from a secret. It rejects PEM, and secrets that are too short for the
 // algorithms.
 func readSecret(secret []byte, algorithms map[string]*algorithm) ([]*key, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(secret), []byte("-----BEGIN")) {
@@ -134,7 +135,7 @@ func readSecretFile(data []byte, algorithms map[string]*algorithm) ([]*key, erro
 }
 
 // readSet reads a JWK set (RFC 7517). As section 5 requires, it skips keys that cannot be used;
-// skipped says why. It is an error if none is left.
+// skipped has the reasons. It is an error if none is left.
 func readSet(data []byte, algorithms map[string]*algorithm) (keys []*key, skipped []string, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -207,7 +208,7 @@ func (k *key) fingerprint() error {
 	return nil
 }
 
-// textMax is how many bytes of foreign text a message repeats.
+// textMax is the greatest number of bytes of foreign text in a message.
 const textMax = 200
 
 // cut shortens foreign text to textMax bytes.

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -20,7 +22,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Key describes an API key, without the key itself. A Key is immutable: to change one, make
+// Key describes an API key, without the key itself. A Key is immutable; to change one, create
 // another.
 type Key struct {
 	// Identity is the owner: Kind "api_key", and the key's name as ID.
@@ -28,7 +30,7 @@ type Key struct {
 	// NotBefore and Expires bound the key's validity: NotBefore <= now < Expires, in microseconds
 	// since the epoch. 0 is no bound.
 	NotBefore, Expires counter.Micros
-	// Revoked keys are withdrawn for good. Inactive keys are switched off temporarily.
+	// Revoked keys are invalid permanently. Inactive keys are disabled temporarily.
 	Revoked, Inactive bool
 	// Reason tells operators why the key is revoked or inactive.
 	Reason string
@@ -48,10 +50,10 @@ func (k *Key) state(now counter.Micros) policy.CredentialState {
 }
 
 // KeySource finds API keys by their SHA-256. Implementations must be safe for concurrent use and
-// answer from memory, because requests wait for them.
+// must not do I/O, because requests wait for them.
 //
-// The time of a lookup may depend on the hash. It may reveal how much the hash of a guess has in
-// common with a key's hash. That is harmless: a client cannot choose the hash.
+// The time of a lookup may depend on the hash, and so reveal how much the hash of a guess has in
+// common with a key's hash. This is harmless, because a client cannot choose the hash.
 type KeySource interface {
 	Lookup(hash [32]byte) (*Key, bool)
 }
@@ -66,14 +68,18 @@ type KeyDirectory interface {
 	OfUser(user string) []*Key
 }
 
-// KeysOptions configures [NewKeys]. Exactly one of File and Source is set.
+// KeysOptions configures [NewKeys]. At most one of File and Source is set, and one of the three fields
+// at least.
 type KeysOptions struct {
 	// File is a list of keys in YAML, TOML or JSON, chosen by its extension; see [NewEntry]. It is
 	// read again when it changes. An edit with an error is rejected and logged, and the previous
-	// content stays in force.
+	// content remains in force.
 	File string
 	// Source finds keys instead of a file.
 	Source KeySource
+	// Directory has keys that are in neither of them looked up in the directory of each request. A
+	// key that is in both is as the file or the source says.
+	Directory bool
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means none
@@ -81,36 +87,43 @@ type KeysOptions struct {
 
 // Bounds of the length of a presented key, in bytes.
 const (
-	KeyBytesMin = 16 // shorter ones can be guessed
+	KeyBytesMin = 16 // shorter keys can be guessed
 	KeyBytesMax = 512
 )
 
-// Keys verifies API keys. It is a [policy.Verifier] and safe for concurrent use.
+// Keys verifies API keys. It is a [policy.CostlyVerifier] and safe for concurrent use.
 type Keys struct {
-	source  KeySource
-	file    string // "" if the keys are not from a file
-	now     func() time.Time
-	cancel  context.CancelFunc
-	running sync.WaitGroup
+	source    KeySource
+	file      string // "" if the keys are not from a file
+	directory bool   // see KeysOptions.Directory
+	now       func() time.Time
+	cancel    context.CancelFunc
+	running   sync.WaitGroup
 }
 
-var _ policy.Verifier = (*Keys)(nil)
+var _ policy.CostlyVerifier = (*Keys)(nil)
 
 // NewKeys returns a verifier. It reads the file and watches it until Close. The error is
-// [policy.Problems] if the content is wrong, or says why the file could not be read.
+// [policy.Problems] if the content is wrong; otherwise it states why the file could not be read.
 func NewKeys(o KeysOptions) (*Keys, error) { return newKeys(o, watchEvery) }
 
 func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
-	if (o.File == "") == (o.Source == nil) {
-		return nil, fmt.Errorf("api keys: exactly one of a file and a source is needed")
+	switch {
+	case o.File != "" && o.Source != nil:
+		return nil, errors.New("api keys: a file and a source are given, and only one of them is possible")
+	case o.File == "" && o.Source == nil && !o.Directory:
+		return nil, errors.New("api keys: a file, a source or a directory is needed")
 	}
-	k := &Keys{source: o.Source, file: o.File, now: o.Now}
+	k := &Keys{source: o.Source, file: o.File, directory: o.Directory, now: o.Now}
 	if k.now == nil {
 		k.now = time.Now
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
-	if o.Source != nil {
+	if o.File == "" {
+		if k.source == nil {
+			k.source = noKeys{}
+		}
 		return k, nil
 	}
 	format, ok := syntax.FormatOf(o.File)
@@ -137,44 +150,75 @@ func newKeys(o KeysOptions, every time.Duration) (*Keys, error) {
 	return k, nil
 }
 
-// Close stops watching the file. Its last content stays in force.
+// Close stops watching the file. Its last content remains in force.
 func (k *Keys) Close() error {
 	k.cancel()
 	k.running.Wait()
 	return nil
 }
 
-// Verify returns the owner of a key.
+// Verify returns the owner of a key. It knows no key of a directory: see VerifyFor.
 func (k *Keys) Verify(credential string) (*policy.Identity, policy.CredentialState) {
-	found, state := k.find(credential)
+	found, _, state := k.find(credential)
 	if state != policy.CredentialValid {
 		return nil, state
 	}
 	return &found.Identity, state
 }
 
-// Reason returns why a key is revoked or inactive, as its entry says. It returns "" if the entry
-// gives no reason or the key is unknown.
+// VerifyFor implements [policy.CostlyVerifier]. A key that is not in the file is looked up in the
+// asker's directory. A key that the directory cannot look up is CredentialInvalid, like a token whose
+// keys have not arrived.
+func (k *Keys) VerifyFor(asker *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
+	found, hash, state := k.find(credential)
+	switch {
+	case state == policy.CredentialValid:
+		return &found.Identity, state
+	case state != policy.CredentialUnknown || !k.directory || len(credential) < KeyBytesMin:
+		return nil, state
+	case asker.Keys == nil:
+		return nil, policy.CredentialInvalid
+	}
+	who, state, ok := asker.Keys.FindKey(hash, counter.Micros(k.now().UnixMicro()))
+	if !ok {
+		*asker.Unread = append(*asker.Unread, policy.ClientName{Kind: policy.KindKey, ID: hex.EncodeToString(hash[:])})
+		return nil, policy.CredentialInvalid
+	}
+	return who, state
+}
+
+// InDirectory reports whether keys are looked up in a directory, besides the file.
+func (k *Keys) InDirectory() bool { return k.directory }
+
+// noKeys is the source of a verifier whose keys are all in a directory.
+type noKeys struct{}
+
+// Lookup implements [KeySource].
+func (noKeys) Lookup([32]byte) (*Key, bool) { return nil, false }
+
+// Reason returns the reason in the key's entry why the key is revoked or inactive. It returns "" if
+// the entry has no reason or the key is unknown.
 func (k *Keys) Reason(credential string) string {
-	if found, _ := k.find(credential); found != nil {
+	if found, _, _ := k.find(credential); found != nil {
 		return found.Reason
 	}
 	return ""
 }
 
-// find returns the entry of a key, nil if there is none, and its state.
-func (k *Keys) find(credential string) (*Key, policy.CredentialState) {
+// find returns the entry of a key, nil if there is none, the key's SHA-256 and its state.
+func (k *Keys) find(credential string) (found *Key, hash [32]byte, state policy.CredentialState) {
 	if credential == "" {
-		return nil, policy.CredentialAbsent
+		return nil, hash, policy.CredentialAbsent
 	}
 	if len(credential) > KeyBytesMax || !isKeyText(credential) {
-		return nil, policy.CredentialMalformed
+		return nil, hash, policy.CredentialMalformed
 	}
-	found, ok := k.source.Lookup(sha256.Sum256(unsafe.Slice(unsafe.StringData(credential), len(credential))))
+	hash = sha256.Sum256(unsafe.Slice(unsafe.StringData(credential), len(credential)))
+	found, ok := k.source.Lookup(hash)
 	if !ok {
-		return nil, policy.CredentialUnknown
+		return nil, hash, policy.CredentialUnknown
 	}
-	return found, found.state(counter.Micros(k.now().UnixMicro()))
+	return found, hash, found.state(counter.Micros(k.now().UnixMicro()))
 }
 
 // isKeyText reports whether a text is visible ASCII without spaces, as a key in a header must be.
@@ -190,8 +234,8 @@ func isKeyText(text string) bool {
 // File returns the name of the keys file, or "" if the keys are not from a file.
 func (k *Keys) File() string { return k.file }
 
-// Named returns the keys of a name, those in force before the others. ok is false if the source
-// cannot find keys by name.
+// Named returns the keys of a name, beginning with those in force. ok is false if the source cannot
+// find keys by name.
 func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {
@@ -200,8 +244,8 @@ func (k *Keys) Named(name string) (keys []*Key, ok bool) {
 	return k.validFirst(directory.Named(name)), true
 }
 
-// OfUser returns the keys that belong to a user, those in force before the others. ok is false if
-// the source cannot find keys by user.
+// OfUser returns the keys that belong to a user, beginning with those in force. ok is false if the
+// source cannot find keys by user.
 func (k *Keys) OfUser(user string) (keys []*Key, ok bool) {
 	directory, ok := k.source.(KeyDirectory)
 	if !ok {
@@ -249,8 +293,8 @@ func (l *keyList) Named(name string) []*Key { return l.keys.Load().byName[name] 
 // OfUser implements [KeyDirectory].
 func (l *keyList) OfUser(user string) []*Key { return l.keys.Load().byUser[user] }
 
-// keyTable is one content of a keys file. It is immutable. The keys of byName and byUser are in the
-// order of the file.
+// keyTable is the content of one version of a keys file. It is immutable. The keys of byName and
+// byUser are in the order of the file.
 type keyTable struct {
 	byHash         map[[32]byte]*Key
 	byName, byUser map[string][]*Key

@@ -3,9 +3,12 @@
 package credential
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,7 +32,7 @@ func hashOf(t testing.TB, key string) string {
 	return hash
 }
 
-// keysOf opens a verifier of a file.
+// keysOf opens a verifier for a file.
 func keysOf(t testing.TB, name, text string) *Keys {
 	t.Helper()
 	k, err := NewKeys(KeysOptions{File: write(t, name, text), Now: testClock})
@@ -65,7 +68,7 @@ func TestKeysInEveryFormat(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
 		}
-		if found, _ := k.find(presented); found.Expires != 1893456000*counter.Second {
+		if found, _, _ := k.find(presented); found.Expires != 1893456000*counter.Second {
 			t.Errorf("%s: expires at %d", name, found.Expires)
 		}
 	}
@@ -90,7 +93,7 @@ func TestStatesOfKeys(t *testing.T) {
 		{"revoked: true", presented, policy.CredentialRevoked},
 		{"revoked: false", presented, policy.CredentialValid},
 		{"inactive: true", presented, policy.CredentialInactive},
-		// testNow to the second
+		// The second of testNow.
 		{"expires: 2023-11-14T22:13:20Z", presented, policy.CredentialLapsed},
 		{"expires: 2023-11-14T22:13:21Z", presented, policy.CredentialValid},
 		{"not_before: 2023-11-14T22:13:21Z", presented, policy.CredentialInactive},
@@ -163,7 +166,7 @@ func TestNoMessageShowsAKey(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	// Parser errors about a broken file repeat no key either, in whole or in part.
+	// Parser errors for a broken file do not contain a key either, in whole or in part.
 	for _, file := range []struct{ name, text string }{
 		{"k.yaml", "keys: [{id: a, hash: *" + secret + "}]"}, {"k.yaml", "keys: [{id: a, hash: !" + secret + " x}]"},
 		{"k.yaml", "keys:\n- id: a\n  hash: >" + secret}, {"k.yaml", "keys:\n- id: a\n  hash: |" + secret + "\n"},
@@ -189,8 +192,8 @@ func TestBadKeysOptions(t *testing.T) {
 	}
 }
 
-// TestManyKeys: forty thousand keys fit into a file. The error for a larger file says where to put
-// the others.
+// TestManyKeys: forty thousand keys fit into a file. The error for a larger file states where to
+// put the others.
 func TestManyKeys(t *testing.T) {
 	var b strings.Builder
 	add := func(from, to int) {
@@ -365,8 +368,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// TestAnEntryAppendedForARotation holds that `hash-key ID >> keys.toml` adds a key to the client of
-// that name: both keys are good, both have its tier and limits, and each has its own expiry.
+// TestAnEntryAppendedForARotation: `hash-key ID >> keys.toml` adds a key to the client of that
+// name. Both keys are valid and have the client's tier and limits, and each has its own expiry.
 func TestAnEntryAppendedForARotation(t *testing.T) {
 	const next = "pk_the_key_that_replaces_it"
 	first, err := NewEntry(Entry{ID: "acme", Hash: hashOf(t, presented), User: "u", Tier: "pro", Limits: map[string][]string{"api": {"9/1m"}},
@@ -398,10 +401,71 @@ func TestAnEntryAppendedForARotation(t *testing.T) {
 	}
 }
 
-// byHash returns the keys of a table, and none for no table.
+// byHash returns the keys of a table, or none if there is no table.
 func byHash(table *keyTable) map[[32]byte]*Key {
 	if table == nil {
 		return nil
 	}
 	return table.byHash
+}
+
+// fromDirectory is a directory with one key, which it may not have read.
+type fromDirectory struct {
+	key  string
+	who  *policy.Identity
+	read bool
+}
+
+func (d *fromDirectory) FindKey(hash [32]byte, _ counter.Micros) (*policy.Identity, policy.CredentialState, bool) {
+	switch {
+	case !d.read:
+		return nil, policy.CredentialUnknown, false
+	case hash != sha256.Sum256([]byte(d.key)):
+		return nil, policy.CredentialUnknown, true
+	}
+	return d.who, policy.CredentialValid, true
+}
+
+// TestKeysOfADirectory holds that a key of the file is as the file says, whatever the directory says,
+// that all others are as the directory says, and that a key is invalid as long as the directory cannot
+// tell. A known key costs no allocation.
+func TestKeysOfADirectory(t *testing.T) {
+	const other = "pk_another_key_of_the_directory"
+	who := &policy.Identity{Kind: "user", ID: "ann", User: "ann", APIKey: "k"}
+	k, err := NewKeys(KeysOptions{File: write(t, "keys.toml", "[[keys]]\nid = \"shop\"\nrevoked = true\nhash = \""+hashOf(t, presented)+"\"\n"),
+		Directory: true, Now: testClock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	for _, c := range []struct {
+		name, key string
+		d         *fromDirectory
+		state     policy.CredentialState
+		unread    bool
+	}{
+		{"revoked in the file, valid in the directory", presented, &fromDirectory{presented, who, true}, policy.CredentialRevoked, false},
+		{"in the directory only", other, &fromDirectory{other, who, true}, policy.CredentialValid, false},
+		{"in neither", other, &fromDirectory{presented, who, true}, policy.CredentialUnknown, false},
+		{"not read", other, &fromDirectory{other, who, false}, policy.CredentialInvalid, true},
+		{"too short to be a key", "short", &fromDirectory{"short", who, true}, policy.CredentialUnknown, false},
+	} {
+		var unread []policy.ClientName
+		asker := &policy.Asker{Keys: c.d, Unread: &unread}
+		got, state := k.VerifyFor(asker, c.key)
+		sum := sha256.Sum256([]byte(c.key))
+		if state != c.state || (got == who) != (c.state == policy.CredentialValid) ||
+			slices.Contains(unread, policy.ClientName{Kind: policy.KindKey, ID: hex.EncodeToString(sum[:])}) != c.unread {
+			t.Errorf("%s: %v, %v, unread %q", c.name, got, state, unread)
+		}
+		if n := testing.AllocsPerRun(100, func() { k.VerifyFor(asker, c.key) }); n != 0 && !c.unread {
+			t.Errorf("%s: %v allocations", c.name, n)
+		}
+	}
+	if _, state := k.VerifyFor(new(policy.Asker), other); state != policy.CredentialInvalid {
+		t.Errorf("without a directory: %v", state)
+	}
+	if _, err := NewKeys(KeysOptions{}); err == nil {
+		t.Error("keys from nowhere are accepted")
+	}
 }

@@ -12,13 +12,13 @@ import (
 // fill the log.
 const noticeEvery = 10 * time.Second
 
-// notices writes log lines at a bounded rate. Safe for concurrent use.
+// notices writes log lines at a bounded rate. It is safe for concurrent use.
 type notices struct {
 	logger *slog.Logger
 
 	mu     sync.Mutex
 	last   string    // the last text of failing
-	due    time.Time // sometimes logs nothing until then
+	due    time.Time // the time until which sometimes logs nothing
 	hidden int       // events since sometimes last wrote a line
 }
 
@@ -30,8 +30,8 @@ func newNotices(logger *slog.Logger) *notices {
 	return &notices{logger: logger}
 }
 
-// sometimes logs an event caused by a request. It writes one line in noticeEvery, with the number
-// of events that were not logged.
+// sometimes logs an event caused by a request. It writes at most one line per noticeEvery, with the
+// number of events that were not logged.
 func (n *notices) sometimes(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -17,22 +17,22 @@ import (
 // Bounds of the processor time for tokens that no key has signed. Each such token costs up to 1.5
 // ms, and anyone can send them as fast as the network allows.
 //
-// Time spent is a debt that is paid off as time passes. A debt of an address is paid off at a
-// hundredth of real time, and the debt of all addresses at an eighth of real time for each
-// processor. A debt is stated as the time until it is paid off.
+// Time spent is a debt that is paid off as time passes. The debt of an address is paid off at a
+// hundredth of real time, and the debt of all addresses together at an eighth of real time for each
+// processor. A debt is expressed as the time until it is paid off.
 const (
 	// The tokens of an address with a debt of addressOwed are not verified. An address reaches that
 	// debt with 10 ms of processor time at once, or with 10 ms a second.
 	addressPart = 100
 	addressOwed = counter.Second
-	// The same holds for all addresses of an IPv6 network of networkBits together, with ten times
-	// the time. A customer of a provider may have 65,536 networks of 64 bits, each of which would
-	// have its first token verified.
+	// The same applies to all addresses of an IPv6 network of networkBits together, with ten times
+	// the time. One subscriber can have 65,536 networks of 64 bits, each of which would have its
+	// first token verified.
 	networkPart = 10
 	networkBits = 48
-	// While the total debt is totalOwed, only tokens of addresses without debt for cleanAfter are
-	// verified. The total is reached with 25 ms at once for each processor, or with 125 ms a
-	// second.
+	// While the total debt is at least totalOwed, only tokens of addresses that have had no debt
+	// for cleanAfter are verified. The total is reached with 25 ms at once for each processor, or
+	// with 125 ms a second.
 	totalPart  = 8
 	totalOwed  = 200 * counter.Millisecond
 	cleanAfter = 10 * counter.Second
@@ -45,38 +45,38 @@ const (
 	// no longer verified.
 	owedMax = 2
 
-	// freeOfCharge is the cost up to which a token is not charged. The rest of a request costs as
-	// much.
+	// freeOfCharge is the cost up to which a token is not charged. It is the cost of the rest of a
+	// request.
 	freeOfCharge counter.Micros = 20
-	// costMax bounds the charge for one token: some times the cost of the most expensive. A token
-	// that took longer was interrupted by other work of the machine.
+	// costMax bounds the charge for one token, at a few times the cost of the most expensive one.
+	// The verification of a token that took longer was interrupted by other work on the machine.
 	costMax = 5 * counter.Millisecond
 	// A token that is read but not verified is charged at most a microsecond for each readBytes
-	// bytes. So a token of usual length with an unknown key is free, as after a rotation.
+	// bytes. So a token of the usual length with an unknown key, as after a rotation, is free.
 	readBytes = 50
 )
 
 const (
 	meterRows    = 2
 	meterBuckets = 1 << 13
-	clientBits   = 64 // of an IPv6 address, for its own debt
+	clientBits   = 64 // bits of an IPv6 address that select its own debt
 )
 
 // meter bounds the processor time for verifying tokens: per address, in total, and in parallel.
-// Tokens that verify are free, but an address with many of them waits in the queue of addresses
-// that send others.
+// Valid tokens are free, but an address with many of them waits in the same queue as addresses that
+// send invalid ones.
 //
 // Addresses share buckets, chosen by a secret hash, in two rows. An address is charged in both
 // rows, and the smaller debt counts. With 1,000 attackers, one address in 70 shares both of its
 // buckets with some of them. A meter takes 384 KiB, whatever the number of addresses. It is safe
 // for concurrent use, and takes no lock.
 type meter struct {
-	gates      [2]gate // one for clean addresses, one for the others, so that these do not delay them
+	gates      [2]gate // one for clean addresses and one for the others, so that the latter do not delay the former
 	seed       maphash.Seed
 	processors counter.Micros
 	total      bucket
 	garbage    sketch
-	networks   sketch // like garbage, for the IPv6 networks of the addresses
+	networks   sketch // like garbage, but for the IPv6 networks of the addresses
 	signed     sketch
 }
 
@@ -85,7 +85,7 @@ type sketch [meterRows][meterBuckets]bucket
 
 // newMeter returns a meter for a number of processors. Clean addresses use at most half of the
 // processors, and so do the others. With two processors, clean addresses may use both: with a
-// single slot, one interrupted verification would delay all of them.
+// single slot, one verification that is interrupted would delay all of them.
 func newMeter(processors int) *meter {
 	m := &meter{seed: maphash.MakeSeed(), processors: counter.Micros(processors)}
 	m.gates[0].slots = make(chan struct{}, max(2, processors/2))
@@ -108,7 +108,7 @@ func (b *bucket) owed(now, most counter.Micros) counter.Micros {
 	return 0
 }
 
-// pay adds an amount to the debt, up to most.
+// pay adds an amount to the debt, which does not exceed most.
 func (b *bucket) pay(now, amount, most counter.Micros) {
 	for {
 		before := b.Load()
@@ -122,7 +122,7 @@ func (b *bucket) pay(now, amount, most counter.Micros) {
 	}
 }
 
-// cells are the indexes of an address's buckets.
+// cells holds the indexes of an address's buckets.
 type cells [meterRows]int
 
 // cellsOf returns the cells of an address. For an IPv6 address, they depend on its first bits.
@@ -155,8 +155,8 @@ func (s *sketch) pay(of cells, now, amount, most counter.Micros) {
 }
 
 // admits reports whether a token from an address may be verified, and whether the address is clean.
-// A clean address has had no debt for a while and does not send many signed tokens. Without an
-// address, only the total bounds the token.
+// A clean address has had no debt for a while and does not send many signed tokens. For a token
+// without an address, only the total counts.
 func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	calm := m.total.owed(now, owedMax*totalOwed) < totalOwed
 	if !addr.IsValid() {
@@ -171,7 +171,7 @@ func (m *meter) admits(addr netip.Addr, now counter.Micros) (ok, clean bool) {
 	return owed < addressOwed && (calm || sentNone), sentNone && m.signed.owed(of, now, owedMax*signedOwed) < signedOwed
 }
 
-// charge charges the cost of a token. signed says whether one of the keys has signed it.
+// charge charges the cost of a token. signed reports whether one of the keys has signed it.
 func (m *meter) charge(addr netip.Addr, now, cost counter.Micros, signed bool) {
 	cost -= freeOfCharge
 	if cost <= 0 {
@@ -197,20 +197,20 @@ const (
 	// waitMax is how long a token may wait for a processor if no other request waits for it. After
 	// a restart, many clients send new tokens at once, and all of them should be verified.
 	waitMax = counter.Second
-	// waitersMax is how many tokens wait.
+	// waitersMax is the greatest number of waiting tokens.
 	waitersMax = 4096
-	// keptForClean is the part of a call's time that other addresses leave to clean ones.
+	// keptForClean is the part of a call's time that is reserved for clean addresses.
 	keptForClean = 7 * counter.Millisecond
 )
 
-// gate lets as many callers in at once as it has slots, in order of arrival.
+// gate admits at most as many concurrent callers as it has slots, in order of arrival.
 type gate struct {
 	slots   chan struct{}
 	waiting atomic.Int64
 }
 
-// enter waits for a slot, at most for the given time. It reports false if there was none. Otherwise
-// the caller must leave.
+// enter waits for a slot, at most for the given time. It returns false if it got none. Otherwise
+// the caller must call leave.
 func (g *gate) enter(most counter.Micros) bool {
 	select {
 	case g.slots <- struct{}{}:
@@ -244,7 +244,7 @@ type inquiry struct {
 	costMax counter.Micros
 }
 
-// begin reports whether there is any time left for a token of a length.
+// begin reports whether there is any time left for a token of the given length.
 func (q *inquiry) begin(now counter.Micros, length int) bool {
 	if q.asker == nil {
 		return true
@@ -256,7 +256,7 @@ func (q *inquiry) begin(now counter.Micros, length int) bool {
 	return true
 }
 
-// admitted reports whether the client may have a token verified, and chooses the gate where it
+// admitted reports whether a token of the client may be verified, and selects the gate at which it
 // waits.
 func (q *inquiry) admitted(now counter.Micros) bool {
 	ok, clean := q.meter.admits(q.asker.Addr, now)
@@ -278,7 +278,8 @@ func (q *inquiry) left() counter.Micros {
 	}
 }
 
-// enter waits for a processor. It reports false if there was none. Otherwise the caller must leave.
+// enter waits for a processor. It returns false if it got none. Otherwise the caller must call
+// leave.
 func (q *inquiry) enter(now counter.Micros) bool {
 	if q.asker == nil {
 		return true
@@ -288,7 +289,7 @@ func (q *inquiry) enter(now counter.Micros) bool {
 	q.waited = q.elapsed() - start
 	switch {
 	case !entered:
-	// Earlier tokens have used up the address's time.
+	// Earlier tokens have used up the address's time in the meantime.
 	case q.waited > 0 && !q.admitted(now+q.waited):
 		gate.leave()
 	default:
@@ -311,7 +312,7 @@ func (q *inquiry) reject() bool {
 }
 
 // end charges the cost of the token, and subtracts the cost and the wait from the caller's time.
-// signed says that one of the keys has signed the token.
+// signed reports whether one of the keys has signed the token.
 func (q *inquiry) end(now counter.Micros, signed bool) {
 	if q.asker == nil {
 		return

@@ -36,7 +36,7 @@ func (m *meter) spends(addr netip.Addr, now, cost counter.Micros) (tokens int) {
 
 func TestAnAddressHasABudget(t *testing.T) {
 	const ms = counter.Millisecond
-	m := newMeter(64) // so that the total does not matter
+	m := newMeter(64) // enough processors that the total does not matter
 	one := client(1)
 	if got := m.spends(one, meterNow, ms+freeOfCharge); got != 10 {
 		t.Errorf("%d tokens of a millisecond, want 10", got)
@@ -71,8 +71,8 @@ func TestAddressesThatCountAsOne(t *testing.T) {
 	}
 }
 
-// A customer with a /48 cannot use up the time of others from its 65,536 networks, nor their
-// buckets.
+// TestANetworkOfManyClientsHasABudget: a client with a /48 cannot use up the time of others from
+// its 65,536 networks, nor their buckets.
 func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -101,7 +101,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 		}
 	}
 	m := newMeter(64)
-	for n := range 9 { // as nine handsets that misbehave
+	for n := range 9 { // nine misbehaving devices
 		m.spends(netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 1, 0, byte(n)}), meterNow, counter.Millisecond)
 	}
 	if ok, _ := m.admits(netip.MustParseAddr("2001:db8:1:ff::1"), meterNow); !ok {
@@ -114,7 +114,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 func TestAllTogetherHaveABudget(t *testing.T) {
 	m, now := newMeter(2), meterNow
 	spent, shared := counter.Micros(0), 0
-	for n := range 200 { // few enough to share hardly any buckets
+	for n := range 200 { // few enough that they share hardly any buckets
 		if ok, _ := m.admits(client(n), now); !ok {
 			shared++
 			continue
@@ -146,7 +146,7 @@ func TestAllTogetherHaveABudget(t *testing.T) {
 }
 
 // TestAClientWithManySignedTokens: a client with many signed tokens is never rejected, but waits
-// with those that send garbage.
+// with the clients that send garbage.
 func TestAClientWithManySignedTokens(t *testing.T) {
 	m, now := newMeter(2), meterNow
 	m.total.pay(now, totalOwed, owedMax*totalOwed) // others send garbage
@@ -182,8 +182,8 @@ func TestAMeterAfterTheClockWasSetBack(t *testing.T) {
 	}
 }
 
-// TestAGate: the gate admits as many as it has slots. Others wait in order, at most for their given
-// time.
+// TestAGate: the gate admits as many callers as it has slots. Others wait in order, at most for the
+// time that they pass.
 func TestAGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &newMeter(2).gates[1]
@@ -233,7 +233,7 @@ func metered(t *testing.T, processors int) *JWT {
 	return j
 }
 
-// forged is a new token that no key has signed.
+// forged returns a new token that no key has signed.
 func forged(t *testing.T, n int) string {
 	return theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, fmt.Sprintf(`{"sub":"u","exp":1700000600,"n":%d}`, n), "other")
 }
@@ -314,8 +314,8 @@ func TestTokensThatAreOnlyRead(t *testing.T) {
 	}
 }
 
-// TestTimeThatRequestsShare: tokens are verified until the shared time is used up. Addresses that
-// have sent garbage leave a part of it to others.
+// TestTimeThatRequestsShare: tokens are verified until the shared time is used up, of which a part
+// is reserved for clean addresses.
 func TestTimeThatRequestsShare(t *testing.T) {
 	j := metered(t, 64)
 	left := keptForClean + counter.Micros(1600)
@@ -329,7 +329,7 @@ func TestTimeThatRequestsShare(t *testing.T) {
 		}
 		return tokens
 	}
-	// the first is of a clean address, and each takes 750 µs with its wait
+	// The first token is from a clean address, and each takes 750 µs including its wait.
 	if got := verified(1, 10); got != 3 {
 		t.Errorf("%d tokens of one address were verified, want 3", got)
 	}

@@ -19,17 +19,17 @@ type OpenOptions struct {
 	// Folder is the folder of relative file names in the policy. "" is the working directory.
 	Folder string
 	// Wait bounds the wait for the first key sets from URLs. Until a set arrives, its tokens are
-	// invalid. 0 does not wait. A URL that does not answer is logged and is no error.
+	// invalid. 0 does not wait. A URL that does not answer is logged, but is not an error.
 	Wait time.Duration
 
 	Now    func() time.Time // nil means time.Now
 	Logger *slog.Logger     // nil means none
 }
 
-// OpenAll opens a verifier for each entry of identify that needs one. The others are nil: the
-// result is the argument of [policyfile.Document.CompileWith]. The caller closes it when no request
-// uses the verifiers any more. The error is [policy.Problems], with the entries that could not be
-// opened. After an error, no verifier is left open.
+// OpenAll opens a verifier for each entry of identify that needs one. For the others the result has
+// nil. The result is the argument of [policyfile.Document.CompileWith]. The caller closes it when
+// no request uses the verifiers any more. The error is [policy.Problems], with the entries that
+// could not be opened. After an error, no verifier is left open.
 func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Closer, error) {
 	verifiers := make([]policy.Verifier, len(d.Identify))
 	var open closers
@@ -48,7 +48,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 		case entry.APIKey != nil:
 			path += ".api_key"
 			var keys *Keys
-			if keys, err = NewKeys(KeysOptions{File: o.file(entry.APIKey.KeysFile), Now: o.Now, Logger: o.Logger}); err == nil {
+			if keys, err = NewKeys(KeysOptions{File: o.file(entry.APIKey.KeysFile),
+				Directory: entry.APIKey.InDirectory(), Now: o.Now, Logger: o.Logger}); err == nil {
 				verifiers[i] = keys
 				open = append(open, keys)
 			}
@@ -63,7 +64,8 @@ func OpenAll(d *policyfile.Document, o OpenOptions) ([]policy.Verifier, io.Close
 	return verifiers, open, nil
 }
 
-// opened turns an error into problems of the policy. Problems of a keys file keep their places.
+// opened converts an error into problems of the policy. Problems of a keys file keep their
+// locations.
 func opened(path string, d *policyfile.Document, err error) policy.Problems {
 	var inside policy.Problems
 	switch {
@@ -120,8 +122,8 @@ func (c closers) Close() error {
 	return errors.Join(errs...)
 }
 
-// Ready reports whether every verifier has keys. A set from a URL takes time; until then every
-// token is invalid.
+// Ready reports whether every verifier has keys. A set from a URL takes time, and until it arrives
+// every token is invalid.
 func (c closers) Ready() bool {
 	for _, one := range c {
 		if jwt, ok := one.(*JWT); ok {
@@ -135,7 +137,7 @@ func (c closers) Ready() bool {
 	return true
 }
 
-// Wait waits until every verifier has keys, at most for the given time.
+// Wait waits until every verifier has keys, but at most for the given time.
 func (c closers) Wait(most time.Duration) {
 	if most <= 0 {
 		return

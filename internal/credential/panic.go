@@ -14,7 +14,7 @@ import (
 var panics atomic.Uint64
 
 // Panics returns how many loads of keys have panicked in this process. After each, the previous
-// keys stayed in force.
+// keys remained in force.
 func Panics() uint64 { return panics.Load() }
 
 // recovered calls load and returns its panic as a [policyfile.PanicError]. Keys are loaded in
@@ -30,7 +30,7 @@ func recovered(load func() error) (err error) {
 }
 
 // panicked logs an error of recovered, with its stack. It logs the same error again only after a
-// success or another failure.
+// success or a different failure.
 func (n *notices) panicked(text string, err error, args ...any) {
 	if p, ok := errors.AsType[*policyfile.PanicError](err); ok {
 		args = append(args, "stack", string(p.Stack))

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// request is a request as a front has read it. Only its credential varies.
+// request is a request in the form that a front provides. Only its credential varies.
 type request struct{ authorization, key, cookies string }
 
 func (r *request) Path() string        { return "/api" }
@@ -43,7 +43,7 @@ func (r *request) Header(name string) (value string, ok bool) {
 	return value, value != ""
 }
 
-// asked is a policy and the requests that are planned in turn.
+// asked is a policy with the requests to plan in turn.
 type asked struct {
 	name     string
 	method   policy.Identify
@@ -53,8 +53,8 @@ type asked struct {
 
 var manyTokens, manyKeys = racescale.Fewer(10_000), racescale.Fewer(100_000)
 
-// waysOfAsking are the ways to identify a client, the plain one first. The verifiers are real and
-// use the machine's clock.
+// waysOfAsking returns the ways to identify a client, beginning with the baseline. The verifiers
+// are real and use the machine's clock.
 func waysOfAsking(t testing.TB) []asked {
 	const pad = 435 // to 700 bytes
 	jwt := openTest(t, JWTOptions{Secret: testSecret, Now: time.Now})
@@ -98,8 +98,8 @@ func waysOfAsking(t testing.TB) []asked {
 }
 
 // planner returns a function that plans the next request of its policy: it identifies the client,
-// matches one rule and makes its check. It copies the token first, because a front has just read
-// the token from the network, so the token is in the processor's cache.
+// matches one rule and makes its check. It copies the token first, so that the token is in the
+// processor's cache, as it is in a front that has just read it from the network.
 func (w *asked) planner(t testing.TB) (plan func()) {
 	limit, err := counter.ParseLimit("1000/1m")
 	if err != nil {
@@ -146,8 +146,8 @@ func TestPlansAllocateNothing(t *testing.T) {
 }
 
 // BenchmarkPlan measures planning a request for each way to identify its client. Tokens have 700
-// bytes. The cost of a way is its difference from the first one. For requests that all have
-// different tokens, it is the difference from the same requests identified by address.
+// bytes. The cost of a way is its difference from the baseline. For requests with different tokens,
+// it is the difference from the same requests identified by address.
 func BenchmarkPlan(b *testing.B) {
 	var ways []benchpair.Way
 	for _, w := range waysOfAsking(b) {

@@ -29,7 +29,7 @@ func waitUntil(t testing.TB, what string, ok func() bool) {
 	eventually.Until(t, 10*time.Second, what, ok)
 }
 
-// stateIs reports whether a token has a state.
+// stateIs reports whether a token has the given state.
 func stateIs(j *JWT, token string, want policy.CredentialState) func() bool {
 	return func() bool {
 		_, state := j.Verify(token)
@@ -43,7 +43,7 @@ const (
 	tokenClaims  = `{"sub":"u","exp":1700000600}`
 )
 
-// twoKeys returns keys a and b, and a token of each.
+// twoKeys returns the keys a and b, and a token signed by each.
 func twoKeys(t testing.TB) (a, b, tokenA, tokenB string) {
 	t.Helper()
 	one, two := &issuer{rsa: theIssuer.rsa, ec: newEC(t)}, &issuer{rsa: theIssuer.rsa, ec: newEC(t)}
@@ -51,7 +51,7 @@ func twoKeys(t testing.TB) (a, b, tokenA, tokenB string) {
 		two.token(t, tokenHeaderB, tokenClaims, "ec")
 }
 
-// published serves the stored answer, usually a key set.
+// published serves the stored response, usually a key set.
 type published struct {
 	answer atomic.Pointer[http.HandlerFunc]
 	asked  atomic.Int64
@@ -70,8 +70,8 @@ func (p *published) do(f http.HandlerFunc) { p.answer.Store(&f) }
 
 var testPace = pace{timeout: 200 * time.Millisecond, retryMin: 5 * time.Millisecond, unknown: 5 * time.Millisecond}
 
-// fetching returns a verifier of a URL. Its refresh is long, so only unknown keys and failures
-// cause another fetch.
+// fetching returns a verifier for a URL. Its refresh interval is long, so only unknown keys and
+// failures cause another fetch.
 func fetching(t testing.TB, url string, log *lines) *JWT {
 	t.Helper()
 	j, err := newJWT(JWTOptions{JWKSURL: url, Now: testClock, Logger: log.Logger()}, testPace, time.Hour)
@@ -160,8 +160,8 @@ func TestURLThatFailsKeepsTheLastGoodSet(t *testing.T) {
 	waitUntil(t, "the log tells of the end", func() bool { return log.count("can be fetched again") == 1 })
 }
 
-// TestKeysWithoutNamesRotate: keys are rotated also if the issuer gives them no kid, or always the
-// same one.
+// TestKeysWithoutNamesRotate: keys can be rotated even if the issuer gives them no kid, or always
+// the same one.
 func TestKeysWithoutNamesRotate(t *testing.T) {
 	for _, kid := range []string{`"kid":"always"`, `"use":"sig"`} {
 		header := `{"alg":"ES256",` + kid + "}"
@@ -326,7 +326,8 @@ func TestVerifyWhileKeysRotate(t *testing.T) {
 		})
 	}
 	for i := range 300 {
-		// The keys are new each time, as after reading the set again. A removed key never returns.
+		// The keys are new each time, as after reading the set again. A removed key never comes
+		// back.
 		j.install(freshKeys(setOf(b)))
 		if !stateIs(j, tokenA, policy.CredentialInvalid)() || !stateIs(j, tokenB, policy.CredentialValid)() {
 			t.Fatalf("after change %d a key that is gone is believed", i)

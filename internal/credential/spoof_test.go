@@ -88,7 +88,7 @@ func TestSpoofedTokens(t *testing.T) {
 	verifiers := map[string]*JWT{"": openTest(t, bySet), "set": openTest(t, bySet), "secret": openTest(t, bySecret)}
 	for _, one := range cases {
 		token, j := one.token(t), verifiers[one["with"]]
-		for _, when := range []string{"at first", "again"} { // the second time it may be remembered
+		for _, when := range []string{"at first", "again"} { // the second time the verdict might be remembered
 			id, state := j.Verify(token)
 			if state.String() != one["state"] {
 				t.Errorf("%s: %s, %s: want %s", one["attack"], state, when, one["state"])

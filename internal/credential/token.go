@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// TokenBytesMax is the size of the longest token that is verified. Servers reject headers that are
-// not much longer, and real tokens have 500 to 3,000 bytes.
+// TokenBytesMax is the size of the longest token that is verified. Real tokens have 500 to 3,000
+// bytes, and servers reject headers that are not much longer than TokenBytesMax.
 const TokenBytesMax = 8 << 10
 
 // token is a parsed token. Its claims are read only after its signature is verified.
@@ -25,7 +25,8 @@ type token struct {
 // parts are the parts of a token in the compact form, still encoded.
 type parts struct{ header, payload, signature string }
 
-// cutToken splits a token into its parts. It is cheap, and rejects an API key sent as a token.
+// cutToken splits a token into its parts. It is cheap, and rejects an API key that is sent as a
+// token.
 func cutToken(text string) (p parts, ok bool) {
 	var rest string
 	if p.header, rest, ok = strings.Cut(text, "."); !ok {
@@ -57,8 +58,8 @@ func (j *JWT) parseToken(text string, p parts) (t token, state policy.Credential
 	return t, j.readHeader(&t, header)
 }
 
-// readHeader reads the members of a token's header that matter. Members that name a key or where to
-// find one (jwk, jku, x5c, x5u) are ignored: they would let the sender choose the key.
+// readHeader reads the relevant members of a token's header. It ignores members that contain a key
+// or its location (jwk, jku, x5c, x5u), because they would let the sender choose the key.
 func (j *JWT) readHeader(t *token, header map[string]any) policy.CredentialState {
 	name, ok := header["alg"].(string)
 	if !ok {

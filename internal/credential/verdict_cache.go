@@ -22,28 +22,28 @@ const (
 
 // verdict is the remembered result of verifying a token. Only its last fields change.
 type verdict struct {
-	token    string // the whole token: an attacker could compute a token with the same hash
+	token    string // the whole token, because an attacker could compute a token with the same hash
 	sum      uint64
 	bytes    int
 	identity *policy.Identity
 	state    policy.CredentialState
-	key      *key    // the key that verified it; nil if none did
+	key      *key    // the key that verified the token; nil if none did
 	set      *keySet // the set that a failed token was tried with
-	span             // outside of this span, a good token is invalid, and a failed one is forgotten
+	span             // outside this span, a valid token is invalid, and the verdict on a failed one is dropped
 
 	place int         // index in the shard's ring; the shard's lock guards it
 	used  atomic.Bool // used since the CLOCK hand last passed it
 	next  atomic.Pointer[verdict]
 }
 
-// stale reports whether the verdict no longer holds.
+// stale reports whether the verdict is no longer valid.
 func (v *verdict) stale(current *keySet, now int64) bool {
 	return v.key != nil && v.key.gone.Load() || v.set != nil && v.set != current || now >= v.until
 }
 
 // memory remembers verdicts by token. Lookups take no lock and do not allocate. Entries and bytes
-// are bounded. At a bound, a CLOCK hand per shard evicts stale verdicts and those not used lately.
-// Safe for concurrent use.
+// are bounded. At a bound, a CLOCK hand per shard evicts stale verdicts and those that were not
+// used recently. It is safe for concurrent use.
 type memory struct {
 	seed   maphash.Seed
 	shards []memoryShard
@@ -81,7 +81,7 @@ func (m *memory) find(sum uint64, token string) *verdict {
 	}
 	for v := (*heads)[m.bucket(sum)].Load(); v != nil; v = v.next.Load() {
 		if v.sum == sum && v.token == token {
-			if !v.used.Load() { // an unconditional write would contend for the cache line
+			if !v.used.Load() { // an unconditional write would cause contention for the cache line
 				v.used.Store(true)
 			}
 			return v
@@ -183,7 +183,7 @@ func (m *memory) forget(current *keySet, now int64) {
 	}
 }
 
-// each calls visit for every remembered verdict that still holds.
+// each calls visit for every remembered verdict that is still valid.
 func (m *memory) each(current *keySet, now int64, visit func(*verdict)) {
 	for i := range m.shards {
 		s := &m.shards[i]

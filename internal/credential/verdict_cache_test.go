@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// token700 is a token of 700 bytes, as large issuers make them.
+// token700 returns a token of 700 bytes, a usual size of large issuers.
 func token700(t testing.TB, user string) string {
 	t.Helper()
 	for pad := 0; ; pad++ {
@@ -82,7 +82,8 @@ func TestTokensWithOneHashStayDistinct(t *testing.T) {
 	}
 }
 
-// TestVerdictsThatComeLate: a request was verifying a token while the keys changed.
+// TestVerdictsThatComeLate tests the verdict of a request that was verifying a token while the keys
+// changed.
 func TestVerdictsThatComeLate(t *testing.T) {
 	j := openTest(t, JWTOptions{JWKSFile: write(t, "k.json", theIssuer.set)})
 	forged := theIssuer.token(t, `{"alg":"RS256","kid":"r1"}`, tokenClaims, "other")

@@ -13,38 +13,38 @@ import (
 )
 
 const (
-	// watchEvery is the time between two checks of a file. A check is one stat call, which takes
-	// some microseconds.
+	// watchEvery is the time between two checks of a file. A check is one stat call, which takes a
+	// few microseconds.
 	watchEvery = 500 * time.Millisecond
-	// racyFor is how long after its modification time a file may change without a new time. Some
-	// file systems record modification times only to the second, or more coarsely.
+	// racyFor is how long after its modification time a file can change without getting a new time.
+	// Some file systems record modification times only to the second, or more coarsely.
 	racyFor = 2 * time.Second
 )
 
 // reloads counts the edits of all files of this process.
 var reloads struct{ accepted, refused atomic.Uint64 }
 
-// Reloads returns how many edits of key files, key sets and secrets this process has put in force,
-// and how many it has rejected.
+// Reloads returns the numbers of edits of key files, key sets and secrets that this process has put
+// in force and has rejected.
 func Reloads() (accepted, refused uint64) { return reloads.accepted.Load(), reloads.refused.Load() }
 
 // watchedFile loads a file again when it changes. It polls: network file systems send no events,
 // and when Kubernetes swaps a symlink to the folder, the event names another file. An edit is
-// loaded after the file was unchanged for one check, because a file that is being written may be
+// loaded after the file was unchanged for one check, because a file that is being written can be
 // valid but incomplete.
 type watchedFile struct {
 	path    string
 	sizeMax int64
-	// smaller says how to make a file smaller that is too large; it may be empty.
+	// smaller describes how to reduce the size of a file that is too large; it may be empty.
 	smaller string
-	load    func(data []byte) error // after an error, the previous content stays in force
+	load    func(data []byte) error // after an error, the previous content remains in force
 	notices *notices
 
-	sum    [32]byte    // of the content last read
+	sum    [32]byte    // hash of the content that was read last
 	loaded os.FileInfo // the file's state at that time
-	racy   bool        // the file may have changed since without a visible difference
+	racy   bool        // the file might have changed since then without a visible difference
 	seen   os.FileInfo // the file's state at the last check, if it had changed
-	// missing says that the last check found no file.
+	// missing reports whether the last check found no file.
 	missing bool
 }
 
@@ -72,8 +72,8 @@ func (w *watchedFile) run(ctx context.Context, every time.Duration) {
 	}
 }
 
-// look calls check. If check panics, the process continues with the last loaded keys. The content
-// that caused the panic is not loaded again until the file changes.
+// look calls check and recovers from a panic: the process continues with the last loaded keys. The
+// content that caused the panic is not loaded again until the file changes.
 func (w *watchedFile) look(now time.Time) {
 	if err := recovered(func() error { w.check(now); return nil }); err != nil {
 		w.missing = false
@@ -117,7 +117,7 @@ func (w *watchedFile) check(now time.Time) {
 	}
 }
 
-// back logs that a missing file has returned unchanged.
+// back logs that a missing file exists again, unchanged.
 func (w *watchedFile) back() {
 	if w.missing {
 		w.missing = false
@@ -127,7 +127,7 @@ func (w *watchedFile) back() {
 
 // read loads the file unless its content is unchanged.
 func (w *watchedFile) read(info os.FileInfo) (changed bool, err error) {
-	if !info.Mode().IsRegular() { // opening a pipe would wait for a writer
+	if !info.Mode().IsRegular() { // opening a pipe would block until there is a writer
 		return false, fmt.Errorf("%s is not a regular file", w.path)
 	}
 	file, err := os.Open(w.path)

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// watching is a watched file and what was loaded from it.
+// watching is a watched file with the contents that were loaded from it.
 type watching struct {
 	*watchedFile
 	loads []string
@@ -71,7 +71,7 @@ func TestEditThatDoesNotShowIsSeen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The length and time are the same: only the content differs.
+	// The length and the time are the same; only the content differs.
 	w.put(t, "new", info.ModTime())
 	w.look(info.ModTime().Add(racyFor / 2))
 	w.loaded(t, "old")
@@ -102,7 +102,7 @@ func TestFileThatComesBackIsLogged(t *testing.T) {
 		if err := os.Rename(aside, w.path); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // a file younger than the file system's clock resolution is read again
+		for range 3 { // a file that was modified recently is read again
 			now = now.Add(racyFor)
 			w.look(now)
 		}

@@ -5,7 +5,6 @@ package directory
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"time"
 
@@ -25,9 +24,8 @@ const (
 	sourceMax = batchMax
 	// waitMax is how long a request waits for its turn.
 	waitMax = time.Second
-	// awayAfter is how long a source has to be silent before requests are decided without it. It is
-	// shorter than waitMax, so that such a request is not denied instead.
-	awayAfter = 3 * waitMax / 4
+	// readAgainMax is the time for a read that is repeated.
+	readAgainMax = 400 * time.Millisecond
 )
 
 // batch is a set of clients that are read together.
@@ -71,7 +69,7 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 		at := d.place(name)
 		switch {
 		case at >= 0:
-		case d.cache.peek(name) != nil:
+		case d.peek(name) != nil:
 			continue
 		case d.ctx.Err() != nil || !d.room(source):
 			return nil
@@ -168,8 +166,9 @@ func (d *Directory) readBatch(b *batch) {
 		names = append(names, name)
 	}
 	texts, epoch := make([][]byte, len(names)), d.epoch.Load()
+	d.figures.Reads.Add(1)
 	if err := d.read(names, texts); err != nil {
-		d.failed(b)
+		d.failed(b, err)
 		return
 	}
 	if d.vanished(names, texts) {
@@ -186,33 +185,27 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// read reads the records of clients. A late read is repeated if the source answered within awayAfter:
-// a burst of requests can delay this process, and must not have a blocked client decided without its
-// record.
-func (d *Directory) read(names []policy.ClientName, texts [][]byte) error {
-	for {
-		ctx, cancel := context.WithTimeout(d.ctx, d.timeout)
-		d.figures.Reads.Add(1)
-		err := d.source.Read(ctx, names, texts)
+// read reads records. A read that times out is repeated with the time of readAgainMax, at most twice:
+// a busy process may have been late itself.
+func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
+	again := max(d.timeout, readAgainMax)
+	for _, most := range [...]time.Duration{d.timeout, again, again} {
+		ctx, cancel := context.WithTimeout(d.ctx, most)
+		err = d.source.Read(ctx, names, texts)
+		end, _ := ctx.Deadline()
 		cancel()
-		now := time.Now()
-		if err == nil {
-			d.answered = now
-			return nil
+		if err == nil || time.Now().Before(end) {
+			break
 		}
-		late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-		if !late || now.Sub(d.answered) > awayAfter || d.ctx.Err() != nil {
-			return err
-		}
-		d.figures.Failures.Add(1)
 	}
+	return err
 }
 
 // vanished reports whether a client that had a record has none any more. That is rare, and may mean
 // that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
-		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
+		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
 			return true
 		}
 	}
@@ -223,10 +216,11 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 // names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
-		if e := d.cache.peek(name); texts[i] == nil && e != nil && e.record != nil {
-			again := &entry{name: name, record: e.record, fresh: counter.Micros(d.now().UnixMicro()) + lostFor, epoch: d.epoch.Load()}
+		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
+			again := &entry{name: name, record: e.record, key: e.key, fresh: counter.Micros(d.now().UnixMicro()) + lostFor,
+				epoch: d.epoch.Load()}
 			again.now.Store(e.now.Load())
-			d.cache.put(again)
+			d.cacheOf(name).put(again)
 			d.figures.Undirected.Add(1)
 			names[i] = policy.ClientName{}
 		}
@@ -238,17 +232,19 @@ const lostFor = 10 * counter.Second
 
 // failed makes requests not wait for the source for a while, neither those of the batch that could not
 // be read nor those behind it. A change may be among what was not read, so every remembered record is
-// read again later.
-func (d *Directory) failed(b *batch) {
+// read again later. If the source only was too busy for the batch, the other batches are read.
+func (d *Directory) failed(b *batch, err error) {
 	d.figures.Failures.Add(1)
-	d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
-	d.mu.Lock()
-	waiting := d.queue
-	d.queue = nil
-	d.mu.Unlock()
+	var waiting []*batch
+	if !errors.Is(err, ErrBusy) {
+		d.pausedUntil.Store(d.now().Add(pauseAfterFailure).UnixMicro())
+		d.mu.Lock()
+		waiting, d.queue = d.queue, nil
+		d.mu.Unlock()
+	}
 	for _, b := range append(waiting, b) {
 		for name := range b.names {
-			if e := d.cache.peek(name); e != nil {
+			if e := d.peek(name); e != nil {
 				d.missed()
 				e.refreshing.Store(false)
 			}
@@ -265,15 +261,20 @@ func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.paus
 // store remembers a record that was read. A record that is not valid has no force.
 func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	now := counter.Micros(d.now().UnixMicro())
-	e := &entry{name: name, fresh: freshUntil(now, text != nil), epoch: epoch}
+	e := &entry{name: name, fresh: freshUntil(now, name.Kind, text != nil), epoch: epoch}
 	if text != nil {
 		var err error
-		if e.record, err = ParseRecord(text); err != nil {
+		if name.Kind == policy.KindKey {
+			e.key, err = parseKey(text)
+		} else {
+			e.record, err = ParseRecord(text)
+		}
+		if err != nil {
 			d.bad(name.Kind, err)
 		}
 	}
 	e.now.Store(e.record.at(now))
-	d.cache.put(e)
+	d.cacheOf(name).put(e)
 }
 
 // bad counts a record that cannot be read, and logs at most one a second. The log names the kind of

@@ -14,10 +14,11 @@ import (
 
 const shardCount = 64
 
-// entry is what is known about one client. Only its atomic fields change.
+// entry is what is known about one client or one API key. Only its atomic fields change.
 type entry struct {
 	name   policy.ClientName
 	record *Record // nil if the client has none
+	key    *key    // of an entry for an API key; nil if there is no such key
 	fresh  counter.Micros
 	epoch  uint64 // of the directory when the record was read
 
@@ -27,7 +28,10 @@ type entry struct {
 	place      int          // in the shard's ring; the shard's lock guards it
 }
 
-// at returns what the record says at an instant.
+// present reports whether there is a record.
+func (e *entry) present() bool { return e.record != nil || e.key != nil }
+
+// at returns what the record of a client says at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	said := e.now.Load()
 	if now >= said.until {

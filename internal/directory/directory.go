@@ -4,14 +4,17 @@ package directory
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unsafe"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -24,10 +27,11 @@ const (
 	ClientsMaxDefault = 1 << 16
 	// TimeoutDefault is the default of Options.Timeout.
 	TimeoutDefault = 50 * time.Millisecond
-	// freshFor and absentFor are how long a record, or its absence, is used before it is read again
+	// freshFor, keyFreshFor and absentFor are how long a record, or its absence, is used before it is read again
 	// in the background, give or take a tenth.
-	freshFor  = 300 * counter.Second
-	absentFor = 60 * counter.Second
+	freshFor    = 300 * counter.Second
+	keyFreshFor = 600 * counter.Second // of a key
+	absentFor   = 60 * counter.Second
 	// lookEvery is how often the history is read for changes that were not sent, give or take a
 	// fifth.
 	lookEvery = 30 * time.Second
@@ -38,7 +42,8 @@ const (
 // Options configures a directory. Source is required.
 type Options struct {
 	Source Source
-	// ClientsMax is how many clients are remembered, with or without a record. 0 means the default.
+	// ClientsMax is how many clients are remembered, with or without a record, and how many API keys
+	// besides. 0 means the default.
 	ClientsMax int
 	// Timeout bounds one read of the source. 0 means the default.
 	Timeout time.Duration
@@ -54,13 +59,13 @@ type Directory struct {
 	timeout  time.Duration
 	now      func() time.Time
 	logger   *slog.Logger
-	cache    *cache
+	cache    *cache // of clients
+	keys     *cache // of API keys, apart so that made-up keys evict no client
 	networks atomic.Pointer[networks]
 	position string        // of the history; only the looking goroutine uses it
 	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
 	figures  Figures
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
-	answered time.Time    // when the source last answered a read; only the reading goroutine uses it
 	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
 	pausedUntil atomic.Int64
 
@@ -81,14 +86,17 @@ type Figures struct {
 	Hits, Misses, Undirected, Overloads, Bad, Reads, Failures atomic.Uint64
 }
 
-var _ policy.Directory = (*Directory)(nil)
+var (
+	_ policy.Directory    = (*Directory)(nil)
+	_ policy.KeyDirectory = (*Directory)(nil)
+)
 
 // Open returns a directory that is usable at once. It follows the source in the background.
 func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
 		return nil, errors.New("a directory needs a source")
 	}
-	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger, answered: time.Now()}
+	d := &Directory{source: o.Source, timeout: o.Timeout, now: o.Now, logger: o.Logger}
 	if d.timeout <= 0 {
 		d.timeout = TimeoutDefault
 	}
@@ -101,7 +109,7 @@ func Open(o Options) (*Directory, error) {
 	if o.ClientsMax <= 0 {
 		o.ClientsMax = ClientsMaxDefault
 	}
-	d.cache = newCache(o.ClientsMax)
+	d.cache, d.keys = newCache(o.ClientsMax), newCache(o.ClientsMax)
 	d.networks.Store(new(networks))
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.running.Go(d.look)
@@ -124,22 +132,57 @@ func (d *Directory) Figures() *Figures { return &d.figures }
 // Len returns the number of clients that are remembered.
 func (d *Directory) Len() int { return d.cache.len() }
 
+// KeysLen returns the number of API keys that are remembered, with or without a record.
+func (d *Directory) KeysLen() int { return d.keys.len() }
+
 // Source returns the source.
 func (d *Directory) Source() Source { return d.source }
 
 // Find implements [policy.Directory].
 func (d *Directory) Find(kind, id string, now counter.Micros) (record *policy.ClientRecord, ok bool) {
-	e := d.cache.find(policy.ClientName{Kind: kind, ID: id})
+	e := d.find(d.cache, policy.ClientName{Kind: kind, ID: id}, now)
+	if e == nil {
+		return nil, false
+	}
+	return e.at(now), true
+}
+
+// FindKey implements [policy.KeyDirectory].
+func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identity, state policy.CredentialState, ok bool) {
+	var text [2 * len(hash)]byte
+	hex.Encode(text[:], hash[:])
+	e := d.find(d.keys, policy.ClientName{Kind: policy.KindKey, ID: unsafe.String(&text[0], len(text))}, now)
+	if e == nil {
+		return nil, policy.CredentialUnknown, false
+	}
+	who, state = e.key.at(now)
+	return who, state, true
+}
+
+// find returns the entry of a name, or nil, and has it read again if it is no longer fresh.
+func (d *Directory) find(c *cache, name policy.ClientName, now counter.Micros) *entry {
+	e := c.find(name)
 	if e == nil {
 		d.figures.Misses.Add(1)
-		return nil, false
+		return nil
 	}
 	d.figures.Hits.Add(1)
 	if (now >= e.fresh || e.epoch != d.epoch.Load()) && !d.paused(now) && e.refreshing.CompareAndSwap(false, true) {
 		d.refresh(e)
 	}
-	return e.at(now), true
+	return e
 }
+
+// cacheOf returns the cache that a name belongs to.
+func (d *Directory) cacheOf(name policy.ClientName) *cache {
+	if name.Kind == policy.KindKey {
+		return d.keys
+	}
+	return d.cache
+}
+
+// peek returns the entry of a name, or nil.
+func (d *Directory) peek(name policy.ClientName) *entry { return d.cacheOf(name).peek(name) }
 
 // FindAddr implements [policy.Directory].
 func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
@@ -149,7 +192,8 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 // Fetch reads the records of clients that Find does not know, in one call together with those of
 // other callers. source is the number of the address, or another origin, that the request is from.
 // Fetch returns when the clients are read, the source of the records has failed, or the context is
-// done. The caller then uses Find again. A client that is still unknown has no record for now.
+// done. The caller then uses Find again. A client that is still unknown has no record for now, unless
+// the source works: among too many clients, a record may be forgotten before it is used.
 //
 // ok is false if the source works and too many clients wait to be read. The caller must then deny
 // the request: its client may be blocked, and whoever names many clients can cause this.
@@ -170,13 +214,17 @@ func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.Cli
 	switch {
 	case d.knows(names):
 		return true
-	case d.pausedNow() || d.ctx.Err() != nil:
+	case !d.Works():
 		d.figures.Undirected.Add(1)
 		return true
 	}
 	d.figures.Overloads.Add(1)
 	return false
 }
+
+// Works reports whether the source answers, as far as is known. A request whose client is unknown is
+// then denied.
+func (d *Directory) Works() bool { return !d.pausedNow() && d.ctx.Err() == nil }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
@@ -196,10 +244,46 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 	}
 }
 
+// Resolve has the clients and the keys read that a plan needs, and adds its request to the plan again.
+// If they cannot be known although the source works, the plan denies the request. Resolve is called
+// when [core.Plan.Unresolved] is not empty.
+func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
+	again := func(required bool) {
+		p.Retry()
+		if required {
+			p.RequireRecords()
+		}
+		add()
+	}
+	for range roundsMax {
+		keys := slices.ContainsFunc(p.Unresolved(), func(name policy.ClientName) bool { return name.Kind == policy.KindKey })
+		ok := d.Fetch(ctx, p.Source(), p.Unresolved())
+		switch again(!ok); {
+		case !ok, len(p.Unresolved()) == 0, !d.Works():
+			return
+		case !keys:
+			again(true) // what was read is forgotten again, for too many others
+			return
+		}
+	}
+	again(true)
+}
+
+// Learn has clients and keys read that Find does not know, and waits for none of them.
+func (d *Directory) Learn(source uint32, names []policy.ClientName) {
+	if !d.knows(names) && !d.pausedNow() {
+		d.enqueue(source, names)
+	}
+}
+
+// roundsMax is how often a request waits for reads: once for its key, and once for the client of that
+// key.
+const roundsMax = 2
+
 // knows reports whether all clients are remembered.
 func (d *Directory) knows(names []policy.ClientName) bool {
 	for _, name := range names {
-		if d.cache.peek(name) == nil {
+		if d.peek(name) == nil {
 			return false
 		}
 	}
@@ -228,7 +312,7 @@ func (d *Directory) changed(name policy.ClientName) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known := d.cache.peek(name) != nil || d.place(name) == 0
+	known := d.peek(name) != nil || d.place(name) == 0
 	if known && d.place(name) <= 0 && d.ctx.Err() == nil {
 		d.add(0, name) // beyond the bounds: a change is an operator's, and concerns a remembered client
 	}
@@ -275,8 +359,9 @@ func (d *Directory) lookAtHistory() bool {
 	return true
 }
 
-// whole reports whether the source has not lost its records, as an emptied Redis has. ok is false if
-// it did not answer. If the records were replaced by others, all remembered ones are read again.
+// whole reports whether the source has not lost its records, as an emptied Redis has, or never had any.
+// ok is false if it did not answer. If the records were replaced by others, all remembered ones are
+// read again.
 func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {
@@ -286,6 +371,9 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	defer d.mu.Unlock()
 	switch {
 	case generation == d.generation:
+		if generation == "" { // a record that this process remembers was made and lost since the last look
+			return false, true
+		}
 	case generation == "":
 		if !d.lost {
 			d.lost = true
@@ -303,9 +391,12 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 }
 
 // freshUntil returns until when a record that was just read is not read again.
-func freshUntil(now counter.Micros, present bool) counter.Micros {
+func freshUntil(now counter.Micros, kind string, present bool) counter.Micros {
 	span := absentFor
-	if present {
+	switch {
+	case present && kind == policy.KindKey:
+		span = keyFreshFor
+	case present:
 		span = freshFor
 	}
 	return now + span - span/10 + rand.N(span/5)

@@ -54,6 +54,9 @@ type Edit struct {
 // ErrEdit is wrapped by each error that says an edit is not valid, or does not fit the record.
 var ErrEdit = errors.New("the change is not made")
 
+// ErrNoKey is wrapped by each error that says there is no key of a name.
+var ErrNoKey = errors.New("there is no API key of the name")
+
 // editError says what is wrong with an edit.
 type editError struct{ text string }
 
@@ -97,6 +100,10 @@ type Change struct {
 	After  *Record `json:"after"`  // nil if there is none
 }
 
+// ControlledPrefix begins the generation of a directory that a control plane writes. Its rows are the
+// truth, so an [Editor] denies changes.
+const ControlledPrefix = "control-"
+
 // swapsMax is how often an edit is tried while others change the same record.
 const swapsMax = 20
 
@@ -104,16 +111,17 @@ const swapsMax = 20
 // a record are all kept. An error that wraps [ErrEdit] says what is wrong with the edit; any other
 // error says that the source did not answer, and that it is unknown whether the edit was made.
 func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
-	now := time.Now
-	if e.Now != nil {
-		now = e.Now
-	}
 	name, err := ParseName(edit.Client)
 	if err != nil {
 		return nil, err
 	}
-	if err := edit.check(now()); err != nil {
+	if err := edit.check(e.now()); err != nil {
 		return nil, err
+	}
+	if generation, err := e.Source.Generation(ctx); err != nil {
+		return nil, err
+	} else if strings.HasPrefix(generation, ControlledPrefix) {
+		return nil, wrong("a control plane owns this directory, and would undo the change: make it there, with penstock client --control URL")
 	}
 	for range swapsMax {
 		old, before, err := e.read(ctx, name)
@@ -125,7 +133,7 @@ func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 			return nil, err
 		}
 		text := after.Text()
-		entry := Entry{At: now().UTC(), Client: name, Name: name.String(), Actor: edit.Actor, Action: edit.String(), Reason: edit.Reason,
+		entry := Entry{At: e.now().UTC(), Client: name, Name: name.String(), Actor: edit.Actor, Action: edit.String(), Reason: edit.Reason,
 			Before: string(old), After: string(text)}
 		swapped, err := e.Source.Swap(ctx, name, old, text, entry)
 		if err != nil {
@@ -169,12 +177,11 @@ func (e *Edit) check(now time.Time) error {
 	switch {
 	case !slices.Contains(Actions, e.Action):
 		return wrong("action %q is unknown; there are: %q", e.Action, Actions)
-	case e.Reason == "":
-		return wrong("a reason is missing; say why, for those who look at the history later")
-	case e.Actor == "":
-		return wrong("an actor is missing; say who makes the change")
 	case !e.Until.IsZero() && !e.Until.After(now):
-		return wrong("the end %s is not in the future: it is %s now", e.Until.Format(time.RFC3339), now.Format(time.RFC3339))
+		return inFuture(e.Until, now)
+	}
+	if err := checkWhy(e.Actor, e.Reason); err != nil {
+		return err
 	}
 	for _, field := range e.fields() {
 		if field.given && !slices.Contains(field.actions, e.Action) {
@@ -184,10 +191,21 @@ func (e *Edit) check(now time.Time) error {
 			return wrong("%s is missing; %s needs it", field.name, e.Action)
 		}
 	}
-	if err := checkText("reason", e.Reason, TextBytesMax); err != nil {
+	return nil
+}
+
+// checkWhy returns what is wrong with the actor or the reason of an edit.
+func checkWhy(actor, reason string) error {
+	switch {
+	case reason == "":
+		return wrong("a reason is missing; say why, for those who look at the history later")
+	case actor == "":
+		return wrong("an actor is missing; say who makes the change")
+	}
+	if err := checkText("reason", reason, TextBytesMax); err != nil {
 		return wrong("%v", err)
 	}
-	if err := checkText("actor", e.Actor, TextBytesMax); err != nil {
+	if err := checkText("actor", actor, TextBytesMax); err != nil {
 		return wrong("%v", err)
 	}
 	return nil
@@ -226,6 +244,15 @@ func (e *Edit) String() string {
 		parts = append(parts, "until", e.Until.UTC().Format(time.RFC3339))
 	}
 	return strings.Join(parts, " ")
+}
+
+// After checks the edit, and returns the record after it. It does not change the record before,
+// which may be nil. The error wraps [ErrEdit].
+func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
+	if err := e.check(now); err != nil {
+		return nil, err
+	}
+	return e.apply(before)
 }
 
 // apply returns the record after the edit. It does not change the record before, which may be nil.

@@ -3,10 +3,12 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/penstock/penstock/core/policy"
@@ -20,6 +22,7 @@ type Memory struct {
 	history   []Entry // the latest HistoryMax
 	forgotten int     // entries that the history no longer has
 	followers map[*func(policy.ClientName)]struct{}
+	keys      []KeyName // sorted
 }
 
 var _ Source = (*Memory)(nil)
@@ -62,7 +65,7 @@ func (m *Memory) Changes(_ context.Context, after string) (Changes, error) {
 	from, err := strconv.Atoi(after)
 	if c.Whole = err == nil && from >= m.forgotten && from <= end; c.Whole {
 		for _, e := range m.history[from-m.forgotten:] {
-			c.Names = append(c.Names, e.Client)
+			c.Names = append(c.Names, e.Changed())
 		}
 	}
 	return c, nil
@@ -122,4 +125,61 @@ func (m *Memory) History(_ context.Context, name policy.ClientName, most int) ([
 		}
 	}
 	return found, nil
+}
+
+// KeyHashes implements [Source].
+func (m *Memory) KeyHashes(_ context.Context, name string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.hashes(name), nil
+}
+
+func (m *Memory) hashes(name string) (hashes []string) {
+	for _, k := range m.keys[m.keyPlace(KeyName{Name: name}):] {
+		if k.Name != name {
+			break
+		}
+		hashes = append(hashes, k.Hash)
+	}
+	return hashes
+}
+
+// keyPlace returns the place of the first key that is not before another.
+func (m *Memory) keyPlace(k KeyName) int {
+	place, _ := slices.BinarySearchFunc(m.keys, k, compareKeys)
+	return place
+}
+
+func compareKeys(a, b KeyName) int {
+	return cmp.Or(strings.Compare(a.Name, b.Name), strings.Compare(a.Hash, b.Hash))
+}
+
+// KeysAfter implements [Source].
+func (m *Memory) KeysAfter(_ context.Context, name string, most int) ([]KeyName, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := 0
+	if name != "" {
+		from = m.keyPlace(KeyName{Name: name + "\x00"})
+	}
+	return slices.Clone(m.keys[from:min(from+most, len(m.keys))]), nil
+}
+
+// AddKey implements [Source].
+func (m *Memory) AddKey(_ context.Context, key KeyName, others int) (added bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.hashes(key.Name)) != others {
+		return false, nil
+	}
+	m.keys = slices.Insert(m.keys, m.keyPlace(key), key)
+	return true, nil
+}
+
+// DropKey implements [Source].
+func (m *Memory) DropKey(_ context.Context, key KeyName) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.keys = slices.DeleteFunc(m.keys, func(k KeyName) bool { return k == key })
+	return nil
 }

@@ -74,6 +74,10 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
+// ReadNetworks reads the records of all networks now. It is for a process that asks once. A process
+// that stays reads them by itself.
+func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
+
 // readNetworks reads the records of all networks. It reports whether the source answered. If it did
 // not, the previous ones stay in force.
 func (d *Directory) readNetworks(ctx context.Context) bool {

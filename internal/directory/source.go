@@ -5,6 +5,7 @@ package directory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/penstock/penstock/core/policy"
@@ -29,6 +30,16 @@ type Source interface {
 	// Swap replaces a record if its text is still old, and reports whether it was. A nil text is no
 	// record. It appends the entry to the history, and tells the followers.
 	Swap(ctx context.Context, name policy.ClientName, old, text []byte, entry Entry) (swapped bool, err error)
+	// KeyHashes returns the SHA-256, in hexadecimal, of each key of a name, in their order.
+	KeyHashes(ctx context.Context, name string) ([]string, error)
+	// KeysAfter returns keys by name and hash, in this order, of the names after one. "" is before
+	// every name. It returns at most the given number.
+	KeysAfter(ctx context.Context, name string, most int) ([]KeyName, error)
+	// AddKey adds a key to a name if the name has the given number of keys, and reports whether it had.
+	// The record of the key is written before.
+	AddKey(ctx context.Context, key KeyName, others int) (added bool, err error)
+	// DropKey removes a key from a name. The record of the key is removed before.
+	DropKey(ctx context.Context, key KeyName) error
 	// History returns the latest entries about a client, or about all if the name is zero, the
 	// newest first.
 	History(ctx context.Context, name policy.ClientName, most int) ([]Entry, error)
@@ -43,11 +54,20 @@ type Changes struct {
 	Whole bool
 }
 
+// KeyName is an API key in the order of names.
+type KeyName struct{ Name, Hash string }
+
+// record returns the name of the key's record.
+func (k KeyName) record() policy.ClientName {
+	return policy.ClientName{Kind: policy.KindKey, ID: k.Hash}
+}
+
 // Entry is a change in the history.
 type Entry struct {
 	At     time.Time         `json:"at"`
 	Client policy.ClientName `json:"-"`
-	Name   string            `json:"client"` // KIND:ID
+	Name   string            `json:"client"`        // KIND:ID; of a key, its client
+	Key    string            `json:"key,omitempty"` // the SHA-256 of the key that was changed; "" for a client's record
 	Actor  string            `json:"actor"`
 	Action string            `json:"action"` // what was changed, as the command says it
 	Reason string            `json:"reason,omitempty"`
@@ -55,8 +75,20 @@ type Entry struct {
 	After  string            `json:"after,omitempty"`
 }
 
+// Changed returns the name of the record that was changed.
+func (e *Entry) Changed() policy.ClientName {
+	if e.Key != "" {
+		return KeyName{Hash: e.Key}.record()
+	}
+	return e.Client
+}
+
 // HistoryMax is the number of entries that a history keeps.
 const HistoryMax = 10_000
 
 // ErrSource is wrapped by each error that says the source did not answer.
 var ErrSource = errors.New("the directory does not answer")
+
+// ErrBusy is wrapped by each error that says the source did not answer in time, although it answered
+// others meanwhile. Whoever sends many requests can cause this.
+var ErrBusy = fmt.Errorf("%w in time, although it works", ErrSource)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package enforce asks the store to decide requests, in the same way for every front. A front is a
-// place where requests are enforced, such as the Caddy handler or the rate limit service.
+// Package enforce decides requests by calling the store, in the same way for every front. A front
+// is a place where requests are enforced, such as the Caddy handler or the rate limit service.
 //
 // # Promise
 //
 // Each store call is observed in penstock_check_duration_seconds, and each failed call is counted
-// in penstock_store_errors_total, for every front. [Enforcer.Ask] decides by the store's answer. If
-// there is none, it decides by the on_error of the rules.
+// in penstock_store_errors_total, for every front. [Enforcer.Ask] decides by the store's answer or,
+// if there is none, by the on_error of the rules.
 //
 // # Price
 //
@@ -16,8 +16,8 @@
 //
 // # When not to use it
 //
-// For store calls that no request waits for, such as corrections and shadow policies. They call the
-// store directly, because they would distort the histogram.
+// Calls for which no request waits, such as corrections and shadow policies, call the store
+// directly, because they would distort the histogram.
 package enforce
 
 import (
@@ -27,6 +27,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
 )
 
@@ -36,7 +37,8 @@ type Enforcer struct {
 	batcher counter.Batcher // the store, or nil if it does not accept batches
 	metrics *metrics.Metrics
 	outages *Outages
-	events  *events.Log // nil: decisions are not reported
+	events  *events.Log  // nil: decisions are not reported
+	denied  *topk.Sketch // nil: denied clients are not counted
 }
 
 // New returns an enforcer. The caller remains responsible for closing the store.
@@ -67,7 +69,7 @@ func (e *Enforcer) Ask(plan *core.Plan, checks []counter.Check) (core.Decision, 
 	return plan.Decide(), nil
 }
 
-// Take asks the store for callers that interpret the results themselves.
+// Take calls the store for callers that interpret the results themselves.
 func (e *Enforcer) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	start := time.Now()
 	err := e.store.Take(ctx, checks, results)
@@ -84,9 +86,9 @@ type Batch interface {
 	Panicked(call int, reason any)
 }
 
-// TakeAll sends all calls to the store and sets the error of each call. It is observed as one store
-// call. If the store does not accept batches, a call that panics is reported to the batch, and the
-// other calls proceed.
+// TakeAll sends all calls to the store and sets the error of each call. The histogram gets one
+// observation. If the store does not accept batches, a call that panics is reported to the batch,
+// and the other calls continue.
 func (e *Enforcer) TakeAll(calls []counter.Call, batch Batch) {
 	start := time.Now()
 	if e.batcher != nil && len(calls) > 1 {

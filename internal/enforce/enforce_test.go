@@ -41,7 +41,7 @@ func (panicError) Error() string { return "panic" }
 
 var errPanic error = panicError{}
 
-// observed returns the count of store calls and the failures by kind.
+// observed returns the number of store calls, and the failures by kind.
 func observed(t *testing.T, m *metrics.Metrics) (calls uint64, failures string) {
 	t.Helper()
 	registry := prometheus.NewRegistry()
@@ -111,8 +111,8 @@ type reported []int
 
 func (r *reported) Panicked(call int, _ any) { *r = append(*r, call) }
 
-// TestACallThatPanicsSpoilsNoOther: the other calls of the batch are answered, and the batch is
-// observed as one call.
+// TestACallThatPanicsSpoilsNoOther: the other calls of the batch are answered, and the batch counts
+// as one call.
 func TestACallThatPanicsSpoilsNoOther(t *testing.T) {
 	m := metrics.New()
 	e := enforce.New(&scripted{errs: []error{nil, errPanic, counter.ErrUnavailable}}, m)

@@ -15,14 +15,15 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// outageQuiet is how long no request must be decided without the store before an outage is over. An
-// outage of one server of several is then one outage, although other requests are answered.
+// outageQuiet is the time after the last request that was decided without the store, after which an
+// outage is over. So an outage of one of several servers is logged as one outage, although other
+// requests are answered.
 const outageQuiet = 2 * time.Second
 
-// Outages logs the times in which the store does not answer, and those in which more requests wait
-// for it than it can answer. Each is two lines: when it begins, with the reason, and when it is
-// over, with its length and how many requests were decided without the store. A nil *Outages logs
-// nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
+// Outages logs outages of the store, and periods in which more requests wait for it than it can
+// answer. Each is logged in two lines: one at its beginning, with the reason, and one at its end,
+// with its length and the number of requests that were decided without the store. A nil *Outages
+// logs nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
 type Outages struct {
 	logger *slog.Logger
 	events *events.Log // nil: outages are no events
@@ -32,12 +33,12 @@ type Outages struct {
 	down, busy outage
 }
 
-// outage is one outage, or the time until the next.
+// outage is the state of the current outage, or of the time until the next one.
 type outage struct {
 	under atomic.Bool  // an outage is under way
 	last  atomic.Int64 // when a request was last decided without the store, in Unix nanoseconds
-	armed atomic.Bool  // a check for the end is due
-	// answered says that the store has answered a request since last.
+	armed atomic.Bool  // a check for the end is scheduled
+	// answered reports whether the store has answered a request since last.
 	answered atomic.Bool
 
 	admitted, local, denied atomic.Int64 // requests decided without the store
@@ -51,7 +52,8 @@ func NewOutages(logger *slog.Logger) *Outages {
 	return &Outages{logger: logger, now: time.Now, after: func(d time.Duration, f func()) { time.AfterFunc(d, f) }}
 }
 
-// Failed records an error of the store. Errors of a single request are no outage.
+// Failed records an error of the store. Errors that concern only a single request do not begin an
+// outage.
 func (o *Outages) Failed(err error) {
 	switch {
 	case o == nil, errors.Is(err, counter.ErrInvalid), errors.Is(err, context.Canceled):
@@ -103,7 +105,7 @@ func (o *Outages) decided(plan *core.Plan) {
 	}
 }
 
-// withoutStore returns the count that a request decided without the store belongs to, or nil if the
+// withoutStore returns the counter for a request that was decided without the store, or nil if the
 // store decided.
 func withoutStore(plan *core.Plan, a *outage) *atomic.Int64 {
 	degraded, denied, local := false, false, false
@@ -133,15 +135,15 @@ func withoutStore(plan *core.Plan, a *outage) *atomic.Int64 {
 	return &a.admitted
 }
 
-// arm has the end of an outage checked later, unless a check is due.
+// arm schedules a check for the end of an outage, unless one is scheduled already.
 func (o *Outages) arm(a *outage, check func()) {
 	if !a.armed.Swap(true) {
 		o.after(outageQuiet, check)
 	}
 }
 
-// endDown ends an outage of the store if it is over. Until the store has answered, it is not over,
-// however few requests there are.
+// endDown ends an outage of the store if it is over. An outage is not over until the store has
+// answered, however few requests there are.
 func (o *Outages) endDown() {
 	a := &o.down
 	a.armed.Store(false)
@@ -157,7 +159,7 @@ func (o *Outages) endDown() {
 	}
 }
 
-// endBusy ends a time of too many requests if it is over.
+// endBusy ends a period of too many requests if it is over.
 func (o *Outages) endBusy() {
 	a := &o.busy
 	a.armed.Store(false)

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/request"
 )
 
-// outageTest is a log of outages with a clock that the test moves.
+// outageTest is a log of outages with a clock that the test advances.
 type outageTest struct {
 	t        *testing.T
 	out      bytes.Buffer
@@ -50,7 +50,7 @@ func withoutTime(_ []string, a slog.Attr) slog.Attr {
 // Take implements counter.Store.
 func (o *outageTest) Take(context.Context, []counter.Check, []counter.Result) error { return o.err }
 
-// request decides n requests under on_error.
+// request decides n requests under the given on_error.
 func (o *outageTest) request(n int, onError string) {
 	o.t.Helper()
 	plan := o.plans[onError]
@@ -73,7 +73,7 @@ func (o *outageTest) request(n int, onError string) {
 	}
 }
 
-// pass lets time pass and makes the checks that are due.
+// pass advances the clock and runs the checks that are due.
 func (o *outageTest) pass(d time.Duration) {
 	o.now = o.now.Add(d)
 	due := o.due
@@ -83,7 +83,7 @@ func (o *outageTest) pass(d time.Duration) {
 	}
 }
 
-// said checks the lines since the last call.
+// said compares the lines logged since the last call.
 func (o *outageTest) said(want ...string) {
 	o.t.Helper()
 	if got, want := o.out.String(), strings.Join(want, ""); got != want {
@@ -92,8 +92,8 @@ func (o *outageTest) said(want ...string) {
 	o.out.Reset()
 }
 
-// TestAnOutageIsTwoLines holds that the log says when an outage begins and why, and when it is over,
-// how long it was, and how many requests were decided without the store.
+// TestAnOutageIsTwoLines: the log has the beginning of an outage with the reason, and its end with
+// the length and the number of requests that were decided without the store.
 func TestAnOutageIsTwoLines(t *testing.T) {
 	o := newOutageTest(t)
 	o.request(3, "allow")
@@ -105,7 +105,7 @@ func TestAnOutageIsTwoLines(t *testing.T) {
 	o.request(951, "deny")
 	o.said(began)
 	o.err = nil
-	o.pass(time.Minute) // without requests, nothing says that the store is back
+	o.pass(time.Minute) // without requests, there is no evidence that the store is back
 	o.said()
 	o.request(1, "allow")
 	o.said()
@@ -119,7 +119,7 @@ func TestAnOutageIsTwoLines(t *testing.T) {
 	o.said(began)
 }
 
-// TestAnOutageOfOneServerIsOneOutage holds that answers of other servers in between do not end it.
+// TestAnOutageOfOneServerIsOneOutage: answers of other servers in between do not end an outage.
 func TestAnOutageOfOneServerIsOneOutage(t *testing.T) {
 	o := newOutageTest(t)
 	for range 10 {
@@ -138,7 +138,7 @@ func TestAnOutageOfOneServerIsOneOutage(t *testing.T) {
 	o.said("msg=\"the store answers again\" outage=9s requests=10 admitted=0 admitted_locally=0 denied=10\n")
 }
 
-// TestAnOverloadIsTwoLines holds that too many requests are not logged as an outage.
+// TestAnOverloadIsTwoLines: too many requests are not logged as an outage.
 func TestAnOverloadIsTwoLines(t *testing.T) {
 	o := newOutageTest(t)
 	o.err = counter.ErrOverloaded

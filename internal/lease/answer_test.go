@@ -10,8 +10,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnswers: a decision from held units is answered as the store would have answered it: by the
-// store's clock, with its remaining units plus the held ones, and with its instants of reset.
+// TestAnswers: the result of a decision from held units is what the store would have returned: it
+// uses the store's clock, the store's remaining units plus the held ones, and the store's reset
+// instants.
 func TestAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -42,8 +43,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestTheStoresWaitIsReported checks that the client gets the store's wait, not the shorter time
-// for which the denial is remembered.
+// TestTheStoresWaitIsReported checks that the client gets the store's wait, rather than the shorter
+// time for which the denial is remembered.
 func TestTheStoresWaitIsReported(t *testing.T) {
 	var c Counter
 	year := must(counter.ParseLimit("10/year"))
@@ -56,7 +57,7 @@ func TestTheStoresWaitIsReported(t *testing.T) {
 	}
 }
 
-// TestNothingIsAllocated calls every method of a counter.
+// TestNothingIsAllocated: no method of a counter allocates.
 func TestNothingIsAllocated(t *testing.T) {
 	var (
 		c     Counter

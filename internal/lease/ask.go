@@ -18,8 +18,8 @@ type Call struct {
 	call  uint32
 }
 
-// Plain reports whether the call asks for the request's own cost and nothing else, as the request
-// would without a lease.
+// Plain reports whether the call takes only the request's own cost, as the request would without
+// leases.
 func (a *Call) Plain() bool { return a.own > 0 && a.Max == a.own }
 
 // Fill sets the check's operation, its amounts and its age. The caller sets Key, Limit, Bounds and
@@ -35,11 +35,12 @@ func (a *Call) Fill(check *counter.Check) {
 	}
 }
 
-// Ask prepares a call to the store and marks it as under way: for a request of that cost, or in
-// advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. now must be no later
-// than the instant at which the call is sent. Ask reports false if a call is under way already, if
-// the cost exceeds the limit's capacity, or while requests alternate between two limits. The
-// request then sends its own check unchanged, and reports nothing to the Counter.
+// Ask prepares a call to the store and marks it as under way. The call is for a request of the
+// given cost, or in advance if cost is 0. [Counter.Granted] or [Counter.Failed] must follow. now
+// must be no later than the instant at which the call is sent. Ask returns false if a call is under
+// way already, if the cost exceeds the limit's capacity, or while requests alternate between two
+// limits. The request then sends its own check unchanged, and its result is not passed to the
+// Counter.
 func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call, ok bool) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -50,7 +51,7 @@ func (c *Counter) Ask(now counter.Micros, l *counter.Limit, cost int64) (a Call,
 	if now-c.since >= c.span {
 		c.nextSpan(now)
 	}
-	c.refund(&c.reserved, c.reserved.units) // the units are too few for the first waiting request
+	c.refund(&c.reserved, c.reserved.units) // there are too few units for the first waiting request
 	need := min(cost+c.queued, counter.CountMax)
 	extra := min(c.extra(now), counter.CountMax-need)
 	if need+extra == 0 {
@@ -95,7 +96,7 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 		return
 	}
 	if extra := max(0, r.Granted-a.Cost); !current {
-		c.refund(&others, extra) // a newer call brings the required units
+		c.refund(&others, extra) // a newer call takes the required units
 	} else if c.lastExtra = extra; extra > 0 {
 		others.units -= extra
 		c.keep(now, slot{units: extra, until: min(others.until, within(a.sent, a.Age)), receipt: r.Receipt, age: a.Age})
@@ -113,16 +114,17 @@ func (c *Counter) Granted(now counter.Micros, a *Call, r *counter.Result) {
 	c.low = c.lowAt(now)
 }
 
-// Failed ends a call whose outcome is unknown: the store may have executed it. Units that it may
-// have granted are never used. The caller must serve the waiting requests or let them leave.
+// Failed ends a call whose outcome is unknown, because the store might have executed it. Units that
+// it might have granted are never used. The caller must serve the waiting requests or make them
+// leave.
 func (c *Counter) Failed(now counter.Micros) {
 	c.asking = false
 	c.lastExtra = 0
 }
 
-// keep adds leased units to the held ones. If both slots are taken, the slot that expires first
-// decides. If it holds units of the same charge and has not expired, the new units join it and
-// expire with it. Otherwise its units are refunded, and the new units replace them.
+// keep adds leased units to the held ones. If both slots are in use, the new units go to the slot
+// that expires first. If that slot holds unexpired units of the same charge, the new units are
+// added to it and expire with it. Otherwise its units are refunded, and the new units replace them.
 func (c *Counter) keep(now counter.Micros, s slot) {
 	for i := range c.slots {
 		if c.slots[i].units == 0 {
@@ -142,9 +144,9 @@ func (c *Counter) keep(now counter.Micros, s slot) {
 	*old = s
 }
 
-// within returns an instant on this node's clock that is certainly not later than span after an
-// event at the store. The event happened no earlier than sent. It assumes that the two clocks drift
-// apart by less than one part in a thousand.
+// within returns an instant on this node's clock that is certainly at most span after an event at
+// the store. The event happened at or after sent. It assumes that the two clocks drift apart by
+// less than one part in a thousand.
 func within(sent, span counter.Micros) counter.Micros {
 	if span == counter.Never {
 		return counter.Never
@@ -152,7 +154,7 @@ func within(sent, span counter.Micros) counter.Micros {
 	return sent + span - span>>10
 }
 
-// rememberDenial remembers what the store could not grant.
+// rememberDenial records the cost that the store could not grant.
 func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result) {
 	cost, wait, gap := a.Min, r.Wait, c.gap()
 	if fixed := c.algorithm == counter.FixedWindow; fixed || !r.Denied || wait < gap {
@@ -185,10 +187,11 @@ func (c *Counter) rememberDenial(now counter.Micros, a *Call, r *counter.Result)
 	c.passesAt = max(c.passesAt, c.deniedUntil)
 }
 
-// runsDry reports whether the store has less than all nodes want, though enough for this call. This
-// is the case if the store recently denied a request of this node, or is nearly empty. Without the
-// first condition, the denied nodes would leave all new units to the others. For a sliding window
-// the threshold is lower: units that nobody takes before the window ends are lost.
+// runsDry reports whether the store has fewer units than all nodes want, although enough for this
+// call. This is assumed if the store recently denied a request of this node, or is nearly empty.
+// Without the first condition, the denied nodes would leave all new units to the others. For a
+// sliding window the threshold is lower, because units that no node takes before the window ends
+// are lost.
 func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	if r.Granted >= a.Max || c.algorithm == counter.FixedWindow {
 		return false
@@ -200,15 +203,15 @@ func (c *Counter) runsDry(now counter.Micros, a *Call, r *counter.Result) bool {
 	return c.flows(now) || float64(r.Remaining) < part*c.everybody*float64(c.gap())
 }
 
-// paceCalls limits a counter whose store is nearly empty to one call in each pause. More calls
-// would each get less, and no more in total.
+// paceCalls limits a counter whose store is nearly empty to one call per pause. With more calls,
+// each would get fewer units, and the total would be the same.
 func (c *Counter) paceCalls(now counter.Micros, a *Call, r *counter.Result) {
 	c.flowUntil = now + horizon
 	c.deniedCost, c.deniedUntil = 1, a.sent+c.pause(a.sent, r.At)
 	c.passesAt = c.deniedUntil
 }
 
-// denies reports whether the store denied such a cost so recently that it need not be asked.
+// denies reports whether the store denied such a cost so recently that no call is needed.
 func (c *Counter) denies(now counter.Micros, cost int64) bool {
 	return now < c.deniedUntil && cost >= c.deniedCost
 }

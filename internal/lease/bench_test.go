@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// BenchmarkTakeFromHand is a request that is decided from held units.
+// BenchmarkTakeFromHand measures a request that is decided from held units.
 func BenchmarkTakeFromHand(b *testing.B) {
 	l := must(counter.NewLimit(counter.SlidingWindow, counter.CountMax, counter.Minute, 0))
 	c := holding(&l, counter.CountMax/2)
@@ -26,7 +26,7 @@ func BenchmarkTakeFromHand(b *testing.B) {
 	}
 }
 
-// BenchmarkDenied is a request that the store denied not long ago.
+// BenchmarkDenied measures a request that is denied by a recent denial of the store.
 func BenchmarkDenied(b *testing.B) {
 	l := must(counter.NewLimit(counter.FixedWindow, 10, counter.Minute, 0))
 	var c Counter
@@ -42,7 +42,7 @@ func BenchmarkDenied(b *testing.B) {
 	}
 }
 
-// holding returns a counter that was granted that many units at instant 1.
+// holding returns a counter to which the given number of units was granted at instant 1.
 func holding(l *counter.Limit, units int64) *Counter {
 	c := new(Counter)
 	a, _ := c.Ask(1, l, 1)

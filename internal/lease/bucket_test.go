@@ -61,9 +61,9 @@ func TestALeaseFromAFullBucket(t *testing.T) {
 }
 
 // TestALeaseIsRefundedUnderItsOwnAge leases units while the store is near, and others for longer
-// when it has become slow. A bucket credits a short lease less while a long one is out, so each
-// must be refunded under the age it was charged for. Units charged for a request that stopped
-// waiting are not a lease.
+// after the store has become slow. While a long lease is out, a bucket credits less for a short
+// one, so each must be refunded with the age for which it was charged. Units charged for a request
+// that stopped waiting are not a lease.
 func TestALeaseIsRefundedUnderItsOwnAge(t *testing.T) {
 	l := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100_000))
 	grant := func(c *Counter, now counter.Micros, a Call, granted int64) {

@@ -13,63 +13,63 @@ type Verdict uint8
 const (
 	// Admit: the request's cost was taken from the held units.
 	Admit Verdict = iota + 1
-	// AdmitAsk is Admit, and the remaining units will not last until a call returns. While the
-	// request goes on, call [Counter.Ask] with a cost of 0, and then the store. A caller that does
-	// not loses time and nothing else.
+	// AdmitAsk is Admit, but the remaining units will probably not last until a call returns. While
+	// the request continues, call [Counter.Ask] with a cost of 0, and then the store. If the caller
+	// does not do this, later requests might wait, but nothing else is affected.
 	AdmitAsk
-	// Deny: the store denied the same or a smaller cost not long ago. [Counter.Answer] returns the
+	// Deny: the store recently denied the same or a smaller cost. [Counter.Answer] returns the
 	// result for the client.
 	Deny
-	// Wait: a call is under way, and the cost was added to the units that wait for it. After the
-	// call [Counter.Serve] decides, in order of arrival. A request that stops waiting calls
+	// Wait: a call is under way, and the request waits for it. After the call, [Counter.Serve]
+	// decides the waiting requests in order of arrival. For a request that stops waiting, call
 	// [Counter.Leave].
 	Wait
-	// Ask: the store must be asked, and no call is under way. [Counter.Ask] prepares the call.
-	// Nothing was changed.
+	// Ask: a call to the store is needed, and none is under way. [Counter.Ask] prepares the call.
+	// The counter was not changed.
 	Ask
 )
 
 // Held identifies the units of one Admit, for [Counter.PutBack].
 type Held struct {
-	Receipt counter.Micros // of the charge that the units belong to
-	Leased  bool           // taken from the held units, and may return to them; otherwise granted for this request
+	Receipt counter.Micros // receipt of the charge to which the units belong
+	Leased  bool           // taken from the held units, and can return to them; otherwise granted for this request
 	epoch   uint32
 	age     counter.Micros
 }
 
-// Counter is one node's state of one counter: the units that it holds, and what it knows of the
-// store. The zero Counter is ready and holds nothing.
-// Its methods must not be called concurrently. now must not decrease, so read the clock while
-// holding the lock; it is the node's own monotonic clock, with any origin. The limits passed to one
-// Counter may differ in Count and Capacity only: everything else is part of a counter's key.
+// Counter is one node's state of one counter: the units that the node holds, and the node's
+// information about the store. The zero Counter is ready to use and holds nothing. Its methods must
+// not be called concurrently. now must not decrease, so read the clock while holding the lock. It
+// is the node's own monotonic clock, with any origin. The limits passed to one Counter can differ
+// only in Count and Capacity: everything else is part of a counter's key.
 type Counter struct {
 	_ [0]func() // never compared: see slim.Incomparable
 
-	count, capacity int64 // of the current limit; held units and knowledge are valid under this limit only
+	count, capacity int64 // of the current limit; all other state is valid only for this limit
 	window          counter.Micros
 	changed         counter.Micros // when the limit last changed
 	steadyFrom      counter.Micros // the instant until which each request makes its own call
 	algorithm       counter.Algorithm
 	asking          bool   // a call is under way
 	heard           bool   // last is valid: the store has answered
-	epoch           uint32 // of the held units; units of an earlier epoch are refunded
-	call            uint32 // of the call under way; units that an earlier call brings are refunded
+	epoch           uint32 // epoch of the held units; units of an earlier epoch are refunded
+	call            uint32 // number of the call under way; units from an earlier call are refunded
 
 	slots    [2]slot
-	reserved slot // granted for the waiting requests, and not leased: used at once, or refunded
+	reserved slot // units granted for the waiting requests; not leased, so used at once or refunded
 	queued   int64
 	refunds  [refundsMax]slot // refunds that are not sent yet
 
-	deniedCost  int64 // this cost and greater ones are denied,
+	deniedCost  int64 // this cost and greater ones are denied
 	deniedUntil counter.Micros
 	passesAt    counter.Micros // until the instant at which the store would admit it
-	flowUntil   counter.Micros // until then the store counts as empty: only units that flow in are left
+	flowUntil   counter.Micros // until then the store counts as empty, and only new units are available
 
 	rates
-	low        int64 // take more in advance when no more than this is held
+	low        int64 // take more in advance when at most this many units are held
 	lastUse    counter.Micros
 	lastExtra  int64 // units that the last answer granted in advance
-	lastWanted int64 // units that the last call asked for in advance
+	lastWanted int64 // units that the last call requested in advance
 	rtt        counter.Micros
 
 	last seen
@@ -83,8 +83,8 @@ type slot struct {
 	age     counter.Micros // the age sent to the store, or unleased if none was sent
 }
 
-// unleased is the age of units that were charged for immediate use but not used, and are refunded.
-// The bucket has reserved nothing for them.
+// unleased is the age of units that were charged for immediate use, were not used, and are
+// refunded. The bucket has reserved nothing for them.
 const unleased counter.Micros = 1
 
 // Take decides a request of that cost, which is at least 1.
@@ -115,8 +115,8 @@ func (c *Counter) Take(now counter.Micros, l *counter.Limit, cost int64) (Verdic
 	return Ask, Held{}
 }
 
-// slotFor returns the slot to take cost from: of the slots that hold enough, the one that expires
-// first; nil if none does.
+// slotFor returns the slot from which to take cost: of the slots with enough units, the one that
+// expires first; nil if there is none.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {
 	a, b := &c.slots[0], &c.slots[1]
 	if b.units >= cost && b.until < a.until {
@@ -137,10 +137,10 @@ func (c *Counter) use(now counter.Micros, s *slot, cost int64) {
 	c.lastUse = now
 }
 
-// Serve decides the first waiting request after a call has returned. Wait says that another call is
-// under way, and the request keeps its place. After any other verdict the request no longer waits,
-// and the next one must be served. After Ask this request must make the call; if it does not,
-// another waiting request must.
+// Serve decides the first waiting request after a call has returned. The verdict Wait means that
+// another call is under way, and the request keeps its place. After any other verdict the request
+// no longer waits, and the next one must be served. After Ask, this request must make the call; if
+// it does not, another waiting request must.
 func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdict, Held) {
 	if l.Count() != c.count || l.Capacity() != c.capacity {
 		c.setLimit(now, l)
@@ -161,14 +161,14 @@ func (c *Counter) Serve(now counter.Micros, l *counter.Limit, cost int64) (Verdi
 		c.Leave(cost)
 		return Deny, Held{}
 	case c.asking && c.shares(now, cost):
-		c.refund(&c.reserved, c.reserved.units) // too few, and not leased, so they must not be held
+		c.refund(&c.reserved, c.reserved.units) // there are too few, and they are not leased, so they must not be held
 		return Wait, Held{}
 	}
 	c.Leave(cost)
 	return Ask, Held{}
 }
 
-// shares reports whether a request may share a call with others instead of making its own.
+// shares reports whether a request can share a call with others instead of making its own.
 func (c *Counter) shares(now counter.Micros, cost int64) bool {
 	return cost <= c.capacity && now >= c.steadyFrom
 }
@@ -180,7 +180,7 @@ func (c *Counter) Leave(cost int64) {
 	}
 }
 
-// PutBack returns the units of an Admit that the request did not use, because another limit denied
+// PutBack puts back the units of an Admit that the request did not use because another limit denied
 // it.
 func (c *Counter) PutBack(now counter.Micros, cost int64, held Held) {
 	c.used = max(0, c.used-cost)
@@ -210,7 +210,7 @@ func (c *Counter) Held(now counter.Micros) (units int64) {
 
 // setLimit changes the counter's limit. Units charged under the old limit are refunded, and its
 // denials are forgotten. A client that alternates between two tiers would return its whole lease on
-// every request, so after a second change within one second each request that brings another limit
+// every request, so after a second change within one second, each request with a different limit
 // makes its own call.
 func (c *Counter) setLimit(now counter.Micros, l *counter.Limit) {
 	if c.count != 0 && now-c.changed < counter.Second {

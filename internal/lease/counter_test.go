@@ -28,8 +28,8 @@ func asks(t *testing.T, c *Counter, now counter.Micros, l *counter.Limit, cost i
 	return a
 }
 
-// leases makes a call at sent, answered at now with one unit and extra more. The window ends reset
-// after sent.
+// leases makes a call at sent that is answered at now. The answer grants one unit plus extra. The
+// window ends at sent plus reset.
 func leases(t *testing.T, c *Counter, l *counter.Limit, sent, now, reset counter.Micros, extra int64) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)
@@ -71,8 +71,8 @@ func returns(t *testing.T, c *Counter, now counter.Micros, want int64) {
 	}
 }
 
-// TestASlowReply has a call that is sent at 0, executed at 1 ms with 10 ms to the window's end, and
-// answered at 9 ms. Nothing of it is used at 10 ms, although the window seems to end at 19.
+// TestASlowReply: a call is sent at 0, executed at 1 ms, when the window has 10 ms left, and
+// answered at 9 ms. None of its units is used at 10 ms, although the window seems to end at 19 ms.
 func TestASlowReply(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
@@ -83,8 +83,9 @@ func TestASlowReply(t *testing.T) {
 	}
 }
 
-// TestAReplyAfterTheWindow admits the request that made the call, as without a lease, and no other.
-// The other units are refunded to their window, and the waiting requests make one more call.
+// TestAReplyAfterTheWindow: a reply that arrives after the window admits only the request that made
+// the call, as without a lease. The other units are refunded to their window, and the waiting
+// requests make one more call.
 func TestAReplyAfterTheWindow(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding} {
 		var c Counter
@@ -104,7 +105,7 @@ func TestAReplyAfterTheWindow(t *testing.T) {
 	}
 }
 
-// TestALostReply grants nothing, ever: the waiting requests ask again.
+// TestALostReply: a lost reply never grants anything, and the waiting requests make another call.
 func TestALostReply(t *testing.T) {
 	var c Counter
 	asks(t, &c, 0, &fixed, 1)
@@ -119,7 +120,7 @@ func TestALostReply(t *testing.T) {
 	}
 }
 
-// TestLeavingTheQueue refunds units that were granted for requests that have left: they were not
+// TestLeavingTheQueue: units granted for requests that have left are refunded. They were not
 // leased, so they must not be held.
 func TestLeavingTheQueue(t *testing.T) {
 	var c Counter
@@ -137,8 +138,7 @@ func TestLeavingTheQueue(t *testing.T) {
 	returns(t, &c, 1*ms, 2)
 }
 
-// TestFirstComeFirstServed has a store that grants 4 units of the 1 + 2 + 1 + 2 + 1 that were asked
-// for.
+// TestFirstComeFirstServed: of the 1 + 2 + 1 + 2 + 1 units requested, the store grants 4.
 func TestFirstComeFirstServed(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)
@@ -155,8 +155,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 	takes(t, &c, 500*ms, &fixed, 1, Ask)
 }
 
-// TestADenialIsOfItsCost denies cost 5 and asks for cost 1. Held units are used while a denial is
-// remembered, and another limit forgets the denial.
+// TestADenialIsOfItsCost: after a denial of cost 5, cost 5 is denied, but cost 1 makes a call. Held
+// units are used while a denial is remembered, and a change of the limit drops the denial.
 func TestADenialIsOfItsCost(t *testing.T) {
 	for _, l := range []*counter.Limit{&fixed, &sliding, &bucket} {
 		var c Counter
@@ -175,8 +175,8 @@ func TestADenialIsOfItsCost(t *testing.T) {
 	}
 }
 
-// TestADenialEnds after the store's wait, sooner if leased units may return, and after a second at
-// the latest.
+// TestADenialEnds: a denial ends after the store's wait, sooner if leased units might return, and
+// after a second at the latest.
 func TestADenialEnds(t *testing.T) {
 	year := must(counter.ParseLimit("10/year"))
 	for _, tt := range []struct {
@@ -204,8 +204,8 @@ func TestADenialEnds(t *testing.T) {
 	}
 }
 
-// TestAnotherLimit refunds units taken under the first limit, including units that arrive later or
-// are put back.
+// TestAnotherLimit: when the limit changes, units taken under the old one are refunded, including
+// units that arrive later or are put back.
 func TestAnotherLimit(t *testing.T) {
 	const later = 5 * counter.Second
 	var c Counter
@@ -228,8 +228,8 @@ func TestAnotherLimit(t *testing.T) {
 	returns(t, &c, later+7, 3)
 }
 
-// TestTwoLimitsAlternate alternates between two limits: each request makes its own call, and none
-// waits or leases.
+// TestTwoLimitsAlternate: if requests alternate between two limits, each makes its own call, and
+// none waits or leases.
 func TestTwoLimitsAlternate(t *testing.T) {
 	var c Counter
 	takes(t, &c, 0, &fixed, 1, Ask)
@@ -248,7 +248,7 @@ func TestTwoLimitsAlternate(t *testing.T) {
 	takes(t, &c, counter.Second+1, &raised, 1, Wait)
 }
 
-// TestEverythingGoesBack: all units are refunded when none were used for a while, and when the
+// TestEverythingGoesBack: all units are refunded if none were used for a while, and when the
 // counter is released. Units of calls that are answered later are refunded too.
 func TestEverythingGoesBack(t *testing.T) {
 	var c Counter
@@ -272,8 +272,8 @@ func TestEverythingGoesBack(t *testing.T) {
 	returns(t, &c, 202*ms, 5)
 }
 
-// TestExpiredLeftoversDoNotShortenWhatComes keeps a few expired units in a slot. Units leased
-// meanwhile must keep their own deadline.
+// TestExpiredLeftoversDoNotShortenWhatComes: units leased while a slot still has a few expired
+// units keep their own deadline.
 func TestExpiredLeftoversDoNotShortenWhatComes(t *testing.T) {
 	var c Counter
 	grant := func(sent counter.Micros, extra int64) Call {

@@ -9,29 +9,29 @@
 // Limits are never exceeded, whatever the traffic and the number of nodes, even if messages are
 // lost and nodes are killed. Five rules ensure that:
 //
-//   - Units exist only after the store has granted them. If an answer is lost, its units are never
-//     used and never refunded.
+//   - Units exist only after the store has granted them. If an answer is lost, its units are
+//     neither used nor refunded.
 //   - A unit's deadline counts from when the call was sent. The unit is used before the deadline
-//     and within the window that it was charged in, or not at all.
-//   - A unit leaves the node's held units before it is refunded. It is refunded once, to the charge
-//     that it came from. A refund is never repeated.
+//     and within the window in which it was charged, or not at all.
+//   - A unit is removed from the node's held units before it is refunded. It is refunded once, to
+//     the charge that it came from. A refund is never repeated.
 //   - Units granted for waiting requests belong to them, and are refunded when those requests are
 //     gone. Only units that the store leased are held, because a token bucket reserves capacity for
 //     the time of the lease.
-//   - No request is admitted from an estimate. Rates only say how much to ask for: a wrong rate
-//     costs calls.
+//   - No request is admitted from an estimate. Estimated rates only determine how many units to
+//     request, so a wrong rate only costs calls.
 //
 // The request that makes the call is decided by the store's answer, as it would be without a lease.
-// Only that request may be admitted after its window has ended, if the answer came so late.
+// If the answer comes after the window has ended, only that request is still admitted.
 //
-// A [Counter] has no clock, goroutine, lock or I/O: the caller passes the time and carries out the
-// verdict. So Caddy's goroutines and a filter that must not block use the same code.
+// A [Counter] has no clock, goroutine, lock or I/O: the caller passes in the time and carries out
+// the verdict. So Caddy's goroutines and a filter that must not block use the same code.
 //
 // # Price
 //
 // A request decided from held units takes 5 to 35 ns, depending on how busy the machine is, and
 // allocates nothing; a Counter is 448 bytes. The model in this package's tests measures twenty
-// nodes, half a millisecond away from the store, under a limit of 10,000 a second:
+// nodes, each half a millisecond away from the store, under a limit of 10,000 per second:
 //
 //	demand        messages per decision    fewer admitted than   Jain     decided at once
 //	              (refunds included)       without leases
@@ -47,16 +47,17 @@
 //	0.02  (cold)  0.94                     0.00 %                1.000    31 %
 //
 // Demand is given in multiples of the limit. Jain is the fairness index over nodes: 1 means that
-// each got the same part of its demand. A token bucket loses requests because it reserves capacity
-// for as long as units are leased, at most a twentieth of its burst. Up to a quarter of such a
-// limit was held at once, and under a steady load a twelfth. Other nodes may be denied those units
-// for as long as a lease lasts, usually a quarter of a second.
+// every node got the same fraction of its demand. A token bucket loses requests because it reserves
+// capacity for as long as units are leased, at most a twentieth of its burst. Up to a quarter of
+// such a limit was held at once, and a twelfth under a steady load. Other nodes cannot get those
+// units for as long as a lease lasts, usually a quarter of a second.
 //
 // While the store is nearly empty, each node calls it about once in a fiftieth of the limit's
 // window, every 5 to 50 ms, and denies requests in between. So the number of calls does not grow
-// with demand. Two nodes under a limit of 10,000 a second make one call per 190 requests at twice
+// with demand. Two nodes under a limit of 10,000 per second make one call per 190 requests at twice
 // the limit, and one per thousand at ten times the limit. Just over the limit, at 1.1 times, a
-// sliding window admits 1 % less: units that flow in near its end are not used in time.
+// sliding window admits 1 % less, because units that become available near its end are not used in
+// time.
 //
 // # When not to use it
 //

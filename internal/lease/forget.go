@@ -2,15 +2,15 @@
 
 package lease
 
-// afterReset is added to the epoch by a reset; every other change adds 1. So the upper half of an
-// epoch counts the resets.
+// afterReset is the amount that a reset adds to the epoch; every other change adds 1. So the upper
+// half of an epoch counts the resets.
 const afterReset = 1 << 16
 
-// Forget drops the remembered denial: units were refunded to the store, so it may have room.
-// With reset, the store's counter was deleted. Held and reserved units are then no longer charged
-// anywhere, so they are neither used nor refunded: a refund would credit units that others have
-// used since. Units that the call under way brings may have been charged before or after the reset,
-// so they are not refunded either.
+// Forget drops the remembered denial, because units were refunded to the store and it might have
+// room. If reset is set, the store's counter was deleted. Held and reserved units are then no
+// longer charged anywhere, so they are neither used nor refunded: a refund would credit units that
+// others have used since. Units from the call under way might have been charged before or after the
+// reset, so they are not refunded either.
 func (c *Counter) Forget(reset bool) {
 	c.deniedUntil, c.flowUntil = 0, 0
 	if !reset {
@@ -23,6 +23,6 @@ func (c *Counter) Forget(reset bool) {
 // forgotten reports whether the counter was reset since that epoch.
 func (c *Counter) forgotten(epoch uint32) bool { return epoch/afterReset != c.epoch/afterReset }
 
-// CancelCall says that the call that [Counter.Ask] marked as under way was not made. The waiting
-// requests must be served.
+// CancelCall reports that the call which [Counter.Ask] marked as under way was not made. The
+// waiting requests must be served.
 func (c *Counter) CancelCall() { c.asking = false }

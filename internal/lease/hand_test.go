@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// grants leases extra units of a charge from sent, for age.
+// grants makes a call at sent that leases extra units of a charge for age.
 func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros, extra int64, receipt counter.Micros) {
 	t.Helper()
 	a := asks(t, c, sent, l, 1)
@@ -18,8 +18,9 @@ func grants(t *testing.T, c *Counter, l *counter.Limit, sent, age counter.Micros
 	c.Granted(sent, &a, &counter.Result{Granted: a.Max, Remaining: 500, Reset: counter.Second, Next: counter.Second, Receipt: receipt})
 }
 
-// TestPutBack returns units to the held ones while they may be used, and to the store otherwise.
-// Units never join another charge, and units granted for a waiting request are never held.
+// TestPutBack: units that are put back return to the held ones while they can be used, and to the
+// store otherwise. Units never join another charge, and units granted for a waiting request are
+// never held.
 func TestPutBack(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
@@ -55,8 +56,8 @@ func TestPutBack(t *testing.T) {
 	returns(t, &c, 404*ms, 7)
 }
 
-// TestTheHandHoldsTwoCharges adds a third charge. The slot that expires first is refunded, or, if
-// its charge is the same, keeps its earlier deadline.
+// TestTheHandHoldsTwoCharges: when a third charge arrives, the slot that expires first is refunded
+// or, if its charge is the same, keeps its earlier deadline.
 func TestTheHandHoldsTwoCharges(t *testing.T) {
 	var c Counter
 	grants(t, &c, &fixed, 0, 100*ms, 5, begins)
@@ -79,7 +80,8 @@ func TestTheHandHoldsTwoCharges(t *testing.T) {
 	returns(t, &c, 21*ms, 5)
 }
 
-// TestTheFirstToExpireIsUsedFirst uses the charge that expires first, whichever came first.
+// TestTheFirstToExpireIsUsedFirst: units of the charge that expires first are used first, whichever
+// charge came first.
 func TestTheFirstToExpireIsUsedFirst(t *testing.T) {
 	for _, first := range []counter.Micros{100 * ms, 300 * ms} {
 		var c Counter
@@ -95,8 +97,8 @@ func TestTheFirstToExpireIsUsedFirst(t *testing.T) {
 	}
 }
 
-// TestClocksDrift has a node whose clock is slower than the store's by nearly a thousandth: what
-// seems to be just before the window's end is after it.
+// TestClocksDrift: if a node's clock is slower than the store's by nearly a thousandth, an instant
+// that seems to be just before the window's end is after it.
 func TestClocksDrift(t *testing.T) {
 	const end, slower = 200 * ms, 0.9991
 	var c Counter
@@ -134,9 +136,9 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// TestUnitsFromBeforeAResetAreDropped drops units that a request had reserved, and units of a call
-// that may have been charged before the reset: a new counter must not be credited for what others
-// used of it. Units that a change of limit sends back are refunded.
+// TestUnitsFromBeforeAResetAreDropped: units that a request has reserved, and units of a call that
+// might have been charged before the reset, are dropped. A refund would credit the new counter with
+// units that others have used. Units that become useless by a change of the limit are refunded.
 func TestUnitsFromBeforeAResetAreDropped(t *testing.T) {
 	var c Counter
 	leases(t, &c, &fixed, 0, 1, counter.Second, 6)
@@ -159,8 +161,8 @@ func TestUnitsFromBeforeAResetAreDropped(t *testing.T) {
 	returns(t, &c, 12, 2)
 }
 
-// TestUnusedUnitsEndADenial grants the last units to waiting requests that another limit then
-// denies.
+// TestUnusedUnitsEndADenial: if the last units are granted to waiting requests that another limit
+// then denies, the remembered denial ends.
 func TestUnusedUnitsEndADenial(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)

@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestChargesOfOneInstant has a bucket whose clock went back a little, so all charges have one
-// instant. Units of several ages are refunded under the shortest age, in any order; with a longer
-// one the bucket would credit too much.
+// TestChargesOfOneInstant: after a bucket's clock went back a little, all charges have the same
+// instant. Units of several ages are refunded with the shortest age, in any order; with a longer
+// age the bucket would credit too much.
 func TestChargesOfOneInstant(t *testing.T) {
 	for _, ages := range [][2]counter.Micros{{10 * ms, 20 * ms}, {20 * ms, 10 * ms}} {
 		var c Counter

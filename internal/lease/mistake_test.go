@@ -8,17 +8,17 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// mistake is an error that a caller of Counter could make. The model must notice each.
+// mistake is an error that a caller of Counter could make. The model must detect each of them.
 type mistake uint8
 
 const (
 	faithful       mistake = iota
-	usesLost               // units of a call without an answer are used
-	datesByReply           // deadlines count from the reply
-	repeatsReturns         // some refunds are sent twice
-	returnsToNow           // refunds go to the store's current window
-	leasesUnpaid           // the store is not told that units are leased
-	keepsReturned          // refunded units are used all the same
+	usesLost               // uses the units of a call that was not answered
+	datesByReply           // counts deadlines from the reply
+	repeatsReturns         // sends some refunds twice
+	returnsToNow           // refunds to the store's current window
+	leasesUnpaid           // does not mark units as leased in the call
+	keepsReturned          // uses refunded units nevertheless
 )
 
 func (w *world) mistakenly(n *node, a *Call) {
@@ -57,8 +57,8 @@ func (w *world) timesSent(check *counter.Check) int {
 	return 1
 }
 
-// TestTheModelNoticesMistakes makes each mistake in scenes that expose it: more must be used than
-// the algorithm allows. Without the mistake the same scene must stay within the limit.
+// TestTheModelNoticesMistakes makes each mistake in scenes that expose it: the usage must exceed
+// what the algorithm allows. Without the mistake, the same scene must not exceed it.
 func TestTheModelNoticesMistakes(t *testing.T) {
 	window := func(a counter.Algorithm) counter.Limit { return must(counter.NewLimit(a, 1000, counter.Second, 0)) }
 	for _, tt := range []struct {

@@ -18,7 +18,7 @@ import (
 // and ticks.
 const eventsInRound = 10_000_000
 
-// TestNeverOver plays random scenes with every kind of fault. No more may be used than the
+// TestNeverOver plays random scenes with every kind of fault. The usage must never exceed what the
 // algorithm allows. It plays one round, or PENSTOCK_ROUNDS of them; each round's seed is one more
 // than the last.
 func TestNeverOver(t *testing.T) {
@@ -28,7 +28,7 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-// rounds returns how many rounds to play.
+// rounds returns the number of rounds to play.
 func rounds(t *testing.T) uint64 {
 	t.Helper()
 	text := os.Getenv("PENSTOCK_ROUNDS")
@@ -54,11 +54,11 @@ func playRound(t *testing.T, seed uint64) {
 			t.Errorf("scene %d: %d units over: %s", scenes, over, s.describe())
 		}
 		mayGo := int64(0)
-		// charges stay apart, so there may be too many to refund
+		// Charges are stored separately, so there can be too many to refund.
 		if s.limit.Algorithm() == counter.TokenBucket {
 			mayGo = f.granted/10 + 20
 			if fills := s.limit.Capacity() * int64(s.limit.Window()) / s.limit.Count(); fills < int64(8*TickEvery) {
-				// nor are they worth much: within a tick an eighth flows back anyway
+				// Their units are also worth little: an eighth is refilled within a tick anyway.
 				mayGo = f.granted
 			}
 		}
@@ -114,7 +114,7 @@ func randomScene(rng *rand.Rand, i int) scene {
 			*part = 0.3 * rng.Float64() * rng.Float64()
 		}
 	}
-	// may have refilled since: a settlement is credited in full all the same
+	// The bucket might have refilled since, but a settlement is credited in full.
 	if s.limit.Algorithm() == counter.TokenBucket {
 		s.refunded = 0
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// excess returns by how many units, rounded up, the uses exceeded what the limit's algorithm
-// promises; for a bucket, in any span. It is written from the promises, not from the code.
+// excess returns the number of units, rounded up, by which the uses exceed what the limit's
+// algorithm promises; for a bucket, in any span. It is written from the promises, not from the
+// code.
 func (w *world) excess() int64 {
 	slices.SortStableFunc(w.uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
 	if w.limit.Algorithm() == counter.TokenBucket {
@@ -23,9 +24,9 @@ func (w *world) excess() int64 {
 	return windowExcess(w.uses, w.limit.Count(), window, w.limit.Algorithm() == counter.SlidingWindow)
 }
 
-// bucketExcess pours the uses into a bucket that leaks count per window. A span holds no more than
-// capacity plus what leaks in it if and only if the bucket never holds more than capacity. It
-// counts in parts: one unit is window parts.
+// bucketExcess pours the uses into a bucket that leaks count per window. The bucket never holds
+// more than its capacity if and only if no span of time has more uses than the capacity plus the
+// units that leak in the span. It counts in parts: one unit is window parts.
 func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 	level, last := int64(0), counter.Micros(0)
 	for _, u := range uses {
@@ -42,7 +43,7 @@ func bucketExcess(uses []use, capacity, count, window int64) (excess int64) {
 }
 
 // windowExcess counts the uses in aligned windows. For a sliding window it adds the uses of the
-// window before, weighed by how much of that window still lies within one window's length of now.
+// window before, weighted by the part of that window that lies within one window's length of now.
 func windowExcess(uses []use, count, window int64, sliding bool) (excess int64) {
 	var number, current, before int64
 	for _, u := range uses {

@@ -4,8 +4,8 @@ package lease
 
 import "github.com/penstock/penstock/core/counter"
 
-// Sending says that a prepared call is sent only now. The call then also asks for the requests that
-// began to wait since [Counter.Ask].
+// Sending updates a prepared call that is sent only now. The call then also includes the requests
+// that have begun to wait since [Counter.Ask].
 func (c *Counter) Sending(now counter.Micros, a *Call) {
 	if more := min(a.own+c.queued, counter.CountMax-(a.Max-a.Cost)) - a.Cost; more > 0 {
 		a.Cost, a.Max = a.Cost+more, a.Max+more
@@ -13,7 +13,7 @@ func (c *Counter) Sending(now counter.Micros, a *Call) {
 	a.sent = now
 }
 
-// Trim makes a call ask for nothing in advance.
+// Trim makes a call take nothing in advance.
 func (a *Call) Trim() { a.Max = a.Cost }
 
 // Observe processes the store's answer to a request that was sent at sent with its own check,
@@ -34,20 +34,20 @@ func (c *Counter) Observe(now, sent counter.Micros, l *counter.Limit, cost int64
 		return
 	}
 	wait := min(r.Wait, DenialMax)
-	if r.LeasedIn > 0 { // returning units travel as long as answers do
+	if r.LeasedIn > 0 { // returning units take as long to travel as answers
 		wait = min(wait, r.LeasedIn+now-sent)
 	}
 	c.deniedCost, c.deniedUntil, c.passesAt = cost, sent+wait, later(sent, r.Wait)
 }
 
 // Denies reports whether a request of that cost is denied by a recent answer of the store. It is
-// for a request that must not be admitted from the held units.
+// used for a request that must not be admitted from the held units.
 func (c *Counter) Denies(now counter.Micros, l *counter.Limit, cost int64) bool {
 	return l.Count() == c.count && l.Capacity() == c.capacity && c.denies(now, cost)
 }
 
-// Allows reports whether a [Counter] may take that much of a limit in advance. A server checks with
-// Allows what its clients ask to take in advance.
+// Allows reports whether a [Counter] may take the given amount of a limit in advance. A server uses
+// Allows to check the requests of its clients.
 func Allows(l *counter.Limit, extra, shareMille int64, age counter.Micros) bool {
 	c := Counter{count: l.Count(), capacity: l.Capacity(), window: l.Window(), algorithm: l.Algorithm(), rtt: rttMax}
 	return extra >= 0 && extra <= c.capacity/holdPart && shareMille >= 0 && shareMille <= 1000 && age >= 0 && age <= c.age()

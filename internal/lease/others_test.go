@@ -9,9 +9,9 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestObserve remembers a denial for its own wait, counted from when the request was sent. It is
-// remembered for a second at most, and no longer than leased units may be out. A call with a
-// smaller cost still asks the store.
+// TestObserve: a denial is remembered for its own wait, counted from when the request was sent, but
+// for a second at most, and no longer than leased units can be out. A request with a smaller cost
+// still calls the store.
 func TestObserve(t *testing.T) {
 	for name, c := range map[string]struct {
 		wait, leased, until counter.Micros
@@ -40,8 +40,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestSending also asks for requests that began to wait since Ask, and dates leased units from when
-// the call was sent.
+// TestSending: the call includes requests that began to wait after Ask, and the deadline of leased
+// units counts from when the call was sent.
 func TestSending(t *testing.T) {
 	var c Counter
 	l := limittest.New(t, "100/1m")
@@ -65,7 +65,7 @@ func TestSending(t *testing.T) {
 	}
 }
 
-// TestAllows accepts whatever a counter may ask for, and no more.
+// TestAllows: Allows accepts everything that a counter may request, and nothing more.
 func TestAllows(t *testing.T) {
 	l := limittest.New(t, "1000/1s token_bucket")
 	for _, c := range []struct {

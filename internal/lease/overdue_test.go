@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestAnOverdueCall makes a second call beside a slow one. The first to return serves the waiting
-// requests. The other only serves the request that made it; its other units are refunded. Only the
-// later call brings units in advance.
+// TestAnOverdueCall: a second call is made while a slow one is under way. The one that returns
+// first serves the waiting requests. The other serves only the request that made it, and its other
+// units are refunded. Only the later call can add units in advance.
 func TestAnOverdueCall(t *testing.T) {
 	answer := func(granted int64) *counter.Result {
 		return &counter.Result{At: begins, Granted: granted, Remaining: 500, Reset: counter.Second, Receipt: begins}
@@ -28,7 +28,7 @@ func TestAnOverdueCall(t *testing.T) {
 			t.Errorf("%+v asks for %d, want 5", second, second.Cost)
 		}
 		first.Max = 7
-		// 4 are refunded: 3 in advance, and 1 too few for the waiting request
+		// 4 units are refunded: 3 taken in advance, and 1 that is too few for the waiting request.
 		c.Granted(10*ms, &first, answer(7))
 		takes(t, &c, 10*ms, l, 1, Wait)
 		c.Leave(1)
@@ -47,7 +47,8 @@ func TestAnOverdueCall(t *testing.T) {
 	}
 }
 
-// TestAnOverdueCallThatReturnsFirst serves the requests that wait for the other call.
+// TestAnOverdueCallThatReturnsFirst: if the overdue call returns first, it serves the requests that
+// wait for the other call.
 func TestAnOverdueCallThatReturnsFirst(t *testing.T) {
 	var c Counter
 	takes(t, &c, 0, &fixed, 1, Ask)

@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestPauses last as long as a limit may go without a call, plus or minus a half, and differ
-// between answers.
+// TestPauses: pauses last as long as the gap of the limit, plus or minus a half, and differ from
+// answer to answer.
 func TestPauses(t *testing.T) {
 	minute := must(counter.NewLimit(counter.SlidingWindow, 1000, counter.Minute, 0))
 	small := must(counter.NewLimit(counter.TokenBucket, 1000, counter.Second, 100))
 	for _, tt := range []struct {
 		name  string
 		limit *counter.Limit
-		left  counter.Micros // of the window
+		left  counter.Micros // left of the window
 		gap   counter.Micros
 		most  counter.Micros
 	}{
@@ -44,15 +44,15 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestOneCallInEachPause is granted less than it wanted. The units are used, and no
-// call is made before the pause is over. A limit whose window ends at once is asked again, and so
-// is one that has enough for all.
+// TestOneCallInEachPause: after a call that was granted less than it wanted, the units are used,
+// and no call is made before the pause is over. The next call is made at once if the window ends,
+// or if the store has enough for all.
 func TestOneCallInEachPause(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		limit    *counter.Limit
 		flows    bool
-		left     int64 // in the store
+		left     int64 // left in the store
 		everyone float64
 		want     Verdict
 	}{

@@ -13,8 +13,9 @@ import (
 	"testing"
 )
 
-// TestThePackageIsPure forbids what a filter in a proxy's worker cannot have, and what a model
-// could not repeat: I/O, clocks, locks, goroutines, and maps, whose order varies.
+// TestThePackageIsPure forbids I/O, clocks, locks, goroutines and maps. A filter in a proxy's
+// worker cannot use them, or a model could not reproduce their effects; the order of a map, for
+// example, varies.
 func TestThePackageIsPure(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil || len(files) == 0 {

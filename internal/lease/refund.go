@@ -8,18 +8,18 @@ import "github.com/penstock/penstock/core/counter"
 // the shortest usual age, so unused units return soon after they expire.
 const TickEvery = 25 * counter.Millisecond
 
-// refundsMax is how many refunds may collect between two ticks: one for each slot, one for the
+// refundsMax is the greatest number of refunds between two ticks: one for each slot, one for the
 // waiting requests' units, and one for units that a request put back. Only a token bucket can have
-// more, because it keeps each charge apart. Its smallest refunds are then dropped: the bucket
-// refills.
+// more, because each of its charges is separate. Its smallest refunds are then dropped, since the
+// bucket refills anyway.
 const refundsMax = 4
 
-// Refund is an amount of units to return to the store. Send it once, alone or together with others,
+// Refund is a number of units to return to the store. Send it once, alone or together with others,
 // and never again.
 type Refund struct {
 	Units   int64
-	Receipt counter.Micros // of the charge of these units
-	Age     counter.Micros // of the lease, as the call asked for it: with another age a bucket would credit too much
+	Receipt counter.Micros // receipt of the charge of these units
+	Age     counter.Micros // age of the lease, as in the call; with another age a bucket would credit too much
 }
 
 // Fill makes the check a refund of these units. The caller sets Key, Limit and Bounds.
@@ -28,7 +28,8 @@ func (g *Refund) Fill(check *counter.Check) {
 }
 
 // Tick appends the refunds that are due: expired units, all units if none were used for a while,
-// and units far beyond what will be used. The counter no longer holds them. Send each refund once.
+// and units far in excess of the expected use. The counter no longer holds these units. Send each
+// refund once.
 func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	for i := range c.slots {
 		if s := &c.slots[i]; now >= s.until {
@@ -51,7 +52,7 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	before := len(backs)
 	backs = c.flush(backs)
 	for i := range backs[before:] {
-		// The store computed the wait of its last denial without these units.
+		// The store did not know of these units when it computed the wait of its last denial.
 		if backs[before+i].Age == unleased {
 			c.deniedUntil = min(c.deniedUntil, now+c.rtt)
 		}
@@ -59,8 +60,8 @@ func (c *Counter) Tick(now counter.Micros, backs []Refund) []Refund {
 	return backs
 }
 
-// Release appends a refund of every held unit: for a shutdown, for a new policy, or before the
-// counter is discarded. Units that the call under way brings are refunded at the next Tick.
+// Release appends a refund of every held unit. It is used at a shutdown, for a new policy, or
+// before the counter is discarded. Units from the call under way are refunded at the next Tick.
 func (c *Counter) Release(backs []Refund) []Refund {
 	c.drop()
 	return c.flush(backs)
@@ -76,7 +77,7 @@ func (c *Counter) Holding() bool {
 	return c.slots[0].units+c.slots[1].units+c.reserved.units > 0
 }
 
-// drop refunds every held unit, and those that the call under way will bring.
+// drop refunds every held unit, and later those from the call under way.
 func (c *Counter) drop() {
 	c.epoch++
 	for i := range c.slots {
@@ -85,9 +86,9 @@ func (c *Counter) drop() {
 	c.refund(&c.reserved, c.reserved.units)
 }
 
-// refund moves n units from the slot to the refunds that are not sent yet. A bucket whose clock
-// went back a little makes several charges at one instant. Units that were leased for different
-// ages are then refunded under the shortest age, which is credited least.
+// refund moves n units from the slot to the refunds to be sent. A bucket whose clock went back a
+// little makes several charges at one instant. Units that were leased for different ages are then
+// refunded with the shortest age, for which the bucket credits least.
 func (c *Counter) refund(s *slot, n int64) {
 	if n <= 0 {
 		return

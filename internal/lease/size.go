@@ -8,9 +8,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The parameters. docs/decisions.md says how they were chosen.
+// The parameters. docs/explanation/decisions.md explains how they were chosen.
 const (
-	horizon    = 100 * counter.Millisecond // a lease covers this time: a hot counter makes ten calls a second
+	horizon    = 100 * counter.Millisecond // a lease covers the demand of this time, so a hot counter makes ten calls a second
 	extraMin   = 2                         // fewer units are not worth holding
 	ageMin     = 250 * counter.Millisecond
 	idle       = 100 * counter.Millisecond
@@ -18,17 +18,17 @@ const (
 	gapMax     = 50 * counter.Millisecond
 	gapPart    = 50
 	pauseMin   = counter.Millisecond
-	dryPart    = 0.3                // part of the units that all nodes use in a gap
-	scatter    = 0x9e3779b97f4a7c15 // the golden ratio: odd and without a pattern
-	holdPart   = 20                 // a node holds at most this part of a limit
-	rttMax     = counter.Second     // cap on measured round trips: a slow store must not make leases long
+	dryPart    = 0.3                // the fraction of the units used by all nodes in a gap below which the store is nearly empty
+	scatter    = 0x9e3779b97f4a7c15 // a multiplier from the golden ratio, which scatters instants
+	holdPart   = 20                 // a node holds at most one part in this many of a limit
+	rttMax     = counter.Second     // bound of measured round trips: a slow store must not make leases long
 	shareMax   = 500                // thousandths of the remaining units that all nodes together may take in advance
-	DenialMax  = counter.Second     // a denial is remembered no longer, so a reset or settlement elsewhere takes effect by then
+	DenialMax  = counter.Second     // the longest time that a denial is remembered; a reset or settlement elsewhere takes effect by then
 	flowFactor = 1.5
 )
 
-// rates counts the units that arrived and those that were used, in the current span and in the one
-// before.
+// rates counts the units that were requested and those that were used, in the current span and in
+// the previous one.
 type rates struct {
 	_ [0]func() // never compared: see slim.Incomparable
 
@@ -40,10 +40,10 @@ type rates struct {
 
 // seen is the store's last answer.
 type seen struct {
-	at        counter.Micros // when it came, on this clock
-	ahead     counter.Micros // how far the store's clock is ahead of this one, at most
+	at        counter.Micros // when it arrived, on this clock
+	ahead     counter.Micros // upper bound of how far the store's clock is ahead of this one
 	remaining int64
-	reset     counter.Micros // earliest instants on this clock
+	reset     counter.Micros // the earliest possible instants on this clock
 	next      counter.Micros
 }
 
@@ -60,8 +60,8 @@ func (c *Counter) nextSpan(now counter.Micros) {
 	c.low = c.lowAt(now)
 }
 
-// admits and arrives return how many units are used here, and asked for here, during a span at the
-// recent rate.
+// admits and arrives return the numbers of units that are used and requested on this node during a
+// span at the recent rate.
 func (c *Counter) admits(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.usedBefore, c.used)
 }
@@ -70,8 +70,8 @@ func (c *Counter) arrives(now, during counter.Micros) float64 {
 	return c.expect(now, during, c.arrivedBefore, c.arrived)
 }
 
-// expect scales the counts to a span. It weighs the count of the previous span by the part of it
-// that still lies within the last span's length.
+// expect scales the counts to a span. It weights the count of the previous span by the part of that
+// span that lies within one span's length of now.
 func (c *Counter) expect(now, during counter.Micros, before, current int64) float64 {
 	if c.span == 0 {
 		return 0
@@ -98,8 +98,8 @@ func (c *Counter) age() counter.Micros {
 	return max(1, age)
 }
 
-// gap returns how long a counter whose store is nearly empty usually makes no call. A fiftieth of
-// the limit flows in meanwhile.
+// gap returns how long a counter whose store is nearly empty usually makes no call. In that time a
+// fiftieth of the limit becomes available.
 func (c *Counter) gap() counter.Micros {
 	fills := c.window
 	if c.algorithm == counter.TokenBucket {
@@ -110,7 +110,7 @@ func (c *Counter) gap() counter.Micros {
 
 // pause returns the gap, lengthened or shortened by up to a half. The instant of the store's answer
 // serves as the random number. Nodes with equal pauses would always call in the same order, and the
-// node that calls after the longest silence would get the most units. Towards the end of a sliding
+// node that calls after the longest break would get the most units. Towards the end of a sliding
 // window the pause shrinks, because units that become available but are not taken by then are lost.
 func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	gap := c.gap()
@@ -121,7 +121,7 @@ func (c *Counter) pause(now, answered counter.Micros) counter.Micros {
 	return pause
 }
 
-// flows reports whether the store is nearly empty, so that only units that flow in are left.
+// flows reports whether the store is nearly empty, so that only new units are available.
 func (c *Counter) flows(now counter.Micros) bool { return now < c.flowUntil }
 
 // extra returns how many units to take in advance.
@@ -144,7 +144,7 @@ func (c *Counter) wanted(now counter.Micros) int64 {
 		span = min(span, age/2)
 	case now < c.last.reset:
 		span = min(span, c.last.reset-now)
-	default: // the last known window has ended, and the end of the current one is not known
+	default: // the last known window has ended, and the end of the current one is unknown
 		span = min(span, c.window/20)
 	}
 	wanted := int64(c.admits(now, span))
@@ -159,7 +159,7 @@ func (c *Counter) wanted(now counter.Micros) int64 {
 }
 
 // shareMille returns this node's share of the remaining units, in thousandths. For a nearly empty
-// store it adds one half, so a node that is alone takes everything that flows in.
+// store it adds one half, so a node that is alone takes all new units.
 func (c *Counter) shareMille(now counter.Micros) int64 {
 	own := c.admits(now, 1)
 	part := 1.0
@@ -173,7 +173,7 @@ func (c *Counter) shareMille(now counter.Micros) int64 {
 	return min(1000, share)
 }
 
-// lowAt returns how many held units may be used before a call returns.
+// lowAt returns how many held units are expected to be used before a call returns.
 func (c *Counter) lowAt(now counter.Micros) int64 {
 	while := c.admits(now, c.rtt)
 	return int64(1.5*while + 2*math.Sqrt(while))
@@ -193,7 +193,8 @@ func (c *Counter) measureRTT(took counter.Micros) {
 	}
 }
 
-// learn updates, from an answer, what the store has left and how fast all nodes use it.
+// learn updates the estimates of the store's remaining units and of the rate at which all nodes use
+// them, from an answer.
 func (c *Counter) learn(now counter.Micros, a *Call, r *counter.Result) {
 	if passed := now - c.last.at; c.heard && passed > 0 {
 		used := float64(c.last.remaining - r.Remaining)

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestHowMuchIsAsked checks how much a node takes in advance at a rate of requests, given in units
-// per 100 ms, under a limit of 1,000 a second.
+// TestHowMuchIsAsked checks how many units a node takes in advance at a given rate of requests, in
+// units per 100 ms, under a limit of 1,000 per second.
 func TestHowMuchIsAsked(t *testing.T) {
 	const now = 10 * counter.Second
 	for _, tt := range []struct {
@@ -43,8 +43,8 @@ func TestHowMuchIsAsked(t *testing.T) {
 	}
 }
 
-// TestAnothersRefusal is a denial by another check of the call, which says nothing about this
-// counter: waiting requests ask, and the counter may lease as much as before.
+// TestAnothersRefusal: a denial by another check of the call is no information about this counter.
+// Waiting requests make calls, and the counter can lease as much as before.
 func TestAnothersRefusal(t *testing.T) {
 	var c Counter
 	a := asks(t, &c, 0, &fixed, 1)
@@ -58,7 +58,7 @@ func TestAnothersRefusal(t *testing.T) {
 	}
 }
 
-// TestSmallRequestsWaitTheirTurn has a small request wait behind a large one, although enough units
+// TestSmallRequestsWaitTheirTurn: a small request waits behind a large one, even if enough units
 // are held for it.
 func TestSmallRequestsWaitTheirTurn(t *testing.T) {
 	var c Counter

@@ -14,14 +14,14 @@ type shape uint8
 
 const (
 	poisson   shape = iota
-	constant        // at equal intervals, the nodes in turn
-	bursty          // five times the rate for 100 ms of every 500
-	flash           // a tenth of the rate, then suddenly all of it
-	skewed          // most of it to one node
+	constant        // requests at equal intervals, the nodes in turn
+	bursty          // five times the rate for 100 ms of every 500 ms
+	flash           // a tenth of the rate, then suddenly the full rate
+	skewed          // most requests to one node
 	ramp            // from nothing to twice the rate
-	boundary        // all of it around the ends of windows
-	hopping         // all of it to one node, changing every 50 ms
-	idleBurst       // the same, with a pause of 50 ms between
+	boundary        // all requests around the ends of windows
+	hopping         // all requests to one node, which changes every 50 ms
+	idleBurst       // like hopping, with pauses of 50 ms in between
 	handoff         // one node uses nearly all of the limit and stops; then the others start
 	shapes
 )
@@ -68,7 +68,7 @@ func (tr traffic) start(s *scene, rng *rand.Rand) func() (counter.Micros, int, i
 	}
 }
 
-// strength returns the part of the rate that arrives at an instant.
+// strength returns the factor of the rate at an instant.
 func (tr traffic) strength(at, window, lasts float64) float64 {
 	switch part := math.Mod(at, window) / window; tr.shape {
 	case bursty:

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// The messages of a world, and its queue of events.
+// This file contains the messages of a world and its queue of events.
 
 type event struct {
 	at      counter.Micros
@@ -38,7 +38,7 @@ func (w *world) at(at counter.Micros, happens func()) {
 
 func (w *world) after(span counter.Micros, happens func()) { w.at(w.now+span, happens) }
 
-// way returns how long a message takes in one direction.
+// way returns the time that a message takes in one direction.
 func (w *world) way() counter.Micros {
 	return 1 + counter.Micros(float64(w.rtt)/2*(0.9+0.2*w.rng.Float64()))
 }
@@ -93,7 +93,7 @@ func (w *world) ask(i int, q waiter) {
 	}
 	w.after(w.way(), func() {
 		checks := []counter.Check{check}
-		if crowded { // another limit of the call, which can never admit
+		if crowded { // the call has another limit that never admits
 			checks = append(checks, counter.Check{Limit: q.limit, Op: counter.OpTake, Cost: q.limit.Capacity() + 1})
 		}
 		at, results := w.now, w.store(checks...)
@@ -113,7 +113,7 @@ func (w *world) late() counter.Micros {
 	return counter.Micros(w.rng.Int64N(int64(w.slowest)))
 }
 
-// answered ends a call with the result that the store gave at an instant, or with none.
+// answered ends a call with the result that the store computed at an instant, or without a result.
 func (w *world) answered(i int, n *node, q waiter, a *Call, r *counter.Result, at counter.Micros) {
 	if w.nodes[i] != n {
 		return // the node has died
@@ -189,7 +189,7 @@ func (w *world) giveBack(b Refund) {
 	w.figures.returned += b.Units
 	check := counter.Check{Limit: &w.limit}
 	if w.lowered > 0 && w.rng.IntN(2) == 0 {
-		check.Limit = &w.lower // whichever limit the node saw last
+		check.Limit = &w.lower // whichever limit the node used last
 	}
 	b.Fill(&check)
 	for range w.timesSent(&check) {

@@ -9,13 +9,13 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// world is K nodes and one store, which is counter.Decide over one counter. Messages take time, get
-// lost or come late, and nodes die. Time is an argument of everything, so the seed reproduces a
-// run.
+// world consists of K nodes and one store, which applies counter.Decide to one counter. Messages
+// take time, get lost or arrive late, and nodes die. All code receives the time as an argument, so
+// the seed reproduces a run.
 type world struct {
 	scene
 	seed uint64
-	// messages and nodes; the traffic has its own, so it is equal for every mode
+	// rng is for messages and nodes. The traffic has its own, so it is the same in every mode.
 	rng     *rand.Rand
 	now     counter.Micros // true time, which is the store's clock
 	events  eventQueue
@@ -29,27 +29,28 @@ type world struct {
 // scene describes one run of the model. Spans are in microseconds.
 type scene struct {
 	limit counter.Limit
-	// the same with smaller numbers: of another version of the policy, or another tier
+	// lower is the same limit with smaller numbers, as in another version of the policy or for
+	// another tier.
 	lower    counter.Limit
-	lowered  float64        // the part of requests under lower
-	period   counter.Micros // of a calendar limit, whose days are that short here; otherwise 0
+	lowered  float64        // the fraction of requests under lower
+	period   counter.Micros // the length of a "day" of a calendar limit; otherwise 0
 	nodes    int
 	traffic  traffic
 	lasts    counter.Micros
 	rtt      counter.Micros
-	exact    bool           // without leases: each request makes a call
+	exact    bool           // no leases: each request makes a call
 	crash    counter.Micros // interval at which a node dies
-	lose     float64        // the part of messages, in either direction, that get lost
-	slow     float64        // the part of replies that take up to slowest longer
+	lose     float64        // the fraction of messages, in either direction, that are lost
+	slow     float64        // the fraction of replies that take longer, by up to slowest
 	slowest  counter.Micros
-	refunded float64 // the part of admitted requests that are refunded because of their response
-	// the part of requests that another limit denies, in the same call or after these units were
-	// reserved
+	refunded float64 // the fraction of admitted requests that are refunded because of their response
+	// crowded is the fraction of requests that another limit denies, in the same call or after
+	// these units were reserved.
 	crowded  float64
 	drift    float64 // the greatest difference in speed between a node's clock and the store's
 	mistake  mistake
-	patience counter.Micros // after which a waiting request makes another call; 0: never
-	deadline counter.Micros // after which a call without a reply has failed; 0: one second
+	patience counter.Micros // time after which a waiting request makes another call; 0 means never
+	deadline counter.Micros // time after which a call without a reply has failed; 0 means one second
 }
 
 // begins is the true time at which every scene begins, at the start of a window.
@@ -62,11 +63,12 @@ type figures struct {
 	asked                             []int64 // units by node
 	got                               []int64
 	mostHeld                          int64
-	granted, returned                 int64 // units that answers brought, and that were refunded
+	granted, returned                 int64 // units that answers granted, and units that were refunded
 }
 
-// use is a number of units, and when they count. The units of a request that made a call count at
-// the store's decision, as without a lease; others count when the request goes on.
+// use records a number of units and the instant at which they count. The units of a request that
+// made a call count at the store's decision, as without a lease; other units count when the request
+// continues.
 type use struct {
 	at    counter.Micros
 	units int64
@@ -194,10 +196,10 @@ func (w *world) decide(i int, q waiter, v Verdict, held Held) {
 	}
 }
 
-// counts returns when units count that a node admitted.
+// counts returns the instant at which units that a node admitted count.
 func (w *world) counts(held Held) counter.Micros {
 	if !held.Leased && w.limit.Algorithm() == counter.TokenBucket {
-		return held.Receipt // charged for this very request, as for the one that made the call
+		return held.Receipt // charged for this request, like the units of the request that made the call
 	}
 	return w.now
 }
@@ -245,8 +247,8 @@ func (w *world) admitted(i int, q waiter, at, receipt counter.Micros) {
 	w.uses = append(w.uses, use{at, q.cost})
 }
 
-// refundLater is a request whose response says that it does not count. Its proxy refunds the units
-// once, in a settlement.
+// refundLater simulates a request that does not count because of its response. Its proxy refunds
+// the units once, in a settlement.
 func (w *world) refundLater(q waiter, at, receipt counter.Micros) {
 	w.after(w.way()+w.late()+counter.Micros(w.rng.Int64N(int64(300*counter.Millisecond))), func() {
 		if w.lost() {
@@ -269,7 +271,7 @@ func (w *world) decided(q waiter) {
 	}
 }
 
-// putBackLater is a request that another limit denies after a while.
+// putBackLater simulates a request that another limit denies after a while.
 func (w *world) putBackLater(i int, q waiter, held Held) {
 	n := w.nodes[i]
 	w.after(counter.Micros(w.rng.Int64N(int64(2*w.rtt)+1)), func() {

@@ -22,7 +22,8 @@ import (
 type Desk struct {
 	// Store holds the counters.
 	Store counter.Store
-	// Policies returns the policies in force.
+	// Policies returns the policies in force. Nil means that they are not known: then the desk has
+	// only the directory.
 	Policies func() []Policy
 	// Directory has the clients' records; nil without one.
 	Directory *directory.Directory
@@ -116,6 +117,9 @@ func (d *Desk) Reset(ctx context.Context, c *Client, s Selection) (*Report, erro
 
 // Lift lifts the penalties of the client and forgets its violations.
 func (d *Desk) Lift(ctx context.Context, c *Client, s Selection) (*Report, error) {
+	if d.Policies == nil {
+		return nil, errNoPolicies
+	}
 	if err := s.check(d.Policies()); err != nil {
 		return nil, err
 	}
@@ -125,6 +129,10 @@ func (d *Desk) Lift(ctx context.Context, c *Client, s Selection) (*Report, error
 	}
 	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, _ string) bool { return ctr.Rule < 0 })
 }
+
+// errNoPolicies is the error for what needs the policies, at a desk that does not know them.
+var errNoPolicies error = &selectionError{kind: ErrSelection,
+	text: "the counters of a client follow from the policies, which are not known here; name the policy file with --policy"}
 
 // selectionError is an error with its own text that wraps a kind.
 type selectionError struct {
@@ -174,6 +182,9 @@ type visit struct {
 // visit applies op to every counter of the client that wants accepts.
 func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op, wants func(core.Counter, string) bool,
 ) (*Report, error) {
+	if d.Policies == nil {
+		return nil, errNoPolicies
+	}
 	policies := d.Policies()
 	if err := s.check(policies); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ import (
 )
 
 // desk returns a desk over two policies, of which a client has used some.
-func desk(t *testing.T) (*operator.Desk, *operator.Client) {
+func desk(t testing.TB) (*operator.Desk, *operator.Client) {
 	t.Helper()
 	store, err := memstore.New(memstore.Options{})
 	if err != nil {

@@ -17,8 +17,11 @@ type ClientEntry struct {
 	History []directory.Entry `json:"history"`          // the newest first
 }
 
+// historyDefault is the number of changes that LookUp returns by default.
+const historyDefault = 20
+
 // ErrNoDirectory means that the process has no directory.
-var ErrNoDirectory = errors.New("no directory of clients; write directory in the penstock block of the global options")
+var ErrNoDirectory = errors.New("no directory of clients")
 
 // editor returns an Editor for the directory, or ErrNoDirectory.
 func (d *Desk) editor() (*directory.Editor, error) {
@@ -29,17 +32,19 @@ func (d *Desk) editor() (*directory.Editor, error) {
 }
 
 // Edit changes a client's record. A rule or a tier that no policy in force has is an error, since
-// the change would have no effect. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
+// the change would have no effect. A desk that knows no policies does not check that. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
 // or [directory.ErrSource].
 func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	editor, err := d.editor()
 	if err != nil {
 		return nil, err
 	}
+	if d.Policies == nil {
+		return editor.Apply(ctx, edit)
+	}
 	policies := d.Policies()
-	if edit.Action == directory.ActionSetLimits && edit.Rule != policy.EveryRule {
-		s := Selection{Rule: edit.Rule}
-		if err := s.check(policies); err != nil {
+	if edit.Action == directory.ActionSetLimits {
+		if err := checkRule(edit.Rule, policies); err != nil {
 			return nil, err
 		}
 	}
@@ -51,6 +56,55 @@ func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change
 	return editor.Apply(ctx, edit)
 }
 
+// checkRule returns an error if no policy has a rule of that name.
+func checkRule(rule string, policies []Policy) error {
+	if rule == policy.EveryRule {
+		return nil
+	}
+	s := Selection{Rule: rule}
+	return s.check(policies)
+}
+
+// EditKeys changes the API keys of a name. A rule or a tier that no policy in force has is an error, as
+// in Edit.
+func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	if r := edit.Record; r != nil && d.Policies != nil {
+		policies := d.Policies()
+		if err := checkTier(r.Tier, policies); err != nil {
+			return nil, err
+		}
+		for rule := range r.Limits {
+			if err := checkRule(rule, policies); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return editor.ApplyKey(ctx, edit)
+}
+
+// keysDefault is the number of keys on a page by default.
+const keysDefault = 100
+
+// LookUpKeys returns the API keys of a name, or without a name a page of up to n keys after one. 0
+// means the default.
+func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case name != "":
+		return editor.KeysOf(ctx, name)
+	case n == 0:
+		n = keysDefault
+	}
+	return editor.KeyPage(ctx, after, n)
+}
+
 // LookUp returns a client's record and up to n of its latest changes. 0 means the default. Without a
 // client, it returns the latest changes of all clients.
 func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, error) {
@@ -58,20 +112,11 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 	if err != nil {
 		return nil, err
 	}
-	return LookUp(ctx, editor, client, n)
-}
-
-// historyDefault is the number of changes that LookUp returns by default.
-const historyDefault = 20
-
-// LookUp is [Desk.LookUp] without a running process.
-func LookUp(ctx context.Context, editor *directory.Editor, client string, n int) (*ClientEntry, error) {
 	if n == 0 {
 		n = historyDefault
 	}
 	var name policy.ClientName
 	entry := new(ClientEntry)
-	var err error
 	if client != "" {
 		if name, entry.Record, err = editor.Look(ctx, client); err != nil {
 			return nil, err

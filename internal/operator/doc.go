@@ -9,6 +9,9 @@
 // request of this client would use under every policy in force. Looking at counters charges
 // nothing. A counter that several clients share is reset only if its rule is named.
 //
+// [API] answers the same requests in every front, over HTTP or in a program. Each answer is JSON. What
+// cannot be read is answered with a status from 400 to 422, and never causes a panic.
+//
 // # Price
 //
 // One store call for every 64 counters of each policy.

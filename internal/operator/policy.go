@@ -21,6 +21,12 @@ type Policy struct {
 	// Verifiers belong to Document.Identify, in its order. Those of package credential tell what
 	// they know of a client; nothing is known from others.
 	Verifiers []policy.Verifier
+	// Place is where the policy is in force, such as a site; "" if the process has one policy only.
+	Place string
+	// File is the policy file; "" if the policy is part of another configuration.
+	File string
+	// Rejected says that the last edit of the file was rejected.
+	Rejected bool
 }
 
 // keys returns the verifiers of API keys.
@@ -38,6 +44,9 @@ func (p *Policy) identifies(kind string) bool {
 	kind = strings.TrimSuffix(kind, policy.HashSuffix)
 	if len(p.Document.Identify) == 0 {
 		return kind == "ip"
+	}
+	if kind == "user" && p.Document.KeysInDirectory() {
+		return true // the client of a key there may be a user
 	}
 	return slices.ContainsFunc(p.Document.Identify, func(way policyfile.Identify) bool { return kindOf(&way) == kind })
 }

@@ -111,18 +111,18 @@ func (c *Client) keyIn(p *Policy, f *Profile) error {
 	var files []string
 	for _, keys := range p.keys() {
 		found, ok := keys.Named(c.who.ID)
-		if !ok {
-			files = nil
-			break
-		}
 		if len(found) > 0 {
 			return c.describe(p, f, keys, found[0])
+		}
+		if !ok || keys.InDirectory() {
+			files = nil
+			break
 		}
 		files = append(files, filepath.Base(keys.File()))
 	}
 	if len(files) == 0 {
-		f.unknown("tier", "the keys of this policy cannot be looked up by name; say the tier")
-		f.unknown("limits", "the keys of this policy cannot be looked up by name")
+		f.unknown("tier", "it is that of the client's key, which \"penstock key show\" shows if it is in the directory; say the tier")
+		f.unknown("limits", "those of the client's key, which \"penstock key show\" shows if it is in the directory, are not among these")
 		return nil
 	}
 	return nobody(c, p, "has no key of that name in "+strings.Join(files, ", "))
@@ -209,6 +209,9 @@ func (c *Client) tokensIn(p *Policy, f *Profile) {
 			}
 		}
 		c.claimsIn(p, f, p.Document.Identify[i].JWT)
+	}
+	if p.Document.KeysInDirectory() && c.who.Tier == "" && p.usesTiers() {
+		f.unknown("tier", "a key of the user in the directory may have one; say the tier")
 	}
 }
 

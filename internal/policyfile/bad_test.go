@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the golden lists of messages in testdata/bad")
 
 // TestBadDocuments: for every document in testdata/bad, the file NAME.want beside it lists the
-// problems that are reported. The lists show what users will read, so read them when they change.
+// problems that are reported. Users will read these messages, so review them when they change.
 func TestBadDocuments(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "bad", "*.*"))
 	if err != nil || len(paths) < 20 {
@@ -49,7 +49,7 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
-// problemsOf loads and compiles a document that must be refused, and returns the problems.
+// problemsOf loads and compiles a document that must be rejected, and returns the problems.
 func problemsOf(t *testing.T, path string) string {
 	t.Helper()
 	d, err := Load(path)

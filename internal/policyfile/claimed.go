@@ -37,7 +37,7 @@ func (c *converter) claimedSource(path, attr string) {
 }
 
 // claimedDimensions requires unverified in a rule whose per names a header or a cookie as an
-// attribute. core does not know these names, so it cannot check unverified for attributes.
+// attribute. Package core has no list of these names, so it cannot check unverified for attributes.
 func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimension) {
 	isHeader := func(p policy.Dimension) bool { return p.Kind == policy.PerHeader }
 	isAttr := func(p policy.Dimension) bool { return p.Kind == policy.PerAttr }
@@ -58,9 +58,10 @@ func (c *converter) claimedDimensions(path string, d *Rule, per []policy.Dimensi
 	}
 }
 
-// claimed returns the request header or cookie that an attribute is another name for, among Caddy's
-// placeholders and Envoy's attributes; kind is "" if there is none. A value that the client can
-// choose identifies clients only if the policy says unverified, under whichever name it is used.
+// claimed returns the request header or cookie for which an attribute is another name, among
+// Caddy's placeholders and Envoy's attributes; kind is "" if there is none. A value that the client
+// can choose identifies clients only if the policy has unverified, whichever name is used for the
+// value.
 func claimed(attr string) (kind, name string) {
 	attr = Unbracketed(attr)
 	for _, c := range []struct{ kind, prefix string }{

@@ -18,8 +18,8 @@ import (
 func (d *Document) Compile() (*core.Ruleset, error) { return d.CompileWith(nil) }
 
 // CompileWith compiles the policy. verifiers[i] belongs to d.Identify[i]; it is nil or missing if
-// that entry needs none. The error is [policy.Problems]. It holds invalid values and problems of
-// the whole policy, each with its position where known.
+// that entry needs none. The error is [policy.Problems], with invalid values and problems of the
+// whole policy, each with its position where known.
 func (d *Document) CompileWith(verifiers []policy.Verifier) (*core.Ruleset, error) {
 	found := &syntax.Report{Finish: d.NameRules}
 	for i := range d.Identify {
@@ -45,7 +45,7 @@ func (d *Document) Check() error {
 	return found.Err()
 }
 
-// Busiest returns how many checks the busiest sample request makes under a policy that Check
+// Busiest returns the number of checks of the busiest sample request under a policy that Check
 // accepts, and that request as text; see [core.Ruleset.Busiest].
 func (d *Document) Busiest() (checks int, request string) {
 	p, err := d.Policy()
@@ -79,15 +79,16 @@ func (denying) Verify(string) (*policy.Identity, policy.CredentialState) {
 
 // addFollowing adds the problems of the values in a tree to those of its structure, so that all are
 // reported at once. It does nothing for a document that decoded without problems, because Compile
-// checks that.
+// checks the values of such a document.
 func (d *Document) addFollowing(found *syntax.Report) {
 	if len(found.Problems) > 0 {
 		d.compile(nil, found)
 	}
 }
 
-// compile adds the problems of values and of the whole policy to found. It does not report the
-// consequences of a problem that found already has: an invalid limit is not also reported as missing.
+// compile adds the problems of values and of the whole policy to found. It does not report
+// consequences of a problem that found already contains: for example, an invalid limit is not also
+// reported as missing.
 //
 // If an entry of identify has no verifier, compile uses one that rejects every credential.
 func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *core.Ruleset {
@@ -102,7 +103,7 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 		}
 	}
 	if decoded["policy"] || decoded["yaml"] || decoded["toml"] || decoded["json"] {
-		return nil // an unreadable part of the document may contain the missing values
+		return nil // an unreadable part of the document might contain the missing values
 	}
 	for i := range p.Identify {
 		if i < len(verifiers) && verifiers[i] != nil {
@@ -131,8 +132,8 @@ func (d *Document) compile(verifiers []policy.Verifier, found *syntax.Report) *c
 	return ruleset
 }
 
-// written returns the document's path for a path of the policy. They differ only for the places of
-// credentials.
+// written returns the document's path for a path of the policy. The two differ only for the places
+// of credentials.
 func (d *Document) written(path string) string {
 	for i := range d.Identify {
 		rest, ok := strings.CutPrefix(path, Index("identify", i)+".from[")
@@ -149,13 +150,13 @@ func (d *Document) written(path string) string {
 	return path
 }
 
-// place is a part of the request that may hold a credential, with its field in the document.
+// place is a part of the request that can contain a credential, with its field in the document.
 type place struct {
 	word string
 	from policy.CredentialSource
 }
 
-// places returns the parts of the request that may hold the credential, in their fixed order.
+// places returns the parts of the request that can contain the credential, in their fixed order.
 func (i *Identify) places() []place {
 	switch {
 	case i.JWT != nil:
@@ -180,7 +181,7 @@ func placesOf(header, cookie, query string, bearer bool) (places []place) {
 }
 
 // standsAlone reports whether a problem concerns a single value, whatever else its rule says. Other
-// problems, such as a priority without a group, may result from a misspelled field.
+// problems, such as a priority without a group, can result from a misspelled field.
 func standsAlone(p policy.Problem) bool {
 	_, inRule, _ := strings.Cut(p.Path, ".")
 	_, match, inMatch := strings.Cut("."+inRule, ".match.")
@@ -219,6 +220,6 @@ func (d *Document) NameRules(problems policy.Problems) {
 	}
 }
 
-// Place returns the position of a path in the document, such as "policy.yaml:12": that of the
-// deepest existing part of the path. It is "" for a Document made in Go.
+// Place returns the position of a path in the document, such as "policy.yaml:12". It is the
+// position of the deepest existing part of the path. For a Document made in Go, it is "".
 func (d *Document) Place(path string) string { return d.tree.PlaceOf(path) }

@@ -15,7 +15,7 @@ import (
 )
 
 // Policy converts the document to a [policy.Policy]. The error is [policy.Problems], with every
-// invalid value; the policy then holds the valid ones.
+// invalid value; the policy then has only the valid ones.
 func (d *Document) Policy() (policy.Policy, error) {
 	c := converter{tree: d.tree}
 	p := policy.Policy{
@@ -48,7 +48,7 @@ func (d *Document) Policy() (policy.Policy, error) {
 	return p, c.Err()
 }
 
-// choice is a word with its value.
+// choice is a word of the policy language with its value.
 type choice[T any] struct {
 	word  string
 	value T

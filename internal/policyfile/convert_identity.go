@@ -36,7 +36,7 @@ func (c *converter) identify(path string, d *Identify) (id policy.Identify) {
 		id.From = c.credential(path+".jwt", d)
 		id.DenyInvalid = choose(c, path+".jwt.on_invalid", d.JWT.OnInvalid, onInvalids)
 	case d.APIKey != nil:
-		c.keysFile(path+".api_key.keys_file", d.APIKey.KeysFile)
+		c.keys(path+".api_key", d.APIKey)
 		id.Kind = policy.IdentifyAPIKey
 		id.From = c.credential(path+".api_key", d)
 		id.DenyInvalid = choose(c, path+".api_key.on_invalid", d.APIKey.OnInvalid, onInvalids)
@@ -46,11 +46,25 @@ func (c *converter) identify(path string, d *Identify) (id policy.Identify) {
 	return id
 }
 
-func (c *converter) keysFile(path, name string) {
-	if name == "" {
-		c.problem(path, "", "is missing", "write the file with the hashes of the keys")
-	} else if _, ok := syntax.FormatOf(name); !ok {
-		c.problem(path, name, "has an unknown extension", "name it .toml, .yaml, .yml or .json")
+// keysInDirectory is the only value of IdentifyAPIKey.Keys.
+const keysInDirectory = "directory"
+
+// InDirectory reports whether keys are looked up in the directory.
+func (k *IdentifyAPIKey) InDirectory() bool { return k.Keys == keysInDirectory }
+
+// KeysInDirectory reports whether the policy has API keys that are looked up in the directory.
+func (d *Document) KeysInDirectory() bool {
+	return slices.ContainsFunc(d.Identify, func(i Identify) bool { return i.APIKey != nil && i.APIKey.InDirectory() })
+}
+
+func (c *converter) keys(path string, d *IdentifyAPIKey) {
+	switch _, ok := syntax.FormatOf(d.KeysFile); {
+	case d.Keys != "" && !d.InDirectory():
+		c.problem(path+".keys", d.Keys, "is not a place of keys", "write keys: directory, or name a file with keys_file")
+	case d.KeysFile == "" && d.Keys == "":
+		c.problem(path+".keys_file", "", "is missing", "write the file with the hashes of the keys, or keys: directory")
+	case d.KeysFile != "" && !ok:
+		c.problem(path+".keys_file", d.KeysFile, "has an unknown extension", "name it .toml, .yaml, .yml or .json")
 	}
 }
 
@@ -65,7 +79,7 @@ func (c *converter) bits(path string, prefix *int, most int) int {
 	return *prefix
 }
 
-// credential returns the parts of a request that may hold the credential.
+// credential returns the parts of a request that can contain the credential.
 func (c *converter) credential(path string, d *Identify) (from []policy.CredentialSource) {
 	for _, p := range d.places() {
 		if p.from.Kind == policy.FromHeader && p.from.Name == "Authorization" {
@@ -83,9 +97,9 @@ var (
 
 // Bounds of the durations of jwt.
 const (
-	leewayMax  = 5 * counter.Minute // more would make the expiry of short-lived tokens meaningless
+	leewayMax  = 5 * counter.Minute // a greater leeway would make the expiry of short-lived tokens meaningless
 	refreshMin = counter.Second
-	refreshMax = counter.Day // a withdrawn key is accepted for that long
+	refreshMax = counter.Day // a removed key is accepted for that long
 )
 
 // jwt reports invalid values of the fields that only the token verifier uses.
@@ -138,7 +152,7 @@ func (c *converter) algorithms(path string, names Words, isKeySet bool) {
 }
 
 // secret reports a secret written in the policy that its verifier would reject. The problem never
-// repeats the secret.
+// contains the secret.
 func (c *converter) secret(path, text string, algorithms Words) {
 	_, fromEnvironment := Environment(text)
 	if text == "" || fromEnvironment {
@@ -152,7 +166,7 @@ func (c *converter) secret(path, text string, algorithms Words) {
 		algorithms = secretAlgorithms[:1]
 	}
 	for _, name := range algorithms {
-		// These are the bits of the hash: a shorter secret is the weakest part.
+		// The number of bits of the hash. A secret must not be shorter than that.
 		bits, err := strconv.Atoi(strings.TrimPrefix(name, "HS"))
 		if err == nil && slices.Contains(secretAlgorithms, name) && len(text) < bits/8 {
 			c.problem(path, "", fmt.Sprintf("has %d bytes, and %s needs %d", len(text), name, bits/8),
@@ -169,7 +183,7 @@ func (c *converter) keySetURL(path, text string) {
 	}
 	u, err := url.Parse(text)
 	switch {
-	case err != nil: // the error repeats the text, which may hold a password
+	case err != nil: // the error repeats the text, which might contain a password
 		c.problem(path, "", "is not a URL", "write one that begins with https://")
 	case u.Scheme != "https" && u.Scheme != "http" || u.Host == "":
 		c.problem(path, u.Redacted(), "is not the URL of a key set", "write one that begins with https://")
@@ -251,7 +265,7 @@ func (c *converter) timezone(path, name string) *time.Location {
 	return zone
 }
 
-// span reads a duration and checks its bounds; no text is 0.
+// span reads a duration and checks its bounds; an empty text is 0.
 func (c *converter) span(path, text string, least, most counter.Micros) counter.Micros {
 	if text == "" {
 		return 0
@@ -276,7 +290,7 @@ func (c *converter) prefixes(path string, texts Words) (prefixes []netip.Prefix)
 	return prefixes
 }
 
-// prefix returns the address range in the text. It reports a text that is none.
+// prefix returns the address range in the text. It reports a text that is not an address range.
 func (c *converter) prefix(path, text string) (netip.Prefix, bool) {
 	prefix, why, remedy := ReadPrefix(text)
 	if why != "" {

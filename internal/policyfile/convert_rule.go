@@ -191,7 +191,8 @@ func (c *converter) statuses(path string, d *Statuses) (ranges []policy.Statuses
 	return ranges
 }
 
-// maxWaitingDefault is the default number of requests that may wait for one counter on one proxy.
+// maxWaitingDefault is the default of max_waiting, the number of requests that may wait for one
+// counter on one proxy.
 const maxWaitingDefault = 1000
 
 func (c *converter) throttle(path string, d *Throttle) *policy.Throttle {

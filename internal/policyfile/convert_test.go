@@ -113,7 +113,7 @@ func TestEveryNewWordIsConverted(t *testing.T) {
 	}
 }
 
-// decodedTree decodes a document without compiling it: its policy may be invalid.
+// decodedTree decodes a document without compiling it, so its policy can be invalid.
 func decodedTree(t *testing.T, text string) *Document {
 	t.Helper()
 	d, err := Decode("p.yaml", YAML, []byte(text))
@@ -123,8 +123,8 @@ func decodedTree(t *testing.T, text string) *Document {
 	return d
 }
 
-// TestDefaultsOfNewWords: an empty penalty has all the defaults, and words that a policy leaves out
-// stay unset.
+// TestDefaultsOfNewWords: an empty penalty has all the defaults, and fields that a policy omits
+// remain unset.
 func TestDefaultsOfNewWords(t *testing.T) {
 	p, err := decodedTree(t, "penalty: {}\nrules: [{name: a, limit: 1/1s}]").Policy()
 	if err != nil {
@@ -141,7 +141,7 @@ func TestDefaultsOfNewWords(t *testing.T) {
 	}
 }
 
-// acceptAll is a verifier that accepts every credential as that of one client.
+// acceptAll is a verifier that accepts every credential for the same client.
 type acceptAll struct{ who policy.Identity }
 
 func (b *acceptAll) Verify(string) (*policy.Identity, policy.CredentialState) {

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// FromNode decodes a document's tree. The error is [policy.Problems]. It holds every problem of the
-// tree, of its values, and of the policy that they form.
+// FromNode decodes a document's tree. The error is [policy.Problems], with every problem of the
+// tree, of its values, and of the resulting policy.
 func FromNode(n *syntax.Node) (*Document, error) { return fromNode(n, &syntax.Report{}) }
 
 func fromNode(n *syntax.Node, found *syntax.Report) (*Document, error) {
@@ -37,7 +37,7 @@ func decodeInto(n *syntax.Node, into any, found *syntax.Report) {
 	d.value(n, "", reflect.ValueOf(into).Elem())
 }
 
-// decoder decodes nodes into the document's types by their json tags; all formats share it. After a
+// decoder decodes nodes into the document's types by their json tags; all formats use it. After a
 // problem it continues, and leaves the value zero.
 type decoder struct{ found *syntax.Report }
 
@@ -103,8 +103,8 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 	}
 }
 
-// saysNothing holds the blocks that have the same meaning when empty as when omitted. Other blocks
-// have a required field, or have a meaning when empty, such as ip.
+// saysNothing lists the blocks that mean the same when empty as when omitted. Other blocks have a
+// required field, or have a meaning of their own when empty, such as ip.
 var saysNothing = map[reflect.Type]bool{reflect.TypeFor[Match](): true, reflect.TypeFor[Listed](): true,
 	reflect.TypeFor[Response](): true}
 
@@ -163,7 +163,7 @@ func (d *decoder) unknown(entry syntax.Entry, path string, in reflect.Type) {
 	d.found.Add(problem)
 }
 
-// someItems reports empty lists, which could be taken to mean everything or nothing.
+// someItems reports empty lists, which could be read as everything or as nothing.
 func (d *decoder) someItems(n *syntax.Node, path string) bool {
 	if n.Kind != syntax.KindList || len(n.Items) > 0 {
 		return true
@@ -254,8 +254,8 @@ func (d *decoder) flag(n *syntax.Node, path string, into reflect.Value) {
 	d.found.At(n, path, "is neither true nor false", remedy)
 }
 
-// number decodes a whole number in decimal digits. Forms that readers may interpret differently,
-// such as 010 and 1e3, are rejected.
+// number decodes a whole number in decimal digits. Forms that parsers interpret differently, such
+// as 010 and 1e3, are rejected.
 func (d *decoder) number(n *syntax.Node, path string, into reflect.Value) {
 	if n.Kind != syntax.KindNumber && n.Kind != syntax.KindText {
 		remedy := "write a number"
@@ -279,8 +279,8 @@ func (d *decoder) number(n *syntax.Node, path string, into reflect.Value) {
 	d.found.At(n, path, "is not a whole number in decimal digits", remedy)
 }
 
-// plainNumber converts 1_000, +5, 1e3 and 2.0 to decimal digits. It rejects 010, which some readers
-// take for eight.
+// plainNumber converts 1_000, +5, 1e3 and 2.0 to decimal digits. It rejects 010, which some parsers
+// read as eight.
 func plainNumber(text string) (string, bool) {
 	text = strings.ReplaceAll(text, "_", "")
 	value, err := strconv.ParseFloat(text, 64)
@@ -292,8 +292,8 @@ func plainNumber(text string) (string, bool) {
 	return strconv.FormatInt(int64(value), 10), true
 }
 
-// join adds a key to a path. A key that contains characters of the path syntax is quoted.
-// Join returns the path of a key in a block.
+// Join returns the path of a key in a block. A key that contains characters of the path syntax is
+// quoted.
 func Join(path, key string) string {
 	key = syntax.Cut(key)
 	if key == "" || strings.ContainsAny(key, " \t\r\n\"[]:") {

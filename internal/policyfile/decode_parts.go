@@ -68,7 +68,7 @@ func (d *decoder) identifyEntry(n *syntax.Node, path string) (entry Identify) {
 	return entry
 }
 
-// oneWord reports a map that must have exactly one key and has none or several.
+// oneWord reports a problem if a map that must have exactly one key has none or several.
 func (d *decoder) oneWord(n *syntax.Node, path, remedy string) {
 	if n.Kind == syntax.KindMap && len(n.Entries) != 1 {
 		d.found.At(n, path, fmt.Sprintf("must have exactly one field, not %d", len(n.Entries)), remedy)
@@ -114,7 +114,7 @@ func (d *decoder) status(n *syntax.Node, path string) string {
 // date decodes a date, for which some formats have a type.
 func (d *decoder) date(n *syntax.Node, path string) Date {
 	if n.Kind == syntax.KindDate {
-		return Date(strings.Replace(n.Text, " ", "T", 1)) // TOML may write a space
+		return Date(strings.Replace(n.Text, " ", "T", 1)) // TOML permits a space
 	}
 	text, _ := d.word(n, path)
 	return Date(text)

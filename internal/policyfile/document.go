@@ -10,25 +10,25 @@ import "github.com/penstock/penstock/internal/policyfile/syntax"
 // The struct's fields are those of a policy file, of Caddy's JSON and, as subdirectives, of the
 // Caddyfile. A Document is not safe for concurrent use while it is changed.
 type Document struct {
-	// The namespace of the policy's counters. Proxies that share a store and this name share their
-	// counters. Required when the store is shared.
+	// The namespace of the policy's counters. Proxies with the same name and the same store share
+	// their counters. Required when the store is shared.
 	Name string `json:"name,omitempty"`
 
 	// Whether the policy is in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// How clients are identified, tried in order: the first way that finds a client counts.
-	// Default: by IP address.
+	// How clients are identified. The ways are tried in order, and the first that finds a client
+	// counts. Default: by IP address.
 	Identify []Identify `json:"identify,omitempty"`
 
 	// The proxies in front of this one, as addresses or CIDR ranges. The client's address is the
 	// right-most address that is not in this list, in X-Forwarded-For followed by the peer.
-	// Default: the client's address as the proxy knows it.
+	// Default: the client's address as determined by the proxy.
 	TrustedProxies Words `json:"trusted_proxies,omitempty"`
 
-	// The number of proxies in front of this one. The client's address is that many places left of
-	// the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is the peer.
-	// Use this instead of `trusted_proxies`.
+	// The number of proxies in front of this one. The client's address is that many places to the
+	// left of the peer, in X-Forwarded-For followed by the peer. If the chain is shorter, it is the
+	// peer's address. Use this instead of `trusted_proxies`.
 	TrustedHops *int `json:"trusted_hops,omitempty"`
 
 	// Where the user comes from if the client's credential names none: one source, or a list tried
@@ -49,7 +49,7 @@ type Document struct {
 	// Clients that this policy never limits: one block of fields, or a list of them.
 	Exempt Lists `json:"exempt,omitempty"`
 
-	// Clients that are denied with 403, whatever the rules say: one block of fields, or a list of
+	// Clients that are denied with 403, regardless of the rules: one block of fields, or a list of
 	// them.
 	Block Lists `json:"block,omitempty"`
 
@@ -67,17 +67,17 @@ type Document struct {
 	OnError string `json:"on_error,omitempty"`
 
 	// Whether units of busy counters are taken from a shared store in advance (`auto`), so that
-	// most requests are decided without a store call, or not (`off`, the default). Rules may
-	// override it.
+	// most requests are decided without a store call, or not (`off`, the default). Rules can
+	// override this setting.
 	Lease string `json:"lease,omitempty"`
 
 	// Which response header fields tell the client about its limits: `x-ratelimit`, `ietf`, or both
 	// as a list (the default), or `none`.
 	Headers Words `json:"headers,omitempty"`
 
-	// Whether clients may have tiers, tenants and limits from the directory of the process that
-	// enforces the policy. A process without a directory rejects the policy. Default: false; where
-	// the configuration of the process has a directory, it applies to every policy.
+	// Whether clients can have tiers, tenants and limits from the directory of the process that
+	// enforces the policy. A process without a directory rejects the policy. Default: false; if the
+	// configuration of the process has a directory, it applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
 	// Which decisions are reported as events, and what an event shows of its request. An empty
@@ -85,7 +85,7 @@ type Document struct {
 	Events *Events `json:"events,omitempty"`
 
 	tree   *syntax.Node // the parsed file, for the positions of problems found later; nil for a Document made in Go
-	folder string       // of the file it was read from; "" if it was not
+	folder string       // folder of the file from which it was read, or ""
 }
 
 // Rule is one rule of a policy.
@@ -97,13 +97,13 @@ type Rule struct {
 	// Which requests the rule applies to. Default: every request.
 	Match *Match `json:"match,omitempty"`
 
-	// What shares a counter: one or several of `client`, `user`, `api_key`, `tenant`, `tier`, `ip`,
-	// `host`, `method`, `endpoint`, `header:NAME`, `attr:NAME`. An empty list means one counter for
-	// all clients. Default: `client`.
+	// What requests must have in common to share a counter: one or more of `client`, `user`,
+	// `api_key`, `tenant`, `tier`, `ip`, `host`, `method`, `endpoint`, `header:NAME`, `attr:NAME`.
+	// An empty list means one counter for all clients. Default: `client`.
 	Per *Words `json:"per,omitempty"`
 
 	// How much is allowed: one or several of `COUNT/WINDOW [burst N] [ALGORITHM]`, such as
-	// `100/1m`. A request must pass every one of them. A window may be a calendar unit: `5000/day`,
+	// `100/1m`. A request must pass all of them. A window can be a calendar unit: `5000/day`,
 	// `week`, `month`, `year`.
 	Limit Words `json:"limit,omitempty"`
 
@@ -111,7 +111,7 @@ type Rule struct {
 	// `unlimited`. Clients of a tier that is not listed have `limit`.
 	Tiers Tiers `json:"tiers,omitempty"`
 
-	// The names of rules that do not apply to requests that this rule applies to.
+	// The names of rules that do not apply to requests to which this rule applies.
 	Replaces Words `json:"replaces,omitempty"`
 
 	// Rules with the same group compete, and only one of them counts.
@@ -123,16 +123,16 @@ type Rule struct {
 	// Whether the rule is in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
 
-	// What replaces a dimension of `per` that the request lacks: `client` (the default), `share`
-	// (all requests without it share one counter), `skip` (the rule does not apply) or `deny`.
+	// How to treat a request that lacks a dimension of `per`: `client` (the default), `share` (all
+	// requests without it share one counter), `skip` (the rule does not apply) or `deny`.
 	Missing string `json:"missing,omitempty"`
 
 	// Must be true when `per` names a request header. It confirms that clients can forge the
 	// header.
 	Unverified bool `json:"unverified,omitempty"`
 
-	// How many units a request costs: a number, or a list of `match` and `n` of which the first
-	// match counts. Default: 1.
+	// How many units a request costs: a number, or a list of `match` and `n` whose first matching
+	// entry counts. Default: 1.
 	Cost Costs `json:"cost,omitempty"`
 
 	// Reads the cost from the response. Until then an estimate is charged. Default: the cost does
@@ -164,7 +164,7 @@ type Rule struct {
 	Lease string `json:"lease,omitempty"`
 
 	// The number of counters that replace each counter of the rule, 2 to 64. A Redis cluster keeps
-	// them in different slots. Each has its part of the limit, so counts and bursts must be
+	// them in different slots. Each has an equal part of the limit, so counts and bursts must be
 	// multiples of this number. Default: one counter.
 	Shards *int `json:"shards,omitempty"`
 
@@ -173,20 +173,19 @@ type Rule struct {
 	Expose bool `json:"expose,omitempty"`
 
 	// Whether the rule's limits are a quota. If several descriptors of a request of Envoy's rate
-	// limit protocol have a quota, one with room is enough. Elsewhere the rule denies like any
-	// other. Default: false.
+	// limit protocol have a quota, it is enough if one of them has room. In other fronts the rule
+	// denies like any other. Default: false.
 	Quota bool `json:"quota,omitempty"`
 
 	// The answer to a denied client. Default: a problem document with the limit and the time to
 	// wait.
 	Response *Response `json:"response,omitempty"`
 
-	// The least time that a denied client is asked to wait, such as `30s`. Default: until the limit
-	// has room.
+	// The minimum time in Retry-After, such as `30s`. Default: until the limit has room.
 	RetryAfter string `json:"retry_after,omitempty"`
 
-	// Denied clients are asked to wait up to this much longer, each a different time, so that they
-	// do not return together. Default: nothing.
+	// The maximum random addition to Retry-After, such as `10s`, so that denied clients do not
+	// return at the same time. Default: nothing.
 	RetryJitter string `json:"retry_jitter,omitempty"`
 }
 
@@ -202,8 +201,8 @@ type Match struct {
 	// Host names without port, exact or `*.example.com`.
 	Host Words `json:"host,omitempty"`
 
-	// Request headers by name, each with one value or a list of values. A value may end in `*`; an
-	// empty list means that the header is there.
+	// Request headers by name, each with one value or a list of values. A value can end in `*`; an
+	// empty list means that the header must be present.
 	Header map[string]Words `json:"header,omitempty"`
 
 	// IP addresses of clients, single or as CIDR ranges.
@@ -221,15 +220,16 @@ type Match struct {
 	// The tenants of clients, as exact names.
 	Tenant Words `json:"tenant,omitempty"`
 
-	// Attributes of the request that the proxy knows, by name, each with one value or a list; an
-	// empty list means that it is there. In Caddy they are placeholders, behind Envoy's rate limit
-	// filter the entries of a descriptor. A `*` in a value matches any characters.
+	// Attributes that the proxy provides for the request, by name, each with one value or a list;
+	// an empty list means that the attribute must be present. In Caddy they are placeholders,
+	// behind Envoy's rate limit filter the entries of a descriptor. A `*` in a value matches any
+	// characters.
 	Attr map[string]Words `json:"attr,omitempty"`
 
-	// Whether upper and lower case make two paths. Default: false.
+	// Whether paths are case-sensitive. Default: false.
 	CaseSensitive bool `json:"case_sensitive,omitempty"`
 
-	// `strict` makes `/a` and `/a/` two paths. By default they are one.
+	// `strict` makes `/a` and `/a/` different paths. By default they are the same.
 	TrailingSlash string `json:"trailing_slash,omitempty"`
 }
 
@@ -238,16 +238,17 @@ type Cost struct {
 	// Which requests cost this much. Default: every request.
 	Match *Match `json:"match,omitempty"`
 
-	// How many units, at least 1. With `header`, the cost if the header states none.
+	// How many units, at least 1. With `header`, the cost if the header has no valid number.
 	N int64 `json:"n"`
 
-	// A request header that states the units. Only headers from the peers in `trusted` count.
+	// A request header that contains the number of units. It counts only if the peer is in
+	// `trusted`.
 	Header string `json:"header,omitempty"`
 
-	// The peers whose header counts, as IP addresses or CIDR ranges. Required with `header`:
-	// clients would set their own cost.
+	// The peers whose header counts, as IP addresses or CIDR ranges. Required with `header`,
+	// because otherwise clients could set their own cost.
 	Trusted Words `json:"trusted,omitempty"`
 
-	// The highest cost that the header may state; higher ones are ignored. Default: 2^40.
+	// The highest cost that the header can set; a higher number is ignored. Default: 2^40.
 	Max *int64 `json:"max,omitempty"`
 }

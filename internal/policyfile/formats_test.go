@@ -63,6 +63,8 @@ func TestFormatsAgree(t *testing.T) {
 			`{"rules": [{"name": "a", "cost": 1000, "limit": ["5000/1s"]}]}`},
 		{"rules:\n- {name: a, cost: {n: 2}, limit: 5/1s}", "rules = [{name = 'a', cost = {n = 2}, limit = '5/1s'}]",
 			`{"rules": [{"name": "a", "cost": [{"n": 2}], "limit": "5/1s"}]}`},
+		{"identify: [{api_key: {keys_file: k.toml, keys: directory}}]", "[[identify]]\napi_key = {keys_file = 'k.toml', keys = 'directory'}",
+			`{"identify": [{"api_key": {"keys_file": "k.toml", "keys": "directory"}}]}`},
 		{"exempt: {ip: 10.0.0.0/8}", "[exempt]\nip = \"10.0.0.0/8\"", `{"exempt": {"ip": ["10.0.0.0/8"]}}`},
 		{"rules:\n- name: a\n  limit: 1/1s\n  match:\n    header:\n      x-a.b: [c*, d]\n    trailing_slash: strict\n    case_sensitive: true",
 			"[[rules]]\nname='a'\nlimit='1/1s'\n[rules.match]\nheader.\"x-a.b\" = ['c*', 'd']\ntrailing_slash = 'strict'\ncase_sensitive = true",

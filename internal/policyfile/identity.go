@@ -17,29 +17,29 @@ type Identify struct {
 	// By the value of a request header.
 	Header *IdentifyHeader `json:"header,omitempty"`
 
-	// By a value that the proxy knows: in Caddy the name of a placeholder without its braces, such
-	// as `http.auth.user.id`.
+	// By a value that the proxy provides: in Caddy the name of a placeholder without its braces,
+	// such as `http.auth.user.id`.
 	Attr string `json:"attr,omitempty"`
 
 	// By IP address.
 	IP *IdentifyIP `json:"ip,omitempty"`
 }
 
-// IdentifyJWT says which tokens are accepted, and what is read from them. Exactly one of
-// `jwks_file`, `jwks_url`, `secret_file` and `secret` states the keys that sign them.
+// IdentifyJWT defines which tokens are accepted and what is read from them. Exactly one of
+// `jwks_file`, `jwks_url`, `secret_file` and `secret` is set.
 type IdentifyJWT struct {
 	// A file with a JSON Web Key Set, read again when it changes.
 	JWKSFile string `json:"jwks_file,omitempty"`
 
-	// The URL of a JSON Web Key Set, `https://…`. The last good set is kept while it cannot be
-	// fetched.
+	// The URL of a JSON Web Key Set, `https://…`. The last good set remains in use while the URL
+	// cannot be fetched.
 	JWKSURL string `json:"jwks_url,omitempty"`
 
 	// A file whose content, without a final line end, is the secret of HMAC signatures.
 	SecretFile string `json:"secret_file,omitempty"`
 
 	// The secret of HMAC signatures. `{env.NAME}` is the value of that environment variable. A
-	// secret that is written here is visible to everyone who can read the policy.
+	// secret that is written here can be seen by everyone who can read the policy.
 	Secret string `json:"secret,omitempty"`
 
 	// The signatures that are accepted: `HS256`, `HS384`, `HS512` with a secret; `RS256`, `RS384`,
@@ -62,8 +62,8 @@ type IdentifyJWT struct {
 	// The path of the claim that names the tier. Default: none.
 	TierClaim string `json:"tier_claim,omitempty"`
 
-	// The path of the claim that holds the client's own limits. The claim is a map from rule name
-	// to limits; the name `*` stands for every rule that counts by client. Default: none.
+	// The path of the claim that contains the client's own limits. The claim is a map from rule
+	// name to limits; the name `*` stands for every rule that counts by client. Default: none.
 	LimitsClaim string `json:"limits_claim,omitempty"`
 
 	// The largest difference between the clocks of the token's issuer and this proxy, at most 5m.
@@ -96,8 +96,12 @@ type IdentifyJWT struct {
 // IdentifyAPIKey says which API keys are valid, and where requests carry them.
 type IdentifyAPIKey struct {
 	// A file with the hashes of the keys, with tier, tenant, owner, limits and expiry of each. It
-	// is read again when it changes. Required.
+	// is read again when it changes. Required without `keys`.
 	KeysFile string `json:"keys_file,omitempty"`
+
+	// `directory` has keys looked up in the directory that are not in `keys_file`. Operators create
+	// and revoke them while the proxy runs: `penstock key`. A key that is in both is as the file says.
+	Keys string `json:"keys,omitempty"`
 
 	// A request header that holds the key. If several places are set, the first with a value
 	// counts: header, cookie, query, bearer. Default: the header `X-API-Key`, then the bearer
@@ -154,7 +158,7 @@ type Source struct {
 	// The value of a request header.
 	Header *IdentifyHeader `json:"header,omitempty"`
 
-	// A value that the proxy knows.
+	// A value that the proxy provides.
 	Attr string `json:"attr,omitempty"`
 
 	// The number of a label of the host, from the left, starting at 1: in `acme.shop.example`,

@@ -23,8 +23,9 @@ const (
 	JSON = syntax.JSON
 )
 
-// Load reads a policy file in the format of its extension. The error is [policy.Problems], or says
-// why the file could not be read. It does not find all the problems that [Document.Compile] finds.
+// Load reads a policy file in the format of its extension. The error is [policy.Problems], or
+// states why the file could not be read. Load does not find all the problems that
+// [Document.Compile] finds.
 func Load(path string) (*Document, error) {
 	if _, ok := syntax.FormatOf(path); !ok {
 		return nil, badExtension(path)
@@ -42,7 +43,7 @@ func badExtension(path string) error {
 
 // readFile reads a file, at most one byte more than the size limit.
 func readFile(path string) ([]byte, error) {
-	// Opening a pipe would wait for its writer.
+	// Opening a pipe would block until there is a writer.
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("policy file %q is not a regular file", path)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/pipetest"
 )
 
-// TestPipeIsRejected: opening a pipe would wait for a writer without end, at the start and when a
+// TestPipeIsRejected: opening a pipe would block until there is a writer, at the start and when a
 // watch is closed.
 func TestPipeIsRejected(t *testing.T) {
 	pipetest.IsRejected(t, "policy.yaml", func(path string) error {

@@ -7,8 +7,9 @@ import (
 	"slices"
 )
 
-// LoggedCredentials returns where requests carry credentials that an access log shows in clear:
-// "header X-Api-Key", "query key". Proxies leave out only Authorization and Cookie by themselves.
+// LoggedCredentials returns the places of credentials that an access log would contain in plain
+// text: "header X-Api-Key", "query key". By themselves, proxies omit only Authorization and Cookie
+// from access logs.
 func (d *Document) LoggedCredentials() (places []string) {
 	add := func(word, name string) {
 		if place := word + " " + name; name != "" && !slices.Contains(places, place) {

@@ -2,7 +2,8 @@
 
 package policyfile
 
-// CostAfter says how to read a request's cost from the response. It has either `header` or `json`.
+// CostAfter describes how to read a request's cost from the response. It has either `header` or
+// `json`.
 type CostAfter struct {
 	// A response header with the number of units.
 	Header string `json:"header,omitempty"`
@@ -14,7 +15,7 @@ type CostAfter struct {
 	// How many units are charged before the request is forwarded: at least 1. Required.
 	Estimate int64 `json:"estimate,omitempty"`
 
-	// How many units are charged if the response states no valid cost: at least 1. Default: the
+	// How many units are charged if the response has no valid cost: at least 1. Default: the
 	// estimate.
 	Default *int64 `json:"default,omitempty"`
 
@@ -23,7 +24,7 @@ type CostAfter struct {
 
 	// How many units are charged if the cost could not be read for a reason that a client can
 	// cause: the client disconnected before the end, or the body uses an unsupported compression.
-	// If a higher cost was read before, that cost is charged. At least 1. Default: `max`, or
+	// If a higher cost has already been read, that cost is charged. At least 1. Default: `max`, or
 	// `default` if there is no `max`.
 	Unread *int64 `json:"unread,omitempty"`
 }
@@ -34,7 +35,7 @@ type Statuses struct {
 	Status StatusWords `json:"status,omitempty"`
 }
 
-// Throttle says how requests may wait instead of being denied.
+// Throttle bounds how long, and how many, requests may wait instead of being denied.
 type Throttle struct {
 	// How long a request may wait, between 1ms and 1m. Required.
 	MaxDelay string `json:"max_delay,omitempty"`
@@ -43,7 +44,7 @@ type Throttle struct {
 	MaxWaiting *int `json:"max_waiting,omitempty"`
 }
 
-// Response changes the answer to a denied client. Fields that are left out keep their default.
+// Response changes the answer to a denied client. Fields that are omitted keep their defaults.
 type Response struct {
 	// The status: 400 to 599. Default: 429.
 	Status *int `json:"status,omitempty"`

@@ -61,7 +61,7 @@ func firstCells(t *testing.T, text, heading string) (words []string) {
 	return words
 }
 
-// TestReferenceHasEveryWord: the tables list every word of the types, and no other words.
+// TestReferenceHasEveryWord: the tables list every field of the types, and no others.
 func TestReferenceHasEveryWord(t *testing.T) {
 	text := reference(t)
 	for heading, of := range map[string]reflect.Type{
@@ -107,8 +107,8 @@ func choiceWords[T any](among []choice[T]) (words []string) {
 	return words
 }
 
-// TestReferenceHasThePlacesOfLaterWords: every word that is planned but not supported yet is
-// refused as such in each part of a policy that the reference names for it.
+// TestReferenceHasThePlacesOfLaterWords: every field that is planned but not supported yet is
+// rejected as such in each part of a policy that the reference names for it.
 func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
 	parts := map[string]reflect.Type{"the policy": reflect.TypeFor[Document](), "a rule": reflect.TypeFor[Rule](),
 		"`identify`": reflect.TypeFor[Identify](), "`match`": reflect.TypeFor[Match]()}
@@ -135,8 +135,8 @@ func TestReferenceHasThePlacesOfLaterWords(t *testing.T) {
 	}
 }
 
-// TestReferenceHasEveryLaterWord: the reference lists exactly the words that the decoder refuses as
-// not supported yet.
+// TestReferenceHasEveryLaterWord: the reference lists exactly the fields that the decoder rejects
+// as not supported yet.
 func TestReferenceHasEveryLaterWord(t *testing.T) {
 	want := map[string]bool{}
 	for _, words := range later {

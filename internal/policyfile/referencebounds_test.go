@@ -31,7 +31,7 @@ func documents(t *testing.T, pattern string) string {
 	return text.String()
 }
 
-// many returns n entries separated by commas; each is the format with its number filled in.
+// many returns n entries separated by commas, each formatted with its number.
 func many(n int, format string) string {
 	all := make([]string, n)
 	for i := range all {
@@ -40,8 +40,8 @@ func many(n int, format string) string {
 	return strings.Join(all, ", ")
 }
 
-// TestReferenceBounds: every bound in the reference is the bound of the code: a policy at the bound
-// is accepted, and one just beyond it is refused.
+// TestReferenceBounds: every bound in the reference equals the bound in the code, so that a policy
+// at the bound is accepted, and one just beyond it is rejected.
 func TestReferenceBounds(t *testing.T) {
 	text := documents(t, "docs/reference/*.md")
 	rule := func(words string) string { return "rules: [{name: a, limit: 10/1m, " + words + "}]" }

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// policyPage is the page on which every example is run.
+// policyPage is the page whose examples are all run.
 const policyPage = "docs/reference/policy.md"
 
 // fenced is an example in a document: a block between two lines of three backticks.
@@ -82,7 +82,7 @@ func TestEveryExampleIsRun(t *testing.T) {
 	}
 }
 
-// TestReferenceMistakes: the problems reported for the wrong policy are those shown in the
+// TestReferenceMistakes: the problems reported for the example with mistakes are those shown in the
 // reference.
 func TestReferenceMistakes(t *testing.T) {
 	var wrong, reports string

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// linksMax is how many symbolic links are followed to a file: as many as Linux follows.
+// linksMax is the greatest number of symbolic links on the path to a file, the same as in Linux.
 const linksMax = 40
 
-// route is the path to a file: the names and folders to watch for a replacement of the file.
+// route describes the path to a file: the names and folders to watch for a replacement of the file.
 type route struct {
 	names   map[string]bool // the file and every symbolic link on its path, each with its real folder
 	folders map[string]bool // these real folders
@@ -39,7 +39,7 @@ func routeTo(path string) route {
 		}
 		at := filepath.Join(real, part)
 		target, err := os.Readlink(at)
-		if err != nil { // not a link, or nothing there
+		if err != nil { // not a link, or it does not exist
 			if len(rest) == 0 {
 				r.add(real, at)
 			}

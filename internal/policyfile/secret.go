@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Environment returns the name of the environment variable in a text of the form {env.NAME}.
+// Environment returns the name of the environment variable in a text like {env.NAME}.
 func Environment(text string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(text, "{env.")
 	if !ok {
@@ -19,8 +19,8 @@ func Environment(text string) (name string, ok bool) {
 	return name, ok && name != ""
 }
 
-// Secret returns the secret of a field of the policy: for {env.NAME}, the value of the environment
-// variable, otherwise the text itself. The error says that the variable is not set, and never
+// Secret returns the secret in a field of the policy: for {env.NAME} the value of the environment
+// variable, otherwise the text itself. The error reports that the variable is not set, and never
 // contains a secret.
 func Secret(word string) (string, error) {
 	name, ok := Environment(word)
@@ -35,7 +35,8 @@ func Secret(word string) (string, error) {
 }
 
 // File returns the path of a file that the policy names. A relative path is relative to the folder
-// of the policy file. In a document that was not read from a file it stays unchanged.
+// of the policy file. In a document that was not read from a file, a relative path is returned
+// unchanged.
 func (d *Document) File(name string) string {
 	if name == "" || d.folder == "" || filepath.IsAbs(name) {
 		return name

@@ -8,8 +8,8 @@ import (
 	"encoding/json"
 )
 
-// versionBytes is how many bytes of the hash a version has. With 48 bits, two of a thousand edits
-// have the same version in one of 500 million cases.
+// versionBytes is the number of bytes of the hash in a version. With 48 bits, the probability that
+// two of a thousand edits have the same version is one in 500 million.
 const versionBytes = 6
 
 // Version returns a short hash of the document for logs and metrics: 12 hexadecimal digits.

@@ -12,7 +12,7 @@ import (
 )
 
 // notYet describes a field that only later versions of Penstock support. The document is correct,
-// but this program is too old for it.
+// but this version is too old for it.
 const notYet = "not yet in this version"
 
 const (
@@ -27,7 +27,7 @@ var later = map[reflect.Type][]string{
 	reflect.TypeFor[Document](): {"region"},
 }
 
-// instead maps fields of other rate limiters to what to write in a Penstock policy.
+// instead maps fields of other rate limiters to their equivalents in a Penstock policy.
 var instead = map[string]string{
 	"algorithm": `write the algorithm after the limit: "100/1m token_bucket"`,
 	"burst":     `write the burst after the limit: "10/1s burst 20"`,
@@ -69,7 +69,7 @@ var homes = []struct {
 	{reflect.TypeFor[Document](), "the policy itself, beside rules"},
 }
 
-// innerHomes are searched after the homes, for fields that belong in one of them only.
+// innerHomes are searched after the homes, for fields that belong in only one of them.
 var innerHomes = []struct {
 	in   reflect.Type
 	name string
@@ -87,7 +87,7 @@ var innerHomes = []struct {
 	{reflect.TypeFor[IdentifyIP](), "ip"},
 }
 
-// homeOf says where a misplaced field belongs, or "".
+// homeOf returns the part of a document in which a misplaced field belongs, or "".
 func homeOf(word string, notIn reflect.Type) string {
 	for _, home := range homes {
 		if _, ok := FieldsOf(home.in)[word]; ok && home.in != notIn {
@@ -108,7 +108,7 @@ func homeOf(word string, notIn reflect.Type) string {
 
 func isLater(in reflect.Type, word string) bool { return slices.Contains(later[in], word) }
 
-// remedyForWord says what to write in place of a number or bool where a word is expected.
+// remedyForWord returns what to write in place of a number or bool where a word is expected.
 func remedyForWord(path, text string) string {
 	word := syntax.LastWord(path)
 	if plain, ok := plainNumber(text); ok && word == "limit" {
@@ -127,7 +127,7 @@ func remedyForWord(path, text string) string {
 var spanWords = map[string]bool{"leeway": true, "refresh": true, "max_delay": true, "retry_after": true, "retry_jitter": true,
 	"window": true, "max": true}
 
-// remedyForNamed says what to write where names with values are expected.
+// remedyForNamed returns what to write where names with values are expected.
 func remedyForNamed(path string) string {
 	if syntax.LastWord(path) == "tiers" {
 		return "write {premium: 1000/1m, enterprise: unlimited}"
@@ -135,7 +135,7 @@ func remedyForNamed(path string) string {
 	return "write {X-Name: value}"
 }
 
-// remedyForBlock says what to write where a map is expected.
+// remedyForBlock returns what to write where a map is expected.
 func remedyForBlock(path string) string {
 	switch syntax.LastWord(path) {
 	case "match":

@@ -19,21 +19,20 @@ import (
 
 // pace holds the time settings of a [Watcher].
 type pace struct {
-	quiet   time.Duration // the file is read after no event for so long: editors write in several steps
-	longest time.Duration // the file is read after so long even if events go on
-	absent  time.Duration // how long a file may be missing or empty before that is an error
-	poll    time.Duration // how often the file is read without an event: network file systems send none
-	alone   time.Duration // the value of poll if the kernel grants no watch
+	quiet   time.Duration // the file is read after this time without events, because editors write in several steps
+	longest time.Duration // the file is read after this time even if events continue
+	absent  time.Duration // how long a file can be missing or empty before that is an error
+	poll    time.Duration // interval of reading the file without an event, because network file systems send none
+	alone   time.Duration // replaces poll if the kernel grants no watch
 	deaf    bool          // set by tests: behave as if the kernel granted no watch
 }
 
 var paceDefault = pace{quiet: 100 * time.Millisecond, longest: time.Second, absent: 2 * time.Second, poll: 30 * time.Second,
 	alone: 2 * time.Second}
 
-// Watcher reports changes of a policy file's content. It notices a write, a rename of another file
-// over it (as by editors), and a change of a symbolic link on its path (as by Kubernetes with
-// ..data). Its methods may be called from any goroutine, but not from onChange, which would
-// deadlock.
+// Watcher reports changes of a policy file's content. It detects a write, a rename of another file
+// over it (by editors), and a change of a symbolic link on its path (by Kubernetes, with ..data).
+// Its methods may be called from any goroutine, but not from onChange, where they would deadlock.
 type Watcher struct {
 	path     string
 	onChange func(*Document, error)
@@ -52,10 +51,10 @@ type Watcher struct {
 }
 
 // Watch calls onChange with the policy, or with an error, whenever the content of the file changes.
-// It calls it from a goroutine of its own, never concurrently, and not for the current content:
-// watch first and load then, so that no change is missed. A file that is missing for a moment is no
-// error; one that stays missing is reported once. If reading the file or onChange panics, onChange
-// is called with a [*PanicError]. Watch returns an error if the file cannot be watched.
+// The calls come from a separate goroutine, never concurrently, and not for the current content. To
+// miss no change, call Watch first and load the file afterwards. A file that is missing briefly is
+// not an error; one that remains missing is reported once. If reading the file or onChange panics,
+// onChange is called with a [*PanicError]. Watch returns an error if the file cannot be watched.
 func Watch(path string, onChange func(*Document, error)) (*Watcher, error) {
 	return watch(path, paceDefault, onChange)
 }
@@ -78,8 +77,8 @@ func watch(path string, pace pace, onChange func(*Document, error)) (*Watcher, e
 }
 
 // listen subscribes to the kernel's file events. Linux grants 128 such watches to all processes of
-// a user, and on a node to all its containers. If none is left, the file is polled instead: an edit
-// takes effect later, but the proxy starts.
+// a user, which on a Kubernetes node means all containers. If none is left, the file is polled
+// instead: an edit takes effect later, but the proxy starts.
 func (w *Watcher) listen() {
 	if !w.pace.deaf {
 		if notify, err := fsnotify.NewWatcher(); err == nil {
@@ -179,18 +178,19 @@ func (w *Watcher) follow() {
 		return
 	}
 	for folder := range w.route.folders {
-		// A folder that was replaced by another of its name has lost its watch. Adding a watch
-		// twice does nothing. A folder that cannot be watched is covered by polling.
+		// A folder that was replaced by another one with the same name has lost its watch. Adding a
+		// watch twice has no effect. If a folder cannot be watched, polling detects changes.
 		_ = w.notify.Add(folder)
 	}
 	for folder := range before.folders {
 		if !w.route.folders[folder] {
-			_ = w.notify.Remove(folder) // the folder may be gone, and its watch with it
+			_ = w.notify.Remove(folder) // the folder might no longer exist, nor its watch
 		}
 	}
 }
 
-// look reads the file and reports its content if it changed. soon asks for another look shortly.
+// look reads the file and reports its content if it changed. soon is true if the file should be
+// read again shortly.
 func (w *Watcher) look(now time.Time) (soon bool) {
 	w.follow()
 	data, err := readFile(w.path)
@@ -216,7 +216,7 @@ func (w *Watcher) look(now time.Time) (soon bool) {
 }
 
 // PanicError reports that the content of a file caused a panic, while it was read or in onChange.
-// The panic is a bug in this program. It is reported as an error because an edit must not end a
+// The panic is a bug in this program. It is reported as an error because an edit must not crash a
 // process that has a valid policy in force.
 type PanicError struct {
 	Reason any

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// fast is the pace of the tests; its polling is too slow to be what finds a change.
+// fast is the pace of the tests. Its polling interval is so long that changes are not detected by
+// polling.
 var fast = pace{quiet: 10 * time.Millisecond, longest: 100 * time.Millisecond, absent: 150 * time.Millisecond,
 	poll: time.Hour}
 
@@ -66,8 +67,8 @@ func wantName(t *testing.T, reports chan watchReport, name string) {
 // wantSilence reloads and checks that the watcher reported nothing before that.
 func wantSilence(t *testing.T, w *Watcher, reports chan watchReport, name string) {
 	t.Helper()
-	// Pending events are handled after quiet. The marker is the report of Reload, which comes after
-	// them.
+	// Pending events are handled after the quiet time. The report of Reload comes after them and
+	// marks their end.
 	deadline := time.After(5 * fast.quiet)
 	select {
 	case what := <-reports:
@@ -203,7 +204,7 @@ func TestWatchReportsErrors(t *testing.T) {
 }
 
 // TestWatchSurvivesAFileThatIsGone: a file that is missing or empty for a moment is not an error. A
-// file that stays missing is reported once, and again when it returns.
+// file that remains missing is reported once, and again when it returns.
 func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, policyText("one"))
@@ -228,7 +229,7 @@ func TestWatchSurvivesAFileThatIsGone(t *testing.T) {
 	wantName(t, reports, "two")
 }
 
-// twoFolders makes two folders, each with a policy of the folder's name at the path within it.
+// twoFolders makes two folders. In each, a policy with the folder's name is at the given path.
 func twoFolders(t *testing.T, path string) (folder, other string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -242,8 +243,8 @@ func twoFolders(t *testing.T, path string) (folder, other string) {
 	return folder, other
 }
 
-// TestWatchSeesTheFolderReplaced: the watcher sees at once that the folder was replaced, and then
-// sees edits in the new folder.
+// TestWatchSeesTheFolderReplaced: the watcher detects at once that the folder was replaced, and
+// then detects edits in the new folder.
 func TestWatchSeesTheFolderReplaced(t *testing.T) {
 	folder, other := twoFolders(t, "policy.yaml")
 	path := filepath.Join(folder, "policy.yaml")
@@ -302,7 +303,7 @@ func TestWatchRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// TestRouteOfACircle: following links that form a cycle ends.
+// TestRouteOfACircle: following links terminates even if they form a cycle.
 func TestRouteOfACircle(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "policy.yaml")
@@ -364,8 +365,8 @@ func TestAPanicOverAnEditIsReported(t *testing.T) {
 	}
 }
 
-// TestAWatcherOutlivesAnOnChangeThatAlwaysPanics: the process goes on, and Reload returns the panic
-// as an error.
+// TestAWatcherOutlivesAnOnChangeThatAlwaysPanics: the process continues, and Reload returns the
+// panic as an error.
 func TestAWatcherOutlivesAnOnChangeThatAlwaysPanics(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "policy.yaml")
 	write(t, path, "name: one\nrules: [{name: a, limit: 1/1m}]\n")

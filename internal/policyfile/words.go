@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Words is a list of words. In a document, a single word may be written without a list, and
-// MarshalJSON does so.
+// Words is a list of words. In a document, a single word can be written without a list; MarshalJSON
+// writes it that way.
 type Words []string
 
 // MarshalJSON writes a single word as itself and everything else as a list.
@@ -81,7 +81,7 @@ func oneOrList[S ~[]T, T any](list S) ([]byte, error) {
 }
 
 // StatusWords are response statuses: numbers such as 401, and classes such as 5xx. In a document, a
-// single one may be written without a list, and a number without quotes.
+// single status can be written without a list, and a number without quotes.
 type StatusWords []string
 
 // MarshalJSON writes a single status as itself and everything else as a list.
@@ -115,8 +115,8 @@ func (i *Identify) UnmarshalJSON(data []byte) error { return unmarshal(data, i) 
 // UnmarshalJSON reads a match as strictly as a policy file is read. The error is [policy.Problems].
 func (m *Match) UnmarshalJSON(data []byte) error { return unmarshal(data, m) }
 
-// unmarshal reads one JSON value into one of the document's types. Problems carry only their path:
-// line numbers would be those of the value, not of the file that contains it.
+// unmarshal reads one JSON value into one of the document's types. Problems have only a path,
+// because line numbers would be relative to the value rather than to the file that contains it.
 func unmarshal(data []byte, into any) error {
 	found := &syntax.Report{}
 	tree := syntax.ParseJSON("", data, found)

@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// lateTimeout is how long a late store's callers wait for it.
+// lateTimeout is how long callers wait for a late store.
 const lateTimeout = 50 * time.Millisecond
 
 // unsentError is the error of a call that was not sent.
@@ -35,19 +35,19 @@ var (
 )
 
 // lateStore executes calls at random instants and answers them later. A call whose answer takes
-// longer than lateTimeout fails, and is executed nevertheless.
+// longer than lateTimeout fails, but is executed nevertheless.
 type lateStore struct {
 	counter.Store
 	running sync.WaitGroup
 
 	mu     sync.Mutex
 	random *rand.Rand
-	late   time.Duration // the greatest delay before and after a call is executed
-	unsent int           // of 100 calls, how many fail unsent
-	lost   int           // of 100 calls, how many are never executed, and time out
+	late   time.Duration // the greatest delay before, and again after, the execution of a call
+	unsent int           // how many of 100 calls fail before they are sent
+	lost   int           // how many of 100 calls are never executed and time out
 }
 
-// delays draws the fate of a call.
+// delays draws the delays of a call, or its failure, at random.
 func (s *lateStore) delays() (before, after time.Duration, unsent, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,8 @@ func (s *lateStore) Take(_ context.Context, checks []counter.Check, results []co
 	}
 }
 
-// lateNode is one process: its layers over a late store, and the requests that it admitted.
+// lateNode is one process: its layers over a late store, and a record of the requests that it
+// admitted.
 type lateNode struct {
 	leases *leasestore.Store
 	store  *fallback.Store
@@ -93,20 +94,21 @@ type lateNode struct {
 	admitted map[string][]admission // by counter
 }
 
-// admission is units that were admitted at an instant between the begin and the end of a request.
+// admission records units that were admitted at some instant between the beginning and the end of a
+// request.
 type admission struct {
 	begin, end counter.Micros
 	cost       int64
 }
 
-func newLateNode(t *testing.T, redis counter.Store) *lateNode {
+func newLateNode(t *testing.T, redis counter.Store, nodes int) *lateNode {
 	t.Helper()
 	leases, err := leasestore.New(redis, leasestore.Options{Timeout: lateTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return &lateNode{leases: leases, admitted: map[string][]admission{},
-		store: fallback.New(leases, fallback.Options{Local: lateMemory(t), Known: leases.Used})}
+		store: fallback.New(leases, fallback.Options{Local: lateMemory(t), Known: leases.Used, Nodes: func() int { return nodes }})}
 }
 
 // lateMemory returns a store that counts in memory.
@@ -138,8 +140,8 @@ func (n *lateNode) ask(checks []counter.Check) {
 	}
 }
 
-// excessOf returns by how many units the admissions of one counter exceed what the limit allows in a
-// span. Only those that lie within the span as a whole count.
+// excessOf returns the number of units by which the admissions of one counter exceed what the limit
+// allows in a span. Only admissions that lie entirely within the span count.
 func excessOf(admitted []admission, l *counter.Limit) (excess int64) {
 	for _, first := range admitted {
 		var spans [][2]counter.Micros
@@ -163,7 +165,7 @@ func excessOf(admitted []admission, l *counter.Limit) (excess int64) {
 	return excess
 }
 
-// unitsIn returns the units of the requests that lie within a span.
+// unitsIn returns the number of units of the requests that lie within a span.
 func unitsIn(admitted []admission, span [2]counter.Micros) (units int64) {
 	for _, a := range admitted {
 		if a.begin >= span[0] && a.end < span[1] {
@@ -173,7 +175,7 @@ func unitsIn(admitted []admission, span [2]counter.Micros) (units int64) {
 	return units
 }
 
-// allowed returns how many units a limit allows in a span.
+// allowed returns the number of units that a limit allows in a span.
 func allowed(l *counter.Limit, span counter.Micros) int64 {
 	if l.Algorithm() != counter.TokenBucket {
 		return l.Capacity()
@@ -181,34 +183,38 @@ func allowed(l *counter.Limit, span counter.Micros) int64 {
 	return l.Capacity() + l.Count()*int64(span)/int64(l.Window()) + 1
 }
 
-// TestLateAnswers: whatever a store that works answers late, a node admits no more than the limit.
-// The calls that it answered, those that were charged and answered too late, and those that the
-// node admitted by itself count together.
+// TestLateAnswers: a node never admits more than the limit over a working store that answers late.
+// Calls that the store answered, calls that it charged but answered too late, and requests that the
+// node admitted on its own count together.
 func TestLateAnswers(t *testing.T) {
 	random := seed.Random(t)
 	for _, text := range []string{"60/1s fw", "60/1s sw", "60/1s sl", "60/1s tb", "30/500ms burst 90"} {
-		for _, leased := range []bool{false, true} {
-			for _, nodes := range []int{1, 2} {
-				t.Run(fmt.Sprintf("%s, leased %t, %d nodes", text, leased, nodes), func(t *testing.T) {
-					for range 8 {
-						number := random.Uint64()
-						synctest.Test(t, func(t *testing.T) {
-							lateBursts(t, rand.New(rand.NewPCG(number, 0)), limittest.New(t, text), leased, nodes)
-						})
-					}
-				})
+		for _, onError := range []counter.OnError{counter.OnErrorAllow, counter.OnErrorLocal} {
+			for _, leased := range []bool{false, true} {
+				for _, nodes := range []int{1, 2} {
+					t.Run(fmt.Sprintf("%s, on_error %v, leased %t, %d nodes", text, onError, leased, nodes), func(t *testing.T) {
+						for range 6 {
+							number := random.Uint64()
+							synctest.Test(t, func(t *testing.T) {
+								check := counter.Check{Limit: limittest.New(t, text), Lease: leased, OnError: onError}
+								lateBursts(t, rand.New(rand.NewPCG(number, 0)), check, nodes)
+							})
+						}
+					})
+				}
 			}
 		}
 	}
 }
 
-// lateBursts sends bursts to nodes over one late store, and holds each against the limit.
-func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, nodes int) {
+// lateBursts sends bursts to nodes over one late store, and compares the admissions of each burst
+// with the limit.
+func lateBursts(t *testing.T, random *rand.Rand, check counter.Check, nodes int) {
 	time.Sleep(time.Duration(random.Int64N(int64(time.Second))))
 	redis := &lateStore{Store: lateMemory(t), random: rand.New(rand.NewPCG(random.Uint64(), 1))}
 	var all []*lateNode
 	for range nodes {
-		all = append(all, newLateNode(t, redis))
+		all = append(all, newLateNode(t, redis, nodes))
 	}
 	var asking sync.WaitGroup
 	for range 12 {
@@ -217,7 +223,7 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 		redis.unsent, redis.lost = []int{0, 0, 20}[random.IntN(3)], []int{0, 0, 5}[random.IntN(3)]
 		redis.mu.Unlock()
 		for range random.IntN(100) {
-			checks := lateChecks(random, l, leased)
+			checks := lateChecks(random, check)
 			n, wait := all[random.IntN(nodes)], time.Duration(random.Int64N(int64(lateTimeout)))
 			asking.Go(func() {
 				time.Sleep(wait)
@@ -229,7 +235,7 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 	asking.Wait()
 	for i, n := range all {
 		for key, admitted := range n.admitted {
-			if excess := excessOf(admitted, l); excess > 0 {
+			if excess := excessOf(admitted, check.Limit); excess > 0 {
 				t.Errorf("node %d admitted %d units more than the limit for %s", i, excess, key)
 			}
 		}
@@ -240,13 +246,13 @@ func lateBursts(t *testing.T, random *rand.Rand, l *counter.Limit, leased bool, 
 	redis.running.Wait()
 }
 
-// lateChecks returns the checks of a request by one of two clients. Some requests also count for
-// both clients together.
-func lateChecks(random *rand.Rand, l *counter.Limit, leased bool) (checks []counter.Check) {
+// lateChecks returns the checks of a request by one of two clients. Some requests also have a check
+// that counts both clients together.
+func lateChecks(random *rand.Rand, check counter.Check) (checks []counter.Check) {
 	keys := []string{[]string{"a", "a", "a", "b"}[random.IntN(4)], "all"}
 	for _, key := range keys[:1+random.IntN(2)] {
-		checks = append(checks, counter.Check{Key: []byte("rl1:late:r:{" + key + "}:x"), ScopeLen: 11, Limit: l, Lease: leased,
-			Cost: 1 + random.Int64N(1+random.Int64N(3)), OnError: counter.OnErrorAllow})
+		check.Key, check.ScopeLen, check.Cost = []byte("rl1:late:r:{"+key+"}:x"), 11, 1+random.Int64N(1+random.Int64N(3))
+		checks = append(checks, check)
 	}
 	return checks
 }

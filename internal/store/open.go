@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store builds the store that a process keeps its counters in.
+// Package store builds the store in which a process keeps its counters.
 //
 // # Promise
 //
-// The same [Options] give every process the same store. Without Redis, the store is in memory. With
-// Redis, a layer of leases and cached denials precedes it, and an in-memory fallback applies
+// Every process with the same [Options] gets the same store. Without Redis, the store is in memory.
+// With Redis, a layer of leases and cached denials precedes it, and an in-memory fallback applies
 // on_error while Redis does not answer. [Store.Close] returns unused leases and then closes every
 // layer.
 //
 // # Price
 //
-// Nothing besides the cost of the layers, which call each other directly. The fallback allocates
-// memory only when Redis fails.
+// There is no cost besides that of the layers, which call each other directly. The fallback
+// allocates memory only when Redis fails.
 //
 // # When not to use it
 //
-// In tests of a single layer, which create that layer directly. A tool that inspects Redis without
-// charging uses redisadmin.
+// A test of a single layer creates that layer directly. A tool that inspects Redis without charging
+// uses redisadmin.
 package store
 
 import (
@@ -34,8 +34,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// leaseReturnTime bounds how long Close may take to return unused leases. A lease not returned in
-// time stays charged.
+// leaseReturnTime bounds how long Close may take to return unused leases. A lease that is not
+// returned in time remains charged.
 const leaseReturnTime = 2 * time.Second
 
 // Options configures a store. The zero Options give an in-memory store with default bounds.
@@ -47,7 +47,7 @@ type Options struct {
 	// do not apply to Redis or to the fallback.
 	CountersMax int
 	BytesMax    int64
-	// ForgetDenials makes every denied request ask Redis again. By default, a denial is cached for
+	// ForgetDenials makes every denied request call Redis again. By default, a denial is cached for
 	// at most a second.
 	ForgetDenials bool
 	// Failed is called concurrently, for each failure of Redis that the fallback handles. It may be
@@ -123,6 +123,19 @@ func (s *Store) Reachable(ctx context.Context) error {
 		return nil
 	}
 	return s.Redis.Check(ctx)
+}
+
+// Problems returns what is wrong with Redis at present, for operators.
+func (s *Store) Problems() (all []string) {
+	if s.Redis == nil {
+		return nil
+	}
+	for _, server := range s.Redis.Servers() {
+		if server.Breaker != redisstore.BreakerClosed {
+			all = append(all, fmt.Sprintf("Redis at %s does not answer: on_error decides", server.Addr))
+		}
+	}
+	return all
 }
 
 // Close returns unused leases and closes all layers. No request may use the store any more.

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
@@ -58,8 +59,8 @@ func TestTheZeroOptionsCountInMemory(t *testing.T) {
 	}
 }
 
-// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests and counts them as
-// failed, and corrections fail.
+// TestRedisIsStoodInFor: while Redis does not answer, on_error decides requests, they are counted
+// as failed, and corrections fail.
 func TestRedisIsStoodInFor(t *testing.T) {
 	server := redistest.StartTCP(t)
 	var failures atomic.Int64
@@ -92,6 +93,31 @@ func TestRedisIsStoodInFor(t *testing.T) {
 	defer cancel()
 	if err := s.Reachable(ctx); err == nil {
 		t.Error("a dead Redis is reachable")
+	}
+}
+
+// TestWhatAStarvedRedisDidNotReceiveIsCharged: while a server has no time to set up a connection,
+// requests are admitted in its place, and their units are charged once it has.
+func TestWhatAStarvedRedisDidNotReceiveIsCharged(t *testing.T) {
+	const limit, admitted = "100000/31d fixed_window", 4
+	server := redistest.Start(t)
+	server.Pause()
+	s := open(t, store.Options{Redis: &redisstore.Options{URL: server.URL(), Timeout: 20 * time.Millisecond}})
+	for i := range admitted {
+		if r, err := take(t, s.Requests, limit, counter.OnErrorAllow); err != nil || r.Denied || !r.Local {
+			t.Fatalf("request %d: %+v, error %v", i, r, err)
+		}
+	}
+	server.Resume()
+	asked := int64(0)
+	eventually.Until(t, 20*time.Second, "Redis decides again", func() bool {
+		asked++
+		r, err := take(t, s.Requests, limit, counter.OnErrorAllow)
+		return err == nil && !r.Local
+	})
+	r, err := take(t, s.Redis, limit, counter.OnErrorAllow)
+	if used := 100_000 - r.Remaining; err != nil || used != admitted+asked+1 {
+		t.Errorf("%d units are used, want %d; error %v", used, admitted+asked+1, err)
 	}
 }
 

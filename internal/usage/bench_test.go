@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// BenchmarkBody compares a tap with copying the body: a document of 16 KiB, and an event stream of
-// 200 events, in chunks as an upstream sends them.
+// BenchmarkBody compares a tap with copying the body, for a document of 16 KiB and for a stream of
+// 200 events, in the chunks that an upstream sends.
 func BenchmarkBody(b *testing.B) {
 	text := strings.Repeat("The water runs down the penstock. ", 480)
 	doc := []byte(`{"id":"x","choices":[{"message":{"content":"` + text + `"}}],"usage":{"total_tokens":4096}}`)

@@ -7,30 +7,30 @@ package usage
 type eventReader struct {
 	t     *Tap
 	part  linePart
-	name  []byte // of the field, as far as it is read; at most nameBytesMax
+	name  []byte // the part of the field's name read so far; at most nameBytesMax
 	begun bool   // the event has a data line
 	size  int    // bytes of the event's data
-	after byte   // the byte before, if it was CR: an LF that follows belongs to the same line end
+	after byte   // the previous byte if it was CR: an LF after it belongs to the same line end
 	later bool   // a line has ended, so a byte order mark can no longer come
 }
 
-// linePart is the part of a line that comes next.
+// linePart is the part of a line that is read next.
 type linePart uint8
 
 const (
 	partName  linePart = iota // the field's name
-	partSpace                 // the value, which may begin with one space
+	partSpace                 // the value, which can begin with one space
 	partValue                 // the value of a data field
 	partOther                 // the rest of a line that is not read
 )
 
-// nameBytesMax is how many bytes of a field's name, with a byte order mark, show that it is not
-// data.
+// nameBytesMax is the number of bytes of a field's name, including a byte order mark, after which
+// it is clear that the name is not data.
 const nameBytesMax = len(byteOrderMark) + len("data") + 1
 
 const byteOrderMark = "\uFEFF"
 
-// write takes the next piece of the stream.
+// write reads the next piece of the stream.
 func (e *eventReader) write(piece []byte) {
 	for len(piece) > 0 {
 		c := piece[0]
@@ -60,7 +60,7 @@ func (e *eventReader) write(piece []byte) {
 	}
 }
 
-// lineRest returns how many bytes there are before the next line end.
+// lineRest returns the number of bytes before the next line end.
 func lineRest(piece []byte) int {
 	for i, c := range piece {
 		if c == '\n' || c == '\r' {
@@ -70,7 +70,7 @@ func lineRest(piece []byte) int {
 	return len(piece)
 }
 
-// readName reads a byte of a field's name, or the colon behind it.
+// readName reads a byte of a field's name, or the colon after it.
 func (e *eventReader) readName(c byte) {
 	switch {
 	case c != ':':
@@ -126,6 +126,6 @@ func (e *eventReader) endEvent() {
 	e.begun, e.size = false, 0
 }
 
-// end ends the stream. An event without an empty line at its end counts if its document is
-// complete: some servers omit the line.
+// end ends the stream. An event that is not followed by an empty line counts if its document is
+// complete, because some servers omit that line.
 func (e *eventReader) end() { e.endEvent() }

@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/usage/inflate"
 )
 
-// oracle reads a number the slow and obvious way.
+// oracle reads a number in a slow and obvious way.
 func oracle(body, path string) (string, bool) {
 	decoder := json.NewDecoder(strings.NewReader(body))
 	decoder.UseNumber()
@@ -63,10 +63,10 @@ func eventsOracle(body, path string) (value string, ok bool) {
 	return value, ok
 }
 
-// depth returns the number of brackets that body opens, those in strings included.
+// depth returns the number of brackets that body opens, including those in strings.
 func depth(body string) int { return strings.Count(body, "[") + strings.Count(body, "{") }
 
-// FuzzTap compares the tap with the oracle, for any body and any chunks.
+// FuzzTap compares the tap with the oracle, for any body in any chunks.
 func FuzzTap(f *testing.F) {
 	for _, body := range []string{
 		`{"usage":{"total_tokens":21}}`, `{"usage":{"total_tokens":1},"usage":{"total_tokens":-0.5E-7}}`, `[{"n":[1,2]}]`,
@@ -94,7 +94,7 @@ func FuzzTap(f *testing.F) {
 	})
 }
 
-// FuzzCompressed writes bodies that claim to be compressed.
+// FuzzCompressed writes arbitrary bodies that are declared to be compressed.
 func FuzzCompressed(f *testing.F) {
 	f.Add([]byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff}, true)
 	f.Add([]byte{0x28, 0xb5, 0x2f, 0xfd, 4, 0}, false)

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// escapes lists, in pairs, each letter after a backslash and what it stands for.
+// escapes lists, in pairs, each letter after a backslash and the character that it stands for.
 const escapes = "\"\"\\\\//b\bf\fn\nr\rt\t"
 
 // unescaped returns a member's name, written without its quotes, with its escapes decoded. The

@@ -8,21 +8,21 @@ import (
 
 // Bounds of a document.
 const (
-	depthMax       = 512  // nested containers
-	keyBytesMax    = 1600 // as written: 256 characters, each escaped
-	numberBytesMax = 64   // of a number at a path
+	depthMax       = 512  // levels of nested containers
+	keyBytesMax    = 1600 // length of a name as written: 256 characters, each escaped
+	numberBytesMax = 64   // length of a number at a path
 )
 
-// scanner reads one JSON document (RFC 8259) in pieces and stores the numbers at some paths. It
-// keeps no text of the document, only a position in it. If members have the same name, the last one
-// counts.
+// scanner reads one JSON document (RFC 8259) in pieces and stores the numbers at the given paths.
+// It does not keep the text of the document, only the position in it. If several members have the
+// same name, the last one counts.
 type scanner struct {
 	paths  []path
 	state  state
-	rest   string      // of a literal such as true
+	rest   string      // the expected rest of a literal such as true
 	hex    int         // digits of an escape that are still to come
 	inKey  bool        // the string is a member's name
-	key    []byte      // the name as written, of a member that may be on a path
+	key    []byte      // the name, as written, of a member that might be on a path
 	stack  []container // the open containers
 	number []byte      // the number being read
 }
@@ -30,13 +30,13 @@ type scanner struct {
 // container is an object or a list that is open.
 type container struct {
 	list bool
-	next int // the index of the next item of a list
+	next int // in a list, the index of the next item
 }
 
 // path is a path and the number found at it.
 type path struct {
 	parts []part
-	// matched is how many parts the path shares with the current position.
+	// matched is the number of parts that the path shares with the current position.
 	matched int
 	found   bool
 	number  []byte
@@ -48,7 +48,7 @@ type part struct {
 	index int // -1 if the part can only be a name
 }
 
-// state says which bytes may come next.
+// state is the kind of byte that can come next.
 type state uint8
 
 const (
@@ -298,8 +298,8 @@ func (s *scanner) enterMember() {
 	s.enter(func(p *part) bool { return p.name == name })
 }
 
-// enter notes which paths lead to the next value of the innermost container. Numbers found there
-// before, or within it, no longer count.
+// enter records which paths lead to the next value of the innermost container. Numbers found
+// earlier at or below that position no longer count.
 func (s *scanner) enter(is func(p *part) bool) {
 	depth := len(s.stack)
 	for i := range s.paths {
@@ -314,7 +314,7 @@ func (s *scanner) enter(is func(p *part) bool) {
 	}
 }
 
-// noteKey keeps bytes of a member's name: at most one more than a name may have.
+// noteKey keeps bytes of a member's name, at most one more than a name can have.
 func (s *scanner) noteKey(piece ...byte) {
 	if s.inKey {
 		s.key = append(s.key, piece[:min(len(piece), keyBytesMax+1-len(s.key))]...)

@@ -8,9 +8,9 @@ import (
 
 // Limits of what is read. They bound the memory and time that one response can cost the proxy.
 const (
-	documentBytesMax = 1 << 20  // of a JSON document, and of one event; usage reports come at the end of far smaller ones
-	keptBytesMax     = 1 << 20  // of a compressed body
-	inflatedBytesMax = 16 << 20 // of a decompressed event stream: a thousandfold expansion is an attack
+	documentBytesMax = 1 << 20  // bytes of a JSON document, and of one event; documents that report usage are far smaller
+	keptBytesMax     = 1 << 20  // bytes of a compressed body
+	inflatedBytesMax = 16 << 20 // bytes of a decompressed event stream; a body that expands further is an attack
 )
 
 // Tap reads numbers from a body that is written to it. Create one with [New]. It must not be used
@@ -42,12 +42,12 @@ type coding uint8
 
 const (
 	codingNone       coding = iota
-	codingCompressed        // in a way that the inflater decompresses
+	codingCompressed        // in a way that the inflater supports
 	codingUnreadable        // compressed in another way, of another type, or too large
 )
 
-// Inflater decompresses bodies. It is an option, so that a program that reads plain bodies only
-// does not contain decoders.
+// Inflater decompresses bodies. It is optional, so that a program that reads only plain bodies does
+// not contain decoders.
 type Inflater interface {
 	// Inflates reports whether bodies of the content coding, in lower case, can be decompressed.
 	Inflates(coding string) bool
@@ -56,8 +56,8 @@ type Inflater interface {
 	Inflate(coding string, body []byte, pour func(piece []byte) (more bool))
 }
 
-// New returns a tap that reads the numbers at the paths. A path is names of members joined by dots;
-// an integer is an index in a list, as in usage.total_tokens or items.0.n. contentType and
+// New returns a tap that reads the numbers at the paths. A path consists of member names joined by
+// dots; an integer is an index in a list, as in usage.total_tokens or items.0.n. contentType and
 // contentEncoding are those of the response. Compressed bodies are read only if inflater is not
 // nil.
 func New(paths []string, contentType, contentEncoding string, inflater Inflater) *Tap {
@@ -97,8 +97,8 @@ func Withheld(head bool, status int, ranged bool) bool {
 	return head && status >= 200 && status < 400 || status == 206 || status == 304 || ranged && status < 400
 }
 
-// Readable reports whether to write the body to the tap: its type can be read, and it is not yet
-// known to be too large.
+// Readable reports whether to write the body to the tap, because its type can be read and it is not
+// yet known to be too large.
 func (t *Tap) Readable() bool { return t.coding != codingUnreadable && !t.ended }
 
 // Write reads the next chunk of the body. It always returns the chunk's length and a nil error, and
@@ -123,14 +123,14 @@ func (t *Tap) plain(piece []byte) {
 		return
 	}
 	if t.read += len(piece); t.read > documentBytesMax {
-		t.coding = codingUnreadable // from now on; no result was stored yet
+		t.coding = codingUnreadable // unreadable from now on; no result has been stored yet
 		return
 	}
 	t.scan.write(piece)
 }
 
-// Unread reports whether the body has a content type that the tap reads, but cannot be read: its
-// compression is not supported, or it is too large.
+// Unread reports whether the body has a content type that the tap reads, but cannot be read because
+// its compression is not supported or it is too large.
 func (t *Tap) Unread() bool { return t.typed && t.coding == codingUnreadable }
 
 // Cut reports whether the body would be incomplete if it ended here. A document is incomplete until
@@ -141,9 +141,9 @@ func (t *Tap) Cut() bool {
 	return t.typed && (t.events != nil || t.coding != codingNone || !t.scan.complete())
 }
 
-// JSON returns the number at the path, as it is written in the body; ok is false if there is none
-// or it could not be read. JSON ends the body: later writes are ignored. A response's charge is
-// computed from these numbers.
+// JSON returns the number at the path, as it is written in the body. ok is false if there is none
+// or if it could not be read. Writes after JSON are ignored. The request's final charge is computed
+// from these numbers.
 func (t *Tap) JSON(path string) (value string, ok bool) {
 	t.end()
 	for i := range t.results {
@@ -154,7 +154,7 @@ func (t *Tap) JSON(path string) (value string, ok bool) {
 	return "", false
 }
 
-// end reads what is left when the body ends.
+// end reads the remaining data when the body ends.
 func (t *Tap) end() {
 	if t.ended {
 		return
@@ -186,14 +186,14 @@ func (t *Tap) take() {
 	t.scan.reset()
 }
 
-// inflate reads the kept body, up to the limit. A broken body is read as far as it goes, like one
+// inflate reads the kept body, up to the limit. A broken body is read up to the error, like one
 // that was cut short.
 func (t *Tap) inflate() {
 	total := 0
 	t.inflater.Inflate(t.content, t.kept, func(piece []byte) bool {
 		if total += len(piece); total > inflatedBytesMax {
 			t.coding = codingUnreadable
-			t.results = nil // the last report may lie beyond the limit
+			t.results = nil // the last report might be beyond the limit
 			return false
 		}
 		t.plain(piece)

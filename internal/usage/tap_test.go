@@ -19,7 +19,7 @@ const (
 	tokens   = "usage.total_tokens"
 )
 
-// read returns what a tap finds in a body that is written in chunks of n bytes.
+// read returns the number that a tap finds in a body that is written in chunks of n bytes.
 func read(t *testing.T, body, contentType, encoding string, n int, path string) (string, bool) {
 	t.Helper()
 	tap := New([]string{path}, contentType, encoding, inflate.Bodies{})
@@ -33,7 +33,8 @@ func read(t *testing.T, body, contentType, encoding string, n int, path string) 
 	return tap.JSON(path)
 }
 
-// wantEverywhere checks that want is found however the body is cut; "" means that nothing is.
+// wantEverywhere checks that want is found however the body is cut into chunks; "" means that
+// nothing is found.
 func wantEverywhere(t *testing.T, body, contentType, path, want string) {
 	t.Helper()
 	for _, n := range []int{1, 2, 3, 7, 64, len(body) + 1} {
@@ -81,7 +82,7 @@ func TestDocuments(t *testing.T) {
 		{`{"usage":{"total_tokens":21],}`, tokens, ""},
 		{"{\"a\":\"\n\",\"usage\":{\"total_tokens\":21}}", tokens, ""},
 		{``, tokens, ""},
-		// A number of 64 characters is read, a longer one is not.
+		// A number of 64 characters is read, but a longer one is not.
 		{`{"n":` + strings.Repeat("1", 64) + `}`, "n", strings.Repeat("1", 64)},
 		{`{"n":` + strings.Repeat("1", 65) + `}`, "n", ""},
 	} {
@@ -94,7 +95,7 @@ func TestEventStreams(t *testing.T) {
 		{"data: {\"usage\":{\"total_tokens\":1}}\n\ndata: {\"usage\":{\"total_tokens\":2}}\n\ndata: [DONE]\n\n", "2"},
 		{"data:{\"usage\":{\"total_tokens\":1}}\r\n\r\ndata: {\"usage\":null}\r\n\r\n", "1"},
 		{"data: {\"usage\":\rdata: {\"total_tokens\":3}}\r\r", "3"},
-		// a line feed stands between the lines
+		// a line feed joins the lines
 		{"data: {\"usage\":{\"total_tokens\":4\ndata:2}}\n\n", ""},
 		{"id: 7\nevent: end\n: a comment\ndata: {\"usage\":{\ndata: \"total_tokens\":4}}\nretry: 5\n\n", "4"},
 		{"data: {\"usage\":{\"total_tokens\":5}}", "5"},
@@ -111,7 +112,8 @@ func TestEventStreams(t *testing.T) {
 	}
 }
 
-// TestOtherBodies: types and codings that are not read have no number, and Readable reports false.
+// TestOtherBodies: bodies of types and codings that are not read have no number, and Readable
+// returns false.
 func TestOtherBodies(t *testing.T) {
 	const body = `{"usage":{"total_tokens":21}}`
 	for _, c := range []struct {
@@ -180,7 +182,8 @@ func TestCompressedBodies(t *testing.T) {
 	}
 }
 
-// TestBoundOfADocument: a body of 1 MiB is read, one byte more is not, and Readable says so.
+// TestBoundOfADocument: a body of 1 MiB is read, but with one byte more it is not, and Readable
+// returns false.
 func TestBoundOfADocument(t *testing.T) {
 	const end = `{"usage":{"total_tokens":21}}`
 	fits := strings.Repeat(" ", documentBytesMax-len(end)) + end
@@ -224,7 +227,8 @@ func TestSeveralPaths(t *testing.T) {
 	}
 }
 
-// TestWritingDoesNotAllocate: the chunks of a plain body are not kept.
+// TestWritingDoesNotAllocate: writing chunks of a plain body does not allocate, since they are not
+// kept.
 func TestWritingDoesNotAllocate(t *testing.T) {
 	chunk := []byte("data: {\"choices\":[{\"delta\":{\"content\":\"some words\"}}],\"usage\":null}\n\n")
 	tap := New([]string{tokens}, stream, "", inflate.Bodies{})

@@ -77,7 +77,10 @@ func appendFolded(dst []byte, s string) []byte {
 			i, n = i+1, n+1
 			continue
 		}
-		r, size := utf8.DecodeRuneInString(s[i:])
+		r, size := threeBytes(s[i:])
+		if size == 0 {
+			r, size = utf8.DecodeRuneInString(s[i:])
+		}
 		folded := foldRune(r)
 		if folded == r { // this includes an invalid byte
 			n += copy(out[n:], s[i:i+size])
@@ -87,6 +90,19 @@ func appendFolded(dst []byte, s string) []byte {
 		i += size
 	}
 	return out[:n]
+}
+
+// threeBytes decodes a rune of three bytes at the start of s, in a fraction of the time of the
+// decoder. The size is 0 if s does not begin with one.
+func threeBytes(s string) (r rune, size int) {
+	if len(s) < 3 || s[0]&0xf0 != 0xe0 || s[1]&0xc0 != 0x80 || s[2]&0xc0 != 0x80 {
+		return 0, 0
+	}
+	r = rune(s[0]&0xf)<<12 | rune(s[1]&0x3f)<<6 | rune(s[2]&0x3f)
+	if r < 0x800 || r&^0x7ff == 0xd800 { // overlong, or half of a pair of UTF-16
+		return 0, 0
+	}
+	return r, 3
 }
 
 // foldRune returns the same rune for all runes that differ only in case.

@@ -37,7 +37,7 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	}
 	for _, e := range entries {
 		if e.position != after {
-			c.Names, c.Position = append(c.Names, e.Client), e.position
+			c.Names, c.Position = append(c.Names, e.Changed()), e.position
 		}
 	}
 	return c, nil

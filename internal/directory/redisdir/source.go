@@ -23,6 +23,8 @@ import (
 // The keys and the channel; see the package.
 const (
 	recordPrefix  = "rl1:~who:"
+	keyPrefix     = "rl1:~key:"
+	keyNamesKey   = "rl1:~keys:{~directory}"
 	networksKey   = "rl1:~networks:{~directory}"
 	historyKey    = "rl1:~history:{~directory}"
 	generationKey = "rl1:~generation:{~directory}"
@@ -46,7 +48,12 @@ var _ directory.Source = (*Source)(nil)
 // the source.
 func New(store *redisstore.Store) *Source { return &Source{store: store} }
 
-func recordKey(name policy.ClientName) string { return recordPrefix + name.Kind + ":" + name.ID }
+func recordKey(name policy.ClientName) string {
+	if name.Kind == policy.KindKey {
+		return keyPrefix + name.ID
+	}
+	return recordPrefix + name.Kind + ":" + name.ID
+}
 
 // Read implements [directory.Source].
 func (s *Source) Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
@@ -108,6 +115,9 @@ func failed(err error) error {
 	if err == nil {
 		return nil
 	}
+	if failure, ok := errors.AsType[*redisstore.Failure](err); ok && failure.Kind == redisstore.KindSlow {
+		return fmt.Errorf("%w: %w", directory.ErrBusy, err)
+	}
 	return fmt.Errorf("%w: %w", directory.ErrSource, err)
 }
 
@@ -115,7 +125,9 @@ func failed(err error) error {
 func (s *Source) Follow(ctx context.Context, changed func(policy.ClientName), missed func()) {
 	for ctx.Err() == nil {
 		_ = s.store.Listen(ctx, historyKey, channel, missed, func(message string) {
-			if kind, id, ok := strings.Cut(message, ":"); ok {
+			if message == everything {
+				missed()
+			} else if kind, id, ok := strings.Cut(message, ":"); ok {
 				changed(policy.ClientName{Kind: kind, ID: id})
 			}
 		})
@@ -140,6 +152,11 @@ func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []b
 	if !swapped || err != nil {
 		return false, err
 	}
+	return true, s.Announce(ctx, name, entry)
+}
+
+// Announce appends an entry to the history and tells the followers, as Swap does.
+func (s *Source) Announce(ctx context.Context, name policy.ClientName, entry directory.Entry) error {
 	line, err := json.Marshal(entry)
 	if err == nil {
 		_, err = s.store.DoFor(ctx, historyKey, "xadd", historyKey, "maxlen", "~", directory.HistoryMax, "*", "e", line)
@@ -148,10 +165,10 @@ func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []b
 		err = wrong
 	}
 	if err != nil {
-		return true, fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w",
+		return fmt.Errorf("%w: the change is made, but the other processes may learn of it only after minutes: %w",
 			directory.ErrSource, err)
 	}
-	return true, nil
+	return nil
 }
 
 // swap replaces the value of a key if it is still old. An empty text is no value.

@@ -5,12 +5,12 @@
 // # Promise
 //
 // A [Policy] has a current [Version] from [Open] until [Policy.Close]. Once it follows its
-// [Source], each edit either becomes the current version as a whole or changes nothing. An edit is
+// [Source], each edit either becomes the current version completely or changes nothing. An edit is
 // rejected if it cannot be read, compiled or admitted, or if it causes a panic. Requests finish
-// with the version that they began with. Versions and policies with the same credential settings
-// share their verifiers, so that an edit of a limit does not fetch keys again.
+// with the version with which they began. Versions and policies with the same credential settings
+// share their verifiers, so that keys are not fetched again after an edit of a limit.
 //
-// The source is a file today. It can be anything that loads a document and reports changes.
+// Currently the source is a file, but it can be anything that loads a document and reports changes.
 //
 // # Price
 //
@@ -19,5 +19,5 @@
 //
 // # When not to use it
 //
-// To check or explain a policy. Load and compile it with policyfile instead.
+// To check or explain a policy, load and compile it with policyfile instead.
 package live

@@ -25,7 +25,7 @@ type Options struct {
 	// Fronts enforce the policy. A policy that uses a feature that one of them lacks is rejected.
 	Fronts []lint.Front
 	// FormerMin is the number of replaced versions to keep. Versions that were replaced less than
-	// FormerAge ago are kept beside them, up to FormerMax in all.
+	// FormerAge ago are also kept, up to FormerMax in all.
 	FormerMin, FormerMax int
 	FormerAge            time.Duration
 	// Verifiers opens the verifiers of credentials. Metrics counts requests by rule and outcome.
@@ -33,19 +33,19 @@ type Options struct {
 	Metrics   *metrics.Metrics
 	Logger    *slog.Logger
 
-	// Open and edits call the functions below, one at a time. Each may be nil. An error from one of
-	// the first three rejects the version.
+	// Open and each edit call the functions below, never concurrently. Each may be nil. An error
+	// from one of the first three rejects the version.
 
-	// Complete sets what the source leaves to the front, such as the name.
+	// Complete sets fields that the source leaves to the front, such as the name.
 	Complete func(*policyfile.Document) error
 	// Prepare sets the version's Front.
 	Prepare func(*Version) error
-	// Admit is called last. It may record the version, which is in force once Admit returns nil.
+	// Admit is called last. It can record the version, which is in force once Admit returns nil.
 	Admit func(next *Version) error
 	// Changed is called after a version has come into force. For the first version, before is nil.
 	Changed func(before, now *Version)
 	// Edited is called for each accepted or rejected edit, with the name of the policy. It is not
-	// called if the document is the one in force.
+	// called if the document has not changed.
 	Edited func(policy string, accepted bool)
 }
 
@@ -53,7 +53,7 @@ type Options struct {
 type Policy struct {
 	options  Options
 	versions atomic.Pointer[[]*Version] // current version first
-	rejected atomic.Pointer[error]      // why the last edit was rejected, or nil
+	rejected atomic.Pointer[error]      // the reason why the last edit was rejected, or nil
 
 	editing  sync.Mutex // held during an edit
 	mu       sync.Mutex // guards follower
@@ -106,7 +106,7 @@ func (p *Policy) load() (d *policyfile.Document, err error) {
 // Current returns the version that decides new requests.
 func (p *Policy) Current() *Version { return (*p.versions.Load())[0] }
 
-// Known returns the current version and the replaced versions that are kept, latest first.
+// Known returns the current version and the replaced versions that are kept, the latest first.
 func (p *Policy) Known() []*Version { return *p.versions.Load() }
 
 // Of returns the version with an ID, or nil if it is not known.
@@ -122,8 +122,8 @@ func (p *Policy) Of(id string) *Version {
 // Source returns the name of the source.
 func (p *Policy) Source() string { return p.options.Source.String() }
 
-// Err returns why the last edit was rejected, or nil if it is in force. It also returns a panic
-// that the front had after the edit came into force.
+// Err returns the error with which the last edit was rejected, or nil if that edit is in force. If
+// the front panicked after the edit came into force, Err returns that panic as an error.
 func (p *Policy) Err() error {
 	if err := p.rejected.Load(); err != nil {
 		return *err
@@ -134,6 +134,7 @@ func (p *Policy) Err() error {
 // Follow begins to follow the source. Before it returns, it applies edits made since the policy was
 // loaded. A rejected edit is not an error of Follow.
 func (p *Policy) Follow() error {
+	p.options.Metrics.Followed(p.Current().Document.Name)
 	follower, err := p.options.Source.Follow(p.edited)
 	if err != nil {
 		return err
@@ -145,7 +146,7 @@ func (p *Policy) Follow() error {
 	return nil
 }
 
-// Unfollow stops following the source. The current version stays in force.
+// Unfollow stops following the source. The current version remains in force.
 func (p *Policy) Unfollow() error {
 	p.mu.Lock()
 	follower := p.follower
@@ -157,8 +158,8 @@ func (p *Policy) Unfollow() error {
 	return follower.Close()
 }
 
-// Reload loads the policy from its source now. It returns the error if the policy is rejected. It
-// does nothing if the policy is not followed.
+// Reload loads the policy from its source now, and returns the error if the policy is rejected. If
+// the policy is not followed, Reload does nothing.
 func (p *Policy) Reload() error {
 	p.mu.Lock()
 	follower := p.follower

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// memory is an in-memory source whose text the test sets.
+// memory is a source in memory whose text the test sets.
 type memory struct {
 	mu      sync.Mutex
 	text    string
@@ -123,8 +123,8 @@ func TestEditsComeIntoForceFromAnySource(t *testing.T) {
 	}
 }
 
-// TestAPanicRejectsTheEdit wherever it occurs: the previous version stays in force, a later edit is
-// applied, and nothing stays open.
+// TestAPanicRejectsTheEdit: wherever an edit causes a panic, the previous version remains in force,
+// a later edit is applied, and no verifier remains open.
 func TestAPanicRejectsTheEdit(t *testing.T) {
 	stage := ""
 	at := func(name string) {
@@ -194,8 +194,8 @@ func TestAdmitCanRejectAVersion(t *testing.T) {
 	}
 }
 
-// TestReplacedVersionsAreKeptByNumberAndAge: the last ones are kept, and those that were replaced a
-// moment ago, up to a bound.
+// TestReplacedVersionsAreKeptByNumberAndAge: the last few replaced versions are kept, and also
+// those that were replaced recently, up to a bound.
 func TestReplacedVersionsAreKeptByNumberAndAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, source, _ := followed(t, func(o *live.Options) { o.FormerMin, o.FormerMax, o.FormerAge = 2, 8, 10*time.Second })

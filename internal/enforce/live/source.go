@@ -12,7 +12,7 @@ type Source interface {
 	// modify.
 	Load() (*policyfile.Document, error)
 	// Follow calls changed after each change of the policy, with the new document or with an error.
-	// It never calls changed concurrently, nor before Follow returns. It returns an error if the
+	// It never calls changed concurrently or before Follow returns. It returns an error if the
 	// source cannot be followed.
 	Follow(changed func(*policyfile.Document, error)) (Follower, error)
 	// String returns the name of the source for logs, such as a file path, or "" if it has none.
@@ -24,7 +24,7 @@ type Follower interface {
 	// Reload loads the policy now and calls changed, even if the policy has not changed. It returns
 	// the error that changed received.
 	Reload() error
-	// Close stops the calls of changed. No call is under way when it returns.
+	// Close stops the calls of changed. When it returns, no call is under way.
 	Close() error
 }
 

@@ -19,8 +19,8 @@ import (
 )
 
 // keysWait bounds how long opening a policy waits for the key sets of its issuers. Tokens are
-// invalid until the keys arrive, so a service should not begin by rejecting all tokens. It must
-// still start if an issuer is down.
+// invalid until the keys arrive, so without waiting a service would begin by rejecting all tokens.
+// The wait is bounded, because a service must start even if an issuer is down.
 const keysWait = 2 * time.Second
 
 // Verifiers is a pool of open verifiers, keyed by their settings. Policies and versions with the
@@ -44,7 +44,7 @@ func (p *Verifiers) Len() int {
 	return len(p.open)
 }
 
-// sharedVerifier is a verifier that one or several versions use.
+// sharedVerifier is a verifier that one or more versions use.
 type sharedVerifier struct {
 	key  string
 	uses int // guarded by the pool's mu
@@ -62,8 +62,8 @@ type versionVerifiers struct {
 	held []*sharedVerifier
 }
 
-// of opens the verifiers for the policy's identify entries. It returns [policy.Problems] or a
-// [*policyfile.PanicError] as error, and then leaves nothing open.
+// of opens the verifiers for the policy's identify entries. Its error is [policy.Problems] or a
+// [*policyfile.PanicError]; after an error, nothing is left open.
 func (p *Verifiers) of(d *policyfile.Document) (*versionVerifiers, error) {
 	v := &versionVerifiers{pool: p, list: make([]policy.Verifier, len(d.Identify))}
 	deadline := time.Now().Add(keysWait)
@@ -126,7 +126,7 @@ func (p *Verifiers) share(entry policyfile.Identify) (one *sharedVerifier, isNew
 	return one, isNew, nil
 }
 
-// start opens the verifier. It turns a panic into an error, because other callers wait for the
+// start opens the verifier. It converts a panic into an error, because other callers wait for the
 // verifier.
 func (s *sharedVerifier) start(entry policyfile.Identify, logger *slog.Logger) {
 	defer func() {
@@ -199,8 +199,8 @@ func withPaths(entry policyfile.Identify, d *policyfile.Document) policyfile.Ide
 
 func entryPath(i int) string { return fmt.Sprintf("identify[%d]", i) }
 
-// atEntry adjusts the problems of an entry that was opened alone to its index and place in the
-// policy.
+// atEntry adjusts the problems of an entry that was opened alone to the entry's index and location
+// in the policy.
 func atEntry(found policy.Problems, i int, d *policyfile.Document) policy.Problems {
 	for k := range found {
 		rest, _ := strings.CutPrefix(found[k].Path, entryPath(0))

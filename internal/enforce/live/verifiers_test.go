@@ -23,7 +23,7 @@ func tokensAnd(t *testing.T, ways string) *policyfile.Document {
 }
 
 // TestVerifiersOutliveAReload: a verifier stays open while a version uses it with the same
-// settings, whatever else of the policy changes.
+// settings, whatever else in the policy changes.
 func TestVerifiersOutliveAReload(t *testing.T) {
 	pool := NewVerifiers(slog.New(slog.DiscardHandler))
 	first, err := pool.of(tokensAnd(t, ""))

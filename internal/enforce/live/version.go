@@ -22,10 +22,11 @@ type Version struct {
 	Ruleset  *core.Ruleset
 	// Events says which decisions of the version are reported.
 	Events policy.Events
-	// Outcomes and Credentials count the requests under this version.
+	// Outcomes, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
+	Denials     *metrics.Denials
 	Credentials *metrics.Credentials
-	// Front is the value that Options.Prepare has set.
+	// Front is the value that Options.Prepare set.
 	Front any
 
 	verifiers *versionVerifiers // open until no request can begin with the version
@@ -36,18 +37,19 @@ type Version struct {
 func (v *Version) Count(plan *core.Plan) {
 	v.Credentials.Count(plan.Credentials())
 	v.Outcomes.Count(plan.Outcomes())
+	v.Denials.Count(plan.Outcomes(), plan.Identity().Tier)
 }
 
 // KeysReady reports whether every key set that comes from a URL has been fetched. Until then, its
 // tokens are invalid.
 func (v *Version) KeysReady() bool { return v.verifiers.ready() }
 
-// Verifiers returns the verifiers of the document's identify, in its order. An entry that needs none
-// has nil.
+// Verifiers returns the verifiers for the entries of the document's identify, in order. For an
+// entry that needs none, the verifier is nil.
 func (v *Version) Verifiers() []policy.Verifier { return v.verifiers.list }
 
-// compile builds a version from a document. It turns a panic into an error, and leaves nothing open
-// on error.
+// compile builds a version from a document. It converts a panic into an error, and leaves nothing
+// open on an error.
 func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	var opened *versionVerifiers
 	defer func() {
@@ -71,7 +73,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 		return nil, err
 	}
 	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Events: d.EventSettings(), Outcomes: o.Metrics.Rules(d.Name, ruleset),
-		Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
+		Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {
 			return nil, err

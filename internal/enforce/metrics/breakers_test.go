@@ -16,14 +16,14 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// breakers collects the metrics of stores' breakers, as a scrape does.
+// breakers collects the metrics of stores' breakers, like a scrape.
 type breakers []*redisstore.Store
 
 func (b breakers) Describe(ch chan<- *prometheus.Desc) { DescribeBreakers(ch) }
 func (b breakers) Collect(ch chan<- prometheus.Metric) { CollectBreakers(ch, b...) }
 
-// TestBreakersOfEachServer: a server that is down shows in its own series, and a server of two
-// stores is one series.
+// TestBreakersOfEachServer: a server that is down has its own series, and a server of two stores
+// has one series.
 func TestBreakersOfEachServer(t *testing.T) {
 	up, down := redistest.StartTCP(t), redistest.StartTCP(t)
 	down.Kill()

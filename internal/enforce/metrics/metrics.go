@@ -4,17 +4,17 @@
 //
 // # Promise
 //
-// No label ever names a client: there are as many series as the policies had rules, times the
-// possible outcomes. The first count of an outcome creates its series. Every later count takes no
+// No label names a client, so the number of series is bounded by the number of rules times the
+// number of outcomes. The first count of an outcome creates its series. Every later count takes no
 // lock and allocates nothing.
 //
 // # Price
 //
-// One atomic addition for each rule that applied.
+// Counting takes one atomic addition for each rule that applied.
 //
 // # When not to use it
 //
-// To find out which client was denied: the log says that.
+// The metrics cannot show which client was denied; the log does.
 package metrics
 
 import (
@@ -36,12 +36,15 @@ import (
 // Metrics are the metrics that every front has.
 type Metrics struct {
 	Requests     *prometheus.CounterVec // by policy, rule, outcome
+	Denials      *prometheus.CounterVec // by policy, rule, tier
 	CheckSeconds prometheus.Histogram
 	StoreErrors  *prometheus.CounterVec // by kind
 	Credentials  *prometheus.CounterVec // by policy, method, state
 	Waits        *prometheus.CounterVec // by result
 	Settlements  *prometheus.CounterVec // by result
 	Unreadable   prometheus.Counter
+	Reloads      *prometheus.CounterVec // by policy, result
+	Policies     *Policies              // in force
 
 	// keyPanics counts panics while keys were loaded, in the whole process.
 	keyPanics prometheus.CounterFunc
@@ -57,6 +60,8 @@ func New() *Metrics {
 	return &Metrics{
 		Requests: vec("penstock_requests_total", "Requests by policy, rule and outcome.",
 			"policy", "rule", "outcome"),
+		Denials: vec("penstock_denials_total", "Requests that a rule denied, by policy, rule and tier of the client.",
+			"policy", "rule", "tier"),
 		CheckSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_check_duration_seconds",
 			Help: "Time that requests spent waiting for the store.",
@@ -72,6 +77,9 @@ func New() *Metrics {
 			"Charges corrected after the response, or that should have been, by result.", "result"),
 		Unreadable: prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_unreadable_costs_total",
 			Help: "Costs missing or invalid in a response or a trusted header, so that the policy's own number was charged."}),
+		Reloads: vec("penstock_policy_reloads_total", "Edits of policy files, by result: accepted or refused.",
+			"policy", "result"),
+		Policies: new(Policies),
 		keyPanics: prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "penstock_key_load_panics_total",
 			Help: "Loads of a key file or a key set that panicked. The keys that were loaded before stay in force."},
 			func() float64 { return float64(credential.Panics()) }),
@@ -92,11 +100,26 @@ func keyReloads(result string, of func(accepted, refused uint64) uint64) prometh
 
 // Collectors returns all metrics, for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Requests, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
-		m.Unreadable, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
+	return []prometheus.Collector{m.Requests, m.Denials, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
+		m.Unreadable, m.Reloads, m.Policies, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
 }
 
-// StoreFailed counts a failure of the store, after which on_error decided.
+// Followed creates the counters of a policy's edits, so that the first one is seen as an increase.
+func (m *Metrics) Followed(policy string) {
+	m.Reloads.WithLabelValues(policy, "accepted")
+	m.Reloads.WithLabelValues(policy, "refused")
+}
+
+// Reloaded counts an edit of a policy file.
+func (m *Metrics) Reloaded(policy string, accepted bool) {
+	result := "accepted"
+	if !accepted {
+		result = "refused"
+	}
+	m.Reloads.WithLabelValues(policy, result).Inc()
+}
+
+// StoreFailed counts a failure of the store after which on_error decided.
 func (m *Metrics) StoreFailed(err error) { m.StoreErrors.WithLabelValues(FailureKind(err)).Inc() }
 
 // The metrics that stores report about themselves.
@@ -125,7 +148,7 @@ func FailureKind(err error) string {
 }
 
 // lazy is a counter whose series is created when it first counts. Otherwise ten thousand rules
-// would have a hundred thousand series, and most would stay 0.
+// would have a hundred thousand series, most of which would remain 0.
 type lazy struct {
 	counter atomic.Pointer[prometheus.Counter]
 }
@@ -141,7 +164,7 @@ func (l *lazy) inc(first func() prometheus.Counter) {
 	(*counter).Inc()
 }
 
-// Rules are a ruleset's counters by rule and outcome. Safe for concurrent use.
+// Rules are a ruleset's counters by rule and outcome. They are safe for concurrent use.
 type Rules struct {
 	total  *prometheus.CounterVec
 	policy string
@@ -175,8 +198,8 @@ func (c *Rules) inc(rule int, outcome core.Outcome) {
 	})
 }
 
-// Credentials are a policy's counters of credentials, by way to identify and by state. Safe for
-// concurrent use.
+// Credentials are a policy's counters of credentials, by way to identify and by state. They are
+// safe for concurrent use.
 type Credentials struct {
 	total  *prometheus.CounterVec
 	policy string

@@ -119,7 +119,7 @@ func TestKeyPanicsAreCollected(t *testing.T) {
 	t.Error("penstock_key_load_panics_total is not collected")
 }
 
-// TestEditsOfKeysAreCounted edits a keys file, first well and then badly.
+// TestEditsOfKeysAreCounted makes a valid and then an invalid edit of a keys file.
 func TestEditsOfKeysAreCounted(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(New().Collectors()...)

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/store/leasestore"
 )
 
-// The metrics of a store that several nodes share, and of decisions without asking it.
+// The metrics of a store that several nodes share, and of decisions made without calling it.
 var (
 	storeCallsDesc = prometheus.NewDesc("penstock_store_calls_total",
 		"Calls of the shared store.", nil, nil)

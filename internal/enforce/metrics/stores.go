@@ -4,6 +4,7 @@ package metrics
 
 import (
 	"iter"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,7 +14,7 @@ import (
 )
 
 // Stores is a collector of the figures of stores, which it reads at each scrape. The figures of
-// several stores are added up; of their breakers the worst counts.
+// several stores are added up; of their breakers, the worst state is reported.
 type Stores iter.Seq[*store.Store]
 
 // Describe implements [prometheus.Collector].
@@ -21,6 +22,7 @@ func (Stores) Describe(ch chan<- *prometheus.Desc) {
 	ch <- CountersDesc
 	ch <- OverflowsDesc
 	DescribeBreakers(ch)
+	DescribeServers(ch)
 	DescribeShared(ch)
 }
 
@@ -49,6 +51,7 @@ func (s Stores) Collect(ch chan<- prometheus.Metric) {
 	}
 	if len(redis) > 0 {
 		CollectBreakers(ch, redis...)
+		CollectServers(ch, time.Now(), redis...)
 	}
 	if len(shared) > 0 {
 		CollectShared(ch, shared...)

@@ -8,17 +8,17 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// batch is the jobs that a worker settles together.
+// batch holds the jobs that a worker settles together.
 type batch struct {
 	queue   *Queue
-	batcher counter.Batcher // nil: the store gets one job after the other
+	batcher counter.Batcher // nil if the store gets one job after the other
 	jobs    []pending
 	calls   []counter.Call
 	from    []int // the job of each call
 	results []counter.Result
 }
 
-// pending is a job and its end; an empty end means that it has none yet.
+// pending is a job and its end, which is empty until the job has ended.
 type pending struct {
 	job Job
 	end End
@@ -60,7 +60,8 @@ func condition(job Job) []counter.Check {
 	return nil
 }
 
-// admitted returns the end of a job whose condition the store did not admit, or no end if it did.
+// admitted returns the end of a job whose condition the store did not admit, or "" if the store
+// admitted it.
 func admitted(c *counter.Call) End {
 	if c.Err != nil {
 		return Failed
@@ -68,7 +69,7 @@ func admitted(c *counter.Call) End {
 	for i := range c.Checks {
 		switch {
 		case c.Results[i].Local:
-			return Failed // the store was not asked, so no other node knows
+			return Failed // the store did not record the condition, so other nodes could settle the job again
 		case c.Results[i].Denied:
 			return Repeated
 		}
@@ -89,7 +90,8 @@ func corrected(c *counter.Call) End {
 	return Settled
 }
 
-// ask asks the store about each job without an end. The function of returns a job's checks.
+// ask sends to the store the checks of each job without an end. The function of returns a job's
+// checks.
 func (b *batch) ask(of func(Job) []counter.Check) {
 	b.calls, b.from = b.calls[:0], b.from[:0]
 	total := 0
@@ -138,7 +140,7 @@ func (b *batch) take() {
 	}
 }
 
-// conclude turns the answers into ends of the jobs that were asked about.
+// conclude converts the answers into the ends of the jobs that were sent.
 func (b *batch) conclude(of func(*counter.Call) End) {
 	for i := range b.calls {
 		if p := &b.jobs[b.from[i]]; p.end == "" {
@@ -155,7 +157,7 @@ func (b *batch) end(p *pending) {
 	}
 	b.queue.ended(p.end)
 	if p.end != Panicked {
-		defer b.recovered(func() {}) // its end is counted already
+		defer b.recovered(func() {}) // its end has already been counted
 		p.job.Release()
 	}
 }

@@ -118,8 +118,8 @@ func TestWaitingJobsAreSentTogether(t *testing.T) {
 	}
 }
 
-// TestAPanicOfTheStoreEndsItsJobs: the outcome of each of those jobs is unknown, and
-// no worker ends.
+// TestAPanicOfTheStoreEndsItsJobs: after a panic of the store, the outcome of each job in the call
+// is unknown, but no worker ends.
 func TestAPanicOfTheStoreEndsItsJobs(t *testing.T) {
 	store := &batching{hold: make(chan struct{}), dues: map[*counter.Check]int{}}
 	close(store.hold)

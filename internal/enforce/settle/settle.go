@@ -5,21 +5,21 @@
 //
 // # Promise
 //
-// Only [Queue.Stop] waits for the queue. The store is asked about each job at most once: a charge
-// whose outcome is unknown is never refunded a second time. A job that does not fit into the queue
-// is dropped, and its reservation stands as the charge. Every job has exactly one end, which is
-// counted. A job that panics ends alone; a store that panics ends the jobs it was asked about.
+// Only [Queue.Stop] waits for the queue. Each job is sent to the store at most once, so a refund
+// whose outcome is unknown is never repeated. A job that does not fit into the queue is dropped,
+// and its reservation remains as the charge. Every job has exactly one end, which is counted. A
+// panic in a job ends only that job; a panic in the store ends the jobs of the call.
 //
 // # Price
 //
-// One send on a channel for the caller, and up to sixteen goroutines from the first job on. When
-// more jobs wait than there are workers, each worker takes up to 32 jobs and asks a
-// [counter.Batcher] about them together. Requests decided in memory produce settlements faster than
+// The caller performs one send on a channel. There are up to sixteen goroutines from the first job
+// on. When more jobs wait than there are workers, each worker takes up to 32 jobs and sends them to
+// a [counter.Batcher] together, because requests decided in memory produce settlements faster than
 // a store answers single calls.
 //
 // # When not to use it
 //
-// For charges that must not be lost: the queue is in memory.
+// Do not use it for charges that must not be lost, because the queue is in memory.
 package settle
 
 import (
@@ -35,23 +35,23 @@ const (
 	workersCount = 16
 	batchMax     = 32 // jobs that one worker settles together
 	jobsMax      = 8192
-	// Deadline is how long a process that stops waits for its settlements. Each takes at most the
-	// store's own deadline.
+	// Deadline is how long a process that is stopping waits for its settlements. Each takes at most
+	// the store's own deadline.
 	Deadline = 5 * time.Second
 )
 
-// End is the end of a job, as metrics name it. For all but Settled and Owed, the reservation stands
-// as the charge.
+// End is how a job ended, by its name in metrics. For all but Settled and Owed, the reservation
+// remains as the charge.
 type End string
 
 // The ends of a job.
 const (
 	Settled  End = "settled"
-	Owed     End = "owed"     // the store does not answer, and is charged when it does
-	Failed   End = "failed"   // the store did not answer: it may have executed the job, so the job is not tried again
+	Owed     End = "owed"     // the store did not answer, and will be charged when it does
+	Failed   End = "failed"   // the store did not answer; it might have executed the job, so the job is not tried again
 	Dropped  End = "dropped"  // the queue is full or stopped
-	Panicked End = "panic"    // in the store or in the job; other jobs are not affected
-	Repeated End = "redeemed" // its condition was denied: the job was settled before, elsewhere
+	Panicked End = "panic"    // a panic in the store or in the job
+	Repeated End = "redeemed" // its condition was denied because the job was already settled elsewhere
 )
 
 // Job is the settlement of one request.
@@ -62,7 +62,7 @@ type Job interface {
 	Release()
 }
 
-// Conditional is a job that is settled only if the store admits something else first. The condition
+// Conditional is a job that is settled only if the store first admits a condition. The condition
 // and the job are not one atomic step. After a failure between them, the job is not settled, and
 // its condition no longer holds.
 type Conditional interface {
@@ -72,7 +72,7 @@ type Conditional interface {
 	Condition() []counter.Check
 }
 
-// Queue sends jobs to a store. Its workers start with the first job. Safe for concurrent use.
+// Queue sends jobs to a store. Its workers start with the first job. It is safe for concurrent use.
 type Queue struct {
 	// Panic is called with the reason of a panic, while it is being handled, from any goroutine.
 	// Set it before the first job; it may be nil.
@@ -83,16 +83,16 @@ type Queue struct {
 	jobs    chan Job
 	started sync.Once
 	workers sync.WaitGroup
-	mu      sync.RWMutex // read-locked while a job is queued, so that none is queued after the end
+	mu      sync.RWMutex // read-locked while a job is queued, so that no job is queued after Stop
 	stopped bool         // the queue is closed
 }
 
-// New returns an empty queue. ended is called with the end of every job, from any goroutine.
+// New returns an empty queue. It calls ended with the end of every job, from any goroutine.
 func New(store counter.Store, ended func(End)) *Queue {
 	return &Queue{store: store, ended: ended, jobs: make(chan Job, jobsMax)}
 }
 
-// Send queues a job, and reports whether the store will be asked about it.
+// Send queues a job, and reports whether it will be sent to the store.
 func (q *Queue) Send(job Job) bool {
 	if q.enqueue(job) {
 		return true

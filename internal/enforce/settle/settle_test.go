@@ -227,14 +227,13 @@ func (s *scripted) Take(_ context.Context, checks []counter.Check, results []cou
 	return s.fails
 }
 
-// TestAConditionComesFirst: a job whose condition is denied, or cannot be asked about, is not
-// settled.
+// TestAConditionComesFirst: a job whose condition is denied, or could not be sent, is not settled.
 func TestAConditionComesFirst(t *testing.T) {
 	for want, store := range map[End]*scripted{
 		Settled:  {},
 		Repeated: {second: counter.Result{Denied: true}},
 		Failed:   {fails: errors.New("away")},
-		"local":  {second: counter.Result{Local: true}}, // no other node would know of it
+		"local":  {second: counter.Result{Local: true}}, // other nodes would not see it
 	} {
 		e := new(ends)
 		q := New(store, e.note)

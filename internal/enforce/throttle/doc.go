@@ -5,35 +5,36 @@
 //
 // # Promise
 //
-// A request waits with a ticket. A ticket is in one queue at a time. It is ahead of all younger
-// tickets there, even in a queue that it joins later. Its turn comes when it is first in its queue.
-// So a ticket waits for older tickets only: the oldest ticket of all has its turn, and no two wait
-// for each other. A ticket that leaves, for whatever reason, frees its place at once. Queues and
-// the total number of waiters are bounded. Beyond the bounds a request is denied at once.
+// A waiting request has a ticket. A ticket is in one queue at a time. In every queue it is ahead of
+// all younger tickets, even if it joins the queue later. Its turn comes when it is first in its
+// queue. So a ticket waits only for older tickets: the oldest ticket of all always has its turn,
+// and no two tickets wait for each other. A ticket that leaves, for whatever reason, frees its
+// place at once. The queues and the total number of waiting requests are bounded. Beyond the bounds
+// a request is denied at once.
 //
-// Queues have no clock and know no requests. [Wait] uses them to decide a request under throttle
-// rules. It takes units in order of arrival, and takes none for a request that has left. A request
-// under several rules is in the queue of the counter that it has to wait for longest, so the
-// requests behind it wait for that counter too. At its turn it asks for its units. But if an older
+// Queues have no clock and do not depend on requests. [Wait] uses them to decide a request under
+// throttle rules. It takes units in order of arrival, and takes none for a request that has left. A
+// request under several rules is in the queue of the counter for which it has to wait longest, so
+// the requests behind it wait for that counter too. At its turn it takes its units. But if an older
 // request waits in the queue of another of its counters, it first moves to that queue.
 //
 // Requests under several rules are not guaranteed to be admitted in order. If another counter
 // denies such a request at its turn, the request moves to that counter's queue. A request that
 // needs only the first counter then takes the unit. If requests under each of two rules keep
-// arriving as fast as the limits allow, a request under both may move back and forth until it is
-// late. Keeping both places would be worse: a client's own limit, used up at another node
-// meanwhile, would block the queue of all clients.
+// arriving as fast as the limits allow, a request under both can move back and forth until it is
+// late. Keeping both places would be worse: if a client's own limit were used up through another
+// node in the meantime, it would block the queue of all clients.
 //
 // # Price
 //
 // While no request waits, a check is one atomic read. Otherwise there is one lock for all queues,
-// held for a map lookup of about 0.1 µs. A ticket is about 200 bytes. When the first request of a
-// client's queue finds room there but must wait for another counter, it moves to that counter's
-// queue. The rest of its queue may follow, one by one, and return. A move inspects two queues and
+// held for a map lookup of about 0.1 µs. A ticket takes about 200 bytes. When the first request of
+// a client's queue finds room there but must wait for another counter, it moves to that counter's
+// queue. The rest of its queue can follow, one by one, and return. A move inspects two queues and
 // does not call the store.
 //
 // # When not to use it
 //
-// To order the requests of several nodes: each node has its own queues, and there is no order
-// between nodes.
+// It cannot order the requests of several nodes: each node has its own queues, and there is no
+// order between nodes.
 package throttle

@@ -58,14 +58,14 @@ func (c *clients) ask(names ...string) {
 	}
 }
 
-// pass advances time to at, counted from the start.
+// pass advances time to at, measured from the start.
 func (c *clients) pass(at time.Duration) {
 	time.Sleep(time.Until(c.start.Add(at)))
 	synctest.Wait()
 }
 
-// want advances time to at, and compares the decisions since the last call. Decisions at one
-// instant may come in any order.
+// want advances time to at, and compares the decisions since the last call. Decisions at the same
+// instant can come in any order.
 func (c *clients) want(at time.Duration, lines ...string) {
 	c.t.Helper()
 	c.pass(at)
@@ -79,8 +79,8 @@ func (c *clients) want(at time.Duration, lines ...string) {
 	c.said = nil
 }
 
-// TestTheShortestDelayHoldsAtOnce: x2 would wait for its own limit longer than the max_delay of the
-// other rule.
+// TestTheShortestDelayHoldsAtOnce: x2 is denied at once, because it would wait for its own limit
+// longer than the other rule's max_delay.
 func TestTheShortestDelayHoldsAtOnce(t *testing.T) {
 	own, all := waiting(t, "own", "1/20s fixed_window", 30*counter.Second, 9), waiting(t, "all", "9/1s fixed_window", 5*counter.Second, 9)
 	withClients(t, own, all, func(c *clients) {
@@ -138,8 +138,8 @@ func TestARequestFromAnotherQueueKeepsItsOrder(t *testing.T) {
 	})
 }
 
-// TestAFullQueueRejectsRequestsFromOthers: a full queue rejects a request that comes from another
-// queue, as it rejects a new one.
+// TestAFullQueueRejectsRequestsFromOthers: a full queue rejects a request that moves from another
+// queue, just as it rejects a new one.
 func TestAFullQueueRejectsRequestsFromOthers(t *testing.T) {
 	own, all := waiting(t, "own", "1/2500ms burst 1", 30*counter.Second, 9), waiting(t, "all", "1/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
@@ -152,8 +152,8 @@ func TestAFullQueueRejectsRequestsFromOthers(t *testing.T) {
 	})
 }
 
-// TestAdmissibleRequestsQueueBehindOlderOnes: a request is queued if an older one waits, although
-// no limit denies it.
+// TestAdmissibleRequestsQueueBehindOlderOnes: a request is queued if an older one waits, even if no
+// limit denies it.
 func TestAdmissibleRequestsQueueBehindOlderOnes(t *testing.T) {
 	own, all := waiting(t, "own", "9/10s fixed_window", 30*counter.Second, 9), waiting(t, "all", "9/1s fixed_window", 30*counter.Second, 2)
 	withClients(t, own, all, func(c *clients) {
@@ -187,7 +187,7 @@ func (c *clients) sendAs(client string) *sentRequest {
 }
 
 // TestNoRequestWaitsWithoutNeed: in every second in which a request waits, other requests use all
-// units of the common limit or all units of its client's own limit. Requests with the same limits
+// units of the common limit or all units of the client's own limit. Requests with the same limits
 // are admitted in order of arrival.
 func TestNoRequestWaitsWithoutNeed(t *testing.T) {
 	const all, own, ownSpan = 3, 2, 5 * time.Second

@@ -9,8 +9,8 @@ import (
 )
 
 // waitersMaxDefault is the default total of waiting requests. A waiting request holds a goroutine,
-// its buffers and a connection, some 20 KB, so more would be an attack on the node's memory. The
-// queue of one counter may have 100,000.
+// its buffers and a connection, about 20 KB, so more requests would endanger the node's memory. The
+// queue of one counter can have 100,000.
 const waitersMaxDefault = 1 << 17
 
 // Options bound the queues. The zero Options are the defaults.
@@ -28,8 +28,8 @@ type Queues struct {
 	came  uint64 // number of tickets so far
 }
 
-// queue is the tickets that wait for one counter. It is a heap, because a ticket that moves in from
-// another queue is placed by its arrival, and queues may be long.
+// queue holds the tickets that wait for one counter. It is a heap, because a ticket that moves from
+// another queue is placed by its arrival, and queues can be long.
 type queue struct {
 	key     string
 	tickets []*Ticket
@@ -47,7 +47,7 @@ type Ticket struct {
 // Place names a queue and its bound.
 type Place struct {
 	Key []byte // of the counter; not retained
-	Max int    // how many tickets the queue may have, this one included
+	Max int    // the greatest number of tickets in the queue, including this one
 }
 
 // New returns empty queues.
@@ -100,7 +100,7 @@ func (l *Queues) room(p Place) bool {
 // ticket may move ahead of it afterwards, so call Behind before taking units.
 func (t *Ticket) Turn() <-chan struct{} { return t.turn }
 
-// Behind returns the index of the first of these queues in which an older ticket waits, or -1.
+// Behind returns the index of the first of the given queues in which an older ticket waits, or -1.
 func (t *Ticket) Behind(places []Place) int {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
@@ -112,9 +112,8 @@ func (t *Ticket) Behind(places []Place) int {
 	return -1
 }
 
-// Move moves the ticket to another queue, ahead of all tickets that are younger; that may be its
-// own queue. Its turn is then signalled again. Move reports false, and does nothing, if that queue
-// is full.
+// Move moves the ticket to a queue, which may be its own, ahead of all younger tickets. Its turn is
+// then signaled again. If that queue is full, Move returns false and does nothing.
 func (t *Ticket) Move(p Place) bool {
 	t.queues.mu.Lock()
 	defer t.queues.mu.Unlock()
@@ -167,7 +166,7 @@ func (t *Ticket) exit() {
 	}
 }
 
-// signal signals the first ticket that it is its turn. It may have been signalled before.
+// signal signals to the first ticket that its turn has come, even if it was signaled before.
 func (l *queue) signal() {
 	select {
 	case l.tickets[0].turn <- struct{}{}:

@@ -32,7 +32,7 @@ func join(t *testing.T, l *Queues, key string) *Ticket {
 	return ticket
 }
 
-// signalled says which of the tickets were signalled since the last call: "x.x".
+// signalled returns which of the tickets were signaled since the last call, in the form "x.x".
 func signalled(tickets ...*Ticket) string {
 	text := make([]byte, len(tickets))
 	for i, t := range tickets {
@@ -141,8 +141,8 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// model is tickets, the oldest first, with the queue of each and whether its turn there was
-// signalled.
+// model is a list of tickets, the oldest first, with the queue of each and whether its turn there
+// was signaled.
 type model struct {
 	tickets   []*Ticket
 	keys      []string
@@ -152,8 +152,8 @@ type model struct {
 // first returns the first ticket of a queue, or -1.
 func (s *model) first(key string) int { return slices.Index(s.keys, key) }
 
-// TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue was
-// signalled, Behind is right for every ticket, and nothing remains at the end.
+// TestTheOldestAlwaysHasItsTurn: however tickets join, move and leave, the oldest of each queue has
+// been signaled, Behind is right for every ticket, and nothing remains at the end.
 func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 	const keys = "abcd"
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 1))
@@ -190,8 +190,8 @@ func TestTheOldestAlwaysHasItsTurn(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce has goroutines wait in two queues, which they join in opposite orders. All are
-// served, and no two that need both queues have the turn together.
+// TestManyAtOnce: goroutines wait in two queues, which they join in opposite orders. All are
+// served, and no two that need both queues have their turn at the same time.
 func TestManyAtOnce(t *testing.T) {
 	l, served := New(Options{}), 0
 	var group sync.WaitGroup
@@ -208,7 +208,7 @@ func TestManyAtOnce(t *testing.T) {
 					ticket.Move(in[next])
 				}
 				if len(in) == 2 {
-					served++ // a data race unless this ticket alone has both turns
+					served++ // a data race unless only this ticket has both turns
 				}
 				ticket.Leave()
 			}

@@ -10,11 +10,11 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// pollMin is the least time between two store calls of a waiting request. The clocks of store and
-// node differ a little, and another node may take the expected unit first.
+// pollMin is the least time between two store calls of a waiting request. It is needed because the
+// clocks of store and node differ a little, and another node might take the expected unit first.
 const pollMin = time.Millisecond
 
-// End is how a wait ended, as metrics name it.
+// End is how a wait ended, by its name in metrics.
 type End string
 
 // The ends of a wait.
@@ -23,19 +23,19 @@ const (
 	EndAdmitted End = "admitted" // the request was admitted
 	EndDenied   End = "refused"  // another limit denied it, or the store did not answer
 	EndLate     End = "late"     // max_delay has passed, or would pass before its turn
-	EndFull     End = "full"     // max_waiting requests wait already
+	EndFull     End = "full"     // max_waiting requests are already waiting
 	EndGone     End = "gone"     // the client has left
 )
 
-// Asker sends checks to the store, writes the plan's results, and decides from them. The checks are
-// the plan's or as many others. answered is false if the store did not answer, so that on_error
-// decided.
+// Asker sends checks to the store, writes the results to the plan, and decides from them. The
+// checks are the plan's or the same number of others. answered is false if the store did not answer
+// and on_error decided.
 type Asker interface {
 	Ask(checks []counter.Check) (d core.Decision, answered bool)
 }
 
-// Wait decides one request under throttle rules; its plan has Throttled. It may be reused for
-// another request and keeps its buffers.
+// Wait decides one request under throttle rules, that is, one whose plan has Throttled checks. It
+// can be reused for another request and keeps its buffers.
 type Wait struct {
 	queues       *Queues
 	plan         *core.Plan
@@ -45,16 +45,16 @@ type Wait struct {
 	looked       bool
 	at           time.Time // when the store last answered
 	until        time.Time // when the shortest max_delay ends
-	askAfter     time.Time // asking the store before then is useless
+	askAfter     time.Time // the time before which a store call would be useless
 }
 
-// First returns the checks to ask the store first.
+// First returns the checks to send to the store first.
 //
 // If no other request waits for a counter of this request, First returns the request's own checks.
-// If the store denies them, the request starts to wait. Otherwise First returns lookups: if another
-// limit denies the request, it is answered at once, else it joins the end of a queue. A queued
-// request asks for its units only when no older request waits for a counter of it, so it takes no
-// units ahead of older requests.
+// If the store denies them, the request starts to wait. If others are waiting, First returns
+// lookups: if another limit denies the request, it is answered at once, otherwise it joins the end
+// of a queue. A queued request takes its units only when no older request waits for one of its
+// counters, so it never gets units ahead of older requests.
 func (w *Wait) First(lines *Queues, plan *core.Plan, throttled []core.Throttled) []counter.Check {
 	*w = Wait{queues: lines, plan: plan, throttled: throttled, lookupChecks: w.lookupChecks}
 	if w.busy() {
@@ -72,16 +72,16 @@ func (w *Wait) waits(first core.Decision, asker Asker) (d core.Decision, answere
 	case first.Delay > 0:
 		return first, true, true
 	case w.looked && w.guarded():
-		// Only a take records a denial that counts as a violation.
+		// A lookup would not record a denial that is a violation.
 		d, answered = asker.Ask(w.plan.Checks())
 		return d, answered, false
 	}
 	return first, true, false
 }
 
-// Decide decides a request that may have to wait, and returns when it is decided. After [EndGone]
-// the client has left and nothing was charged. Any other end comes with a decision, made from the
-// plan's results.
+// Decide decides a request that might have to wait, and returns when it is decided. After [EndGone]
+// the client has left and nothing was charged. With any other end there is a decision, made from
+// the plan's results.
 func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throttled []core.Throttled, asker Asker) (core.Decision, End) {
 	first := w.First(lines, plan, throttled)
 	w.asker = asker
@@ -92,7 +92,7 @@ func (w *Wait) Decide(ctx context.Context, lines *Queues, plan *core.Plan, throt
 	return d, end
 }
 
-// decide asks the store first, and waits if the request has to.
+// decide calls the store, and waits if the request has to.
 func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision, End) {
 	d, answered := w.asker.Ask(first)
 	if !answered {
@@ -109,9 +109,8 @@ func (w *Wait) decide(ctx context.Context, first []counter.Check) (core.Decision
 }
 
 // Announce decides a request without waiting. If the request has to wait, the decision has a delay,
-// and the caller makes another call that waits. The store has answered the checks of First, and
-// first is the decision from that answer. answered is false if the store was asked again and did
-// not answer.
+// and the caller must make another call that waits. first is the decision from the store's answer
+// to the checks of First. answered is false if the store was called again and did not answer.
 func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answered bool) {
 	d, answered, waits := w.waits(first, asker)
 	if waits && !d.Denied() { // there is room, but older requests wait for it
@@ -127,10 +126,10 @@ func (w *Wait) Announce(first core.Decision, asker Asker) (d core.Decision, answ
 	return d, answered
 }
 
-// waitInQueue waits until the request is admitted or can no longer be. The request is in one queue
-// at a time, that of the counter it has to wait for longest. So a client's own limit delays only
-// that client. In every queue younger requests are behind it, so it waits only for older ones, and
-// no two wait for each other.
+// waitInQueue waits until the request is admitted or can no longer be admitted. The request is in
+// one queue at a time, that of the counter for which it has to wait longest. So a client's own
+// limit delays only that client. In every queue younger requests are behind it, so it waits only
+// for older ones, and no two requests wait for each other.
 func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision, end End) {
 	ticket := w.queues.Join(places[w.longest()])
 	if ticket == nil {
@@ -166,8 +165,7 @@ func (w *Wait) waitInQueue(ctx context.Context, places []Place) (d core.Decision
 	}
 }
 
-// waitTurn waits until the ticket is first in its queue, and then until it is worth asking the
-// store.
+// waitTurn waits until the ticket is first in its queue, and then until a store call is useful.
 func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) End {
 	timer.Reset(time.Until(w.until))
 	select {
@@ -188,9 +186,9 @@ func (w *Wait) waitTurn(ctx context.Context, ticket *Ticket, timer *time.Timer) 
 	return EndNone
 }
 
-// longest returns the index of the throttled check to wait for: the one with the longest wait in
-// the store's last answer. If none denies, it is the first; from there the request moves to a queue
-// in which others wait.
+// longest returns the index of the throttled check for which to wait: the one with the longest wait
+// in the store's last answer. If none denies, it returns the first; from its queue the request
+// moves to a queue in which others wait.
 func (w *Wait) longest() (longest int) {
 	results, most := w.plan.Results(), counter.Micros(-1)
 	for i, t := range w.throttled {
@@ -230,11 +228,10 @@ func (w *Wait) places() []Place {
 	return places
 }
 
-// deny denies a request because of the queue alone: the queue is full, or the turn did not come in
-// time. Its client is told to come back after max_delay, when every request that waits now has left
-// the queue.
+// deny denies a request because the queue is full or its turn did not come in time. Retry-After is
+// max_delay, because every request that is waiting now has left the queue by then.
 //
-// The store's answer is brought forward to now, so that the client is not given instants in the
+// deny advances the store's answer to now, so that the response does not contain instants in the
 // past.
 func (w *Wait) deny() core.Decision {
 	results, waited := w.plan.Results(), micros(time.Since(w.at))
@@ -260,7 +257,7 @@ func (w *Wait) lookups() []counter.Check {
 	return w.lookupChecks
 }
 
-// guarded reports whether a denial may be a violation.
+// guarded reports whether a denial can be a violation.
 func (w *Wait) guarded() bool {
 	for i := range w.lookupChecks {
 		if w.lookupChecks[i].Guard > 0 {

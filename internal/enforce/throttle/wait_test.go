@@ -25,7 +25,7 @@ type front struct {
 	lines   *Queues
 }
 
-// asking is a request that a front decides.
+// asking is a request that a front is deciding.
 type asking struct {
 	*front
 	plan core.Plan
@@ -54,8 +54,8 @@ func (a *asking) Peer() netip.Addr           { return netip.MustParseAddr(a.peer
 func (*asking) Remote() netip.Addr           { return netip.Addr{} }
 func (*asking) Now() counter.Micros          { return micros(time.Since(time.Time{})) }
 
-// withFront runs a story with a front of two rules: one request a second, which requests wait for,
-// and two an hour of /hard.
+// withFront runs a story with a front of two rules: one request per second, for which requests
+// wait, and two per hour for /hard.
 func withFront(t *testing.T, story func(*front)) {
 	withFrontOf(t, story, waiting(t, "slow", "1/1s fixed_window", 2*counter.Second, 2),
 		policy.Rule{Name: "hard", Match: policy.Match{Path: []string{"/hard"}}, Limits: limits(t, "1/1h fixed_window")})
@@ -74,7 +74,7 @@ func withFrontOf(t *testing.T, story func(*front), rules ...policy.Rule) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // where windows begin
+		time.Sleep(time.Until(time.Now().Truncate(time.Hour).Add(time.Hour))) // until windows begin
 		story(&front{t: t, store: store, ruleset: rs, lines: New(Options{})})
 	})
 }
@@ -88,7 +88,7 @@ func limits(t *testing.T, text string) []counter.Limit {
 	return []counter.Limit{l}
 }
 
-// waiting returns a rule that requests wait for.
+// waiting returns a throttle rule.
 func waiting(t *testing.T, name, limit string, most counter.Micros, waiters int) policy.Rule {
 	t.Helper()
 	return policy.Rule{Name: name, Limits: limits(t, limit), Action: policy.ActionThrottle,
@@ -115,8 +115,8 @@ func (a *asking) announce() (core.Decision, bool) {
 	return a.wait.Announce(d, a)
 }
 
-// TestAnnounceTakesNothingFromTheQueue: the unit of a new second belongs to the request that
-// waits for it.
+// TestAnnounceTakesNothingFromTheQueue: the unit of a new second goes to the request that waits for
+// it.
 func TestAnnounceTakesNothingFromTheQueue(t *testing.T) {
 	withFront(t, func(f *front) {
 		if d, answered := f.request("/").announce(); d.Denied() || !answered {
@@ -131,7 +131,7 @@ func TestAnnounceTakesNothingFromTheQueue(t *testing.T) {
 			ended <- end
 		}()
 		synctest.Wait()
-		time.Sleep(time.Second - time.Microsecond) // the head of the queue asks now
+		time.Sleep(time.Second - time.Microsecond) // the first request of the queue calls the store now
 		if d, answered := f.request("/").announce(); !d.Denied() || d.Delay == 0 || d.Delay > counter.Second || !answered {
 			t.Error("who comes later goes ahead", d)
 		}
@@ -188,7 +188,7 @@ func TestDisconnectedClientsLeaveTheQueue(t *testing.T) {
 	})
 }
 
-// TestTheTurnsOfShardsAreNotLost: a rule with two shards admits its whole limit, however many
+// TestTheTurnsOfShardsAreNotLost: a rule with two shards admits its whole limit, even if many
 // requests between the admitted ones waited in vain.
 func TestTheTurnsOfShardsAreNotLost(t *testing.T) {
 	all := policy.Rule{Name: "all", PerNone: true, Shards: 2, Limits: limits(t, "20/1h fixed_window")}

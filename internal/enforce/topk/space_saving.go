@@ -13,25 +13,26 @@ import (
 const (
 	shardCount   = 16
 	shardEntries = 64 // few enough for a linear search of eight cache lines
-	// Entries is how many clients are kept.
+	// Entries is the number of clients that are kept.
 	Entries = shardCount * shardEntries
-	// NameBytesMax is how many bytes of a policy's and a client's name are kept, both together.
-	// Longer names are still told apart, by length and hash.
+	// NameBytesMax is the number of bytes that are kept of a policy's and a client's name together.
+	// Longer names are still distinguished, by length and hash.
 	NameBytesMax = 512
 	// HalfLifeDefault is the time after which a denial counts half.
 	HalfLifeDefault = time.Hour
-	// one is the count of one denial. Counts have 16 fractional bits, so that halving loses nothing
-	// visible.
+	// one is the count of one denial. Counts have 16 fractional bits, so that halving does not lose
+	// visible precision.
 	one = 1 << 16
 )
 
 // Options of a sketch. The zero Options are the defaults.
 type Options struct {
-	HalfLife time.Duration    // after which denials count half; 0 means HalfLifeDefault
+	HalfLife time.Duration    // time after which denials count half; 0 means HalfLifeDefault
 	Now      func() time.Time // nil means time.Now
 }
 
-// Sketch keeps the clients that are denied most. Create one with [New]. Safe for concurrent use.
+// Sketch keeps the clients that are denied most. Create one with [New]. It is safe for concurrent
+// use.
 type Sketch struct {
 	seed     maphash.Seed
 	now      func() time.Time
@@ -45,7 +46,7 @@ type shard struct {
 	age    int64 // half-lives since the epoch at which the counts are valid
 	hashes [shardEntries]uint64
 	counts [shardEntries]uint64 // in units of 1/one
-	overs  [shardEntries]uint64 // how far each count may be too high
+	overs  [shardEntries]uint64 // by how much each count can be too high
 	names  [shardEntries]name
 }
 
@@ -59,7 +60,7 @@ type name struct {
 type Entry struct {
 	Policy, Client string
 	Denied         uint64 // upper bound of recent denials; one from a half-life ago counts half
-	Over           uint64 // how far Denied may be too high
+	Over           uint64 // by how much Denied can be too high
 }
 
 // New returns an empty sketch. A negative half-life means the default.
@@ -89,7 +90,8 @@ func (s *Sketch) Add(policy, client string) {
 func (s *Sketch) age() int64 { return s.now().UnixNano() / int64(s.halfLife) }
 
 // decay halves the counts for the half-lives that have passed. Counts are rounded up, and
-// guaranteed minimums down, so the bound holds. A clock that goes back changes nothing.
+// guaranteed minimums are rounded down, so the bound remains correct. A clock that goes back has no
+// effect.
 func (s *shard) decay(age int64) {
 	if age <= s.age {
 		return
@@ -118,8 +120,8 @@ func (s *shard) countDenial(h uint64, policy, client string) {
 		least = s.used
 		s.used++
 	}
-	// The new client may have been counted here before, so it takes over the count of the entry
-	// that it replaces, as a possible excess.
+	// The new client might have been counted here before, so it takes over the count of the entry
+	// that it replaces, as a possible error.
 	s.overs[least] = s.counts[least]
 	s.counts[least] += one
 	s.hashes[least] = h

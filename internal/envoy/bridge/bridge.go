@@ -18,7 +18,10 @@ import (
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/enforce/topk"
 	"github.com/penstock/penstock/internal/events"
+	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
@@ -57,6 +60,13 @@ type Options struct {
 	Reachable func(context.Context) error
 	// Token is the bearer token that callers must send. "" admits every caller that can connect.
 	Token string
+	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
+	// leaves them to [Bridge.AdminHandler].
+	AdminToken string
+	// Others reads what all nodes of the store told of themselves, and Problems what is wrong with the
+	// store. Nil means that there are no other nodes, and no problems.
+	Others   func(context.Context) (*fleet.Reading, error)
+	Problems func() []string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
 	// none yet, the proposal becomes the secret. It is called repeatedly. If there is a Token,
 	// receipts are sealed with the token and ShareSecret is not called. Nil means that other
@@ -112,6 +122,8 @@ type Bridge struct {
 	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
 	storeProblem atomic.Pointer[string] // the store's last problem
 	reached      reached
+	denied       *topk.Sketch // the clients denied most often
+	node         *fleet.Node
 }
 
 // New returns a bridge with the policy in force. The error says what is wrong with the policy, and
@@ -148,18 +160,21 @@ func New(o Options) (*Bridge, error) {
 		o.Registry = prometheus.NewRegistry()
 	}
 	b := &Bridge{options: o, logger: o.Logger, sealer: newSealer(o.Token, micros(time.Now())),
-		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax})}
+		lines: throttle.New(throttle.Options{WaitersMax: o.WaitersMax}), denied: topk.New(topk.Options{})}
 	sharesSecret := o.ShareSecret != nil && o.Token == ""
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
 	b.enforcer.Log(o.Outages)
 	b.enforcer.Report(o.Events)
+	b.enforcer.CountDenials(b.denied)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())
 	var err error
 	if b.metrics, err = newMetrics(b, o.Registry); err != nil {
 		return nil, err
 	}
+	b.node = fleet.New(fleet.Sources{Front: "bridge", Policies: func() []fleet.Policy { return operator.PoliciesOf(b.operated()) },
+		Totals: b.totals, Denied: b.denied, Problems: o.Problems}, time.Now())
 	b.settling = settle.New(o.Corrections, b.metrics.settled)
 	b.settling.Panic = b.panicked
 	if err := b.openPolicy(); err != nil {

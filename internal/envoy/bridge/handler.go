@@ -10,18 +10,21 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/operator"
 )
 
 // Handler serves filters and the JSON API. /healthz and /readyz only report whether the bridge
-// works. All other paths need the token. Requests of browser pages are rejected.
+// works. All other paths need the token, and those of operators the token of operators. Requests of
+// browser pages are rejected.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", b.requireToken(b.sendNodes(b.serveCheck)))
 	mux.HandleFunc("GET /v1/policy", b.requireToken(b.servePolicy))
 	mux.HandleFunc("GET /metrics", b.requireToken(promhttp.HandlerFor(b.options.Registry, promhttp.HandlerOpts{}).ServeHTTP))
+	mux.HandleFunc(operator.Prefix, b.serveOperatorsByToken())
 	mux.HandleFunc("GET /healthz", b.open(func(http.ResponseWriter, *http.Request) {}))
 	mux.HandleFunc("GET /readyz", b.open(b.serveReady))
-	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux)))
+	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux, b.options.Token)))
 }
 
 var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)
@@ -70,15 +73,21 @@ func (b *Bridge) recoverPanics(next http.Handler) http.Handler {
 // requireToken admits callers that send the token. The time of the comparison reveals only the
 // token's length.
 func (b *Bridge) requireToken(next http.HandlerFunc) http.HandlerFunc {
-	if b.options.Token == "" {
+	return b.requireTokenOf("the token of the bridge", b.options.Token, next)
+}
+
+// requireTokenOf admits callers that send a token, or every caller if it is "". name is that of the
+// token in messages.
+func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.HandlerFunc {
+	if token == "" {
 		return b.open(next)
 	}
-	want := []byte("Bearer " + b.options.Token)
+	want := []byte("Bearer " + token)
 	return func(w http.ResponseWriter, r *http.Request) {
 		if subtle.ConstantTimeCompare([]byte(r.Header.Get("Authorization")), want) != 1 {
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "this needs the token of the bridge: send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
+			http.Error(w, "this needs "+name+": send it as Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}
 		b.options.Called(r.Context(), true)

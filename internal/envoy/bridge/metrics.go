@@ -29,9 +29,7 @@ type bridgeMetrics struct {
 	questions                  prometheus.Histogram
 	answers                    *prometheus.CounterVec // by status
 	statuses                   [wire.StatusBusy + 1]prometheus.Counter
-	answered                   prometheus.Counter // of calls
-	versions                   *prometheus.GaugeVec
-	edits                      *prometheus.CounterVec // by result
+	answered                   prometheus.Counter     // of calls
 	rls                        *prometheus.CounterVec // by result
 	unitsLeased, unitsReturned prometheus.Counter
 }
@@ -49,10 +47,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error
 		questions: prometheus.NewHistogram(prometheus.HistogramOpts{Name: "penstock_bridge_call_items",
 			Help: "Questions and settlements in a call.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256}}),
 		answers: vec("penstock_bridge_answers_total", "Answers to questions and settlements, by status.", "status"),
-		versions: prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "penstock_policy_info",
-			Help: "The version of the policy that is in force."}, []string{"policy", "version"}),
-		rls:   vec("penstock_rls_requests_total", "Requests over Envoy's rate limit protocol, by result.", "result"),
-		edits: vec("penstock_policy_edits_total", "Edits of the policy file, by result.", "result"),
+		rls:     vec("penstock_rls_requests_total", "Requests over Envoy's rate limit protocol, by result.", "result"),
 	}
 	m.unitsLeased = prometheus.NewCounter(prometheus.CounterOpts{Name: "penstock_bridge_leased_units_total",
 		Help: "Units that filters have taken in advance, or for several requests at once."})
@@ -68,7 +63,7 @@ func newMetrics(b *Bridge, registry *prometheus.Registry) (*bridgeMetrics, error
 		Help: "Calls that are being answered, but for those that wait."}, func() float64 { return float64(b.under.Load()) })
 	receiving := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "penstock_bridge_calls_receiving",
 		Help: "Calls that have not come whole yet."}, func() float64 { return float64(b.receiving.Load()) })
-	for _, c := range append(m.Collectors(), m.calls, m.questions, m.answers, m.versions, m.edits, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving) {
+	for _, c := range append(append(m.Collectors(), metrics.Build("bridge")...), m.calls, m.questions, m.answers, m.rls, m.unitsLeased, m.unitsReturned, waiting, under, receiving) {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}

@@ -22,14 +22,14 @@ const hostLogEvery = time.Minute
 // host. Neither a token nor a certificate stops that page over plain TCP without a token. So there
 // the host must be one that an attacker cannot own: an address, localhost, a name without a dot
 // such as the filter's penstock, or one of Options.Hosts. Browsers cannot connect to Unix sockets.
-func (b *Bridge) rejectPages(next http.Handler) http.Handler {
+func (b *Bridge) rejectPages(next http.Handler, token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		site := r.Header.Get("Sec-Fetch-Site") // none: the user typed the address
 		switch {
 		case r.Header.Get("Origin") != "" || site != "" && site != "none":
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
 			http.Error(w, "calls from browser pages are not allowed", http.StatusForbidden)
-		case b.options.Token == "" && r.TLS == nil && overTCP(r) && !b.knowsHost(r.Host):
+		case token == "" && r.TLS == nil && overTCP(r) && !b.knowsHost(r.Host):
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
 			b.warnOfHost(r.Host)
 			http.Error(w, "the bridge is not known by this host: ask by its address or as localhost, give it --host with the name, or a token",

@@ -45,7 +45,7 @@ func (b *Bridge) openPolicy() (err error) {
 	b.policy, err = live.Open(live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,
 		Fronts:    append([]lint.Front{lint.FrontEnvoy}, o.Fronts...),
 		Verifiers: live.NewVerifiers(o.Logger), Metrics: o.Metrics, Logger: o.Logger,
-		Complete: b.complete, Prepare: prepare, Changed: b.changed, Edited: b.edited})
+		Complete: b.complete, Prepare: prepare, Changed: b.changed, Edited: o.Metrics.Reloaded})
 	if err != nil {
 		return err
 	}
@@ -87,8 +87,7 @@ func prepare(v *live.Version) error {
 
 // changed reports a version that has come into force.
 func (b *Bridge) changed(before, now *live.Version) {
-	b.metrics.versions.Reset()
-	b.metrics.versions.WithLabelValues(now.Document.Name, now.ID).Set(1)
+	b.metrics.Policies.Show(b, now.Document, b.refused)
 	b.options.Changed(now.ID, formOf(now).compact)
 	if before != nil && before.Document.Name != now.Document.Name {
 		b.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
@@ -96,13 +95,12 @@ func (b *Bridge) changed(before, now *live.Version) {
 	}
 }
 
-// edited counts an edit of the policy file.
-func (b *Bridge) edited(_ string, accepted bool) {
-	result := "accepted"
-	if !accepted {
-		result = "refused"
+// refused returns why the latest edit of the policy file was refused, or nil.
+func (b *Bridge) refused() error {
+	if b.policy == nil {
+		return nil // it is being opened
 	}
-	b.metrics.edits.WithLabelValues(result).Inc()
+	return b.policy.Err()
 }
 
 // servePolicy answers with the policy in force, in compact form.

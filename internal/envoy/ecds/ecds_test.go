@@ -31,7 +31,7 @@ type proxy struct {
 	t      *testing.T
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsClient
 	heard  chan *discovery.DiscoveryResponse
-	ended  chan error // why the stream ended
+	ended  chan error // the error with which the stream ended
 }
 
 // serving returns a server, the journal of its log, and a function that connects an Envoy to it.
@@ -173,7 +173,8 @@ func TestTooManyEnvoys(t *testing.T) {
 	p.wantSettings("v1")
 }
 
-// TestARefusalIsLoggedOnce for each version, or an Envoy that repeats itself would fill the log.
+// TestARefusalIsLoggedOnce: a rejection is logged once for each version, so that an Envoy that
+// repeats itself cannot fill the log.
 func TestARefusalIsLoggedOnce(t *testing.T) {
 	s, said, _ := serving(t, Options{Wasm: "/etc/penstock.wasm"})
 	e := &envoy{server: s, sent: 1}

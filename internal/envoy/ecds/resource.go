@@ -21,7 +21,7 @@ import (
 // resourceName is the name of the resource in Envoy's configuration.
 const resourceName = "penstock"
 
-// Options are the parts of the filter's configuration beside the policy.
+// Options are the parts of the filter's configuration other than the policy.
 type Options struct {
 	// Wasm is the path of the filter on Envoy's machine. Required.
 	Wasm string
@@ -30,7 +30,7 @@ type Options struct {
 	Filter string
 }
 
-// check returns an error that says what is wrong with the options.
+// check returns an error if the options are not valid.
 func (o *Options) check() error {
 	if o.Wasm == "" {
 		return errors.New("the path of the filter is missing: say where penstock.wasm is where Envoy runs")
@@ -59,8 +59,8 @@ func (o *Options) HoldsToken() bool {
 	return false
 }
 
-// version names the resource: the policy's version and a hash of everything else, which may change
-// with a restart.
+// version identifies the resource: the policy's version and a hash of everything else, which can
+// change at a restart.
 func (o *Options) version(policy string) string {
 	sum := sha256.Sum256([]byte(resourceName + "\x00" + o.Wasm + "\x00" + o.Filter))
 	return policy + "-" + hex.EncodeToString(sum[:4])

@@ -20,15 +20,15 @@ import (
 // typeURL is the type of the resource.
 const typeURL = "type.googleapis.com/envoy.config.core.v3.TypedExtensionConfig"
 
-// envoysMax is how many Envoys may be connected, at 20 KB each. Another one is answered
-// RESOURCE_EXHAUSTED and retries. If its configuration has no policy meanwhile, its filter asks the
-// bridge for the policy.
+// envoysMax is the greatest number of connected Envoys, at 20 KB each. Another one is answered
+// RESOURCE_EXHAUSTED and retries. If its configuration has no policy in the meantime, its filter
+// fetches the policy from the bridge.
 const envoysMax = 4096
 
-// rejectionBytesMax is how much of an Envoy's reason for rejecting a version is logged.
+// rejectionBytesMax bounds the logged part of an Envoy's reason for rejecting a version.
 const rejectionBytesMax = 1024
 
-// Server sends the resource to Envoys. Safe for concurrent use.
+// Server sends the resource to Envoys. It is safe for concurrent use.
 type Server struct {
 	extension.UnimplementedExtensionConfigDiscoveryServiceServer
 	options Options
@@ -84,7 +84,7 @@ func (s *Server) now() (edition, <-chan struct{}) {
 type envoy struct {
 	server *Server
 	stream extension.ExtensionConfigDiscoveryService_StreamExtensionConfigsServer
-	wants  bool   // it asked for the resource
+	wants  bool   // it has subscribed to the resource
 	has    string // the version that was last sent to it, or that it reports
 	sent   int
 	told   int // the last response whose rejection was logged
@@ -134,7 +134,7 @@ func (s *Server) StreamExtensionConfigs(stream extension.ExtensionConfigDiscover
 func (e *envoy) receive(request *discovery.DiscoveryRequest) {
 	nonce := request.GetResponseNonce()
 	if nonce != "" && nonce != strconv.Itoa(e.sent) {
-		return // it is about an older version; the Envoy will send another request
+		return // it refers to an older version; the Envoy will send another request
 	}
 	names := request.GetResourceNames()
 	e.wants = len(names) == 0 || slices.Contains(names, resourceName)

@@ -34,7 +34,7 @@ func (c *call) answer(d *core.Decision, descriptors int, failed bool) *pb.RateLi
 	reply.ResponseHeadersToAdd = c.fields(d)
 	if d.Denied() {
 		said := *d
-		said.Status = http.StatusTooManyRequests // Envoy always answers 429, whatever the rule says
+		said.Status = http.StatusTooManyRequests // Envoy always answers 429, whatever status the rule sets
 		c.body = response.AppendProblem(c.body[:0], &c.plan, &said)
 		reply.RawBody = append([]byte(nil), c.body...)
 	}
@@ -62,7 +62,7 @@ func descriptorStatus(s core.DescriptorStatus) *pb.RateLimitResponse_DescriptorS
 		status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(several)
 	}
 	status.LimitRemaining = bounded(s.Remaining)
-	// Envoy reads whole seconds. They are rounded up, so that no client returns too early.
+	// Envoy reads whole seconds. They are rounded up, so that clients do not return too early.
 	status.DurationUntilReset = &durationpb.Duration{Seconds: max(1, int64((s.Reset+counter.Second-1)/counter.Second))}
 	return status
 }

@@ -23,9 +23,9 @@ func (e *echo) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.RateL
 	return e.answer, nil
 }
 
-// BenchmarkShouldRateLimit measures one descriptor under one rule: over a connection, next to an
-// echo service, and without a connection. Client and server share the machine, so the ratio is more
-// meaningful than the time.
+// BenchmarkShouldRateLimit measures one descriptor under one rule: over a connection, compared with
+// an echo service, and without a connection. Client and server share the machine, so the ratio is
+// more meaningful than the time.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	request := &pb.RateLimitRequest{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("remote_address", "192.0.2.7")}}
 	rs := rules(b, `{name: shop, rules: [{name: api, limit: 1000000000/1m fixed_window}]}`)

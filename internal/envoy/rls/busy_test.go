@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// hanging is a store that answers when the test lets it.
+// hanging is a store that answers when the test permits it.
 type hanging struct {
 	counter.Store
 	answer chan struct{}
@@ -25,7 +25,7 @@ func (h *hanging) Take(ctx context.Context, checks []counter.Check, results []co
 	return h.Store.Take(ctx, checks, results)
 }
 
-// TestTooManyRequests: requests beyond the bound are answered at once, the others when they are
+// TestTooManyRequests: requests beyond the bound are answered at once, and the others when they are
 // decided.
 func TestTooManyRequests(t *testing.T) {
 	store := &hanging{answer: make(chan struct{})}
@@ -65,7 +65,7 @@ func TestTooManyRequests(t *testing.T) {
 	}
 }
 
-// TestABoundIsThereWithoutBeingSaid: the default bound applies.
+// TestABoundIsThereWithoutBeingSaid: without an option, the default bound applies.
 func TestABoundIsThereWithoutBeingSaid(t *testing.T) {
 	if got := New(Options{}).options.RequestsMax; got != RequestsMaxDefault {
 		t.Errorf("%d", got)
@@ -76,7 +76,7 @@ func TestABoundIsThereWithoutBeingSaid(t *testing.T) {
 // called if too little is left.
 func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 	for _, c := range []struct {
-		left, most time.Duration // 0: Envoy sends no deadline
+		left, most time.Duration // 0 means that Envoy sends no deadline
 		timely     bool
 	}{{0, waitDefault, true}, {time.Second, 500 * time.Millisecond, true}, {time.Millisecond, 0, false}, {-time.Second, 0, false}} {
 		ctx := t.Context()
@@ -102,7 +102,7 @@ func TestTheAnswerComesBeforeEnvoyGivesUp(t *testing.T) {
 	}
 }
 
-// TestOneSourceLeavesPlaces: requests with the same descriptors leave places to others.
+// TestOneSourceLeavesPlaces: requests with the same descriptors leave places for others.
 func TestOneSourceLeavesPlaces(t *testing.T) {
 	s := New(Options{})
 	of := func(address string) *pb.RateLimitRequest {

@@ -15,9 +15,9 @@ import (
 
 // Codec returns the codec that a server of this service must use, by
 // [google.golang.org/grpc.ForceServerCodecV2]. Clients of Envoy control the values of descriptors,
-// which need not be UTF-8. gRPC's own codec rejects such a request before the service sees it, and
-// then Envoy admits the client's request. This codec accepts any bytes in strings. Messages of
-// other services are unchanged.
+// which need not be valid UTF-8. gRPC's own codec rejects a request with invalid UTF-8 before the
+// service receives it, and Envoy then admits the client's request. This codec accepts any bytes in
+// strings. Messages of other services are unchanged.
 func (s *Service) Codec() encoding.CodecV2 {
 	return codec{CodecV2: encoding.GetCodecV2(proto.Name), invalid: s.options.Observer.Invalid}
 }
@@ -52,7 +52,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if err == nil || !ok {
 		return data, err
 	}
-	response = protobuf.CloneOf(response) // the service may still read its own
+	response = protobuf.CloneOf(response) // the service might still read the original
 	for _, h := range append(response.ResponseHeadersToAdd, response.RequestHeadersToAdd...) {
 		h.Key, h.Value = valid(h.Key), valid(h.Value)
 	}

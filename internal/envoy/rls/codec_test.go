@@ -103,8 +103,8 @@ func TestMalformedMessagesAreCounted(t *testing.T) {
 	}
 }
 
-// TestTooManyAreNotRead: a request of 4 MiB has some million descriptors, and only enough are kept
-// to reject it.
+// TestTooManyAreNotRead: of a request of 4 MiB, which can have a million descriptors, only as many
+// are kept as are needed to reject it.
 func TestTooManyAreNotRead(t *testing.T) {
 	request := new(pb.RateLimitRequest)
 	data := append(encoded("shop"), bytes.Repeat([]byte{0x12, 0x00}, 1<<20)...)
@@ -192,7 +192,7 @@ func inBytesToo(m *descriptorpb.DescriptorProto) {
 	}
 }
 
-// differ returns the first difference between a library message and a request, "" if there is none.
+// differ returns the first difference between a library message and a request, or "".
 func differ(theirs, ours protoreflect.Message) string {
 	fields := ours.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -227,7 +227,7 @@ func differ(theirs, ours protoreflect.Message) string {
 	return ""
 }
 
-// FuzzReadRequest: requests are read and rejected as the library would with bytes for strings.
+// FuzzReadRequest: requests are read and rejected like the library would if strings were bytes.
 func FuzzReadRequest(f *testing.F) {
 	form := inBytes(f)
 	for _, seed := range []*pb.RateLimitRequest{

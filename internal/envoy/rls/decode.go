@@ -12,9 +12,9 @@ import (
 
 // The functions below read the messages of a request from their wire format. They differ from the
 // protobuf library in two ways: a string may have any bytes, and nothing is allocated beyond the
-// bounds of a request. Otherwise they do the same. If a field occurs more than once, the last value
-// is kept; submessages are merged. Unknown fields, and fields with the wrong wire type, are
-// skipped.
+// bounds of a request. Otherwise they behave in the same way. If a field occurs more than once, the
+// last value is kept, but submessages are merged. Unknown fields, and fields with the wrong wire
+// type, are skipped.
 
 // readRequest reads a message into an empty request. It keeps at most one descriptor more than
 // [DescriptorsMax] and one entry more than [EntriesMax], enough for the request to be rejected.

@@ -66,7 +66,7 @@ type description struct {
 
 	path, query string
 	peer        netip.Addr
-	keys        string // "" until asked for
+	keys        string // computed when first needed; "" before that
 }
 
 var _ policy.Attributes = (*description)(nil)

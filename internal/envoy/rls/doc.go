@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package rls serves Envoy's rate limit protocol, envoy.service.ratelimit.v3.RateLimitService.
-// Envoy's own ratelimit filter works with it unchanged, under the policy and the counters of every
-// other front.
+// Envoy's own ratelimit filter works with it unchanged, with the same policy and counters as all
+// other fronts.
 //
-// It decides the descriptors of one request in one atomic step of the store, all or nothing. If one
-// is over its limit, none is charged. So clients that retry do not use up their other limits.
+// It decides all descriptors of one request in one atomic step of the store. If one is over its
+// limit, none is charged. So clients that retry do not use up their other limits.
 // (envoyproxy/ratelimit charges every descriptor, unless it is set to
 // STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT.)
 //
-// The price is a call from Envoy for each request. The service sees only what Envoy's actions send.
-// It does not see the response, so it settles nothing by it, and it cannot delay a request. Use the
-// filter instead where Envoy can load it.
+// The price is a call from Envoy for each request. The service gets only the data that Envoy's
+// actions send. It does not see the response, so it cannot settle charges by it, and it cannot
+// delay a request. Use the filter instead where Envoy can load it.
 //
 // # How a descriptor becomes a request
 //
-// The domain is the name of the policy, or one that the policy's rules match as attr:envoy.domain.
-// Each descriptor is one request, with its entries as attributes:
+// The domain is the name of the policy, or a name that the policy's rules match as
+// attr:envoy.domain. Each descriptor is one request, with its entries as attributes:
 //
 //	entry KEY = VALUE           attr:KEY, in match: { attr: { KEY: [value, "prefix*"] } } and per: [attr:KEY]
 //	the second entry of a KEY   attr:KEY#2, the third attr:KEY#3
@@ -29,20 +29,19 @@
 //	any KEY                     the request header of that name, in any case: x-api-key is X-API-Key
 //
 // One policy serves Caddy and Envoy if the actions use these keys. A rule applies to every
-// descriptor that it matches, whatever further entries that has. To apply a rule only to
+// descriptor that it matches, whatever other entries the descriptor has. To apply a rule only to
 // descriptors with exactly these entries, write match: { attr: { envoy.descriptor: "foo/bar" } }. A
 // counter that several descriptors of a request share is charged once.
 //
-// hits_addend multiplies the rule's cost. The hits_addend of a request is decided before it is
-// charged, all or nothing. The hits_addend of a descriptor reports past use, often after the
-// response (apply_on_stream_done). Use beyond the limit is recorded too, as debt of up to one
-// window's count, and is answered OVER_LIMIT. A value of 0 only looks: it charges nothing, and is
-// OVER_LIMIT if nothing is left, because the next request would be denied. Negative hits
-// (is_negative_hits) are refunded to the current window, up to the units it holds. A sliding log
-// refunds nothing.
+// hits_addend multiplies the rule's cost. The hits_addend of a request is charged completely or not
+// at all. The hits_addend of a descriptor reports past usage, often after the response
+// (apply_on_stream_done). Usage beyond the limit is recorded too, as debt of up to one window's
+// count, and is answered OVER_LIMIT. A value of 0 charges nothing, and is answered OVER_LIMIT if
+// nothing is left, because the next request would be denied. Negative hits (is_negative_hits) are
+// refunded to the current window, up to the units charged in it. A sliding log refunds nothing.
 //
 // A descriptor's own limit replaces the policy's rules, in every domain. It is a fixed window, with
 // a counter for the descriptor's entries. Of several limits with the same unit for one descriptor,
-// the strictest applies. If several descriptors have limits with quota, one of them with room is
-// enough.
+// the strictest applies. If several descriptors have limits with quota, it is enough if one of them
+// has room.
 package rls

@@ -30,7 +30,7 @@ func (s strict) Take(ctx context.Context, checks []counter.Check, results []coun
 }
 
 // FuzzShouldRateLimit: no request makes the service panic, make an invalid call, or answer without
-// one status for each descriptor. If a response is OVER_LIMIT, at least one descriptor is.
+// one status for each descriptor. If a response is OVER_LIMIT, so is at least one descriptor.
 func FuzzShouldRateLimit(f *testing.F) {
 	for _, seed := range []*pb.RateLimitRequest{
 		{Domain: "shop", Descriptors: []*ratelimit.RateLimitDescriptor{descriptor("a", "1")}},

@@ -23,7 +23,7 @@ import (
 	"github.com/penstock/penstock/internal/store/memstore"
 )
 
-// noon is at the start of windows of every length up to a day.
+// noon is an instant at which windows of every length up to a day begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
 // served is a service behind a real gRPC server, with a client.
@@ -85,7 +85,7 @@ func (s *served) sum(c prometheus.Collector) (sum int) {
 	return sum
 }
 
-// failed returns how many calls of the store have failed.
+// failed returns the number of failed store calls.
 func (s *served) failed() int { return s.sum(s.metrics.StoreErrors) }
 
 // rules compiles a policy in YAML.

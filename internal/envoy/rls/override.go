@@ -17,11 +17,11 @@ import (
 // overrideRule is the rule name of a limit that Envoy sends, in keys, metrics and header fields.
 const overrideRule = "envoy-override"
 
-// overridesMax bounds the remembered limits of Envoy. Compiling one takes some microseconds.
+// overridesMax bounds the remembered limits of Envoy. Compiling one takes a few microseconds.
 const overridesMax = 1024
 
-// overrides caches rulesets for the limits that Envoy sends. The zero value is ready. It is safe
-// for concurrent use.
+// overrides caches rulesets for the limits that Envoy sends. The zero value is ready to use. It is
+// safe for concurrent use.
 type overrides struct {
 	mu    sync.Mutex
 	known map[override]*core.Ruleset
@@ -95,7 +95,7 @@ func (o *override) compile() (*core.Ruleset, error) {
 }
 
 // limit returns the limit that Envoy sends. A day, week or month is a span counted from 1970, as in
-// envoyproxy/ratelimit. A year exceeds every window, so it is a calendar year.
+// envoyproxy/ratelimit. A year is longer than the longest window, so it is a calendar year.
 func (o *override) limit() (counter.Limit, error) {
 	span := spanOf(o.unit)
 	switch {

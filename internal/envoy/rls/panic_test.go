@@ -14,7 +14,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// panicky is a store that panics, once.
+// panicky is a store that panics once.
 type panicky struct {
 	counter.Store
 	done bool
@@ -28,8 +28,8 @@ func (p *panicky) Take(ctx context.Context, checks []counter.Check, results []co
 	return p.Store.Take(ctx, checks, results)
 }
 
-// TestAPanicIsOneRequests: gRPC does not recover from panics, so without recovery the process would
-// end.
+// TestAPanicIsOneRequests: a panic affects only one request. gRPC does not recover from panics, so
+// otherwise the process would end.
 func TestAPanicIsOneRequests(t *testing.T) {
 	store := new(panicky)
 	s := serve(t, rules(t, perAddress), nil)

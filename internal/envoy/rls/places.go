@@ -22,7 +22,7 @@ const (
 
 // places counts the requests under way, in total and by their descriptors. Requests with the same
 // descriptors may use half of the places. So a client whose requests all have the same descriptors
-// leaves half to others.
+// leaves half of the places to others.
 type places struct {
 	seed    maphash.Seed
 	all     atomic.Int64

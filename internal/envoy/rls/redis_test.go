@@ -26,8 +26,8 @@ func redis(t testing.TB) *redisstore.Store {
 	return store
 }
 
-// TestRedis: over one Redis, a limit holds exactly for many callers of two services. Reports and
-// refunds reach it, and calendar windows follow Redis's clock.
+// TestRedis: over one Redis, a limit is enforced exactly for many callers of two services. Reports
+// and refunds reach Redis, and calendar windows follow its clock.
 func TestRedis(t *testing.T) {
 	rs := rules(t, `{name: shop, rules: [
 		{name: exact, match: {attr: {exact: []}}, per: [attr:exact], limit: [100/30d fixed_window, 500/year]},

@@ -28,7 +28,7 @@ import (
 
 // Bounds of a request. Envoy's configuration determines the numbers of descriptors and entries. A
 // request with too many is answered with an error, because the configuration is wrong. Clients
-// determine the length of values, which only gRPC's bound of a message limits: 4 MiB, more than
+// determine the length of values, which is bounded only by gRPC's message size: 4 MiB, more than
 // Envoy's bound for headers.
 const (
 	DescriptorsMax = counter.ChecksMax // each descriptor needs at least one check, unless it has no rule
@@ -36,9 +36,10 @@ const (
 )
 
 // RequestsMaxDefault is the default of Options.RequestsMax. Requests of one client wait for each
-// other at the gate of their counter, so a burst is many requests under way, which hold some KB
-// each. If there are more than the service decides in some 200 ms, Envoy times out and admits them.
-// So further requests are answered OVER_LIMIT. After an error, Envoy would admit them too.
+// other at the gate of their counter, so a burst consists of many requests under way, which take a
+// few KB each. If there are more than the service can decide in about 200 ms, Envoy times out and
+// admits them. So further requests are answered OVER_LIMIT, because after an error Envoy would
+// admit them too.
 const RequestsMaxDefault = 1 << 12
 
 // verifyTime is how long the verification of unknown tokens of one request may take. By default,
@@ -49,16 +50,17 @@ const verifyTime = 8 * counter.Millisecond
 // Options configures [New].
 type Options struct {
 	// Ruleset returns the policy in force and whether its rules cover the domain. If they do not,
-	// only descriptors with limits of their own are limited, in the policy's namespace. It is
-	// called concurrently, for every request.
+	// only descriptors with their own limits are limited, in the policy's namespace. It is called
+	// concurrently, for every request.
 	Ruleset func(domain string) (rs *core.Ruleset, known bool)
 	// Store charges requests. The caller closes it after the service.
 	Store counter.Store
-	// Metrics counts calls of the store. Nil means new metrics, which are not shown.
+	// Metrics counts store calls. Nil means new metrics that are not exported.
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// RequestsMax is how many requests are answered at once. 0 means RequestsMaxDefault.
+	// RequestsMax is the greatest number of requests that are answered concurrently. 0 means
+	// RequestsMaxDefault.
 	RequestsMax int
 	// Observer observes the outcomes of requests. Nil means none.
 	Observer Observer
@@ -72,8 +74,8 @@ type Observer interface {
 	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
 	// details.
 	Decided(plan *core.Plan, decision *core.Decision)
-	// UnknownDomain reports a request that was admitted because no rule covers its domain and it
-	// has no limit of its own.
+	// UnknownDomain reports a request that was admitted because no rule covers its domain and its
+	// descriptors have no limits of their own.
 	UnknownDomain()
 	// Invalid reports a request that was answered with an error.
 	Invalid(err error)
@@ -147,7 +149,7 @@ func (w *watched) Watch(asked *healthpb.HealthCheckRequest, stream healthpb.Heal
 	return w.Server.Watch(asked, stream)
 }
 
-// SetServing sets what the health service answers, for the server and for the rate limit service.
+// SetServing sets the answer of the health service, for the server and for the rate limit service.
 func (s *Service) SetServing(serving bool) {
 	state := healthpb.HealthCheckResponse_NOT_SERVING
 	if serving {
@@ -169,7 +171,7 @@ type call struct {
 	left         counter.Micros // what is left of verifyTime
 }
 
-// release drops the request, so that nothing of it stays in memory.
+// release drops the request, so that none of its data remains in memory.
 func (c *call) release() {
 	c.plan.Reset()
 	clear(c.descriptions)
@@ -178,7 +180,7 @@ func (c *call) release() {
 }
 
 // ShouldRateLimit decides one request of Envoy. The error is for malformed requests. A denial by
-// the policy is OVER_LIMIT, also if the store does not answer and on_error is deny.
+// the policy is OVER_LIMIT, even if the store does not answer and on_error is deny.
 func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequest) (r *pb.RateLimitResponse, err error) {
 	defer func() {
 		// Otherwise a panic would end the process, with all its requests.
@@ -285,7 +287,7 @@ func (s *Service) read(c *call, rs *core.Ruleset, request *pb.RateLimitRequest) 
 	return nil, nil
 }
 
-// decide asks the store and answers.
+// decide calls the store and returns the response.
 func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequest) *pb.RateLimitResponse {
 	c.left = verifyTime
 	c.plan.Hurry(&c.left)
@@ -306,7 +308,7 @@ func (s *Service) decide(ctx context.Context, c *call, request *pb.RateLimitRequ
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
 }
 
-// report asks the store to record past use, whatever was decided.
+// report records past usage in the store, whatever was decided.
 func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	if !asked {
 		return
@@ -318,11 +320,11 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 	if cap(c.results) < len(c.reports) {
 		c.results = make([]counter.Result, len(c.reports))
 	}
-	// A failed report is counted and lost: the answer does not depend on it.
+	// A failed report is counted and lost, because the response does not depend on it.
 	_ = s.enforcer.Take(ctx, c.reports, c.results[:len(c.reports)])
 }
 
-// nobody is an Observer that does nothing.
+// nobody is an Observer whose methods do nothing.
 type nobody struct{}
 
 func (nobody) Decided(*core.Plan, *core.Decision) {}

@@ -26,14 +26,15 @@ import (
 
 const perAddress = `{name: shop, rules: [{name: api, limit: 2/1m fixed_window}]}`
 
-// TestAnswer: the full answer, allowed and denied.
+// TestAnswer tests the full response to an allowed and to a denied request.
 func TestAnswer(t *testing.T) {
 	s := serve(t, rules(t, perAddress), nil)
 	s.clock.Add(int64(500 * counter.Millisecond))
 	got := s.passes(true, descriptor("remote_address", "192.0.2.7"))
 	want := []*pb.RateLimitResponse_DescriptorStatus{{Code: pb.RateLimitResponse_OK, LimitRemaining: 1,
 		CurrentLimit: &pb.RateLimitResponse_RateLimit{Name: "api", RequestsPerUnit: 2, Unit: pb.RateLimitResponse_RateLimit_MINUTE},
-		// 59.5 seconds: Envoy reads whole seconds, and no client may return too early.
+		// 59.5 seconds, rounded up: Envoy reads whole seconds, and clients must not return too
+		// early.
 		DurationUntilReset: &durationpb.Duration{Seconds: 60}}}
 	if diff := cmp.Diff(want, got.Statuses, protocmp.Transform()); diff != "" {
 		t.Error(diff)
@@ -62,7 +63,7 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// TestMapping: how a policy sees the entries of a descriptor.
+// TestMapping tests how a policy sees the entries of a descriptor.
 func TestMapping(t *testing.T) {
 	for _, c := range []struct {
 		match string // matches the first descriptor and not the second
@@ -371,7 +372,7 @@ func (overloaded) Take(context.Context, []counter.Check, []counter.Result) error
 	return fmt.Errorf("the queue is full: %w", counter.ErrOverloaded)
 }
 
-// TestStoreOverloaded: the request is denied whatever on_error says, with a time to retry.
+// TestStoreOverloaded: the request is denied regardless of on_error, with a time to retry.
 func TestStoreOverloaded(t *testing.T) {
 	for _, onError := range []string{"allow", "local", "deny"} {
 		s := serve(t, rules(t, `{name: shop, on_error: `+onError+`, rules: [{name: r, limit: 1/1m}]}`), overloaded{})
@@ -387,7 +388,7 @@ func TestStoreOverloaded(t *testing.T) {
 	}
 }
 
-// TestStoreFails: on_error decides, and the answer has no invented numbers.
+// TestStoreFails: on_error decides, and the response has no invented numbers.
 func TestStoreFails(t *testing.T) {
 	for policy, want := range map[string]bool{
 		`{name: shop, rules: [{name: r, limit: 1/1m}]}`:                 true,

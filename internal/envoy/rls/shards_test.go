@@ -11,7 +11,7 @@ import (
 )
 
 // TestShards: a request of several descriptors is charged to one shard, and its answer shows the
-// whole limit. Hits that no shard could hold are denied.
+// whole limit. Hits that do not fit into any shard are denied.
 func TestShards(t *testing.T) {
 	s := serve(t, rules(t, `{name: shop, rules: [{name: all, per: [], expose: true, limit: 12/1m fixed_window, shards: 4}]}`), nil)
 	got := s.passes(true, descriptor("generic_key", "a"), descriptor("generic_key", "b"))

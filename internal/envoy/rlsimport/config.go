@@ -15,18 +15,18 @@ import (
 
 // File is one configuration file.
 type File struct {
-	Name string // for places in messages
+	Name string // for locations in messages
 	Data []byte
 }
 
 // entry is a descriptor of the configuration. Descriptors of requests are looked up in these
 // entries.
 type entry struct {
-	key, value string // value is "" for any
+	key, value string // value is "" for any value
 	place      string
 	limit      *limit // nil: none
 	shadow     bool   // it never denies
-	quota      bool   // of several descriptors with quota_mode, one with room is enough
+	quota      bool   // if several descriptors have quota_mode, it is enough if one of them has room
 	share      bool
 	children   []*entry
 }
@@ -52,9 +52,9 @@ type domain struct {
 	entries []*entry
 }
 
-// reader reads configurations. Its errors are configurations that envoyproxy/ratelimit rejects too,
-// YAML that readers interpret differently, and limits that a policy cannot express. Its notes are
-// about all other settings that cannot be converted.
+// reader reads configurations. It reports errors for configurations that envoyproxy/ratelimit
+// rejects too, for YAML that parsers interpret differently, and for limits that a policy cannot
+// express. It adds notes for all other settings that cannot be converted.
 type reader struct {
 	errors, notes policy.Problems
 }
@@ -181,7 +181,8 @@ func (r *reader) items(n *syntax.Node, path string) []*syntax.Node {
 	return n.Items
 }
 
-// depthMax is how deep descriptors may be nested: the service rejects descriptors of more entries.
+// depthMax is the greatest nesting depth of descriptors, because the rate limit service rejects
+// descriptors with more entries.
 const depthMax = 32
 
 // entries merges the entries of a list with those at the same place in other files.

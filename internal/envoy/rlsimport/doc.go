@@ -3,23 +3,22 @@
 // Package rlsimport converts configurations of envoyproxy/ratelimit into a policy that makes the
 // same decisions in internal/envoy/rls, and reports what it could not convert.
 //
-// The service looks up a descriptor entry by entry in a tree. It tries first the exact value, then
-// the first pattern that matches, with stars at any position, and then the key without a value. It
-// does not backtrack, and only a limit at the depth of the descriptor applies. In the policy, each
-// limit becomes a rule for descriptors of exactly its keys. Rules whose descriptors overlap become
-// a group in the service's order. Where a more specific entry has no limit, a rule that allows
-// takes its place.
+// envoyproxy/ratelimit, called the service here, looks up a descriptor entry by entry in a tree. It
+// first tries the exact value, then the first pattern that matches, with stars at any position, and
+// then the key without a value. It does not backtrack, and only a limit at the depth of the
+// descriptor applies. In the policy, each limit becomes a rule for descriptors of exactly its keys.
+// Rules whose descriptors overlap become a group in the service's order. Where a more specific
+// entry has no limit, an allow rule represents it.
 //
 // The main difference is charging, as internal/envoy/rls documents. A denied request charges
-// nothing; the service charges it all the same. A counter that two descriptors of one request share
-// (share_threshold) is charged once; the service charges it twice. For requests of one descriptor
-// and one hit, both decide alike. testdata/service has the real service's answers to its own
-// example configurations, and real_test.go lists the differences.
+// nothing, whereas the service charges it too. A counter that two descriptors of one request share
+// (share_threshold) is charged once, whereas the service charges it twice. For requests with one
+// descriptor and one hit, the decisions are the same. testdata/service has the real service's
+// answers to its own example configurations, and real_test.go lists the differences.
 //
 // If a policy cannot express a configuration, Import returns an error and no policy. This concerns
 // patterns of keys, and a quota of 0. The service joins keys and values with underscores, so it
-// takes the key a with the value b for the key a_b. Import does not reproduce that.
+// confuses the key a with the value b and the key a_b. Import does not reproduce that.
 //
-// The price is one rule for each limit. When not to use it: if the limits are meant to change,
-// write a policy instead.
+// The price is one rule for each limit. If the limits are going to change, write a policy instead.
 package rlsimport

@@ -10,7 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// FuzzImport: any configuration becomes a valid policy, or problems that say what is wrong.
+// FuzzImport: any configuration becomes a valid policy, or causes problems that describe what is
+// wrong.
 func FuzzImport(f *testing.F) {
 	text, err := os.ReadFile("testdata/edge.yaml")
 	if err != nil {

@@ -46,7 +46,7 @@ func Import(name string, files []File) (text []byte, notes policy.Problems, err 
 		r.note(files[0].Name, "descriptors", "", "have no limit: the policy limits nothing", "")
 	}
 	if w.years {
-		// The service uses UTC. Without timezone the policy has a warning.
+		// The service uses UTC. Without timezone, the policy would cause a warning.
 		w.out.WriteString("timezone: UTC\n")
 	}
 	if err := check(w.out.Bytes()); err != nil {
@@ -74,7 +74,7 @@ func check(text []byte) error {
 	if !errors.As(err, &problems) {
 		return err
 	}
-	for i := range problems { // the positions would be those in a text that the user has not seen
+	for i := range problems { // the positions would refer to a text that the user has not seen
 		problems[i].Place = placeOf(text, problems[i].Place)
 	}
 	return problems
@@ -137,7 +137,7 @@ func (w *writer) rule(domain string, r *rule) {
 	}
 }
 
-// dimension returns an attribute as per names it.
+// dimension returns the name of an attribute in per.
 func dimension(name string) string {
 	if quoted(name) == name {
 		return "attr:" + name
@@ -146,8 +146,8 @@ func dimension(name string) string {
 }
 
 // neverThere is an attribute that no descriptor has. A rule that counts by it, with missing: deny,
-// denies every request it applies to. A rule with action: block would deny them too, but blocking
-// ignores groups, so no other rule could replace it.
+// denies every request to which it applies. A rule with action: block would deny them too, but
+// blocking ignores groups, so no other rule could win over it.
 const neverThere = "envoy.never"
 
 func (w *writer) limit(r *rule, per []string) {
@@ -182,7 +182,7 @@ func (w *writer) limit(r *rule, per []string) {
 	case r.last.shadow:
 		w.out.WriteString("    action: log_only\n")
 	case len(per) == 0 && r.limit.count > 0:
-		w.out.WriteString("    expose: true\n") // as in the service, clients see the limit
+		w.out.WriteString("    expose: true\n") // clients see the limit, as in the service
 	}
 }
 

@@ -35,7 +35,7 @@ func TestEdge(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		descriptors [][][2]string
-		passes      int // how many in a row; -1: all
+		passes      int // how many in a row pass; -1 means all
 	}{
 		{"an address has the limit of all", [][][2]string{d("remote_address", "203.0.113.4")}, 10},
 		{"the most specific entry counts", [][][2]string{d("remote_address", "203.0.113.5")}, 0},
@@ -98,7 +98,7 @@ func TestCounters(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	left(0, d("plan", "free"))
-	for range 3 { // a replaced limit is neither charged nor asked
+	for range 3 { // a replaced limit is neither charged nor checked
 		if s.ask("edge", 1, d("plan", "free"), d("campaign", "spring")).OverallCode != pb.RateLimitResponse_OK {
 			t.Error("a limit that is replaced refuses")
 		}
@@ -148,7 +148,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNotes checks the notes: each has a place and says what to do.
+// TestNotes: each note has a location and a remedy.
 func TestNotes(t *testing.T) {
 	s := importAll(t, `domain: d
 descriptors:
@@ -275,7 +275,7 @@ rules:
 	}
 }
 
-// TestNames: rules that would have equal names get different ones.
+// TestNames: rules that would have equal names get different names.
 func TestNames(t *testing.T) {
 	text := "domain: d\ndescriptors:\n"
 	for _, value := range []string{"a b", "a/b", "a-b", strings.Repeat("z", 80) + "1", strings.Repeat("z", 80) + "2"} {

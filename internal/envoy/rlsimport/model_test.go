@@ -22,7 +22,7 @@ type node struct {
 	children           []*node
 }
 
-// found is the result of the model's look-up: the entry, and the parts of the counter's name.
+// found is the result of the model's lookup: the entry, and the parts of the counter's name.
 type found struct {
 	*node
 	counter string
@@ -77,15 +77,15 @@ func modelChild(tree []*node, pair [2]string) *node {
 type model struct {
 	tree     []*node
 	counters map[string]int64
-	// always charges a counter that denies, as envoyproxy/ratelimit does. If false, a request
-	// charges all its counters or none.
+	// always makes the model charge a counter that denies, as envoyproxy/ratelimit does. If it is
+	// false, a request charges all its counters or none.
 	always bool
 }
 
 // verdict is the model's answer for one descriptor.
 type verdict struct {
 	over      bool
-	limit     *node // nil: none, or one without a counter
+	limit     *node // nil means no limit, or a limit without a counter
 	remaining int64
 }
 
@@ -136,7 +136,7 @@ func (m *model) ask(now int64, descriptors [][][2]string, hits int64) (over bool
 	return over, verdicts
 }
 
-// maker makes configurations and requests from few words, so that they match often.
+// maker makes configurations and requests from a few words, so that they match often.
 type maker struct{ *rand.Rand }
 
 func (m maker) one(of ...string) string { return of[m.IntN(len(of))] }

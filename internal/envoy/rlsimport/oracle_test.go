@@ -113,8 +113,8 @@ func TestImportedDecidesAlike(t *testing.T) {
 	}
 }
 
-// differ compares the answers for each descriptor. A limit of 0 denies without asking the store, so
-// the other limits' counters are then unknown.
+// differ compares the answers for each descriptor. A limit of 0 denies without a store call, so the
+// other limits' counters are then unknown.
 func differ(got *pb.RateLimitResponse, verdicts []verdict) string {
 	for _, v := range verdicts {
 		if v.limit != nil && v.limit.count == 0 && !v.limit.shadow {
@@ -144,9 +144,9 @@ func differ(got *pb.RateLimitResponse, verdicts []verdict) string {
 	return ""
 }
 
-// TestImportedDecidesAsTheServiceItself has a model that charges counters that deny, as
-// envoyproxy/ratelimit does. For requests of one descriptor and one hit, which are the most common,
-// that makes no difference. TestModelDecidesAsTheRealService shows how well the model matches the
+// TestImportedDecidesAsTheServiceItself compares with a model that charges counters that deny, like
+// envoyproxy/ratelimit. For requests with one descriptor and one hit, which are the most common,
+// this makes no difference. TestModelDecidesAsTheRealService shows that the model matches the
 // service.
 func TestImportedDecidesAsTheServiceItself(t *testing.T) {
 	rnd := maker{rand.New(rand.NewPCG(storetest.Seed(t), 2))}

@@ -23,7 +23,7 @@ const testdata = "testdata/service"
 type knownDifference struct {
 	word, why string
 	answers   int // number of recorded answers that differ because of it
-	decisions int // of those, how many admit where the other denies
+	decisions int // how many of those admit where the other denies
 }
 
 var knownDifferences = []knownDifference{
@@ -142,8 +142,8 @@ func (r *recording) replay(t *testing.T, seen map[string]*knownDifference) (aske
 	return asked
 }
 
-// mark writes our answer beside a new one of the service. A person must then explain the
-// difference.
+// mark writes the imported policy's answer below a new answer of the service. A person must then
+// explain the difference.
 func (s *step) mark(got string) {
 	switch {
 	case got == s.there:

@@ -36,8 +36,8 @@ var (
 // patience is the timeout of local programs.
 const patience = 20 * time.Second
 
-// recorder asks the real service. Each sequence begins with a new second, so that it usually ends
-// within that second.
+// recorder sends requests to the real service. Each sequence begins at the start of a second, so
+// that it usually ends within that second.
 type recorder struct {
 	*testing.T
 	redis  *redistest.Server
@@ -106,7 +106,7 @@ func (a *recorder) start(r *recording) {
 }
 
 // play sends one sequence with empty counters. It reports whether each part between waits took
-// place within one second, and no longer window ended meanwhile.
+// place within one second, and no longer window ended in the meantime.
 func (a *recorder) play(s *sequence) (within bool) {
 	a.Helper()
 	longer := time.Minute
@@ -143,7 +143,8 @@ func (a *recorder) next(span time.Duration) time.Time {
 	return time.Now().Truncate(time.Second)
 }
 
-// theirs maps the service's own configurations to the folders of testdata/service that hold copies.
+// theirs maps the service's own configurations to the folders of testdata/service that contain
+// copies.
 var theirs = map[string]string{
 	"examples": "examples/ratelimit/config",
 	"tests":    "test/config",

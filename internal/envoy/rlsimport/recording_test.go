@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// recording is the answers of the real envoyproxy/ratelimit, as a text in which people write the
-// requests:
+// recording contains the answers of the real envoyproxy/ratelimit, in a text format in which people
+// write the requests:
 //
 //	configuration examples/config.yaml  of testdata/service; several if the service reads several
 //	setting NAME=VALUE                  of the service's environment

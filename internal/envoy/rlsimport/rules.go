@@ -16,10 +16,10 @@ type rule struct {
 	name  string
 	place string
 	group string
-	keys  []string // of the descriptors it is for
+	keys  []string // keys of the descriptors to which it applies
 	steps []*entry // fewer than keys if the configuration has no entry for the remaining keys
-	limit *limit   // nil: nothing is limited
-	last  *entry   // whose the limit is
+	limit *limit   // nil means that nothing is limited
+	last  *entry   // the entry that has the limit
 }
 
 // generator makes rules of one domain.
@@ -72,7 +72,8 @@ func (g *generator) walk(keys []string, entries []*entry) {
 	g.rules = append(g.rules, rules...)
 }
 
-// lookUp appends the rules for descriptors with these keys, in the service's lookup order.
+// lookUp appends the rules for descriptors with these keys, in the order in which the service looks
+// them up.
 func lookUp(keys []string, entries []*entry, steps []*entry, rules []*rule) []*rule {
 	depth := len(steps)
 	for _, e := range inOrder(keys[depth], entries) {
@@ -88,7 +89,7 @@ func lookUp(keys []string, entries []*entry, steps []*entry, rules []*rule) []*r
 }
 
 // inOrder returns the entries of a key in the order in which the service tries them: exact values,
-// patterns, any value.
+// then patterns, then any value.
 func inOrder(key string, entries []*entry) []*entry {
 	var list []*entry
 	for _, tried := range []func(*entry) bool{

@@ -17,15 +17,15 @@ const (
 	leasing   = 2
 )
 
-// NodesHeader is the header, in lower case, in which a bridge says how many nodes share its store,
-// itself included.
+// NodesHeader is the header, in lower case, with the number of nodes that share the bridge's store,
+// including the bridge.
 const NodesHeader = "x-penstock-nodes"
 
-// LeasingHeader is the header, in lower case, in which a bridge says in every reply that it accepts
-// calls about leases.
+// LeasingHeader is the header, in lower case, by which a bridge announces in every reply that it
+// accepts calls about leases.
 const LeasingHeader = "x-penstock-leases"
 
-// The values of LeasingHeader. LeasingExact also says that filters must not remember denials.
+// The values of LeasingHeader. LeasingExact also means that filters must not remember denials.
 const (
 	LeasingUsual = "1"
 	LeasingExact = "exact"
@@ -38,7 +38,7 @@ const ContentType = "application/x-penstock"
 // call that does.
 const (
 	ItemsMax     = 256     // questions and settlements in one call
-	CallBytesMax = 1 << 20 // a question is at most 64 KiB if its request's headers are
+	CallBytesMax = 1 << 20 // bytes of a call; a question is at most 64 KiB if the request's headers are
 	ValuesMax    = 256     // headers or attributes of one question
 )
 
@@ -68,8 +68,7 @@ const (
 // DenialsHeader is the header, in lower case, in which a bridge says that it wants [KindDenied].
 const DenialsHeader = "x-penstock-denials"
 
-// Item is a question, a settlement or a refund. Of the fields after Kind, those of its kind are
-// set.
+// Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
 type Item struct {
 	Kind   Kind
 	Ask    Ask
@@ -81,13 +80,12 @@ type Item struct {
 // Ask is a request to be decided, with the values that the policy reads.
 type Ask struct {
 	Path, Method, Host, Query string
-	// Peer is the client's address as the front knows it, Remote that of the connection; the zero
-	// Addr if unknown.
+	// Peer is the client's address as determined by the front, and Remote is that of the
+	// connection; the zero Addr if unknown.
 	Peer, Remote netip.Addr
 	// Headers and Attrs are the values that the policy reads, in the order of core.Inputs.
 	Headers, Attrs []Value
-	// Known is the sum of the fingerprints of the ways whose verdicts the filter remembers; 0 for
-	// none.
+	// Known is the sum of the fingerprints of the verdicts that the filter remembers; 0 for none.
 	Known uint64
 }
 
@@ -97,12 +95,12 @@ type Value struct {
 	Given bool
 }
 
-// Settle is what a response says about the cost of its request.
+// Settle holds the data of a response that determine the cost of its request.
 type Settle struct {
 	Receipt string // from the reply to the question
-	Status  int    // 0: the request had no response
+	Status  int    // 0 if the request had no response
 	// Headers and Numbers are the values that cost_after reads: response headers by canonical name,
-	// and numbers by their path in the body. Missing values are left out.
+	// and numbers by their path in the body. Missing values are omitted.
 	Headers, Numbers []Field
 }
 
@@ -181,7 +179,7 @@ func ReadCall(data []byte) (*CallReader, error) {
 }
 
 // Next reads the next item into item, whose slices are reused, and reports whether there was one.
-// The error says that the rest of the call cannot be read.
+// The error means that the rest of the call cannot be read.
 func (r *CallReader) Next(item *Item) (ok bool, err error) {
 	if r.rest.rest == "" {
 		return false, r.rest.err()

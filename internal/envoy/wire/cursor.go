@@ -20,7 +20,7 @@ type cursor struct {
 }
 
 // open checks the head and returns a cursor positioned after it; leases reports whether the content
-// may contain lease fields.
+// can contain lease fields.
 func open(data []byte, head string, bytesMax int) (c cursor, leases bool, err error) {
 	if len(data) > bytesMax {
 		return c, false, errTooLong
@@ -126,8 +126,8 @@ func (c *cursor) fields(fields []Field) []Field {
 	return fields
 }
 
-// appendInt must not be inlined, nor must the functions below that say so: inlined, they add 15 KB
-// to the filter.
+// appendInt and the functions below that are marked noinline must not be inlined, because that
+// would add 15 KB to the filter.
 //
 //go:noinline
 func appendInt(dst []byte, n int64) []byte { return binary.AppendVarint(dst, n) }

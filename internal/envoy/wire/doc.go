@@ -5,26 +5,26 @@
 //
 // # Promise
 //
-// A call carries the questions of many requests, and each has its own answer. A question that
-// cannot be read, or that is about an unknown policy, affects no other. A question holds the values
-// of the request that the policy reads. It holds neither keys nor limits: the bridge computes those
-// itself.
+// A call contains the questions of many requests, and each has its own answer. A question that
+// cannot be read, or that refers to an unknown policy, does not affect any other. A question
+// contains the values of the request that the policy reads. It contains neither keys nor limits,
+// because the bridge computes those itself.
 //
-// Every value that is written is read back unchanged. Other bytes are rejected, without panic and
+// Every value that is written is read back unchanged. Other bytes are rejected, without a panic and
 // without using more memory than a small multiple of their length.
 //
 // The format has a version, the first byte after the head. A reader of another version rejects the
 // whole call. Calls about leases, and their replies, are of version 2; all others are of version 1.
-// A bridge that reads both says so in every reply ([LeasingHeader]), so version 2 is never sent to
-// one that does not.
+// A bridge that reads both announces it in every reply ([LeasingHeader]), so version 2 is never
+// sent to a bridge that does not.
 //
 // # Price
 //
-// A question is some hundred bytes: the texts of the request, each with its length before it.
-// Writing a question allocates nothing once the buffer has grown; reading a call allocates its
+// A question takes a few hundred bytes: the texts of the request, each preceded by its length.
+// Writing a question allocates nothing once the buffer has grown; reading a call allocates all its
 // texts at once.
 //
 // # When not to use it
 //
-// By hand: the bridge also accepts and returns JSON.
+// For calls by hand, use JSON, which the bridge also accepts and returns.
 package wire

@@ -8,7 +8,7 @@ import (
 )
 
 // Units requests an amount other than the check's own cost, or units in advance. The fields are
-// those of a counter.Check.
+// like those of a counter.Check.
 type Units struct {
 	Check int // the check's index in the plan of the request
 	// Counter identifies the counter that the caller expects, as [CounterOf] computes it.
@@ -35,7 +35,8 @@ type Refund struct {
 }
 
 // CounterOf returns the 64-bit FNV-1a hash of a check's key and limit. If a filter and the bridge
-// identify a request's client differently, their hashes differ. The hash proves nothing.
+// identify a request's client differently, their hashes differ. The hash is not a proof of
+// identity.
 func CounterOf(c *counter.Check) uint64 {
 	h := fnv(fnvBegin, c.Key)
 	for _, n := range [...]int64{c.Limit.Count(), c.Limit.Capacity()} {

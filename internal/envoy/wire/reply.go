@@ -18,7 +18,7 @@ type Status uint8
 const (
 	StatusOK          Status = iota
 	StatusUnavailable        // the store did not answer
-	StatusUnknown            // the bridge does not know that version of the policy, or no longer does
+	StatusUnknown            // the bridge does not have that version of the policy, or no longer has it
 	StatusInvalid            // the item does not fit the policy, or its receipt is not from this bridge
 	StatusBusy               // the bridge is overloaded
 )
@@ -26,20 +26,20 @@ const (
 // Answer is the bridge's answer to one item.
 type Answer struct {
 	Status Status
-	// Verdict says whether the request's credentials are valid; nil if the filter knew, or there
-	// are none.
+	// Verdict reports whether the request's credentials are valid; nil if the filter remembers
+	// that, or if there are none.
 	Verdict *Verdict
 	// Results are those of the plan's checks, in their order, without receipts. A filter whose plan
-	// has another number of checks must not use them.
+	// has a different number of checks must not use them.
 	Results []counter.Result
 	// Receipt is required by the request's settlement; "" if there is nothing to settle.
 	Receipt string
-	// Leases are the units granted beyond a request's own cost, or in advance. Results then hold
-	// what was granted to the request itself, or all units if they were taken in advance.
+	// Leases are the units granted beyond a request's own cost, or in advance. Results then contain
+	// the units granted to the request itself, or all units if they were taken in advance.
 	Leases []Lease
 }
 
-// Verdict says for each way, in the policy's order, whether the request's credential is valid.
+// Verdict has, for each way in the policy's order, the state of the request's credential.
 type Verdict struct {
 	TTLMicros int64 // how long the verdict may be remembered
 	Ways      []Way
@@ -94,8 +94,8 @@ const (
 	flagsAll  = 1<<iota - 1
 )
 
-// appendResult writes the result's instant as the difference from the previous result: in one call
-// most are equal.
+// appendResult writes the result's instant as the difference from the previous result, because in
+// one call most are equal.
 func appendResult(dst []byte, r *counter.Result, before counter.Micros) []byte {
 	var flags byte
 	wait := r.Wait
@@ -140,8 +140,8 @@ func (w *Way) append(dst []byte) []byte {
 }
 
 // Fingerprint returns the 64-bit FNV-1a hash of the way. A filter sends the sum over a request's
-// ways to say which verdicts it remembers. The sum determines only whether the bridge repeats the
-// verdicts.
+// ways to identify the verdicts that it remembers. The sum determines only whether the bridge
+// repeats the verdicts.
 func (w *Way) Fingerprint() uint64 {
 	return fnv(fnvBegin, w.append(nil))
 }
@@ -164,7 +164,7 @@ func ReadReply(data []byte) (*ReplyReader, error) {
 }
 
 // Next reads the next answer into a, whose slices are reused, and reports whether there was one.
-// The error says that the rest of the reply cannot be read.
+// The error means that the rest of the reply cannot be read.
 func (r *ReplyReader) Next(a *Answer) (ok bool, err error) {
 	if r.rest.rest == "" {
 		return false, r.rest.err()

@@ -12,11 +12,11 @@ import (
 )
 
 // View presents a question as [policy.Attributes]: the parts of its request that the policy reads.
-// The filter makes its plan from a View, and so does the bridge, so both plans are the same.
+// The filter and the bridge both make their plans from a View, so the plans are the same.
 type View struct {
 	Ask    *Ask
 	Inputs *core.Inputs   // of the policy; it determines the order of the values of Ask
-	At     counter.Micros // the time that core is given
+	At     counter.Micros // the time that is passed to package core
 }
 
 var _ policy.Attributes = (*View)(nil)
@@ -35,8 +35,8 @@ func (v *View) Header(name string) (string, bool) { return find(v.Inputs.Headers
 // Attr implements [policy.Attributes] for the attributes that the policy reads.
 func (v *View) Attr(name string) (string, bool) { return find(v.Inputs.Attrs, v.Ask.Attrs, name) }
 
-// find returns the value at the index that a name has in names, which are sorted. It reports false
-// if names lacks the name, or the request lacks the value.
+// find returns the value at the index that a name has in names, which are sorted. ok is false if
+// names lacks the name, or the request lacks the value.
 func find(names []string, values []Value, name string) (string, bool) {
 	i, ok := slices.BinarySearch(names, name)
 	if !ok || i >= len(values) {

@@ -99,7 +99,7 @@ func TestRepliesAreReadAlike(t *testing.T) {
 	}
 }
 
-// TestTheFirstVersionStays: calls without leases are written and read as in version 1.
+// TestTheFirstVersionStays: calls without leases are still written and read as in version 1.
 func TestTheFirstVersionStays(t *testing.T) {
 	call, reply := callOf(items[:4]...), AppendAnswer(AppendReply(nil), &answers[1])
 	if call[2] != 1 || reply[2] != 1 {
@@ -133,7 +133,7 @@ func TestCounters(t *testing.T) {
 	}
 }
 
-// TestListsAreUsedAgain: the values of one item must not show in the next.
+// TestListsAreUsedAgain: the values of one item must not appear in the next.
 func TestListsAreUsedAgain(t *testing.T) {
 	r, err := ReadCall(callOf(items[0], Item{Kind: KindAsk}))
 	if err != nil {
@@ -245,8 +245,8 @@ func TestWritingAllocatesNothing(t *testing.T) {
 	}
 }
 
-// FuzzRead: no bytes make a reader panic, and what is read is the same after writing and reading it
-// again.
+// FuzzRead: no bytes make a reader panic, and the values that are read are the same after writing
+// and reading them again.
 func FuzzRead(f *testing.F) {
 	f.Add(callOf(items...))
 	f.Add(replyOf(answers...))
@@ -266,7 +266,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		if got, err := readAnswers(data); err == nil {
-			// of version 2, which carries the fields of version 1 too
+			// In version 2, which contains the fields of version 1 too.
 			again, err := readAnswers(replyOf(got...))
 			if err != nil || fmt.Sprintf("%+v", again) != fmt.Sprintf("%+v", got) && cmp.Diff(got, again, append(alike, cmpopts.IgnoreUnexported(policy.Overrides{}))...) != "" {
 				t.Fatalf("%v\n%+v\n%+v", err, got, again)

@@ -15,9 +15,10 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/syntax"
 )
 
-// Advise returns warnings about settings that are valid and probably not intended, each with its
+// Advise returns warnings about settings that are valid but probably not intended, each with its
 // position, value, reason and remedy. A warning does not prevent the use of the policy. Invalid
-// values are left to [Document.Check]. Advise compares only the first 1,000 rules with each other.
+// values are reported by [policyfile.Document.Check] instead. Advise compares only the first 1,000
+// rules with each other.
 func Advise(d *policyfile.Document) []policy.Problem {
 	a := adviser{doc: d, replaced: map[string]bool{}}
 	a.policy, _ = d.Policy()
@@ -40,12 +41,13 @@ func Advise(d *policyfile.Document) []policy.Problem {
 	return a.Problems
 }
 
-// warningsMax is how many warnings of a policy are logged. `penstock validate` prints all of them.
+// warningsMax is the greatest number of warnings of a policy that are logged. `penstock validate`
+// prints all of them.
 const warningsMax = 20
 
-// Warn reports the warnings of [Advise], one line each, up to a fixed number. It is called
-// when a policy comes into force, because users may not run `penstock validate`, which does not
-// read Caddyfiles either.
+// Warn reports the warnings of [Advise], one line each, up to a fixed number. It is called when a
+// policy comes into force, because users might not run `penstock validate`, and because that
+// command does not read Caddyfiles.
 func Warn(d *policyfile.Document, say func(line string)) {
 	for i, problem := range Advise(d) {
 		if i == warningsMax {
@@ -69,8 +71,8 @@ func (a *adviser) problem(path, value, why, remedy string) {
 	a.Add(policy.Problem{Path: path, Value: value, Why: why, Remedy: remedy, Place: a.doc.Place(path)})
 }
 
-// repeaters are Caddy placeholders and Envoy attributes, or prefixes of them, that hold values
-// chosen by the client.
+// repeaters are Caddy placeholders and Envoy attributes, or prefixes of them, whose values the
+// client chooses.
 var repeaters = []string{"http.request.header", "http.request.orig_header", "http.request.cookie", "http.request.uri",
 	"http.request.uri_escaped", "http.request.orig_uri", "http.request.host", "http.request.hostport", "http.request.port",
 	"http.request.method", "http.request.orig_method", "http.request.body", "http.request.body_base64",
@@ -96,7 +98,7 @@ const (
 	remedyFleeting = "use a value that stays the same, such as ip or http.auth.user.id"
 )
 
-// identities warns of ways to identify a client that any client can forge.
+// identities warns of ways to identify a client by values that any client can forge.
 func (a *adviser) identities() {
 	for i := range a.doc.Identify {
 		at, way := policyfile.Index("identify", i), &a.doc.Identify[i]
@@ -174,15 +176,15 @@ func (a *adviser) trustsHost(word string) bool {
 		})
 }
 
-// inner lists the address ranges from which proxies in front of this one usually connect.
+// inner lists the usual address ranges of proxies in front of this one.
 var inner = []netip.Prefix{
 	netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("172.16.0.0/12"),
 	netip.MustParsePrefix("192.168.0.0/16"), netip.MustParsePrefix("100.64.0.0/10"), netip.MustParsePrefix("169.254.0.0/16"),
 	netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("fe80::/10"),
 }
 
-// lists warns of exemptions for addresses that a proxy in front may have. All its clients would be
-// exempt.
+// lists warns of exemptions for addresses that a proxy in front of this one might have. All clients
+// of that proxy would be exempt.
 func (a *adviser) lists() {
 	if len(a.policy.TrustedProxies) > 0 || a.policy.TrustedHops > 0 {
 		return
@@ -253,7 +255,7 @@ func (a *adviser) rule(at string, d *policyfile.Rule, r *policy.Rule) {
 	a.tierWindows(at, d)
 }
 
-// wholeSeconds returns a limit of about the same rate whose window is in whole seconds.
+// wholeSeconds returns a limit with about the same rate and a window of whole seconds.
 func wholeSeconds(l *counter.Limit) string {
 	window := (l.Window() + counter.Second - 1) / counter.Second * counter.Second
 	count := int64(float64(l.Count()) * float64(window) / float64(l.Window()))
@@ -277,7 +279,7 @@ func (a *adviser) eachLimit(at string, d *policyfile.Rule, r *policy.Rule, do fu
 	}
 }
 
-// tierWindows warns of tiers that use other counters than the rule.
+// tierWindows warns of tiers that use counters different from the rule's.
 func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	common := countersOf(d.Limit)
 	for _, tier := range tiersOf(d, d)[1:] {
@@ -289,7 +291,7 @@ func (a *adviser) tierWindows(at string, d *policyfile.Rule) {
 	}
 }
 
-// lacks reports whether one of the counters is missing from others.
+// lacks reports whether at least one of the counters is missing from others.
 func lacks(counters, others []shape) bool {
 	return slices.ContainsFunc(counters, func(c shape) bool { return !has(others, c) })
 }

@@ -25,8 +25,8 @@ func (a *adviser) leases() {
 	}
 }
 
-// shards warns of rules with shards that count per client. Their many counters are on all servers
-// already, and with shards each client is denied early by chance.
+// shards warns of rules with shards that count per client. Their many counters are already spread
+// over all servers, and with shards some requests of each client are denied early.
 func (a *adviser) shards() {
 	for i := range a.policy.Rules {
 		r := &a.policy.Rules[i]

@@ -14,11 +14,12 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// adviseRulesMax is how many rules are compared with each other. The time grows with the square.
+// adviseRulesMax is the greatest number of rules that are compared with each other. The time grows
+// with its square.
 const adviseRulesMax = 1000
 
-// compareRules warns of rules that never win, and of limits that are never reached because of
-// others.
+// compareRules warns of rules that never win their group, and of limits that are never reached
+// because of others.
 func (a *adviser) compareRules() {
 	for i := range a.policy.Rules[:min(len(a.policy.Rules), adviseRulesMax)] {
 		rule := &a.policy.Rules[i]
@@ -59,14 +60,14 @@ func (a *adviser) winnerOver(i int) int {
 // goesFirst reports whether the first rule always wins against the second if both match.
 func (a *adviser) goesFirst(first, second int) bool {
 	one, two := &a.policy.Rules[first], &a.policy.Rules[second]
-	if one.Action == policy.ActionBlock { // whatever its group; two block rules do not compete
+	if one.Action == policy.ActionBlock { // regardless of its group; two block rules do not compete
 		return two.Action != policy.ActionBlock
 	}
 	compete := a.policy.Enforce == policy.EnforceFirst || one.Group != "" && one.Group == two.Group
 	switch {
 	case !compete || two.Action == policy.ActionBlock:
 		return false
-	case one.Missing == policy.MissingSkip: // it may not compete
+	case one.Missing == policy.MissingSkip: // it might not compete
 		return false
 	// An allow rule does not apply if it matches only some readings of a path.
 	case one.Action == policy.ActionAllow && len(one.Match.Path) > 0:
@@ -89,8 +90,8 @@ func specific(m *policy.Match) (s int) {
 	return s
 }
 
-// unreachable warns of the limits of a rule that are never reached, because another limit of the
-// same rule, or of a rule that counts at least the same requests, allows less.
+// unreachable warns of limits of a rule that are never reached because another limit is lower. The
+// other limit is of the same rule, or of a rule that counts at least the same requests.
 func (a *adviser) unreachable(i int) {
 	rule := &a.policy.Rules[i]
 	if rule.Action != policy.ActionReject && rule.Action != policy.ActionThrottle {
@@ -170,12 +171,12 @@ func countsWithin(parent, child *policyfile.Rule) bool {
 	return true
 }
 
-// holdsBelow reports whether all traffic that l admits passes other too, also at the edges of
+// holdsBelow reports whether all traffic that l admits passes other too, even at the edges of
 // windows.
 func holdsBelow(l, other *counter.Limit) bool {
 	switch {
 	case l.Count() == other.Count() && l.Capacity() == other.Capacity() && l.Window() == other.Window():
-		return false // neither limit is below the other
+		return false // neither limit is always lower than the other
 	case other.Algorithm() == counter.TokenBucket:
 		return atOnce(l) <= other.Capacity() && slower(l, other)
 	case l.Algorithm() == counter.TokenBucket: // its capacity, and the refill in the meantime
@@ -196,8 +197,8 @@ func holdsBelow(l, other *counter.Limit) bool {
 	return atOnce(l) <= other.Count()
 }
 
-// atOnce returns how many units a limit admits in an instant: a full bucket, or the end of one
-// window and the start of the next.
+// atOnce returns the number of units that a limit admits at one instant: a full bucket, or the
+// units of the end of one window and the start of the next.
 func atOnce(l *counter.Limit) int64 {
 	switch l.Algorithm() {
 	case counter.TokenBucket, counter.SlidingLog:

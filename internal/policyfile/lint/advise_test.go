@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// TestAdvise: each policy gets exactly the listed warnings about its identities; each warning is
-// given by a text that it must contain.
+// TestAdvise: each policy gets exactly the listed warnings about its identities. Each warning is
+// listed by a text that it must contain.
 func TestAdvise(t *testing.T) {
 	for _, test := range []struct {
 		text string
@@ -97,7 +97,7 @@ func TestAdviseOnWords(t *testing.T) {
 		{"rules: [{name: a, group: g, limit: 1/1s}, {name: b, group: g, priority: -1, match: {ip: 127.0.0.1}, action: allow}]",
 			[]string{`rules[1].match.ip[0]: "127.0.0.1"`}},
 
-		// A cost that the client itself writes.
+		// A cost that the client can set itself.
 		{"rules: [{name: a, limit: 9/1s, cost: {header: X-C, trusted: [10.0.0.0/8, '::/0'], n: 1}}]",
 			[]string{`rules[0].cost[0].trusted[1]: "::/0": includes every client`}},
 
@@ -151,7 +151,7 @@ func TestAdviseComparesRules(t *testing.T) {
 		{a + "}, {name: b, group: h, limit: 1/1s}", nil},
 		{a + "}, {name: b, group: g, priority: -1, limit: 2/1s}", []string{
 			`rules[0].name: "a": can never win: b matches all its requests, and takes precedence; give it a lower priority`}},
-		// b goes first: it names a path
+		// b wins because it names a path.
 		{a + "}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil},
 		{a + ", priority: -1}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", []string{never}},
 		{a + ", priority: -1, enabled: false}, {name: b, group: g, limit: 2/1s, match: {path: /b}}", nil},
@@ -250,7 +250,7 @@ func wantAdvice(t *testing.T, text string, want []string) {
 	}
 }
 
-// TestSecretsAreNotRepeated: no error message contains a secret, whatever is wrong with it.
+// TestSecretsAreNotRepeated: no error message contains a secret, whatever is wrong with the secret.
 func TestSecretsAreNotRepeated(t *testing.T) {
 	for _, text := range []string{
 		"identify: [{jwt: {secret: 8457362911}}]",

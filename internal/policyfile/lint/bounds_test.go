@@ -49,7 +49,7 @@ func tenThousandRules() [3]string {
 	return [3]string{y.String(), o.String(), j.String()}
 }
 
-// TestAdviceOnTenThousandRulesIsSoon: advice is computed on each load of a policy, so it may not
+// TestAdviceOnTenThousandRulesIsSoon: advice is computed on each load of a policy, so it must not
 // take longer than the rest of the load. It once took 100 s of processor time, and now takes a
 // tenth of a second.
 func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
@@ -64,14 +64,14 @@ func TestAdviceOnTenThousandRulesIsSoon(t *testing.T) {
 	}
 	begun := time.Now()
 	Advise(d)
-	const most = 20 * time.Second // generous, because the machine may be busy
+	const most = 20 * time.Second // generous, because the machine might be busy
 	if took := time.Since(begun); took > most {
 		t.Errorf("advice took %v", took)
 	}
 }
 
 // TestManyRulesInBracketsFit: flow collections that span several lines, with keys in every item,
-// are not taken for a block that is too wide.
+// are not rejected as a block that is too wide.
 func TestManyRulesInBracketsFit(t *testing.T) {
 	for _, format := range []string{"  {\n    name: a%d,\n    limit: 1/1m,\n  },\n", "  {name: a%d,\n   limit: 1/1m},\n",
 		"\t{\n\t\t\"name\": \"a%d\",\n\t\t\"limit\": \"1/1m\"\n\t},\n"} {
@@ -82,7 +82,8 @@ func TestManyRulesInBracketsFit(t *testing.T) {
 	}
 }
 
-// TestHostileDocuments: hostile documents are refused before they cost more than reading them.
+// TestHostileDocuments: hostile documents are rejected before they take more time than reading
+// them.
 func TestHostileDocuments(t *testing.T) {
 	many := 200_000
 	for name, hostile := range map[string]struct {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// covers reports whether outer matches every request that inner matches. It is false where this is
-// hard to determine.
+// covers reports whether outer matches every request that inner matches. It returns false where
+// this is hard to determine.
 func covers(outer, inner *policy.Match) bool {
 	return coversPaths(outer, inner) &&
 		coversList(outer.Method, inner.Method, func(o, i string) bool { return o == i || o == "GET" && i == "HEAD" }) &&
@@ -103,7 +103,7 @@ func coversPath(outer, inner string) bool {
 		return false
 	}
 	if folder, ok := strings.CutSuffix(prefix, "/"); ok && inner == folder {
-		return true // /api/* is also for /api
+		return true // /api/* also matches /api
 	}
 	// The first star of the inner pattern matches any text, so the text before that star must begin
 	// with outer's prefix.

@@ -21,7 +21,7 @@ type Changes struct {
 	Added   []string // the names of new rules
 	Removed []string // the names of removed rules
 	Changed []string // changed rules with their changed fields: "api (limit, cost)"
-	Anew    []string // counters that restart, and why: "api 100/1h: its window or algorithm is new"
+	Anew    []string // counters that restart, with the reason: "api 100/1h: its window or algorithm is new"
 }
 
 // Empty reports whether nothing changed.
@@ -49,8 +49,9 @@ func (c *Changes) String() string {
 	return strings.Join(parts, "; ")
 }
 
-// Diff returns how two documents differ. Both must have been compiled or checked: Diff ignores
-// invalid values. It compares the text of fields, so writing out a default counts as a change.
+// Diff returns the differences between two documents. Both must have been compiled or checked: Diff
+// ignores invalid values. It compares the text of fields, so writing out a default counts as a
+// change.
 func Diff(before, after *policyfile.Document) (c Changes) {
 	c.Words = slices.DeleteFunc(differing(*before, *after), func(word string) bool { return word == "rules" })
 	was, is := rulesByName(before), rulesByName(after)
@@ -109,8 +110,8 @@ func differing[T any](a, b T) (changed []string) {
 	return changed
 }
 
-// anew returns the counters that start at zero: those of remaining rules whose keys no counter of
-// the old rules had.
+// anew returns the counters that start at zero: those of remaining rules whose keys are not keys of
+// the old rules.
 func anew(before, after *policyfile.Document, was, is map[string]*policyfile.Rule) (list []string) {
 	if before.Name != after.Name {
 		return []string{fmt.Sprintf("all: the policy was renamed from %q to %q", before.Name, after.Name)}
@@ -149,8 +150,8 @@ func anewForWhom(before, after *policyfile.Document) (list []string) {
 	return list
 }
 
-// finding returns how clients are identified, without fields that only affect when credentials are
-// checked.
+// finding returns the settings by which clients are identified, without fields that only affect how
+// credentials are checked.
 func finding(d *policyfile.Document) []policyfile.Identify {
 	ways := slices.Clone(d.Identify)
 	for i := range ways {
@@ -246,7 +247,7 @@ func countersOf(limits policyfile.Words) (counters []shape) {
 	return counters
 }
 
-// tiersOf returns the tiers that either rule names, and "" for clients of none of them.
+// tiersOf returns the tiers that either rule names, and "" for clients of no such tier.
 func tiersOf(a, b *policyfile.Rule) []string {
 	tiers := map[string]bool{"": true}
 	for tier := range a.Tiers {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lint says of a valid policy what its author may want to know: settings that are probably
-// not intended ([Advise]), settings that a front cannot enforce ([Beyond]), and what an edit changes
-// ([Diff]). It decides nothing and never rejects a policy.
+// Package lint examines valid policies and describes what their authors should know. It reports
+// settings that are probably not intended ([Advise]), settings that a front cannot enforce
+// ([Beyond]), and the effects of an edit ([Diff]). It never rejects a policy by itself.
 package lint

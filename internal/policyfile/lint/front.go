@@ -27,8 +27,8 @@ func FrontOf(name string) (Front, bool) {
 }
 
 // foreign holds prefixes of attributes that a front can never have, because they belong to another
-// front. The rate limit protocol has no such prefixes: its attributes are descriptor entries, which
-// may have any name.
+// front. There are no such prefixes for the rate limit protocol, because its attributes are
+// descriptor entries, which can have any name.
 var foreign = map[Front]struct {
 	prefixes []string
 	why      string
@@ -48,7 +48,7 @@ var foreign = map[Front]struct {
 func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	p, err := d.Policy()
 	if err != nil {
-		return nil // Check reports it better
+		return nil // Check reports this with a better message
 	}
 	b := beyond{front: f, document: d}
 	b.identify(p.Identify)
@@ -57,6 +57,12 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	b.sources("tier", p.Tier)
 	if p.Directory && f != FrontCaddy {
 		b.problem("directory", "true", "is for Caddy only, in this version", "leave it out, or enforce the policy in Caddy")
+	}
+	for i := range d.Identify {
+		if key := d.Identify[i].APIKey; f != FrontCaddy && key != nil && key.InDirectory() {
+			b.problem(policyfile.Index("identify", i)+".api_key.keys", key.Keys, "is for Caddy only, in this version",
+				"name a keys_file in its place, or enforce the policy in Caddy")
+		}
 	}
 	for i := range p.Rules {
 		if !p.Rules[i].Disabled {

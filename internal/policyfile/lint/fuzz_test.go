@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// FuzzAdvice checks that no accepted document makes Advise panic, and that a valid document does not
-// differ from itself. Seeds are the examples.
+// FuzzAdvice checks that no accepted document makes Advise panic, and that Diff finds no difference
+// between a valid document and itself. Seeds are the examples.
 func FuzzAdvice(f *testing.F) {
 	examples, err := filepath.Glob(filepath.Join("..", "..", "..", "examples", "*.yaml"))
 	if err != nil || len(examples) < 2 {

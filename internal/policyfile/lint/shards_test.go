@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// TestDiffOfShards: the diff says whether counters are kept when the shards of a rule change.
+// TestDiffOfShards: the diff states whether counters are kept when the shards of a rule change.
 func TestDiffOfShards(t *testing.T) {
 	for _, test := range []struct{ before, after, want string }{
 		{"rules: [{name: a, limit: 8/1s}]", "rules: [{name: a, limit: 8/1s, shards: 4}]",

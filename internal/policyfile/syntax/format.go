@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// SizeMax is the size of the largest document, in bytes. 10,000 rules with several words each
-	// fit.
+	// SizeMax is the size of the largest document, in bytes. It suffices for 10,000 rules with
+	// several fields each.
 	SizeMax = 4 << 20
-	// depthMax is how deeply lists and blocks may be nested. The deepest valid policy has 7 levels.
+	// depthMax is the greatest nesting depth of lists and blocks. The deepest valid policy has 7
+	// levels.
 	depthMax = 32
-	// keysMax is how many keys one block may have. The widest block, match.header, has far fewer.
-	// The parsers' time grows with the square.
+	// keysMax is the greatest number of keys in one block. The widest block, match.header, has far
+	// fewer. The parsers' time grows with the square of this number.
 	keysMax = 1000
 )
 
@@ -47,8 +48,8 @@ func FormatOf(path string) (Format, bool) {
 }
 
 // Tree reads a document that is not a policy but has one of the same formats, such as a list of API
-// keys. It is as strict and has the same bounds; name appears in the positions of problems. The
-// node is nil for an empty document. The error is [policy.Problems].
+// keys. It is equally strict and has the same bounds; name appears in the positions of problems.
+// The node is nil for an empty document. The error is [policy.Problems].
 func Tree(name string, format Format, data []byte) (*Node, error) {
 	found := &Report{}
 	tree, err := Parse(name, format, data, found)

@@ -2,7 +2,7 @@
 
 package syntax
 
-// Kind says what a [Node] is.
+// Kind is the kind of a [Node].
 type Kind uint8
 
 // The kinds of nodes.
@@ -23,7 +23,7 @@ func (k Kind) String() string {
 }
 
 // Node is a part of a document with its position. All formats are parsed into nodes, and one
-// decoder reads the nodes. The zero Node is a value that was left out.
+// decoder reads the nodes. The zero Node is a value that was omitted.
 type Node struct {
 	Kind    Kind
 	Text    string  // of a word, number, bool or text: as written, without quotes

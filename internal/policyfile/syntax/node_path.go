@@ -4,7 +4,8 @@ package syntax
 
 import "strings"
 
-// PlaceOf returns the position of a path in the document: that of the deepest existing node on it.
+// PlaceOf returns the position of a path in the document, which is that of the deepest existing
+// node on the path.
 func (n *Node) PlaceOf(path string) string {
 	if n == nil {
 		return ""
@@ -20,8 +21,8 @@ func (n *Node) PlaceOf(path string) string {
 }
 
 // step follows the first key or index of a path. A key may contain a dot, as header names may, so
-// the longest key wins. The case of header names is ignored. A single value counts as a list of
-// one.
+// the longest key wins. The case of header names is ignored. A single value counts as a list with
+// one item.
 func (n *Node) step(path string) (next *Node, rest string) {
 	path = strings.TrimPrefix(path, ".")
 	if inner, ok := strings.CutPrefix(path, "["); ok {

@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	// ProblemsMax is how many problems one error lists. Further ones are only counted, so that a
-	// hostile document cannot fill the log.
+	// ProblemsMax is the greatest number of problems that one error lists. Further ones are only
+	// counted, so that a hostile document cannot fill the log.
 	ProblemsMax = 100
-	// valueMax is how many bytes of a value, a key or a path a problem repeats.
+	// valueMax is the greatest number of bytes of a value, a key or a path in a problem.
 	valueMax = 120
 )
 
@@ -102,8 +102,8 @@ func (r *Report) Touches(path string) bool {
 	})
 }
 
-// Within reports whether the path is outer or inside it. It ignores case, since problems may spell
-// header names differently from the document.
+// Within reports whether the path is outer or inside it. It ignores case, since problems can spell
+// header names differently than the document.
 func Within(path, outer string) bool {
 	if len(path) < len(outer) || !strings.EqualFold(path[:len(outer)], outer) {
 		return false

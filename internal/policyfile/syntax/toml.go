@@ -14,15 +14,15 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// parseTOML reads a TOML document into nodes. It returns nil if the document cannot be read, with a
-// problem saying why.
+// parseTOML reads a TOML document into nodes. If the document cannot be read, it returns nil and
+// adds a problem with the reason.
 func parseTOML(name string, data []byte, found *Report) *Node {
 	p := tomlParser{name: name, found: found, lines: lines{data: data}, keys: map[*Node]map[string]*Node{}}
 	tree := p.document(data)
 	if tree == nil || p.twice {
 		return tree
 	}
-	// The parser above checks the grammar only. The decoder finds duplicate definitions and invalid
+	// The parser above checks only the grammar. The decoder finds duplicate definitions and invalid
 	// numbers.
 	var whole map[string]any
 	if err := toml.Unmarshal(data, &whole); err != nil {

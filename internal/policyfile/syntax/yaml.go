@@ -24,7 +24,8 @@ func parseYAML(name string, data []byte, found *Report) *Node {
 	return parseYAMLWith(&yamlParser{name: name, found: found}, data)
 }
 
-// parseYAMLWith is parseYAML with a parser that may accept more than policies need.
+// parseYAMLWith is parseYAML with a parser that can accept constructs that policies must not
+// contain.
 func parseYAMLWith(p *yamlParser, data []byte) *Node {
 	name, found := p.name, p.found
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
@@ -77,7 +78,7 @@ type yamlParser struct {
 	name  string
 	found *Report
 	deep  bool // a value nested too deeply has been reported
-	// secret says that problems must not repeat the value.
+	// secret reports that problems must not contain the value.
 	secret bool
 	shared *shared // nil for a policy
 }
@@ -152,12 +153,12 @@ func (p *yamlParser) value(from ast.Node, depth int) *Node {
 			return p.resolve(from, line, depth)
 		}
 		p.reject(from, line)
-		return nil // it has been reported, so the caller leaves it out
+		return nil // a problem was reported, so the caller omits the value
 	}
 	return n
 }
 
-// colonWord returns the plain word that the parser took for a key and its value. Inside brackets
+// colonWord returns the plain word that the parser split into a key and its value. Inside brackets
 // the parser reads the items of [header:X-User, fe80::/10] as maps, although YAML requires a space
 // after the colon of a key.
 func colonWord(from ast.Node) (string, bool) {

@@ -7,18 +7,20 @@ import (
 	"fmt"
 )
 
-// openMax is how many brackets or list dashes may be open in YAML text before it is parsed. The
-// parser recurses for each of them, and a stack overflow cannot be caught. Brackets in words and
-// comments are counted too, so openMax is higher than depthMax.
+// openMax is the greatest number of brackets or list dashes that can be open at once in YAML text.
+// It is checked before the text is parsed. The parser recurses for each of them, and a stack
+// overflow cannot be caught. Brackets in strings and comments are counted too, so openMax is higher
+// than depthMax.
 const openMax = 500
 
-// flowItemsMax is how many items a list in brackets may have. 10,000 rules in brackets take the
-// parser 0.2 s, and the time grows with the square. Lists written with dashes have no such bound.
+// flowItemsMax is the greatest number of items of a list in brackets. The parser takes 0.2 s for
+// 10,000 rules in brackets, and the time grows with the square. Lists written with dashes have no
+// such bound.
 const flowItemsMax = 10_000
 
 // rejectShape rejects, before they are parsed, YAML documents that would be expensive to parse:
-// those nested too deeply, and those with too many keys in one block. It inspects lines and
-// brackets only.
+// those nested too deeply, and those with too many keys in one block. It inspects only lines and
+// brackets.
 func rejectShape(name string, data []byte, found *Report) bool {
 	shape := yamlShape{keys: map[int]int{}}
 	for number := 1; len(data) > 0; number++ {
@@ -70,7 +72,7 @@ func (s *yamlShape) block(line []byte) {
 		return
 	}
 	s.forget(indent)
-	if isBracket(line[indent]) { // an item in brackets, or their end: not a key of a block
+	if isBracket(line[indent]) { // an item or the end of brackets, not a key of a block
 		return
 	}
 	s.keys[indent]++

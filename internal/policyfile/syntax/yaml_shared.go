@@ -10,11 +10,11 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// sharedMax is how many nodes the aliases of a document may expand to in all. Ten anchors, each
-// with ten aliases of the one before, would expand to ten billion.
+// sharedMax is the greatest total number of nodes to which the aliases of a document expand. Ten
+// anchors, each with ten aliases of the previous one, would expand to ten billion.
 const sharedMax = 100_000
 
-// shared holds the anchors of a document that is not a policy. Such a document may use anchors,
+// shared holds the anchors of a document that is not a policy. Such a document can use anchors,
 // aliases, merge keys and YAML's own tags.
 type shared struct {
 	anchors map[string]*Node
@@ -82,7 +82,7 @@ func (p *yamlParser) alias(from *ast.AliasNode, line int) *Node {
 	return value
 }
 
-// size counts the node and all nodes in it, and may stop once the count reaches most.
+// size counts the node and all nodes in it, and can stop once the count reaches most.
 func (n *Node) size(most int) int {
 	size := 1
 	for i := 0; i < len(n.Items) && size < most; i++ {
@@ -94,7 +94,7 @@ func (n *Node) size(most int) int {
 	return size
 }
 
-// tagged returns a value whose tag repeats its type, or makes it a word.
+// tagged returns the value of a tag that confirms the value's type or makes it a word.
 func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	tag := from.GetToken().Value
 	if from.Value == nil {
@@ -129,8 +129,8 @@ func (p *yamlParser) tagged(from *ast.TagNode, line, depth int) *Node {
 	return value
 }
 
-// merge adds the entries of the blocks that a merge key names. If several have a key, the first
-// counts. The keys beside the merge key take precedence over all of them.
+// merge adds the entries of the blocks that a merge key names. If several of them have a key, the
+// first counts. The block's own keys take precedence over all of them.
 func (p *yamlParser) merge(n *Node, pair *ast.MappingValueNode, line, depth int) {
 	from := p.value(pair.Value, depth+1)
 	if from == nil {

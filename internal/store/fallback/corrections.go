@@ -8,14 +8,14 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Corrections is the store that corrects charges once the response is known. It corrects charges
-// that the shared store made and those that this process made in its place. Make one with
+// Corrections is the store that corrects charges once the response is known, both charges that the
+// shared store made and charges that this process made in its place. Make one with
 // [Store.Corrections]. It is safe for concurrent use.
 //
 // A further charge that the shared store has certainly not executed is owed, and its result is
 // [counter.Result.Local]. It is also counted in memory, so the next request that this process
-// decides meets the real cost. A refund of a charge that this process made reduces the debt. If the
-// debt has already been charged in the shared store, the refund goes there.
+// decides takes the real cost into account. A refund of a charge that this process made reduces the
+// debt. If the debt has already been charged in the shared store, the refund goes there.
 type Corrections struct{ store *Store }
 
 var _ counter.Batcher = Corrections{}
@@ -52,7 +52,7 @@ func (c Corrections) TakeAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// refundsLocal reports whether a check refunds a charge that is not known to the shared store.
+// refundsLocal reports whether a check refunds a charge that the shared store has not recorded.
 func refundsLocal(checks []counter.Check) bool {
 	for i := range checks {
 		if isLocalRefund(&checks[i]) {
@@ -90,12 +90,18 @@ func (s *Store) refundLocal(checks []counter.Check) []counter.Check {
 	return rest
 }
 
-// refundInMemory refunds units in the local store. Under on_error: local a unit counts there for
-// each node; the refund does not, because their number may have been smaller when it was charged.
+// refundInMemory refunds units in the local store. Under on_error: local, a unit is charged there
+// once per node. The refund is not multiplied, because the number of nodes might have been smaller
+// at the time of the charge.
 func (s *Store) refundInMemory(t *localCall, c *counter.Check, at counter.Micros) {
 	t.one[0] = *c
 	t.one[0].Receipt = at
-	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the units stay counted
+	_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // on an error the units remain counted
+	if c.OnError == counter.OnErrorLocal {
+		t.text = t.text[:0]
+		t.one[0].Key = t.tallyKey(c)
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // likewise
+	}
 	t.one[0] = counter.Check{}
 }
 
@@ -130,6 +136,12 @@ func (s *Store) oweForced(err error, checks []counter.Check, results []counter.R
 func (s *Store) force(t *localCall, c *counter.Check) bool {
 	s.catchUpCheck(t, c)
 	t.one[0] = *c
+	if c.OnError == counter.OnErrorLocal {
+		t.text = t.text[:0]
+		t.one[0].Key = t.tallyKey(c)
+		_ = s.options.Local.Take(context.Background(), t.one[:], t.result[:]) // otherwise the tally misses the units
+		t.one[0].Key = c.Key
+	}
 	t.one[0].Cost = shareOf(c, share(c, s.nodes()))
 	err := s.options.Local.Take(context.Background(), t.one[:], t.result[:])
 	t.one[0] = counter.Check{} // the caller owns its key

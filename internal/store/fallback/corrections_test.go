@@ -29,7 +29,7 @@ func (w *world) take(t *testing.T, c counter.Check) counter.Result {
 	return results[0]
 }
 
-// correct settles a charge at its real cost, and returns the result.
+// correct settles a charge with its real cost, and returns the result.
 func (w *world) correct(c counter.Check, charge counter.Result, cost int64) (counter.Result, error) {
 	results := make([]counter.Result, 1)
 	switch {
@@ -43,8 +43,8 @@ func (w *world) correct(c counter.Check, charge counter.Result, cost int64) (cou
 	return results[0], w.Corrections().Take(context.Background(), []counter.Check{c}, results)
 }
 
-// TestTheRealCostIsOwed: a request that this process admitted costs what its answer says, whether
-// the answer comes before or after the store is back, and before or after the debt is charged.
+// TestTheRealCostIsOwed: a request that this process admitted is charged its real cost, whether the
+// response arrives before or after the store is back, and before or after the debt is charged.
 func TestTheRealCostIsOwed(t *testing.T) {
 	for _, cost := range []int64{1, 10, 70} {
 		for when, before := range map[string]func(*world, counter.Check){
@@ -79,7 +79,8 @@ func TestTheRealCostIsOwed(t *testing.T) {
 	}
 }
 
-// TestTheRealCostCountsInMemory: during the outage the real cost uses up what this process admits.
+// TestTheRealCostCountsInMemory: during the outage, the real cost counts against the units that
+// this process may admit.
 func TestTheRealCostCountsInMemory(t *testing.T) {
 	for nodes, want := range map[int]int{1: 3, 2: 2} {
 		w := newWorld(t, nodes)
@@ -113,12 +114,12 @@ func TestTheRealCostCountsInMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if admitted != 91 { // from 91 on, the 10 of the reservation do not fit
+	if admitted != 91 { // beyond 91, the 10 reserved units do not fit
 		t.Errorf("%d admitted of 100 that cost 1", admitted)
 	}
 }
 
-// TestUnknownChargesAreNotRefunded: the store may not have charged the units of a call that was
+// TestUnknownChargesAreNotRefunded: the store might not have charged the units of a call that was
 // sent, or the units of a debt.
 func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	w := newWorld(t, 1)
@@ -152,8 +153,8 @@ func TestUnknownChargesAreNotRefunded(t *testing.T) {
 	}
 }
 
-// TestCorrectionsAddUp: whenever the store is away, a counter holds the real costs in the end, and
-// the refunds that failed.
+// TestCorrectionsAddUp: whenever the store is unavailable, in the end a counter has the real costs
+// plus the refunds that failed.
 func TestCorrectionsAddUp(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -178,7 +179,7 @@ func TestCorrectionsAddUp(t *testing.T) {
 			}
 		}
 		for range random.IntN(80) {
-			store.fails = random.IntN(2) // away or not: nothing is lost
+			store.fails = random.IntN(2) // no call is lost, whether the store is available or not
 			if random.IntN(2) == 0 {
 				charges = append(charges, w.take(t, check))
 				least, most = least+100, most+100

@@ -13,14 +13,14 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// OwedMax is the greatest number of counters with a debt. Further counters have none, so their
-// units are not charged.
+// OwedMax is the greatest number of counters with a debt. Units of further counters are not
+// charged.
 const OwedMax = 1 << 16
 
 const owedShards = 64
 
-// owed holds the debts: units that this process admitted by calls that the store has certainly not
-// executed. The first request for a counter after the outage charges its debt in the store, so a
+// owed holds the debts: the units that this process admitted and that the store has certainly not
+// charged. The first request for a counter after the outage charges its debt in the store, so a
 // client has no second allowance. A debt is dropped when its window ends.
 type owed struct {
 	seed   maphash.Seed
@@ -35,13 +35,14 @@ type owedShard struct {
 	debts   map[string]*debt
 }
 
-// debt is the units owed to one counter. If the units may be refunded, the entry stays when they
-// are charged, until its window ends.
+// debt holds the units owed to one counter. If the units might be refunded, the entry remains after
+// they are charged, until its window ends.
 //
-// Units are known by their receipts in memory, which do not decrease. A refund of units reduces the
-// debt, or refunds its charge in the store. Units of one window have one receipt there, so the
-// refund may use the units of another request. That is right, because all of them are charged.
-// After a charge with an unknown outcome that is uncertain, so nothing older is refunded.
+// Units are identified by their receipts in memory, which do not decrease. A refund of units
+// reduces the debt, or refunds its charge in the store. All units of one window have one receipt in
+// the store, so the refund can be made from the units of another request. This is correct because
+// all of them are charged. After a charge with an unknown outcome they might not be, so nothing
+// older is refunded.
 type debt struct {
 	units      int64
 	underway   int64 // units that a request is charging in the store
@@ -55,14 +56,14 @@ type debt struct {
 	charged    charged
 }
 
-// charged is units of a debt that the store has charged, less refunds.
+// charged holds units of a debt that the store has charged, minus refunds.
 type charged struct {
 	units   int64
 	first   counter.Micros // the first receipt in memory
 	receipt counter.Micros // in the store
 }
 
-// due is units to be owed: those of one check.
+// due holds the units of one check that are to be owed.
 type due struct {
 	units      int64
 	receipt    counter.Micros // of the local store
@@ -74,7 +75,7 @@ func (o *owed) shard(key []byte) *owedShard {
 	return &o.shards[maphash.Bytes(o.seed, key)%owedShards]
 }
 
-// add adds units to a counter's debt. It reports whether they are owed.
+// add adds units to a counter's debt. It reports whether it did.
 func (o *owed) add(key []byte, now time.Time, u due) bool {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -130,7 +131,7 @@ func (o *owed) drop(sh *owedShard, now time.Time) (dropped bool) {
 }
 
 // begin removes and returns a counter's debt so that the caller can charge it in the store. If
-// another request is charging it, begin waits for that request, which the store's deadline bounds.
+// another request is charging it, begin waits for that request, at most until the store's deadline.
 func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -139,7 +140,7 @@ func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	for d != nil && d.settling {
 		sh.settled.Wait()
 		if d = sh.debts[string(key)]; d != nil && !d.settling {
-			return 0 // the charge failed or other units are owed by now; the next call charges them
+			return 0 // the charge failed, or other units are owed by now; the next call charges them
 		}
 	}
 	switch {
@@ -156,8 +157,9 @@ func (o *owed) begin(key []byte, now time.Time) (units int64) {
 	return units
 }
 
-// end ends the charge of a debt that begin started. unsent says that the store has certainly not
-// charged the units: they stay owed. Otherwise charge is the store's answer, nil if it is unknown.
+// end ends the charge of a debt that begin started. If unsent is set, the store has certainly not
+// charged the units, so they are still owed. Otherwise charge is the store's answer, nil if it is
+// unknown.
 func (o *owed) end(key []byte, units int64, unsent bool, charge *counter.Result) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -197,9 +199,9 @@ func (o *owed) uncharged(key []byte) int64 {
 	return 0
 }
 
-// refund takes units back that were owed under a receipt of the local store. First it reduces the
-// debt. It returns the units that were charged in the store already, and the receipt under which
-// they can be refunded there.
+// refund refunds units that were owed under a receipt of the local store. First it reduces the
+// debt. It returns the number of units that have already been charged in the store, and the receipt
+// with which they can be refunded there.
 func (o *owed) refund(key []byte, now time.Time, at counter.Micros, units int64) (left int64, receipt counter.Micros) {
 	sh := o.shard(key)
 	sh.mu.Lock()
@@ -244,7 +246,7 @@ func (s *Store) settle(ctx context.Context, t *localCall, checks []counter.Check
 	return nil
 }
 
-// charge charges a debt in the store. The units stay owed only if the store has certainly not
+// charge charges a debt in the store. The units remain owed only if the store has certainly not
 // charged them, so nothing is charged twice.
 func (s *Store) charge(ctx context.Context, t *localCall, c *counter.Check, units int64) error {
 	notCharged, charge := false, (*counter.Result)(nil)

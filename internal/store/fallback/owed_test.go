@@ -16,7 +16,7 @@ import (
 )
 
 // TestTheStoreIsChargedOnce: after an outage, the first request charges the admitted units once,
-// and the limit holds across the outage.
+// and the limit is not exceeded across the outage.
 func TestTheStoreIsChargedOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	w.options.Known = w.used
@@ -34,8 +34,8 @@ func TestTheStoreIsChargedOnce(t *testing.T) {
 	}
 }
 
-// TestNothingIsChargedTwice: a failed call may have been executed. A request is charged at most
-// once in any case. A call that was certainly not executed is charged after the outage.
+// TestNothingIsChargedTwice: a request is charged at most once, although a failed call might have
+// been executed. A call that was certainly not executed is charged after the outage.
 func TestNothingIsChargedTwice(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -86,7 +86,7 @@ func (l *lossy) Take(ctx context.Context, checks []counter.Check, results []coun
 	return l.Store.Take(ctx, checks, results)
 }
 
-// used returns how many units of a counter the store beneath has counted.
+// used returns the number of units of a counter that the inner store has counted.
 func (w *world) used(c *counter.Check) int64 {
 	look, result := *c, make([]counter.Result, 1)
 	look.Op, look.Cost = counter.OpLook, 0
@@ -126,8 +126,8 @@ func TestOwedIsBounded(t *testing.T) {
 	}
 }
 
-// TestManyTellTheStore: the limit holds if many requests find the store available at the same time,
-// and if it fails again.
+// TestManyTellTheStore: the limit is not exceeded if many requests find the store available at the
+// same time, and if the store fails again.
 func TestManyTellTheStore(t *testing.T) {
 	w := newWorld(t, 1)
 	flaky := &unsteady{Store: w.inner.Store}
@@ -145,7 +145,8 @@ func TestManyTellTheStore(t *testing.T) {
 		})
 	}
 	running.Wait()
-	// Requests under way at the moment of a change are decided by the store or by memory alone.
+	// A request that is under way when the store changes is decided either by the store or in
+	// memory.
 	if got := admitted.Load(); got > 2*500 {
 		t.Errorf("%d admitted of 500", got)
 	}
@@ -154,7 +155,7 @@ func TestManyTellTheStore(t *testing.T) {
 	}
 }
 
-// unsteady is a store that answers three of four calls.
+// unsteady is a store that answers three out of four calls.
 type unsteady struct {
 	counter.Store
 	calls atomic.Int64

@@ -20,22 +20,23 @@ const NodesMax = 1 << 20
 type Options struct {
 	// Local is the store in this process's memory.
 	Local counter.Store
-	// Nodes returns how many nodes share the store's counters, as far as this process knows. A
-	// result below 1 counts as 1. Nodes is called while the shared store does not answer, so it
-	// must not call that store. Nil means that this node is the only one.
+	// Nodes returns the number of nodes that share the store's counters, according to this
+	// process's latest information. A result below 1 counts as 1. Nodes is called while the shared
+	// store does not answer, so it must not call that store. Nil means that this node is the only
+	// one.
 	Nodes func() int
-	// Prepare prepares whatever Nodes needs. It is called once, with the first call that has a
-	// check with on_error: local. It must return at once. Nil means that nothing is prepared.
+	// Prepare prepares for calls of Nodes. It is called once, before the first call that has a
+	// check with on_error: local. It must return at once. Nil means that no preparation is needed.
 	Prepare func()
-	// Known returns how many units of a check's counter are used, as the shared store last reported
-	// to this process; 0 if there is no recent report. Under on_error: allow, counting starts from
-	// there. The use includes every answer by which a request was admitted, from before the request
-	// is. Nil means that nothing is known.
+	// Known returns the number of used units of a check's counter that the shared store last
+	// reported to this process; 0 if there is no recent report. Under on_error: allow, counting
+	// starts from this number. An answer that admits a request must be included before the request
+	// is admitted. Nil means that there are no reports.
 	Known func(c *counter.Check) (used int64)
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
-	// Failed is called with each error of the shared store after which Local answered instead. It
-	// must be safe for concurrent use. Nil means that errors are dropped.
+	// Failed is called with each error of the shared store after which Local answered in its place.
+	// It must be safe for concurrent use. Nil means that errors are dropped.
 	Failed func(err error)
 }
 
@@ -49,7 +50,7 @@ type Store struct {
 	ready   atomic.Bool
 	owed    owed
 	tallies tallies
-	locks   [owedShards]sync.Mutex // serialize catchUpOne for a counter
+	locks   [owedShards]sync.Mutex // serialize catchUpCheck for a counter
 }
 
 var _ counter.Batcher = (*Store)(nil)
@@ -58,7 +59,7 @@ var _ counter.Batcher = (*Store)(nil)
 type localCall struct {
 	checks  []counter.Check
 	results []counter.Result
-	text    []byte           // keys of unsharded counters
+	text    []byte           // keys of unsharded counters and of tallies
 	parts   []int            // for each check appended to the caller's checks: the index of the caller's check
 	one     [1]counter.Check // a call about one counter
 	result  [1]counter.Result
@@ -79,7 +80,7 @@ func New(inner counter.Store, o Options) *Store {
 	return s
 }
 
-// Take answers the checks as [counter.Store] says, from memory if the shared store does not answer.
+// Take implements [counter.Store]. It answers from memory if the shared store does not answer.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	s.prepare(checks)
 	if s.owed.count.Load() == 0 {
@@ -140,9 +141,9 @@ func (s *Store) settleAll(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// or tallies the store's answer. If there is none, it returns the error or answers the call from
-// memory. It uses t if t is not nil. unsent says that the store has certainly not executed the call;
-// the admitted units are then a debt.
+// or tallies the store's answer. If there is none, it answers the call from memory, or returns the
+// error. It uses t if t is not nil. unsent reports that the store has certainly not executed the
+// call; the admitted units then become a debt.
 func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check, results []counter.Result) error {
 	if err == nil {
 		s.tally(checks, results)
@@ -168,9 +169,9 @@ func (s *Store) or(t *localCall, err error, unsent bool, checks []counter.Check,
 	return nil
 }
 
-// standsIn reports whether memory answers a failed call. A rule must limit what this process admits
-// without the store, and no rule may be stricter. Refunds and records are excluded: they concern a
-// charge that only the store knows.
+// standsIn reports whether a failed call is answered from memory. At least one rule must be counted
+// in memory, and no rule may require a denial. Refunds and forced charges are excluded, because
+// they concern a charge that only the store has recorded.
 func standsIn(err error, checks []counter.Check) bool {
 	if !errors.Is(err, counter.ErrUnavailable) {
 		return false
@@ -192,8 +193,8 @@ func counts(c *counter.Check) bool {
 	return c.Limit != nil && (c.OnError == counter.OnErrorLocal || c.OnError == counter.OnErrorAllow)
 }
 
-// share returns the number of equal parts of a limit. This process admits one part. Under on_error:
-// allow the one part is the whole limit.
+// share returns the number of equal parts into which a limit is divided. This process admits one
+// part. Under on_error: allow the only part is the whole limit.
 func share(c *counter.Check, nodes int64) int64 {
 	if c.OnError == counter.OnErrorLocal {
 		return nodes
@@ -201,8 +202,8 @@ func share(c *counter.Check, nodes int64) int64 {
 	return 1
 }
 
-// catchUp raises the counters in memory to the use that the store last reported. So a client is not
-// admitted again for units that the store has counted already.
+// catchUp raises the counters in memory to the usage that the store last reported, so that a client
+// does not get units again that the store has already counted.
 func (s *Store) catchUp(t *localCall, checks []counter.Check) {
 	if s.options.Known == nil {
 		return
@@ -212,18 +213,19 @@ func (s *Store) catchUp(t *localCall, checks []counter.Check) {
 	}
 }
 
-// catchUpCheck raises the counter of a check in memory to the use that the store last reported and
-// the units that the store has not charged yet. The order of the steps matters, because other calls
-// count meanwhile: a unit may be counted twice, but none is missed.
+// catchUpCheck raises the counter of a check in memory to the usage that the store last reported
+// plus the units that the store has not charged yet. The order of the steps matters, because other
+// calls count at the same time: a unit can be counted twice, but none is missed.
 func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
-	if s.options.Known == nil || !counts(c) || c.OnError != counter.OnErrorAllow {
+	if s.options.Known == nil || !counts(c) {
 		return
 	}
+	t.text = t.text[:0]
 	lock := &s.locks[maphash.Bytes(s.owed.seed, c.Key)%owedShards]
 	lock.Lock()
 	defer lock.Unlock()
 	defer func() { t.one[0] = counter.Check{} }() // the caller owns its key
-	t.one[0] = counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
+	t.one[0] = counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Op: counter.OpLook}
 	if s.options.Local.Take(context.Background(), t.one[:], t.result[:]) != nil {
 		return
 	}
@@ -237,8 +239,8 @@ func (s *Store) catchUpCheck(t *localCall, c *counter.Check) {
 }
 
 // owe records the units of an admitted request, so that they are charged when the store answers
-// again. Only the units of a call that is certainly unsent are owed. The results say what a
-// settlement needs to know.
+// again. Only the units of a call that is certainly unsent are owed. The results have the receipts
+// and units that a settlement needs.
 func (s *Store) owe(t *localCall, unsent bool, checks []counter.Check, results []counter.Result) {
 	if anyDenied(checks, results) {
 		s.settleDoubt(checks)
@@ -294,7 +296,7 @@ func (s *Store) nodes() int64 {
 	return int64(min(max(1, s.options.Nodes()), NodesMax))
 }
 
-// take asks the local store for this node's share.
+// take takes from this node's share in the local store.
 func (t *localCall) take(local counter.Store, checks []counter.Check, results []counter.Result, nodes int64) error {
 	t.checks, t.results, t.text = append(t.checks[:0], checks...), append(t.results[:0], results...), t.text[:0]
 	t.parts = t.parts[:0]
@@ -310,6 +312,10 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 		case counts(c):
 			if c.Guard != 0 && (c.OnError != counter.OnErrorLocal || checks[c.Guard-1].OnError != counter.OnErrorLocal) {
 				c.Guard = 0 // the client's penalty is not counted here
+			}
+			if c.OnError == counter.OnErrorLocal {
+				t.addTally(i, &checks[i])
+				c = &t.checks[i]
 			}
 			n := share(c, nodes)
 			if c.UnshardedLimit != nil {
@@ -342,9 +348,9 @@ func (t *localCall) take(local counter.Store, checks []counter.Check, results []
 }
 
 // divide counts a check of one shard both in its shard and in the whole limit. The node's share is
-// taken from the whole limit: a share smaller than the number of shards would otherwise admit a
-// request in each shard. The shard is counted as well because some servers may still answer. Those
-// servers count the other shards, and this node must not admit units of those shards.
+// taken from the whole limit, because a share smaller than the number of shards would otherwise
+// admit a request in each shard. The shard is counted as well because some servers might still
+// answer. Those servers count the other shards, whose units this node must not admit.
 func (t *localCall) divide(i int, nodes int64) {
 	c := &t.checks[i]
 	part, start := *c, len(t.text)
@@ -356,9 +362,9 @@ func (t *localCall) divide(i int, nodes int64) {
 	}
 }
 
-// shareOf returns how many units a check charges in memory. For a share of 1/n, the check charges n
-// times its cost, so that the node admits 1/n of the limit. A single request that fits into the
-// whole limit always fits into the share.
+// shareOf returns the number of units that a check charges in memory. For a share of 1/n, the check
+// charges n times its cost, so that the node admits 1/n of the limit. A single request that fits
+// into the whole limit always fits into the share.
 func shareOf(c *counter.Check, nodes int64) int64 {
 	if capacity := c.Limit.Capacity(); c.Cost <= capacity {
 		return min(c.Cost*nodes, capacity)

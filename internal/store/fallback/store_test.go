@@ -34,7 +34,7 @@ func (e notExecuted) Unwrap() error { return e.error }
 func (notExecuted) Unsent() bool    { return true }
 
 var (
-	errLost = fmt.Errorf("a reason: %w", counter.ErrUnavailable) // the call may have been executed
+	errLost = fmt.Errorf("a reason: %w", counter.ErrUnavailable) // the call might have been executed
 	errAway = fmt.Errorf("a reason: %w", notExecuted{counter.ErrUnavailable})
 )
 
@@ -65,7 +65,7 @@ func memory(t *testing.T) *memstore.Store {
 	return s
 }
 
-// limited is a check of a monthly limit.
+// limited returns a check of a monthly limit.
 func limited(t *testing.T, key string, count, cost int64, word counter.OnError) counter.Check {
 	t.Helper()
 	l, err := counter.NewLimit(counter.FixedWindow, count, 31*24*counter.Hour, 0)
@@ -94,8 +94,8 @@ func (w *world) admits(t *testing.T, calls int, checks ...counter.Check) (admitt
 	return admitted
 }
 
-// TestShares: while the store does not answer, a node admits its share: the count divided by the
-// nodes, and at least one request.
+// TestShares: while the store does not answer, a node admits its share, the count divided by the
+// number of nodes, and at least one request.
 func TestShares(t *testing.T) {
 	for _, c := range []struct {
 		count, cost int64
@@ -133,8 +133,8 @@ func TestSharesOfShards(t *testing.T) {
 	}
 }
 
-// TestSharesOfSomeShards: while the store still counts most shards, the shares of the others do not
-// exceed their parts. So all together admit the limit.
+// TestSharesOfSomeShards: while the store still counts most shards, the shares of the other shards
+// do not exceed their parts. So all together admit the limit.
 func TestSharesOfSomeShards(t *testing.T) {
 	w := newWorld(t, 1)
 	whole, admitted := limited(t, "x", 64, 1, counter.OnErrorLocal), 0
@@ -152,8 +152,8 @@ func TestSharesOfSomeShards(t *testing.T) {
 	}
 }
 
-// TestStoreComesFirst: while the store answers, nothing is counted here. When it answers again, it
-// is charged the admitted units before it decides.
+// TestStoreComesFirst: while the store answers, nothing is counted in memory. When it answers
+// again, the admitted units are charged to it before it decides.
 func TestStoreComesFirst(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorLocal)
@@ -173,7 +173,7 @@ func TestStoreComesFirst(t *testing.T) {
 	}
 }
 
-// TestPreparedOnce: Prepare is called at the first call that may need it, and for no other call.
+// TestPreparedOnce: Prepare is called at the first call that might need it, and for no other call.
 func TestPreparedOnce(t *testing.T) {
 	w, prepared := newWorld(t, 1), 0
 	w.options.Prepare = func() { prepared++ }
@@ -199,7 +199,7 @@ func TestStricterWords(t *testing.T) {
 	with := func(other counter.Check) error {
 		return w.Take(context.Background(), []counter.Check{local, other}, results)
 	}
-	// only a log_only rule has an on_error that inherits
+	// Only a log_only rule has OnErrorInherit here.
 	shadow := limited(t, "s", 1, 1, counter.OnErrorInherit)
 	shadow.Shadow = true
 	if err := with(limited(t, "d", 1, 1, counter.OnErrorDeny)); !errors.Is(err, counter.ErrUnavailable) {
@@ -211,7 +211,7 @@ func TestStricterWords(t *testing.T) {
 	if err := with(shadow); err != nil || !results[0].Denied || results[1].Denied {
 		t.Errorf("the share is used up: %v, %+v", err, results)
 	}
-	// one of several with quota, which has its rule's
+	// One of several limits with quota has its rule's on_error.
 	quota := limited(t, "q", 1, 1, counter.OnErrorDeny)
 	quota.Shadow = true
 	if err := with(quota); !errors.Is(err, counter.ErrUnavailable) {
@@ -232,8 +232,8 @@ func TestStricterWords(t *testing.T) {
 	}
 }
 
-// TestRefundsHaveNoFallback: refunds and records concern charges of the store, and a malformed call
-// is the caller's error.
+// TestRefundsHaveNoFallback: refunds and forced charges fail like the store, and a malformed call
+// returns the caller's error.
 func TestRefundsHaveNoFallback(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway
@@ -254,8 +254,8 @@ func TestRefundsHaveNoFallback(t *testing.T) {
 	}
 }
 
-// TestNothingInAdvance: a check that asks for more than it needs takes only what it needs from the
-// share.
+// TestNothingInAdvance: a check that requests more units than it needs takes only the units it
+// needs from the share.
 func TestNothingInAdvance(t *testing.T) {
 	w := newWorld(t, 2)
 	w.inner.err = errAway
@@ -266,7 +266,7 @@ func TestNothingInAdvance(t *testing.T) {
 	}
 }
 
-// TestAProbeTakesNothing: a check that only asks whether a unit is left does not change the share.
+// TestAProbeTakesNothing: a check that only reads the counter does not change the share.
 func TestAProbeTakesNothing(t *testing.T) {
 	w := newWorld(t, 2)
 	w.inner.err = errAway
@@ -283,8 +283,8 @@ func TestAProbeTakesNothing(t *testing.T) {
 	}
 }
 
-// TestAnswersSayThatTheyAreLocal: the answers have no numbers and no receipt, and each call of a
-// batch is answered.
+// TestAnswersSayThatTheyAreLocal: the results have no numbers and no receipt, and each call of a
+// batch gets its result.
 func TestAnswersSayThatTheyAreLocal(t *testing.T) {
 	w := newWorld(t, 1)
 	w.inner.err = errAway
@@ -305,7 +305,7 @@ func TestAnswersSayThatTheyAreLocal(t *testing.T) {
 	}
 }
 
-// TestPenaltiesStand: violations and penalties are counted here only under on_error: local.
+// TestPenaltiesStand: violations and penalties are counted in memory only under on_error: local.
 func TestPenaltiesStand(t *testing.T) {
 	for word, want := range map[counter.OnError]bool{counter.OnErrorLocal: true, counter.OnErrorAllow: false} {
 		w := newWorld(t, 1)
@@ -326,7 +326,7 @@ func TestPenaltiesStand(t *testing.T) {
 	}
 }
 
-// TestStandingInAllocatesNothing: neither the fallback nor a store that answers allocates memory.
+// TestStandingInAllocatesNothing: the fallback does not allocate, whether the store answers or not.
 func TestStandingInAllocatesNothing(t *testing.T) {
 	w := newWorld(t, 2)
 	w.options.Failed = nil
@@ -357,7 +357,8 @@ func TestAllowIsBounded(t *testing.T) {
 	}
 }
 
-// TestRecentAnswersOfTheStoreCount: units that are known to be used are not admitted again.
+// TestRecentAnswersOfTheStoreCount: units that the store has reported as used are not admitted
+// again.
 func TestRecentAnswersOfTheStoreCount(t *testing.T) {
 	w, used := newWorld(t, 1), int64(60)
 	w.options.Known = func(*counter.Check) int64 { return used }

@@ -22,9 +22,9 @@ const (
 	tallySpanMax = 400 * 24 * time.Hour
 )
 
-// tallies are counts of admissions in memory, one for each counter about which this process has
+// tallies are counts of admissions in memory, one for each counter for which this process has
 // decided a request in place of the store. A tally counts the admissions by this process and by the
-// store. The store does not know yet of the requests that this process admitted. Without the tally,
+// store. The store has not recorded the requests that this process admitted yet. Without the tally,
 // the store and this process would each admit the whole limit.
 type tallies struct {
 	count  atomic.Int64 // usually 0, and checking costs one load
@@ -33,14 +33,15 @@ type tallies struct {
 
 type tallyShard struct {
 	mu    sync.Mutex
-	byKey map[string]tally
+	byKey map[string]*tally
 }
 
 // tally is the tally of one counter. Its count is in the local store.
 type tally struct {
 	until time.Time // when the units of the last request that this process decided expire
-	// doubt is the units that this process admitted by calls with an unknown outcome, and by calls
-	// that it decides at the moment. The store may not have charged them.
+	// doubt is the number of units that the store might not have charged: those that this process
+	// admitted for calls with an unknown outcome, and those of calls that it is deciding at the
+	// moment.
 	doubt int64
 }
 
@@ -49,13 +50,36 @@ func (s *Store) tallyShard(key []byte) *tallyShard {
 }
 
 // tallied reports whether a check has a tally once this process has decided it.
-func tallied(c *counter.Check) bool {
-	return counts(c) && c.OnError == counter.OnErrorAllow && !c.Shadow
+func tallied(c *counter.Check) bool { return counts(c) && !c.Shadow }
+
+// tallySuffix follows the key of a counter under on_error: local, whose own count in memory is of
+// shares.
+const tallySuffix = ":whole"
+
+// tallyKey returns the key of a check's tally in the local store. It is valid until t.text is reset.
+func (t *localCall) tallyKey(c *counter.Check) []byte {
+	if c.OnError != counter.OnErrorLocal {
+		return c.Key
+	}
+	start := len(t.text)
+	t.text = append(append(t.text, c.Key...), tallySuffix...)
+	return t.text[start:len(t.text):len(t.text)]
 }
 
-// startTallies starts the tallies of a call that this process decides. The caller reads the use that
-// the store last reported only after startTallies: an admission by the store is then either in the
-// tally or in the report. The units are in doubt until [Store.settleDoubt].
+// addTally adds a check that counts a check under on_error: local in its tally as well, at its full
+// limit. So this process denies what it knows to exceed the limit.
+func (t *localCall) addTally(i int, c *counter.Check) {
+	if c.Shadow || len(t.checks) == counter.ChecksMax {
+		return
+	}
+	whole := counter.Check{Key: t.tallyKey(c), ScopeLen: c.ScopeLen, Limit: c.Limit, Bounds: c.Bounds, Refundable: c.Refundable,
+		Op: counter.OpTake, Cost: unitsOf(c)}
+	t.checks, t.results, t.parts = append(t.checks, whole), append(t.results, counter.Result{}), append(t.parts, i)
+}
+
+// startTallies starts the tallies of a call that this process decides. The caller must read the
+// store's last report only after startTallies, so that an admission by the store is in the tally or
+// in the report. The units are in doubt until [Store.settleDoubt].
 func (s *Store) startTallies(checks []counter.Check) {
 	now := s.options.Now()
 	for i := range checks {
@@ -70,32 +94,33 @@ func (s *Store) startTally(c *counter.Check, now time.Time) {
 	sh := s.tallyShard(c.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t, known := sh.byKey[string(c.Key)]
-	if !known {
+	t := sh.byKey[string(c.Key)]
+	switch {
+	case t == nil:
 		if sh.byKey == nil {
-			sh.byKey = make(map[string]tally)
+			sh.byKey = make(map[string]*tally)
 		}
 		if len(sh.byKey) >= TalliesMax/tallyShards {
 			s.dropTally(sh, now)
 		}
+		t = new(tally)
+		sh.byKey[string(c.Key)] = t
 		s.tallies.count.Add(1)
-	}
-	if known && s.ended(&t, c.Limit, now) {
+	case s.ended(t, c.Limit, now):
 		t.doubt = 0
 	}
 	t.until, t.doubt = now.Add(spanOf(c.Limit)), min(t.doubt+unitsOf(c), counter.CountMax)
-	sh.byKey[string(c.Key)] = t
 }
 
 // ended reports whether the units of a tally have expired. The units of a token bucket expire only
-// when the bucket is full again, which may be later than t.until. So the tally of a token bucket ends
-// only when the store reports at least as much use as the tally.
+// when the bucket is full again, which can be later than t.until. So the tally of a token bucket
+// ends only when the store reports at least as much usage as the tally has.
 func (s *Store) ended(t *tally, l *counter.Limit, now time.Time) bool {
 	return now.After(t.until) && l.Algorithm() != counter.TokenBucket
 }
 
-// dropTally makes room in a full shard. Of a few tallies it drops those whose time is over, or else
-// one. The caller holds the lock.
+// dropTally makes room in a full shard. It examines a few tallies and drops those whose time is
+// over, or one if there are none. The caller holds the lock.
 func (s *Store) dropTally(sh *tallyShard, now time.Time) {
 	const glances = 16
 	before, last, looked := len(sh.byKey), "", 0
@@ -118,21 +143,25 @@ func (s *Store) findTally(c *counter.Check) (t tally, found bool) {
 	sh := s.tallyShard(c.Key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if t, found = sh.byKey[string(c.Key)]; found && s.ended(&t, c.Limit, s.options.Now()) {
+	kept := sh.byKey[string(c.Key)]
+	switch {
+	case kept == nil:
+		return tally{}, false
+	case s.ended(kept, c.Limit, s.options.Now()):
 		delete(sh.byKey, string(c.Key))
 		s.tallies.count.Add(-1)
 		return tally{}, false
 	}
-	return t, found
+	return *kept, true
 }
 
-// endTally ends a tally; if onlyLate is true, only if its time is over.
+// endTally ends a tally. If onlyLate is true, it does so only if the tally's time is over.
 func (s *Store) endTally(key []byte, onlyLate bool) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	t, known := sh.byKey[string(key)]
-	if !known || onlyLate && !s.options.Now().After(t.until) {
+	t := sh.byKey[string(key)]
+	if t == nil || onlyLate && !s.options.Now().After(t.until) {
 		return
 	}
 	delete(sh.byKey, string(key))
@@ -144,13 +173,12 @@ func (s *Store) addDoubt(key []byte, units int64) {
 	sh := s.tallyShard(key)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if t, known := sh.byKey[string(key)]; known {
+	if t := sh.byKey[string(key)]; t != nil {
 		t.doubt = min(max(0, t.doubt+units), counter.CountMax)
-		sh.byKey[string(key)] = t
 	}
 }
 
-// settleDoubt removes the units of checks that are denied, or owed, from those in doubt.
+// settleDoubt removes the units of checks that are denied or owed from the units in doubt.
 func (s *Store) settleDoubt(checks []counter.Check) {
 	for i := range checks {
 		if c := &checks[i]; tallied(c) {
@@ -159,29 +187,29 @@ func (s *Store) settleDoubt(checks []counter.Check) {
 	}
 }
 
-// spanOf returns how long a unit counts at most.
+// spanOf returns the longest time for which a unit counts.
 func spanOf(l *counter.Limit) time.Duration {
 	span := float64(l.Window()) * float64(time.Microsecond)
 	switch {
 	case l.Algorithm() == counter.TokenBucket:
 		span *= float64(l.Capacity()) / float64(l.Count())
 	case l.Calendar() != 0:
-		span *= 2 // the window is of typical length only
+		span *= 2 // the length of the window is only typical
 	}
 	return min(time.Duration(min(span, float64(tallySpanMax))), tallySpanMax)
 }
 
-// tally also counts in memory the units that the shared store has charged to counters with a tally,
-// or refunded. If the limit is used up in memory, the request is denied: this process admitted
-// units that the store did not know of when it answered. What the store has charged for the request
-// stays charged.
+// tally counts in memory, too, the units that the shared store has charged to counters with a
+// tally, or refunded. If the limit is used up in memory, the request is denied, because this
+// process admitted units that the store had not recorded when it answered. The store's charges for
+// the request are not refunded.
 func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 	if s.tallies.count.Load() == 0 {
 		return
 	}
 	t := s.pool.Get().(*localCall)
 	defer s.pool.Put(t)
-	t.checks, t.results, t.parts = t.checks[:0], t.results[:0], t.parts[:0]
+	t.checks, t.results, t.parts, t.text = t.checks[:0], t.results[:0], t.parts[:0], t.text[:0]
 	admitted := !anyDenied(checks, results)
 	for i := range checks {
 		c := &checks[i]
@@ -190,6 +218,7 @@ func (s *Store) tally(checks []counter.Check, results []counter.Result) {
 			continue
 		}
 		if _, found := s.findTally(c); found {
+			local.Key = t.tallyKey(c)
 			t.checks, t.results, t.parts = append(t.checks, local), append(t.results, counter.Result{}), append(t.parts, i)
 		}
 	}
@@ -219,7 +248,8 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 		local.Cost = r.Granted
 		return local, r.Granted > 0
 	case counter.OpRefund:
-		// In a sliding log the receipt is an instant of the shared store, which memory does not know.
+		// In a sliding log the receipt is an instant of the shared store, which the local store
+		// does not have.
 		local.Cost, local.Receipt = r.Granted, c.Receipt
 		return local, r.Granted > 0 && c.Limit.Algorithm() != counter.SlidingLog
 	case counter.OpReset:
@@ -228,7 +258,7 @@ func tallyCheck(c *counter.Check, r *counter.Result, admitted bool) (local count
 	return local, false
 }
 
-// agree completes a call that the tallies admit. It reports false if they deny it.
+// agree completes a call that the tallies admit. It returns false if they deny it.
 func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	if anyDenied(t.checks, t.results) && !s.insist(t, checks, results) {
 		return false
@@ -240,16 +270,17 @@ func (s *Store) agree(t *localCall, checks []counter.Check, results []counter.Re
 			s.endTally(c.Key, false)
 		case c.Op == counter.OpUpTo && local.Granted > 0:
 			r.Granted = local.Granted
-		case c.Op == counter.OpTake && local.Remaining >= r.Remaining: // the store knows at least as much
+		case c.Op == counter.OpTake && local.Remaining >= r.Remaining: // the store has recorded at least as much
 			s.endTally(c.Key, true)
 		}
 	}
 	return true
 }
 
-// insist counts a call that the tallies denied if its limits have room by what the store has
-// reported. It reports false if one has none. The units are counted before that is examined, so a
-// request that this process decides meanwhile is counted too.
+// insist handles a call that the tallies denied although the store admitted it. If, by the store's
+// reports, all of its limits have room, insist counts the call and returns true; otherwise it
+// returns false. It counts the units before it examines the limits, so that a request that this
+// process decides at the same time is taken into account.
 func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.Result) bool {
 	fits := true
 	for k, i := range t.parts {
@@ -276,15 +307,16 @@ func (s *Store) insist(t *localCall, checks []counter.Check, results []counter.R
 	return fits
 }
 
-// fits reports whether a limit has room for all that this process admitted, by what the store has
-// reported: the units that it has charged, those that are owed and those in doubt. The count in
-// memory may be too high, after a reset or a refund by another process.
+// fits reports whether, by the store's reports, a limit has room for all units: those that the
+// store has charged, those that are owed and those in doubt. The count in memory can be too high
+// after a reset or a refund by another process.
 //
-// Units move between the three meanwhile, so the order of reading matters: units may be counted
-// twice, but none is missed. If nothing remains, the store may have charged more than the limit.
+// Units move between the three at the same time, so the order of reading matters: units can be
+// counted twice, but none is missed. If no units remain, the store might have charged more than the
+// limit.
 func (s *Store) fits(c *counter.Check, r *counter.Result) bool {
 	if c.Limit.Algorithm() == counter.TokenBucket {
-		return false // its debts are dropped before the bucket is full
+		return false // debts of a bucket are dropped before it is full
 	}
 	before, _ := s.findTally(c)
 	owed := s.owed.uncharged(c.Key)

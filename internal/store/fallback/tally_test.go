@@ -13,8 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// TestAnAnswerBesideTheFallbackIsTallied: units that the store admits count together with those
-// that this process admitted by calls with an unknown outcome, which the store did not execute.
+// TestAnAnswerBesideTheFallbackIsTallied: units that the store admits count together with units
+// that this process admitted for calls that the store did not execute, although their outcome was
+// unknown.
 func TestAnAnswerBesideTheFallbackIsTallied(t *testing.T) {
 	for _, algorithm := range []string{"fw", "sw", "sl", "tb"} {
 		w := newWorld(t, 1)
@@ -33,8 +34,8 @@ func TestAnAnswerBesideTheFallbackIsTallied(t *testing.T) {
 	}
 }
 
-// TestATallyDeniesAWholeCall: one limit that is used up by the tally denies the call, and the
-// result says how long the wait is.
+// TestATallyDeniesAWholeCall: one limit that is used up in the tally denies the call, and the
+// result has the wait.
 func TestATallyDeniesAWholeCall(t *testing.T) {
 	w := newWorld(t, 1)
 	checks := []counter.Check{limited(t, "a", 5, 1, counter.OnErrorAllow), limited(t, "b", 100, 1, counter.OnErrorAllow)}
@@ -50,8 +51,8 @@ func TestATallyDeniesAWholeCall(t *testing.T) {
 	}
 }
 
-// TestAResetEndsATally: after a reset, by this process or by another, the limit is whole again,
-// less the units whose outcome is unknown.
+// TestAResetEndsATally: after a reset, by this process or by another, the whole limit is available
+// again, minus the units whose outcome is unknown.
 func TestAResetEndsATally(t *testing.T) {
 	for _, own := range []bool{true, false} {
 		w := newWorld(t, 1)
@@ -95,7 +96,7 @@ func TestARefundReducesATally(t *testing.T) {
 	}
 }
 
-// TestALeaseIsCutByTheTally: of units charged in advance, no more are granted than the tally has.
+// TestALeaseIsCutByTheTally: no more units are leased than the tally has left.
 func TestALeaseIsCutByTheTally(t *testing.T) {
 	w := newWorld(t, 1)
 	check := limited(t, "x", 10, 1, counter.OnErrorAllow)
@@ -147,7 +148,7 @@ func TestTalliesAreBounded(t *testing.T) {
 	}
 }
 
-// TestATalliedAnswerAllocatesNothing: the tally of an answer needs no memory.
+// TestATalliedAnswerAllocatesNothing: tallying an answer does not allocate.
 func TestATalliedAnswerAllocatesNothing(t *testing.T) {
 	w := newWorld(t, 1)
 	checks, results := []counter.Check{limited(t, "x", 1<<30, 1, counter.OnErrorAllow)}, make([]counter.Result, 1)

@@ -15,9 +15,9 @@ import (
 type role uint8
 
 const (
-	sends    role = iota // the store beneath gets the caller's check unchanged
+	sends    role = iota // the inner store gets the caller's check unchanged
 	reserved             // the request has reserved held units
-	asks                 // the store is asked for units for this request and for others
+	asks                 // the call takes units for this request and for others
 )
 
 // part is the state of one check of a call.
@@ -30,30 +30,29 @@ type part struct {
 	asking lease.Call
 }
 
-// attempt is one call in which some limits may be leased.
+// attempt is one call in which some limits can be leased.
 //
 // It goes through its checks once and reserves held units. If another call is under way for a
 // counter, the attempt waits for that call. It does not wait while others wait for a call that it
-// is about to make, so attempts cannot deadlock. Then one call asks the store beneath for
-// everything that is not reserved. If that call is denied or fails, the reserved units are put
-// back.
+// is about to make, so attempts cannot deadlock. Then one call to the inner store takes everything
+// that is not reserved. If that call is denied or fails, the reserved units are put back.
 type attempt struct {
 	store   *Store
 	checks  []counter.Check
 	results []counter.Result
 	kind    kind
 	parts   []part
-	owned   int // checks that ask for units
-	inHand  int // checks with reserved units
+	owned   int // number of checks that take units for others too
+	inHand  int // number of checks with reserved units
 
 	deadline  time.Time
-	wait      *waiter // set while the attempt waits in the queue for check at
+	wait      *waiter // set while the attempt waits in the queue of check at
 	at        int
 	recording *part // the call is made to record the denial by this part
 
-	asked   []counter.Check // the checks for the store beneath
+	asked   []counter.Check // the checks for the inner store
 	answers []counter.Result
-	from    []int // the index of each in checks
+	from    []int // for each of these, its index in checks
 }
 
 // reset prepares the attempt for a call.
@@ -76,10 +75,10 @@ type outcome uint8
 const (
 	settled outcome = iota // the call is answered
 	waiting                // the attempt waits in a queue
-	ready                  // the store beneath must be called
+	ready                  // the inner store must be called
 )
 
-// reserve goes through the remaining checks until one denies or has to wait.
+// reserve processes the remaining checks until one denies or has to wait.
 func (a *attempt) reserve() outcome {
 	for ; a.at < len(a.checks); a.at++ {
 		if !leasable(&a.checks[a.at]) {
@@ -146,8 +145,9 @@ func (a *attempt) take(i int) lease.Verdict {
 	return v
 }
 
-// remembered reports whether a recent denial of check i makes calling the store unnecessary. A held
-// counter usually knows that denial itself. This is for counters that were evicted or are not held.
+// remembered reports whether a recent denial of check i makes a call to the store unnecessary. A
+// held counter usually remembers that denial itself, so this matters for counters that were evicted
+// or are not held.
 func (a *attempt) remembered(i int) bool {
 	s := a.store
 	if s.denials == nil || a.kind != takes {
@@ -157,7 +157,8 @@ func (a *attempt) remembered(i int) bool {
 	return denies
 }
 
-// own makes the attempt's call the only call for the check's counter, unless another is under way.
+// own makes the attempt's call the only call for the check's counter, unless another call is under
+// way.
 func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
 	if asking, ok := p.held.ask(now, c.Limit, c.Cost); ok {
 		p.role, p.asking = asks, asking
@@ -165,9 +166,9 @@ func (a *attempt) own(p *part, now counter.Micros, c *counter.Check) {
 	}
 }
 
-// hasTime reports whether the request may wait for another call. There must be time for the rest of
-// that call, for the call after it, and for the request's own call. If the store is too slow for
-// that, each request makes its own call at once.
+// hasTime reports whether the request has time to wait for another call. There must be time for the
+// rest of that call, for the call after it, and for the request's own call. If the store is too
+// slow for that, each request makes its own call at once.
 func (a *attempt) hasTime() bool {
 	left := a.store.timeout
 	if !a.deadline.IsZero() {
@@ -176,11 +177,11 @@ func (a *attempt) hasTime() bool {
 	return 3*a.store.away() <= left
 }
 
-// away returns the recent response time of the store beneath.
+// away returns the recent response time of the inner store.
 func (s *Store) away() time.Duration { return time.Duration(s.rtt.Load()) * time.Microsecond }
 
 // noteAnswer records the answer to a call and how long it took. A longer time takes effect at once,
-// a shorter one gradually.
+// and a shorter one gradually.
 func (s *Store) noteAnswer(sent counter.Micros) {
 	s.answered(sent)
 	took, rtt := int64(s.now()-sent), s.rtt.Load()
@@ -249,7 +250,7 @@ func (a *attempt) reservedAll() outcome {
 	return settled
 }
 
-// abandon puts back the reserved units and abandons the attempt's calls for units.
+// abandon puts back the reserved units and gives up the attempt's calls.
 func (a *attempt) abandon() {
 	for i := range a.parts {
 		switch p := &a.parts[i]; p.role {
@@ -280,7 +281,7 @@ func (a *attempt) putBack(i int) {
 	}
 }
 
-// deny denies the call by what the counter of check a.at knows. It calls the store only if the
+// deny denies the call by the state of the counter of check a.at. It calls the store only if the
 // denial must be recorded or a shadow check must be evaluated.
 func (a *attempt) deny() outcome {
 	s, i := a.store, a.at

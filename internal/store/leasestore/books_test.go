@@ -28,9 +28,9 @@ func request(random *rand.Rand, counters []counter.Check) []counter.Check {
 	return checks
 }
 
-// TestTheBooksBalance: three nodes make random requests under several limits, singly and in
+// TestTheBooksBalance: three nodes send random requests under several limits, one at a time and in
 // batches. If nothing fails, the store has charged exactly the admitted units. If calls fail, it
-// has charged at least these. No request is late or waits without end.
+// has charged at least those. No request is late or waits forever.
 func TestTheBooksBalance(t *testing.T) {
 	seed := storetest.Seed(t)
 	for _, lose := range []float64{0, 0.05} {
@@ -79,7 +79,7 @@ func (l *ledger) askAll(s *Store, requests ...[]counter.Check) {
 	}
 }
 
-// balance compares what the store has charged with what was admitted.
+// balance compares the units that the store has charged with those that were admitted.
 func (l *ledger) balance(f *far, counters []counter.Check) {
 	f.Helper()
 	for i := range counters {

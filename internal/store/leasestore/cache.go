@@ -12,13 +12,14 @@ import (
 const cacheMax = 1 << 16
 
 // cache remembers a value for each identity until an instant. Its size is fixed. A full set evicts
-// the value that ends first; an evicted value costs one call of the store. Safe for concurrent use.
+// the value that expires first; an evicted value costs one call to the store. A cache is safe for
+// concurrent use.
 type cache[V any] struct {
 	mask  uint64
 	sets  [][setWays]slot[V]
 	locks [locks]struct {
 		sync.Mutex
-		_ [56]byte // a cache line each
+		_ [56]byte // pads each lock to a cache line
 	}
 }
 
@@ -47,8 +48,8 @@ func (t *cache[V]) lock(id identity) (*[setWays]slot[V], *sync.Mutex) {
 	return &t.sets[index], mu
 }
 
-// find returns the slot of an identity, or nil if its value is unknown or has expired. The caller
-// holds the lock.
+// find returns the slot of an identity, or nil if it has no value or the value has expired. The
+// caller holds the lock.
 func find[V any](set *[setWays]slot[V], id identity, now counter.Micros) *slot[V] {
 	for i := range set {
 		if w := &set[i]; w.id == id && now < w.until {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// compose builds the call of the store beneath: the caller's checks without those that have
-// reserved units.
+// compose builds the call to the inner store from the caller's checks, except those with reserved
+// units.
 func (a *attempt) compose() {
 	for i := range a.checks {
 		p := &a.parts[i]
@@ -43,12 +43,12 @@ func (a *attempt) position(i int) int {
 	return left
 }
 
-// errPanicked is the error of a call in which the store beneath panicked.
+// errPanicked is the error of a call in which the inner store panicked.
 var errPanicked = errors.New("the store beneath panicked")
 
-// call calls the store beneath, and settles every counter and every waiter of the call, whatever
-// the outcome. The store's own deadline runs from sending; the request's earlier wait does not
-// count.
+// call calls the inner store, and completes every counter and every waiter of the call, whatever
+// the outcome. The store's own deadline starts when the call is sent; the request's earlier wait
+// does not count.
 func (a *attempt) call(ctx context.Context) error {
 	s := a.store
 	a.compose()

@@ -9,20 +9,20 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// Limits on the number of counters that may hold leased units.
+// Bounds of the number of counters that can hold leased units.
 const (
 	// CountersMaxDefault is the default number of counters. They take 27 MB, allocated as needed.
-	// No node has traffic for as many hot counters, but many one-time clients can fill the table.
+	// No node has traffic for that many hot counters, but many one-time clients can fill the table.
 	CountersMaxDefault = 1 << 15
 	// CountersMaxBound is the greatest number of counters that can be configured.
 	CountersMaxBound = 1 << 24
 
-	shardCount = 256 // more than there are cores, so that calls seldom contend
+	shardCount = 256 // more than there are cores, so that calls rarely contend
 	shardFill  = 4   // least number of counters in a shard; with fewer, one key could evict another too easily
 	glances    = 16  // maximum number of counters examined to find room for a new one
 )
 
-// held is one counter that may hold units. The lock of its shard guards it.
+// held is one counter that can hold units. The lock of its shard guards it.
 type held struct {
 	id      identity
 	key     []byte
@@ -30,14 +30,14 @@ type held struct {
 	limit   counter.Limit
 	bounds  counter.Bounds
 	dated   bool // bounds is set
-	settles bool // charged units may be refunded after they were used
+	settles bool // charged units can be refunded after they were used
 	counter lease.Counter
 
 	first, last *waiter        // requests that wait for the call under way, in order of arrival
 	asked       counter.Micros // when that call was sent
 	tries       uint8          // consecutive overdue calls before that call
 	pins        int            // calls under way; the counter must not be evicted before they end
-	used        bool           // since the last search for room
+	used        bool           // used since the last search for room
 	ticking     bool           // the ticker visits it
 	recording   int64          // the violation that a call under way is recording
 }
@@ -47,14 +47,15 @@ type shard struct {
 	mu      sync.Mutex
 	byID    map[identity]*held
 	all     []*held
-	next    int // index in all where the next search for room starts
+	next    int // index in all at which the next search for room starts
 	ticking []*held
 	_       [40]byte
 }
 
-// counters are the counters that may hold units. Their number is bounded. If there is no room, a
+// counters are the counters that can hold units. Their number is bounded. If there is no room, a
 // counter that holds no units and was not used recently is evicted, with its traffic statistics. If
-// there is none, the new counter is not held: each of its requests is a call, as without a lease.
+// there is no such counter, the new one is not held, and each of its requests makes a call, as
+// without leases.
 type counters struct {
 	shards [shardCount]shard
 	most   int // per shard

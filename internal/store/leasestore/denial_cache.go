@@ -16,18 +16,19 @@ const (
 	DenialsMaxDefault = 1 << 16
 	// DenialsMaxBound is the greatest number that can be configured: 2.5 GB.
 	DenialsMaxBound = 1 << 24
-	// DenialMax is the longest time that a denial is remembered, whatever its own wait. A change by
-	// another node (a reset, a lifted penalty, a refund) takes effect here no later than that.
+	// DenialMax is the longest time that a denial is remembered, whatever its own wait. It bounds
+	// the time until a change by another node (a reset, a lifted penalty, a refund) takes effect
+	// here.
 	DenialMax = counter.Second
 	// A remembered denial that lasts longer than DenialMax is renewed by one call, lookAhead before
-	// it ends. Without that, all requests would call the store from its end until the first answer,
-	// a hundred at once under an attack.
+	// it ends. Otherwise all requests between its end and the next answer would call the store, a
+	// hundred at once under an attack.
 	lookAhead = 50 * counter.Millisecond
 
-	// asksMax bounds the denied calls per second that still go to the store, because another of
-	// their checks has no remembered answer. That check may deny for longer, or have less left.
-	// Further calls get the remembered answer, so that a client that names another counter in every
-	// request does not call the store each time.
+	// asksMax bounds the denied calls per second that still go to the store because another of
+	// their checks has no remembered answer. That check might deny for longer, or have fewer units
+	// left. Further calls get the remembered answer, so that a client that names another counter in
+	// every request does not call the store each time.
 	asksMax = 16
 
 	setWays = 4   // answers in one set
@@ -35,7 +36,8 @@ const (
 )
 
 // identity identifies a counter by two hashes of its key, with secret seeds. A table of keys would
-// have no fixed size. Two of a billion counters share both hashes once in 10^20 tries.
+// have no fixed size. The probability that two of a billion counters share both hashes is one in
+// 10^20.
 type identity [2]uint64
 
 // seeds turn keys into identities.
@@ -63,15 +65,15 @@ func numbersOf(c *counter.Check) numbers {
 	return numbers{l.Count(), l.Capacity(), l.Window(), l.Algorithm(), l.Calendar()}
 }
 
-// answer is what the store said about one counter in a call that it denied.
+// answer is the store's result for one counter in a call that it denied.
 type answer struct {
 	identity identity
 	numbers  numbers
-	sent     counter.Micros // when the store was asked, on this process's clock; the answer's spans count from there at the latest
-	until    counter.Micros // on this process's clock; the answer is used until then; 0: the slot is empty
-	again    counter.Micros // on this process's clock, when one call renews the answer; 0: no call will, or one is under way
+	sent     counter.Micros // when the call was sent, on this process's clock; the answer's spans start then or later
+	until    counter.Micros // how long the answer is used, on this process's clock; 0 means that the slot is empty
+	again    counter.Micros // when one call renews the answer, on this process's clock; 0 means never, or that a call is under way
 	at       counter.Micros // on the store's clock
-	cost     int64          // the denied cost; passed if the check did not deny
+	cost     int64          // the denied cost, or passed if the check did not deny
 	wait     counter.Micros // of a denial
 	// guard identifies the violation that the client's penalty recorded for a denial. It is 0 if
 	// none was recorded.
@@ -85,7 +87,7 @@ type answer struct {
 	asksUntil  counter.Micros // on this process's clock; asks counts calls until then
 }
 
-// passed is the denied cost of an answer that is not a denial. It exceeds every cost.
+// passed marks an answer that is not a denial. As a denied cost, it exceeds every cost.
 const passed = counter.CountMax + 2
 
 // set holds the answers of keys that share a place in the table.
@@ -95,7 +97,7 @@ type set struct {
 }
 
 // denials remembers the answers to calls that were denied. Its size is fixed. A full set evicts the
-// answer that is worth least; an evicted answer costs one call of the store.
+// least valuable answer; an evicted answer costs one call to the store.
 type denials struct {
 	seeds
 	mask  uint64
@@ -116,7 +118,7 @@ func newDenials(most int, s seeds) *denials {
 	return d
 }
 
-// knows fills in the remembered answer about a check and reports whether there is one.
+// knows fills in the remembered answer for a check and reports whether there is one.
 func (d *denials) knows(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) bool {
 	known, _ := d.recall(now, checks, i, r, p)
 	return known
@@ -130,7 +132,7 @@ func (d *denials) lock(id identity) (*set, *sync.Mutex) {
 	return &d.sets[index], mu
 }
 
-// find returns the answer about a counter, nil if there is none. The caller holds the lock.
+// find returns the answer for a counter, or nil if there is none. The caller holds the lock.
 func (s *set) find(id identity, now counter.Micros) *answer {
 	for i := range s.ways {
 		if w := &s.ways[i]; w.identity == id && w.until > now {
@@ -143,22 +145,23 @@ func (s *set) find(id identity, now counter.Micros) *answer {
 // recorder is the penalty that records the violations of a call.
 type recorder struct {
 	check  int            // its position in the call, counted from 1
-	id     uint64         // half of its identity; together with the counter's identity, that is enough
-	forgot counter.Micros // when a penalty in its set was last lifted: violations recorded before may be forgotten
+	id     uint64         // half of its identity, which suffices together with the counter's identity
+	forgot counter.Micros // when a penalty in its set was last lifted; violations recorded before that might be deleted
 }
 
 // violation identifies the record of a violation.
 func (p *recorder) violation(id int64) uint64 { return p.id ^ uint64(id)<<1 | 1 }
 
-// recall answers a check from memory. known reports whether there is an answer, and denies whether
-// it denies the call. p is the recorder of the previous check; recall updates it.
+// recall answers a check from memory. known reports whether there is a remembered answer, and
+// denies reports whether it denies the call. p is the recorder of the previous check, which recall
+// updates.
 func (d *denials) recall(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder) (known, denies bool) {
 	known, denies, _ = d.recallOrLook(now, checks, i, r, p, false)
 	return known, denies
 }
 
-// recallOrLook is recall for a call that may renew a denial. looks reports whether this call must
-// do that, and so ask the store.
+// recallOrLook is recall for a call that can renew a denial. looks reports whether this call must
+// do so by calling the store.
 func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int, r *counter.Result, p *recorder, may bool) (known, denies, looks bool) {
 	c := &checks[i]
 	if c.Guard != 0 && c.Guard != p.check {
@@ -182,7 +185,7 @@ func (d *denials) recallOrLook(now counter.Micros, checks []counter.Check, i int
 	return true, denies, looks
 }
 
-// mayAsk reports whether a call that check c denies may go to the store because of its other
+// mayAsk reports whether a call that check c denies may still go to the store because of its other
 // checks.
 func (d *denials) mayAsk(now counter.Micros, c *counter.Check) bool {
 	id := d.identify(c.Key)
@@ -201,7 +204,7 @@ func (d *denials) mayAsk(now counter.Micros, c *counter.Check) bool {
 	return true
 }
 
-// outdate forgets answers that are not denials about counters that a later call has charged.
+// outdate drops answers that are not denials, for counters that a later call has charged.
 func (d *denials) outdate(checks []counter.Check) {
 	for i := range checks {
 		if checks[i].Limit == nil {
@@ -226,8 +229,8 @@ func (d *denials) recorder(checks []counter.Check, number int) recorder {
 	return recorder{number, id[0], s.forgot}
 }
 
-// fill sets r to what an answer says now. Instants do not move: At + Wait and At + Reset stay the
-// same.
+// fill sets r to the result of an answer at the present instant. At + Wait and At + Reset remain
+// the same instants.
 func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 	elapsed := now - a.sent
 	*r = counter.Result{At: a.at + elapsed, Remaining: a.remaining, Reset: max(0, a.reset-elapsed),
@@ -243,8 +246,8 @@ func (a *answer) fill(now counter.Micros, c *counter.Check, r *counter.Result) {
 }
 
 // waitOf returns how long a cost had to wait when the answer was given. For a cost greater than the
-// denied one it is exact for fixed windows, and exact but for a tick for token buckets. Otherwise
-// it is a lower bound: a client that returns then is denied again with the rest of the wait.
+// denied one, it is exact for fixed windows, and exact to a tick for token buckets. Otherwise it is
+// a lower bound: a client that returns then is denied again with the rest of the wait.
 func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	switch {
 	case c.Penalty != nil || cost == a.cost:
@@ -259,8 +262,8 @@ func (a *answer) waitOf(c *counter.Check, cost int64) counter.Micros {
 	}
 }
 
-// unknown is the result of a check without a remembered answer, in a call that another check
-// denies. It is the result of an unused counter.
+// unknown is the result of a check without a remembered answer in a call that another check denies:
+// the result for an unused counter.
 func unknown(at counter.Micros, c *counter.Check) counter.Result {
 	r := counter.Result{At: at}
 	if c.Limit != nil {
@@ -284,7 +287,7 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 				a.cost = c.Min
 			}
 			lasts := r.Wait
-			if r.LeasedIn > 0 { // refunded units take as long to arrive as answers do
+			if r.LeasedIn > 0 { // refunded units take as long to arrive as answers
 				lasts = min(lasts, r.LeasedIn+(received-sent))
 			}
 			a.until = sent + min(DenialMax, lasts)
@@ -294,15 +297,16 @@ func (d *denials) learn(sent, received counter.Micros, checks []counter.Check, r
 			a.guard = d.guardOf(checks, results, i)
 		}
 		s, mu := d.lock(a.identity)
-		if s.forgot < sent { // otherwise the answer may be older than the change that was forgotten
+		if s.forgot < sent { // otherwise the answer might be older than the change because of which answers were forgotten
 			s.put(&a, received)
 		}
 		mu.Unlock()
 	}
 }
 
-// guardOf returns the record of a denial, 0 if there is none. A penalty that is in force records
-// nothing. A cost that can never pass is no violation, so no record is missed.
+// guardOf identifies the violation that was recorded for a denial, 0 if there is none. A penalty
+// that is in force records nothing. A cost that can never pass is not a violation, so no record is
+// missed.
 func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i int) uint64 {
 	guard := checks[i].Guard
 	if guard == 0 || results[guard-1].Denied {
@@ -312,8 +316,8 @@ func (d *denials) guardOf(checks []counter.Check, results []counter.Result, i in
 	return p.violation(checks[i].Violation)
 }
 
-// put stores an answer in place of the counter's last one, in a free slot, or in place of the
-// answer that is worth least. The caller holds the lock.
+// put stores an answer in place of the counter's last one, in a free slot, or in place of the least
+// valuable answer. The caller holds the lock.
 func (s *set) put(a *answer, now counter.Micros) {
 	victim := &s.ways[0]
 	for i := range s.ways {
@@ -333,14 +337,14 @@ func (s *set) put(a *answer, now counter.Micros) {
 	*victim = *a
 }
 
-// covers reports whether an unexpired answer denies at least what another answer about the same
-// counter denies.
+// covers reports whether an unexpired answer denies at least everything that another answer for the
+// same counter denies.
 func (a *answer) covers(other *answer) bool {
 	return a.numbers == other.numbers && a.cost < other.cost && (other.cost == passed || a.guard == other.guard)
 }
 
-// worth orders answers by the loss of evicting them: first expired answers, then answers that are
-// not denials, then denials by the time they have left.
+// worth orders answers by their value: expired answers are worth least, then answers that are not
+// denials, then denials by their remaining time.
 func (a *answer) worth(now counter.Micros) counter.Micros {
 	switch left := a.until - now; {
 	case left <= 0:
@@ -352,7 +356,7 @@ func (a *answer) worth(now counter.Micros) counter.Micros {
 	}
 }
 
-// forget drops the answers about a counter, including an answer that is on its way.
+// forget drops the answers for a counter, including an answer that has not arrived yet.
 func (d *denials) forget(now counter.Micros, id identity) {
 	s, mu := d.lock(id)
 	defer mu.Unlock()

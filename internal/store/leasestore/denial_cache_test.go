@@ -41,7 +41,7 @@ func TestARefusalIsRemembered(t *testing.T) {
 	}
 }
 
-// exactly returns the answer of the store beneath to a denied check.
+// exactly returns the inner store's answer to a denied check.
 func (p *rig) exactly(c counter.Check) counter.Result {
 	p.Helper()
 	r := make([]counter.Result, 1)
@@ -126,10 +126,10 @@ func TestRefundsTakeEffectAtOnce(t *testing.T) {
 			}
 			p.calls(2, "the change and what follows")
 
-			// A denial that was on its way meanwhile is not remembered.
+			// A denial that arrives after the change is not remembered.
 			p.ask(takeOf("a", l, 1))
 			p.ask(change)
-			p.ask(takeOf("a", l, 1)) // one or both of the two units are used again
+			p.ask(takeOf("a", l, 1)) // uses one or both of the two units again
 			p.ask(takeOf("b", l, 2))
 			p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 				p.inner.instead(nil)
@@ -145,7 +145,7 @@ func TestRefundsTakeEffectAtOnce(t *testing.T) {
 	}
 }
 
-// TestChangesTakeEffectWithinASecond: changes by other processes take effect within a second.
+// TestChangesTakeEffectWithinASecond: a change by another process takes effect within a second.
 func TestChangesTakeEffectWithinASecond(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "2/1h fixed_window")
 	p.exhaust("a", l)
@@ -188,7 +188,8 @@ func TestUnitsOnLeaseEndARefusal(t *testing.T) {
 	}
 }
 
-// TestOneCallLooksAgain: a client asks continuously while the store takes time to answer.
+// TestOneCallLooksAgain: if a client sends requests continuously and the store takes time to
+// answer, one call renews the denial.
 func TestOneCallLooksAgain(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "2/1h fixed_window")
 	p.exhaust("a", l)
@@ -216,7 +217,7 @@ func TestOneCallLooksAgain(t *testing.T) {
 		t.Errorf("asked %d times", asked)
 	}
 
-	// If that call fails, the others ask when the denial has ended.
+	// If that call fails, other calls are made when the denial has ended.
 	p.inner.instead(func(context.Context, []counter.Check, []counter.Result) error { return counter.ErrUnavailable })
 	p.after(2*DenialMax - 2*lookAhead)
 	if r := p.ask(takeOf("a", l, 1)); !r[0].Denied {
@@ -232,7 +233,8 @@ func TestOneCallLooksAgain(t *testing.T) {
 	p.calls(1, "when it is over")
 }
 
-// TestADenialCountsFromItsCall: the store may have answered long before the answer arrived.
+// TestADenialCountsFromItsCall: a denial counts from when its call was sent, because the store
+// might have decided long before the answer arrived.
 func TestADenialCountsFromItsCall(t *testing.T) {
 	p, l := open(t, Options{}), limittest.New(t, "2/100ms fixed_window")
 	p.exhaust("a", l)
@@ -264,7 +266,7 @@ func TestRequestsThatMustCallTheStore(t *testing.T) {
 		p.ask(a, beside)
 		p.calls(2, name+" beside a remembered refusal")
 	}
-	// A denial under log_only says nothing about enforced checks of the same counter.
+	// A denial under log_only does not apply to enforced checks of the same counter.
 	p := open(t, Options{})
 	p.exhaust("a", l)
 	p.exhaust("b", l)
@@ -293,7 +295,8 @@ func TestRequestsThatMustCallTheStore(t *testing.T) {
 }
 
 // TestTheLongestWaitIsReported: if several limits deny a request, the answer has the longest wait,
-// also if the limits were used up at different times, or one of the remembered denials is outdated.
+// even if the limits were used up at different times, or if one of the remembered denials is
+// outdated.
 func TestTheLongestWaitIsReported(t *testing.T) {
 	p := open(t, Options{})
 	minute, hour := limittest.New(t, "3/1m fixed_window"), limittest.New(t, "3/1h fixed_window")

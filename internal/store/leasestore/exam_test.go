@@ -38,8 +38,8 @@ func examine(o Options) func(t testing.TB) storetest.Subject {
 
 func TestPassesTheExam(t *testing.T) { storetest.Run(t, examine(Options{DenialsMax: -1})) }
 
-// TestPassesTheExamFromMemory leaves out the promises: the violation of a second limit is recorded
-// at the next call.
+// TestPassesTheExamFromMemory omits one promise, because the violation of a second limit is
+// recorded only at the next call.
 func TestPassesTheExamFromMemory(t *testing.T) {
 	open := examine(Options{})
 	storetest.RunVectors(t, open)
@@ -47,8 +47,8 @@ func TestPassesTheExamFromMemory(t *testing.T) {
 	storetest.RunOracle(t, open, storetest.OracleSteps)
 }
 
-// leasing leases every limit that may be leased, as its rule would under lease: auto. A look finds
-// no held units: it checks what is left in the end.
+// leasing leases every limit that may be leased, as its rule would under lease: auto. A look is not
+// leased, because it checks how many units are left in the end.
 type leasing struct{ *Store }
 
 func (l leasing) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -64,8 +64,8 @@ func (l leasing) Take(ctx context.Context, checks []counter.Check, results []cou
 	return l.Store.Take(ctx, leased, results)
 }
 
-// TestPassesTheExamOverLeases covers cold counters: under a stopped clock nothing is leased in
-// advance.
+// TestPassesTheExamOverLeases covers cold counters only, because under a stopped clock nothing is
+// leased in advance.
 func TestPassesTheExamOverLeases(t *testing.T) {
 	for name, o := range map[string]Options{"alone": {DenialsMax: -1}, "with memory": {}} {
 		t.Run(name, func(t *testing.T) {

@@ -25,12 +25,12 @@ type far struct {
 
 	mu       sync.Mutex
 	random   *rand.Rand
-	lose     float64 // the part of calls that fail; half of these are executed
-	asked    int     // calls that charge
+	lose     float64 // the fraction of calls that fail; half of these are executed
+	asked    int     // number of calls that charge
 	under    map[string]int
 	most     int // the maximum number of concurrent calls for one counter
 	backs    map[string]int64
-	charged  map[string]int64 // units, those of lost answers included
+	charged  map[string]int64 // units, including those of lost answers
 	returned map[string]int64
 	hang     bool // charges are not answered until their context is done
 	hangs    float64
@@ -78,7 +78,7 @@ func (f *far) Take(ctx context.Context, checks []counter.Check, results []counte
 	return nil
 }
 
-// begin records a call and returns its fate.
+// begin records a call and returns its delays and whether it fails.
 func (f *far) begin(checks []counter.Check) (lost, executed, hang bool, way time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,8 +131,8 @@ func (f *far) book(checks []counter.Check, results []counter.Result) {
 	}
 }
 
-// calls returns how many calls charged since the last time, and the maximum number of concurrent
-// calls for one counter.
+// calls returns the number of calls that charged since the last time, and the maximum number of
+// concurrent calls for one counter.
 func (f *far) calls() (calls, atOnce int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -141,7 +141,8 @@ func (f *far) calls() (calls, atOnce int) {
 	return calls, atOnce
 }
 
-// used returns the units of a counter that are charged and not refunded, and the refunded ones.
+// used returns the number of units of a counter that are charged and not refunded, and the number
+// refunded.
 func (f *far) used(key string) (used, returned int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -155,7 +156,7 @@ func (f *far) set(change func()) {
 	change()
 }
 
-// node is one process's store over a far one.
+// node returns one process's store over a far one.
 func (f *far) node(o Options) *Store {
 	s, err := New(f, o)
 	if err != nil {
@@ -177,7 +178,7 @@ func (f *far) close(s *Store) {
 	}
 }
 
-// ledger counts the admitted units of a test.
+// ledger records the admitted units of a test.
 type ledger struct {
 	mu                       sync.Mutex
 	admitted                 map[string]int64 // units
@@ -259,9 +260,9 @@ func (s strict) Take(ctx context.Context, checks []counter.Check, results []coun
 	}
 }
 
-// TestAStoreThatIsFarAway: a store is slow, or becomes slow, but answers in time. Requests before
-// this is known may be late; later ones may not. No request asks for units for others and then
-// gives up, because the units would be lost.
+// TestAStoreThatIsFarAway: a store is slow, or becomes slow, but answers in time. Requests can be
+// late only until the delay has been measured. No request takes units for others and then gives up,
+// because the units would be lost.
 func TestAStoreThatIsFarAway(t *testing.T) {
 	for _, before := range []time.Duration{time.Millisecond, 30 * time.Millisecond} {
 		t.Run(before.String(), func(t *testing.T) {

@@ -13,11 +13,11 @@ import (
 )
 
 // A gate bounds the calls that are under way for one counter. A client that sends thousands of
-// requests at once can have only as many admitted as its limit has left. So sending more calls than
-// that number plus one is useless. The other requests wait in this process. When a call is denied,
-// they are denied from memory. When a call is admitted, as many further requests are sent as there
-// are units. So a burst of any size costs about as many calls as the limit admits requests, and
-// requests of other clients do not queue behind it.
+// requests at once can have only as many admitted as its limit has left. So it is useless to send
+// more calls than that number plus one. The other requests wait in this process. When a call is
+// denied, they are denied from memory. When a call is admitted, as many further requests are sent
+// as there are units. So a burst of any size costs about as many calls as the limit admits
+// requests, and requests of other clients do not queue behind it.
 
 // Bounds of the gates.
 const (
@@ -29,12 +29,11 @@ const (
 	// gatesWaitingMax bounds the requests that wait at all gates together. Further requests are
 	// denied.
 	gatesWaitingMax = 1 << 16
-	// gateWaitMax bounds how long a request waits for its turn. The store is answering during all
-	// of that time, because a failed call ends the wait of every request behind it.
+	// gateWaitMax bounds how long a request waits for its turn. The store answers during all of
+	// that time, because a failed call ends the wait of every request behind it.
 	gateWaitMax = counter.Second
-	// gateMissesMax is how many consecutive waiting requests are compared with the last denial
-	// without being denied by it. After that, the remaining requests are sent to the store one by
-	// one.
+	// gateMissesMax is the number of consecutive waiting requests that the last denial need not
+	// deny. After that many, the remaining requests are sent to the store one by one.
 	gateMissesMax = 4
 )
 
@@ -59,7 +58,7 @@ type gateShard struct {
 // gate is the state of the calls for one counter. The lock of its shard guards it.
 type gate struct {
 	id        identity
-	remaining int64 // units left of the limit by the last answer; before the first answer, the capacity
+	remaining int64 // units left of the limit according to the last answer; the capacity before the first answer
 	calls     int   // under way
 	pins      int   // queued requests are being denied, so the gate is in use although its queue is empty
 	waiting   int
@@ -67,9 +66,10 @@ type gate struct {
 	last      *queued
 }
 
-// pass identifies one call at its gate. The zero pass is for a call that takes from no counter.
+// pass identifies one call at its gate. The zero pass is for a call that does not take from a
+// counter.
 type pass struct {
-	shard *gateShard // nil: there is no gate
+	shard *gateShard // nil means that there is no gate
 	id    identity
 	check int // the check whose counter the gate is for
 }
@@ -100,8 +100,8 @@ const (
 
 func newQueued() any { return &queued{done: make(chan struct{}, 1)} }
 
-// narrowest returns the check whose counter admits the fewest requests, -1 if no check takes from a
-// counter. Checks with reserved units ask for nothing, so they are skipped.
+// narrowest returns the check whose counter admits the fewest requests, or -1 if no check takes
+// from a counter. Checks with reserved units need nothing from the store, so they are skipped.
 func narrowest(checks []counter.Check, parts []part) int {
 	at, fewest := -1, int64(0)
 	for i := range checks {
@@ -125,7 +125,7 @@ func (s *Store) room(g *gate, k kind, cost int64) int {
 }
 
 // enter lets a call pass its gate, or queues it. If the returned queued is not nil, the caller must
-// call [Store.awaitTurn]. After a call that has passed, its caller must call [Store.leaveGate].
+// call [Store.awaitTurn]. After a call that has passed, the caller must call [Store.leaveGate].
 func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, parts []part) (p pass, q *queued, err error) {
 	at := -1
 	if k <= shadows {
@@ -155,15 +155,15 @@ func (s *Store) enter(k kind, checks []counter.Check, results []counter.Result, 
 	return p, q, nil
 }
 
-// awaitTurn waits until the request is decided or its turn comes. done reports that the results are
-// set. If done is false and err is nil, the request has passed the gate and must make its call.
+// awaitTurn waits until the request is decided or its turn comes. done reports whether the results
+// are set. If done is false and err is nil, the request has passed the gate and must make its call.
 func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error) {
 	select {
 	case <-q.done:
 	case <-ctx.Done():
 		if s.leaveQueue(q) {
 			failure := counter.ErrUnavailable
-			// It waited in this process while the store kept answering.
+			// The request waited in this process while the store kept answering.
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 				failure = counter.ErrOverloaded
 			}
@@ -180,7 +180,7 @@ func (s *Store) awaitTurn(ctx context.Context, q *queued) (done bool, err error)
 	return done, err
 }
 
-// leaveQueue removes a request from the queue. It reports false if the request is no longer in it.
+// leaveQueue removes a request from the queue. It returns false if the request is no longer in it.
 func (s *Store) leaveQueue(q *queued) bool {
 	q.shard.mu.Lock()
 	defer q.shard.mu.Unlock()
@@ -193,8 +193,8 @@ func (s *Store) leaveQueue(q *queued) bool {
 	return true
 }
 
-// leaveGate ends a call that has passed. It lets waiting requests pass, or decides them by the
-// call's outcome.
+// leaveGate ends a call that has passed the gate. It lets waiting requests pass, or decides them by
+// the call's outcome.
 func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.Check, results []counter.Result, err error) {
 	if p.shard == nil {
 		return
@@ -230,8 +230,8 @@ func (s *Store) leaveGate(ctx context.Context, p pass, k kind, checks []counter.
 	p.shard.close(g)
 }
 
-// fail fails the requests that memory does not deny. It returns the remaining requests, always
-// none.
+// fail fails the requests that are not denied from memory. It returns the remaining requests, of
+// which there are none.
 func (s *Store) fail(list *queued, failure error) *queued {
 	failure = notSent{failure}
 	for list != nil {
@@ -246,7 +246,7 @@ func (s *Store) fail(list *queued, failure error) *queued {
 	return nil
 }
 
-// deny denies the requests that memory denies. It returns the others in their order.
+// deny denies the requests that remembered answers deny. It returns the others in order.
 func (s *Store) deny(list *queued) *queued {
 	var left, end *queued
 	for misses := 0; list != nil && misses < gateMissesMax; {
@@ -291,7 +291,7 @@ func (s *Store) proceed(g *gate) {
 	}
 }
 
-// decide sets the decision about a request. From then on the request owns q.
+// decide sets the decision about a request. From then on, the request's goroutine owns q.
 func (s *Store) decide(q *queued, t turn, err error) {
 	s.gates.waiting.Add(-1)
 	q.next, q.turn, q.err = nil, t, err
@@ -364,7 +364,7 @@ func (g *gate) pop() {
 	g.waiting--
 }
 
-// remove removes a request from the queue. It reports false if the request is not there.
+// remove removes a request from the queue. It returns false if the request is not in it.
 func (g *gate) remove(q *queued) bool {
 	var before *queued
 	for at := g.first; at != nil; before, at = at, at.next {
@@ -392,7 +392,7 @@ func (g *gate) detach() *queued {
 	return list
 }
 
-// attach puts requests back, ahead of those that were queued since they were detached.
+// attach puts requests back into the queue, ahead of those that were queued after the detach.
 func (g *gate) attach(list *queued) {
 	if list == nil {
 		return
@@ -438,8 +438,8 @@ func (s *Store) takeNow(ctx context.Context, p pass, k kind, checks []counter.Ch
 	return s.conclude(ctx, sent, k, checks, results, err)
 }
 
-// callInTurn makes the call of an attempt after it has passed its gate. An attempt that other
-// requests wait for does not wait.
+// callInTurn makes the call of an attempt after it has passed its gate. An attempt for which other
+// requests wait does not wait itself.
 func (a *attempt) callInTurn(ctx context.Context) error {
 	if a.owned > 0 || a.recording != nil {
 		return a.call(ctx)
@@ -452,7 +452,7 @@ func (a *attempt) callInTurn(ctx context.Context) error {
 	return a.takeTurn(ctx, p, q)
 }
 
-// takeTurn makes the call of an attempt, after a wait if it is queued. If there is no call, the
+// takeTurn makes the call of an attempt, after waiting if it is queued. If no call is made, the
 // reserved units are put back.
 func (a *attempt) takeTurn(ctx context.Context, p pass, q *queued) error {
 	s := a.store

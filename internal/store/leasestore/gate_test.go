@@ -21,9 +21,9 @@ import (
 type burst struct {
 	*rig
 	admitted, denied, failed atomic.Int64
-	unsent                   atomic.Int64 // of those that failed
+	unsent                   atomic.Int64 // failed requests that were not sent
 	running                  sync.WaitGroup
-	errs                     sync.Map // of failures, by text
+	errs                     sync.Map // number of failures by error text
 }
 
 // ask makes one request and counts its outcome.
@@ -43,7 +43,7 @@ func (b *burst) ask(ctx context.Context, checks ...counter.Check) {
 	}
 }
 
-// held blocks the calls of the store beneath until the test releases them.
+// held blocks the calls of the inner store until the test releases them.
 func (p *rig) held() (release func()) {
 	wall := make(chan struct{})
 	p.inner.instead(func(ctx context.Context, checks []counter.Check, results []counter.Result) error {
@@ -75,7 +75,7 @@ func (p *rig) isIdle() {
 	}
 }
 
-// TestABurstIsAFewCalls: exactly the limit of a burst of any size is admitted, by about as many
+// TestABurstIsAFewCalls: of a burst of any size, exactly the limit is admitted, with about as many
 // calls.
 func TestABurstIsAFewCalls(t *testing.T) {
 	for _, n := range []int{6, 100, 10_000} {
@@ -131,8 +131,8 @@ func TestABurstDelaysNoOtherCounter(t *testing.T) {
 	b.isIdle()
 }
 
-// TestAnOutageEndsTheWait: waiting requests fail with the call that they wait for, and make no call
-// of their own.
+// TestAnOutageEndsTheWait: waiting requests fail together with the call for which they wait, and do
+// not call the store.
 func TestAnOutageEndsTheWait(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	wall := make(chan struct{})
@@ -156,7 +156,8 @@ func TestAnOutageEndsTheWait(t *testing.T) {
 	b.isIdle()
 }
 
-// TestWaitsAreBounded: a request beyond the bound is rejected with an error that is no outage.
+// TestWaitsAreBounded: a request beyond the bound is rejected with an error that does not mean an
+// outage.
 func TestWaitsAreBounded(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	release, l := b.held(), limittest.New(t, "1/1h")
@@ -221,7 +222,7 @@ func TestAWaitEnds(t *testing.T) {
 	b.isIdle()
 }
 
-// TestAPanicLeavesTheGate: after a panic of the store beneath, no gate stays in use.
+// TestAPanicLeavesTheGate: after a panic in the inner store, no gate remains in use.
 func TestAPanicLeavesTheGate(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	b.inner.instead(func(context.Context, []counter.Check, []counter.Result) error { panic("as the test wants it") })
@@ -235,8 +236,8 @@ func TestAPanicLeavesTheGate(t *testing.T) {
 	b.isIdle()
 }
 
-// TestGatesUnderLoad: whatever counters requests share, none is admitted beyond a limit, all
-// return, and no gate stays in use.
+// TestGatesUnderLoad: whichever counters requests share, no limit is exceeded, all requests return,
+// and no gate remains in use.
 func TestGatesUnderLoad(t *testing.T) {
 	for _, o := range []Options{{}, {DenialsMax: -1}} {
 		seed := rand.Uint64()
@@ -268,8 +269,7 @@ func TestGatesUnderLoad(t *testing.T) {
 	}
 }
 
-// random makes requests as [counter.Store] or [counter.Batcher] and counts the units they were
-// admitted for.
+// random sends requests through [counter.Store] or [counter.Batcher] and counts the admitted units.
 func (b *burst) random(random *rand.Rand, limits []*counter.Limit, used *[3]atomic.Int64) {
 	calls, chosen := make([]counter.Call, 1+random.IntN(4)), make([][]int, 4)
 	for i := range calls {
@@ -302,7 +302,7 @@ func TestABurstBesideLeases(t *testing.T) {
 	b := &burst{rig: open(t, Options{})}
 	own, everyone := limittest.New(t, "5/1h"), leasedOf("everyone", limittest.New(t, "100000/1h fixed_window"), 1)
 	for range 200 {
-		b.rig.ask(everyone) // until the limit is hot
+		b.rig.ask(everyone) // repeat until the limit is hot
 	}
 	for range 2000 {
 		b.running.Go(func() { b.ask(context.Background(), everyone, takeOf("a", own, 1)) })
@@ -341,8 +341,8 @@ func BenchmarkGate(b *testing.B) {
 	})
 }
 
-// TestTheLastAnswerIsKnownWhileInUse: for each algorithm, the store's last answer is known until
-// the counter is unused again.
+// TestTheLastAnswerIsKnownWhileInUse: for each algorithm, the store's last answer is remembered
+// until the counter is unused again.
 func TestTheLastAnswerIsKnownWhileInUse(t *testing.T) {
 	for text, after := range map[string]map[counter.Micros]int64{
 		"10/1m fixed_window":   {0: 7, 59 * counter.Second: 7, counter.Minute: 0},
@@ -369,7 +369,7 @@ func TestTheLastAnswerIsKnownWhileInUse(t *testing.T) {
 	}
 }
 
-// TestUsageIsBounded: the memory of used units has a fixed size.
+// TestUsageIsBounded: the table of used units has a fixed size.
 func TestUsageIsBounded(t *testing.T) {
 	u := newUsage(64)
 	s := newSeeds()

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestAHotLimitIsDecidedInHand: of ten thousand requests a second from three nodes, few are calls,
+// TestAHotLimitIsDecidedInHand: of ten thousand requests a second to three nodes, few cause calls,
 // and no limit is exceeded.
 func TestAHotLimitIsDecidedInHand(t *testing.T) {
 	for _, text := range []string{"20000/10s fixed_window", "20000/10s", "20000/10s burst 20000"} {
@@ -57,8 +57,8 @@ func TestAHotLimitIsDecidedInHand(t *testing.T) {
 	}
 }
 
-// TestAnIdleLimitMakesOneCallPerRequest: each request is a call, as without a lease, and no units
-// are held.
+// TestAnIdleLimitMakesOneCallPerRequest: under little traffic each request makes a call, as without
+// leases, and no units are held.
 func TestAnIdleLimitMakesOneCallPerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "1000/1m"), &ledger{}
@@ -79,7 +79,7 @@ func TestAnIdleLimitMakesOneCallPerRequest(t *testing.T) {
 	})
 }
 
-// TestIdleUnitsGoBack: all idle units are refunded, and then no background work is left.
+// TestIdleUnitsGoBack: all idle units are refunded, and no background work remains after that.
 func TestIdleUnitsGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "100000/1h"), &ledger{}
@@ -113,8 +113,8 @@ func warm(t testing.TB, s *Store, books *ledger, c counter.Check) {
 	}
 }
 
-// TestWaitingRequestsAreNotLate: a request that waits is not late, neither behind a call that hangs
-// nor because of its own call.
+// TestWaitingRequestsAreNotLate: a waiting request is never late, neither because of a call that
+// hangs nor because of its own call.
 func TestWaitingRequestsAreNotLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "600/1h"), &ledger{}
@@ -143,7 +143,7 @@ func TestWaitingRequestsAreNotLate(t *testing.T) {
 }
 
 // TestWaitingRequestsFailWithTheCall: waiting requests do not each call a store that does not
-// answer. A canceled caller or a malformed call says nothing about the next call.
+// answer. A canceled caller or a malformed call does not affect the next call.
 func TestWaitingRequestsFailWithTheCall(t *testing.T) {
 	for name, what := range map[string]struct {
 		answer error

@@ -18,7 +18,7 @@ import (
 	"github.com/penstock/penstock/internal/test/racescale"
 )
 
-// asksOf returns the keys and operations of a request's calls, as the store beneath sees them.
+// asksOf returns the keys and operations of a request's calls, as the inner store receives them.
 func asksOf(s *Store, t testing.TB, checks ...counter.Check) (asked []string, results []counter.Result) {
 	t.Helper()
 	inner, before := s.inner, s.inner
@@ -41,8 +41,8 @@ func asksOf(s *Store, t testing.TB, checks ...counter.Check) (asked []string, re
 	return asked, results
 }
 
-// TestOnlyUnheldLimitsCallTheStore: a request has held limits, an exact one, a log_only one and a
-// penalty, in any order.
+// TestOnlyUnheldLimitsCallTheStore: only limits that are not held call the store, if a request has
+// held limits, an exact one, a log_only one and a penalty, in any order.
 func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, time.Millisecond), limittest.New(t, "100000/1h"), &ledger{}
@@ -84,7 +84,8 @@ func TestOnlyUnheldLimitsCallTheStore(t *testing.T) {
 	})
 }
 
-// TestViolationsOfLeasedLimitsAreRecorded: a denial from memory is recorded in the store once.
+// TestViolationsOfLeasedLimitsAreRecorded: a violation that is denied from memory is recorded in
+// the store once.
 func TestViolationsOfLeasedLimitsAreRecorded(t *testing.T) {
 	for name, o := range map[string]Options{"with memory": {}, "without": {DenialsMax: -1}} {
 		t.Run(name, func(t *testing.T) {
@@ -163,7 +164,7 @@ func TestARefusalOfALeasedLimitIsForgotten(t *testing.T) {
 		back := takeOf("a", l, 2)
 		back.Op, back.Receipt = counter.OpRefund, results[0].Receipt
 		_ = books.ask(s, back)
-		// two for the settlement, which counts as a request here
+		// two units for the settlement, which counts as a request here
 		if _ = books.ask(s, a); books.admitted["a"] != 3 {
 			t.Errorf("%d admitted after units came back", books.admitted["a"])
 		}
@@ -230,8 +231,8 @@ func TestHeldCountersAreBounded(t *testing.T) {
 	}
 }
 
-// TestDenialsOfUnheldCountersAreRemembered: an attack by more clients than there is room for costs
-// a call for each client, not for each request.
+// TestDenialsOfUnheldCountersAreRemembered: an attack by more clients than can be held costs one
+// call per client, not one per request.
 func TestDenialsOfUnheldCountersAreRemembered(t *testing.T) {
 	const clients = 5000
 	p, l := open(t, Options{CountersMax: 1}), limittest.New(t, "1/1h")
@@ -251,8 +252,8 @@ func TestDenialsOfUnheldCountersAreRemembered(t *testing.T) {
 	}
 }
 
-// TestTheNextRequestMakesTheCall: a request was about to call the store for one limit,
-// but another limit denies it. The next request makes the call.
+// TestTheNextRequestMakesTheCall: if a request was about to call the store for one limit, but
+// another limit denies it, the next request makes the call.
 func TestTheNextRequestMakesTheCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, books := newFar(t, time.Millisecond), &ledger{}
@@ -280,13 +281,13 @@ func TestTheNextRequestMakesTheCall(t *testing.T) {
 	})
 }
 
-// TestManyDenialsMeetNoDeadline: many requests need one leased limit, and another limit denies
-// each of them. The store must deny them, not a deadline.
+// TestManyDenialsMeetNoDeadline: if many requests need one leased limit and another limit denies
+// each of them, they end with a denial and not with an expired deadline.
 func TestManyDenialsMeetNoDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const clients, rtt = 300, 2 * time.Millisecond
 		f, books := newFar(t, rtt), &ledger{}
-		// as if each client had made its first request in a second
+		// No denials are remembered, as if each request were the client's first in a second.
 		s := f.node(Options{DenialsMax: -1})
 		all, own := leasedOf("all", limittest.New(t, "1000000/1h"), 1), limittest.New(t, "1/1h")
 		var under sync.WaitGroup

@@ -8,15 +8,15 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// AbsenceMax is how long the absence of a penalty is remembered, from the time it was asked for. A
-// penalty that another process imposes takes effect on held units no later than that. The time is
-// short because the store might have denied requests that held units admit in the meantime. Five
-// calls a second are few for a hot counter.
+// AbsenceMax is how long the absence of a penalty is remembered, counted from when the call was
+// sent. It bounds the time until a penalty that another process imposes applies to held units. The
+// time is short because in the meantime held units admit requests that the store would have denied.
+// Five calls a second are few for a hot counter.
 const AbsenceMax = 200 * counter.Millisecond
 
-// absence says that a client has no penalty.
+// absence records that a client has no penalty.
 type absence struct {
-	looking bool // a call that may prolong it is under way
+	looking bool // a call that can prolong it is under way
 }
 
 // absences remembers which clients have no penalty.
@@ -24,8 +24,8 @@ type absences struct{ cache[absence] }
 
 func newAbsences(most int) *absences { return &absences{*newCache[absence](most)} }
 
-// known reports whether the absence of a penalty is known. look reports whether the caller must ask
-// again, because half of the time has passed and no other request is asking.
+// known reports whether the absence of a penalty is known. look reports whether the caller must
+// check again, because half of the time has passed and no other request is checking.
 func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -38,9 +38,9 @@ func (t *absences) known(now counter.Micros, id identity) (absent, look bool) {
 	return true, look
 }
 
-// learn records the answer about a penalty. A positive until means that there was no penalty; learn
-// remembers that until then. 0 means that there is a penalty. A negative until means that the
-// answer is unknown. In all cases the request for the answer has ended.
+// learn records the result of checking for a penalty. If until is positive, there was no penalty,
+// and learn remembers that until then. 0 means that there is a penalty. A negative until means that
+// the result is unknown. In all cases the check is no longer under way.
 func (t *absences) learn(id identity, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -56,8 +56,8 @@ func (t *absences) learn(id identity, until counter.Micros) {
 	}
 }
 
-// unpenalized reports whether the attempt still needs only penalties, and all of them are known to
-// be absent. If so, it fills in their results.
+// unpenalized reports whether only checks of penalties remain and all of these penalties are known
+// to be absent. If so, it fills in their results.
 func (a *attempt) unpenalized() bool {
 	if a.inHand == 0 || a.kind != takes {
 		return false
@@ -90,7 +90,7 @@ func (a *attempt) unpenalized() bool {
 	return true
 }
 
-// look asks the store in the background whether there is a penalty now.
+// look checks in the background whether there is a penalty now.
 func (s *Store) look(id identity, c *counter.Check) {
 	checks := []counter.Check{*c}
 	checks[0].Key = append([]byte(nil), c.Key...)

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestAPenaltyBesideLeases: a penalty costs a check now and then, and no call for each request. A
-// penalty imposed through another process takes effect within AbsenceMax, one imposed through this
+// TestAPenaltyBesideLeases: a penalty costs an occasional check, not a call per request. A penalty
+// imposed through another process takes effect within AbsenceMax, and one imposed through this
 // process at once.
 func TestAPenaltyBesideLeases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -91,8 +91,8 @@ func TestAbsencesAreBounded(t *testing.T) {
 	}
 }
 
-// TestOneLooks: one request checks again when half of the time has passed. A late or missing answer
-// prolongs nothing.
+// TestOneLooks: only one request checks again when half of the time has passed. A late or missing
+// answer does not prolong the absence.
 func TestOneLooks(t *testing.T) {
 	known, id := newAbsences(64), identity{1, 2}
 	known.learn(id, AbsenceMax)

@@ -10,11 +10,11 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// A call that hangs must not fail every request that waits for it. When a call has taken several
-// times as long as usual, the first waiting request makes another call for all of them. The first
-// of both calls to return answers them. If the second call is overdue too, the next request waits
-// twice as long. So a hanging store gets a few calls for a counter, and not one from each request.
-// If only individual calls to the store hang, only the requests that made those calls fail, as they
+// A call that hangs must not make every request that waits for it fail. When a call has taken
+// several times as long as usual, the first waiting request makes another call for all of them, and
+// whichever call returns first answers them. If the second call is overdue too, the next request
+// waits twice as long. So a hanging store gets a few calls for a counter, not one from each
+// request. If only individual calls hang, only the requests that made those calls fail, as they
 // would without leases. A store that has become slow is called again in time for all waiting
 // requests.
 
@@ -22,13 +22,14 @@ import (
 const overdueAfter = 4
 
 // overduePart is the fraction of the timeout before which no call is overdue. A shorter delay is
-// often that of this process.
+// often caused by this process itself.
 const overduePart = 10
 
-// triesMax bounds how often the time is doubled. After that many times it exceeds the timeout.
+// triesMax bounds how often the time is doubled. After that many times, it exceeds the timeout.
 const triesMax = 8
 
-// ask makes a request the caller for its counter. The caller holds the lock.
+// ask makes the waiting request the one that calls the store for its counter. The caller holds the
+// lock.
 func (h *held) ask(now counter.Micros, l *counter.Limit, cost int64) (lease.Call, bool) {
 	asking, ok := h.counter.Ask(now, l, cost)
 	if ok {
@@ -54,8 +55,9 @@ func (s *Store) patience(p *part, w *waiter) time.Duration {
 	return max(0, s.overdue(p.held))
 }
 
-// overtake has a request make another call if the call that it waits for is overdue and there is
-// time. The request is decided then. Otherwise overtake returns the time until the next check.
+// overtake makes a waiting request call the store if the call for which it waits is overdue and
+// there is time. The request is then decided. Otherwise overtake returns the time until the next
+// check.
 func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	h := p.held
 	p.shard.mu.Lock()
@@ -66,8 +68,8 @@ func (s *Store) overtake(p *part, w *waiter) (more time.Duration, over bool) {
 	case more > 0:
 		return more, false
 	case time.Until(w.deadline) < s.away(), s.away() == 0 && h.tries > 0:
-		// There is no time; or the store's response time is unknown, and a second call was already
-		// made.
+		// There is no time left, or the store's response time is unknown and a second call has
+		// already been made.
 		return math.MaxInt64, false
 	}
 	h.remove(w)

@@ -18,9 +18,9 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// TestCallsThatHang: calls that hang now and then fail the requests that made them, and seldom
-// waiting requests. No request is late, and at least the admitted units are charged. A third of the
-// requests come singly, the rest in groups.
+// TestCallsThatHang: if calls hang now and then, the requests that made them fail, and rarely any
+// waiting request. No request is late, and at least the admitted units are charged. A third of the
+// requests come one at a time, and the rest in groups.
 func TestCallsThatHang(t *testing.T) {
 	seed := storetest.Seed(t)
 	for _, text := range []string{"1000000/1h fixed_window", "1000000/1h", "20000/1s burst 20000", "300/1s"} {
@@ -45,7 +45,7 @@ func TestCallsThatHang(t *testing.T) {
 				if books.failed > f.hung*11/10 || f.hung < 100 {
 					t.Errorf("%d requests failed with %d calls that hung", books.failed, f.hung)
 				}
-				// it waited, and then made its own call
+				// The request waited, and then made its own call.
 				if books.slowest > 2*farTimeout+time.Millisecond {
 					t.Errorf("a request took %v", books.slowest)
 				}
@@ -78,7 +78,8 @@ func TestAStoreThatHangsIsAskedAFewTimes(t *testing.T) {
 	})
 }
 
-// TestFirstContact: the store is slow, which is not known yet.
+// TestFirstContact: the first requests to a slow store succeed, although its delay has not been
+// measured yet.
 func TestFirstContact(t *testing.T) {
 	for _, rtt := range []time.Duration{10 * time.Millisecond, 20 * time.Millisecond, 40 * time.Millisecond} {
 		t.Run(fmt.Sprint(rtt), func(t *testing.T) {
@@ -105,8 +106,8 @@ func TestFirstContact(t *testing.T) {
 	}
 }
 
-// TestAnOvertakenCall: a call is answered after a waiting request has made another. Each has its
-// unit, and no more is charged.
+// TestAnOvertakenCall: if a call is answered after a waiting request has made another, each request
+// gets its unit, and no more is charged.
 func TestAnOvertakenCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, l, books := newFar(t, 20*time.Millisecond), limittest.New(t, "600/1h"), &ledger{}
@@ -139,8 +140,9 @@ func (q queueing) Take(ctx context.Context, checks []counter.Check, results []co
 	return q.Store.Take(ctx, checks, results)
 }
 
-// TestLateBesideAStoreThatAnswers: if the store answers other calls meanwhile, a request that waits
-// in vain is overload, not an outage. If the store answers nothing, it is an outage.
+// TestLateBesideAStoreThatAnswers: a request that waits in vain fails as in an overload if the
+// store answers other calls in the meantime. If the store answers nothing, it fails as in an
+// outage.
 func TestLateBesideAStoreThatAnswers(t *testing.T) {
 	for _, healthy := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {

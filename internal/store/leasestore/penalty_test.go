@@ -19,7 +19,8 @@ func punished(p *counter.Penalty, limits ...counter.Check) []counter.Check {
 	return append(checks, limits...)
 }
 
-// recorded returns how many violations the inner store remembers, and how long the penalty lasts.
+// recorded returns the number of violations that the inner store remembers, and the duration of the
+// penalty.
 func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
 	p.Helper()
 	r := make([]counter.Result, 1)
@@ -30,14 +31,14 @@ func (p *rig) recorded(penalty *counter.Penalty) (int64, counter.Micros) {
 	return r[0].Violations, r[0].Wait
 }
 
-// told is the part of a result that must be the same in every answer.
+// told holds the parts of a result that must be the same in every answer.
 type told struct {
 	refused bool
 	wait    counter.Micros
 }
 
-// TestViolationsMatchTheStore sends the same requests through memory and to a store
-// alone. Both must decide each request alike and leave the same record.
+// TestViolationsMatchTheStore sends the same requests to a leasestore and directly to a store. Both
+// must decide each request in the same way and leave the same record.
 func TestViolationsMatchTheStore(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Minute, Threshold: 4, Multipliers: []int64{2, 3}}
 	limits := []counter.Check{takeOf("a", limittest.New(t, "2/700ms fixed_window"), 1), takeOf("b", limittest.New(t, "2/3s sliding_window"), 1)}
@@ -54,7 +55,7 @@ func TestViolationsMatchTheStore(t *testing.T) {
 		}
 		if got[0][0].refused && got[1][0].refused {
 			penalized++
-			got[0][1] = got[1][1] // the limit may have passed by now, or may not be remembered
+			got[0][1] = got[1][1] // the limit might pass by now, or its denial might not be remembered
 		}
 		if got[0] != got[1] {
 			t.Fatalf("at %v: %+v, the store alone says %+v", at, got[0], got[1])
@@ -130,8 +131,8 @@ func TestALiftedPenaltyIsForgotten(t *testing.T) {
 	}
 }
 
-// TestADenialKeepsItsViolation: a denial is remembered for the penalty record and the violation
-// number that it was asked with.
+// TestADenialKeepsItsViolation: a denial is remembered together with the penalty record and the
+// violation number of its call.
 func TestADenialKeepsItsViolation(t *testing.T) {
 	penalty := &counter.Penalty{Window: counter.Hour, Threshold: 9, Multipliers: []int64{1}}
 	p, l := open(t, Options{}), limittest.New(t, "1/1m fixed_window")

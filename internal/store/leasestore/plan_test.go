@@ -32,7 +32,7 @@ func (v visit) Remote() netip.Addr           { return v.Peer() }
 func (v visit) Now() counter.Micros          { return noon }
 func (v visit) Attr(string) (string, bool)   { return "", false }
 
-// answered is what the client and the metrics see.
+// answered holds everything that the client and the metrics receive.
 type answered struct {
 	Decision core.Decision
 	Fields   response.Fields
@@ -54,7 +54,8 @@ func (p *rig) visit(rs *core.Ruleset, v visit) (a answered) {
 	return a
 }
 
-// TestTheCacheChangesNoAnswer sends random traffic to a store with memory and to one without.
+// TestTheCacheChangesNoAnswer sends random traffic to a store with remembered denials and to one
+// without.
 func TestTheCacheChangesNoAnswer(t *testing.T) {
 	random := rand.New(rand.NewPCG(storetest.Seed(t), 0))
 	for name, limits := range map[string][]string{

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// patience bounds the wait for events that come soon, on a busy machine.
+// patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
 // overRedis returns a store with its own client of the server, as another process would have. If
@@ -59,7 +59,7 @@ func hammer(books *ledger, nodes []*Store, times int, checks ...counter.Check) {
 }
 
 // TestNeverOverOnRedis: three nodes of eight goroutines share one limit. One node dies with the
-// units it holds. The others, and then a store without leases, use up the rest exactly.
+// units that it holds. The others, and then a store without leases, use up the rest exactly.
 func TestNeverOverOnRedis(t *testing.T) {
 	const count = 20_000
 	server := redistest.Start(t)
@@ -153,8 +153,8 @@ func (l *ledger) last(t testing.TB, s *Store, c counter.Check) bool {
 	return l.denied > before
 }
 
-// TestRedisThatHangsIsNotChargedTwice: a call made while Redis hung may be charged, and is used at
-// most once.
+// TestRedisThatHangsIsNotChargedTwice: the units of a call made while Redis hung can be charged,
+// but are used at most once.
 func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
 	const count = 1_000_000_000
 	server := redistest.Start(t)
@@ -191,7 +191,7 @@ func TestRedisThatHangsIsNotChargedTwice(t *testing.T) {
 	}
 }
 
-// count reads a figure under the ledger's lock.
+// count reads a number under the ledger's lock.
 func (l *ledger) count(figure func() int64) int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// batchMax is how many refunds are sent together. A store over the network sends them in one
-// pipeline.
+// batchMax is the greatest number of refunds sent together. A store over the network sends them in
+// one pipeline.
 const batchMax = 128
 
 // life is the store's background work: a ticker while units are held, and prefetching calls.
 type life struct {
 	closed  atomic.Bool // no more units are leased
 	holding atomic.Int64
-	active  atomic.Int64 // calls under way that other requests may wait for, or that have reserved units
+	active  atomic.Int64 // calls under way for which other requests might wait, or that have reserved units
 	ending  chan struct{}
 	closing sync.Once
 
@@ -41,7 +41,8 @@ func (l *life) start(f func()) bool {
 	return true
 }
 
-// lookAfter adds a counter that holds units to those the ticker visits. The caller holds the lock.
+// lookAfter adds a counter that holds units to those that the ticker visits. The caller holds the
+// lock.
 func (s *Store) lookAfter(sh *shard, h *held) {
 	if h.ticking || !h.counter.Holding() {
 		return
@@ -119,8 +120,8 @@ func (s *Store) sweep(ctx context.Context, take func(*lease.Counter, []lease.Ref
 	s.send(ctx, calls)
 }
 
-// refund returns a call with one refund. Each refund is a call of its own, so that none fails
-// with another.
+// refund returns a call with one refund. Each refund is a separate call, so that none fails because
+// of another.
 func (h *held) refund(b *lease.Refund) counter.Call {
 	c := h.check()
 	b.Fill(&c)
@@ -145,7 +146,7 @@ func (s *Store) send(ctx context.Context, calls []counter.Call) {
 	}
 }
 
-// prefetch asks for units in the background while the request that found few units continues. The
+// prefetch takes units in the background while the request that found few units continues. The
 // caller holds the lock.
 func (s *Store) prefetch(now counter.Micros, sh *shard, h *held, l *counter.Limit) {
 	asking, ok := h.ask(now, l, 0)
@@ -186,13 +187,13 @@ func (s *Store) fetch(sh *shard, h *held, asking *lease.Call, check counter.Chec
 	err = s.inner.Take(ctx, checks, results)
 }
 
-// closePause is how often Close checks whether calls are still under way.
+// closePause is the interval at which Close checks whether calls are still under way.
 const closePause = time.Millisecond
 
 // Close refunds the held units until ctx is done, and returns when the store's goroutines have
 // ended. It waits for calls under way, because their units are refunded too. Later calls go to the
-// store beneath, which Close does not close. Close may be called more than once. The error is the
-// context's, if ctx was done before everything was refunded.
+// inner store, which Close does not close. Close may be called more than once. If ctx is done
+// before everything is refunded, Close returns the context's error.
 func (s *Store) Close(ctx context.Context) error {
 	s.closing.Do(func() {
 		s.closed.Store(true)

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// TestUnitsFetchedInAdvanceAreRefundable: calls that fetch units in advance are marked as
-// refundable if the requests of the counter may be refunded. Otherwise the bucket would not record
-// the charge and could refund nothing.
+// TestUnitsFetchedInAdvanceAreRefundable: calls that take units in advance are marked as refundable
+// if requests for the counter are. Otherwise the bucket would not record the charge and could
+// refund nothing.
 func TestUnitsFetchedInAdvanceAreRefundable(t *testing.T) {
 	p, c := open(t, Options{}), leasedOf("a", limittest.New(t, "100000/10s burst 100000"), 1)
 	c.Refundable = true

@@ -22,14 +22,14 @@ type Options struct {
 	// The greatest value is DenialsMaxBound. The number is rounded down to a power of two, but is
 	// at least four. A negative number means that no denial is remembered.
 	DenialsMax int
-	// CountersMax is the number of counters that may hold units. 0 means CountersMaxDefault. The
-	// greatest value is CountersMaxBound. The number is at least 1024.
+	// CountersMax is the greatest number of counters that can hold units. 0 means
+	// CountersMaxDefault. The greatest value is CountersMaxBound. The number is at least 1024.
 	CountersMax int
 	// Timeout bounds how long a call waits for another call. 0 means TimeoutDefault. It does not
-	// bound a call of the store beneath: that store's own timeout runs from when the call is sent.
+	// bound a call to the inner store: that store's own timeout starts when the call is sent.
 	Timeout time.Duration
-	// Now is this process's clock, in microseconds since any instant. It must be monotonic and safe
-	// for concurrent use. Nil means the monotonic clock.
+	// Now is this process's clock, in microseconds since an arbitrary instant. It must be monotonic
+	// and safe for concurrent use. Nil means the monotonic clock.
 	Now func() counter.Micros
 }
 
@@ -51,7 +51,7 @@ type Store struct {
 	queue    sync.Pool // of *queued
 	gates    gates
 	counts   counts
-	rtt      atomic.Int64 // how long a call of the store beneath takes, in microseconds
+	rtt      atomic.Int64 // how long a call to the inner store takes, in microseconds
 
 	lastAnswered atomic.Int64 // the latest sending time of all answered calls
 	lastArrived  atomic.Int64 // when the latest answer arrived
@@ -96,7 +96,7 @@ func New(inner counter.Store, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Take answers the checks as [counter.Store] says.
+// Take implements [counter.Store].
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err
@@ -114,9 +114,8 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.take(ctx, kind, checks, results)
 }
 
-// conclude learns from the outcome of a call and returns the error for the caller. If a call was
-// sent only to renew a denial, and the store did not answer, the remembered denial still answers
-// the call.
+// conclude records the outcome of a call and returns the error for the caller. If the call was sent
+// only to renew a denial, and the store did not answer, the remembered denial answers the call.
 func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) error {
 	s.learnAbsences(sent, false, checks, results, err)
 	s.learn(sent, k, checks, results, err)
@@ -157,8 +156,8 @@ func (s *Store) finish(ctx context.Context, a *attempt, o outcome) (err error) {
 }
 
 // denyFromMemory answers a call from memory if a remembered denial denies it. If mayLook is true,
-// it lets two kinds of calls go to the store and reports false: the one call that renews a denial
-// early, and a few calls with a check that has no remembered answer.
+// it returns false for two kinds of calls, which then go to the store: the one call that renews a
+// denial early, and a few calls with a check that has no remembered answer.
 func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result, mayLook bool) bool {
 	if s.denials == nil {
 		return false
@@ -189,8 +188,8 @@ func (s *Store) denyFromMemory(checks []counter.Check, results []counter.Result,
 	return true
 }
 
-// learn remembers the answer to a call that was denied. It forgets answers that the call has
-// outdated, even if the call failed.
+// learn remembers the answer to a call that was denied. Even if the call failed, learn drops the
+// answers that it has outdated.
 func (s *Store) learn(sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) {
 	switch {
 	case k == settles:
@@ -225,18 +224,18 @@ func (s *Store) forget(c *counter.Check) {
 	}
 }
 
-// kind classifies a call by how memory may answer it.
+// kind classifies a call by how it can be answered from memory.
 type kind uint8
 
 const (
-	takes   kind = iota // every check is a take that counts, so a denial from memory equals the store's
-	shadows             // every check is a take, and some must be evaluated whatever the others say
+	takes   kind = iota // every check is a take that is not a shadow check, so a denial from memory equals the store's
+	shadows             // every check is a take, and some are shadow checks, which must always be evaluated
 	looks               // other operations, none of them a refund or a reset
 	settles             // a refund or a reset
 )
 
-// kindOf returns a call's kind, whether any check may be answered from held units, and whether any
-// may not.
+// kindOf returns a call's kind, whether any check can be answered from held units, and whether any
+// cannot.
 func kindOf(checks []counter.Check) (k kind, leased, exact bool) {
 	for i := range checks {
 		if leasable(&checks[i]) {
@@ -268,8 +267,8 @@ func anyDenied(checks []counter.Check, results []counter.Result) bool {
 
 // Stats is the state of a store and its counts since New.
 type Stats struct {
-	Calls    uint64 // calls of the store beneath
-	Leased   uint64 // calls admitted from held units alone, without calling the store
+	Calls    uint64 // calls to the inner store
+	Leased   uint64 // calls admitted only from held units, without calling the store
 	Denials  uint64 // calls denied from memory, without calling the store
 	Returned uint64 // units refunded
 	InHand   int64  // units held

@@ -14,10 +14,10 @@ import (
 	"github.com/penstock/penstock/internal/test/limittest"
 )
 
-// noon is an instant at the start of windows of every length the tests use.
+// noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
-// rig is a store over a shared one in memory, with two clocks: this process's and the inner
+// rig is a store over an inner store in memory, with two clocks: this process's and the inner
 // store's.
 type rig struct {
 	*Store
@@ -46,7 +46,7 @@ func (b *between) Take(ctx context.Context, checks []counter.Check, results []co
 	return take(ctx, checks, results)
 }
 
-// instead has take answer calls from now on. Nil restores the inner store.
+// instead makes take answer all further calls. Nil restores the inner store.
 func (b *between) instead(take func(ctx context.Context, checks []counter.Check, results []counter.Result) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

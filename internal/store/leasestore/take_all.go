@@ -10,17 +10,17 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// batch is the part of several calls that goes to the store beneath.
+// batch holds those of several calls that go to the inner store.
 type batch struct {
 	calls    []counter.Call
-	from     []int // the index of each in the caller's calls
+	from     []int // for each of these, its index in the caller's calls
 	kinds    []kind
 	attempts []*attempt // nil for a call without leases
 	passes   []pass
 	waiting  sync.WaitGroup
 }
 
-// TakeAll answers the calls as [counter.Batcher] says.
+// TakeAll implements [counter.Batcher].
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	b := s.batches.Get().(*batch)
 	for i := range calls {
@@ -36,8 +36,8 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.batches.Put(b)
 }
 
-// askTogether sends the batch and waits for the calls that wait by themselves. It waits for them
-// even if the store panics, because they write to the caller's memory.
+// askTogether sends the batch and waits for the calls that have their own goroutines. It waits for
+// them even if the store panics, because they write to the caller's memory.
 func (s *Store) askTogether(ctx context.Context, b *batch) {
 	defer b.waiting.Wait()
 	if len(b.calls) > 0 {
@@ -45,8 +45,8 @@ func (s *Store) askTogether(ctx context.Context, b *batch) {
 	}
 }
 
-// add answers a call from memory or from held units, has it wait in a goroutine, or adds it to the
-// batch.
+// add answers a call from memory or from held units, makes it wait in a goroutine, or adds it to
+// the batch.
 func (b *batch) add(ctx context.Context, s *Store, calls []counter.Call, i int) {
 	c := &calls[i]
 	if c.Err = counter.ValidateChecks(c.Checks, c.Results); c.Err != nil {
@@ -83,7 +83,7 @@ func (b *batch) put(c counter.Call, from int, k kind, a *attempt, p pass) {
 func (b *batch) wait(c *counter.Call, take func() error) {
 	b.waiting.Go(func() {
 		defer func() {
-			// Otherwise a panic here would end the process, not only the request.
+			// Without this, a panic here would end the whole process, not only the request.
 			if v := recover(); v != nil {
 				c.Err = fmt.Errorf("%w: %w: %v", counter.ErrUnavailable, errPanicked, v)
 			}
@@ -92,7 +92,7 @@ func (b *batch) wait(c *counter.Call, take func() error) {
 	})
 }
 
-// lease adds a call in which some limits may be leased.
+// lease adds a call in which some limits can be leased.
 func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int, k kind) {
 	c := &calls[i]
 	a := s.attempt(k, c.Checks, c.Results)
@@ -106,7 +106,7 @@ func (b *batch) lease(ctx context.Context, s *Store, calls []counter.Call, i int
 	}
 }
 
-// ready adds an attempt that must call the store, or has it wait at its gate.
+// ready adds an attempt that must call the store, or makes it wait at its gate.
 func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *counter.Call, i int) {
 	var p pass
 	if a.owned == 0 && a.recording == nil {
@@ -131,7 +131,7 @@ func (b *batch) ready(ctx context.Context, s *Store, a *attempt, c *counter.Call
 	b.put(counter.Call{Checks: a.asked, Results: a.answers}, i, a.kind, a, p)
 }
 
-// askAll sends a batch to the store beneath and settles its calls.
+// askAll sends a batch to the inner store and completes its calls.
 func (s *Store) askAll(ctx context.Context, b *batch) {
 	sent := s.now()
 	s.counts.calls.Add(uint64(len(b.calls)))
@@ -156,7 +156,7 @@ func (s *Store) askAll(ctx context.Context, b *batch) {
 	s.ask(ctx, b.calls)
 }
 
-// ask sends the calls to the store beneath.
+// ask sends the calls to the inner store.
 func (s *Store) ask(ctx context.Context, calls []counter.Call) {
 	if s.batcher != nil {
 		s.batcher.TakeAll(ctx, calls)

@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// use is how much of a counter was used at the store's last answer about it.
+// use records how much of a counter was used according to the store's last answer.
 type use struct {
 	units   int64
 	at      counter.Micros // on this process's clock, when the answer arrived
@@ -21,9 +21,9 @@ type usage struct{ cache[use] }
 
 func newUsage(most int) *usage { return &usage{*newCache[use](most)} }
 
-// learn records the store's answer to a call sent at an instant, unless the store has given a known
-// answer later. Answers can arrive in another order than the store gave them. If the store's clock
-// went back, the call sent after the known answer arrived is the later one.
+// learn records the store's answer to a call sent at an instant, unless the recorded answer is
+// later. Answers can arrive in a different order than the store gave them. If the store's clock
+// went back, a call that was sent after the recorded answer arrived is the later one.
 func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -34,7 +34,7 @@ func (t *usage) learn(id identity, sent, until counter.Micros, u use) {
 	}
 }
 
-// forget drops what is known about a counter.
+// forget drops the record of a counter.
 func (t *usage) forget(id identity) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -43,7 +43,7 @@ func (t *usage) forget(id identity) {
 	}
 }
 
-// recall returns the use of a counter and when it ends; the zero use if it is unknown.
+// recall returns the use of a counter and when it ends, or the zero use if it is unknown.
 func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Micros) {
 	set, mu := t.lock(id)
 	defer mu.Unlock()
@@ -53,8 +53,9 @@ func (t *usage) recall(id identity, now counter.Micros) (u use, until counter.Mi
 	return use{}, 0
 }
 
-// learnUses records the store's answers about the counters that a call takes from. It must precede
-// every admission by the call's answer: package fallback relies on Used to include it.
+// learnUses records the store's answers for the counters from which a call takes. It must be called
+// before any request is admitted by the call's answer, because package fallback relies on Used to
+// include that answer.
 func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results []counter.Result) {
 	now := s.now()
 	for i := range checks {
@@ -71,8 +72,9 @@ func (s *Store) learnUses(sent counter.Micros, checks []counter.Check, results [
 	}
 }
 
-// usedUnits returns how many units an answer says are used, and how long they count. After an
-// OpForce they may be more than the limit; only the answer of a token bucket says how many.
+// usedUnits returns the number of units that are used according to an answer, and how long they
+// count. After an OpForce they can exceed the limit; only the answer for a token bucket contains
+// their number.
 func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.Micros) {
 	units = l.Capacity() - r.Remaining
 	switch l.Algorithm() {
@@ -85,14 +87,14 @@ func usedUnits(l *counter.Limit, r *counter.Result) (units int64, span counter.M
 			}
 		}
 	case counter.SlidingLog:
-		return units, l.Window() // the Reset is that of the oldest unit
+		return units, l.Window() // Reset is when the oldest unit expires
 	}
 	return units, r.Reset
 }
 
-// Used returns how many units of a check's counter are used, by the store's last answer about it, 0
-// if there is none. Units that a token bucket has regained since are not counted. Package fallback
-// calls Used when the store does not answer. Safe for concurrent use.
+// Used returns the number of units of a check's counter that are used according to the store's last
+// answer, or 0 if there is none. It does not include units that a token bucket has regained since.
+// Package fallback calls Used when the store does not answer. Used is safe for concurrent use.
 func (s *Store) Used(c *counter.Check) int64 {
 	now := s.now()
 	u, until := s.usage.recall(s.identify(c.Key), now)

@@ -21,7 +21,7 @@ type waiter struct {
 	next     *waiter
 
 	decided bool
-	verdict lease.Verdict // Admit, Deny, Ask, or 0: the request makes its own call, as without a lease
+	verdict lease.Verdict // Admit, Deny or Ask; 0 means that the request makes its own call, as without leases
 	held    lease.Held
 	asking  lease.Call
 	result  counter.Result
@@ -67,10 +67,11 @@ func (h *held) remove(w *waiter) {
 }
 
 // serve decides the waiting requests after a call has returned. If failure is not nil, requests
-// that need a call fail with it. alone says that the call brought no units for a reason of its own,
-// such as another limit. Then each request that needs a call makes its own at once, and the last
-// one also asks for later requests. If they shared calls and another limit denied all of them, the
-// last would wait for all these calls. The caller holds the lock.
+// that need a call fail with it. alone reports that the call got no units for a reason that
+// concerns only this call, such as another limit. Then each request that needs a call makes its own
+// at once, and the last one also takes units for later requests. If they shared calls and another
+// limit denied all of them, the last one would have to wait for all these calls. The caller holds
+// the lock.
 func (s *Store) serve(h *held, failure error, alone bool) {
 	for h.first != nil {
 		w, now := h.first, s.now()
@@ -87,7 +88,8 @@ func (s *Store) serve(h *held, failure error, alone bool) {
 		case alone && h.first != nil:
 			w.verdict = 0
 		case failure == nil && time.Until(w.deadline) < s.away():
-			// The answer would come too late, and the units it brings for others would be lost.
+			// The answer would come too late, and the units that it grants for others would be
+			// lost.
 			w.err = s.late(h)
 		default:
 			w.ask(h, now, failure)
@@ -96,13 +98,13 @@ func (s *Store) serve(h *held, failure error, alone bool) {
 		w.decided = true
 		w.done <- struct{}{} // from here on the request owns the waiter
 		if asks {
-			return // the others wait for that call
+			return // the other requests wait for that call
 		}
 	}
 }
 
-// ask makes the request the caller for its counter, or fails it with the error of the call it
-// waited for.
+// ask makes the request the one that calls the store for its counter, or fails it with the error of
+// the call for which it waited.
 func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	if w.err = failure; failure != nil {
 		return
@@ -114,9 +116,9 @@ func (w *waiter) ask(h *held, now counter.Micros, failure error) {
 	}
 }
 
-// shared returns the error of a call if it also fails the waiting requests, because the store did
-// not answer. It returns nil for an error of this call alone and for a canceled caller, which say
-// nothing about the next call.
+// shared returns the error of a call if the waiting requests must fail with it, because the store
+// did not answer. It returns nil for an error that concerns only this call and for a canceled
+// caller, because the next call might succeed.
 func shared(ctx context.Context, err error) error {
 	if err == nil || ctx.Err() != nil || !errors.Is(err, counter.ErrUnavailable) || errors.Is(err, counter.ErrStale) {
 		return nil
@@ -128,12 +130,13 @@ func shared(ctx context.Context, err error) error {
 var (
 	errLate   = fmt.Errorf("%w: the call that this one waited for did not return in time, though others did", counter.ErrOverloaded)
 	errSilent = fmt.Errorf("%w: the call that this one waited for did not return in time: %w", counter.ErrUnavailable,
-		context.DeadlineExceeded) // the call may have been sent and have asked for this request's units
+		context.DeadlineExceeded) // the call might have been sent with this request's units
 )
 
 // late returns the error of a request that has waited for a counter until its deadline. If the
-// store has answered a call that was sent after the one the request waited for, or any call lately,
-// there is no outage: the call may be in the queue of the store beneath. The caller holds the lock.
+// store has recently answered any call, or a call that was sent after the one for which the request
+// waited, there is no outage: the call might be in the inner store's queue. The caller holds the
+// lock.
 func (s *Store) late(h *held) error {
 	lately := int64(s.now()) - (s.timeout / 2).Microseconds()
 	if s.lastAnswered.Load() >= int64(h.asked) || s.lastArrived.Load() > max(lately, int64(h.asked)) {
@@ -177,8 +180,8 @@ func (s *Store) await(ctx context.Context, p *part, w *waiter) error {
 	}
 }
 
-// leave removes a request from the queue and returns why it stopped waiting. A nil err means that
-// the request is late.
+// leave removes a request from the queue and returns the reason why it stopped waiting. A nil err
+// means that the request is late.
 func (s *Store) leave(p *part, w *waiter, err error) error {
 	sh, h := p.shard, p.held
 	sh.mu.Lock()
@@ -204,7 +207,7 @@ func (s *Store) leave(p *part, w *waiter, err error) error {
 	return err
 }
 
-// abandon ends the call for units that is not going to be made. The caller holds the lock.
+// abandon gives up a prepared call that is not going to be made. The caller holds the lock.
 func (s *Store) abandon(sh *shard, h *held, asking *lease.Call) {
 	h.pins--
 	if !h.counter.Overtaken(asking) {

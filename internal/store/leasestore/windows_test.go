@@ -37,9 +37,9 @@ func (u *uses) ask(s *Store, c counter.Check) {
 	}
 }
 
-// excess returns how many more units were used than the limit's algorithm allows. Units charged to
-// a bucket for waiting requests are used when the answer arrives, which takes time, as without
-// leases.
+// excess returns the number of units that were used beyond what the limit's algorithm allows. Units
+// charged to a bucket for waiting requests are used when the answer arrives, which takes time, as
+// without leases.
 func (u *uses) excess(l *counter.Limit, way counter.Micros) (most int64) {
 	slices.Sort(u.at)
 	if l.Algorithm() != counter.TokenBucket {
@@ -50,7 +50,7 @@ func (u *uses) excess(l *counter.Limit, way counter.Micros) (most int64) {
 		}
 		return most
 	}
-	level, last := float64(0), u.at[0] // how much is missing from a bucket of unlimited size
+	level, last := float64(0), u.at[0] // how many units are missing from a bucket of unlimited size
 	for _, at := range u.at {
 		level = max(0, level-float64(at-last)*float64(l.Count())/float64(l.Window())) + 1
 		last = at
@@ -59,8 +59,8 @@ func (u *uses) excess(l *counter.Limit, way counter.Micros) (most int64) {
 	return most - 1 - l.Count()*int64(way)/int64(l.Window())
 }
 
-// TestNeverOverInAnyWindow: four nodes ask for twice the limit, in bursts and steadily, across the
-// ends of windows.
+// TestNeverOverInAnyWindow: four nodes that request twice the limit, in bursts and steadily, across
+// the ends of windows, never exceed it.
 func TestNeverOverInAnyWindow(t *testing.T) {
 	seed := storetest.Seed(t)
 	for _, text := range []string{"1000/1s fixed_window", "1000/1s", "3000/2s burst 500", "1000/1s burst 1000"} {

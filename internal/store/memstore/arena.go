@@ -16,15 +16,15 @@ import (
 //	at 32  flags and the key's length         2 bytes; 0: the record is free
 //	at 34  the key
 //
-// Every page holds records of one size. The memory of an empty page is freed, and its number is
-// reused for a page of any size. So clients that change the length of their keys do not make the
-// store grow.
+// All records of a page have the same size. The memory of an empty page is freed, and its number is
+// reused for a page of any record size. So clients that change the length of their keys do not make
+// the store grow.
 type arena struct {
 	// data is the memory of the pages, nil for vacant pages. It is separate from their
 	// descriptions, so that a lookup in a large store reads few cache lines.
 	data  []*[pageBytes]byte
 	pages []page
-	// roomy holds for each size class the number, plus one, of the first page with a free record,
+	// roomy holds, for each size class, one plus the number of the first page with a free record,
 	// or 0 if there is none.
 	roomy [classCount]uint32
 	// vacant holds the numbers of the pages without memory.
@@ -38,7 +38,7 @@ type position struct{ page, offset uint32 }
 
 // page describes 4 KiB of records of one size.
 type page struct {
-	prev, next uint32 // links of the list of roomy pages of the class: number plus one, 0 for none
+	prev, next uint32 // links of the list of pages with room in the class: page number plus one, 0 for none
 	size       uint16 // bytes per record
 	live       uint16 // records in use
 	used       uint16 // offset of the first record that was never written
@@ -60,7 +60,7 @@ const (
 	metaLive   = 1 << 15
 	metaLog    = 1 << 14 // Aux is the number of a sliding log's marks
 	metaRecord = 1 << 13 // Aux is the number of a penalty's violations
-	metaExtra  = 1 << 12 // units may be leased, or charges may be refunded
+	metaExtra  = 1 << 12 // units might be leased, or charges might be refunded
 	metaSide   = metaLog | metaRecord | metaExtra
 	metaLength = metaExtra - 1
 
@@ -131,7 +131,7 @@ func (a *arena) open(c int, size uint16) bool {
 	number := a.vacant[last]
 	a.vacant = a.vacant[:last]
 	a.pages[number], a.data[number] = page{size: size}, new([pageBytes]byte)
-	if a.hand.page == number { // its offset is invalid for the new record size
+	if a.hand.page == number { // the hand's offset is invalid for the new record size
 		a.hand.offset = 0
 	}
 	a.link(c, number)
@@ -151,8 +151,8 @@ func (a *arena) remove(r ref) (emptied bool) {
 	binary.LittleEndian.PutUint16(b[metaOffset:], 0)
 	p.free = offset + 1
 	p.live--
-	// The only page with room is kept. Otherwise a counter that is created and removed repeatedly
-	// would allocate a page each time.
+	// If it is the only page with room, it is kept. Otherwise a counter that is created and removed
+	// repeatedly would allocate a page each time.
 	if p.live == 0 && (p.next != 0 || p.prev != 0) {
 		a.unlink(c, number)
 		*p, a.data[number] = page{}, nil

@@ -93,8 +93,8 @@ func number(key []byte, client int) {
 	}
 }
 
-// BenchmarkMapByHand is the minimum that a limiter in memory can do, for comparison: 256 maps with
-// a mutex each, and a number per client.
+// BenchmarkMapByHand measures, for comparison, the minimum that an in-memory limiter has to do: 256
+// maps with a mutex each, and one number per client.
 func BenchmarkMapByHand(b *testing.B) {
 	const clients = 100_000
 	var shards [256]struct {
@@ -141,7 +141,7 @@ func BenchmarkNewcomer(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory fills a store with ten million counters and reports the live heap of each.
+// BenchmarkMemory fills a store with ten million counters and reports the live heap per counter.
 func BenchmarkMemory(b *testing.B) {
 	const counters = 10_000_000
 	l := limittest.New(b, "1000/1h sliding_window")

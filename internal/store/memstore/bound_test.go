@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// oneOverflow is a mask by which all new clients of a rule share one overflow counter.
+// oneOverflow is a hash mask with which all new clients of a rule share one overflow counter.
 const oneOverflow = ^uint64((overflowPerRule - 1) << overflowShift)
 
 var notations = []string{"3/1h fixed_window", "3/1h sliding_window", "3/1h sliding_log", "3/1h token_bucket"}
@@ -70,7 +70,7 @@ func TestNewcomerStaysWithOverflowUntilItIsFresh(t *testing.T) {
 			l := limittest.New(t, text)
 			p := full(t, 100, l)
 			p.ask(takeOf("newcomer", l, 3))
-			// the counter of brief is fresh, so there is room for one
+			// The counter of brief is fresh, so there is room for one client.
 			p.at(noon + 10*counter.Second)
 			for _, name := range []string{"newcomer", "another"} {
 				if r := p.ask(takeOf(name, l, 1))[0]; !r.Denied || !r.Overflow {
@@ -156,9 +156,9 @@ func TestUnchargedChecksAreNotStored(t *testing.T) {
 	p.shards[0].checkConsistent(t)
 }
 
-// TestOneOverflowCounterTwiceInACall: two clients of one rule may share an overflow counter. If
+// TestOneOverflowCounterTwiceInACall: two clients of one rule can share an overflow counter. If
 // both are in one call, only the first can be charged, so the call is denied. A shadow check is
-// denied by itself.
+// denied on its own.
 func TestOneOverflowCounterTwiceInACall(t *testing.T) {
 	for _, text := range notations {
 		l := limittest.New(t, text)
@@ -219,8 +219,8 @@ func TestAMillionClientsStayUnderTheBound(t *testing.T) {
 	}
 }
 
-// TestOverflowIsNeverMoreGenerousThanTheModel: a store that never forgets and shares no counters
-// would also grant everything that this store grants. So no client exceeds its limit, even if the
+// TestOverflowIsNeverMoreGenerousThanTheModel: everything that this store grants, a store that
+// never forgets and shares no counters would grant too. So no client exceeds its limit, even if the
 // store is full.
 func TestOverflowIsNeverMoreGenerousThanTheModel(t *testing.T) {
 	for _, text := range []string{"5/10s fixed_window", "5/10s sliding_window", "5/10s sliding_log",

@@ -34,8 +34,8 @@ func (t *table) taken() (n int64) {
 	return n
 }
 
-// TestBytesAreBounded: long keys do not exceed the memory bound. Then new clients share the
-// overflow counters, and stored clients stay.
+// TestBytesAreBounded: long keys do not exceed the memory bound. When the bound is reached, new
+// clients share the overflow counters, and stored clients are kept.
 func TestBytesAreBounded(t *testing.T) {
 	s, err := New(Options{BytesMax: BytesMaxLeast, Now: func() counter.Micros { return counter.Hour }})
 	if err != nil {
@@ -114,8 +114,8 @@ func TestBytesMaxIsBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkBytesPerCounter is the table of docs/reference/counters.md: the memory of a counter by
-// the length of its client's id.
+// BenchmarkBytesPerCounter measures the table in docs/reference/counters.md: the memory of a
+// counter by the length of its client's ID.
 func BenchmarkBytesPerCounter(b *testing.B) {
 	const counters = 200_000
 	l := limittest.New(b, "1000/1h sliding_window")

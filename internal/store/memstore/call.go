@@ -9,7 +9,7 @@ import (
 )
 
 // call is one call of Take. Locks are always taken in the same order: shards ascending, then
-// overflow. The places and slots of the checks are arguments of its methods, so that they stay on
+// overflow. The places and slots of the checks are arguments of its methods, so that they remain on
 // the stack of Take.
 type call struct {
 	store    *Store
@@ -22,19 +22,19 @@ type call struct {
 
 // place is the location of a check's counter.
 type place struct {
-	table *table // nil: there is no counter; the check is answered as by a fresh one and charges nothing
+	table *table // nil if there is no counter: the check gets the answer of a fresh counter and charges nothing
 	hash  uint64
 	ref   ref
 	born  bool // this call created the counter; it is removed if nothing is charged
-	// barred means that the check cannot charge its counter, because another check of the call has
-	// the same overflow counter, or the overflow table is full. The checks of one request never
+	// barred reports that the check cannot charge its counter, because another check of the call
+	// has the same overflow counter, or the overflow table is full. The checks of one request never
 	// share a counter.
 	barred bool
 }
 
-// How many records the hand passes for a newcomer. Two would suffice to remove as many counters as
-// are created. With more, fresh counters are removed earlier. In a full store the hand passes
-// looksFull records before the newcomer gets an overflow counter.
+// The numbers of records that the hand passes for a newcomer. Two would suffice to remove as many
+// counters as are created; with more, fresh counters are removed earlier. In a full store the hand
+// passes looksFull records before the newcomer gets an overflow counter.
 const (
 	looksRoom = 4
 	looksFull = 32
@@ -72,7 +72,7 @@ func (c *call) runLocked(places []place, slots []counter.Slot) error {
 	s.lock(&set)
 	defer s.unlock(&set)
 	err := c.answer(places, slots)
-	s.addBytesOf(&set) // by set, because the place of an overflow counter has another hash
+	s.addBytesOf(&set) // by set, because the place of an overflow counter has a different hash
 	return err
 }
 
@@ -87,7 +87,7 @@ func (c *call) answer(places []place, slots []counter.Slot) error {
 	}()
 	// The clock is read after the locks are taken and after live is read. So any call that removed
 	// a fresh counter did so at an earlier instant, and overflow counters that were fresh then are
-	// fresh now.
+	// still fresh.
 	live := s.overflow.live.Load()
 	c.now = s.now()
 	if newcomers := c.locate(places); newcomers {
@@ -150,7 +150,7 @@ func (c *call) placeNewcomers(places []place, live bool) {
 	}
 }
 
-// charges reports whether the check may need a counter that does not exist yet.
+// charges reports whether the check might need a counter that does not exist yet.
 func charges(c *counter.Check) bool {
 	switch c.Op {
 	case counter.OpLook:

@@ -11,9 +11,9 @@ import (
 
 // ownClock is the wall clock at New plus the time since then on the monotonic clock, so it does not
 // go back when the wall clock is set. But the monotonic clock stands still while the machine
-// sleeps, and the wall clock may have been wrong at New. Then the store would stay in another
-// calendar period than its callers. So if the period of a call does not contain the clock's time,
-// the clock is set to the wall clock. Safe for concurrent use.
+// sleeps, and the wall clock might have been wrong at New. The store would then remain in a
+// different calendar period than its callers. So if the period of a call does not contain the
+// clock's time, the clock is set to the wall clock. It is safe for concurrent use.
 type ownClock struct {
 	started time.Time
 	base    atomic.Int64 // microseconds
@@ -29,8 +29,8 @@ func (c *ownClock) now() counter.Micros {
 	return counter.Micros(c.base.Load() + time.Since(c.started).Microseconds())
 }
 
-// followMin is the least difference between the clocks that is corrected. Two readings of one clock
-// differ by less.
+// followMin is the least difference between the clocks that is corrected. Two consecutive readings
+// of one clock differ by less.
 const followMin = counter.Second
 
 // follow sets the clock to the wall clock and reports whether they differed.

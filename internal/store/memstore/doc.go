@@ -15,14 +15,14 @@
 //   - If there is no room, newcomers to a limit of a rule share 1,024 overflow counters, selected
 //     by the hash of their key. Each has the full limit. A client keeps its overflow counter until
 //     that counter is fresh, even if there is room again, because only that counter knows what the
-//     client has used. Then the client gets a counter of its own. Results have Overflow set,
+//     client has used. After that, the client gets its own counter. Results have Overflow set,
 //     [Store.Overflows] counts them, and a line is logged once a minute.
 //   - Overflow counters do not count against the bound. There are at most 1,024 for each limit of
-//     each rule, and rules come from the policy, not from clients. A busy overflow counter is fresh
-//     only when its clients pause, so they may share it long after the store was full.
-//   - Refunds of a client without a counter of its own are dropped: the bucket may have refilled
-//     those tokens already. A forced charge of a newcomer goes to its overflow counter, with a debt
-//     of at most one window's count.
+//     each rule, and rules come from the policy, not from clients. A busy overflow counter becomes
+//     fresh only when its clients pause, so they can share it long after the store was full.
+//   - Refunds of a client without its own counter are dropped, because a shared bucket might have
+//     refilled those tokens already. A forced charge of a newcomer goes to its overflow counter,
+//     with a debt of at most one window's count.
 //   - Penalties are never shared, and a denial by a shared counter is not a violation, so no client
 //     is punished for the requests of others. While there is no room, the violations of a client
 //     without a record are not remembered.
@@ -30,15 +30,15 @@
 //   - If two checks of one call have the same overflow counter, the second is denied. The checks of
 //     one request never share a counter, because limits of one rule differ in window or algorithm.
 //
-// Otherwise two clients never share a counter: the whole key is compared. The hash is seeded per
-// process, so that a client cannot choose keys that collide.
+// Apart from overflow counters, two clients never share a counter, because the whole key is
+// compared. The hash is seeded per process, so that a client cannot choose keys that collide.
 //
 // The store's own clock is monotonic. It stands still while the machine sleeps, so it is set to the
-// wall clock when the two are a calendar period apart. A clock given by [Options.Now] may go back.
+// wall clock when the two are a calendar period apart. A clock set by [Options.Now] can go back.
 // [counter.Decide] allows for that in existing counters, but a counter that was removed while the
 // clock was ahead starts from zero. So with such a clock the store keeps fresh counters for two
 // more hours while there is room. A full store does not: if the clock was ahead by more than a
-// window, counters of that time may be lost.
+// window, counters of that time can be lost.
 //
 // # Price
 //
@@ -46,31 +46,31 @@
 // with a mutex and one number per client. Most of that time is memory latency. Calls contend only
 // within one of 256 shards. Sliding logs allocate while they grow.
 //
-// A record takes 34 bytes and its key, rounded up to 8 bytes. The index adds 6 to 12 bytes. With a
-// key of 36 bytes, a counter takes 82 bytes in a store of ten million, and at most 90 in a store of
-// a hundred thousand. A record above 256 bytes is rounded up to a whole fraction of a page, by at
-// most an eighth for keys that clients can create. A key has some 40 bytes beside the client's id,
-// and escaping takes three bytes for a byte of the id. So a counter takes 100 bytes with an id of 8
-// letters, 355 with one of 240 letters, and 840 with one of 240 escaped bytes
+// A record takes 34 bytes plus its key, rounded up to a multiple of 8 bytes. The index adds 6 to 12
+// bytes. With a key of 36 bytes, a counter takes 82 bytes in a store of ten million, and at most 90
+// in a store of a hundred thousand. A record above 256 bytes is rounded up to a whole fraction of a
+// page, by at most an eighth for keys that clients can create. A key has about 40 bytes besides the
+// client's ID, and an escaped byte of the ID takes three bytes. So a counter takes 100 bytes with
+// an ID of 8 letters, 355 with one of 240 letters, and 840 with one of 240 escaped bytes
 // (BenchmarkBytesPerCounter). The process takes twice that, because the garbage collector lets the
 // heap double before it collects. Three kinds of counters take more. A sliding log takes 16 bytes
-// for each remembered instant. A counter with leased units takes some 30 bytes more until the first
-// write after the lease. A token bucket with refundable charges takes some 200 bytes more until the
-// first write after it was full. The first violation of a client creates its record, which counts
-// as a counter and takes 24 bytes for each remembered violation. Pages contain no pointers, so the
-// garbage collector does not scan them. An empty store takes 0.5 MB. A page of 4 KiB is freed when
-// its last counter is removed. The index never shrinks.
+// for each remembered instant. A counter with leased units takes about 30 bytes more until the
+// first write after the lease. A token bucket with refundable charges takes about 200 bytes more
+// until the first write after it was full. The first violation of a client creates its record,
+// which counts as a counter and takes 24 bytes for each remembered violation. Pages contain no
+// pointers, so the garbage collector does not scan them. An empty store takes 0.5 MB. A page of 4
+// KiB is freed when its last counter is removed. The index never shrinks.
 //
 // The longest pause is the split of an index segment of 217 counters: tens of microseconds for one
-// shard. The directory of segments doubles at times. It has 2 KiB at the default bound, and 1 MiB
-// at the greatest bound.
+// shard. The directory of segments doubles from time to time. It takes 2 KiB at the default bound,
+// and 1 MiB at the greatest bound.
 //
 // Pages, segments, logs, violations and maps count toward [Options.BytesMax]; overflow counters do
-// not. Existing counters may grow beyond that bound, and then there is no room for newcomers.
+// not. Existing counters can grow beyond that bound; there is then no room for newcomers.
 //
 // # When not to use it
 //
-// The counters end with the process, and no other process sees them. Limits that must hold across
-// processes, or survive a restart, need a store on Redis. A single limit costs less with
+// The counters end with the process, and no other process sees them. Limits that must be enforced
+// across processes, or survive a restart, need a store on Redis. A single limit costs less with
 // golang.org/x/time/rate.
 package memstore

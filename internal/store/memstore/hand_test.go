@@ -10,16 +10,16 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// TestTheHandPointsAtRecords: the sweep may free the page that its hand is in, and the page may be
-// reused at once for records of another size. If the hand then pointed into a record, a client's
-// numbers would be read as flags and as a key's length, and other clients would lose their
+// TestTheHandPointsAtRecords: a removal can free the page of the hand, and the page can be reused
+// at once for records of another size. If the hand then pointed into the middle of a record, a
+// client's numbers would be read as flags and as a key's length, and other clients would lose their
 // counters.
 func TestTheHandPointsAtRecords(t *testing.T) {
 	tab := openTable()
 	short := func(i int) []byte { return fmt.Appendf(nil, "%08d", i) }
 	_, size := class(len(short(0)))
 	perPage := pageBytes / int(size)
-	// a full page and one record more, so that the first page is not the last with room
+	// A full page plus one record, so that the first page is not the only one with room.
 	for i := range perPage + 1 {
 		if _, ok := tab.insert(tab.hash(short(i)), short(i)); !ok {
 			t.Fatal("no room")

@@ -9,7 +9,7 @@ import (
 
 // An index finds records by the hash of their key, by extendible hashing. A directory maps the
 // leading bits of the hash to segments. A full segment is split in two, and the others do not
-// change. So growth moves the records of one segment only, however large the store is. The bits of
+// change. So growth moves only the records of one segment, however large the store is. The bits of
 // a hash are used like this:
 //
 //	63 … 56  the shard          (see Store)
@@ -45,7 +45,7 @@ const (
 	segmentBytes  = 1280
 
 	tagEmpty = 0 // the slot was never used, so a search ends here
-	tagGone  = 1 // was used: a search goes on
+	tagGone  = 1 // the slot was used before, so a search continues
 	tagLive  = 0x80
 
 	lows  = 0x0101010101010101
@@ -61,8 +61,8 @@ const (
 // word returns the tags of the group as one number.
 func (g *group) word() uint64 { return binary.LittleEndian.Uint64(g.tags[:]) }
 
-// matching returns a word in which the high bit of a byte marks a tag equal to tag. It may mark a
-// few unequal tags.
+// matching returns a word in which the high bit of a byte marks a tag equal to tag. It can also
+// mark a few unequal tags.
 func matching(tags uint64, tag byte) uint64 {
 	x := tags ^ lows*uint64(tag)
 	return (x - lows) & ^x & highs
@@ -109,7 +109,7 @@ func (x *index) find(a *arena, hash uint64, key []byte) (ref, bool) {
 	return 0, false
 }
 
-// put adds a record. The caller has called room before.
+// put adds a record. The caller must have called room before.
 func (s *segment) put(hash uint64, r ref) {
 	for g := home(hash); ; g = next(g) {
 		grp := &s.groups[g]
@@ -135,7 +135,7 @@ func (x *index) remove(hash uint64, r ref) {
 				continue
 			}
 			s.live--
-			// The group has an unused slot, so every search of it ends here.
+			// The group has an unused slot, so every search ends in this group.
 			if hasEmpty(grp.word()) {
 				grp.tags[i] = tagEmpty
 				s.used--

@@ -47,7 +47,7 @@ func TestManyCallersAdmitExactlyTheLimit(t *testing.T) {
 			checks, results := make([]counter.Check, len(chosen)), make([]counter.Result, len(chosen))
 			for i, c := range chosen {
 				checks[i] = takeOf(fmt.Sprint(c), l, 1)
-				checks[i].Shadow = i > 0 // each check is decided by itself
+				checks[i].Shadow = i > 0 // each check is decided independently
 			}
 			if err := p.Take(context.Background(), checks, results); err != nil {
 				return err
@@ -151,8 +151,8 @@ func TestFullStoreUnderLoad(t *testing.T) {
 	s.overflow.checkConsistent(t)
 }
 
-// bytesPerCounterMax bounds the memory of a counter with a 36-byte key at the least favorable fill
-// of the index.
+// bytesPerCounterMax bounds the memory of a counter with a 36-byte key at the worst fill level of
+// the index.
 const bytesPerCounterMax = 120
 
 // TestBytesPerCounterAtTheWorstFill: from a hundred thousand counters on, through several doublings

@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// overflowPerRule is how many counters the newcomers to a rule share when the store is full. With
-// 1,024, a client with many requests affects one in a thousand others, and the counters take little
-// memory.
+// overflowPerRule is the number of counters that the newcomers to a rule share when the store is
+// full. With 1,024, a client with many requests affects one in a thousand others, and the counters
+// take little memory.
 const overflowPerRule = 1 << overflowBits
 
 const (
@@ -66,7 +66,7 @@ func (c *call) lockOverflow() {
 	o := &c.store.overflow
 	o.mu.Lock()
 	c.locked = true
-	c.now = c.store.now() // see answer
+	c.now = c.store.now() // after taking the lock, as in answer
 	o.reclaim(c.now, overflowLooks, false, nil)
 }
 

@@ -97,8 +97,8 @@ func TestRecordThatIsOverIsDropped(t *testing.T) {
 	}
 }
 
-// TestNoPenaltyWithoutRoom: a full store records no violations of new clients. Shared records would
-// punish clients without violations.
+// TestNoPenaltyWithoutRoom: a full store records no violations of new clients, because shared
+// records would punish clients without violations.
 func TestNoPenaltyWithoutRoom(t *testing.T) {
 	p := open(t, 1)
 	if r := p.ask(request(t, "a")...); r[1].Overflow {
@@ -115,8 +115,8 @@ func TestNoPenaltyWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestSharedCounterIsNoViolation: a denial by an overflow counter, which several clients
-// share, is no violation.
+// TestSharedCounterIsNoViolation: a denial by an overflow counter, which several clients share, is
+// not a violation.
 func TestSharedCounterIsNoViolation(t *testing.T) {
 	p := open(t, 2)
 	p.ask(request(t, "a")...)
@@ -187,8 +187,8 @@ func TestCalendarOverflowIsItsOwn(t *testing.T) {
 	}
 }
 
-// TestPenaltiesDoNotAllocate: nothing is allocated for a client without violations, nor for denials
-// that are no new violation.
+// TestPenaltiesDoNotAllocate: nothing is allocated for a client without violations, nor for a
+// denial that is not a new violation.
 func TestPenaltiesDoNotAllocate(t *testing.T) {
 	p, results := open(t, 100), make([]counter.Result, 3)
 	good, bad := append(request(t, "good"), daily(t, "good", noon)), append(request(t, "bad"), daily(t, "bad", noon))

@@ -22,8 +22,8 @@ const (
 	// record fills a page, 32-bit record numbers suffice.
 	CountersMaxBound = 1 << 28
 
-	// BytesMaxDefault is the default maximum of bytes if CountersMax is at most its default. With a
-	// greater CountersMax, the default is bytesPerCounter for each.
+	// BytesMaxDefault is the default of BytesMax if CountersMax is at most its default. With a
+	// greater CountersMax, the default is bytesPerCounter for each counter.
 	BytesMaxDefault = CountersMaxDefault * bytesPerCounter
 	// BytesMaxLeast is the least number of bytes that can be configured, because each shard needs
 	// some pages.
@@ -31,7 +31,7 @@ const (
 	// bytesPerCounter suffices for counters whose keys have some 200 bytes.
 	bytesPerCounter = 256
 
-	// shardBits make more shards than there are cores, so that calls seldom contend.
+	// shardBits gives more shards than there are cores, so that calls rarely contend.
 	shardBits = 8
 	shardsMax = 1 << shardBits
 	// shardFill is the least number of counters per shard. With fewer, a shard of a full store
@@ -39,18 +39,18 @@ const (
 	shardFill = 64
 
 	// backwards is how long a store with a caller's clock keeps fresh counters while there is room.
-	// So a clock that goes forward and back by an hour loses none.
+	// So no counters are lost if the clock goes forward and back by an hour.
 	backwards = 2 * counter.Hour
 )
 
 // Options configures a store. The zero Options are the defaults.
 type Options struct {
-	// CountersMax is how many counters the store holds at most: 0 means CountersMaxDefault,
-	// otherwise 1 to CountersMaxBound.
+	// CountersMax is the greatest number of counters that the store holds, 1 to CountersMaxBound. 0
+	// means CountersMaxDefault.
 	CountersMax int
 	// BytesMax is the maximum number of bytes for counters; see Price in the package documentation.
-	// 0 means 256 for each of CountersMax, and at least BytesMaxDefault. Any other value must be at
-	// least BytesMaxLeast. Existing counters may grow beyond it.
+	// 0 means 256 bytes for each of CountersMax counters, but at least BytesMaxDefault. Any other
+	// value must be at least BytesMaxLeast. Existing counters can grow beyond it.
 	BytesMax int64
 	// Now is the store's clock. It must be safe for concurrent use. Nil means the wall clock at New
 	// plus the time since then on the monotonic clock, which does not go back. That clock is set to
@@ -134,13 +134,14 @@ func (s *Store) Close() error { return nil }
 
 var _ counter.Store = (*Store)(nil)
 
-// smallCall is a number of checks that few calls exceed. Up to it, a call needs only a small stack.
+// smallCall is a number of checks that few calls exceed. Calls of up to that many checks need only
+// a small stack.
 const smallCall = 4
 
-// Take answers the checks as [counter.Store] says. If ctx is done, it charges nothing and the error
-// wraps [counter.ErrUnavailable] and the context's error; otherwise it waits for nothing but the
-// locks of other calls. A key longer than [KeyMax] is an error that wraps [counter.ErrInvalid]. If
-// the clock is outside the boundaries of a calendar window, the error wraps [counter.ErrStale].
+// Take implements [counter.Store]. If ctx is done, it charges nothing and the error wraps
+// [counter.ErrUnavailable] and the context's error; otherwise it waits only for locks of other
+// calls. A key longer than [KeyMax] is an error that wraps [counter.ErrInvalid]. If the clock is
+// outside the boundaries of a calendar window, the error wraps [counter.ErrStale].
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
 		return err

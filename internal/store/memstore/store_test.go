@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// noon is an instant at the start of windows of every length the tests use.
+// noon is an instant at which windows of every length in the tests begin.
 const noon counter.Micros = 1_700_049_600 * counter.Second
 
 // pinned is a store whose clock the test sets.
@@ -67,7 +67,7 @@ func (p *pinned) collide(mask uint64) {
 	}
 }
 
-// scope is the prefix of the tests' keys, as a rule would have it.
+// scope is the prefix of the tests' keys, like that of a rule.
 const scope = "rl1:shop:api:"
 
 // clientKey returns a key of a client as policies make them.
@@ -189,8 +189,8 @@ func TestOwnClockNeverGoesBack(t *testing.T) {
 	}
 }
 
-// TestOwnClockFollowsTheCalendar: a machine that has slept, or was started with a wrong clock,
-// finds the right day again.
+// TestOwnClockFollowsTheCalendar: after a machine has slept, or was started with a wrong clock, the
+// store's clock returns to the right day.
 func TestOwnClockFollowsTheCalendar(t *testing.T) {
 	for _, wrong := range []time.Duration{-3 * 24 * time.Hour, 3 * 24 * time.Hour} {
 		s, err := New(Options{})
@@ -210,7 +210,7 @@ func TestOwnClockFollowsTheCalendar(t *testing.T) {
 				t.Fatalf("a clock %s wrong: %+v (%v)", wrong, r[0], err)
 			}
 		}
-		// here the caller's clock is wrong
+		// The caller's clock is wrong.
 		b = counter.CalendarDay.Bounds(b[0]-counter.Micros(9*counter.Day), time.UTC)
 		if err := s.Take(context.Background(), checks, r); !errors.Is(err, counter.ErrStale) {
 			t.Errorf("boundaries of another week: %v", err)
@@ -243,8 +243,8 @@ func TestTakeDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// TestLeasesDoNotAllocate: a lease and its return allocate nothing, and the record of a lease is
-// dropped with its counter.
+// TestLeasesDoNotAllocate: leasing and returning units allocates nothing, and the record of a lease
+// is dropped with its counter.
 func TestLeasesDoNotAllocate(t *testing.T) {
 	p := open(t, 0)
 	now := noon
@@ -347,9 +347,9 @@ func TestShardIsLaidOutInCacheLines(t *testing.T) {
 
 func random(t testing.TB) *rand.Rand { return rand.New(rand.NewPCG(storetest.Seed(t), 1)) }
 
-// TestAPanicLeavesNothingLocked: a panic affects only one request. Here the clock panics when it is
-// read the first or the second time. At the second, the shared counters of a full store are locked
-// too.
+// TestAPanicLeavesNothingLocked: a panic affects only one request. The clock panics when it is read
+// for the first or the second time. At the second time, the shared counters of a full store are
+// locked too.
 func TestAPanicLeavesNothingLocked(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -14,18 +14,18 @@ import (
 type table struct {
 	index
 	arena
-	logs       pile[counter.Mark]      // of the sliding logs, by the number in their Aux
-	records    pile[counter.Violation] // of the penalties
-	leases     map[ref]counter.Micros  // of the counters with leased units: the end of the leases
-	dips       map[ref]dips            // of the buckets with refundable charges
+	logs       pile[counter.Mark]      // marks of the sliding logs, by the number in their Aux
+	records    pile[counter.Violation] // violations of the penalties
+	leases     map[ref]counter.Micros  // ends of the leases, of counters with leased units
+	dips       map[ref]dips            // dips of the buckets with refundable charges
 	held       int
 	bytes      int64        // that the table takes
 	bytesAdded int64        // the part of bytes that the store's sum contains
-	seed       maphash.Seed // of this process, so that a client cannot choose keys that collide
+	seed       maphash.Seed // differs per process, so that a client cannot choose keys that collide
 	mask       uint64       // all ones, except in tests that make keys collide
 }
 
-// dips is small enough to be stored in a map without an allocation of its own.
+// dips is small enough that a map stores it without a separate allocation.
 type dips [counter.DipsMax]counter.Dip
 
 func (t *table) init(seed maphash.Seed) {
@@ -205,9 +205,9 @@ func trim[T any](item []T) []T {
 	return item
 }
 
-// reclaim moves the hand over looks records and removes those that were fresh at horizon, except
-// those in spared. If enough is true, it stops after removing one. It returns the number of removed
-// records.
+// reclaim moves the hand past the given number of records (looks) and removes those that were fresh
+// at horizon, except those in spared. If enough is true, it stops after removing one. It returns
+// the number of removed records.
 func (t *table) reclaim(horizon counter.Micros, looks int, enough bool, spared []place) (forgotten int) {
 	for range looks {
 		r, ok := t.advance()

@@ -22,8 +22,8 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// answerTimeout is how long a server may take for one answer. It is generous, because a person
-// waits, possibly far from the server.
+// answerTimeout is how long a server may take to answer. It is generous, because a person is
+// waiting, possibly far from the server.
 const answerTimeout = 5 * time.Second
 
 // Mode is the topology of the servers.
@@ -66,8 +66,8 @@ type Deployment struct {
 	replicas      int              // sentinel: number of replicas, according to the first one
 }
 
-// Connect discovers the servers from those that the options name, and asks each for its state. Its
-// errors say what to do. If a discovered server does not answer, Connect succeeds and sets
+// Connect discovers the servers from those that the options name, and reads the state of each. Its
+// errors state what to do. If a discovered server does not answer, Connect succeeds and sets
 // [Node.Err]. The caller must call [Deployment.Close].
 func Connect(ctx context.Context, options Options) (*Deployment, error) {
 	disableLog()
@@ -134,7 +134,7 @@ func (d *Deployment) reach(ctx context.Context, o *redis.Options) (*Node, error)
 	return first, nil
 }
 
-// findRing takes the named servers as the whole ring.
+// findRing uses the named servers as the whole ring.
 func (d *Deployment) findRing(ctx context.Context, named []*redis.Options) error {
 	d.Mode = ModeRing
 	for _, o := range named {
@@ -154,7 +154,7 @@ func (d *Deployment) findRing(ctx context.Context, named []*redis.Options) error
 	return nil
 }
 
-// disableLog prevents go-redis from logging to standard error; errors report the same.
+// disableLog prevents go-redis from logging to standard error; errors contain the same information.
 var disableLog = sync.OnceFunc(logging.Disable)
 
 // Close closes the connections.
@@ -294,7 +294,7 @@ func (n *Node) send(ctx context.Context, args ...any) *redis.Cmd {
 	return n.client.Do(ctx, args...)
 }
 
-// explain adds to an error what the user can do about it.
+// explain adds a remedy to an error.
 func (n *Node) explain(err error) error {
 	var (
 		network     *net.OpError

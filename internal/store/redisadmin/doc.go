@@ -5,10 +5,10 @@
 // correct them ([Deployment.Doctor]), prints the content of a counter ([Deployment.Inspect]), and
 // starts a local cluster for experiments ([StartTrial]).
 //
-// It discovers the topology by itself: an address may be a single server, any node of a cluster, or
-// any sentinel. It changes nothing, except for a temporary counter with which the doctor tests the
-// script.
+// It discovers the topology by itself: an address can be that of a single server, any node of a
+// cluster, or any sentinel. It changes nothing, except for a temporary counter with which the
+// doctor tests the script.
 //
-// It costs a connection and some round trips per server. Do not use it while a request waits:
-// nothing here is bounded by a request's deadline, and calls share nothing.
+// It takes a connection and several round trips per server. Do not use it while a request waits: it
+// does not respect a request's deadline, and calls share nothing.
 package redisadmin

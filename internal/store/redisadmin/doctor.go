@@ -21,16 +21,16 @@ type Level uint8
 // The levels.
 const (
 	LevelOK    Level = iota
-	LevelNote        // limits hold; for information
+	LevelNote        // limits are enforced; for information
 	LevelWrong       // limits fail or will fail
 )
 
 // String returns the level's name: "ok", "note" or "wrong".
 func (l Level) String() string { return [...]string{"ok", "note", "wrong"}[min(l, LevelWrong)] }
 
-// Finding is one result about one server, or about all servers together.
+// Finding is a result of the examination of one server, or of all servers together.
 type Finding struct {
-	Where   string // the server; "" is all of them together
+	Where   string // the server; "" means all of them together
 	Level   Level
 	Subject string // what was examined, such as "eviction" or "clock"
 	Text    string
@@ -53,7 +53,7 @@ func (d *Deployment) Doctor(ctx context.Context) []Finding {
 	return append(all, d.examineTopology(ctx)...)
 }
 
-// PrintFindings writes findings as text. It reports whether none is wrong.
+// PrintFindings writes findings as text. It reports whether none of them is wrong.
 func PrintFindings(out io.Writer, findings []Finding) (ok bool, err error) {
 	where, text := "", new(strings.Builder)
 	ok = true
@@ -122,8 +122,8 @@ func (e *examination) examine(ctx context.Context) {
 		primary := net.JoinHostPort(e.n.info["master_host"], e.n.info["master_port"])
 		e.say(LevelWrong, "role", "it is a replica: it takes no writes, and nothing is counted. Name its primary: redis://"+primary)
 	default:
-		// Users are not replicated, so they are checked here too: this server may become the
-		// master.
+		// Users are not replicated, so they are checked here too, because this server might become
+		// the master.
 		e.rights(ctx)
 	}
 }
@@ -146,8 +146,8 @@ func (e *examination) eviction() {
 	e.say(LevelOK, "eviction", policy)
 }
 
-// fullPercent is how full a server's memory may be. The number of counters varies, and an attack
-// creates many at once.
+// fullPercent is how full a server's memory may be before the doctor reports it. The number of
+// counters varies, and an attack creates many at once.
 const fullPercent = 80
 
 func (e *examination) memory() {
@@ -164,8 +164,8 @@ func (e *examination) memory() {
 	}
 }
 
-// config returns a setting. If it cannot be read, nothing may be concluded from it: unknown then
-// says why, and how to read it.
+// config returns a setting. If the setting cannot be read, unknown contains the reason and how to
+// read it, and the caller must not draw conclusions.
 func (e *examination) config(ctx context.Context, name string) (value, unknown string) {
 	values, err := e.n.send(ctx, "config", "get", name).Slice()
 	switch {
@@ -179,7 +179,7 @@ func (e *examination) config(ctx context.Context, name string) (value, unknown s
 	return fmt.Sprint(values[1]), ""
 }
 
-// sayUnknown reports what depends on an unreadable setting, and how to read it.
+// sayUnknown reports what depends on a setting that cannot be read, and how to read it.
 func (e *examination) sayUnknown(subject, name, text, unknown string) {
 	e.say(LevelNote, subject, text+"; "+unknown, e.n.cli("CONFIG", "GET", name))
 }
@@ -198,7 +198,8 @@ func (e *examination) persistence(ctx context.Context) {
 	}
 }
 
-// snapshotFailed reports the effect of a failed snapshot, and whether it reported anything.
+// snapshotFailed adds a finding about a failed snapshot, if there is one, and returns whether it
+// did.
 func (e *examination) snapshotFailed(ctx context.Context) bool {
 	const stop = "stop-writes-on-bgsave-error"
 	stops, unknown := e.config(ctx, stop)

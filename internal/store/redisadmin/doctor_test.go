@@ -20,7 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// examined returns what is found, by server and subject, and whether nothing is wrong.
+// examined returns the findings, by server and subject, and whether nothing is wrong.
 func examined(t *testing.T, o Options) (found map[string]Finding, ok bool) {
 	t.Helper()
 	findings := connect(t, o).Doctor(context.Background())
@@ -51,7 +51,7 @@ func obey(t *testing.T, f Finding) {
 	}
 }
 
-// shell runs a command and returns what it printed.
+// shell runs a command and returns its output.
 func shell(t *testing.T, command string) string {
 	t.Helper()
 	out, err := exec.Command("sh", "-c", command).CombinedOutput()
@@ -192,7 +192,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 		found, ok := examined(t, o)
 		f := found["rights"]
 		if name == "time" {
-			f = found["clock"] // which is checked first
+			f = found["clock"] // the clock is checked first
 		}
 		if ok || f.Level != LevelWrong || !strings.Contains(found["rights"].Text+found["rights"].Do[0], `limiter`) {
 			t.Errorf("without %s: %+v", word, f)
@@ -206,7 +206,7 @@ func TestDoctorTriesEveryRight(t *testing.T) {
 }
 
 // TestDoctorDoesNotGuessWhereUsersAreKept: CONFIG REWRITE does not save users that are in an ACL
-// file, so the doctor must not name it when it may not read which one applies.
+// file, so the doctor must not recommend it if it cannot find out whether there is such a file.
 func TestDoctorDoesNotGuessWhereUsersAreKept(t *testing.T) {
 	dir := t.TempDir()
 	users, config := filepath.Join(dir, "users.acl"), filepath.Join(dir, "redis.conf")
@@ -331,7 +331,7 @@ func TestDoctorJudgesTime(t *testing.T) {
 		want        Level
 	}{
 		{0, time.Millisecond, LevelOK}, {time.Second, 0, LevelOK}, {-time.Second - 1, 0, LevelWrong}, {time.Hour, time.Second, LevelWrong},
-		{2 * time.Second, 2 * time.Second, LevelOK}, // the clocks may be right
+		{2 * time.Second, 2 * time.Second, LevelOK}, // the clocks might be right
 	} {
 		e := &examination{n: &Node{Master: true}}
 		if e.reportClock(c.off, c.within); e.findings[0].Level != c.want {

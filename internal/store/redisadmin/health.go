@@ -12,11 +12,11 @@ import (
 	"text/tabwriter"
 )
 
-// Health is the state of the servers when they were asked.
+// Health is the state of the servers at the time of the inspection.
 type Health struct {
 	Summary string
 	Nodes   []NodeHealth
-	Notes   []string // information, and what could not be determined, with what that requires
+	Notes   []string // information, including what could not be determined and what would be required for it
 	Wrong   []string // problems, each with a remedy
 }
 
@@ -114,7 +114,7 @@ func (d *Deployment) role(n *Node) string {
 	}
 }
 
-// maxSlotRanges is how many ranges of slots are printed: after many moves a master may have
+// maxSlotRanges is the greatest number of slot ranges to print; after many moves a master can have
 // thousands.
 const maxSlotRanges = 3
 
@@ -192,8 +192,8 @@ func (n *Node) number(name string) int64 {
 	return number
 }
 
-// behind returns how far a replica is behind its master. For a server that was named alone it
-// describes its replicas.
+// behind describes how far a replica is behind its master. If only one server was named, behind
+// describes that server's replicas.
 func (d *Deployment) behind(n *Node) string {
 	if n.Master || n.info == nil || n.info["redis_mode"] == "sentinel" {
 		if d.alone() {
@@ -213,8 +213,8 @@ func (d *Deployment) behind(n *Node) string {
 	return fmt.Sprintf("?, %s s", n.info["master_last_io_seconds_ago"])
 }
 
-// cutOff returns how long a replica has had no link to its master. For a replica that was never
-// linked Redis reports -1, or omits the field.
+// cutOff describes how long a replica has had no link to its master. For a replica that was never
+// linked, Redis reports -1 or omits the field.
 func (n *Node) cutOff() string {
 	if seconds := n.info["master_link_down_since_seconds"]; seconds != "" && seconds != "-1" {
 		return fmt.Sprintf("cut off for %s s", seconds)
@@ -222,7 +222,7 @@ func (n *Node) cutOff() string {
 	return "not linked yet"
 }
 
-// replicasBehind returns how far the replicas of a server are behind.
+// replicasBehind describes how far the replicas of a server are behind.
 func (n *Node) replicasBehind() string {
 	var parts []string
 	for _, known := range n.linked() {
@@ -248,7 +248,7 @@ func (n *Node) linked() (replicas []map[string]string) {
 	return replicas
 }
 
-// alone reports whether the servers have no others that observe them.
+// alone reports whether no other servers observe the servers.
 func (d *Deployment) alone() bool { return d.Mode == ModeSingle || d.Mode == ModeRing }
 
 // problemOf returns what is wrong with one server, or "".
@@ -272,7 +272,8 @@ func (d *Deployment) problemOf(n *Node) string {
 	return ""
 }
 
-// answers returns a server that answers. There is at least one: the server asked first.
+// answers returns a server that answers. There is at least one: the server that was contacted
+// first.
 func (d *Deployment) answers() *Node {
 	for _, n := range slices.Concat(d.Nodes, d.Sentinels) {
 		if n.info != nil {
@@ -312,7 +313,7 @@ func (d *Deployment) topologyProblems() (wrong []string) {
 	return wrong
 }
 
-// unserved returns the slots that no running master serves.
+// unserved returns the slots that are not served by a running master.
 func (d *Deployment) unserved() (missing []Slots) {
 	var served [slotsOfCluster]bool
 	for _, n := range d.Nodes {

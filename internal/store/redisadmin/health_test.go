@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// patience is how long servers may take on a busy machine.
+// patience bounds the time that servers take on a busy machine.
 const patience = 20 * time.Second
 
 // connect connects to an address as a command does, until the test ends.
@@ -31,10 +31,10 @@ func connect(t *testing.T, o Options) *Deployment {
 	return d
 }
 
-// at returns options for an address, with a timeout that a busy machine keeps.
+// at returns options for an address, with a timeout that is long enough for a busy machine.
 func at(url string) Options { return Options{Redis: redisstore.Options{URL: url}, Timeout: patience} }
 
-// healthText returns what is printed of servers and whether all is in order.
+// healthText returns the printed state of servers, and whether there is no problem.
 func healthText(t *testing.T, d *Deployment) (text string, ok bool) {
 	t.Helper()
 	var out strings.Builder
@@ -206,7 +206,8 @@ func TestReplicaWithoutMaster(t *testing.T) {
 	contains(t, text, "replica of "+nobody, "not linked yet", "has no link to its master, not linked yet; see its log")
 }
 
-// TestHealthBeforeSlotsAreGivenOut: a user limited to CLUSTER SLOTS sees that no slot is served.
+// TestHealthBeforeSlotsAreGivenOut: health reports that no slot is served, even with a user that is
+// limited to CLUSTER SLOTS.
 func TestHealthBeforeSlotsAreGivenOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartAlone(t)

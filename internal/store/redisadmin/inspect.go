@@ -23,7 +23,7 @@ import (
 // Counter describes a counter, or a client's penalty, as text.
 type Counter struct {
 	Lines [][2]string // name and description
-	Wrong bool        // it cannot be read, so requests that use it are neither allowed nor denied by it
+	Wrong bool        // it cannot be read, so it neither allows nor denies requests
 }
 
 func (c *Counter) add(what, format string, args ...any) {
@@ -133,8 +133,8 @@ type reading struct {
 	now time.Time // the server's clock
 }
 
-// command sends a command for the key. If the slot is being moved, the key may already be on the
-// target server; command then asks there.
+// command sends a command for the key. If the slot is being moved, the key might already be on the
+// target server; command then sends the command there.
 func (r *reading) command(args ...any) *redis.Cmd {
 	cmd := r.n.send(r.ctx, args...)
 	if addr, ok := redis.IsAskError(cmd.Err()); ok {
@@ -244,8 +244,8 @@ func (r *reading) window(c *Counter, l *counter.Limit, at time.Time, used, befor
 	}
 }
 
-// weighed returns how many units of the previous window still count when rest of the current window
-// is left.
+// weighed returns the number of units of the previous window that still count when the time rest of
+// the current window is left.
 func weighed(units int64, rest, window time.Duration) uint64 {
 	high, low := bits.Mul64(uint64(max(0, units)), uint64(max(0, rest.Microseconds())))
 	weighs, _ := bits.Div64(high, low, uint64(window.Microseconds()))
@@ -368,8 +368,8 @@ func (r *reading) compare(c *Counter, check *counter.Check) error {
 	return nil
 }
 
-// decimals parses whole numbers separated by single spaces. It rejects numbers that exceed what a
-// counter can hold.
+// decimals parses whole numbers separated by single spaces. It rejects numbers that are too large
+// for a counter.
 func decimals(text string) (numbers []int64, ok bool) {
 	for word := range strings.SplitSeq(text, " ") {
 		n, err := strconv.ParseUint(word, 10, 63)

@@ -37,7 +37,7 @@ func check(t *testing.T, key, limit string, cost int64) counter.Check {
 		t.Fatal(err)
 	}
 	c := counter.Check{Key: []byte(key), ScopeLen: len("rl1:shop:api:"), Limit: &l, Cost: cost}
-	if l.Calendar() != 0 { // a day since yesterday fits every unit
+	if l.Calendar() != 0 { // the day before fits every unit
 		begins := counter.Micros(time.Now().Add(-24 * time.Hour).UnixMicro())
 		c.Bounds = &counter.Bounds{begins - counter.Day, begins, begins + 2*counter.Day, begins + 3*counter.Day}
 	}

@@ -100,7 +100,8 @@ func (n *named) keys() []string {
 	}
 }
 
-// describeClient returns whose counter it is, in words; ok is false if the key does not say.
+// describeClient describes the client of the counter in words; ok is false if the key does not
+// contain it.
 func describeClient(tag, rule string, more []string) (whose string, ok bool) {
 	if tag == rule && len(more) == 0 {
 		return "everybody", true

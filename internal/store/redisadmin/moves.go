@@ -14,7 +14,7 @@ import (
 )
 
 // move is a set of slots that move from one master to another. Each of the two masters reports its
-// own side. An aborted move may be left on only one of them.
+// own side. An aborted move can remain on only one of them.
 type move struct {
 	from, to       string // ids
 	giving, taking bool   // from reports migrating, to reports importing
@@ -147,7 +147,7 @@ func (d *Deployment) moveText(m *move) string {
 // fixMoves returns the command that ends all moves.
 func (d *Deployment) fixMoves() string { return d.answers().clusterCLI("fix", d.answers().Addr) }
 
-// stableCLI returns the commands with which both servers forget the first slot of a move. Each slot
+// stableCLI returns the commands that make both servers forget the first slot of a move. Each slot
 // needs its own command.
 func (d *Deployment) stableCLI(m *move) string {
 	var commands []string

@@ -95,7 +95,7 @@ func TestSlotLeftHalfway(t *testing.T) {
 	halfMoves(t, c, o, slot)
 }
 
-// halfMoves makes only one of the two servers report that a slot moves.
+// halfMoves makes only one of the two servers report that a slot is being moved.
 func halfMoves(t *testing.T, c *redistest.Cluster, o Options, slot int) {
 	t.Helper()
 	from, to := c.Master(slot), c.Nodes[0]
@@ -121,8 +121,8 @@ func halfMoves(t *testing.T, c *redistest.Cluster, o Options, slot int) {
 	}
 }
 
-// TestHealthOfALostMaster: a user limited to CLUSTER SLOTS sees that the slots are not served, and
-// sees no server that does not exist.
+// TestHealthOfALostMaster: with a user that is limited to CLUSTER SLOTS, health reports that the
+// slots are not served, and does not list servers that do not exist.
 func TestHealthOfALostMaster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
@@ -146,7 +146,7 @@ func TestHealthOfALostMaster(t *testing.T) {
 		text, ok := healthText(t, connect(t, at(c.Nodes[1].URL())))
 		return ok && strings.Contains(text, "16384 of 16384 slots are served")
 	})
-	// The server that lost its own file has no slots and knows of none.
+	// The server that lost its file has no slots, and has no information about any slots.
 	text, ok = healthText(t, connect(t, at("redis://limiter:secret-secret@"+c.Nodes[0].Addr)))
 	if ok {
 		t.Error("a cluster without slots is in order")

@@ -14,8 +14,8 @@ import (
 )
 
 // This file inspects sentinels. Their user needs only SENTINEL MASTER, as for the store. If that
-// user may not ask for the other servers, the named servers and the master's own INFO are used
-// instead, and the output says what remains unknown.
+// user may not list the other servers, the named servers and the master's own INFO are used
+// instead, and the output states what remains unknown.
 
 // findBySentinel discovers a master, its replicas and the other sentinels from one sentinel.
 func (d *Deployment) findBySentinel(ctx context.Context, first *Node) error {
@@ -65,8 +65,8 @@ func (d *Deployment) masterFields(ctx context.Context, first *Node) (map[string]
 	return d.chooseMaster(first, masters)
 }
 
-// findReplicas discovers a master's replicas from the sentinel, or from the master if the user may
-// not ask the sentinel. The master does not list replicas that are disconnected.
+// findReplicas discovers a master's replicas from the sentinel, or from the master if the user has
+// no right to query the sentinel. The master does not list replicas that are disconnected.
 func (d *Deployment) findReplicas(ctx context.Context, first, master *Node) error {
 	replicas, err := records(first.send(ctx, "sentinel", "replicas", d.Name).Slice())
 	if redis.IsPermissionError(err) {
@@ -84,8 +84,8 @@ func (d *Deployment) findReplicas(ctx context.Context, first, master *Node) erro
 	return nil
 }
 
-// findSentinels discovers the other sentinels from one of them. If the user may not ask it, it uses
-// the named sentinels.
+// findSentinels discovers the other sentinels from one of them. If the user has no right to query
+// it, findSentinels uses the named sentinels.
 func (d *Deployment) findSentinels(ctx context.Context, first *Node) error {
 	others, err := records(first.send(ctx, "sentinel", "sentinels", d.Name).Slice())
 	var found []*redis.Options

@@ -35,7 +35,7 @@ func watching(t *testing.T, s *redistest.Sentinel, more string) Options {
 }
 
 // TestSentinelsOfLeastPrivilege: the store's rights on the sentinels are enough to inspect every
-// server, and the output says what the sentinels do not reveal.
+// server, and the output states what could not be read from the sentinels.
 func TestSentinelsOfLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
@@ -85,8 +85,8 @@ func obeyAll(t *testing.T, found map[string]Finding, sentinels []*redistest.Serv
 	}
 }
 
-// TestSentinelsOfLeastPrivilegeKnowMore: the output names what the user may not see, and the right
-// that would reveal it.
+// TestSentinelsOfLeastPrivilegeKnowMore: the output names the information that the user may not
+// read, and the right that is required for it.
 func TestSentinelsOfLeastPrivilegeKnowMore(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slotsOfCluster is how many slots a cluster has.
+// slotsOfCluster is the number of slots of a cluster.
 const slotsOfCluster = 16_384
 
 // Slots is the range of slots from First to Last.
@@ -47,7 +47,7 @@ func (d *Deployment) findCluster(ctx context.Context, first *Node) error {
 		}
 		var n *Node
 		if strings.Contains(words[2], "myself") {
-			n, used = first, true // its address may differ from here
+			n, used = first, true // its address might be different from here
 		} else {
 			n = d.newNode(d.at(announced(words[1], first.Addr), d.base))
 		}
@@ -109,7 +109,7 @@ func (d *Deployment) findBySlots(ctx context.Context, first *Node) error {
 		d.Nodes = []*Node{first}
 		return nil
 	}
-	_ = first.close() // its user may not ask which of the nodes it is
+	_ = first.close() // the user has no right to query which of the nodes it is
 	d.sort()
 	askAll(ctx, d.Nodes)
 	return nil

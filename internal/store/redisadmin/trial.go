@@ -24,7 +24,7 @@ const (
 	trialNodes   = 2 * trialMasters
 	// busAhead is the distance from a node's port to its cluster bus port.
 	busAhead = 10_000
-	// trialPatience is how long the servers may take to start and to agree.
+	// trialPatience bounds the time for the servers to start and to agree.
 	trialPatience = 30 * time.Second
 	// trialPause is the interval between two checks whether the servers have started and agree.
 	trialPause = 20 * time.Millisecond
@@ -47,8 +47,8 @@ type Trial struct {
 
 // StartTrial starts a cluster on consecutive ports from port on, with a folder for each node in
 // dir. Nodes that already run are kept. It returns when the cluster is ready. Nothing is persisted:
-// a node that was stopped comes back empty but keeps its place in the cluster. If another program
-// listens on a port, StartTrial returns an error and leaves that program alone.
+// a node that was stopped is empty when it returns, but keeps its place in the cluster. If another
+// program listens on a port, StartTrial returns an error and leaves that program alone.
 func StartTrial(ctx context.Context, dir string, port int) (*Trial, error) {
 	disableLog()
 	if port < trialPortMin || port > trialPortMost {
@@ -181,7 +181,7 @@ func (t *Trial) isRunning(ctx context.Context, n *Node, i int) (runs bool, err e
 	return false, nil
 }
 
-// suggested returns a different first port, for when ports near the given one are taken.
+// suggested returns a different first port, in case ports near the given one are in use.
 func suggested(port int) int {
 	if port+100 > trialPortMost {
 		return TrialPort
@@ -302,7 +302,7 @@ func slotsOf(i int) (slots []any) {
 	return slots
 }
 
-// inOrder returns what is not ready yet, or nil.
+// inOrder returns an error that names what is not ready yet, or nil.
 func (t *Trial) inOrder(ctx context.Context, nodes []*Node) error {
 	for _, n := range nodes {
 		text, err := n.send(ctx, "cluster", "info").Text()

@@ -34,7 +34,7 @@ func trialPlace(t *testing.T) (dir string, port int) {
 // stopTrial runs the printed stop command of a cluster, and waits until its ports are free.
 func stopTrial(t *testing.T, trial *Trial) {
 	t.Helper()
-	_ = exec.Command("sh", "-c", trial.Stop()).Run() // there may be none
+	_ = exec.Command("sh", "-c", trial.Stop()).Run() // the cluster might not be running
 	for i := range trialNodes {
 		awaitFree(t, trial.Port+i)
 	}
@@ -91,8 +91,8 @@ func TestTrial(t *testing.T) {
 }
 
 // TestTrialLeavesOthersAlone: no node is started if another program listens on one of the ports.
-// The reservation of the twelve ports holds among tests only, so the test is repeated elsewhere if
-// another program takes one of them meanwhile.
+// The twelve ports are reserved only among tests, so the test is repeated with other ports if
+// another program uses one of them in the meantime.
 func TestTrialLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	const places = 5
@@ -103,7 +103,7 @@ func TestTrialLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-// leavesOthersAlone reports false if another program than the test's took a port.
+// leavesOthersAlone returns false if a program other than the test's took a port.
 func leavesOthersAlone(t *testing.T) bool {
 	dir, port := trialPlace(t)
 	taken := port + busAhead + 4
@@ -155,7 +155,7 @@ func othersPort(err error, port, but int) bool {
 // TestTrialsHaveFoldersOfTheirOwn: the command that stops one cluster does not stop another.
 func TestTrialsHaveFoldersOfTheirOwn(t *testing.T) {
 	dir, port := trialPlace(t)
-	first := &Trial{Dir: dir, Port: 7001} // stopped, since a running one would be queried
+	first := &Trial{Dir: dir, Port: 7001} // its port is not in use, since a running cluster would be queried
 	if err := os.MkdirAll(first.folder(0), 0o700); err != nil {
 		t.Fatal(err)
 	}

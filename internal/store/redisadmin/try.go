@@ -17,7 +17,7 @@ import (
 
 // This file runs tests on a server: the rights of the user, the clock, and the speed of the script.
 
-// tempKeyTTL is how long a temporary key of the doctor lives if it cannot be deleted.
+// tempKeyTTL is how long a temporary key of the doctor exists if it cannot be deleted.
 const tempKeyTTL = 10 * time.Second
 
 // unusedKey returns an unused key in a slot that the server has.
@@ -54,7 +54,7 @@ func (d *Deployment) leastRights() string {
 	return redisstore.LeastPrivilege
 }
 
-// rights tests whether the user may do what the store does, and reports whether it may.
+// rights tests whether the user has the rights that the store needs, and returns the result.
 func (e *examination) rights(ctx context.Context) bool {
 	key, missing, keys := e.n.unusedKey(), []string{}, false
 	for word := range strings.FieldsSeq(e.d.leastRights()) {
@@ -91,7 +91,7 @@ func (e *examination) rights(ctx context.Context) bool {
 }
 
 // keepUsers returns the command that makes a change of users survive a restart. If it is unknown
-// whether the server has an ACL file, unknown says which command applies in which case.
+// whether the server has an ACL file, unknown describes which command to use in which case.
 func (e *examination) keepUsers(ctx context.Context) (commands []string, unknown string) {
 	file, unknown := e.config(ctx, "aclfile")
 	switch {
@@ -122,12 +122,14 @@ func (e *examination) filledIn(words []any, key string) []any {
 }
 
 const (
-	// trialCalls is how many calls are measured: enough for a median, and too few to disturb the
+	// trialCalls is the number of calls to measure: enough for a median, and too few to disturb the
 	// server.
 	trialCalls = 21
-	// clockTries is how often the clock is read: the fastest reply is the most accurate.
+	// clockTries is the number of times that the clock is read; the fastest reply is the most
+	// accurate.
 	clockTries = 5
-	// clockOffMax is how much clocks may differ: X-RateLimit-Reset has a resolution of seconds.
+	// clockOffMax is the greatest acceptable difference of the clocks, since X-RateLimit-Reset has
+	// a resolution of seconds.
 	clockOffMax = time.Second
 )
 

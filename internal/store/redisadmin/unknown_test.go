@@ -15,7 +15,7 @@ import (
 )
 
 // grantLimiter creates the user "limiter" on a server, with the rights of docs/guides/redis.md and
-// more.
+// additional ones.
 func grantLimiter(t *testing.T, s *redistest.Server, more string) {
 	t.Helper()
 	args := []any{"acl", "setuser", "limiter", "reset", "on", ">secret-secret"}
@@ -70,8 +70,8 @@ func TestDoctorDoesNotGuessSettings(t *testing.T) {
 	}
 }
 
-// TestDoctorDoesNotGuessThatChargesAreRefused: after a failed snapshot Redis may still accept
-// writes. The script test shows that it does.
+// TestDoctorDoesNotGuessThatChargesAreRefused: after a failed snapshot Redis might still accept
+// writes. The doctor tests this with the script.
 func TestDoctorDoesNotGuessThatChargesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "gone")
@@ -99,8 +99,8 @@ func TestDoctorDoesNotGuessThatChargesAreRefused(t *testing.T) {
 	}
 }
 
-// TestDoctorDoesNotGuessCoverage covers the behaviour of a cluster that has lost a master, when the
-// setting cannot be read.
+// TestDoctorDoesNotGuessCoverage: if the setting for a cluster that has lost a master cannot be
+// read, the doctor reports it as unknown.
 func TestDoctorDoesNotGuessCoverage(t *testing.T) {
 	t.Parallel()
 	for _, yes := range []string{"yes", "no"} {

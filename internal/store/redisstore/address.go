@@ -94,7 +94,7 @@ func (a *address) readTCP(u *url.URL, standard string) error {
 var errReplicas = errors.New("url asks for reading from replicas, which is not supported: a check reads and charges its counters in one " +
 	"step, on the master only; a replica lags behind, so limits would not hold")
 
-// asksReplicas reports whether the URL's parameters ask for reads from replicas, in the spelling of
+// asksReplicas reports whether the URL's parameters select reads from replicas, in the spelling of
 // any common Redis client.
 func asksReplicas(query string) bool {
 	query = strings.ToLower(query)

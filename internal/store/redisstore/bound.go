@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// Limits of the replies to one write. go-redis allocates what a reply announces before the data has
-// arrived, and recurses into nested arrays. A server that announces 2,000,000,000 bytes would
-// therefore make this process allocate them. The longest reply that the store needs is CLUSTER
-// SLOTS: with 16,384 separate slots, three replicas each and host names of 60 bytes, it has 11 MB,
-// 510,000 elements and four levels.
+// Bounds of the replies to one write. go-redis allocates the memory that a reply announces before
+// the data has arrived, and recurses into nested arrays. A server that announces 2,000,000,000
+// bytes would therefore make this process allocate them. The longest reply that the store needs is
+// CLUSTER SLOTS: with 16,384 separate slots, three replicas each and host names of 60 bytes, it has
+// 11 MB, 510,000 elements and four levels.
 const (
-	// repliesBytesMax and repliesElementsMax bound the replies together.
+	// repliesBytesMax and repliesElementsMax bound all replies together.
 	repliesBytesMax    = 16 << 20
 	repliesElementsMax = 1 << 20
 	// replyStringMax bounds a string whose length is announced, and replyLineMax one that ends with
@@ -26,18 +26,18 @@ const (
 )
 
 // bound parses the replies of a connection and detects the first that exceeds a limit. The zero
-// bound is at the start of a reply. It stores none of the data.
+// bound is at the start of a reply. It does not store any data.
 type bound struct {
 	total    int // bytes read and announced since reset
 	elements int
 
-	kind   byte // type of the current line; 0: a reply or an element begins
-	line   int  // its length so far
-	number int  // the announced number, as far as it was read
+	kind   byte // type of the current line; 0 if a reply or an element begins
+	line   int  // length of the line so far
+	number int  // the part of the announced number read so far
 	minus  bool
 	ended  bool // the number has ended
 	rest   int  // bytes left of a string, with its line end
-	depth  int  // open arrays, and the number of elements that each still misses
+	depth  int  // number of open arrays, and of the elements that each still needs
 	lacks  [replyDepthMax]int32
 
 	err error // the first error; it is permanent

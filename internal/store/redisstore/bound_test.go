@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// judged feeds a text to a bound, in pieces of at most size bytes.
+// judged passes a text to a bound, in pieces of at most size bytes.
 func judged(text string, size int) error {
 	var b bound
 	for len(text) > 0 {
@@ -37,7 +37,7 @@ func slotsReply(replicas int) string {
 	return strings.Replace(b.String(), "$14\r\n", "$15\r\n", -1)
 }
 
-// TestBoundLetsPass feeds genuine replies, in pieces of each size.
+// TestBoundLetsPass: genuine replies are accepted, in pieces of any size.
 func TestBoundLetsPass(t *testing.T) {
 	for name, text := range map[string]string{
 		"a batch":        strings.Repeat("$"+fmt.Sprint(len(goodReply))+"\r\n"+goodReply+"\r\n", batchMax),
@@ -64,8 +64,8 @@ func TestBoundLetsPass(t *testing.T) {
 	}
 }
 
-// TestBoundStopsAtTheAnnouncement feeds replies that are too large for any genuine server. They are
-// rejected at the end of the line that announces their size, or when that line is too long.
+// TestBoundStopsAtTheAnnouncement: replies that are too large for any genuine server are rejected
+// at the end of the line that announces their size, or when that line is too long.
 func TestBoundStopsAtTheAnnouncement(t *testing.T) {
 	for name, text := range map[string]string{
 		"a string of 2 GB":       "$2000000000\r\n",
@@ -132,7 +132,7 @@ func FuzzBound(f *testing.F) {
 	})
 }
 
-// TestBoundAllocatesNothing: every reply passes through bound.
+// TestBoundAllocatesNothing: bound, through which every reply passes, does not allocate.
 func TestBoundAllocatesNothing(t *testing.T) {
 	text := []byte(strings.Repeat("$"+fmt.Sprint(len(goodReply))+"\r\n"+goodReply+"\r\n", 10))
 	var b bound

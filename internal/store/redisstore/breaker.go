@@ -16,7 +16,7 @@ type BreakerState uint32
 const (
 	BreakerClosed   BreakerState = iota // calls go to Redis
 	BreakerOpen                         // calls fail at once; Redis is probed in the background
-	BreakerHalfOpen                     // Redis answered a probe: one call at a time is tried, other calls fail at once
+	BreakerHalfOpen                     // Redis answered a probe; one call at a time is tried, and other calls fail at once
 )
 
 // String returns the state's name: "closed", "open" or "half_open".
@@ -44,17 +44,17 @@ func Worse(a, b BreakerState) BreakerState {
 // The conditions under which the breaker opens.
 const (
 	// failuresInRow is the number of consecutive failed batches that opens the breaker. One or two
-	// failures may be connections closed by an idle timeout.
+	// failures can be connections closed by an idle timeout.
 	failuresInRow = 5
 	// failuresOfLast64 is the number of failed batches among the last 64 that opens the breaker. It
-	// detects a Redis that is too slow but not dead.
+	// detects a Redis that is too slow but not down.
 	failuresOfLast64 = 32
 )
 
 // breaker is the circuit breaker of one server. Batches report their outcome to it. A background
-// probe, not a timer, moves it from open to half open. It is not a library type: the available
-// library waits a fixed time before it tries again, which a probe cannot shorten, and takes a lock
-// for every call. The zero breaker is closed. Safe for concurrent use.
+// probe, not a timer, moves it from open to half open. It is not a library type, because the
+// available library waits a fixed time before it tries again, which a probe cannot shorten, and
+// takes a lock for every call. The zero breaker is closed. It is safe for concurrent use.
 type breaker struct {
 	state atomic.Uint32 // BreakerState; written under mu
 	epoch atomic.Uint64 // counts changes of state, so that batches from before a change are ignored; written under mu

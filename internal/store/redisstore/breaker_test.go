@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// story drives a breaker: each step is one report, probe or call, and the state expected after it.
+// story is a sequence of steps for a breaker. Each step is a report, a probe or a call, with the
+// state expected after it.
 type story []struct {
 	do   string
 	want BreakerState

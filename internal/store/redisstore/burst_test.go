@@ -16,8 +16,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// burst makes concurrent calls and returns how many were granted, how many failed of each kind, and
-// the longest wait.
+// burst makes concurrent calls and returns the number granted, the number of failures of each kind,
+// and the longest wait.
 func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) (granted int64, kinds map[string]int, longest time.Duration) {
 	var (
 		mu    sync.Mutex
@@ -28,7 +28,7 @@ func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) 
 	for i := range callers {
 		all.Go(func() {
 			ctx, results := context.Background(), make([]counter.Result, 1)
-			if i%2 == 0 { // both ways into a lane
+			if i%2 == 0 { // use both ways into a lane
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithCancel(ctx)
 				defer cancel()
@@ -53,12 +53,12 @@ func burst(s *Store, callers int, key func(i int) string, limit *counter.Limit) 
 	return granted, kinds, longest
 }
 
-// TestNoCallOfABurstFails: 10,000 concurrent calls wait for longer than the timeout. Redis is
-// healthy, so each is answered: time in the queue is not evidence against Redis.
+// TestNoCallOfABurstFails: if 10,000 concurrent calls wait for longer than the timeout, and Redis
+// is healthy, each is answered, because time in the queue is not evidence against Redis.
 func TestNoCallOfABurstFails(t *testing.T) {
 	const callers = 10_000
 	server := redistest.Start(t)
-	// a busy machine may be late
+	// A busy machine can be late.
 	s := open(t, Options{URL: server.URL(), Timeout: 500 * time.Millisecond})
 	ready(t, s)
 	s.settings.queueWait = time.Minute // the test does not depend on the machine's speed
@@ -84,8 +84,9 @@ func TestNoCallOfABurstFails(t *testing.T) {
 	}
 }
 
-// TestHungRedisUnderABurst: when the server hangs, the calls of a burst wait about two timeouts,
-// not the second that they would wait for a working server. None of them fails as an overload.
+// TestHungRedisUnderABurst: if the server hangs, the calls of a burst wait for about two timeouts,
+// rather than for the second that they would wait for a working server. None of them fails as in an
+// overload.
 func TestHungRedisUnderABurst(t *testing.T) {
 	const callers = 5000
 	server := redistest.Start(t)
@@ -104,8 +105,8 @@ func TestHungRedisUnderABurst(t *testing.T) {
 	}
 }
 
-// TestOthersOvertakeABurst: a client that asks for thousands of counters at once does not delay
-// another client.
+// TestOthersOvertakeABurst: a client that sends requests for thousands of counters at once does not
+// delay another client.
 func TestOthersOvertakeABurst(t *testing.T) {
 	const callers, others = 8000, 20
 	server := redistest.Start(t)

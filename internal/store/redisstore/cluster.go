@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// slotCount is how many slots a cluster has.
+	// slotCount is the number of slots of a cluster.
 	slotCount = 1 << 14
 	// nodesMax bounds the servers of a cluster, and thereby the connections. Redis recommends at
 	// most 1,000 servers.
 	nodesMax = 1024
 	// forgetAfter is how long a server without slots is kept after the last redirect to it. A
-	// server that is importing its first slots is known from ASK replies only.
+	// server that is importing its first slots is known only from ASK replies.
 	forgetAfter = time.Minute
 )
 
-// cluster is the known assignment of slots to the servers of a Redis cluster. Safe for concurrent
-// use.
+// cluster is the known assignment of slots to the servers of a Redis cluster. It is safe for
+// concurrent use.
 type cluster struct {
 	store *Store
-	slots [slotCount]atomic.Pointer[node] // nil: no known server
+	slots [slotCount]atomic.Pointer[node] // nil if no server is known
 
 	mu     sync.Mutex
 	nodes  map[string]*node // by host:port
@@ -50,8 +50,8 @@ func (c *cluster) node(addr string) *node {
 	return c.nodeLocked(addr)
 }
 
-// learn assigns a slot to the server at host:port, as a redirect says, and returns that server.
-// Like node, it may return nil.
+// learn assigns a slot to the server at host:port after a redirect, and returns that server. Like
+// node, it can return nil.
 func (c *cluster) learn(slot int, addr string) *node {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ var crcTable = func() (table [256]uint16) {
 }()
 
 // redirection parses "MOVED 3999 127.0.0.1:6381" or the same with ASK. asked is the address of the
-// server that replied: a server that does not know its own address omits the host.
+// server that replied, because a server that does not know its own address omits the host.
 func redirection(text, asked string) (slot int, addr string, ok bool) {
 	words := strings.Fields(text)
 	if len(words) != 3 {

@@ -48,8 +48,8 @@ func (s tagged) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.Store.Take(ctx, moved, results)
 }
 
-// taggedSubject is the subject of an exam of a store of several servers. keeper reads the server of
-// the tag.
+// taggedSubject returns the subject of an exam for a store with several servers. keeper reads the
+// server of the tag.
 func taggedSubject(s *Store, keeper *bare) storetest.Subject {
 	return storetest.Subject{
 		Store: tagged{s},
@@ -110,7 +110,7 @@ func TestSlotsTogether(t *testing.T) {
 
 // evenly returns checks of which each of three servers has four, in turn.
 func evenly(t *testing.T, s *Store, limit *counter.Limit) []counter.Check {
-	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // makes the servers known
+	ask(t, s, counter.Check{Key: []byte("rl1:{warm}"), Limit: limit}) // the call discovers the servers
 	of := map[*node][]counter.Check{}
 	for i := range 1000 {
 		key := fmt.Appendf(nil, "rl1:{%d}", i)
@@ -190,7 +190,7 @@ func likeOneStore(t *testing.T, s *Store) {
 }
 
 // violationElsewhere penalizes a client under one name for violations of a limit under another
-// name: the keys are in different slots.
+// name, so that the keys are in different slots.
 func violationElsewhere(t *testing.T, s *Store) {
 	checks := request(t)
 	for i := 42; ; i++ {

@@ -12,8 +12,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// where returns a function that finds the server with a key, as the store knows it and the server
-// confirms it.
+// where returns a function that finds the server of a key from the store's slot table, and checks
+// it with the server.
 func where(t testing.TB, c *redistest.Cluster, s *Store) func(key string) *redistest.Server {
 	return func(key string) *redistest.Server {
 		for _, node := range c.Nodes {
@@ -58,7 +58,7 @@ func TestSlotsMoveUnderLoad(t *testing.T) {
 	f.unharmed(t, c, "while slots moved")
 }
 
-// unharmed ends a load during which no call may fail or be charged twice.
+// unharmed ends a load and checks that no call has failed or was charged twice.
 func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
 	t.Helper()
 	f.end(t)
@@ -69,15 +69,15 @@ func (f *traffic) unharmed(t *testing.T, c *redistest.Cluster, when string) {
 }
 
 // TestMasterKilledUnderLoad kills one of three masters. The callers of the other masters continue.
-// The callers of its keys fail by their deadline, and then at once, until the replica has taken
-// over. No call is charged twice.
+// The callers of its keys fail, first at their deadline and then at once, until the replica has
+// taken over. No call is charged twice.
 func TestMasterKilledUnderLoad(t *testing.T) {
 	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
 		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
 		"stopped": {(*redistest.Server).Pause, (*redistest.Server).Resume},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // both cases wait most of the time
+			t.Parallel() // both cases spend most of their time waiting
 			c := redistest.StartCluster(t, "--cluster-require-full-coverage", "no")
 			f := startPaced(t, openCluster(t, c, Options{}), 24, time.Millisecond)
 			f.each(t)

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// lazyConn is a connection that is dialled by its first Write, under the deadline of that Write.
+// lazyConn is a connection that is dialed by its first Write, under the deadline of that Write.
 //
 // The pool of go-redis dials in its own goroutine, which outlives both the caller and Close. After
 // some failed dials it tries only once a second in yet another goroutine, so that a recovered Redis
@@ -25,14 +25,14 @@ import (
 // happens where the deadline is known, and Close ends it.
 //
 // It rejects replies that are larger than a working server sends (see bound). A process with
-// thousands of goroutines and few processors may itself be late, so lazyConn extends deadlines:
-// readDeadline describes it for Read; Write extends each deadline once.
+// thousands of goroutines and few processors can itself be late, so lazyConn extends deadlines.
+// readDeadline describes how for Read; Write extends each deadline once.
 type lazyConn struct {
 	dial func(context.Context) (net.Conn, error)
-	live atomic.Pointer[net.Conn] // nil until dialled
+	live atomic.Pointer[net.Conn] // nil until the first Write
 	gone func(*lazyConn)          // called by Close
 
-	timeout  time.Duration // how long a Write may take, or a reply to it, if the deadline has already passed
+	timeout  time.Duration // how long a Write, or a reply to it, may take if the deadline has already passed
 	bound    bound         // checks the replies; only Read uses it
 	asked    atomic.Bool   // something was written since bound was reset
 	reading  readDeadline
@@ -46,7 +46,7 @@ type lazyConn struct {
 }
 
 // plainConn is a lazyConn without TLS. The pool may check its socket for a close by the server.
-// With TLS it must not, because unread bytes may belong to the TLS protocol.
+// With TLS it must not, because unread bytes can belong to the TLS protocol.
 type plainConn struct{ *lazyConn }
 
 var (
@@ -118,9 +118,22 @@ func (d *dialer) close() {
 }
 
 // Write dials if necessary and writes. If the deadline has passed before the call, Write extends
-// it: with TLS a failed Write cannot be repeated.
+// it: with TLS a failed Write cannot be repeated. The error is an unwrittenError if nothing of a batch
+// was written.
 func (c *lazyConn) Write(p []byte) (n int, err error) {
-	c.asked.Store(true)
+	first := !c.asked.Swap(true)
+	if n, err = c.write(p); first && n == 0 && err != nil {
+		err = &unwrittenError{err}
+	}
+	return n, err
+}
+
+// unwrittenError is the error of a Write that wrote nothing, after which nothing else is written.
+type unwrittenError struct{ error }
+
+func (e *unwrittenError) Unwrap() error { return e.error }
+
+func (c *lazyConn) write(p []byte) (n int, err error) {
 	conn := c.live.Load()
 	if conn == nil {
 		if conn, err = c.connect(); err != nil {
@@ -194,7 +207,7 @@ func (c *lazyConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection, or prevents it from being dialled.
+// Close closes the connection, or prevents it from being dialed.
 func (c *lazyConn) Close() error {
 	c.gone(c)
 	c.mu.Lock()

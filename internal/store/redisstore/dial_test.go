@@ -52,6 +52,32 @@ func TestLazyConnCloseEndsTheDial(t *testing.T) {
 	}
 }
 
+// TestLazyConnSaysWhatItHasNotWritten: the error of a Write says so if nothing of a batch was
+// written, so that its units are charged later.
+func TestLazyConnSaysWhatItHasNotWritten(t *testing.T) {
+	near, far := net.Pipe()
+	defer far.Close()
+	c := &lazyConn{timeout: time.Millisecond, gone: func(*lazyConn) {}, dial: func(context.Context) (net.Conn, error) { return near, nil }}
+	defer c.Close()
+	fails := func() (unwritten bool) {
+		t.Helper()
+		if err := c.SetWriteDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := c.Write([]byte("evalsha")) // the other end does not read
+		if failure := failureOf(err); failure.Kind != KindTimeout {
+			t.Fatalf("write: error %v", err)
+		}
+		return failureOf(err).Unsent()
+	}
+	if !fails() {
+		t.Error("a first write that wrote nothing counts as sent")
+	}
+	if fails() {
+		t.Error("a second write counts as unsent")
+	}
+}
+
 func TestLazyConnWritesToWhatItDialled(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()

@@ -16,11 +16,11 @@ import (
 
 // Intervals of discovery.
 const (
-	// askEvery is the interval while all is well. Changes are detected earlier by MOVED, by a
-	// server that fails, or by a call for which no server is known.
+	// askEvery is the interval while there are no problems. Changes are detected earlier by MOVED,
+	// by a server that fails, or by a call for which no server is known.
 	askEvery = 10 * time.Second
 	// askEveryMin and askEveryMax bound the interval while something is wrong. It is random, so
-	// that nodes do not ask at the same time. The minimum also bounds the cost of many MOVED
+	// that nodes do not query at the same time. The minimum also bounds the cost of many MOVED
 	// replies.
 	askEveryMin = 50 * time.Millisecond
 	askEveryMax = 150 * time.Millisecond
@@ -76,9 +76,9 @@ func (s *Store) patience(err error) time.Duration {
 	return askEvery
 }
 
-// askCluster asks servers for the owners of the slots until one answers whose epoch is not older
-// than the known one. A server that was cut off has an older epoch. Its answer is adopted if no
-// other server has a newer one, as after the cluster was set up anew.
+// askCluster queries servers for the owners of the slots, until one answers whose epoch is not
+// older than the known one. A server that was cut off has an older epoch. Its answer is adopted
+// only if no other server has a newer one, as after the cluster was set up again.
 func (s *Store) askCluster(ctx context.Context) error {
 	var problems []error
 	var stale *clusterView
@@ -111,7 +111,7 @@ func (s *Store) adopt(view *clusterView) {
 	}
 }
 
-// discoveryOrder returns the addresses to ask, in order: servers that work, then the seeds, then
+// discoveryOrder returns the addresses to query, in order: servers that work, then the seeds, then
 // the rest.
 func (s *Store) discoveryOrder() (addrs []string) {
 	nodes := s.nodes()
@@ -169,7 +169,7 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 		if err != nil {
 			return err
 		}
-		// The default if the user may not run CLUSTER INFO.
+		// The default, if the user has no right to run CLUSTER INFO.
 		view = &clusterView{owners: owners, epoch: s.epoch.Load()}
 		info, err := client.Do(ctx, "cluster", "info").Text()
 		if redis.IsPermissionError(err) {
@@ -186,12 +186,12 @@ func (s *Store) view(ctx context.Context, addr string) (view *clusterView, err e
 // errNoView reports a reply to CLUSTER SLOTS that cannot be parsed.
 var errNoView = errors.New("the reply to CLUSTER SLOTS cannot be parsed")
 
-// errNoAddress reports that a server knows masters but none of their addresses.
+// errNoAddress reports that a server lists masters, but none of their addresses.
 var errNoAddress = errors.New("it knows of no server that has slots and can be called: their addresses are lost; mend the cluster")
 
 // readView reads the reply to CLUSTER SLOTS: ranges of slots, each with its master and replicas. A
 // master whose address is lost (noaddr: it restarted without its nodes.conf, as another node) still
-// owns slots and is listed with port 0. Its ranges are left out, because no server serves them; the
+// owns slots and is listed with port 0. Its ranges are omitted, because no server serves them; the
 // other masters keep counting.
 func readView(ranges []any, asked string) (view []owner, err error) {
 	for _, entry := range ranges {
@@ -205,7 +205,7 @@ func readView(ranges []any, asked string) (view []owner, err error) {
 		if !okFirst || !okLast || first < 0 || last < first || last >= slotCount || len(master) < 2 {
 			return nil, errNoView
 		}
-		host, _ := master[0].(string) // nil: the host of the server that answered
+		host, _ := master[0].(string) // nil means the host of the server that answered
 		port, okPort := master[1].(int64)
 		if okPort && port == 0 {
 			continue

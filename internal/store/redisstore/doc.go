@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package redisstore keeps counters in Redis, so that a limit holds across every process that uses
-// the same Redis.
+// Package redisstore keeps counters in Redis, so that a limit is enforced across all processes that
+// use the same Redis.
 //
 // # Guarantees
 //
 // One call of [Store.Take] is one atomic step in Redis and one round trip, however many checks it
 // carries. Redis must answer within the timeout, measured from when the call is sent; a busy
-// process may wait up to half a second longer. Before that, the call may wait in the queue for up
+// process can wait up to half a second longer. Before that, the call can wait in the queue for up
 // to a second while Redis keeps answering. A burst of calls is therefore not mistaken for an
-// outage: it fails as an overload ([counter.ErrOverloaded]).
+// outage, but fails as an overload ([counter.ErrOverloaded]).
 //
 // Each charge is executed at most once. The store resends a call only after an error reply that
-// proves that the call was not executed: NOSCRIPT, and in a cluster or after a failover also MOVED,
+// proves that the call was not executed: NOSCRIPT, and, in a cluster or after a failover, MOVED,
 // ASK, TRYAGAIN, CLUSTERDOWN, LOADING, MASTERDOWN and READONLY. A call whose caller gave up before
 // it was sent is never sent.
 //
@@ -28,7 +28,7 @@
 // Calls wait in one bounded queue for each server, which serves clients in turn. A few lanes, each
 // a goroutine with a connection, dispatch the waiting calls as one pipeline. A single caller finds
 // an idle lane and does not wait; many callers share the system calls. A pipeline contains as many
-// checks as the server has lately answered in a quarter of the timeout. So a burst of expensive
+// checks as the server has recently answered in a quarter of the timeout. So a burst of expensive
 // calls waits in the queue and does not time out in the server's socket. A circuit breaker observes
 // the batches. When they fail it opens: calls then fail at once, and the store probes the server in
 // the background, a few times a second, until it answers. Then one call at a time is tried. Each
@@ -36,18 +36,18 @@
 // nodes are counted ([Store.CountNodes]), a node without calls tries the half-open breaker with its
 // own announcement.
 //
-// The store learns the layout of a cluster from CLUSTER SLOTS. It asks every ten seconds, and at
-// once after MOVED, when a server fails, or when no server is known for a slot. With sentinels it
-// learns the master from SENTINEL MASTER and from their failover messages. The store never reads
-// from replicas, because they lag behind.
+// The store reads the layout of a cluster with CLUSTER SLOTS, every ten seconds, and at once after
+// MOVED, when a server fails, or when no server is known for a slot. With sentinels it finds the
+// master with SENTINEL MASTER and by their failover messages. The store never reads from replicas,
+// because they lag behind.
 //
 // # Cost
 //
 // A call costs a round trip, two goroutine switches and a few allocations. A refund over several
 // slots costs a second round trip. A token bucket that is checked together with counters on other
 // servers records how nearly full it was, as does one whose charges are refundable (see
-// core.Check). The script takes about twice as long for it. When Redis hangs, each caller waits
-// about two timeouts until the breaker opens, which takes about five failed batches.
+// core.Check). The script takes about twice as long for such a bucket. When Redis hangs, each
+// caller waits for about two timeouts, until the breaker opens after about five failed batches.
 //
 // # When not to use it
 //
@@ -60,17 +60,18 @@
 // [ClusterPrivilege], and a setup with sentinels [SentinelPrivilege].
 package redisstore
 
-// LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. It allows what
-// the store does and no more. The store uses INFO to warn of settings that lose counters. SELECT is
-// needed for a database other than 0. A server before 7.0 needs +script in place of +script|load.
+// LeastPrivilege is the part of an ACL SETUSER line after the user's credentials. It grants exactly
+// the rights that the store needs. The store uses INFO to warn of settings that lose counters.
+// SELECT is needed for a database other than 0. A server before 7.0 needs +script in place of
+// +script|load.
 const LeastPrivilege = "resetkeys ~rl1:* resetchannels -@all +ping +info +select +script|load +evalsha +client|setname +time " +
 	"+get +set +del +pexpire +zadd +zcount +zrange +zrangebyscore +zremrangebyrank +zremrangebyscore"
 
-// ClusterPrivilege is what the user also needs in a cluster.
+// ClusterPrivilege lists the additional rights that the user needs in a cluster.
 const ClusterPrivilege = "+cluster|slots +cluster|info +asking"
 
-// SentinelPrivilege is what the user of the Redis servers also needs with sentinels. WatchPrivilege
-// is all that a user of the sentinels themselves needs.
+// SentinelPrivilege lists the additional rights that the user of the Redis servers needs with
+// sentinels. WatchPrivilege lists all rights that a user of the sentinels themselves needs.
 const (
 	SentinelPrivilege = "+role"
 	WatchPrivilege    = "resetkeys resetchannels &+switch-master -@all +ping +subscribe +sentinel|master"

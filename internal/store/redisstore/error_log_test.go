@@ -70,8 +70,8 @@ func TestReporterReportsTheEndOfAnOutage(t *testing.T) {
 	}
 }
 
-// TestReporterTellsThatNoRequestComes shows that the last line of an outage that ends while nobody
-// asks says so, and not that the breaker is open.
+// TestReporterTellsThatNoRequestComes checks an outage that ends while there are no requests: the
+// last log line reports this, rather than an open breaker.
 func TestReporterTellsThatNoRequestComes(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Unix(0, 0)

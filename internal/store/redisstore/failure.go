@@ -15,22 +15,22 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// Kind says why a call failed.
+// Kind is the reason why a call failed.
 type Kind uint8
 
 // The kinds of failure.
 const (
-	KindTimeout     Kind = iota // no answer by the deadline; the charge may have been executed
-	KindCanceled                // the caller gave up; the charge may have been executed
+	KindTimeout     Kind = iota // no answer by the deadline; the charge might have been executed
+	KindCanceled                // the caller gave up; the charge might have been executed
 	KindQueueFull               // the queue was full; not executed
-	KindBreakerOpen             // Redis failed recently and was not asked; not executed
-	KindConnection              // no connection, or it broke; the charge may have been executed
+	KindBreakerOpen             // Redis failed recently and was not called; not executed
+	KindConnection              // no connection, or it broke; the charge might have been executed
 	KindScript                  // Redis answered with an error
-	KindClosed                  // the store is closed; the charge may have been executed
+	KindClosed                  // the store is closed; the charge might have been executed
 	KindStale                   // Redis' clock is outside the calendar window's boundaries; not executed
-	KindMoving                  // the counters' slot was moving until the deadline, or its move was aborted; the charge may have been executed
+	KindMoving                  // the counters' slot was moving until the deadline, or its move was aborted; the charge might have been executed
 	KindOverloaded              // too long in the queue, though Redis answered; not executed
-	KindSlow                    // no answer by the deadline, though Redis answered later calls; the charge may have been executed
+	KindSlow                    // no answer by the deadline, though Redis answered later calls; the charge might have been executed
 	kindCount
 )
 
@@ -50,16 +50,17 @@ func (k Kind) String() string {
 // counter.ErrOverloaded instead.
 type Failure struct {
 	Kind  Kind
-	Cause error // nil if Kind says everything
+	Cause error // nil if Kind is the whole reason
 
 	whole  bool // the server rejected the connection, not a single command
-	unsent bool // no server was asked, or the server certainly did not execute the call
-	// callerLate says that the caller's own deadline passed first.
+	unsent bool // no server was called, or the server certainly did not execute the call
+	// callerLate reports that the caller's own deadline passed first.
 	callerLate bool
 }
 
 // Unsent reports whether the call was certainly not executed, because it was not sent or the server
-// rejected every command. After any other failure it may have been executed, or may still be.
+// rejected every command. After any other failure it might have been executed, or might still be
+// executed.
 func (f *Failure) Unsent() bool { return f.unsent }
 
 // notSent returns the failure of a call that was not sent.
@@ -83,7 +84,7 @@ func (f *Failure) ofCall(unsent bool) *Failure {
 	return &failure
 }
 
-// Error says what failed.
+// Error describes the failure.
 func (f *Failure) Error() string {
 	text := failureTexts[f.Kind]
 	if f.Cause != nil {
@@ -104,8 +105,8 @@ func (f *Failure) Unwrap() []error {
 	return []error{err, f.Cause}
 }
 
-// overload reports whether the call failed although the server works: because too many calls
-// waited, or because of the caller's own short deadline.
+// overload reports whether the call failed although the server works, because too many calls were
+// waiting or because of the caller's own short deadline.
 func (f *Failure) overload() bool {
 	return f.Kind == KindQueueFull || f.Kind == KindOverloaded || f.callerLate
 }
@@ -143,7 +144,7 @@ var (
 
 // gaveUp returns the failure of a caller whose context is done. A context's deadline is a timeout,
 // but not an outage. Only the store's own timeout shows that Redis does not answer. A caller with a
-// shorter deadline may just be late because of a burst.
+// shorter deadline might just be late because of a burst.
 func gaveUp(ctx context.Context) *Failure {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
@@ -168,8 +169,10 @@ func failureOf(err error) *Failure {
 		failure.unsent = failure.failsEveryCommand()
 		return failure
 	}
-	var dial *net.OpError
-	unsent := errors.As(err, &dial) && dial.Op == "dial"
+	_, unsent := errors.AsType[*unwrittenError](err)
+	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
+		unsent = true
+	}
 	var network net.Error
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) && network.Timeout() {
 		return &Failure{Kind: KindTimeout, Cause: err, unsent: unsent}
@@ -192,9 +195,9 @@ func remedy(err error) error {
 	return err
 }
 
-// storeWideReplies are the first words of error replies that every check would get. They count for
-// the breaker. Other errors (WRONGTYPE, an error inside the script) concern one key, and must not
-// make the other keys fail.
+// storeWideReplies are the first words of error replies that every check would get. They count as
+// failures for the breaker. Other errors (WRONGTYPE, an error inside the script) concern one key,
+// and must not make the other keys fail.
 var storeWideReplies = []string{"LOADING", "BUSY", "READONLY", "OOM", "MISCONF", "MASTERDOWN", "NOREPLICAS",
 	"CLUSTERDOWN", "NOAUTH", "WRONGPASS", "NOPERM", "NOSCRIPT", "max number of clients"}
 

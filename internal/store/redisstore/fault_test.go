@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// slowest is how late a call with a deadline of 50 ms may return on a busy machine.
+// slowest is how late a call with a deadline of 50 ms can return on a busy machine.
 const slowest = 2 * time.Second
 
 // traffic is a set of callers. Each charges its own counter again and again, and records the
@@ -27,19 +27,20 @@ type traffic struct {
 	callers int
 	limit   *counter.Limit
 	checks  func(caller int) []counter.Check
-	strict  bool // every failure leaves open whether a check was charged
-	// between two calls of one caller, so that several servers on one machine are not starved
+	strict  bool // after every failure it is unknown whether a check was charged
+	// pace is the pause between two calls of one caller, so that several servers on one machine are
+	// not starved.
 	pace time.Duration
 
 	stop    chan struct{}
 	wg      sync.WaitGroup
-	granted []atomic.Int64 // by caller: answered
-	unknown []atomic.Int64 // by caller: failed in a way that leaves open whether it was executed
+	granted []atomic.Int64 // answered calls by caller
+	unknown []atomic.Int64 // calls by caller that failed and might have been executed
 	failed  atomic.Int64
 	longest atomic.Int64 // nanoseconds
 }
 
-// start runs the callers. They pause a little after each failure that cost nothing, to leave
+// start runs the callers. They pause briefly after each failure that took no time, to leave
 // processor time to the server.
 func start(t testing.TB, s *Store, callers int) *traffic {
 	t.Helper()
@@ -152,7 +153,7 @@ func (f *traffic) answered() (n int64) {
 	return n
 }
 
-// end stops the callers and checks that every call kept its deadline.
+// end stops the callers and checks that every call returned by its deadline.
 func (f *traffic) end(t testing.TB) {
 	t.Helper()
 	close(f.stop)
@@ -164,8 +165,8 @@ func (f *traffic) end(t testing.TB) {
 		time.Duration(f.longest.Load()), f.store.Stats())
 }
 
-// atMostOnce compares the server's counters with the callers' records. With lost, the server has
-// lost counters meanwhile.
+// atMostOnce compares the server's counters with the callers' records. If lost is set, the server
+// has lost counters in the meantime.
 func (f *traffic) atMostOnce(t testing.TB, server *redistest.Server, lost bool) {
 	t.Helper()
 	f.atMostOnceIn(t, func(string) *redistest.Server { return server }, lost)
@@ -313,7 +314,7 @@ func TestHungRedisCostsAFewDeadlines(t *testing.T) {
 	ready(t, s)
 	f := start(t, s, 64)
 	f.some(t)
-	before := s.Stats().Failures[KindTimeout] // on a busy machine there may be some
+	before := s.Stats().Failures[KindTimeout] // on a busy machine there can be some
 	server.Pause()
 	defer server.Resume()
 	waitUntil(t, "the breaker opens", func() bool { return s.Stats().Breaker == BreakerOpen })

@@ -26,9 +26,9 @@ func (s *Store) mergeAll(ctx context.Context, deadline time.Time, splitCalls []*
 	}
 }
 
-// merge combines the answers to a call's parts: either all charges stand or none does. If the call
-// was denied or a part failed, refund returns by receipt what the other parts have charged. A part
-// that may or may not have been executed is not refunded.
+// merge combines the answers to a call's parts, so that either all charges remain or none. If the
+// call was denied or a part failed, refund is a call that refunds, by receipt, the charges of the
+// other parts. A part that might or might not have been executed is not refunded.
 func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if len(t.parts) == 1 {
 		return nil, t.parts[0].failure
@@ -39,7 +39,7 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 		case p.divided:
 		case p.failure != nil:
 			unsent = unsent && p.failure.Unsent()
-			// A client can cause an overload: it takes precedence.
+			// An overload takes precedence, because a client can cause it.
 			if failure == nil || !failure.overload() {
 				failure = p.failure
 			}
@@ -76,8 +76,8 @@ func denies(c *counter.Check, r *counter.Result) bool {
 // charges reports whether a check charges only if the call is allowed.
 func charges(c *counter.Check) bool { return c.Op == counter.OpTake || c.Op == counter.OpUpTo }
 
-// newRefund returns a call that refunds all that the parts have charged, or nil if they charged
-// nothing. It changes the parts' results to those of a denied call.
+// newRefund returns a call that refunds all charges of the parts, or nil if they charged nothing.
+// It changes the parts' results to those of a denied call.
 func (t *splitCall) newRefund() *splitCall {
 	refund := &splitCall{}
 	for _, p := range t.parts {
@@ -89,7 +89,7 @@ func (t *splitCall) newRefund() *splitCall {
 			c, r := &p.checks[i], &p.results[i]
 			age := c.Age
 			if age > 0 && r.Granted <= c.Cost {
-				age = 1 // not leased: see
+				age = 1 // not leased; see
 			}
 			if charges(c) && r.Granted > 0 {
 				returned.checks = append(returned.checks, counter.Check{Key: c.Key, ScopeLen: c.ScopeLen, Limit: c.Limit,
@@ -104,7 +104,7 @@ func (t *splitCall) newRefund() *splitCall {
 		returned.results = make([]counter.Result, len(returned.checks))
 		refund.parts = append(refund.parts, returned)
 		if err := decode(p.text, p.checks, p.results, true); err != nil {
-			// Cannot happen: the reply was decoded before.
+			// Unreachable: the reply was decoded before.
 			p.failure = &Failure{Kind: KindScript, Cause: err}
 		}
 	}
@@ -117,7 +117,7 @@ func (t *splitCall) newRefund() *splitCall {
 // recordDenials records violations of a penalty in another slot, which the step that found them
 // could not record. It uses a separate call and does not wait for it. A penalty that the violation
 // causes therefore starts with a later request. If the call is lost, the violation is lost too, in
-// the client's favour.
+// the client's favor.
 func (s *Store) recordDenials(t *splitCall) {
 	for i := range t.checks {
 		if p := &t.checks[i]; p.Penalty != nil && p.Op == counter.OpTake {
@@ -129,8 +129,8 @@ func (s *Store) recordDenials(t *splitCall) {
 }
 
 // denialsToRecord returns the denials that other parts must report to a penalty. guard is the
-// position of the penalty's check, counted from 1. denialsToRecord returns none if a penalty denies
-// the call.
+// position of the penalty's check, counted from 1. If a penalty denies the call, denialsToRecord
+// returns none.
 func (t *splitCall) denialsToRecord(guard int) (denials []denial) {
 	home := t.partOf(guard - 1)
 	for i := range t.checks {

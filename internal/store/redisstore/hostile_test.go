@@ -25,9 +25,9 @@ type hostile struct {
 	listener net.Listener
 	polite   bool // only calls of the script get a hostile reply
 	head     string
-	more     string // follows head without end; "": nothing does
+	more     string // follows head without end; "" means that nothing does
 	mu       sync.Mutex
-	told     int // how often it has replied so
+	told     int // number of hostile replies
 }
 
 // newHostile returns a hostile server that ends with the test.

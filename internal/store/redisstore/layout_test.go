@@ -20,9 +20,9 @@ const (
 	layoutDay    = 1_699_920_000 * counter.Second
 )
 
-// TestLayoutOfVersion1: data written by nodes with keys of rl1 is read with its original meaning,
-// and those nodes can read the data written now, since nodes of two releases run side by side
-// during an upgrade. Never edit the rows of this table. A change of the layout needs another
+// TestLayoutOfVersion1: nodes of two releases run side by side during an upgrade. So data written
+// under keys of rl1 must be read with its original meaning, and older nodes must be able to read
+// the data written now. Never edit the rows of this table. A change of the layout requires a new
 // version of the keys, and an entry in docs/explanation/decisions.md about moving the counters.
 func TestLayoutOfVersion1(t *testing.T) {
 	for _, c := range []struct {
@@ -91,7 +91,7 @@ func TestLayoutOfVersion1(t *testing.T) {
 	}
 }
 
-// written returns all contents of the server, with spaces between the members of a set.
+// written returns the entire contents of the server, with spaces between the members of a set.
 func written(t *testing.T, s *redistest.Server) map[string]string {
 	t.Helper()
 	all := map[string]string{}

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTextOfALease checks the stored text: it has a fourth decimal while units may be leased, and
+// TestTextOfALease checks the stored text: it has a fourth number while units might be leased, and
 // otherwise three, as in earlier releases.
 func TestTextOfALease(t *testing.T) {
 	const noon = 1_700_049_600_000_000
@@ -35,7 +35,7 @@ func TestTextOfALease(t *testing.T) {
 			}
 			return r[0]
 		}
-		// as an earlier release left it: full, with other parts of a token
+		// As stored by an earlier release: full, with different parts of a token.
 		if c.limit.Algorithm() == counter.TokenBucket {
 			s.Client().Set(t.Context(), "k", fmt.Sprintf("%d 0 7", noon-counter.Hour), 0)
 		} else {

@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestLongLogIsNotReadWhole denies by logs with many entries and counts the reads: one decision
-// reads at most 256 entries. The expected waits are computed from the entries.
+// TestLongLogIsNotReadWhole makes denied decisions on logs with many entries and counts the reads:
+// one decision reads at most 256 entries. The expected waits are computed from the entries.
 func TestLongLogIsNotReadWhole(t *testing.T) {
 	server := redistest.Start(t)
 	script := bareOn(t, server)

@@ -37,8 +37,8 @@ func TestReadViewLeavesOutTheLost(t *testing.T) {
 	}
 }
 
-// TestLostMasterStopsNoOther: a process starts while the cluster has lost a master's address. It
-// serves the slots of the other masters without waiting for the rest.
+// TestLostMasterStopsNoOther: a process that starts while the cluster has lost a master's address
+// serves the slots of the other masters without waiting.
 func TestLostMasterStopsNoOther(t *testing.T) {
 	good := newFake(t, passed)
 	_, port, _ := net.SplitHostPort(good.addr())
@@ -88,7 +88,7 @@ func TestClusterLosesANodesFile(t *testing.T) {
 	}
 }
 
-// TestSlotLeftHalfway: a call whose keys are split over two servers fails with that reason, not as
+// TestSlotLeftHalfway: a call whose keys are split over two servers fails for that reason, not with
 // a timeout.
 func TestSlotLeftHalfway(t *testing.T) {
 	t.Parallel()

@@ -22,7 +22,8 @@ const (
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
-	// addrsMax is how many addresses may be given: discovery asks each in turn until one answers.
+	// addrsMax is the greatest number of addresses; discovery queries each in turn until one
+	// answers.
 	addrsMax = 64
 )
 
@@ -38,7 +39,7 @@ func (o *Options) modeOf() (string, error) {
 	}
 }
 
-// servers reads the addresses and the mode, and reports whether the URL is valid.
+// servers parses the addresses and the mode, and reports whether the URL is valid.
 func (o *Options) servers(s *settings) (known bool, problems []error) {
 	mode, err := o.modeOf()
 	if err != nil {
@@ -118,7 +119,7 @@ func parseAddr(text, port string) (string, error) {
 	return net.JoinHostPort(host, given), nil
 }
 
-// fits returns the options that conflict with the mode.
+// fits returns an error that names the options that conflict with the mode.
 func (o *Options) fits(s *settings) (problems []error) {
 	switch {
 	case s.mode == ModeSingle:
@@ -169,7 +170,7 @@ func (s *settings) String() string {
 	return s.address.String()
 }
 
-// fixed reports whether the options list all servers, so that no reply redirects a call.
+// fixed reports whether the options list all servers, so that calls are never redirected.
 func (s *settings) fixed() bool { return s.mode == ModeSingle || s.mode == ModeRing }
 
 // at returns the address of another server with the same credentials and settings.

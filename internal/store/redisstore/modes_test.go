@@ -127,7 +127,7 @@ func TestNoServersAnswer(t *testing.T) {
 // hangs.
 func TestCloseOfManyServersLeavesNoGoroutine(t *testing.T) {
 	c, masterView, ring := redistest.StartCluster(t), redistest.StartSentinel(t), startRing(t, 3)
-	_ = c.Client().Close() // otherwise its goroutines would be counted
+	_ = c.Client().Close() // its goroutines must not be counted
 	before := ours()
 	limit := limittest.New(t, "1000/1d fixed_window")
 	for _, open := range []func() *Store{

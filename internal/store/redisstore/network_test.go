@@ -76,8 +76,8 @@ func TestDelayedAnswersStillCount(t *testing.T) {
 	}
 }
 
-// TestConnectsThoughADeadlineIsTooShort: if connecting takes longer than a check's deadline, the
-// background connects.
+// TestConnectsThoughADeadlineIsTooShort: if connecting takes longer than a check's deadline, a
+// connection is opened in the background.
 func TestConnectsThoughADeadlineIsTooShort(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)

@@ -14,30 +14,30 @@ import (
 
 // Parameters of counting nodes.
 const (
-	// announceEvery is how often a node announces itself. missingAfter is the time after which a
-	// silent node no longer counts. It allows for a few announcements that were missed while Redis
-	// was busy.
+	// announceEvery is the interval at which a node announces itself. missingAfter is the time
+	// after which a silent node no longer counts; it allows for a few announcements that were
+	// missed while Redis was busy.
 	announceEvery = 2 * time.Second
 	missingAfter  = 10 * time.Second
-	// unseenMax is the longest gap between two answers that still shows that Redis was available in
-	// between. A longer gap means that a turn was missed, possibly because this process was not
-	// running.
+	// unseenMax is the longest gap between two answers for which Redis is assumed to have been
+	// available in between. A longer gap means that a turn was missed, possibly because this
+	// process was not running.
 	unseenMax = 2 * announceEvery
 	// nodesKey is a sorted set of the nodes by the time of their latest announcement. No rule's key
 	// has this form.
 	nodesKey = "rl1:~nodes:{~nodes}"
-	// nodesTTL is how long the set outlives its latest announcement.
+	// nodesTTL is how long the set exists after its latest announcement.
 	nodesTTL = time.Minute
 )
 
 // CountNodes makes this process announce itself as a node that uses this Redis, and enables
-// [Store.Nodes]. It may be called more than once and from many goroutines. The counting ends with
-// the store and does not start if the store is closed.
+// [Store.Nodes]. It may be called more than once and concurrently. The counting ends when the store
+// is closed, and does not start if the store is closed already.
 func (s *Store) CountNodes() {
 	s.counting.Do(func() { s.running.Go(s.countNodes) })
 }
 
-// Nodes returns how many nodes use this Redis, including this one, or 0 if the number is unknown.
+// Nodes returns the number of nodes that use this Redis, including this one, or 0 if it is unknown.
 // It is the highest number that Redis reported in the last ten seconds of uninterrupted
 // availability. So a Redis that returns empty, even for a moment, does not lower the number before
 // the other nodes can reconnect.
@@ -55,25 +55,25 @@ func (s *Store) countNodes() {
 		case <-timer.C:
 		}
 		c.turn(time.Now())
-		// The random part keeps nodes from announcing themselves at the same time.
+		// The random part prevents nodes from announcing themselves at the same time.
 		timer.Reset(announceEvery - rand.N(announceEvery/4))
 	}
 }
 
-// nodeCounter counts the nodes for one of them. It belongs to one goroutine.
+// nodeCounter counts the nodes on behalf of this one. It belongs to one goroutine.
 type nodeCounter struct {
 	store    *Store
 	name     string // name of this node
 	estimate nodeEstimate
 
-	asked *node     // the server that answered the last turn; nil: none did
+	asked *node     // the server that answered in the last turn, or nil
 	epoch uint64    // epoch of its breaker at that time
 	at    time.Time // time of the last turn
 }
 
 // turn announces this node and updates the count. If Redis does not answer, the previous count
-// stands. The announcement also serves as the trial of a half-open breaker, because it charges
-// nothing: otherwise a node without calls would not be counted again after an outage.
+// remains. The announcement charges nothing, so it also serves as the trial call of a half-open
+// breaker. Otherwise a node without calls would not be counted again after an outage.
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
 	c.asked = nil
@@ -126,8 +126,8 @@ func (n *node) announce(name string) (all int64, err error) {
 	return count.Val(), nil
 }
 
-// finishTrial ends the trial of a half-open breaker in the given epoch. An error that may concern
-// the announcement alone (no right to its commands, another type at its key) says nothing about
+// finishTrial ends the trial of a half-open breaker in the given epoch. An error that might concern
+// only the announcement (no right to its commands, another type at its key) is not evidence about
 // checks, so the next call is tried instead.
 func (n *node) finishTrial(epoch uint64, err error) {
 	switch {
@@ -144,7 +144,7 @@ func (n *node) finishTrial(epoch uint64, err error) {
 // missingAfter. In that time every running node has announced itself, if Redis was available
 // throughout; after an interruption the period starts again. The zero nodeEstimate has no readings.
 type nodeEstimate struct {
-	readings []nodeReading // the first is the maximum; times rise and numbers fall, so there is at most one per turn of that period
+	readings []nodeReading // sorted by increasing time and decreasing number, so the first is the maximum and there is at most one per turn
 }
 
 type nodeReading struct {
@@ -152,8 +152,8 @@ type nodeReading struct {
 	nodes int64
 }
 
-// add adds a reading and returns the estimate. unbroken says whether Redis was available since the
-// previous reading.
+// add adds a reading and returns the estimate. unbroken reports whether Redis was available since
+// the previous reading.
 func (h *nodeEstimate) add(now time.Time, nodes int64, unbroken bool) int64 {
 	if !unbroken && len(h.readings) > 0 {
 		h.readings = h.readings[:1]

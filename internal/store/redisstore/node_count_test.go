@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNodesAreCounted: a node that uses the Redis counts, a node that has been silent for long does
-// not, and the last count stands while Redis is down.
+// TestNodesAreCounted: a node that uses Redis counts, a node that has been silent for long does
+// not, and the last count remains while Redis is down.
 func TestNodesAreCounted(t *testing.T) {
 	server := redistest.Start(t)
 	var stores []*Store
@@ -74,7 +74,7 @@ func outage(t *testing.T, server *redistest.Server, s *Store) {
 func others(t *testing.T, server *redistest.Server, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		// for as long as the test runs
+		// Valid for as long as the test runs.
 		said := redis.Z{Score: float64(time.Now().Add(time.Minute).UnixMicro()), Member: name}
 		if err := server.Client().ZAdd(t.Context(), nodesKey, said).Err(); err != nil {
 			t.Fatal(err)
@@ -101,8 +101,8 @@ func TestIdleNodesAreCountedAgain(t *testing.T) {
 }
 
 // TestAnnouncementsTryTheBreaker: an announcement that succeeds closes a half-open breaker, and one
-// that gets no answer opens it. An error that concerns only the announcement leaves the trial to
-// the next call.
+// that gets no answer opens it. After an error that concerns only the announcement, the next call
+// is the trial.
 func TestAnnouncementsTryTheBreaker(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -126,9 +126,8 @@ func TestAnnouncementsTryTheBreaker(t *testing.T) {
 	}
 }
 
-// TestShortReturn: a Redis that has lost the other nodes' entries is believed only after it has
-// been available for the lifetime of an entry. It may have come back empty, or after the entries
-// expired.
+// TestShortReturn: a Redis that has lost the other nodes' entries, because it returned empty or
+// after they expired, is trusted only after it has been available for the lifetime of an entry.
 func TestShortReturn(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -145,19 +144,19 @@ func TestShortReturn(t *testing.T) {
 	believes(0, 3)
 	configure(t, server, "flushall")
 	for after := 2 * time.Second; after <= missingAfter; after += announceEvery {
-		believes(after, 3) // no node has noticed the return yet
+		believes(after, 3) // the other nodes have not announced themselves yet
 	}
 	outage(t, server, s)
 	for after := 12 * time.Second; after <= 12*time.Second+missingAfter; after += announceEvery {
-		believes(after, 3) // the time starts anew
+		believes(after, 3) // the time starts again
 	}
 	believes(24*time.Second, 1)
 	others(t, server, "two", "three", "four")
 	believes(26*time.Second, 4)
 }
 
-// TestCloseWaitsForCounting: Close waits for counting that starts while the store closes. Requests
-// to count that come later are ignored.
+// TestCloseWaitsForCounting: Close waits for counting that starts while the store closes. Later
+// calls of CountNodes do nothing.
 func TestCloseWaitsForCounting(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL()})

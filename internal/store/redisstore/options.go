@@ -17,21 +17,21 @@ import (
 
 // Bounds and defaults of the options.
 const (
-	// TimeoutDefault is well above a round trip, and too short for a client to notice.
+	// TimeoutDefault is much longer than a round trip, and too short for a client to notice.
 	TimeoutDefault = 50 * time.Millisecond
 	// TimeoutMin is about one round trip; with less, every call would fail.
 	TimeoutMin = time.Millisecond
-	// TimeoutMax keeps a hung Redis from holding requests for longer than clients wait.
+	// TimeoutMax prevents a hung Redis from delaying requests for longer than clients wait.
 	TimeoutMax = 10 * time.Second
 
-	// QueueMaxDefault is how many calls may wait at once. Redis runs about 100,000 scripts a
-	// second, so the last of them waits for 160 ms. A full queue takes about 20 MB.
+	// QueueMaxDefault is the default of QueueMax. Redis runs about 100,000 scripts a second, so the
+	// last call in a full queue waits for 160 ms. A full queue takes about 20 MB.
 	QueueMaxDefault = 16384
 	// QueueMaxLimit limits the memory of a queue to about 1 GB.
 	QueueMaxLimit = 1 << 20
 
-	// LanesDefault is how many batches are in flight at once: while Redis works on one, another is
-	// written or read. More lanes make smaller batches, which cost more CPU on both sides.
+	// LanesDefault is the default of Lanes: while Redis works on one batch, another is written or
+	// read. More lanes make smaller batches, which cost more CPU on both sides.
 	LanesDefault = 2
 	// LanesMax bounds the connections of one store.
 	LanesMax = 64
@@ -42,11 +42,12 @@ const (
 	pemBytesMax = 1 << 20
 )
 
-// Options says which Redis to use and how. The zero value of every field but URL is its default.
+// Options selects the Redis servers and configures the connections to them. The zero value of every
+// field but URL is its default.
 type Options struct {
 	// URL names the server: redis://user:password@host:6379/0, rediss:// for TLS,
-	// unix:///path/to/socket?db=0. Required, unless Addrs is set. The port defaults to 6379, or
-	// 26379 for sentinels, and the database to 0. The user, password and TLS settings apply to
+	// unix:///path/to/socket?db=0. It is required unless Addrs is set. The port defaults to 6379,
+	// or 26379 for sentinels, and the database to 0. The user, password and TLS settings apply to
 	// every server that holds counters. The TLS settings, with the certificates, also apply to
 	// sentinels.
 	URL string
@@ -55,12 +56,13 @@ type Options struct {
 	// Addrs are further servers of a cluster or a ring, or sentinels, as host:port. In a cluster a
 	// few reachable servers are enough to discover the others; list every sentinel, and every
 	// server of a ring. In a ring the address of a server determines which counters it holds, so
-	// every node must spell the addresses alike, in any order. Not with ModeSingle.
+	// every node must spell the addresses in the same way, in any order. Addrs is not valid with
+	// ModeSingle.
 	Addrs []string
 	// Master is the name of the master at the sentinels. It is required with ModeSentinel. Master
 	// and the sentinel credentials below are valid only in that mode.
 	Master string
-	// SentinelUsername and SentinelPassword are the credentials for the sentinels, whose users may
+	// SentinelUsername and SentinelPassword are the credentials for the sentinels, whose users can
 	// differ from those of Redis. If both are empty, the store does not authenticate to the
 	// sentinels. SentinelPasswordFile works like PasswordFile.
 	SentinelUsername, SentinelPassword, SentinelPasswordFile string
@@ -69,22 +71,23 @@ type Options struct {
 	// PasswordFile is a file that contains the password. New reads it once and removes trailing
 	// line breaks. It cannot be combined with Password.
 	PasswordFile string
-	// CAFile contains the PEM certificates of the authorities that may have signed the server's; ""
-	// uses the system's. Like the TLS options below, it is valid only with rediss://.
+	// CAFile contains the PEM certificates of the authorities that are trusted to sign the server's
+	// certificate; "" uses the system's. Like the TLS options below, it is valid only with
+	// rediss://.
 	CAFile string
 	// CertFile and KeyFile are the PEM client certificate and its key. Set both or neither.
 	CertFile, KeyFile string
-	// ServerName is the name that the server's certificate must have; "" is the URL's host.
+	// ServerName is the name that the server's certificate must have; "" means the URL's host.
 	ServerName string
 	// Timeout is how long Redis may take to answer a call, from when it is sent: TimeoutMin to
 	// TimeoutMax, 0 is TimeoutDefault.
 	Timeout time.Duration
-	// QueueMax is how many calls may wait to be sent to one server; further calls fail at once. In
-	// a cluster all calls of one caller to a server count as one, up to 128 calls of TakeAll. 0 is
-	// QueueMaxDefault.
+	// QueueMax is the greatest number of calls that may wait to be sent to one server; further
+	// calls fail at once. In a cluster all calls of one caller to a server count as one, up to 128
+	// calls of TakeAll. 0 means QueueMaxDefault.
 	QueueMax int
-	// Lanes is how many batches may be under way at once, each on its own connection. 0 is
-	// LanesDefault.
+	// Lanes is the greatest number of batches under way at once, each on its own connection. 0
+	// means LanesDefault.
 	Lanes int
 	// Logger receives failures and unsafe settings, at a bounded rate; nil disables logging. It
 	// never receives a password or a key.
@@ -96,7 +99,7 @@ func (o *Options) IsZero() bool { return reflect.ValueOf(*o).IsZero() }
 
 // settings are the validated options, with defaults filled in and files read.
 type settings struct {
-	address // of the single server; otherwise of the first seed
+	address // address of the single server, otherwise of the first seed
 	mode    string
 	seeds   []string // host:port of servers or sentinels to start discovery from; unused for a single server
 	master  string
@@ -106,7 +109,7 @@ type settings struct {
 	tls      *tls.Config // nil: no TLS
 	timeout  time.Duration
 	queueMax int
-	// queueWait is how long a call may be in the queue.
+	// queueWait is how long a call may wait in the queue.
 	queueWait time.Duration
 	lanes     int
 	logger    *slog.Logger
@@ -164,7 +167,7 @@ func (o *Options) credentials(a *address, known bool) error {
 		a.password = password
 	}
 	if known && a.username != "" && a.password == "" {
-		// go-redis would then not authenticate at all and go on as the default user.
+		// Otherwise go-redis would not authenticate at all and would continue as the default user.
 		return fmt.Errorf("username %q has no password: give a password or a password_file", a.username)
 	}
 	return nil

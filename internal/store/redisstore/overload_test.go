@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestCallersInAHurryDoNotOpenTheBreaker makes calls whose deadlines are too short for a healthy
-// server. This is no evidence against the server, and must not degrade other callers.
+// TestCallersInAHurryDoNotOpenTheBreaker: calls whose deadlines are too short for a healthy server
+// are not evidence against the server, and must not degrade other callers.
 func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	server := redistest.Start(t)
 	p := newProxy(t, server)
@@ -44,8 +45,9 @@ func TestCallersInAHurryDoNotOpenTheBreaker(t *testing.T) {
 	}
 }
 
-// TestCallsThatWaitedTooLongAreNotSent gives a lane calls that were queued for less and for more
-// than the maximum, while the server was silent for less and for more than one and a half timeouts.
+// TestCallsThatWaitedTooLongAreNotSent passes to a lane calls that were queued for less and for
+// more than the maximum, while the server was silent for less and for more than one and a half
+// timeouts.
 func TestCallsThatWaitedTooLongAreNotSent(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 100 * time.Millisecond, Lanes: 1})
@@ -102,11 +104,31 @@ func TestSlowIsNoOutage(t *testing.T) {
 	if state := s.Stats().Breaker; state != BreakerClosed || s.Stats().Failures[KindSlow] == 0 {
 		t.Errorf("the breaker is %s; %+v", state, s.Stats())
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := s.Values(ctx, []string{"rl1:~who:user:ann"}, make([][]byte, 1)); kindOf(err) != "slow" {
+		t.Errorf("a value: error %v, want a slow call", err)
+	}
 	n.lastAnswered.Store(0)
 	waitUntil(t, "the breaker opens once nothing is answered", func() bool {
 		_ = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
 		return s.Stats().Breaker == BreakerOpen
 	})
+}
+
+// TestCallsWithoutAConnectionAreUnsent: a call that times out while its connection is set up was
+// certainly not executed, so its units are charged later.
+func TestCallsWithoutAConnectionAreUnsent(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // connections are established, and nobody answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	s := open(t, Options{URL: "redis://" + listener.Addr().String(), Timeout: 20 * time.Millisecond})
+	err = s.Take(context.Background(), take1("rl1:k", limittest.New(t, "10/1d")), make([]counter.Result, 1))
+	if failure, ok := errors.AsType[*Failure](err); !ok || failure.Kind != KindTimeout || !failure.Unsent() {
+		t.Errorf("error %v, want a timeout of a call that was not sent", err)
+	}
 }
 
 // TestHealthChecksLeaveConnectionsToCalls runs many health checks at once on a server that hangs.

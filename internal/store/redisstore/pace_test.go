@@ -15,8 +15,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestPace: on a server that takes some time for each check, beside another lane that keeps it as
-// busy, batches are soon answered within the timeout, and as large as that allows.
+// TestPace: if a server takes a certain time for each check and another lane keeps it equally busy,
+// batches soon become small enough to be answered within the timeout, but no smaller.
 func TestPace(t *testing.T) {
 	const timeout = 50 * time.Millisecond
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestABatchIsBoundedByItsChecks: calls with many checks go out in small batches.
+// TestABatchIsBoundedByItsChecks: calls with many checks are sent in small batches.
 func TestABatchIsBoundedByItsChecks(t *testing.T) {
 	const calls, checksEach = 100, 24
 	server := redistest.Start(t)
@@ -85,8 +85,9 @@ func takeMany(s *Store, n int, l *counter.Limit) error {
 	return s.Take(context.Background(), checks, results)
 }
 
-// TestABurstAtASlowRedis: calls of a burst take the server longer than the timeout together. They
-// wait in the queue and are answered. The server is slow because it is stopped most of the time.
+// TestABurstAtASlowRedis: if the server needs longer than the timeout for all calls of a burst,
+// they wait in the queue and are answered. The server is slow because it is stopped most of the
+// time.
 func TestABurstAtASlowRedis(t *testing.T) {
 	const callers, rounds, checksEach = 200, 5, 24
 	server := redistest.Start(t)

@@ -13,13 +13,13 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// batchMax is how many calls go into one pipeline. Larger batches save nothing more, and each call
-// waits for all before it: 128 scripts take Redis about a millisecond.
+// batchMax is the greatest number of calls in one pipeline. Larger batches would not save more, and
+// each call waits for all earlier ones: Redis takes about a millisecond for 128 scripts.
 const batchMax = 128
 
-// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer: a server
-// that hangs is detected by then. A call that waits longer fails as an overload, because the server
-// still answers.
+// A call may spend queueWaitMin in the queue, or queueTimeouts timeouts if that is longer; by then,
+// a server that hangs has been detected. A call that waits longer fails as an overload, because the
+// server still answers.
 const (
 	queueWaitMin  = time.Second
 	queueTimeouts = 3
@@ -30,12 +30,12 @@ const (
 const (
 	callWaiting  uint32 = iota // in the queue
 	callSent                   // a lane has put it into a batch
-	callAnswered               // the lane has set failure and signalled done; the call belongs to the caller
+	callAnswered               // the lane has set failure and signaled done; the call belongs to the caller
 	callLeft                   // the caller has given up; the call belongs to the lane, which must not send it any more
 )
 
-// call is one Take in progress. Calls are pooled. Each has its own timer and channel, so that a
-// caller can leave at its deadline whatever the lane does.
+// call is one Take in progress. Calls are pooled. Each call has its own timer and channel, so that
+// a caller can leave at its deadline whatever the lane does.
 type call struct {
 	state    atomic.Uint32
 	trial    bool          // the breaker is half open and tries this call
@@ -45,11 +45,11 @@ type call struct {
 	checks   int           // at least 1
 	queued   time.Duration // when it was enqueued, by the store's clock
 	waited   time.Duration // how long it was in the queue before it was sent
-	deadline time.Time     // the caller's; zero if there is none
+	deadline time.Time     // the caller's deadline; zero if there is none
 	next     *call         // in the queue: the next call to send together with this one
 	behind   *call         // in the queue: the next call of the same source
 	cmd      *takeCmd
-	failure  *Failure // set by the lane before done; nil if cmd holds the answer
+	failure  *Failure // set by the lane before done; nil if cmd has the answer
 	timer    *time.Timer
 	done     chan struct{} // has capacity one
 }
@@ -68,7 +68,7 @@ func (c *call) prepare(ctx context.Context, trial bool) {
 	c.deadline, _ = ctx.Deadline()
 }
 
-// leave reports whether the caller may abandon the call, and whether the call had been sent. If the
+// leave reports whether the caller may abandon the call, and whether the call has been sent. If the
 // caller may not, the answer has arrived.
 func (c *call) leave() (left, sent bool) {
 	if c.kept {
@@ -103,7 +103,7 @@ type lane struct {
 	commands []redis.Cmder // of the batch
 	again    []*call       // calls of the batch to send a second time
 	taken    []*call       // calls taken from the queue
-	epoch    uint64        // the breaker's, when the batch began
+	epoch    uint64        // the breaker's epoch when the batch began
 	trial    bool          // the batch contains the call that the breaker tries
 	sent     time.Duration // when the batch began, by the store's clock
 	deadline time.Time     // of the batch
@@ -120,8 +120,8 @@ func newLane(n *node) *lane {
 	}
 }
 
-// dispatch hands waiting calls to lanes. It ends when the node closes; callers that still wait
-// notice that by themselves.
+// dispatch passes waiting calls to lanes. It ends when the node closes, which callers that still
+// wait detect themselves.
 func (n *node) dispatch() {
 	for {
 		select {
@@ -147,9 +147,9 @@ func (l *lane) batchOne(first *call) {
 }
 
 // batch sends the first calls (at most batchMax, nil entries skipped) together with waiting calls,
-// and answers them. Redis has the timeout to answer, measured from now: neither the time that a
-// call waited nor a caller's short deadline is the server's fault. A caller whose deadline passes
-// leaves without an answer.
+// and answers them. Redis must answer within the timeout, measured from now, because neither the
+// time that a call waited nor a caller's short deadline is the server's fault. A caller whose
+// deadline passes leaves without an answer.
 func (l *lane) batch(first []*call) {
 	n, now := l.node, time.Now()
 	l.sent, l.deadline = now.Sub(n.store.reporter.start), now.Add(n.store.settings.timeout)
@@ -179,10 +179,10 @@ func (l *lane) batch(first []*call) {
 	clear(l.again)
 }
 
-// admitAll adds a call to the batch, with the calls linked to it. The call may be nil.
+// admitAll adds a call and the calls linked to it to the batch. The call may be nil.
 func (l *lane) admitAll(c *call, now time.Time) {
 	for c != nil {
-		next := c.next // after admission the call may belong to its caller
+		next := c.next // after admission the call might belong to its caller
 		c.next = nil
 		l.admit(c, now)
 		c = next
@@ -207,14 +207,14 @@ func (l *lane) admit(c *call, now time.Time) {
 	case waited > n.store.settings.queueWait:
 		n.reject(c, errOverloaded)
 	default:
-		// Set before the state changes: afterwards the call may belong to its caller.
+		// Set before the state changes, because afterwards the call might belong to its caller.
 		c.waited = waited
 		if !c.state.CompareAndSwap(callWaiting, callSent) {
 			n.drop(c)
 			return
 		}
 		if c.trial {
-			// The trial may have begun after the batch; its epoch applies.
+			// The trial might have begun after the batch; its epoch applies.
 			l.epoch, l.trial = n.breaker.epoch.Load(), true
 		}
 		l.add(c)
@@ -279,16 +279,20 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// unknownScript reports whether Redis answered that it does not know the script.
+// unknownScript reports whether Redis answered that it does not have the script.
 func unknownScript(f *Failure) bool {
 	return f != nil && f.Kind == KindScript && redis.HasErrorPrefix(f.Cause, "NOSCRIPT")
 }
 
-// exec sends the commands in one pipeline, exactly once: takeCmd disables retries. It returns the
-// failure of the pipeline as a whole, for the commands that got no reply of their own.
+// exec sends the commands in one pipeline, exactly once, because takeCmd disables retries. It
+// returns the failure of the whole pipeline, which applies to the commands that got no individual
+// reply.
 func (l *lane) exec(ctx context.Context) *Failure {
 	for _, command := range l.commands {
 		command.SetErr(errUnanswered)
+		if take, ok := command.(*takeCmd); ok {
+			take.encoded = false
+		}
 	}
 	_ = l.pipe.BatchProcess(ctx, l.commands...)
 	if _, err := l.pipe.Exec(ctx); err != nil {
@@ -305,6 +309,9 @@ func outcomeOf(c *call, whole *Failure) *Failure {
 	case nil:
 		return nil
 	case errUnanswered:
+		if whole != nil && !c.cmd.encoded { // as if no connection came about
+			return whole.notSent()
+		}
 		return whole
 	default:
 		return failureOf(err)
@@ -321,7 +328,7 @@ func (l *lane) sendAgain(ctx *batchContext) (failed bool) {
 	l.commands = append(l.commands, redis.NewStringCmd(ctx, "script", "load", lua.Take))
 	for _, c := range l.again {
 		if c.state.Load() == callLeft || !now.Before(l.deadline) || !c.deadline.IsZero() && !now.Before(c.deadline) {
-			l.finish(c, errNotAsked) // not executed: the server did not know the script
+			l.finish(c, errNotAsked) // not executed: the server did not have the script
 			continue
 		}
 		l.add(c)

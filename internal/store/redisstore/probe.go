@@ -20,12 +20,12 @@ const (
 	// It is random, so that nodes do not probe at the same time.
 	probeEveryMin = 100 * time.Millisecond
 	probeEveryMax = 250 * time.Millisecond
-	// openMax is how long the breaker stays open if no probe succeeds: the probe itself may be the
-	// problem.
+	// openMax is how long the breaker stays open if no probe succeeds, in case the probe itself is
+	// the problem.
 	openMax = 30 * time.Second
 	// connectTimeMin is the minimum time allowed for connecting in the background. A check's
-	// deadline may be too short for it: TCP, TLS, the handshake and the script take five round
-	// trips.
+	// deadline can be too short for it, because TCP, TLS, the handshake and the script take five
+	// round trips.
 	connectTimeMin = 500 * time.Millisecond
 	// checkEvery is the interval between start-up checks until one succeeds.
 	checkEvery = time.Second
@@ -38,7 +38,7 @@ const (
 )
 
 // watch connects, checks the server's settings once (and again after each outage, because the
-// server may be another one), and probes while the breaker is open.
+// server might be a different one), and probes while the breaker is open.
 func (n *node) watch() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -116,13 +116,13 @@ func (n *node) inspect(warned *string) bool {
 	return false
 }
 
-// unsafeError reports a server that answers but on which limits may not hold.
+// unsafeError reports a server that answers, but that might not enforce limits correctly.
 type unsafeError struct{ text string }
 
 func (e *unsafeError) Error() string { return e.text }
 
-// check reports whether the server answers and its settings keep limits safe: its version, and its
-// policy when memory is full. Only one check runs at a time, so that health checks cannot take the
+// check returns an error unless the server answers with a version, and a policy for full memory,
+// with which limits are safe. Only one check runs at a time, so that health checks cannot take the
 // connections of requests.
 func (n *node) check(ctx context.Context) error {
 	select {
@@ -136,7 +136,7 @@ func (n *node) check(ctx context.Context) error {
 	text, err := n.client.Info(ctx, "server", "memory").Result()
 	switch {
 	case redis.IsPermissionError(err):
-		// A user without INFO loses the warnings, not the limits.
+		// Without the right to INFO, there are no warnings, but limits work.
 		return n.client.Ping(ctx).Err()
 	case err != nil:
 		return err
@@ -149,7 +149,7 @@ func checkVersion(version string) error {
 	minor, _, _ := strings.Cut(rest, ".")
 	majorNumber, err := strconv.Atoi(major)
 	if err != nil {
-		return nil // not Redis' own version scheme: a compatible server
+		return nil // not a version of Redis itself but of a compatible server
 	}
 	minorNumber, _ := strconv.Atoi(minor)
 	if majorNumber > versionMajorMin || majorNumber == versionMajorMin && minorNumber >= versionMinorMin {

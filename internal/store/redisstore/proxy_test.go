@@ -64,7 +64,8 @@ func (p *proxy) accept() {
 	}
 }
 
-// ask forwards what the store sends. If the store closes its end, data sent before still arrives.
+// ask forwards the data that the store sends. If the store closes its end, data sent before that
+// still arrives.
 func (p *proxy) ask(near, far net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {

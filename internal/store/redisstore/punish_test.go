@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// The keys of the tests, as policies make them.
+// The keys of the tests, in the form that policies create.
 const (
 	penaltyKey = "rl1:shop:~penalty:{user:u_42}"
 	dailyKey   = "rl1:shop:api:{user:u_42}:day:fw"
@@ -61,9 +61,9 @@ func expires(t testing.TB, s *redistest.Server, key string) counter.Micros {
 	return max(0, counter.Micros(at.Microseconds()))
 }
 
-// near compares an expiry with the expected instant. It may be earlier by Redis' resolution of a
-// millisecond, and later by up to a second: Redis reads its clock again for each expiry, and may be
-// descheduled meanwhile.
+// near compares an expiry with the expected instant. It can be earlier by Redis' resolution of a
+// millisecond, and later by up to a second, because Redis reads its clock again for each expiry,
+// and might be descheduled in the meantime.
 func near(t testing.TB, what string, got, want counter.Micros) {
 	t.Helper()
 	if d := got - want; d < -counter.Millisecond || d > counter.Second {
@@ -149,8 +149,8 @@ func TestTimeToLiveOfCalendars(t *testing.T) {
 	}
 }
 
-// TestPriceOfAPenalty counts the commands for a client without violations: one more GET, and no
-// access to a sorted set.
+// TestPriceOfAPenalty: for a client without violations, a penalty takes one more GET, and no access
+// to a sorted set.
 func TestPriceOfAPenalty(t *testing.T) {
 	s := redistest.Start(t)
 	b, checks := bareOn(t, s), request(t)
@@ -168,7 +168,7 @@ func TestCorruptPenalties(t *testing.T) {
 	for name, c := range map[string]struct {
 		plant    []any
 		want     string
-		refusals bool // only a denied request encounters it
+		refusals bool // only a denied request reads it
 	}{
 		"an end in words":           {[]any{"SET", penaltyKey + untilSuffix, "soon"}, "CORRUPT", false},
 		"an end beyond 2^53":        {[]any{"SET", penaltyKey + untilSuffix, "9007199254740994"}, "CORRUPT", false},
@@ -240,7 +240,7 @@ func TestStaleIsNoFailureOfTheStore(t *testing.T) {
 	}
 }
 
-// TestPenaltyRepliesThatAreNone feeds the decoder penalty replies that the script never sends.
+// TestPenaltyRepliesThatAreNone passes to the decoder penalty replies that the script never sends.
 func TestPenaltyRepliesThatAreNone(t *testing.T) {
 	checks := request(t)
 	decode := func(text string) error {

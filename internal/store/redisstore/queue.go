@@ -10,12 +10,12 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// sourceQueues is how many queues there are by source. Several sources may share one.
+// sourceQueues is the number of queues for sources. Several sources can share one.
 const sourceQueues = 256
 
 // queue holds the calls that wait for a lane. Each source has its own queue, and the queues are
 // served in turn. A client that makes thousands of calls at once therefore delays its own calls,
-// while another client waits for at most one of them per call. Safe for concurrent use.
+// while another client waits for at most one of them per call. It is safe for concurrent use.
 type queue struct {
 	max     int
 	waiting atomic.Int64
@@ -34,11 +34,11 @@ type sourceQueue struct {
 	count       int
 }
 
-// sourceOf returns the source of a call, by its first check: the client, if the check has a source,
-// otherwise the counter's slot.
+// sourceOf returns the source of a call, from its first check: the client if the check has a
+// source, otherwise the counter's slot.
 func sourceOf(c *counter.Check) uint32 {
 	if c.Source != 0 {
-		return c.Source >> 1 // the lowest bit marks that a source is set, and is not a part of it
+		return c.Source >> 1 // the lowest bit only marks that a source is set
 	}
 	return uint32(slotOf(c.Key))
 }
@@ -83,7 +83,7 @@ func (q *queue) push(c *call) (rejected *call) {
 func (q *queue) signal() {
 	select {
 	case q.ready <- struct{}{}:
-	default: // every dispatcher is already signalled
+	default: // every dispatcher is already signaled
 	}
 }
 

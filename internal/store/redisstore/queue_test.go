@@ -57,8 +57,8 @@ func TestFullQueueTakesFromTheLongest(t *testing.T) {
 	}
 }
 
-// TestQueueKeepsEveryCall pushes and takes at random: no call is lost or duplicated, and calls of
-// one source keep their order.
+// TestQueueKeepsEveryCall: under random pushes and takes, no call is lost or duplicated, and calls
+// of one source keep their order.
 func TestQueueKeepsEveryCall(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))

@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	// readTurns is how many intervals of the reading goroutine a read deadline is divided into.
+	// readTurns is the number of intervals into which a read deadline is divided.
 	readTurns = 10
 	// readTurnMin is the shortest interval.
 	readTurnMin = time.Millisecond
-	// readLateMax is how long after its deadline a read may last.
+	// readLateMax is how long after its deadline a read may still continue.
 	readLateMax = 500 * time.Millisecond
 )
 
 // readDeadline is a deadline that passes only while the reading goroutine runs.
 //
 // A process with many goroutines and few processors schedules the reader late. With a wall-clock
-// deadline, the deadline would pass while the reply waits in the socket, and a burst of one client
-// would look like a server that does not answer. Therefore the time up to the deadline is divided
-// into readTurns intervals. An interval that ends without a byte proves that the reader was
+// deadline, the deadline would pass while the reply waits in the socket, and a burst from one
+// client would look like a server that does not answer. Therefore the time up to the deadline is
+// divided into readTurns intervals. An interval that ends without a byte proves that the reader was
 // scheduled and found nothing. The deadline has passed after the last interval. In a process that
 // is on time, that is exactly the deadline. A process that is late waits longer, by at most
 // readLateMax.
 //
-// The zero readDeadline is no deadline. Safe for concurrent use.
+// The zero readDeadline is no deadline. A readDeadline is safe for concurrent use.
 type readDeadline struct {
-	at     atomic.Int64 // Unix nanoseconds; 0: none
+	at     atomic.Int64 // Unix nanoseconds; 0 means none
 	latest atomic.Int64 // the latest end of a read, in Unix nanoseconds
 	turn   atomic.Int64 // nanoseconds
 	turns  atomic.Int32 // intervals left, including the current one

@@ -96,7 +96,7 @@ func TestReadEndsAfterItsTurns(t *testing.T) {
 	}
 }
 
-// TestReadDeadline follows the turns with a simulated clock.
+// TestReadDeadline tests the turns with a simulated clock.
 func TestReadDeadline(t *testing.T) {
 	start := time.Unix(1_800_000_000, 0)
 	for _, c := range []struct {

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// sendsMax is how often a call is sent at most. Each time but the last, the answer proved that
-	// the call was not executed.
+	// sendsMax is the greatest number of times that a call is sent. Each answer but the last has
+	// proved that the call was not executed.
 	sendsMax = 16
 	// pauseMin and pauseMax bound the pause before a call is resent to servers that do not agree
 	// yet. The pause doubles each time.
@@ -20,16 +20,16 @@ const (
 	pauseMax = 16 * time.Millisecond
 )
 
-// course is what a failure means for resending the call.
+// course is the action to take after a failure.
 type course uint8
 
 const (
-	courseOver    course = iota // do not resend: the call was executed, may have been, or would fail again
-	courseMoved                 // another server has the slot
-	courseAsk                   // another server already has these counters, but does not own the slot yet
-	courseApart                 // one server has some of these keys and another has the rest
-	courseLater                 // this server is not serving at the moment; another may soon
-	courseRetired               // the server was replaced before the call was sent
+	courseOver    course = iota // do not resend: the call was, or might have been, executed, or would fail again
+	courseMoved                 // resend: another server has the slot
+	courseAsk                   // resend: another server already has these counters, but does not own the slot yet
+	courseApart                 // resend: one server has some of these keys and another has the rest
+	courseLater                 // resend: this server is not serving at the moment, but another might soon
+	courseRetired               // resend: the server was replaced before the call was sent
 )
 
 // notExecuted maps the first word of error replies that prove that a script was not run, or that
@@ -54,8 +54,8 @@ func (f *Failure) course() (course, string) {
 	return notExecuted[word], text
 }
 
-// redirect selects the server for resending a failed part, and the pause before that. sent is how
-// often the part was sent. It returns false if the failure is final.
+// redirect selects the server for resending a failed part, and the pause before that. sent is the
+// number of times that the part was sent. It returns false if the failure is final.
 func (s *Store) redirect(p *part, sent int) (pause time.Duration, again bool) {
 	if s.settings.fixed() {
 		return 0, false

@@ -33,10 +33,10 @@ type fake struct {
 	answers []string
 	calls   int                 // number of EVALSHA commands
 	asked   []string            // the command before each EVALSHA on its connection
-	conns   map[net.Conn]string // value: the last command
+	conns   map[net.Conn]string // the last command on each connection
 }
 
-// passed is the reply of a fake that admits a check of a fresh fixed window.
+// passed is a fake's reply that admits a check of a fresh fixed window.
 const passed = "$24\r\n1700000000000000 1 0 0 0\r\n"
 
 func newFake(t *testing.T, answers ...string) *fake {
@@ -241,8 +241,8 @@ func TestRedirections(t *testing.T) {
 	}
 }
 
-// TestDividedTooLateFails: a call that must be resent key by key, but has no time left, fails and
-// is not allowed.
+// TestDividedTooLateFails: a call that must be resent key by key, but has no time left, fails
+// rather than being allowed.
 func TestDividedTooLateFails(t *testing.T) {
 	s := open(t, Options{Mode: ModeCluster, Addrs: []string{newFake(t, passed).addr()}, Timeout: TimeoutMax})
 	limit := limittest.New(t, "10/1m fixed_window")
@@ -284,7 +284,7 @@ func TestViewOfACutOffServerIsIgnored(t *testing.T) {
 	old.epoch, current.epoch = 4, 5
 	s := open(t, Options{Mode: ModeCluster, Addrs: []string{current.addr()}, Timeout: TimeoutMax})
 	ask(t, s, take1("rl1:{k}", limittest.New(t, "10/1m fixed_window"))...)
-	s.cluster.node(old.addr()) // both are asked from now on, in any order
+	s.cluster.node(old.addr()) // both are queried from now on, in any order
 	for range 20 {
 		if err := s.askCluster(t.Context()); err != nil {
 			t.Fatal(err)
@@ -300,8 +300,8 @@ func TestViewOfACutOffServerIsIgnored(t *testing.T) {
 	})
 }
 
-// TestFailedPartGivesBack: when a part fails, the whole call fails, and the charge of the other
-// part is refunded.
+// TestFailedPartGivesBack: if a part fails, the whole call fails, and the charge of the other part
+// is refunded.
 func TestFailedPartGivesBack(t *testing.T) {
 	good, bad := newFake(t, passed), newFake(t, "-OOM command not allowed\r\n")
 	_, goodPort, _ := net.SplitHostPort(good.addr())
@@ -322,8 +322,8 @@ func TestFailedPartGivesBack(t *testing.T) {
 	}
 }
 
-// TestReadView parses replies to CLUSTER SLOTS of servers that know their own name, and of servers
-// that do not.
+// TestReadView parses replies to CLUSTER SLOTS from servers that know their own host name, and from
+// servers that do not.
 func TestReadView(t *testing.T) {
 	view, err := readView([]any{
 		[]any{int64(0), int64(99), []any{"10.0.0.1", int64(7000), "id"}, []any{"10.0.0.2", int64(7000), "id"}},

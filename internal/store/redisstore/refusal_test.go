@@ -19,8 +19,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// failing calls Take until a call fails in the given way. If the breaker opens first, because the
-// end of a connection may cut off the first replies, Check reports the failure.
+// failing calls Take until a call fails in the given way. The breaker can open first, because the
+// end of a connection can cut off the first replies; Check then reports the failure.
 func failing(t *testing.T, s *Store, want string) {
 	t.Helper()
 	limit, last := limittest.New(t, "1000000/1d"), error(nil)

@@ -28,11 +28,11 @@ func fourChecks(t testing.TB) []counter.Check {
 	return checks
 }
 
-// goodReply answers fourChecks on fresh counters.
+// goodReply is the reply to fourChecks on fresh counters.
 const goodReply = "1700000000000000 1 0 0 0 0 0 0 1700000000000000 1 1 1700000000000000 0 0 0 0"
 
-// TestMalformedReplies feeds the decoder replies that the script never sends: it returns errors,
-// does not panic, and never allows.
+// TestMalformedReplies: for replies that the script never sends, the decoder returns errors, does
+// not panic, and never allows.
 func TestMalformedReplies(t *testing.T) {
 	checks := fourChecks(t)
 	decode := func(text string) error {
@@ -94,7 +94,7 @@ func FuzzReply(f *testing.F) {
 	})
 }
 
-// TestTakeOwnsItsBytes changes the keys after newTake has returned.
+// TestTakeOwnsItsBytes: changing the keys after newTake has returned does not change the command.
 func TestTakeOwnsItsBytes(t *testing.T) {
 	checks := fourChecks(t)
 	cmd := newTake(context.Background(), 0, checks)
@@ -107,8 +107,8 @@ func TestTakeOwnsItsBytes(t *testing.T) {
 	}
 }
 
-// TestAllocations limits the allocations of a call to the command, go-redis' part of it, and its
-// bytes. The answer allocates nothing.
+// TestAllocations: the only allocations of a call are the command, go-redis' part of it, and its
+// bytes. Decoding the answer does not allocate.
 func TestAllocations(t *testing.T) {
 	checks := fourChecks(t)[:2]
 	ctx, results := context.Background(), make([]counter.Result, 2)
@@ -150,7 +150,7 @@ func TestNotSentTwice(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), MaxRetries: 5, MinRetryBackoff: time.Microsecond,
 		Protocol: 2, DisableIdentity: true})
 	defer func() { _ = client.Close() }()
-	// go-redis does resend an ordinary command, so the following checks are meaningful.
+	// go-redis does resend an ordinary command, so the following checks have meaning.
 	if _ = client.Process(t.Context(), redis.NewCmd(t.Context(), "evalsha", "x", 0)); calls.Load() != 6 {
 		t.Fatalf("an ordinary command is sent %d times, want 6", calls.Load())
 	}

@@ -19,7 +19,7 @@ import (
 // limit there.
 type ring struct {
 	nodes []*node
-	homes [slotCount]uint8 // by slot: index of the server
+	homes [slotCount]uint8 // index of the server by slot
 }
 
 // newRing returns a ring of the servers that the options name.
@@ -36,8 +36,9 @@ func newRing(s *Store) *ring {
 
 // homeOf returns the index of the server that holds a slot in a ring: the address for which the
 // SHA-256 of "ADDRESS SLOT" is the greatest. The order of addresses therefore does not matter, a
-// new server takes only its share from the others, and a removed one does not move the others'
-// counters. The function must never change: with another one every counter would start anew.
+// new server takes only its share from the others, and removing one does not move the others'
+// counters. The function must never change, because with a different one every counter would start
+// again.
 func homeOf(slot int, addrs []string) (home int) {
 	var most [sha256.Size]byte
 	text := make([]byte, 0, 64)
@@ -50,14 +51,14 @@ func homeOf(slot int, addrs []string) (home int) {
 	return home
 }
 
-// RingKey is the key at which each server of a ring stores the addresses of all servers, as the
-// node that connected last named them (see [RingNames]). No rule's key has this form.
+// RingKey is the key at which each server of a ring stores the addresses of all servers, as spelled
+// by the node that connected last (see [RingNames]). No rule's key has this form.
 const RingKey = "rl1:~ring:{~ring}"
 
-// RingNames returns the value of [RingKey]. Nodes with different values count separately.
+// RingNames returns the value to store at [RingKey]. Nodes with different values count separately.
 func RingNames(addrs []string) string { return strings.Join(slices.Sorted(slices.Values(addrs)), ",") }
 
-// agree stores this node's addresses of the ring on a server, and warns if another node had stored
+// agree stores this node's addresses of the ring on a server, and warns if another node has stored
 // different ones.
 func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
@@ -66,7 +67,7 @@ func (n *node) agree(ctx context.Context) error {
 	mine := RingNames(n.store.settings.seeds)
 	theirs, err := n.client.Get(ctx, RingKey).Result()
 	if theirs == mine || err != nil && err != redis.Nil {
-		return nil // a user without the right to GET gets no warning
+		return nil // no warning for a user without the right to GET
 	}
 	if err := n.client.Set(ctx, RingKey, mine, 0).Err(); err != nil || theirs == "" {
 		return nil

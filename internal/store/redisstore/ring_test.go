@@ -41,16 +41,16 @@ func ringHome(s *Store, servers []*redistest.Server) func(key string) *redistest
 	}
 }
 
-// TestRingIsForGood pins the server of each slot: with another function, every counter would start
-// anew.
+// TestRingIsForGood pins the server of each slot, because with a different function every counter
+// would start again.
 func TestRingIsForGood(t *testing.T) {
 	addrs := []string{"redis-1.internal:6379", "redis-2.internal:6379", "redis-3.internal:6379"}
 	got := map[int]string{}
 	for _, slot := range []int{0, 1, 2, 3, 4, 5460, 8191, 16383} {
 		got[slot] = addrs[homeOf(slot, addrs)]
 	}
-	// The server with the greatest hash has the slot: printf %s 'redis-1.internal:6379 0' |
-	// sha256sum, and so on.
+	// The server with the greatest hash has the slot. To compute a hash: printf %s
+	// 'redis-1.internal:6379 0' | sha256sum.
 	want := map[int]string{0: addrs[1], 1: addrs[2], 2: addrs[1], 3: addrs[0], 4: addrs[2], 5460: addrs[2], 8191: addrs[2], 16383: addrs[2]}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -107,9 +107,8 @@ func TestServersOfARingTogether(t *testing.T) {
 	t.Run("many calls", func(t *testing.T) { manyCallsOfACluster(t, s) })
 }
 
-// TestRefundAfterADenialElsewhere: a bucket nearly fills while one server waits
-// for another's denial, and is then charged again. The refund returns only the part that was never
-// refilled.
+// TestRefundAfterADenialElsewhere: a bucket nearly fills while one server waits for another's
+// denial, and is then charged again. The refund restores only the part that was never refilled.
 func TestRefundAfterADenialElsewhere(t *testing.T) {
 	t.Parallel()
 	s := openRing(t, startRing(t, 3), Options{Timeout: TimeoutMax})
@@ -175,7 +174,7 @@ func TestServerOfARingGone(t *testing.T) {
 	for i := range checks {
 		results := make([]counter.Result, 1)
 		waitUntil(t, "the server is asked again", func() bool { return s.Take(t.Context(), checks[i:i+1], results) == nil })
-		used := home(string(checks[i].Key)) == gone // its server executes the second call only now
+		used := home(string(checks[i].Key)) == gone // its server executes the second call only after it returns
 		if results[0].Denied == used {
 			t.Errorf("check %d: %+v, want the second unit here: %v", i, results[0], used)
 		}

@@ -14,15 +14,15 @@ import (
 // a cluster, or those of one server in a ring.
 type part struct {
 	place   int   // slot in a cluster, or index of the server in a ring
-	places  []int // indexes of the checks in the call; nil: all of them
+	places  []int // indexes of the checks in the call; nil means all of them
 	checks  []counter.Check
 	results []counter.Result
 	kept    bool // sent even if the caller leaves
 
-	node    *node // the server to send it to; nil: the one that has the counters
+	node    *node // the server to which to send it; nil means the one that has the counters
 	asking  bool
 	call    *call    // in flight
-	failure *Failure // nil and not done: still to be sent
+	failure *Failure // if nil and not done, the part is still to be sent
 	apart   *Failure // the latest failure because the keys are split over two servers
 	text    string   // the answer
 	done    bool     // it was answered, or its failure is final
@@ -91,8 +91,8 @@ func (t *splitCall) at(place int) *part {
 }
 
 // fill copies the checks of the part. A check whose penalty is in another part loses its reference
-// to it. Charges become refundable, because another part may deny the call. Charges of leases need
-// not: their units are refunded by age.
+// to it. Charges become refundable, because another part might deny the call. This is not necessary
+// for leases, whose units are refunded by age.
 func (p *part) fill(checks []counter.Check) {
 	p.checks = make([]counter.Check, len(p.places))
 	p.results = make([]counter.Result, len(p.places))
@@ -114,9 +114,9 @@ func (p *part) fill(checks []counter.Check) {
 	}
 }
 
-// divide replaces a part by one part per check: while a slot moves, a server can only be asked
-// about one key that it does not have. The new parts keep the failure until they are sent, since
-// there may be no time left for that.
+// divide replaces a part with one part per check, because while a slot moves, a call about several
+// keys fails unless one server has all of them. The new parts keep the failure until they are sent,
+// since there might not be enough time left.
 func (t *splitCall) divide(p *part) {
 	p.done, p.divided = true, true
 	for i := range p.checks {
@@ -144,7 +144,7 @@ func (s *Store) nodeOf(place int) *node {
 // sendUntilDone sends the pending parts of the calls until each part was answered or its failure is
 // final, at the latest at the deadline. It sends all parts before it waits for the first. It
 // resends a part only after an answer that proves that the part was not executed. Time in queues
-// does not count: the returned deadline is later by that much.
+// does not count, so the returned deadline is later by that amount.
 func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCalls []*splitCall) time.Time {
 	s.awaitDiscovery(ctx, deadline)
 	for sent := 1; ; sent++ {
@@ -175,9 +175,9 @@ func (s *Store) sendUntilDone(ctx context.Context, deadline time.Time, splitCall
 	}
 }
 
-// reportMoves sets the failure of parts whose keys were split over two servers to the end. Their
-// last failure may be the deadline, or one of the redirects back and forth between the two servers.
-// Neither explains the cause.
+// reportMoves sets the failure of parts whose keys were split over two servers to the end.
+// Otherwise their last failure would be the deadline, or one of the redirects back and forth
+// between the two servers, and neither explains the cause.
 func reportMoves(splitCalls []*splitCall) {
 	for _, t := range splitCalls {
 		for _, p := range t.parts {
@@ -228,7 +228,7 @@ func (s *Store) pauseFor(ctx context.Context, deadline time.Time, pause time.Dur
 	return false
 }
 
-// nodeBatch is parts that go to one server in one pipeline.
+// nodeBatch holds the parts to send to one server in one pipeline.
 type nodeBatch struct {
 	node  *node
 	parts []*part
@@ -265,7 +265,7 @@ func (s *Store) sendAll(ctx context.Context, deadline time.Time, splitCalls []*s
 func (s *Store) prepare(ctx context.Context, p *part) bool {
 	if p.node == nil {
 		if p.node = s.nodeOf(p.place); p.node == nil {
-			s.rediscover() // a server may have taken over the place in the meantime
+			s.rediscover() // a server might have taken over the place in the meantime
 			p.failure = s.unknown()
 			return false
 		}
@@ -280,8 +280,8 @@ func (s *Store) prepare(ctx context.Context, p *part) bool {
 	return true
 }
 
-// send enqueues parts at their server. It waits for a kept part until the deadline, though the part
-// may be sent later.
+// send enqueues parts at their server. It waits for a kept part until the deadline, although the
+// part can be sent later.
 func (s *Store) send(deadline time.Time, b nodeBatch) {
 	patience := s.settings.queueWait
 	if b.parts[0].kept {
@@ -305,7 +305,7 @@ func (s *Store) awaitPart(ctx context.Context, p *part) (waited time.Duration) {
 	return waited
 }
 
-// decideResend decides whether to resend a part, and after which pause.
+// decideResend determines whether to resend a part, and after which pause.
 func (s *Store) decideResend(t *splitCall, p *part, sent int) (pause time.Duration, again bool) {
 	if p.failure == nil {
 		p.done = true

@@ -17,14 +17,23 @@ import (
 
 // This file encodes calls to the script and decodes its replies. lua/take.lua defines both formats.
 
-// takeCmd is one call of the script. It copies all its bytes, because a caller may leave at its
+// takeCmd is one call of the script. It copies all its bytes, because a caller can leave at its
 // deadline while the command is still being written.
 type takeCmd struct {
 	*redis.StringCmd
 
+	encoded bool // since the batch began, a connection has asked for the arguments to write them
+
 	// Space for the keys and arguments of a few checks, so that a call allocates little.
 	keysRoom [4]string
 	argsRoom [8]any
+}
+
+// Args returns the arguments. go-redis asks for them when it writes the command, so before that the
+// server has certainly not received it.
+func (c *takeCmd) Args() []any {
+	c.encoded = true
+	return c.StringCmd.Args()
 }
 
 // Suffixes of a check's second key: the sum of a sliding log, and the end of a penalty. No first
@@ -63,8 +72,8 @@ const (
 )
 
 // newTake returns the command that runs checks, which must have passed [counter.ValidateChecks].
-// pinned is the instant to decide at; 0 is Redis' own clock. It allocates three times for up to
-// three keys.
+// pinned is the instant at which to decide; 0 means Redis' own clock. It allocates three times for
+// up to three keys.
 func newTake(ctx context.Context, pinned counter.Micros, checks []counter.Check) *takeCmd {
 	c := &takeCmd{}
 	var room [512]byte
@@ -211,11 +220,11 @@ func appendNumber(b []byte, n int64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(n)))
 }
 
-// NoRetry prevents go-redis from sending the command a second time after an error that does not
-// tell whether it was executed: a charge must not be made twice.
+// NoRetry prevents go-redis from sending the command a second time after an error that leaves open
+// whether it was executed, because a charge must not be made twice.
 func (c *takeCmd) NoRetry() bool { return true }
 
-// Clone returns a copy that is not retried either. The copy shares the arguments, which are never
+// Clone returns a copy that is also not retried. The copy shares the arguments, which are never
 // modified.
 func (c *takeCmd) Clone() redis.Cmder {
 	return &takeCmd{StringCmd: c.StringCmd.Clone().(*redis.StringCmd)}
@@ -231,8 +240,8 @@ func (c *takeCmd) results(checks []counter.Check, results []counter.Result) erro
 	return decode(text, checks, results, false)
 }
 
-// decode decodes a reply into results. deniedElsewhere says that another part of the call was
-// denied: the results are then those of a denied call, whatever was charged.
+// decode decodes a reply into results. deniedElsewhere reports that another part of the call was
+// denied; the results are then those of a denied call, whatever was charged.
 func decode(text string, checks []counter.Check, results []counter.Result, deniedElsewhere bool) error {
 	r := reply{rest: text}
 	now, admitted := counter.Micros(r.number()), r.number()
@@ -275,8 +284,8 @@ func discardCharge(c *counter.Check, r *counter.Result) {
 	}
 }
 
-// reply reads the decimals of a reply. They are separated by single spaces; a comma precedes the
-// leased amount of a counter and each number of its dips.
+// reply reads the decimal numbers of a reply. They are separated by single spaces; a comma precedes
+// the leased amount of a counter and each number of its dips.
 type reply struct {
 	rest string
 	bad  bool // a number was missing, malformed or above 2^53

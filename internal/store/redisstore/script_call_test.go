@@ -26,7 +26,7 @@ type bare struct {
 	pinned atomic.Int64
 }
 
-// bareOn returns a store on a server that has loaded the script and holds no counter.
+// bareOn returns a store on a server that has loaded the script and has no counters.
 func bareOn(t testing.TB, s *redistest.Server) *bare {
 	t.Helper()
 	ctx := context.Background()
@@ -150,7 +150,7 @@ func TestScriptExam(t *testing.T) {
 	open := func(t testing.TB) storetest.Subject { return bareOn(t, s).subject() }
 	t.Run("promises", func(t *testing.T) { storetest.RunPromises(t, open) })
 	t.Run("vectors", func(t *testing.T) { storetest.RunVectors(t, open) })
-	for i := range 2 { // in parallel, since each waits for its server half of the time
+	for i := range 2 { // in parallel, since each waits for its server for half of the time
 		t.Run(fmt.Sprint("random ", i), func(t *testing.T) {
 			t.Parallel()
 			s := redistest.Start(t)
@@ -159,6 +159,6 @@ func TestScriptExam(t *testing.T) {
 	}
 }
 
-// scriptSteps is how many random calls the script and core must decide alike, in each of two runs
-// with new seeds.
+// scriptSteps is the number of random calls that the script and package core must decide in the
+// same way, in each of two runs with new seeds.
 const scriptSteps = 25_000

@@ -32,12 +32,12 @@ type masterView struct {
 	epoch int64 // number of failovers
 }
 
-// askSentinels asks the sentinels in turn for the master and adopts the first credible answer. It
-// ignores a sentinel that knows of fewer failovers than the store, because that sentinel was cut
-// off from the others. It also ignores an answer whose master does not confirm its role. If no
-// answer is left and most sentinels know of fewer failovers round after round, they have lost their
-// state or were set up anew. Then it adopts the latest answer among them, and ignores older state
-// that another sentinel still remembers.
+// askSentinels queries the sentinels in turn for the master and adopts the first credible answer.
+// It ignores a sentinel that has recorded fewer failovers than the store, because that sentinel was
+// cut off from the others. It also ignores an answer whose master does not confirm its role. If no
+// answer is left and most sentinels report fewer failovers for several rounds, they have lost their
+// state or were set up again. Then askSentinels adopts the latest of their answers, and ignores
+// older state that another sentinel still remembers.
 func (s *Store) askSentinels(ctx context.Context) error {
 	var problems []error
 	var behind []masterView
@@ -76,13 +76,13 @@ func (s *Store) askSentinels(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// behindRoundsMin is how many consecutive rounds most sentinels must know of fewer failovers before
-// the store adopts their answer: about two seconds. Several sentinels may share one name, and one
-// of those may be cut off.
+// behindRoundsMin is the number of consecutive rounds, about two seconds, in which most sentinels
+// must report fewer failovers before the store adopts their answer. Several sentinels can share one
+// host name, and one of those might be cut off.
 const behindRoundsMin = 20
 
 // switchToLatest adopts an answer with the highest failover count. Sentinels that have lost their
-// state may differ for a while, so the first whose master confirms its role wins.
+// state can disagree for a while, so it adopts the first whose master confirms its role.
 func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error) {
 	latest := slices.MaxFunc(all, func(a, b masterView) int { return cmp.Compare(a.epoch, b.epoch) })
 	for _, w := range all {
@@ -96,8 +96,8 @@ func (s *Store) switchToLatest(ctx context.Context, all []masterView) (err error
 	return err
 }
 
-// switchTo makes a sentinel's master the target of calls. A master that calls already reach is not
-// asked for its role; any other must confirm it.
+// switchTo makes a sentinel's master the target of calls. Unless it is the target already, the
+// master must confirm its role.
 func (s *Store) switchTo(ctx context.Context, w masterView) error {
 	old := s.only.Load()
 	same := old != nil && old.address.target == w.addr
@@ -119,8 +119,8 @@ func (s *Store) switchTo(ctx context.Context, w masterView) error {
 	return nil
 }
 
-// confirmMaster checks that a server is a master. If the user may not run ROLE, the sentinel's
-// answer is accepted: a replica would reject writes anyway.
+// confirmMaster checks that a server is a master. If the user has no right to run ROLE, the
+// sentinel's answer is accepted, because a replica would reject writes anyway.
 func (s *Store) confirmMaster(ctx context.Context, addr string) error {
 	role := ""
 	err := s.once(ctx, s.settings.at(addr), func(ctx context.Context, client *redis.Client) error {
@@ -141,7 +141,7 @@ func (s *Store) confirmMaster(ctx context.Context, addr string) error {
 	return nil
 }
 
-// masterOf asks a sentinel for the master.
+// masterOf queries a sentinel for the master.
 func (s *Store) masterOf(ctx context.Context, seed string) (w masterView, err error) {
 	err = s.once(ctx, s.settings.sentinelAt(seed), func(ctx context.Context, client *redis.Client) error {
 		fields, err := client.Do(ctx, "sentinel", "master", s.settings.master).Slice()

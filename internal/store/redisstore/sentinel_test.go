@@ -54,7 +54,7 @@ func TestSentinelFailoverUnderLoad(t *testing.T) {
 func TestOrderlySentinelFailoverUnderLoad(t *testing.T) {
 	t.Parallel()
 	masterView := redistest.StartSentinel(t)
-	// leaves processor time to the sentinels
+	// Leave processor time to the sentinels.
 	f := startPaced(t, openSentinel(t, masterView, Options{}), 32, time.Millisecond)
 	f.some(t)
 	masterView.Failover()
@@ -63,8 +63,8 @@ func TestOrderlySentinelFailoverUnderLoad(t *testing.T) {
 	f.atMostOnce(t, masterView.Master(), true)
 }
 
-// TestSentinelsThatKnowOfFewerFailovers: a sentinel that was cut off is not believed. Most of them
-// together are, if none has a newer view.
+// TestSentinelsThatKnowOfFewerFailovers: the answer of a sentinel that was cut off is ignored, but
+// if most sentinels agree and none has a newer view, their answer is adopted.
 func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 	const known = 5
 	type told struct {
@@ -73,7 +73,8 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		told [3]told
-		// the master in use afterwards; 0 means unchanged, and the sentinels are not believed
+		// want is the master in use afterwards; 0 means that it is unchanged, because the answers
+		// were ignored.
 		want byte
 		then int64
 	}{
@@ -129,8 +130,8 @@ func TestSentinelsThatKnowOfFewerFailovers(t *testing.T) {
 }
 
 // TestSentinelThatRemembersAnOldFailover: most sentinels have lost their state and watch another
-// master, while one still names the old master. Once the old one is no longer a master, the others
-// are believed, and it is not adopted again when it comes back.
+// master, while one still names the old master. Once the old one is no longer a master, the answer
+// of the others is adopted, and the old one is not adopted again when it returns.
 func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	a, b, c := newFake(t, passed), newFake(t, passed), newFake(t, passed)
 	options := Options{Mode: ModeSentinel, Master: "penstock", Timeout: TimeoutMax}
@@ -169,8 +170,8 @@ func TestSentinelThatRemembersAnOldFailover(t *testing.T) {
 	believes("failovers back to the old master", a, 5, behindRoundsMin)
 }
 
-// TestSentinelsThatForget: the store follows sentinels again after they lost their files, and then
-// also follows later failovers.
+// TestSentinelsThatForget: the store follows sentinels again after they have lost their files,
+// including through later failovers.
 func TestSentinelsThatForget(t *testing.T) {
 	t.Parallel()
 	masterView := redistest.StartSentinel(t)

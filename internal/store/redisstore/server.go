@@ -16,7 +16,8 @@ import (
 )
 
 // node is one server that holds counters, with its own queue, lanes, circuit breaker and background
-// watch. A server that hangs therefore does not delay calls to another. Safe for concurrent use.
+// watch. A server that hangs therefore does not delay calls to another. A node is safe for
+// concurrent use.
 type node struct {
 	store    *Store
 	address  address
@@ -35,14 +36,14 @@ type node struct {
 	opened       chan struct{} // signals the watch that the breaker has opened
 	closing      sync.Once
 	lastAnswered atomic.Int64 // when the latest answered batch was sent, in nanoseconds since the store was created
-	firstTimeout atomic.Int64 // when the first batch that timed out since the last answer was sent; same clock; 0: none has
+	firstTimeout atomic.Int64 // when the first batch that has timed out since the last answer was sent; same clock; 0 if none has
 	lastTimeout  atomic.Int64 // when the latest of those batches timed out; same clock
-	// gaveUpAfter is how long the latest batch that timed out took, in nanoseconds.
+	// gaveUpAfter is how long the latest batch that timed out had taken, in nanoseconds.
 	gaveUpAfter atomic.Int64
 	wanted      atomic.Int64 // when a server last redirected to this one; same clock
 }
 
-// newNode returns a node that is usable at once: it connects in the background.
+// newNode returns a node that can be used at once; it connects in the background.
 func newNode(s *Store, a address) *node {
 	settings := &s.settings
 	n := &node{
@@ -82,8 +83,8 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		Dialer:   d.open,
 		Protocol: 2, // with RESP3, go-redis looks for push messages before every reply
 		OnConnect: func(ctx context.Context, conn *redis.Conn) error {
-			// Scripts loaded this way are never evicted; scripts of EVAL may be. If the user may
-			// not name a connection, it stays unnamed.
+			// Scripts loaded with SCRIPT LOAD are never evicted, unlike scripts of EVAL. If the
+			// user has no right to name a connection, it remains unnamed.
 			var load *redis.StringCmd
 			_, _ = conn.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 				load = pipe.ScriptLoad(ctx, lua.Take)
@@ -97,9 +98,9 @@ func clientOptions(a address, d *dialer, lanes int) *redis.Options {
 		ContextTimeoutEnabled: true,
 		ReadTimeout:           TimeoutMax, // the batch's own deadline always comes first
 		WriteTimeout:          TimeoutMax,
-		// One per lane, one more per lane for the watch's warm-up, one for Check and one to count
-		// nodes: a lane never waits for a connection.
-		PoolSize:         2*lanes + 2,
+		// One per lane, one more per lane for the watch's warm-up, one for Check, one to count nodes
+		// and one for metrics, so that a lane never waits for a connection.
+		PoolSize:         2*lanes + 3,
 		MaxIdleConns:     lanes,
 		PipelinePoolSize: -1, // lanes use the pool's warm connections
 		DisableIdentity:  true,
@@ -156,7 +157,7 @@ func (n *node) read(c *call, checks []counter.Check, results []counter.Result) *
 }
 
 // carry sends the call and waits for its end. If the result is nil, the call was answered and
-// belongs to the caller; otherwise the caller must not touch it any more.
+// belongs to the caller; otherwise the caller must not use it any more.
 func (n *node) carry(ctx context.Context, c *call) *Failure {
 	if ctx.Done() == nil && n.queue.len() == 0 {
 		select {
@@ -174,9 +175,9 @@ func (n *node) carry(ctx context.Context, c *call) *Failure {
 	return failure
 }
 
-// enqueue hands a call, and the calls linked to it, to the dispatchers. Their callers wait for at
-// most patience; 0 means that they do not wait. If the queue is full, it rejects these calls or
-// others.
+// enqueue passes a call, and the calls linked to it, to the dispatchers. Their callers wait for at
+// most patience; 0 means that they do not wait. If the queue is full, enqueue rejects these calls
+// or others.
 func (n *node) enqueue(c *call, patience time.Duration) {
 	now := n.store.clock()
 	for each := c; each != nil; each = each.next {
@@ -265,8 +266,8 @@ func (n *node) answered(sent time.Duration) {
 	}
 }
 
-// noteTimeout records that a batch timed out. It reports whether a batch sent later was answered,
-// which shows that the server works.
+// noteTimeout records that a batch timed out. It reports whether a batch that was sent later was
+// answered, which shows that the server works.
 func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 	if n.lastAnswered.Load() > int64(sent) {
 		return true
@@ -279,9 +280,9 @@ func (n *node) noteTimeout(sent time.Duration) (healthy bool) {
 }
 
 // hung reports whether the server has answered nothing for one and a half timeouts while the call
-// waited: one batch and its successor timed out. A single late answer costs only one batch. If this
-// process itself is late, a timeout takes longer (see readDeadline), so the duration of the latest
-// timeout applies.
+// waited, so that one batch and its successor timed out. A single late answer makes only one batch
+// fail. If this process itself is late, a timeout takes longer (see readDeadline), so the duration
+// of the latest timeout applies.
 func (n *node) hung(c *call) bool {
 	firstTimeout := n.firstTimeout.Load()
 	if firstTimeout == 0 || c.queued == 0 {
@@ -334,7 +335,7 @@ func (n *node) close() {
 		n.dialer.close() // unblocks the lanes and the watch
 		n.running.Wait()
 		for range n.store.settings.lanes {
-			<-n.idle // a caller may still be sending its own call
+			<-n.idle // a caller might still be sending its own call
 		}
 		_ = n.client.Close()
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // TestShardsOfACluster: the shards of a counter are in different slots and on several servers.
-// Concurrent processes admit no more than the limit, and finally no less.
+// Concurrent processes admit no more than the limit, and in the end no less.
 func TestShardsOfACluster(t *testing.T) {
 	t.Parallel()
 	c := steady(t, redistest.StartCluster(t))
@@ -62,7 +62,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 		plan.Reset()
 		plan.Add(rs, anybody{})
 		if err := s.Take(context.Background(), plan.Checks(), plan.Results()); err != nil {
-			unknown.Add(1) // it may have been charged
+			unknown.Add(1) // it might have been charged
 			continue
 		}
 		if d := plan.Decide(); !d.Denied() {
@@ -71,7 +71,7 @@ func hammer(s *Store, rs *core.Ruleset, requests int, admitted, unknown *atomic.
 	}
 }
 
-// anybody is a request of an unidentified client.
+// anybody is a request from an unidentified client.
 type anybody struct{}
 
 func (anybody) Path() string                 { return "/" }

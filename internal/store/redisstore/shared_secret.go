@@ -18,9 +18,9 @@ const (
 	secretBytesMin = 32
 )
 
-// SharedSecret returns the secret that the users of this Redis share. If Redis holds none, it
-// becomes proposal. It uses commands that [LeastPrivilege] allows, and leaves the circuit breaker
-// as it is.
+// SharedSecret returns the secret that the users of this Redis share. If Redis has none, proposal
+// becomes the secret. SharedSecret uses only commands that [LeastPrivilege] allows, and does not
+// affect the circuit breaker.
 func (s *Store) SharedSecret(ctx context.Context, proposal string) (secret string, err error) {
 	n := s.nodeOf(s.placeOf([]byte(secretKey)))
 	switch {
@@ -32,7 +32,7 @@ func (s *Store) SharedSecret(ctx context.Context, proposal string) (secret strin
 	ctx, cancel := context.WithTimeout(ctx, max(connectTimeMin, s.settings.timeout))
 	defer cancel()
 	if err := n.client.Do(ctx, "set", secretKey, proposal, "nx").Err(); err != nil && !errors.Is(err, redis.Nil) {
-		s.rediscover() // the slot may have moved
+		s.rediscover() // the slot might have moved
 		return "", failureOf(err)
 	}
 	if secret, err = n.client.Get(ctx, secretKey).Result(); err != nil {

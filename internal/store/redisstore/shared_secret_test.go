@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestSharedSecret: the first proposal becomes the secret of all nodes, also for a user of least
+// TestSharedSecret: the first proposal becomes the secret of all nodes, even for a user of least
 // privilege. A stored value that is too short is an error.
 func TestSharedSecret(t *testing.T) {
 	server := redistest.Start(t)

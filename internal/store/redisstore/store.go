@@ -14,14 +14,14 @@ import (
 )
 
 // Store keeps counters in Redis: in one server, in the master that sentinels name, in a cluster, or
-// in a ring of independent servers. Create one with [New] and close it with [Store.Close]. Safe for
-// concurrent use.
+// in a ring of independent servers. Create one with [New] and close it with [Store.Close]. It is
+// safe for concurrent use.
 type Store struct {
 	settings settings
 	reporter reporter
 	calls    sync.Pool // of *call
 	batches  atomic.Uint64
-	pinned   atomic.Int64 // counter.Micros; tests set it to the instant to decide at; 0 is the server's clock
+	pinned   atomic.Int64 // counter.Micros; tests set it to the instant at which to decide; 0 means the server's clock
 
 	only          atomic.Pointer[node]       // the server, except in a cluster or a ring; nil until sentinels have named it
 	cluster       *cluster                   // nil: it is none
@@ -40,6 +40,7 @@ type Store struct {
 
 	counting  sync.Once
 	nodeCount atomic.Int64 // estimated number of nodes that use this Redis
+	infos     infoReader   // what the servers report about themselves, for metrics
 }
 
 var (
@@ -47,9 +48,9 @@ var (
 	_ counter.Batcher = (*Store)(nil)
 )
 
-// New checks all the options and returns a store that is ready at once: it connects in the
-// background, and Redis may come up later. The error lists everything that is wrong with the
-// options. The caller must call [Store.Close].
+// New checks all the options and returns a store that is ready at once. The store connects in the
+// background, so Redis can start later. The error lists every problem of the options. The caller
+// must call [Store.Close].
 func New(options Options) (*Store, error) {
 	settings, err := options.settings()
 	if err != nil {
@@ -85,14 +86,14 @@ func (s *Store) start() {
 	}
 }
 
-// String names the servers as the options do, without credentials.
+// String names the servers as in the options, without credentials.
 func (s *Store) String() string { return s.reporter.server }
 
 // Take implements [counter.Store]. It returns at the latest when ctx is done, when Redis has not
-// answered within the timeout, or when the call has been in the queue for a second (see the
-// package). Every error is an error of counter.ValidateChecks or a [*Failure].
+// answered within the timeout, or when the call has been in the queue for a second (see the package
+// documentation). Every error is an error of counter.ValidateChecks or a [*Failure].
 //
-// A ctx that cannot be done saves two goroutine switches when Redis is idle: pass
+// If ctx can never be done, the call saves two goroutine switches when Redis is idle, so pass
 // context.WithoutCancel where returning early has no benefit.
 func (s *Store) Take(ctx context.Context, checks []counter.Check, results []counter.Result) error {
 	if err := counter.ValidateChecks(checks, results); err != nil {
@@ -118,7 +119,7 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.C
 			if failure == nil || s.settings.fixed() {
 				return failure
 			}
-			deadline = time.Now().Add(s.settings.timeout) // the call may have waited in the queue
+			deadline = time.Now().Add(s.settings.timeout) // the call might have waited in the queue
 			begun = &part{place: place, checks: checks, results: results, node: n, failure: failure}
 		}
 	}
@@ -135,9 +136,9 @@ func (s *Store) take(ctx context.Context, deadline time.Time, checks []counter.C
 	return failure
 }
 
-// TakeAll implements [counter.Batcher]. The calls go out in one pipeline for each server, or in
-// several of at most 128 calls. As with [Store.Take], a ctx that cannot be done lets the caller
-// send the first pipeline itself when Redis is idle, except in a cluster.
+// TakeAll implements [counter.Batcher]. The calls are sent in one pipeline for each server, or in
+// several of at most 128 calls. As with [Store.Take], if ctx can never be done and Redis is idle,
+// the caller sends the first pipeline itself, except in a cluster.
 func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	if n := s.only.Load(); n != nil {
 		n.takeAll(ctx, calls)
@@ -150,7 +151,7 @@ func (s *Store) TakeAll(ctx context.Context, calls []counter.Call) {
 	s.failAll(calls)
 }
 
-// takeApart answers calls whose checks may be on several servers.
+// takeApart answers calls whose checks can be on several servers.
 func (s *Store) takeApart(ctx context.Context, deadline time.Time, calls []counter.Call) {
 	splitCalls, of := make([]*splitCall, 0, len(calls)), make([]int, 0, len(calls))
 	for i := range calls {
@@ -200,8 +201,8 @@ func (s *Store) fail(f *Failure) error {
 	return f
 }
 
-// clock returns the time since the store was created. The store compares calls and batches by it.
-// It is never 0.
+// clock returns the time since the store was created, which is never 0. It is the time by which the
+// store orders calls and batches.
 func (s *Store) clock() time.Duration { return max(1, time.Since(s.reporter.start)) }
 
 // rediscover starts a round of discovery, unless one is already requested.
@@ -226,10 +227,10 @@ func (s *Store) nodes() []*node {
 	return nil
 }
 
-// Check reports whether Redis answers and is set up so that limits hold. The store also checks this
-// in the background and logs the result; Check is for health pages. In a cluster or a ring one
-// answering server is enough: failures of the others are in the metrics, and restarting this
-// process would not help.
+// Check returns an error unless Redis answers and is configured so that limits are enforced. The
+// store also checks this in the background and logs the result; Check is for health endpoints. In a
+// cluster or a ring one answering server is enough, because the metrics show failures of the
+// others, and restarting this process would not help.
 func (s *Store) Check(ctx context.Context) error {
 	nodes := s.nodes()
 	if len(nodes) == 0 {
@@ -254,7 +255,7 @@ func (s *Store) Check(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// checkProblemsMax is how many unreachable servers Check reports.
+// checkProblemsMax is the greatest number of unreachable servers that Check reports.
 const checkProblemsMax = 3
 
 // onlyUnsafe returns the problems of servers that answer.
@@ -285,7 +286,8 @@ func (s *Store) unknown() *Failure {
 func (s *Store) Close() error {
 	s.closing.Do(func() {
 		s.cancel()
-		s.counting.Do(func() {}) // counting has started and is waited for below, or it never starts
+		s.counting.Do(func() {}) // after this, counting either has started, and is awaited below, or never starts
+		s.infos.close()
 		s.running.Wait()
 		if s.cluster != nil {
 			s.cluster.close()
@@ -323,8 +325,8 @@ func (s *Store) Stats() Stats {
 
 // ServerStats is the state of one server, as observed by its calls.
 type ServerStats struct {
-	Addr    string       // host:port, or the path of a socket, as the options or the cluster name it
-	Breaker BreakerState // of the calls to it
+	Addr    string       // host:port, or the path of a socket, as in the options or as the cluster reports it
+	Breaker BreakerState // breaker for the calls to it
 }
 
 // Servers returns the servers that receive calls. It is empty until they are discovered.

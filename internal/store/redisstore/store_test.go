@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/storetest"
 )
 
-// patience bounds the wait for events that come soon, on a busy machine.
+// patience bounds the wait for events, which can take long on a busy machine.
 const patience = 20 * time.Second
 
 // open returns a store that is closed when the test ends.
@@ -262,8 +262,8 @@ func TestCloseDuringOutageLeavesNoGoroutine(t *testing.T) {
 	}
 }
 
-// ours counts the goroutines that run code of this package's store or of go-redis, without the
-// tests' own.
+// ours counts the goroutines that run code of the store or of go-redis, except those of the tests
+// themselves.
 func ours() (n int) {
 	for _, stack := range strings.Split(stacks(), "\n\n") {
 		if strings.Contains(stack, "redisstore.(*") || strings.Contains(stack, "go-redis") {

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/core/counter"
 )
 
-// takeAll answers calls, in one pipeline or in several of at most 128 calls. If ctx cannot be done
-// and the server is idle, the caller sends the first pipeline itself. A call that fails gets a
+// takeAll answers calls, in one pipeline or in several of at most 128 calls. If ctx can never be
+// done and the server is idle, the caller sends the first pipeline itself. A call that fails gets a
 // [*Failure] or a validation error as its Err.
 func (n *node) takeAll(ctx context.Context, calls []counter.Call) {
 	var few [batchMax]*call

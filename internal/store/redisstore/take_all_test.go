@@ -60,7 +60,7 @@ func TestManyCallsAreOnePipeline(t *testing.T) {
 					t.Errorf("%s: call %d in round %d: %+v", name, i, round, call.Results[0])
 				}
 			}
-			// a dispatcher may begin while others are still being queued
+			// A dispatcher can begin while calls are still being queued.
 			if n := s.Stats().Batches - before; n > 20 {
 				t.Errorf("%s: 300 calls went out in %d pipelines, want 3 or so", name, n)
 			}
@@ -71,7 +71,8 @@ func TestManyCallsAreOnePipeline(t *testing.T) {
 	}
 }
 
-// TestTakeAllFailsCallByCall: without Redis each call has an error, and the queue's bound holds.
+// TestTakeAllFailsCallByCall: without Redis each call has its own error, and the queue's bound is
+// enforced.
 func TestTakeAllFailsCallByCall(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Options{URL: server.URL(), Timeout: 20 * time.Millisecond, QueueMax: 16})

@@ -17,8 +17,8 @@ import (
 	"github.com/penstock/penstock/lua"
 )
 
-// byHand is a minimal script for one token bucket, as the baseline. Its numbers are integers, so
-// that they are cheap to print.
+// byHand is a minimal script for one token bucket, used as the baseline. Its numbers are integers,
+// which are cheap to format.
 const byHand = `
 local key, capacity, rate, cost = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 local time = redis.call('TIME')
@@ -46,7 +46,7 @@ const (
 type contender struct {
 	name   string
 	tag    string          // a letter that distinguishes its counters
-	limits []counter.Limit // none for the script by hand
+	limits []counter.Limit // nil for the script byHand
 	bounds *counter.Bounds // of limits of a calendar day
 	guard  *counter.Penalty
 	// Per round, for one call:

@@ -136,14 +136,14 @@ func TestEdgeOf53Bits(t *testing.T) {
 	}
 }
 
-// foreignKey is a key as core builds it, with the client in the braces.
+// foreignKey is a key in the form that package core builds, with the client in the braces.
 const foreignKey = "rule:{bad}"
 
 // foreign is a value at a counter's key that Penstock did not write.
 type foreign struct {
 	name       string
 	algorithms []counter.Algorithm
-	want       string   // in the error
+	want       string   // expected in the error
 	plant      []string // the command that writes it, with key foreignKey
 }
 
@@ -177,9 +177,9 @@ func foreigners() []foreign {
 	}
 }
 
-// TestCorruptCounters puts foreign values at a counter's key. The call fails with an error that
-// names the rule but, since it is logged, not the client. Nothing is charged, and other counters
-// continue.
+// TestCorruptCounters: if a counter's key has a value that Penstock did not write, the call fails.
+// The error is logged, so it names the rule but not the client. Nothing is charged, and other
+// counters continue to work.
 func TestCorruptCounters(t *testing.T) {
 	s := redistest.Start(t)
 	for _, f := range foreigners() {
@@ -217,7 +217,7 @@ func (f *foreign) meet(t *testing.T, s *redistest.Server, a counter.Algorithm) {
 	}
 }
 
-// TestLostSum deletes the sum of a log, and the log without its sum: neither grants a fresh limit
+// TestLostSum: losing the sum of a log, or the log without its sum, neither grants a fresh limit
 // nor denies forever.
 func TestLostSum(t *testing.T) {
 	s := redistest.Start(t)
@@ -241,7 +241,7 @@ func TestLostSum(t *testing.T) {
 	ask(1, 4) // the log itself was deleted: its contents are lost, and so is the sum
 }
 
-// TestOutOfMemory makes a call to a server that cannot write: nothing of the call is charged.
+// TestOutOfMemory: a call to a server that cannot write charges nothing.
 func TestOutOfMemory(t *testing.T) {
 	s := redistest.Start(t)
 	b, checks, results := bareOn(t, s), fourChecks(t), make([]counter.Result, 4)
@@ -335,8 +335,8 @@ func TestTimeToLive(t *testing.T) {
 				return counter.Micros(s.Client().PExpireTime(t.Context(), key).Val().Microseconds())
 			}
 			at := expires("k")
-			// Redis reads its clock again for each expiry, in milliseconds, and may be descheduled
-			// meanwhile.
+			// Redis reads its clock again for each expiry, in milliseconds, and might be
+			// descheduled in the meantime.
 			if late := at - r[0].At - c.want; late < -counter.Millisecond || late > counter.Second {
 				t.Errorf("kept for %s, want %s", at-r[0].At, c.want)
 			}
@@ -353,8 +353,8 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-// TestTimeToLiveAhead simulates a clock that went back, by a counter that is ahead of it: the
-// counter is kept according to its own instant.
+// TestTimeToLiveAhead: if a counter is ahead of the clock because the clock went back, the time to
+// live follows from the counter's own instant.
 func TestTimeToLiveAhead(t *testing.T) {
 	s := redistest.Start(t)
 	b, l := bareOn(t, s), mustLimit(t, counter.SlidingLog, 10, counter.Hour)

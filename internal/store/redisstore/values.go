@@ -11,11 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file reads and writes plain values beside the counters, on the servers that hold their keys.
-// It leaves the circuit breakers as they are, and asks no server whose breaker is open.
+// This file reads and writes plain values in addition to the counters, on the servers of their
+// keys. It does not affect the circuit breakers, and does not call a server whose breaker is open.
 
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
-// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest when ctx is done.
+// keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the latest
+// when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
 	groups := map[*node][]int{}
 	for i, key := range keys {
@@ -43,7 +44,7 @@ func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) erro
 
 // valuesOf reads the keys with the given indexes from one server.
 func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, values [][]byte) error {
-	commands := make([]*redis.StringCmd, len(of))
+	commands, sent := make([]*redis.StringCmd, len(of)), s.clock()
 	_, _ = n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, index := range of {
 			commands[i] = pipe.Get(ctx, keys[index])
@@ -60,7 +61,11 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 		case errors.Is(one, redis.Nil):
 		default:
 			s.rediscover() // the slot may have moved
-			return failureOf(one)
+			failure := failureOf(one)
+			if failure.Kind == KindTimeout && n.lastAnswered.Load() > int64(sent) {
+				return errSlow
+			}
+			return failure
 		}
 	}
 	return nil
@@ -78,8 +83,8 @@ func (s *Store) valueNode(key string) (*node, error) {
 	return n, nil
 }
 
-// DoFor runs a command on the server that holds the key. The key need not be part of the command. A
-// reply of Redis that is an error is returned as it is; an absent value is [redis.Nil].
+// DoFor runs a command on the server that holds the key. The key need not be part of the command.
+// An error reply of Redis is returned unchanged; for an absent value the error is [redis.Nil].
 func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply any, err error) {
 	n, err := s.valueNode(key)
 	if err != nil {
@@ -98,14 +103,14 @@ func (s *Store) DoFor(ctx context.Context, key string, command ...any) (reply an
 }
 
 // Listen calls received for each message on a channel, on the server that holds the key, until ctx
-// is done or the connection ends. It calls begun once the subscription holds.
+// is done or the connection ends. It calls begun once the subscription is active.
 func (s *Store) Listen(ctx context.Context, key, channel string, begun func(), received func(message string)) error {
 	n, err := s.valueNode(key)
 	if err != nil {
 		return err
 	}
 	subscription := n.client.Subscribe(ctx, channel)
-	closing := func() { _ = subscription.Close() } // the methods of a subscription do not all watch their context
+	closing := func() { _ = subscription.Close() } // not all methods of a subscription respect their context
 	defer closing()
 	defer context.AfterFunc(ctx, closing)()
 	defer context.AfterFunc(n.ctx, closing)() // the server was replaced

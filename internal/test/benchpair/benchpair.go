@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package benchpair compares ways of doing something. It runs them in short turns, so that other
-// work on the machine affects all alike, and reports the median turn of each way and its ratio to
-// the first way. Use it on machines that are shared. Each call costs an extra function call, some 2
-// ns. Measure code that allocates, or that many goroutines run at once, with an ordinary benchmark.
+// work on the machine affects all of them equally, and reports the median turn of each way and its
+// ratio to the first way. Use it on shared machines. Each call costs an extra function call, about
+// 2 ns. Measure code that allocates, or that many goroutines run at once, with an ordinary
+// benchmark.
 package benchpair
 
 import (
@@ -45,7 +46,7 @@ func Measure(b *testing.B, ways []Way) {
 	}
 }
 
-// callsIn returns how many calls fill a turn.
+// callsIn returns the number of calls that fill a turn.
 func callsIn(call func()) int {
 	for calls := 1; ; calls *= 2 {
 		if time.Duration(perCall(call, calls)*float64(calls)) >= turn {

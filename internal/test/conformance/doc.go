@@ -6,9 +6,9 @@
 // # Promise
 //
 // Every front gets the same requests under the same policies and must give the same answers,
-// including each header about limits: one that no expectation names must be absent. Where a front
-// differs by design, the corpus says so beside the request, and the run lists it. Every front is
-// also given a few stories with wrong expectations, and fails if it meets one of them.
+// including each header about limits: a header that no expectation names must be absent. Where a
+// front differs by design, the corpus states it next to the request, and the run lists it. Every
+// front also gets a few stories with wrong expectations, and fails if it meets one of them.
 //
 // # Price
 //
@@ -17,6 +17,7 @@
 //
 // # When not to use it
 //
-// To examine a store (use internal/test/storetest), or anything that needs a clock that the test
-// sets: real servers take part, so windows are long and times are checked by bounds.
+// To examine a store, use internal/test/storetest. The package cannot test anything that needs a
+// clock set by the test: real servers take part, so windows are long and times are checked by
+// bounds.
 package conformance

@@ -19,7 +19,7 @@ var Fronts = []string{"core", "wasm", "caddy", "envoy"}
 // Load reads the corpus.
 func Load(t testing.TB) []Story { return load(t, "*.txt") }
 
-// LoadWrong reads the stories with wrong expectations: no front may meet any of them.
+// LoadWrong reads the stories with wrong expectations, none of which any front may meet.
 func LoadWrong(t testing.TB) []Story { return load(t, filepath.Join("wrong", "*.txt")) }
 
 func load(t testing.TB, pattern string) (all []Story) {

@@ -20,7 +20,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// The secret of tokens of kind secret, which policies may write as @secret@, and the secret of
+// The secret of tokens of kind secret, which policies can write as @secret@, and the secret of
 // tokens of kind stranger.
 const (
 	secret   = "the secret of the corpus, which is long enough for HS256 and for HS512 too"
@@ -47,7 +47,7 @@ type Setting struct {
 	Now time.Time // when tokens are issued
 	// Attrs maps the corpus' attribute names to those of the front.
 	Attrs map[string]string
-	// KeySetURL is where the key set is served.
+	// KeySetURL is the URL of the key set.
 	KeySetURL string
 }
 

@@ -16,7 +16,7 @@ type Story struct {
 	Keys      []Key
 	Tokens    []Token
 	Exchanges []Exchange
-	// Except says, by front, why the story is not run with it.
+	// Except maps a front to the reason why the story is not run with it.
 	Except map[string]string
 }
 
@@ -38,13 +38,13 @@ type Token struct {
 type Exchange struct {
 	Place   string
 	Text    string
-	Times   int // how often it is sent in a row
+	Times   int // the number of times it is sent
 	Request Request
 	Want    Want
 	Other   map[string]Other // by front: its differing answer
 }
 
-// Other is an answer of a front that differs by design, and why.
+// Other is an answer of a front that differs by design, with the reason.
 type Other struct {
 	Want Want
 	Why  string
@@ -76,15 +76,16 @@ type Says struct {
 	Body    string
 }
 
-// Answer is what a front answered.
+// Answer is a front's answer.
 type Answer struct {
 	Passed       bool // the upstream was reached, and this is its response
 	Status       int
 	Header       http.Header
 	Body         string
 	Since, Until int64 // Unix seconds between which the front decided
-	// Settled is how many units were charged once the response was known; below zero they were
-	// refunded. It is valid if Counted is true: some fronts know only that there was a settlement.
+	// Settled is the number of units charged once the response was known, or negative if they were
+	// refunded. It is valid if Counted is true, because for some fronts only the fact of a
+	// settlement can be observed.
 	Settled int64
 	Counted bool
 	Exact   bool // the clock stood at the corpus' instant

@@ -52,7 +52,7 @@ func Upstream() http.Handler {
 // answerTime bounds how long a server may take for one request.
 const answerTime = 10 * time.Second
 
-// Send sends the request over its own connection, byte by byte as the corpus says, and reads the
+// Send sends the request over its own connection, exactly as written in the corpus, and reads the
 // answer.
 func (r *Request) Send(t testing.TB, address string) (a Answer) {
 	t.Helper()

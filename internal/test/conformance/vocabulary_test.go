@@ -104,7 +104,7 @@ func vocabulary(t reflect.Type, words map[string]bool) {
 	}
 }
 
-// telling is a run of one story with a changed policy.
+// telling runs one story with a changed policy.
 type telling struct {
 	t        *testing.T
 	story    *Story
@@ -123,7 +123,8 @@ func newTelling(t *testing.T, s *Story, set Setting) *telling {
 	return w
 }
 
-// noticed reports whether the change to the policy shows: it is rejected, or an answer differs.
+// noticed reports whether the change to the policy has an effect: the policy is rejected, or an
+// answer differs.
 func (w *telling) noticed() bool {
 	w.t.Helper()
 	text, err := json.Marshal(w.document)

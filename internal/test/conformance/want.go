@@ -85,7 +85,7 @@ func parseShown(text string) (*Shown, error) {
 	return s, err
 }
 
-// told are the headers that must be absent unless an expectation names them.
+// told lists the headers that must be absent unless an expectation names them.
 var told = []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Ratelimit", "Ratelimit-Policy",
 	"X-Ratelimit-Cost", "Retry-After", "Www-Authenticate"}
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package dnstest runs DNS servers for tests. Each resolves every name to one host, and can stop
-// answering or say that no host exists.
+// answering or answer that the host does not exist.
 //
-// A server knows only an IPv4 address of that host, valid for a second, and speaks UDP. It is not
-// for tests of DNS itself.
+// A server returns only an IPv4 address, valid for a second, and supports only UDP. It is not for
+// tests of DNS itself.
 package dnstest
 
 import (
@@ -97,7 +97,7 @@ func (s *Server) answer(question []byte) (reply []byte) {
 			Body: &dnsmessage.AResource{A: s.host.As4()}}}
 	}
 	if reply, err = m.Pack(); err != nil {
-		return nil // the question has a form that a reply cannot repeat
+		return nil // the question cannot be repeated in a reply
 	}
 	return reply
 }

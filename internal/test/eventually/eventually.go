@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package eventually lets a test wait for an asynchronous event: until a condition holds, or until
-// a log, which is written while the test reads it, contains a text.
+// Package eventually lets a test wait for an asynchronous event: until a condition is true, or
+// until a log that is still being written contains a text.
 //
-// It polls, so it costs a check every few milliseconds, and an event may be noticed some
+// It polls, so it costs a check every few milliseconds, and an event can be noticed a few
 // milliseconds late. It is not for events that can be waited for directly: a channel, the end of a
 // process, or the clock of testing/synctest.
 package eventually
@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// The condition often holds at once; otherwise a server is probably busy. So it is checked often at
-// first, then less.
+// The condition is often true at once; otherwise a server is probably busy. So it is checked
+// frequently at first, and then less frequently.
 const (
 	pauseMin = time.Millisecond
 	pauseMax = 10 * time.Millisecond
 )
 
-// Until returns when ok returns true. If that does not happen within patience, the test fails and
-// says what it waited for.
+// Until returns when ok returns true. If that does not happen within patience, the test fails with
+// a message that contains what.
 func Until(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	t.Helper()
 	pause := pauseMin

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package freeport gives tests addresses for the servers that they start. No port is given to two
-// tests on this machine at once, not even in different processes, and no port is one that the
-// system gives to outgoing connections.
+// Package freeport gives tests addresses for the servers that they start. No port is assigned to
+// two tests on this machine at once, even in different processes, and no port is one that the
+// system uses for outgoing connections.
 //
-// A test that listens on port 0, closes the listener and passes the number on may lose the port. A
-// server that shares its ports, as Caddy does, does not even notice, and gets half of another
+// A test that listens on port 0, closes the listener and passes the number on can lose the port. A
+// server that shares its ports, such as Caddy, does not even detect this, and gets half of another
 // test's requests. A port costs a file descriptor until the test ends. The package needs the
 // abstract sockets of Linux. A test that can listen on port 0 and keep the listener does not need
 // it.
@@ -19,7 +19,7 @@ import (
 	"testing"
 )
 
-// The ports lie below those that Linux uses for outgoing connections, from 32768 on, and above
+// The ports are below those that Linux uses for outgoing connections, from 32768 on, and above
 // those of well-known servers.
 const (
 	first = 20_000

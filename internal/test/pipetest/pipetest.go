@@ -3,7 +3,7 @@
 //go:build unix
 
 // Package pipetest tests that programs reject a named pipe where a file is expected. Opening a pipe
-// waits for its writer without end. It is not for programs that read from pipes.
+// blocks until there is a writer. The package is not for programs that read from pipes.
 package pipetest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// IsRejected calls open with the path of a pipe of the given name. It expects an error that says so,
-// within ten seconds.
+// IsRejected calls open with the path of a pipe of the given name. It expects an error that reports
+// the pipe, within ten seconds.
 func IsRejected(t *testing.T, name string, open func(path string) error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package racescale reduces the number of steps of a test where more would take long and show
-// little: under the race detector, which makes a step ten times as slow, with -short, as make check
-// runs the tests, and for long walks except in make exam.
+// Package racescale reduces the number of steps of a test where more steps would take long and find
+// little: under the race detector, which makes a step ten times as slow; with -short, which make
+// check uses; and for long walks, except in make exam.
 //
 // It is for random tests with a single goroutine, which still prove their promise with fewer steps,
 // and for tests that fill memory. The race detector finds nothing in them. Tests with several
@@ -30,7 +30,7 @@ const (
 // than 1.
 func Fewer(n int) int { return max(1, n/divisor(short())) }
 
-// Long is [Fewer] for a walk of some seconds: where Fewer returns n, it returns a fifth of it,
+// Long is [Fewer] for a walk of several seconds: where Fewer returns n, it returns a fifth of n,
 // except in make exam.
 func Long(n int) int {
 	d := divisor(short())

@@ -24,7 +24,8 @@ const (
 )
 
 // Cluster is a running Redis cluster: three masters with a replica each. Its methods fail the test
-// on an error. It is for one goroutine; Nodes' Addr, Addrs and Client may be used by several.
+// on an error. It must be used by one goroutine, except for Addrs, Client and the nodes' Addr,
+// which several may use.
 type Cluster struct {
 	// Nodes are the three that began as masters, with the slots from 0, 5461 and 10922 on, followed
 	// by their replicas in the same order. Each may be killed, paused, resumed and restarted like
@@ -60,8 +61,7 @@ func StartUnevenCluster(t testing.TB, second, third int, args ...string) *Cluste
 		node.await()
 		c.ids = append(c.ids, node.said("cluster", "myid"))
 		if i < mastersOfCluster {
-			// Without different epochs, masters that meet would resolve the conflicts one after the
-			// other.
+			// With equal epochs, masters that meet would resolve the conflicts one after the other.
 			node.said("cluster", "set-config-epoch", i+1)
 			node.said("cluster", "addslotsrange", bounds[i], bounds[i+1]-1)
 		}
@@ -140,8 +140,8 @@ func (c *Cluster) running() (nodes []*Server) {
 	return nodes
 }
 
-// view returns which master has which slots according to a node, and whether the node reports that
-// all is well.
+// view returns the assignment of slots to masters according to a node, and whether the node reports
+// that the cluster is in order.
 func (s *Server) view() (view string, ok bool) {
 	info, err := s.client.Do(context.Background(), "cluster", "info").Text()
 	if err != nil || field(info, "cluster_state") != "ok" {
@@ -160,7 +160,7 @@ func (s *Server) view() (view string, ok bool) {
 	return strings.Join(masters, " "), true
 }
 
-// member is what a node knows about another node, or about itself.
+// member is a node's information about another node, or about itself.
 type member struct {
 	id, masterID string
 	master, down bool
@@ -272,7 +272,7 @@ func (c *Cluster) Failover(master *Server) {
 
 // ForgetItself kills a master and restarts it without its nodes.conf. It is then a new node outside
 // the cluster; the others keep the old one with its slots and without an address. ForgetItself
-// returns when they all do.
+// returns when all of them do.
 func (c *Cluster) ForgetItself(master *Server) {
 	c.t.Helper()
 	id := c.id(master)
@@ -335,7 +335,7 @@ func (c *Cluster) MoveSlot(slot int, to *Server) {
 	c.EndMove(slot, to)
 }
 
-// Calls returns how often all nodes that answer have executed a command, in total.
+// Calls returns the total number of times that all nodes that answer have executed a command.
 func (c *Cluster) Calls(command string) (calls int64) {
 	c.t.Helper()
 	for _, node := range c.running() {

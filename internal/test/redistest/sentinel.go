@@ -23,14 +23,14 @@ const (
 )
 
 // Sentinel is a running master with a replica and three sentinels that watch it. Its methods fail
-// the test on an error. It is for one goroutine; the servers' Addr, Name and Addrs may be used by
-// several.
+// the test on an error. It must be used by one goroutine, except for Name, Addrs and the servers'
+// Addr, which several may use.
 type Sentinel struct {
 	// Name is the sentinels' name for the master.
 	Name string
-	// Servers are the initial master and its replica, Sentinels those that watch them. Each may be
-	// killed, paused, resumed and restarted like any [Server]. A replaced master becomes a replica
-	// when it is restarted.
+	// Servers are the initial master and its replica, and Sentinels are the sentinels that watch
+	// them. Each may be killed, paused, resumed and restarted like any [Server]. A replaced master
+	// becomes a replica when it is restarted.
 	Servers, Sentinels []*Server
 
 	t testing.TB
@@ -76,9 +76,9 @@ func (s *Sentinel) runSentinels(master *Server) {
 		sentinel.await()
 		// By default sentinels query servers every ten seconds and publish to one another every
 		// two; an older Redis, without this command, stays slow. After four publish periods they
-		// treat an unexpected master as a stray one. The leading sentinel asks it once a second,
-		// and elects only a replica that answered within the last five pings. So the periods must
-		// not be shorter.
+		// treat an unexpected master as a stray one. The leading sentinel pings once a second, and
+		// elects only a replica that answered within the last five pings. So the periods must not
+		// be shorter.
 		_ = sentinel.client.Do(context.Background(), "sentinel", "debug", "info-period", 200, "publish-period", 800,
 			"ask-period", 100, "ping-period", 500).Err()
 	}
@@ -86,7 +86,7 @@ func (s *Sentinel) runSentinels(master *Server) {
 }
 
 // Forget restarts all sentinels as if they had lost their files: they watch the current master, and
-// know of no failover. Both servers must be running.
+// have no record of failovers. Both servers must be running.
 func (s *Sentinel) Forget() {
 	s.t.Helper()
 	master := s.Master()
@@ -170,7 +170,7 @@ func (s *Sentinel) AwaitOrder() {
 	}
 }
 
-// replicaSeen reports whether a sentinel knows a usable replica.
+// replicaSeen reports whether a sentinel has found a usable replica.
 func (s *Sentinel) replicaSeen(sentinel *Server) bool {
 	view, err := sentinel.client.Do(context.Background(), "sentinel", "replicas", s.Name).Slice()
 	if err != nil || len(view) != 1 {
@@ -238,7 +238,7 @@ func (s *Sentinel) AwaitFailover(from *Server) {
 }
 
 // Failover makes the replica the master, and waits until the old master is its replica. On a busy
-// machine the sentinels may give up, and do not retry by themselves while the master is well.
+// machine the sentinels can give up, and they do not retry by themselves while the master works.
 func (s *Sentinel) Failover() {
 	s.t.Helper()
 	from := s.Master()

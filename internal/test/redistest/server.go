@@ -4,9 +4,9 @@
 // the test ends: a server on a unix socket in its own directory, a cluster of three masters with
 // replicas, or a master and a replica with three sentinels.
 //
-// A server starts in some 20 ms, a cluster in some 3 s, the sentinels in some 2 s. A machine
-// without redis-server fails the test: a limiter over Redis must be tested on Redis. Not for
-// benchmarks between machines: the server shares this machine's cores.
+// A server starts in about 20 ms, a cluster in about 3 s, and the sentinels in about 2 s. On a
+// machine without redis-server the test fails, because a limiter over Redis must be tested on
+// Redis. The package is not for comparing machines, since the server shares this machine's cores.
 package redistest
 
 import (
@@ -24,11 +24,11 @@ import (
 	"github.com/penstock/penstock/internal/test/freeport"
 )
 
-// patience is how long a server may take to start or to stop on a busy machine.
+// patience bounds the time that a server takes to start or to stop on a busy machine.
 const patience = 20 * time.Second
 
-// Server is a running redis-server. Its methods fail the test on an error. It is for one goroutine;
-// Addr and Client may be used by several.
+// Server is a running redis-server. Its methods fail the test on an error. It must be used by one
+// goroutine, except for Addr and Client, which several may use.
 type Server struct {
 	// Addr is the path of the server's unix socket, or 127.0.0.1:PORT for a server over TCP, of a
 	// cluster or of sentinels.
@@ -231,7 +231,7 @@ func (s *Server) Pause() {
 	s.signal(syscall.SIGSTOP)
 }
 
-// Resume continues a paused server, which then answers what was sent meanwhile.
+// Resume continues a paused server, which then answers the commands sent in the meantime.
 func (s *Server) Resume() {
 	s.t.Helper()
 	s.signal(syscall.SIGCONT)
@@ -248,7 +248,7 @@ func (s *Server) Restart() {
 	s.await()
 }
 
-// Calls returns how often the server has executed a command, by its commandstats.
+// Calls returns the number of times that the server has executed a command, from its commandstats.
 func (s *Server) Calls(command string) int64 {
 	s.t.Helper()
 	return statistic(s.t, s.info("commandstats"), "cmdstat_"+command, "calls")

@@ -25,8 +25,8 @@ type pool struct {
 
 // Main runs the tests of a package with as few servers as possible. [Start] without options returns
 // a server of an earlier test, emptied, if that test left it unchanged. Tests that run at the same
-// time have a server each. A server that a test stops, kills or pauses, or whose settings or users
-// it changes, is not reused. TestMain passes the result to os.Exit.
+// time have separate servers. A server that a test stops, kills or pauses, or whose settings or
+// users it changes, is not reused. TestMain passes the result to os.Exit.
 func Main(m *testing.M) int {
 	if _, err := exec.LookPath("redis-server"); err != nil {
 		fmt.Fprintln(os.Stderr, missing)
@@ -39,8 +39,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// lend returns an idle server, or a new one that will be shared; nil if the package does not share
-// servers.
+// lend returns an idle server, or a new one that will be shared, or nil if the package does not
+// share servers.
 func (p *pool) lend(t testing.TB) *Server {
 	t.Helper()
 	p.mu.Lock()
@@ -109,8 +109,8 @@ func (s *Server) discard() {
 	_ = os.RemoveAll(s.dir)
 }
 
-// isEmptied removes what a test left in the server, its clients and the statistics. It reports
-// whether the rest is unchanged.
+// isEmptied removes the data that a test left in the server, its clients and the statistics. It
+// reports whether the rest is unchanged.
 func (s *Server) isEmptied() bool {
 	ctx := context.Background()
 	client := newClient(s.network, s.Addr)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package request generates requests and matches for tests of core and its packages. They vary
-// widely and need not be valid: requests may contain anything that a client can write. A test that
-// can use a front does not need it.
+// widely and need not be valid: requests can contain anything that a client can send. A test that
+// can use a front does not need the package.
 package request
 
 import (
@@ -118,7 +118,7 @@ func (r Random) Match() policy.Match {
 	return m
 }
 
-// Request returns a request that such a match may fit.
+// Request returns a request that can satisfy such a match.
 func (r Random) Request() *Attributes {
 	a := &Attributes{MethodText: r.One("GET", "HEAD", "get", "POST", "PUT", "X"), Headers: map[string]string{},
 		HostText: r.One("", "a.example", "A.example:80", "b.a.example.", ".example", "example", "c.b.a.example", "[::1]:8", ".a.example")}
@@ -139,7 +139,7 @@ func (r Random) Request() *Attributes {
 	return a
 }
 
-// Identity returns a client that such a match may fit.
+// Identity returns a client that can satisfy such a match.
 func (r Random) Identity() *policy.Identity {
 	return &policy.Identity{Tier: r.One("", "gold", "silver"), User: r.One("", "u"), APIKey: r.One("", "k"), Tenant: r.One("", "acme", "x")}
 }

@@ -2,8 +2,8 @@
 
 // Package signer makes the keys that sign tokens in tests, and their entries in a key set.
 //
-// Every key is new and exists in memory only. The package promises nothing about the tokens: each
-// test makes its own. It is not for programs that keep keys.
+// Every key is new and exists only in memory. The package does not create tokens; each test makes
+// its own. It is not for programs that keep keys.
 package signer
 
 import (
@@ -41,8 +41,8 @@ func EC(t testing.TB, name string, curve elliptic.Curve) Key {
 		text(point[1:half]), text(point[half:]))}
 }
 
-// RSA returns a new key with a modulus of so many bits. algorithm is its alg in the key set; "" for
-// none.
+// RSA returns a new key with a modulus of the given number of bits. algorithm is its alg in the key
+// set; "" for none.
 func RSA(t testing.TB, name string, bits int, algorithm string) Key {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, bits)

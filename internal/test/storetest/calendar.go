@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	_ "time/tzdata" // so that the exam is the same on a machine without zones
+	_ "time/tzdata" // so that the exam is the same on a machine without time zone data
 
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
 // calendar is a unit of calendar windows in a zone: days, weeks, months or years. It finds
 // boundaries by searching for the instant at which the date changes, however the zone's clocks
-// change then.
+// change at that time.
 type calendar struct {
 	unit string // day, week, month or year
 	zone *time.Location
@@ -53,8 +53,8 @@ func (c *calendar) limit(count int64) corecounter.Limit {
 	return l
 }
 
-// day returns the first day, in the zone, of the period that holds an instant, or of the one that
-// is ahead periods later.
+// day returns the first day, in the zone, of the period that contains an instant, or of the period
+// that is ahead periods later.
 func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.Month, day int) {
 	year, month, day = time.UnixMicro(int64(at)).In(c.zone).Date()
 	switch c.unit {
@@ -71,7 +71,7 @@ func (c *calendar) day(at corecounter.Micros, ahead int) (year int, month time.M
 	return time.Date(year, month, day, 12, 0, 0, 0, time.UTC).Date()
 }
 
-// boundary returns the start of the period that holds an instant, or of the one that is ahead
+// boundary returns the start of the period that contains an instant, or of the period that is ahead
 // periods later.
 func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros {
 	year, month, day := c.day(at, ahead)
@@ -89,7 +89,7 @@ func (c *calendar) boundary(at corecounter.Micros, ahead int) corecounter.Micros
 	return since
 }
 
-// bounds returns the boundaries that a caller sends whose clock shows an instant.
+// bounds returns the boundaries that a caller sends if its clock shows the instant.
 func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	b := c.last
 	if at < b[0] || at >= b[1] {
@@ -104,7 +104,7 @@ func (c *calendar) bounds(at corecounter.Micros) *corecounter.Bounds {
 	return &b
 }
 
-// dated returns the check with the boundaries that a caller sends whose clock shows an instant.
+// dated returns the check with the boundaries that a caller sends if its clock shows the instant.
 func (c *calendar) dated(k corecounter.Check, at corecounter.Micros) corecounter.Check {
 	k.Bounds = c.bounds(at)
 	return k

@@ -19,7 +19,7 @@ func askChangedLimit(e *examiner) {
 		e.mustAdmit(take(key, twenty, 10))
 		e.mustDeny(take(key, twenty, 1))
 	}
-	// A burst that changes keeps what the full bucket lacks.
+	// If the burst changes, the number of missing tokens remains the same.
 	small, large := burst(corecounter.TokenBucket, 6, corecounter.Minute, 6), burst(corecounter.TokenBucket, 6, corecounter.Minute, 30)
 	e.mustAdmit(take("burst", small, 4))
 	e.left("burst", large, 26)

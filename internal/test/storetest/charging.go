@@ -47,8 +47,8 @@ func askShadow(e *examiner) {
 		e.take(take(real, wide, 3), shadow(take(trial, l, 3)))
 		e.left(real, wide, 7)
 		e.left(trial, l, 0)
-		// The shadow check would deny: its result says so, the call is admitted, and the shadow is
-		// not charged.
+		// The shadow check would deny: its result reports this, but the call is admitted, and the
+		// shadow is not charged.
 		r := e.take(shadow(take(trial, l, 1)), take(real, wide, 1))
 		if !r[0].Denied || r[0].Granted != 0 || r[0].Wait == 0 || r[1].Denied || r[1].Granted != 1 {
 			e.Fatalf("%s: a shadow over its limit: %+v, want it refused with a wait and the other granted", a, r)
@@ -75,7 +75,7 @@ func upTo(key string, l corecounter.Limit, least, need, most, shareMille int64) 
 func askUpTo(e *examiner) {
 	cases := []struct {
 		used, least, need, most, shareMille int64
-		want                                int64 // granted; -1: denied
+		want                                int64 // units granted; -1 means denied
 	}{
 		{least: 1, need: 10, most: 10, want: 10},
 		// less than needed, more than the minimum
@@ -139,8 +139,8 @@ func askLook(e *examiner) {
 		if r := e.one(look(key, l, 1)); r.Denied || r.Wait != 0 || r.Granted != 0 || r.Receipt != 0 {
 			e.Fatalf("%s: looking at what there is: %+v, want passed and nothing granted", a, r)
 		}
-		// A look with a wrong clock advances nothing: with the right clock again, the counter is
-		// unchanged.
+		// A look with a wrong clock does not advance the counter: with the right clock again, the
+		// counter is unchanged.
 		ahead := 40 * corecounter.Second
 		if a == corecounter.SlidingWindow {
 			ahead = 70 * corecounter.Second

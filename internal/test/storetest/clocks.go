@@ -52,7 +52,7 @@ func askClockBack(e *examiner) {
 			e.after(span)
 			e.mustDeny(take(key, l, 1))
 		}
-		// The wait is on the counter's own clock: at most two windows.
+		// The wait is by the counter's own instant, at most two windows.
 		r := e.mustDeny(take(key, l, 1))
 		if r.Wait > 2*corecounter.Minute {
 			e.Fatalf("%s: the wait is %s, want at most two windows", a, r.Wait)
@@ -116,7 +116,7 @@ func askWaits(e *examiner) {
 	}
 }
 
-// waitIsTrue looks at a counter at the instant that a denial names, and just before.
+// waitIsTrue looks at a counter at the end of a denial's wait, and just before.
 func (e *examiner) waitIsTrue(key string, l corecounter.Limit, cost int64) {
 	e.Helper()
 	now := e.now

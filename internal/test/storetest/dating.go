@@ -16,7 +16,7 @@ func on(year int, month time.Month, day, hour int) corecounter.Micros {
 }
 
 // today moves the clock to an instant and returns the check as sent by a caller whose clock shows
-// the same.
+// the same instant.
 func (e *examiner) today(at corecounter.Micros, c *calendar, k corecounter.Check) corecounter.Check {
 	e.at(at)
 	return c.dated(k, at)

@@ -13,9 +13,9 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// kept returns a store's state for a check, brought forward to now; the zero Slot if that equals a
-// new counter. Two stores hold the same state if their results are equal. An empty counter ahead of
-// the clock is not like a new one: it continues at its own instant.
+// kept returns a store's state for a check, advanced to now, or the zero Slot if that state equals
+// a new counter. Two stores have the same state if their results are equal. An empty counter ahead
+// of the clock is different from a new one, because it continues at its own instant.
 func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corecounter.Slot {
 	if b := c.Bounds; b != nil && (now < b[0] || now >= b[3]) {
 		if s.State.At < b[3] && now >= max(b[3], s.State.Leased) {
@@ -48,7 +48,7 @@ func kept(c corecounter.Check, s corecounter.Slot, now corecounter.Micros) corec
 	}
 }
 
-// inOrder sorts violations: stores may return them in any order.
+// inOrder sorts violations, which stores may return in any order.
 func inOrder(violations []corecounter.Violation) []corecounter.Violation {
 	slices.SortFunc(violations, func(a, b corecounter.Violation) int {
 		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID))

@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// leasePromises are about units that are charged now and used later.
+// leasePromises concern units that are charged now and used later.
 var leasePromises = []promise{
 	{"how long units may be out is known", "Every answer of a counter says for how long units may still be out on lease, " +
 		"to the microsecond and of the longest lease, and none are of what was needed at once; otherwise a refusal is " +
@@ -16,7 +16,7 @@ var leasePromises = []promise{
 		askLeaseBack},
 }
 
-// leased makes an up-to-n check or a refund one of a lease.
+// leased returns the up-to-n check or the refund as part of a lease.
 func leased(c corecounter.Check, age corecounter.Micros) corecounter.Check {
 	c.Age = age
 	return c

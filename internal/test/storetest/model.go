@@ -144,7 +144,7 @@ func valid(c *corecounter.Check) bool {
 		c.Min >= 1 && c.Min <= max(1, c.Cost) && c.Max >= c.Cost && c.ShareMille >= 0 && c.ShareMille <= 1000
 }
 
-// penaltyStands reports whether the numbers of a penalty are valid.
+// penaltyStands reports whether the numbers of a penalty are within bounds.
 func penaltyStands(p *corecounter.Penalty) bool {
 	for _, m := range p.Multipliers {
 		if m < 1 || m > corecounter.MultiplierMax {

@@ -106,7 +106,7 @@ func TestRandomTrafficFailsBrokenStores(t *testing.T) {
 }
 
 // TestOracleFailsBrokenStores: the oracle does not use the model, so it must detect broken stores
-// by itself.
+// without it.
 func TestOracleFailsBrokenStores(t *testing.T) {
 	failing(t, []string{"all or nothing", "a denial costs nothing", "log_only decides nothing", "up to n",
 		"a whole limit, and no more", "a refund goes to its window", "never below zero", "debt of at most one window",

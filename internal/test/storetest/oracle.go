@@ -9,8 +9,8 @@ import (
 )
 
 // oracle stores every charge, and computes each decision from the promises of the algorithms by
-// going through all charges again. It carries nothing from one decision to the next. Its clock only
-// goes forward and its limits do not change: the rules for other cases do not follow from the
+// examining all charges again. It keeps no other state between decisions. Its clock only goes
+// forward and its limits do not change, because the rules for other cases do not follow from the
 // promises.
 type oracle struct {
 	history   map[string][]event
@@ -31,7 +31,8 @@ func (o *oracle) period(key string, l *corecounter.Limit, at corecounter.Micros)
 	return from, from + l.Window()
 }
 
-// event is units charged at an instant; negative if they were refunded to a token bucket.
+// event records units charged at an instant; they are negative if they were refunded to a token
+// bucket.
 type event struct {
 	at    corecounter.Micros
 	units int64
@@ -92,7 +93,7 @@ func missing(events []event, l *corecounter.Limit, at corecounter.Micros) *big.R
 	}
 	for _, e := range events {
 		refill(e.at)
-		if e.age > 0 { // the bucket must lack what flows in during the lease
+		if e.age > 0 { // the bucket must lack the refill of the lease's age
 			clip := brings(l, e.age)
 			if lacks.Cmp(new(big.Rat).Add(clip, rate)) < 0 {
 				since = e.at
@@ -182,7 +183,7 @@ func (o *oracle) granted(at corecounter.Micros, checks []corecounter.Check) (gra
 	return granted, refused, admitted
 }
 
-// giveBack refunds units of the charges that the receipt names, if they still count.
+// refund refunds units of the charges that the receipt names, if they still count.
 func (o *oracle) refund(key string, c *corecounter.Check, at corecounter.Micros) (granted int64) {
 	from, until, window := c.Receipt, c.Receipt+1, c.Limit.Window()
 	begin, _ := o.period(key, c.Limit, at)

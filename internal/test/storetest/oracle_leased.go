@@ -8,7 +8,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// leasedUntil returns when the last lease of a history ends, or 0 if there was none.
+// leasedUntil returns the end of the last lease in a history, or 0 if there was none.
 func leasedUntil(events []event) (until corecounter.Micros) {
 	for _, e := range events {
 		if e.age > 0 {
@@ -18,13 +18,14 @@ func leasedUntil(events []event) (until corecounter.Micros) {
 	return until
 }
 
-// brings returns how many tokens at most flow into a bucket in a span, wherever its ticks fall.
+// brings returns the greatest number of tokens that a bucket refills in a span, wherever its ticks
+// are.
 func brings(l *corecounter.Limit, span corecounter.Micros) *big.Rat {
 	rate, tick := perTick(l)
 	return new(big.Rat).Mul(rate, big.NewRat(ceil(big.NewRat(int64(span), int64(tick))), 1))
 }
 
-// upTo computes what an up-to-n check is granted where there is room.
+// upTo computes the units granted to an up-to-n check for which there is room.
 func (o *oracle) upTo(c *corecounter.Check, room int64) int64 {
 	granted, leasable := min(room, c.Cost), room
 	if c.Age > 0 && c.Limit.Algorithm() == corecounter.TokenBucket {
@@ -37,9 +38,9 @@ func (o *oracle) upTo(c *corecounter.Check, room int64) int64 {
 	return granted
 }
 
-// leftOf computes how many units at most a refund of a token bucket returns. For a lease these are
-// the units not refilled between its grant and now, or, if that is later, the end of the last lease
-// minus its own age.
+// leftOf computes the greatest number of units that a refund restores to a token bucket. For a
+// lease these are the units not refilled since its grant, until now or, if that is later, until the
+// end of the last lease minus its own age.
 func leftOf(events []event, c *corecounter.Check, at corecounter.Micros) int64 {
 	if c.Age == 0 {
 		return c.Cost

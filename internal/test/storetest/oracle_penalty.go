@@ -38,8 +38,8 @@ func (r *record) remembered(p *corecounter.Penalty, at corecounter.Micros) (out 
 	return out[max(0, len(out)-corecounter.ViolationsMax):]
 }
 
-// punished computes the answer to the check of a penalty, and records its consequences. The other
-// checks were examined before; results has their answers.
+// punished computes the answer to the check of a penalty, and records its consequences. results has
+// the answers to the other checks.
 func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, i int, admitted, penalized bool) corecounter.Result {
 	c, want := &checks[i], corecounter.Result{At: at}
 	r := o.record(c)
@@ -66,7 +66,7 @@ func (o *oracle) punished(at corecounter.Micros, checks []corecounter.Check, res
 }
 
 // violate records the denials of a call that are violations for check guard. longest is their
-// longest wait. distinct says whether any of them is not recorded yet.
+// longest wait. distinct reports whether any of them is not recorded yet.
 func (r *record) violate(at corecounter.Micros, checks []corecounter.Check, results []corecounter.Result, guard int) (longest corecounter.Micros,
 	distinct bool) {
 	penalty := checks[guard].Penalty

@@ -8,7 +8,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// OracleSteps is how many calls [Run] checks with the oracle.
+// OracleSteps is the number of calls that [Run] checks with the oracle.
 const OracleSteps = 1_000
 
 // RunOracle sends steps random calls to a store and computes each answer from the whole history of
@@ -56,8 +56,8 @@ func foretell(e *examiner, seed uint64, steps int) {
 	}
 }
 
-// differs returns which number of an answer does not follow from the history, or "". The check was
-// evaluated on the history before.
+// differs names a number of the answer that does not follow from the history, or returns "". before
+// is the history for which the check was evaluated.
 func (o *oracle) differs(c *corecounter.Check, r *corecounter.Result, granted int64, refused bool, before []event) string {
 	l, key := c.Limit, string(c.Key)
 	was := &oracle{history: map[string][]event{key: before}, calendars: o.calendars}

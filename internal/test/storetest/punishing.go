@@ -8,7 +8,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// warden is a penalty and a limit under it that is exhausted for a minute at a time.
+// warden is a penalty with a limit that is exhausted for a minute at a time.
 type warden struct {
 	*examiner
 	penalty corecounter.Penalty
@@ -170,8 +170,8 @@ func askNoViolation(e *examiner) {
 	if r[0].Denied || r[0].Violations != 0 || r[1].Violations != 1 {
 		e.Fatalf("a refusal in another client's record: %+v, want a violation only there", r)
 	}
-	// A denial beside a look at the penalty is no violation, nor is a denial while another penalty
-	// is in force.
+	// A denial is not a violation if the penalty is only looked at, or while another penalty is in
+	// force.
 	k := guarded(take("full", full, 1), 1, 1)
 	e.take(penaltyCheck(corecounter.OpLook, "p", &w.penalty), k)
 	w.imposed(w.current(), 0, 0)
@@ -230,8 +230,8 @@ func askViolationsMax(e *examiner) {
 			e.Fatalf("%d violations are kept, want %d", len(violations), n)
 		}
 	}
-	// Of violations of one instant the first in order are dropped first, so that every store keeps
-	// the same.
+	// Of violations at the same instant, the first in order are dropped first, so that every store
+	// keeps the same ones.
 	_, violations := e.Penalty(e, []byte("p"))
 	inOrder(violations)
 	last := int64(corecounter.ViolationsMax-1)/each + 2
@@ -279,7 +279,8 @@ func askPenaltyClockBack(e *examiner) {
 	w.imposed(w.offend(2), 5*corecounter.Minute, 2)
 	e.after(30 * corecounter.Minute) // a little ahead: the penalty is in force until then
 	w.imposed(w.current(), 6*corecounter.Minute, 2)
-	// ahead by more than the longest penalty: cut to that, and the violations move to now
+	// Ahead by more than the longest penalty: the penalty is shortened to that, and the violations
+	// move to now.
 	e.after(-3 * corecounter.Hour)
 	w.imposed(w.current(), 20*corecounter.Minute, 2)
 	r, _ := w.guard(1)

@@ -49,11 +49,12 @@ type pair struct {
 	*examiner
 	traffic *traffic
 	model   *Model
-	// written has, by key, the checks since the model's state last changed. Writing the same state
-	// under another policy may make it equal to a new counter at another instant, and a store may
-	// use either.
+	// written has, by key, the checks since the model's state last changed. If the same state is
+	// written under another policy, it can equal a new counter from a different instant, and a
+	// store may use either.
 	written map[string][]written
-	// the state has equalled a new counter at some instant since, so the store may have dropped it
+	// fresh has the keys whose state has equalled a new counter at some instant since then, so that
+	// the store might have dropped it.
 	fresh map[string]bool
 }
 
@@ -63,7 +64,8 @@ type written struct {
 	calendar *calendar
 }
 
-// waitSlack is how far Wait, Reset and Next may differ: they are computed, not stored.
+// waitSlack is the accepted difference of Wait, Reset and Next, which are computed rather than
+// stored.
 const waitSlack corecounter.Micros = 1
 
 func compare(e *examiner, tr *traffic, steps int) {
@@ -156,7 +158,7 @@ func (w *written) over(p *pair) bool {
 	return now.isFresh(p)
 }
 
-// modelHolds returns the model's state for the check.
+// modelHolds returns the state that the model has for the check.
 func (p *pair) modelHolds(c *corecounter.Check) corecounter.Slot {
 	model := p.model.Subject()
 	return model.holds(p, c)
@@ -171,7 +173,7 @@ func (p *pair) slots(checks []corecounter.Check) []corecounter.Slot {
 	return slots
 }
 
-// hold fails the test if the model and the store hold different states for a check's counter or
+// hold fails the test if the model and the store have different states for a check's counter or
 // penalty.
 func (p *pair) hold(step int, checks []corecounter.Check, i int, before *corecounter.Slot) {
 	c := &checks[i]

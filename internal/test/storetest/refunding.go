@@ -4,7 +4,7 @@ package storetest
 
 import corecounter "github.com/penstock/penstock/core/counter"
 
-// refundPromises are about charges of a token bucket that may be refunded after use.
+// refundPromises concern charges of a token bucket that can be refunded after use.
 var refundPromises = []promise{
 	{"a refund restores what the charge still lacks", "What a token bucket has lost by being full in the meantime is not given " +
 		"back beside what flowed in; otherwise a refund makes tokens.", askRefund},
@@ -12,7 +12,7 @@ var refundPromises = []promise{
 		"refunds restore the same tokens.", askRefunds},
 }
 
-// refundable marks a check whose charge may be refunded.
+// refundable marks a check whose charge can be refunded.
 func refundable(c corecounter.Check) corecounter.Check {
 	c.Refundable = true
 	return c

@@ -20,8 +20,8 @@ func askRefundToWindow(e *examiner) {
 		}
 		e.mustAdmit(take(key, l, 5))
 	}
-	// A refund to a sliding window credits the window that was charged, also the previous one. A
-	// refund to a log credits the mark that was charged.
+	// A refund to a sliding window credits the window that was charged, even if it is the previous
+	// one. A refund to a log credits the mark that was charged.
 	sliding, log := limit(corecounter.SlidingWindow, 100, corecounter.Minute), limit(corecounter.SlidingLog, 100, corecounter.Minute)
 	e.after(0)
 	receipts := []corecounter.Result{e.mustAdmit(take("prev", sliding, 100)), e.mustAdmit(take("marks", log, 60))}

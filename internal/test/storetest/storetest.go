@@ -6,7 +6,7 @@
 //
 // [Run] checks the contract of [counter.Store.Take] in three ways: each promise by name, with the
 // consequence of breaking it; the stories in core/testdata/vectors; and random traffic, for which
-// it compares the store's answers and state with [Model]. For every promise this package's own
+// it compares the store's answers and state with [Model]. For every promise, this package's own
 // tests have a broken store that the exam detects.
 //
 // # Price
@@ -16,8 +16,8 @@
 //
 // # When not to use it
 //
-// The exam sets the clock. What a store does when its server is slow, gone or full belongs in the
-// store's own tests.
+// The exam sets the clock. A store's own tests must cover its behavior when its server is slow,
+// down or full.
 package storetest
 
 import (
@@ -29,16 +29,16 @@ import (
 
 // Subject is a store under exam.
 type Subject struct {
-	// Store is empty when the exam gets it, and not used elsewhere.
+	// Store must be empty and must not be used elsewhere.
 	Store corecounter.Store
-	// Pin sets the store's clock, which stands until the next Pin. The clock may go back. A store
-	// that expires counters by another clock must not do so during the exam: only the pinned clock
-	// decides whether a counter is new.
+	// Pin sets the store's clock, which stands still until the next Pin. The clock can go back. A
+	// store that expires counters by another clock must not do so during the exam, because only the
+	// pinned clock determines whether a counter is new.
 	Pin func(now corecounter.Micros)
-	// Counter returns the store's state for a key as stored, not brought forward to the pinned
-	// instant. For a sliding log that is its marks, oldest first, and the State is ignored;
-	// otherwise its State. A counter that was never charged, or was dropped because it equalled a
-	// new one, is the zero State without marks.
+	// Counter returns the store's state for a key as stored, not advanced to the pinned instant.
+	// For a sliding log that is its marks, oldest first, and the State is ignored; otherwise its
+	// State. A counter that was never charged, or was dropped because it equalled a new one, is the
+	// zero State without marks.
 	Counter func(t testing.TB, key []byte, l *corecounter.Limit) (corecounter.State, []corecounter.Mark)
 	// Penalty returns the store's state for the key of a penalty as stored: the end of the penalty,
 	// 0 if none was imposed or it was dropped, and the violations, in any order.

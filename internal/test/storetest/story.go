@@ -25,7 +25,7 @@ type Step struct {
 	Text    string // as written
 	At      corecounter.Micros
 	Checks  []corecounter.Check
-	Want    [][]Expectation // for each check, the numbers of its answer that the story states
+	Want    [][]Expectation // for each check, the expected numbers of its answer
 	Invalid bool            // the call is invalid, and there are no answers
 	// the store's clock is outside the caller's boundaries, and there are no answers
 	Stale bool
@@ -48,7 +48,7 @@ type storyReader struct {
 	receipts map[string]bool
 	now      time.Time
 	zone     *time.Location     // of the calendar limits named from here on
-	caller   corecounter.Micros // how far the caller's clock is ahead of the store's
+	caller   corecounter.Micros // by how much the caller's clock is ahead of the store's
 }
 
 // line is a line of a vector file, without comments.

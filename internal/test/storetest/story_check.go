@@ -11,7 +11,7 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// thing is a named counter or penalty of a story.
+// thing is a counter or penalty that a story names.
 type thing struct {
 	limit    corecounter.Limit
 	calendar *calendar            // of a calendar limit, otherwise nil
@@ -101,7 +101,7 @@ func (p *storyReader) questions(s *Step, text string) error {
 	return nil
 }
 
-// operations are the words for operations; numbers says how many numbers follow the name of the
+// operations are the words for operations; numbers is the number of arguments after the name of the
 // limit.
 var operations = map[string]struct {
 	op      corecounter.Op

@@ -10,8 +10,8 @@ import (
 	corecounter "github.com/penstock/penstock/core/counter"
 )
 
-// traffic generates calls of greedy clients, which know the remaining units and the end of the
-// window, with an unreliable clock and policies that change.
+// traffic generates calls of greedy clients, which use the reported remaining units and ends of
+// windows, with an unreliable clock and policies that change.
 type traffic struct {
 	rng       *rand.Rand
 	now       corecounter.Micros
@@ -29,10 +29,10 @@ type counter struct {
 	calendar  *calendar            // of a calendar limit
 	penalty   *corecounter.Penalty // of a penalty, which has no limit
 	violation int64                // the ID of its denials in a penalty's record
-	// refundable says that its charges may be refunded after use.
+	// refundable reports whether its charges can be refunded after use.
 	refundable bool
 	remaining  int64
-	wakes      corecounter.Micros // when it may be tried again after its last denial
+	wakes      corecounter.Micros // when it can be tried again after its last denial
 	charges    []charge
 }
 
@@ -90,7 +90,7 @@ func (tr *traffic) find(key []byte) *counter {
 	return nil
 }
 
-// heard updates the traffic with the answers.
+// heard updates the traffic from the answers.
 func (tr *traffic) heard(checks []corecounter.Check, results []corecounter.Result) {
 	for i := range checks {
 		c, r := tr.find(checks[i].Key), &results[i]
@@ -160,8 +160,8 @@ func (tr *traffic) limit(a corecounter.Algorithm, window corecounter.Micros) cor
 	}
 }
 
-// changed returns the limit after an edit of its policy. Window and algorithm stay, because they
-// are part of the key.
+// changed returns the limit after an edit of its policy. Window and algorithm remain the same,
+// because they are part of the key.
 func (tr *traffic) changed(l *corecounter.Limit) corecounter.Limit {
 	if tr.chance(50) {
 		return tr.limit(l.Algorithm(), l.Window())
@@ -252,7 +252,7 @@ func (tr *traffic) check(c *counter, n int) corecounter.Check {
 	return k
 }
 
-// age returns how long units of a limit are leased; 0 often, for no lease.
+// age returns how long units of a limit are leased, often 0 for no lease.
 func (tr *traffic) age(l *corecounter.Limit) corecounter.Micros {
 	if l.Algorithm() == corecounter.SlidingLog || tr.chance(40) {
 		return 0

@@ -11,14 +11,14 @@ import (
 // Traffic of calendar windows and penalties.
 
 const (
-	trafficCalendars = 4  // of trafficCounters, how many have calendar windows
+	trafficCalendars = 4  // how many of trafficCounters have calendar windows
 	trafficPenalties = 3  // in use at a time, besides the counters
 	penaltiesMax     = 2  // at most in one call
-	violationsKnown  = 12 // number of violation IDs, so that two counters seldom share one
+	violationsKnown  = 12 // number of violation IDs, so that two counters rarely share one
 )
 
-// zones for calendar windows: with and without summer time, with changes of half an hour and at
-// midnight, far east and far west.
+// zones are time zones for calendar windows: with and without summer time, with changes of half an
+// hour and at midnight, far east and far west.
 var zones = []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "Australia/Lord_Howe", "Asia/Kathmandu",
 	"Pacific/Kiritimati", "America/Santiago"}
 
@@ -130,8 +130,8 @@ func (tr *traffic) guarded(checks []corecounter.Check) []corecounter.Check {
 	return checks
 }
 
-// dated adds calendar boundaries as the caller knows them. The caller's clock may be behind by a
-// period or two, and sometimes is so far off that the call is stale.
+// dated adds calendar boundaries by the caller's clock. That clock can be behind by a period or
+// two, and is sometimes so wrong that the call is stale.
 func (tr *traffic) dated(c *counter, k corecounter.Check) corecounter.Check {
 	if c.calendar == nil {
 		return k

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inflate decompresses bodies in gzip and zstd for package usage. Programs whose binary
-// size matters use package usage without it.
+// Package inflate decompresses gzip and zstd bodies for package usage. Programs whose binary size
+// matters use package usage without it.
 //
 // # Promise
 //
 // A body is decompressed piece by piece, so only the decoder's window of the expanded body is kept
-// in memory. A broken body is decompressed as far as it goes. Safe for concurrent use.
+// in memory. A broken body is decompressed up to the error. The package is safe for concurrent use.
 //
 // # Price
 //
-// Decoders are large and are reused: some hundred KB for each body that is decompressed at the same
-// time, and a megabyte of binary.
+// Decoders are large and are reused. They take a few hundred KB for each body that is decompressed
+// at the same time, and add a megabyte to the binary.
 //
 // # When not to use it
 //
-// In the filter for Envoy: each megabyte delays its start by a second.
+// Do not use it in the filter for Envoy, where each megabyte delays the start by a second.
 package inflate
 
 import (
@@ -27,11 +27,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// windowBytesMax is how far back a zstd stream may refer; browsers accept the same.
+// windowBytesMax is the largest window of a zstd stream; browsers accept the same size.
 const windowBytesMax = 8 << 20
 
-// Pools of decoders, which are large. A zstd decoder of concurrency 1 has no goroutines, so the
-// garbage collector may take it.
+// Pools of decoders, which are large. A zstd decoder with concurrency 1 has no goroutines, so it
+// can be garbage-collected.
 var (
 	gzips = sync.Pool{New: func() any { return new(gzip.Reader) }}
 	zstds = sync.Pool{New: func() any {
@@ -71,7 +71,7 @@ func (Bodies) Inflate(coding string, body []byte, pour func(piece []byte) (more 
 	if d.Reset(compressed) == nil {
 		copyPieces(d, pour)
 	}
-	if d.Reset(nil) == nil { // releases the body
+	if d.Reset(nil) == nil { // release the body
 		zstds.Put(d)
 	}
 }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package penstockcaddy
+
+import (
+	"context"
+	"time"
+
+	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// topDenied counts the clients that were denied most often, across all configurations of this
+// process.
+var topDenied = topk.New(topk.Options{})
+
+// thisNode is this process among the nodes that count in one Redis.
+var thisNode = fleet.New(fleet.Sources{Front: "caddy", Policies: policiesOfNode, Totals: totalsOfNode, Denied: topDenied,
+	Problems: problemsOfNode}, time.Now())
+
+// policiesOfNode returns the policies of the running configuration.
+func policiesOfNode() []fleet.Policy {
+	app, err := runningApp()
+	if err != nil {
+		return nil
+	}
+	return operator.PoliciesOf(app.operated())
+}
+
+func totalsOfNode() (all []fleet.Total) {
+	for _, total := range common.Totals() {
+		all = append(all, fleet.Total(total))
+	}
+	return all
+}
+
+// problemsOfNode returns what is wrong with the store of the running configuration.
+func problemsOfNode() []string {
+	app, err := runningApp()
+	if err != nil {
+		return nil
+	}
+	return app.store.opened.Problems()
+}
+
+// join makes this process known to the others that count in the same Redis, if there is one.
+func (s *pooledStore) join() {
+	if s.opened.Redis != nil {
+		s.joined.Do(func() { s.member = fleet.Join(s.opened.Redis, thisNode) })
+	}
+}
+
+// leave ends what join began.
+func (s *pooledStore) leave() {
+	s.joined.Do(func() {}) // no later join
+	if s.member != nil {
+		s.member.Close()
+	}
+}
+
+// others returns how to read what all nodes of the same Redis told of themselves; nil without Redis.
+func (s *pooledStore) others() func(context.Context) (*fleet.Reading, error) {
+	if s.opened.Redis == nil {
+		return nil
+	}
+	return func(ctx context.Context) (*fleet.Reading, error) { return fleet.Read(ctx, s.opened.Redis) }
+}

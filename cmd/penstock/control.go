@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/control"
+	"github.com/penstock/penstock/internal/control/localpg"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// databaseVariable may hold the address of the database, which may contain a password.
+const databaseVariable = "PENSTOCK_DATABASE"
+
+const controlHelp = `Keep clients, tiers and their history in PostgreSQL, and publish them to Redis.
+
+--database may say {env.NAME} for a part of the address, such as the password; without it, the variable PENSTOCK_DATABASE says
+the address. PGPASSWORD, PGPASSFILE and a service file work as with psql. Redis is named as for penstock bridge, by flags or
+by REDIS_MODE, REDIS_ADDR and so on.
+
+The first start prints an admin's token, once. /healthz, /readyz and /openapi.json need no token.`
+
+// controlFlags are the flags of the commands of the control plane, as written.
+type controlFlags struct {
+	database     string
+	redis        redisstore.Options
+	listen       string
+	socketMode   string
+	certificates certificates
+	tokenFile    string
+	folder       string
+}
+
+func newControl() *cobra.Command {
+	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI())
+	return cmd
+}
+
+func newControlServe() *cobra.Command {
+	f := new(controlFlags)
+	cmd := &cobra.Command{Use: "serve", Short: "Serve the API, and publish to Redis", Long: controlHelp, Args: noArgs,
+		Example: "  penstock control serve --database postgres://penstock@db/penstock --redis redis://localhost:6379",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			address, err := f.databaseAddress()
+			if err != nil {
+				return err
+			}
+			return f.serve(cmd.Context(), address)
+		}}
+	f.registerDatabase(cmd)
+	f.register(cmd)
+	return cmd
+}
+
+func newControlDev() *cobra.Command {
+	f := new(controlFlags)
+	cmd := &cobra.Command{Use: "dev", Short: "Serve with a private PostgreSQL of this machine", Args: noArgs,
+		Long: "Start a private PostgreSQL in a folder, on a Unix socket, and serve as penstock control serve does.\n" +
+			"Its programs are those in /usr/lib/postgresql, else those in the search path.",
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			server, err := localpg.Start(cmd.Context(), localpg.Options{Folder: f.folder})
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, server.Stop()) }()
+			return f.serve(cmd.Context(), server.URL())
+		}}
+	cmd.Flags().StringVar(&f.folder, "dir", ".penstock", "the `FOLDER` of the database; it is made if it is missing")
+	f.register(cmd)
+	return cmd
+}
+
+func (f *controlFlags) registerDatabase(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.database, "database", "", "the address of the database: postgres://user:{env.NAME}@host:5432/name ($"+databaseVariable+")")
+}
+
+func (f *controlFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	addRedis(flags, &f.redis, "the Redis of the proxies: redis://user:{env.NAME}@host:6379/0")
+	flags.StringVar(&f.listen, "listen", "127.0.0.1:7070", "where to serve the API: host:port, or unix:PATH")
+	flags.StringVar(&f.socketMode, "socket-mode", "0660", "the mode of a Unix socket")
+	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate of the API")
+	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
+	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers, which must show a certificate")
+	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
+}
+
+// databaseAddress returns the address from the flag or the environment.
+func (f *controlFlags) databaseAddress() (string, error) {
+	address := f.database
+	if address == "" {
+		address = os.Getenv(databaseVariable)
+	}
+	if address == "" {
+		return "", fmt.Errorf("no database is named: write --database postgres://user@host:5432/name, set %s, or try penstock control dev",
+			databaseVariable)
+	}
+	address, err := fillIn(address)
+	if err != nil {
+		return "", fmt.Errorf("--database: %w", err)
+	}
+	return address, nil
+}
+
+// serve runs the control plane until SIGINT or SIGTERM.
+func (f *controlFlags) serve(ctx context.Context, database string) error {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	store, err := f.store(logger)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	listener, err := f.listener(logger)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	logger.Info("penstock control listens", "address", listener.Addr().String())
+	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, FirstToken: f.showToken})
+}
+
+// store returns the Redis that the flags or the environment name.
+func (f *controlFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
+	o := f.redis
+	said, err := redisVariables(&o, os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if !said && !inRedis(&o) {
+		return nil, errors.New("no Redis is named, and the proxies read what applies from there: write --redis redis://host:6379, or set REDIS_ADDR")
+	}
+	if o.URL, err = fillIn(o.URL); err != nil {
+		return nil, fmt.Errorf("--redis: %w", err)
+	}
+	o.Timeout, o.Logger = redisstore.TimeoutMax, logger
+	return redisstore.New(o)
+}
+
+// listener listens where the flags say.
+func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
+	config, err := f.certificates.config()
+	if err != nil {
+		return nil, err
+	}
+	mode, err := strconv.ParseUint(f.socketMode, 8, 32)
+	if err != nil || mode > 0o777 {
+		return nil, fmt.Errorf("--socket-mode %q is not an octal mode: write 0660", f.socketMode)
+	}
+	at, beyond, err := entranceOf(f.listen)
+	if err != nil {
+		return nil, fmt.Errorf("--listen: %w", err)
+	}
+	if beyond && config == nil {
+		return nil, fmt.Errorf("other machines can reach --listen %q, and tokens could be read on the network: give --tls-cert and --tls-key, or "+
+			"listen on 127.0.0.1 or a Unix socket behind a proxy with TLS", f.listen)
+	}
+	listener, err := listenOn(at.network, at.address, fs.FileMode(mode))
+	if err != nil || config == nil {
+		return listener, err
+	}
+	return tls.NewListener(listener, config), nil
+}
+
+// showToken shows the first admin's token.
+func (f *controlFlags) showToken(secret string, expires time.Time) error {
+	if f.tokenFile != "" {
+		return os.WriteFile(f.tokenFile, []byte(secret+"\n"), 0o600)
+	}
+	_, err := fmt.Printf("the first admin's token, shown this once, until %s:\n%s\n", expires.Format(time.DateOnly), secret)
+	return err
+}

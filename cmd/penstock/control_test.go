@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestControlSaysWhatIsMissing holds that what contradicts or is missing is an error with a remedy
+// before anything starts.
+func TestControlSaysWhatIsMissing(t *testing.T) {
+	t.Setenv(databaseVariable, "")
+	t.Setenv(tokenVariable, "")
+	const database, redis = "--database=postgres://nobody@localhost:1/x", "--redis=redis://localhost:1"
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"no database is named", []string{"control", "serve", redis}},
+		{"no Redis is named", []string{"control", "serve", database}},
+		{"\"PENSTOCK_NOT_SET\" is not set", []string{"control", "serve", "--database=postgres://x:{env.PENSTOCK_NOT_SET}@h/x", redis}},
+		{"the database's address is not valid", []string{"control", "serve", "--database=postgres://x:secret@h:port/x", redis, "--listen=127.0.0.1:0"}},
+		{"other machines can reach", []string{"control", "serve", database, redis, "--listen=0.0.0.0:0"}},
+		{"belong together", []string{"control", "serve", database, redis, "--tls-cert=x"}},
+		{"is not an octal mode", []string{"control", "serve", database, redis, "--socket-mode=9"}},
+		{`--for "soon"`, []string{"control", "token", database, "--for=soon"}},
+		{"goes with --control", []string{"client", "show", "user:x", "--control-token-file=x"}},
+		{"keep one", []string{"client", "show", "user:x", "--control=http://localhost:1", redis}},
+		{"--actor has no effect", []string{"client", "block", "user:x", "--control=http://localhost:1", "--actor=me", "--reason=x"}},
+		{"needs a token", []string{"client", "show", "user:x", "--control=http://localhost:1"}},
+	} {
+		cmd := newRoot()
+		cmd.SetArgs(c.args)
+		err := cmd.Execute()
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v; want %q", c.args, err, c.want)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%v: the error shows the password: %v", c.args, err)
+		}
+	}
+}

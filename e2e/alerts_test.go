@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// hasty shortens the spans of the alert rules, so that a test sees within seconds what takes
+// minutes.
+var hasty = strings.NewReplacer("for: 2m", "for: 1s", "for: 1m", "for: 1s", "for: 10s", "for: 1s", "[15m]", "[15s]", "[5m]", "[15s]", "[1m]", "[15s]")
+
+// firing returns the names of the alerts that fire.
+func (m *monitor) firing() (names []string) {
+	m.t.Helper()
+	var data struct {
+		Alerts []struct {
+			State  string
+			Labels map[string]string
+		}
+	}
+	m.read("/api/v1/alerts", &data)
+	for _, alert := range data.Alerts {
+		if alert.State == "firing" {
+			names = append(names, alert.Labels["alertname"])
+		}
+	}
+	return names
+}
+
+// awaitAlerts waits until each of the alerts has fired, and sends load meanwhile.
+func (m *monitor) awaitAlerts(load func(), wanted ...string) {
+	m.t.Helper()
+	defer func() {
+		if len(wanted) > 0 {
+			m.t.Logf("these have not fired: %q", wanted)
+		}
+	}()
+	eventually.Until(m.t, 2*patience, "the alerts fire", func() bool {
+		load()
+		fired := m.firing()
+		wanted = slices.DeleteFunc(wanted, func(name string) bool { return slices.Contains(fired, name) })
+		pass(scrapePause)
+		return len(wanted) == 0
+	})
+}
+
+// refuse sends Caddy a configuration that it does not accept.
+func (p *process) refuse() {
+	p.t.Helper()
+	request, err := http.NewRequest(http.MethodPatch, "http://"+p.admin+"/config/apps/penstock/store", strings.NewReader(`{"type":"none"}`))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		p.t.Fatal("Caddy accepted a store that does not exist")
+	}
+}
+
+// TestAlertsFire provokes what the alert rules are about, on real servers. Unit tests of the rules
+// cover the two that need a flood: PenstockDirectoryOverloads and PenstockUncheckedCredentials.
+func TestAlertsFire(t *testing.T) {
+	t.Parallel()
+	keys := newKeysFile(t, map[string]string{"ann": ""})
+	redis, alone := redistest.StartTCP(t), redistest.StartAlone(t)
+	command := func(server *redistest.Server, words ...any) {
+		t.Helper()
+		if err := server.Client().Do(t.Context(), words...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	command(alone, "cluster", "addslotsrange", 0, 16383)
+	eventually.Until(t, patience, "the cluster is ok", func() bool {
+		return strings.Contains(alone.Client().ClusterInfo(t.Context()).Val(), "cluster_state:ok")
+	})
+	caddy := startWatched(t, redis, keys)
+	bridges := []*watchedBridge{
+		startWatchedBridge(t, "name: shop\nrules: [{name: api, limit: 3/1h}]\n", "--redis", alone.URL(), "--redis-mode", "cluster"),
+		startWatchedBridge(t, "name: shop\nrules: [{name: api, limit: 3/1h}]\n"),
+	}
+	m := startPrometheus(t, hasty, []string{caddy.admin}, []string{bridges[0].address, bridges[1].address})
+	load := func() { caddy.get("/wide") }
+	eventually.Until(t, 2*patience, "the nodes are scraped, and no alert fires", func() bool {
+		load()
+		pass(scrapePause)
+		fired := slices.DeleteFunc(m.firing(), func(name string) bool { return strings.HasPrefix(name, "PenstockCheckSlow") }) // the machine may be busy
+		return len(fired) == 0 && m.answers("count(penstock_redis_up) == 2 and count(penstock_node_info) == 3")
+	})
+
+	// The nodes still have Redis.
+	command(alone, "cluster", "delslots", 5)
+	bridges[0].policy.edit("name: shop\nrules: [{name: api, limit: 3/1hour}]\n")
+	bridges[1].policy.edit("name: shop\nrules: [{name: api, limit: 4/1h}]\n")
+	keys.write("no keys")
+	caddy.refuse()
+	clients, err := redis.Client().Do(t.Context(), "client", "list").Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command(redis, "config", "set", "maxmemory-policy", "allkeys-random", "maxmemory", "1mb", "maxclients", strings.Count(clients, "\n"))
+	m.awaitAlerts(func() {
+		refused, err := net.Dial("tcp", redis.Addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refused.Close()
+		_ = redis.Client().Set(t.Context(), "evicted", "by the next", time.Minute)
+		_ = redis.Client().Do(t.Context(), "client", "pause", 30, "all")
+		load()
+	}, "PenstockRedisClusterNotOK", "PenstockPolicyRefused", "PenstockPoliciesDiffer", "PenstockKeysRefused",
+		"PenstockCaddyConfigRefused", "PenstockRedisMemory", "PenstockRedisClients", "PenstockRedisRejectedConnections", "PenstockRedisEvictedKeys", "PenstockCheckSlowP95", "PenstockCheckSlowP99")
+
+	redis.Kill()
+	bridges[1].kill()
+	m.awaitAlerts(func() {
+		caddy.ask(t.Context(), http.MethodGet, "/api", "X-Api-Key", keyOf("ann")) // a client that was not read before
+		load()
+	}, "PenstockRedisDown", "PenstockBreakerOpen", "PenstockDegraded", "PenstockDirectoryUndirected", "PenstockNodeDown")
+}

@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/freeport"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// operatorsToken is the token of operators at bridges.
+const operatorsToken = "0123456789abcdef0123"
+
+// allFronts is a Caddy and an Envoy with its bridge that count in one Redis.
+type allFronts struct {
+	t      *testing.T
+	caddy  *process
+	file   *policyFile // of Caddy
+	site   *site
+	bridge *bridge
+	redis  *redistest.Server
+	// targets are the flags by which a command asks Caddy, the bridge and Redis.
+	targets map[string][]string
+}
+
+func startAllFronts(t *testing.T, policy string) *allFronts {
+	t.Helper()
+	f := &allFronts{t: t, redis: redistest.Start(t), site: &site{set: relaxedDeadline}}
+	f.file = renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	f.file.edit(policy)
+	f.caddy = startCaddy(t, directed, "PENSTOCK_REDIS="+f.redis.URL(), "POLICY="+f.file.path)
+	startEnvoy(t, wasm(t), nil, f.site)
+	admin, token := freeport.Address(t), filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(operatorsToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.bridge = f.site.startBridge(t, policy, "--redis", f.redis.URL(), "--redis-timeout", "5s", "--admin-listen", admin, "--admin-token-file", token)
+	f.targets = map[string][]string{
+		"Caddy":  {"--admin", f.caddy.admin},
+		"bridge": {"--bridge", "http://" + admin, "--bridge-token-file", token},
+		"Redis":  {"--redis", f.redis.URL(), "--policy-file", f.file.path},
+	}
+	return f
+}
+
+// ask runs a command against a target.
+func (f *allFronts) ask(target string, args ...string) commandResult {
+	f.t.Helper()
+	return penstock(f.t, append(args, f.targets[target]...)...)
+}
+
+// same runs a command against every target, and fails the test unless the answers are the same, but for
+// the times in them.
+func (f *allFronts) same(args ...string) (answer map[string]any) {
+	f.t.Helper()
+	var of string
+	for target := range f.targets {
+		var one map[string]any
+		f.ask(target, args...).read(f.t, &one)
+		dropTimes(one)
+		if answer != nil && !reflect.DeepEqual(one, answer) {
+			a, _ := json.Marshal(answer)
+			b, _ := json.Marshal(one)
+			f.t.Errorf("%v: %s answers\n%s\nand %s\n%s", args, of, a, target, b)
+		}
+		answer, of = one, target
+	}
+	return answer
+}
+
+// dropTimes removes what passes with time.
+func dropTimes(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, name := range []string{"reset_ms", "wait_ms"} {
+			delete(value, name)
+		}
+		for _, inner := range value {
+			dropTimes(inner)
+		}
+	case []any:
+		for _, inner := range value {
+			dropTimes(inner)
+		}
+	}
+}
+
+// remaining returns what is left of the first counter in a report.
+func remaining(report map[string]any) any {
+	counters, _ := report["counters"].([]any)
+	if len(counters) == 0 {
+		return nil
+	}
+	return counters[0].(map[string]any)["remaining"]
+}
+
+// TestCommandsAnswerAlikeEverywhere holds that what a command says of a client is the same from a
+// Caddy, from a bridge and from Redis, and that a reset by each holds in front of Envoy.
+func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
+	t.Parallel()
+	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
+	const ann = "header.x-user:ann"
+	through := func() int { return f.site.get(t, "/api", "X-User", "ann").status }
+	through()
+	if f.caddy.statuses("ann", 1); remaining(f.same("client", "--client", ann)) != 1.0 {
+		t.Error("one request through Envoy and one through Caddy left another number than 1")
+	}
+	through()
+	if status := through(); status != http.StatusTooManyRequests {
+		t.Fatalf("the fourth request: %d", status)
+	}
+	report := f.same("client", "--client", ann)
+	if penalties := report["penalties"].([]any); len(penalties) != 1 || penalties[0].(map[string]any)["in_force"] != true {
+		t.Errorf("the penalty is missing: %v", report)
+	}
+	for _, target := range []string{"bridge", "Caddy", "Redis"} {
+		f.ask(target, "reset", "--client", ann).mustSucceed(t)
+		f.ask(target, "lift", "--client", ann).mustSucceed(t)
+		if left := remaining(f.same("client", "--client", ann, "--rule", "api")); left != 3.0 {
+			t.Errorf("after a reset through %s, %v are left", target, left)
+		}
+		// What Envoy's filter remembers of a denial ends within a second.
+		eventually.Until(t, 20*time.Second, "Envoy admits the client again after a reset through "+target, func() bool { return through() == 200 })
+		eventually.Until(t, 20*time.Second, "and denies it beyond the limit", func() bool { return through() == 429 })
+	}
+	for target := range f.targets {
+		var told rulesReport
+		if f.ask(target, "rules").read(t, &told); len(told.Policies) != 1 || told.Policies[0].Name != "shop" || told.Policies[0].File == "" {
+			t.Errorf("%s: the rules are %+v", target, told)
+		}
+		f.ask(target, "client", "--client", "api_key:acme").endsWith(t, 3, "identifies clients by")
+		f.ask(target, "client", "--client", ann, "--rule", "apy").mustFail(t, `has a rule "apy"`)
+	}
+	if line := f.ask("bridge", "reload").mustSucceed(t); !strings.Contains(line, `(policy "shop", version `+f.bridge.version(t)+")") {
+		t.Errorf("reload prints %q", line)
+	}
+	f.ask("Redis", "reload").mustFail(t, "ask a running Caddy or bridge")
+	penstock(t, append([]string{"rules"}, f.targets["bridge"][:2]...)...).mustFail(t, "the bridge", "401", "token of operators")
+	f.recordsAreTheSame()
+}
+
+// recordsAreTheSame makes a change through Caddy and one in Redis, and compares what both show.
+func (f *allFronts) recordsAreTheSame() {
+	f.t.Helper()
+	delete(f.targets, "bridge")
+	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan"} {
+		f.ask(target, "client", "block", user, "--reason", "a test", "--actor", "ops").mustSucceed(f.t)
+		shown := f.same("client", "show", user, "--json")
+		if record, _ := shown["record"].(map[string]any); record["block"] == nil {
+			f.t.Errorf("a block through %s shows as %v", target, shown)
+		}
+	}
+	f.ask("Redis", "client", "set-limit", "header.x-user:cid", "apy", "5/1m", "--reason", "x").mustFail(f.t, `has a rule "apy"`)
+}
+
+// version returns the version of the bridge's policy.
+func (b *bridge) version(t testing.TB) string {
+	t.Helper()
+	response, err := (&http.Client{Transport: b.transport()}).Get("http://bridge/readyz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	var ready struct {
+		Version string `json:"policy_version"`
+	}
+	if err := json.NewDecoder(response.Body).Decode(&ready); err != nil {
+		t.Fatal(err)
+	}
+	return ready.Version
+}
+
+// nodesReport is the part of a report of the nodes that the tests read.
+type nodesReport struct {
+	Nodes []struct {
+		ID, Front, State string
+		Policies         []struct{ Name, Version string }
+		Problems         []string
+	}
+}
+
+// topReport is the part of a report of top that the tests read.
+type topReport struct {
+	Nodes   int
+	Rules   []topRule
+	Clients []struct {
+		Client  string
+		Refused int
+	}
+}
+
+type topRule struct {
+	Rule             string
+	Admitted, Denied int
+}
+
+// state returns what a command says of the node of a front: its state, or "" if it is not listed.
+func (f *allFronts) state(target, front string) (state string, problems []string) {
+	var told nodesReport
+	f.ask(target, "nodes", "--json").read(f.t, &told)
+	for _, n := range told.Nodes {
+		if n.Front == front {
+			return n.State, n.Problems
+		}
+	}
+	return "", nil
+}
+
+// TestTheFleetIsSeen holds that a Caddy and a bridge over one Redis are listed wherever one asks, with
+// their policies and problems, and that top adds up what both denied.
+func TestTheFleetIsSeen(t *testing.T) {
+	t.Parallel()
+	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
+	for range 4 {
+		f.site.get(t, "/api", "X-User", "ann")
+	}
+	f.caddy.statuses("ann", 2)
+	last := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log("top was last ", last)
+		}
+	})
+	for target := range f.targets {
+		eventually.Until(t, patience, "both nodes are listed through "+target, func() bool {
+			caddy, _ := f.state(target, "caddy")
+			bridge, _ := f.state(target, "bridge")
+			return caddy == "ok" && bridge == "ok"
+		})
+		eventually.Until(t, patience, "top adds up through "+target, func() bool {
+			var top topReport
+			f.ask(target, "top", "--json").read(t, &top)
+			api := slices.IndexFunc(top.Rules, func(r topRule) bool { return r.Rule == "api" })
+			last = fmt.Sprintf("%+v", top)
+			return top.Nodes == 2 && api >= 0 && top.Rules[api].Admitted == 3 && top.Rules[api].Denied >= 1 && len(top.Clients) == 1 &&
+				top.Clients[0].Client == "header.x-user:ann" && top.Clients[0].Refused == 3
+		})
+	}
+	var alone nodesReport
+	if f.ask("bridge", "nodes", "--json", "--this-node").read(t, &alone); len(alone.Nodes) != 1 || alone.Nodes[0].Front != "bridge" {
+		t.Errorf("this node alone: %+v", alone)
+	}
+	f.ask("Redis", "top", "--this-node").mustFail(t, "is for a running process")
+	if table := f.ask("Redis", "nodes").mustSucceed(t); strings.Count(table, "\n") != 3 || !strings.HasPrefix(table, "NODE") {
+		t.Errorf("the table is %q", table)
+	}
+	f.file.edit("name: shop\nrules: nonsense\n")
+	f.targets["Redis"] = []string{"--redis", f.redis.URL()} // the command reads the file as well
+	for _, target := range []string{"Caddy", "Redis"} {
+		eventually.Until(t, patience, "a rejected edit is a problem, through "+target, func() bool {
+			state, problems := f.state(target, "caddy")
+			return state == "degraded" && strings.Contains(strings.Join(problems, ""), "the last edit of the policy \"shop\" is rejected")
+		})
+	}
+	f.bridge.signal(syscall.SIGTERM)
+	eventually.Until(t, patience, "a bridge that has ended is no longer listed", func() bool {
+		state, _ := f.state("Redis", "bridge")
+		return state == ""
+	})
+}
+
+// TestOneProcessIsSeenWithoutRedis holds that a bridge that counts in memory lists itself.
+func TestOneProcessIsSeenWithoutRedis(t *testing.T) {
+	t.Parallel()
+	operators := socket(t)
+	b := newBridge(t, operatedPolicy, "--admin-listen", "unix:"+operators)
+	b.run(t)
+	var told nodesReport
+	if penstock(t, "nodes", "--json", "--bridge", "unix:"+operators).read(t, &told); len(told.Nodes) != 1 || told.Nodes[0].State != "ok" ||
+		len(told.Nodes[0].Policies) != 1 || told.Nodes[0].Policies[0].Version != b.version(t) {
+		t.Errorf("the nodes are %+v", told)
+	}
+	if table := penstock(t, "top", "--bridge", "unix:"+operators).mustSucceed(t); table != "no client was denied\n" {
+		t.Errorf("top: %q", table)
+	}
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+)
+
+// Bounds of the API.
+const (
+	bodyBytesMax = 64 << 10
+	requestsMax  = 64
+	requestTime  = 10 * time.Second
+	pageDefault  = "100"
+)
+
+// Options configures the API.
+type Options struct {
+	Ledger *ledger.Ledger
+	Logger *slog.Logger
+	// Ready returns the state of what the process needs, for /readyz.
+	Ready func(context.Context) Readiness
+}
+
+// API is the handler of all paths.
+type API struct {
+	ledger *ledger.Ledger
+	logger *slog.Logger
+	ready  func(context.Context) Readiness
+	huma   huma.API
+	turns  chan struct{} // holds a value for each request under way
+	mux    *http.ServeMux
+}
+
+// New returns the handler.
+func New(o Options) *API {
+	a := &API{ledger: o.Ledger, logger: o.Logger, ready: o.Ready, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	config := huma.DefaultConfig("Penstock control", "1")
+	config.Info.Description = "Clients, tiers and tokens of a Penstock control plane."
+	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
+	config.RejectUnknownQueryParameters = true
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
+	config.Security = []map[string][]string{{"token": {}}}
+	a.huma = humago.New(a.mux, config)
+	a.huma.UseMiddleware(a.authorize)
+	a.clientOperations()
+	a.changeOperations()
+	a.tierOperations()
+	a.tokenOperations()
+	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	a.mux.HandleFunc("GET /readyz", a.readyz)
+	return a
+}
+
+// OpenAPI returns the description of the API.
+func (a *API) OpenAPI() *huma.OpenAPI { return a.huma.OpenAPI() }
+
+// ServeHTTP implements [http.Handler].
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		select {
+		case a.turns <- struct{}{}:
+			defer func() { <-a.turns }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			w.Header().Set("Content-Type", "application/problem+json")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"title":"Service Unavailable","status":503,"detail":"too many requests are under way; try again"}` + "\n"))
+			return
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), requestTime)
+	defer cancel()
+	a.mux.ServeHTTP(w, r.WithContext(ctx))
+}
+
+// roleKey is the key of an operation's least role in its metadata.
+const roleKey = "role"
+
+// operation returns the description of an operation. Each one may be answered 401, 403 and 503 too,
+// and 400, 413 and 415 if it has a body.
+func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
+	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
+	if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
+		statuses = append(statuses, http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	return huma.Operation{Method: method, Path: path, OperationID: id, Summary: summary,
+		Description: "Needs the role " + string(role) + " or one above.", MaxBodyBytes: bodyBytesMax,
+		Errors:   append([]int{http.StatusUnauthorized, http.StatusForbidden, http.StatusServiceUnavailable}, statuses...),
+		Metadata: map[string]any{roleKey: role}}
+}
+
+// caller is the context key of who calls.
+type caller struct{}
+
+// called is who calls.
+type called struct {
+	actor ledger.Actor
+	role  ledger.Role
+}
+
+func callerOf(ctx context.Context) called {
+	c, _ := ctx.Value(caller{}).(called)
+	return c
+}
+
+// authorize lets a request pass whose token has the role that the operation needs.
+func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
+	secret, ok := strings.CutPrefix(ctx.Header("Authorization"), "Bearer ")
+	token, err := ledger.Token{}, ledger.ErrNone
+	if ok {
+		token, err = a.ledger.Bearer(ctx.Context(), secret)
+	}
+	needed, _ := ctx.Operation().Metadata[roleKey].(ledger.Role)
+	switch {
+	case errors.Is(err, ledger.ErrNone):
+		ctx.SetHeader("WWW-Authenticate", "Bearer")
+		_ = huma.WriteErr(a.huma, ctx, http.StatusUnauthorized, "send a token as \"Authorization: Bearer pst_…\"; this one is missing, unknown, expired or revoked")
+	case err != nil:
+		_ = huma.WriteErr(a.huma, ctx, http.StatusServiceUnavailable, a.away(err))
+	case !token.Role.May(needed):
+		_ = huma.WriteErr(a.huma, ctx, http.StatusForbidden, denied(token.Role, needed))
+	default:
+		host, _, err := net.SplitHostPort(ctx.RemoteAddr())
+		if err != nil { // a Unix socket
+			host = "local"
+		}
+		next(huma.WithValue(ctx, caller{}, called{ledger.Actor{Name: token.Name, Origin: host}, token.Role}))
+	}
+}
+
+func denied(has, needed ledger.Role) string {
+	return "this needs a token of the role " + string(needed) + ", and the token has the role " + string(has)
+}
+
+// away logs an error of the database, and returns what the caller is told.
+func (a *API) away(err error) string {
+	a.logger.Warn("the database does not answer", "error", err)
+	return "the database does not answer; proxies go on with what they have; try again"
+}
+
+// problem returns the answer to an error of the ledger.
+func (a *API) problem(err error) error {
+	invalid := (*ledger.Invalid)(nil)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid):
+		location := "body"
+		if invalid.Place == "client" {
+			location = "path.client"
+		} else if invalid.Place != "" {
+			location += "." + invalid.Place
+		}
+		return huma.Error422UnprocessableEntity("the write is not valid, and changes nothing",
+			&huma.ErrorDetail{Message: invalid.Text, Location: location, Value: invalid.Value})
+	case errors.Is(err, ledger.ErrNone):
+		return huma.Error404NotFound("there is none of this name")
+	case errors.Is(err, ledger.ErrChanged):
+		return huma.Error412PreconditionFailed(err.Error())
+	}
+	return huma.Error503ServiceUnavailable(a.away(err))
+}

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// Readiness is the answer of /readyz. A text is "ok", or says what is wrong.
+type Readiness struct {
+	Ready    bool   `json:"ready"`
+	Schema   string `json:"schema"`
+	Database string `json:"database"`
+	Redis    string `json:"redis"`
+	// Publisher is "publishes", "stands by", or why the process cannot publish. It does not make a
+	// process unready: another one may publish.
+	Publisher string `json:"publisher"`
+	// Unpublished is how many changes are not in Redis yet.
+	Unpublished int64 `json:"unpublished"`
+}
+
+func (a *API) readyz(w http.ResponseWriter, r *http.Request) {
+	ready := a.ready(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	if !ready.Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_ = json.NewEncoder(w).Encode(ready)
+}

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package api
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+)
+
+// TierPath is the parameter of each path that names a tier.
+type TierPath struct {
+	Tier string `path:"tier" maxLength:"255"`
+}
+
+type tierAnswer struct{ Body ledger.Tier }
+
+type tiersAnswer struct {
+	Body struct {
+		Tiers []ledger.Tier `json:"tiers"`
+		Next  string        `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+	}
+}
+
+type pageQuery struct {
+	After string `query:"after" maxLength:"255" doc:"the next of the page before"`
+	Limit int    `query:"limit" default:"100" minimum:"1" maximum:"1000"`
+}
+
+// Resolve implements [huma.Resolver].
+func (q *pageQuery) Resolve(huma.Context) []error { return storable("after", q.After) }
+
+// storable returns an error if no row can contain the value of a parameter.
+func storable(name, value string) []error {
+	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
+		return []error{&huma.ErrorDetail{Message: "the value has a NUL, or is not UTF-8; write one that is there", Location: "query." + name}}
+	}
+	return nil
+}
+
+type putTier struct {
+	TierPath
+	Body struct {
+		Note   string `json:"note,omitempty"`
+		Reason string `json:"reason" doc:"why, for the history"`
+	}
+}
+
+// Reasoned is the reason of a write without a body.
+type Reasoned struct {
+	Reason string `query:"reason" required:"true" doc:"why, for the history"`
+}
+
+// tierOperations are those of tiers.
+func (a *API) tierOperations() {
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/tiers", "list-tiers", "List the tiers that clients may have", ledger.Viewer),
+		func(ctx context.Context, in *pageQuery) (*tiersAnswer, error) {
+			found, err := a.ledger.Tiers(ctx, in.After, in.Limit)
+			if err != nil {
+				return nil, a.problem(err)
+			}
+			answer := new(tiersAnswer)
+			answer.Body.Tiers = append([]ledger.Tier{}, found...)
+			if len(found) == in.Limit {
+				answer.Body.Next = found[len(found)-1].Tier
+			}
+			return answer, nil
+		})
+	huma.Register(a.huma, operation(http.MethodPut, "/v1/tiers/{tier}", "put-tier", "Make a tier, or change its note", ledger.Editor),
+		func(ctx context.Context, in *putTier) (*tierAnswer, error) {
+			put, err := a.ledger.PutTier(ctx, callerOf(ctx).actor, ledger.Tier{Tier: in.Tier, Note: in.Body.Note}, in.Body.Reason)
+			return &tierAnswer{put}, a.problem(err)
+		})
+	huma.Register(a.huma, operation(http.MethodDelete, "/v1/tiers/{tier}", "delete-tier", "Remove a tier that no client has", ledger.Editor, 404),
+		func(ctx context.Context, in *struct {
+			TierPath
+			Reasoned
+		},
+		) (*struct{}, error) {
+			return nil, a.problem(a.ledger.DeleteTier(ctx, callerOf(ctx).actor, in.Tier, in.Reason))
+		})
+}
+
+type tokensAnswer struct {
+	Body struct {
+		Tokens []ledger.Token `json:"tokens"`
+		Next   string         `json:"next,omitempty" doc:"the value of after for the next page; absent on the last"`
+	}
+}
+
+type newTokenAnswer struct {
+	Body struct {
+		ledger.Token
+		Secret string `json:"secret" doc:"what to send as a bearer token; it is shown this once"`
+	}
+}
+
+type newToken struct {
+	Body struct {
+		Name      string      `json:"name" doc:"who uses it, for the history"`
+		Role      ledger.Role `json:"role" enum:"viewer,support,editor,admin"`
+		ExpiresAt time.Time   `json:"expires_at" doc:"at most two years from now"`
+		Reason    string      `json:"reason" doc:"why, for the history"`
+	}
+}
+
+// tokenOperations are those of tokens.
+func (a *API) tokenOperations() {
+	huma.Register(a.huma, operation(http.MethodGet, "/v1/tokens", "list-tokens", "List tokens, without their secrets", ledger.Admin),
+		func(ctx context.Context, in *pageQuery) (*tokensAnswer, error) {
+			found, err := a.ledger.Tokens(ctx, in.After, in.Limit)
+			if err != nil {
+				return nil, a.problem(err)
+			}
+			answer := new(tokensAnswer)
+			answer.Body.Tokens = append([]ledger.Token{}, found...)
+			if len(found) == in.Limit {
+				answer.Body.Next = found[len(found)-1].Token
+			}
+			return answer, nil
+		})
+	made := operation(http.MethodPost, "/v1/tokens", "new-token", "Make a token", ledger.Admin)
+	made.DefaultStatus = http.StatusCreated
+	huma.Register(a.huma, made, func(ctx context.Context, in *newToken) (*newTokenAnswer, error) {
+		life := in.Body.ExpiresAt.Sub(a.ledger.Instant())
+		secret, token, err := a.ledger.NewToken(ctx, callerOf(ctx).actor, in.Body.Name, in.Body.Role, life, in.Body.Reason)
+		answer := new(newTokenAnswer)
+		answer.Body.Token, answer.Body.Secret = token, secret
+		return answer, a.problem(err)
+	})
+	huma.Register(a.huma, operation(http.MethodDelete, "/v1/tokens/{token}", "revoke-token", "Revoke a token at once", ledger.Admin, 404),
+		func(ctx context.Context, in *struct {
+			Token string `path:"token" maxLength:"255"`
+			Reasoned
+		},
+		) (*struct{}, error) {
+			return nil, a.problem(a.ledger.Revoke(ctx, callerOf(ctx).actor, in.Token, in.Reason))
+		})
+}

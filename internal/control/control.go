@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package control is the process of a control plane: it keeps the schema of the database current,
+// serves the API, and publishes to Redis.
+//
+// # Promise
+//
+// The process starts whether or not the database and Redis answer, and works as soon as they do. It
+// has no state of its own: any number of processes over one database serve the same API, and one of
+// them publishes. What proxies enforce is in Redis, so they go on without it.
+//
+// # When not to use it
+//
+// Without history, roles and an API, the command penstock client changes the directory in Redis
+// alone, and needs no PostgreSQL.
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/net/netutil"
+
+	"github.com/penstock/penstock/internal/control/api"
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/control/publish"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+const (
+	// connectionsMax bounds the connections of callers.
+	connectionsMax = 1024
+	// callTime bounds the reading of a request, and the writing of an answer.
+	callTime       = 15 * time.Second
+	idleTime       = 2 * time.Minute
+	drainTime      = 10 * time.Second
+	headerBytesMax = 64 << 10
+	// prepareEvery is the pause before the database is asked again at the start.
+	prepareEvery = time.Second
+	// readyTime bounds each look of /readyz.
+	readyTime = 2 * time.Second
+)
+
+// Options configures a control plane. All fields are required.
+type Options struct {
+	Database string // the address, as postgres://user@host:5432/name
+	Redis    *redisstore.Store
+	Listener net.Listener // with TLS, if any
+	Logger   *slog.Logger
+	// FirstToken is called with an admin's token when the database has never had a token.
+	FirstToken func(secret string, expires time.Time) error
+}
+
+// process is a running control plane.
+type process struct {
+	Options
+	pool      *pgxpool.Pool
+	ledger    *ledger.Ledger
+	publisher *publish.Publisher
+	prepared  atomic.Bool
+}
+
+// Run serves until the context is done. It closes the listener.
+func Run(ctx context.Context, o Options) error {
+	config, err := database.Config(o.Database)
+	if err != nil {
+		return err
+	}
+	p := &process{Options: o}
+	if p.pool, err = pgxpool.NewWithConfig(ctx, config); err != nil {
+		return err
+	}
+	defer p.pool.Close()
+	p.ledger = &ledger.Ledger{Pool: p.pool}
+	p.publisher = &publish.Publisher{Database: config.ConnConfig.Copy(), Ledger: p.ledger, Source: redisdir.New(o.Redis), Logger: o.Logger}
+
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var running sync.WaitGroup
+	defer running.Wait()
+	failed := make(chan error, 2)
+	running.Go(func() {
+		if err := p.prepare(ctx); err != nil {
+			failed <- err
+			return
+		}
+		p.publisher.Run(ctx)
+	})
+	server := &http.Server{Handler: api.New(api.Options{Ledger: p.ledger, Logger: o.Logger, Ready: p.ready}), ReadHeaderTimeout: callTime,
+		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
+		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
+	running.Go(func() {
+		if err := server.Serve(netutil.LimitListener(o.Listener, connectionsMax)); !errors.Is(err, http.ErrServerClosed) {
+			failed <- err
+		}
+	})
+	select {
+	case <-ctx.Done():
+	case err = <-failed:
+	}
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	defer stop() // before running is waited for
+	return errors.Join(err, server.Shutdown(ending))
+}
+
+// prepare brings the schema to the version of this program, and makes the first token. It tries
+// again while the database does not answer. An error is one that trying again does not mend.
+func (p *process) prepare(ctx context.Context) error {
+	said := ""
+	for {
+		err := database.Migrate(ctx, p.pool)
+		if err == nil {
+			err = p.firstToken(ctx)
+		}
+		switch {
+		case err == nil:
+			p.prepared.Store(true)
+			return nil
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, database.ErrUnfit) || errors.Is(err, errFirstToken):
+			return err
+		case said != err.Error():
+			said = err.Error()
+			p.Logger.Warn("the database is not ready; trying again every second", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(prepareEvery):
+		}
+	}
+}
+
+var errFirstToken = errors.New("the first token")
+
+func (p *process) firstToken(ctx context.Context) error {
+	secret, token, err := p.ledger.FirstToken(ctx, ledger.Actor{Name: "control", Origin: "start"})
+	if err != nil || secret == "" {
+		return err
+	}
+	if err := p.FirstToken(secret, token.ExpiresAt); err != nil {
+		return fmt.Errorf("%w is made and cannot be shown: %w; make another with penstock control token", errFirstToken, err)
+	}
+	return nil
+}
+
+// ready returns the state of what the process needs.
+func (p *process) ready(ctx context.Context) api.Readiness {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	text := func(err error) string {
+		if err != nil {
+			return err.Error()
+		}
+		return "ok"
+	}
+	var schema, redis error
+	var looks sync.WaitGroup
+	looks.Go(func() { redis = p.Redis.Check(ctx) })
+	away := p.pool.Ping(ctx)
+	r := api.Readiness{Schema: "unknown: the database does not answer", Database: text(away), Publisher: "stands by"}
+	if away == nil {
+		if schema = database.Check(ctx, p.pool); schema == nil {
+			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change FROM chain c, publication p").Scan(&r.Unpublished)
+		}
+		r.Schema = text(schema)
+	}
+	looks.Wait()
+	if r.Redis = text(redis); p.publisher.Leading() {
+		r.Publisher = "publishes"
+	}
+	if trouble := p.publisher.Trouble(); trouble != "" {
+		r.Publisher = trouble
+	}
+	r.Ready = away == nil && schema == nil && redis == nil && p.prepared.Load()
+	return r
+}

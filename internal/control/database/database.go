@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package database
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+// Bounds of the connections of one process.
+const (
+	connectionsMax = 10
+	connectTime    = 5 * time.Second
+	// statementTime ends a statement that hangs. It is more than an answer of the API may take.
+	statementTime = 30 * time.Second
+	// serverVersionMin is the oldest version of PostgreSQL, as server_version_num has it.
+	serverVersionMin = 140_000
+)
+
+// migrationLock is the key of the advisory lock that a process holds while it changes the schema.
+const migrationLock = 0x70656e73_0001
+
+// versionTable has a row for each step that was made.
+const versionTable = "penstock.schema_versions"
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Config parses the address of a database. Its connections use the schema penstock.
+func Config(url string) (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// The error of pgx contains the address without its password.
+		return nil, fmt.Errorf("the database's address is not valid: %w; write postgres://user@host:5432/name", err)
+	}
+	config.MaxConns = connectionsMax
+	config.ConnConfig.ConnectTimeout = connectTime
+	parameters := config.ConnConfig.RuntimeParams
+	parameters["application_name"] = "penstock control"
+	parameters["search_path"] = "penstock"
+	parameters["timezone"] = "UTC"
+	parameters["statement_timeout"] = fmt.Sprint(statementTime.Milliseconds())
+	return config, nil
+}
+
+// Open returns the connections to a database. It does not connect yet.
+func Open(ctx context.Context, url string) (*pgxpool.Pool, error) {
+	config, err := Config(url)
+	if err != nil {
+		return nil, err
+	}
+	return pgxpool.NewWithConfig(ctx, config)
+}
+
+// Newest returns the version of the schema that this program needs.
+func Newest() (version int64) {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		panic(err) // the pattern is constant
+	}
+	return int64(len(files))
+}
+
+// Version returns the version of the schema, or 0 if there is none.
+func Version(ctx context.Context, pool *pgxpool.Pool) (version int64, err error) {
+	err = pool.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable).Scan(&version)
+	if code := (*pgconn.PgError)(nil); errors.As(err, &code) && (code.Code == "42P01" || code.Code == "3F000") { // no such table
+		return 0, nil
+	}
+	return version, err
+}
+
+// Check returns nil if the schema has the version of this program.
+func Check(ctx context.Context, pool *pgxpool.Pool) error {
+	switch version, err := Version(ctx, pool); {
+	case err != nil:
+		return err
+	case version < Newest():
+		return fmt.Errorf("the schema has version %d, and this program needs %d: start penstock control serve, which brings it there", version, Newest())
+	case version > Newest():
+		return newer(version)
+	}
+	return nil
+}
+
+// ErrUnfit is wrapped by each error that says that this program cannot use the database.
+var ErrUnfit = errors.New("this program cannot use the database")
+
+func newer(version int64) error {
+	return fmt.Errorf("%w: the schema has version %d, and this program knows %d: use the release that made it, or a later one", ErrUnfit, version, Newest())
+}
+
+// Migrate brings the schema to the version of this program.
+func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
+	lock, err := pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer lock.Release()
+	if err := serverVersion(ctx, lock.Conn()); err != nil {
+		return err
+	}
+	if _, err := lock.Exec(ctx, "SELECT pg_advisory_lock($1)", int64(migrationLock)); err != nil {
+		return err
+	}
+	defer func() {
+		// If the lock cannot be given back, the connection is, and the lock with it.
+		if _, err := lock.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock)); err != nil {
+			_ = lock.Conn().Close(context.WithoutCancel(ctx))
+		}
+	}()
+	version, err := Version(ctx, pool)
+	if err != nil {
+		return err
+	}
+	if version > Newest() {
+		return newer(version)
+	}
+	if _, err := lock.Exec(ctx, "CREATE SCHEMA IF NOT EXISTS penstock"); err != nil {
+		return err
+	}
+	return up(ctx, pool)
+}
+
+// up makes the steps that are missing.
+func up(ctx context.Context, pool *pgxpool.Pool) error {
+	folder, err := fs.Sub(migrations, "migrations")
+	if err != nil {
+		return err
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer db.Close()
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, folder, goose.WithTableName(versionTable), goose.WithDisableGlobalRegistry(true))
+	if err != nil {
+		return err
+	}
+	if _, err := provider.Up(ctx); err != nil {
+		return fmt.Errorf("bring the schema to version %d: %w", Newest(), err)
+	}
+	return nil
+}
+
+// serverVersion returns an error if the server is too old.
+func serverVersion(ctx context.Context, c *pgx.Conn) error {
+	var number int
+	if err := c.QueryRow(ctx, "SELECT current_setting('server_version_num')::int").Scan(&number); err != nil {
+		return err
+	}
+	if number < serverVersionMin {
+		return fmt.Errorf("%w: PostgreSQL %s is too old: use 14 or later", ErrUnfit, strings.TrimSpace(c.PgConn().ParameterStatus("server_version")))
+	}
+	return nil
+}

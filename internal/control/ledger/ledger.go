@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Ledger reads and writes the rows. It is safe for concurrent use, even by several processes.
+type Ledger struct {
+	Pool *pgxpool.Pool
+	Now  func() time.Time // nil means time.Now
+}
+
+// Invalid says that a write is not valid, and changes nothing.
+type Invalid struct {
+	Place string // where the value stands in the write: "tier", "limits"; "" for the whole
+	Value any
+	Text  string // what is wrong, and what to write
+}
+
+func (e *Invalid) Error() string { return e.Text }
+
+// Errors of the preconditions of a write.
+var (
+	// ErrNone says that there is no such client, tier or token.
+	ErrNone = errors.New("there is none")
+	// ErrChanged says that others have changed the row since it was read.
+	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change if it still applies")
+)
+
+// Actor is who makes a change, and from where.
+type Actor struct{ Name, Origin string }
+
+// If is what a write requires of the row. The zero If requires nothing.
+type If struct {
+	Revision int64 // the row has this revision; 0 requires nothing
+	Absent   bool  // there is no row
+}
+
+// check returns [ErrChanged] unless the row is as required. present is 0 if there is no row.
+func (i If) check(present int64) error {
+	if i.Revision != 0 && i.Revision != present || i.Absent && present != 0 {
+		return ErrChanged
+	}
+	return nil
+}
+
+// Instant returns the present instant, as rows have it.
+func (l *Ledger) Instant() time.Time {
+	now := time.Now
+	if l.Now != nil {
+		now = l.Now
+	}
+	return now().UTC().Truncate(time.Microsecond)
+}
+
+// write runs do in a transaction in which nobody else writes.
+func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
+	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
+		w := &writing{tx: tx, now: l.Instant()}
+		if err := tx.QueryRow(ctx, "SELECT change, hash FROM chain FOR UPDATE").Scan(&w.last, &w.hash); err != nil {
+			return err
+		}
+		before := w.last
+		if err := do(w); err != nil || w.last == before {
+			return err
+		}
+		_, err := tx.Exec(ctx, "UPDATE chain SET change = $1, hash = $2", w.last, w.hash)
+		return err
+	})
+}
+
+// writing is a transaction that holds the end of the chain.
+type writing struct {
+	tx   pgx.Tx
+	now  time.Time
+	last int64 // the number of the last change
+	hash []byte
+}
+
+// note appends a change, whose number, instant and hash it sets.
+func (w *writing) note(ctx context.Context, c Change) error {
+	c.Number, c.At = w.last+1, w.now
+	c.hash = c.sum(w.hash)
+	if _, err := w.tx.Exec(ctx, "INSERT INTO changes (change, at, actor, origin, what, subject, action, reason, before, after, hash) "+
+		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+		c.Number, c.At, c.Actor, c.Origin, c.What, c.Subject, c.Action, c.Reason, c.Before, c.After, c.hash); err != nil {
+		return fmt.Errorf("append a change to the audit trail: %w", err)
+	}
+	w.last, w.hash = c.Number, c.hash
+	return nil
+}

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/test/pgtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+var (
+	ops   = Actor{"ops", "192.0.2.1"}
+	start = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+)
+
+// open returns a ledger of an empty database. Its time is start.
+func open(t *testing.T) *Ledger {
+	t.Helper()
+	pool, err := database.Open(t.Context(), pgtest.Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := database.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	return &Ledger{Pool: pool, Now: func() time.Time { return start }}
+}
+
+func mustEdit(t *testing.T, l *Ledger, e directory.Edit) *Changed {
+	t.Helper()
+	e.Reason = "a test"
+	changed, err := l.Edit(t.Context(), ops, e, If{})
+	if err != nil {
+		t.Fatalf("%s: %v", e.String(), err)
+	}
+	return changed
+}
+
+func mustTier(t *testing.T, l *Ledger, name string) {
+	t.Helper()
+	if _, err := l.PutTier(t.Context(), ops, Tier{Tier: name}, "a test"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRowsAndRecordSayTheSame holds that each record is read back as it was written, and has the
+// text that goes to Redis.
+func TestRowsAndRecordSayTheSame(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	mustTier(t, l, "gold")
+	until := start.Add(time.Hour + 123456789*time.Nanosecond)
+	for i, r := range []*directory.Record{
+		{Tier: "gold"},
+		{Tenant: "t_1", Note: `"quoted" 'text' \ and ☃`},
+		{Block: &directory.Mark{Until: until, Reason: "abuse"}},
+		{Block: &directory.Mark{}, Exempt: &directory.Mark{Until: until.In(time.FixedZone("", 3600))}},
+		{Limits: map[string]directory.Limits{"api": {Limits: []string{"500/1h", "9/1s"}, Until: until, Reason: "until Friday"}, "*": {Limits: []string{"unlimited"}}}},
+		{Tier: "gold", Tenant: "t", Note: "n", Block: &directory.Mark{Reason: "r"}, Exempt: &directory.Mark{Reason: "r"},
+			Limits: map[string]directory.Limits{"a": {Limits: []string{"1/1s"}}, "b": {Limits: []string{"1/1s"}}}},
+	} {
+		name := fmt.Sprintf("user:u_%d", i)
+		changed, err := l.Replace(t.Context(), ops, name, r, "a test", If{Absent: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		read, err := l.Client(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(changed.After, read.Record); diff != "" || read.Revision != changed.Revision {
+			t.Errorf("%s was written and is read, at revision %d and %d: %s", name, changed.Revision, read.Revision, diff)
+		}
+		if string(read.Record.Text()) != string(changed.After.Text()) {
+			t.Errorf("%s has the text %s, was %s", name, read.Record.Text(), changed.After.Text())
+		}
+		if _, err := directory.ParseRecord(read.Record.Text()); err != nil {
+			t.Error(err)
+		}
+		if changed, err = l.Replace(t.Context(), ops, name, nil, "a test", If{Revision: changed.Revision}); err != nil || changed.After != nil {
+			t.Errorf("removing %s: %v", name, err)
+		}
+		if _, err = l.Client(t.Context(), name); !errors.Is(err, ErrNone) {
+			t.Errorf("%s was removed: %v", name, err)
+		}
+	}
+}
+
+// TestWritesThatAreNotValidChangeNothing holds that each one is an Invalid with place, and leaves no
+// change.
+func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	mustTier(t, l, "gold")
+	long := strings.Repeat("x", 501)
+	for _, c := range []struct {
+		place, text string
+		edit        directory.Edit
+	}{
+		{"client", "has no form KIND:ID", directory.Edit{Client: "bob", Action: directory.ActionBlock}},
+		{"client", "unknown kind", directory.Edit{Client: "usr:bob", Action: directory.ActionBlock}},
+		{"client", "neither an address nor a network", directory.Edit{Client: "ip:300.0.0.1", Action: directory.ActionBlock}},
+		{"client", "control character", directory.Edit{Client: "user:a\x00b", Action: directory.ActionBlock}},
+		{"client", "not UTF-8", directory.Edit{Client: "user:\xff", Action: directory.ActionBlock}},
+		{"tier", `there is no tier "golden"; there are: ["gold"]`, directory.Edit{Client: "user:bob", Action: directory.ActionSetTier, Tier: "golden"}},
+		{"", "limits for rule", directory.Edit{Client: "user:bob", Action: directory.ActionSetLimits, Rule: "api", Limits: []string{"5/bogus"}}},
+		{"", "is not blocked", directory.Edit{Client: "user:bob", Action: directory.ActionUnblock}},
+		{"", "not in the future", directory.Edit{Client: "user:bob", Action: directory.ActionBlock, Until: start}},
+		{"", "note", directory.Edit{Client: "user:bob", Action: directory.ActionNote, Note: long}},
+	} {
+		c.edit.Reason = "a test"
+		_, err := l.Edit(t.Context(), ops, c.edit, If{})
+		invalid := (*Invalid)(nil)
+		if !errors.As(err, &invalid) || invalid.Place != c.place || !strings.Contains(invalid.Text, c.text) {
+			t.Errorf("%+v: %v; want %q: %q", c.edit, err, c.place, c.text)
+		}
+	}
+	for _, reason := range []string{"", long, "a\nb"} {
+		if _, err := l.Edit(t.Context(), ops, directory.Edit{Client: "user:bob", Action: directory.ActionBlock, Reason: reason}, If{}); err == nil {
+			t.Errorf("the reason %.20q is taken", reason)
+		}
+	}
+	if changes, err := l.History(t.Context(), "", "", 0, 10); err != nil || len(changes) != 1 {
+		t.Errorf("%d changes, %v; want only that of the tier", len(changes), err)
+	}
+}
+
+// TestOneOfTwoWins holds that of two writes of the same revision one is made.
+func TestOneOfTwoWins(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	first := mustEdit(t, l, directory.Edit{Client: "user:bob", Action: directory.ActionNote, Note: "0"})
+	var group sync.WaitGroup
+	results := make([]error, 8)
+	for i := range results {
+		group.Go(func() {
+			note := fmt.Sprint(i)
+			_, results[i] = l.Patch(context.Background(), ops, "user:bob", Part{Note: &note}, "a test", If{Revision: first.Revision})
+		})
+	}
+	group.Wait()
+	won := 0
+	for _, err := range results {
+		if err == nil {
+			won++
+		} else if !errors.Is(err, ErrChanged) {
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d of %d writes of one revision were made", won, len(results))
+	}
+	mustEdit(t, l, directory.Edit{Client: "user:bob", Action: directory.ActionForget})
+	mustEdit(t, l, directory.Edit{Client: "user:bob", Action: directory.ActionBlock})
+	if _, err := l.Replace(t.Context(), ops, "user:bob", nil, "a test", If{Revision: first.Revision}); !errors.Is(err, ErrChanged) {
+		t.Errorf("a client that was forgotten and made anew has the old revision: %v", err)
+	}
+}
+
+// TestTheAuditTrailShowsWhatWasDoneToIt holds that a chain that was written by many at once is whole,
+// and that whoever alters, removes or adds an entry in the database is found out.
+func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	var group sync.WaitGroup
+	for i := range 20 {
+		group.Go(func() {
+			if _, err := l.Edit(context.Background(), ops, directory.Edit{Client: fmt.Sprintf("user:u_%d", i), Action: directory.ActionBlock, Reason: "x"}, If{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if v, broken, err := l.Verify(t.Context()); err != nil || broken != "" || v.Changes != 20 {
+		t.Fatalf("%d changes, %q, %v", v.Changes, broken, err)
+	}
+	for statement, want := range map[string]string{
+		"UPDATE changes SET reason = 'y' WHERE change = 7":     "change 7 of 2026-11-23T12:00:00Z is not as it was written",
+		"UPDATE changes SET before = '' WHERE change = 8":      "change 8",
+		"DELETE FROM changes WHERE change = 5":                 "change 5 is missing",
+		"DELETE FROM changes WHERE change = 20":                "ends at change 19, and its end is recorded at 20",
+		"UPDATE chain SET change = 19":                         "ends at change 20, and its end is recorded at 19",
+		"UPDATE changes SET at = at + '1 us' WHERE change = 1": "change 1",
+	} {
+		tx, err := l.Pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.Exec(t.Context(), "ALTER TABLE changes DISABLE TRIGGER append_only; "+statement+"; ALTER TABLE changes ENABLE TRIGGER append_only"); err != nil {
+			t.Fatal(err)
+		}
+		if err := tx.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, broken, err := l.Verify(t.Context()); err != nil || !strings.Contains(broken, want) {
+			t.Errorf("%s: %q, %v; want %q", statement, broken, err, want)
+		}
+		l = again(t, l)
+	}
+}
+
+// again returns a ledger with a whole chain of 20 changes.
+func again(t *testing.T, _ *Ledger) *Ledger {
+	l := open(t)
+	for i := range 20 {
+		mustEdit(t, l, directory.Edit{Client: fmt.Sprintf("user:u_%d", i), Action: directory.ActionBlock})
+	}
+	return l
+}
+
+// TestListsArePagedByName holds that pages have each client once, and what filters select.
+func TestListsArePagedByName(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	mustTier(t, l, "gold")
+	for i := range 7 {
+		mustEdit(t, l, directory.Edit{Client: fmt.Sprintf("user:u_%d", i), Action: directory.ActionSetTier, Tier: "gold"})
+	}
+	mustEdit(t, l, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock, Until: start.Add(time.Hour)})
+	mustEdit(t, l, directory.Edit{Client: "user:u_3", Action: directory.ActionExempt})
+	var got []string
+	for after := (policy.ClientName{}); ; {
+		page, err := l.Clients(t.Context(), Filter{}, after, 3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range page {
+			got, after = append(got, c.Client), c.Name()
+		}
+		if len(page) < 3 {
+			break
+		}
+	}
+	if want := "ip:192.0.2.0/24 user:u_0 user:u_1 user:u_2 user:u_3 user:u_4 user:u_5 user:u_6"; strings.Join(got, " ") != want {
+		t.Errorf("%v", got)
+	}
+	for want, filter := range map[string]Filter{"ip:192.0.2.0/24": {Blocked: true}, "user:u_3": {Exempt: true, Tier: "gold", Kind: "user"}} {
+		if page, err := l.Clients(t.Context(), filter, policy.ClientName{}, 10); err != nil || len(page) != 1 || page[0].Client != want {
+			t.Errorf("%+v: %v, %v", filter, page, err)
+		}
+	}
+	l.Now = func() time.Time { return start.Add(time.Hour) }
+	if page, err := l.Clients(t.Context(), Filter{Blocked: true}, policy.ClientName{}, 10); err != nil || len(page) != 0 {
+		t.Errorf("a block that has ended is listed: %v, %v", page, err)
+	}
+	if err := l.DeleteTier(t.Context(), ops, "gold", "a test"); err == nil || !strings.Contains(err.Error(), `clients have the tier "gold"`) {
+		t.Errorf("a tier that clients have is removed: %v", err)
+	}
+}
+
+// TestTokensEnd holds that a token is known until it expires or is revoked, and that one first token
+// is made however many start at once.
+func TestTokensEnd(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	var secrets []string
+	for range 4 {
+		group.Go(func() {
+			secret, _, err := l.FirstToken(context.Background(), ops)
+			if err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if secret != "" {
+				secrets = append(secrets, secret)
+			}
+		})
+	}
+	group.Wait()
+	if len(secrets) != 1 {
+		t.Fatalf("%d first tokens", len(secrets))
+	}
+	secret, token, err := l.NewToken(t.Context(), ops, "console", Viewer, time.Hour, "a test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := l.Bearer(t.Context(), secret); err != nil || found.Role != Viewer || found.Name != "console" {
+		t.Errorf("%+v, %v", found, err)
+	}
+	for _, wrong := range []string{"", "pst_", secret[:len(secret)-1], secret + "00", strings.Replace(secret, "pst_", "", 1), "pst_" + strings.Repeat("0", 64)} {
+		if _, err := l.Bearer(t.Context(), wrong); !errors.Is(err, ErrNone) {
+			t.Errorf("%q: %v", wrong, err)
+		}
+	}
+	if err := l.Revoke(t.Context(), ops, token.Token, "lost"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Bearer(t.Context(), secret); !errors.Is(err, ErrNone) {
+		t.Errorf("a revoked token: %v", err)
+	}
+	l.Now = func() time.Time { return start.Add(firstTokenTime) }
+	if _, err := l.Bearer(t.Context(), secrets[0]); !errors.Is(err, ErrNone) {
+		t.Errorf("an expired token: %v", err)
+	}
+	var kept int
+	if err := l.Pool.QueryRow(t.Context(), "SELECT count(*) FROM tokens t, changes c WHERE t::text LIKE '%' || $1 || '%' OR c::text LIKE '%' || $1 || '%'",
+		secret[4:]).Scan(&kept); err != nil || kept != 0 {
+		t.Errorf("the secret is in %d rows, %v", kept, err)
+	}
+}

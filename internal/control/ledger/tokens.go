@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Role says what a token may do. Each role may do what those before it may.
+type Role string
+
+// The roles.
+const (
+	Viewer  Role = "viewer"  // look
+	Support Role = "support" // block, exempt and give limits to single clients, with an end
+	Editor  Role = "editor"  // change clients and tiers
+	Admin   Role = "admin"   // make and revoke tokens
+)
+
+// Roles are all roles, from the least to the greatest.
+var Roles = []Role{Viewer, Support, Editor, Admin}
+
+// May reports whether the role may do what needs another.
+func (r Role) May(needed Role) bool {
+	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
+}
+
+// Token is a token of the API, without its secret.
+type Token struct {
+	Token     string     `json:"token" doc:"the token's identifier; it is not secret"`
+	Name      string     `json:"name" doc:"who uses it, for the history"`
+	Role      Role       `json:"role" enum:"viewer,support,editor,admin"`
+	CreatedAt time.Time  `json:"created_at"`
+	CreatedBy string     `json:"created_by"`
+	ExpiresAt time.Time  `json:"expires_at"`
+	RevokedAt *time.Time `json:"revoked_at,omitempty"`
+}
+
+const (
+	// TokenPrefix begins each secret, so that it is found where it does not belong.
+	TokenPrefix = "pst_"
+	secretBytes = 32
+	// TokenTimeMax is the longest life of a token.
+	TokenTimeMax = 2 * 365 * 24 * time.Hour
+	// firstTokenTime is the life of the first token.
+	firstTokenTime = 90 * 24 * time.Hour
+	// tokensMax bounds the table. Expired and revoked tokens count.
+	tokensMax = 10_000
+	idBytes   = 6
+)
+
+// NewToken makes a token. The secret is returned once, and only its hash is kept.
+func (l *Ledger) NewToken(ctx context.Context, actor Actor, name string, role Role, life time.Duration, reason string) (secret string, t Token, err error) {
+	if err := checkReason(reason); err != nil {
+		return "", t, err
+	}
+	err = l.write(ctx, func(w *writing) error {
+		secret, t, err = w.newToken(ctx, actor, name, role, life, reason)
+		return err
+	})
+	return secret, t, err
+}
+
+// FirstToken makes an admin's token if there has never been a token. The secret is "" if there has.
+func (l *Ledger) FirstToken(ctx context.Context, actor Actor) (secret string, t Token, err error) {
+	err = l.write(ctx, func(w *writing) error {
+		var some bool
+		if err := w.tx.QueryRow(ctx, "SELECT EXISTS (SELECT FROM tokens)").Scan(&some); err != nil || some {
+			return err
+		}
+		secret, t, err = w.newToken(ctx, actor, "admin", Admin, firstTokenTime, "the first token")
+		return err
+	})
+	return secret, t, err
+}
+
+func (w *writing) newToken(ctx context.Context, actor Actor, name string, role Role, life time.Duration, reason string) (secret string, t Token, err error) {
+	if err := checkToken(name, role, life); err != nil {
+		return "", t, err
+	}
+	var present int
+	if err := w.tx.QueryRow(ctx, "SELECT count(*) FROM tokens").Scan(&present); err != nil {
+		return "", t, err
+	}
+	if present >= tokensMax {
+		return "", t, &Invalid{Value: present, Text: fmt.Sprintf("there are %d tokens, and no more can be: give one to each program, not to each call", present)}
+	}
+	var random [secretBytes + idBytes]byte
+	if _, err := rand.Read(random[:]); err != nil {
+		return "", t, err
+	}
+	secret = TokenPrefix + hex.EncodeToString(random[:secretBytes])
+	t = Token{Token: hex.EncodeToString(random[secretBytes:]), Name: name, Role: role, CreatedAt: w.now, CreatedBy: actor.Name, ExpiresAt: w.now.Add(life)}
+	if _, err := w.tx.Exec(ctx, "INSERT INTO tokens (token, hash, name, role, created_at, created_by, expires_at) VALUES ($1, $2, $3, $4, $5, $6, $7)",
+		t.Token, hashOf(secret), t.Name, string(t.Role), t.CreatedAt, t.CreatedBy, t.ExpiresAt); err != nil {
+		return "", t, err
+	}
+	after := fmt.Sprintf(`{"role":%q,"expires_at":%q}`, t.Role, t.ExpiresAt.Format(time.RFC3339))
+	return secret, t, w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatToken, Subject: t.Token + " " + name, Action: "new-token",
+		Reason: reason, After: &after})
+}
+
+func checkToken(name string, role Role, life time.Duration) error {
+	switch {
+	case name == "" || len(name) > policy.ValueBytesMax || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return &Invalid{Place: "name", Value: name, Text: fmt.Sprintf("the name %.40q is empty, has a control character, or more than %d bytes: "+
+			"say who uses the token", name, policy.ValueBytesMax)}
+	case !slices.Contains(Roles, role):
+		return &Invalid{Place: "role", Value: role, Text: fmt.Sprintf("there is no role %q; there are: %q", role, Roles)}
+	case life < time.Minute || life > TokenTimeMax:
+		return &Invalid{Place: "expires_at", Value: life.String(), Text: fmt.Sprintf("a token lives for a minute at least and %d days at most", TokenTimeMax/(24*time.Hour))}
+	}
+	return nil
+}
+
+// hashOf returns what is kept of a secret.
+func hashOf(secret string) []byte {
+	sum := sha256.Sum256([]byte(secret))
+	return sum[:]
+}
+
+const tokenColumns = "token, name, role, created_at, created_by, expires_at, revoked_at"
+
+func scanToken(row pgx.CollectableRow) (t Token, err error) {
+	err = row.Scan(&t.Token, &t.Name, &t.Role, &t.CreatedAt, &t.CreatedBy, &t.ExpiresAt, &t.RevokedAt)
+	t.CreatedAt, t.ExpiresAt = t.CreatedAt.UTC(), t.ExpiresAt.UTC()
+	return t, err
+}
+
+// Bearer returns the token with a secret. The error is [ErrNone] if there is none, or if it has
+// expired or was revoked. A text that cannot be a secret costs no query.
+func (l *Ledger) Bearer(ctx context.Context, secret string) (t Token, err error) {
+	digits, ok := strings.CutPrefix(secret, TokenPrefix)
+	if random, err := hex.DecodeString(digits); !ok || err != nil || len(random) != secretBytes {
+		return t, ErrNone
+	}
+	rows, err := l.Pool.Query(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE hash = $1", hashOf(secret))
+	if err != nil {
+		return t, err
+	}
+	found, err := pgx.CollectRows(rows, scanToken)
+	if err != nil {
+		return t, err
+	}
+	if len(found) == 0 || found[0].RevokedAt != nil || !found[0].ExpiresAt.After(l.Instant()) {
+		return t, ErrNone
+	}
+	return found[0], nil
+}
+
+// Tokens returns the next n tokens after one, in the order of their identifiers.
+func (l *Ledger) Tokens(ctx context.Context, after string, n int) ([]Token, error) {
+	rows, err := l.Pool.Query(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE token > $1 ORDER BY token LIMIT $2", after, n)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, scanToken)
+}
+
+// Revoke ends a token at once, for every control plane over the database.
+func (l *Ledger) Revoke(ctx context.Context, actor Actor, token, reason string) error {
+	if err := checkReason(reason); err != nil {
+		return err
+	}
+	return l.write(ctx, func(w *writing) error {
+		if !utf8.ValidString(token) || strings.ContainsRune(token, 0) {
+			return ErrNone
+		}
+		rows, err := w.tx.Query(ctx, "UPDATE tokens SET revoked_at = $2 WHERE token = $1 AND revoked_at IS NULL RETURNING "+tokenColumns, token, w.now)
+		if err != nil {
+			return err
+		}
+		found, err := pgx.CollectRows(rows, scanToken)
+		switch {
+		case err != nil:
+			return err
+		case len(found) == 0:
+			return ErrNone
+		}
+		return w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatToken, Subject: token + " " + found[0].Name, Action: "revoke-token", Reason: reason})
+	})
+}

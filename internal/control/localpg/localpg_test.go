@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package localpg
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestAMachineWithoutPostgreSQL holds that the error says what to install.
+func TestAMachineWithoutPostgreSQL(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := programsIn(filepath.Join(t.TempDir(), "*", "bin"))
+	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "apt-get install postgresql") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTheNewestVersionIsUsed holds that 15 is newer than 9.
+func TestTheNewestVersionIsUsed(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	for _, version := range []string{"9", "15", "14"} {
+		bin := filepath.Join(folder, version, "bin")
+		if err := os.MkdirAll(bin, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(bin, "initdb"), nil, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := programsIn(filepath.Join(folder, "*", "bin"))
+	if want := filepath.Join(folder, "15", "bin"); err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+// TestFoldersThatCannotHoldAServer holds that the error names the remedy.
+func TestFoldersThatCannotHoldAServer(t *testing.T) {
+	t.Parallel()
+	long := filepath.Join(t.TempDir(), strings.Repeat("x", socketBytesMax))
+	if _, err := Start(t.Context(), Options{Folder: long}); err == nil || !strings.Contains(err.Error(), "too long for a Unix socket") {
+		t.Errorf("a long path: %v", err)
+	}
+	if os.Geteuid() != 0 {
+		return // only root gives the server to another user
+	}
+	closed, err := os.MkdirTemp("", "pg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(closed) })
+	if _, err := Start(t.Context(), Options{Folder: filepath.Join(closed, "in")}); err == nil || !strings.Contains(err.Error(), "cannot reach the folder") {
+		t.Errorf("a folder that others cannot enter: %v", err)
+	}
+}

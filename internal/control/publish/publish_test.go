@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/control/database"
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/pgtest"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+const patience = 60 * time.Second
+
+// plane is a database and a Redis, with publishers.
+type plane struct {
+	t      *testing.T
+	ledger *ledger.Ledger
+	redis  *redistest.Server
+	source *redisdir.Source
+	config *pgx.ConnConfig
+	log    eventually.Journal
+}
+
+func newPlane(t *testing.T) *plane {
+	t.Helper()
+	url := pgtest.Database(t)
+	config, err := database.Config(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := database.Open(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(pool.Close)
+	if err := database.Migrate(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	p := &plane{t: t, ledger: &ledger.Ledger{Pool: pool}, redis: redistest.Start(t), config: config.ConnConfig}
+	store, err := redisstore.New(redisstore.Options{URL: p.redis.URL(), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	p.source = redisdir.New(store)
+	return p
+}
+
+// start starts a publisher. end ends it, and returns when it has ended.
+func (p *plane) start() (publisher *Publisher, end func()) {
+	p.t.Helper()
+	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil))}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		publisher.Run(ctx)
+		close(ended)
+	}()
+	end = func() {
+		cancel()
+		<-ended
+	}
+	p.t.Cleanup(end)
+	return publisher, end
+}
+
+func (p *plane) edit(e directory.Edit) {
+	p.t.Helper()
+	e.Reason = "a test"
+	if _, err := p.ledger.Edit(p.t.Context(), ledger.Actor{Name: "ops"}, e, ledger.If{}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *plane) block(client string) {
+	p.t.Helper()
+	p.edit(directory.Edit{Client: client, Action: directory.ActionBlock})
+}
+
+// text returns the text of a client's record in Redis, or "".
+func (p *plane) text(client string) string {
+	p.t.Helper()
+	editor := directory.Editor{Source: p.source}
+	_, r, err := editor.Look(p.t.Context(), client)
+	if err != nil {
+		return err.Error()
+	}
+	if r == nil {
+		return ""
+	}
+	return string(r.Text())
+}
+
+const blocked = `{"block":{"reason":"a test"}}`
+
+func (p *plane) awaits(what, client, text string) {
+	p.t.Helper()
+	eventually.Until(p.t, patience, what, func() bool { return p.text(client) == text })
+}
+
+// TestChangesReachRedis holds that changes of clients and networks are published with who made
+// them, that a client that is forgotten has no record, and that an editor of Redis is denied.
+func TestChangesReachRedis(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	p.start()
+	eventually.Until(t, patience, "Redis is filled", p.whole)
+	for _, client := range []string{"user:bob", "ip:192.0.2.0/24", `user:'; DROP TABLE penstock.clients; --`, "header.x-user:a:b c%d☃"} {
+		p.block(client)
+		p.awaits("a block is in Redis", client, blocked)
+		p.edit(directory.Edit{Client: client, Action: directory.ActionForget})
+		p.awaits("a client that is forgotten is not in Redis", client, "")
+	}
+	history, err := p.source.History(t.Context(), mustName(t, "user:bob"), 10)
+	if err != nil || len(history) != 2 || history[1].Actor != "ops" || history[1].Action != "block" || history[1].After != blocked {
+		t.Errorf("the history in Redis is %+v, %v", history, err)
+	}
+	editor := directory.Editor{Source: p.source}
+	_, err = editor.Apply(t.Context(), directory.Edit{Client: "user:bob", Action: directory.ActionBlock, Actor: "x", Reason: "x"})
+	if !errors.Is(err, directory.ErrEdit) || !strings.Contains(err.Error(), "a control plane owns this directory") {
+		t.Errorf("an edit of Redis beside the control plane: %v", err)
+	}
+}
+
+// TestAnEmptiedRedisIsFilled holds that all records come back, and that the generation says so last.
+func TestAnEmptiedRedisIsFilled(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	p.block("user:u_2000")
+	p.many(2*pageMax + 1)
+	p.block("ip:192.0.2.7")
+	p.start()
+	eventually.Until(t, patience, "Redis is filled", p.whole)
+	for range 2 {
+		for _, client := range []string{"user:m_1", fmt.Sprintf("user:m_%d", 2*pageMax+1), "ip:192.0.2.7", "user:u_2000"} {
+			if text := p.text(client); text != blocked {
+				t.Errorf("Redis is whole, and %s has %q", client, text)
+			}
+		}
+		if err := p.redis.Client().FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		eventually.Until(t, patience, "Redis is filled again", p.whole)
+	}
+}
+
+// whole reports whether Redis has the generation of a control plane.
+func (p *plane) whole() bool {
+	g, err := p.source.Generation(p.t.Context())
+	return err == nil && strings.HasPrefix(g, directory.ControlledPrefix)
+}
+
+// many writes n clients in one statement.
+func (p *plane) many(n int) {
+	p.t.Helper()
+	for _, statement := range []string{
+		"INSERT INTO clients (kind, id, revision, updated_at) SELECT 'user', 'm_' || i, 1, now() FROM generate_series(1, $1::int) i",
+		"INSERT INTO blocks (kind, id, reason) SELECT 'user', 'm_' || i, 'a test' FROM generate_series(1, $1::int) i",
+	} {
+		if _, err := p.ledger.Pool.Exec(p.t.Context(), statement, n); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+}
+
+// TestOneOfTwoPublishes holds that a second process stands by, and goes on when the first ends.
+func TestOneOfTwoPublishes(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	first, endFirst := p.start()
+	eventually.Until(t, patience, "the first publishes", first.Leading)
+	second, _ := p.start()
+	p.block("user:bob")
+	p.awaits("the first has published", "user:bob", blocked)
+	if second.Leading() {
+		t.Error("both publish")
+	}
+	endFirst()
+	p.block("user:ann")
+	p.awaits("the second publishes", "user:ann", blocked)
+	if !second.Leading() || first.Leading() {
+		t.Errorf("the first publishes: %t, the second: %t", first.Leading(), second.Leading())
+	}
+}
+
+// TestWhatWasInRedisIsImported holds that the first start keeps the records that there are, with
+// their tiers, and removes what nobody can read.
+func TestWhatWasInRedisIsImported(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	editor := directory.Editor{Source: p.source}
+	for _, e := range []directory.Edit{
+		{Client: "user:bob", Action: directory.ActionBlock}, {Client: "user:ann", Action: directory.ActionSetTier, Tier: "gold"},
+		{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock},
+	} {
+		e.Actor, e.Reason = "x", "a test"
+		if _, err := editor.Apply(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.redis.Client().Set(t.Context(), "rl1:~who:user:bad", "no record", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	eventually.Until(t, patience, "all is published", func() bool { return strings.Contains(p.log.String(), "all records are in Redis") })
+	for client, want := range map[string]string{"user:bob": blocked, "user:ann": `{"tier":"gold"}`, "ip:192.0.2.0/24": blocked} {
+		c, err := p.ledger.Client(t.Context(), client)
+		if err != nil || string(c.Record.Text()) != want || p.text(client) != want {
+			t.Errorf("%s: %v, %v; in Redis %s", client, c, err, p.text(client))
+		}
+	}
+	if text := p.text("user:bad"); text != "" {
+		t.Errorf("what nobody can read is still there: %s", text)
+	}
+}
+
+// TestARestoredRedisIsFilledAnew holds that the rows win over what a backup of Redis contains, and
+// over what something else writes.
+func TestARestoredRedisIsFilledAnew(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	_, end := p.start()
+	p.block("user:bob")
+	p.awaits("a block is in Redis", "user:bob", blocked)
+	end()
+	client := p.redis.Client()
+	// As an old program would: it does not know who owns the directory.
+	if err := client.Set(t.Context(), "rl1:~who:user:bob", `{"exempt":{}}`, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	name := mustName(t, "user:bob")
+	if err := p.source.Announce(t.Context(), name, directory.Entry{Name: name.String()}); err != nil {
+		t.Fatal(err)
+	}
+	_, end = p.start()
+	p.awaits("the row wins", "user:bob", blocked)
+	end()
+	// A backup has the same generation, and a history that ends earlier.
+	if err := client.Del(t.Context(), "rl1:~history:{~directory}").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Set(t.Context(), "rl1:~who:user:gone", `{"exempt":{}}`, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	p.start()
+	p.awaits("what the backup had besides is removed", "user:gone", "")
+	p.awaits("the row wins", "user:bob", blocked)
+}
+
+// TestTwoDatabasesDoNotFight holds that a new database does not take over the Redis of another one.
+func TestTwoDatabasesDoNotFight(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	p.start()
+	p.block("user:bob")
+	p.awaits("a block is in Redis", "user:bob", blocked)
+	other := newPlane(t)
+	other.source = p.source
+	publisher, _ := other.start()
+	eventually.Until(t, patience, "the other one is told", func() bool {
+		return strings.Contains(publisher.Trouble(), "another control plane owns the directory")
+	})
+	if text := p.text("user:bob"); text != blocked {
+		t.Errorf("the other database changed the record to %s", text)
+	}
+}
+
+// TestPublishingOutlivesRedis holds that a change that is made while Redis is away is published when
+// it is back.
+func TestPublishingOutlivesRedis(t *testing.T) {
+	t.Parallel()
+	p := newPlane(t)
+	publisher, _ := p.start()
+	p.block("user:bob")
+	p.awaits("a block is in Redis", "user:bob", blocked)
+	p.redis.Kill()
+	p.block("user:ann")
+	eventually.Until(t, patience, "the publisher reports Redis", func() bool { return publisher.Trouble() != "" })
+	p.redis.Restart()
+	p.awaits("the change of the outage is published", "user:ann", blocked)
+	p.awaits("and what was before", "user:bob", blocked)
+	eventually.Until(t, patience, "the trouble is over", func() bool { return publisher.Trouble() == "" })
+}
+
+func mustName(t *testing.T, client string) policy.ClientName {
+	t.Helper()
+	name, err := directory.ParseName(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return name
+}

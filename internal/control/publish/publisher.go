@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+)
+
+const (
+	// publisherLock is the key of the advisory lock of the one that publishes.
+	publisherLock = 0x70656e73_0002
+	// standbyEvery is how often the others try to get the lock, give or take a fifth.
+	standbyEvery = time.Second
+	// wholeEvery is how often the generation is read, which shows that Redis has lost its records.
+	wholeEvery = 2 * time.Second
+	// lookEvery is how often the database and the history in Redis are read although nobody told of
+	// a change, give or take a fifth.
+	lookEvery = 30 * time.Second
+	// stepTime bounds one step: a page of records, or a look.
+	stepTime = 10 * time.Second
+	// pageMax is how many records are read or written at a time.
+	pageMax = 1000
+)
+
+// Publisher publishes. Create one with its fields and call Run.
+type Publisher struct {
+	Database *pgx.ConnConfig
+	Ledger   *ledger.Ledger
+	Source   *redisdir.Source
+	Logger   *slog.Logger
+
+	leading atomic.Bool
+	trouble atomic.Pointer[string]
+}
+
+// Leading reports whether this process is the one that publishes.
+func (p *Publisher) Leading() bool { return p.leading.Load() }
+
+// Trouble returns why this process cannot publish, or "".
+func (p *Publisher) Trouble() string {
+	if text := p.trouble.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
+// said logs the beginning and the end of trouble.
+func (p *Publisher) said(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch before := p.Trouble(); {
+	case text != "" && before == "":
+		p.Logger.Warn("publishing is interrupted; proxies go on with what they have", "error", text)
+	case text == "" && before != "":
+		p.Logger.Info("publishing goes on")
+	}
+	p.trouble.Store(&text)
+}
+
+// Run publishes, or stands by while another process does, until the context is done.
+func (p *Publisher) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := p.session(ctx)
+		p.leading.Store(false)
+		if ctx.Err() != nil {
+			return
+		}
+		p.said(err)
+		pause(ctx, about(standbyEvery))
+	}
+}
+
+// about returns a span, give or take a fifth.
+func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
+
+// pause waits, or less if the context is done.
+func pause(ctx context.Context, span time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(span):
+	}
+}
+
+// session stands by and publishes until the connection to the database ends.
+func (p *Publisher) session(ctx context.Context) error {
+	c, err := pgx.ConnectConfig(ctx, p.Database)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	for got := false; !got; {
+		if err := c.QueryRow(ctx, "SELECT pg_try_advisory_lock($1)", int64(publisherLock)).Scan(&got); err != nil {
+			return err
+		}
+		if !got {
+			p.said(nil)
+			pause(ctx, about(standbyEvery))
+		}
+	}
+	if _, err := c.Exec(ctx, "LISTEN penstock_changes"); err != nil {
+		return err
+	}
+	p.leading.Store(true)
+	p.Logger.Info("this process publishes to Redis")
+	return p.lead(ctx, c)
+}
+
+// lead publishes until the connection ends.
+func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
+	l := &leading{Publisher: p, c: c, unsure: true}
+	look := time.Time{}
+	for {
+		due := time.Now().After(look)
+		err := l.round(ctx, due)
+		if ctx.Err() != nil || c.IsClosed() {
+			return err
+		}
+		p.said(err)
+		if l.unsure = err != nil; l.unsure {
+			pause(ctx, about(standbyEvery))
+			continue
+		}
+		if due {
+			look = time.Now().Add(about(lookEvery))
+		}
+		if err := l.await(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// await returns when a change is told, or when the generation is to be read.
+func (l *leading) await(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, wholeEvery)
+	defer cancel()
+	_, err := l.c.WaitForNotification(waiting)
+	if waiting.Err() != nil && ctx.Err() == nil && !l.c.IsClosed() {
+		return nil
+	}
+	return err
+}

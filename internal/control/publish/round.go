@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package publish
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// leading is a publisher that holds the lock.
+type leading struct {
+	*Publisher
+	c *pgx.Conn // the connection that holds the lock
+	// unsure says that the changes that come next may be in Redis without having been announced.
+	unsure bool
+}
+
+// state is the row of how far Redis is.
+type state struct {
+	change               int64
+	generation, position string
+	imported             bool
+}
+
+// round brings Redis to the state of the rows. If look is true, it also finds what others wrote to
+// Redis.
+func (l *leading) round(ctx context.Context, look bool) error {
+	var s state
+	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM publication").Scan(
+		&s.change, &s.generation, &s.position, &s.imported); err != nil {
+		return err
+	}
+	whole, err := l.whole(ctx, &s)
+	if err != nil {
+		return err
+	}
+	if !whole {
+		if err := l.fill(ctx, &s); err != nil {
+			return err
+		}
+	}
+	for more := true; more; {
+		if more, err = l.publish(ctx, &s); err != nil {
+			return err
+		}
+	}
+	if look {
+		return l.repair(ctx, &s)
+	}
+	return nil
+}
+
+// whole reports whether Redis has the records that this database has published. It imports the
+// records of a directory that had no control plane.
+func (l *leading) whole(ctx context.Context, s *state) (bool, error) {
+	step, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	generation, err := l.Source.Generation(step)
+	if err != nil {
+		return false, err
+	}
+	if !s.imported {
+		if strings.HasPrefix(generation, directory.ControlledPrefix) {
+			return false, errors.New("another control plane owns the directory in this Redis: name its database, or, if that is lost, run " +
+				"redis-cli del 'rl1:~generation:{~directory}' to take over the records")
+		}
+		return false, l.takeOver(ctx, s)
+	}
+	return generation != "" && generation == s.generation, nil
+}
+
+// publish publishes the next changes, and reports whether there are more.
+func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	rows, err := l.c.Query(ctx, "SELECT change, at, actor, what, subject, action, reason FROM changes WHERE change > $1 ORDER BY change LIMIT $2",
+		s.change, pageMax)
+	if err != nil {
+		return false, err
+	}
+	changes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (c ledger.Change, err error) {
+		return c, row.Scan(&c.Number, &c.At, &c.Actor, &c.What, &c.Subject, &c.Action, &c.Reason)
+	})
+	if err != nil || len(changes) == 0 {
+		return false, err
+	}
+	entries, names := map[policy.ClientName]directory.Entry{}, []policy.ClientName(nil)
+	for _, c := range changes {
+		if c.What != ledger.WhatClient {
+			continue
+		}
+		name, err := directory.ParseName(c.Subject)
+		if err != nil {
+			return false, fmt.Errorf("change %d: %w", c.Number, err)
+		}
+		if _, known := entries[name]; !known {
+			names = append(names, name)
+		}
+		entries[name] = directory.Entry{At: c.At.UTC(), Actor: c.Actor, Action: c.Action, Reason: c.Reason}
+	}
+	if err := l.settle(ctx, names, func(name policy.ClientName) directory.Entry { return entries[name] }, l.unsure); err != nil {
+		return false, err
+	}
+	s.change = changes[len(changes)-1].Number
+	_, err = l.c.Exec(ctx, "UPDATE publication SET change = $1", s.change)
+	return len(changes) == pageMax, err
+}
+
+// repair replaces what others have written to Redis since the last look. If the history does not
+// reach back to it, Redis was emptied or restored from a backup, and all records are written again.
+func (l *leading) repair(ctx context.Context, s *state) error {
+	step, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	changes, err := l.Source.Changes(step, s.position)
+	if err != nil {
+		return err
+	}
+	if !changes.Whole {
+		return l.fill(ctx, s)
+	}
+	names := make([]policy.ClientName, 0, len(changes.Names))
+	seen := map[policy.ClientName]bool{}
+	for _, name := range changes.Names {
+		if _, err := ledger.Name(name.String()); err == nil && !seen[name] { // some entries name nobody
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	undo := func(policy.ClientName) directory.Entry {
+		return directory.Entry{At: l.Ledger.Instant(), Actor: "control", Action: "restore", Reason: "the control plane's database says otherwise"}
+	}
+	for len(names) > 0 {
+		n := min(len(names), pageMax)
+		if err := l.settle(ctx, names[:n], undo, false); err != nil {
+			return err
+		}
+		names = names[n:]
+	}
+	s.position = changes.Position
+	_, err = l.c.Exec(ctx, "UPDATE publication SET position = $1", s.position)
+	return err
+}
+
+// errRaced says that something else writes the same record.
+var errRaced = errors.New("something else writes the same record in Redis")
+
+// settle brings the records of clients to what their rows say. If announce is true, it tells of
+// those too that are so already.
+func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
+	if len(names) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepTime)
+	defer cancel()
+	records, err := ledger.ClientsOf(ctx, l.c, names)
+	if err != nil {
+		return err
+	}
+	present, err := l.present(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		want, old := records[name].Text(), present[name]
+		if records[name] == nil {
+			want = nil
+		}
+		entry := entryOf(name)
+		entry.Client, entry.Name, entry.Before, entry.After = name, name.String(), string(old), string(want)
+		if bytes.Equal(want, old) {
+			if announce {
+				if err := l.Source.Announce(ctx, name, entry); err != nil {
+					return err
+				}
+			}
+			continue
+		}
+		swapped, err := l.Source.Swap(ctx, name, old, want, entry)
+		if err != nil {
+			return err
+		}
+		if !swapped {
+			return errRaced
+		}
+	}
+	return nil
+}
+
+// present returns the texts of records in Redis.
+func (l *leading) present(ctx context.Context, names []policy.ClientName) (map[policy.ClientName][]byte, error) {
+	texts := make(map[policy.ClientName][]byte, len(names))
+	var single []policy.ClientName
+	var networks map[string][]byte
+	for _, name := range names {
+		if name.Kind != directory.KindNetwork {
+			single = append(single, name)
+			continue
+		}
+		if networks == nil {
+			var err error
+			if networks, err = l.Source.Networks(ctx); err != nil {
+				return nil, err
+			}
+		}
+		if text, ok := networks[name.ID]; ok {
+			texts[name] = text
+		}
+	}
+	read := make([][]byte, len(single))
+	if err := l.Source.Read(ctx, single, read); err != nil {
+		return nil, err
+	}
+	for i, name := range single {
+		if read[i] != nil {
+			texts[name] = read[i]
+		}
+	}
+	return texts, nil
+}

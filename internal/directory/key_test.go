@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// hashOf returns the SHA-256 of a key.
+func hashOf(key string) (sum [32]byte, text string) {
+	sum = sha256.Sum256([]byte(key))
+	return sum, hex.EncodeToString(sum[:])
+}
+
+// creation returns the edit that creates a key.
+func creation(name, client, key string) directory.KeyEdit {
+	_, hash := hashOf(key)
+	return directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hash, Record: &directory.KeyRecord{Name: name, Client: client}}
+}
+
+// editKeys makes an edit that must succeed.
+func editKeys(t *testing.T, source directory.Source, edit directory.KeyEdit) *directory.KeysShown {
+	t.Helper()
+	edit.Actor, edit.Reason = "tester", "a test"
+	editor := directory.Editor{Source: source}
+	shown, err := editor.ApplyKey(t.Context(), edit)
+	if err != nil {
+		t.Fatalf("%s of %q: %v", edit.Action, edit.Name, err)
+	}
+	return shown
+}
+
+// askKey returns the owner and the state of a key, which it has the directory read if need be.
+func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity, policy.CredentialState) {
+	t.Helper()
+	hash, name := hashOf(key)
+	for range 50 {
+		if who, state, ok := d.FindKey(hash, now()); ok {
+			return who, state
+		}
+		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: policy.KindKey, ID: name}})
+	}
+	t.Fatalf("the key %q is not read", key)
+	return nil, 0
+}
+
+// becomes waits until a key has a state in a directory that remembers it.
+func becomes(t *testing.T, d *directory.Directory, key string, want policy.CredentialState) {
+	t.Helper()
+	eventually.Until(t, 20*time.Second, fmt.Sprintf("the key %q is %s", key, want), func() bool {
+		_, state := askKey(t, d, key)
+		return state == want
+	})
+}
+
+// TestKeyEditsAreInForce holds that a key is in each process as operators have last said, also where it
+// was asked for before: created, rotated with an overlap, switched off and on, revoked, forgotten.
+func TestKeyEditsAreInForce(t *testing.T) {
+	sources(t, func(t *testing.T, source directory.Source) {
+		d := open(t, directory.Options{Source: source})
+		becomes(t, d, "first", policy.CredentialUnknown)
+		create := creation("acme", "user:u_42", "first")
+		create.Record.Tier, create.Record.Limits = "gold", map[string][]string{"api": {"7/1m"}}
+		editKeys(t, source, create)
+		becomes(t, d, "first", policy.CredentialValid)
+		who, _ := askKey(t, d, "first")
+		if who.Kind != "user" || who.ID != "u_42" || who.User != "u_42" || who.APIKey != "acme" || who.Tier != "gold" {
+			t.Errorf("the owner is %+v", who)
+		}
+		if set, ok := who.Overrides.Of("api"); !ok || set.Limits[0].Count() != 7 {
+			t.Errorf("the limits are %+v", set)
+		}
+		_, second := hashOf("second")
+		rotated := editKeys(t, source, directory.KeyEdit{Action: directory.KeyRotate, Name: "acme", Hash: second, Until: time.Now().Add(time.Hour)})
+		if len(rotated.Keys) != 2 || rotated.Changed != 2 {
+			t.Errorf("after the rotation: %+v", rotated)
+		}
+		becomes(t, d, "second", policy.CredentialValid)
+		if next, _ := askKey(t, d, "second"); next.Tier != "gold" || next.ID != "u_42" {
+			t.Errorf("the next key has the owner %+v", next)
+		}
+		hash, _ := hashOf("first")
+		eventually.Until(t, 20*time.Second, "the key before ends with the overlap", func() bool {
+			_, state, _ := d.FindKey(hash, now()+2*3600*counter.Second)
+			_, present, _ := d.FindKey(hash, now())
+			return state == policy.CredentialLapsed && present == policy.CredentialValid
+		})
+		editKeys(t, source, directory.KeyEdit{Action: directory.KeyDisable, Name: "acme"})
+		becomes(t, d, "second", policy.CredentialInactive)
+		editKeys(t, source, directory.KeyEdit{Action: directory.KeyEnable, Name: "acme"})
+		becomes(t, d, "second", policy.CredentialValid)
+		editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme", Hash: second[:8]})
+		becomes(t, d, "second", policy.CredentialRevoked)
+		becomes(t, d, "first", policy.CredentialValid)
+		editKeys(t, source, directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
+		becomes(t, d, "first", policy.CredentialRevoked)
+		editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
+		becomes(t, d, "first", policy.CredentialUnknown)
+		if page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10); err != nil || len(page.Keys) != 0 {
+			t.Errorf("after all is forgotten: %+v, %v", page, err)
+		}
+		history, err := source.History(t.Context(), policy.ClientName{Kind: "user", ID: "u_42"}, 100)
+		if err != nil || len(history) != 11 || history[10].Action != "key create acme tier gold api 7/1m" {
+			t.Errorf("the history of the client has %d entries, %v: %+v", len(history), err, history)
+		}
+	})
+}
+
+// TestWrongKeyEdits holds that an edit that makes no sense is rejected, with the reason, and changes
+// nothing.
+func TestWrongKeyEdits(t *testing.T) {
+	source := new(directory.Memory)
+	editKeys(t, source, creation("acme", "api_key:acme", "first"))
+	_, other := hashOf("other")
+	change := func(edit directory.KeyEdit, with func(*directory.KeyEdit)) directory.KeyEdit {
+		with(&edit)
+		return edit
+	}
+	fresh := creation("new", "user:u", "other")
+	for _, c := range []struct {
+		edit directory.KeyEdit
+		want string
+	}{
+		{creation("acme", "api_key:acme", "other"), `there is a key of the name "acme"`},
+		{creation("new", "api_key:acme", "first"), "is in the directory under this or another name"},
+		{creation("new", "tenant:t", "other"), "cannot have a key"},
+		{creation("new", "ip:192.0.2.1", "other"), "cannot have a key"},
+		{creation("a\nb", "user:u", "other"), "has a control character"},
+		{creation(" a", "user:u", "other"), "begins or ends with a space"},
+		{creation(strings.Repeat("x", 256), "user:u", "other"), "has 256 bytes"},
+		{change(fresh, func(e *directory.KeyEdit) { e.Record.Limits = map[string][]string{"api": {"7"}} }), `limits for rule "api"`},
+		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) { e.Record.User = "v" }), "leave the user out"},
+		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) { e.Record.ExpiresAt = time.Now().Add(-time.Hour) }), "is not in the future"},
+		{change(creation("new", "user:u", "other"), func(e *directory.KeyEdit) {
+			e.Record.ExpiresAt, e.Record.NotBefore = time.Now().Add(time.Hour), time.Now().Add(2*time.Hour)
+		}), "would never be valid"},
+		{directory.KeyEdit{Action: directory.KeyCreate, Name: "new", Hash: "pk_the_key_itself", Record: fresh.Record}, "is not a SHA-256"},
+		{directory.KeyEdit{Action: directory.KeyRotate, Name: "nobody", Hash: other}, "there is no API key of the name"},
+		{directory.KeyEdit{Action: directory.KeyRevoke, Name: "nobody"}, "there is no API key of the name"},
+		{directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme", Hash: "ffffffff"}, "no key of \"acme\" has a hash"},
+		{directory.KeyEdit{Action: directory.KeyEnable, Name: "acme"}, "has been changed"},
+		{directory.KeyEdit{Action: directory.KeyForget, Name: "acme"}, "revoke it first"},
+		{directory.KeyEdit{Action: "renew", Name: "acme"}, "is unknown"},
+		{directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme", Until: time.Now().Add(time.Hour)}, "go with rotate only"},
+	} {
+		c.edit.Actor, c.edit.Reason = "tester", "a test"
+		editor := directory.Editor{Source: source}
+		if _, err := editor.ApplyKey(t.Context(), c.edit); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %.20q: %v, want %q", c.edit.Action, c.edit.Name, err, c.want)
+		}
+	}
+	page, err := (&directory.Editor{Source: source}).KeyPage(t.Context(), "", 10)
+	if err != nil || len(page.Keys) != 1 || page.Keys[0].State != "valid" {
+		t.Errorf("the keys are %+v, %v", page, err)
+	}
+}
+
+// TestKeyPages holds that a list is read page by page in the order of the names, that keys of one name
+// stay on one page, and that no key is left out.
+func TestKeyPages(t *testing.T) {
+	sources(t, func(t *testing.T, source directory.Source) {
+		var want []string
+		for i := range 25 {
+			name := fmt.Sprintf("k%02d", i)
+			editKeys(t, source, creation(name, "user:u", name))
+			if want = append(want, name); i%5 == 4 {
+				_, hash := hashOf(name + " again")
+				editKeys(t, source, directory.KeyEdit{Action: directory.KeyRotate, Name: name, Hash: hash, Until: time.Now().Add(time.Hour)})
+				want = append(want, name)
+			}
+		}
+		editor := directory.Editor{Source: source}
+		var got []string
+		for pages, after := 0, ""; pages == 0 || after != ""; pages++ {
+			page, err := editor.KeyPage(t.Context(), after, 5)
+			if err != nil || len(page.Keys) > 6 {
+				t.Fatalf("a page of %d keys, %v", len(page.Keys), err)
+			}
+			for _, key := range page.Keys {
+				got = append(got, key.Record.Name)
+			}
+			after = page.After
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the pages have %v, want %v", got, want)
+		}
+	})
+}
+
+// TestKeyEditsAtOnce holds that of many operators who create keys of one name one succeeds, that the keys
+// of the others are not valid, and that a revocation is not undone by a rotation at the same time.
+func TestKeyEditsAtOnce(t *testing.T) {
+	sources(t, func(t *testing.T, source directory.Source) {
+		editor := directory.Editor{Source: source}
+		apply := func(edit directory.KeyEdit) error {
+			edit.Actor, edit.Reason = "tester", "a test"
+			_, err := editor.ApplyKey(context.Background(), edit)
+			if err != nil && !errors.Is(err, directory.ErrEdit) {
+				t.Error(err)
+			}
+			return err
+		}
+		const operators = 8
+		created := make([]bool, operators)
+		var group sync.WaitGroup
+		for i := range operators {
+			group.Go(func() { created[i] = apply(creation("acme", "user:u", fmt.Sprint("key ", i))) == nil })
+		}
+		group.Wait()
+		d := open(t, directory.Options{Source: source})
+		valid := 0
+		for i, ok := range created {
+			_, state := askKey(t, d, fmt.Sprint("key ", i))
+			if ok != (state == policy.CredentialValid) {
+				t.Errorf("the key %d: created %v, %v", i, ok, state)
+			}
+			if ok {
+				valid++
+			}
+		}
+		if shown, err := editor.KeysOf(t.Context(), "acme"); err != nil || valid != 1 || len(shown.Keys) != 1 {
+			t.Fatalf("%d keys are valid, %d are listed, %v", valid, len(shown.Keys), err)
+		}
+		winner := fmt.Sprint("key ", slices.Index(created, true))
+		group.Go(func() { _ = apply(directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"}) })
+		_, next := hashOf("next")
+		group.Go(func() {
+			_ = apply(directory.KeyEdit{Action: directory.KeyRotate, Name: "acme", Hash: next, Until: time.Now().Add(time.Hour)})
+		})
+		group.Wait()
+		becomes(t, d, winner, policy.CredentialRevoked)
+	})
+}
+
+// TestBadKeyRecords holds that a record that somebody wrote by hand, of another type or of a later
+// version, makes its key unknown and is counted, and that a command removes it.
+func TestBadKeyRecords(t *testing.T) {
+	server := redistest.Start(t)
+	source := inRedis(t, server.URL())
+	d := open(t, directory.Options{Source: source})
+	for i, text := range []string{"", "{}", "null", "[]", `{"name":"a"}`, `{"name":"a","client":"ip:192.0.2.1"}`, `{"v":2,"name":"a","client":"user:u"}`,
+		`{"name":"a","client":"user:u","admin":true}`, `{"name":"a","client":"user:u"} x`, `{"name":"a","client":"user:u","state":"on"}`,
+		strings.Repeat("x", directory.RecordBytesMax+1)} {
+		_, hash := hashOf(fmt.Sprint(i))
+		if err := server.Client().Set(t.Context(), "rl1:~key:"+hash, text, 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, state := askKey(t, d, fmt.Sprint(i)); state != policy.CredentialUnknown {
+			t.Errorf("%.60q: %v", text, state)
+		}
+	}
+	_, hash := hashOf("list")
+	server.Client().LPush(t.Context(), "rl1:~key:"+hash, "x")
+	if _, state := askKey(t, d, "list"); state != policy.CredentialUnknown || d.Figures().Bad.Load() < 12 {
+		t.Errorf("a list: %v; %d bad records are counted, want 12 or more", state, d.Figures().Bad.Load())
+	}
+	editKeys(t, source, creation("acme", "user:u", "good"))
+	_, hash = hashOf("good")
+	server.Client().Set(t.Context(), "rl1:~key:"+hash, "garbage", 0)
+	if shown, err := (&directory.Editor{Source: source}).KeysOf(t.Context(), "acme"); err != nil || len(shown.Keys) != 1 || shown.Keys[0].State != "bad" {
+		t.Errorf("a bad record is shown as %+v, %v", shown, err)
+	}
+	editKeys(t, source, directory.KeyEdit{Action: directory.KeyForget, Name: "acme"})
+	editKeys(t, source, creation("acme", "user:u", "good"))
+	if _, state := askKey(t, d, "good"); state != policy.CredentialValid {
+		t.Errorf("the key of a name that was bad: %v", state)
+	}
+}
+
+// TestKeysWhileRedisIsAway holds that a key that was seen stays valid while Redis is away, that a key that
+// was never seen is not known, and that no request waits for long.
+func TestKeysWhileRedisIsAway(t *testing.T) {
+	server := redistest.Start(t)
+	source := inRedis(t, server.URL())
+	d := open(t, directory.Options{Source: source})
+	editKeys(t, source, creation("acme", "user:u", "seen"))
+	editKeys(t, source, creation("other", "user:v", "never seen"))
+	becomes(t, d, "seen", policy.CredentialValid)
+	server.Kill()
+	hash, name := hashOf("never seen")
+	eventually.Until(t, 20*time.Second, "the directory knows that Redis is away", func() bool {
+		return d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: policy.KindKey, ID: name}}) && d.Figures().Failures.Load() > 0
+	})
+	if _, _, ok := d.FindKey(hash, now()); ok {
+		t.Error("a key is known that was never read")
+	}
+	seen, _ := hashOf("seen")
+	if _, state, ok := d.FindKey(seen, now()+3600*counter.Second); !ok || state != policy.CredentialValid {
+		t.Errorf("a key that was seen: %v, %v", state, ok)
+	}
+	server.Restart()
+	before := d.Figures().Undirected.Load()
+	eventually.Until(t, 20*time.Second, "the key is read again, when Redis is back without its records", func() bool {
+		_, _, _ = d.FindKey(seen, now()+3600*counter.Second)
+		return d.Figures().Undirected.Load() > before
+	})
+	if _, state := askKey(t, d, "seen"); state != policy.CredentialValid {
+		t.Errorf("a key that was seen, over a Redis that lost its records: %v", state)
+	}
+}
+
+// TestManyMadeUpKeys holds that made-up keys take bounded memory, evict no client, and do not displace a
+// key that is used.
+func TestManyMadeUpKeys(t *testing.T) {
+	source := new(directory.Memory)
+	d := open(t, directory.Options{Source: source, ClientsMax: 640})
+	editKeys(t, source, creation("acme", "user:u", "used"))
+	fetch(t, d, "user", "u")
+	for i := range 5000 {
+		askKey(t, d, fmt.Sprint("made up ", i))
+		if i%10 == 0 {
+			askKey(t, d, "used")
+		}
+	}
+	reads := d.Figures().Reads.Load()
+	if _, state := askKey(t, d, "used"); state != policy.CredentialValid || d.Figures().Reads.Load() != reads {
+		t.Errorf("the key that is used: %v", state)
+	}
+	if _, ok := d.Find("user", "u", now()); !ok || d.KeysLen() > 640 {
+		t.Errorf("the client is remembered: %v; %d keys are", ok, d.KeysLen())
+	}
+}
+
+// TestKnownKeysDoNotAllocate holds that a key that is remembered costs no allocation.
+func TestKnownKeysDoNotAllocate(t *testing.T) {
+	source := new(directory.Memory)
+	d := open(t, directory.Options{Source: source})
+	editKeys(t, source, creation("acme", "user:u", "a key"))
+	askKey(t, d, "a key")
+	hash, _ := hashOf("a key")
+	at := now()
+	if n := testing.AllocsPerRun(1000, func() { d.FindKey(hash, at) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+// FuzzKeyRecord holds that a record of any bytes is parsed or rejected, and that one that is parsed is the
+// same after it was written and read again.
+func FuzzKeyRecord(f *testing.F) {
+	for _, text := range []string{"{}", `{"name":"a","client":"user:u"}`, `{"v":2,"name":"a","client":"user:u"}`, "[]", "",
+		`{"name":"a","client":"api_key:a","user":"u","tenant":"t","tier":"gold","limits":{"api":["5/1m"],"*":["unlimited"]},"state":"inactive",` +
+			`"not_before":"2026-11-27T00:00:00Z","expires_at":"2027-11-27T00:00:00Z","revoked":{"at":"2026-12-27T00:00:00Z","by":"x","reason":"y"}}`} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := directory.ParseKeyRecord(text)
+		if err != nil {
+			return
+		}
+		written := r.Text()
+		again, err := directory.ParseKeyRecord(written)
+		if err != nil || string(again.Text()) != string(written) {
+			t.Errorf("%q was written as %q and read as %+v, %v", text, written, again, err)
+		}
+	})
+}

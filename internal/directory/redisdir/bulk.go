@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisdir
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
+// ReadPrivilege and EditPrivilege.
+const BulkPrivilege = "+del +scan"
+
+// everything is the message on the channel that says that any record may have changed. It names no
+// client, so a process of an earlier release ignores it.
+const everything = "*:*"
+
+// Fill writes records without the history, and tells nobody. A nil text removes a record. Names of
+// networks are errors: see [Source.FillNetworks].
+func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
+	keys := make([]string, len(names))
+	for i, name := range names {
+		if name.Kind == directory.KindNetwork {
+			return fmt.Errorf("%w: %q is a network, and networks are written all together", directory.ErrEdit, name)
+		}
+		keys[i] = recordKey(name)
+	}
+	return failed(s.store.SetValues(ctx, keys, texts))
+}
+
+// FillNetworks replaces the records of all networks, and tells nobody.
+func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) error {
+	if len(texts) == 0 {
+		return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{nil}))
+	}
+	raw := make(map[string]json.RawMessage, len(texts))
+	for name, text := range texts {
+		raw[name] = text
+	}
+	all, err := json.Marshal(raw)
+	if err != nil {
+		return fmt.Errorf("%w: the records of the networks: %w", directory.ErrEdit, err)
+	}
+	return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
+}
+
+// Names calls each for the names of all clients that have a record, except networks.
+func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error) error {
+	return s.store.Keys(ctx, recordPrefix+"*", func(keys []string) error {
+		names := make([]policy.ClientName, 0, len(keys))
+		for _, key := range keys {
+			if kind, id, ok := strings.Cut(strings.TrimPrefix(key, recordPrefix), ":"); ok {
+				names = append(names, policy.ClientName{Kind: kind, ID: id})
+			}
+		}
+		return each(names)
+	})
+}
+
+// SetGeneration replaces the generation, and tells all processes that any record may have changed.
+// The generation "" says that the records are not whole: processes keep what they remember.
+func (s *Source) SetGeneration(ctx context.Context, generation string) error {
+	var text []byte
+	if generation != "" {
+		text = []byte(generation)
+	}
+	if err := failed(s.store.SetValues(ctx, []string{generationKey}, [][]byte{text})); err != nil || generation == "" {
+		return err
+	}
+	_, err := s.store.DoFor(ctx, historyKey, "publish", channel, everything)
+	return failed(err)
+}

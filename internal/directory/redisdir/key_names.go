@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redisdir
+
+import (
+	"context"
+	_ "embed"
+	"strings"
+
+	"github.com/penstock/penstock/internal/directory"
+)
+
+// The names of keys are a sorted set of members of equal score, NAME, a zero byte, and the hash. A name
+// has no control characters.
+const (
+	nameEnd = "\x00"
+	hashEnd = "\xff" // after every digit of a hash
+)
+
+// addKeyScript adds a member if a name has a number of them.
+//
+//go:embed add_key.lua
+var addKeyScript string
+
+func member(key directory.KeyName) string { return key.Name + nameEnd + key.Hash }
+
+// KeyHashes implements [directory.Source].
+func (s *Source) KeyHashes(ctx context.Context, name string) (hashes []string, err error) {
+	keys, err := s.keyNames(ctx, "["+name+nameEnd, "("+name+nameEnd+hashEnd)
+	for _, k := range keys {
+		hashes = append(hashes, k.Hash)
+	}
+	return hashes, err
+}
+
+// KeysAfter implements [directory.Source].
+func (s *Source) KeysAfter(ctx context.Context, name string, most int) ([]directory.KeyName, error) {
+	from := "-"
+	if name != "" {
+		from = "(" + name + nameEnd + hashEnd
+	}
+	return s.keyNames(ctx, from, "+", "limit", 0, most)
+}
+
+// keyNames returns the members of a range. Members that Penstock has not written are left out.
+func (s *Source) keyNames(ctx context.Context, bounds ...any) (keys []directory.KeyName, err error) {
+	reply, err := s.store.DoFor(ctx, keyNamesKey, append([]any{"zrangebylex", keyNamesKey}, bounds...)...)
+	members, _ := reply.([]any)
+	for _, one := range members {
+		text, _ := one.(string)
+		if name, hash, ok := strings.Cut(text, nameEnd); ok {
+			keys = append(keys, directory.KeyName{Name: name, Hash: hash})
+		}
+	}
+	return keys, failed(err)
+}
+
+// AddKey implements [directory.Source].
+func (s *Source) AddKey(ctx context.Context, key directory.KeyName, others int) (added bool, err error) {
+	reply, err := s.store.DoFor(ctx, keyNamesKey, "eval", addKeyScript, 1, keyNamesKey, "["+key.Name+nameEnd,
+		"("+key.Name+nameEnd+hashEnd, others, member(key))
+	return reply == int64(1), failed(err)
+}
+
+// DropKey implements [directory.Source].
+func (s *Source) DropKey(ctx context.Context, key directory.KeyName) error {
+	_, err := s.store.DoFor(ctx, keyNamesKey, "zrem", keyNamesKey, member(key))
+	return failed(err)
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/penstock/penstock/internal/fleet"
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// AdminHandler serves operators alone, on a listener of their own. It needs the token of operators if
+// there is one. Requests of browser pages are rejected, as by [Bridge.Handler].
+func (b *Bridge) AdminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(operator.Prefix, b.requireAdminToken(b.serveOperators))
+	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux, b.options.AdminToken)))
+}
+
+// serveOperatorsByToken serves operators on the listener of filters. Whoever may ask whether a request
+// is within its limits may not reset them, so filters' token is not enough.
+func (b *Bridge) serveOperatorsByToken() http.HandlerFunc {
+	if b.options.AdminToken != "" {
+		return b.requireAdminToken(b.serveOperators)
+	}
+	return b.requireToken(func(w http.ResponseWriter, _ *http.Request) {
+		operator.WriteError(w, &operator.StatusError{Status: http.StatusNotFound, Err: errors.New(
+			"operators are not served here; start the bridge with --admin-token-file, or ask at its --admin-listen")})
+	})
+}
+
+func (b *Bridge) requireAdminToken(next http.HandlerFunc) http.HandlerFunc {
+	return b.requireTokenOf("the token of operators", b.options.AdminToken, next)
+}
+
+func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
+	b.operators().ServeHTTP(w, r)
+}
+
+// operators returns what answers operators now.
+func (b *Bridge) operators() *operator.API {
+	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated}, Front: "bridge",
+		DirectoryRemedy: "ask Redis itself, with --redis", Reload: b.Reload, Node: b.node, Others: b.options.Others}
+}
+
+// operated returns the policy in force, as operators ask about it.
+func (b *Bridge) operated() []operator.Policy {
+	now := b.policy.Current()
+	return []operator.Policy{{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: b.options.PolicyFile,
+		Rejected: b.policy.Err() != nil}}
+}
+
+// Node returns the bridge as one of the nodes that count in its store.
+func (b *Bridge) Node() *fleet.Node { return b.node }
+
+func (b *Bridge) totals() (all []fleet.Total) {
+	for _, total := range b.metrics.Totals() {
+		all = append(all, fleet.Total(total))
+	}
+	return all
+}

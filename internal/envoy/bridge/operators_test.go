@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/operator"
+)
+
+const (
+	filterToken = "0123456789abcdef"
+	adminToken  = "fedcba9876543210"
+)
+
+// asks sends a request with a token, "" for none.
+func asks(handler http.Handler, method, path, token string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, nil)
+	if token != "" {
+		r.Header.Set("Authorization", "Bearer "+token)
+	}
+	w := httptest.NewRecorder()
+	handler.ServeHTTP(w, r)
+	return w
+}
+
+// TestOperatorsNeedTheirToken: the token of filters opens no route of operators, and that of operators
+// no route of filters. Without a token of operators, their routes are on their own listener only.
+func TestOperatorsNeedTheirToken(t *testing.T) {
+	both := open(t, shop, func(o *Options) { o.Token, o.AdminToken = filterToken, adminToken })
+	filters := open(t, shop, func(o *Options) { o.Token = filterToken })
+	bare := open(t, shop, nil)
+	for _, c := range []struct {
+		name   string
+		on     http.Handler
+		token  string
+		status int
+	}{
+		{"with both tokens, that of operators", both.b.Handler(), adminToken, 200},
+		{"with both tokens, that of filters", both.b.Handler(), filterToken, 401},
+		{"with both tokens, none", both.b.Handler(), "", 401},
+		{"at their own listener, their token", both.b.AdminHandler(), adminToken, 200},
+		{"at their own listener, that of filters", both.b.AdminHandler(), filterToken, 401},
+		{"at their own listener, none", both.b.AdminHandler(), "", 401},
+		{"without theirs, that of filters", filters.b.Handler(), filterToken, 404},
+		{"without theirs, none", filters.b.Handler(), "", 401},
+		{"without any token", bare.b.Handler(), "", 404},
+		{"at their own listener without any token", bare.b.AdminHandler(), "", 200},
+	} {
+		for _, route := range operator.Routes() {
+			path, want := operator.Prefix+route.Name+"?client=ip:192.0.2.1", c.status
+			switch route.Name {
+			case "rules", "top", "reload", "nodes":
+				path = operator.Prefix + route.Name
+			case "edit", "record": // there is no directory
+				if want == 200 {
+					want = 404
+				}
+				if route.Name == "edit" {
+					continue // its body is empty
+				}
+			}
+			if w := asks(c.on, route.Method, path, c.token); w.Code != want {
+				t.Errorf("%s: %s: %d %s, want %d", c.name, path, w.Code, w.Body, want)
+			}
+		}
+	}
+	for _, path := range []string{"/v1/policy", "/metrics"} {
+		if w := asks(both.b.Handler(), "GET", path, adminToken); w.Code != 401 {
+			t.Errorf("%s with the token of operators: %d", path, w.Code)
+		}
+		if w := asks(both.b.AdminHandler(), "GET", path, adminToken); w.Code != 404 {
+			t.Errorf("%s at the listener of operators: %d", path, w.Code)
+		}
+	}
+}
+
+// TestOperatorsSeeAndResetWhatTheBridgeCharges: the routes show what filters were charged, and who was
+// denied.
+func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
+	still(t, func(h *bridged) {
+		for range 3 {
+			h.ask(h.question("/api/x", "192.0.2.7"))
+		}
+		tell := func(method, path string) string {
+			w := asks(h.b.AdminHandler(), method, operator.Prefix+path, "")
+			if w.Code != 200 {
+				t.Fatalf("%s: %d %s", path, w.Code, w.Body)
+			}
+			return w.Body.String()
+		}
+		var report operator.Report
+		if err := json.Unmarshal([]byte(tell("GET", "client?client=ip:192.0.2.7&rule=api")), &report); err != nil || len(report.Counters) != 1 ||
+			report.Counters[0].Remaining != 0 {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if top := tell("GET", "top"); !strings.Contains(top, `{"policy":"shop","client":"ip:192.0.2.7","refused":1,"over":0}`) {
+			t.Errorf("top: %s", top)
+		}
+		tell("POST", "reset?client=ip:192.0.2.7")
+		if used := h.used("/api/x", "192.0.2.7"); used != 0 {
+			t.Errorf("after a reset, %d are used", used)
+		}
+		if rules := tell("POST", "reload"); !strings.Contains(rules, fmt.Sprintf(`"version":%q`, h.b.policy.Current().ID)) {
+			t.Errorf("reload: %s", rules)
+		}
+	})
+}
+
+// TestNoPageInABrowserOperates: the listener of operators rejects pages, and over TCP without a token
+// names that are not its own.
+func TestNoPageInABrowserOperates(t *testing.T) {
+	for _, token := range []string{"", adminToken} {
+		h := open(t, shop, func(o *Options) { o.AdminToken = token })
+		server := httptest.NewServer(h.b.AdminHandler())
+		defer server.Close()
+		for _, route := range operator.Routes() {
+			for _, c := range []struct {
+				field, value string
+				status       int
+			}{{"Origin", "https://evil.example", 403}, {"Sec-Fetch-Site", "same-origin", 403}, {"Host", "evil.example", 421}} {
+				r, err := http.NewRequest(route.Method, server.URL+operator.Prefix+route.Name, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Header.Set("Authorization", "Bearer "+token)
+				if c.field == "Host" {
+					if token != "" {
+						continue
+					}
+					r.Host = c.value
+				} else {
+					r.Header.Set(c.field, c.value)
+				}
+				w, err := http.DefaultClient.Do(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.Body.Close()
+				if w.StatusCode != c.status {
+					t.Errorf("%s with %s: %s: %d, want %d", route.Name, c.field, c.value, w.StatusCode, c.status)
+				}
+			}
+		}
+	}
+}
