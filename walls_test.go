@@ -67,7 +67,7 @@ var imports = map[string][]string{
 	"internal/control/localpg":  {},
 	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
 	"internal/operator": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/fleet", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile",
 	},
 	"internal/status":           {"core", "core/counter", "core/policy", "internal/directory"},
 	"internal/fleet":            {"internal/enforce/topk", "internal/store/redisstore"},
@@ -77,8 +77,9 @@ var imports = map[string][]string{
 	"internal/test/dnstest":     {},
 	"internal/test/conformance": {"core/counter", "internal/test/module"},
 	"internal/credential":       {"core/counter", "core/policy", "internal/policyfile", "internal/policyfile/syntax"},
+	"internal/events":           {"core/counter", "core/policy"},
 	"internal/enforce": {
-		"core", "core/counter", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk",
+		"core", "core/counter", "core/policy", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/topk", "internal/events",
 	},
 	"internal/enforce/live": {
 		"core", "core/policy", "internal/credential", "internal/enforce/metrics",
@@ -88,7 +89,7 @@ var imports = map[string][]string{
 	"internal/enforce/throttle": {"core", "core/counter"},
 	"internal/enforce/settle":   {"core/counter"},
 	"internal/enforce/metrics": {
-		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/policyfile",
+		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/policyfile",
 		"internal/store", "internal/store/leasestore", "internal/store/redisstore",
 	},
 	"internal/usage":         {},
@@ -99,7 +100,7 @@ var imports = map[string][]string{
 	"internal/envoy/bridge": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
-		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/fleet", "internal/lease", "internal/operator",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/wire", "internal/events", "internal/fleet", "internal/lease", "internal/operator",
 		"internal/policyfile", "internal/status",
 		"internal/policyfile/lint",
 	},
@@ -126,7 +127,7 @@ var imports = map[string][]string{
 	"caddy": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle", "internal/enforce/throttle",
-		"internal/enforce/topk", "internal/fleet", "internal/operator", "internal/policyfile",
+		"internal/enforce/topk", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/status", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage",
 		"internal/usage/inflate",
@@ -135,7 +136,7 @@ var imports = map[string][]string{
 		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/fleet", "internal/operator", "internal/policyfile",
+		"internal/envoy/rlsimport", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},

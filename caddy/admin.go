@@ -70,7 +70,7 @@ func (a *App) operators() *operator.API {
 
 // desk returns an operator desk for this configuration.
 func (a *App) desk() *operator.Desk {
-	return &operator.Desk{Store: a.store, Directory: a.store.directory, Policies: a.operated}
+	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operated}
 }
 
 // operated returns the policies in force, as operators ask about them.

@@ -40,6 +40,11 @@ type App struct {
 	// server runs. Default: none.
 	Directory *Directory `json:"directory,omitempty"`
 
+	// Where the events that policies report are written: `stdout`, the path of a file, with a slash,
+	// `syslog`, `syslog:udp://HOST:PORT`, `syslog:tcp://HOST:PORT`, or `none`. Default: Caddy's own
+	// log, under the name `penstock.events`.
+	EventsTo string `json:"events_to,omitempty"`
+
 	// A policy file (.yaml, .toml or .json) that every handler enforces. A relative path is
 	// relative to the working directory; the Caddyfile makes it relative to the Caddyfile.
 	Policy string `json:"policy,omitempty"`
@@ -62,7 +67,8 @@ type App struct {
 	tried    []*live.Policy // candidate policies of the app
 	shadows  *shadows       // nil without candidates
 	logged   sync.Map       // the warnings about access logs, by server and credential
-	sites    sitePolicies   // the policies that the handlers of each site enforce
+	reports  eventsOut
+	sites    sitePolicies // the policies that the handlers of each site enforce
 
 	mu             sync.Mutex               // guards the maps, which change when a policy file is edited
 	policiesByText map[string]*placedPolicy // by place and original text
@@ -85,7 +91,7 @@ func (a *App) Provision(ctx caddy.Context) error {
 		return fmt.Errorf("getting the events app: %w", err)
 	}
 	a.events = events.(*caddyevents.App)
-	err = a.openStore()
+	err = errors.Join(a.openEvents(), a.openStore())
 	if a.Policy != "" {
 		err = errors.Join(err, a.addFile())
 	}
@@ -171,6 +177,7 @@ func (a *App) Start() error {
 		return err
 	}
 	a.store.counting.change(a.counting(), a.logger)
+	a.attachEvents()
 	a.store.join()
 	return a.watch()
 }
@@ -178,6 +185,7 @@ func (a *App) Start() error {
 // Stop stops following policy files. Cleanup releases the store.
 func (a *App) Stop() error {
 	a.unwatch()
+	a.detachEvents()
 	return nil
 }
 
@@ -188,7 +196,7 @@ func (a *App) Cleanup() error {
 	if a.shadows != nil {
 		a.shadows.stop()
 	}
-	problems := a.forget()
+	problems := append(a.forget(), a.closeEvents())
 	if a.storeKey != "" {
 		_, err := stores.Delete(a.storeKey)
 		problems = append(problems, err)

@@ -61,6 +61,7 @@ func lineName(state map[string]any, site string) string {
 //	    name   <namespace>
 //	    store  memory|redis ...
 //	    directory
+//	    events_to stdout|<file>|syslog...|none
 //	    policy <file>
 //	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
@@ -80,7 +81,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 		return nil, err
 	}
 	app := &App{Name: document.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
-		PolicyWords: wordsOf(document)}
+		EventsTo: b.eventsTo, PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 

@@ -30,6 +30,7 @@ type block struct {
 	shadowPolicy string
 	store        *Store
 	directory    *Directory
+	eventsTo     string
 	problems     policy.Problems // problems of the Caddyfile syntax; the tree holds the others
 }
 
@@ -123,6 +124,8 @@ func (b *block) word() {
 		b.skip()
 	case word == "directory":
 		b.readDirectory()
+	case word == "events_to":
+		b.readEventsTo()
 	case word == "rule":
 		b.rule()
 	case word == "identify":
@@ -285,7 +288,7 @@ func (b *block) plain(into *syntax.Node) {
 	switch {
 	case len(inner.Entries) > 0:
 		value = inner
-	case len(args) == 0 && word == "penalty": // every part of a penalty has a default
+	case len(args) == 0 && (word == "penalty" || word == "events"): // every part of them has a default
 		value = inner
 	case len(args) == 0 && slices.Contains(flags, word):
 		value = syntax.Text(at, "true")

@@ -16,8 +16,8 @@ import (
 //
 // The settings of a block apply to its own rules and to its policy file. Some of the app's settings
 // also apply to every handler: `identify`, `trusted_proxies`, `trusted_hops`, `user`, `tenant`,
-// `tier`, `exempt`, `block`, `penalty`, `timezone`, `on_error`, `lease` and `headers`. A setting in
-// a handler or a policy file takes precedence.
+// `tier`, `exempt`, `block`, `penalty`, `timezone`, `on_error`, `lease`, `headers` and `events`. A
+// setting in a handler or a policy file takes precedence.
 type PolicyWords struct {
 	// Whether the rules of this block and of its policy file are in force. Default: true.
 	Enabled *bool `json:"enabled,omitempty"`
@@ -76,13 +76,18 @@ type PolicyWords struct {
 	// The response header fields that report limits to the client: `x-ratelimit`, `ietf`, a list of
 	// both (the default), or `none`.
 	Headers policyfile.Words `json:"headers,omitempty"`
+
+	// Which decisions are reported as events to the log `penstock.events`, and what an event shows
+	// of its request. An empty block reports every denial. Default: none.
+	Events *policyfile.Events `json:"events,omitempty"`
 }
 
 // wordsOf returns the settings of a document, except its name.
 func wordsOf(d *policyfile.Document) PolicyWords {
 	return PolicyWords{Enabled: d.Enabled, Identify: d.Identify, TrustedProxies: d.TrustedProxies, TrustedHops: d.TrustedHops,
 		User: d.User, Tenant: d.Tenant, Tier: d.Tier, Rules: d.Rules, Exempt: d.Exempt, Block: d.Block, Penalty: d.Penalty,
-		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Lease: d.Lease, Headers: d.Headers}
+		Timezone: d.Timezone, Enforce: d.Enforce, OnError: d.OnError, Lease: d.Lease, Headers: d.Headers,
+		Events: d.Events}
 }
 
 // document returns the settings as a policy with the given name. It copies the rules, so that
@@ -91,7 +96,7 @@ func (w *PolicyWords) document(name string) *policyfile.Document {
 	return &policyfile.Document{Name: name, Enabled: w.Enabled, Identify: w.Identify, TrustedProxies: w.TrustedProxies,
 		TrustedHops: w.TrustedHops, User: w.User, Tenant: w.Tenant, Tier: w.Tier, Rules: append([]policyfile.Rule(nil), w.Rules...),
 		Exempt: w.Exempt, Block: w.Block, Penalty: w.Penalty, Timezone: w.Timezone, Enforce: w.Enforce, OnError: w.OnError,
-		Lease: w.Lease, Headers: w.Headers}
+		Lease: w.Lease, Headers: w.Headers, Events: w.Events}
 }
 
 // empty reports whether no setting is given.
@@ -142,6 +147,9 @@ func inherit(d *policyfile.Document, from *PolicyWords) {
 	d.Lease = cmp.Or(d.Lease, from.Lease)
 	if d.Headers == nil {
 		d.Headers = from.Headers
+	}
+	if d.Events == nil {
+		d.Events = from.Events
 	}
 }
 

@@ -108,11 +108,11 @@ func TestReferenceCaddyfiles(t *testing.T) {
 	}
 	const patient = " {\n\t\t\ttimeout 10s\n\t\t}" // the machine may be busy
 	replaced := strings.NewReplacer(":8080", ":PORT", ":{$PORT:8080}", ":PORT", "\tadmin localhost:{$ADMIN:2019}\n", "", "policy policy.yaml", "policy "+filepath.Join(folder, "policy.yaml"),
-		"/etc/penstock", folder, "redis://localhost:6379", redis.URL()+patient, "@redis.internal:6379/0", "@"+redis.Addr+patient,
+		"/etc/penstock", folder, "events.log", filepath.Join(folder, "events.log"), "redis://localhost:6379", redis.URL()+patient, "@redis.internal:6379/0", "@"+redis.Addr+patient,
 		"redis://limiter", "unix://limiter", "localhost:9000", upstream.Listener.Addr().String(),
 		"https://id.shop.example/keys", upstream.URL+"/keys")
 	for document, want := range map[string]int{"docs/reference/caddyfile.md": 3, "README.md": 2, "docs/guides/redis.md": 1,
-		"docs/guides/tokens.md": 1, "docs/guides/from-caddy-ratelimit.md": 1, "docs/tutorial.md": 3} {
+		"docs/guides/tokens.md": 1, "docs/guides/from-caddy-ratelimit.md": 1, "docs/tutorial.md": 3, "docs/guides/events.md": 1} {
 		all := caddyfiles(t, document, replaced)
 		if len(all) < want {
 			t.Fatalf("%s has %d Caddyfiles, want at least %d", document, len(all), want)

@@ -86,7 +86,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 		d.Rule = s.plan.BlockedBy()
 	}
 	rec.keep(&d)
-	h.app.store.enforcer.Count(&s.plan, s.versions...)
+	h.app.store.enforcer.Count(&s.plan, &d, s.versions...)
 	waiting := h.tryOut(rec, r, d.Denied())
 	if d.Outcome == core.OutcomeNone {
 		s.release()

@@ -282,6 +282,7 @@ func (s *Store) build(d *Directory) (*pooledStore, error) {
 	}
 	enforcer := enforce.New(opened.Requests, common)
 	enforcer.Log(outages)
+	enforcer.Report(eventLog)
 	enforcer.CountDenials(topDenied)
 	pooled := &pooledStore{Store: opened.Requests, opened: opened, close: opened.Close, enforcer: enforcer,
 		settler: newSettler(opened.Corrections)}

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/internal/match"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
 )
 
 // ruleAfter holds the settings of a rule that apply after the decision: how the response changes
@@ -79,6 +80,8 @@ type Settlement struct {
 
 // settling is a rule whose charges will be settled when the response is known.
 type settling struct {
+	_ slim.Incomparable
+
 	ruleset *Ruleset
 	index   int32 // of the rule in its ruleset
 	after   *ruleAfter
@@ -87,6 +90,8 @@ type settling struct {
 
 // settledCharge is one charge. It shares no memory with the plan.
 type settledCharge struct {
+	_ slim.Incomparable
+
 	key      [2]int32 // its position in the settlement's text
 	scopeLen int
 	limit    counter.Limit

@@ -47,7 +47,7 @@ func TestCompactSettlementHoldsEveryField(t *testing.T) {
 	for i := range want.charges {
 		k := reflect.ValueOf(&want.charges[i]).Elem()
 		for f := range k.NumField() {
-			if name := k.Type().Field(f).Name; k.Field(f).IsZero() && i == 1 { // the calendar limit
+			if name := k.Type().Field(f).Name; name != "_" && k.Field(f).IsZero() && i == 1 { // the calendar limit
 				t.Errorf("the test says nothing of %s", name)
 			}
 		}

@@ -71,6 +71,8 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 			r.ETag = field[1]
 		case filter.LeasingHeader:
 			r.Leases = field[1]
+		case filter.DenialsHeader:
+			r.Denials = true
 		case filter.NodesHeader:
 			r.Nodes, _ = slim.ParseWhole(field[1])
 		}

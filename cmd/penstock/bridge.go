@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
@@ -36,6 +37,8 @@ Without --redis the environment may say where to count:
   REDIS_MASTER  the name by which sentinels know the master
   REDIS_SENTINEL_PASSWORD  the password of the sentinels, if they have one
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
+
+PENSTOCK_EVENTS says the same as --events.
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
 Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads
@@ -63,6 +66,7 @@ type bridgeFlags struct {
 	certificates certificates
 	operators    operatorFlags
 	drainDelay   time.Duration
+	events       string
 }
 
 func newBridge() *cobra.Command {
@@ -101,6 +105,7 @@ func newBridge() *cobra.Command {
 		"and 268435456 at least)")
 	flags.IntVar(&f.callsMax, "calls-max", 0, "maximum number of calls in progress; further calls get 503 (1024)")
 	flags.IntVar(&f.waitersMax, "waiting-max", 0, "maximum number of requests that wait for throttle rules (16384)")
+	flags.StringVar(&f.events, "events", "", "where to write the events that the policy reports, as lines of JSON: "+events.Forms+" (stdout)")
 	flags.DurationVar(&f.drainDelay, "drain-delay", time.Second, "how long to report that the bridge will stop before it stops")
 	return cmd
 }
@@ -165,6 +170,11 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if envoys != nil {
 		o.Changed = envoys.Set
 	}
+	closeEvents, err := f.openEvents(&o)
+	if err != nil {
+		return err
+	}
+	defer closeEvents()
 	opened, err := f.openStore(&o)
 	if err != nil {
 		return err

@@ -48,8 +48,10 @@ func (f *bridgeFlags) openStore(o *bridge.Options) (*store.Store, error) {
 		}
 	}
 	figures := metrics.Stores(func(yield func(*store.Store) bool) { yield(opened) })
-	if err := o.Registry.Register(figures); err != nil {
-		return nil, errors.Join(err, opened.Close())
+	for _, c := range append(metrics.EventsOf(o.Events), figures) {
+		if err := o.Registry.Register(c); err != nil {
+			return nil, errors.Join(err, opened.Close())
+		}
 	}
 	return opened, nil
 }

@@ -72,6 +72,7 @@ const fnvOffset = 14695981039346656037
 // hash continues the 64-bit FNV-1a hash h with a text.
 //
 //go:noinline
+//go:noinline
 func hash(h uint64, text string) uint64 {
 	for i := range len(text) {
 		h = (h ^ uint64(text[i])) * 1099511628211

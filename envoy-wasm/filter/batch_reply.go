@@ -187,7 +187,7 @@ func (f *Filter) noteReply(r Reply) {
 	switch {
 	case r.Status == 200:
 		l.reads, l.exact = r.Leases != "" && f.elapsed() >= l.leasesOffUntil, r.Leases == wire.LeasingExact
-		c.failures, c.nodes = 0, r.Nodes
+		c.failures, c.nodes, f.denials.wanted = 0, r.Nodes, r.Denials
 	case r.busy():
 		c.failures = 0
 	default:

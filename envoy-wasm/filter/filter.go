@@ -20,6 +20,7 @@ type Filter struct {
 	leases   leases
 	gates    gates
 	uses     knownUses
+	denials  denials
 	arrivals arrivals
 	outdated []*Stream // requests that wait for the end of the next poll
 	pace     pace
@@ -94,6 +95,7 @@ func (f *Filter) Tick() {
 	f.tellOfMore()
 	f.expire()
 	f.tend()
+	f.reportDenials()
 	f.pollPolicy()
 }
 
@@ -140,6 +142,9 @@ func (f *Filter) polled(r Reply) {
 	defer f.guard()
 	f.tellOfMore()
 	f.poll.under = false
+	if r.Status == 200 || r.Status == 304 {
+		f.denials.wanted = r.Denials
+	}
 	f.takePolicy(r)
 	list := f.outdated
 	f.outdated = nil

@@ -54,13 +54,17 @@ const LeasingHeader = wire.LeasingHeader
 // NodesHeader is the header with the number of nodes that share the bridge's store.
 const NodesHeader = wire.NodesHeader
 
+// DenialsHeader is the header by which a bridge says that it wants reports of denials.
+const DenialsHeader = wire.DenialsHeader
+
 // Reply is an answer of the bridge.
 type Reply struct {
-	Status int // 0 means no answer
-	ETag   string
-	Leases string // the LeasingHeader; "" if the bridge rejects calls about leases
-	Nodes  int64  // the NodesHeader; 0 if absent
-	Body   []byte
+	Status  int // 0 means no answer
+	ETag    string
+	Leases  string // the LeasingHeader; "" if the bridge rejects calls about leases
+	Nodes   int64  // the NodesHeader; 0 if absent
+	Denials bool   // the DenialsHeader is there
+	Body    []byte
 }
 
 // Response is a response that the filter itself sends to a client.

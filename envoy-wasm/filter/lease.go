@@ -82,7 +82,9 @@ type wanted struct {
 type extra struct {
 	version string
 	item    []byte
-	wants   []wanted // nil for a refund
+	wants   []wanted      // nil for a refund, which has no version, and for denials
+	denials [1]wire.Units // of an extra that reports denials
+	next    *extra        // in [denials]
 }
 
 // leases are those of one worker.

@@ -354,14 +354,14 @@ func (f *Filter) appendExtras(version string) {
 	kept := l.extras[:0]
 	for _, next := range l.extras {
 		switch {
-		case !l.reads, next.wants != nil && next.version != f.policy.version:
+		case !l.reads && (next.wants != nil || next.version == ""), next.version != "" && next.version != f.policy.version:
 			unwant(next.wants)
-		case next.wants != nil && next.version != version || !c.spares(len(next.item)):
+		case next.version != "" && next.version != version || !c.spares(len(next.item)):
 			kept = append(kept, next)
 		default:
 			c.body = append(c.body, next.item...)
 			c.lease()
-			c.filling.items = append(c.filling.items, batchItem{wants: next.wants, extra: true})
+			c.fill(&batchItem{wants: next.wants, extra: true})
 		}
 	}
 	clear(l.extras[len(kept):])

@@ -44,6 +44,7 @@ type Stream struct {
 	hurried   bool           // the client sets the upstream timeout
 	again     uint8          // number of times that the question to the bridge was repeated
 	answered  bool           // the filter made the response
+	counted   bool           // the bridge has seen the decision
 	grpcType  string         // the content type of the filter's own response, if Envoy would omit it
 	responded bool           // the response has begun
 	origin    uint64         // hash of the connection and x-request-id of the request
@@ -243,6 +244,7 @@ func (s *Stream) take(answer *wire.Answer) {
 			return
 		}
 	}
+	s.counted = true
 	if answer.Status != wire.StatusOK {
 		s.degrade(whyNot(answer.Status))
 		return
@@ -268,8 +270,11 @@ func (s *Stream) take(answer *wire.Answer) {
 		s.f.takeResults(a, nil, results, sent)
 	}
 	d := a.plan.Decide()
-	if s.state == waiting && d.Denied() && d.Delay > 0 && s.enqueueThrottled() {
-		return
+	if s.state == waiting && d.Denied() && d.Delay > 0 {
+		if s.enqueueThrottled() {
+			return
+		}
+		s.counted = false
 	}
 	if s.state == throttleQueued && !d.Denied() {
 		s.f.host.Count(CounterDelayed)
@@ -343,6 +348,9 @@ func (s *Stream) decide(d core.Decision) Action {
 	switch {
 	case d.Denied():
 		action, count = Pause, CounterDenied
+		if !s.counted {
+			s.f.gatherDenial(s.asking, &d)
+		}
 	case d.Degraded:
 		count = CounterDegraded
 	}

@@ -49,14 +49,14 @@ func TestDeniedClientsAreCounted(t *testing.T) {
 		return plan
 	}
 	for range 2 {
-		enforcer.Count(ask("ip:192.0.2.1"))
+		enforcer.Count(ask("ip:192.0.2.1"), new(core.Decision))
 	}
 	if top := sketch.Top(10); len(top) != 0 {
 		t.Errorf("nobody was denied, and %+v is listed", top)
 	}
-	enforcer.Count(ask("ip:192.0.2.66"))
+	enforcer.Count(ask("ip:192.0.2.66"), new(core.Decision))
 	denied := ask("ip:192.0.2.1")
-	if n := testing.AllocsPerRun(1000, func() { enforcer.Count(denied) }); n != 0 {
+	if n := testing.AllocsPerRun(1000, func() { enforcer.Count(denied, new(core.Decision)) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 	top := sketch.Top(10)

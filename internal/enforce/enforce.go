@@ -28,6 +28,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/internal/enforce/metrics"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // Enforcer calls one store and updates one set of metrics. It is safe for concurrent use.
@@ -36,6 +37,7 @@ type Enforcer struct {
 	batcher counter.Batcher // the store, or nil if it does not accept batches
 	metrics *metrics.Metrics
 	outages *Outages
+	events  *events.Log  // nil: decisions are not reported
 	denied  *topk.Sketch // nil: denied clients are not counted
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // outageQuiet is the time after the last request that was decided without the store, after which an
@@ -25,6 +26,7 @@ const outageQuiet = 2 * time.Second
 // logs nothing. It is safe for concurrent use. Without an outage, a request costs one atomic load.
 type Outages struct {
 	logger *slog.Logger
+	events *events.Log // nil: outages are no events
 	now    func() time.Time
 	after  func(time.Duration, func()) // calls a function later
 
@@ -83,6 +85,7 @@ func (o *Outages) begin(a *outage, text string, err error) {
 	a.answered.Store(false)
 	a.under.Store(true)
 	o.logger.Warn(text, "error", err)
+	o.events.Note(events.Event{Kind: events.KindDegraded, State: "began", Reason: err.Error()})
 }
 
 // decided records a decided request.
@@ -152,6 +155,7 @@ func (o *Outages) endDown() {
 		admitted, local, denied := a.admitted.Load(), a.local.Load(), a.denied.Load()
 		o.logger.Warn("the store answers again", "outage", length, "requests", admitted+local+denied, "admitted", admitted,
 			"admitted_locally", local, "denied", denied)
+		o.ended(length, uint64(admitted+local+denied))
 	}
 }
 
@@ -165,6 +169,13 @@ func (o *Outages) endBusy() {
 		return
 	}
 	o.logger.Warn("the store answers all requests again", "overload", length, "denied", a.denied.Load())
+	o.ended(length, uint64(a.denied.Load()))
+}
+
+// ended reports the end of an outage as an event, with the number of requests that were decided
+// without the store.
+func (o *Outages) ended(length time.Duration, requests uint64) {
+	o.events.Note(events.Event{Kind: events.KindDegraded, State: "ended", Seconds: length.Seconds(), Count: requests})
 }
 
 // end ends the outage if no request was decided without the store for outageQuiet, and if the store

@@ -68,8 +68,8 @@ func (o *outageTest) request(n int, onError string) {
 		o.plans[onError] = plan
 	}
 	for range n {
-		_, _ = o.enforcer.Ask(plan, plan.Checks())
-		o.enforcer.Count(plan)
+		d, _ := o.enforcer.Ask(plan, plan.Checks())
+		o.enforcer.Count(plan, &d)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/events"
 )
 
 // Desk reads and changes the counters of a running process for an operator. The operator can look
@@ -26,6 +27,9 @@ type Desk struct {
 	Policies func() []Policy
 	// Directory has the clients' records; nil without one.
 	Directory *directory.Directory
+	// Denials returns the last denials of a client, the last first. Nil means that they are not
+	// known.
+	Denials func(client string) []events.Event
 }
 
 // Selection restricts the counters of a client.
@@ -65,6 +69,8 @@ type Report struct {
 	Profiles  []Profile `json:"profiles"`
 	Counters  []Counter `json:"counters"`
 	Penalties []Penalty `json:"penalties"`
+	// Denials are the last denials of the client in this process, the last first.
+	Denials []events.Event `json:"denials,omitempty"`
 }
 
 // Errors that the methods of [Desk] wrap. Each front maps them to its own status codes.
@@ -83,11 +89,20 @@ var (
 // other errors.
 const ReasonNobody = "no_such_client"
 
-// Look returns the counters and penalties of the client without charging anything.
+// Look returns the counters, penalties and last denials of the client without charging anything.
 func (d *Desk) Look(ctx context.Context, c *Client, s Selection) (*Report, error) {
-	return d.visit(ctx, c, s, counter.OpLook, func(_ core.Counter, rule string) bool {
+	found, err := d.visit(ctx, c, s, counter.OpLook, func(_ core.Counter, rule string) bool {
 		return s.Rule == "" || s.Rule == rule
 	})
+	if err != nil || d.Denials == nil {
+		return found, err
+	}
+	for _, e := range d.Denials(found.Client) {
+		if (s.Policy == "" || s.Policy == e.Policy) && (s.Rule == "" || s.Rule == e.Rule) {
+			found.Denials = append(found.Denials, e)
+		}
+	}
+	return found, nil
 }
 
 // Reset deletes the counters of one rule, or all counters that belong to this client only. A

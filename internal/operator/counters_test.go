@@ -11,6 +11,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/memstore"
@@ -124,4 +125,23 @@ type failing struct{}
 
 func (failing) Take(context.Context, []counter.Check, []counter.Result) error {
 	return counter.ErrUnavailable
+}
+
+// TestLookHasTheLastDenials: a look shows the last denials of the client that the selection is about.
+func TestLookHasTheLastDenials(t *testing.T) {
+	desk, client := desk(t)
+	asked := ""
+	desk.Denials = func(name string) []events.Event {
+		asked = name
+		return []events.Event{{Kind: events.KindDenied, Policy: "shop", Rule: "api"}, {Kind: events.KindDenied, Policy: "other", Rule: "api"}}
+	}
+	for _, c := range []struct {
+		selection operator.Selection
+		want      int
+	}{{operator.Selection{}, 2}, {operator.Selection{Policy: "shop"}, 1}} {
+		found, err := desk.Look(t.Context(), client, c.selection)
+		if err != nil || len(found.Denials) != c.want || asked != client.String() {
+			t.Errorf("%+v: %v, %+v of %q", c.selection, err, found, asked)
+		}
+	}
 }

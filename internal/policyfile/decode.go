@@ -68,6 +68,9 @@ func (d *decoder) value(n *syntax.Node, path string, into reflect.Value) {
 	case *Date:
 		*target = d.date(n, path)
 		return
+	case *Share:
+		*target = d.share(n, path)
+		return
 	case *Source:
 		d.fields(n, path, into)
 		d.oneWord(n, path, sourceRemedy)

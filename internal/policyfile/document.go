@@ -80,6 +80,10 @@ type Document struct {
 	// configuration of the process has a directory, it applies to every policy.
 	Directory bool `json:"directory,omitempty"`
 
+	// Which decisions are reported as events, and what an event shows of its request. An empty
+	// block reports every denial. Default: none.
+	Events *Events `json:"events,omitempty"`
+
 	// the parsed file, for the positions of problems found later; nil for a Document made in Go
 	tree   *syntax.Node
 	folder string // folder of the file from which it was read, or ""

@@ -81,6 +81,7 @@ func TestReferenceHasEveryWord(t *testing.T) {
 		"field of throttle":               reflect.TypeFor[Throttle](),
 		"field of response":               reflect.TypeFor[Response](),
 		"field of penalty":                reflect.TypeFor[Penalty](),
+		"field of events":                 reflect.TypeFor[Events](),
 		"field of exempt and block":       reflect.TypeFor[Listed](),
 	} {
 		if diff := cmp.Diff(FieldNames(of), firstCells(t, text, heading)); diff != "" {

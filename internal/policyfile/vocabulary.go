@@ -77,6 +77,7 @@ var innerHomes = []struct {
 	{reflect.TypeFor[Throttle](), "throttle"},
 	{reflect.TypeFor[Response](), "response"},
 	{reflect.TypeFor[Penalty](), "penalty"},
+	{reflect.TypeFor[Events](), "events"},
 	{reflect.TypeFor[CostAfter](), "cost_after"},
 	{reflect.TypeFor[Cost](), "cost"},
 	{reflect.TypeFor[Listed](), "an entry of exempt or block"},
@@ -149,6 +150,8 @@ func remedyForBlock(path string) string {
 		return "write {status: [401, 5xx]}"
 	case "throttle":
 		return "write {max_delay: 2s, max_waiting: 1000}"
+	case "events":
+		return "write {denied: all}"
 	case "penalty":
 		return "write {window: 1h, threshold: 3}"
 	case "cost_after":

@@ -20,6 +20,8 @@ type Version struct {
 	ID       string
 	Document *policyfile.Document
 	Ruleset  *core.Ruleset
+	// Events says which decisions of the version are reported.
+	Events policy.Events
 	// Outcomes, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
 	Denials     *metrics.Denials
@@ -70,7 +72,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 	if err != nil {
 		return nil, err
 	}
-	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Outcomes: o.Metrics.Rules(d.Name, ruleset),
+	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Events: d.EventSettings(), Outcomes: o.Metrics.Rules(d.Name, ruleset),
 		Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {

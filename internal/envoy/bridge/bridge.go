@@ -21,6 +21,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/settle"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/operator"
 	"github.com/penstock/penstock/internal/policyfile"
@@ -95,6 +96,8 @@ type Options struct {
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
+	// Events takes the decisions that the policy reports. Nil takes none.
+	Events *events.Log
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
 	// Logger logs policies and failures, never clients. Nil discards them.
@@ -172,6 +175,7 @@ func New(o Options) (*Bridge, error) {
 	b.receiptsRoam = o.Shared && (o.Token != "" || sharesSecret)
 	b.enforcer = enforce.New(o.Store, o.Metrics)
 	b.enforcer.Log(o.Outages)
+	b.enforcer.Report(o.Events)
 	b.enforcer.CountDenials(b.denied)
 	b.calls.New = func() any { return new(call) }
 	b.ending, b.end = context.WithCancel(context.Background())

@@ -65,6 +65,7 @@ func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	}
 	header := w.Header()
 	header["Content-Type"] = contentTypeWire
+	b.askForDenials(header)
 	if header[leasingHeader] = leasingUsual; b.options.Forgetful {
 		header[leasingHeader] = leasingExact
 	}
@@ -183,6 +184,8 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 			q.settle()
 		case q.item.Kind == wire.KindRefund:
 			q.takeBack()
+		case q.item.Kind == wire.KindDenied:
+			q.reportDenials(&c.left)
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:

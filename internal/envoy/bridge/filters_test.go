@@ -26,7 +26,7 @@ import (
 type world struct {
 	*bridged
 	random  *rand.Rand
-	events  events
+	events  schedule
 	loss    float64          // the part of calls that get lost, in either direction
 	late    bool             // some answers come after a request's deadline
 	used    []counter.Micros // the instant of each admission
@@ -41,15 +41,15 @@ type event struct {
 	do    func()
 }
 
-type events []event
+type schedule []event
 
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
+func (e schedule) Len() int { return len(e) }
+func (e schedule) Less(i, j int) bool {
 	return e[i].at.Before(e[j].at) || e[i].at.Equal(e[j].at) && e[i].order < e[j].order
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(v any)   { *e = append(*e, v.(event)) }
-func (e *events) Pop() any {
+func (e schedule) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
+func (e *schedule) Push(v any)   { *e = append(*e, v.(event)) }
+func (e *schedule) Pop() any {
 	last := (*e)[len(*e)-1]
 	*e = (*e)[:len(*e)-1]
 	return last

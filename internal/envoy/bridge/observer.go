@@ -26,10 +26,10 @@ type Observer struct {
 func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics.rls} }
 
 // Decided counts a request that was decided.
-func (o *Observer) Decided(plan *core.Plan, _ *core.Decision) {
+func (o *Observer) Decided(plan *core.Plan, d *core.Decision) {
 	o.limits.WithLabelValues(callAnswered).Inc()
 	known := o.b.policy.Known()
-	o.b.enforcer.Count(plan, known...)
+	o.b.enforcer.Count(plan, d, known...)
 	for _, one := range plan.Outcomes() {
 		if !slices.ContainsFunc(known, func(v *live.Version) bool { return v.Ruleset == one.Ruleset }) {
 			o.countForeign(one)

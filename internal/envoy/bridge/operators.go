@@ -40,7 +40,7 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 
 // operators returns what answers operators now.
 func (b *Bridge) operators() *operator.API {
-	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Policies: b.operated,
+	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated,
 		Directory: formOf(b.policy.Current()).directory}, Front: "bridge",
 		DirectoryRemedy: "write directory: true in the policy, or ask Redis itself with --redis", Reload: b.Reload, Node: b.node, Others: b.options.Others}
 }

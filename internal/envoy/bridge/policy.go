@@ -114,6 +114,7 @@ func (b *Bridge) servePolicy(w http.ResponseWriter, r *http.Request) {
 	now := b.policy.Current()
 	tag := `"` + now.ID + `"`
 	w.Header().Set("Etag", tag)
+	b.askForDenials(w.Header())
 	if r.Header.Get("If-None-Match") == tag {
 		w.WriteHeader(http.StatusNotModified)
 		return

@@ -120,7 +120,7 @@ func (q *question) decide(err error) core.Decision {
 	q.granted(err)
 	if err != nil {
 		d := q.plan.Fail(err)
-		q.failed(err)
+		q.failed(&d, err)
 		return d
 	}
 	d, answered := q.plan.Decide(), true
@@ -170,13 +170,13 @@ func (b *Bridge) panicked(reason any) {
 func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 	d, err := q.bridge.enforcer.Ask(&q.plan, checks)
 	if err != nil {
-		q.failed(err)
+		q.failed(&d, err)
 	}
 	return d, err == nil
 }
 
 // failed fills in the answer of a question that on_error has decided.
-func (q *question) failed(err error) {
+func (q *question) failed(d *core.Decision, err error) {
 	q.answer.Status = wire.StatusUnavailable
 	switch {
 	case errors.Is(err, counter.ErrOverloaded):
@@ -185,7 +185,7 @@ func (q *question) failed(err error) {
 		q.answer.Status = wire.StatusInvalid
 		q.bridge.logger.Error("the store rejected a question", "error", err)
 	}
-	q.count()
+	q.count(d)
 }
 
 // complete fills in the answer of a decided request.
@@ -193,13 +193,13 @@ func (q *question) complete(d *core.Decision) {
 	if q.plan.Unchecked() {
 		// The filter does not know about credentials that were not verified for lack of time.
 		q.answer.Status = wire.StatusBusy
-		q.count()
+		q.count(d)
 		return
 	}
 	q.answer.Results = q.plan.AppendUnsharded(q.answer.Results[:0])
 	// Otherwise the later call, which waits, is counted.
 	if d.Delay == 0 || q.item.Kind != wire.KindAsk {
-		q.count()
+		q.count(d)
 	}
 	q.judge()
 	if d.Denied() {
@@ -211,9 +211,9 @@ func (q *question) complete(d *core.Decision) {
 }
 
 // count counts the outcome of each rule, the states of the credentials, and costs missing from
-// headers.
-func (q *question) count() {
-	q.bridge.enforcer.Count(&q.plan, q.version)
+// headers, and reports the decision.
+func (q *question) count(d *core.Decision) {
+	q.bridge.enforcer.Count(&q.plan, d, q.version)
 }
 
 // judge fills in the verdicts on the credentials, and the records of the clients, unless the filter

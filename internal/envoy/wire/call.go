@@ -60,14 +60,22 @@ const (
 	KindLease  // decide this request, and take more units than it needs
 	KindFetch  // take units in advance, for the plan of a request that was decided
 	KindRefund // units that were taken and not used
+	// KindDenied reports denials that the filter decided without asking, for a bridge that wants
+	// them: see [DenialsHeader]. The one entry of Units has the check that denied, or -1, as Check,
+	// the number of denials of the request's client as Cost, and the number of other denials that
+	// are not reported as Max.
+	KindDenied
 )
+
+// DenialsHeader is the header, in lower case, in which a bridge says that it wants [KindDenied].
+const DenialsHeader = "x-penstock-denials"
 
 // Item is a question, a settlement or a refund. Kind determines which of the other fields are set.
 type Item struct {
 	Kind   Kind
 	Ask    Ask
 	Settle Settle
-	Units  []Units // of KindLease, and of KindFetch: exactly one for that
+	Units  []Units // of KindLease, and of KindFetch and KindDenied: exactly one for those
 	Refund Refund
 }
 
@@ -116,15 +124,18 @@ func AppendItem(dst []byte, item *Item) []byte {
 		return AppendSettle(dst, &item.Settle)
 	case KindRefund:
 		return AppendRefund(dst, &item.Refund)
+	case KindDenied:
+		return AppendUnits(AppendAsk(dst, item.Kind, &item.Ask, nil), item.Units)
 	default:
 		return AppendAsk(dst, item.Kind, &item.Ask, item.Units)
 	}
 }
 
-// AppendAsk appends a question of any kind; only the kinds about leases have units.
+// AppendAsk appends a question of any kind; only the kinds about leases have units. Those of
+// KindDenied follow by [AppendUnits].
 func AppendAsk(dst []byte, kind Kind, a *Ask, units []Units) []byte {
-	if dst = a.append(append(dst, byte(kind))); kind >= KindLease {
-		dst = appendUnits(dst, units)
+	if dst = a.append(append(dst, byte(kind))); kind >= KindLease && kind != KindDenied {
+		dst = AppendUnits(dst, units)
 	}
 	return dst
 }
@@ -183,7 +194,7 @@ func (r *CallReader) Next(item *Item) (ok bool, err error) {
 		item.Ask.read(&r.rest)
 	case item.Kind == KindSettle:
 		item.Settle.read(&r.rest)
-	case r.Leasing && (item.Kind == KindLease || item.Kind == KindFetch):
+	case r.Leasing && (item.Kind == KindLease || item.Kind == KindFetch || item.Kind == KindDenied):
 		item.Ask.read(&r.rest)
 		item.Units = r.rest.units(item.Units[:0])
 	case r.Leasing && item.Kind == KindRefund:

@@ -143,15 +143,15 @@ func appendText(dst []byte, text string) []byte {
 
 // appendAddr appends an address without its zone, which has no meaning on another machine.
 func appendAddr(dst []byte, addr netip.Addr) []byte {
-	if addr.Is4() {
-		b := addr.As4()
-		return append(append(dst, 2*4), b[:]...)
+	all := addr.As16()
+	b := all[:]
+	switch {
+	case addr.Is4():
+		b = all[12:] // after the prefix of mapped addresses
+	case !addr.IsValid():
+		b = nil
 	}
-	if !addr.IsValid() {
-		return append(dst, 0)
-	}
-	b := addr.As16()
-	return append(append(dst, 2*16), b[:]...)
+	return append(append(dst, byte(2*len(b))), b...) // the length as appendInt writes it
 }
 
 func appendValues(dst []byte, values []Value) []byte {

@@ -63,7 +63,8 @@ func fnv(h uint64, data []byte) uint64 {
 	return h
 }
 
-func appendUnits(dst []byte, units []Units) []byte {
+// AppendUnits appends the units of an item.
+func AppendUnits(dst []byte, units []Units) []byte {
 	dst = appendInt(dst, int64(len(units)))
 	for i := range units {
 		u := &units[i]

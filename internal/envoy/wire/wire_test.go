@@ -28,6 +28,7 @@ var items = []Item{
 	{Kind: KindLease, Ask: Ask{Path: "/"}, Units: []Units{{Check: 1, Counter: 1 << 63, Cost: 3, Max: 50, ShareMille: 7, Age: 250_000}, {Max: -1}}},
 	{Kind: KindFetch, Units: []Units{{Max: 9}}},
 	{Kind: KindRefund, Refund: Refund{Token: "\x00sealed", Units: 17}},
+	{Kind: KindDenied, Ask: Ask{Path: "/"}, Units: []Units{{Check: -1, Counter: 1 << 63, Cost: 3, Max: 9}}},
 }
 
 var answers = []Answer{

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/penstock/penstock/internal/envoy/bridge"
+	"github.com/penstock/penstock/internal/events"
+)
+
+// eventsVariable is the environment variable that says the same as --events.
+const eventsVariable = "PENSTOCK_EVENTS"
+
+// openEvents adds a log of events to the bridge's options. The caller closes it after the bridge.
+func (f *bridgeFlags) openEvents(o *bridge.Options) (closeAll func(), err error) {
+	to, place := f.events, "--events"
+	if to == "" {
+		to, place = os.Getenv(eventsVariable), eventsVariable
+	}
+	sink, closer, err := events.Open(cmp.Or(to, events.ToStdout))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", place, err)
+	}
+	node, _ := os.Hostname() // "" is left out of events
+	o.Events = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
+		o.Logger.Warn("events could not be written, and are counted only", "decisions", lost, "error", err)
+	}})
+	if sink == nil {
+		return func() {}, nil
+	}
+	detach := o.Events.Attach(sink)
+	return func() {
+		detach()
+		if err := closer.Close(); err != nil {
+			o.Logger.Warn("closing the events", slog.Any("error", err))
+		}
+	}, nil
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"net/netip"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Deciding returns the ruleset whose outcome is that of the decision: the first that denied the
+// request, or whose limit is shown. It is nil if no rule applied. It is valid until Reset.
+func (p *Plan) Deciding(d *Decision) *Ruleset {
+	if i := p.decidingUse(d); i >= 0 {
+		return p.uses[i].ruleset
+	}
+	return nil
+}
+
+// decidingUse returns the index of the use that made the decision, -1 if there is none.
+func (p *Plan) decidingUse(d *Decision) int {
+	same := -1
+	for i := range p.uses {
+		if p.outcomes[i].Outcome != d.Outcome {
+			continue
+		}
+		if p.uses[i].rule.name == d.Rule {
+			return i
+		}
+		if same < 0 {
+			same = i
+		}
+	}
+	return same
+}
+
+// Reported returns what a report of a decision shows beside the decision itself: the limit that
+// denies the request or is shown, also if clients do not see it, nil if there is none; and the
+// pattern of the deciding rule that the path matches, "" if there is none. Both stay valid.
+func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
+	if limit = d.Limit; limit == nil && d.Outcome == OutcomeDenied {
+		if check := p.longestDenial(false); check >= 0 {
+			limit = p.asked[check].limit.unsharded()
+		}
+	}
+	if i := p.decidingUse(d); i >= 0 {
+		if when := p.uses[i].rule.when; when != nil {
+			endpoint, _ = when.Endpoint(&p.who.Request)
+		}
+	}
+	return limit, endpoint
+}
+
+// Request returns the attributes of the request that was added last, nil if there is none. With
+// several descriptors they are those of the last descriptor.
+func (p *Plan) Request() policy.Attributes { return p.who.Request.Attrs }
+
+// Peer returns the client's address as the policy added last reads it. It is the zero Addr if the
+// address is unknown.
+func (p *Plan) Peer() netip.Addr { return p.who.Request.Peer }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+// Events says which decisions are reported as events, and what an event shows of its request. The
+// zero Events reports nothing.
+type Events struct {
+	Denied bool
+	// AdmittedPPM is how many of a million admitted requests are reported, drawn at random.
+	AdmittedPPM int64
+	Address     AddressShown
+	Path        PathShown
+}
+
+// EventsPPMMax reports every admitted request.
+const EventsPPMMax = 1_000_000
+
+// AddressShown is how much of a client's address an event shows.
+type AddressShown uint8
+
+// What an event shows of an address.
+const (
+	AddressFull   AddressShown = iota
+	AddressPrefix              // the first EventIPv4Bits or EventIPv6Bits bits
+	AddressNone
+)
+
+// The numbers of leading bits that AddressPrefix shows.
+const (
+	EventIPv4Bits = 24
+	EventIPv6Bits = 48
+)
+
+// PathShown is what an event shows of a path.
+type PathShown uint8
+
+// What an event shows of a path.
+const (
+	PathPattern PathShown = iota // the pattern of the rule that the path matches
+	PathFull                     // the path as sent, without the query
+	PathNone
+)

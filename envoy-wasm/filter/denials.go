@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter
+
+import (
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// The bridge does not see the requests that the filter denies without asking. If it reports denials
+// as events, it says so in its answers, and the filter reports these denials to it once a second:
+// one item for each client and rule, with the first request and the number of denials.
+
+const (
+	// denialsMax bounds the items of one second. Further denials are counted only.
+	denialsMax = 256
+	// reportEvery is how long denials are gathered.
+	reportEvery = counter.Second
+)
+
+// denials gathers the denials that the bridge has not seen. Each extra has the first request of a
+// client and a rule, and their number of denials.
+type denials struct {
+	_ slim.Incomparable
+
+	wanted bool
+	since  counter.Micros
+	first  *extra // of a list
+	count  int    // of the list
+	lost   int64  // denials without an extra
+}
+
+// gatherDenial counts a denial that the bridge has not seen.
+//
+//go:noinline
+func (f *Filter) gatherDenial(a *asking, d *core.Decision) {
+	r := &f.denials
+	if !r.wanted {
+		return
+	}
+	h := hash(hash(hash(uint64(d.Outcome), d.Client.Kind)+1, d.Client.ID)+1, d.Rule)
+	for one := r.first; one != nil; one = one.next {
+		if one.denials[0].Counter == h {
+			one.denials[0].Cost++
+			return
+		}
+	}
+	if r.count == denialsMax || a.attrs.size() > fetchBytesMax {
+		r.lost++
+		return
+	}
+	if r.count++; r.first == nil {
+		r.since = f.elapsed()
+	}
+	one := new(extra)
+	one.version, one.next, one.item = a.policy.version, r.first, wire.AppendAsk(nil, wire.KindDenied, &a.attrs.ask, nil)
+	one.denials[0].Counter, one.denials[0].Cost, one.denials[0].Check = h, 1, -1
+	results := a.plan.Results()
+	for i := range results {
+		if results[i].Denied {
+			one.denials[0].Check = i
+		}
+	}
+	r.first = one
+}
+
+// reportDenials reports what was gathered, once the bridge can be asked.
+//
+//go:noinline
+func (f *Filter) reportDenials() {
+	r := &f.denials
+	if r.first == nil || f.calls.failures > 0 || len(f.leases.extras) > extrasMax || f.elapsed()-r.since < reportEvery {
+		return
+	}
+	for one := r.first; one != nil; one = one.next {
+		one.denials[0].Max, r.lost = r.lost, 0
+		f.extra(one, wire.AppendUnits(one.item, one.denials[:]))
+	}
+	r.first, r.count = nil, 0
+}

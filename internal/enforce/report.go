@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package enforce
+
+import (
+	"math/rand/v2"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/events"
+)
+
+// Report makes the enforcer hand decisions to a log of events, as the policies say. It must be
+// called before the first request. A nil log reports nothing.
+func (e *Enforcer) Report(log *events.Log) {
+	e.events = log
+	if e.outages != nil {
+		e.outages.events = log
+	}
+}
+
+// report hands the decision of the plan's request to the log of events.
+func (e *Enforcer) report(plan *core.Plan, d *core.Decision, versions []*live.Version) {
+	for _, v := range versions {
+		if v.Events != (policy.Events{}) {
+			e.events.Want()
+			e.reportBy(plan, d, versions)
+			return
+		}
+	}
+}
+
+// reportBy reports the decision if the policy that made it says so.
+func (e *Enforcer) reportBy(plan *core.Plan, d *core.Decision, versions []*live.Version) {
+	v, denied := deciding(plan, d, versions), d.Denied()
+	switch {
+	case d.Outcome == core.OutcomeNone:
+	case denied && !v.Events.Denied:
+	case !denied && (v.Events.AdmittedPPM == 0 || rand.Int64N(policy.EventsPPMMax) >= v.Events.AdmittedPPM):
+	default:
+		e.handOver(plan, d, v, 1)
+	}
+}
+
+// ReportDenials reports n denials like that of the plan's request, which another process decided,
+// and counts others that it has dropped. Metrics do not count them.
+func (e *Enforcer) ReportDenials(plan *core.Plan, d *core.Decision, v *live.Version, n, dropped uint64) {
+	if e.events == nil || !v.Events.Denied {
+		return
+	}
+	e.events.Drop(dropped)
+	e.handOver(plan, d, v, n)
+}
+
+// handOver hands n equal decisions over to the log of events.
+func (e *Enforcer) handOver(plan *core.Plan, d *core.Decision, v *live.Version, n uint64) {
+	k := events.Key{Policy: v.Document.Name, Version: v.ID, Rule: d.Rule, Decision: d.Outcome.String(), Kind: d.Client.Kind,
+		Client: d.Client.ID}
+	if k.Rule == "" && d.Denied() {
+		k.Rule = plan.BlockedBy()
+	}
+	if e.events.Count(&k, n) {
+		return
+	}
+	limit, endpoint := plan.Reported(d)
+	details := events.Details{Settings: v.Events, Denied: d.Denied(), Status: d.Status, Limit: limit, Address: plan.Peer(),
+		Tier: d.Client.Tier, Path: endpoint}
+	if request := plan.Request(); request != nil {
+		details.Method = request.Method()
+		switch v.Events.Path {
+		case policy.PathFull:
+			details.Path = request.Path()
+		case policy.PathNone:
+			details.Path = ""
+		}
+	}
+	e.events.Add(&k, &details, n)
+}
+
+// deciding returns the version whose rules made the decision. For a limit that is in none of them,
+// such as one that Envoy sends, it is the first.
+func deciding(plan *core.Plan, d *core.Decision, versions []*live.Version) *live.Version {
+	if len(versions) > 1 {
+		rs := plan.Deciding(d)
+		for _, v := range versions {
+			if v.Ruleset == rs {
+				return v
+			}
+		}
+	}
+	return versions[0]
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bridge
+
+import (
+	"net/http"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// A filter denies many requests without asking: of clients that were denied a moment ago, and of
+// those that a policy blocks. If the policy reports denials, the bridge asks its filters to report
+// these once a second, by client and rule. A filter may report denials that never were. It can cause
+// them as well, by asking.
+
+var (
+	denialsHeader = http.CanonicalHeaderKey(wire.DenialsHeader)
+	denialsWanted = []string{"1"}
+)
+
+// askForDenials asks the filter to report its denials, if the policy in force reports them.
+func (b *Bridge) askForDenials(header http.Header) {
+	if b.options.Events != nil && b.policy.Current().Events.Denied {
+		header[denialsHeader] = denialsWanted
+	}
+}
+
+// reportDenials reports the denials of a filter as events. left is the verification time that the
+// call has left.
+func (q *question) reportDenials(left *counter.Micros) {
+	defer q.rescue()
+	ask := &q.item.Ask
+	if q.version == nil {
+		q.answer.Status = wire.StatusUnknown
+		return
+	}
+	inputs := &formOf(q.version).inputs
+	if len(ask.Headers) != len(inputs.Headers) || len(ask.Attrs) != len(inputs.Attrs) || len(q.item.Units) != 1 ||
+		q.item.Units[0].Cost < 1 || q.item.Units[0].Max < 0 {
+		q.answer.Status = wire.StatusInvalid
+		return
+	}
+	u := &q.item.Units[0]
+	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
+	q.plan.Reset()
+	q.plan.Hurry(left)
+	q.plan.Add(q.version.Ruleset, &q.attrs)
+	d := q.deniedAt(u.Check)
+	if !d.Denied() { // the credential or the list has changed meanwhile
+		q.answer.Status = wire.StatusUnknown
+		return
+	}
+	q.bridge.enforcer.ReportDenials(&q.plan, &d, q.version, uint64(u.Cost), uint64(u.Max))
+}
+
+// deniedAt returns the decision about the plan's request if the check denies it. A request that is
+// not denied at a check is denied without the store, or because the store did not answer.
+func (q *question) deniedAt(check int) core.Decision {
+	checks, results := q.plan.Checks(), q.plan.Results()
+	switch {
+	case len(checks) == 0:
+		return q.plan.Decide()
+	case check < 0 || check >= len(checks):
+		return q.plan.Overload()
+	}
+	clear(results)
+	results[check] = counter.Result{Denied: true, Wait: counter.Second, At: q.now}
+	return q.plan.Decide()
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// interval is how long equal decisions are one event.
+const interval = time.Second
+
+// notesMax bounds the notes that wait for the end of a second.
+const notesMax = 64
+
+// Sink takes events. It is called by one goroutine at a time, and may block.
+type Sink interface {
+	// Write writes events in order, and returns how many it has written.
+	Write(events []Event) (written int, err error)
+}
+
+// Options of a log.
+type Options struct {
+	Node   string                       // the name of this process in events
+	Now    func() time.Time             // nil means time.Now
+	After  func(time.Duration, func())  // calls a function later; nil means time.AfterFunc
+	Failed func(err error, lost uint64) // is called when a sink has not taken events of that many decisions; may be nil
+}
+
+// Log gathers decisions and writes their events. Create one with [New]. A nil *Log takes none. It is
+// safe for concurrent use.
+type Log struct {
+	options Options
+	timer   *time.Timer
+	wanted  atomic.Bool // a policy in force reports events
+	table   atomic.Pointer[table]
+	armed   atomic.Bool // the end of a second is due
+	recent  recent
+
+	beyond, unwritten atomic.Uint64 // decisions dropped so far, by why
+	written           atomic.Uint64 // events
+
+	mu    sync.Mutex // guards sinks and notes
+	sinks []Sink     // the last one is written to
+	notes []Event
+
+	writing sync.Mutex // held while events are written, never by a request
+	told    [2]uint64  // dropped decisions that an event shows, by why
+}
+
+// New returns a log without a sink: it only remembers the last denials.
+func New(o Options) *Log {
+	l := &Log{options: o}
+	if l.options.Now == nil {
+		l.options.Now = time.Now
+	}
+	if l.options.After == nil {
+		l.timer = time.AfterFunc(time.Hour, l.tick)
+		l.timer.Stop()
+		l.options.After = func(d time.Duration, _ func()) { l.timer.Reset(d) }
+	}
+	return l
+}
+
+// Attach makes the log write to a sink until detach is called. The sink that was attached last is
+// the one that is written to. detach writes what is there, waits for that at most two seconds, and
+// then writes to the sink that was attached before.
+func (l *Log) Attach(s Sink) (detach func()) {
+	l.mu.Lock()
+	l.sinks = append(l.sinks, s)
+	l.mu.Unlock()
+	return sync.OnceFunc(func() {
+		l.flushWithin(2 * time.Second)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if i := slices.Index(l.sinks, s); i >= 0 {
+			l.sinks = slices.Delete(l.sinks, i, i+1)
+		}
+	})
+}
+
+// Count adds n decisions to the event of equal ones. If it returns false, the caller hands the
+// decisions over by [Log.Add].
+func (l *Log) Count(k *Key, n uint64) bool {
+	t := l.table.Load()
+	if t == nil {
+		return false
+	}
+	counted, full := t.count(k, n)
+	if full {
+		l.beyond.Add(n)
+	}
+	return counted || full
+}
+
+// Add adds n decisions to the event of equal ones, or makes one.
+func (l *Log) Add(k *Key, d *Details, n uint64) {
+	t := l.table.Load()
+	if t == nil {
+		t = newTable()
+		if !l.table.CompareAndSwap(nil, t) {
+			t = l.table.Load()
+		}
+	}
+	if !t.add(k, d, n, l.options.Now()) {
+		l.beyond.Add(n)
+	}
+	l.arm()
+}
+
+// Drop counts decisions that were dropped elsewhere.
+func (l *Log) Drop(n uint64) {
+	if n > 0 {
+		l.beyond.Add(n)
+		l.arm()
+	}
+}
+
+// Want says that a policy in force reports events. Until then the log takes no notes.
+func (l *Log) Want() {
+	if !l.wanted.Load() {
+		l.wanted.Store(true)
+	}
+}
+
+// Note adds an event that is not a decision, such as the beginning of an outage.
+func (l *Log) Note(e Event) {
+	if l == nil || !l.wanted.Load() {
+		return
+	}
+	e.Time, e.Node = l.options.Now(), l.options.Node
+	l.mu.Lock()
+	if len(l.notes) < notesMax {
+		l.notes = append(l.notes, e)
+	}
+	l.mu.Unlock()
+	l.arm()
+}
+
+// arm has the events written later, unless that is due.
+func (l *Log) arm() {
+	if !l.armed.Load() && !l.armed.Swap(true) {
+		l.options.After(interval, l.tick)
+	}
+}
+
+// tick ends a second.
+func (l *Log) tick() {
+	l.flush()
+	l.armed.Store(false)
+	if l.pending() {
+		l.arm()
+	}
+}
+
+// pending reports whether there is anything to write.
+func (l *Log) pending() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.table.Load()
+	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
+}
+
+// untold reports whether decisions were dropped that no event shows.
+func (l *Log) untold() bool {
+	if !l.writing.TryLock() {
+		return true
+	}
+	defer l.writing.Unlock()
+	return l.told != [2]uint64{l.beyond.Load(), l.unwritten.Load()}
+}
+
+// flushWithin writes the events of now, and waits for that at most so long.
+func (l *Log) flushWithin(most time.Duration) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.flush()
+	}()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+	}
+}
+
+// flush writes the events of the second that ends.
+func (l *Log) flush() {
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	var all []Event
+	if t := l.table.Load(); t != nil {
+		all = t.take(l.options.Node)
+	}
+	l.recent.add(all)
+	l.mu.Lock()
+	all = append(all, l.notes...)
+	l.notes = nil
+	var sink Sink
+	if n := len(l.sinks); n > 0 {
+		sink = l.sinks[n-1]
+	}
+	l.mu.Unlock()
+	if sink == nil {
+		return
+	}
+	slices.SortFunc(all, func(a, b Event) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Client, b.Client)) })
+	if l.write(sink, all) {
+		l.tell(sink)
+	}
+}
+
+// write writes events, and counts the decisions of those that the sink does not take.
+func (l *Log) write(sink Sink, all []Event) bool {
+	if len(all) == 0 {
+		return true
+	}
+	n, err := sink.Write(all)
+	l.written.Add(uint64(n))
+	if err == nil && n == len(all) {
+		return true
+	}
+	var lost uint64
+	for _, e := range all[n:] {
+		lost += e.Count
+	}
+	l.unwritten.Add(lost)
+	if l.options.Failed != nil {
+		l.options.Failed(err, lost)
+	}
+	return false
+}
+
+// The reasons of dropped decisions.
+const (
+	reasonRate = "rate"
+	reasonSink = "sink"
+)
+
+// tell writes how many decisions were dropped since the last time.
+func (l *Log) tell(sink Sink) {
+	for i, dropped := range [...]uint64{l.beyond.Load(), l.unwritten.Load()} {
+		if dropped == l.told[i] {
+			continue
+		}
+		e := Event{Time: l.options.Now(), Kind: KindDropped, Reason: [...]string{reasonRate, reasonSink}[i], Node: l.options.Node,
+			Count: dropped - l.told[i]}
+		if n, err := sink.Write([]Event{e}); n != 1 || err != nil {
+			return
+		}
+		l.told[i] = dropped
+	}
+}
+
+// Figures are counts since the log was made.
+type Figures struct {
+	Written   uint64 // events
+	Beyond    uint64 // decisions beyond EventsMax
+	Unwritten uint64 // decisions of events that a sink did not take
+}
+
+// Figures returns the figures of a log. Those of a nil *Log are 0.
+func (l *Log) Figures() Figures {
+	if l == nil {
+		return Figures{}
+	}
+	return Figures{Written: l.written.Load(), Beyond: l.beyond.Load(), Unwritten: l.unwritten.Load()}
+}
+
+// Recent returns the last denials of a client, written as KIND:ID, the last first. They are complete
+// but for those of the last second.
+func (l *Log) Recent(client string) []Event {
+	if l == nil {
+		return nil
+	}
+	return l.recent.of(client)
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"container/list"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Bounds of what is remembered of denials.
+const (
+	RecentClientsMax = 1024
+	recentEach       = 8
+)
+
+// recent remembers the last denials of the clients that were denied last. The zero recent is empty.
+type recent struct {
+	mu      sync.Mutex
+	clients map[string]*list.Element
+	order   list.List // of *denials, the client that was denied last first
+}
+
+// denials are the last denials of one client.
+type denials struct {
+	client string
+	last   []Event // the last one last
+}
+
+// add remembers the denials among the events.
+func (r *recent) add(all []Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range all {
+		if e := &all[i]; e.Kind == KindDenied && e.Client != "" {
+			d := r.client(e.Client)
+			if len(d.last) == recentEach {
+				copy(d.last, d.last[1:])
+				d.last = d.last[:recentEach-1]
+			}
+			d.last = append(d.last, *e)
+		}
+	}
+}
+
+// client returns the denials of a client, which becomes the last one that was denied.
+func (r *recent) client(name string) *denials {
+	if known := r.clients[name]; known != nil {
+		r.order.MoveToFront(known)
+		return known.Value.(*denials)
+	}
+	if r.clients == nil {
+		r.clients = make(map[string]*list.Element)
+	}
+	if oldest := r.order.Back(); oldest != nil && r.order.Len() == RecentClientsMax {
+		delete(r.clients, oldest.Value.(*denials).client)
+		r.order.Remove(oldest)
+	}
+	d := &denials{client: name}
+	r.clients[name] = r.order.PushFront(d)
+	return d
+}
+
+// of returns the last denials of a client, the last first. Those of an address include the denials
+// of its prefix, where a policy shows no more.
+func (r *recent) of(client string) (all []Event) {
+	names := []string{client}
+	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {
+		if addr, err := netip.ParseAddr(id); err == nil {
+			names = append(names, kindIP+":"+shownAddress(addr, policy.AddressPrefix))
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, name := range names {
+		if known := r.clients[name]; known != nil {
+			all = append(all, known.Value.(*denials).last...)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Event) int { return b.Time.Compare(a.Time) })
+	return all
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+)
+
+// The parts of a syslog message.
+const (
+	syslogPriority = 3<<3 | 6 // facility daemon, severity informational
+	syslogApp      = "penstock"
+	syslogSocket   = "/dev/log"
+	// syslogPatience bounds each connection and each message.
+	syslogPatience = 2 * time.Second
+)
+
+// syslog sends each event as one message: in the form of RFC 5424 over the network, framed by its
+// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. It connects
+// when there are events, and anew after an error.
+type syslog struct {
+	network, address string
+	host             string
+	conn             net.Conn
+	buffer, message  []byte
+}
+
+// openSyslog returns a sink for the address after "syslog:", which is "" for this machine.
+func openSyslog(address string) (*syslog, error) {
+	s := &syslog{network: "unixgram", address: syslogSocket, host: "-"}
+	if name, err := os.Hostname(); err == nil && name != "" {
+		s.host = name
+	}
+	if address == "" {
+		if err := s.connect(); err != nil {
+			return nil, fmt.Errorf("syslog of this machine: %w; write %s", err, Forms)
+		}
+		return s, nil
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "udp" && u.Scheme != "tcp" || u.Port() == "" || u.Path != "" {
+		return nil, fmt.Errorf("syslog address %q: write udp://HOST:PORT or tcp://HOST:PORT", address)
+	}
+	s.network, s.address = u.Scheme, u.Host
+	return s, nil
+}
+
+func (s *syslog) connect() (err error) {
+	if s.conn == nil {
+		s.conn, err = net.DialTimeout(s.network, s.address, syslogPatience)
+	}
+	return err
+}
+
+// Write implements [Sink].
+func (s *syslog) Write(events []Event) (written int, err error) {
+	for i := range events {
+		if err := s.send(&events[i]); err != nil {
+			if s.conn != nil {
+				_ = s.conn.Close() // it is broken anyway
+				s.conn = nil
+			}
+			return written, fmt.Errorf("syslog %s %s: %w", s.network, s.address, err)
+		}
+		written++
+	}
+	return written, nil
+}
+
+func (s *syslog) send(e *Event) error {
+	if err := s.connect(); err != nil {
+		return err
+	}
+	if err := s.conn.SetWriteDeadline(time.Now().Add(syslogPatience)); err != nil {
+		return err
+	}
+	s.message = s.appendMessage(s.message[:0], e)
+	if s.buffer = s.buffer[:0]; s.network == "tcp" {
+		s.buffer = append(strconv.AppendInt(s.buffer, int64(len(s.message)), 10), ' ')
+	}
+	s.buffer = append(s.buffer, s.message...)
+	_, err := s.conn.Write(s.buffer)
+	return err
+}
+
+// appendMessage appends a message without a frame.
+func (s *syslog) appendMessage(dst []byte, e *Event) []byte {
+	if s.network == "unixgram" {
+		dst = fmt.Appendf(dst, "<%d>%s %s[%d]: ", syslogPriority, e.Time.Format(time.Stamp), syslogApp, os.Getpid())
+	} else {
+		dst = fmt.Appendf(dst, "<%d>1 %s %s %s %d %s - ", syslogPriority, e.Time.UTC().Format(TimeForm), s.host, syslogApp,
+			os.Getpid(), e.Kind)
+	}
+	return e.AppendJSON(dst)
+}
+
+// Close ends the connection.
+func (s *syslog) Close() error {
+	if s.conn == nil {
+		return nil
+	}
+	return s.conn.Close()
+}

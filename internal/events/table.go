@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package events
+
+import (
+	"hash/maphash"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// EventsMax is how many events there are at most in a second.
+const EventsMax = 1000
+
+const (
+	shardCount = 16
+	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so
+	// more than that many of EventsMax in one shard are 8 standard deviations away.
+	pageEntries = 128
+	pageSlots   = 256 // a power of two
+)
+
+// Key says which decisions are equal. Policy, Version, Rule and Decision must stay valid; Kind and
+// Client are copied.
+type Key struct {
+	Policy, Version string
+	Rule            string
+	Decision        string
+	Kind, Client    string // of the client
+}
+
+// Details is what an event shows beside its key: that of the first of the equal decisions. The texts
+// are copied.
+type Details struct {
+	Settings policy.Events
+	Denied   bool
+	Status   int
+	Limit    *counter.Limit
+	Address  netip.Addr
+	Tier     string
+	Method   string
+	Path     string
+}
+
+// table gathers the decisions of a second.
+type table struct {
+	seed   maphash.Seed
+	used   atomic.Int64 // entries in all shards
+	shards [shardCount]shard
+}
+
+type shard struct {
+	mu         sync.Mutex
+	now, spare *page
+}
+
+// page has the entries of one shard in one second.
+type page struct {
+	used    int
+	slots   [pageSlots]uint8 // by hash: the index of an entry plus one, or 0
+	hashes  [pageEntries]uint64
+	entries [pageEntries]entry
+}
+
+// entry is the event of equal decisions. Its text holds the kind and the name of the client, the
+// tier, the method and the path, one after the other.
+type entry struct {
+	policy, version, rule, decision string
+
+	text  []byte
+	ends  [5]uint16 // of the parts of text
+	whole int       // length of the client's name before it was cut
+
+	settings policy.Events
+	denied   bool
+	status   int
+	limit    *counter.Limit
+	address  netip.Addr
+	at       time.Time // of the first decision
+	count    uint64
+}
+
+func newTable() *table {
+	t := &table{seed: maphash.MakeSeed()}
+	for i := range t.shards {
+		t.shards[i].now, t.shards[i].spare = new(page), new(page)
+	}
+	return t
+}
+
+// hash returns the hash of a key. The seed is only for the client, which is the part that clients
+// choose. Of the rule, the length and two bytes suffice: rules with the same are told apart later.
+func (t *table) hash(k *Key) uint64 {
+	h := maphash.String(t.seed, k.Client)
+	if n := len(k.Rule); n > 0 {
+		h ^= (uint64(n)<<16 | uint64(k.Rule[0])<<8 | uint64(k.Rule[n-1])) * 0x9e3779b97f4a7c15
+	}
+	return h
+}
+
+// count adds n decisions to the event of equal ones, and reports whether there is one. If there is
+// none and no room for another, full is true.
+func (t *table) count(k *Key, n uint64) (counted, full bool) {
+	h := t.hash(k)
+	s := &t.shards[h>>60]
+	s.mu.Lock()
+	if e, _ := s.now.find(h, k); e != nil {
+		e.count += n
+		s.mu.Unlock()
+		return true, false
+	}
+	full = s.now.used == pageEntries
+	s.mu.Unlock()
+	return false, full || t.used.Load() >= EventsMax
+}
+
+// add adds n decisions to the event of equal ones, or makes one. It reports false if there is no room.
+func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
+	h := t.hash(k)
+	s := &t.shards[h>>60]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.now
+	e, slot := p.find(h, k)
+	if e != nil {
+		e.count += n
+		return true
+	}
+	if p.used == pageEntries || t.used.Add(1) > EventsMax {
+		if p.used < pageEntries {
+			t.used.Add(-1)
+		}
+		return false
+	}
+	e = &p.entries[p.used]
+	p.hashes[p.used] = h
+	p.used++
+	p.slots[slot] = uint8(p.used)
+	e.fill(k, d, n, at)
+	return true
+}
+
+// find returns the entry of a key, or nil and the slot for it.
+func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
+	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
+		i := int(p.slots[slot]) - 1
+		if p.hashes[i] == h && p.entries[i].is(k) {
+			return &p.entries[i], slot
+		}
+	}
+	return nil, slot
+}
+
+// is reports whether the entry is that of a key. Names that were cut are told apart by their length
+// and the hash.
+func (e *entry) is(k *Key) bool {
+	name := k.Client[:min(len(k.Client), partBytesMax)]
+	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
+		e.policy == k.Policy && string(e.text[e.ends[0]:e.ends[1]]) == name &&
+		string(e.text[:e.ends[0]]) == k.Kind[:min(len(k.Kind), partBytesMax)]
+}
+
+func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
+	text := e.text[:0]
+	for i, part := range [...]string{k.Kind, k.Client, d.Tier, d.Method, d.Path} {
+		text = append(text, part[:min(len(part), partBytesMax)]...)
+		e.ends[i] = uint16(len(text))
+	}
+	*e = entry{policy: k.Policy, version: k.Version, rule: k.Rule, decision: k.Decision, text: text, ends: e.ends,
+		whole: len(k.Client), settings: d.Settings, denied: d.Denied, status: d.Status, limit: d.Limit, address: d.Address,
+		at: at, count: n}
+}
+
+// take returns the events of the second that ends, and begins another.
+func (t *table) take(node string) (all []Event) {
+	for i := range t.shards {
+		s := &t.shards[i]
+		s.mu.Lock()
+		s.now, s.spare = s.spare, s.now
+		s.mu.Unlock()
+		ended := s.spare // only this goroutine uses it now
+		t.used.Add(-int64(ended.used))
+		for j := range ended.used {
+			all = append(all, ended.entries[j].event(node))
+		}
+		ended.used, ended.slots = 0, [pageSlots]uint8{}
+	}
+	return all
+}
+
+// event returns the event as its policy shows it.
+func (e *entry) event(node string) Event {
+	text := string(e.text)
+	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }
+	shown := Event{Time: e.at, Kind: KindAdmitted, Policy: e.policy, Version: e.version, Rule: e.rule, Decision: e.decision,
+		Status: e.status, Client: shownClient(text[:e.ends[0]], part(1), e.settings.Address), Tier: part(2),
+		IP: shownAddress(e.address, e.settings.Address), Method: part(3), Path: part(4), Node: node, Count: e.count}
+	if e.limit != nil {
+		shown.Limit = e.limit.String()
+	}
+	if e.whole > partBytesMax {
+		shown.Client += ellipsis
+	}
+	if e.denied {
+		shown.Kind = KindDenied
+	} else {
+		shown.Share = float64(e.settings.AdmittedPPM) / policy.EventsPPMMax
+	}
+	return shown
+}

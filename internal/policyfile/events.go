@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policyfile
+
+import (
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+// Events says which decisions are reported as events, and what an event shows of its request. Every
+// field is optional: an empty block reports every denial.
+type Events struct {
+	// Which denials are reported: `all` (the default) or `none`.
+	Denied string `json:"denied,omitempty"`
+
+	// The share of admitted requests that are reported, drawn at random: a decimal number from `0`
+	// (the default) to `1`, with six decimals at most.
+	Admitted Share `json:"admitted,omitempty"`
+
+	// How much of a client's address is shown: `full` (the default), `prefix` (24 bits of an IPv4
+	// address, 48 of an IPv6 address) or `none`.
+	IP string `json:"ip,omitempty"`
+
+	// What is shown of the path: `pattern` (the default; the pattern of the deciding rule that the
+	// path matches), `full` (the path as sent, without the query) or `none`.
+	Path string `json:"path,omitempty"`
+}
+
+// Share is a decimal number from 0 to 1, as written.
+type Share json.Number
+
+// MarshalJSON writes the number as written.
+func (s Share) MarshalJSON() ([]byte, error) { return json.Marshal(json.Number(s)) }
+
+// UnmarshalJSON reads the settings as strictly as a policy file is read. The error is
+// [policy.Problems].
+func (e *Events) UnmarshalJSON(data []byte) error { return unmarshal(data, e) }
+
+// shareDecimals is how many decimals a share has at most.
+const shareDecimals = 6
+
+// ppm returns the share in millionths. ok is false if it is not a share.
+func (s Share) ppm() (n int64, ok bool) {
+	whole, decimals, dotted := strings.Cut(string(s), ".")
+	if whole != "0" && whole != "1" || dotted && decimals == "" || len(decimals) > shareDecimals {
+		return 0, false
+	}
+	for _, c := range decimals {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseInt(whole+decimals+strings.Repeat("0", shareDecimals-len(decimals)), 10, 64)
+	return n, err == nil && n <= policy.EventsPPMMax
+}
+
+// share decodes a share.
+func (d *decoder) share(n *syntax.Node, path string) Share {
+	if n.Kind == syntax.KindNumber || n.Kind == syntax.KindText {
+		if _, ok := Share(n.Text).ppm(); ok {
+			return Share(n.Text)
+		}
+		d.found.At(n, path, "is not a decimal number from 0 to 1 with six decimals at most", "write 0.001 for one of a thousand requests")
+		return ""
+	}
+	d.found.At(n, path, "is "+n.Kind.String()+" where a number from 0 to 1 belongs", "write 0.001 for one of a thousand requests")
+	return ""
+}
+
+var (
+	deniedShown    = []choice[bool]{{"all", true}, {"none", false}}
+	addressesShown = []choice[policy.AddressShown]{{"full", policy.AddressFull}, {"prefix", policy.AddressPrefix},
+		{"none", policy.AddressNone}}
+	pathsShown = []choice[policy.PathShown]{{"pattern", policy.PathPattern}, {"full", policy.PathFull}, {"none", policy.PathNone}}
+)
+
+// EventSettings returns which decisions the policy reports as events. An invalid value counts as
+// its default; [Document.Check] reports it.
+func (d *Document) EventSettings() policy.Events {
+	c := converter{tree: d.tree}
+	return c.events("events", d.Events)
+}
+
+func (c *converter) events(path string, d *Events) (e policy.Events) {
+	if d == nil {
+		return e
+	}
+	e.Denied = d.Denied == "" || choose(c, path+".denied", d.Denied, deniedShown)
+	if d.Admitted != "" {
+		var ok bool
+		if e.AdmittedPPM, ok = d.Admitted.ppm(); !ok {
+			c.problem(path+".admitted", string(d.Admitted), "is not a decimal number from 0 to 1 with six decimals at most",
+				"write 0.001 for one of a thousand requests")
+		}
+	}
+	e.Address = choose(c, path+".ip", d.IP, addressesShown)
+	e.Path = choose(c, path+".path", d.Path, pathsShown)
+	if d.Denied == "none" && e.AdmittedPPM == 0 {
+		c.problem(path, "", "reports nothing", "leave it out, or write denied: all")
+	}
+	return e
+}
