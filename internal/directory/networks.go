@@ -26,6 +26,9 @@ const (
 	NetworksBytesMax = 1 << 20
 )
 
+// NetworkBytes returns what the record of a network adds to the length of all.
+func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
+
 // networks are the records of all networks. They are immutable but for what the entries cache.
 type networks struct {
 	four, six networkTable
