@@ -258,11 +258,14 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 	}
 	p.Reset()
 	p.UseDirectory(d)
-	for range counters {
-		break // the first page is enough to identify the client
-	}
-	if names := p.Unresolved(); len(names) > 0 {
-		d.Fetch(ctx, p.Source(), names)
+	for range roundsMax {
+		for range counters {
+			break // the first page is enough to identify the client
+		}
+		if len(p.Unresolved()) == 0 {
+			return
+		}
+		d.Fetch(ctx, p.Source(), p.Unresolved())
 	}
 }
 
