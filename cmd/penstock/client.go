@@ -131,6 +131,9 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 	if c.control.given() {
 		return c.control.apply(ctx, edit)
 	}
+	if err := directory.CheckUTF8("client", edit.Client); err != nil {
+		return nil, err
+	}
 	text, err := json.Marshal(edit)
 	if err != nil {
 		return nil, err

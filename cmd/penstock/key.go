@@ -240,6 +240,14 @@ func (k *keyEdits) list() *cobra.Command {
 
 // applyKey makes an edit of keys.
 func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
+	if err := directory.CheckUTF8("the key", edit.Name); err != nil {
+		return nil, err
+	}
+	if edit.Record != nil {
+		if err := directory.CheckUTF8("client", edit.Record.Client); err != nil {
+			return nil, err
+		}
+	}
 	text, err := json.Marshal(edit)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/core/policy"
 )
@@ -65,9 +66,21 @@ func (e *editError) Unwrap() error { return ErrEdit }
 
 func wrong(format string, args ...any) error { return &editError{fmt.Sprintf(format, args...)} }
 
+// CheckUTF8 returns an error for a name that is not UTF-8. JSON, in which changes are sent, would carry
+// another name.
+func CheckUTF8(what, name string) error {
+	if !utf8.ValidString(name) {
+		return wrong("%s %.40q is not UTF-8, so it cannot be named here", what, name)
+	}
+	return nil
+}
+
 // ParseName parses the name of a client, KIND:ID. An address or a network is written in its shortest
 // form.
 func ParseName(text string) (policy.ClientName, error) {
+	if err := CheckUTF8("client", text); err != nil {
+		return policy.ClientName{}, err
+	}
 	kind, id, ok := strings.Cut(text, ":")
 	if !ok || kind == "" || id == "" {
 		return policy.ClientName{}, wrong("client %q has no form KIND:ID; write user:u_42, api_key:acme, tenant:t_1 or ip:192.0.2.0/24", text)

@@ -17,8 +17,17 @@ import (
 // of them, and a request from a new address costs no read.
 const KindNetwork = "ip"
 
-// NetworksMax is the number of networks with a record.
-const NetworksMax = 10_000
+// Bounds of the records of all networks together.
+const (
+	// NetworksMax is the number of networks with a record.
+	NetworksMax = 10_000
+	// NetworksBytesMax is the length of all their records as one JSON object. A source that keeps them
+	// in one value could not read a longer one, and no network would be blocked.
+	NetworksBytesMax = 1 << 20
+)
+
+// NetworkBytes returns what the record of a network adds to the length of all.
+func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
 // networks are the records of all networks. They are immutable but for what the entries cache.
 type networks struct {

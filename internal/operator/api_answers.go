@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"unicode/utf8"
 
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/policyfile"
@@ -169,7 +171,14 @@ func (a *API) editClient(r *request) (any, error) {
 
 // readEdit reads the edit in the request's body.
 func (r *request) readEdit(edit any) error {
-	decoder := json.NewDecoder(r.body)
+	text, err := io.ReadAll(r.body)
+	switch {
+	case err != nil:
+		return badRequest(fmt.Errorf("the change cannot be read: %w", err))
+	case !utf8.Valid(text): // the decoder would change a name into another
+		return badRequest(errors.New("the change is not UTF-8, so it is not JSON"))
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(edit); err != nil {
 		return badRequest(fmt.Errorf("the change cannot be read: %w", err))

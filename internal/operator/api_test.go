@@ -74,6 +74,8 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"GET", "nodes?scope=all", "", 400, "scope \"all\" is unknown"},
 		{"POST", "nodes", "", 405, "needs the method GET"},
 		{"POST", "reload", "", 200, ""},
+		{"POST", "edit", "{\"client\":\"user:ann\xff\",\"action\":\"block\",\"reason\":\"abuse\",\"actor\":\"ops\"}", 400, "not UTF-8"},
+		{"GET", "record?client=user:ann%FF", "", 422, "not UTF-8"},
 		{"POST", "key", newKey, 200, ""},
 		{"GET", "keys?name=acme", "", 200, ""},
 		{"GET", "keys?after=a&n=1000", "", 200, ""},

@@ -165,6 +165,9 @@ func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason
 				return err
 			}
 		}
+		if err := w.fits(ctx, name, changed.After); err != nil {
+			return err
+		}
 		err = w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: changed.Client, Action: action,
 			Reason: reason, Before: textOf(changed.Before), After: textOf(changed.After)})
 		changed.Revision = w.last
@@ -241,6 +244,27 @@ func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 	if present >= directory.NetworksMax {
 		return &Invalid{Place: "client", Value: name.String(), Text: fmt.Sprintf("%d addresses and networks have records, and no more can: "+
 			"forget some, or use longer prefixes", present)}
+	}
+	return nil
+}
+
+// fits returns an [Invalid] if the client is a network, and the records of all networks would be longer
+// than a directory can read. Records that are imported fit, because they were read from one.
+func (w *writing) fits(ctx context.Context, name policy.ClientName, after *directory.Record) error {
+	if name.Kind != directory.KindNetwork || after == nil {
+		return nil
+	}
+	others, err := clientsOf(ctx, w.tx, "WHERE c.kind = $1 AND c.id <> $2", name.Kind, name.ID)
+	if err != nil {
+		return err
+	}
+	total := 1 + directory.NetworkBytes(name.ID, after.Text())
+	for _, other := range others {
+		total += directory.NetworkBytes(other.name.ID, other.Record.Text())
+	}
+	if total > directory.NetworksBytesMax {
+		return &Invalid{Place: "client", Value: name.String(), Text: fmt.Sprintf("the records of all addresses and networks would have %d bytes, "+
+			"and may have %d: forget some, use longer prefixes, or write shorter reasons", total, directory.NetworksBytesMax)}
 	}
 	return nil
 }

@@ -35,16 +35,13 @@ func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]
 
 // FillNetworks replaces the records of all networks, and tells nobody.
 func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) error {
-	if len(texts) == 0 {
-		return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{nil}))
-	}
 	raw := make(map[string]json.RawMessage, len(texts))
 	for name, text := range texts {
 		raw[name] = text
 	}
-	all, err := json.Marshal(raw)
+	all, err := networksText(raw)
 	if err != nil {
-		return fmt.Errorf("%w: the records of the networks: %w", directory.ErrEdit, err)
+		return err
 	}
 	return failed(s.store.SetValues(ctx, []string{networksKey}, [][]byte{all}))
 }

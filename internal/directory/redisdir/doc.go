@@ -10,7 +10,8 @@
 //	rl1:~who:KIND:ID                       a client's record, as JSON
 //	rl1:~key:SHA256                        the record of an API key, by its SHA-256 in hexadecimal
 //	rl1:~keys:{~directory}                 a sorted set of the names of keys, each with the SHA-256
-//	rl1:~networks:{~directory}             the records of all addresses and networks, as one JSON object
+//	rl1:~networks:{~directory}             the records of all addresses and networks, as one JSON object of
+//	                                       at most 1 MiB
 //	rl1:~history:{~directory}              a stream of the latest 10,000 changes
 //	rl1:~generation:{~directory}           a random text, made by the first change
 //

@@ -13,7 +13,12 @@ import (
 // beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
-// Changes implements [directory.Source]. A position is the identifier of an entry of the stream.
+// pageMax is how many entries one reply has. An entry has two records of up to
+// [directory.RecordBytesMax], which may be twice as long within it, and a reply has a bound.
+const pageMax = 128
+
+// Changes implements [directory.Source]. A position is the identifier of an entry of the stream. If the
+// stream does not answer to the end, the changes until then are returned with their position.
 func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, error) {
 	if after == "" {
 		entries, err := s.entries(ctx, "xrevrange", historyKey, "+", "-", "count", 1)
@@ -27,7 +32,7 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	if after == beginning {
 		from = "-"
 	}
-	entries, err := s.entries(ctx, "xrange", historyKey, from, "+", "count", directory.HistoryMax)
+	entries, err := s.entries(ctx, "xrange", historyKey, from, "+", "count", pageMax)
 	if err != nil {
 		return directory.Changes{}, err
 	}
@@ -35,12 +40,20 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	if !c.Whole {
 		return s.lostPosition(ctx)
 	}
-	for _, e := range entries {
-		if e.position != after {
-			c.Names, c.Position = append(c.Names, e.Changed()), e.position
+	for {
+		before := c.Position
+		for _, e := range entries {
+			if e.position != before { // a page begins with the last entry of the page before
+				c.Names, c.Position = append(c.Names, e.Changed()), e.position
+			}
+		}
+		if len(entries) < pageMax || c.Position == before || len(c.Names) > directory.HistoryMax {
+			return c, nil
+		}
+		if entries, err = s.entries(ctx, "xrange", historyKey, c.Position, "+", "count", pageMax); err != nil {
+			return c, nil // the others are read next time
 		}
 	}
-	return c, nil
 }
 
 // lostPosition returns the present position, when the one before is no longer in the stream.
@@ -52,14 +65,28 @@ func (s *Source) lostPosition(ctx context.Context) (directory.Changes, error) {
 
 // History implements [directory.Source].
 func (s *Source) History(ctx context.Context, name policy.ClientName, most int) ([]directory.Entry, error) {
-	entries, err := s.entries(ctx, "xrevrange", historyKey, "+", "-")
 	var found []directory.Entry
-	for _, e := range entries {
-		if len(found) < most && (name == policy.ClientName{} || e.Client == name) {
-			found = append(found, e.Entry)
+	last := "+"
+	for range 2 * directory.HistoryMax / pageMax {
+		entries, err := s.entries(ctx, "xrevrange", historyKey, last, "-", "count", pageMax)
+		if err != nil {
+			return nil, err
 		}
+		for _, e := range entries {
+			switch {
+			case e.position == last: // of the page before
+			case len(found) == most:
+				return found, nil
+			case name == policy.ClientName{} || e.Client == name:
+				found = append(found, e.Entry)
+			}
+		}
+		if len(entries) < pageMax {
+			break
+		}
+		last = entries[len(entries)-1].position
 	}
-	return found, err
+	return found, nil
 }
 
 // streamEntry is an entry of the stream with its identifier.

@@ -196,12 +196,28 @@ func (s *Source) swapNetwork(ctx context.Context, network string, old, text []by
 	if raw[network] = text; text == nil {
 		delete(raw, network)
 	}
-	after, err := json.Marshal(raw)
+	after, err := networksText(raw)
 	if err != nil {
-		return false, fmt.Errorf("%w: the records of the networks: %w", directory.ErrEdit, err)
-	}
-	if len(raw) == 0 {
-		after = nil
+		return false, err
 	}
 	return s.swap(ctx, networksKey, before, after)
+}
+
+// A value of that length can be read.
+const _ = uint(redisstore.ValueBytesMax - directory.NetworksBytesMax)
+
+// networksText returns the value that holds the records of networks, or nil for none.
+func networksText(records map[string]json.RawMessage) ([]byte, error) {
+	if len(records) == 0 {
+		return nil, nil
+	}
+	text, err := json.Marshal(records)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: the records of the networks: %w", directory.ErrEdit, err)
+	case len(text) > directory.NetworksBytesMax:
+		return nil, fmt.Errorf("%w: the records of all addresses and networks would have %d bytes, and may have %d; forget some, use longer "+
+			"prefixes, or write shorter reasons", directory.ErrEdit, len(text), directory.NetworksBytesMax)
+	}
+	return text, nil
 }

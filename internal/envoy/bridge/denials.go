@@ -44,11 +44,10 @@ func (q *question) reportDenials(left *counter.Micros) {
 	}
 	u := &q.item.Units[0]
 	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
-	q.plan.Reset()
-	q.plan.Hurry(left)
-	q.plan.Add(q.version.Ruleset, &q.attrs)
+	q.ask(&q.attrs, left)
+	q.request = nil // nothing is read or charged for it
 	d := q.deniedAt(u.Check)
-	if !d.Denied() { // the credential or the list has changed meanwhile
+	if !d.Denied() || q.clients.unknown { // the credential, the list or the record has changed meanwhile
 		q.answer.Status = wire.StatusUnknown
 		return
 	}

@@ -4,6 +4,7 @@ package bridge
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/events"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
@@ -371,4 +373,35 @@ func TestRecordsHoldInFilters(t *testing.T) {
 			t.Errorf("too little was tried: %v, %d without a call", statuses, w.aside)
 		}
 	})
+}
+
+// TestDenialsByRecordsAreReported: a filter's denials of a client with a record are reported as the
+// filter has decided them, by the record.
+func TestDenialsByRecordsAreReported(t *testing.T) {
+	memory := new(directory.Memory)
+	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})
+	edit(t, memory, directory.Edit{Client: "header.x-user:own", Action: directory.ActionSetLimits, Rule: "low", Limits: []string{"7/1s fixed_window"}})
+	log, all := events.New(events.Options{}), new(written)
+	detach := log.Attach(all)
+	h := open(t, "events: {}"+clientele, func(o *Options) {
+		o.Events = log
+		o.OpenDirectory = func() (*directory.Directory, error) {
+			return directory.Open(directory.Options{Source: memory, Timeout: redistestTimeout})
+		}
+	})
+	h.ask(h.by("bad", "/hot"), h.by("own", "/hot"))
+	report := func(user string, check int) wire.Item {
+		item := h.by(user, "/low")
+		item.Kind, item.Units = wire.KindDenied, []wire.Units{{Check: check, Cost: 3}}
+		return item
+	}
+	h.ask(report("bad", -1), report("own", 0))
+	detach()
+	counts := map[string]uint64{}
+	for _, e := range *all {
+		counts[fmt.Sprint(e.Client, " ", e.Rule, " ", e.Limit, " ", e.Decision, e.Reason)] += e.Count
+	}
+	if want := map[string]uint64{"header.x-user:bad directory  blocked": 4, "header.x-user:own low 7/1s fixed_window denied": 3}; !maps.Equal(counts, want) {
+		t.Errorf("got  %v\nwant %v", counts, want)
+	}
 }

@@ -14,6 +14,9 @@ import (
 // This file reads and writes plain values in addition to the counters, on the servers of their
 // keys. It does not affect the circuit breakers, and does not call a server whose breaker is open.
 
+// ValueBytesMax is the length of the longest value that can be read. A longer reply ends its connection.
+const ValueBytesMax = replyStringMax
+
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
 // keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the
 // latest
