@@ -46,7 +46,9 @@ func (q *question) reportDenials(left *counter.Micros) {
 	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
 	q.plan.Reset()
 	q.plan.Hurry(left)
-	q.plan.Add(q.version.Ruleset, &q.attrs)
+	q.request = &q.attrs
+	q.add()
+	q.request = nil // so that the directory reads nothing for a report
 	d := q.deniedAt(u.Check)
 	if !d.Denied() { // the credential or the list has changed meanwhile
 		q.answer.Status = wire.StatusUnknown
