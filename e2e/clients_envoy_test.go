@@ -178,6 +178,7 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
 		return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
 	})
+	grantsHold(t, d)
 	d.edit(t, "block", "ip:127.0.0.0/8")
 	d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
 	d.edit(t, "unblock", "ip:127.0.0.0/8")
@@ -187,6 +188,27 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 		if d.metric(t, name) == "" {
 			t.Errorf("the metrics lack %s", name)
 		}
+	}
+}
+
+// grantsHold checks that a client that used its limit up is admitted exactly the units of a grant.
+func grantsHold(t *testing.T, d *directedEnvoy) {
+	t.Helper()
+	admitted := func(n int) (ok int) {
+		for range n {
+			if d.status(t, "/api", "gus") == 200 {
+				ok++
+			}
+		}
+		return ok
+	}
+	if got := admitted(5); got != 3 {
+		t.Errorf("%d admitted before the grant, want 3", got)
+	}
+	d.edit(t, "grant", "header.x-user:gus", "api", "5")
+	d.holds(t, "a client with a grant is served", "/api", "gus", 200)
+	if got := 1 + admitted(12); got != 5 {
+		t.Errorf("%d admitted by a grant of 5", got)
 	}
 }
 
