@@ -104,6 +104,9 @@ func (p *Plan) lookAt(rs *Ruleset, index int32, shard uint64) (rest uint64, ok b
 		return 0, true
 	}
 	set, of := p.limitsOf(r)
+	if rs.granting != nil {
+		set.limits = rs.granting.raise(p, rs, r, set.limits)
+	}
 	shards := shardsOf(set.limits)
 	for ; shard < max(1, shards); shard++ {
 		first, start := len(p.checks), len(p.text)
@@ -145,6 +148,8 @@ type Counter struct {
 	Whose   string // whose limit it is: "the rule", "tier premium", "this client's own"
 	Hidden  bool   // the limit is not shown to clients
 	Own     bool   // the counter is the client's alone
+	// Granted are the units of grants that the limit includes.
+	Granted int64
 	// Limit is the limit as clients know it; nil for a penalty. Shards is the number of counters
 	// that the limit is spread over, or 0. If it is not 0, the check is for one shard and its part
 	// of the limit. The shards of a rule follow each other in order, each with all limits of the
@@ -161,7 +166,7 @@ func (p *Plan) Counter(check int) Counter {
 	if l := p.asked[check].limit; l != nil {
 		u := &p.uses[use]
 		c.Policy, c.Whose, c.Hidden = l.text.Name, p.explainWhose(u.whose), u.rule.hidden
-		c.Limit, c.Shards = l.unsharded(), int(u.shards)
+		c.Limit, c.Shards, c.Granted = l.unsharded(), int(u.shards), p.granted(check)
 		c.Own = p.countsClient(u.rule) || u.rule.missing == policy.MissingClient && p.clientPart != "" && !p.has(u.rule)
 	}
 	return c

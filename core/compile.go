@@ -39,6 +39,7 @@ type Ruleset struct {
 	// rule.rank.
 	precedences []groupOrder
 	calendar    boundsFinder          // nil: the program calls no store
+	granting    granting              // nil, too, in such a program
 	families    policy.HeaderFamilies // never 0
 	onError     counter.OnError
 }
@@ -81,6 +82,7 @@ func Compile(p policy.Policy) (*Ruleset, error) {
 		return nil, err
 	}
 	rs.calendar = newCalendar(p.Timezone)
+	rs.granting = grantRaiser{}
 	rs.spread(&p)
 	if crowd := rs.findTooManyChecks(&p); len(crowd) > 0 {
 		return nil, crowd

@@ -319,6 +319,9 @@ func (p *Plan) enter(rs *Ruleset, index int32, excused bool, guard int) {
 			return
 		}
 		limits = set.limits
+		if rs.granting != nil {
+			limits = rs.granting.raise(p, rs, r, limits)
+		}
 	}
 	if len(p.checks)+len(limits) > counter.ChecksMax {
 		p.denial = max(p.denial, denialTooManyChecks)

@@ -69,12 +69,15 @@ func (l *ruleLimit) unsharded() *counter.Limit {
 }
 
 // AppendUnsharded appends the results for a reader that does not know about shards, such as the
-// filter for Envoy.
+// filter for Envoy, nor about grants: no more remains of a limit than the limit without them.
 func (p *Plan) AppendUnsharded(dst []counter.Result) []counter.Result {
 	first := len(dst)
 	dst = append(dst, p.Results()...)
 	for i := first; i < len(dst); i++ {
 		dst[i].Remaining = p.Remaining(i - first)
+		if granted := p.granted(i - first); granted > 0 {
+			dst[i].Remaining = min(dst[i].Remaining, p.checks[i-first].Limit.Count()-granted)
+		}
 	}
 	return dst
 }

@@ -26,9 +26,9 @@ rules:
   - {name: hot, match: {path: /hot}, limit: 1000000/31d fixed_window, lease: auto}
 `
 
-// userRoute sends the rate limit service the user, the path and the address.
-const userRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
-    {actions: [{request_headers: {header_name: x-user, descriptor_key: x-user}}, {remote_address: {}},
+// headerRoute sends the rate limit service the header FIELD, the path and the address.
+const headerRoute = `{match: {prefix: /}, route: {cluster: upstream, timeout: 30s, rate_limits: [
+    {actions: [{request_headers: {header_name: FIELD, descriptor_key: FIELD}}, {remote_address: {}},
       {request_headers: {header_name: ":path", descriptor_key: path}}]}]}},`
 
 // directedEnvoy is a site whose clients have records in a Redis.
@@ -36,32 +36,34 @@ type directedEnvoy struct {
 	*site
 	bridge *bridge
 	redis  *redistest.Server
-	denied int // the status of a blocked client
+	field  string // the header that names a client
+	denied int    // the status of a client that is denied
 }
 
 // newDirectedEnvoy returns a site with the filter, or with Envoy's own filter and the rate limit service.
-func newDirectedEnvoy(t *testing.T, service bool) *directedEnvoy {
+// The filter answers a client that is denied with a status, and Envoy's own with 429.
+func newDirectedEnvoy(t *testing.T, service bool, field string, denied int) *directedEnvoy {
 	t.Helper()
-	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), denied: http.StatusForbidden}
+	d := &directedEnvoy{site: &site{set: relaxedDeadline}, redis: redistest.Start(t), field: field, denied: denied}
 	if service {
-		d.site, d.denied = &site{filter: builtInFilter, routes: userRoute}, http.StatusTooManyRequests
+		d.site, d.denied = &site{filter: builtInFilter, routes: strings.ReplaceAll(headerRoute, "FIELD", field)}, http.StatusTooManyRequests
 	}
 	return d
 }
 
-// start starts the bridge.
-func (d *directedEnvoy) start(t *testing.T) {
+// start starts the bridge. It waits until a client with a limit has an answer from it.
+func (d *directedEnvoy) start(t *testing.T, policy, client string) {
 	t.Helper()
 	redis := []string{"--redis", d.redis.URL(), "--redis-timeout", "5s"}
 	if d.grpc == "" {
-		d.bridge = d.startBridge(t, directedEnvoyPolicy, redis...)
+		d.bridge = d.startBridge(t, policy, redis...)
 		return
 	}
-	d.bridge = newBridge(t, directedEnvoyPolicy, append(redis, "--rls-listen", "unix:"+d.grpc)...)
+	d.bridge = newBridge(t, policy, append(redis, "--rls-listen", "unix:"+d.grpc)...)
 	d.bridge.listen = d.site.bridge
 	d.bridge.run(t)
 	eventually.Until(t, patience, "Envoy has reached the service", func() bool {
-		return d.get(t, "/api", "X-User", "warm").header.Get("X-RateLimit-Limit") != ""
+		return d.get(t, "/api", d.field, client).header.Get("X-RateLimit-Limit") != ""
 	})
 }
 
@@ -83,12 +85,12 @@ func TestDirectoryBehindEnvoy(t *testing.T) {
 	var sites []*site
 	directed := make([]*directedEnvoy, len(stories))
 	for i, story := range stories {
-		directed[i] = newDirectedEnvoy(t, story.service)
+		directed[i] = newDirectedEnvoy(t, story.service, "x-user", http.StatusForbidden)
 		sites = append(sites, directed[i].site)
 	}
 	startEnvoy(t, wasm(t), nil, sites...)
 	for i, story := range stories {
-		directed[i].start(t)
+		directed[i].start(t, directedEnvoyPolicy, "warm")
 		t.Run(story.name, func(t *testing.T) {
 			t.Parallel()
 			story.tell(t, directed[i])
@@ -104,7 +106,7 @@ func (d *directedEnvoy) edit(t *testing.T, args ...string) {
 
 // anew asks over a connection of its own, which may be that of any worker.
 func (d *directedEnvoy) anew(path, user string) (answer, error) {
-	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, "X-User", user)
+	return ask(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://"+d.address+path, d.field, user)
 }
 
 // status returns the status of an answer to a user.
@@ -176,6 +178,7 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 	eventually.Until(t, patience, "a client of the tier gold has the tier's limit", func() bool {
 		return d.get(t, "/api", "X-User", "cid").header.Get("X-RateLimit-Limit") == "100"
 	})
+	grantsHold(t, d)
 	d.edit(t, "block", "ip:127.0.0.0/8")
 	d.holds(t, "every client of a blocked network is denied", "/free", "dan", d.denied)
 	d.edit(t, "unblock", "ip:127.0.0.0/8")
@@ -185,6 +188,27 @@ func changesHold(t *testing.T, d *directedEnvoy) {
 		if d.metric(t, name) == "" {
 			t.Errorf("the metrics lack %s", name)
 		}
+	}
+}
+
+// grantsHold checks that a client that used its limit up is admitted exactly the units of a grant.
+func grantsHold(t *testing.T, d *directedEnvoy) {
+	t.Helper()
+	admitted := func(n int) (ok int) {
+		for range n {
+			if d.status(t, "/api", "gus") == 200 {
+				ok++
+			}
+		}
+		return ok
+	}
+	if got := admitted(5); got != 3 {
+		t.Errorf("%d admitted before the grant, want 3", got)
+	}
+	d.edit(t, "grant", "header.x-user:gus", "api", "5")
+	d.holds(t, "a client with a grant is served", "/api", "gus", 200)
+	if got := 1 + admitted(12); got != 5 {
+		t.Errorf("%d admitted by a grant of 5", got)
 	}
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"net/url"
 	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -41,6 +43,8 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 		c.edit(directory.ActionSetTenant, "set-tenant CLIENT TENANT", "Set a client's tenant", 1, false),
 		c.edit(directory.ActionSetLimits, "set-limit CLIENT RULE LIMIT...", `Set a client's own limits for a rule, or for "*"`, -1, true),
 		c.edit(directory.ActionUnsetLimits, "unset-limit CLIENT [RULE]", "Remove a client's own limits", -1, false),
+		c.edit(directory.ActionGrant, "grant CLIENT RULE UNITS", "Grant a client units once, in the present window of a limit", 2, false),
+		c.edit(directory.ActionUngrant, "ungrant CLIENT [RULE]", "Remove a client's grants", -1, false),
 		c.edit(directory.ActionBlock, "block CLIENT", "Deny every request of a client with 403", 0, true),
 		c.edit(directory.ActionUnblock, "unblock CLIENT", "End the block of a client", 0, false),
 		c.edit(directory.ActionExempt, "exempt CLIENT", "Admit every request of a client without counting it", 0, true),
@@ -68,6 +72,9 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 	flags := cmd.Flags()
 	flags.StringVar(&edit.Reason, "reason", "", "why, for the history; required")
 	flags.StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
+	if action == directory.ActionGrant {
+		flags.StringVar(&edit.Window, "window", "", "the window of the limit, such as 1h or month; by default the longest fixed or calendar window")
+	}
 	if ends {
 		flags.StringVar(&until, "until", "", "the end: a date (2026-12-31, in UTC) or an instant (2026-12-31T12:00:00Z); none by default")
 		flags.StringVar(&span, "for", "", "the end as a span from now, such as 1h or 7d")
@@ -77,7 +84,9 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 			return err
 		}
 		edit.Client = args[0]
-		fill(&edit, args[1:])
+		if err := fill(&edit, args[1:]); err != nil {
+			return err
+		}
 		change, err := c.apply(cmd.Context(), edit)
 		if err != nil {
 			return err
@@ -88,7 +97,7 @@ func (c *clientEdits) edit(action directory.Action, use, short string, arguments
 }
 
 // fill sets the fields of an edit from the arguments that follow the client.
-func fill(edit *directory.Edit, args []string) {
+func fill(edit *directory.Edit, args []string) error {
 	switch edit.Action {
 	case directory.ActionSetTier:
 		edit.Tier = args[0]
@@ -100,7 +109,18 @@ func fill(edit *directory.Edit, args []string) {
 		if len(args) > 0 {
 			edit.Rule, edit.Limits = args[0], args[1:]
 		}
+	case directory.ActionUngrant:
+		if edit.Rule = strings.Join(args, " "); len(args) > 1 {
+			return fmt.Errorf("ungrant takes one rule, and %q are several; leave the rule out for all", args)
+		}
+	case directory.ActionGrant:
+		units, err := strconv.ParseInt(args[1], 10, 64)
+		if err != nil || units < 1 {
+			return fmt.Errorf("%q is no number of units to grant: write a whole number, such as 500", args[1])
+		}
+		edit.Rule, edit.Units = args[0], units
 	}
+	return nil
 }
 
 // endOf returns the end that --until or --for states, or the zero time.
@@ -175,7 +195,12 @@ func (c *clientEdits) show() *cobra.Command {
 			if entry.Record == nil {
 				return &nobodyError{fmt.Sprintf("there is no record of %s: its credential and the policy say all there is", entry.Client)}
 			}
-			return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) { writeRecord(w, entry.Client, entry.Record) })
+			return c.print(cmd.OutOrStdout(), entry, func(w io.Writer) {
+				writeRecord(w, entry.Client, entry.Record)
+				for _, note := range entry.Notes {
+					fmt.Fprintf(w, "note: %s\n", note)
+				}
+			})
 		}}
 }
 
@@ -239,6 +264,14 @@ func writeRecord(w io.Writer, client string, r *directory.Record) {
 	for _, rule := range slices.Sorted(maps.Keys(r.Limits)) {
 		own := r.Limits[rule]
 		line("limits of "+rule, strings.Join(own.Limits, ", "), own.Until, own.Reason)
+	}
+	for i := range r.Grants {
+		g := &r.Grants[i]
+		value := fmt.Sprintf("%d units once, in the %s window of %s", g.Units, cmp.Or(g.Window, "longest"), g.At.UTC().Format(time.RFC3339))
+		if g.Ended(time.Now()) {
+			value += " (ended)"
+		}
+		line("granted for "+g.Rule, value, time.Time{}, g.Reason)
 	}
 	if r.Block != nil {
 		line("blocked", "yes", r.Block.Until, r.Block.Reason)

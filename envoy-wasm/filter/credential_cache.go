@@ -19,9 +19,10 @@ const (
 	verdictsMax     = 4096
 	verdictBytesMax = 4 << 20
 	rememberedMax   = counter.Minute // the bridge says 10 s
-	// trustedFor is how long a cached verdict admits requests from leased units. After that, the
-	// filter calls the bridge again. Otherwise it would not notice that a key was revoked as long
-	// as other requests renew the lease.
+	// trustedFor is how long a cached verdict admits requests from leased units, from when the bridge
+	// was asked. After that, the filter calls the bridge again. Otherwise it would not notice that a
+	// key was revoked as long as other requests renew the lease. With a directory of clients, which may
+	// have the key, a verdict is good for recordTrusted in any decision.
 	trustedFor = counter.Second
 )
 
@@ -31,18 +32,19 @@ const (
 type remembered struct {
 	way      int
 	filter   *Filter
+	directed bool // the policy has a directory, which may have the credential
 	verdicts map[string]verdict
 	bytes    int
 }
 
 // verdict is the cached result for one credential.
 type verdict struct {
-	state        corepolicy.CredentialState
-	identity     *corepolicy.Identity
-	fingerprint  uint64
-	until        counter.Micros
-	lastAnswered counter.Micros
-	bytes        int // of the credential
+	state       corepolicy.CredentialState
+	identity    *corepolicy.Identity
+	fingerprint uint64
+	until       counter.Micros
+	asked       counter.Micros // when the bridge was asked
+	bytes       int            // of the credential
 }
 
 // verdictReply is the part of an answer about the validity of the request's credentials.
@@ -63,12 +65,13 @@ func (r *remembered) Verify(credential string) (*corepolicy.Identity, corepolicy
 		return r.takeVerdict(f.bridgeVerdicts, credential)
 	}
 	known, ok := r.verdicts[credential]
+	f.dated = f.dated || r.directed && !(ok && ahead(known.asked+recordTrusted, f.now, recordTrusted))
 	if !ok || !ahead(known.until, f.now, rememberedMax) {
 		f.unsure = true
 		return nil, corepolicy.CredentialAbsent
 	}
 	f.known += known.fingerprint
-	f.stale = f.stale || !ahead(known.lastAnswered+trustedFor, f.now, trustedFor)
+	f.stale = f.stale || !ahead(known.asked+trustedFor, f.now, trustedFor)
 	return known.identity, known.state
 }
 
@@ -85,7 +88,7 @@ func (r *remembered) takeVerdict(h *verdictReply, credential string) (*corepolic
 		}
 		return nil, corepolicy.CredentialAbsent
 	}
-	v := r.keep(credential, &h.ways[at], h.until)
+	v := r.keep(credential, &h.ways[at], h)
 	r.filter.known += v.fingerprint
 	return v.identity, v.state
 }
@@ -99,16 +102,16 @@ func (h *verdictReply) complete() bool {
 	})
 }
 
-func (r *remembered) keep(credential string, way *wire.Way, until counter.Micros) verdict {
+func (r *remembered) keep(credential string, way *wire.Way, h *verdictReply) verdict {
 	if len(r.verdicts) >= verdictsMax || r.bytes > verdictBytesMax || r.verdicts == nil {
 		r.verdicts, r.bytes = make(map[string]verdict), 0
 	}
-	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: until, lastAnswered: r.filter.now, bytes: len(credential)}
+	v := verdict{state: way.State, fingerprint: way.Fingerprint(), until: h.until, asked: h.asked, bytes: len(credential)}
 	if way.State == corepolicy.CredentialValid {
 		identity := way.Identity
 		v.identity = &identity
 	}
-	if until <= r.filter.now { // the bridge had no verdict either
+	if h.until <= r.filter.now { // the bridge had no verdict either
 		return v
 	}
 	if _, again := r.verdicts[credential]; !again {

@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// recordTrusted is how long a request may be decided here by a record, or by a remembered denial or
-// held units of its client. It counts from when the question was sent that brought the record. Then
+// recordTrusted is how long a request may be decided here by a record or the verdict on a credential,
+// or by a remembered denial or held units of its client. It counts from when the question was sent that brought the record. Then
 // the bridge is asked again, even if the client has no limit. So a change holds within a second.
 const recordTrusted = counter.Second / 2
 
@@ -44,7 +44,7 @@ type knownRecord struct {
 
 var _ corepolicy.Directory = (*directory)(nil)
 
-// Find implements [corepolicy.Directory]. ok is always true: Filter.dated says that a record is not
+// Find implements [corepolicy.Directory]. ok is always true: Filter.dated reports that a record is not
 // known.
 func (d *directory) Find(kind, id string, _ counter.Micros) (record *corepolicy.ClientRecord, ok bool) {
 	return d.find(d.key.sum([]byte(kind))*3 ^ d.key.sum([]byte(id))), true

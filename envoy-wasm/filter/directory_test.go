@@ -26,14 +26,15 @@ func directed(t *testing.T) corepolicy.Policy {
 // patron is a filter with the policy directed, and what its bridge says.
 type patron struct {
 	*envoy
-	f    *Filter
-	next uint32
+	f     *Filter
+	next  uint32
+	field string // the header that names a client
 }
 
 func newPatron(t *testing.T) *patron {
 	t.Helper()
 	e := newEnvoy(t)
-	return &patron{envoy: e, f: withPolicy(t, e, directed(t))}
+	return &patron{envoy: e, f: withPolicy(t, e, directed(t)), field: "x-user"}
 }
 
 // recorded adds the records of the address and of the user to an answer.
@@ -51,7 +52,7 @@ func recorded(a wire.Answer, ttl counter.Micros, records ...*corepolicy.ClientRe
 func (p *patron) ask(path, user string) (id uint32) {
 	p.next++
 	s := p.f.NewStream(p.next)
-	if s.RequestHeaders(get(path, "x-user", user)); s.state == arrived {
+	if s.RequestHeaders(get(path, p.field, user)); s.state == arrived {
 		p.f.decideArrivals()
 	}
 	return p.next
@@ -257,7 +258,7 @@ func TestRecordsAreBounded(t *testing.T) {
 func TestRecordsDoNotAllocate(t *testing.T) {
 	allocations := func(policy corepolicy.Policy) float64 {
 		e := newEnvoy(t)
-		p := &patron{envoy: e, f: withPolicy(t, e, policy)}
+		p := &patron{envoy: e, f: withPolicy(t, e, policy), field: "x-user"}
 		request := get("/free", "x-user", "a-user-with-a-name-of-more-than-32-bytes")
 		if policy.Directory {
 			p.asks("/free", "a-user-with-a-name-of-more-than-32-bytes", recorded(wire.Answer{}, counter.Minute, nil, &corepolicy.ClientRecord{Tier: "gold"}))
@@ -302,5 +303,92 @@ func BenchmarkRecords(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// newHolder returns a filter whose clients have API keys, under a policy with a directory. Clients of
+// the tier premium have no limit.
+func newHolder(t *testing.T) *patron {
+	t.Helper()
+	p := openToPremium(t, corepolicy.Identify{Kind: corepolicy.IdentifyAPIKey, DenyInvalid: true})
+	p.Directory = true
+	e := newEnvoy(t)
+	return &patron{envoy: e, f: withPolicy(t, e, p), field: "x-api-key"}
+}
+
+// keyed adds the verdict on a key, and the records of the address and of the client, to an answer.
+func keyed(ttl counter.Micros, way wire.Way) wire.Answer {
+	records := make([]*corepolicy.ClientRecord, 1, 2)
+	if way.State == corepolicy.CredentialValid {
+		records = append(records, nil)
+	}
+	a := recorded(wire.Answer{}, ttl, records...)
+	a.Verdict.Ways = []wire.Way{way}
+	return a
+}
+
+var (
+	validKey   = found(0, "premium")
+	revokedKey = wire.Way{State: corepolicy.CredentialRevoked}
+	unknownKey = wire.Way{State: corepolicy.CredentialUnknown}
+)
+
+// TestVerdictsAreTrustedForHalfASecond: under a policy with a directory, which may have the key, the
+// filter decides by a verdict for half a second, also if other requests have renewed the records of the
+// client, and also by a denial. Then the bridge is asked.
+func TestVerdictsAreTrustedForHalfASecond(t *testing.T) {
+	p := newHolder(t)
+	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
+	p.now += recordTrusted - 1
+	if got := p.decides("/api/x", "one"); got != 200 {
+		t.Errorf("within half a second: %d", got)
+	}
+	p.asks("/api/x", "two", keyed(counter.Minute, validKey)) // of the same client and address
+	p.now++
+	if got := p.asks("/api/x", "one", keyed(counter.Minute, revokedKey)); got != 401 {
+		t.Errorf("a revoked key: %d", got)
+	}
+	if one, two := p.decides("/api/x", "one"), p.decides("/api/x", "two"); one != 401 || two != 200 {
+		t.Errorf("by the verdicts: %d and %d", one, two)
+	}
+	p.asks("/api/x", "new", keyed(counter.Minute, unknownKey))
+	p.now += recordTrusted
+	if got := p.asks("/api/x", "new", keyed(counter.Minute, validKey)); got != 200 {
+		t.Errorf("a key that was made meanwhile: %d", got)
+	}
+	if got := p.asksFor("/api/x", "late", recordTrusted, keyed(counter.Minute, validKey)); got != 200 {
+		t.Errorf("a verdict that came late: %d", got)
+	}
+	p.asks("/api/x", "late", keyed(counter.Minute, revokedKey))
+}
+
+// TestOldVerdictsWithoutTheBridge: without the bridge, an old verdict decides for as long as the bridge
+// has said, and a verdict that the bridge gave for lack of knowledge is not remembered.
+func TestOldVerdictsWithoutTheBridge(t *testing.T) {
+	p := newHolder(t)
+	p.asks("/api/x", "one", keyed(10*counter.Second, revokedKey))
+	p.asks("/api/x", "two", keyed(0, wire.Way{State: corepolicy.CredentialInvalid}))
+	p.asks("/api/x", "two", keyed(10*counter.Second, validKey))
+	p.now += 9 * counter.Second
+	p.refuses = errNo
+	if one, two := p.decides("/api/x", "one"), p.decides("/api/x", "two"); one != 401 || two != 200 {
+		t.Errorf("without the bridge: %d and %d", one, two)
+	}
+}
+
+// TestAnOverloadAdmitsNoUnknownKey: if the bridge has no time, a request with a key that is not known is
+// denied, also if the records of its address are.
+func TestAnOverloadAdmitsNoUnknownKey(t *testing.T) {
+	p := newHolder(t)
+	p.asks("/api/x", "one", keyed(counter.Minute, validKey))
+	id := p.ask("/api/x", "new")
+	for range againMax + 1 {
+		p.f.Flush()
+		c, _, _ := p.check()
+		c.answer(replied(wire.Answer{Status: wire.StatusBusy}))
+	}
+	p.f.turns()
+	if got := p.status(id); got != 503 {
+		t.Errorf("a new key: %d", got)
 	}
 }

@@ -31,9 +31,10 @@ type Filter struct {
 		lost  bool // no bridge had the policy that Envoy provided, so the filter polls from then on
 	}
 	// The following fields are the state of the request that is being decided: the time, whether
-	// one of its credentials has no verdict or an old one, whether a record is unknown or old, and
-	// the fingerprints of the verified credentials and of the records. If the request is decided
-	// again after the bridge has verified its credentials, there are also the bridge's verdicts.
+	// one of its credentials has no verdict or an old one, whether a record is unknown or old, or the
+	// verdict on a credential under a policy with a directory, and the fingerprints of the verified
+	// credentials and of the records. If the request is decided again after the bridge has verified
+	// its credentials, there are also the bridge's verdicts.
 	now            counter.Micros
 	unsure         bool
 	stale          bool

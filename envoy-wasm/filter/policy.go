@@ -38,7 +38,7 @@ func (f *Filter) load(coded []byte) (*policy, error) {
 	for i := range source.Identify {
 		way := &source.Identify[i]
 		if way.Kind == corepolicy.IdentifyJWT || way.Kind == corepolicy.IdentifyAPIKey {
-			p.ways[i] = &remembered{way: i, filter: f}
+			p.ways[i] = &remembered{way: i, filter: f, directed: source.Directory}
 			way.Verifier = p.ways[i]
 		}
 	}

@@ -250,8 +250,8 @@ func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
-// Prepare makes a plan use the directory for the client of its counters, which it has the directory
-// read first. A nil directory changes nothing.
+// Prepare makes a plan use the directory for the client of its counters. It has the client's API key
+// read first, and then the client. A nil directory changes nothing.
 func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
 	if d == nil {
 		return
@@ -262,10 +262,11 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 		for range counters {
 			break // the first page is enough to identify the client
 		}
-		if len(p.Unresolved()) == 0 {
+		names := p.Unresolved()
+		if len(names) == 0 {
 			return
 		}
-		d.Fetch(ctx, p.Source(), p.Unresolved())
+		d.Fetch(ctx, p.Source(), names)
 	}
 }
 

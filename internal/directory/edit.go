@@ -25,6 +25,8 @@ const (
 	ActionSetLimits   Action = "set-limit"   // Edit.Rule and Edit.Limits, with an optional end
 	ActionUnsetLimits Action = "unset-limit" // Edit.Rule; "" for all rules
 	ActionUnsetTier   Action = "unset-tier"  // also the tenant
+	ActionGrant       Action = "grant"       // Edit.Rule and Edit.Units, with an optional Edit.Window
+	ActionUngrant     Action = "ungrant"     // Edit.Rule; "" for all rules
 	ActionBlock       Action = "block"       // with an optional end
 	ActionUnblock     Action = "unblock"     //
 	ActionExempt      Action = "exempt"      // with an optional end
@@ -34,8 +36,8 @@ const (
 )
 
 // Actions are all actions, in the order in which help lists them.
-var Actions = []Action{ActionSetTier, ActionUnsetTier, ActionSetTenant, ActionSetLimits, ActionUnsetLimits, ActionBlock, ActionUnblock,
-	ActionExempt, ActionUnexempt, ActionNote, ActionForget}
+var Actions = []Action{ActionSetTier, ActionUnsetTier, ActionSetTenant, ActionSetLimits, ActionUnsetLimits,
+	ActionGrant, ActionUngrant, ActionBlock, ActionUnblock, ActionExempt, ActionUnexempt, ActionNote, ActionForget}
 
 // Edit is one change of a record.
 type Edit struct {
@@ -48,6 +50,8 @@ type Edit struct {
 	Tenant string    `json:"tenant,omitempty"`
 	Rule   string    `json:"rule,omitempty"` // or "*"
 	Limits []string  `json:"limits,omitempty"`
+	Units  int64     `json:"units,omitempty"`  // of a grant
+	Window string    `json:"window,omitempty"` // of a grant, as in a limit; "" for the longest
 	Note   string    `json:"note,omitempty"`
 	Until  time.Time `json:"until,omitzero"` // zero means without an end
 }
@@ -141,7 +145,7 @@ func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 		if err != nil && (old == nil || edit.Action != ActionForget) {
 			return nil, err
 		}
-		after, err := edit.apply(before)
+		after, err := edit.apply(before, e.now())
 		if err != nil {
 			return nil, err
 		}
@@ -239,7 +243,9 @@ func (e *Edit) fields() []editField {
 		only("tier", e.Tier != "", ActionSetTier),
 		only("tenant", e.Tenant != "", ActionSetTenant),
 		only("limits", len(e.Limits) > 0, ActionSetLimits),
-		{"rule", e.Rule != "", []Action{ActionSetLimits, ActionUnsetLimits}, []Action{ActionSetLimits}},
+		only("units", e.Units != 0, ActionGrant),
+		{"window", e.Window != "", []Action{ActionGrant}, nil},
+		{"rule", e.Rule != "", []Action{ActionSetLimits, ActionUnsetLimits, ActionGrant, ActionUngrant}, []Action{ActionSetLimits, ActionGrant}},
 		{"note", e.Note != "", []Action{ActionNote}, nil},
 		{"until", !e.Until.IsZero(), []Action{ActionSetLimits, ActionBlock, ActionExempt}, nil},
 	}
@@ -253,6 +259,12 @@ func (e *Edit) String() string {
 			parts = append(parts, part)
 		}
 	}
+	if e.Units != 0 {
+		parts = append(parts, fmt.Sprintf("%+d", e.Units))
+	}
+	if e.Window != "" {
+		parts = append(parts, "window", e.Window)
+	}
 	if !e.Until.IsZero() {
 		parts = append(parts, "until", e.Until.UTC().Format(time.RFC3339))
 	}
@@ -265,15 +277,15 @@ func (e *Edit) After(before *Record, now time.Time) (*Record, error) {
 	if err := e.check(now); err != nil {
 		return nil, err
 	}
-	return e.apply(before)
+	return e.apply(before, now)
 }
 
 // apply returns the record after the edit. It does not change the record before, which may be nil.
-func (e *Edit) apply(before *Record) (*Record, error) {
-	after := new(Record)
+func (e *Edit) apply(before *Record, now time.Time) (after *Record, err error) {
+	after = new(Record)
 	if before != nil {
 		*after = *before
-		after.Limits = maps.Clone(before.Limits)
+		after.Limits, after.Grants = maps.Clone(before.Limits), withoutEnded(before.Grants, now)
 	}
 	switch e.Action {
 	case ActionSetTier:
@@ -293,6 +305,12 @@ func (e *Edit) apply(before *Record) (*Record, error) {
 		}
 		if delete(after.Limits, e.Rule); e.Rule == "" {
 			after.Limits = nil
+		}
+	case ActionGrant:
+		after.Grants = e.grant(after.Grants, now)
+	case ActionUngrant:
+		if after.Grants, err = e.ungrant(after.Grants); err != nil {
+			return nil, err
 		}
 	case ActionBlock:
 		after.Block = &Mark{Until: e.Until, Reason: e.Reason}

@@ -11,7 +11,8 @@ import (
 // FuzzRecord holds that a record of any bytes is parsed or rejected, and that one that is parsed is the
 // same after it was written and read again.
 func FuzzRecord(f *testing.F) {
-	for _, text := range []string{"{}", `{"tier":"gold","note":"x"}`, `{"block":{"until":"2026-11-27T00:00:00Z","reason":"x"},"exempt":{}}`,
+	for _, text := range []string{"{}", `{"tier":"gold","note":"x"}`,
+		`{"grants":[{"rule":"api","units":500,"window":"month","at":"2026-11-23T08:31:00Z","reason":"x"},{"rule":"api","units":1,"at":"2026-11-23T08:31:00Z"}]}`, `{"block":{"until":"2026-11-27T00:00:00Z","reason":"x"},"exempt":{}}`,
 		`{"limits":{"api":{"limits":["500/1h"]},"*":{"limits":["unlimited"]}}}`, `{"v":2}`, `{"tire":1}`, "[]", ""} {
 		f.Add([]byte(text))
 	}

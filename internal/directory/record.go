@@ -36,6 +36,7 @@ type Record struct {
 	// Limits are the client's own limits, by the name of a rule, or "*" for every rule that counts
 	// the client.
 	Limits map[string]Limits `json:"limits,omitempty"`
+	Grants []Grant           `json:"grants,omitempty"` // at most policy.GrantsMax
 	Block  *Mark             `json:"block,omitempty"`
 	Exempt *Mark             `json:"exempt,omitempty"`
 	Note   string            `json:"note,omitempty"`
@@ -143,7 +144,15 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 		}
 		sets[rule] = set
 	}
-	return policy.NewOverrides(sets)
+	overrides, err := policy.NewOverrides(sets)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := r.grants()
+	if err != nil {
+		return nil, err
+	}
+	return overrides.WithGrants(grants)
 }
 
 // ended reports whether an instant has come, to the microsecond. The zero until never comes.

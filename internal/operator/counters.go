@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -43,6 +44,9 @@ type Counter struct {
 	Policy string `json:"policy"`
 	Rule   string `json:"rule"`
 	Limit  string `json:"limit"`
+	// Granted are the units that grants add to the limit until GrantedUntil, the end of its window.
+	Granted      int64     `json:"granted,omitempty"`
+	GrantedUntil time.Time `json:"granted_until,omitzero"`
 	// ShardOf is the limit before sharding, if the counter is one of several shards.
 	ShardOf   string `json:"shard_of,omitempty"`
 	Whose     string `json:"whose"`
@@ -315,6 +319,12 @@ func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter
 		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)}
 	if ctr.Shards > 0 {
 		one.ShardOf = ctr.Limit.String()
+	}
+	if ctr.Granted > 0 {
+		if before, err := check.Limit.Resized(check.Limit.Count()-ctr.Granted, 0); err == nil {
+			one.Limit, one.Granted = before.String(), ctr.Granted
+			one.GrantedUntil = time.UnixMicro(int64(result.At + result.Reset)).UTC()
+		}
 	}
 	r.Counters = append(r.Counters, one)
 }

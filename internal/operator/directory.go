@@ -17,6 +17,8 @@ type ClientEntry struct {
 	Client  string            `json:"client,omitempty"` // "" for all clients
 	Record  *directory.Record `json:"record"`           // nil if there is none
 	History []directory.Entry `json:"history"`          // the newest first
+	// Notes name parts of the record that have no force under the policies.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // historyDefault is the number of changes that LookUp returns by default.
@@ -52,6 +54,11 @@ func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change
 	}
 	if edit.Action == directory.ActionSetTier {
 		if err := checkTier(edit.Tier, policies); err != nil {
+			return nil, err
+		}
+	}
+	if edit.Action == directory.ActionGrant {
+		if err := d.checkGrant(ctx, editor, &edit, policies); err != nil {
 			return nil, err
 		}
 	}
@@ -124,6 +131,13 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 			return nil, err
 		}
 		entry.Client = name.String()
+		if r := entry.Record; r != nil && d.Policies != nil {
+			for i := range r.Grants {
+				if err := grantable(&r.Grants[i], r, d.Policies()); err != nil && !r.Grants[i].Ended(time.Now()) {
+					entry.Notes = append(entry.Notes, err.Error())
+				}
+			}
+		}
 	}
 	if entry.History, err = editor.Source.History(ctx, name, n); err != nil {
 		return nil, err

@@ -212,6 +212,9 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 	if err := r.Check(); err != nil {
 		return nil, invalidRecord(r, err)
 	}
+	if len(r.Grants) > 0 {
+		return nil, &Invalid{Place: "record.grants", Value: r.Grants, Text: "this control plane does not keep grants: set limits with an end instead"}
+	}
 	for rule, own := range r.Limits {
 		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check leaves out limits that have ended
 			return nil, invalidRecord(r, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err))
@@ -328,6 +331,12 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 			return err
 		}
 	}
+	reason := "was in Redis before the control plane"
+	if n := len(r.Grants); n > 0 { // the rest of the record, perhaps a block, must stay in force
+		rest := *r
+		rest.Grants, r = nil, &rest
+		reason += fmt.Sprintf("; its %d grants are dropped", n)
+	}
 	if r, err = w.checked(ctx, r); err != nil || r == nil {
 		return err
 	}
@@ -335,7 +344,7 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 		return err
 	}
 	if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatClient, Subject: name.String(), Action: "import",
-		Reason: "was in Redis before the control plane", After: textOf(r)}); err != nil {
+		Reason: reason, After: textOf(r)}); err != nil {
 		return err
 	}
 	return w.put(ctx, name, r)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
@@ -16,9 +17,11 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// A policy with directory: true is decided with the records of clients. The bridge has the directory
-// read the clients of all questions of a call that it does not know, together, before it decides
-// any of them. The other questions of the call wait for that long.
+// A policy with directory: true is decided with the records of clients, and one with keys: directory
+// also with those of API keys. The bridge has the directory read the clients and keys of all questions
+// of a call that it does not know, together, before it decides any of them. The other questions of the
+// call wait for that long. Whose a key is is known only then, so the clients of new keys are read in a
+// second round.
 //
 // A filter makes the same plan as the bridge, so it needs the same records. The bridge sends those
 // of a question with its verdict, in the order in which the plan looks them up, unless the filter
@@ -54,13 +57,20 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// directed rejects a policy that needs a directory if there is none.
+// directed turns the directory on for a policy whose API keys are in it, and rejects a policy that
+// needs a directory if there is none.
 func (b *Bridge) directed(d *policyfile.Document) error {
-	if d.Directory && b.options.OpenDirectory == nil {
-		return fmt.Errorf("%s: directory: is true, and this bridge counts in memory, where nothing could change the records of "+
-			"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
+	needs := d.Directory
+	d.Directory = needs || d.KeysInDirectory()
+	switch {
+	case !d.Directory || b.options.OpenDirectory != nil:
+		return nil
+	case !needs:
+		return fmt.Errorf("%s: identify: keys: directory needs a directory, and this bridge counts in memory, where nothing could change "+
+			"the records of keys; write --redis redis://localhost:6379, or name a keys_file", cmp.Or(d.Place("identify"), "the policy"))
 	}
-	return nil
+	return fmt.Errorf("%s: directory: is true, and this bridge counts in memory, where nothing could change the records of "+
+		"clients; write --redis redis://localhost:6379, or leave it out", cmp.Or(d.Place("directory"), "the policy"))
 }
 
 // DirectoryOf returns the directory that a version of the policy is decided with, or nil.
@@ -77,11 +87,14 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 type lookups struct {
 	directory *directory.Directory // nil for a policy without one
 	found     []*policy.ClientRecord
-	unknown   bool // a client was not known
+	unknown   bool // a client or a key was not known
 	encoded   []byte
 }
 
-var _ policy.Directory = (*lookups)(nil)
+var (
+	_ policy.Directory    = (*lookups)(nil)
+	_ policy.KeyDirectory = (*lookups)(nil)
+)
 
 // Find implements [policy.Directory].
 func (l *lookups) Find(kind, id string, now counter.Micros) (*policy.ClientRecord, bool) {
@@ -95,6 +108,14 @@ func (l *lookups) FindAddr(addr netip.Addr, now counter.Micros) *policy.ClientRe
 	record := l.directory.FindAddr(addr, now)
 	l.found = append(l.found, record)
 	return record
+}
+
+// FindKey implements [policy.KeyDirectory]. What is found reaches the filter as the verdict on the
+// credential.
+func (l *lookups) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identity, state policy.CredentialState, ok bool) {
+	who, state, ok = l.directory.FindKey(hash, now)
+	l.unknown = l.unknown || !ok
+	return who, state, ok
 }
 
 // forget drops what was found, for another plan.
@@ -124,33 +145,49 @@ func (q *question) add() {
 	q.plan.Add(q.version.Ruleset, q.request)
 }
 
-// readsWait is how many reads of the directory a call waits for: the one that is under way, and the
-// one that has its clients.
+// readsWait is how many reads of the directory a call waits for in a round: the one that is under way,
+// and the one that has its clients.
 const readsWait = 2
 
-// resolve has the directory read the clients that it does not know, of all questions together, and
-// plans their requests again.
+// resolve has the directory read the clients and keys that it does not know, of all questions together,
+// and plans their requests again.
 func (b *Bridge) resolve(ctx context.Context, questions []*question) {
-	var unknown []directory.Unknown
 	var asking []*question
 	for _, q := range questions {
-		if names := q.plan.Unresolved(); q.request != nil && len(names) > 0 {
-			unknown, asking = append(unknown, directory.Unknown{Source: q.plan.Source(), Names: names}), append(asking, q)
+		if q.request != nil && len(q.plan.Unresolved()) > 0 {
+			asking = append(asking, q)
 		}
 	}
-	if len(unknown) == 0 {
-		return
+	if asking = b.readRound(ctx, asking, false); len(asking) > 0 {
+		b.readRound(ctx, asking, true)
+	}
+}
+
+// readRound reads what questions need, and plans their requests again. It returns those whose keys were
+// read, and whose clients are to be read in the next round. There is none after the last round.
+func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (next []*question) {
+	if len(asking) == 0 {
+		return nil
+	}
+	unknown := make([]directory.Unknown, len(asking))
+	for i, q := range asking {
+		unknown[i] = directory.Unknown{Source: q.plan.Source(), Names: q.plan.Unresolved()}
 	}
 	d := b.directory.Load()
 	ctx, cancel := context.WithTimeout(ctx, readsWait*d.Timeout())
 	defer cancel()
 	d.FetchAll(ctx, unknown)
 	for i, q := range asking {
-		q.again(unknown[i].Overload)
-		if len(q.plan.Unresolved()) > 0 && d.Works() { // what was read is forgotten again, for too many others
+		keyed := slices.ContainsFunc(unknown[i].Names, func(name policy.ClientName) bool { return name.Kind == policy.KindKey })
+		switch q.again(unknown[i].Overload); {
+		case unknown[i].Overload, q.request == nil, len(q.plan.Unresolved()) == 0, !d.Works():
+		case keyed && !last:
+			next = append(next, q)
+		default: // what was read is forgotten again, for too many others
 			q.again(true)
 		}
 	}
+	return next
 }
 
 // again plans a request again whose clients were read. In an overload they were not, or are forgotten
@@ -161,7 +198,5 @@ func (q *question) again(overload bool) {
 	if overload {
 		q.plan.RequireRecords()
 	}
-	if q.add(); !overload && len(q.plan.Unresolved()) > 0 && q.clients.directory.Works() {
-		q.again(true)
-	}
+	q.add()
 }

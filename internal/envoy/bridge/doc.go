@@ -25,7 +25,9 @@
 // A policy with directory: true is decided with the records of clients, which the bridge reads from
 // Redis and remembers. The new clients of a call are read together, and its questions wait for that,
 // two timeouts of Redis at most. If they cannot be read because too many wait, the questions about
-// them are answered busy. If Redis is away, they have no records.
+// them are answered busy. If Redis is away, they have no records. With keys: directory, API keys are
+// read in the same way, and then their clients, for two more timeouts at most. If Redis is away, keys
+// that were never read are invalid.
 //
 // A request that has to wait under a throttle rule waits in a call of its own. The call is answered
 // when the request is admitted, or cannot be. A waiting request keeps its place in the throttle

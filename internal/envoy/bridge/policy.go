@@ -64,7 +64,8 @@ const unnamed = "default"
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// complete names a policy that has no name, and rejects one that needs a directory where there is none.
+// complete names a policy that has no name, turns the directory on for keys, and rejects a policy that
+// needs a directory where there is none.
 func (b *Bridge) complete(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing

@@ -18,7 +18,8 @@ import (
 // verdictTTL is how long a filter may remember the verdict on a credential. If the client or its
 // tier has no limit, the filter does not ask the bridge. So a revoked key may be admitted for that
 // long, and response headers may show its tier. If there is a limit, the bridge decides by its own
-// verdict. A filter with held units decides by its remembered verdict for at most a second.
+// verdict. A filter with held units decides by its remembered verdict for at most a second, and one
+// under a policy with a directory for half a second.
 const verdictTTL = 10 * counter.Second
 
 // question is one item of a call and its answer. It is reused.

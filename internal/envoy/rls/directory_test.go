@@ -4,6 +4,8 @@ package rls
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"testing"
 	"time"
@@ -13,9 +15,12 @@ import (
 	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/credential"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
 	"github.com/penstock/penstock/internal/test/eventually"
 	"github.com/penstock/penstock/internal/test/redistest"
@@ -139,4 +144,64 @@ func TestDescriptorsInAFlood(t *testing.T) {
 	if n := d.Figures().Overloads.Load(); n == 0 {
 		t.Error("no overload is counted")
 	}
+}
+
+const holders = `
+name: shop
+directory: true
+identify: [{api_key: {keys: directory, on_invalid: deny}}]
+rules: [{name: api, limit: 1/1m fixed_window, tiers: {gold: 5/1m fixed_window}}]
+`
+
+// TestKeysOfDescriptors: a descriptor is decided by the key that its entry names, the key's client and
+// the record of that client. A key that is revoked, or that nobody made, is denied. Without Redis, a key
+// that was read stays as it was, and another is denied.
+func TestKeysOfDescriptors(t *testing.T) {
+	document, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte(holders))
+	if err != nil {
+		t.Fatal(err)
+	}
+	verifiers, closer, err := credential.OpenAll(document, credential.OpenOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = closer.Close() })
+	rs, err := document.CompileWith(verifiers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := redistest.Start(t)
+	d := openDirectory(t, server)
+	s := serve(t, rs, nil)
+	s.options.Directory = func(*core.Ruleset) *directory.Directory { return d }
+	with := func(key string) *ratelimit.RateLimitDescriptor { return descriptor("x-api-key", key+"-and-more-bytes") }
+	change := func(e directory.KeyEdit) {
+		t.Helper()
+		e.Actor, e.Reason = "tester", "a test"
+		editor := directory.Editor{Source: d.Source()}
+		if _, err := editor.ApplyKey(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, tier := range map[string]string{"acme": "gold", "bad": "gold", "seen": "gold", "unseen": "gold"} {
+		sum := sha256.Sum256([]byte(name + "-and-more-bytes"))
+		change(directory.KeyEdit{Action: directory.KeyCreate, Name: name, Hash: hex.EncodeToString(sum[:]),
+			Record: &directory.KeyRecord{Name: name, Client: "user:" + name, Tier: tier}})
+	}
+	edit(t, d, directory.Edit{Client: "user:bad", Action: directory.ActionBlock})
+	for range 5 {
+		s.soon(t, "a key of the tier gold passes", true, with("acme"))
+	}
+	s.passes(false, with("acme"))
+	s.passes(false, with("bad"))
+	s.passes(false, with("nobody"))
+	s.clock.Add(int64(counter.Minute))
+	s.passes(true, with("acme"))
+	change(directory.KeyEdit{Action: directory.KeyRevoke, Name: "acme"})
+	s.soon(t, "a revoked key is denied", false, with("acme"))
+	s.soon(t, "another key passes", true, with("seen"))
+	server.Kill()
+	s.passes(true, with("seen"))
+	s.passes(false, with("acme"))
+	s.passes(false, with("unseen"))
 }

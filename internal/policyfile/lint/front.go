@@ -55,12 +55,6 @@ func Beyond(d *policyfile.Document, f Front) policy.Problems {
 	b.sources("user", p.User)
 	b.sources("tenant", p.Tenant)
 	b.sources("tier", p.Tier)
-	for i := range d.Identify {
-		if key := d.Identify[i].APIKey; f != FrontCaddy && key != nil && key.InDirectory() {
-			b.problem(policyfile.Index("identify", i)+".api_key.keys", key.Keys, "is for Caddy only, in this version",
-				"name a keys_file instead, or enforce the policy in Caddy")
-		}
-	}
 	for i := range p.Rules {
 		if !p.Rules[i].Disabled {
 			b.rule(policyfile.Index("rules", i), &p.Rules[i])

@@ -29,8 +29,7 @@ func TestBeyond(t *testing.T) {
 		{name: "responses and waits", rules: "rules: [{name: a, limit: 10/1s, cost_after: {header: X-C, estimate: 1}}, {name: b, limit: 1/1s, count_if: {status: 401}}, " +
 			"{name: c, limit: 1/1s, refund_on: {status: 5xx}}, {name: d, limit: 1/1s, action: throttle, throttle: {max_delay: 1s, max_waiting: 5}}]",
 			rls: []string{"rules[0].cost_after", "rules[1].count_if", "rules[2].refund_on", "rules[3].action"}},
-		{name: "keys of the directory", rules: "identify: [ip, {api_key: {keys: directory}}]\nrules: [{name: a, limit: 1/1s}]",
-			envoy: []string{"identify[1].api_key.keys"}, rls: []string{"identify[1].api_key.keys"}},
+		{name: "keys of the directory", rules: "identify: [ip, {api_key: {keys: directory}}]\nrules: [{name: a, limit: 1/1s}]"},
 		{name: "a rule that is off", rules: "rules: [{name: a, limit: 1/1s}, {name: b, enabled: false, limit: 1/1s, refund_on: {status: 5xx}}]"},
 	} {
 		d, err := policyfile.Decode("policy.yaml", policyfile.YAML, []byte("name: shop\n"+c.rules))

@@ -35,8 +35,16 @@ var unseen = map[string]string{
 
 // elsewhere maps words that no story can have to the tests that have them.
 var elsewhere = map[string]string{
-	"Document.directory": "is for Caddy alone: TestClientsAsData and core's TestOrderOfForce",
+	"Document.directory":  "needs records in Redis: TestClientsAsData, TestDirectoryBehindEnvoy and core's TestOrderOfForce",
+	"IdentifyAPIKey.keys": "needs records in Redis: TestKeysAsData",
+	"Document.events":     eventsElsewhere,
+	"Events.admitted":     eventsElsewhere,
+	"Events.denied":       eventsElsewhere,
+	"Events.ip":           eventsElsewhere,
+	"Events.path":         eventsElsewhere,
 }
+
+const eventsElsewhere = "changes no answer: TestCaddyReportsDenials and enforce's TestReport"
 
 // place is a word of the policy language at one place of a decoded policy.
 type place struct {

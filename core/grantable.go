@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"slices"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// GrantWindows returns the labels of the fixed and calendar windows that a rule has, for any tier:
+// those that a grant can raise. sharded reports that the rule has shards, so that a grant has no
+// force.
+func (rs *Ruleset) GrantWindows(rule string) (windows []string, sharded bool) {
+	for i := range rs.rules {
+		r := &rs.rules[i]
+		if r.name != rule {
+			continue
+		}
+		sharded = sharded || r.sharded
+		add := func(limits []ruleLimit) {
+			for j := range limits {
+				if l := limits[j].unsharded(); l.Algorithm() == counter.FixedWindow {
+					windows = append(windows, l.WindowLabel())
+				}
+			}
+		}
+		add(r.limits)
+		for _, set := range r.tiers {
+			add(set.limits)
+		}
+	}
+	slices.Sort(windows)
+	return slices.Compact(windows), sharded
+}

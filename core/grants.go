@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package core
+
+import (
+	"sync/atomic"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// A grant raises a limit within one window: the one that contains the instant of the grant. The
+// counter keeps its key, so what was used counts against the raised limit. Stores, leases and
+// fallbacks know only the limit of each check, and need to know nothing of grants.
+//
+// Only programs that call a store raise limits. The filter for Envoy does not: the bridge decides the
+// requests of a client with a grant, and leases no units of the limit, since the filter names a lower
+// one.
+//
+// The window is that of the front's clock. If the store's clock differs, the raised limit holds for
+// the difference longer or shorter.
+//
+// A rule with shards has no grants, since its limits are divided.
+
+// granting raises limits. It is an interface so that a program that calls no store does not link it.
+type granting interface {
+	raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit
+}
+
+type grantRaiser struct{}
+
+// ownGrant is a grant with what its rule's limits are compared with.
+type ownGrant struct {
+	tail string // the end of the keys of the limit; "" for the longest window
+	// raised are the limits that the grant raised last, together with other grants. They refer to
+	// the rule only by name, so that a client does not keep an old policy in memory.
+	raised atomic.Pointer[[]ruleLimit]
+}
+
+func compileGrants(g *policy.Grants) any {
+	own := make([]ownGrant, len(g.List()))
+	for i := range own {
+		if window := g.List()[i].Window; window != "" {
+			own[i].tail = ":" + window + fixedTail
+		}
+	}
+	return own
+}
+
+// fixedTail ends the keys of fixed and calendar windows, as [counter.KeyTail] writes them.
+const fixedTail = ":fw"
+
+// raise returns the limits with the units of those of the client's grants whose window is the
+// present one.
+func (grantRaiser) raise(p *Plan, rs *Ruleset, r *rule, limits []ruleLimit) []ruleLimit {
+	if r.sharded || len(limits) > counter.ChecksMax {
+		return limits
+	}
+	var units [counter.ChecksMax]int64
+	var cache *ownGrant
+	for _, overrides := range p.records.overrides[:p.records.overridden] {
+		grants := overrides.Grants()
+		if grants == nil {
+			continue
+		}
+		own := grants.Derived(compileGrants).([]ownGrant)
+		for i := range own {
+			g := &grants.List()[i]
+			if g.Rule != r.name {
+				continue
+			}
+			if at := rs.limitOfGrant(g, own[i].tail, limits, p.who.Request.Attrs.Now()); at >= 0 {
+				units[at] += g.Units
+				cache = &own[i]
+			}
+		}
+	}
+	if cache == nil {
+		return limits
+	}
+	known := cache.raised.Load()
+	if known == nil || !raisedFrom(*known, limits, &units) {
+		made := raiseBy(r.name, limits, &units)
+		known = &made
+		cache.raised.Store(known)
+	}
+	return *known
+}
+
+// limitOfGrant returns the index of the limit that a grant raises now, or -1.
+func (rs *Ruleset) limitOfGrant(g *policy.Grant, tail string, limits []ruleLimit, now counter.Micros) int {
+	at := -1
+	for i := range limits {
+		l := &limits[i]
+		if l.limit.Algorithm() == counter.FixedWindow && (tail == l.tail || tail == "" && (at < 0 || l.limit.Window() > limits[at].limit.Window())) {
+			at = i
+		}
+	}
+	if at < 0 || !rs.sameWindow(&limits[at].limit, g, now) {
+		return -1
+	}
+	return at
+}
+
+// sameWindow reports whether the present window of a limit contains the instant of a grant.
+func (rs *Ruleset) sameWindow(l *counter.Limit, g *policy.Grant, now counter.Micros) bool {
+	if l.Calendar() == 0 {
+		return now/l.Window() == g.At/l.Window()
+	}
+	b := rs.calendar.bounds(l, now)
+	return b[1] <= g.At && g.At < b[2]
+}
+
+// raisedFrom reports whether the limits are those that raiseBy would return.
+func raisedFrom(raised, limits []ruleLimit, units *[counter.ChecksMax]int64) bool {
+	if len(raised) != len(limits) {
+		return false
+	}
+	for i := range limits {
+		l, from := &raised[i], &limits[i]
+		if l.tail != from.tail || l.limit.Count() != raisedCount(&from.limit, units[i]) ||
+			units[i] == 0 && l.limit.Capacity() != from.limit.Capacity() {
+			return false
+		}
+	}
+	return true
+}
+
+func raisedCount(l *counter.Limit, units int64) int64 { return min(l.Count()+units, counter.CountMax) }
+
+// raiseBy compiles the limits with more units.
+func raiseBy(rule string, limits []ruleLimit, units *[counter.ChecksMax]int64) []ruleLimit {
+	sources := make([]counter.Limit, len(limits))
+	for i := range limits {
+		l := &limits[i].limit
+		if sources[i] = *l; units[i] > 0 {
+			sources[i], _ = l.Resized(raisedCount(l, units[i]), 0) // the count is within its bounds
+		}
+	}
+	return compileLimits(rule, sources)
+}
+
+// granted returns the units of grants that the limit of a check includes. The check is one of the
+// policy that was added last.
+func (p *Plan) granted(check int) int64 {
+	u := &p.uses[p.asked[check].use]
+	if p.asked[check].limit == nil || u.shards > 0 || p.records.overridden == 0 {
+		return 0
+	}
+	before, _ := p.limitsOf(u.rule)
+	return p.checks[check].Limit.Count() - before.limits[check-int(u.checks[0])].limit.Count()
+}

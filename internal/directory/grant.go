@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+)
+
+// Grant is a number of units that a client has once, in addition to a limit, in the window of the
+// limit that contains At.
+type Grant struct {
+	Rule  string `json:"rule"`
+	Units int64  `json:"units"`
+	// Window is the window of the limit, as in a limit: "1h" or "month". "" stands for the longest
+	// fixed or calendar window that the client has under the rule.
+	Window string    `json:"window,omitempty"`
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason,omitempty"`
+}
+
+// parseWindow returns a limit of one unit with a fixed or calendar window.
+func parseWindow(window string) (counter.Limit, error) {
+	l, err := counter.ParseLimit("1/" + window + " fixed_window")
+	if err != nil {
+		return l, fmt.Errorf("window of a grant: %w", err)
+	}
+	return l, nil
+}
+
+// WindowLabel returns the label of the grant's window as core spells it, or "".
+func (g *Grant) WindowLabel() (string, error) {
+	if g.Window == "" {
+		return "", nil
+	}
+	l, err := parseWindow(g.Window)
+	return l.WindowLabel(), err
+}
+
+// calendarSpare is more than a calendar period exceeds its typical length by.
+const calendarSpare = 3 * 24 * time.Hour
+
+// Ended reports whether the window of the grant has certainly ended. Time zones and the limits of
+// the client are not known here, so a calendar window may have ended up to three days before, and
+// the longest window is taken for a year.
+func (g *Grant) Ended(now time.Time) bool {
+	window := g.Window
+	if window == "" {
+		window = counter.CalendarYear.String()
+	}
+	l, err := parseWindow(window)
+	if err != nil {
+		return false // cannot happen: the record was checked
+	}
+	if l.Calendar() != 0 {
+		return now.Sub(g.At) > time.Duration(l.Window())*time.Microsecond+calendarSpare
+	}
+	return now.UnixMicro()/int64(l.Window()) > g.At.UnixMicro()/int64(l.Window())
+}
+
+// grants returns the grants of a record, checked.
+func (r *Record) grants() ([]policy.Grant, error) {
+	list := make([]policy.Grant, len(r.Grants))
+	for i := range r.Grants {
+		g := &r.Grants[i]
+		label, err := g.WindowLabel()
+		if err != nil {
+			return nil, err
+		}
+		if g.At.UnixMicro() <= 0 {
+			return nil, fmt.Errorf("grant for rule %q: at %s is no instant of a grant", g.Rule, g.At.Format(time.RFC3339))
+		}
+		if err := checkText("reason of the grant", g.Reason, TextBytesMax); err != nil {
+			return nil, err
+		}
+		list[i] = policy.Grant{Rule: g.Rule, Window: label, Units: g.Units, At: counter.Micros(g.At.UnixMicro())}
+	}
+	return list, nil
+}
+
+// grant returns the grants with that of an edit.
+func (e *Edit) grant(before []Grant, now time.Time) []Grant {
+	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
+}
+
+// ungrant returns the grants without those for the rule of an edit, or none if it names no rule.
+func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
+	after := slices.DeleteFunc(slices.Clone(before), func(g Grant) bool { return e.Rule == "" || g.Rule == e.Rule })
+	if len(after) == len(before) {
+		return nil, wrong("%s has no grant for rule %q whose window may last", e.Client, e.Rule)
+	}
+	return after, nil
+}
+
+// withoutEnded returns a copy of the grants whose windows may last.
+func withoutEnded(grants []Grant, now time.Time) []Grant {
+	var lasting []Grant
+	for _, g := range grants {
+		if !g.Ended(now) {
+			lasting = append(lasting, g)
+		}
+	}
+	return lasting
+}
