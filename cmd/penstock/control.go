@@ -182,8 +182,20 @@ func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 // showToken shows the first admin's token.
 func (f *controlFlags) showToken(secret string, expires time.Time) error {
 	if f.tokenFile != "" {
-		return os.WriteFile(f.tokenFile, []byte(secret+"\n"), 0o600)
+		return writeSecret(f.tokenFile, secret)
 	}
 	_, err := fmt.Printf("the first admin's token, shown this once, until %s:\n%s\n", expires.Format(time.DateOnly), secret)
 	return err
+}
+
+// writeSecret writes a secret to a file that only this user reads, also if the file was there before.
+func writeSecret(path, secret string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err = file.Chmod(0o600); err == nil {
+		_, err = file.WriteString(secret + "\n")
+	}
+	return errors.Join(err, file.Close())
 }

@@ -3,8 +3,11 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestControlSaysWhatIsMissing holds that what contradicts or is missing is an error with a remedy
@@ -39,5 +42,25 @@ func TestControlSaysWhatIsMissing(t *testing.T) {
 		if err != nil && strings.Contains(err.Error(), "secret") {
 			t.Errorf("%v: the error shows the password: %v", c.args, err)
 		}
+	}
+}
+
+// TestTheFirstTokenIsForOneUser holds that the file of the first token has it alone, and that others
+// cannot read it even if the file was there before.
+func TestTheFirstTokenIsForOneUser(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", 1000)), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	f := &controlFlags{tokenFile: path}
+	if err := f.showToken("pst_secret", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v, %v", info.Mode(), err)
+	}
+	if text, err := os.ReadFile(path); err != nil || string(text) != "pst_secret\n" {
+		t.Errorf("the file has %q, %v", text, err)
 	}
 }

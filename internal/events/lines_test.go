@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -151,7 +152,7 @@ func TestSyslog(t *testing.T) {
 			t.Fatal(err)
 		}
 		message := make([]byte, n)
-		if _, err := r.Read(message); err != nil {
+		if _, err := io.ReadFull(r, message); err != nil {
 			t.Fatal(err)
 		}
 		head, text, ok := strings.Cut(string(message), " - ")
@@ -182,5 +183,40 @@ func TestSyslog(t *testing.T) {
 	}
 	if err := closer.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestSyslogIsClosedWhileItWrites: a log that is detached does not wait for a server that hangs, so the
+// sink is closed during a write. The write ends, and no connection is made any more.
+func TestSyslogIsClosedWhileItWrites(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	sink, closer, err := Open("syslog:tcp://" + listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := sink.Write(some(1)); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	ended := make(chan error)
+	go func() {
+		for {
+			if _, err := sink.Write(some(1000)); err != nil { // nobody reads
+				ended <- err
+				return
+			}
+		}
+	}()
+	if err := closer.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-ended; !errors.Is(err, net.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the write ends with %v", err)
+	}
+	if n, err := sink.Write(some(1)); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end, %d events are written: %v", n, err)
 	}
 }

@@ -3,11 +3,13 @@
 package events
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"os"
 	"strconv"
+	"sync"
 	"time"
 )
 
@@ -26,8 +28,11 @@ const (
 type syslog struct {
 	network, address string
 	host             string
-	conn             net.Conn
 	buffer, message  []byte
+
+	mu     sync.Mutex // guards conn and closed; never held while anything is sent
+	conn   net.Conn
+	closed bool
 }
 
 // openSyslog returns a sink for the address after "syslog:", which is "" for this machine.
@@ -37,7 +42,7 @@ func openSyslog(address string) (*syslog, error) {
 		s.host = name
 	}
 	if address == "" {
-		if err := s.connect(); err != nil {
+		if _, err := s.connection(); err != nil {
 			return nil, fmt.Errorf("syslog of this machine: %w; write %s", err, Forms)
 		}
 		return s, nil
@@ -50,21 +55,45 @@ func openSyslog(address string) (*syslog, error) {
 	return s, nil
 }
 
-func (s *syslog) connect() (err error) {
-	if s.conn == nil {
-		s.conn, err = net.DialTimeout(s.network, s.address, syslogPatience)
+// connection returns the connection, which it makes if there is none.
+func (s *syslog) connection() (net.Conn, error) {
+	s.mu.Lock()
+	conn, closed := s.conn, s.closed
+	s.mu.Unlock()
+	switch {
+	case closed:
+		return nil, net.ErrClosed
+	case conn != nil:
+		return conn, nil
 	}
-	return err
+	conn, err := net.DialTimeout(s.network, s.address, syslogPatience)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	s.conn = conn
+	return conn, nil
+}
+
+// drop ends the connection, which is broken. The next one is made when there are events.
+func (s *syslog) drop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		_ = s.conn.Close() // it is broken anyway
+		s.conn = nil
+	}
 }
 
 // Write implements [Sink].
 func (s *syslog) Write(events []Event) (written int, err error) {
 	for i := range events {
 		if err := s.send(&events[i]); err != nil {
-			if s.conn != nil {
-				_ = s.conn.Close() // it is broken anyway
-				s.conn = nil
-			}
+			s.drop()
 			return written, fmt.Errorf("syslog %s %s: %w", s.network, s.address, err)
 		}
 		written++
@@ -73,10 +102,11 @@ func (s *syslog) Write(events []Event) (written int, err error) {
 }
 
 func (s *syslog) send(e *Event) error {
-	if err := s.connect(); err != nil {
+	conn, err := s.connection()
+	if err != nil {
 		return err
 	}
-	if err := s.conn.SetWriteDeadline(time.Now().Add(syslogPatience)); err != nil {
+	if err := conn.SetWriteDeadline(time.Now().Add(syslogPatience)); err != nil {
 		return err
 	}
 	s.message = s.appendMessage(s.message[:0], e)
@@ -84,7 +114,7 @@ func (s *syslog) send(e *Event) error {
 		s.buffer = append(strconv.AppendInt(s.buffer, int64(len(s.message)), 10), ' ')
 	}
 	s.buffer = append(s.buffer, s.message...)
-	_, err := s.conn.Write(s.buffer)
+	_, err = conn.Write(s.buffer)
 	return err
 }
 
@@ -99,10 +129,15 @@ func (s *syslog) appendMessage(dst []byte, e *Event) []byte {
 	return e.AppendJSON(dst)
 }
 
-// Close ends the connection.
+// Close ends the connection, also during a Write, which then ends with an error.
 func (s *syslog) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
 	if s.conn == nil {
 		return nil
 	}
-	return s.conn.Close()
+	err := s.conn.Close()
+	s.conn = nil
+	return err
 }
