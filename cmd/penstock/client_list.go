@@ -25,7 +25,7 @@ import (
 func (c *clientEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the clients that have a record in the directory, page by page", Args: noArgs,
 		Long: "Print the clients that have a record in the directory, page by page. Redis keeps the records in no order, so the pages have\n" +
-			"none. All keys of Redis are looked at, some hundreds at a time: its user needs the right +scan.",
+			"none. All keys of Redis are looked at, up to 1,000 at a time: its user needs the right +scan.",
 		Example: "  penstock client list --blocked\n  penstock client list --kind user -n 1000 --json"}
 	var query directory.ListQuery
 	flags := cmd.Flags()
