@@ -26,6 +26,7 @@ func init() { caddy.RegisterModule(Admin{}) }
 //	GET  /penstock/top       the rules and clients with most denials of all nodes, approximately (n=20)
 //	GET  /penstock/nodes     the nodes that count in the same Redis
 //	GET  /penstock/record    a client's record in the directory, and its latest changes
+//	GET  /penstock/records   a page of all clients that have a record (kind=user, blocked=true, n=100, after=PLACE)
 //	POST /penstock/edit      change a client's record
 //	GET  /penstock/keys      the API keys of a name in the directory, or a page of all (name=acme, after=NAME)
 //	POST /penstock/key       create, rotate or revoke API keys in the directory

@@ -206,4 +206,10 @@ func (c *controlPlane) checkCommands(node *process) {
 	}
 	c.client("show", "header.x-user:nobody").endsWith(t, 3, "there is no record of")
 	c.client("set-tier", "header.x-user:cid", "golden", "--reason", "x").mustFail(t, `there is no tier "golden"`)
+	if table := c.client("list", "-n", "1").mustSucceed(t); strings.Count(table, "\n") > 3 || !strings.HasPrefix(table, "CLIENT ") {
+		t.Errorf("the list is %q", table)
+	}
+	if all := c.client("list", "--kind", "header.x-user", "--json").mustSucceed(t); !strings.Contains(all, `"client": "header.x-user:`) {
+		t.Errorf("the list is %s", all)
+	}
 }

@@ -110,7 +110,7 @@ func remaining(report map[string]any) any {
 // Caddy, from a bridge and from Redis, and that a reset by each holds in front of Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()
-	f := startAllFronts(t, strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
+	f := startAllFronts(t, "directory: true\n"+strings.ReplaceAll(operatedPolicy, "/1h fixed_window", "/31d fixed_window"))
 	const ann = "header.x-user:ann"
 	through := func() int { return f.site.get(t, "/api", "X-User", "ann").status }
 	through()
@@ -125,6 +125,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	if penalties := report["penalties"].([]any); len(penalties) != 1 || penalties[0].(map[string]any)["in_force"] != true {
 		t.Errorf("the penalty is missing: %v", report)
 	}
+	f.usageIsTheSame()
 	for _, target := range []string{"bridge", "Caddy", "Redis"} {
 		f.ask(target, "reset", "--client", ann).mustSucceed(t)
 		f.ask(target, "lift", "--client", ann).mustSucceed(t)
@@ -151,18 +152,80 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	f.recordsAreTheSame()
 }
 
-// recordsAreTheSame makes a change through Caddy and one in Redis, and compares what both show.
+// usageIsTheSame holds that every target tells what ann has used, also as a table.
+func (f *allFronts) usageIsTheSame() {
+	f.t.Helper()
+	if counter := f.same("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
+		f.t.Errorf("after 3 requests, the usage is %v", counter)
+	}
+	for target := range f.targets {
+		table := strings.Join(strings.Fields(f.ask(target, "usage", "header.x-user:ann").mustSucceed(f.t)), " ")
+		for _, line := range []string{"shop api 3/31d fixed_window the rule 3 0 20", "shop everyone (shared) 1000/31d fixed_window the rule ",
+			"policy shop: a penalty denies every request for "} {
+			if !strings.Contains(table, line) {
+				f.t.Errorf("%s: the table of usage lacks %q: %s", target, line, table)
+			}
+		}
+		f.ask(target, "usage", "api_key:acme").endsWith(f.t, 3, "identifies clients by")
+	}
+}
+
+// recordsAreTheSame makes a change through each target, and compares what all show.
 func (f *allFronts) recordsAreTheSame() {
 	f.t.Helper()
-	delete(f.targets, "bridge")
-	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan"} {
+	for target, user := range map[string]string{"Caddy": "header.x-user:cid", "Redis": "header.x-user:dan", "bridge": "header.x-user:eve"} {
 		f.ask(target, "client", "block", user, "--reason", "a test", "--actor", "ops").mustSucceed(f.t)
 		shown := f.same("client", "show", user, "--json")
 		if record, _ := shown["record"].(map[string]any); record["block"] == nil {
 			f.t.Errorf("a block through %s shows as %v", target, shown)
 		}
+		f.ask(target, "client", "set-limit", user, "apy", "5/1m", "--reason", "x").mustFail(f.t, `has a rule "apy"`)
+		f.ask(target, "client", "set-tier", user, "golden", "--reason", "x").mustFail(f.t, `tier "golden"`)
 	}
-	f.ask("Redis", "client", "set-limit", "header.x-user:cid", "apy", "5/1m", "--reason", "x").mustFail(f.t, `has a rule "apy"`)
+	eventually.Until(f.t, 20*time.Second, "Envoy denies who was blocked through its bridge", func() bool {
+		return f.site.get(f.t, "/api", "X-User", "eve").status == http.StatusForbidden
+	})
+	f.ask("bridge", "client", "note", "ip:192.0.2.0/24", "an office", "--reason", "x").mustSucceed(f.t)
+	if all := f.same("client", "list", "--json")["clients"].([]any); len(all) != 4 {
+		f.t.Errorf("the list is %v", all)
+	}
+	if blocked := f.same("client", "list", "--blocked", "--json", "-n", "1000")["clients"].([]any); len(blocked) != 3 {
+		f.t.Errorf("the blocked are %v", blocked)
+	}
+	if networks := f.same("client", "list", "--kind", "ip", "--json", "-n", "1")["clients"].([]any); len(networks) != 1 {
+		f.t.Errorf("the networks are %v", networks)
+	}
+	if table := f.ask("bridge", "client", "list").mustSucceed(f.t); !strings.HasPrefix(table, "CLIENT ") || strings.Count(table, "\n") != 5 {
+		f.t.Errorf("the table is %q", table)
+	}
+	f.ask("bridge", "client", "list", "--after", "scan:7@elsewhere").mustFail(f.t, "no place in the list", "begin anew")
+	f.keysAreTheSame()
+}
+
+// keysAreTheSame makes an API key through each target, and compares what all show. The commands of keys
+// take no policy file.
+func (f *allFronts) keysAreTheSame() {
+	f.t.Helper()
+	f.targets["Redis"] = []string{"--redis", f.redis.URL()}
+	for target := range f.targets {
+		name := "of-" + strings.ToLower(target)
+		f.ask(target, "key", "create", "--client", "user:"+name, "--reason", "x").mustSucceed(f.t)
+		if keys := f.same("key", "show", name, "--json")["keys"].([]any); len(keys) != 1 {
+			f.t.Errorf("the keys made through %s are %v", target, keys)
+		}
+	}
+}
+
+// TestABridgeWithoutADirectory holds that a command about records reports what a bridge needs for them.
+func TestABridgeWithoutADirectory(t *testing.T) {
+	t.Parallel()
+	operators := socket(t)
+	newBridge(t, operatedPolicy, "--admin-listen", "unix:"+operators).run(t)
+	for _, command := range []string{"client block user:ann --reason x", "client set-tier user:ann gold --reason x", "client show user:ann",
+		"client list", "key create --client user:ann --reason x", "key list"} {
+		penstock(t, append(strings.Fields(command), "--bridge", "unix:"+operators)...).mustFail(t, "this bridge has no directory of clients",
+			"write directory: true in its policy", "--redis")
+	}
 }
 
 // version returns the version of the bridge's policy.

@@ -22,6 +22,7 @@ func adminCommands() []*cobra.Command {
 		a.clientCommand("client", "Print a client's counters and penalty, without spending anything"),
 		a.clientCommand("reset", "Delete a client's counters: its full limits are available again"),
 		a.clientCommand("lift", "Lift a client's penalty and forget its violations"),
+		a.usageCommand(),
 		a.topCommand(),
 		a.nodesCommand(),
 		a.reloadCommand(),

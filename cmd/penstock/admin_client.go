@@ -21,42 +21,65 @@ type nobodyError struct{ text string }
 func (e *nobodyError) Error() string { return e.text }
 func (e *nobodyError) Unwrap() error { return errNobody }
 
+const clientUsage = "who: KIND:ID as in keys, such as user:u_42, api_key:acme or ip:192.0.2.7"
+
 // clientFlags say which client is meant.
 type clientFlags struct{ words operator.Words }
 
 // register adds the flags.
 func (c *clientFlags) register(flags *pflag.FlagSet) {
-	flags.StringVar(&c.words.Client, "client", "", "who: KIND:ID as in keys, such as user:u_42, api_key:acme or ip:192.0.2.7")
+	flags.StringVar(&c.words.Client, "client", "", clientUsage)
+	c.registerRest(flags)
+}
+
+// registerRest adds all flags but the one that names the client.
+func (c *clientFlags) registerRest(flags *pflag.FlagSet) {
 	flags.StringVar(&c.words.User, "user", "", "the client's user, if it is known by something else and rules count per user")
 	flags.StringVar(&c.words.Tier, "tier", "", "the client's tier, if rules have limits by tier and no keys file says it")
 	flags.StringVar(&c.words.Tenant, "tenant", "", "the client's tenant, if rules count per tenant")
 	flags.StringVar(&c.words.Host, "host", "", "the host, if rules count per host")
 }
 
+// counterFlags say which counters of a client are meant.
+type counterFlags struct {
+	of           clientFlags
+	policy, rule string
+}
+
+// register adds the flags, except the one that names the client.
+func (c *counterFlags) register(flags *pflag.FlagSet) {
+	c.of.registerRest(flags)
+	flags.StringVar(&c.policy, "policy", "", "only the policy of this name")
+	flags.StringVar(&c.rule, "rule", "", "only the rule of this name")
+}
+
+// query returns the flags as the query of a request.
+func (c *counterFlags) query() url.Values {
+	query := url.Values{}
+	for name, value := range map[string]string{"client": c.of.words.Client, "user": c.of.words.User, "tier": c.of.words.Tier,
+		"tenant": c.of.words.Tenant, "host": c.of.words.Host, "policy": c.policy, "rule": c.rule} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query
+}
+
 // clientCommand returns a command about the counters of one client.
 func (a *admin) clientCommand(name, short string) *cobra.Command {
-	var of clientFlags
-	var policy, rule string
+	var which counterFlags
 	cmd := &cobra.Command{Use: name, Short: short, Args: noArgs, Example: "  penstock " + name + " --client user:u_42"}
-	of.register(cmd.Flags())
-	cmd.Flags().StringVar(&policy, "policy", "", "only the policy of this name")
-	cmd.Flags().StringVar(&rule, "rule", "", "only the rule of this name")
+	which.register(cmd.Flags())
+	cmd.Flags().StringVar(&which.of.words.Client, "client", "", clientUsage)
 	if err := cmd.MarkFlagRequired("client"); err != nil {
-		panic(err) // register defines the flag
+		panic(err) // the flag is defined above
 	}
 	method := http.MethodGet
 	if name != "client" {
 		method = http.MethodPost
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		query := url.Values{}
-		for name, value := range map[string]string{"client": of.words.Client, "user": of.words.User, "tier": of.words.Tier,
-			"tenant": of.words.Tenant, "host": of.words.Host, "policy": policy, "rule": rule} {
-			if value != "" {
-				query.Set(name, value)
-			}
-		}
-		reply, err := a.ask(cmd.Context(), method, name, query)
+		reply, err := a.ask(cmd.Context(), method, name, which.query())
 		if err != nil {
 			return err
 		}

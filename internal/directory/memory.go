@@ -40,6 +40,28 @@ func (m *Memory) Read(_ context.Context, names []policy.ClientName, texts [][]by
 	return nil
 }
 
+// Records implements [Source]. A place is a name.
+func (m *Memory) Records(_ context.Context, of Range) (Part, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var names []policy.ClientName
+	for name := range m.records {
+		if name.Kind != policy.KindKey && (of.Kind == "" || name.Kind == of.Kind) && name.String() > of.After {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b policy.ClientName) int { return strings.Compare(a.String(), b.String()) })
+	var p Part
+	if len(names) > of.Most {
+		names = names[:of.Most]
+		p.After = names[of.Most-1].String()
+	}
+	for _, name := range names {
+		p.Names, p.Texts = append(p.Names, name), append(p.Texts, []byte(m.records[name]))
+	}
+	return p, nil
+}
+
 // Networks implements [Source].
 func (m *Memory) Networks(context.Context) (map[string][]byte, error) {
 	m.mu.Lock()

@@ -16,6 +16,8 @@ import (
 type Source interface {
 	// Read reads records. texts[i] becomes the text of names[i], or nil if there is none.
 	Read(ctx context.Context, names []policy.ClientName, texts [][]byte) error
+	// Records reads some of all records, in no particular order.
+	Records(ctx context.Context, of Range) (Part, error)
 	// Networks reads the records of all addresses and networks, by address or CIDR.
 	Networks(ctx context.Context) (map[string][]byte, error)
 	// Changes returns what has changed since a position of the history. The position "" is the
@@ -44,6 +46,24 @@ type Source interface {
 	// newest first.
 	History(ctx context.Context, name policy.ClientName, most int) ([]Entry, error)
 }
+
+// Range says which records a source reads.
+type Range struct {
+	Kind  string // only clients of this kind; "" for all
+	After string // the place that the part before ended at; "" is the beginning
+	Most  int    // at most how many records; a few more if they cannot be told apart by their place
+	Look  int    // how many keys the source looks at to find them
+}
+
+// Part is a part of all records. A record that changes meanwhile may be missing, or come twice.
+type Part struct {
+	Names []policy.ClientName
+	Texts [][]byte // of the same length; nil for a record that was removed meanwhile
+	After string   // where the next part begins; "" at the end
+}
+
+// ErrPlace is wrapped by each error that says a place is not one at which a part ended, or no longer is.
+var ErrPlace = errors.New("no place in the list of records")
 
 // Changes are the changes since a position of the history.
 type Changes struct {

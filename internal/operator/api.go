@@ -70,6 +70,7 @@ var routes = []Route{
 	{http.MethodGet, "top", (*API).listTop},
 	{http.MethodGet, "nodes", (*API).listNodes},
 	{http.MethodGet, "record", (*API).showRecord},
+	{http.MethodGet, "records", (*API).listRecords},
 	{http.MethodPost, "edit", (*API).editClient},
 	{http.MethodGet, "keys", (*API).showKeys},
 	{http.MethodPost, "key", (*API).editKeys},
@@ -138,7 +139,7 @@ func (a *API) statusOf(err error) *StatusError {
 		status = http.StatusUnprocessableEntity
 	case errors.Is(err, ErrUnknown):
 		status = http.StatusNotFound
-	case errors.Is(err, ErrSelection):
+	case errors.Is(err, ErrSelection), errors.Is(err, directory.ErrPlace):
 		status = http.StatusBadRequest
 	}
 	return &StatusError{Status: status, Reason: reason, Err: err}

@@ -232,3 +232,23 @@ func (a *API) showRecord(r *request) (any, error) {
 	}
 	return entry, err
 }
+
+// listRecords returns a page of the records of clients.
+func (a *API) listRecords(r *request) (any, error) {
+	if err := r.only("kind", "blocked", "after", "n"); err != nil {
+		return nil, err
+	}
+	n, err := r.number(directory.ListMax)
+	if err != nil {
+		return nil, err
+	}
+	query := directory.ListQuery{Kind: r.query.Get("kind"), After: r.query.Get("after"), Most: n}
+	switch text := r.query.Get("blocked"); text {
+	case "", "false":
+	case "true":
+		query.Blocked = true
+	default:
+		return nil, badRequest(fmt.Errorf("blocked %q is neither true nor false", shortened(text)))
+	}
+	return a.Desk.List(r.ctx, query)
+}

@@ -68,6 +68,11 @@ func TestRoutesAnswerClearly(t *testing.T) {
 		{"GET", "client?client=ip:192.0.2.1", "", 200, ""},
 		{"POST", "edit", `{"client":"user:ann","action":"block","reason":"abuse","actor":"ops"}`, 200, ""},
 		{"GET", "record?client=user:ann", "", 200, ""},
+		{"GET", "records?kind=user&blocked=true&n=1000", "", 200, ""},
+		{"GET", "records?n=1001", "", 400, "is not a number from 1 to 1000"},
+		{"GET", "records?blocked=yes", "", 400, "neither true nor false"},
+		{"GET", "records?kind=usr", "", 422, "is unknown"},
+		{"GET", "records?cursor=7", "", 400, "is not a parameter"},
 		{"GET", "top", "", 200, ""},
 		{"GET", "nodes", "", 200, ""},
 		{"GET", "nodes?scope=node", "", 200, ""},
@@ -153,6 +158,7 @@ func FuzzRoutes(f *testing.F) {
 	f.Add("POST", "key", "", newKey)
 	f.Add("POST", "key", "", strings.Replace(newKey, "create", "rotate", 1))
 	f.Add("GET", "keys", "after=%00%ff&n=7", "")
+	f.Add("GET", "records", "after=%00%ff&n=7&kind=header.%2A&blocked=true", "")
 	a := api(f)
 	f.Fuzz(func(t *testing.T, method, name, query, body string) {
 		w := httptest.NewRecorder()

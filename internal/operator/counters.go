@@ -48,11 +48,17 @@ type Counter struct {
 	Granted      int64     `json:"granted,omitempty"`
 	GrantedUntil time.Time `json:"granted_until,omitzero"`
 	// ShardOf is the limit before sharding, if the counter is one of several shards.
-	ShardOf   string `json:"shard_of,omitempty"`
-	Whose     string `json:"whose"`
-	Key       string `json:"key"`
-	Remaining int64  `json:"remaining"`
-	ResetMs   int64  `json:"reset_ms"`
+	ShardOf string `json:"shard_of,omitempty"`
+	Whose   string `json:"whose"`
+	Key     string `json:"key"`
+	// Shared says that other clients use the counter, too.
+	Shared bool `json:"shared,omitempty"`
+	// Used and Remaining are units; together they are the limit. Used includes units that a process
+	// has leased and not used yet.
+	Used      int64 `json:"used"`
+	Remaining int64 `json:"remaining"`
+	// ResetMs is the time until the window ends, the oldest unit leaves the log, or the bucket is full.
+	ResetMs int64 `json:"reset_ms"`
 	// WaitMs is the time until one more unit is admitted, or 0 if it would be admitted now.
 	WaitMs int64 `json:"wait_ms"`
 }
@@ -315,7 +321,7 @@ func (r *Report) include(rs *core.Ruleset, check *counter.Check, result *counter
 		return
 	}
 	one := Counter{Policy: name, Rule: rs.RuleName(ctr.Rule), Limit: check.Limit.String(),
-		Whose: ctr.Whose, Key: key, Remaining: result.Remaining,
+		Whose: ctr.Whose, Key: key, Shared: !ctr.Own, Used: max(check.Limit.Capacity()-result.Remaining, 0), Remaining: result.Remaining,
 		ResetMs: ceilMillis(result.Reset), WaitMs: ceilMillis(result.Wait)}
 	if ctr.Shards > 0 {
 		one.ShardOf = ctr.Limit.String()

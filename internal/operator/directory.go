@@ -3,6 +3,7 @@
 package operator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -146,6 +147,19 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 		entry.History = []directory.Entry{}
 	}
 	return entry, nil
+}
+
+// listDefault is the number of records on a page by default.
+const listDefault = 100
+
+// List returns a page of the records of clients. Most 0 means the default.
+func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
+	editor, err := d.editor()
+	if err != nil {
+		return nil, err
+	}
+	query.Most = cmp.Or(query.Most, listDefault)
+	return editor.List(ctx, query)
 }
 
 // withKey returns the client with its API key in the directory, if a policy has keys there and there is a

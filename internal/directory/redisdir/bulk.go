@@ -13,7 +13,7 @@ import (
 )
 
 // BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
-// ReadPrivilege and EditPrivilege.
+// ReadPrivilege and EditPrivilege. Whoever lists records needs it as well.
 const BulkPrivilege = "+scan"
 
 // everything is the message on the channel that says that any record may have changed. It names no

@@ -5,6 +5,10 @@ package redisstore
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/redis/go-redis/v9"
@@ -75,4 +79,40 @@ func (s *Store) Keys(ctx context.Context, pattern string, each func(keys []strin
 		}
 	}
 	return nil
+}
+
+// ErrPosition is wrapped by each error that says a position is not one that Scan returned, or that its
+// server is no longer among those of the store.
+var ErrPosition = errors.New("no position of this store")
+
+// Scan returns keys that match a pattern, after a position that the call before returned. The position
+// "" is the beginning, and the end. A server looks at about count keys for one call. A key that is
+// written meanwhile may be missing, or come twice.
+func (s *Store) Scan(ctx context.Context, pattern, after string, count int) (keys []string, next string, err error) {
+	servers := slices.SortedFunc(slices.Values(s.nodes()), func(a, b *node) int {
+		return strings.Compare(a.address.target, b.address.target)
+	})
+	if len(servers) == 0 {
+		return nil, "", s.unknown()
+	}
+	at, cursor := 0, uint64(0)
+	if after != "" {
+		text, target, _ := strings.Cut(after, "@")
+		cursor, err = strconv.ParseUint(text, 10, 64)
+		at = slices.IndexFunc(servers, func(n *node) bool { return n.address.target == target })
+		if err != nil || at < 0 {
+			return nil, "", fmt.Errorf("%w: %.100q", ErrPosition, after)
+		}
+	}
+	keys, cursor, err = servers[at].client.Scan(ctx, cursor, pattern, int64(count)).Result()
+	if err != nil {
+		return nil, "", failureOf(err)
+	}
+	if cursor == 0 {
+		at++
+	}
+	if at < len(servers) {
+		next = strconv.FormatUint(cursor, 10) + "@" + servers[at].address.target
+	}
+	return keys, next, nil
 }

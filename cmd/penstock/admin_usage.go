@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/penstock/penstock/internal/operator"
+)
+
+// usageReport is the part of a client's report that the command usage prints.
+type usageReport struct {
+	Client    string
+	Counters  []operator.Counter
+	Penalties []operator.Penalty
+}
+
+// usageCommand returns the command that prints a client's counters for people. It asks what the command
+// client asks.
+func (a *admin) usageCommand() *cobra.Command {
+	var which counterFlags
+	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
+		Long: "Print what a client has used of each of its limits, how much is left, and when the limit is whole again. Units that a\n" +
+			"process has leased count as used. A counter that is marked as shared has the units of other clients, too. With --json the\n" +
+			"answer is that of \"penstock client --client\". The exit status is 3 if no policy can have the client.",
+		Args: cobra.ExactArgs(1), Example: "  penstock usage user:u_42"}
+	which.register(cmd.Flags())
+	asJSON := cmd.Flags().Bool("json", false, "print JSON, for programs")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		which.of.words.Client = args[0]
+		reply, err := a.ask(cmd.Context(), http.MethodGet, "client", which.query())
+		if err != nil {
+			return err
+		}
+		if err := warnOfGaps(cmd.ErrOrStderr(), reply); err != nil {
+			return err
+		}
+		if *asJSON {
+			_, err = cmd.OutOrStdout().Write(reply)
+			return err
+		}
+		var report usageReport
+		if err := json.Unmarshal(reply, &report); err != nil {
+			return fmt.Errorf("reading the counters of %s: %w", args[0], err)
+		}
+		return report.print(cmd.OutOrStdout(), time.Now())
+	}
+	return cmd
+}
+
+// print prints the counters as a table, and a line for each penalty in force below.
+func (r *usageReport) print(out io.Writer, now time.Time) error {
+	if len(r.Counters) == 0 {
+		fmt.Fprintf(out, "no limit counts %s\n", printable(r.Client))
+	} else {
+		table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(table, "POLICY\tRULE\tLIMIT\tWHOSE\tUSED\tREMAINING\tRESETS")
+		for _, c := range unsharded(r.Counters) {
+			rule := printable(c.Rule)
+			if c.Shared {
+				rule += " (shared)"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", printable(c.Policy), rule, printable(c.Limit), printable(c.Whose), c.Used, c.Remaining,
+				resets(&c, now))
+		}
+		if err := table.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, p := range r.Penalties {
+		if p.InForce {
+			fmt.Fprintf(out, "policy %s: a penalty denies every request for %s more, after %d violations\n", printable(p.Policy),
+				wait(p.WaitMs), p.Violations)
+		}
+	}
+	return nil
+}
+
+// resets returns when a counter is whole again, and when it admits the next unit if it admits none now.
+func resets(c *operator.Counter, now time.Time) string {
+	if c.Used == 0 {
+		return "-"
+	}
+	text := fmt.Sprintf("%s (in %s", now.Add(time.Duration(c.ResetMs)*time.Millisecond).UTC().Format(time.RFC3339), wait(c.ResetMs))
+	if c.WaitMs > 0 && c.WaitMs != c.ResetMs {
+		text += ", the next unit in " + wait(c.WaitMs)
+	}
+	return text + ")"
+}
+
+// wait returns a span for people: rounded up, so that it has passed when it is over.
+func wait(ms int64) string {
+	span := time.Duration(ms) * time.Millisecond
+	unit := time.Millisecond
+	if span > 10*time.Second {
+		unit = time.Second
+	}
+	return (span + unit - 1).Truncate(unit).String()
+}
+
+// unsharded returns the counters with the shards of each limit as one.
+func unsharded(counters []operator.Counter) (all []operator.Counter) {
+	for _, c := range counters {
+		if c.ShardOf == "" {
+			all = append(all, c)
+			continue
+		}
+		c.Limit, c.ShardOf = c.ShardOf, ""
+		if i := indexOfLimit(all, &c); i >= 0 {
+			all[i].Used, all[i].Remaining = all[i].Used+c.Used, all[i].Remaining+c.Remaining
+			all[i].ResetMs, all[i].WaitMs = max(all[i].ResetMs, c.ResetMs), min(all[i].WaitMs, c.WaitMs)
+		} else {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// indexOfLimit returns the index of the counter of the same limit, or -1.
+func indexOfLimit(all []operator.Counter, c *operator.Counter) int {
+	for i := range all {
+		if all[i].Policy == c.Policy && all[i].Rule == c.Rule && all[i].Limit == c.Limit && all[i].Whose == c.Whose {
+			return i
+		}
+	}
+	return -1
+}
