@@ -217,7 +217,8 @@ func (c *clientEdits) history() *cobra.Command {
 			table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "TIME\tCLIENT\tACTOR\tCHANGE\tREASON")
 			for _, e := range entry.History {
-				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), e.Name, e.Actor, e.Action, e.Reason)
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", e.At.Format(time.RFC3339), printable(e.Name), printable(e.Actor), e.Action,
+					printable(e.Reason))
 			}
 			_ = table.Flush()
 		})
@@ -239,7 +240,7 @@ func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) erro
 // writeRecord prints a record for people.
 func writeRecord(w io.Writer, client string, r *directory.Record) {
 	if r == nil {
-		fmt.Fprintf(w, "%s has no record\n", client)
+		fmt.Fprintf(w, "%s has no record\n", printable(client))
 		return
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -253,7 +254,7 @@ func writeRecord(w io.Writer, client string, r *directory.Record) {
 		if reason != "" {
 			value += ": " + reason
 		}
-		fmt.Fprintf(table, "%s\t%s\n", name, value)
+		fmt.Fprintf(table, "%s\t%s\n", printable(name), printable(value))
 	}
 	line("client", client, time.Time{}, "")
 	for _, field := range [][2]string{{"tier", r.Tier}, {"tenant", r.Tenant}, {"note", r.Note}} {
