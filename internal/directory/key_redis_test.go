@@ -3,6 +3,7 @@
 package directory_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,14 @@ func sourceOf(t *testing.T, o redisstore.Options) *redisdir.Source {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	eventually.Until(t, 20*time.Second, "Redis answers", func() bool { return store.Check(t.Context()) == nil })
+	var keys []string // of all servers of a cluster
+	for i := range 200 {
+		keys = append(keys, fmt.Sprint("rl1:~who:user:", i))
+	}
+	values := make([][]byte, len(keys))
+	eventually.Until(t, 20*time.Second, "every server of Redis answers", func() bool {
+		return store.Check(t.Context()) == nil && store.Values(t.Context(), keys, values) == nil
+	})
 	return redisdir.New(store)
 }
 
