@@ -96,7 +96,7 @@ func TestANetworkOfManyClientsHasABudget(t *testing.T) {
 				}
 			}
 		}
-		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > 0 {
+		if part := float64(spent) / float64(seconds*counter.Second); part > 0.2 || rejected > others/1000 { // the table is hashed by chance
 			t.Errorf("tokens of %d us use %.2f of a processor, and %d of %d other clients are rejected", cost, part, rejected, others)
 		}
 	}

@@ -93,13 +93,17 @@ func newTable() *table {
 }
 
 // hash returns the hash of a key. The seed is only for the client, which is the part that clients
-// choose. Of the rule, the length and two bytes suffice: rules with the same are told apart later.
+// choose. Of the other parts, lengths and a few bytes suffice: keys with the same hash are told
+// apart later. Each part matters, so that the keys of one client spread over the shards.
 func (t *table) hash(k *Key) uint64 {
-	h := maphash.String(t.seed, k.Client)
+	rest := uint64(len(k.Decision))<<24 | uint64(len(k.Kind))<<32
 	if n := len(k.Rule); n > 0 {
-		h ^= (uint64(n)<<16 | uint64(k.Rule[0])<<8 | uint64(k.Rule[n-1])) * 0x9e3779b97f4a7c15
+		rest |= uint64(n&0xff)<<16 | uint64(k.Rule[0])<<8 | uint64(k.Rule[n-1])
 	}
-	return h
+	if n := len(k.Version); n > 0 {
+		rest |= uint64(k.Version[n-1]) << 40
+	}
+	return maphash.String(t.seed, k.Client) ^ rest*0x9e3779b97f4a7c15
 }
 
 // count adds n decisions to the event of equal ones, and reports whether there is one. If there is
