@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestMakefileNamesStories holds that each story that the Makefile names exists, since -run and
+// TestMakefileNamesStories tests that each story that the Makefile names exists, since -run and
 // -skip accept names that match no test, and that exactly the stories without t.Parallel run alone.
 func TestMakefileNamesStories(t *testing.T) {
 	parallel := stories(t)

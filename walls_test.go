@@ -192,7 +192,7 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// TestDocumentsNameCommitsThatExist holds that the commits at which tables were measured are in the
+// TestDocumentsNameCommitsThatExist tests that the commits at which tables were measured are in the
 // history. Where git does not have all of it, there is nothing to compare with.
 func TestDocumentsNameCommitsThatExist(t *testing.T) {
 	if out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output(); err != nil || string(out) != "false\n" {

@@ -18,7 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// question is a request to a gRPC service, and the beginning of an answer that admits it.
+// question is a request to a gRPC service. The function admitted reports whether an answer admits
+// the request.
 type question struct {
 	method   string
 	message  []byte

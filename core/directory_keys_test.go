@@ -42,7 +42,7 @@ func (fromDirectory) VerifyFor(asker *policy.Asker, key string) (*policy.Identit
 	return who, state
 }
 
-// TestKeysOfTheDirectory holds that a plan names the API key that the directory has not read, that it
+// TestKeysOfTheDirectory tests that a plan names the API key that the directory has not read, that it
 // looks up the records of its owner once the key is known, and that a request whose key cannot be read
 // is one with an invalid credential, or is denied if records are required.
 func TestKeysOfTheDirectory(t *testing.T) {
@@ -83,7 +83,7 @@ func TestKeysOfTheDirectory(t *testing.T) {
 	}
 }
 
-// TestKeysWithoutADirectory holds that a key is not valid where there is no directory.
+// TestKeysWithoutADirectory tests that a key is not valid where there is no directory.
 func TestKeysWithoutADirectory(t *testing.T) {
 	p := forcePolicy(t, fromDirectory{}, false)
 	p.Identify[0].DenyInvalid = true

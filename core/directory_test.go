@@ -190,7 +190,7 @@ func TestRequiredRecords(t *testing.T) {
 	}
 }
 
-// TestDenyUnread holds that a front can deny any request whose records it has no time to read, and that
+// TestDenyUnread tests that a front can deny any request whose records it has no time to read, and that
 // a block stays a block.
 func TestDenyUnread(t *testing.T) {
 	rs := mustCompile(t, policy.Policy{Name: "n", Identify: []policy.Identify{{Kind: policy.IdentifyHeader, Name: "X-User", Unverified: true}},

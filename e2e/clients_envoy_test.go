@@ -146,7 +146,7 @@ func (d *directedEnvoy) metric(t *testing.T, name string) (line string) {
 	return ""
 }
 
-// changesHold holds that what a command says of a client applies behind Envoy, soon: a block, also of a
+// changesHold checks that what a command says of a client applies behind Envoy, soon: a block, also of a
 // client without a limit and of one whose denial is remembered, limits of its own, a tier, an
 // exemption, a block of a network.
 func changesHold(t *testing.T, d *directedEnvoy) {
@@ -221,7 +221,7 @@ func grantsHold(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// aBlockEndsLeases holds that a client that is decided from leased units in the filter is denied
+// aBlockEndsLeases checks that a client that is decided from leased units in the filter is denied
 // soon after it is blocked, and stays so.
 func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	var admitted, blocked atomic.Int64
@@ -258,7 +258,7 @@ func aBlockEndsLeases(t *testing.T, d *directedEnvoy) {
 	t.Logf("200 denials without an admission after %v", time.Since(began))
 }
 
-// blocksOutliveRedisAndTheBridge holds that what the bridge knows of a client stays in
+// blocksOutliveRedisAndTheBridge checks that what the bridge knows of a client stays in
 // force without Redis, and what the filter knows without the bridge. A new client is served.
 func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	d.edit(t, "block", "header.x-user:bob")
@@ -287,7 +287,7 @@ func blocksOutliveRedisAndTheBridge(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// aFloodAdmitsNoBlockedClient holds that blocked clients that neither a worker nor
+// aFloodAdmitsNoBlockedClient checks that blocked clients that neither a worker nor
 // the bridge has seen are denied beside thousands of made-up ones.
 func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	const connections, each, blocked = 20, 150, 20
@@ -317,7 +317,7 @@ func aFloodAdmitsNoBlockedClient(t *testing.T, d *directedEnvoy) {
 	}
 }
 
-// TestABridgeThatNeedsADirectory holds that a bridge without Redis rejects a policy that needs a
+// TestABridgeThatNeedsADirectory tests that a bridge without Redis rejects a policy that needs a
 // directory, with the remedy.
 func TestABridgeThatNeedsADirectory(t *testing.T) {
 	t.Parallel()

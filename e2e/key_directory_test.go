@@ -94,7 +94,7 @@ func (k *keyed) holds(what, key string, status int) {
 	}
 }
 
-// TestKeysAsData holds that a key that a command creates is valid at once on every node, that a rotated
+// TestKeysAsData tests that a key that a command creates is valid at once on every node, that a rotated
 // one is valid beside its successor until the overlap ends, and that a revoked one is denied everywhere.
 // The key is in neither Redis nor a log.
 func TestKeysAsData(t *testing.T) {
@@ -187,7 +187,7 @@ func (k *keyed) operates() {
 	k.run(nil, append([]string{"rotate", "acme"}, why...)...).mustFail(t, "--overlap is missing")
 }
 
-// TestKeysOfAFileAndOfTheDirectory holds that the file says what holds for a key that is in both, that an
+// TestKeysOfAFileAndOfTheDirectory tests that the file says what holds for a key that is in both, that an
 // import makes the directory say what the file says, and that it may be repeated.
 func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestKeysOfAFileAndOfTheDirectory(t *testing.T) {
 	k.run(nil, "import", imported, "--reason", "a test").mustFail(t, "with another record")
 }
 
-// TestKeysWhileRedisIsAway holds that a key that a node has seen stays valid while Redis is away, and that
+// TestKeysWhileRedisIsAway tests that a key that a node has seen stays valid while Redis is away, and that
 // a key that it has not seen is not: the request is denied or counted by its address, as on_invalid says.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
@@ -247,7 +247,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpKeys holds that keys that nobody made take bounded memory and reads, and that a valid
+// TestAFloodOfMadeUpKeys tests that keys that nobody made take bounded memory and reads, and that a valid
 // key is served beside them or told to try again.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	t.Parallel()
@@ -277,7 +277,7 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKeysNeedADirectory holds that no front accepts a policy whose keys are in a directory that it does
+// TestKeysNeedADirectory tests that no front accepts a policy whose keys are in a directory that it does
 // not have.
 func TestKeysNeedADirectory(t *testing.T) {
 	t.Parallel()

@@ -18,7 +18,7 @@ rules:
   - {name: api, match: {path: /api}, limit: 1000/31d fixed_window, tiers: {gold: 100000/31d fixed_window, free: unlimited}}
 `
 
-// TestKeysBehindEnvoy holds that a key that a command creates is valid behind Envoy, as its client and
+// TestKeysBehindEnvoy tests that a key that a command creates is valid behind Envoy, as its client and
 // tier, and denied after it was revoked, with the filter and with the rate limit service.
 func TestKeysBehindEnvoy(t *testing.T) {
 	t.Parallel()

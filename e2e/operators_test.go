@@ -106,7 +106,7 @@ func remaining(report map[string]any) any {
 	return counters[0].(map[string]any)["remaining"]
 }
 
-// TestCommandsAnswerAlikeEverywhere holds that what a command says of a client is the same from a
+// TestCommandsAnswerAlikeEverywhere tests that what a command says of a client is the same from a
 // Caddy, from a bridge and from Redis, and that a reset by each holds in front of Envoy.
 func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	t.Parallel()
@@ -152,7 +152,7 @@ func TestCommandsAnswerAlikeEverywhere(t *testing.T) {
 	f.recordsAreTheSame()
 }
 
-// usageIsTheSame holds that every target tells what ann has used, also as a table.
+// usageIsTheSame checks that every target tells what ann has used, also as a table.
 func (f *allFronts) usageIsTheSame() {
 	f.t.Helper()
 	if counter := f.same("usage", "header.x-user:ann", "--json", "--rule", "api")["counters"].([]any)[0].(map[string]any); counter["used"] != 3.0 {
@@ -216,7 +216,7 @@ func (f *allFronts) keysAreTheSame() {
 	}
 }
 
-// TestABridgeWithoutADirectory holds that a command about records reports what a bridge needs for them.
+// TestABridgeWithoutADirectory tests that a command about records reports what a bridge needs for them.
 func TestABridgeWithoutADirectory(t *testing.T) {
 	t.Parallel()
 	operators := socket(t)
@@ -281,7 +281,7 @@ func (f *allFronts) state(target, front string) (state string, problems []string
 	return "", nil
 }
 
-// TestTheFleetIsSeen holds that a Caddy and a bridge over one Redis are listed wherever one asks, with
+// TestTheFleetIsSeen tests that a Caddy and a bridge over one Redis are listed wherever one asks, with
 // their policies and problems, and that top adds up what both denied.
 func TestTheFleetIsSeen(t *testing.T) {
 	t.Parallel()
@@ -334,7 +334,7 @@ func TestTheFleetIsSeen(t *testing.T) {
 	})
 }
 
-// TestOneProcessIsSeenWithoutRedis holds that a bridge that counts in memory lists itself.
+// TestOneProcessIsSeenWithoutRedis tests that a bridge that counts in memory lists itself.
 func TestOneProcessIsSeenWithoutRedis(t *testing.T) {
 	t.Parallel()
 	operators := socket(t)

@@ -71,6 +71,24 @@ func (a *admin) ask(ctx context.Context, method, path string, query url.Values) 
 	return a.send(ctx, method, path, query, http.NoBody)
 }
 
+// post calls a POST route with a body in JSON.
+func (a *admin) post(ctx context.Context, path string, body any) ([]byte, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return a.send(ctx, http.MethodPost, path, nil, bytes.NewReader(text))
+}
+
+// decoded decodes the JSON reply of a call, or returns the error of the call.
+func decoded[T any](reply []byte, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	value := new(T)
+	return value, json.Unmarshal(reply, value)
+}
+
 // send is ask with a body.
 func (a *admin) send(ctx context.Context, method, path string, query url.Values, sent io.Reader) ([]byte, error) {
 	if err := a.check(); err != nil {

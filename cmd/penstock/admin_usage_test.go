@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// TestUsageTable holds that the shards of a limit are one line, and that nothing from the network
+// TestUsageTable tests that the shards of a limit are one line, and that nothing from the network
 // reaches the terminal as a control sequence.
 func TestUsageTable(t *testing.T) {
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

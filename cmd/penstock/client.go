@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -154,16 +153,7 @@ func (c *clientEdits) apply(ctx context.Context, edit directory.Edit) (*director
 	if err := directory.CheckUTF8("client", edit.Client); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(edit)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := c.admin.send(ctx, http.MethodPost, "edit", nil, bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	change := new(directory.Change)
-	return change, json.Unmarshal(reply, change)
+	return decoded[directory.Change](c.admin.post(ctx, "edit", edit))
 }
 
 // lookUp returns a client's record and its latest changes.
@@ -175,12 +165,7 @@ func (c *clientEdits) lookUp(ctx context.Context, client string, n int) (*operat
 	if n > 0 {
 		query.Set("n", fmt.Sprint(n))
 	}
-	reply, err := c.admin.ask(ctx, http.MethodGet, "record", query)
-	if err != nil {
-		return nil, err
-	}
-	entry := new(operator.ClientEntry)
-	return entry, json.Unmarshal(reply, entry)
+	return decoded[operator.ClientEntry](c.admin.ask(ctx, http.MethodGet, "record", query))
 }
 
 // show returns the command that prints a client's record.

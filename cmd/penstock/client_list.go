@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -79,12 +78,7 @@ func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*dir
 		return c.control.list(ctx, values)
 	}
 	values.Set("n", fmt.Sprint(query.Most))
-	reply, err := c.admin.ask(ctx, http.MethodGet, "records", values)
-	if err != nil {
-		return nil, err
-	}
-	page := new(directory.Listing)
-	return page, json.Unmarshal(reply, page)
+	return decoded[directory.Listing](c.admin.ask(ctx, http.MethodGet, "records", values))
 }
 
 // list returns a page of the clients in the database of a control plane.

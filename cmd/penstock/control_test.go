@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestControlSaysWhatIsMissing holds that what contradicts or is missing is an error with a remedy
+// TestControlSaysWhatIsMissing tests that what contradicts or is missing is an error with a remedy
 // before anything starts.
 func TestControlSaysWhatIsMissing(t *testing.T) {
 	t.Setenv(databaseVariable, "")
@@ -45,7 +45,7 @@ func TestControlSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestTheFirstTokenIsForOneUser holds that the file of the first token has it alone, and that others
+// TestTheFirstTokenIsForOneUser tests that the file of the first token has it alone, and that others
 // cannot read it even if the file was there before.
 func TestTheFirstTokenIsForOneUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")

@@ -3,10 +3,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -248,16 +246,7 @@ func (k *keyEdits) applyKey(ctx context.Context, edit directory.KeyEdit) (*direc
 			return nil, err
 		}
 	}
-	text, err := json.Marshal(edit)
-	if err != nil {
-		return nil, err
-	}
-	reply, err := k.admin.send(ctx, http.MethodPost, "key", nil, bytes.NewReader(text))
-	if err != nil {
-		return nil, err
-	}
-	shown := new(directory.KeysShown)
-	return shown, json.Unmarshal(reply, shown)
+	return decoded[directory.KeysShown](k.admin.post(ctx, "key", edit))
 }
 
 // lookUpKeys returns the keys of a name, or a page of all.
@@ -271,12 +260,7 @@ func (k *keyEdits) lookUpKeys(ctx context.Context, name, after string, n int) (*
 	if n != 0 {
 		query.Set("n", fmt.Sprint(n))
 	}
-	reply, err := k.admin.ask(ctx, http.MethodGet, "keys", query)
-	if err != nil {
-		return nil, err
-	}
-	shown := new(directory.KeysShown)
-	return shown, json.Unmarshal(reply, shown)
+	return decoded[directory.KeysShown](k.admin.ask(ctx, http.MethodGet, "keys", query))
 }
 
 // writeKeys prints keys for people.

@@ -136,31 +136,21 @@ func greedyTraffic(t *testing.T, a Algorithm, check func(t *testing.T, g *greedy
 	}
 }
 
-func TestFixedWindowPromise(t *testing.T) {
-	greedyTraffic(t, FixedWindow, func(t *testing.T, g *greedy) {
-		for at, units := range g.perWindow() {
-			if units > g.limit.count {
-				t.Fatalf("%s: %d units in the window from %d", g.limit, units, at)
-			}
+// windowPromise checks the promise of both algorithms that count by windows.
+func windowPromise(t *testing.T, g *greedy) {
+	for at, units := range g.perWindow() {
+		if units > g.limit.count {
+			t.Fatalf("%s: %d units in the window from %d", g.limit, units, at)
 		}
-		if most := g.mostInSpan(); most > 2*g.limit.count {
-			t.Fatalf("%s: %d units in a span of a window", g.limit, most)
-		}
-	})
+	}
+	if most := g.mostInSpan(); most > 2*g.limit.count {
+		t.Fatalf("%s: %d units in a span of a window", g.limit, most)
+	}
 }
 
-func TestSlidingWindowPromise(t *testing.T) {
-	greedyTraffic(t, SlidingWindow, func(t *testing.T, g *greedy) {
-		for at, units := range g.perWindow() {
-			if units > g.limit.count {
-				t.Fatalf("%s: %d units in the window from %d", g.limit, units, at)
-			}
-		}
-		if most := g.mostInSpan(); most > 2*g.limit.count {
-			t.Fatalf("%s: %d units in a span of a window", g.limit, most)
-		}
-	})
-}
+func TestFixedWindowPromise(t *testing.T) { greedyTraffic(t, FixedWindow, windowPromise) }
+
+func TestSlidingWindowPromise(t *testing.T) { greedyTraffic(t, SlidingWindow, windowPromise) }
 
 func TestSlidingLogPromise(t *testing.T) {
 	greedyTraffic(t, SlidingLog, func(t *testing.T, g *greedy) {

@@ -16,7 +16,7 @@ var algorithmNames = [...]string{FixedWindow: "fixed_window", SlidingWindow: "sl
 
 var algorithmLabels = [...]string{FixedWindow: "fw", SlidingWindow: "sw", SlidingLog: "sl", TokenBucket: "tb"}
 
-// algorithmWords maps every spelling of an algorithm in a policy to the algorithm.
+// algorithmWords maps each name that a policy can use for an algorithm to the algorithm.
 var algorithmWords = map[string]Algorithm{
 	"fixed_window": FixedWindow, "fw": FixedWindow,
 	"sliding_window": SlidingWindow, "sw": SlidingWindow, "sliding_window_counter": SlidingWindow,

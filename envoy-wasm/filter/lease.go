@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// A worker leases units of hot counters whose rules say lease: auto, and remembers recent denials.
+// A worker leases units of busy counters, for rules with lease: auto, and caches recent denials.
 // It uses package lease, like Caddy and the bridge. If all limits of a request are leased, or one
 // of them recently denied a request, the filter decides the request without a call. For any other
 // request it calls the bridge. Since the bridge has leases for all workers, a lease on only one of

@@ -70,7 +70,7 @@ func (r *running) status(path string) (status int, ready api.Readiness) {
 	return response.StatusCode, ready
 }
 
-// TestProcessesStartWithoutTheirServers holds that a process starts without PostgreSQL, says what it
+// TestProcessesStartWithoutTheirServers tests that a process starts without PostgreSQL, says what it
 // lacks without its address, works when PostgreSQL is there, and shows one first token in all.
 func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	t.Parallel()
@@ -103,7 +103,7 @@ func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	}
 }
 
-// TestASchemaOfALaterReleaseEndsTheProcess holds that the process ends with what to do, and does not
+// TestASchemaOfALaterReleaseEndsTheProcess tests that the process ends with what to do, and does not
 // try again for ever.
 func TestASchemaOfALaterReleaseEndsTheProcess(t *testing.T) {
 	t.Parallel()

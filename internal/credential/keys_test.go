@@ -426,7 +426,7 @@ func (d *fromDirectory) FindKey(hash [32]byte, _ counter.Micros) (*policy.Identi
 	return d.who, policy.CredentialValid, true
 }
 
-// TestKeysOfADirectory holds that a key of the file is as the file says, whatever the directory says,
+// TestKeysOfADirectory tests that a key of the file is as the file says, whatever the directory says,
 // that all others are as the directory says, and that a key is invalid as long as the directory cannot
 // tell. A known key costs no allocation.
 func TestKeysOfADirectory(t *testing.T) {

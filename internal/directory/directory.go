@@ -381,10 +381,15 @@ func (d *Directory) lookAtHistory() bool {
 		d.missed()
 	}
 	d.position = changes.Position
+	networks := false
 	for _, name := range changes.Names {
+		if name.Kind == KindNetwork {
+			networks = true // they are read together
+			continue
+		}
 		d.changed(name)
 	}
-	return true
+	return !networks || d.readNetworks(d.ctx)
 }
 
 // whole reports whether the source has not lost its records, as an emptied Redis has, or never had any.

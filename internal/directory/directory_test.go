@@ -78,7 +78,7 @@ func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.Client
 	return nil
 }
 
-// TestEditsAreInForce holds that a client that a directory remembers, with or without a record, has
+// TestEditsAreInForce tests that a client that a directory remembers, with or without a record, has
 // each change in force soon, and so has a network.
 func TestEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -120,7 +120,7 @@ func TestEditsAreInForce(t *testing.T) {
 	})
 }
 
-// TestNetworksAreInForceAtOnce holds that a blocked network is blocked from the first request on.
+// TestNetworksAreInForceAtOnce tests that a blocked network is blocked from the first request on.
 func TestNetworksAreInForceAtOnce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		edit(t, source, directory.Edit{Client: "ip:192.0.2.0/24", Action: directory.ActionBlock})
@@ -131,7 +131,7 @@ func TestNetworksAreInForceAtOnce(t *testing.T) {
 	})
 }
 
-// TestEndedPartsHaveNoForce holds that a part of a record loses its force at its end, although nobody
+// TestEndedPartsHaveNoForce tests that a part of a record loses its force at its end, although nobody
 // writes anything.
 func TestEndedPartsHaveNoForce(t *testing.T) {
 	source := new(directory.Memory)
@@ -152,7 +152,7 @@ func TestEndedPartsHaveNoForce(t *testing.T) {
 	}
 }
 
-// TestConcurrentEditsAreKept holds that edits of one record by several editors are all made, and are
+// TestConcurrentEditsAreKept tests that edits of one record by several editors are all made, and are
 // all in the history.
 func TestConcurrentEditsAreKept(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -182,7 +182,7 @@ func TestConcurrentEditsAreKept(t *testing.T) {
 	})
 }
 
-// TestNames holds that a client is named as in keys: also a tenant, and a client with a long identifier
+// TestNames tests that a client is named as in keys: also a tenant, and a client with a long identifier
 // by its hash.
 func TestNames(t *testing.T) {
 	hash := strings.Repeat("0a", 32)
@@ -196,7 +196,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBadEdits holds that an edit that makes no sense is not made, and that its error says why.
+// TestBadEdits tests that an edit that makes no sense is not made, and that its error says why.
 func TestBadEdits(t *testing.T) {
 	source := new(directory.Memory)
 	for want, e := range map[string]directory.Edit{
@@ -223,7 +223,7 @@ func TestBadEdits(t *testing.T) {
 	}
 }
 
-// TestARedisThatIsAway holds that records stay in force, that new clients have none, and that a
+// TestARedisThatIsAway tests that records stay in force, that new clients have none, and that a
 // request waits no longer than twice the timeout, once.
 func TestARedisThatIsAway(t *testing.T) {
 	server := redistest.Start(t)
@@ -243,7 +243,7 @@ func TestARedisThatIsAway(t *testing.T) {
 	}
 }
 
-// TestARedisThatHangs holds that a request whose deadline is shorter than the timeout of a read is
+// TestARedisThatHangs tests that a request whose deadline is shorter than the timeout of a read is
 // decided without a record while Redis does not answer, and not denied as in an overload. Only
 // requests before the first read has failed may be.
 func TestARedisThatHangs(t *testing.T) {
@@ -267,7 +267,7 @@ func TestARedisThatHangs(t *testing.T) {
 	}
 }
 
-// TestFetchAll holds that the clients of several requests are read in one call, and that the requests
+// TestFetchAll tests that the clients of several requests are read in one call, and that the requests
 // whose clients are beyond the bound of their source are told so.
 func TestFetchAll(t *testing.T) {
 	memory := new(directory.Memory)
@@ -291,7 +291,7 @@ func TestFetchAll(t *testing.T) {
 	}
 }
 
-// TestARedisThatLostItsRecords holds that remembered records stay in force when Redis is emptied, and
+// TestARedisThatLostItsRecords tests that remembered records stay in force when Redis is emptied, and
 // that they end once somebody has begun a directory anew.
 func TestARedisThatLostItsRecords(t *testing.T) {
 	server := redistest.Start(t)
@@ -314,7 +314,7 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	}
 }
 
-// TestGarbageRecords holds that a record that somebody wrote by hand, and that makes no sense, has no
+// TestGarbageRecords tests that a record that somebody wrote by hand, and that makes no sense, has no
 // force, is counted, and is no error to a client.
 func TestGarbageRecords(t *testing.T) {
 	server := redistest.Start(t)
@@ -338,7 +338,7 @@ func TestGarbageRecords(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded holds that made-up clients leave the number of remembered ones as it is, and
+// TestMemoryIsBounded tests that made-up clients leave the number of remembered ones as it is, and
 // that a client that is seen all the time is not forgotten for them.
 func TestMemoryIsBounded(t *testing.T) {
 	source := new(directory.Memory)
@@ -394,7 +394,7 @@ func (l *late) Read(ctx context.Context, names []policy.ClientName, texts [][]by
 	return l.Source.Read(ctx, names, texts)
 }
 
-// TestALateReadIsRepeated holds that a read that times out twice makes no blocked client pass. A
+// TestALateReadIsRepeated tests that a read that times out twice makes no blocked client pass. A
 // client that makes the process busy can cause such a read.
 func TestALateReadIsRepeated(t *testing.T) {
 	source := &late{Source: new(directory.Memory), err: directory.ErrSource}
@@ -412,7 +412,7 @@ func TestALateReadIsRepeated(t *testing.T) {
 	}
 }
 
-// TestABusySourceIsNotAway holds that a client is not taken for one without a record while a source
+// TestABusySourceIsNotAway tests that a client is not taken for one without a record while a source
 // that works is too slow for it.
 func TestABusySourceIsNotAway(t *testing.T) {
 	source := &late{Source: new(directory.Memory), err: directory.ErrBusy}
@@ -431,7 +431,7 @@ func TestABusySourceIsNotAway(t *testing.T) {
 	}
 }
 
-// TestNewClientsShareReads holds that clients that come while a read is under way are read together
+// TestNewClientsShareReads tests that clients that come while a read is under way are read together
 // in the next one, each once.
 func TestNewClientsShareReads(t *testing.T) {
 	const clients = 100
@@ -451,7 +451,7 @@ func TestNewClientsShareReads(t *testing.T) {
 	}
 }
 
-// TestAFloodOfNewClientsIsDeniedNotPassed holds that a source of requests that names more clients than
+// TestAFloodOfNewClientsIsDeniedNotPassed tests that a source of requests that names more clients than
 // may wait is told so, that clients of other sources are read meanwhile, and that no client is taken
 // for one without a record while the source of the records works.
 func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {

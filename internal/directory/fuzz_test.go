@@ -8,7 +8,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// FuzzRecord holds that a record of any bytes is parsed or rejected, and that one that is parsed is the
+// FuzzRecord tests that a record of any bytes is parsed or rejected, and that one that is parsed is the
 // same after it was written and read again.
 func FuzzRecord(f *testing.F) {
 	for _, text := range []string{"{}", `{"tier":"gold","note":"x"}`,
@@ -32,7 +32,7 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzName holds that a name of any bytes is parsed or rejected, and that a parsed one names the same
+// FuzzName tests that a name of any bytes is parsed or rejected, and that a parsed one names the same
 // client when it is parsed again.
 func FuzzName(f *testing.F) {
 	for _, text := range []string{"user:u", "ip:192.0.2.0/24", "ip:::ffff:192.0.2.7", "header.X-A:b", "tenant-sha256:00", ":", ""} {

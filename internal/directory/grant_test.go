@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestGrants holds that a grant is kept with its instant, that the next edit drops it once its window
+// TestGrants tests that a grant is kept with its instant, that the next edit drops it once its window
 // has ended, and that an edit removes those of a rule.
 func TestGrants(t *testing.T) {
 	now := time.Date(2026, 2, 10, 10, 20, 0, 0, time.UTC)
@@ -53,7 +53,7 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// TestBadGrants holds that a grant that makes no sense, or one too many, is not made.
+// TestBadGrants tests that invalid grants, and grants beyond the bound, are rejected.
 func TestBadGrants(t *testing.T) {
 	full := new(directory.Record)
 	for range policy.GrantsMax {

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestALongHistoryIsRead holds that the history of long records can be read, for people and for changes
+// TestALongHistoryIsRead tests that the history of long records can be read, for people and for changes
 // that a process has missed, although all of it is longer than a reply may be.
 func TestALongHistoryIsRead(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())

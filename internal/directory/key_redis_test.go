@@ -56,7 +56,7 @@ func lifeOfAKey(t *testing.T, source directory.Source) {
 	becomes(t, d, "first", policy.CredentialUnknown)
 }
 
-// TestKeysInACluster holds that keys can be edited in a cluster, where the records and the names are on
+// TestKeysInACluster tests that keys can be edited in a cluster, where the records and the names are on
 // different servers.
 func TestKeysInACluster(t *testing.T) {
 	c := redistest.StartCluster(t)
@@ -64,7 +64,7 @@ func TestKeysInACluster(t *testing.T) {
 	lifeOfAKey(t, sourceOf(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs()}))
 }
 
-// TestPrivileges holds that the rights that the documentation lists are enough to edit keys, and those of
+// TestPrivileges tests that the rights that the documentation lists are enough to edit keys, and those of
 // a process that only reads to be told of changes.
 func TestPrivileges(t *testing.T) {
 	server := redistest.StartTCP(t)

@@ -68,7 +68,7 @@ func becomes(t *testing.T, d *directory.Directory, key string, want policy.Crede
 	})
 }
 
-// TestKeyEditsAreInForce holds that a key is in each process as operators have last said, also where it
+// TestKeyEditsAreInForce tests that a key is in each process as operators have last said, also where it
 // was asked for before: created, rotated with an overlap, switched off and on, revoked, forgotten.
 func TestKeyEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -130,7 +130,7 @@ func TestKeyEditsAreInForce(t *testing.T) {
 	})
 }
 
-// TestWrongKeyEdits holds that an edit that makes no sense is rejected, with the reason, and changes
+// TestWrongKeyEdits tests that an edit that makes no sense is rejected, with the reason, and changes
 // nothing.
 func TestWrongKeyEdits(t *testing.T) {
 	source := new(directory.Memory)
@@ -179,7 +179,7 @@ func TestWrongKeyEdits(t *testing.T) {
 	}
 }
 
-// TestKeyPages holds that a list is read page by page in the order of the names, that keys of one name
+// TestKeyPages tests that a list is read page by page in the order of the names, that keys of one name
 // stay on one page, and that no key is left out.
 func TestKeyPages(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -211,7 +211,7 @@ func TestKeyPages(t *testing.T) {
 	})
 }
 
-// TestKeyEditsAtOnce holds that of many operators who create keys of one name one succeeds, that the keys
+// TestKeyEditsAtOnce tests that of many operators who create keys of one name one succeeds, that the keys
 // of the others are not valid, and that a revocation is not undone by a rotation at the same time.
 func TestKeyEditsAtOnce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -256,7 +256,7 @@ func TestKeyEditsAtOnce(t *testing.T) {
 	})
 }
 
-// TestBadKeyRecords holds that a record that somebody wrote by hand, of another type or of a later
+// TestBadKeyRecords tests that a record that somebody wrote by hand, of another type or of a later
 // version, makes its key unknown and is counted, and that a command removes it.
 func TestBadKeyRecords(t *testing.T) {
 	server := redistest.Start(t)
@@ -291,7 +291,7 @@ func TestBadKeyRecords(t *testing.T) {
 	}
 }
 
-// TestKeysWhileRedisIsAway holds that a key that was seen stays valid while Redis is away, that a key that
+// TestKeysWhileRedisIsAway tests that a key that was seen stays valid while Redis is away, that a key that
 // was never seen is not known, and that no request waits for long.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	server := redistest.Start(t)
@@ -323,7 +323,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestManyMadeUpKeys holds that made-up keys take bounded memory, evict no client, and do not displace a
+// TestManyMadeUpKeys tests that made-up keys take bounded memory, evict no client, and do not displace a
 // key that is used.
 func TestManyMadeUpKeys(t *testing.T) {
 	source := new(directory.Memory)
@@ -345,7 +345,7 @@ func TestManyMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestKnownKeysDoNotAllocate holds that a key that is remembered costs no allocation.
+// TestKnownKeysDoNotAllocate tests that a key that is remembered costs no allocation.
 func TestKnownKeysDoNotAllocate(t *testing.T) {
 	source := new(directory.Memory)
 	d := open(t, directory.Options{Source: source})
@@ -358,7 +358,7 @@ func TestKnownKeysDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzKeyRecord holds that a record of any bytes is parsed or rejected, and that one that is parsed is the
+// FuzzKeyRecord tests that a record of any bytes is parsed or rejected, and that one that is parsed is the
 // same after it was written and read again.
 func FuzzKeyRecord(f *testing.F) {
 	for _, text := range []string{"{}", `{"name":"a","client":"user:u"}`, `{"v":2,"name":"a","client":"user:u"}`, "[]", "",

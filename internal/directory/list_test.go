@@ -41,7 +41,7 @@ func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (
 	}
 }
 
-// TestList holds that the pages of a list have every client that the query is about, and no other, and
+// TestList tests that the pages of a list have every client that the query is about, and no other, and
 // no API key.
 func TestList(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -89,7 +89,7 @@ func TestList(t *testing.T) {
 	})
 }
 
-// TestListDeniesNonsense holds that a query that cannot be answered is an error.
+// TestListDeniesNonsense tests that a query that cannot be answered is an error.
 func TestListDeniesNonsense(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	editor := directory.Editor{Source: source}
@@ -106,7 +106,7 @@ func TestListDeniesNonsense(t *testing.T) {
 	}
 }
 
-// TestListHoldsItsBounds holds that the text of a page is bounded, that no client is left out for that,
+// TestListHoldsItsBounds tests that the text of a page is bounded, that no client is left out for that,
 // and that what others wrote to Redis is listed with its problem.
 func TestListHoldsItsBounds(t *testing.T) {
 	server := redistest.Start(t)
@@ -156,7 +156,7 @@ func TestListHoldsItsBounds(t *testing.T) {
 	}
 }
 
-// TestListInACluster holds that a list has the records of every server, with the rights that are
+// TestListInACluster tests that a list has the records of every server, with the rights that are
 // documented, and that the right that is missing is named.
 func TestListInACluster(t *testing.T) {
 	c := redistest.StartCluster(t)
@@ -170,7 +170,7 @@ func TestListInACluster(t *testing.T) {
 	}
 }
 
-// TestListNeedsItsRight holds that a list works with the documented rights, and names the one that lacks.
+// TestListNeedsItsRight tests that a list works with the documented rights, and names the one that lacks.
 func TestListNeedsItsRight(t *testing.T) {
 	server := redistest.StartTCP(t)
 	list := func(name, rights string) error {

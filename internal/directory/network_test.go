@@ -13,7 +13,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNetworksStayReadable holds that the records of networks never become longer than what can be read.
+// TestNetworksStayReadable tests that the records of networks never become longer than what can be read.
 // Otherwise a process that starts then would block none of them.
 func TestNetworksStayReadable(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())

@@ -30,8 +30,8 @@
 // # Price
 //
 // A request decided from held units takes 5 to 35 ns, depending on how busy the machine is, and
-// allocates nothing; a Counter is 448 bytes. The model in this package's tests measures twenty
-// nodes, each half a millisecond away from the store, under a limit of 10,000 per second:
+// allocates nothing; a Counter is 448 bytes. The tests of this package simulate twenty nodes that
+// share a limit of 10,000 per second. A message to the store takes half a millisecond. Results:
 //
 //	demand        messages per decision    fewer admitted than   Jain     decided at once
 //	              (refunds included)       without leases

@@ -146,7 +146,7 @@ func TestADeskWithoutPoliciesHasTheDirectory(t *testing.T) {
 	}
 }
 
-// FuzzRoutes holds that no request makes a route panic, and that each is answered with JSON and a
+// FuzzRoutes tests that no request makes a route panic, and that each is answered with JSON and a
 // status that fits.
 func FuzzRoutes(f *testing.F) {
 	f.Add("GET", "client", "client=user:"+strings.Repeat("\xff", 255), "")

@@ -95,7 +95,7 @@ func deskOf(t *testing.T, texts ...string) *Desk {
 	return &Desk{Store: store, Policies: func() []Policy { return policies }}
 }
 
-// TestLookFindsWhoTheClientIs holds that the operator sees the limits that the client has, without
+// TestLookFindsWhoTheClientIs tests that the operator sees the limits that the client has, without
 // saying its tier, and is told what cannot be known.
 func TestLookFindsWhoTheClientIs(t *testing.T) {
 	desk := deskOf(t, shopText, tokensText, headersText)
@@ -130,7 +130,7 @@ func TestLookFindsWhoTheClientIs(t *testing.T) {
 	}
 }
 
-// TestLookKnowsTheLastToken holds that the claims of a token that the process has verified are those
+// TestLookKnowsTheLastToken tests that the claims of a token that the process has verified are those
 // of its user.
 func TestLookKnowsTheLastToken(t *testing.T) {
 	desk := deskOf(t, tokensText)
@@ -180,7 +180,7 @@ func told(r *Report) string {
 	return strings.Join(text, " ")
 }
 
-// TestLookRefusesAClientThatCannotBe holds that the operator is told of a wrong name or tier, and
+// TestLookRefusesAClientThatCannotBe tests that the operator is told of a wrong name or tier, and
 // does not see the limits of nobody.
 func TestLookRefusesAClientThatCannotBe(t *testing.T) {
 	desk := deskOf(t, shopText)
@@ -213,7 +213,7 @@ func TestLookRefusesAClientThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestResetFindsTheCountersOfEveryTier holds that a client whose tier cannot be known has its whole
+// TestResetFindsTheCountersOfEveryTier tests that a client whose tier cannot be known has its whole
 // limits again under each.
 func TestResetFindsTheCountersOfEveryTier(t *testing.T) {
 	desk := deskOf(t, headersText)

@@ -207,7 +207,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	}
 }
 
-// TestRolesMayWhatTheyMay holds that each role is denied what needs one above it, and that nobody
+// TestRolesMayWhatTheyMay tests that each role is denied what needs one above it, and that nobody
 // without a token learns anything.
 func TestRolesMayWhatTheyMay(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}
 }
 
-// TestHostileWrites sends what an attacker may, and holds that each is answered below 500, that
+// TestHostileWrites sends what an attacker might, and tests that each is answered below 500, that
 // nothing is taken which the body does not name, and that what is stored is what was sent.
 func TestHostileWrites(t *testing.T) {
 	t.Parallel()
@@ -303,7 +303,7 @@ func TestHostileWrites(t *testing.T) {
 	}
 }
 
-// TestTheDocumentIsTheOneInTheReference holds that docs has the document of this program. To write
+// TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To write
 // it anew: penstock control openapi > docs/reference/control.openapi.json.
 func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,7 @@ func open(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// TestProcessesThatStartTogetherMigrateOnce holds that the schema is made once, whoever comes first.
+// TestProcessesThatStartTogetherMigrateOnce tests that the schema is made once, whoever comes first.
 func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -52,7 +52,7 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	}
 }
 
-// TestANewerSchemaStaysAsItIs holds that an old program does not touch the schema of a new one.
+// TestANewerSchemaStaysAsItIs tests that an old program does not touch the schema of a new one.
 func TestANewerSchemaStaysAsItIs(t *testing.T) {
 	t.Parallel()
 	pool := open(t, pgtest.Database(t))
@@ -69,7 +69,7 @@ func TestANewerSchemaStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseKeepsItsRules holds that the constraints stand without the program.
+// TestTheDatabaseKeepsItsRules tests that the constraints stand without the program.
 func TestTheDatabaseKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	pool := open(t, pgtest.Database(t))

@@ -20,7 +20,7 @@ const (
 	WhatToken  = "token"
 )
 
-// Change is an entry of the audit trail.
+// Change is one entry of the audit trail: who changed what, when and why.
 type Change struct {
 	Number  int64     `json:"change"`
 	At      time.Time `json:"at"`

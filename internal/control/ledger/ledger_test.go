@@ -58,7 +58,7 @@ func mustTier(t *testing.T, l *Ledger, name string) {
 	}
 }
 
-// TestRowsAndRecordSayTheSame holds that each record is read back as it was written, and has the
+// TestRowsAndRecordSayTheSame tests that each record is read back as it was written, and has the
 // text that goes to Redis.
 func TestRowsAndRecordSayTheSame(t *testing.T) {
 	t.Parallel()
@@ -101,7 +101,7 @@ func TestRowsAndRecordSayTheSame(t *testing.T) {
 	}
 }
 
-// TestWritesThatAreNotValidChangeNothing holds that each one is an Invalid with place, and leaves no
+// TestWritesThatAreNotValidChangeNothing tests that each one is an Invalid with place, and leaves no
 // change.
 func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 	t.Parallel()
@@ -140,7 +140,7 @@ func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoWins holds that of two writes of the same revision one is made.
+// TestOneOfTwoWins tests that of two writes of the same revision one is made.
 func TestOneOfTwoWins(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -172,7 +172,7 @@ func TestOneOfTwoWins(t *testing.T) {
 	}
 }
 
-// TestTheAuditTrailShowsWhatWasDoneToIt holds that a chain that was written by many at once is whole,
+// TestTheAuditTrailShowsWhatWasDoneToIt tests that a chain that was written by many at once is whole,
 // and that whoever alters, removes or adds an entry in the database is found out.
 func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	t.Parallel()
@@ -215,7 +215,7 @@ func tamper(t *testing.T, l *Ledger, statements string) {
 	}
 }
 
-// TestListsArePagedByName holds that pages have each client once, and what filters select.
+// TestListsArePagedByName tests that pages have each client once, and what filters select.
 func TestListsArePagedByName(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -255,7 +255,7 @@ func TestListsArePagedByName(t *testing.T) {
 	}
 }
 
-// TestTokensEnd holds that a token is known until it expires or is revoked, and that one first token
+// TestTokensEnd tests that a token is known until it expires or is revoked, and that one first token
 // is made however many start at once.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()

@@ -10,7 +10,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestNetworksThatCannotBePublishedAreNotWritten holds that the records of networks do not become longer
+// TestNetworksThatCannotBePublishedAreNotWritten tests that the records of networks do not become longer
 // than a directory reads. Otherwise nothing could be published any more, of any client.
 func TestNetworksThatCannotBePublishedAreNotWritten(t *testing.T) {
 	t.Parallel()

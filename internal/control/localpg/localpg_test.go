@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestAMachineWithoutPostgreSQL holds that the error says what to install.
+// TestAMachineWithoutPostgreSQL tests that the error says what to install.
 func TestAMachineWithoutPostgreSQL(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := programsIn(filepath.Join(t.TempDir(), "*", "bin"))
@@ -19,7 +19,7 @@ func TestAMachineWithoutPostgreSQL(t *testing.T) {
 	}
 }
 
-// TestTheNewestVersionIsUsed holds that 15 is newer than 9.
+// TestTheNewestVersionIsUsed tests that 15 is newer than 9.
 func TestTheNewestVersionIsUsed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -38,7 +38,7 @@ func TestTheNewestVersionIsUsed(t *testing.T) {
 	}
 }
 
-// TestFoldersThatCannotHoldAServer holds that the error names the remedy.
+// TestFoldersThatCannotHoldAServer tests that the error names the remedy.
 func TestFoldersThatCannotHoldAServer(t *testing.T) {
 	t.Parallel()
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", socketBytesMax))

@@ -122,7 +122,7 @@ func (p *plane) awaits(what, client, text string) {
 	eventually.Until(p.t, patience, what, func() bool { return p.text(client) == text })
 }
 
-// TestChangesReachRedis holds that changes of clients and networks are published with who made
+// TestChangesReachRedis tests that changes of clients and networks are published with who made
 // them, that a client that is forgotten has no record, and that an editor of Redis is denied.
 func TestChangesReachRedis(t *testing.T) {
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestChangesReachRedis(t *testing.T) {
 	}
 }
 
-// TestAnEmptiedRedisIsFilled holds that all records come back, and that the generation says so last.
+// TestAnEmptiedRedisIsFilled tests that all records come back, and that the generation says so last.
 func TestAnEmptiedRedisIsFilled(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -187,7 +187,7 @@ func (p *plane) many(n int) {
 	}
 }
 
-// TestOneOfTwoPublishes holds that a second process stands by, and goes on when the first ends.
+// TestOneOfTwoPublishes tests that a second process stands by, and goes on when the first ends.
 func TestOneOfTwoPublishes(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -207,7 +207,7 @@ func TestOneOfTwoPublishes(t *testing.T) {
 	}
 }
 
-// TestAPublisherThatHangsLosesTheLock holds that the database takes the lock from a process that
+// TestAPublisherThatHangsLosesTheLock tests that the database takes the lock from a process that
 // asks it nothing, here because it waits for Redis.
 func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
 	t.Parallel()
@@ -222,7 +222,7 @@ func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
 	p.awaits("a change is published", "user:bob", blocked)
 }
 
-// TestWhatWasInRedisIsImported holds that the first start keeps the records that there are, with
+// TestWhatWasInRedisIsImported tests that the first start keeps the records that there are, with
 // their tiers, and removes what nobody can read.
 func TestWhatWasInRedisIsImported(t *testing.T) {
 	t.Parallel()
@@ -253,7 +253,7 @@ func TestWhatWasInRedisIsImported(t *testing.T) {
 	}
 }
 
-// TestARestoredRedisIsFilledAnew holds that the rows win over what a backup of Redis contains, and
+// TestARestoredRedisIsFilledAnew tests that the rows win over what a backup of Redis contains, and
 // over what something else writes.
 func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	t.Parallel()
@@ -286,7 +286,7 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p.awaits("the row wins", "user:bob", blocked)
 }
 
-// TestTheRightsThatAreDocumentedAreEnough holds that a publisher works with a user of an ACL that has
+// TestTheRightsThatAreDocumentedAreEnough tests that a publisher works with a user of an ACL that has
 // the rights which redisdir names.
 func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	t.Parallel()
@@ -311,7 +311,7 @@ func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	p.awaits("a change is published", "ip:192.0.2.7", blocked)
 }
 
-// TestTwoDatabasesDoNotFight holds that a new database does not take over the Redis of another one.
+// TestTwoDatabasesDoNotFight tests that a new database does not take over the Redis of another one.
 func TestTwoDatabasesDoNotFight(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -329,7 +329,7 @@ func TestTwoDatabasesDoNotFight(t *testing.T) {
 	}
 }
 
-// TestPublishingOutlivesRedis holds that a change that is made while Redis is away is published when
+// TestPublishingOutlivesRedis tests that a change that is made while Redis is away is published when
 // it is back.
 func TestPublishingOutlivesRedis(t *testing.T) {
 	t.Parallel()

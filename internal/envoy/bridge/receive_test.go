@@ -105,7 +105,7 @@ func TestIncomingCallsAreBounded(t *testing.T) {
 	}
 }
 
-// stuck is a response writer whose client does not read.
+// stuck is a response writer that blocks, like one whose client has stopped reading.
 type stuck struct {
 	sink
 	writing, read chan struct{}

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// TestServersKeepWhatIsCommitted holds that a server that was stopped, or killed, has its rows after
+// TestServersKeepWhatIsCommitted tests that a server that was stopped, or killed, has its rows after
 // a restart, and that each test's database is empty at first.
 func TestServersKeepWhatIsCommitted(t *testing.T) {
 	s := Start(t)
