@@ -49,6 +49,7 @@ var imports = map[string][]string{
 	"internal/store/memstore":     {"core/counter"},
 	"internal/store/redisstore":   {"core/counter", "lua"},
 	"internal/lease":              {"core/counter"},
+	"internal/region":             {"core/counter"},
 	"internal/store/leasestore":   {"core/counter", "internal/lease"},
 	"internal/store/fallback":     {"core/counter"},
 	"internal/policyfile":         {"core", "core/counter", "core/policy", "internal/policyfile/syntax"},

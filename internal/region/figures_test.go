@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// row is one line of the table: what a way of counting did with a scene.
+type row struct {
+	over     float64 // percent of the limit, in the worst window
+	under    float64 // percent of what one counter without delay admits
+	atOnce   float64 // percent of the requests, decided without waiting for another region
+	denials  float64 // percent of the denials, decided so; 100 if there are none
+	messages float64 // between regions, per decision
+}
+
+func (r row) String() string {
+	return fmt.Sprintf("over %6.2f %%, under %5.2f %%, at once %6.2f %%, denials at once %6.2f %%, %.4f messages",
+		r.over, r.under, r.atOnce, r.denials, r.messages)
+}
+
+func (f *figures) row(s scene, uses []use, exact int64) row {
+	r := row{
+		over:     100 * float64(max(0, over(s.limit, uses))) / float64(s.limit.Count()),
+		under:    100 * float64(max(0, exact-f.admitted)) / float64(exact),
+		atOnce:   100 * float64(f.atOnce) / float64(f.requests),
+		denials:  100,
+		messages: float64(f.messages) / float64(f.requests),
+	}
+	if f.denied > 0 {
+		r.denials = 100 * float64(f.deniedAtOnce) / float64(f.denied)
+	}
+	return r
+}
+
+// exactly returns the units that one counter without delay admits.
+func exactly(s scene, seed uint64) int64 {
+	f, _ := atHome(s).play(s, seed)
+	return f.admitted
+}
+
+// rows plays a scene with moving shares, and with each rival if all ways to count are wanted.
+func rows(s scene, seed uint64, rivals bool) (names []string, all []row) {
+	exact := exactly(s, seed)
+	w := newWorld(s, seed)
+	f := w.play(seed)
+	names, all = append(names, "moving shares"), append(all, f.row(s, w.uses, exact))
+	if !rivals {
+		return names, all
+	}
+	for _, r := range []rival{
+		atHome(s), fixedShares(s), syncs(s, 10*counter.Second),
+		gossips("gossip every 10 s", s, 10*counter.Second),
+		gossips("gossip every second", s, counter.Second),
+	} {
+		f, uses := r.play(s, seed)
+		names, all = append(names, r.name), append(all, f.row(s, uses, exact))
+	}
+	return names, all
+}
+
+// TestFigures checks the promises about speed and accuracy, with four regions 200 ms apart, and
+// prints them. With PENSTOCK_RIVALS=1 it prints those of other ways to count as well.
+func TestFigures(t *testing.T) {
+	for _, tt := range []struct {
+		traffic traffic
+		atOnce  float64 // at least, percent
+		denials float64
+		under   float64 // at most, percent
+	}{
+		{traffic{shape: even, demand: 0.95}, 99.5, 0, 0.05},
+		{traffic{shape: skewed, demand: 0.95}, 99.5, 0, 0.05},
+		{traffic{shape: moving, demand: 0.95}, 95, 0, 0.1},
+		{traffic{shape: single, demand: 0.95}, 99.5, 0, 0.05},
+		{traffic{shape: even, demand: 2}, 99, 98, 0.5},
+		{traffic{shape: skewed, demand: 2}, 99, 98, 0.5},
+		{traffic{shape: moving, demand: 2}, 90, 90, 1},
+		{traffic{shape: single, demand: 2}, 99, 99, 0.05},
+	} {
+		for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow} {
+			name := fmt.Sprintf("%s %v %v", shapeNames[tt.traffic.shape], tt.traffic.demand, algorithm)
+			t.Run(name, func(t *testing.T) {
+				s := hot(t, algorithm, 4, tt.traffic)
+				names, all := rows(s, 1, os.Getenv("PENSTOCK_RIVALS") != "")
+				for i, r := range all {
+					t.Logf("%-38s %v", names[i], r)
+				}
+				r := all[0]
+				if r.over > 0 || r.under > tt.under || r.atOnce < tt.atOnce || r.denials < tt.denials {
+					t.Errorf("want no unit over, under <= %.2f %%, at once >= %.1f %%, denials >= %.1f %%",
+						tt.under, tt.atOnce, tt.denials)
+				}
+			})
+		}
+	}
+}
+
+// hot returns two minutes of traffic under a limit of 120,000 per minute.
+func hot(t *testing.T, algorithm counter.Algorithm, regions int, tr traffic) scene {
+	t.Helper()
+	limit, err := counter.NewLimit(algorithm, 120_000, counter.Minute, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scene{limit: limit, regions: regions, roundTrip: 200 * counter.Millisecond,
+		traffic: tr, lasts: 2 * counter.Minute}
+}
+
+// TestTheWholeLimitIsUsable tests that three regions that send 50, 30 and 20 requests of 100 an
+// hour admit all of them, and that of the next 300 requests none is admitted in any region.
+func TestTheWholeLimitIsUsable(t *testing.T) {
+	limit, err := counter.NewLimit(counter.FixedWindow, 100, counter.Hour, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for home := range uint64(3) {
+		w := newWorld(scene{limit: limit, regions: 3, roundTrip: 200 * counter.Millisecond}, home)
+		for i := range 400 {
+			region := 0
+			if i%10 >= 5 {
+				region = 1 + (i%10-5)/3
+			}
+			w.after(counter.Micros(i)*5*counter.Second, func() { w.request(region, 1) })
+		}
+		w.lasts = counter.Hour
+		w.run()
+		f := w.figures
+		t.Logf("home %d: %d admitted, %d denied, %d of %d decided at once, %d messages",
+			home, f.admitted, f.denied, f.atOnce, f.requests, f.messages)
+		if f.admitted != 100 || f.denied != 300 {
+			t.Errorf("home %d: %d admitted and %d denied, want 100 and 300", home, f.admitted, f.denied)
+		}
+		if f.deniedAtOnce < 270 {
+			t.Errorf("home %d: %d of 300 denials at once, want at least 270", home, f.deniedAtOnce)
+		}
+	}
+}
+
+// TestOneRegionNeedsOneMessage tests that a counter that one region uses is decided there, exactly
+// and without any wait after the first request.
+func TestOneRegionNeedsOneMessage(t *testing.T) {
+	for seed := range uint64(3) {
+		s := hot(t, counter.FixedWindow, 3, traffic{shape: single, demand: 2})
+		w := newWorld(s, seed)
+		f := w.play(seed)
+		waited := f.requests - f.atOnce
+		atFirst := int64(2 * 4000 * s.roundTrip / counter.Second) // twice the requests of a round trip
+		if waited > atFirst || f.admitted != exactly(s, seed) {
+			t.Errorf("seed %d: %d requests waited, of at most %d; %d units admitted, want %d",
+				seed, waited, atFirst, f.admitted, exactly(s, seed))
+		}
+	}
+}

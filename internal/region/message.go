@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import "github.com/penstock/penstock/core/counter"
+
+// A Kind is the purpose of a message.
+type Kind uint8
+
+const (
+	// Ask requests units. The home forwards it to the regions that the sender did not ask.
+	Ask Kind = iota
+	// Gift carries a transfer, as an answer to an Ask.
+	Gift
+	// None answers an Ask: the sender has no units to give for some time.
+	None
+	// Ack acknowledges the transfer of a serial number.
+	Ack
+)
+
+// A Message is what the agents of two regions send each other about one counter. It may be lost,
+// repeated, delayed and delivered out of order.
+type Message struct {
+	Kind     Kind
+	From, To int
+	// Question identifies an Ask among those of its region; its answers repeat it. It is 0 in a Gift
+	// that is repeated, and in an Ack.
+	Question uint64
+	Need     int64 // Ask: the units that the waiting requests lack, at least 1
+	// Rate is the units requested per second in the sender's region.
+	Rate float64
+	// Young reports whether Rate is based on too few requests.
+	Young bool
+	// Asked is the set of regions that answer an Ask, a bit for each. The home adds those to
+	// which it forwards the Ask, and the answer of the home tells the region.
+	Asked    uint8
+	Transfer Transfer       // Gift
+	Serial   uint64         // Ack
+	Wait     counter.Micros // None: how long the sender expects to have nothing
+	// Has is the sender's share.
+	Has int64
+}

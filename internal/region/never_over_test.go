@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// over returns by how many units the uses exceed the limit at most, as one counter that all regions
+// shared would have counted them by the readings of their clocks.
+func over(limit counter.Limit, uses []use) int64 {
+	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
+	window := limit.Window()
+	var start counter.Micros
+	var current, previous, most int64
+	for _, u := range uses {
+		if begin := u.at - u.at%window; begin != start {
+			previous = 0
+			if begin == start+window && limit.Algorithm() == counter.SlidingWindow {
+				previous = current
+			}
+			start, current = begin, 0
+		}
+		current += u.units
+		weighted := previous * int64(start+window-u.at) / int64(window) // rounded down
+		most = max(most, current+weighted-limit.Count())
+	}
+	return most
+}
+
+// randomScene returns a small scene with random faults.
+func randomScene(rng *rand.Rand) scene {
+	algorithm := []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow}[rng.IntN(2)]
+	count := []int64{1, 3, 10, 100, 2000}[rng.IntN(5)]
+	window := []counter.Micros{counter.Second, 5 * counter.Second, 60 * counter.Second}[rng.IntN(3)]
+	limit, err := counter.NewLimit(algorithm, count, window, 0)
+	if err != nil {
+		panic(err)
+	}
+	s := scene{limit: limit, regions: 2 + rng.IntN(RegionsMax-1),
+		roundTrip: []counter.Micros{30_000, 80_000, 200_000}[rng.IntN(3)],
+		traffic: traffic{
+			shape:  shape(rng.IntN(int(shapes))),
+			demand: []float64{0.5, 0.95, 2, 5}[rng.IntN(4)],
+			most:   1 + rng.Int64N(3),
+		},
+		lasts: 3 * window}
+	if rng.IntN(2) == 0 {
+		s.lose, s.double, s.slow = 0.3*rng.Float64(), 0.3*rng.Float64(), 0.3*rng.Float64()
+	}
+	if rng.IntN(2) == 0 {
+		s.cut = 3 * s.roundTrip
+	}
+	if rng.IntN(2) == 0 {
+		s.kill = 2 * s.roundTrip
+	}
+	s.loseOne = rng.IntN(4) == 0
+	s.clockWide = []counter.Micros{0, 20_000, window, counter.Hour}[rng.IntN(4)]
+	return s
+}
+
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s=%q: %v", name, text, err)
+	}
+	return n
+}
+
+// TestNeverOver plays random scenes with random faults. No scene exceeds its limit, and the units
+// of all regions always add up to the limit.
+func TestNeverOver(t *testing.T) {
+	first := number(t, "PENSTOCK_SEED", rand.Uint64()>>1)
+	rounds := number(t, "PENSTOCK_ROUNDS", 500)
+	t.Logf("PENSTOCK_SEED=%d PENSTOCK_ROUNDS=%d", first, rounds)
+	var requests int64
+	for seed := first; seed < first+rounds; seed++ {
+		s := randomScene(rand.New(rand.NewPCG(seed, 0)))
+		w := newWorld(s, seed)
+		requests += w.play(seed).requests
+		if n := over(s.limit, w.uses); n > 0 {
+			t.Fatalf("PENSTOCK_SEED=%d: %d units over %v in %+v", seed, n, s.limit, s)
+		}
+		if n := w.units(); n != s.limit.Count() {
+			t.Fatalf("PENSTOCK_SEED=%d: the regions have %d units of %v in %+v", seed, n, s.limit, s)
+		}
+	}
+	t.Logf("%d requests in %d scenes", requests, rounds)
+}
+
+// TestMistakesAreFound plays the same scenes with rules broken: each mistake exceeds a limit.
+func TestMistakesAreFound(t *testing.T) {
+	for m := none + 1; m < mistakes; m++ {
+		t.Run(mistakeNames[m], func(t *testing.T) {
+			for seed := range uint64(5000) {
+				s := randomScene(rand.New(rand.NewPCG(seed, 0)))
+				s.mistake = m
+				w := newWorld(s, seed)
+				w.play(seed)
+				if n := over(s.limit, w.uses); n > 0 {
+					t.Logf("found by seed %d: %d units over %v", seed, n, s.limit)
+					return
+				}
+			}
+			t.Error("not found in 5000 scenes")
+		})
+	}
+}

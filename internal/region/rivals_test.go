@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import "github.com/penstock/penstock/core/counter"
+
+// A rival is another way to count a limit in several regions, modeled from its published
+// description, without faults.
+type rival struct {
+	name string
+	// decide decides a request, and reports whether it waited for another region.
+	decide func(now counter.Micros, region int, cost int64) (admitted, waited bool)
+	// every is the interval of exchange, 0 for none. exchange is called once per interval; it
+	// returns the number of messages, and what happens when they arrive, half a round trip later.
+	every    counter.Micros
+	exchange func() (messages int64, arrive func())
+}
+
+// atHome counts all requests in one region.
+func atHome(s scene) rival {
+	share := mustShare(s.limit, 0)
+	decide := func(now counter.Micros, region int, cost int64) (bool, bool) {
+		return !share.Take(now, cost).Denied, region != 0
+	}
+	return rival{name: "one region counts", decide: decide}
+}
+
+// fixedShares gives each region an equal part of the limit.
+func fixedShares(s scene) rival {
+	shares := make([]Share, s.regions)
+	for i := range shares {
+		part := s.limit.Count() / int64(s.regions)
+		if int64(i) < s.limit.Count()%int64(s.regions) {
+			part++
+		}
+		shares[i] = mustShare(s.limit, i)
+		shares[i].resize(part)
+	}
+	decide := func(now counter.Micros, region int, cost int64) (bool, bool) {
+		return !shares[region].Take(now, cost).Denied, false
+	}
+	return rival{name: "fixed shares", decide: decide}
+}
+
+// gossips reports each region's count to all others at an interval, as Unkey does every 10 seconds.
+func gossips(name string, s scene, every counter.Micros) rival {
+	all := make([]Gossip, s.regions)
+	for i := range all {
+		g, err := NewGossip(s.limit, i)
+		if err != nil {
+			panic(err)
+		}
+		all[i] = g
+	}
+	return rival{name: name, every: every,
+		decide: func(now counter.Micros, region int, cost int64) (bool, bool) {
+			return all[region].Take(now, cost), false
+		},
+		exchange: func() (int64, func()) {
+			reports := make([]Count, s.regions)
+			for i := range all {
+				reports[i] = all[i].Report()
+			}
+			return int64(s.regions * (s.regions - 1)), func() {
+				for i := range all {
+					for from, report := range reports {
+						all[i].Hear(from, report)
+					}
+				}
+			}
+		}}
+}
+
+// syncs lets each region count by itself and exchange its count with a central store at an
+// interval, as Kong does with sync_rate.
+func syncs(s scene, every counter.Micros) rival {
+	r := gossips("sync with a central store every 10 s", s, every)
+	exchange := r.exchange
+	r.exchange = func() (int64, func()) {
+		_, arrive := exchange()
+		return int64(2 * s.regions), arrive
+	}
+	return r
+}
+
+func mustShare(limit counter.Limit, self int) Share {
+	share, err := NewShare(limit, self, self)
+	if err != nil {
+		panic(err)
+	}
+	return share
+}
+
+// play decides the traffic of a scene, and returns its figures and uses. A request that waits is
+// decided at once here, so only the fraction of those that wait is measured.
+func (r rival) play(s scene, seed uint64) (figures, []use) {
+	next := s.traffic.start(s.limit, s.regions, newRand(seed))
+	var f figures
+	var uses []use
+	exchanged, arrives := counter.Micros(0), counter.Never
+	var arrive func()
+	for {
+		at, region, cost := next()
+		if at >= s.lasts {
+			return f, uses
+		}
+		for r.every > 0 && (exchanged+r.every <= at || arrives <= at) {
+			if arrives <= exchanged+r.every {
+				arrive()
+				arrives = counter.Never
+				continue
+			}
+			exchanged += r.every
+			var messages int64
+			messages, arrive = r.exchange()
+			arrives = exchanged + s.roundTrip/2
+			f.messages += messages
+		}
+		admitted, waited := r.decide(begins+at, region, cost)
+		f.count(cost, admitted, waited)
+		if admitted {
+			uses = append(uses, use{at: begins + at, units: cost})
+		}
+		if waited {
+			f.messages += 2
+		}
+	}
+}
+
+func (f *figures) count(cost int64, admitted, waited bool) {
+	f.requests++
+	f.arrived += cost
+	if admitted {
+		f.admitted += cost
+	} else {
+		f.denied++
+	}
+	if !waited {
+		f.atOnce++
+		if !admitted {
+			f.deniedAtOnce++
+		}
+	}
+}

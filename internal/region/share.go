@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// RegionsMax is the greatest number of regions. Each share keeps a few words for every region.
+const RegionsMax = 8
+
+// A Transfer moves units of a share from one region to another.
+type Transfer struct {
+	From, To int
+	// Serial counts the transfers of this counter from From to To, starting at 1.
+	Serial uint64
+	Units  int64 // greater than 0; 0 means that there is no transfer
+	// At is the reading of the sender's clock. The receiver uses the units from this reading of its
+	// own clock.
+	At counter.Micros
+}
+
+// A Share is what one region may admit of a limit, and what it has admitted. It is the durable part
+// of an [Agent]. It is not safe for concurrent use.
+type Share struct {
+	self  int
+	whole counter.Limit // the limit of all regions together
+	limit counter.Limit // the limit of this region; invalid if units is 0
+	units int64         // the units of the whole limit that this region has
+	slot  counter.Slot
+	clock counter.Micros // the greatest reading so far; a clock that goes back stands still
+	// sent is the last transfer to each region, with 0 units once it has been acknowledged.
+	sent [RegionsMax]Transfer
+	// applied is the serial number of the last transfer from each region.
+	applied [RegionsMax]uint64
+	// early are units from each region that this region may not use yet.
+	early [RegionsMax]Transfer
+}
+
+// NewShare returns the share of a counter that no region has used: all of the limit at its home,
+// nothing elsewhere. The limit must be a fixed or sliding window without calendar.
+func NewShare(limit counter.Limit, self, home int) (Share, error) {
+	if self < 0 || self >= RegionsMax || home < 0 || home >= RegionsMax {
+		return Share{}, fmt.Errorf("region %d with home %d: regions are numbered from 0 to %d",
+			self, home, RegionsMax-1)
+	}
+	windowed := limit.Algorithm() == counter.FixedWindow || limit.Algorithm() == counter.SlidingWindow
+	if !windowed || limit.Calendar() != 0 {
+		return Share{}, fmt.Errorf("limit %q cannot be divided among regions: "+
+			"use fixed_window or sliding_window without a calendar unit", limit)
+	}
+	s := Share{self: self, whole: limit}
+	if self == home {
+		s.resize(limit.Count())
+	}
+	return s, nil
+}
+
+// Units returns the units of the whole limit that this region has.
+func (s *Share) Units() int64 { return s.units }
+
+// Take decides a request of the given cost at a reading of the region's clock.
+func (s *Share) Take(now counter.Micros, cost int64) counter.Result {
+	s.advance(now)
+	if s.fraction() > 0 {
+		if look := s.decide(counter.OpLook, cost+1); look.Denied {
+			look.Remaining = max(0, look.Remaining-1)
+			return look
+		}
+	}
+	return s.decide(counter.OpTake, cost)
+}
+
+// Spare returns the units that requests could be admitted for now.
+func (s *Share) Spare(now counter.Micros) int64 {
+	s.advance(now)
+	return max(0, s.decide(counter.OpLook, 0).Remaining-s.fraction())
+}
+
+// fraction returns 1 if a sliding window counts a part of the window before, and otherwise 0. The
+// algorithm rounds this part down, once for one counter but once per region here. So a region
+// keeps a unit unused unless it has the whole limit.
+func (s *Share) fraction() int64 {
+	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Count() {
+		return 0
+	}
+	window := s.whole.Window()
+	before := s.slot.State.Aux
+	if start := s.clock - s.clock%window; s.slot.State.At != start {
+		before = s.slot.State.Used
+	}
+	return min(1, before)
+}
+
+// Give takes units out of the share for another region. It returns fewer units if fewer are spare,
+// and false if none are or if an earlier transfer to the region has not been acknowledged.
+func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
+	units = min(units, s.Spare(now))
+	if units <= 0 || to == s.self || s.sent[to].Units > 0 {
+		return Transfer{}, false
+	}
+	s.resize(s.units - units)
+	sent := &s.sent[to]
+	*sent = Transfer{From: s.self, To: to, Serial: sent.Serial + 1, Units: units, At: s.clock}
+	return *sent, true
+}
+
+// Receive applies a transfer, unless it was applied before. It reports whether the sender can be
+// told that the transfer is applied. A transfer that skips a serial number is not applied: one of
+// the two regions has lost its share.
+func (s *Share) Receive(now counter.Micros, t Transfer) bool {
+	if t.Serial != s.applied[t.From]+1 {
+		return t.Serial <= s.applied[t.From]
+	}
+	s.applied[t.From] = t.Serial
+	early := &s.early[t.From]
+	early.Units += t.Units
+	early.At = max(early.At, t.At)
+	s.advance(now)
+	return true
+}
+
+// Acknowledged records that a region has applied the transfer of a serial number.
+func (s *Share) Acknowledged(by int, serial uint64) {
+	if s.sent[by].Serial == serial {
+		s.sent[by].Units = 0
+	}
+}
+
+// Unacknowledged returns the transfer to a region that must be repeated, with 0 units if there is
+// none.
+func (s *Share) Unacknowledged(to int) Transfer { return s.sent[to] }
+
+// Moving returns the units that this region has given away and that might not have arrived.
+func (s *Share) Moving() (units int64) {
+	for i := range s.sent {
+		units += s.sent[i].Units
+	}
+	return units
+}
+
+// advance moves the share's clock, which never goes back, and adds the units that may be used now.
+func (s *Share) advance(now counter.Micros) {
+	s.clock = max(s.clock, now)
+	for i := range s.early {
+		if e := &s.early[i]; e.Units > 0 && e.At <= s.clock {
+			s.resize(s.units + e.Units)
+			*e = Transfer{}
+		}
+	}
+}
+
+func (s *Share) resize(units int64) {
+	s.units = units
+	if units == 0 {
+		return
+	}
+	limit, err := s.whole.Resized(units, 0)
+	if err != nil {
+		// Unreachable: units is between 1 and the count of the whole limit, which is valid.
+		panic(err)
+	}
+	s.limit = limit
+}
+
+// decide performs one operation on the counter at the share's clock.
+func (s *Share) decide(op counter.Op, cost int64) counter.Result {
+	if s.units == 0 {
+		return counter.Result{At: s.clock, Denied: cost > 0, Wait: counter.Never}
+	}
+	check := [1]counter.Check{{Limit: &s.limit, Op: op, Cost: cost}}
+	slot, result := [1]counter.Slot{s.slot}, [1]counter.Result{}
+	counter.Decide(s.clock, check[:], slot[:], result[:])
+	if slot[0].Write {
+		slot[0].Write = false
+		s.slot = slot[0]
+	}
+	return result[0]
+}

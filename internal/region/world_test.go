@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package region
+
+import (
+	"container/heap"
+	"math/rand/v2"
+
+	"github.com/penstock/penstock/core/counter"
+)
+
+// begins is the true time at which every scene begins, at the start of a window of any length.
+const begins = 1_700_006_400 * counter.Second
+
+// scene describes one run of the model. Spans are in microseconds.
+type scene struct {
+	limit     counter.Limit
+	regions   int
+	roundTrip counter.Micros
+	traffic   traffic
+	lasts     counter.Micros
+
+	lose      float64        // the fraction of messages that are lost
+	double    float64        // the fraction of messages that arrive twice
+	slow      float64        // the fraction of messages that take up to ten times as long
+	cut       counter.Micros // interval at which another pair of regions is cut off from each other
+	kill      counter.Micros // interval at which an agent is killed
+	loseOne   bool           // one region is lost in the middle of the run
+	clockWide counter.Micros // the greatest difference of a clock from true time
+	mistake   mistake
+}
+
+// world consists of the regions of one counter. Its seed reproduces a run.
+type world struct {
+	scene
+	rng     *rand.Rand // for messages and faults; the traffic has its own
+	now     counter.Micros
+	events  eventQueue
+	serial  int
+	places  []*place
+	cuts    [RegionsMax][RegionsMax]bool
+	uses    []use
+	waits   map[uint64]waits
+	lastID  uint64
+	figures figures
+}
+
+// place is a region: its agent, its durable share and its clock.
+type place struct {
+	share   *Share
+	agent   *Agent
+	offset  counter.Micros // of its clock from true time
+	ticking bool
+	lost    bool
+	backup  Share
+}
+
+type waits struct {
+	region int
+	cost   int64
+}
+
+// use records the units of an admitted request and the reading of the region's clock.
+type use struct {
+	at    counter.Micros
+	units int64
+}
+
+type figures struct {
+	requests, atOnce, deniedAtOnce, denied int64
+	arrived, admitted, unanswered          int64 // units
+	messages                               int64
+}
+
+type event struct {
+	at    counter.Micros
+	order int
+	do    func()
+}
+
+type eventQueue []event
+
+func (q eventQueue) Len() int { return len(q) }
+func (q eventQueue) Less(i, j int) bool {
+	return q[i].at < q[j].at || q[i].at == q[j].at && q[i].order < q[j].order
+}
+func (q eventQueue) Swap(i, j int) { q[i], q[j] = q[j], q[i] }
+func (q *eventQueue) Push(x any)   { *q = append(*q, x.(event)) }
+func (q *eventQueue) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	*q = (*q)[:last]
+	return x
+}
+
+func newWorld(s scene, seed uint64) *world {
+	w := &world{scene: s, now: begins, rng: rand.New(rand.NewPCG(seed, 1)), waits: map[uint64]waits{}}
+	home := int(seed % uint64(s.regions))
+	for i := range s.regions {
+		share, err := NewShare(s.limit, i, home)
+		if err != nil {
+			panic(err)
+		}
+		p := &place{share: &share, backup: share}
+		if s.clockWide > 0 {
+			p.offset = counter.Micros(w.rng.Int64N(int64(2*s.clockWide))) - s.clockWide
+		}
+		w.places = append(w.places, p)
+		w.start(i, home)
+	}
+	return w
+}
+
+// start starts an agent that has nothing but the share of its region.
+func (w *world) start(region, home int) {
+	p := w.places[region]
+	settings := Settings{Regions: w.regions, Self: region, Home: home, RoundTrip: w.roundTrip}
+	p.agent = NewAgent(p.share, settings, w.now+p.offset)
+}
+
+func (w *world) after(d counter.Micros, do func()) {
+	w.serial++
+	heap.Push(&w.events, event{at: w.now + d, order: w.serial, do: do})
+}
+
+// play runs the scene to its end and returns its figures.
+func (w *world) play(seed uint64) *figures {
+	next := w.traffic.start(w.limit, w.regions, newRand(seed))
+	var schedule func()
+	schedule = func() {
+		at, region, cost := next()
+		if at >= w.lasts {
+			return
+		}
+		w.after(begins+at-w.now, func() {
+			w.request(region, cost)
+			schedule()
+		})
+	}
+	schedule()
+	w.scheduleFaults()
+	w.run()
+	return &w.figures
+}
+
+// run executes the scheduled events until all waiting requests of the scene must be decided.
+func (w *world) run() {
+	for len(w.events) > 0 && w.now < begins+w.lasts+20*w.roundTrip {
+		e := heap.Pop(&w.events).(event)
+		w.now = e.at
+		e.do()
+	}
+}
+
+func (w *world) request(region int, cost int64) {
+	p := w.places[region]
+	if p.lost {
+		return
+	}
+	w.lastID++
+	f := &w.figures
+	f.requests++
+	f.arrived += cost
+	var out Output
+	switch p.agent.Arrive(w.now+p.offset, w.lastID, cost, &out) {
+	case Admit:
+		f.atOnce++
+		w.admit(p, cost)
+	case Deny:
+		f.atOnce++
+		f.deniedAtOnce++
+		f.denied++
+	case Wait:
+		w.waits[w.lastID] = waits{region: region, cost: cost}
+	}
+	w.carryOut(region, &out)
+}
+
+func (w *world) admit(p *place, cost int64) {
+	w.figures.admitted += cost
+	w.uses = append(w.uses, use{at: p.share.clock, units: cost})
+}
+
+// carryOut sends an agent's messages and decides the requests that waited.
+func (w *world) carryOut(region int, out *Output) {
+	p := w.places[region]
+	for _, id := range out.Admitted {
+		w.admit(p, w.waits[id].cost)
+		delete(w.waits, id)
+	}
+	for _, id := range out.Denied {
+		w.figures.denied++
+		delete(w.waits, id)
+	}
+	for _, id := range out.Unanswered {
+		w.figures.unanswered += w.waits[id].cost
+		delete(w.waits, id)
+	}
+	for _, m := range out.Messages {
+		w.send(region, m)
+	}
+	if p.agent.Busy() && !p.ticking {
+		p.ticking = true
+		w.after(w.roundTrip/2, func() { w.tick(region) })
+	}
+}
+
+func (w *world) tick(region int) {
+	p := w.places[region]
+	p.ticking = false
+	if p.lost {
+		return
+	}
+	var out Output
+	p.agent.Tick(w.now+p.offset, &out)
+	w.carryOut(region, &out)
+}
+
+// send delivers a message after half a round trip, with a tenth of jitter, unless a fault changes
+// that.
+func (w *world) send(from int, m Message) {
+	w.figures.messages++
+	for copies := 1; copies > 0; copies-- {
+		if w.cuts[from][m.To] || w.rng.Float64() < w.lose {
+			continue
+		}
+		if w.rng.Float64() < w.double {
+			copies++
+		}
+		delay := float64(w.roundTrip) / 2 * (0.9 + 0.2*w.rng.Float64())
+		if w.rng.Float64() < w.slow {
+			delay *= 10 * w.rng.Float64()
+		}
+		w.after(counter.Micros(delay), func() { w.deliver(m) })
+	}
+}
+
+func (w *world) deliver(m Message) {
+	p := w.places[m.To]
+	if p.lost {
+		return
+	}
+	w.mistake.beforeReceive(p, &m)
+	var out Output
+	p.agent.Receive(w.now+p.offset, m, &out)
+	w.carryOut(m.To, &out)
+}
+
+// scheduleFaults begins the faults of the scene.
+func (w *world) scheduleFaults() {
+	if w.cut > 0 {
+		w.after(w.cut, w.cutPair)
+	}
+	if w.kill > 0 {
+		w.after(w.kill, w.killAgent)
+	}
+	if w.loseOne {
+		w.after(w.lasts/2, func() { w.places[w.rng.IntN(w.regions)].lost = true })
+	}
+}
+
+// cutPair stops messages between two regions, in one direction or both, and restores the last cut.
+func (w *world) cutPair() {
+	w.cuts = [RegionsMax][RegionsMax]bool{}
+	a, b := w.rng.IntN(w.regions), w.rng.IntN(w.regions)
+	w.cuts[a][b] = true
+	w.cuts[b][a] = w.rng.IntN(2) == 0
+	if w.now < begins+w.lasts {
+		w.after(w.cut, w.cutPair)
+	}
+}
+
+// killAgent replaces an agent by one that has only the durable share. Requests that waited are
+// lost.
+func (w *world) killAgent() {
+	region := w.rng.IntN(w.regions)
+	p := w.places[region]
+	for id, waiting := range w.waits {
+		if waiting.region == region {
+			w.figures.unanswered += waiting.cost
+			delete(w.waits, id)
+		}
+	}
+	w.mistake.beforeStart(p)
+	w.start(region, p.agent.Home)
+	if w.now < begins+w.lasts {
+		w.after(w.kill, w.killAgent)
+	}
+}
+
+// units returns the units of all shares and of all transfers that have not been applied.
+func (w *world) units() (units int64) {
+	for _, p := range w.places {
+		units += p.share.units
+		for from := range w.places {
+			units += p.share.early[from].Units
+			t := w.places[from].share.sent[p.agent.Self]
+			if t.Units > 0 && t.Serial > p.share.applied[from] {
+				units += t.Units
+			}
+		}
+	}
+	return units
+}
+
+// newRand returns the random numbers of the traffic.
+func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 2)) }
