@@ -178,8 +178,9 @@ func (a *Agent) Receive(now counter.Micros, m Message, out *Output) {
 		if a.Share.Receive(now, m.Transfer) {
 			ack := Message{Kind: Ack, To: m.From, Serial: m.Transfer.Serial}
 			out.Messages = append(out.Messages, a.message(now, ack))
-			a.gained = true
 		}
+		// A repeated transfer brings nothing, but it hides what its sender could give.
+		a.gained = a.gained || m.Question == a.question
 		a.hear(now, m, out)
 	case None:
 		a.gap = min(a.gap, m.Wait)

@@ -81,6 +81,7 @@ func TestFigures(t *testing.T) {
 		{traffic{shape: skewed, demand: 2}, 99, 98, 0.5},
 		{traffic{shape: moving, demand: 2}, 90, 90, 1},
 		{traffic{shape: single, demand: 2}, 99, 99, 0.05},
+		{traffic{shape: even, demand: 5}, 99, 98, 0.5},
 	} {
 		for _, algorithm := range []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow} {
 			name := fmt.Sprintf("%s %v %v", shapeNames[tt.traffic.shape], tt.traffic.demand, algorithm)
@@ -96,6 +97,31 @@ func TestFigures(t *testing.T) {
 						tt.under, tt.atOnce, tt.denials)
 				}
 			})
+		}
+	}
+}
+
+// TestTable prints the figures of moving shares by number of regions and round trip, if
+// PENSTOCK_RIVALS is set. Under no traffic is a limit exceeded.
+func TestTable(t *testing.T) {
+	regions, roundTrips := []int{4}, []counter.Micros{80 * counter.Millisecond}
+	if os.Getenv("PENSTOCK_RIVALS") != "" {
+		regions = []int{2, 4, 8}
+		roundTrips = []counter.Micros{30 * counter.Millisecond, 80 * counter.Millisecond, 200 * counter.Millisecond}
+	}
+	for _, n := range regions {
+		for _, roundTrip := range roundTrips {
+			for shape := range shapes {
+				for _, demand := range []float64{0.02, 0.95, 2} {
+					s := hot(t, counter.SlidingWindow, n, traffic{shape: shape, demand: demand})
+					s.roundTrip, s.lasts = roundTrip, 70*counter.Second
+					_, all := rows(s, 1, false)
+					t.Logf("%d regions, %3d ms, %-6s %4.2f: %v", n, roundTrip/1000, shapeNames[shape], demand, all[0])
+					if all[0].over > 0 {
+						t.Errorf("%.2f %% over", all[0].over)
+					}
+				}
+			}
 		}
 	}
 }
