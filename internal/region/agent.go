@@ -86,7 +86,7 @@ func (a *Agent) Arrive(now counter.Micros, id uint64, cost int64, out *Output) V
 		return Admit
 	}
 	switch {
-	case a.Share.units == a.Share.whole.Count(), cost > a.Share.whole.Count():
+	case a.Share.units == a.Share.whole.Capacity(), cost > a.Share.whole.Capacity():
 		return Deny // no other region has anything to give
 	case now < a.exhausted, len(a.waiting) >= WaitingMax:
 		return Deny
@@ -105,7 +105,7 @@ func (a *Agent) foresee(now counter.Micros, out *Output) {
 	if a.asking || now < a.exhausted {
 		return
 	}
-	if a.Share.units == a.Share.whole.Count() || a.others() == 0 {
+	if a.Share.units == a.Share.whole.Capacity() || a.others() == 0 {
 		return
 	}
 	if a.Share.Spare(now) < a.horizon(now) {
@@ -129,7 +129,7 @@ func (a *Agent) others() uint8 {
 		for _, has := range a.has {
 			units += has
 		}
-		if units < a.Share.whole.Count() {
+		if units < a.Share.whole.Capacity() {
 			set = 1<<a.Regions - 1
 		}
 	}

@@ -53,5 +53,5 @@
 // # When not to use it
 //
 // If all nodes reach one store within a millisecond or two, package lease is exact at a lower
-// price. Sliding logs and token buckets are not supported yet.
+// price. Calendar windows are not supported yet.
 package region

@@ -2,7 +2,11 @@
 
 package region
 
-import "github.com/penstock/penstock/core/counter"
+import (
+	"fmt"
+
+	"github.com/penstock/penstock/core/counter"
+)
 
 // A Count is what one region admitted in the window that begins at Start and in the one before.
 type Count struct {
@@ -32,10 +36,12 @@ type Gossip struct {
 }
 
 // NewGossip returns the counter of a region. The limit must be a fixed or sliding window without
-// calendar, as for NewShare.
+// calendar.
 func NewGossip(limit counter.Limit, self int) (Gossip, error) {
-	if _, err := NewShare(limit, self, self); err != nil {
-		return Gossip{}, err
+	windowed := limit.Algorithm() == counter.FixedWindow || limit.Algorithm() == counter.SlidingWindow
+	if !windowed || limit.Calendar() != 0 {
+		return Gossip{}, fmt.Errorf("limit %q cannot be counted by gossip: "+
+			"use fixed_window or sliding_window without a calendar unit", limit)
 	}
 	return Gossip{limit: limit, self: self}, nil
 }

@@ -17,6 +17,16 @@ import (
 // shared would have counted them by the readings of their clocks.
 func over(limit counter.Limit, uses []use) int64 {
 	slices.SortStableFunc(uses, func(a, b use) int { return cmp.Compare(a.at, b.at) })
+	switch limit.Algorithm() {
+	case counter.TokenBucket:
+		return overBucket(limit, uses)
+	case counter.SlidingLog:
+		return overLog(limit, uses)
+	}
+	return overWindow(limit, uses)
+}
+
+func overWindow(limit counter.Limit, uses []use) int64 {
 	window := limit.Window()
 	var start counter.Micros
 	var current, previous, most int64
@@ -35,12 +45,44 @@ func over(limit counter.Limit, uses []use) int64 {
 	return most
 }
 
+func overLog(limit counter.Limit, uses []use) (most int64) {
+	first, sum := 0, int64(0)
+	for _, u := range uses {
+		sum += u.units
+		for uses[first].at <= u.at-limit.Window() {
+			sum -= uses[first].units
+			first++
+		}
+		most = max(most, sum-limit.Count())
+	}
+	return most
+}
+
+// overBucket counts what is missing from the bucket in parts of a unit, one for each microsecond of
+// the window.
+func overBucket(limit counter.Limit, uses []use) (most int64) {
+	unit := int64(limit.Window())
+	var missing int64
+	var at counter.Micros
+	for _, u := range uses {
+		missing = max(0, missing-int64(min(u.at-at, limit.Window()*2*counter.Micros(limit.Capacity())))*limit.Count())
+		at = u.at
+		missing += u.units * unit
+		most = max(most, (missing+unit-1)/unit-limit.Capacity())
+	}
+	return most
+}
+
 // randomScene returns a small scene with random faults.
 func randomScene(rng *rand.Rand) scene {
-	algorithm := []counter.Algorithm{counter.FixedWindow, counter.SlidingWindow}[rng.IntN(2)]
+	algorithm := counter.Algorithm(1 + rng.IntN(4))
 	count := []int64{1, 3, 10, 100, 2000}[rng.IntN(5)]
 	window := []counter.Micros{counter.Second, 5 * counter.Second, 60 * counter.Second}[rng.IntN(3)]
-	limit, err := counter.NewLimit(algorithm, count, window, 0)
+	burst := int64(0)
+	if algorithm == counter.TokenBucket {
+		burst = 1 + rng.Int64N(2*count)
+	}
+	limit, err := counter.NewLimit(algorithm, count, window, burst)
 	if err != nil {
 		panic(err)
 	}
@@ -93,7 +135,7 @@ func TestNeverOver(t *testing.T) {
 		if n := over(s.limit, w.uses); n > 0 {
 			t.Fatalf("PENSTOCK_SEED=%d: %d units over %v in %+v", seed, n, s.limit, s)
 		}
-		if n := w.units(); n != s.limit.Count() {
+		if n := w.units(); n != s.limit.Capacity() {
 			t.Fatalf("PENSTOCK_SEED=%d: the regions have %d units of %v in %+v", seed, n, s.limit, s)
 		}
 	}
@@ -116,5 +158,28 @@ func TestMistakesAreFound(t *testing.T) {
 			}
 			t.Error("not found in 5000 scenes")
 		})
+	}
+}
+
+// TestEveryPartIsValid divides limits of every kind and size.
+func TestEveryPartIsValid(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		algorithm := counter.Algorithm(1 + rng.IntN(4))
+		count := 1 + rng.Int64N(1<<rng.IntN(41))
+		window := counter.WindowMin + counter.Micros(rng.Int64N(int64(counter.WindowMax)>>rng.IntN(20)))
+		burst := int64(0)
+		if algorithm == counter.TokenBucket {
+			burst = 1 + rng.Int64N(1<<rng.IntN(41))
+		}
+		whole, err := counter.NewLimit(algorithm, count, window, burst)
+		if err != nil || tooSlow(&whole) {
+			continue
+		}
+		for _, units := range []int64{1, whole.Capacity(), 1 + rng.Int64N(whole.Capacity())} {
+			if l := part(&whole, units); l.Capacity() != units {
+				t.Errorf("%d units of %v: %v", units, whole, l)
+			}
+		}
 	}
 }

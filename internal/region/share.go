@@ -4,6 +4,8 @@ package region
 
 import (
 	"fmt"
+	"math/big"
+	"math/bits"
 
 	"github.com/penstock/penstock/core/counter"
 )
@@ -40,20 +42,24 @@ type Share struct {
 }
 
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,
-// nothing elsewhere. The limit must be a fixed or sliding window without calendar.
+// nothing elsewhere. The limit must not be a calendar window, nor a
+// token bucket that takes more than 31 days to fill.
 func NewShare(limit counter.Limit, self, home int) (Share, error) {
 	if self < 0 || self >= RegionsMax || home < 0 || home >= RegionsMax {
 		return Share{}, fmt.Errorf("region %d with home %d: regions are numbered from 0 to %d",
 			self, home, RegionsMax-1)
 	}
-	windowed := limit.Algorithm() == counter.FixedWindow || limit.Algorithm() == counter.SlidingWindow
-	if !windowed || limit.Calendar() != 0 {
+	if limit.Calendar() != 0 {
 		return Share{}, fmt.Errorf("limit %q cannot be divided among regions: "+
-			"use fixed_window or sliding_window without a calendar unit", limit)
+			"use a window with a length, such as 24h, in place of a calendar unit", limit)
+	}
+	if tooSlow(&limit) {
+		return Share{}, fmt.Errorf("limit %q cannot be divided among regions: "+
+			"it takes more than 31 days to fill; use a smaller burst or a higher rate", limit)
 	}
 	s := Share{self: self, whole: limit}
 	if self == home {
-		s.resize(limit.Count())
+		s.resize(limit.Capacity())
 	}
 	return s, nil
 }
@@ -83,7 +89,7 @@ func (s *Share) Spare(now counter.Micros) int64 {
 // algorithm rounds this part down, once for one counter but once per region here. So a region
 // keeps a unit unused unless it has the whole limit.
 func (s *Share) fraction() int64 {
-	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Count() {
+	if s.whole.Algorithm() != counter.SlidingWindow || s.units == s.whole.Capacity() {
 		return 0
 	}
 	window := s.whole.Window()
@@ -152,17 +158,73 @@ func (s *Share) advance(now counter.Micros) {
 	}
 }
 
+// resize changes the units of this region. Until now the counter has been that of the old share.
 func (s *Share) resize(units int64) {
+	s.refill()
 	s.units = units
-	if units == 0 {
+	if units > 0 {
+		s.limit = part(&s.whole, units)
+	}
+}
+
+// refill brings a token bucket up to date with the rate of the present share.
+func (s *Share) refill() {
+	if s.units == 0 || s.whole.Algorithm() != counter.TokenBucket || s.slot.State.At == 0 {
 		return
 	}
-	limit, err := s.whole.Resized(units, 0)
+	s.decide(counter.OpLook, 0)
+	// What has elapsed of a tick is lost. With another rate it could be worth more.
+	s.slot.State.At = max(s.slot.State.At, s.clock)
+}
+
+// part returns the limit of a region that has the given units, at least 1, of a whole limit. A
+// token bucket is divided in its burst and in its rate.
+func part(whole *counter.Limit, units int64) counter.Limit {
+	if units == whole.Capacity() {
+		return *whole
+	}
+	limit, err := whole.Resized(units, 0)
+	if whole.Algorithm() == counter.TokenBucket {
+		count, window := partOfRate(whole, units)
+		limit, err = counter.NewLimit(counter.TokenBucket, count, window, units)
+	}
 	if err != nil {
-		// Unreachable: units is between 1 and the count of the whole limit, which is valid.
+		// Unreachable: TestEveryPartIsValid divides every kind of limit.
 		panic(err)
 	}
-	s.limit = limit
+	return limit
+}
+
+// partOfRate returns a count and a window whose rate is units / capacity of the whole limit's rate,
+// or a little less.
+func partOfRate(whole *counter.Limit, units int64) (int64, counter.Micros) {
+	// The longest window gives the most exact rate, which is
+	// count × units × window / (whole window × capacity).
+	product := func(x, y int64) *big.Int { return new(big.Int).Mul(big.NewInt(x), big.NewInt(y)) }
+	rate, per := product(whole.Count(), units), product(int64(whole.Window()), whole.Capacity())
+	in := func(window *big.Int) *big.Int {
+		count := new(big.Int).Mul(rate, window)
+		return count.Quo(count, per)
+	}
+	window := big.NewInt(int64(counter.WindowMax))
+	if per.Cmp(window) < 0 {
+		window.Set(per)
+	}
+	if count := in(window); count.Cmp(big.NewInt(counter.CountMax)) > 0 {
+		window.Mul(window, big.NewInt(counter.CountMax)).Quo(window, count)
+	}
+	return in(window).Int64(), counter.Micros(window.Int64())
+}
+
+// tooSlow reports whether a token bucket takes more than the longest window to fill. The rate of a
+// single unit of it could not be expressed.
+func tooSlow(limit *counter.Limit) bool {
+	if limit.Algorithm() != counter.TokenBucket {
+		return false
+	}
+	high, low := bits.Mul64(uint64(limit.Capacity()), uint64(limit.Window()))
+	mostHigh, mostLow := bits.Mul64(uint64(limit.Count()), uint64(counter.WindowMax))
+	return high > mostHigh || high == mostHigh && low > mostLow
 }
 
 // decide performs one operation on the counter at the share's clock.
@@ -173,9 +235,7 @@ func (s *Share) decide(op counter.Op, cost int64) counter.Result {
 	check := [1]counter.Check{{Limit: &s.limit, Op: op, Cost: cost}}
 	slot, result := [1]counter.Slot{s.slot}, [1]counter.Result{}
 	counter.Decide(s.clock, check[:], slot[:], result[:])
-	if slot[0].Write {
-		slot[0].Write = false
-		s.slot = slot[0]
-	}
+	slot[0].Write = false
+	s.slot = slot[0]
 	return result[0]
 }
