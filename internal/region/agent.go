@@ -63,6 +63,7 @@ type Agent struct {
 	gained    bool           // whether an answer carried units
 	short     int            // consecutive questions whose answers left the region short of units
 	repeated  [RegionsMax]counter.Micros
+	closed    [RegionsMax]uint64 // the serial numbers that each region has confirmed
 }
 
 type waiter struct {
@@ -175,19 +176,36 @@ func (a *Agent) Receive(now counter.Micros, m Message, out *Output) {
 	case Ask:
 		a.answer(now, m, out)
 	case Gift:
-		if a.Share.Receive(now, m.Transfer) {
-			ack := Message{Kind: Ack, To: m.From, Serial: m.Transfer.Serial}
-			out.Messages = append(out.Messages, a.message(now, ack))
+		reply := Message{Kind: Ack, To: m.From, Serial: m.Transfer.Serial}
+		if !a.Share.Receive(now, m.Transfer) {
+			reply.Kind, reply.Floor = Stale, a.Share.forgotten[m.From]
 		}
+		out.Messages = append(out.Messages, a.message(now, reply))
 		// A repeated transfer brings nothing, but it hides what its sender could give.
 		a.gained = a.gained || m.Question == a.question
 		a.hear(now, m, out)
 	case None:
 		a.gap = min(a.gap, m.Wait)
 		a.hear(now, m, out)
-	case Ack:
+	case Ack, Close:
 		a.Share.Acknowledged(m.From, m.Serial)
+		if m.Kind == Close {
+			closed := Message{Kind: Closed, To: m.From, Serial: m.Serial}
+			out.Messages = append(out.Messages, a.message(now, closed))
+		}
+	case Closed:
+		a.closed[m.From] = max(a.closed[m.From], m.Serial)
+	case Stale:
+		if t, ok := a.Share.Renumber(m.From, m.Serial, m.Floor); ok {
+			a.give(now, t, out)
+		}
 	}
+}
+
+// give sends a transfer that no region asked for, or that must be repeated.
+func (a *Agent) give(now counter.Micros, t Transfer, out *Output) {
+	a.repeated[t.To] = now
+	out.Messages = append(out.Messages, a.message(now, Message{Kind: Gift, To: t.To, Transfer: t}))
 }
 
 func (a *Agent) learn(from int, has int64) {
@@ -321,8 +339,7 @@ func (a *Agent) deny(now counter.Micros, out *Output) {
 func (a *Agent) Tick(now counter.Micros, out *Output) {
 	for to := range a.Regions {
 		if t := a.Share.Unacknowledged(to); t.Units > 0 && now-a.repeated[to] >= 2*a.RoundTrip {
-			a.repeated[to] = now
-			out.Messages = append(out.Messages, a.message(now, Message{Kind: Gift, To: to, Transfer: t}))
+			a.give(now, t, out)
 		}
 	}
 	if !a.asking || now-a.asked < 2*a.RoundTrip {
@@ -339,3 +356,28 @@ func (a *Agent) Tick(now counter.Micros, out *Output) {
 
 // Busy reports whether Tick has something to do later.
 func (a *Agent) Busy() bool { return a.asking || a.Share.Moving() > 0 }
+
+// Sweep prepares to forget a counter without requests. The caller calls it about once per window.
+// It returns its units to their home, and then asks the other regions to confirm what was applied.
+// Once it reports true, the caller may replace the share by a new one with what Sweep returns.
+func (a *Agent) Sweep(now counter.Micros, out *Output) (Forgotten, bool) {
+	idle := max(2*a.Share.whole.Window(), 10*a.RoundTrip)
+	if a.asking || now-a.rate.at < idle {
+		return Forgotten{}, false
+	}
+	if a.Self != a.Home {
+		if t, ok := a.Share.Give(now, a.Home, a.Share.Spare(now)); ok {
+			a.give(now, t, out)
+			return Forgotten{}, false
+		}
+	}
+	if forgotten, ok := a.Share.Forget(now, a.Home, a.closed); ok {
+		return forgotten, true
+	}
+	for to := range a.Regions {
+		if serial := a.Share.Applied(to); serial > a.closed[to] {
+			out.Messages = append(out.Messages, a.message(now, Message{Kind: Close, To: to, Serial: serial}))
+		}
+	}
+	return Forgotten{}, false
+}

@@ -27,7 +27,8 @@
 // differ by a second, a window of one region ends a second later than that of the other.
 //
 // A [Share] must be durable: a region that loses it, or that restores an older one, breaks the
-// promise. An [Agent] consists of a share and of what may be lost: rates, what it has learned of
+// promise. A region may forget a share that is like a new one, after the others have confirmed what
+// was applied. An [Agent] consists of a share and of what may be lost: rates, what it has learned of
 // other regions, and waiting requests.
 //
 // # How shares move

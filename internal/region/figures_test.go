@@ -20,8 +20,8 @@ type row struct {
 }
 
 func (r row) String() string {
-	return fmt.Sprintf("over %6.2f %%, under %5.2f %%, at once %6.2f %%, denials at once %6.2f %%, %.4f messages",
-		r.over, r.under, r.atOnce, r.denials, r.messages)
+	return fmt.Sprintf("over %6.2f %%, under %5.2f %%, at once %6.2f %%, "+
+		"denials at once %6.2f %%, %.4f messages", r.over, r.under, r.atOnce, r.denials, r.messages)
 }
 
 func (f *figures) row(s scene, uses []use, exact int64) row {
@@ -107,7 +107,7 @@ func TestTable(t *testing.T) {
 	regions, roundTrips := []int{4}, []counter.Micros{80 * counter.Millisecond}
 	if os.Getenv("PENSTOCK_RIVALS") != "" {
 		regions = []int{2, 4, 8}
-		roundTrips = []counter.Micros{30 * counter.Millisecond, 80 * counter.Millisecond, 200 * counter.Millisecond}
+		roundTrips = []counter.Micros{30_000, 80_000, 200_000}
 	}
 	for _, n := range regions {
 		for _, roundTrip := range roundTrips {
@@ -116,7 +116,8 @@ func TestTable(t *testing.T) {
 					s := hot(t, counter.SlidingWindow, n, traffic{shape: shape, demand: demand})
 					s.roundTrip, s.lasts = roundTrip, 70*counter.Second
 					_, all := rows(s, 1, false)
-					t.Logf("%d regions, %3d ms, %-6s %4.2f: %v", n, roundTrip/1000, shapeNames[shape], demand, all[0])
+					t.Logf("%d regions, %3d ms, %-7s %4.2f: %v",
+						n, roundTrip/1000, shapeNames[shape], demand, all[0])
 					if all[0].over > 0 {
 						t.Errorf("%.2f %% over", all[0].over)
 					}

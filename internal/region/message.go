@@ -16,6 +16,12 @@ const (
 	None
 	// Ack acknowledges the transfer of a serial number.
 	Ack
+	// Stale answers a Gift that may belong to a share that was forgotten.
+	Stale
+	// Close asks a region to confirm that it knows that its transfer of a serial number was applied.
+	Close
+	// Closed confirms it.
+	Closed
 )
 
 // A Message is what the agents of two regions send each other about one counter. It may be lost,
@@ -35,7 +41,8 @@ type Message struct {
 	// which it forwards the Ask, and the answer of the home tells the region.
 	Asked    uint8
 	Transfer Transfer       // Gift
-	Serial   uint64         // Ack
+	Serial   uint64         // Ack, Stale, Close, Closed
+	Floor    uint64         // Stale: the smallest serial number that is not stale is greater
 	Wait     counter.Micros // None: how long the sender expects to have nothing
 	// Has is the sender's share.
 	Has int64

@@ -11,11 +11,13 @@ const (
 	ignoresClocks
 	forgetsTransfers
 	restoresAnOldShare
+	forgetsUnconfirmed
 	mistakes
 )
 
 var mistakeNames = [...]string{"none", "applies a transfer twice", "ignores clocks",
-	"forgets transfers that are not acknowledged", "restores an old share"}
+	"forgets transfers that are not acknowledged", "restores an old share",
+	"forgets a share before the others confirm"}
 
 func (m mistake) beforeReceive(p *place, msg *Message) {
 	if msg.Kind != Gift {
@@ -23,7 +25,7 @@ func (m mistake) beforeReceive(p *place, msg *Message) {
 	}
 	switch m {
 	case appliesTwice:
-		p.share.applied[msg.From] = msg.Transfer.Serial - 1
+		p.share.applied[msg.From] = 0
 	case ignoresClocks:
 		msg.Transfer.At = 0
 	}
@@ -40,4 +42,10 @@ func (m mistake) beforeStart(p *place) {
 	case restoresAnOldShare:
 		*p.share, p.backup = p.backup, *p.share
 	}
+}
+
+// forgetsEarly reports whether a share is forgotten although the others have not confirmed what was
+// applied: the region returned its units and does not wait for the rest of the exchange.
+func (m mistake) forgetsEarly(p *place) bool {
+	return m == forgetsUnconfirmed && p.share.units == 0 && p.share.Moving() == 0
 }

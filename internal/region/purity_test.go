@@ -18,7 +18,8 @@ func TestThePackageIsPure(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
 	}
-	pure := []string{`"fmt"`, `"math"`, `"math/big"`, `"math/bits"`, `"github.com/penstock/penstock/core/counter"`}
+	pure := []string{`"fmt"`, `"math"`, `"math/big"`, `"math/bits"`,
+		`"github.com/penstock/penstock/core/counter"`}
 	set := token.NewFileSet()
 	for _, path := range files {
 		if strings.HasSuffix(path, "_test.go") {

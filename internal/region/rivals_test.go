@@ -84,7 +84,7 @@ func syncs(s scene, every counter.Micros) rival {
 }
 
 func mustShare(limit counter.Limit, self int) Share {
-	share, err := NewShare(limit, self, self)
+	share, err := NewShare(limit, self, self, Forgotten{})
 	if err != nil {
 		panic(err)
 	}

@@ -16,7 +16,8 @@ const RegionsMax = 8
 // A Transfer moves units of a share from one region to another.
 type Transfer struct {
 	From, To int
-	// Serial counts the transfers of this counter from From to To, starting at 1.
+	// Serial is greater than that of every earlier transfer of this counter from From to To. It is
+	// the sender's clock if that suffices.
 	Serial uint64
 	Units  int64 // greater than 0; 0 means that there is no transfer
 	// At is the reading of the sender's clock. The receiver uses the units from this reading of its
@@ -36,15 +37,21 @@ type Share struct {
 	// sent is the last transfer to each region, with 0 units once it has been acknowledged.
 	sent [RegionsMax]Transfer
 	// applied is the serial number of the last transfer from each region.
-	applied [RegionsMax]uint64
+	applied   [RegionsMax]uint64
+	forgotten Forgotten
 	// early are units from each region that this region may not use yet.
 	early [RegionsMax]Transfer
 }
 
+// Forgotten is what a region keeps of all the shares that it has forgotten: for each region the
+// greatest serial number of their transfers from it, and for the region itself the greatest of
+// their transfers to others. It must be as durable as the shares.
+type Forgotten [RegionsMax]uint64
+
 // NewShare returns the share of a counter that no region has used: all of the limit at its home,
 // nothing elsewhere. The limit must not be a calendar window, nor a
 // token bucket that takes more than 31 days to fill.
-func NewShare(limit counter.Limit, self, home int) (Share, error) {
+func NewShare(limit counter.Limit, self, home int, forgotten Forgotten) (Share, error) {
 	if self < 0 || self >= RegionsMax || home < 0 || home >= RegionsMax {
 		return Share{}, fmt.Errorf("region %d with home %d: regions are numbered from 0 to %d",
 			self, home, RegionsMax-1)
@@ -57,7 +64,7 @@ func NewShare(limit counter.Limit, self, home int) (Share, error) {
 		return Share{}, fmt.Errorf("limit %q cannot be divided among regions: "+
 			"it takes more than 31 days to fill; use a smaller burst or a higher rate", limit)
 	}
-	s := Share{self: self, whole: limit}
+	s := Share{self: self, whole: limit, forgotten: forgotten}
 	if self == home {
 		s.resize(limit.Capacity())
 	}
@@ -109,16 +116,21 @@ func (s *Share) Give(now counter.Micros, to int, units int64) (Transfer, bool) {
 	}
 	s.resize(s.units - units)
 	sent := &s.sent[to]
-	*sent = Transfer{From: s.self, To: to, Serial: sent.Serial + 1, Units: units, At: s.clock}
+	serial := max(sent.Serial+1, s.forgotten[s.self]+1, uint64(s.clock))
+	*sent = Transfer{From: s.self, To: to, Serial: serial, Units: units, At: s.clock}
 	return *sent, true
 }
 
-// Receive applies a transfer, unless it was applied before. It reports whether the sender can be
-// told that the transfer is applied. A transfer that skips a serial number is not applied: one of
-// the two regions has lost its share.
+// Receive applies a transfer, unless it was applied before. It reports false if the transfer may
+// belong to a share that this region has forgotten. The sender then renumbers it, if it still waits
+// for an acknowledgment: it cannot have been applied, because a share is forgotten only after the
+// senders of all its transfers have confirmed that they know of it.
 func (s *Share) Receive(now counter.Micros, t Transfer) bool {
-	if t.Serial != s.applied[t.From]+1 {
-		return t.Serial <= s.applied[t.From]
+	if t.Serial <= s.forgotten[t.From] {
+		return false
+	}
+	if t.Serial <= s.applied[t.From] {
+		return true
 	}
 	s.applied[t.From] = t.Serial
 	early := &s.early[t.From]
@@ -126,6 +138,41 @@ func (s *Share) Receive(now counter.Micros, t Transfer) bool {
 	early.At = max(early.At, t.At)
 	s.advance(now)
 	return true
+}
+
+// Renumber gives a transfer that a region did not apply a serial number greater than floor, and
+// returns it. It returns false if the transfer is known to be applied.
+func (s *Share) Renumber(to int, serial, floor uint64) (Transfer, bool) {
+	t := &s.sent[to]
+	if t.Serial != serial || t.Units == 0 {
+		return Transfer{}, false
+	}
+	t.Serial = max(floor, t.Serial) + 1
+	return *t, true
+}
+
+// Applied returns the serial number of the last transfer from a region, 0 for none.
+func (s *Share) Applied(from int) uint64 { return s.applied[from] }
+
+// Forget returns what the region must keep of a share that is like a new one, and false if it is
+// not. Its home may forget it with all of the units, another region with none. known are the serial
+// numbers of which each region has confirmed that it knows that they were applied.
+func (s *Share) Forget(now counter.Micros, home int, known [RegionsMax]uint64) (Forgotten, bool) {
+	forgotten, like := s.forgotten, int64(0)
+	if s.self == home {
+		like = s.whole.Capacity()
+	}
+	if s.Spare(now) != like || s.units != like || s.Moving() > 0 {
+		return Forgotten{}, false
+	}
+	for i := range s.applied {
+		if s.applied[i] > known[i] || s.early[i].Units > 0 {
+			return Forgotten{}, false
+		}
+		forgotten[i] = max(forgotten[i], s.applied[i])
+		forgotten[s.self] = max(forgotten[s.self], s.sent[i].Serial)
+	}
+	return forgotten, true
 }
 
 // Acknowledged records that a region has applied the transfer of a serial number.

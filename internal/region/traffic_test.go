@@ -3,6 +3,7 @@
 package region
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/penstock/penstock/core/counter"
@@ -12,14 +13,15 @@ import (
 type shape uint8
 
 const (
-	even   shape = iota
-	skewed       // nine tenths in one region
-	moving       // all in one region, which changes every 5 seconds
-	single       // all in one region
+	even    shape = iota
+	skewed        // nine tenths in one region
+	moving        // all in one region, which changes every 5 seconds
+	single        // all in one region
+	pausing       // even, in every other span of three windows
 	shapes
 )
 
-var shapeNames = [...]string{"even", "skewed", "moving", "single"}
+var shapeNames = [...]string{"even", "skewed", "moving", "single", "pausing"}
 
 // traffic describes Poisson arrivals: their distribution, their rate in multiples of the limit, and
 // the largest cost.
@@ -41,6 +43,9 @@ func (tr traffic) start(limit counter.Limit, regions int, rng *rand.Rand) source
 	at := 0.0
 	return func() (counter.Micros, int, int64) {
 		at += rng.ExpFloat64() / rate
+		if span := 3 * float64(limit.Window()); tr.shape == pausing && int(at/span)%2 == 1 {
+			at = (math.Floor(at/span) + 1) * span
+		}
 		region := rng.IntN(regions)
 		switch tr.shape {
 		case skewed:

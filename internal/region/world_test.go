@@ -27,6 +27,7 @@ type scene struct {
 	kill      counter.Micros // interval at which an agent is killed
 	loseOne   bool           // one region is lost in the middle of the run
 	clockWide counter.Micros // the greatest difference of a clock from true time
+	sweep     counter.Micros // interval at which each region tries to forget the counter
 	mistake   mistake
 }
 
@@ -69,7 +70,7 @@ type use struct {
 type figures struct {
 	requests, atOnce, deniedAtOnce, denied int64
 	arrived, admitted, unanswered          int64 // units
-	messages                               int64
+	messages, forgotten                    int64
 }
 
 type event struct {
@@ -97,7 +98,7 @@ func newWorld(s scene, seed uint64) *world {
 	w := &world{scene: s, now: begins, rng: rand.New(rand.NewPCG(seed, 1)), waits: map[uint64]waits{}}
 	home := int(seed % uint64(s.regions))
 	for i := range s.regions {
-		share, err := NewShare(s.limit, i, home)
+		share, err := NewShare(s.limit, i, home, Forgotten{})
 		if err != nil {
 			panic(err)
 		}
@@ -254,8 +255,40 @@ func (w *world) scheduleFaults() {
 	if w.kill > 0 {
 		w.after(w.kill, w.killAgent)
 	}
+	if w.sweep > 0 {
+		w.after(w.sweep, w.sweepAll)
+	}
 	if w.loseOne {
 		w.after(w.lasts/2, func() { w.places[w.rng.IntN(w.regions)].lost = true })
+	}
+}
+
+// sweepAll lets each region forget the counter if it can.
+func (w *world) sweepAll() {
+	for region, p := range w.places {
+		if p.lost {
+			continue
+		}
+		var out Output
+		home := p.agent.Home
+		forgotten, ok := p.agent.Sweep(w.now+p.offset, &out)
+		w.carryOut(region, &out)
+		if !ok && !w.mistake.forgetsEarly(p) {
+			continue
+		}
+		if !ok {
+			forgotten = p.share.forgotten
+		}
+		share, err := NewShare(w.limit, region, home, forgotten)
+		if err != nil {
+			panic(err)
+		}
+		*p.share = share
+		w.start(region, home)
+		w.figures.forgotten++
+	}
+	if w.now < begins+w.lasts {
+		w.after(w.sweep, w.sweepAll)
 	}
 }
 
@@ -295,7 +328,8 @@ func (w *world) units() (units int64) {
 		for from := range w.places {
 			units += p.share.early[from].Units
 			t := w.places[from].share.sent[p.agent.Self]
-			if t.Units > 0 && t.Serial > p.share.applied[from] {
+			applied := t.Serial > p.share.forgotten[from] && t.Serial <= p.share.applied[from]
+			if t.Units > 0 && !applied {
 				units += t.Units
 			}
 		}
