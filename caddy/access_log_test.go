@@ -22,8 +22,8 @@ const accessLogRecipe = `format filter {
 			}
 		}`
 
-// TestKeysInTheAccessLog: Caddy warns of a key that its access log shows, and with the recipe of the
-// guide neither the access log nor the log of errors has it.
+// TestKeysInTheAccessLog: Caddy warns that its access log shows a key. With the recipe of the
+// guide, neither the access log nor the error log contains the key.
 func TestKeysInTheAccessLog(t *testing.T) {
 	const key = "pk_an_example_key_for_tests"
 	guide, err := os.ReadFile("../docs/guides/tiers-and-keys.md")

@@ -43,7 +43,7 @@ func (Admin) CaddyModule() caddy.ModuleInfo {
 
 // Provision registers the metrics with the admin endpoint of a configuration. After a rejected
 // configuration, Caddy serves the registry of that configuration, although the app of the previous
-// one runs on, and the app of the rejected one may never have registered anything.
+// one runs on, and the rejected app may not have registered any metrics.
 func (*Admin) Provision(ctx caddy.Context) error { return register(ctx.GetMetricsRegistry()) }
 
 // Routes returns the endpoints.
@@ -63,7 +63,7 @@ func (Admin) Routes() []caddy.AdminRoute {
 	return out
 }
 
-// operators returns what answers operators about this configuration.
+// operators returns the API that answers operators about this configuration.
 func (a *App) operators() *operator.API {
 	return &operator.API{Desk: a.desk(), Front: "Caddy", DirectoryRemedy: "write directory in the penstock block of the global options",
 		Reload: a.reload, Node: thisNode, Others: a.store.others()}
@@ -74,7 +74,7 @@ func (a *App) desk() *operator.Desk {
 	return &operator.Desk{Store: a.store, Directory: a.store.directory, Denials: eventLog.Recent, Policies: a.operated}
 }
 
-// operated returns the policies in force, as operators ask about them.
+// operated returns the policies in force, in the form that the operators' API needs.
 func (a *App) operated() (all []operator.Policy) {
 	for _, p := range a.inForce() {
 		now := p.Current()

@@ -124,8 +124,8 @@ func TestAdminSelectsClients(t *testing.T) {
 	}
 }
 
-// TestAdminKnowsTheTierOfAKey: the counters of an API key are those of its tier, without the
-// operator saying it, and a reset finds them.
+// TestAdminKnowsTheTierOfAKey: the counters of an API key are those of its tier, even if the
+// operator does not name the tier, and a reset finds them.
 func TestAdminKnowsTheTierOfAKey(t *testing.T) {
 	const key = "pk_an_example_key_for_tests"
 	sum := sha256.Sum256([]byte(key))
@@ -283,8 +283,8 @@ func TestAdminRejectsInvalidParameters(t *testing.T) {
 	}
 }
 
-// TestMetricsSurviveARejectedConfiguration: a configuration that Caddy does not accept, for our part
-// of it or for another, takes away no metric of the one that runs on.
+// TestMetricsSurviveARejectedConfiguration: if Caddy rejects a configuration, because of Penstock's
+// part or another, no metric of the running configuration is lost.
 func TestMetricsSurviveARejectedConfiguration(t *testing.T) {
 	s := start(t, adminSite)
 	s.statuses(3, "/")
@@ -327,7 +327,7 @@ func (s *server) put(path, body string) (status int, answer string) {
 }
 
 // TestBlockOfTheAppIsKnownToSites: the block of an app without rules names users that only one of the
-// sites identifies. It is in force there, and no error of the other.
+// sites identifies. It is in force in that site, and it is not an error in the other.
 func TestBlockOfTheAppIsKnownToSites(t *testing.T) {
 	const site = `{
 	penstock {

@@ -254,7 +254,7 @@ func TestStatusShowsWhatIsLeftAndSpendsNothing(t *testing.T) {
 		}
 		return strings.Join(all, ", ")
 	}
-	for range 3 { // asking charges nothing
+	for range 3 { // a status request charges nothing
 		equal(t, "a", left("a.test"), "all 10/10 in 2505600s, api-30d 3/3 in 2592000s, api-31d 20/20 in 2678400s")
 	}
 	equal(t, "requests", s.statuses(4, "/api/x", "Host", "a.test"), "200 200 200 429")

@@ -170,8 +170,9 @@ var errNameMissing = errors.New("a name is missing: counters in a shared store n
 	"would count apart, or together with strangers; write \"name shop\" in the penstock block of the site or the global options")
 
 // Start logs the rules whose counters start at zero and begins to follow policy files. The store
-// works from Provision on because Caddy may call handlers before it starts the apps. All handlers
-// are provisioned, so it is known now which clients they can know.
+// works from Provision on because Caddy may call handlers before it starts the apps. At this point,
+// all handlers are provisioned, so it is known which properties of clients their policies can
+// identify.
 func (a *App) Start() error {
 	if err := a.checkLists(); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (a *App) Stop() error {
 // Cleanup releases the store and the verifiers. The last configuration to release them closes them.
 func (a *App) Cleanup() error {
 	a.unwatch()
-	// The field stays set because requests of this configuration may still be under way.
+	// The field stays set because requests of this configuration may still be running.
 	if a.shadows != nil {
 		a.shadows.stop()
 	}
@@ -211,7 +212,7 @@ func (a *App) forget() (problems []error) {
 	policies := slices.Collect(maps.Values(a.policiesByText))
 	clear(a.policiesByText)
 	a.mu.Unlock()
-	for _, p := range policies { // without the lock, because an edit under way may wait for it
+	for _, p := range policies { // without the lock, because an edit in progress may wait for it
 		problems = append(problems, p.Close())
 	}
 	return problems

@@ -54,13 +54,13 @@ func (a *attributes) served() bool {
 
 // sentPath returns the path that Caddy sends on, from a URL that has not been modified. It is the
 // path as the client sent it, if every byte in it may stand in a path. Otherwise Go encodes the
-// decoded path anew: "\" becomes "%5C", and "%2F" becomes "/", which other servers then read as
-// separators or not. A path over the length limit is returned unescaped, because escaping a megabyte
-// would take a millisecond.
+// decoded path anew: "\" becomes "%5C", and "%2F" becomes "/". Other servers may or may not treat
+// these as separators. A path over the length limit is returned unescaped, because escaping a
+// megabyte would take a millisecond.
 func sentPath(u *url.URL) string {
 	switch {
 	case u.RawPath != "" && isEncoded(u.RawPath):
-		return u.RawPath // as EscapedPath, which decodes it first
+		return u.RawPath // like EscapedPath, which decodes the path first
 	case len(u.Path) > policy.PathBytesMax:
 		return u.Path
 	}

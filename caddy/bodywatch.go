@@ -85,7 +85,7 @@ func (w *responder) narrow(r *http.Request) {
 	r.Header["Accept-Encoding"] = []string{strings.Join(kept, ", ")}
 }
 
-// unfinished reports whether the request body was read in part only. An error may then be the
+// unfinished reports whether the request body was read only in part. An error may then be the
 // client's fault.
 func (w *responder) unfinished() bool {
 	return w.body != nil && bodyState(w.body.state.Load()) == bodyBegun

@@ -85,8 +85,8 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
 
-// UnmarshalCaddyfile reads the directive outside of a site. Each of its one-line rules is named on
-// its own.
+// UnmarshalCaddyfile reads the directive outside of a site. Its one-line rule is named
+// independently of other directives.
 func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	b := newBlock(d)
 	b.nameLine = func() string { return defaultName(1) }

@@ -178,7 +178,7 @@ func TestPenaltiesGrow(t *testing.T) {
 		}
 		respond "ok"
 	}`)
-	// one violation, which lasts until its Retry-After
+	// one violation; its penalty lasts until the Retry-After
 	equal(t, "a", s.statuses(3, "/a"), "200 429 429")
 	equal(t, "c", s.statuses(1, "/c"), "200")
 	equal(t, "b", s.statuses(1, "/b"), "200")

@@ -16,13 +16,13 @@ import (
 )
 
 // Directory configures the directory of clients: tiers, limits, blocks and exemptions that operators
-// set while the server runs (`penstock client …`). The records are in the store: in Redis, shared by
-// all processes that use it, or else in the memory of this process. What a client's credential or the
-// policy says takes precedence over its record, except for a block.
+// set while the server runs (`penstock client …`). The records are in the store: in Redis, shared
+// by all processes that use it, or else in the memory of this process. A client's credential and
+// the policy take precedence over its record, except for a block.
 type Directory struct {
-	// The maximum number of clients that are remembered, with or without a record, and of API keys
-	// besides. Clients beyond it are read from Redis again. A client takes about 300 bytes. Default:
-	// 65536.
+	// The maximum number of clients that are remembered, with or without a record. The same number
+	// of API keys is remembered in addition. Clients beyond it are read from Redis again. A client
+	// takes about 300 bytes. Default: 65536.
 	ClientsMax int `json:"clients_max,omitempty"`
 }
 
@@ -97,7 +97,7 @@ func (s *scratch) useDirectory(d *directory.Directory) {
 	}
 }
 
-// resolve has the directory read the clients that it does not know, and plans the request again.
+// resolve makes the directory read the clients that it does not know, and plans the request again.
 func (s *scratch) resolve(d *directory.Directory) {
 	if len(s.plan.Unresolved()) == 0 {
 		return

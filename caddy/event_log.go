@@ -15,26 +15,26 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// eventLog takes the decisions that policies report, of all configurations of this process.
+// eventLog receives the decisions that policies report, for all configurations of this process.
 var eventLog = newEventLog()
 
 func newEventLog() *events.Log {
-	node, _ := os.Hostname() // "" is left out of events
+	node, _ := os.Hostname() // if it is "", events have no node
 	return events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
-		storeLogger().Warn("events could not be written, and are counted only", "decisions", lost, "error", err)
+		storeLogger().Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
 	}})
 }
 
 func init() { collectors = append(collectors, metrics.EventsOf(eventLog)...) }
 
-// eventsOut is where the events of a configuration go.
+// eventsOut is the sink of a configuration's events.
 type eventsOut struct {
 	sink   events.Sink
 	closer io.Closer
 	detach func() // nil until the app starts
 }
 
-// openEvents opens what events_to names. By default, events go to Caddy's log.
+// openEvents opens the sink that events_to names. By default, events go to Caddy's log.
 func (a *App) openEvents() (err error) {
 	a.reports = eventsOut{sink: &caddyLog{a.logger.Named("events")}}
 	if a.EventsTo != "" {
@@ -61,21 +61,21 @@ func (b *block) readEventsTo() {
 	}
 }
 
-// attachEvents makes the process write its events as this configuration says.
+// attachEvents makes the process write its events to this configuration's sink.
 func (a *App) attachEvents() {
 	if a.reports.sink != nil {
 		a.reports.detach = eventLog.Attach(a.reports.sink)
 	}
 }
 
-// detachEvents writes what is there, and leaves further events to the other configuration.
+// detachEvents writes the queued events, and leaves further events to the next configuration.
 func (a *App) detachEvents() {
 	if a.reports.detach != nil {
 		a.reports.detach()
 	}
 }
 
-// closeEvents closes what openEvents has opened.
+// closeEvents closes the sink that openEvents has opened.
 func (a *App) closeEvents() error {
 	a.detachEvents()
 	closer := a.reports.closer
@@ -85,7 +85,8 @@ func (a *App) closeEvents() error {
 	return closer.Close()
 }
 
-// caddyLog writes events to Caddy's log. Caddy does not report whether a log could be written.
+// caddyLog writes events to Caddy's log. Caddy does not report whether a log entry could be
+// written.
 type caddyLog struct{ logger *zap.Logger }
 
 // Write implements [events.Sink].

@@ -118,9 +118,10 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 }
 
 // warnOfAccessLog warns if the server has an access log that shows credentials of the handler's
-// policies. Caddy leaves out only Authorization and Cookie. The formats of logs are not known here.
+// policies. Caddy leaves out only Authorization and Cookie. The handler does not know the formats
+// of the logs.
 func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
-	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // which is said on purpose
+	if server == nil || server.Logs == nil || server.Logs.ShouldLogCredentials { // ShouldLogCredentials is set on purpose
 		return
 	}
 	for _, p := range h.policies {

@@ -32,10 +32,10 @@ func TestReloadSaysWhichCountersStartAfresh(t *testing.T) {
 		lines  int
 	}{
 		{"9/1h 50/1d", 0},              // counts may change
-		{"50/1d 9/1h", 0},              // and so may the order
+		{"50/1d 9/1h", 0},              // the order may change too
 		{"50/1d 9/2h", 1},              // another window is logged
 		{"50/1d 9/2h", 1},              // logged once
-		{"50/1d fixed_window 9/2h", 2}, // nor an algorithm
+		{"50/1d fixed_window 9/2h", 2}, // a changed algorithm was logged before, too
 		// a new tier may count like the rule
 		{"50/1d fixed_window 9/2h {\n tiers gold 90/2h\n}", 2},
 		{"50/1d fixed_window 9/2h {\n tiers gold 90/3h\n}", 3}, // or by another window

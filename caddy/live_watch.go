@@ -37,7 +37,7 @@ func (a *App) unwatch() {
 	}
 }
 
-// changed is called when a version of a policy has come into force.
+// changed is called when a version of a policy has taken effect.
 func (a *App) changed(p *placedPolicy, before, now *live.Version) {
 	if before == nil {
 		return // the configuration does not run yet

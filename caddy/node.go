@@ -44,7 +44,8 @@ func problemsOfNode() []string {
 	return app.store.opened.Problems()
 }
 
-// join makes this process known to the others that count in the same Redis, if there is one.
+// join publishes this process to the other nodes that count in the same Redis. Without Redis, it
+// does nothing.
 func (s *pooledStore) join() {
 	if s.opened.Redis != nil {
 		s.joined.Do(func() { s.member = fleet.Join(s.opened.Redis, thisNode) })
@@ -59,7 +60,8 @@ func (s *pooledStore) leave() {
 	}
 }
 
-// others returns how to read what all nodes of the same Redis told of themselves; nil without Redis.
+// others returns a function that reads the reports of all nodes of the same Redis, or nil without
+// Redis.
 func (s *pooledStore) others() func(context.Context) (*fleet.Reading, error) {
 	if s.opened.Redis == nil {
 		return nil

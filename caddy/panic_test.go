@@ -48,7 +48,7 @@ func TestAPanicInATrialEndsTheTrial(t *testing.T) {
 	s.run(<-s.queue)
 }
 
-// TestARequestOutlivesItsConfiguration: a request under way when its configuration ends is
+// TestARequestOutlivesItsConfiguration: a request that is running when its configuration ends is
 // completed, and its trial counts as untried.
 func TestARequestOutlivesItsConfiguration(t *testing.T) {
 	memory, err := memstore.New(memstore.Options{})

@@ -14,8 +14,8 @@ import (
 type clientList struct {
 	word string
 	of   func(*policyfile.Listed) *policyfile.Words
-	// source returns the setting from which a policy knows the field, besides credentials; nil for
-	// a field that only credentials state.
+	// source returns the setting from which a policy takes the field, in addition to credentials.
+	// It is nil for a field that only credentials contain.
 	source func(*policyfile.Document) policyfile.Sources
 }
 
@@ -29,15 +29,15 @@ var clientLists = []clientList{
 		func(d *policyfile.Document) policyfile.Sources { return d.Tenant }},
 }
 
-// knownTo reports whether the policy can know the field of any client.
+// knownTo reports whether the policy has a source for the field.
 func (c *clientList) knownTo(d *policyfile.Document) bool {
 	byKey := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.APIKey != nil })
 	byToken := slices.ContainsFunc(d.Identify, func(way policyfile.Identify) bool { return way.JWT != nil })
 	return byKey || c.source != nil && (byToken || len(c.source(d)) > 0)
 }
 
-// knownLists returns the entries without the fields that the policy can know of no client. Another
-// handler may know them, so they are no error of this policy.
+// knownLists returns the entries without the fields for which the policy has no source. Another
+// handler may have one, so such a field is not an error in this policy.
 func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.Lists) {
 	for _, entry := range all {
 		said, dropped := false, false
@@ -59,8 +59,8 @@ func knownLists(all policyfile.Lists, d *policyfile.Document) (known policyfile.
 }
 
 // checkSettings checks the settings of an app that has no rules of its own, which apply to every
-// handler. How clients are identified may be left to the handlers, so every field of a client counts
-// as known here; checkLists reports those that no policy knows.
+// handler. The handlers may define how clients are identified, so every field of a client is
+// accepted here. checkLists reports the fields for which no policy has a source.
 func (a *App) checkSettings() error {
 	d := a.document(a.Name)
 	d.Identify = append(slices.Clone(d.Identify), policyfile.Identify{
@@ -68,8 +68,8 @@ func (a *App) checkSettings() error {
 	return d.Check()
 }
 
-// checkLists returns an error for each field of the app's exempt and block that no policy of the
-// configuration can know.
+// checkLists returns an error for each field in the app's exempt and block for which no policy of
+// the configuration has a source.
 func (a *App) checkLists() error {
 	var problems []error
 	policies := a.inForce()

@@ -124,7 +124,7 @@ func TestReferenceCaddyfiles(t *testing.T) {
 			t.Run(document, func(t *testing.T) {
 				s := start(t, text)
 				if strings.Contains(text, "\tmode ") {
-					return // it loads; the servers it names do not exist here
+					return // the Caddyfile was adapted; the servers that it names do not exist here
 				}
 				if strings.Contains(text, "penstock_status") {
 					compareStatus(t, s.get("/quota").body)

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// The path that the rules see is the path that Caddy sends to an upstream, for every byte that a
-// client may write into it.
+// TestSentPathIsWhatTheUpstreamGets: the rules see the same path that Caddy sends to the upstream,
+// for every byte that a client may send in it.
 func TestSentPathIsWhatTheUpstreamGets(t *testing.T) {
 	seen := 0
 	for c := range 256 {

@@ -79,7 +79,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	d, gone := h.decide(r, s)
 	if gone {
 		s.release()
-		w.WriteHeader(statusClientGone) // for the log; the client is gone
+		w.WriteHeader(statusClientGone) // for the log; the client has disconnected
 		return nil
 	}
 	if d.Rule == "" {

@@ -274,7 +274,7 @@ func TestRedisCountsForSeveralAndSurvives(t *testing.T) {
 		t.Errorf("keys: %q, %v", keys, err)
 	}
 	redis.Kill()
-	// One unit is known to be used, so this process admits the rest of the limit by itself.
+	// This process knows that one unit is used, so it admits the rest of the limit by itself.
 	r := s.get("/")
 	equal(t, "down", r.body, "degraded_allowed")
 	r.want(t, "X-RateLimit-Limit", "")

@@ -11,8 +11,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the node decides. What the
-// upstream says is what counts: in the node's own allowance, and in Redis when it is back.
+// TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the node decides. The cost
+// that the upstream reports is what is charged: to the node's own share, and to Redis when it
+// answers again.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	redis := redistest.Start(t)
 	s := start(t, `{
@@ -76,7 +77,7 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	s.get("/cheap").want(t, "X-RateLimit-Remaining", "880") // 20 are used, and 100 reserved
 }
 
-// counted returns the sum of the series that begin so and contain a text.
+// counted returns the sum of the series that begin with one text and contain another.
 func (s *server) counted(begin, text string) (sum int) {
 	s.t.Helper()
 	for line := range strings.Lines(s.metrics()) {

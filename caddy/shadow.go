@@ -51,8 +51,8 @@ type trial struct {
 
 var trials = sync.Pool{New: func() any { return new(trial) }}
 
-// shadows tries out candidate policies on the requests of one configuration. Each candidate is
-// asked as if it were in force, but with separate counters. No request waits for it.
+// shadows tries out candidate policies on the requests of one configuration. Each candidate decides
+// as if it were in force, but with separate counters. No request waits for it.
 type shadows struct {
 	store     counter.Store
 	directory *directory.Directory // nil without one
@@ -82,15 +82,16 @@ func (s *shadows) work() {
 	}
 }
 
-// stop ends the trials and drops queued ones, so that a configuration need not wait for them. Later
-// trials of requests still under way count as untried.
+// stop ends the trials and drops queued ones, so that a configuration need not wait for them.
+// Requests that are still being served are counted as untried from then on.
 func (s *shadows) stop() {
 	s.once.Do(func() { close(s.ending) })
 	s.workers.Wait()
 }
 
-// tryOut asks the candidates once per request, in the background. It returns the settlements of
-// candidates that charge by the response; these are asked when the response is known.
+// tryOut starts a trial of each candidate once per request, in the background. It returns the
+// settlements of candidates that charge by the response; their trials start when the response is
+// known.
 func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
 	for _, candidate := range h.tried {
 		if !rec.begin(candidate) {
@@ -122,14 +123,14 @@ func (s *shadows) try(candidate *live.Policy, r *http.Request, denied bool) (wai
 	t.shadows, t.version, t.denied = s, candidate.Current(), denied
 	t.plan.Reset()
 	if s.directory != nil {
-		t.plan.UseDirectory(s.directory) // it knows the client by now, unless no policy in force applies
+		t.plan.UseDirectory(s.directory) // the client has been read by now, unless no policy in force applies
 	}
 	t.attrs.reset(r)
 	t.plan.Add(t.version.Ruleset, &t.attrs)
 	if names := t.plan.Unresolved(); len(names) > 0 {
 		s.directory.Learn(t.plan.Source(), names)
 	}
-	t.attrs.release() // the plan has all that is needed of the request
+	t.attrs.release() // the plan has copied everything that it needs from the request
 	if !denied {
 		response := settlements.Get().(*settlement)
 		if t.plan.Expect(&response.Settlement) {

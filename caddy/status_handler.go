@@ -30,8 +30,8 @@ func init() {
 //
 // `reset` is the same time as X-RateLimit-Reset. A client that has exhausted a limit gets
 // `retry_after`, and one with a penalty gets `penalized`, both in seconds. The response omits
-// limits that are hidden from clients, and limits that count by something the status request lacks.
-// It reads at most 64 counters of each policy.
+// limits that are hidden from clients, and limits whose key needs a property that the status
+// request lacks. It reads at most 64 counters of each policy.
 //
 // Each status request costs one store call for each policy. If it is open to the public, limit it
 // by other means or narrow its matcher.

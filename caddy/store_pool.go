@@ -37,7 +37,7 @@ type pooledStore struct {
 	member *fleet.Member // nil before join
 	joined sync.Once
 
-	requests atomic.Int64 // requests under way
+	requests atomic.Int64 // requests being served
 	removed  atomic.Bool  // no configuration uses it any more
 	ended    sync.Once
 }
@@ -56,7 +56,7 @@ func (s *pooledStore) release() {
 }
 
 // Destruct is called when no configuration uses the store. It closes the store, or leaves that to
-// the last request under way. When a process exits, its requests have already ended.
+// the last request that is being served. When a process exits, its requests have already ended.
 func (s *pooledStore) Destruct() error {
 	s.removed.Store(true)
 	if s.requests.Load() > 0 && !caddy.Exiting() {

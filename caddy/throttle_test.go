@@ -172,7 +172,7 @@ func TestAnotherLimitRefusesAtOnce(t *testing.T) {
 	queued(t, throttling("10s", 10, more), func(q *queueing) {
 		q.ask("a", "/hard")
 		q.ask("b", "/")
-		q.ask("c", "/hard") // behind b, if it had to wait
+		q.ask("c", "/hard") // would be behind b, if it had to wait
 		q.want(0, "0s a 200", "0s c 429 retry 3600")
 		q.want(5*time.Second, "0s a 200", "0s c 429 retry 3600", "1s b 200")
 	})

@@ -133,8 +133,9 @@ func (s *server) unreadable() (n int) {
 	return 0
 }
 
-// TestACostThatATrustedPeerDoesNotSay: the request costs the policy's number, never zero, and a
-// metric counts it. A cost header from an untrusted peer is ignored.
+// TestACostThatATrustedPeerDoesNotSay: if a trusted peer sends no cost, the request costs the
+// policy's number, never zero, and a metric counts it. A cost header from an untrusted peer is
+// ignored.
 func TestACostThatATrustedPeerDoesNotSay(t *testing.T) {
 	s := overRedis(t, `rule r 1000/30d {
 		cost header X-Cost {

@@ -5,14 +5,14 @@
 //
 // # Promise
 //
-// The process starts whether or not the database and Redis answer, and works as soon as they do. It
+// The process starts even if the database and Redis do not answer, and works as soon as they do. It
 // has no state of its own: any number of processes over one database serve the same API, and one of
-// them publishes. What proxies enforce is in Redis, so they go on without it.
+// them publishes. Proxies read Redis, so they work without a control plane.
 //
 // # When not to use it
 //
-// Without history, roles and an API, the command penstock client changes the directory in Redis
-// alone, and needs no PostgreSQL.
+// If you need no history, roles or API, use the command penstock client. It changes the directory
+// in Redis, and needs no PostgreSQL.
 package control
 
 import (
@@ -40,14 +40,14 @@ import (
 const (
 	// connectionsMax bounds the connections of callers.
 	connectionsMax = 1024
-	// callTime bounds the reading of a request, and the writing of an answer.
+	// callTime bounds the time to read a request, and the time to write an answer.
 	callTime       = 15 * time.Second
 	idleTime       = 2 * time.Minute
 	drainTime      = 10 * time.Second
 	headerBytesMax = 64 << 10
-	// prepareEvery is the pause before the database is asked again at the start.
+	// prepareEvery is the pause between two attempts to prepare the database at the start.
 	prepareEvery = time.Second
-	// readyTime bounds each look of /readyz.
+	// readyTime bounds each check of /readyz.
 	readyTime = 2 * time.Second
 )
 
@@ -110,12 +110,13 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	defer stop() // before running is waited for
+	defer stop() // before the wait for running
 	return errors.Join(err, server.Shutdown(ending))
 }
 
 // prepare brings the schema to the version of this program, and makes the first token. It tries
-// again while the database does not answer. An error is one that trying again does not mend.
+// again while the database does not answer. It returns an error if another attempt could not
+// succeed.
 func (p *process) prepare(ctx context.Context) error {
 	said := ""
 	for {
@@ -156,7 +157,7 @@ func (p *process) firstToken(ctx context.Context) error {
 	return nil
 }
 
-// ready returns the state of what the process needs.
+// ready returns the state of the servers that the process needs.
 func (p *process) ready(ctx context.Context) api.Readiness {
 	ctx, cancel := context.WithTimeout(ctx, readyTime)
 	defer cancel()
@@ -172,7 +173,7 @@ func (p *process) ready(ctx context.Context) api.Readiness {
 	away := p.pool.Ping(ctx)
 	r := api.Readiness{Schema: "unknown", Database: "ok", Publisher: "stands by"}
 	if away != nil {
-		r.Database = "does not answer" // callers need no token, so the rest is in the log
+		r.Database = "does not answer" // callers need no token, so the cause is only in the log
 	} else {
 		if schema = database.Check(ctx, p.pool); schema == nil {
 			schema = p.pool.QueryRow(ctx, "SELECT c.change - p.change FROM chain c, publication p").Scan(&r.Unpublished)

@@ -70,8 +70,9 @@ func (r *running) status(path string) (status int, ready api.Readiness) {
 	return response.StatusCode, ready
 }
 
-// TestProcessesStartWithoutTheirServers tests that a process starts without PostgreSQL, says what it
-// lacks without its address, works when PostgreSQL is there, and shows one first token in all.
+// TestProcessesStartWithoutTheirServers tests that a process starts without PostgreSQL, reports the
+// missing server without its address, and works when PostgreSQL runs. All processes together show
+// one first token.
 func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	t.Parallel()
 	postgres, redis := pgtest.Start(t), redistest.Start(t)
@@ -103,8 +104,8 @@ func TestProcessesStartWithoutTheirServers(t *testing.T) {
 	}
 }
 
-// TestASchemaOfALaterReleaseEndsTheProcess tests that the process ends with what to do, and does not
-// try again for ever.
+// TestASchemaOfALaterReleaseEndsTheProcess tests that the process ends with an error that names the
+// remedy, instead of trying again for ever.
 func TestASchemaOfALaterReleaseEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)

@@ -12,27 +12,27 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Bounds of the clients that wait to be read. A request whose client is beyond them is denied, since
-// the client may be blocked.
+// Bounds on the clients that wait to be read. A request whose client does not fit is denied,
+// because the client may be blocked.
 const (
-	// batchMax is how many clients one read is for.
+	// batchMax is the maximum number of clients in one read.
 	batchMax = 1024
-	// waitingMax is how many clients wait.
+	// waitingMax is the maximum number of clients that wait.
 	waitingMax = 8 * batchMax
-	// sourceMax is how many clients wait that one source of requests, such as an address, has named.
-	// Other sources are read meanwhile.
+	// sourceMax is the maximum number of waiting clients that came from one source of requests,
+	// such as an address. The clients of other sources are still read.
 	sourceMax = batchMax
-	// waitMax is how long a request waits for its turn.
+	// waitMax is how long a request waits for its batch.
 	waitMax = time.Second
-	// readAgainMax is the time for a read that is repeated.
+	// readAgainMax is the timeout of a repeated read.
 	readAgainMax = 400 * time.Millisecond
 )
 
 // batch is a set of clients that are read together.
 type batch struct {
 	names   map[policy.ClientName]struct{}
-	sources map[uint32]int // how many of them each source has named
-	done    chan struct{}  // closed when they were read, or could not be
+	sources map[uint32]int // the number of clients from each source
+	done    chan struct{}  // closed when the clients were read, or the read has failed
 }
 
 func (b *batch) has(name policy.ClientName) bool {
@@ -57,7 +57,7 @@ func (d *Directory) Waits(kind, id string) bool {
 	return d.place(policy.ClientName{Kind: kind, ID: id}) > 0
 }
 
-// enqueueAll has the unknown clients of requests read, together if there is room. It returns the
+// enqueueAll adds the unknown clients of requests to batches, if there is room. It returns the
 // channels of the batches to wait for.
 func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	d.mu.Lock()
@@ -70,9 +70,9 @@ func (d *Directory) enqueueAll(requests []Unknown) (reads []<-chan struct{}) {
 	return reads
 }
 
-// enqueue has clients read that a source has named and that are unknown, each once. It returns a
-// channel that is closed when they are read, or nil if too many clients wait or the directory is
-// closed. The caller holds the lock.
+// enqueue adds the unknown clients of a source to batches, each client once. It returns a channel
+// that is closed when they are read, or nil if too many clients wait or the directory is closed.
+// The caller holds the lock.
 func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-chan struct{}) {
 	last := -1 // batches are read in order: the current one, then the queue
 	done = closed
@@ -95,8 +95,8 @@ func (d *Directory) enqueue(source uint32, names []policy.ClientName) (done <-ch
 	return done
 }
 
-// place returns the place of the batch that has a client: 0 for the one that is being read, i for
-// the i-th that waits, or -1 if no batch has it.
+// place returns the place of the batch that contains a client: 0 for the batch that is being read,
+// i for the i-th waiting batch, or -1 if no batch contains it.
 func (d *Directory) place(name policy.ClientName) int {
 	for i := len(d.queue); i > 0; i-- {
 		if d.queue[i-1].has(name) {
@@ -137,7 +137,8 @@ func (d *Directory) room(source uint32) bool {
 	return n*batchMax < waitingMax || len(d.queue[n-1].names) < batchMax
 }
 
-// add appends a client to the last batch, or to a new one if that is full. The caller holds the lock.
+// add appends a client to the last batch, or to a new batch if the last one is full. The caller
+// holds the lock.
 func (d *Directory) add(source uint32, name policy.ClientName) {
 	n := len(d.queue)
 	if n == 0 || len(d.queue[n-1].names) >= batchMax {
@@ -154,7 +155,7 @@ func (d *Directory) add(source uint32, name policy.ClientName) {
 	}
 }
 
-// readBatches reads batches until there is none. While one is read, the next ones fill.
+// readBatches reads batches until the queue is empty. While one batch is read, the next ones fill.
 func (d *Directory) readBatches() {
 	for {
 		d.mu.Lock()
@@ -197,8 +198,8 @@ func (d *Directory) readBatch(b *batch) {
 	}
 }
 
-// read reads records. A read that times out is repeated with the time of readAgainMax, at most twice:
-// a busy process may have been late itself.
+// read reads records. A read that times out is repeated with the timeout readAgainMax, at most
+// twice, because the delay may have been in this process.
 func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) {
 	again := max(d.timeout, readAgainMax)
 	for _, most := range [...]time.Duration{d.timeout, again, again} {
@@ -213,7 +214,7 @@ func (d *Directory) read(names []policy.ClientName, texts [][]byte) (err error) 
 	return err
 }
 
-// vanished reports whether a client that had a record has none any more. That is rare, and may mean
+// vanished reports whether a client that had a record no longer has one. That is rare, and may mean
 // that the source has lost its records.
 func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	for i, name := range names {
@@ -224,8 +225,8 @@ func (d *Directory) vanished(names []policy.ClientName, texts [][]byte) bool {
 	return false
 }
 
-// keep has the records that have vanished stay in force, and be read again later. It clears their
-// names.
+// keep leaves the records that have vanished in force until they are read again later. It clears
+// their names.
 func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	for i, name := range names {
 		if e := d.peek(name); texts[i] == nil && e != nil && e.present() {
@@ -239,12 +240,13 @@ func (d *Directory) keep(names []policy.ClientName, texts [][]byte) {
 	}
 }
 
-// lostFor is how long a record that the source has lost is used before it is looked for again.
+// lostFor is how long a record that the source has lost is used before it is read again.
 const lostFor = 10 * counter.Second
 
-// failed makes requests not wait for the source for a while, neither those of the batch that could not
-// be read nor those behind it. A change may be among what was not read, so every remembered record is
-// read again later. If the source only was too busy for the batch, the other batches are read.
+// failed handles a batch that could not be read. For a while, no request waits for the source:
+// neither those of this batch nor those of later ones. The failed read may have missed a change, so
+// every remembered record is read again later. If the source was only too busy for this batch, the
+// other batches are still read.
 func (d *Directory) failed(b *batch, err error) {
 	d.figures.Failures.Add(1)
 	var waiting []*batch
@@ -268,10 +270,10 @@ func (d *Directory) failed(b *batch, err error) {
 	}
 }
 
-// paused reports whether the source has just failed.
+// paused reports whether requests do not wait for the source, because it has just failed.
 func (d *Directory) paused(now counter.Micros) bool { return int64(now) < d.pausedUntil.Load() }
 
-// store remembers a record that was read. A record that is not valid has no force.
+// store remembers a record that was read. An invalid record has no effect.
 func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	now := counter.Micros(d.now().UnixMicro())
 	e := &entry{name: name, fresh: freshUntil(now, name.Kind, text != nil), epoch: epoch}
@@ -290,8 +292,8 @@ func (d *Directory) store(name policy.ClientName, text []byte, epoch uint64) {
 	d.cacheOf(name).put(e)
 }
 
-// bad counts a record that cannot be read, and logs at most one a second. The log names the kind of
-// the client only, since its identifier is the client's.
+// bad counts a record that cannot be read, and logs at most one per second. The log contains only
+// the kind of the client, because the identifier may be personal data.
 func (d *Directory) bad(kind string, err error) {
 	d.figures.Bad.Add(1)
 	second := time.Now().Unix()

@@ -39,9 +39,9 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkFirstContact measures how long a client waits that is seen for the first time, over a local
-// Redis, with 64 such clients at a time. It reports the percentiles, and how many clients one read of
-// Redis was for.
+// BenchmarkFirstContact measures how long a client waits when it is seen for the first time, over a
+// local Redis, with 64 such clients at a time. It reports percentiles, and the number of clients in
+// one read of Redis.
 func BenchmarkFirstContact(b *testing.B) {
 	const workers = 64
 	store, err := redisstore.New(redisstore.Options{URL: redistest.Start(b).URL(), Timeout: time.Second})

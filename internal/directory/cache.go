@@ -14,24 +14,24 @@ import (
 
 const shardCount = 64
 
-// entry is what is known about one client or one API key. Only its atomic fields change.
+// entry is the remembered record of one client or one API key. Only its atomic fields change.
 type entry struct {
 	name   policy.ClientName
 	record *Record // nil if the client has none
-	key    *key    // of an entry for an API key; nil if there is no such key
+	key    *key    // for an API key; nil if the key does not exist
 	fresh  counter.Micros
 	epoch  uint64 // of the directory when the record was read
 
 	now        atomic.Pointer[effective]
-	used       atomic.Int32 // how often lately, at most usedMax
-	refreshing atomic.Bool  // a read of it is due or under way
+	used       atomic.Int32 // the recent number of uses, at most usedMax
+	refreshing atomic.Bool  // a read of the record is queued or running
 	place      int          // in the shard's ring; the shard's lock guards it
 }
 
 // present reports whether there is a record.
 func (e *entry) present() bool { return e.record != nil || e.key != nil }
 
-// at returns what the record of a client says at an instant.
+// at returns the part of a client's record that is in force at an instant.
 func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 	said := e.now.Load()
 	if now >= said.until {
@@ -45,10 +45,10 @@ func (e *entry) at(now counter.Micros) *policy.ClientRecord {
 // evicted before that of a client that has returned.
 const usedMax = 3
 
-// cache holds the entries of the clients that were seen recently. It is safe for concurrent use: each
-// shard has a lock for readers and writers.
+// cache holds the entries of the clients that have been used recently. It is safe for concurrent
+// use: each shard has a lock for readers and writers.
 //
-// A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after the other. If
+// A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after another. If
 // the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
 type cache struct {
 	seed   maphash.Seed
@@ -120,7 +120,8 @@ func (c *cache) put(e *entry) {
 	s.entries[e.name] = e
 }
 
-// evict removes an entry that was not used lately, and returns its place. The caller holds the lock.
+// evict removes an entry that was not used recently, and returns its place. The caller holds the
+// lock.
 func (s *shard) evict() (place int) {
 	for {
 		n := s.ring[s.hand].used.Load()

@@ -32,8 +32,8 @@ const (
 	freshFor    = 300 * counter.Second
 	keyFreshFor = 600 * counter.Second // of a key
 	absentFor   = 60 * counter.Second
-	// lookEvery is how often the history is read for changes that were not sent, give or take a
-	// fifth.
+	// lookEvery is the interval at which the history is read for changes that no message has
+	// announced, give or take a fifth.
 	lookEvery = 30 * time.Second
 	// pauseAfterFailure is how long requests do not wait for the source after it did not answer.
 	pauseAfterFailure = time.Second
@@ -42,8 +42,8 @@ const (
 // Options configures a directory. Source is required.
 type Options struct {
 	Source Source
-	// ClientsMax is how many clients are remembered, with or without a record, and how many API keys
-	// besides. 0 means the default.
+	// ClientsMax is how many clients are remembered, with or without a record. As many API keys are
+	// remembered in addition. 0 means the default.
 	ClientsMax int
 	// Timeout bounds one read of the source. 0 means the default.
 	Timeout time.Duration
@@ -60,13 +60,14 @@ type Directory struct {
 	now      func() time.Time
 	logger   *slog.Logger
 	cache    *cache // of clients
-	keys     *cache // of API keys, apart so that made-up keys evict no client
+	keys     *cache // of API keys, separate so that made-up keys evict no client
 	networks atomic.Pointer[networks]
-	position string        // of the history; only the looking goroutine uses it
+	position string        // of the history; only the goroutine of look uses it
 	epoch    atomic.Uint64 // raised when changes may have been missed; entries of earlier epochs are read again
 	figures  Figures
 	badSaid  atomic.Int64 // the second in which a bad record was last logged
-	// pausedUntil is until when requests do not wait for the source, in Unix microseconds.
+	// pausedUntil is the instant until which requests do not wait for the source, in Unix
+	// microseconds.
 	pausedUntil atomic.Int64
 	failing     atomic.Bool // the source did not answer the last read
 
@@ -74,7 +75,7 @@ type Directory struct {
 	queue      []*batch // the clients to read next, at most batchMax in each
 	current    *batch   // the clients being read; nil for none
 	reading    bool     // a goroutine reads batches
-	generation string   // of the records, as far as it is known
+	generation string   // of the records, as last read
 	lost       bool     // the source has lost its records
 
 	ctx     context.Context
@@ -82,7 +83,7 @@ type Directory struct {
 	running sync.WaitGroup
 }
 
-// Figures count what a directory did, for metrics.
+// Figures are the counters of a directory, for metrics.
 type Figures struct {
 	Hits, Misses, Undirected, Overloads, Bad, Reads, Failures atomic.Uint64
 }
@@ -92,7 +93,7 @@ var (
 	_ policy.KeyDirectory = (*Directory)(nil)
 )
 
-// Open returns a directory that is usable at once: it has read the networks, unless the source does
+// Open returns a directory that is ready to use: it has read the networks, unless the source did
 // not answer within a second. It follows the source in the background.
 func Open(o Options) (*Directory, error) {
 	if o.Source == nil {
@@ -120,9 +121,9 @@ func Open(o Options) (*Directory, error) {
 	return d, nil
 }
 
-// Close ends the following of the source. The records stay readable as they are.
+// Close stops following the source. The remembered records stay readable.
 func (d *Directory) Close() error {
-	d.mu.Lock() // no reading begins afterwards
+	d.mu.Lock() // no read begins after this
 	d.cancel()
 	d.mu.Unlock()
 	d.running.Wait()
@@ -162,7 +163,8 @@ func (d *Directory) FindKey(hash [32]byte, now counter.Micros) (who *policy.Iden
 	return who, state, true
 }
 
-// find returns the entry of a name, or nil, and has it read again if it is no longer fresh.
+// find returns the entry of a name, or nil. If the entry is no longer fresh, it is read again in
+// the background.
 func (d *Directory) find(c *cache, name policy.ClientName, now counter.Micros) *entry {
 	e := c.find(name)
 	if e == nil {
@@ -193,13 +195,15 @@ func (d *Directory) FindAddr(addr netip.Addr, now counter.Micros) *policy.Client
 }
 
 // Fetch reads the records of clients that Find does not know, in one call together with those of
-// other callers. source is the number of the address, or another origin, that the request is from.
-// Fetch returns when the clients are read, the source of the records has failed, or the context is
-// done. The caller then uses Find again. A client that is still unknown has no record for now, unless
-// the source works: among too many clients, a record may be forgotten before it is used.
+// other callers. source is a number for the origin of the request, such as its address. Fetch
+// returns when the clients are read, the source of the records has failed, or the context is done.
+// The caller then uses Find again. A client that is still unknown is treated as a client without a
+// record if the source has failed. If the source works, too many other clients were read and the
+// record was evicted before its use.
 //
 // ok is false if the source works and too many clients wait to be read. The caller must then deny
-// the request: its client may be blocked, and whoever names many clients can cause this.
+// the request: its client may be blocked, and a client that sends many made-up names can cause
+// this.
 func (d *Directory) Fetch(ctx context.Context, source uint32, names []policy.ClientName) (ok bool) {
 	requests := [1]Unknown{{Source: source, Names: names}}
 	d.FetchAll(ctx, requests[:])
@@ -239,7 +243,7 @@ func (d *Directory) FetchAll(ctx context.Context, requests []Unknown) {
 	}
 }
 
-// Works reports whether the source answers, as far as is known. A request whose client is unknown is
+// Works reports whether the source has answered its last read. A request whose client is unknown is
 // then denied.
 func (d *Directory) Works() bool {
 	return !d.pausedNow() && !d.failing.Load() && d.ctx.Err() == nil
@@ -250,8 +254,8 @@ func (d *Directory) Timeout() time.Duration { return d.timeout }
 
 func (d *Directory) pausedNow() bool { return d.paused(counter.Micros(d.now().UnixMicro())) }
 
-// Prepare makes a plan use the directory for the client of its counters. It has the client's API key
-// read first, and then the client. A nil directory changes nothing.
+// Prepare makes a plan use the directory for the client of its counters. It reads the client's API
+// key first, and then the client. A nil directory changes nothing.
 func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq[[]counter.Check]) {
 	if d == nil {
 		return
@@ -270,8 +274,8 @@ func (d *Directory) Prepare(ctx context.Context, p *core.Plan, counters iter.Seq
 	}
 }
 
-// Resolve has the clients and the keys read that a plan needs, and adds its request to the plan again.
-// If they cannot be known although the source works, the plan denies the request. Resolve is called
+// Resolve reads the clients and keys that a plan needs, and adds its request to the plan again. If
+// they remain unknown although the source works, the plan denies the request. Resolve is called
 // when [core.Plan.Unresolved] is not empty.
 func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
 	again := func(required bool) {
@@ -288,14 +292,14 @@ func (d *Directory) Resolve(ctx context.Context, p *core.Plan, add func()) {
 		case !ok, len(p.Unresolved()) == 0, !d.Works():
 			return
 		case !keys:
-			again(true) // what was read is forgotten again, for too many others
+			again(true) // the records were evicted, because too many others were read
 			return
 		}
 	}
 	again(true)
 }
 
-// Learn has clients and keys read that Find does not know, and waits for none of them.
+// Learn starts reading the clients and keys that Find does not know, and does not wait for them.
 func (d *Directory) Learn(source uint32, names []policy.ClientName) {
 	if !d.knows(names) && !d.pausedNow() {
 		d.mu.Lock()
@@ -318,7 +322,7 @@ func (d *Directory) knows(names []policy.ClientName) bool {
 	return true
 }
 
-// refresh has an entry read again, and nobody waits for it.
+// refresh reads an entry again in the background.
 func (d *Directory) refresh(e *entry) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -331,8 +335,8 @@ func (d *Directory) refresh(e *entry) {
 	}
 }
 
-// changed has a client's record read again if the client is remembered, or is being read now and the
-// read may have come before the change.
+// changed reads a client's record again if the client is remembered. It also does so if the client
+// is being read now, because that read may have preceded the change.
 func (d *Directory) changed(name policy.ClientName) {
 	if name.Kind == KindNetwork {
 		d.readNetworks(d.ctx)
@@ -342,15 +346,15 @@ func (d *Directory) changed(name policy.ClientName) {
 	defer d.mu.Unlock()
 	known := d.peek(name) != nil || d.place(name) == 0
 	if known && d.place(name) <= 0 && d.ctx.Err() == nil {
-		d.add(0, name) // beyond the bounds: a change is an operator's, and concerns a remembered client
+		d.add(0, name) // regardless of the bounds: operators make few changes, and the client is remembered
 	}
 }
 
-// missed has every remembered record read again when it is next used, because changes may have been
-// missed.
+// missed marks every remembered record to be read again at its next use, because changes may have
+// been missed.
 func (d *Directory) missed() { d.epoch.Add(1) }
 
-// look reads the networks and the history again and again.
+// look reads the networks and the history at intervals.
 func (d *Directory) look() {
 	for {
 		ok := d.readNetworks(d.ctx) && d.lookAtHistory()
@@ -366,7 +370,7 @@ func (d *Directory) look() {
 	}
 }
 
-// lookAtHistory has the records read again that have changed since the last look.
+// lookAtHistory reads the records again that have changed since the last look.
 func (d *Directory) lookAtHistory() bool {
 	ctx, cancel := context.WithTimeout(d.ctx, max(d.timeout, time.Second))
 	defer cancel()
@@ -392,9 +396,9 @@ func (d *Directory) lookAtHistory() bool {
 	return !networks || d.readNetworks(d.ctx)
 }
 
-// whole reports whether the source has not lost its records, as an emptied Redis has, or never had any.
-// ok is false if it did not answer. If the records were replaced by others, all remembered ones are
-// read again.
+// whole reports whether the source still has its records. It has not if it lost them, like a Redis
+// that was emptied, or never had any. ok is false if the source did not answer. If the records were
+// replaced by others, all remembered ones are read again.
 func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	generation, err := d.source.Generation(ctx)
 	if err != nil {
@@ -404,7 +408,7 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 	defer d.mu.Unlock()
 	switch {
 	case generation == d.generation:
-		if generation == "" { // a record that this process remembers was made and lost since the last look
+		if generation == "" { // remembered records were made and lost since the last look
 			return false, true
 		}
 	case generation == "":
@@ -414,14 +418,14 @@ func (d *Directory) whole(ctx context.Context) (whole, ok bool) {
 		}
 		return false, true
 	default:
-		d.missed() // also if there was none: a control plane may have written all records since
+		d.missed() // even if there was no generation before: a control plane may have written all records since
 		d.generation = generation
 	}
 	d.lost = false
 	return true, true
 }
 
-// freshUntil returns until when a record that was just read is not read again.
+// freshUntil returns the instant until which a record that was just read is fresh.
 func freshUntil(now counter.Micros, kind string, present bool) counter.Micros {
 	span := absentFor
 	switch {

@@ -78,8 +78,8 @@ func fetch(t *testing.T, d *directory.Directory, kind, id string) *policy.Client
 	return nil
 }
 
-// TestEditsAreInForce tests that a client that a directory remembers, with or without a record, has
-// each change in force soon, and so has a network.
+// TestEditsAreInForce tests that each change soon takes effect for a remembered client, with or
+// without a record, and for a network.
 func TestEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})
@@ -131,8 +131,8 @@ func TestNetworksAreInForceAtOnce(t *testing.T) {
 	})
 }
 
-// TestEndedPartsHaveNoForce tests that a part of a record loses its force at its end, although nobody
-// writes anything.
+// TestEndedPartsHaveNoForce tests that a part of a record has no effect after its end, although no
+// change is written.
 func TestEndedPartsHaveNoForce(t *testing.T) {
 	source := new(directory.Memory)
 	end := time.Now().Add(time.Hour)
@@ -196,7 +196,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestBadEdits tests that an edit that makes no sense is not made, and that its error says why.
+// TestBadEdits tests that an invalid edit is not made, and that its error gives the reason.
 func TestBadEdits(t *testing.T) {
 	source := new(directory.Memory)
 	for want, e := range map[string]directory.Edit{
@@ -245,7 +245,7 @@ func TestARedisThatIsAway(t *testing.T) {
 
 // TestARedisThatHangs tests that a request whose deadline is shorter than the timeout of a read is
 // decided without a record while Redis does not answer, and not denied as in an overload. Only
-// requests before the first read has failed may be.
+// requests before the first failed read may be denied.
 func TestARedisThatHangs(t *testing.T) {
 	server := redistest.Start(t)
 	d := open(t, directory.Options{Source: inRedis(t, server.URL()), Timeout: 300 * time.Millisecond})
@@ -267,8 +267,8 @@ func TestARedisThatHangs(t *testing.T) {
 	}
 }
 
-// TestFetchAll tests that the clients of several requests are read in one call, and that the requests
-// whose clients are beyond the bound of their source are told so.
+// TestFetchAll tests that the clients of several requests are read in one call, and that requests
+// whose clients exceed the bound of their source are reported as an overload.
 func TestFetchAll(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "user:u7", Action: directory.ActionBlock})
@@ -291,8 +291,8 @@ func TestFetchAll(t *testing.T) {
 	}
 }
 
-// TestARedisThatLostItsRecords tests that remembered records stay in force when Redis is emptied, and
-// that they end once somebody has begun a directory anew.
+// TestARedisThatLostItsRecords tests that remembered records stay in force when Redis is emptied,
+// and that they end once an operator has begun a new directory.
 func TestARedisThatLostItsRecords(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -314,8 +314,8 @@ func TestARedisThatLostItsRecords(t *testing.T) {
 	}
 }
 
-// TestGarbageRecords tests that a record that somebody wrote by hand, and that makes no sense, has no
-// force, is counted, and is no error to a client.
+// TestGarbageRecords tests that an invalid record, such as one that was written by hand, has no
+// effect, is counted, and causes no error for a client.
 func TestGarbageRecords(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -338,8 +338,8 @@ func TestGarbageRecords(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded tests that made-up clients leave the number of remembered ones as it is, and
-// that a client that is seen all the time is not forgotten for them.
+// TestMemoryIsBounded tests that made-up clients do not raise the number of remembered clients
+// above its bound, and that they do not evict a client that is used all the time.
 func TestMemoryIsBounded(t *testing.T) {
 	source := new(directory.Memory)
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
@@ -379,7 +379,7 @@ func (c *counting) Read(ctx context.Context, names []policy.ClientName, texts []
 	return c.Source.Read(ctx, names, texts)
 }
 
-// late is a source whose reads time out: the given number of them, with an error that wraps err.
+// late is a source of which the given number of reads time out, with an error that wraps err.
 type late struct {
 	directory.Source
 	times atomic.Int64
@@ -394,8 +394,8 @@ func (l *late) Read(ctx context.Context, names []policy.ClientName, texts [][]by
 	return l.Source.Read(ctx, names, texts)
 }
 
-// TestALateReadIsRepeated tests that a read that times out twice makes no blocked client pass. A
-// client that makes the process busy can cause such a read.
+// TestALateReadIsRepeated tests that a blocked client is not admitted if its read times out twice.
+// A client that makes the process busy can cause such a read.
 func TestALateReadIsRepeated(t *testing.T) {
 	source := &late{Source: new(directory.Memory), err: directory.ErrSource}
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
@@ -412,8 +412,8 @@ func TestALateReadIsRepeated(t *testing.T) {
 	}
 }
 
-// TestABusySourceIsNotAway tests that a client is not taken for one without a record while a source
-// that works is too slow for it.
+// TestABusySourceIsNotAway tests that a client is not treated as one without a record while the
+// source works but is too slow.
 func TestABusySourceIsNotAway(t *testing.T) {
 	source := &late{Source: new(directory.Memory), err: directory.ErrBusy}
 	edit(t, source, directory.Edit{Client: "user:ann", Action: directory.ActionBlock})
@@ -431,8 +431,8 @@ func TestABusySourceIsNotAway(t *testing.T) {
 	}
 }
 
-// TestNewClientsShareReads tests that clients that come while a read is under way are read together
-// in the next one, each once.
+// TestNewClientsShareReads tests that clients that arrive during a read are read together in the
+// next one, each once.
 func TestNewClientsShareReads(t *testing.T) {
 	const clients = 100
 	source := &counting{Source: new(directory.Memory), gate: make(chan struct{})}
@@ -451,9 +451,9 @@ func TestNewClientsShareReads(t *testing.T) {
 	}
 }
 
-// TestAFloodOfNewClientsIsDeniedNotPassed tests that a source of requests that names more clients than
-// may wait is told so, that clients of other sources are read meanwhile, and that no client is taken
-// for one without a record while the source of the records works.
+// TestAFloodOfNewClientsIsDeniedNotPassed tests that a source of requests with more clients than
+// may wait gets an overload, and that clients of other sources are read meanwhile. While the source
+// of the records works, no client is treated as one without a record.
 func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "user:blocked", Action: directory.ActionBlock})
@@ -463,7 +463,7 @@ func TestAFloodOfNewClientsIsDeniedNotPassed(t *testing.T) {
 	defer release()
 	var group sync.WaitGroup
 	var denied atomic.Int64
-	const flood = 3000 // more than one source may have wait, fewer than wait in all
+	const flood = 3000 // more than may wait from one source, fewer than may wait in all
 	for i := range flood {
 		group.Go(func() {
 			if !d.Fetch(t.Context(), 7, []policy.ClientName{{Kind: "user", ID: fmt.Sprint(i)}}) {

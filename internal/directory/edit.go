@@ -15,14 +15,14 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Action is what an edit does.
+// Action is the kind of an edit.
 type Action string
 
 // The actions.
 const (
 	ActionSetTier     Action = "set-tier"    // Edit.Tier
 	ActionSetTenant   Action = "set-tenant"  // Edit.Tenant
-	ActionSetLimits   Action = "set-limit"   // Edit.Rule and Edit.Limits, with an optional end
+	ActionSetLimits   Action = "set-limit"   // Edit.Rule and Edit.Limits, with an optional Edit.Until
 	ActionUnsetLimits Action = "unset-limit" // Edit.Rule; "" for all rules
 	ActionUnsetTier   Action = "unset-tier"  // also the tenant
 	ActionGrant       Action = "grant"       // Edit.Rule and Edit.Units, with an optional Edit.Window
@@ -56,13 +56,13 @@ type Edit struct {
 	Until  time.Time `json:"until,omitzero"` // zero means without an end
 }
 
-// ErrEdit is wrapped by each error that says an edit is not valid, or does not fit the record.
+// ErrEdit is wrapped by the error of an edit that is invalid, or that does not fit the record.
 var ErrEdit = errors.New("the change is not made")
 
-// ErrNoKey is wrapped by each error that says there is no key of a name.
+// ErrNoKey is wrapped by the error for a name that has no key.
 var ErrNoKey = errors.New("there is no API key of the name")
 
-// editError says what is wrong with an edit.
+// editError describes what is wrong with an edit.
 type editError struct{ text string }
 
 func (e *editError) Error() string { return e.text }
@@ -70,8 +70,8 @@ func (e *editError) Unwrap() error { return ErrEdit }
 
 func wrong(format string, args ...any) error { return &editError{fmt.Sprintf(format, args...)} }
 
-// CheckUTF8 returns an error for a name that is not UTF-8. JSON, in which changes are sent, would carry
-// another name.
+// CheckUTF8 returns an error for a name that is not UTF-8. Changes are sent as JSON, which would
+// replace the invalid bytes and so change the name.
 func CheckUTF8(what, name string) error {
 	if !utf8.ValidString(name) {
 		return wrong("%s %.40q is not UTF-8, so it cannot be named here", what, name)
@@ -117,16 +117,17 @@ type Change struct {
 	After  *Record `json:"after"`  // nil if there is none
 }
 
-// ControlledPrefix begins the generation of a directory that a control plane writes. Its rows are the
-// truth, so an [Editor] denies changes.
+// ControlledPrefix begins the generation of a directory that a control plane writes. The control
+// plane's database is authoritative, so an [Editor] rejects changes.
 const ControlledPrefix = "control-"
 
-// swapsMax is how often an edit is tried while others change the same record.
+// swapsMax is the number of times an edit is tried while others change the same record.
 const swapsMax = 20
 
 // Apply makes an edit. It changes only what the edit names, so concurrent edits of different parts of
-// a record are all kept. An error that wraps [ErrEdit] says what is wrong with the edit; any other
-// error says that the source did not answer, and that it is unknown whether the edit was made.
+// a record are all kept. An error that wraps [ErrEdit] describes what is wrong with the edit. Any
+// other error means that the source did not answer, and that it is unknown whether the edit was
+// made.
 func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 	name, err := ParseName(edit.Client)
 	if err != nil {
@@ -163,7 +164,7 @@ func (e *Editor) Apply(ctx context.Context, edit Edit) (*Change, error) {
 			return &Change{Client: name.String(), Before: before, After: after}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w: others change the record of %q all the time; try again", ErrSource, name)
+	return nil, fmt.Errorf("%w: others keep changing the record of %q; try again", ErrSource, name)
 }
 
 // Look returns the record of a client, or nil if it has none.
@@ -211,7 +212,7 @@ func (e *Edit) check(now time.Time) error {
 	return nil
 }
 
-// checkWhy returns what is wrong with the actor or the reason of an edit.
+// checkWhy returns an error if the actor or the reason of an edit is invalid.
 func checkWhy(actor, reason string) error {
 	switch {
 	case reason == "":
@@ -228,7 +229,7 @@ func checkWhy(actor, reason string) error {
 	return nil
 }
 
-// editField is a field of an edit and the actions that it goes with.
+// editField is a field of an edit and the actions that use it.
 type editField struct {
 	name            string
 	given           bool

@@ -8,8 +8,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// FuzzRecord tests that a record of any bytes is parsed or rejected, and that one that is parsed is the
-// same after it was written and read again.
+// FuzzRecord tests that any text is either parsed or rejected as a record, and that a parsed record
+// is the same after it is written and read again.
 func FuzzRecord(f *testing.F) {
 	for _, text := range []string{"{}", `{"tier":"gold","note":"x"}`,
 		`{"grants":[{"rule":"api","units":500,"window":"month","at":"2026-11-23T08:31:00Z","reason":"x"},{"rule":"api","units":1,"at":"2026-11-23T08:31:00Z"}]}`, `{"block":{"until":"2026-11-27T00:00:00Z","reason":"x"},"exempt":{}}`,
@@ -23,7 +23,7 @@ func FuzzRecord(f *testing.F) {
 		}
 		written := r.Text()
 		if written == nil {
-			return // it says nothing
+			return // a record without settings
 		}
 		again, err := directory.ParseRecord(written)
 		if err != nil || string(again.Text()) != string(written) {
@@ -32,8 +32,8 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-// FuzzName tests that a name of any bytes is parsed or rejected, and that a parsed one names the same
-// client when it is parsed again.
+// FuzzName tests that any text is either parsed or rejected as a name, and that a parsed name stays
+// the same when it is parsed again.
 func FuzzName(f *testing.F) {
 	for _, text := range []string{"user:u", "ip:192.0.2.0/24", "ip:::ffff:192.0.2.7", "header.X-A:b", "tenant-sha256:00", ":", ""} {
 		f.Add(text)

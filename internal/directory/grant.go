@@ -11,8 +11,8 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Grant is a number of units that a client has once, in addition to a limit, in the window of the
-// limit that contains At.
+// Grant is a number of units that a client may use in addition to a limit, once, in the window of
+// the limit that contains At.
 type Grant struct {
 	Rule  string `json:"rule"`
 	Units int64  `json:"units"`
@@ -41,12 +41,12 @@ func (g *Grant) WindowLabel() (string, error) {
 	return l.WindowLabel(), err
 }
 
-// calendarSpare is more than a calendar period exceeds its typical length by.
+// calendarSpare is more than the difference between a calendar period and its typical length.
 const calendarSpare = 3 * 24 * time.Hour
 
 // Ended reports whether the window of the grant has certainly ended. Time zones and the limits of
 // the client are not known here, so a calendar window may have ended up to three days before, and
-// the longest window is taken for a year.
+// the longest window is assumed to be a year.
 func (g *Grant) Ended(now time.Time) bool {
 	window := g.Window
 	if window == "" {
@@ -82,7 +82,7 @@ func (r *Record) grants() ([]policy.Grant, error) {
 	return list, nil
 }
 
-// grant returns the grants with that of an edit.
+// grant returns the grants together with the one of an edit.
 func (e *Edit) grant(before []Grant, now time.Time) []Grant {
 	return append(before, Grant{Rule: e.Rule, Units: e.Units, Window: e.Window, At: now.UTC().Truncate(time.Microsecond), Reason: e.Reason})
 }
@@ -96,7 +96,7 @@ func (e *Edit) ungrant(before []Grant) ([]Grant, error) {
 	return after, nil
 }
 
-// withoutEnded returns a copy of the grants whose windows may last.
+// withoutEnded returns a copy of the grants whose windows may not have ended.
 func withoutEnded(grants []Grant, now time.Time) []Grant {
 	var lasting []Grant
 	for _, g := range grants {

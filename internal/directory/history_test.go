@@ -12,8 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestALongHistoryIsRead tests that the history of long records can be read, for people and for changes
-// that a process has missed, although all of it is longer than a reply may be.
+// TestALongHistoryIsRead tests that a history of long records can be read, although the whole of it
+// exceeds the bound of one reply. People read it, and processes read it for changes that they have
+// missed.
 func TestALongHistoryIsRead(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	start, err := source.Changes(t.Context(), "")

@@ -25,10 +25,10 @@ const KeysOfNameMax = 8
 // KeyInactive is the state of a key that is switched off.
 const KeyInactive = "inactive"
 
-// KeyRecord is what operators have said about one API key. It never holds the key.
+// KeyRecord holds the settings of one API key. It never contains the key itself.
 type KeyRecord struct {
 	Version int    `json:"v,omitempty"` // of the format; 0 and 1 are the same
-	Name    string `json:"name"`        // of the key; several keys of one name replace each other
+	Name    string `json:"name"`        // of the key; several keys may have one name, such as during a rotation
 	// Client is the client that the key identifies and that requests are counted for, as KIND:ID:
 	// "user:u_42" or "api_key:acme".
 	Client string `json:"client"`
@@ -43,15 +43,15 @@ type KeyRecord struct {
 	Revoked   *Revocation         `json:"revoked,omitempty"`
 }
 
-// Revocation says that a key was withdrawn for good.
+// Revocation is the permanent withdrawal of a key.
 type Revocation struct {
 	At     time.Time `json:"at"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 }
 
-// ParseKeyRecord parses the text of a key's record. The error says what is wrong with it. A text of a
-// later version, or with an unknown field, is an error, because a part of it would be ignored.
+// ParseKeyRecord parses the text of a key's record. A text of a later version, or with an unknown
+// field, is an error, because a part of it would be ignored.
 func ParseKeyRecord(text []byte) (*KeyRecord, error) {
 	r, _, err := readKey(text)
 	return r, err
@@ -161,10 +161,10 @@ func micros(when time.Time) counter.Micros {
 	return counter.Micros(when.UnixMicro())
 }
 
-// key is a record as requests use it. It is immutable.
+// key is a key's record in the form that requests use. It is immutable.
 type key struct {
 	identity           policy.Identity
-	notBefore, expires counter.Micros // 0 is no bound
+	notBefore, expires counter.Micros // 0 means no bound
 	revoked, inactive  bool
 }
 
@@ -218,7 +218,8 @@ func (k *key) at(now counter.Micros) (*policy.Identity, policy.CredentialState) 
 	return &k.identity, policy.CredentialValid
 }
 
-// state returns the state of the key at an instant, in the order of force that a keys file has.
+// state returns the state of the key at an instant. The states have the same precedence as in a
+// keys file.
 func (k *key) state(now counter.Micros) policy.CredentialState {
 	switch {
 	case k.revoked:

@@ -13,16 +13,16 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// KeyAction is what an edit of keys does.
+// KeyAction is the kind of an edit of keys.
 type KeyAction string
 
 // The actions.
 const (
-	KeyCreate  KeyAction = "create"  // a key of a new name, or with KeyEdit.Import one more of a name
-	KeyRotate  KeyAction = "rotate"  // a key that replaces the others of a name, which stay valid until KeyEdit.Until
-	KeyRevoke  KeyAction = "revoke"  // the keys of a name, or the one of KeyEdit.Hash
+	KeyCreate  KeyAction = "create"  // a key of a new name; with KeyEdit.Import, also another key of a name
+	KeyRotate  KeyAction = "rotate"  // a key that replaces the others of its name, which stay valid until KeyEdit.Until
+	KeyRevoke  KeyAction = "revoke"  // revokes the keys of a name, or the one of KeyEdit.Hash
 	KeyDisable KeyAction = "disable" // switches the keys of a name off
-	KeyEnable  KeyAction = "enable"  // and on
+	KeyEnable  KeyAction = "enable"  // switches the keys of a name on
 	KeyForget  KeyAction = "forget"  // removes the keys of a name that are revoked or have expired
 )
 
@@ -41,9 +41,11 @@ type KeyEdit struct {
 
 	// Record is the record of the new key, for create. Its name is Name.
 	Record *KeyRecord `json:"record,omitempty"`
-	// Import has create add a key to a name that has some, and change nothing if the key is known.
+	// Import lets create add a key to a name that already has keys. If the key already exists,
+	// nothing changes.
 	Import bool `json:"import,omitempty"`
-	// ExpiresAt is the end of the new key, for rotate. Zero means that of the key that it replaces.
+	// ExpiresAt is the end of the new key, for rotate. Zero means the end of the key that it
+	// replaces.
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// Until is when the other keys expire, for rotate. Zero means now.
 	Until time.Time `json:"until,omitzero"`
@@ -63,11 +65,11 @@ type KeysShown struct {
 	Keys []StoredKey `json:"keys"`
 	// Changed is how many keys the edit has changed.
 	Changed int `json:"changed,omitempty"`
-	// After is the name after which the next page begins; "" on the last page.
+	// After is the name after which the next page begins, or "" on the last page.
 	After string `json:"after,omitempty"`
 }
 
-// ApplyKey makes an edit of keys. Errors are as those of [Editor.Apply].
+// ApplyKey makes an edit of keys. It returns errors like [Editor.Apply].
 func (e *Editor) ApplyKey(ctx context.Context, edit KeyEdit) (*KeysShown, error) {
 	if err := edit.check(e.now()); err != nil {
 		return nil, err
@@ -143,7 +145,7 @@ func (e *KeyEdit) check(now time.Time) error {
 	return checkWhy(e.Actor, e.Reason)
 }
 
-// inFuture returns an error for an end that has come. The zero time is no end.
+// inFuture returns an error for an end that has passed. The zero time means no end.
 func inFuture(end, now time.Time) error {
 	if !end.IsZero() && !end.After(now) {
 		return wrong("the end %s is not in the future: it is %s now", end.Format(time.RFC3339), now.Format(time.RFC3339))
@@ -152,7 +154,7 @@ func inFuture(end, now time.Time) error {
 }
 
 // keysNamed returns the keys of a name, those in force first. With mend, it removes keys without a
-// record from the name, which a forget leaves that ended between its two steps.
+// record from the name. A forget that was interrupted between its two steps leaves such keys.
 func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]StoredKey, error) {
 	hashes, err := e.Source.KeyHashes(ctx, name)
 	if err != nil {
@@ -173,7 +175,7 @@ func (e *Editor) keysNamed(ctx context.Context, name string, mend bool) ([]Store
 	return keys, err
 }
 
-// rank returns 0 for a key in force, and 1 for any other.
+// rank returns 0 for a valid key, and 1 for any other.
 func (k *StoredKey) rank() int {
 	if k.State == policy.CredentialValid.String() {
 		return 0
@@ -211,8 +213,8 @@ func (e *Editor) stored(name KeyName, text []byte) StoredKey {
 	return k
 }
 
-// create writes the record of a new key, and then adds it to its name. If it was the other way round,
-// another operator could take the name of a key without a record for one that is free.
+// create writes the record of a new key, and then adds it to its name. In the opposite order,
+// another operator could mistake the name of a key without a record for a free name.
 func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) > 0 && !edit.Import {
 		return 0, wrong("there is a key of the name %q; choose another name, or rotate that key", edit.Name)
@@ -227,8 +229,8 @@ func (e *Editor) create(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	return 1, e.add(ctx, edit, edit.Record, keys, edit.String())
 }
 
-// known reports whether a key to import has this record already. Another record of the same key is an
-// error.
+// known reports whether a key to import already has this record. If the key has another record,
+// known returns an error.
 func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bool, error) {
 	found, err := e.readKeys(ctx, []KeyName{name})
 	if err != nil || len(found) == 0 {
@@ -236,21 +238,21 @@ func (e *Editor) known(ctx context.Context, name KeyName, record *KeyRecord) (bo
 	}
 	same := *record
 	if present := found[0].Record; present != nil && present.Revoked != nil && same.Revoked != nil {
-		same.Revoked = present.Revoked // the file does not say when
+		same.Revoked = present.Revoked // the file does not contain the time
 	}
 	if string(same.Text()) != string(found[0].text) {
 		return false, wrong("the key %.12s… of %q is in the directory with another record; rotate or revoke it there, or take it out of the file",
 			name.Hash, name.Name)
 	}
 	hashes, err := e.Source.KeyHashes(ctx, name.Name)
-	if err == nil && !slices.Contains(hashes, name.Hash) { // an import before ended between its two steps
+	if err == nil && !slices.Contains(hashes, name.Hash) { // an earlier import was interrupted between its two steps
 		_, err = e.Source.AddKey(ctx, name, len(hashes))
 	}
 	return true, err
 }
 
-// add writes the record of a new key and adds it to its name. If others change the name meanwhile, it
-// takes the record back.
+// add writes the record of a new key and adds it to its name. If another edit changes the name
+// meanwhile, add deletes the record.
 func (e *Editor) add(ctx context.Context, edit *KeyEdit, record *KeyRecord, keys []StoredKey, action string) error {
 	if len(keys) >= KeysOfNameMax {
 		return wrong("%q has %d keys, and no more can be; forget those that have ended", edit.Name, len(keys))
@@ -298,7 +300,7 @@ func (e *KeyEdit) String() string {
 	return strings.Join(parts, " ")
 }
 
-// rotate adds a key like the present one, and lets the others expire.
+// rotate adds a key with the settings of the present one, and lets the others expire.
 func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (changed int, err error) {
 	if len(keys) == 0 {
 		return 0, nobody(edit.Name)
@@ -312,7 +314,7 @@ func (e *Editor) rotate(ctx context.Context, edit *KeyEdit, keys []StoredKey) (c
 	} else {
 		for _, k := range keys {
 			if k.rank() == 0 && (k.Record.ExpiresAt.IsZero() || !next.ExpiresAt.IsZero() && k.Record.ExpiresAt.After(next.ExpiresAt)) {
-				next.ExpiresAt = k.Record.ExpiresAt // the longest of those that are valid
+				next.ExpiresAt = k.Record.ExpiresAt // the latest end of the valid keys
 			}
 		}
 	}
@@ -382,8 +384,8 @@ func (e *Editor) changeKeys(ctx context.Context, edit *KeyEdit, keys []StoredKey
 	return changed, nil
 }
 
-// changeKey changes one record, also if others change it at the same time. It reports whether there was
-// anything to change.
+// changeKey changes one record, even if others change it at the same time. It reports whether there
+// was anything to change.
 func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (changed bool, err error) {
 	name := KeyName{edit.Name, k.Hash}
 	for range swapsMax {
@@ -408,10 +410,10 @@ func (e *Editor) changeKey(ctx context.Context, edit *KeyEdit, k StoredKey) (cha
 		}
 		k = again[0]
 	}
-	return false, fmt.Errorf("%w: others change the key %.12s… of %q all the time; try again", ErrSource, k.Hash, edit.Name)
+	return false, fmt.Errorf("%w: others keep changing the key %.12s… of %q; try again", ErrSource, k.Hash, edit.Name)
 }
 
-// applyTo changes the record of an existing key, and reports whether it is another then.
+// applyTo changes the record of an existing key, and reports whether the record now differs.
 func (e *KeyEdit) applyTo(r *KeyRecord, now time.Time) bool {
 	switch e.Action {
 	case KeyRevoke:
@@ -456,8 +458,8 @@ func (e *Editor) KeysOf(ctx context.Context, name string) (*KeysShown, error) {
 // KeyPageMax is the greatest number of keys on a page.
 const KeyPageMax = 1000
 
-// KeyPage returns a page of all keys in the order of their names, beginning after one. It has about the
-// given number of keys: those of one name stay together.
+// KeyPage returns a page of all keys in the order of their names, beginning after one. It has about
+// the given number of keys, because keys of one name stay together.
 func (e *Editor) KeyPage(ctx context.Context, after string, most int) (*KeysShown, error) {
 	if most < 1 || most > KeyPageMax {
 		return nil, wrong("%d keys on a page are not between 1 and %d", most, KeyPageMax)

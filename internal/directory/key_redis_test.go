@@ -64,8 +64,8 @@ func TestKeysInACluster(t *testing.T) {
 	lifeOfAKey(t, sourceOf(t, redisstore.Options{Mode: redisstore.ModeCluster, Addrs: c.Addrs()}))
 }
 
-// TestPrivileges tests that the rights that the documentation lists are enough to edit keys, and those of
-// a process that only reads to be told of changes.
+// TestPrivileges tests that the documented rights are enough to edit keys. For a process that only
+// reads, it tests that the rights are enough to receive changes.
 func TestPrivileges(t *testing.T) {
 	server := redistest.StartTCP(t)
 	user := func(name, rights string) directory.Source {

@@ -45,7 +45,7 @@ func editKeys(t *testing.T, source directory.Source, edit directory.KeyEdit) *di
 	return shown
 }
 
-// askKey returns the owner and the state of a key, which it has the directory read if need be.
+// askKey returns the owner and the state of a key. If necessary, the directory reads the key first.
 func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity, policy.CredentialState) {
 	t.Helper()
 	hash, name := hashOf(key)
@@ -59,7 +59,7 @@ func askKey(t *testing.T, d *directory.Directory, key string) (*policy.Identity,
 	return nil, 0
 }
 
-// becomes waits until a key has a state in a directory that remembers it.
+// becomes waits until a remembered key has the given state.
 func becomes(t *testing.T, d *directory.Directory, key string, want policy.CredentialState) {
 	t.Helper()
 	eventually.Until(t, 20*time.Second, fmt.Sprintf("the key %q is %s", key, want), func() bool {
@@ -68,8 +68,8 @@ func becomes(t *testing.T, d *directory.Directory, key string, want policy.Crede
 	})
 }
 
-// TestKeyEditsAreInForce tests that a key is in each process as operators have last said, also where it
-// was asked for before: created, rotated with an overlap, switched off and on, revoked, forgotten.
+// TestKeyEditsAreInForce tests that each edit of a key takes effect in every process, even in one
+// that has used the key before: create, rotate with an overlap, disable, enable, revoke, forget.
 func TestKeyEditsAreInForce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		d := open(t, directory.Options{Source: source})
@@ -130,8 +130,7 @@ func TestKeyEditsAreInForce(t *testing.T) {
 	})
 }
 
-// TestWrongKeyEdits tests that an edit that makes no sense is rejected, with the reason, and changes
-// nothing.
+// TestWrongKeyEdits tests that an invalid edit is rejected, with the reason, and changes nothing.
 func TestWrongKeyEdits(t *testing.T) {
 	source := new(directory.Memory)
 	editKeys(t, source, creation("acme", "api_key:acme", "first"))
@@ -211,8 +210,9 @@ func TestKeyPages(t *testing.T) {
 	})
 }
 
-// TestKeyEditsAtOnce tests that of many operators who create keys of one name one succeeds, that the keys
-// of the others are not valid, and that a revocation is not undone by a rotation at the same time.
+// TestKeyEditsAtOnce tests that if many operators create keys of one name at once, one succeeds and
+// the keys of the others are invalid. It also tests that a concurrent rotation does not undo a
+// revocation.
 func TestKeyEditsAtOnce(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
 		editor := directory.Editor{Source: source}
@@ -256,8 +256,8 @@ func TestKeyEditsAtOnce(t *testing.T) {
 	})
 }
 
-// TestBadKeyRecords tests that a record that somebody wrote by hand, of another type or of a later
-// version, makes its key unknown and is counted, and that a command removes it.
+// TestBadKeyRecords tests that a record of another type or of a later version makes its key unknown
+// and is counted, and that a command can remove it.
 func TestBadKeyRecords(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -291,8 +291,8 @@ func TestBadKeyRecords(t *testing.T) {
 	}
 }
 
-// TestKeysWhileRedisIsAway tests that a key that was seen stays valid while Redis is away, that a key that
-// was never seen is not known, and that no request waits for long.
+// TestKeysWhileRedisIsAway tests that, while Redis does not answer, a key that was used before
+// stays valid, any other key is unknown, and no request waits for long.
 func TestKeysWhileRedisIsAway(t *testing.T) {
 	server := redistest.Start(t)
 	source := inRedis(t, server.URL())
@@ -323,7 +323,7 @@ func TestKeysWhileRedisIsAway(t *testing.T) {
 	}
 }
 
-// TestManyMadeUpKeys tests that made-up keys take bounded memory, evict no client, and do not displace a
+// TestManyMadeUpKeys tests that made-up keys take bounded memory, and evict neither clients nor a
 // key that is used.
 func TestManyMadeUpKeys(t *testing.T) {
 	source := new(directory.Memory)
@@ -358,8 +358,8 @@ func TestKnownKeysDoNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzKeyRecord tests that a record of any bytes is parsed or rejected, and that one that is parsed is the
-// same after it was written and read again.
+// FuzzKeyRecord tests that any text is either parsed or rejected as a record, and that a parsed
+// record is the same after it is written and read again.
 func FuzzKeyRecord(f *testing.F) {
 	for _, text := range []string{"{}", `{"name":"a","client":"user:u"}`, `{"v":2,"name":"a","client":"user:u"}`, "[]", "",
 		`{"name":"a","client":"api_key:a","user":"u","tenant":"t","tier":"gold","limits":{"api":["5/1m"],"*":["unlimited"]},"state":"inactive",` +

@@ -17,34 +17,35 @@ import (
 const (
 	// ListMax is the greatest number of records on a page.
 	ListMax = 1000
-	// listBytesMax bounds the text of the records on a page. Those beyond it are listed by name.
+	// listBytesMax bounds the text of the records on a page. Further records are listed by name
+	// only.
 	listBytesMax = 2 << 20
 	// listNameBytesMax bounds a name in a list. No client has a longer one.
 	listNameBytesMax = 1024
-	// lookMax is how many keys a source is asked to look at in one call, and looksMax how many calls
-	// there are for a page. So a page can be empty although there are more records after it.
+	// lookMax is how many keys a source examines in one call, and looksMax is the maximum number of
+	// calls for a page. So a page can be empty although more records follow.
 	lookMax, looksMax = 1000, 100
 )
 
-// ListQuery says which records a list has.
+// ListQuery selects the records of a list.
 type ListQuery struct {
 	Kind    string // only clients of this kind; "" for all
 	Blocked bool   // only clients that are blocked now
-	After   string // where the page before ended; "" for the first
-	Most    int    // at most how many, up to ListMax; a few more if they cannot be told apart by their place
+	After   string // where the previous page ended; "" for the first page
+	Most    int    // the maximum number, up to ListMax; a page has a few more if they share one place
 }
 
 // Listed is a client in a list.
 type Listed struct {
 	Client string  `json:"client"`
 	Record *Record `json:"record"` // nil if there is a problem
-	// Problem says why the record is not shown, or why it has no force.
+	// Problem is the reason why the record is not shown, or why it has no effect.
 	Problem string `json:"problem,omitempty"`
 }
 
 // Listing is a page of the clients that have a record.
 type Listing struct {
-	Clients []Listed `json:"clients"` // by name on each page, and the pages in no order
+	Clients []Listed `json:"clients"` // sorted by name on each page; the pages are in no order
 	// After is where the next page begins; "" on the last page.
 	After string `json:"after,omitempty"`
 }
@@ -80,7 +81,7 @@ func (e *Editor) List(ctx context.Context, query ListQuery) (*Listing, error) {
 	return page, nil
 }
 
-// check returns the kind, and what is wrong with the query.
+// check returns the kind, and an error if the query is invalid.
 func (q *ListQuery) check() (kind string, err error) {
 	if q.Most < 1 || q.Most > ListMax {
 		return "", wrong("%d records on a page are not between 1 and %d", q.Most, ListMax)
@@ -95,12 +96,13 @@ func (q *ListQuery) check() (kind string, err error) {
 	return kind, nil
 }
 
-// wants reports whether the query is about a client with a record, or nil if it has no force.
+// wants reports whether the query selects a client with the record r; nil stands for a record
+// without effect.
 func (q *ListQuery) wants(r *Record, now time.Time) bool {
 	return !q.Blocked || r != nil && r.Block != nil && !ended(r.Block.Until, now)
 }
 
-// add adds the clients of a part that the query wants. Their records take up room.
+// add adds the clients of a part that the query selects. Their records reduce room.
 func (l *Listing) add(part *Part, query *ListQuery, now time.Time, room *int) {
 	for i, name := range part.Names {
 		if part.Texts[i] == nil {

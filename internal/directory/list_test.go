@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// listAll returns the clients of all pages, and how many pages there are. No page may have more clients
-// than it was asked for, but for those that Redis keeps in one place.
+// listAll returns the clients of all pages, and how many pages there are. No page may have more
+// clients than were asked for, except those that share one place in Redis.
 func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (clients map[string]directory.Listed, pages int) {
 	t.Helper()
 	clients = map[string]directory.Listed{}
@@ -41,7 +41,7 @@ func listAll(t *testing.T, source directory.Source, query directory.ListQuery) (
 	}
 }
 
-// TestList tests that the pages of a list have every client that the query is about, and no other, and
+// TestList tests that the pages of a list contain exactly the clients that the query selects, and
 // no API key.
 func TestList(t *testing.T) {
 	sources(t, func(t *testing.T, source directory.Source) {
@@ -107,7 +107,7 @@ func TestListDeniesNonsense(t *testing.T) {
 }
 
 // TestListHoldsItsBounds tests that the text of a page is bounded, that no client is left out for that,
-// and that what others wrote to Redis is listed with its problem.
+// and that records that other programs wrote to Redis are listed with their problems.
 func TestListHoldsItsBounds(t *testing.T) {
 	server := redistest.Start(t)
 	source, db := inRedis(t, server.URL()), server.Client()
@@ -156,8 +156,7 @@ func TestListHoldsItsBounds(t *testing.T) {
 	}
 }
 
-// TestListInACluster tests that a list has the records of every server, with the rights that are
-// documented, and that the right that is missing is named.
+// TestListInACluster tests that a list has the records of every server of a cluster.
 func TestListInACluster(t *testing.T) {
 	c := redistest.StartCluster(t)
 	c.AwaitOrder()
@@ -170,7 +169,8 @@ func TestListInACluster(t *testing.T) {
 	}
 }
 
-// TestListNeedsItsRight tests that a list works with the documented rights, and names the one that lacks.
+// TestListNeedsItsRight tests that a list works with the documented rights, and that its error
+// names a missing right.
 func TestListNeedsItsRight(t *testing.T) {
 	server := redistest.StartTCP(t)
 	list := func(name, rights string) error {

@@ -20,7 +20,7 @@ type Memory struct {
 	mu        sync.Mutex
 	records   map[policy.ClientName]string
 	history   []Entry // the latest HistoryMax
-	forgotten int     // entries that the history no longer has
+	forgotten int     // the number of entries that were dropped from the history
 	followers map[*func(policy.ClientName)]struct{}
 	keys      []KeyName // sorted
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestNetworksStayReadable tests that the records of networks never become longer than what can be read.
-// Otherwise a process that starts then would block none of them.
+// TestNetworksStayReadable tests that the records of networks never become too long to be read. If
+// they did, a process that starts later would block none of them.
 func TestNetworksStayReadable(t *testing.T) {
 	source := inRedis(t, redistest.Start(t).URL())
 	reason := strings.Repeat("r", 400)

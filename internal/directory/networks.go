@@ -21,15 +21,16 @@ const KindNetwork = "ip"
 const (
 	// NetworksMax is the number of networks with a record.
 	NetworksMax = 10_000
-	// NetworksBytesMax is the length of all their records as one JSON object. A source that keeps them
-	// in one value could not read a longer one, and no network would be blocked.
+	// NetworksBytesMax is the length of all their records as one JSON object. A source that keeps
+	// them in one value could not read a longer value, and then no network would be blocked.
 	NetworksBytesMax = 1 << 20
 )
 
-// NetworkBytes returns what the record of a network adds to the length of all.
+// NetworkBytes returns the number of bytes that the record of a network adds to the JSON object.
 func NetworkBytes(id string, text []byte) int { return len(`"":,`) + len(id) + len(text) }
 
-// networks are the records of all networks. They are immutable but for what the entries cache.
+// networks are the records of all networks. They are immutable, except for the values that the
+// entries cache.
 type networks struct {
 	four, six networkTable
 }
@@ -40,7 +41,7 @@ type networkTable struct {
 	entries map[netip.Prefix]*entry
 }
 
-// find returns what the longest network that contains the address says, or nil.
+// find returns the record of the longest network that contains the address, or nil.
 func (n *networks) find(addr netip.Addr, now counter.Micros) *policy.ClientRecord {
 	addr = addr.Unmap()
 	table := &n.six
@@ -83,8 +84,8 @@ func networkName(p netip.Prefix) string {
 	return p.String()
 }
 
-// ReadNetworks reads the records of all networks now. It is for a process that asks once. A process
-// that stays reads them by itself.
+// ReadNetworks reads the records of all networks now. It is for a process that uses the directory
+// once. A long-running process reads them by itself.
 func (d *Directory) ReadNetworks(ctx context.Context) { d.readNetworks(ctx) }
 
 // readNetworks reads the records of all networks. It reports whether the source answered. If it did

@@ -27,8 +27,8 @@ const (
 	recordVersion = 1
 )
 
-// Record is what operators have said about one client. The zero Record says nothing and is not
-// stored.
+// Record holds the settings that operators have made for one client. The zero Record has no
+// settings and is not stored.
 type Record struct {
 	Version int    `json:"v,omitempty"` // of the format; 0 and 1 are the same
 	Tier    string `json:"tier,omitempty"`
@@ -49,14 +49,14 @@ type Limits struct {
 	Reason string    `json:"reason,omitempty"`
 }
 
-// Mark says that a client is blocked or exempt.
+// Mark is a block or an exemption of a client.
 type Mark struct {
-	Until  time.Time `json:"until,omitzero"` // zero means without an end
+	Until  time.Time `json:"until,omitzero"` // zero means no end
 	Reason string    `json:"reason,omitempty"`
 }
 
-// ParseRecord parses the text of a record. The error says what is wrong with it. A text of a later
-// version, or with an unknown field, is an error, because a part of it would be ignored.
+// ParseRecord parses the text of a record. A text of a later version, or with an unknown field, is
+// an error, because a part of it would be ignored.
 func ParseRecord(text []byte) (*Record, error) {
 	if len(text) > RecordBytesMax {
 		return nil, fmt.Errorf("the record has %d bytes, and may have %d", len(text), RecordBytesMax)
@@ -76,7 +76,7 @@ func ParseRecord(text []byte) (*Record, error) {
 	return r, nil
 }
 
-// Text returns the record as it is stored, or nil if it says nothing.
+// Text returns the record as it is stored, or nil if it has no settings.
 func (r *Record) Text() []byte {
 	text, err := json.Marshal(r)
 	if err != nil || string(text) == "{}" { // the fields of a record can always be marshaled
@@ -155,21 +155,22 @@ func (r *Record) sets(now time.Time) (*policy.Overrides, error) {
 	return overrides.WithGrants(grants)
 }
 
-// ended reports whether an instant has come, to the microsecond. The zero until never comes.
+// ended reports whether until has been reached, to the microsecond. A zero until is never reached.
 func ended(until, now time.Time) bool {
 	return !until.IsZero() && now.UnixMicro() >= until.UnixMicro()
 }
 
-// effective is what a record says until an instant.
+// effective is the part of a record that is in force until an instant.
 type effective struct {
-	record *policy.ClientRecord // nil if it says nothing
-	until  counter.Micros       // when it changes by itself; Never if it does not
+	record *policy.ClientRecord // nil if nothing is in force
+	until  counter.Micros       // when it changes by itself; never if it does not
 }
 
 // never is later than every instant.
 const never = counter.Micros(1<<63 - 1)
 
-// at returns what the record says at an instant, and until when. The record is valid.
+// at returns the part of the record that is in force at an instant, and until when. The record must
+// be valid.
 func (r *Record) at(now counter.Micros) *effective {
 	e := &effective{until: never}
 	if r == nil {

@@ -16,8 +16,8 @@ import (
 const (
 	KindDenied   = "denied"
 	KindAdmitted = "admitted" // sampled
-	KindDegraded = "degraded" // the store stopped or began to answer
-	KindDropped  = "dropped"  // decisions that no event shows
+	KindDegraded = "degraded" // the store has stopped or begun to answer
+	KindDropped  = "dropped"  // reports decisions that are in no other event
 )
 
 // Event is a line of the log. Empty fields are left out.
@@ -36,7 +36,7 @@ type Event struct {
 	Method   string
 	Path     string
 	Node     string
-	Share    float64 // of the admissions that are reported
+	Share    float64 // the fraction of admissions that are reported
 	State    string  // of KindDegraded: began or ended
 	Reason   string  // of KindDegraded and KindDropped
 	Seconds  float64 // how long KindDegraded lasted
@@ -45,7 +45,7 @@ type Event struct {
 
 // Bounds of an event.
 const (
-	partBytesMax = 256 // of a value that a client chooses; no identifier of a client is longer
+	partBytesMax = 256 // of a value that a client chooses; no client identifier is longer
 	textBytesMax = 512 // of any text, such as a client with its kind
 	// LineBytesMax is the size of the longest line: six texts, each byte escaped as six.
 	LineBytesMax = 24 << 10
@@ -83,7 +83,8 @@ func (e *Event) AppendJSON(dst []byte) []byte {
 // MarshalJSON implements [json.Marshaler].
 func (e Event) MarshalJSON() ([]byte, error) { return e.AppendJSON(nil), nil }
 
-// Texts calls yield with the name and the value of each text of the event but its kind, in order.
+// Texts calls yield with the name and the value of each text of the event except its kind, in
+// order.
 func (e *Event) Texts(yield func(name, value string)) {
 	for _, field := range [...][2]string{{"policy", e.Policy}, {"version", e.Version}, {"rule", e.Rule}, {"limit", e.Limit},
 		{"decision", e.Decision}, {"client", e.Client}, {"tier", e.Tier}, {"ip", e.IP}, {"method", e.Method}, {"path", e.Path},
@@ -92,7 +93,7 @@ func (e *Event) Texts(yield func(name, value string)) {
 	}
 }
 
-// appendText appends a JSON string. It escapes everything that does not print, so that a value can
+// appendText appends a JSON string. It escapes all unprintable characters, so that a value can
 // neither end the line nor control a terminal. Bytes that are not UTF-8 become U+FFFD.
 func appendText(dst []byte, text string) []byte {
 	const hex = "0123456789abcdef"
@@ -135,7 +136,8 @@ func cut(text string, n int) string {
 // kindIP is the kind of clients that are identified by their address.
 const kindIP = "ip"
 
-// shownClient returns a client as KIND:ID. A client that is an address is shown as addresses are.
+// shownClient returns a client as KIND:ID. If the client is an address, it is shown like other
+// addresses.
 func shownClient(kind, id string, shown policy.AddressShown) string {
 	switch {
 	case kind == "":
@@ -156,7 +158,7 @@ func shownClient(kind, id string, shown policy.AddressShown) string {
 	return kind
 }
 
-// shownAddress returns an address as far as it is to be shown.
+// shownAddress returns the part of an address that may be shown.
 func shownAddress(addr netip.Addr, shown policy.AddressShown) string {
 	if !addr.IsValid() || shown == policy.AddressNone {
 		return ""

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// chunkBytes is the size from which lines are written together.
+// chunkBytes is the buffer size from which lines are written.
 const chunkBytes = 64 << 10
 
 // lines writes events as lines of JSON. If a write ends within a line, the next one begins with a
-// line end, so that one line is damaged and no other.
+// line end, so that only one line is damaged.
 type lines struct {
 	w      io.Writer
 	buffer []byte
@@ -39,7 +39,7 @@ func (l *lines) Write(events []Event) (written int, err error) {
 	return written, nil
 }
 
-// write writes the buffer, and returns how many lines are whole if it cannot write all.
+// write writes the buffer. If it cannot write everything, it returns the number of complete lines.
 func (l *lines) write() (whole int, err error) {
 	if l.torn {
 		if _, err := io.WriteString(l.w, "\n"); err != nil {
@@ -55,7 +55,7 @@ func (l *lines) write() (whole int, err error) {
 	return bytes.Count(l.buffer[:n], []byte{'\n'}), err
 }
 
-// file is a file of lines. If the file is renamed or removed, as by logrotate, it is made anew.
+// file is a file of lines. If the file is renamed or removed, as by logrotate, it is created again.
 type file struct {
 	path string
 	f    *os.File
@@ -71,7 +71,7 @@ func openFile(path string) (*file, error) {
 	return f, f.open()
 }
 
-// nature names what is not a file.
+// nature names the type of something that is not a regular file.
 func nature(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeDir != 0:
@@ -99,7 +99,7 @@ func (f *file) Write(events []Event) (written int, err error) {
 	return f.lines.Write(events)
 }
 
-// follow opens the file anew if its path is another file by now.
+// follow opens the file again if the path now names another file.
 func (f *file) follow() error {
 	if at, err := os.Stat(f.path); err == nil {
 		if own, err := f.f.Stat(); err != nil || os.SameFile(at, own) {
@@ -118,14 +118,14 @@ func (f *file) follow() error {
 // Close closes the file.
 func (f *file) Close() error { return f.f.Close() }
 
-// Where events go, as written in a flag or a configuration.
+// The destinations of events, as written in a flag or a configuration.
 const (
 	ToStdout = "stdout"
 	ToNone   = "none" // events are only remembered
 	toSyslog = "syslog"
 )
 
-// Forms says what [Open] accepts.
+// Forms lists the values that [Open] accepts.
 const Forms = "stdout, a path with a slash, syslog, syslog:udp://HOST:PORT, syslog:tcp://HOST:PORT or none"
 
 // Open opens a sink: standard output, the path of a file, or a syslog server. The sink is nil for

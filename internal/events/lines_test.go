@@ -24,7 +24,7 @@ func some(n int) (all []Event) {
 	return all
 }
 
-// limited takes a number of bytes, and then none.
+// limited is a writer that accepts a number of bytes and then fails.
 type limited struct {
 	bytes.Buffer
 	room int
@@ -73,8 +73,8 @@ func TestTornLine(t *testing.T) {
 	}
 }
 
-// TestFile: events are appended, a file that was renamed is made anew, and what cannot be opened is
-// an error that says what to write.
+// TestFile: events are appended, a file that was renamed is made anew, and the error for a path
+// that cannot be opened names the valid forms.
 func TestFile(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "events.ndjson")
@@ -122,8 +122,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// TestSyslog: over TCP each event is a message framed by its length, over UDP a datagram. A server
-// that comes back is found again.
+// TestSyslog: over TCP each event is a message framed by its length, and over UDP it is a datagram.
+// The sink reconnects to a server that has restarted.
 func TestSyslog(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -187,7 +187,7 @@ func TestSyslog(t *testing.T) {
 }
 
 // TestSyslogIsClosedWhileItWrites: a log that is detached does not wait for a server that hangs, so the
-// sink is closed during a write. The write ends, and no connection is made any more.
+// sink is closed during a write. The write ends, and no new connection is made.
 func TestSyslogIsClosedWhileItWrites(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

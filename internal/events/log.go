@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// interval is how long equal decisions are one event.
+// interval is the span of time in which equal decisions become one event.
 const interval = time.Second
 
 // notesMax bounds the notes that wait for the end of a second.
 const notesMax = 64
 
-// Sink takes events. It is called by one goroutine at a time, and may block.
+// Sink receives events. One goroutine calls it at a time, and it may block.
 type Sink interface {
 	// Write writes events in order, and returns how many it has written.
 	Write(events []Event) (written int, err error)
@@ -27,20 +27,20 @@ type Options struct {
 	Node   string                       // the name of this process in events
 	Now    func() time.Time             // nil means time.Now
 	After  func(time.Duration, func())  // calls a function later; nil means time.AfterFunc
-	Failed func(err error, lost uint64) // is called when a sink has not taken events of that many decisions; may be nil
+	Failed func(err error, lost uint64) // is called if a sink has not written the events of lost decisions; may be nil
 }
 
-// Log gathers decisions and writes their events. Create one with [New]. A nil *Log takes none. It is
-// safe for concurrent use.
+// Log gathers decisions and writes their events. Create one with [New]. A nil *Log ignores all
+// decisions. It is safe for concurrent use.
 type Log struct {
 	options Options
 	timer   *time.Timer
 	wanted  atomic.Bool // a policy in force reports events
 	table   atomic.Pointer[table]
-	armed   atomic.Bool // the end of a second is due
+	armed   atomic.Bool // a call of tick is due
 	recent  recent
 
-	beyond, unwritten atomic.Uint64 // decisions dropped so far, by why
+	beyond, unwritten atomic.Uint64 // decisions dropped so far, by reason
 	written           atomic.Uint64 // events
 
 	mu    sync.Mutex // guards sinks and notes
@@ -48,10 +48,10 @@ type Log struct {
 	notes []Event
 
 	writing sync.Mutex // held while events are written, never by a request
-	told    [2]uint64  // dropped decisions that an event shows, by why
+	told    [2]uint64  // dropped decisions that events have reported, by reason
 }
 
-// New returns a log without a sink: it only remembers the last denials.
+// New returns a log without a sink. Such a log only remembers the latest denials.
 func New(o Options) *Log {
 	l := &Log{options: o}
 	if l.options.Now == nil {
@@ -65,9 +65,9 @@ func New(o Options) *Log {
 	return l
 }
 
-// Attach makes the log write to a sink until detach is called. The sink that was attached last is
-// the one that is written to. detach writes what is there, waits for that at most two seconds, and
-// then writes to the sink that was attached before.
+// Attach makes the log write to a sink until detach is called. The log writes to the sink that was
+// attached last. detach writes the gathered events, and waits for that at most two seconds. After
+// that, the log writes to the previous sink.
 func (l *Log) Attach(s Sink) (detach func()) {
 	l.mu.Lock()
 	l.sinks = append(l.sinks, s)
@@ -82,8 +82,8 @@ func (l *Log) Attach(s Sink) (detach func()) {
 	})
 }
 
-// Count adds n decisions to the event of equal ones. If it returns false, the caller hands the
-// decisions over by [Log.Add].
+// Count adds n decisions to the event of equal decisions. If there is no such event, it returns
+// false, and the caller calls [Log.Add].
 func (l *Log) Count(k *Key, n uint64) bool {
 	t := l.table.Load()
 	if t == nil {
@@ -96,7 +96,7 @@ func (l *Log) Count(k *Key, n uint64) bool {
 	return counted || full
 }
 
-// Add adds n decisions to the event of equal ones, or makes one.
+// Add adds n decisions to the event of equal decisions, or makes a new event.
 func (l *Log) Add(k *Key, d *Details, n uint64) {
 	t := l.table.Load()
 	if t == nil {
@@ -119,7 +119,7 @@ func (l *Log) Drop(n uint64) {
 	}
 }
 
-// Want says that a policy in force reports events. Until then the log takes no notes.
+// Want records that a policy in force reports events. Before that, the log ignores notes.
 func (l *Log) Want() {
 	if !l.wanted.Load() {
 		l.wanted.Store(true)
@@ -140,7 +140,7 @@ func (l *Log) Note(e Event) {
 	l.arm()
 }
 
-// arm has the events written later, unless that is due.
+// arm schedules a call of tick, unless one is due already.
 func (l *Log) arm() {
 	if !l.armed.Load() && !l.armed.Swap(true) {
 		l.options.After(interval, l.tick)
@@ -164,7 +164,7 @@ func (l *Log) pending() bool {
 	return t != nil && t.used.Load() > 0 || len(l.notes) > 0 || len(l.sinks) > 0 && l.untold()
 }
 
-// untold reports whether decisions were dropped that no event shows.
+// untold reports whether decisions were dropped that no event has reported.
 func (l *Log) untold() bool {
 	if !l.writing.TryLock() {
 		return true
@@ -173,7 +173,7 @@ func (l *Log) untold() bool {
 	return l.told != [2]uint64{l.beyond.Load(), l.unwritten.Load()}
 }
 
-// flushWithin writes the events of now, and waits for that at most so long.
+// flushWithin writes the gathered events, and waits for that at most the given time.
 func (l *Log) flushWithin(most time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -188,7 +188,7 @@ func (l *Log) flushWithin(most time.Duration) {
 	}
 }
 
-// flush writes the events of the second that ends.
+// flush writes the events of the second that has ended.
 func (l *Log) flush() {
 	l.writing.Lock()
 	defer l.writing.Unlock()
@@ -214,7 +214,7 @@ func (l *Log) flush() {
 	}
 }
 
-// write writes events, and counts the decisions of those that the sink does not take.
+// write writes events, and counts the decisions of the events that the sink does not write.
 func (l *Log) write(sink Sink, all []Event) bool {
 	if len(all) == 0 {
 		return true
@@ -241,7 +241,7 @@ const (
 	reasonSink = "sink"
 )
 
-// tell writes how many decisions were dropped since the last time.
+// tell writes an event with the number of decisions dropped since the last call.
 func (l *Log) tell(sink Sink) {
 	for i, dropped := range [...]uint64{l.beyond.Load(), l.unwritten.Load()} {
 		if dropped == l.told[i] {
@@ -260,10 +260,10 @@ func (l *Log) tell(sink Sink) {
 type Figures struct {
 	Written   uint64 // events
 	Beyond    uint64 // decisions beyond EventsMax
-	Unwritten uint64 // decisions of events that a sink did not take
+	Unwritten uint64 // decisions of events that a sink did not write
 }
 
-// Figures returns the figures of a log. Those of a nil *Log are 0.
+// Figures returns the figures of a log. For a nil *Log, they are 0.
 func (l *Log) Figures() Figures {
 	if l == nil {
 		return Figures{}
@@ -271,8 +271,8 @@ func (l *Log) Figures() Figures {
 	return Figures{Written: l.written.Load(), Beyond: l.beyond.Load(), Unwritten: l.unwritten.Load()}
 }
 
-// Recent returns the last denials of a client, written as KIND:ID, the last first. They are complete
-// but for those of the last second.
+// Recent returns the latest denials of a client, which is written as KIND:ID, the newest first.
+// Denials of the last second may be missing.
 func (l *Log) Recent(client string) []Event {
 	if l == nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/seed"
 )
 
-// clock is the time of a test, and what is due.
+// clock is the time of a test, and the calls that are due.
 type clock struct {
 	now time.Time
 	due []func()
@@ -40,7 +40,8 @@ func (c *clock) second() {
 	}
 }
 
-// kept is a sink that keeps events. If room is not negative, it takes that many and then fails.
+// kept is a sink that keeps events. If room is not negative, it accepts that many events and then
+// fails.
 type kept struct {
 	all  []Event
 	room int
@@ -59,7 +60,7 @@ func (k *kept) Write(all []Event) (int, error) {
 	return n, nil
 }
 
-// hand hands a decision over as a front does.
+// hand passes a decision to the log as a front does.
 func hand(l *Log, k Key, d Details) {
 	if !l.Count(&k, 1) {
 		l.Add(&k, &d, 1)
@@ -68,8 +69,8 @@ func hand(l *Log, k Key, d Details) {
 
 var allDenied = policy.Events{Denied: true}
 
-// TestAggregation compares the events of a random workload with a slow model: a list of all
-// decisions, of which equal ones in one second are one event with their number.
+// TestAggregation compares the events of a random workload with a slow model. The model is a list
+// of all decisions, in which equal decisions of one second are combined into one event.
 func TestAggregation(t *testing.T) {
 	random := seed.Random(t)
 	var c clock
@@ -133,8 +134,8 @@ func sumOf(model map[string]uint64) (n uint64) {
 	return n
 }
 
-// TestBound: beyond EventsMax different decisions a second, decisions are counted and reported in
-// one event, and known ones still count.
+// TestBound: beyond EventsMax different decisions a second, new decisions are counted and reported
+// in one event, and decisions equal to earlier ones still count in their events.
 func TestBound(t *testing.T) {
 	var c clock
 	l, sink := New(c.options()), &kept{room: -1}
@@ -159,8 +160,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestFailingSink: the events that a sink does not take are counted, and their number is written once
-// it takes events again, even if nothing is denied any more.
+// TestFailingSink: the events that a failing sink does not write are counted, and their number is
+// written once the sink works again, even without further denials.
 func TestFailingSink(t *testing.T) {
 	var c clock
 	o, lost := Options{}, uint64(0)
@@ -202,7 +203,7 @@ func (b *blocking) Write(all []Event) (int, error) {
 	return b.kept.Write(all)
 }
 
-// TestSinkThatBlocks: decisions are taken while a sink blocks, and none is lost.
+// TestSinkThatBlocks: decisions are recorded while a sink blocks, and none is lost.
 func TestSinkThatBlocks(t *testing.T) {
 	var c clock
 	l := New(c.options())
@@ -258,19 +259,20 @@ func TestTimer(t *testing.T) {
 	eventually.Until(t, 10*time.Second, "the event is written", func() bool { return l.Figures().Written == 1 })
 }
 
-// TestSinks: the sink that was attached last is written to, and after it the one before.
+// TestSinks: the log writes to the sink that was attached last, and to the previous one after that
+// is detached.
 func TestSinks(t *testing.T) {
 	var c clock
 	l, first, second := New(c.options()), &kept{room: -1}, &kept{room: -1}
 	k, d := Key{Decision: "denied", Kind: "user", Client: "ada"}, Details{Settings: allDenied, Denied: true}
-	hand(l, k, d) // before any sink: only remembered
+	hand(l, k, d) // no sink is attached: the denial is only remembered
 	c.second()
 	endFirst := l.Attach(first)
 	endSecond := l.Attach(second)
 	hand(l, k, d)
 	c.second()
 	hand(l, k, d)
-	endSecond() // writes what is there
+	endSecond() // writes the gathered events
 	hand(l, k, d)
 	c.second()
 	endFirst()
@@ -281,7 +283,7 @@ func TestSinks(t *testing.T) {
 	}
 }
 
-// TestNotes: an outage is an event if a policy reports events, and not otherwise.
+// TestNotes: an outage is reported as an event only if a policy reports events.
 func TestNotes(t *testing.T) {
 	var c clock
 	l, sink := New(c.options()), &kept{room: -1}
@@ -304,7 +306,8 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// TestRecent: the last denials of a client are found by its name, the last first, in bounded memory.
+// TestRecent: the latest denials of a client are found by its name, the newest first, in bounded
+// memory.
 func TestRecent(t *testing.T) {
 	var c clock
 	l := New(c.options())
@@ -335,7 +338,8 @@ func TestRecent(t *testing.T) {
 	}
 }
 
-// TestAddresses: a policy decides how much of an address is shown, in the client as well.
+// TestAddresses: a policy decides how much of an address is shown, also if the address is the
+// client.
 func TestAddresses(t *testing.T) {
 	for _, test := range []struct {
 		shown          policy.AddressShown
@@ -387,8 +391,8 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestAllocations: a decision equal to an earlier one allocates nothing, nor does the first of a
-// client once the table has grown.
+// TestAllocations: a decision equal to an earlier one allocates nothing, nor does a client's first
+// decision once the table has grown.
 func TestAllocations(t *testing.T) {
 	var c clock
 	l := New(c.options())
@@ -439,8 +443,8 @@ func BenchmarkCount(b *testing.B) {
 	}
 }
 
-// FuzzJSON: whatever a client sends, an event is one line of valid JSON that says nothing to a
-// terminal, with the fields as they are apart from invalid UTF-8.
+// FuzzJSON: for any input, an event is one line of valid JSON without control characters, and its
+// fields are unchanged except for invalid UTF-8.
 func FuzzJSON(f *testing.F) {
 	f.Add("ada", "gold", "/api/*")
 	f.Add("a\"b\\c\n\r\t\x00\x1b[2J\x7f\u009b", "\xff\xfe", "\u2028\u202e😀\U000e0001")

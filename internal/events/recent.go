@@ -12,23 +12,24 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Bounds of what is remembered of denials.
+// Bounds of the remembered denials.
 const (
 	RecentClientsMax = 1024
 	recentEach       = 8
 )
 
-// recent remembers the last denials of the clients that were denied last. The zero recent is empty.
+// recent remembers the latest denials of the clients that were denied most recently. The zero
+// recent is empty.
 type recent struct {
 	mu      sync.Mutex
 	clients map[string]*list.Element
 	order   list.List // of *denials, the client that was denied last first
 }
 
-// denials are the last denials of one client.
+// denials are the latest denials of one client.
 type denials struct {
 	client string
-	last   []Event // the last one last
+	last   []Event // the newest last
 }
 
 // add remembers the denials among the events.
@@ -47,7 +48,7 @@ func (r *recent) add(all []Event) {
 	}
 }
 
-// client returns the denials of a client, which becomes the last one that was denied.
+// client returns the denials of a client, and moves the client to the front of the order.
 func (r *recent) client(name string) *denials {
 	if known := r.clients[name]; known != nil {
 		r.order.MoveToFront(known)
@@ -65,8 +66,8 @@ func (r *recent) client(name string) *denials {
 	return d
 }
 
-// of returns the last denials of a client, the last first. Those of an address include the denials
-// of its prefix, where a policy shows no more.
+// of returns the latest denials of a client, the newest first. For an address, they include the
+// denials of its prefix, because a policy may show only the prefix.
 func (r *recent) of(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {

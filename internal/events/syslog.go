@@ -23,8 +23,8 @@ const (
 )
 
 // syslog sends each event as one message: in the form of RFC 5424 over the network, framed by its
-// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. It connects
-// when there are events, and anew after an error.
+// length over TCP (RFC 6587), and in the form of RFC 3164 to the socket of this machine. It
+// connects when there are events, and reconnects after an error.
 type syslog struct {
 	network, address string
 	host             string
@@ -55,7 +55,7 @@ func openSyslog(address string) (*syslog, error) {
 	return s, nil
 }
 
-// connection returns the connection, which it makes if there is none.
+// connection returns the connection. It connects first if necessary.
 func (s *syslog) connection() (net.Conn, error) {
 	s.mu.Lock()
 	conn, closed := s.conn, s.closed
@@ -79,12 +79,12 @@ func (s *syslog) connection() (net.Conn, error) {
 	return conn, nil
 }
 
-// drop ends the connection, which is broken. The next one is made when there are events.
+// drop closes a broken connection. The sink connects again when there are events.
 func (s *syslog) drop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
-		_ = s.conn.Close() // it is broken anyway
+		_ = s.conn.Close() // an error does not matter: the connection is broken
 		s.conn = nil
 	}
 }
@@ -129,7 +129,7 @@ func (s *syslog) appendMessage(dst []byte, e *Event) []byte {
 	return e.AppendJSON(dst)
 }
 
-// Close ends the connection, also during a Write, which then ends with an error.
+// Close closes the connection. A Write in progress then ends with an error.
 func (s *syslog) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,18 +13,19 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// EventsMax is how many events there are at most in a second.
+// EventsMax is the maximum number of events in a second.
 const EventsMax = 1000
 
 const (
 	shardCount = 16
-	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so
-	// more than that many of EventsMax in one shard are 8 standard deviations away.
+	// pageEntries is twice the mean number of entries of a shard. The hash has a secret seed, so it
+	// is 8 standard deviations above the mean for one shard to get more of EventsMax entries than
+	// that.
 	pageEntries = 128
 	pageSlots   = 256 // a power of two
 )
 
-// Key says which decisions are equal. Policy, Version, Rule and Decision must stay valid; Kind and
+// Key identifies equal decisions. Policy, Version, Rule and Decision must stay valid; Kind and
 // Client are copied.
 type Key struct {
 	Policy, Version string
@@ -33,8 +34,8 @@ type Key struct {
 	Kind, Client    string // of the client
 }
 
-// Details is what an event shows beside its key: that of the first of the equal decisions. The texts
-// are copied.
+// Details are the properties of an event besides its key. They are those of the first of the equal
+// decisions. The texts are copied.
 type Details struct {
 	Settings policy.Events
 	Denied   bool
@@ -66,13 +67,13 @@ type page struct {
 	entries [pageEntries]entry
 }
 
-// entry is the event of equal decisions. Its text holds the kind and the name of the client, the
-// tier, the method and the path, one after the other.
+// entry is the event of equal decisions. Its text is the concatenation of the client's kind and
+// name, the tier, the method and the path.
 type entry struct {
 	policy, version, rule, decision string
 
 	text  []byte
-	ends  [5]uint16 // of the parts of text
+	ends  [5]uint16 // the ends of the parts of text
 	whole int       // length of the client's name before it was cut
 
 	settings policy.Events
@@ -92,9 +93,10 @@ func newTable() *table {
 	return t
 }
 
-// hash returns the hash of a key. The seed is only for the client, which is the part that clients
-// choose. Of the other parts, lengths and a few bytes suffice: keys with the same hash are told
-// apart later. Each part matters, so that the keys of one client spread over the shards.
+// hash returns the hash of a key. The seed protects only the client's name, because only that part
+// is chosen by clients. For the other parts, lengths and a few bytes suffice, because keys with the
+// same hash are compared later. Every part affects the hash, so that the keys of one client spread
+// over the shards.
 func (t *table) hash(k *Key) uint64 {
 	rest := uint64(len(k.Decision))<<24 | uint64(len(k.Kind))<<32
 	if n := len(k.Rule); n > 0 {
@@ -106,8 +108,8 @@ func (t *table) hash(k *Key) uint64 {
 	return maphash.String(t.seed, k.Client) ^ rest*0x9e3779b97f4a7c15
 }
 
-// count adds n decisions to the event of equal ones, and reports whether there is one. If there is
-// none and no room for another, full is true.
+// count adds n decisions to the event of equal decisions, and reports whether there is one. If
+// there is none and no room for a new one, full is true.
 func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -122,7 +124,8 @@ func (t *table) count(k *Key, n uint64) (counted, full bool) {
 	return false, full || t.used.Load() >= EventsMax
 }
 
-// add adds n decisions to the event of equal ones, or makes one. It reports false if there is no room.
+// add adds n decisions to the event of equal decisions, or makes a new event. It reports false if
+// there is no room.
 func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	h := t.hash(k)
 	s := &t.shards[h>>60]
@@ -148,7 +151,7 @@ func (t *table) add(k *Key, d *Details, n uint64, at time.Time) bool {
 	return true
 }
 
-// find returns the entry of a key, or nil and the slot for it.
+// find returns the entry of a key, or nil and a free slot.
 func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	for slot = int(h % pageSlots); p.slots[slot] != 0; slot = (slot + 1) % pageSlots {
 		i := int(p.slots[slot]) - 1
@@ -159,8 +162,8 @@ func (p *page) find(h uint64, k *Key) (e *entry, slot int) {
 	return nil, slot
 }
 
-// is reports whether the entry is that of a key. Names that were cut are told apart by their length
-// and the hash.
+// is reports whether the entry belongs to a key. Names that were cut are distinguished by their
+// length and the hash.
 func (e *entry) is(k *Key) bool {
 	name := k.Client[:min(len(k.Client), partBytesMax)]
 	return e.whole == len(k.Client) && e.decision == k.Decision && e.rule == k.Rule && e.version == k.Version &&
@@ -179,14 +182,14 @@ func (e *entry) fill(k *Key, d *Details, n uint64, at time.Time) {
 		at: at, count: n}
 }
 
-// take returns the events of the second that ends, and begins another.
+// take returns the events of the second that ends, and begins a new second.
 func (t *table) take(node string) (all []Event) {
 	for i := range t.shards {
 		s := &t.shards[i]
 		s.mu.Lock()
 		s.now, s.spare = s.spare, s.now
 		s.mu.Unlock()
-		ended := s.spare // only this goroutine uses it now
+		ended := s.spare // no other goroutine uses it now
 		t.used.Add(-int64(ended.used))
 		for j := range ended.used {
 			all = append(all, ended.entries[j].event(node))
@@ -196,7 +199,7 @@ func (t *table) take(node string) (all []Event) {
 	return all
 }
 
-// event returns the event as its policy shows it.
+// event returns the event in the form that its policy selects.
 func (e *entry) event(node string) Event {
 	text := string(e.text)
 	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }

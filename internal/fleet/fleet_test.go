@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// open returns a store in a Redis, as a user that has the rights of the store and no more.
+// open returns a store in a Redis, as a user that has only the rights of the store.
 func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	t.Helper()
 	rules := []any{"acl", "setuser", "node", "reset", "on", ">secret"}
@@ -37,7 +37,7 @@ func open(t *testing.T, server *redistest.Server) *redisstore.Store {
 	return store
 }
 
-// read returns what the nodes told of themselves.
+// read returns the records of all nodes.
 func read(t *testing.T, store *redisstore.Store) *Reading {
 	t.Helper()
 	found, err := Read(t.Context(), store)
@@ -81,8 +81,8 @@ func TestNodesKnowOfEachOther(t *testing.T) {
 	}
 }
 
-// TestRecordsOfOthersAreRead: whatever somebody wrote into Redis is left out and counted, and a node
-// that was not heard of is silent.
+// TestRecordsOfOthersAreRead: an unreadable record in Redis is left out and counted, and a node
+// without a recent heartbeat is silent.
 func TestRecordsOfOthersAreRead(t *testing.T) {
 	server := redistest.Start(t)
 	store, ctx := open(t, server), context.Background()
@@ -133,7 +133,7 @@ func TestRecordsOfOthersAreRead(t *testing.T) {
 	}
 }
 
-// TestRecordsAreBounded: the longest names that clients can take fit into a record, of which the least
+// TestRecordsAreBounded: the longest names of clients fit into a record, because its least
 // important parts are dropped.
 func TestRecordsAreBounded(t *testing.T) {
 	sketch := topk.New(topk.Options{})
@@ -159,8 +159,8 @@ func TestRecordsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTheLastMinute: what a rule admitted and denied in the last minute is what it has now more than a
-// minute ago.
+// TestTheLastMinute: the figures of a rule for the last minute are the differences between its
+// totals now and a minute ago.
 func TestTheLastMinute(t *testing.T) {
 	now, total := time.Unix(1e9, 0), Total{Policy: "shop", Rule: "api"}
 	n := New(Sources{Totals: func() []Total { return []Total{total} }}, now)
@@ -181,7 +181,8 @@ func TestTheLastMinute(t *testing.T) {
 	}
 }
 
-// TestVersionsAreCompared: a node whose policy is not the one of most nodes of its kind is degraded.
+// TestVersionsAreCompared: a node is degraded if its version of a policy differs from that of most
+// nodes of its kind.
 func TestVersionsAreCompared(t *testing.T) {
 	states := func(versions ...string) (all []string) {
 		r := new(Reading)

@@ -20,11 +20,11 @@ import (
 
 // Parameters of heartbeats.
 const (
-	// heartbeatEvery is the least time between two heartbeats; up to as much again is added, so that
-	// nodes do not write at the same time.
+	// heartbeatEvery is the least time between two heartbeats. A random span of up to the same
+	// length is added, so that nodes do not write at the same time.
 	heartbeatEvery = 5 * time.Second
-	// SilentAfter is the time without a heartbeat after which a node is called silent. It allows for
-	// one that was missed.
+	// SilentAfter is the time without a heartbeat after which a node is reported as silent. It
+	// allows for one missed heartbeat.
 	SilentAfter = 25 * time.Second
 	// forgottenAfter is the time after which a silent node is no longer listed.
 	forgottenAfter = 10 * time.Minute
@@ -66,7 +66,8 @@ func (m *Member) Close() {
 	_, _ = m.store.DoFor(ctx, fleetKey, "del", recordPrefix+m.node.id)
 }
 
-// beat writes the record again and again. A heartbeat that fails is followed by the next.
+// beat writes the record at intervals. A failed heartbeat is not repeated before the next one is
+// due.
 func (m *Member) beat(ctx context.Context) {
 	for {
 		_ = m.write(ctx, time.Now())
@@ -120,10 +121,10 @@ func serverTime(ctx context.Context, store *redisstore.Store) (int64, error) {
 	return seconds*1e6 + micros, errors.Join(err1, err2)
 }
 
-// Reading is what the nodes of a Redis told of themselves.
+// Reading holds the records of the nodes of a Redis.
 type Reading struct {
 	Records    []*Record
-	NowMicros  int64 // when they were read, by the clock of Redis
+	NowMicros  int64 // when the records were read, by the clock of Redis
 	Unreadable int   // records that could not be read
 }
 
@@ -139,7 +140,7 @@ func Read(ctx context.Context, store *redisstore.Store) (*Reading, error) {
 	}
 	ids, _ := reply.([]any)
 	found := &Reading{NowMicros: now}
-	// A few at a time, so that no reply is large.
+	// Read a few records at a time, so that no reply is large.
 	for some := range slices.Chunk(ids, 64) {
 		keys := make([]string, len(some))
 		for i := range some {
@@ -151,7 +152,7 @@ func Read(ctx context.Context, store *redisstore.Store) (*Reading, error) {
 		}
 		for i, text := range values {
 			if text == nil {
-				continue // the node has left
+				continue // the node has left since its ID was read
 			}
 			record, err := decode(fmt.Sprint(some[i]), text)
 			if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/penstock/penstock/internal/enforce/topk"
 )
 
-// Sources are where a node learns what it tells of itself. Each function may be nil.
+// Sources provide the data for a node's record. Each function may be nil.
 type Sources struct {
 	Front string // "caddy" or "bridge"
 	// Policies returns the policies in force.
@@ -25,7 +25,7 @@ type Sources struct {
 	Totals func() []Total
 	// Denied are the clients denied most often.
 	Denied *topk.Sketch
-	// Problems returns what is wrong at present, in words for an operator.
+	// Problems returns the present problems, described for an operator.
 	Problems func() []string
 }
 
@@ -47,7 +47,7 @@ type Node struct {
 	past []snapshot // the totals at earlier times, the oldest first
 }
 
-// snapshot are the totals at a time.
+// snapshot holds the totals at one time.
 type snapshot struct {
 	at     time.Time
 	totals map[ruleName]Total
@@ -55,8 +55,8 @@ type snapshot struct {
 
 type ruleName struct{ policy, rule string }
 
-// Snapshots are taken at least snapshotEvery apart, and the latest that is a minute old is compared
-// with the present.
+// Snapshots are taken at least snapshotEvery apart. The present totals are compared with the latest
+// snapshot that is at least a minute old.
 const (
 	snapshotEvery = 5 * time.Second
 	rateOver      = time.Minute
@@ -87,10 +87,10 @@ func build() string {
 	return ""
 }
 
-// shortened bounds a text.
+// shortened returns the beginning of a text, up to the bound.
 func shortened(text string) string { return text[:min(len(text), textBytesMax)] }
 
-// Record returns what the node tells of itself now. In Redis it is shorter.
+// Record returns the node's current record. The record in Redis may be shorter.
 func (n *Node) Record(now time.Time) *Record {
 	r := &Record{Version: recordVersion, ID: n.id, Name: n.name, Front: n.sources.Front, Build: n.build,
 		UpSeconds: max(0, int64(now.Sub(n.began)/time.Second)), Policies: []Policy{}, Rules: []Rule{}, Clients: []Client{}}
@@ -134,7 +134,7 @@ func (n *Node) rates(now time.Time, totals []Total) []Rule {
 	return rules
 }
 
-// sortRules sorts rules by their denials, then by what they admitted.
+// sortRules sorts rules by their denials, then by their admissions.
 func sortRules(rules []Rule) {
 	slices.SortFunc(rules, func(a, b Rule) int {
 		return cmp.Or(cmp.Compare(b.DeniedMinute, a.DeniedMinute), cmp.Compare(b.Denied, a.Denied), cmp.Compare(b.AdmittedMinute, a.AdmittedMinute),
@@ -142,7 +142,7 @@ func sortRules(rules []Rule) {
 	})
 }
 
-// before keeps the present totals for later, and returns those to compare them with.
+// before keeps the present totals for later, and returns the earlier totals to compare them with.
 func (n *Node) before(present snapshot) snapshot {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -22,10 +22,10 @@ const (
 	textBytesMax = 256
 )
 
-// recordVersion is the version of the form of records. A later version is not read.
+// recordVersion is the version of the format. Records of later versions are not read.
 const recordVersion = 1
 
-// Record is what a node tells of itself.
+// Record is a node's report about itself.
 type Record struct {
 	Version int    `json:"v"`
 	ID      string `json:"id"` // random, for the life of the process
@@ -50,8 +50,8 @@ type Policy struct {
 	Rejected bool   `json:"rejected,omitempty"` // the last edit of its file was rejected
 }
 
-// Rule is what became of requests under a rule since the process began, and in the last minute. The
-// rule "" is the policy itself: blocks, credentials and penalties.
+// Rule counts the outcomes of requests under a rule since the process began, and in the last
+// minute. The rule "" stands for the policy itself: blocks, credentials and penalties.
 type Rule struct {
 	Policy         string `json:"policy"`
 	Rule           string `json:"rule"`
@@ -61,8 +61,8 @@ type Rule struct {
 	DeniedMinute   uint64 `json:"denied_last_minute"`
 }
 
-// Client is a client that is denied often. Denied is an upper bound, and Over the most by which it may
-// be too high. Both halve every hour.
+// Client is a client that is denied often. Denied is an upper bound, and Over is the maximum by
+// which it may be too high. Both halve every hour.
 type Client struct {
 	Policy string `json:"policy"`
 	Client string `json:"client"`
@@ -70,8 +70,8 @@ type Client struct {
 	Over   uint64 `json:"over"`
 }
 
-// encode returns the record as JSON of at most RecordBytesMax. It drops clients and rules, the least
-// important first, until the record fits.
+// encode returns the record as JSON of at most RecordBytesMax. It drops clients and rules until the
+// record fits, the least important first.
 func (r *Record) encode() ([]byte, error) {
 	short := *r
 	short.Version = recordVersion
@@ -98,7 +98,7 @@ func (r *Record) encode() ([]byte, error) {
 
 var errRecord = errors.New("the record cannot be read")
 
-// decode returns the record of a node. Anything may be in Redis.
+// decode returns the record of a node. The text in Redis is not trusted.
 func decode(id string, text []byte) (*Record, error) {
 	if len(text) > RecordBytesMax {
 		return nil, fmt.Errorf("%w: it has %d bytes", errRecord, len(text))

@@ -14,7 +14,7 @@ import (
 const (
 	StateOK       = "ok"
 	StateDegraded = "degraded" // it reports a problem
-	StateSilent   = "silent"   // it has not been heard of for SilentAfter
+	StateSilent   = "silent"   // its last heartbeat is at least SilentAfter ago
 )
 
 // NodeState is a node as operators see it.
@@ -37,7 +37,7 @@ type Nodes struct {
 	Unreadable int `json:"unreadable,omitempty"`
 }
 
-// Add adds the record of a process that tells of itself now, in place of an earlier one.
+// Add adds the current record of a process, in place of an earlier one.
 func (r *Reading) Add(own *Record) {
 	r.Records = slices.DeleteFunc(r.Records, func(one *Record) bool { return one.ID == own.ID })
 	r.Records = append(r.Records, own)
@@ -129,13 +129,13 @@ func (n *NodeState) versions() map[string]string {
 
 // Top are the rules and clients with most denials of all nodes.
 type Top struct {
-	Nodes   int      `json:"nodes"` // how many nodes are added up
+	Nodes   int      `json:"nodes"` // the number of nodes in the sums
 	Rules   []Rule   `json:"rules"`
 	Clients []Client `json:"clients"`
 }
 
-// Top returns the sums over all nodes, at most n clients and n rules. What silent nodes told of
-// the last minute is left out.
+// Top returns the sums over all nodes, at most n clients and n rules. The figures of silent nodes
+// for the last minute are left out.
 func (r *Reading) Top(n int) *Top {
 	rules, clients := map[ruleName]*Rule{}, map[ruleName]*Client{}
 	top := &Top{Nodes: len(r.Records), Rules: []Rule{}, Clients: []Client{}}
@@ -170,7 +170,7 @@ func (r *Reading) Top(n int) *Top {
 	return top
 }
 
-// entry returns the sum of a name, which begins as first.
+// entry returns the sum of a name. It adds first as the initial sum if there is none.
 func entry[T any](of map[ruleName]*T, name ruleName, first T) *T {
 	sum := of[name]
 	if sum == nil {

@@ -20,7 +20,7 @@ import (
 // Prefix begins the path of each route.
 const Prefix = "/penstock/"
 
-// Bounds of what an API reads and answers.
+// Bounds of requests and answers.
 const (
 	// BodyBytesMax bounds the body of a request.
 	BodyBytesMax = 64 << 10
@@ -34,14 +34,14 @@ type API struct {
 	Desk *Desk
 	// Front is the name of the process in messages, such as "Caddy".
 	Front string
-	// DirectoryRemedy says how the process gets a directory of clients.
+	// DirectoryRemedy is the part of an error message that explains how to configure a directory of
+	// clients.
 	DirectoryRemedy string
 	// Reload reads the policy files again. Nil means that nothing can be reloaded.
 	Reload func() error
-	// Node is the process itself. Nil means that it is none that serves requests.
+	// Node describes the process. Nil means that the process does not serve requests.
 	Node *fleet.Node
-	// Others reads what all nodes of the same Redis told of themselves. Nil means that there is no
-	// Redis.
+	// Others reads the reports of all nodes of the same Redis. Nil means that there is no Redis.
 	Others func(context.Context) (*fleet.Reading, error)
 }
 
@@ -80,7 +80,7 @@ var routes = []Route{
 // StatusError is an error with its HTTP status.
 type StatusError struct {
 	Status int
-	// Reason is for programs; "" if the status tells it all.
+	// Reason is for programs; "" if the status suffices.
 	Reason string
 	Allow  string // the method that the route needs, if it is that
 	Err    error
@@ -145,7 +145,7 @@ func (a *API) statusOf(err error) *StatusError {
 	return &StatusError{Status: status, Reason: reason, Err: err}
 }
 
-// ServeHTTP answers a request to [Prefix] and the name of a route, with JSON in any case.
+// ServeHTTP answers a request to [Prefix] and the name of a route, always with JSON.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	name := strings.TrimPrefix(r.URL.Path, Prefix)
 	answer, wrong := a.Answer(r.Context(), r.Method, name, r.URL.RawQuery, r.Body)

@@ -175,7 +175,7 @@ func (r *request) readEdit(edit any) error {
 	switch {
 	case err != nil:
 		return badRequest(fmt.Errorf("the change cannot be read: %w", err))
-	case !utf8.Valid(text): // the decoder would change a name into another
+	case !utf8.Valid(text): // the decoder would change the name
 		return badRequest(errors.New("the change is not UTF-8, so it is not JSON"))
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -189,7 +189,8 @@ func (r *request) readEdit(edit any) error {
 	return nil
 }
 
-// editKeys makes the edit of API keys in the request's body, which has the hash of a key, never the key.
+// editKeys makes the edit of API keys in the request's body. The body contains the hash of a key,
+// never the key itself.
 func (a *API) editKeys(r *request) (any, error) {
 	if err := r.only(); err != nil {
 		return nil, err
@@ -217,7 +218,7 @@ func (a *API) showKeys(r *request) (any, error) {
 	return a.Desk.LookUpKeys(r.ctx, r.query.Get("name"), r.query.Get("after"), n)
 }
 
-// showRecord returns a client's record and the latest changes of it.
+// showRecord returns a client's record and its latest changes.
 func (a *API) showRecord(r *request) (any, error) {
 	if err := r.only("client", "n"); err != nil {
 		return nil, err

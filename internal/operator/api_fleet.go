@@ -10,13 +10,13 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// The number of clients and of rules in an answer: the default, and the most.
+// The default and the maximum number of clients, and of rules, in an answer.
 const (
 	topDefault = 20
 	topMax     = 1024
 )
 
-// PoliciesOf describes policies for the record of a node.
+// PoliciesOf converts policies to the form in the record of a node.
 func PoliciesOf(policies []Policy) []fleet.Policy {
 	all := make([]fleet.Policy, 0, len(policies))
 	for i := range policies {
@@ -26,15 +26,15 @@ func PoliciesOf(policies []Policy) []fleet.Policy {
 	return all
 }
 
-// reading returns what the nodes told of themselves, and what this one tells now. scope is "node" for
-// this one alone.
+// reading returns the reports of all nodes, with a current one of this node. If scope is "node", it
+// returns only this node's report.
 func (a *API) reading(ctx context.Context, scope string) (*fleet.Reading, error) {
 	r := new(fleet.Reading)
 	switch {
 	case scope != "" && scope != "node":
 		return nil, badRequest(fmt.Errorf("scope %q is unknown; write scope=node for this process alone, or leave it out", shortened(scope)))
 	case scope == "node" && a.Node == nil:
-		return nil, badRequest(fmt.Errorf("scope node is for a running process, and %s is none; leave it out", a.Front))
+		return nil, badRequest(fmt.Errorf("scope node is for a running process, and %s is not one; leave it out", a.Front))
 	case scope == "" && a.Others != nil:
 		var err error
 		if r, err = a.Others(ctx); err != nil {

@@ -125,8 +125,8 @@ func TestRoutesAnswerClearly(t *testing.T) {
 	}
 }
 
-// TestADeskWithoutPoliciesHasTheDirectory: Redis alone says what the directory holds, and not which
-// counters a client has.
+// TestADeskWithoutPoliciesHasTheDirectory: without policies, a desk can read the directory in
+// Redis, but cannot determine which counters a client has.
 func TestADeskWithoutPoliciesHasTheDirectory(t *testing.T) {
 	a := api(t)
 	a.Desk.Policies, a.Reload = nil, nil
@@ -147,7 +147,7 @@ func TestADeskWithoutPoliciesHasTheDirectory(t *testing.T) {
 }
 
 // FuzzRoutes tests that no request makes a route panic, and that each is answered with JSON and a
-// status that fits.
+// suitable status.
 func FuzzRoutes(f *testing.F) {
 	f.Add("GET", "client", "client=user:"+strings.Repeat("\xff", 255), "")
 	f.Add("POST", "edit", "", `{"client":"ip:10.0.0.0/8","action":"block","reason":"x","actor":"y","until":"2100-01-01T00:00:00Z"}`)

@@ -26,7 +26,7 @@ type Client struct {
 	who  policy.Identity
 	host string
 	addr netip.Addr
-	// stored is the API key of the client in the directory, if it is known.
+	// stored is the API key of the client in the directory, or nil.
 	stored *knownKey
 }
 
@@ -49,7 +49,7 @@ func Parse(w Words) (*Client, error) {
 	case "api_key":
 		c.who.APIKey = id
 	case "ip":
-		text, _, _ := strings.Cut(id, "/") // a shared network; the policy sets its prefix length
+		text, _, _ := strings.Cut(id, "/") // the name of a network; the policy sets the prefix length
 		addr, err := netip.ParseAddr(text)
 		if err != nil {
 			return nil, fmt.Errorf("client %q is not an address; write client=ip:192.0.2.7", w.Client)
@@ -64,8 +64,8 @@ func (c *Client) String() string { return c.who.Kind + ":" + c.who.ID }
 
 var _ policy.Attributes = (*Client)(nil)
 
-// Path returns "/". It and the methods below form a minimal request, for rules that count by
-// something else.
+// Path returns "/". It and the methods below form a minimal request, for rules that count by other
+// properties.
 func (c *Client) Path() string { return "/" }
 
 // Method returns GET.

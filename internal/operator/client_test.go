@@ -42,7 +42,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestIn: the client of an address is the one that a policy without identify uses for it.
+// TestIn: an address is the same client as under a policy without identify.
 func TestIn(t *testing.T) {
 	p := policyOf(t, "name: shop\nrules: [{name: api, limit: 1/1m}]\n")
 	c, err := Parse(Words{Client: "ip:2001:db8::7", Tier: "premium"})

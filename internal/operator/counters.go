@@ -23,13 +23,13 @@ import (
 type Desk struct {
 	// Store holds the counters.
 	Store counter.Store
-	// Policies returns the policies in force. Nil means that they are not known: then the desk has
+	// Policies returns the policies in force. Nil means that they are unknown: the desk then serves
 	// only the directory.
 	Policies func() []Policy
-	// Directory has the clients' records; nil without one.
+	// Directory has the clients' records. Nil means that there is no directory.
 	Directory *directory.Directory
-	// Denials returns the last denials of a client, the last first. Nil means that they are not
-	// known.
+	// Denials returns the latest denials of a client, the newest first. Nil means that they are
+	// unknown.
 	Denials func(client string) []events.Event
 }
 
@@ -51,10 +51,10 @@ type Counter struct {
 	ShardOf string `json:"shard_of,omitempty"`
 	Whose   string `json:"whose"`
 	Key     string `json:"key"`
-	// Shared says that other clients use the counter, too.
+	// Shared is true if other clients use the counter, too.
 	Shared bool `json:"shared,omitempty"`
-	// Used and Remaining are units; together they are the limit. Used includes units that a process
-	// has leased and not used yet.
+	// Used and Remaining are units; their sum is the limit. Used includes units that a process has
+	// leased and not used yet.
 	Used      int64 `json:"used"`
 	Remaining int64 `json:"remaining"`
 	// ResetMs is the time until the window ends, the oldest unit leaves the log, or the bucket is full.
@@ -75,11 +75,11 @@ type Penalty struct {
 // Report contains the data that the store holds about a client.
 type Report struct {
 	Client string `json:"client"`
-	// Profiles are what is known of the client, for each policy that can identify it.
+	// Profiles hold the client's known properties under each policy that can identify it.
 	Profiles  []Profile `json:"profiles"`
 	Counters  []Counter `json:"counters"`
 	Penalties []Penalty `json:"penalties"`
-	// Denials are the last denials of the client in this process, the last first.
+	// Denials are the latest denials of the client in this process, the newest first.
 	Denials []events.Event `json:"denials,omitempty"`
 }
 
@@ -87,7 +87,7 @@ type Report struct {
 var (
 	// ErrUnknown means that the selection names a policy or rule that is not in force.
 	ErrUnknown = errors.New("not in force")
-	// ErrNobody is wrapped if no policy in force can have the client.
+	// ErrNobody is wrapped if no policy in force can identify the client.
 	ErrNobody = errors.New("no such client")
 	// ErrSelection means that the selection is invalid for the operation.
 	ErrSelection = errors.New("invalid selection")
@@ -95,8 +95,8 @@ var (
 	ErrStore = errors.New("asking the store")
 )
 
-// ReasonNobody is the reason in the answer of a front for [ErrNobody], by which programs tell it from
-// other errors.
+// ReasonNobody is the reason for [ErrNobody] in the answer of a front. By it, programs distinguish
+// this error from others.
 const ReasonNobody = "no_such_client"
 
 // Look returns the counters, penalties and last denials of the client without charging anything.
@@ -140,7 +140,7 @@ func (d *Desk) Lift(ctx context.Context, c *Client, s Selection) (*Report, error
 	return d.visit(ctx, c, s, counter.OpReset, func(ctr core.Counter, _ string) bool { return ctr.Rule < 0 })
 }
 
-// errNoPolicies is the error for what needs the policies, at a desk that does not know them.
+// errNoPolicies is the error of an operation that needs the policies, at a desk without policies.
 var errNoPolicies error = &selectionError{kind: ErrSelection,
 	text: "the counters of a client follow from the policies, which are not known here; name the policy file with --policy"}
 
@@ -185,7 +185,7 @@ type visit struct {
 	desk  *Desk
 	op    counter.Op
 	wants func(ctr core.Counter, rule string) bool
-	seen  map[string]bool // the keys that were asked for
+	seen  map[string]bool // the keys of the counters that were visited
 	found *Report
 }
 
@@ -230,8 +230,8 @@ func (d *Desk) visit(ctx context.Context, c *Client, s Selection, op counter.Op,
 	return v.found, nil
 }
 
-// policy visits the counters of the client under one policy. For a stranger, whom the policy cannot
-// identify, these are the counters that clients share.
+// policy visits the counters of the client under one policy. If the policy cannot identify the
+// client, it visits the counters that clients share.
 func (v *visit) policy(ctx context.Context, p *Policy, c *Client, f *Profile, stranger bool) error {
 	var plan core.Plan
 	for _, who := range v.variants(p, f) {
@@ -267,8 +267,7 @@ func (v *visit) variants(p *Policy, f *Profile) []policy.Identity {
 	return all
 }
 
-// checkTier returns an error if none of the policies treats clients of the stated tier in any way of
-// their own.
+// checkTier returns an error if none of the policies mentions the stated tier.
 func checkTier(tier string, policies []Policy) error {
 	if tier == "" || slices.ContainsFunc(policies, func(p Policy) bool { return p.mentions(tier) }) {
 		return nil
@@ -339,8 +338,8 @@ func ceilMillis(span counter.Micros) int64 {
 	return int64((span + counter.Millisecond - 1) / counter.Millisecond)
 }
 
-// Checks returns looks at the counters and the penalty of the client under a policy, only those of
-// one rule if it is named, and what is known of the client.
+// Checks returns checks that read the counters and the penalty of the client under a policy, and
+// the client's profile. If a rule is named, the checks are only those of that rule.
 func (c *Client) Checks(p *Policy, rule string) ([]counter.Check, *Profile, error) {
 	asked := new(recorder)
 	d := &Desk{Store: asked, Policies: func() []Policy { return []Policy{*p} }}
@@ -351,7 +350,7 @@ func (c *Client) Checks(p *Policy, rule string) ([]counter.Check, *Profile, erro
 	return asked.checks, &r.Profiles[0], nil
 }
 
-// recorder is a store that records its checks and answers nothing.
+// recorder is a store that records its checks and returns no results.
 type recorder struct{ checks []counter.Check }
 
 // Take implements [counter.Store].

@@ -79,7 +79,7 @@ func TestAnOperatorLooksResetsAndLifts(t *testing.T) {
 		return said(r)
 	}
 	const before = "shop/own:3 shop/shared:48 api/tight:0 api penalty:true"
-	for range 3 { // looking charges nothing
+	for range 3 { // a look charges nothing
 		if got := look(); got != before {
 			t.Fatalf("%s, want %s", got, before)
 		}
@@ -127,7 +127,7 @@ func (failing) Take(context.Context, []counter.Check, []counter.Result) error {
 	return counter.ErrUnavailable
 }
 
-// TestLookHasTheLastDenials: a look shows the last denials of the client that the selection is about.
+// TestLookHasTheLastDenials: a look shows the client's latest denials, restricted to the selection.
 func TestLookHasTheLastDenials(t *testing.T) {
 	desk, client := desk(t)
 	asked := ""

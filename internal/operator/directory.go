@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// ClientEntry is what the directory has about a client.
+// ClientEntry holds a client's record in the directory and its changes.
 type ClientEntry struct {
 	Client  string            `json:"client,omitempty"` // "" for all clients
 	Record  *directory.Record `json:"record"`           // nil if there is none
 	History []directory.Entry `json:"history"`          // the newest first
-	// Notes name parts of the record that have no force under the policies.
+	// Notes name the parts of the record that have no effect under the policies.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -36,9 +36,9 @@ func (d *Desk) editor() (*directory.Editor, error) {
 	return &directory.Editor{Source: d.Directory.Source()}, nil
 }
 
-// Edit changes a client's record. A rule or a tier that no policy in force has is an error, since
-// the change would have no effect. A desk that knows no policies does not check that. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory]
-// or [directory.ErrSource].
+// Edit changes a client's record. If no policy in force has the rule or the tier of the edit, Edit
+// returns an error, because the change would have no effect. A desk without policies does not check
+// that. Errors wrap [directory.ErrEdit], [ErrUnknown], [ErrNoDirectory] or [directory.ErrSource].
 func (d *Desk) Edit(ctx context.Context, edit directory.Edit) (*directory.Change, error) {
 	editor, err := d.editor()
 	if err != nil {
@@ -75,8 +75,8 @@ func checkRule(rule string, policies []Policy) error {
 	return s.check(policies)
 }
 
-// EditKeys changes the API keys of a name. A rule or a tier that no policy in force has is an error, as
-// in Edit.
+// EditKeys changes the API keys of a name. Like Edit, it rejects a rule or a tier that no policy in
+// force has.
 func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory.KeysShown, error) {
 	editor, err := d.editor()
 	if err != nil {
@@ -99,8 +99,8 @@ func (d *Desk) EditKeys(ctx context.Context, edit directory.KeyEdit) (*directory
 // keysDefault is the number of keys on a page by default.
 const keysDefault = 100
 
-// LookUpKeys returns the API keys of a name, or without a name a page of up to n keys after one. 0
-// means the default.
+// LookUpKeys returns the API keys of a name. Without a name, it returns a page of up to n keys,
+// beginning after the name after. n = 0 means the default.
 func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*directory.KeysShown, error) {
 	editor, err := d.editor()
 	if err != nil {
@@ -115,8 +115,8 @@ func (d *Desk) LookUpKeys(ctx context.Context, name, after string, n int) (*dire
 	return editor.KeyPage(ctx, after, n)
 }
 
-// LookUp returns a client's record and up to n of its latest changes. 0 means the default. Without a
-// client, it returns the latest changes of all clients.
+// LookUp returns a client's record and up to n of its latest changes. n = 0 means the default.
+// Without a client, it returns the latest changes of all clients.
 func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, error) {
 	editor, err := d.editor()
 	if err != nil {
@@ -152,7 +152,7 @@ func (d *Desk) LookUp(ctx context.Context, client string, n int) (*ClientEntry, 
 // listDefault is the number of records on a page by default.
 const listDefault = 100
 
-// List returns a page of the records of clients. Most 0 means the default.
+// List returns a page of the records of clients. If query.Most is 0, the default applies.
 func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	editor, err := d.editor()
 	if err != nil {
@@ -162,8 +162,8 @@ func (d *Desk) List(ctx context.Context, query directory.ListQuery) (*directory.
 	return editor.List(ctx, query)
 }
 
-// withKey returns the client with its API key in the directory, if a policy has keys there and there is a
-// key of the client's name. Of several keys, it is one in force.
+// withKey returns the client together with its API key in the directory, if a policy has its keys
+// there and one has the client's name. Of several keys, it takes a valid one.
 func (d *Desk) withKey(ctx context.Context, c *Client, policies []Policy) *Client {
 	editor, err := d.editor()
 	if err != nil || c.who.Kind != "api_key" ||
@@ -172,7 +172,7 @@ func (d *Desk) withKey(ctx context.Context, c *Client, policies []Policy) *Clien
 	}
 	shown, err := editor.KeysOf(ctx, c.who.ID)
 	if err != nil {
-		return c // the profile says that the key is not known
+		return c // the profile will report that the key is unknown
 	}
 	for _, key := range shown.Keys {
 		if key.Record == nil || key.Record.Client != c.String() {

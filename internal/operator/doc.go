@@ -9,15 +9,15 @@
 // request of this client would use under every policy in force. Looking at counters charges
 // nothing. A counter that several clients share is reset only if its rule is named.
 //
-// [API] answers the same requests in every front, over HTTP or in a program. Each answer is JSON. What
-// cannot be read is answered with a status from 400 to 422, and never causes a panic.
+// [API] answers the same requests in every front, over HTTP or within a program. Each answer is
+// JSON. A malformed request is answered with a status from 400 to 422, and never causes a panic.
 //
 // # Price
 //
-// One store call for every 64 counters of each policy.
+// An operation makes one store call for every 64 counters of each policy.
 //
 // # When not to use it
 //
-// On the request path, where identity must be verified, not asserted. Rules that count by other
-// properties of a request, such as a header, are skipped.
+// Do not use it on the request path, where identity must be verified, not asserted. Rules that
+// count by other properties of a request, such as a header, are skipped.
 package operator

@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// checkGrant returns an error if a grant would have no force under any policy.
+// checkGrant returns an error if a grant would have no effect under any policy.
 func (d *Desk) checkGrant(ctx context.Context, editor *directory.Editor, edit *directory.Edit, policies []Policy) error {
 	if err := checkRule(edit.Rule, policies); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (d *Desk) checkGrant(ctx context.Context, editor *directory.Editor, edit *d
 	return grantable(&directory.Grant{Rule: edit.Rule, Window: edit.Window}, r, policies)
 }
 
-// grantable returns an error if no policy has a limit that the grant raises: neither a rule, for any
-// tier, nor the record has one with a fixed or calendar window.
+// grantable returns an error if the grant raises no limit. A grant raises a limit with a fixed or
+// calendar window, of a rule for any tier, or of the record.
 func grantable(g *directory.Grant, r *directory.Record, policies []Policy) error {
 	label, err := g.WindowLabel()
 	if err != nil {

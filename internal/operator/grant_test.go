@@ -9,7 +9,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestGrantable: a grant that would have no force is rejected with the reason.
+// TestGrantable: a grant that would have no effect is rejected with the reason.
 func TestGrantable(t *testing.T) {
 	p := policyOf(t, "name: shop\ndirectory: true\nrules:\n  - {name: slides, limit: 5/1m}\n  - {name: api, limit: 5/1m, tiers: {gold: [5/1h fixed_window, 9/month]}}\n"+
 		"  - {name: spread, shards: 2, limit: 10/1h fixed_window}\n")

@@ -18,14 +18,14 @@ type Policy struct {
 	Ruleset *core.Ruleset
 	// Document is the text of the ruleset. It has the same rules in the same order.
 	Document *policyfile.Document
-	// Verifiers belong to Document.Identify, in its order. Those of package credential tell what
-	// they know of a client; nothing is known from others.
+	// Verifiers belong to Document.Identify, in its order. Only verifiers of package credential
+	// contribute to a client's profile.
 	Verifiers []policy.Verifier
 	// Place is where the policy is in force, such as a site; "" if the process has one policy only.
 	Place string
 	// File is the policy file; "" if the policy is part of another configuration.
 	File string
-	// Rejected says that the last edit of the file was rejected.
+	// Rejected is true if the last edit of the file was rejected.
 	Rejected bool
 }
 
@@ -51,7 +51,7 @@ func (p *Policy) identifies(kind string) bool {
 	return slices.ContainsFunc(p.Document.Identify, func(way policyfile.Identify) bool { return kindOf(&way) == kind })
 }
 
-// kindOf returns the kind of the clients that a way to identify finds.
+// kindOf returns the kind of the clients that an entry of identify produces.
 func kindOf(way *policyfile.Identify) string {
 	switch {
 	case way.JWT != nil:
@@ -68,7 +68,7 @@ func kindOf(way *policyfile.Identify) string {
 	return "ip"
 }
 
-// kinds returns what the policy identifies clients by, for messages.
+// kinds returns the kinds of clients that the policy identifies, for messages.
 func (p *Policy) kinds() string {
 	if len(p.Document.Identify) == 0 {
 		return "ip"
@@ -105,8 +105,8 @@ func per(r *policyfile.Rule) []string {
 	return *r.Per
 }
 
-// charges reports whether a request of the client can ever be charged to a counter of the rule. A
-// dimension that requests always have, such as the address, is not replaced by another client.
+// charges reports whether a request of the client can be charged to a counter of the rule. It
+// cannot if a dimension of the rule needs a property that the client does not have.
 func (p *Policy) charges(index int, who *policy.Identity, hasAddress bool) bool {
 	identified := p.identifies(who.Kind)
 	for _, dimension := range per(&p.Document.Rules[index]) {
@@ -146,7 +146,7 @@ func (p *Policy) tiers() []string {
 // usesTiers reports whether counters depend on the tier.
 func (p *Policy) usesTiers() bool { return len(p.tiers()) > 0 || p.counts("tier") }
 
-// mentions reports whether the policy treats clients of the tier in any way of their own.
+// mentions reports whether the policy treats clients of the tier differently from others.
 func (p *Policy) mentions(tier string) bool {
 	d := p.Document
 	in := func(m *policyfile.Match) bool { return m != nil && slices.Contains(m.Tier, tier) }

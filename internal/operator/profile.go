@@ -14,20 +14,21 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// Profile is what is known of a client under one policy, and where it is from.
+// Profile holds the known properties of a client under one policy, and their origin.
 type Profile struct {
 	Policy string `json:"policy"`
 	User   string `json:"user,omitempty"`
 	Tier   string `json:"tier,omitempty"`
 	Tenant string `json:"tenant,omitempty"`
-	// OwnLimits are the rules for which the client has limits of its own; "*" is every other rule.
+	// OwnLimits are the rules for which the client has limits of its own; "*" stands for all other
+	// rules.
 	OwnLimits []string `json:"own_limits,omitempty"`
 	// From is the origin of the tier and the own limits, such as "keys.toml"; "" if there is none.
 	From string `json:"from,omitempty"`
 	// State is the state of the client's API key if it is not valid: "revoked", "inactive", "lapsed".
 	State string `json:"state,omitempty"`
-	// Unknown are the properties that cannot be known without the client's request. The counters
-	// are those of a client without them.
+	// Unknown are the properties that cannot be known without the client's request. The report
+	// shows the counters of a client without these properties.
 	Unknown []Gap `json:"unknown,omitempty"`
 
 	identity policy.Identity
@@ -56,9 +57,9 @@ func (f *Profile) lacks(what string) bool {
 	return false
 }
 
-// In returns what is known of the client under a policy: what the words say, otherwise what a keys
-// file or a remembered token says. The error wraps [ErrNobody] if the policy cannot have the client,
-// and [ErrSelection] if the words contradict a keys file.
+// In returns the profile of the client under a policy. Properties come from the words, or else from
+// a keys file or a remembered token. The error wraps [ErrNobody] if the policy cannot identify the
+// client, and [ErrSelection] if the words contradict a keys file.
 func (c *Client) In(p *Policy) (*Profile, error) {
 	f := &Profile{Policy: p.Ruleset.Name(), identity: c.who, state: policy.CredentialValid}
 	var err error
@@ -100,7 +101,7 @@ func (c *Client) addressIn(p *Policy, f *Profile) {
 	f.identity = *c.withWords(&who)
 }
 
-// keyIn sets what the keys files say of an API key.
+// keyIn sets the properties of an API key that the keys files contain.
 func (c *Client) keyIn(p *Policy, f *Profile) error {
 	if !p.identifies("api_key") {
 		if p.counts("api_key") {
@@ -131,19 +132,19 @@ func (c *Client) keyIn(p *Policy, f *Profile) error {
 	return nobody(c, p, "has no key of that name in "+strings.Join(files, ", "))
 }
 
-// knownKey is what a keys file or the directory says of an API key.
+// knownKey holds the properties of an API key in a keys file or the directory.
 type knownKey struct {
 	Identity policy.Identity
 	state    policy.CredentialState
 	from     string // the name of the file, or "the directory"
 }
 
-// describe sets what is known of an API key. The words must not contradict it.
+// describe sets the known properties of an API key. The words must not contradict them.
 func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	file := key.from
 	for _, field := range []struct {
 		word, said, entry string
-		sources           policyfile.Sources // what says it if the entry does not
+		sources           policyfile.Sources // used if the entry lacks the property
 	}{
 		{"tier", c.who.Tier, key.Identity.Tier, p.Document.Tier}, {"user", c.who.User, key.Identity.User, p.Document.User},
 		{"tenant", c.who.Tenant, key.Identity.Tenant, p.Document.Tenant},
@@ -165,7 +166,7 @@ func (c *Client) describe(p *Policy, f *Profile, key *knownKey) error {
 	return nil
 }
 
-// userIn sets what remembered tokens, or the owners of API keys, say of a user.
+// userIn sets the properties of a user that remembered tokens or the user's API keys contain.
 func (c *Client) userIn(p *Policy, f *Profile) error {
 	if p.identifies("user") {
 		c.tokensIn(p, f)
@@ -184,7 +185,7 @@ func (c *Client) userIn(p *Policy, f *Profile) error {
 	return nobody(c, p, "identifies clients by "+p.kinds())
 }
 
-// ownedIn returns the API keys of the user: those in force, or all if none is.
+// ownedIn returns the valid API keys of the user, or all if none is valid.
 func (c *Client) ownedIn(p *Policy, f *Profile) []*credential.Key {
 	var valid, others []*credential.Key
 	for _, keys := range p.keys() {
@@ -206,7 +207,7 @@ func (c *Client) ownedIn(p *Policy, f *Profile) []*credential.Key {
 	return others
 }
 
-// tokensIn sets what the remembered tokens of a user say.
+// tokensIn sets the properties of a user that remembered tokens contain.
 func (c *Client) tokensIn(p *Policy, f *Profile) {
 	for i := range p.Document.Identify {
 		if p.Document.Identify[i].JWT == nil {
@@ -232,7 +233,7 @@ func (c *Client) withWords(id *policy.Identity) *policy.Identity {
 	return &who
 }
 
-// claimsIn records what only the client's token says.
+// claimsIn records the properties that only the client's token contains.
 func (c *Client) claimsIn(p *Policy, f *Profile, jwt *policyfile.IdentifyJWT) {
 	const where = "of the client's token, and this process remembers none of its tokens"
 	if jwt.TierClaim != "" && c.who.Tier == "" && p.usesTiers() {
@@ -243,8 +244,8 @@ func (c *Client) claimsIn(p *Policy, f *Profile, jwt *policyfile.IdentifyJWT) {
 	}
 }
 
-// ownerOf takes the tier, the tenant and the limits of a user from the user's API keys. If the keys
-// have different tiers, the tier is unknown, and so are limits that differ.
+// ownerOf takes the tier, the tenant and the limits of a user from the user's API keys. Properties
+// that differ between the keys are unknown.
 func (c *Client) ownerOf(f *Profile, owned []*credential.Key) {
 	if len(owned) == 0 {
 		return
@@ -264,7 +265,7 @@ func (c *Client) ownerOf(f *Profile, owned []*credential.Key) {
 	f.identity.Tier, f.identity.Tenant, f.identity.Overrides = first.Tier, first.Tenant, first.Overrides
 }
 
-// sourcesIn records a tier that the policy takes from each request.
+// sourcesIn records that the tier is unknown if the policy takes it from each request.
 func (c *Client) sourcesIn(p *Policy, f *Profile) {
 	if f.identity.Tier != "" || len(p.Document.Tier) == 0 || !p.usesTiers() {
 		return
@@ -283,7 +284,7 @@ func (c *Client) sourcesIn(p *Policy, f *Profile) {
 	f.unknown("tier", "the policy takes it from "+strings.Join(from, " or ")+" of each request; say the tier")
 }
 
-// unknown records a property that cannot be known, once.
+// unknown records once that a property cannot be known.
 func (f *Profile) unknown(what, why string) {
 	if !f.lacks(what) {
 		f.Unknown = append(f.Unknown, Gap{what, why})

@@ -95,8 +95,8 @@ func deskOf(t *testing.T, texts ...string) *Desk {
 	return &Desk{Store: store, Policies: func() []Policy { return policies }}
 }
 
-// TestLookFindsWhoTheClientIs tests that the operator sees the limits that the client has, without
-// saying its tier, and is told what cannot be known.
+// TestLookFindsWhoTheClientIs tests that a look shows the client's limits even if the operator does
+// not state the tier, and that it reports the properties that cannot be known.
 func TestLookFindsWhoTheClientIs(t *testing.T) {
 	desk := deskOf(t, shopText, tokensText, headersText)
 	for _, c := range []struct {
@@ -130,8 +130,8 @@ func TestLookFindsWhoTheClientIs(t *testing.T) {
 	}
 }
 
-// TestLookKnowsTheLastToken tests that the claims of a token that the process has verified are those
-// of its user.
+// TestLookKnowsTheLastToken tests that the profile of a user has the claims of a token of that user
+// that the process has verified.
 func TestLookKnowsTheLastToken(t *testing.T) {
 	desk := deskOf(t, tokensText)
 	encode := base64.RawURLEncoding.EncodeToString
@@ -180,8 +180,8 @@ func told(r *Report) string {
 	return strings.Join(text, " ")
 }
 
-// TestLookRefusesAClientThatCannotBe tests that the operator is told of a wrong name or tier, and
-// does not see the limits of nobody.
+// TestLookRefusesAClientThatCannotBe tests that a wrong name or tier is an error, so that no limits
+// of a client that does not exist are shown.
 func TestLookRefusesAClientThatCannotBe(t *testing.T) {
 	desk := deskOf(t, shopText)
 	for _, c := range []struct {
@@ -213,8 +213,8 @@ func TestLookRefusesAClientThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestResetFindsTheCountersOfEveryTier tests that a client whose tier cannot be known has its whole
-// limits again under each.
+// TestResetFindsTheCountersOfEveryTier tests that a reset of a client whose tier cannot be known
+// resets its counters under each tier.
 func TestResetFindsTheCountersOfEveryTier(t *testing.T) {
 	desk := deskOf(t, headersText)
 	client, err := Parse(Words{Client: "header.x-user:ann"})

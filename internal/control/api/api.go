@@ -29,7 +29,7 @@ const (
 type Options struct {
 	Ledger *ledger.Ledger
 	Logger *slog.Logger
-	// Ready returns the state of what the process needs, for /readyz.
+	// Ready returns the state of the servers that the process needs, for /readyz.
 	Ready func(context.Context) Readiness
 }
 
@@ -39,7 +39,7 @@ type API struct {
 	logger *slog.Logger
 	ready  func(context.Context) Readiness
 	huma   huma.API
-	turns  chan struct{} // holds a value for each request under way
+	turns  chan struct{} // holds a value for each request that is being served
 	mux    *http.ServeMux
 }
 
@@ -90,8 +90,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // roleKey is the key of an operation's least role in its metadata.
 const roleKey = "role"
 
-// operation returns the description of an operation. Each one may be answered 401, 403 and 503 too,
-// and 400, 413 and 415 if it has a body.
+// operation returns the description of an operation. Each operation may also be answered 401, 403
+// and 503, and if it has a body, 400, 413 and 415.
 func operation(method, path, id, summary string, role ledger.Role, statuses ...int) huma.Operation {
 	statuses = append(statuses, http.StatusUnauthorized, http.StatusForbidden, http.StatusUnprocessableEntity, http.StatusServiceUnavailable)
 	if method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch {
@@ -103,10 +103,10 @@ func operation(method, path, id, summary string, role ledger.Role, statuses ...i
 		Metadata: map[string]any{roleKey: role}}
 }
 
-// caller is the context key of who calls.
+// caller is the context key of a called value.
 type caller struct{}
 
-// called is who calls.
+// called identifies the caller of a request.
 type called struct {
 	actor ledger.Actor
 	role  ledger.Role
@@ -117,7 +117,7 @@ func callerOf(ctx context.Context) called {
 	return c
 }
 
-// authorize lets a request pass whose token has the role that the operation needs.
+// authorize admits a request whose token has the role that the operation needs.
 func (a *API) authorize(ctx huma.Context, next func(huma.Context)) {
 	scheme, secret, _ := strings.Cut(ctx.Header("Authorization"), " ")
 	token, err := ledger.Token{}, ledger.ErrNone
@@ -146,10 +146,10 @@ func denied(has, needed ledger.Role) string {
 	return "this needs a token of the role " + string(needed) + ", and the token has the role " + string(has)
 }
 
-// away logs an error of the database, and returns what the caller is told.
+// away logs an error of the database, and returns the message for the caller.
 func (a *API) away(err error) string {
 	a.logger.Warn("the database does not answer", "error", err)
-	return "the database does not answer; proxies go on with what they have; try again"
+	return "the database does not answer; proxies continue with the records that they have; try again"
 }
 
 // problem returns the answer to an error of the ledger.

@@ -34,7 +34,7 @@ type served struct {
 	ledger *ledger.Ledger
 	tokens map[ledger.Role]string
 	mu     sync.Mutex
-	seen   map[string]bool // operations that were answered as they should
+	seen   map[string]bool // operations that were answered as described
 }
 
 func serve(t *testing.T) *served {
@@ -117,7 +117,7 @@ func (s *served) described(method, path string, a answer) {
 	_, template, _ := strings.Cut(pattern, " ")
 	item := s.api.OpenAPI().Paths[template]
 	if item == nil {
-		return // a path that is not there
+		return // a path that does not exist
 	}
 	operation := map[string]*huma.Operation{"GET": item.Get, "PUT": item.Put, "POST": item.Post, "PATCH": item.Patch, "DELETE": item.Delete}[method]
 	if operation == nil {
@@ -207,8 +207,8 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	}
 }
 
-// TestRolesMayWhatTheyMay tests that each role is denied what needs one above it, and that nobody
-// without a token learns anything.
+// TestRolesMayWhatTheyMay tests that each role is denied the operations of higher roles, and that a
+// caller without a token gets no data.
 func TestRolesMayWhatTheyMay(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -252,8 +252,9 @@ func TestRolesMayWhatTheyMay(t *testing.T) {
 	}
 }
 
-// TestHostileWrites sends what an attacker might, and tests that each is answered below 500, that
-// nothing is taken which the body does not name, and that what is stored is what was sent.
+// TestHostileWrites sends requests that an attacker might send. It tests that each is answered with
+// a status below 500, that nothing outside the body is stored, and that stored values are those
+// that were sent.
 func TestHostileWrites(t *testing.T) {
 	t.Parallel()
 	s := serve(t)
@@ -303,8 +304,8 @@ func TestHostileWrites(t *testing.T) {
 	}
 }
 
-// TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To write
-// it anew: penstock control openapi > docs/reference/control.openapi.json.
+// TestTheDocumentIsTheOneInTheReference tests that docs has the document of this program. To update
+// it: penstock control openapi > docs/reference/control.openapi.json.
 func TestTheDocumentIsTheOneInTheReference(t *testing.T) {
 	t.Parallel()
 	const file = "../../../docs/reference/control.openapi.json"

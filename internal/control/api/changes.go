@@ -39,7 +39,7 @@ type verifiedAnswer struct {
 	}
 }
 
-// changeOperations are those that read the audit trail.
+// changeOperations registers the operations that read the audit trail.
 func (a *API) changeOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/changes", "list-changes", "List all changes", ledger.Viewer),
 		func(ctx context.Context, in *ChangesQuery) (*changesAnswer, error) { return a.changes(ctx, "", *in) })

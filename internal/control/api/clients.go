@@ -21,13 +21,13 @@ type ClientPath struct {
 	Client string `path:"client" maxLength:"9000" doc:"KIND:ID, such as user:u_42, api_key:acme, tenant:t_1, or ip:192.0.2.0%2F24"`
 }
 
-// Conditions are the headers of a write that depends on the present revision.
+// Conditions are the header fields of a conditional write.
 type Conditions struct {
 	IfMatch     string `header:"If-Match" doc:"the ETag of the revision that was read; the write is answered 412 if there is another by now"`
 	IfNoneMatch string `header:"If-None-Match" doc:"* if there must be no record yet"`
 }
 
-// require returns what the headers require.
+// require returns the condition in the header fields.
 func (c Conditions) require() (require ledger.If, err error) {
 	if c.IfNoneMatch != "" && c.IfNoneMatch != "*" {
 		return require, headerError("If-None-Match", c.IfNoneMatch, "write *, or leave it out")
@@ -58,7 +58,7 @@ type clientAnswer struct {
 	Body *ledger.Client
 }
 
-// changedAnswer is what a write did.
+// changedAnswer is the result of a write.
 type changedAnswer struct {
 	ETag string `header:"ETag" doc:"the revision, for If-Match"`
 	Body *ledger.Changed
@@ -94,7 +94,7 @@ func (q *clientsQuery) Resolve(huma.Context) []error {
 
 const clientPathText = "/v1/clients/{client}"
 
-// clientOperations are those that read clients, or replace parts of a record.
+// clientOperations registers the operations that read clients, or replace parts of a record.
 func (a *API) clientOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/clients", "list-clients", "List clients that have a record", ledger.Viewer), a.listClients)
 	huma.Register(a.huma, operation(http.MethodGet, clientPathText, "get-client", "Get a client's record", ledger.Viewer, 404),
@@ -188,7 +188,7 @@ type editClient struct {
 	}
 }
 
-// supported are the edits that support may make. Those in the second list need an end.
+// The edits that the role support may make. Those in the second list need an end.
 var (
 	supported        = []directory.Action{directory.ActionBlock, directory.ActionUnblock, directory.ActionUnexempt, directory.ActionUnsetLimits, directory.ActionNote}
 	supportedWithEnd = []directory.Action{directory.ActionExempt, directory.ActionSetLimits}
@@ -213,7 +213,7 @@ func (a *API) editClient(ctx context.Context, in *editClient) (*changedAnswer, e
 	return a.changed(a.ledger.Edit(ctx, by.actor, edit, require))
 }
 
-// beyondSupport returns why support may not make an edit, or "" if it may.
+// beyondSupport returns the reason why the role support may not make an edit, or "" if it may.
 func beyondSupport(action directory.Action, until time.Time) string {
 	for _, may := range supported {
 		if action == may {

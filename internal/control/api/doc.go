@@ -4,17 +4,17 @@
 //
 // # Promise
 //
-// Every answer is as the OpenAPI document at /openapi.json says, which is made from the types of this
-// package. A caller shows a token, whose role says what it may do. An error is a problem document
-// (RFC 9457). A write that is not valid is answered 422 with the place, the value and the remedy, and
-// changes nothing. A write whose If-Match names another revision than the present one is answered
-// 412. Lists are paged by key. A body has at most 64 KiB, and at most 64 requests are served at a
-// time.
+// Every answer conforms to the OpenAPI document at /openapi.json, which is generated from the types
+// of this package. A caller sends a token, whose role determines what the caller may do. An error
+// is a problem document (RFC 9457). An invalid write is answered 422 with the place, the value and
+// the remedy, and changes nothing. A write whose If-Match does not name the present revision is
+// answered 412. Lists are paged by key. A body has at most 64 KiB, and at most 64 requests are
+// served at a time.
 //
-// /healthz says that the process lives. /readyz says whether the schema, the database and Redis are
-// as this process needs them.
+// /healthz reports that the process is alive. /readyz reports whether the schema, the database and
+// Redis are usable.
 //
 // # When not to use it
 //
-// A proxy never asks it: what applies is in Redis.
+// Proxies do not use the API: they read records from Redis.
 package api

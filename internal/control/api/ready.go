@@ -7,16 +7,16 @@ import (
 	"net/http"
 )
 
-// Readiness is the answer of /readyz. A text is "ok", or says what is wrong.
+// Readiness is the answer of /readyz. A text is "ok", or describes what is wrong.
 type Readiness struct {
 	Ready    bool   `json:"ready"`
 	Schema   string `json:"schema"`
 	Database string `json:"database"`
 	Redis    string `json:"redis"`
-	// Publisher is "publishes", "stands by", or "is interrupted; see the log". It does not make a
-	// process unready: another one may publish.
+	// Publisher is "publishes", "stands by", or "is interrupted; see the log". It does not affect
+	// readiness, because another process may publish.
 	Publisher string `json:"publisher"`
-	// Unpublished is how many changes are not in Redis yet.
+	// Unpublished is the number of changes that are not in Redis yet.
 	Unpublished int64 `json:"unpublished"`
 }
 

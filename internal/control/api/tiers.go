@@ -36,7 +36,7 @@ type pageQuery struct {
 // Resolve implements [huma.Resolver].
 func (q *pageQuery) Resolve(huma.Context) []error { return storable("after", q.After) }
 
-// storable returns an error if no row can contain the value of a parameter.
+// storable returns an error if the value of a parameter cannot be stored in a row.
 func storable(name, value string) []error {
 	if !utf8.ValidString(value) || strings.ContainsRune(value, 0) {
 		return []error{&huma.ErrorDetail{Message: "the value has a NUL, or is not UTF-8; write one that is there", Location: "query." + name}}
@@ -52,12 +52,12 @@ type putTier struct {
 	}
 }
 
-// Reasoned is the reason of a write without a body.
+// Reasoned is the query parameter with the reason for a write without a body.
 type Reasoned struct {
 	Reason string `query:"reason" required:"true" doc:"why, for the history"`
 }
 
-// tierOperations are those of tiers.
+// tierOperations registers the operations on tiers.
 func (a *API) tierOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tiers", "list-tiers", "List the tiers that clients may have", ledger.Viewer),
 		func(ctx context.Context, in *pageQuery) (*tiersAnswer, error) {
@@ -110,7 +110,7 @@ type newToken struct {
 	}
 }
 
-// tokenOperations are those of tokens.
+// tokenOperations registers the operations on tokens.
 func (a *API) tokenOperations() {
 	huma.Register(a.huma, operation(http.MethodGet, "/v1/tokens", "list-tokens", "List tokens, without their secrets", ledger.Admin),
 		func(ctx context.Context, in *pageQuery) (*tokensAnswer, error) {

@@ -22,18 +22,21 @@ import (
 const (
 	connectionsMax = 10
 	connectTime    = 5 * time.Second
-	// statementTime ends a statement that hangs. It is more than an answer of the API may take.
+	// statementTime is the time after which a hanging statement is ended. It is longer than the
+	// time limit of an answer of the API.
 	statementTime = 30 * time.Second
-	// idleTime ends a transaction in which a process has stopped: others wait for its lock.
+	// idleTime is the time after which an idle transaction is ended, because other processes wait
+	// for its lock.
 	idleTime = 10 * time.Second
-	// serverVersionMin is the oldest version of PostgreSQL, as server_version_num has it.
+	// serverVersionMin is the oldest supported version of PostgreSQL, in the form of
+	// server_version_num.
 	serverVersionMin = 140_000
 )
 
 // migrationLock is the key of the advisory lock that a process holds while it changes the schema.
 const migrationLock = 0x70656e73_0001
 
-// versionTable has a row for each step that was made.
+// versionTable has a row for each migration that was applied.
 const versionTable = "penstock.schema_versions"
 
 //go:embed migrations/*.sql
@@ -90,14 +93,14 @@ func Check(ctx context.Context, pool *pgxpool.Pool) error {
 	case err != nil:
 		return err
 	case version < Newest():
-		return fmt.Errorf("the schema has version %d, and this program needs %d: start penstock control serve, which brings it there", version, Newest())
+		return fmt.Errorf("the schema has version %d, and this program needs %d: start penstock control serve, which upgrades it", version, Newest())
 	case version > Newest():
 		return newer(version)
 	}
 	return nil
 }
 
-// ErrUnfit is wrapped by each error that says that this program cannot use the database.
+// ErrUnfit is wrapped by the error for a database that this program cannot use.
 var ErrUnfit = errors.New("this program cannot use the database")
 
 func newer(version int64) error {
@@ -118,7 +121,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	defer func() {
-		// If the lock cannot be given back, the connection is, and the lock with it.
+		// If the lock cannot be released, the connection is closed, which releases the lock.
 		if _, err := lock.Exec(context.WithoutCancel(ctx), "SELECT pg_advisory_unlock($1)", int64(migrationLock)); err != nil {
 			_ = lock.Conn().Close(context.WithoutCancel(ctx))
 		}
@@ -136,7 +139,7 @@ func Migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	return up(ctx, pool)
 }
 
-// up makes the steps that are missing.
+// up applies the migrations that are missing.
 func up(ctx context.Context, pool *pgxpool.Pool) error {
 	folder, err := fs.Sub(migrations, "migrations")
 	if err != nil {

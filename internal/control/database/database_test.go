@@ -26,7 +26,8 @@ func open(t *testing.T, url string) *pgxpool.Pool {
 	return pool
 }
 
-// TestProcessesThatStartTogetherMigrateOnce tests that the schema is made once, whoever comes first.
+// TestProcessesThatStartTogetherMigrateOnce tests that processes that start at the same time create
+// the schema once.
 func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 	t.Parallel()
 	url := pgtest.Database(t)
@@ -69,7 +70,7 @@ func TestANewerSchemaStaysAsItIs(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseKeepsItsRules tests that the constraints stand without the program.
+// TestTheDatabaseKeepsItsRules tests that the database itself enforces the constraints.
 func TestTheDatabaseKeepsItsRules(t *testing.T) {
 	t.Parallel()
 	pool := open(t, pgtest.Database(t))

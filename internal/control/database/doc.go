@@ -5,11 +5,11 @@
 // # Promise
 //
 // [Open] connects to PostgreSQL 14 or later. [Migrate] brings the schema to the version of this
-// program, in steps that are each a transaction. The steps are embedded and lead forward only.
-// Processes that start together take turns by an advisory lock. A schema that is newer than the
+// program, in steps, each in its own transaction. The steps are embedded and cannot be reverted.
+// Processes that start together take turns with an advisory lock. A schema that is newer than the
 // program is an error and stays as it is.
 //
 // # Price
 //
-// All tables are in the schema penstock. A start without a step to make costs a few milliseconds.
+// All tables are in the schema penstock. If no step is missing, Migrate takes a few milliseconds.
 package database

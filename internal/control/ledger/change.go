@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What a change is about.
+// The kinds of things that a change can concern.
 const (
 	WhatClient = "client"
 	WhatTier   = "tier"
@@ -35,7 +35,7 @@ type Change struct {
 	hash    []byte
 }
 
-// sum returns the hash of a change: over the hash before and each field with its length.
+// sum returns the hash of a change. It covers the previous hash, and each field with its length.
 func (c *Change) sum(before []byte) []byte {
 	h := sha256.New()
 	field := func(text []byte) {
@@ -49,7 +49,7 @@ func (c *Change) sum(before []byte) []byte {
 			field(nil)
 			return
 		}
-		field([]byte("=" + *text)) // an empty text is not an absent one
+		field([]byte("=" + *text)) // distinguishes an empty text from a missing one
 	}
 	field(before)
 	field(fmt.Append(nil, c.Number))
@@ -70,8 +70,8 @@ func scanChange(row pgx.CollectableRow) (c Change, err error) {
 	return c, err
 }
 
-// History returns at most n changes with a number below before, the newest first. before 0 stands
-// for the end, and an empty subject for all.
+// History returns at most n changes with a number below before, the newest first. If before is 0,
+// it begins with the newest change. An empty subject stands for all subjects.
 func (l *Ledger) History(ctx context.Context, what, subject string, before int64, n int) ([]Change, error) {
 	if before <= 0 {
 		before = 1<<63 - 1
@@ -90,15 +90,15 @@ func (l *Ledger) History(ctx context.Context, what, subject string, before int64
 
 // Verified is the result of [Ledger.Verify].
 type Verified struct {
-	Changes int64  // that are as they were written
+	Changes int64  // the number of changes that are unaltered
 	Hash    []byte // of the last of them
 }
 
 // verifyPage is how many changes Verify reads at a time.
 const verifyPage = 1000
 
-// Verify reads the whole audit trail. broken names the first change that is not as it was written,
-// or that is missing; it is "" if there is none.
+// Verify reads the whole audit trail. broken names the first change that was altered or is missing;
+// it is "" if there is none.
 func (l *Ledger) Verify(ctx context.Context) (v Verified, broken string, err error) {
 	v.Hash = make([]byte, sha256.Size)
 	err = pgx.BeginTxFunc(ctx, l.Pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {

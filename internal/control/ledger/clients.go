@@ -46,11 +46,11 @@ func (l *Ledger) Client(ctx context.Context, client string) (*Client, error) {
 // Filter selects clients. The zero Filter selects all.
 type Filter struct {
 	Kind, Tier string
-	Blocked    bool // only those that are blocked now
-	Exempt     bool // only those that are exempt now
+	Blocked    bool // only clients that are blocked now
+	Exempt     bool // only clients that are exempt now
 }
 
-// Clients returns the next n clients after one, in the order of their names.
+// Clients returns the next n clients after the given one, sorted by name.
 func (l *Ledger) Clients(ctx context.Context, f Filter, after policy.ClientName, n int) ([]Client, error) {
 	where, args := []string{"(c.kind, c.id) > ($1, $2)"}, []any{after.Kind, after.ID, n}
 	add := func(condition string, value any) {
@@ -94,12 +94,13 @@ func (l *Ledger) Edit(ctx context.Context, actor Actor, edit directory.Edit, req
 	})
 }
 
-// Replace replaces the whole record of a client. A nil record, or one that says nothing, removes it.
+// Replace replaces the whole record of a client. A nil record, or one without settings, removes it.
 func (l *Ledger) Replace(ctx context.Context, actor Actor, client string, record *directory.Record, reason string, require If) (*Changed, error) {
 	return l.change(ctx, actor, client, "replace", reason, require, func(*directory.Record) (*directory.Record, error) { return record, nil })
 }
 
-// Part is a part of a record that is a text. A nil part stays, and an empty one is removed.
+// Part holds the parts of a record that are texts. A nil part is not changed, and an empty one is
+// removed.
 type Part struct{ Tier, Tenant, Note *string }
 
 // Patch replaces parts of a client's record.
@@ -130,7 +131,7 @@ func (l *Ledger) Patch(ctx context.Context, actor Actor, client string, part Par
 	})
 }
 
-// change replaces the record of a client by what alter makes of it.
+// change replaces the record of a client by the result of alter.
 func (l *Ledger) change(ctx context.Context, actor Actor, client, action, reason string, require If,
 	alter func(*directory.Record) (*directory.Record, error)) (changed *Changed, err error) {
 	name, err := Name(client)
@@ -203,8 +204,8 @@ func checkReason(reason string) error {
 	return nil
 }
 
-// checked returns the record in its normal form, or nil if it says nothing. The error is an
-// [Invalid] if the record is not valid.
+// checked returns the record in its normal form, or nil if it has no settings. The error is an
+// [Invalid] if the record is invalid.
 func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.Record, error) {
 	if r == nil {
 		return nil, nil
@@ -216,7 +217,7 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 		return nil, &Invalid{Place: "record.grants", Value: r.Grants, Text: "this control plane does not keep grants: set limits with an end instead"}
 	}
 	for rule, own := range r.Limits {
-		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check leaves out limits that have ended
+		if _, err := policy.ParseLimitSet(own.Limits); err != nil { // Check does not check limits that have ended
 			return nil, invalidRecord(r, fmt.Errorf("limits for rule %q: %q: %w", rule, own.Limits, err))
 		}
 	}
@@ -235,7 +236,8 @@ func (w *writing) checked(ctx context.Context, r *directory.Record) (*directory.
 	return r, nil
 }
 
-// hasRoom returns an [Invalid] if the client is a network, and no more can have a record.
+// hasRoom returns an [Invalid] if the client is a network and the maximum number of networks
+// already have a record.
 func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 	if name.Kind != directory.KindNetwork {
 		return nil
@@ -251,8 +253,8 @@ func (w *writing) hasRoom(ctx context.Context, name policy.ClientName) error {
 	return nil
 }
 
-// fits returns an [Invalid] if the client is a network, and the records of all networks would be longer
-// than a directory can read. Records that are imported fit, because they were read from one.
+// fits returns an [Invalid] if the client is a network and the records of all networks would be
+// longer than a directory can read. Imported records fit, because they were read from a directory.
 func (w *writing) fits(ctx context.Context, name policy.ClientName, after *directory.Record) error {
 	if name.Kind != directory.KindNetwork || after == nil {
 		return nil
@@ -272,7 +274,7 @@ func (w *writing) fits(ctx context.Context, name policy.ClientName, after *direc
 	return nil
 }
 
-// invalidRecord names the place of what is wrong with a record.
+// invalidRecord returns an [Invalid] that names the wrong part of a record.
 func invalidRecord(r *directory.Record, err error) error {
 	for _, place := range []string{"tier", "tenant", "note", "block", "exempt", "limits"} {
 		if strings.HasPrefix(err.Error(), place) {
@@ -282,7 +284,7 @@ func invalidRecord(r *directory.Record, err error) error {
 	return &Invalid{Place: "record", Value: r, Text: err.Error()}
 }
 
-// tiersShown is how many tiers an error names.
+// tiersShown is the maximum number of tiers that an error names.
 const tiersShown = 20
 
 // hasTier returns an [Invalid] if there is no such tier.
@@ -298,8 +300,8 @@ func (w *writing) hasTier(ctx context.Context, tier string) error {
 	return &Invalid{Place: "tier", Value: tier, Text: fmt.Sprintf("there is no tier %q; there are: %q; a new one is made by PUT /v1/tiers/NAME", tier, known)}
 }
 
-// Import writes records that are in no table yet, with the tiers that they name. It returns the
-// names of records that are not valid, which it leaves out.
+// Import writes records that are not in the tables yet, with the tiers that they name. It leaves
+// out invalid records and returns their names.
 func (l *Ledger) Import(ctx context.Context, actor Actor, records map[policy.ClientName]*directory.Record) (bad []policy.ClientName, err error) {
 	err = l.write(ctx, func(w *writing) error {
 		bad = bad[:0]
@@ -332,7 +334,7 @@ func (w *writing) importOne(ctx context.Context, actor Actor, name policy.Client
 		}
 	}
 	reason := "was in Redis before the control plane"
-	if n := len(r.Grants); n > 0 { // the rest of the record, perhaps a block, must stay in force
+	if n := len(r.Grants); n > 0 { // the rest of the record, such as a block, must stay in force
 		rest := *r
 		rest.Grants, r = nil, &rest
 		reason += fmt.Sprintf("; its %d grants are dropped", n)

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps what operators say about clients as rows in PostgreSQL, with every change.
+// Package ledger keeps the records of clients as rows in PostgreSQL, with a history of all changes.
 //
 // # Promise
 //
-// A client's rows and its record in the directory say the same: a [directory.Record] that is written
-// is read back equal. A write that is not valid is an [Invalid] and changes nothing. Each write is
-// one transaction with one [Change], whose number rises in the order of the commits and has no gaps.
-// A change is never altered. Its hash covers the change before, so that [Ledger.Verify] finds an
-// altered, missing or added one.
+// A client's rows are equivalent to its record in the directory: a [directory.Record] that is
+// written is read back equal. An invalid write returns an [Invalid] and changes nothing. Each write
+// is one transaction with one [Change]. The numbers of changes rise in the order of the commits,
+// without gaps. A change is never altered. Its hash covers the previous change, so that
+// [Ledger.Verify] finds changes that were altered, removed or added.
 //
 // # Price
 //
-// Writes take turns, because each needs the hash of the one before. A write costs one commit.
+// Writes take turns, because each needs the hash of the previous one. A write costs one commit.
 //
 // # When not to use it
 //
-// On the way of a request: proxies read the directory in Redis, which package publish writes.
+// Do not use it on the request path. Proxies read the directory in Redis, which package publish
+// writes.
 package ledger

@@ -18,9 +18,9 @@ type Ledger struct {
 	Now  func() time.Time // nil means time.Now
 }
 
-// Invalid says that a write is not valid, and changes nothing.
+// Invalid is the error of an invalid write, which changes nothing.
 type Invalid struct {
-	Place string // where the value stands in the write: "tier", "limits"; "" for the whole
+	Place string // the part of the write with the value: "tier", "limits"; "" for the whole write
 	Value any
 	Text  string // what is wrong, and what to write
 }
@@ -29,22 +29,23 @@ func (e *Invalid) Error() string { return e.Text }
 
 // Errors of the preconditions of a write.
 var (
-	// ErrNone says that there is no such client, tier or token.
+	// ErrNone means that there is no such client, tier or token.
 	ErrNone = errors.New("there is none")
-	// ErrChanged says that others have changed the row since it was read.
+	// ErrChanged means that the row has changed since it was read.
 	ErrChanged = errors.New("it has changed since it was read: read it again, and repeat the change if it still applies")
 )
 
-// Actor is who makes a change, and from where.
+// Actor is the origin of a change: a name and an address.
 type Actor struct{ Name, Origin string }
 
-// If is what a write requires of the row. The zero If requires nothing.
+// If is the condition of a write. The zero If has no condition.
 type If struct {
-	Revision int64 // the row has this revision; 0 requires nothing
-	Absent   bool  // there is no row
+	Revision int64 // the row must have this revision; 0 means any
+	Absent   bool  // there must be no row
 }
 
-// check returns [ErrChanged] unless the row is as required. present is 0 if there is no row.
+// check returns [ErrChanged] unless the row meets the condition. present is the revision of the
+// row, or 0 if there is no row.
 func (i If) check(present int64) error {
 	if i.Revision != 0 && i.Revision != present || i.Absent && present != 0 {
 		return ErrChanged
@@ -52,7 +53,7 @@ func (i If) check(present int64) error {
 	return nil
 }
 
-// Instant returns the present instant, as rows have it.
+// Instant returns the present instant, in the precision of rows.
 func (l *Ledger) Instant() time.Time {
 	now := time.Now
 	if l.Now != nil {
@@ -61,7 +62,7 @@ func (l *Ledger) Instant() time.Time {
 	return now().UTC().Truncate(time.Microsecond)
 }
 
-// write runs do in a transaction in which nobody else writes.
+// write runs do in a transaction. No other transaction writes at the same time.
 func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
 	return pgx.BeginFunc(ctx, l.Pool, func(tx pgx.Tx) error {
 		w := &writing{tx: tx, now: l.Instant()}
@@ -77,7 +78,7 @@ func (l *Ledger) write(ctx context.Context, do func(*writing) error) error {
 	})
 }
 
-// writing is a transaction that holds the end of the chain.
+// writing is a transaction that holds the lock of the last change.
 type writing struct {
 	tx   pgx.Tx
 	now  time.Time
@@ -85,7 +86,7 @@ type writing struct {
 	hash []byte
 }
 
-// note appends a change, whose number, instant and hash it sets.
+// note appends a change to the audit trail. It sets its number, instant and hash.
 func (w *writing) note(ctx context.Context, c Change) error {
 	c.Number, c.At = w.last+1, w.now
 	c.hash = c.sum(w.hash)

@@ -59,7 +59,7 @@ func mustTier(t *testing.T, l *Ledger, name string) {
 }
 
 // TestRowsAndRecordSayTheSame tests that each record is read back as it was written, and has the
-// text that goes to Redis.
+// text that is published to Redis.
 func TestRowsAndRecordSayTheSame(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -101,8 +101,8 @@ func TestRowsAndRecordSayTheSame(t *testing.T) {
 	}
 }
 
-// TestWritesThatAreNotValidChangeNothing tests that each one is an Invalid with place, and leaves no
-// change.
+// TestWritesThatAreNotValidChangeNothing tests that each invalid write returns an Invalid with its
+// place, and adds no change.
 func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -140,7 +140,7 @@ func TestWritesThatAreNotValidChangeNothing(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoWins tests that of two writes of the same revision one is made.
+// TestOneOfTwoWins tests that of two conditional writes to the same revision, exactly one succeeds.
 func TestOneOfTwoWins(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -172,8 +172,8 @@ func TestOneOfTwoWins(t *testing.T) {
 	}
 }
 
-// TestTheAuditTrailShowsWhatWasDoneToIt tests that a chain that was written by many at once is whole,
-// and that whoever alters, removes or adds an entry in the database is found out.
+// TestTheAuditTrailShowsWhatWasDoneToIt tests that concurrent writes make an intact chain, and that
+// an entry that was altered, removed or added in the database is detected.
 func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -206,7 +206,7 @@ func TestTheAuditTrailShowsWhatWasDoneToIt(t *testing.T) {
 	}
 }
 
-// tamper runs statements as the owner of the tables could.
+// tamper runs statements with the rights of the owner of the tables.
 func tamper(t *testing.T, l *Ledger, statements string) {
 	t.Helper()
 	_, err := l.Pool.Exec(t.Context(), "ALTER TABLE changes DISABLE TRIGGER append_only; "+statements+"; ALTER TABLE changes ENABLE TRIGGER append_only")
@@ -215,7 +215,8 @@ func tamper(t *testing.T, l *Ledger, statements string) {
 	}
 }
 
-// TestListsArePagedByName tests that pages have each client once, and what filters select.
+// TestListsArePagedByName tests that pages contain each client once, and only clients that the
+// filter selects.
 func TestListsArePagedByName(t *testing.T) {
 	t.Parallel()
 	l := open(t)
@@ -255,8 +256,8 @@ func TestListsArePagedByName(t *testing.T) {
 	}
 }
 
-// TestTokensEnd tests that a token is known until it expires or is revoked, and that one first token
-// is made however many start at once.
+// TestTokensEnd tests that a token is valid until it expires or is revoked, and that only one first
+// token is made if many processes start at once.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestNetworksThatCannotBePublishedAreNotWritten tests that the records of networks do not become longer
-// than a directory reads. Otherwise nothing could be published any more, of any client.
+// TestNetworksThatCannotBePublishedAreNotWritten tests that the records of networks do not become
+// longer than a directory can read. If they did, no change of any client could be published.
 func TestNetworksThatCannotBePublishedAreNotWritten(t *testing.T) {
 	t.Parallel()
 	l := open(t)

@@ -73,7 +73,7 @@ func (m mark) ofRecord() *directory.Mark {
 	return of
 }
 
-// normalize brings the record to the form in which it is read back: instants in UTC, to the
+// normalize changes the record to the form in which it is read back: instants in UTC, to the
 // microsecond.
 func normalize(r *directory.Record) {
 	instant := func(t time.Time) time.Time {
@@ -137,7 +137,7 @@ func ClientsOf(ctx context.Context, c *pgx.Conn, names []policy.ClientName) (map
 	return records, nil
 }
 
-// Strangers returns those of names that have no rows.
+// Strangers returns the names that have no rows.
 func Strangers(ctx context.Context, c *pgx.Conn, names []policy.ClientName) ([]policy.ClientName, error) {
 	kinds, ids := make([]string, len(names)), make([]string, len(names))
 	for i, name := range names {
@@ -151,7 +151,7 @@ func Strangers(ctx context.Context, c *pgx.Conn, names []policy.ClientName) ([]p
 	return pgx.CollectRows(rows, pgx.RowToStructByPos[policy.ClientName])
 }
 
-// ClientsAfter returns the next n clients after one, in the order of their names.
+// ClientsAfter returns the next n clients whose names come after the given one, sorted by name.
 func ClientsAfter(ctx context.Context, c *pgx.Conn, after policy.ClientName, n int) ([]Client, error) {
 	return clientsOf(ctx, c, "WHERE (c.kind, c.id) > ($1, $2) ORDER BY c.kind, c.id LIMIT $3", after.Kind, after.ID, n)
 }
@@ -183,7 +183,7 @@ func (w *writing) put(ctx context.Context, name policy.ClientName, r *directory.
 	return w.tx.SendBatch(ctx, batch).Close()
 }
 
-// instantOrNull returns nil for the zero time, which means without an end.
+// instantOrNull returns nil for the zero time, which stands for no end.
 func instantOrNull(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil

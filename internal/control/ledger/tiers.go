@@ -19,7 +19,7 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// Tier is a tier that clients may have. What it allows is in the policies.
+// Tier is a tier that clients may have. Its limits are in the policies.
 type Tier struct {
 	Tier      string    `json:"tier"`
 	Note      string    `json:"note,omitempty"`
@@ -27,7 +27,7 @@ type Tier struct {
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Tiers returns the next n tiers after one, in the order of their names.
+// Tiers returns the next n tiers after the given one, sorted by name.
 func (l *Ledger) Tiers(ctx context.Context, after string, n int) ([]Tier, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT tier, note, revision, updated_at FROM tiers WHERE tier > $1 ORDER BY tier LIMIT $2", after, n)
 	if err != nil {
@@ -73,7 +73,7 @@ func (w *writing) tier(ctx context.Context, name string) (*Tier, error) {
 	return &t, err
 }
 
-// putTier writes a tier. If keep is true, one that is there stays as it is.
+// putTier writes a tier. If keep is true, an existing tier is not changed.
 func (w *writing) putTier(ctx context.Context, actor Actor, tier Tier, reason string, keep bool) error {
 	if err := checkTier(tier); err != nil {
 		return err
@@ -96,7 +96,7 @@ func (w *writing) putTier(ctx context.Context, actor Actor, tier Tier, reason st
 	return err
 }
 
-// text returns what the audit trail has of a tier.
+// text returns the form of a tier in the audit trail.
 func (t *Tier) text() *string {
 	text, err := json.Marshal(struct {
 		Note string `json:"note,omitempty"`

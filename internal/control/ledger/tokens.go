@@ -19,13 +19,13 @@ import (
 	"github.com/penstock/penstock/core/policy"
 )
 
-// Role says what a token may do. Each role may do what those before it may.
+// Role determines what a token may do. Each role includes the permissions of the roles before it.
 type Role string
 
 // The roles.
 const (
-	Viewer  Role = "viewer"  // look
-	Support Role = "support" // block, exempt and give limits to single clients, with an end
+	Viewer  Role = "viewer"  // read
+	Support Role = "support" // block, exempt and set limits of single clients, with an end
 	Editor  Role = "editor"  // change clients and tiers
 	Admin   Role = "admin"   // make and revoke tokens
 )
@@ -33,7 +33,7 @@ const (
 // Roles are all roles, from the least to the greatest.
 var Roles = []Role{Viewer, Support, Editor, Admin}
 
-// May reports whether the role may do what needs another.
+// May reports whether the role includes the needed one.
 func (r Role) May(needed Role) bool {
 	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
 }
@@ -50,7 +50,7 @@ type Token struct {
 }
 
 const (
-	// TokenPrefix begins each secret, so that it is found where it does not belong.
+	// TokenPrefix begins each secret, so that leaked secrets can be found in logs and files.
 	TokenPrefix = "pst_"
 	secretBytes = 32
 	// TokenTimeMax is the longest life of a token.
@@ -126,7 +126,7 @@ func checkToken(name string, role Role, life time.Duration) error {
 	return nil
 }
 
-// hashOf returns what is kept of a secret.
+// hashOf returns the hash that is stored for a secret.
 func hashOf(secret string) []byte {
 	sum := sha256.Sum256([]byte(secret))
 	return sum[:]
@@ -140,8 +140,8 @@ func scanToken(row pgx.CollectableRow) (t Token, err error) {
 	return t, err
 }
 
-// Bearer returns the token with a secret. The error is [ErrNone] if there is none, or if it has
-// expired or was revoked. A text that cannot be a secret costs no query.
+// Bearer returns the token that has a secret. The error is [ErrNone] if there is none, or if it has
+// expired or was revoked. A text without the form of a secret costs no query.
 func (l *Ledger) Bearer(ctx context.Context, secret string) (t Token, err error) {
 	digits, ok := strings.CutPrefix(secret, TokenPrefix)
 	if random, err := hex.DecodeString(digits); !ok || err != nil || len(random) != secretBytes {
@@ -161,7 +161,7 @@ func (l *Ledger) Bearer(ctx context.Context, secret string) (t Token, err error)
 	return found[0], nil
 }
 
-// Tokens returns the next n tokens after one, in the order of their identifiers.
+// Tokens returns the next n tokens after the given one, sorted by identifier.
 func (l *Ledger) Tokens(ctx context.Context, after string, n int) ([]Token, error) {
 	rows, err := l.Pool.Query(ctx, "SELECT "+tokenColumns+" FROM tokens WHERE token > $1 ORDER BY token LIMIT $2", after, n)
 	if err != nil {

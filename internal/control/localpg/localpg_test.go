@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestAMachineWithoutPostgreSQL tests that the error says what to install.
+// TestAMachineWithoutPostgreSQL tests that the error names the package to install.
 func TestAMachineWithoutPostgreSQL(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
 	_, err := programsIn(filepath.Join(t.TempDir(), "*", "bin"))
@@ -19,7 +19,7 @@ func TestAMachineWithoutPostgreSQL(t *testing.T) {
 	}
 }
 
-// TestTheNewestVersionIsUsed tests that 15 is newer than 9.
+// TestTheNewestVersionIsUsed tests that versions are compared as numbers: 15 is newer than 9.
 func TestTheNewestVersionIsUsed(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

@@ -12,10 +12,10 @@ import (
 	"strconv"
 )
 
-// installed is where Debian and its relatives install the programs of each major version.
+// installed is where Debian and its derivatives install the programs of each major version.
 const installed = "/usr/lib/postgresql/*/bin"
 
-// ErrMissing says that this machine has no PostgreSQL, and how to install it.
+// ErrMissing is the error for a machine without PostgreSQL. Its text explains how to install it.
 var ErrMissing = errors.New("no PostgreSQL server is on this machine: install it (Debian, Ubuntu: apt-get install postgresql; " +
 	"Fedora: dnf install postgresql-server; macOS: brew install postgresql), or name a database: penstock control serve --database URL")
 

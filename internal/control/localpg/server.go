@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// User and Name are the user and the database that a new folder gets.
+	// User and Name are the user and the database that are created in a new folder.
 	User = "penstock"
 	Name = "penstock"
 
 	// startTime is how long the server may take to accept connections; it may recover from a crash.
 	startTime = 60 * time.Second
-	// stopTime is how long it may take to end.
+	// stopTime is how long the server may take to end.
 	stopTime = 20 * time.Second
-	// look is the pause between two looks whether it accepts connections.
+	// look is the pause between two checks of whether the server accepts connections.
 	look = 20 * time.Millisecond
 	// socketBytesMax is the length of the longest path of a Unix socket.
 	socketBytesMax = 107
@@ -35,7 +35,7 @@ const (
 type Options struct {
 	// Folder holds the data, the socket and the log. Start creates it.
 	Folder string
-	// Volatile servers do not wait for the disk. What a power failure leaves of them is lost.
+	// Volatile servers do not wait for the disk. A power failure may destroy their data.
 	Volatile bool
 }
 
@@ -98,7 +98,8 @@ func (s *Server) Done() <-chan struct{} { return s.done }
 
 func (s *Server) data() string { return filepath.Join(s.folder, "data") }
 
-// create makes the data if they are missing. They appear under their name when they are complete.
+// create makes the data directory if it is missing. The directory gets its final name when it is
+// complete.
 func (s *Server) create(ctx context.Context) error {
 	if _, err := os.Stat(filepath.Join(s.data(), "PG_VERSION")); err == nil {
 		return nil
@@ -181,10 +182,10 @@ func (s *Server) await(ctx context.Context) error {
 	}
 }
 
-// Stop ends the server: connections are closed, what is committed stays.
+// Stop ends the server. Connections are closed, and committed data is kept.
 func (s *Server) Stop() error { return s.end(syscall.SIGINT) }
 
-// Kill ends the server like a crash.
+// Kill ends the server as a crash would.
 func (s *Server) Kill() error { return s.end(syscall.SIGQUIT) }
 
 func (s *Server) end(how os.Signal) error {

@@ -34,7 +34,7 @@ func serverUser() (o owner, err error) {
 	return owner{}, errors.New("PostgreSQL does not run as root, and there is no user postgres or nobody: run as another user")
 }
 
-// take gives the folder to the owner.
+// take changes the owner of the folder.
 func (o owner) take(folder string) error {
 	if o == (owner{}) {
 		return nil
@@ -45,8 +45,8 @@ func (o owner) take(folder string) error {
 	return nil
 }
 
-// prepare has the owner run a command, in a process group of its own: Ctrl-C in a terminal reaches
-// only the program that stops the server.
+// prepare makes the owner run a command, in a separate process group. So Ctrl-C in a terminal
+// signals only the program that stops the server.
 func (o owner) prepare(command *exec.Cmd) {
 	command.Dir = "/"
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -13,10 +13,10 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// importer is who imports, for the audit trail.
+// importer is the actor of an import in the audit trail.
 var importer = ledger.Actor{Name: "control", Origin: "redis"}
 
-// takeOver imports the records that are in Redis already.
+// takeOver imports the records that are already in Redis.
 func (l *leading) takeOver(ctx context.Context, s *state) error {
 	networks, err := l.Source.Networks(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (l *leading) takeOver(ctx context.Context, s *state) error {
 }
 
 // fill writes all records to Redis, and then a new generation. Meanwhile there is no generation, so
-// that processes keep what they remember.
+// that processes keep the records that they remember.
 func (l *leading) fill(ctx context.Context, s *state) error {
 	began := time.Now()
 	s.generation = directory.ControlledPrefix + rand.Text()
@@ -72,7 +72,8 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 	if err := l.Source.SetGeneration(ctx, ""); err != nil {
 		return err
 	}
-	// This entry is still in the history at the end, unless Redis was emptied meanwhile.
+	// At the end, this entry must still be in the history. If it is not, Redis was emptied
+	// meanwhile.
 	all := policy.ClientName{Kind: "*", ID: "*"}
 	if err := l.Source.Announce(ctx, all, directory.Entry{At: l.Ledger.Instant(), Name: all.String(), Actor: "control", Action: "publish-all",
 		Reason: "Redis did not have all records"}); err != nil {
@@ -82,7 +83,8 @@ func (l *leading) fill(ctx context.Context, s *state) error {
 	if err != nil {
 		return err
 	}
-	// Many rows may have come a moment ago, and without statistics each page would read whole tables.
+	// Many rows may have been inserted just before. Without current statistics, each page would
+	// read whole tables.
 	if _, err := l.c.Exec(ctx, "ANALYZE clients, overrides, blocks, exemptions"); err != nil {
 		return err
 	}
@@ -130,8 +132,8 @@ func (l *leading) fillRows(ctx context.Context) (count int, err error) {
 	return count, l.Source.FillNetworks(ctx, networks)
 }
 
-// fillPage writes the records of the next clients, and puts those of networks into networks. It
-// takes twice as long as the writing, so that checks are not delayed.
+// fillPage writes the records of the next clients, and puts those of networks into networks. After
+// each page, it pauses for as long as the writing took, so that checks are not delayed.
 func (l *leading) fillPage(ctx context.Context, after policy.ClientName, networks map[string][]byte) ([]ledger.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stepTime)
 	defer cancel()
@@ -160,7 +162,7 @@ func (l *leading) removeStrangers(ctx context.Context) error {
 	return l.Source.Names(ctx, func(names []policy.ClientName) error {
 		var known, strangers []policy.ClientName
 		for _, name := range names {
-			if _, err := ledger.Name(name.String()); err != nil { // the database cannot be asked for it
+			if _, err := ledger.Name(name.String()); err != nil { // the database cannot contain such a name
 				strangers = append(strangers, name)
 			} else {
 				known = append(known, name)

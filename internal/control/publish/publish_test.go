@@ -64,13 +64,13 @@ func newPlane(t testing.TB) *plane {
 	return p
 }
 
-// start starts a publisher. end ends it, and returns when it has ended.
+// start starts a publisher. end stops it, and returns when it has stopped.
 func (p *plane) start() (publisher *Publisher, end func()) {
 	p.t.Helper()
 	return p.startWith(0)
 }
 
-// startWith is start for a publisher that loses the lock after another time.
+// startWith is like start, for a publisher that loses the lock after the given time.
 func (p *plane) startWith(frozen time.Duration) (publisher *Publisher, end func()) {
 	p.t.Helper()
 	publisher = &Publisher{Database: p.config.Copy(), Ledger: p.ledger, Source: p.source, Logger: slog.New(slog.NewTextHandler(&p.log, nil)), frozen: frozen}
@@ -122,8 +122,8 @@ func (p *plane) awaits(what, client, text string) {
 	eventually.Until(p.t, patience, what, func() bool { return p.text(client) == text })
 }
 
-// TestChangesReachRedis tests that changes of clients and networks are published with who made
-// them, that a client that is forgotten has no record, and that an editor of Redis is denied.
+// TestChangesReachRedis tests that changes of clients and networks are published with their actors,
+// that a deleted client has no record, and that an editor over Redis is rejected.
 func TestChangesReachRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -146,7 +146,8 @@ func TestChangesReachRedis(t *testing.T) {
 	}
 }
 
-// TestAnEmptiedRedisIsFilled tests that all records come back, and that the generation says so last.
+// TestAnEmptiedRedisIsFilled tests that all records are written again, and that the generation is
+// set last.
 func TestAnEmptiedRedisIsFilled(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -187,7 +188,7 @@ func (p *plane) many(n int) {
 	}
 }
 
-// TestOneOfTwoPublishes tests that a second process stands by, and goes on when the first ends.
+// TestOneOfTwoPublishes tests that a second process stands by, and publishes when the first ends.
 func TestOneOfTwoPublishes(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -208,7 +209,7 @@ func TestOneOfTwoPublishes(t *testing.T) {
 }
 
 // TestAPublisherThatHangsLosesTheLock tests that the database takes the lock from a process that
-// asks it nothing, here because it waits for Redis.
+// sends no queries, here because it waits for Redis.
 func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -222,8 +223,8 @@ func TestAPublisherThatHangsLosesTheLock(t *testing.T) {
 	p.awaits("a change is published", "user:bob", blocked)
 }
 
-// TestWhatWasInRedisIsImported tests that the first start keeps the records that there are, with
-// their tiers, and removes what nobody can read.
+// TestWhatWasInRedisIsImported tests that the first start imports the existing records, with their
+// tiers, and removes unreadable ones.
 func TestWhatWasInRedisIsImported(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -253,8 +254,8 @@ func TestWhatWasInRedisIsImported(t *testing.T) {
 	}
 }
 
-// TestARestoredRedisIsFilledAnew tests that the rows win over what a backup of Redis contains, and
-// over what something else writes.
+// TestARestoredRedisIsFilledAnew tests that the rows replace the records from a backup of Redis,
+// and those that other programs write.
 func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -263,7 +264,8 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p.awaits("a block is in Redis", "user:bob", blocked)
 	end()
 	client := p.redis.Client()
-	// As an old program would: it does not know who owns the directory.
+	// This is the write of an old program, which does not know that a control plane owns the
+	// directory.
 	if err := client.Set(t.Context(), "rl1:~who:user:bob", `{"exempt":{}}`, 0).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -286,8 +288,8 @@ func TestARestoredRedisIsFilledAnew(t *testing.T) {
 	p.awaits("the row wins", "user:bob", blocked)
 }
 
-// TestTheRightsThatAreDocumentedAreEnough tests that a publisher works with a user of an ACL that has
-// the rights which redisdir names.
+// TestTheRightsThatAreDocumentedAreEnough tests that a publisher works with an ACL user that has
+// only the rights that redisdir names.
 func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -311,7 +313,8 @@ func TestTheRightsThatAreDocumentedAreEnough(t *testing.T) {
 	p.awaits("a change is published", "ip:192.0.2.7", blocked)
 }
 
-// TestTwoDatabasesDoNotFight tests that a new database does not take over the Redis of another one.
+// TestTwoDatabasesDoNotFight tests that the publisher of a new database does not take over the
+// Redis of another one.
 func TestTwoDatabasesDoNotFight(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)
@@ -329,8 +332,8 @@ func TestTwoDatabasesDoNotFight(t *testing.T) {
 	}
 }
 
-// TestPublishingOutlivesRedis tests that a change that is made while Redis is away is published when
-// it is back.
+// TestPublishingOutlivesRedis tests that a change that is made while Redis does not answer is
+// published when it answers again.
 func TestPublishingOutlivesRedis(t *testing.T) {
 	t.Parallel()
 	p := newPlane(t)

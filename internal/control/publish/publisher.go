@@ -18,18 +18,21 @@ import (
 )
 
 const (
-	// publisherLock is the key of the advisory lock of the one that publishes.
+	// publisherLock is the key of the advisory lock that the publishing process holds.
 	publisherLock = 0x70656e73_0002
-	// standbyEvery is how often the others try to get the lock, give or take a fifth.
+	// standbyEvery is the interval at which other processes try to get the lock, give or take a
+	// fifth.
 	standbyEvery = time.Second
-	// wholeEvery is how often the generation is read, which shows that Redis has lost its records.
+	// wholeEvery is the interval at which the generation is read, to detect that Redis has lost its
+	// records.
 	wholeEvery = 2 * time.Second
-	// lookEvery is how often the database and the history in Redis are read although nobody told of
-	// a change, give or take a fifth.
+	// lookEvery is the interval at which the database and the history in Redis are read without a
+	// notification, give or take a fifth.
 	lookEvery = 30 * time.Second
 	// stepTime bounds one step: a page of records, or a look.
 	stepTime = 10 * time.Second
-	// frozenTime is after how long the database takes the lock from a process that has stopped.
+	// frozenTime is the time after which the database takes the lock from a process that has
+	// stopped responding.
 	frozenTime = 2 * stepTime
 	// pageMax is how many records are read or written at a time.
 	pageMax = 1000
@@ -42,7 +45,7 @@ type Publisher struct {
 	Source   *redisdir.Source
 	Logger   *slog.Logger
 
-	frozen  time.Duration // after how long the database takes the lock; 0 is frozenTime
+	frozen  time.Duration // replaces frozenTime; 0 means frozenTime
 	leading atomic.Bool
 	trouble atomic.Pointer[string]
 }
@@ -50,7 +53,7 @@ type Publisher struct {
 // Leading reports whether this process is the one that publishes.
 func (p *Publisher) Leading() bool { return p.leading.Load() }
 
-// Trouble returns why this process cannot publish, or "".
+// Trouble returns the reason why this process cannot publish, or "".
 func (p *Publisher) Trouble() string {
 	if text := p.trouble.Load(); text != nil {
 		return *text
@@ -58,7 +61,7 @@ func (p *Publisher) Trouble() string {
 	return ""
 }
 
-// said logs the beginning and the end of trouble.
+// said logs the first error of an interruption, and the end of the interruption.
 func (p *Publisher) said(err error) {
 	text := ""
 	if err != nil {
@@ -66,9 +69,9 @@ func (p *Publisher) said(err error) {
 	}
 	switch before := p.Trouble(); {
 	case text != "" && before == "":
-		p.Logger.Warn("publishing is interrupted; proxies go on with what they have", "error", text)
+		p.Logger.Warn("publishing is interrupted; proxies continue with the records that they have", "error", text)
 	case text == "" && before != "":
-		p.Logger.Info("publishing goes on")
+		p.Logger.Info("publishing continues")
 	}
 	p.trouble.Store(&text)
 }
@@ -86,10 +89,10 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// about returns a span, give or take a fifth.
+// about returns a random span near the given one, give or take a fifth.
 func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
 
-// pause waits, or less if the context is done.
+// pause waits for a span, or until the context is done.
 func pause(ctx context.Context, span time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -147,7 +150,7 @@ func (p *Publisher) lead(ctx context.Context, c *pgx.Conn) error {
 	}
 }
 
-// await returns when a change is told, or when the generation is to be read.
+// await returns when a change is announced, or when it is time to read the generation.
 func (l *leading) await(ctx context.Context) error {
 	waiting, cancel := context.WithTimeout(ctx, wholeEvery)
 	defer cancel()

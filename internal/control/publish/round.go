@@ -20,19 +20,19 @@ import (
 type leading struct {
 	*Publisher
 	c *pgx.Conn // the connection that holds the lock
-	// unsure says that the changes that come next may be in Redis without having been announced.
+	// unsure is true if the next changes may already be in Redis without having been announced.
 	unsure bool
 }
 
-// state is the row of how far Redis is.
+// state is the row that records the last change that was published to Redis.
 type state struct {
 	change               int64
 	generation, position string
 	imported             bool
 }
 
-// round brings Redis to the state of the rows. If look is true, it also finds what others wrote to
-// Redis.
+// round brings Redis to the state of the rows. If look is true, it also finds records that other
+// programs wrote to Redis.
 func (l *leading) round(ctx context.Context, look bool) error {
 	var s state
 	if err := l.c.QueryRow(ctx, "SELECT change, generation, position, imported FROM publication").Scan(
@@ -115,8 +115,9 @@ func (l *leading) publish(ctx context.Context, s *state) (more bool, err error) 
 	return len(changes) == pageMax, err
 }
 
-// repair replaces what others have written to Redis since the last look. If the history does not
-// reach back to it, Redis was emptied or restored from a backup, and all records are written again.
+// repair replaces the records that other programs have written to Redis since the last look. If the
+// history does not reach back that far, Redis was emptied or restored from a backup, and all
+// records are written again.
 func (l *leading) repair(ctx context.Context, s *state) error {
 	step, cancel := context.WithTimeout(ctx, stepTime)
 	defer cancel()
@@ -130,7 +131,7 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 	names := make([]policy.ClientName, 0, len(changes.Names))
 	seen := map[policy.ClientName]bool{}
 	for _, name := range changes.Names {
-		if _, err := ledger.Name(name.String()); err == nil && !seen[name] { // some entries name nobody
+		if _, err := ledger.Name(name.String()); err == nil && !seen[name] { // some entries name no client
 			seen[name] = true
 			names = append(names, name)
 		}
@@ -150,11 +151,11 @@ func (l *leading) repair(ctx context.Context, s *state) error {
 	return err
 }
 
-// errRaced says that something else writes the same record.
-var errRaced = errors.New("something else writes the same record in Redis")
+// errRaced is the error if another program writes the same record.
+var errRaced = errors.New("another program writes the same record in Redis")
 
-// settle brings the records of clients to what their rows say. If announce is true, it tells of
-// those too that are so already.
+// settle makes the records of clients equal to their rows. If announce is true, it also announces
+// records that were equal already.
 func (l *leading) settle(ctx context.Context, names []policy.ClientName, entryOf func(policy.ClientName) directory.Entry, announce bool) error {
 	if len(names) == 0 {
 		return nil

@@ -13,15 +13,15 @@ import (
 )
 
 // BulkPrivilege is what the ACL user of a control plane needs, besides the rights of the store,
-// ReadPrivilege and EditPrivilege. Whoever lists records needs it as well.
+// ReadPrivilege and EditPrivilege. Listing records needs it as well.
 const BulkPrivilege = "+scan"
 
-// everything is the message on the channel that says that any record may have changed. It names no
+// everything is the message on the channel for a change that may affect any record. It names no
 // client, so a process of an earlier release ignores it.
 const everything = "*:*"
 
-// Fill writes records without the history, and tells nobody. A nil text removes a record. Names of
-// networks are errors: see [Source.FillNetworks].
+// Fill writes records without the history, and publishes no message. A nil text removes a record.
+// Names of networks are errors: see [Source.FillNetworks].
 func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]byte) error {
 	keys := make([]string, len(names))
 	for i, name := range names {
@@ -33,7 +33,7 @@ func (s *Source) Fill(ctx context.Context, names []policy.ClientName, texts [][]
 	return failed(s.store.SetValues(ctx, keys, texts))
 }
 
-// FillNetworks replaces the records of all networks, and tells nobody.
+// FillNetworks replaces the records of all networks, and publishes no message.
 func (s *Source) FillNetworks(ctx context.Context, texts map[string][]byte) error {
 	raw := make(map[string]json.RawMessage, len(texts))
 	for name, text := range texts {
@@ -59,8 +59,9 @@ func (s *Source) Names(ctx context.Context, each func([]policy.ClientName) error
 	})
 }
 
-// SetGeneration replaces the generation, and tells all processes that any record may have changed.
-// The generation "" says that the records are not whole: processes keep what they remember.
+// SetGeneration replaces the generation, and notifies all processes that any record may have
+// changed. The generation "" means that the records are incomplete, so processes keep the records
+// that they remember.
 func (s *Source) SetGeneration(ctx context.Context, generation string) error {
 	var text []byte
 	if generation != "" {

@@ -15,14 +15,14 @@
 //	rl1:~history:{~directory}              a stream of the latest 10,000 changes
 //	rl1:~generation:{~directory}           a random text, made by the first change
 //
-// A change replaces a record only if it is still as it was read. It is then published on the channel
-// rl1:~changed. A process that reads a directory needs the rights of [ReadPrivilege], and one that
-// changes it those of [EditPrivilege].
+// A change replaces a record only if the record has not changed since it was read. The change is
+// then published on the channel rl1:~changed. A process that reads a directory needs the rights of
+// [ReadPrivilege], and one that changes it needs those of [EditPrivilege].
 //
 // # Price
 //
 // A record takes about 130 bytes in Redis besides its text and the client's name. All networks are
-// one value, which every process reads whole after each change of one.
+// stored in one value. Every process reads the whole value after each change of a network.
 //
 // # When not to use it
 //

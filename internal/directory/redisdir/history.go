@@ -13,12 +13,13 @@ import (
 // beginning is the position before the first entry of a stream.
 const beginning = "0-0"
 
-// pageMax is how many entries one reply has. An entry has two records of up to
-// [directory.RecordBytesMax], which may be twice as long within it, and a reply has a bound.
+// pageMax is how many entries one reply has. An entry contains two records of up to
+// [directory.RecordBytesMax] bytes, whose JSON may be twice as long, and a reply of Redis has a
+// bound.
 const pageMax = 128
 
-// Changes implements [directory.Source]. A position is the identifier of an entry of the stream. If the
-// stream does not answer to the end, the changes until then are returned with their position.
+// Changes implements [directory.Source]. A position is the identifier of an entry of the stream. If
+// a read of the stream fails, the changes until then are returned with their position.
 func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, error) {
 	if after == "" {
 		entries, err := s.entries(ctx, "xrevrange", historyKey, "+", "-", "count", 1)
@@ -43,7 +44,7 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 	for {
 		before := c.Position
 		for _, e := range entries {
-			if e.position != before { // a page begins with the last entry of the page before
+			if e.position != before { // a page begins with the last entry of the previous page
 				c.Names, c.Position = append(c.Names, e.Changed()), e.position
 			}
 		}
@@ -51,12 +52,12 @@ func (s *Source) Changes(ctx context.Context, after string) (directory.Changes, 
 			return c, nil
 		}
 		if entries, err = s.entries(ctx, "xrange", historyKey, c.Position, "+", "count", pageMax); err != nil {
-			return c, nil // the others are read next time
+			return c, nil // the remaining entries are read next time
 		}
 	}
 }
 
-// lostPosition returns the present position, when the one before is no longer in the stream.
+// lostPosition returns the present position, if the previous one is no longer in the stream.
 func (s *Source) lostPosition(ctx context.Context) (directory.Changes, error) {
 	c, err := s.Changes(ctx, "")
 	c.Whole = false
@@ -74,7 +75,7 @@ func (s *Source) History(ctx context.Context, name policy.ClientName, most int) 
 		}
 		for _, e := range entries {
 			switch {
-			case e.position == last: // of the page before
+			case e.position == last: // of the previous page
 			case len(found) == most:
 				return found, nil
 			case name == policy.ClientName{} || e.Client == name:
@@ -95,8 +96,8 @@ type streamEntry struct {
 	position string
 }
 
-// entries runs a command that returns entries of the stream. Entries that Penstock has not written
-// are left out, but for their position.
+// entries runs a command that returns entries of the stream. Of entries that Penstock has not
+// written, only the position is returned.
 func (s *Source) entries(ctx context.Context, command ...any) ([]streamEntry, error) {
 	reply, err := s.store.DoFor(ctx, historyKey, command...)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// The names of keys are a sorted set of members of equal score, NAME, a zero byte, and the hash. A name
-// has no control characters.
+// The names of keys are a sorted set whose members all have the same score. A member is the name, a
+// zero byte, and the hash. A name has no control characters.
 const (
 	nameEnd = "\x00"
-	hashEnd = "\xff" // after every digit of a hash
+	hashEnd = "\xff" // sorts after every digit of a hash
 )
 
-// addKeyScript adds a member if a name has a number of them.
+// addKeyScript adds a member if the name has the expected number of members.
 //
 //go:embed add_key.lua
 var addKeyScript string

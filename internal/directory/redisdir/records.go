@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// A place among the records is one of the networks, which come first, or a position of the store.
+// A place in the list is the name of a network or a position of the store. Networks come first.
 const (
 	placeNetwork = "network:"
 	placeScan    = "scan:"
@@ -33,7 +33,7 @@ func (s *Source) Records(ctx context.Context, of directory.Range) (directory.Par
 	case of.Kind != directory.KindNetwork && (inKeys || of.After == ""):
 		return s.scan(ctx, position, of)
 	}
-	return directory.Part{}, fmt.Errorf("%w: %.100q; write the place at which the page before ended", directory.ErrPlace, of.After)
+	return directory.Part{}, fmt.Errorf("%w: %.100q; write the place at which the previous page ended", directory.ErrPlace, of.After)
 }
 
 // networksAfter returns the records of networks after one, in the order of their text.

@@ -31,12 +31,12 @@ const (
 	channel       = "rl1:~changed"
 )
 
-// swapScript replaces the value of a key if it is still as it was read.
+// swapScript replaces the value of a key if it has not changed since it was read.
 //
 //go:embed swap.lua
 var swapScript string
 
-// followAgain is the pause before a lost subscription is made again, give or take a half.
+// followAgain is the pause before a lost subscription is renewed, give or take a half.
 const followAgain = 200 * time.Millisecond
 
 // Source implements [directory.Source]. It is safe for concurrent use.
@@ -155,7 +155,7 @@ func (s *Source) Swap(ctx context.Context, name policy.ClientName, old, text []b
 	return true, s.Announce(ctx, name, entry)
 }
 
-// Announce appends an entry to the history and tells the followers, as Swap does.
+// Announce appends an entry to the history and notifies the followers, as Swap does.
 func (s *Source) Announce(ctx context.Context, name policy.ClientName, entry directory.Entry) error {
 	line, err := json.Marshal(entry)
 	if err == nil {
@@ -177,7 +177,7 @@ func (s *Source) swap(ctx context.Context, key string, old, text []byte) (swappe
 	return reply == int64(1), failed(err)
 }
 
-// swapNetwork replaces the record of a network among all of them.
+// swapNetwork replaces the record of one network within the value of all networks.
 func (s *Source) swapNetwork(ctx context.Context, network string, old, text []byte) (swapped bool, err error) {
 	before, all, err := s.networks(ctx)
 	switch {
@@ -203,7 +203,7 @@ func (s *Source) swapNetwork(ctx context.Context, network string, old, text []by
 	return s.swap(ctx, networksKey, before, after)
 }
 
-// A value of that length can be read.
+// This does not compile unless a value of that length can be read.
 const _ = uint(redisstore.ValueBytesMax - directory.NetworksBytesMax)
 
 // networksText returns the value that holds the records of networks, or nil for none.

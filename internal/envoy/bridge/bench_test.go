@@ -96,7 +96,8 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// TestAQuestionAllocatesNothing: the allocations of a call do not grow with its questions.
+// TestAQuestionAllocatesNothing: the allocations of a call do not grow with the number of its
+// questions.
 func TestAQuestionAllocatesNothing(t *testing.T) {
 	h := open(t, strings.ReplaceAll(shelf, "rules:", "identify: [ip: {}]\nrules:"), nil)
 	allocs := func(n int) float64 {

@@ -30,13 +30,13 @@ import (
 
 // Bounds of concurrent work.
 const (
-	// CallsMaxDefault is the default of Options.CallsMax. A call takes a millisecond up to the
-	// store's deadline, and some 100 KB. Further calls are answered 503.
+	// CallsMaxDefault is the default of Options.CallsMax. A call takes from a millisecond up to the
+	// store's deadline, and uses about 100 KB. Further calls are answered 503.
 	CallsMaxDefault = 1024
-	// questionsMax bounds the questions under way in all calls together. Each holds 4 KB. Further
-	// questions are answered StatusBusy.
+	// questionsMax bounds the questions that are being decided in all calls together. Each uses 4
+	// KB. Further questions are answered StatusBusy.
 	questionsMax = 1 << 15
-	// WaitersMaxDefault is the default of Options.WaitersMax. Each waiting request holds 20 KB.
+	// WaitersMaxDefault is the default of Options.WaitersMax. Each waiting request uses 20 KB.
 	// Further requests are denied.
 	WaitersMaxDefault = 1 << 14
 )
@@ -52,7 +52,7 @@ type Options struct {
 	// Nodes returns how many nodes share the store. Filters use the number when they cannot reach
 	// the bridge. Nil means that filters do not get it.
 	Nodes func() int
-	// Shared says that other processes count in the same store. Then the policy must have a name.
+	// Shared is true if other processes count in the same store. The policy must then have a name.
 	Shared bool
 	// Fronts are the fronts of the policy other than the filter. A policy that one of them does not
 	// support is rejected.
@@ -65,38 +65,38 @@ type Options struct {
 	// AdminToken is the bearer token of operators. With it, [Bridge.Handler] serves their routes. ""
 	// leaves them to [Bridge.AdminHandler].
 	AdminToken string
-	// Others reads what all nodes of the store told of themselves, and Problems what is wrong with the
-	// store. Nil means that there are no other nodes, and no problems.
+	// Others returns the reports of all nodes that share the store. Problems returns what is wrong
+	// with the store. Nil means that there are no other nodes, or no problems.
 	Others   func(context.Context) (*fleet.Reading, error)
 	Problems func() []string
 	// ShareSecret returns the secret with which all bridges of the store seal receipts. If there is
-	// none yet, the proposal becomes the secret. It is called repeatedly. If there is a Token,
-	// receipts are sealed with the token and ShareSecret is not called. Nil means that other
+	// none yet, the proposal becomes the secret. It is called repeatedly. If Token is set, receipts
+	// are sealed with a key derived from it and ShareSecret is not called. Nil means that other
 	// bridges cannot redeem this bridge's receipts.
 	ShareSecret func(ctx context.Context, proposal string) (string, error)
 	// Hosts are additional host names by which callers may reach the bridge over TCP without a
 	// token.
 	Hosts []string
 	// Called is called for each admitted call before it is read, with the context of its request.
-	// known says that the caller sent the token or that none is required; otherwise the call only
+	// known is true if the caller sent the token or if none is required; otherwise the call only
 	// asks for health. Nil means that calls are not reported.
 	Called func(ctx context.Context, known bool)
-	// Forgetful says that filters must not remember denials, except by leased limits.
+	// Forgetful forbids filters to remember denials, except those of leased limits.
 	Forgetful bool
 	// CallsMax and WaitersMax replace their defaults. 0 means the default.
 	CallsMax, WaitersMax int
 	// OpenDirectory opens the directory of clients. It is called once, when the first policy with
-	// directory: true is read. The bridge closes the directory. Nil means that such a policy is
+	// directory: true is loaded. The bridge closes the directory. Nil means that such a policy is
 	// rejected.
 	OpenDirectory func() (*directory.Directory, error)
-	// Changed is called with each version of the policy that comes into force, in compact form. Nil
+	// Changed is called with each version of the policy that takes effect, in compact form. Nil
 	// means no call.
 	Changed func(version string, compact []byte)
 	// Metrics counts requests; other parts of the process may share it. Nil means new metrics.
 	Metrics *metrics.Metrics
 	// Outages logs outages of the store. Nil logs none.
 	Outages *enforce.Outages
-	// Events takes the decisions that the policy reports. Nil takes none.
+	// Events receives the decisions that the policy reports. With nil, none are reported.
 	Events *events.Log
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
@@ -112,17 +112,17 @@ type Bridge struct {
 	policy       *live.Policy
 	metrics      *bridgeMetrics
 	calls        sync.Pool    // of *call
-	under        atomic.Int64 // calls under way that do not wait for a throttle rule
+	under        atomic.Int64 // calls being decided that do not wait for a throttle rule
 	receiving    atomic.Int64 // calls being received
-	bodies       atomic.Int64 // bytes of all calls, without the first bodyFree of each
-	asking       atomic.Int64 // questions under way
+	bodies       atomic.Int64 // bytes of all bodies, except the first bodyFree of each
+	asking       atomic.Int64 // questions being decided
 	sealer       *sealer
 	receiptsRoam bool // other bridges can open the receipts and count in the same store
 	settling     *settle.Queue
 	lines        *throttle.Queues
-	ending       context.Context // done when waiting calls are to end
+	ending       context.Context // done when waiting calls must end
 	end          context.CancelFunc
-	running      sync.WaitGroup         // goroutines that end with ending
+	running      sync.WaitGroup         // goroutines that end when ending is done
 	leaving      atomic.Bool            // the bridge will stop soon
 	quiet        atomic.Int64           // the second in which a panic was last logged
 	hostLoggedAt atomic.Int64           // the second in which an unknown host was last logged
@@ -135,8 +135,8 @@ type Bridge struct {
 	statuses     *statusBounds
 }
 
-// New returns a bridge with the policy in force. The error says what is wrong with the policy, and
-// where.
+// New returns a bridge with the policy in force. The error describes what is wrong with the policy,
+// and where.
 func New(o Options) (*Bridge, error) {
 	switch {
 	case o.Store == nil:
@@ -201,15 +201,15 @@ func New(o Options) (*Bridge, error) {
 func (b *Bridge) Reload() error { return b.policy.Reload() }
 
 // Leave makes /readyz report that the bridge will stop, so that no new callers are sent to it.
-// Calls are answered as before. Over HTTP/1.1, each is the last of its connection.
+// Calls are answered as before. Over HTTP/1.1, each response closes its connection.
 func (b *Bridge) Leave() { b.leaving.Store(true) }
 
-// Dismiss ends the wait of calls for throttle rules: they are answered as unavailable. It is for a
-// bridge that stops.
+// Dismiss ends the wait of all calls for throttle rules: they are answered as unavailable. It is
+// called when the bridge stops.
 func (b *Bridge) Dismiss() { b.end() }
 
-// Close completes the queued settlements and stops following the policy file. The caller calls it
-// when no call is under way any more, before it closes the store.
+// Close completes the queued settlements and stops following the policy file. It must be called
+// after the last call has been answered and before the store is closed.
 func (b *Bridge) Close() error {
 	b.end()
 	b.running.Wait()

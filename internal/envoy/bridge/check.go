@@ -15,25 +15,26 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// verifyTime is how long the verification of unknown tokens of one call may take. The other
-// requests of the call wait for that long. A token beyond it counts as invalid until it is sent
-// again.
+// verifyTime bounds the verification of the unknown tokens of one call, because the other requests
+// of the call wait for it. A token that is not verified in that time counts as invalid until it is
+// sent again.
 const verifyTime = 8 * counter.Millisecond
 
-// call is a call under way. It is reused.
+// call is a call that is being decided. It is reused.
 type call struct {
 	body      []byte
-	held      int64 // bytes of the body that count toward Bridge.bodies
+	held      int64 // bytes of the body that are counted in Bridge.bodies
 	reply     []byte
 	questions []*question // all questions of this call and earlier ones, for reuse
 	used      int         // the number of questions of the current call
 	taking    []counter.Call
 	asked     []*question    // the questions that the store is asked about
 	leasing   bool           // a question leases or refunds units
-	left      counter.Micros // what is left of verifyTime
+	left      counter.Micros // the rest of verifyTime
 }
 
-// What is kept of a call for reuse: buffers up to a size, and a number of questions of some 4 KB.
+// Bounds of the memory that a call keeps for reuse: the size of its buffers, and the number of its
+// questions of about 4 KB each.
 const (
 	callBytesKept = 64 << 10
 	questionsKept = 64
@@ -46,8 +47,8 @@ var (
 	leasingHeader   = http.CanonicalHeaderKey(wire.LeasingHeader)
 )
 
-// serveCheck answers a call. Filters use the compact form, other callers JSON. A call is under way
-// while it is decided, not while it is received or its reply is sent.
+// serveCheck answers a call. Filters use the compact form, other callers JSON. A call counts
+// towards CallsMax while it is decided, but not while it is received or its reply is sent.
 func (b *Bridge) serveCheck(w http.ResponseWriter, r *http.Request) {
 	c := b.calls.Get().(*call)
 	defer b.release(c)
@@ -93,13 +94,14 @@ func (b *Bridge) serveFilter(w http.ResponseWriter, r *http.Request, c *call) er
 }
 
 // receiptBytesMax is the size of a reply beyond which no receipt is added. The other half is for
-// decisions: 256 answers of 64 results have some 400 KB.
+// decisions: 256 answers of 64 results have about 400 KB.
 const receiptBytesMax = wire.CallBytesMax / 2
 
-// reply writes the answers. If receipts would make the reply larger than a filter reads, some are
-// left out, and the units that their requests have reserved stay charged. A decision is never left
-// out for a receipt, because on_error would then decide a denied request. If decisions alone make
-// the reply too large, the rest is answered StatusBusy. No realistic policy has so many limits.
+// reply writes the answers. If receipts would make the reply larger than a filter reads, reply
+// omits some of them, and the units that their requests have reserved stay charged. A decision is
+// never left out for a receipt, because on_error would then decide a denied request. If decisions
+// alone make the reply too large, the rest is answered StatusBusy. No realistic policy has so many
+// limits.
 func (b *Bridge) reply(c *call) {
 	begin, answer := wire.AppendReply, wire.AppendAnswer
 	if c.leasing {
@@ -121,7 +123,7 @@ func (b *Bridge) reply(c *call) {
 	}
 }
 
-// release ends a call. It keeps the buffers for reuse unless they are large.
+// release ends a call. It keeps buffers for reuse unless they are large.
 func (b *Bridge) release(c *call) {
 	for _, q := range c.questions[:c.used] {
 		q.release()
@@ -152,7 +154,8 @@ func (c *call) next() *question {
 	return c.questions[c.used]
 }
 
-// read reads the questions of a call and returns their version of the policy, nil if it is unknown.
+// read reads the questions of a call and returns the version of the policy that they are about, or
+// nil if it is unknown.
 func (b *Bridge) read(c *call) (*live.Version, error) {
 	reader, err := wire.ReadCall(c.body)
 	if err != nil {
@@ -189,7 +192,7 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:
-			q.answer.Status = wire.StatusInvalid // a wait would delay the other answers
+			q.answer.Status = wire.StatusInvalid // waiting would delay the other answers
 		default:
 			q.begin(&c.left)
 		}
@@ -232,9 +235,9 @@ func (b *Bridge) take(c *call) {
 // Panicked implements [enforce.Batch].
 func (c *call) Panicked(i int, reason any) { c.asked[i].panicked(reason) }
 
-// wait answers a question when its request is admitted or cannot be. It reports false if the caller
-// has disconnected in the meantime. A waiting call does not count as under way: it uses memory and
-// no processor.
+// wait answers a question when its request is admitted or finally denied. It reports false if the
+// caller has disconnected in the meantime. A waiting call does not count towards CallsMax: it uses
+// memory but no processor.
 func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answered bool) {
 	b.under.Add(-1)
 	b.asking.Add(-1)
@@ -256,7 +259,7 @@ func (b *Bridge) wait(w http.ResponseWriter, r *http.Request, q *question) (answ
 	case end == throttle.EndGone && ctx.Err() != nil:
 		return false
 	case end == throttle.EndGone:
-		q.answer.Status = wire.StatusUnavailable // the bridge stops
+		q.answer.Status = wire.StatusUnavailable // the bridge is stopping
 	case q.answer.Status == wire.StatusOK:
 		q.complete(&d)
 	}

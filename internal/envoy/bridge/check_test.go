@@ -128,7 +128,7 @@ func TestBadCalls(t *testing.T) {
 	}
 }
 
-// TestTheStoreFails: the answer to each question says so.
+// TestTheStoreFails: if the store fails, each question is answered as unavailable.
 func TestTheStoreFails(t *testing.T) {
 	h := open(t, shop, nil)
 	h.store.fails = fmt.Errorf("%w: away", counter.ErrUnavailable)
@@ -202,7 +202,7 @@ func TestTooManyQuestions(t *testing.T) {
 	}
 }
 
-// TestKeysThatAreNotThere: a bridge starts without its keys, and reports that they are missing.
+// TestKeysThatAreNotThere: a bridge starts although its key file is missing, and reports that.
 func TestKeysThatAreNotThere(t *testing.T) {
 	away := httptest.NewServer(http.NotFoundHandler())
 	defer away.Close()
@@ -283,8 +283,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// TestAStoppingBridgeClosesItsConnections: connections are closed with an answer, so that no call
-// meets a closing one.
+// TestAStoppingBridgeClosesItsConnections: each connection is closed with an answer, so that no
+// call is sent on a connection that is closing.
 func TestAStoppingBridgeClosesItsConnections(t *testing.T) {
 	h := open(t, shop, func(*Options) {})
 	closes := func(major int) bool {
@@ -320,14 +320,14 @@ func TestAPolicyOfASharedStoreHasAName(t *testing.T) {
 	}
 }
 
-// TestAPolicyThatNoFilterReads: the bridge rejects it, so that not every filter has to.
+// TestAPolicyThatNoFilterReads: the bridge rejects a policy that is too large for filters.
 func TestAPolicyThatNoFilterReads(t *testing.T) {
 	d, err := policyfile.Decode("large", policyfile.JSON, []byte(`{"name":"shop","rules":[{"name":"r","limit":"1/1h","match":{"path":["/r"]},"response":{"body":"`+
 		strings.Repeat("x", 60_000)+`","content_type":"text/plain"}}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	// no policy file may be this large, but a document from another source may be
+	// a policy file cannot be this large, but a document from another source can
 	for i := range compact.PolicyBytesMax/60_000 + 1 {
 		d.Rules = append(d.Rules, d.Rules[0])
 		d.Rules[i+1].Name, d.Rules[i+1].Match = fmt.Sprint("r", i), &policyfile.Match{Path: policyfile.Words{fmt.Sprint("/", i)}}
@@ -365,8 +365,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestWaiting: requests are answered when they are admitted, in the order of arrival. No request
-// waits without need, and waiting requests do not count towards CallsMax.
+// TestWaiting: requests are answered when they are admitted, in the order of arrival. A request
+// waits only if it must, and waiting requests do not count towards CallsMax.
 func TestWaiting(t *testing.T) {
 	still(t, func(h *bridged) {
 		ask := h.question("/slow", "192.0.2.1")
@@ -439,7 +439,8 @@ func TestWaitsThatEnd(t *testing.T) {
 	})
 }
 
-// TestPoliciesThatAFrontCannotCarryOut: it is rejected, because a part of it would have no effect.
+// TestPoliciesThatAFrontCannotCarryOut: a policy is rejected if a part of it would have no effect
+// in a front.
 func TestPoliciesThatAFrontCannotCarryOut(t *testing.T) {
 	for text, fronts := range map[string][]lint.Front{
 		"rules: [{name: a, per: ['attr:http.vars.plan'], limit: 1/1s}]":          nil,

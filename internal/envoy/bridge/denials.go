@@ -10,10 +10,10 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// A filter denies many requests without asking: of clients that were denied a moment ago, and of
-// those that a policy blocks. If the policy reports denials, the bridge asks its filters to report
-// these once a second, by client and rule. A filter may report denials that never were. It can cause
-// them as well, by asking.
+// A filter denies many requests without a call: those of clients that were denied a moment ago, and
+// those of clients that the policy blocks. If the policy reports denials, the bridge asks its
+// filters to report these denials once a second, by client and rule. A hostile filter may report
+// denials that did not happen, but it could also cause real ones by its questions.
 
 var (
 	denialsHeader = http.CanonicalHeaderKey(wire.DenialsHeader)
@@ -45,7 +45,7 @@ func (q *question) reportDenials(left *counter.Micros) {
 	u := &q.item.Units[0]
 	q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
 	q.ask(&q.attrs, left)
-	q.request = nil // nothing is read or charged for it
+	q.request = nil // nothing is read or charged for a reported denial
 	d := q.deniedAt(u.Check)
 	if !d.Denied() || q.clients.unknown { // the credential, the list or the record has changed meanwhile
 		q.answer.Status = wire.StatusUnknown
@@ -54,8 +54,8 @@ func (q *question) reportDenials(left *counter.Micros) {
 	q.bridge.enforcer.ReportDenials(&q.plan, &d, q.version, uint64(u.Cost), uint64(u.Max))
 }
 
-// deniedAt returns the decision about the plan's request if the check denies it. A request that is
-// not denied at a check is denied without the store, or because the store did not answer.
+// deniedAt returns the decision about the plan's request if the check denies it. A request that no
+// check denies is denied without the store, or because the store did not answer.
 func (q *question) deniedAt(check int) core.Decision {
 	checks, results := q.plan.Checks(), q.plan.Results()
 	switch {

@@ -23,7 +23,8 @@ func (w *written) Write(all []events.Event) (int, error) {
 const reported = "events: {}\nblock: {ip: 192.0.2.66}\n" + shop
 
 // TestDenialsOfFilters: a bridge whose policy reports denials asks its filters for theirs, and
-// reports them as it reports its own. What is malformed or no denial is not reported.
+// reports them as it reports its own. A malformed report, or one of a request that the policy does
+// not deny, is ignored.
 func TestDenialsOfFilters(t *testing.T) {
 	log, all := events.New(events.Options{}), new(written)
 	detach := log.Attach(all)
@@ -41,7 +42,7 @@ func TestDenialsOfFilters(t *testing.T) {
 		report("/api/x", "192.0.2.1", wire.Units{Check: 0, Cost: 3, Max: 5}),
 		report("/api/x", "192.0.2.66", wire.Units{Check: -1, Cost: 2}),
 		report("/api/x", "192.0.2.2", wire.Units{Check: -1, Cost: 4}), // the bridge did not answer
-		report("/free", "192.0.2.1", wire.Units{Check: -1, Cost: 4}),  // no denial
+		report("/free", "192.0.2.1", wire.Units{Check: -1, Cost: 4}),  // the policy does not deny this request
 		report("/api/x", "192.0.2.1", wire.Units{Check: 0, Cost: 0}),
 		report("/api/x", "192.0.2.1", wire.Units{Check: 0, Cost: 1, Max: -1}),
 		report("/api/x", "192.0.2.1"),
@@ -68,7 +69,8 @@ func TestDenialsOfFilters(t *testing.T) {
 	}
 }
 
-// TestFiltersAreNotAskedForDenials: where the policy reports no denials, or the bridge no events.
+// TestFiltersAreNotAskedForDenials: filters are not asked if the policy reports no denials, or if
+// the bridge reports no events.
 func TestFiltersAreNotAskedForDenials(t *testing.T) {
 	for text, log := range map[string]*events.Log{shop: events.New(events.Options{}), reported: nil} {
 		h := open(t, text, func(o *Options) { o.Events = log })

@@ -18,14 +18,14 @@ import (
 )
 
 // A policy with directory: true is decided with the records of clients, and one with keys: directory
-// also with those of API keys. The bridge has the directory read the clients and keys of all questions
-// of a call that it does not know, together, before it decides any of them. The other questions of the
-// call wait for that long. Whose a key is is known only then, so the clients of new keys are read in a
-// second round.
+// also with those of API keys. Before the bridge decides any question of a call, the directory
+// reads the unknown clients and keys of all its questions together. All questions of the call wait
+// for that read. The client of a new key is known only after the key is read, so the clients of new
+// keys are read in a second round.
 //
-// A filter makes the same plan as the bridge, so it needs the same records. The bridge sends those
-// of a question with its verdict, in the order in which the plan looks them up, unless the filter
-// knows them. How long a filter decides by them is the filter's own bound (half a second).
+// A filter makes the same plan as the bridge, so it needs the same records. The bridge sends the
+// records of a question with its verdict, in the order in which the plan looks them up, unless the
+// filter has them already. A filter uses them for at most half a second.
 
 // openDirectory opens the directory for a policy that needs one, unless it is open.
 func (b *Bridge) openDirectory() (*directory.Directory, error) {
@@ -42,7 +42,7 @@ func (b *Bridge) openDirectory() (*directory.Directory, error) {
 	return d, nil
 }
 
-// closeDirectory closes the directory if it is open. No policy is read any more.
+// closeDirectory closes the directory if it is open. It is called after the last policy was read.
 func (b *Bridge) closeDirectory() error {
 	if d := b.directory.Load(); d != nil {
 		return d.Close()
@@ -57,8 +57,8 @@ func (b *Bridge) directoryInUse(yield func(*directory.Directory) bool) {
 	}
 }
 
-// directed turns the directory on for a policy whose API keys are in it, and rejects a policy that
-// needs a directory if there is none.
+// directed turns the directory on for a policy whose API keys are stored there. It rejects a policy
+// that needs a directory if the bridge has none.
 func (b *Bridge) directed(d *policyfile.Document) error {
 	needs := d.Directory
 	d.Directory = needs || d.KeysInDirectory()
@@ -83,7 +83,8 @@ func (o *Observer) DirectoryOf(rs *core.Ruleset) *directory.Directory {
 	return nil
 }
 
-// lookups is the directory as the plan of one question uses it. It keeps what was found.
+// lookups is the directory as the plan of one question uses it. It keeps the records that were
+// found.
 type lookups struct {
 	directory *directory.Directory // nil for a policy without one
 	found     []*policy.ClientRecord
@@ -110,15 +111,15 @@ func (l *lookups) FindAddr(addr netip.Addr, now counter.Micros) *policy.ClientRe
 	return record
 }
 
-// FindKey implements [policy.KeyDirectory]. What is found reaches the filter as the verdict on the
-// credential.
+// FindKey implements [policy.KeyDirectory]. The key's owner and state reach the filter as the
+// verdict on the credential.
 func (l *lookups) FindKey(hash [32]byte, now counter.Micros) (who *policy.Identity, state policy.CredentialState, ok bool) {
 	who, state, ok = l.directory.FindKey(hash, now)
 	l.unknown = l.unknown || !ok
 	return who, state, ok
 }
 
-// forget drops what was found, for another plan.
+// forget drops the records that were found, before another plan is made.
 func (l *lookups) forget() {
 	clear(l.found)
 	l.found, l.unknown = l.found[:0], false
@@ -145,12 +146,12 @@ func (q *question) add() {
 	q.plan.Add(q.version.Ruleset, q.request)
 }
 
-// readsWait is how many reads of the directory a call waits for in a round: the one that is under way,
-// and the one that has its clients.
+// readsWait is how many reads of the directory a call waits for in one round: the read that is
+// already running, and the next one, which includes its clients.
 const readsWait = 2
 
-// resolve has the directory read the clients and keys that it does not know, of all questions together,
-// and plans their requests again.
+// resolve makes the directory read the unknown clients and keys of all questions together, and
+// plans their requests again.
 func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	var asking []*question
 	for _, q := range questions {
@@ -163,8 +164,9 @@ func (b *Bridge) resolve(ctx context.Context, questions []*question) {
 	}
 }
 
-// readRound reads what questions need, and plans their requests again. It returns those whose keys were
-// read, and whose clients are to be read in the next round. There is none after the last round.
+// readRound reads the clients and keys that questions need, and plans their requests again. It
+// returns the questions whose keys were read and whose clients must be read in the next round.
+// After the last round, it returns none.
 func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (next []*question) {
 	if len(asking) == 0 {
 		return nil
@@ -183,15 +185,15 @@ func (b *Bridge) readRound(ctx context.Context, asking []*question, last bool) (
 		case unknown[i].Overload, q.request == nil, len(q.plan.Unresolved()) == 0, !d.Works():
 		case keyed && !last:
 			next = append(next, q)
-		default: // what was read is forgotten again, for too many others
+		default: // the directory has already evicted the records, because too many others were read
 			q.again(true)
 		}
 	}
 	return next
 }
 
-// again plans a request again whose clients were read. In an overload they were not, or are forgotten
-// again for too many others, and the request is denied.
+// again plans a request again after its clients were read. In an overload, their records were not
+// read or have been evicted already, and the request is denied.
 func (q *question) again(overload bool) {
 	defer q.rescue()
 	q.plan.Retry()

@@ -162,8 +162,8 @@ func TestAPolicyThatNeedsADirectory(t *testing.T) {
 	}
 }
 
-// TestRedisOfTheDirectoryAway: what the bridge knows stays in force. A new client is decided without a
-// record, and the filter must not remember that.
+// TestRedisOfTheDirectoryAway: if Redis does not answer, the records that the bridge has stay in
+// force. A new client is decided without a record, and the filter must not remember that.
 func TestRedisOfTheDirectoryAway(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -183,11 +183,11 @@ func TestRedisOfTheDirectoryAway(t *testing.T) {
 	}
 }
 
-// redistestTimeout is long enough for a Redis on a busy machine.
+// redistestTimeout is long enough for Redis on a busy machine.
 const redistestTimeout = 10 * time.Second
 
-// TestTooManyNewClientsOfOneAddress: clients of one address beyond the bound are denied as an
-// overload, and one of another address is read. A blocked client is never admitted.
+// TestTooManyNewClientsOfOneAddress: new clients of one address beyond the bound are denied as an
+// overload, while a client of another address is read. A blocked client is never admitted.
 func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 	server := redistest.Start(t)
 	source := sourceIn(t, server)
@@ -204,7 +204,7 @@ func TestTooManyNewClientsOfOneAddress(t *testing.T) {
 		d.Fetch(t.Context(), 0, []policy.ClientName{{Kind: "user", ID: "first"}})
 	}()
 	eventually.Until(t, redistestTimeout, "a read is under way", func() bool {
-		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // behind one that was under way already
+		return d.Figures().Reads.Load() > before || d.Waits("user", "first") // behind a read that has begun already
 	})
 	var flood []policy.ClientName
 	source1 := counterSource(h, "192.0.2.1")
@@ -248,7 +248,7 @@ func counterSource(h *bridged, addr string) uint32 {
 	return q.plan.Source()
 }
 
-// sought is what a user asked for.
+// sought is a request of a user.
 type sought struct{ user, path string }
 
 // judge is a worker whose answers are checked.
@@ -283,7 +283,7 @@ func (j *judge) ask(s sought) {
 	}
 }
 
-// directedClient is what operators have said about a client, and since when.
+// directedClient is the record that operators have set for a client, and the instant of the change.
 type directedClient struct {
 	blocked, exempt bool
 	since           time.Time
@@ -308,7 +308,8 @@ func (c *directedClient) change(what int) directory.Action {
 	}
 }
 
-// allows reports whether an answer to the client is right. Within a second after a change, any is.
+// allows reports whether an answer to the client is right. Within a second after a change, any
+// answer is.
 func (c *directedClient) allows(path string, status int) bool {
 	switch {
 	case time.Since(c.since) < time.Second:
@@ -335,7 +336,7 @@ func openClientele(t *testing.T, source directory.Source) *bridged {
 
 // TestRecordsHoldInFilters: operators block, exempt and release clients while workers of several
 // Envoys admit them from leased units, deny them by remembered denials, or decide them without a
-// limit. A second after each change no worker decides otherwise.
+// limit. One second after each change, every worker decides by it.
 func TestRecordsHoldInFilters(t *testing.T) {
 	seed := storetest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -375,8 +376,8 @@ func TestRecordsHoldInFilters(t *testing.T) {
 	})
 }
 
-// TestDenialsByRecordsAreReported: a filter's denials of a client with a record are reported as the
-// filter has decided them, by the record.
+// TestDenialsByRecordsAreReported: if a filter has denied requests because of a client's record,
+// the bridge reports those denials with the same reason.
 func TestDenialsByRecordsAreReported(t *testing.T) {
 	memory := new(directory.Memory)
 	edit(t, memory, directory.Edit{Client: "header.x-user:bad", Action: directory.ActionBlock})

@@ -42,7 +42,7 @@ func (o *Observer) RulesetOf(domain string) (rs *core.Ruleset, known bool) {
 // domainLogEvery is the least time between two log lines about unknown domains.
 const domainLogEvery = time.Minute
 
-// warnOfDomain logs, at a bounded rate, that nothing is limited for a domain. Envoy may be
+// warnOfDomain logs at a bounded rate that requests of a domain are not limited. Envoy may be
 // configured with a wrong domain, or with the policy's former name.
 func (o *Observer) warnOfDomain(domain string, d *domains) {
 	const bytesMax, namesMax = 100, 10
@@ -50,14 +50,14 @@ func (o *Observer) warnOfDomain(domain string, d *domains) {
 	if last := o.domainLoggedAt.Load(); now-last < int64(domainLogEvery/time.Second) || !o.domainLoggedAt.CompareAndSwap(last, now) {
 		return
 	}
-	o.b.logger.Warn("Envoy asks for a domain that the policy is not for, so nothing is limited there: name the policy so, or let its "+
+	o.b.logger.Warn("Envoy asks for a domain that the policy does not cover, so its requests are not limited: give the policy this name, or let its "+
 		"rules match attr:envoy.domain", "domain", domain[:min(len(domain), bytesMax)], "known", d.names[:min(len(d.names), namesMax)])
 }
 
 func domainsOf(v *live.Version) *domains {
 	d := &domains{version: v, names: []string{v.Ruleset.Name()}}
 	source, err := v.Document.Policy()
-	if err != nil { // the pattern was compiled before
+	if err != nil { // cannot happen: the pattern has been compiled already
 		return d
 	}
 	for i := range source.Rules {

@@ -27,7 +27,7 @@ type world struct {
 	*bridged
 	random  *rand.Rand
 	events  schedule
-	loss    float64          // the part of calls that get lost, in either direction
+	loss    float64          // the fraction of calls that are lost, in either direction
 	late    bool             // some answers come after a request's deadline
 	used    []counter.Micros // the instant of each admission
 	refused int
@@ -124,7 +124,7 @@ func (w *world) delay() time.Duration {
 	return time.Duration(100+w.random.IntN(900)) * time.Microsecond
 }
 
-// hear delivers a reply to a worker that still exists.
+// hear delivers a reply to a worker if the worker still exists.
 func (k *worker) hear(answered func(filter.Reply), r filter.Reply, at counter.Micros) {
 	if k.dead {
 		return
@@ -249,8 +249,8 @@ func story(t *testing.T, limit string, seed uint64, tell func(*world)) {
 }
 
 // TestFiltersAreNeverOver: workers of several Envoys run under varying loads with one bridge. Calls
-// are slow or get lost, and workers die. No window has more requests than its limit, and no span
-// more than a bucket allows.
+// are slow or get lost, and workers die. No window admits more requests than its limit, and no span
+// of time admits more than a token bucket allows.
 func TestFiltersAreNeverOver(t *testing.T) {
 	const limit = 300
 	seed := storetest.Seed(t)

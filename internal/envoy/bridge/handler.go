@@ -14,8 +14,8 @@ import (
 )
 
 // Handler serves filters and the JSON API. /healthz and /readyz only report whether the bridge
-// works. All other paths need the token, and those of operators the token of operators. Requests of
-// browser pages are rejected.
+// works. All other paths need the token; those of operators need the token of operators. Requests
+// of browser pages are rejected.
 func (b *Bridge) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/check", b.requireToken(b.sendNodes(b.serveCheck)))
@@ -28,7 +28,7 @@ func (b *Bridge) Handler() http.Handler {
 	checked := b.rejectPages(mux, b.options.Token)
 	return b.recoverPanics(b.closeAfterReply(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == StatusPath && b.fromEnvoy(r) {
-			mux.ServeHTTP(w, r) // pages of browsers may ask Envoy
+			mux.ServeHTTP(w, r) // clients' browser pages may send this request through Envoy
 			return
 		}
 		checked.ServeHTTP(w, r)
@@ -38,7 +38,7 @@ func (b *Bridge) Handler() http.Handler {
 var nodesHeader = http.CanonicalHeaderKey(wire.NodesHeader)
 
 // sendNodes sends filters the number of nodes that count in the store. A filter that cannot reach
-// its bridge uses it for its share under on_error: local.
+// its bridge computes its share under on_error: local from that number.
 func (b *Bridge) sendNodes(next http.HandlerFunc) http.HandlerFunc {
 	if b.options.Nodes == nil {
 		return next
@@ -84,8 +84,8 @@ func (b *Bridge) requireToken(next http.HandlerFunc) http.HandlerFunc {
 	return b.requireTokenOf("the token of the bridge", b.options.Token, next)
 }
 
-// requireTokenOf admits callers that send a token, or every caller if it is "". name is that of the
-// token in messages.
+// requireTokenOf admits callers that send the token, or every caller if the token is "". name is
+// the name of the token in messages.
 func (b *Bridge) requireTokenOf(name, token string, next http.HandlerFunc) http.HandlerFunc {
 	if token == "" {
 		return b.open(next)

@@ -77,8 +77,8 @@ func open(t testing.TB, policy string, change func(*Options)) *bridged {
 	return h
 }
 
-// still runs a test of a bridge with the policy shop in simulated time, which passes only when all
-// goroutines wait. It begins on a whole hour, at the start of windows.
+// still runs a test of a bridge with the policy shop in simulated time, which advances only while
+// all goroutines wait. It begins on a whole hour, at the start of windows.
 func still(t *testing.T, story func(*bridged)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

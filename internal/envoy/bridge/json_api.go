@@ -20,12 +20,12 @@ import (
 	"github.com/penstock/penstock/core/response"
 )
 
-// asked is the JSON description of a request. A missing member is empty.
+// asked is the JSON description of a request. Missing members are empty.
 type asked struct {
 	Method  string            `json:"method"` // default GET
 	Path    string            `json:"path"`   // with or without a query; default /
 	Host    string            `json:"host"`
-	IP      netip.Addr        `json:"ip"`     // of the client, as the front sees it
+	IP      netip.Addr        `json:"ip"`     // the client's address, as the front sees it
 	Remote  netip.Addr        `json:"remote"` // the peer of the connection; default ip
 	Headers map[string]string `json:"headers"`
 	Attrs   map[string]string `json:"attrs"`
@@ -40,7 +40,7 @@ type jsonDecision struct {
 	Remaining  *int64            `json:"remaining,omitempty"`
 	Reset      string            `json:"reset,omitempty"`       // Unix seconds
 	RetryAfter string            `json:"retry_after,omitempty"` // seconds
-	Wait       string            `json:"wait,omitempty"`        // how long a throttle rule would delay the request
+	Wait       string            `json:"wait,omitempty"`        // how long a throttle rule would delay the request, as a Go duration
 	Client     *client           `json:"client,omitempty"`
 	Headers    map[string]string `json:"headers,omitempty"` // of the response
 	Body       json.RawMessage   `json:"body,omitempty"`    // of the denial
@@ -56,8 +56,8 @@ type client struct {
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// serveJSON decides one request described in JSON by the policy in force, and charges it like any
-// other.
+// serveJSON decides one request that is described in JSON, by the policy in force, and charges it
+// like any other request.
 func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 	answer, err := b.answerJSON(r.Context(), c)
 	if err != nil {
@@ -164,7 +164,7 @@ func (q *question) jsonDecision(d *core.Decision) jsonDecision {
 		t.Headers["Content-Type"] = response.ContentType(d)
 		body := response.AppendProblem(nil, &q.plan, d)
 		if !json.Valid(body) {
-			body, _ = json.Marshal(string(body)) // marshaling a string cannot fail
+			body, _ = json.Marshal(string(body)) // a string can always be marshaled
 		}
 		t.Body = body
 	}

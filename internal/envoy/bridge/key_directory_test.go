@@ -79,8 +79,8 @@ func stateOf(t *testing.T, a wire.Answer) policy.CredentialState {
 	return a.Verdict.Ways[0].State
 }
 
-// TestKeysOfTheDirectory: the bridge finds keys in the directory, with their clients, tiers and the
-// records of those clients, by two reads for a call. A key is denied after it was revoked.
+// TestKeysOfTheDirectory: the bridge finds keys in the directory, together with their clients,
+// tiers and the records of those clients, with two reads for a call. A revoked key is denied.
 func TestKeysOfTheDirectory(t *testing.T) {
 	memory := new(directory.Memory)
 	createKey(t, memory, "gold", "api_key:acme", "gold")
@@ -162,8 +162,9 @@ func TestKeysWithoutRedis(t *testing.T) {
 	}
 }
 
-// TestAFloodOfMadeUpKeys: keys that nobody made take a bounded memory and at most two reads for a call,
-// and what the bridge cannot remember for that long is denied. No valid key is taken for an unknown one.
+// TestAFloodOfMadeUpKeys: keys that do not exist take bounded memory and at most two reads for a
+// call. A request is denied if the records of its keys are evicted before they are used. No valid
+// key is taken for an unknown one.
 func TestAFloodOfMadeUpKeys(t *testing.T) {
 	const most, calls = 64, 20
 	memory := new(directory.Memory)
@@ -208,7 +209,8 @@ func TestAFloodOfMadeUpKeys(t *testing.T) {
 	}
 }
 
-// TestDenialsOfKeys: a filter's report of denials is about the client of the key.
+// TestDenialsOfKeys: a filter's report of denied requests with a key is counted for the client of
+// that key.
 func TestDenialsOfKeys(t *testing.T) {
 	memory, log, all := new(directory.Memory), events.New(events.Options{}), new(written)
 	createKey(t, memory, "ann-ci", "user:ann", "gold")
@@ -255,7 +257,7 @@ func (j *holder) ask(s sought) {
 	}
 }
 
-// keyState is what operators have said about a key, and since when.
+// keyState is the state that operators have given a key, and the instant of the change.
 type keyState struct {
 	made, off, revoked bool
 	since              time.Time
@@ -280,16 +282,16 @@ func (k *keyState) change(t *testing.T, source directory.Source, name string, ra
 	}
 }
 
-// allows reports whether an answer to a request with the key is right. Within a second after a change,
-// any is.
+// allows reports whether an answer to a request with the key is right. Within a second after a
+// change, any answer is.
 func (k *keyState) allows(status int) bool {
 	return time.Since(k.since) < time.Second || status == 200 && k.made && !k.off && !k.revoked ||
 		status == 401 && (!k.made || k.off || k.revoked)
 }
 
 // TestKeysHoldInFilters: operators create keys of one client, switch them off and on, and revoke them,
-// while workers of several Envoys admit them without a limit or from leased units, or deny them. A second
-// after each change no worker decides otherwise.
+// while workers of several Envoys admit them without a limit or from leased units, or deny them.
+// One second after each change, every worker decides by it.
 func TestKeysHoldInFilters(t *testing.T) {
 	seed := storetest.Seed(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -11,16 +11,16 @@ import (
 	"github.com/penstock/penstock/internal/lease"
 )
 
-// A filter may lease units of a limit and decide by them without asking. The limit and its key
-// follow from the request that the filter describes; the filter chooses only the number. The bridge
-// denies more than a node's share, and limits that the rule does not lease.
+// A filter may lease units of a limit and admit requests from them without a call. The limit and
+// its key follow from the request that the filter describes; the filter chooses only the number.
+// The bridge grants at most a node's share, and nothing from limits that the rule does not lease.
 //
 // A filter need not prove how it used leased units: the filter itself blocks requests, so it could
 // admit any request without the bridge. A refund is different, because it gives a client an
 // allowance. So a refund needs a receipt that the bridge has sealed. The receipt is good once, for
 // at most the units that were granted.
 
-// leasing is what a question asks for in addition to its request's cost.
+// leasing holds the units that a question asks for in addition to its request's cost.
 type leasing struct {
 	taken   []taken
 	fetch   [1]counter.Check // of KindFetch
@@ -34,8 +34,8 @@ type taken struct {
 }
 
 // leases changes the checks of a question to ask for the units that the filter wants. If the filter
-// is wrong about the request's client, because the state of the credentials has changed, no units
-// are leased. The verdict then tells the filter.
+// has the wrong client for the request, because the state of the credentials has changed, no units
+// are leased. The verdict then gives the filter the right client.
 func (q *question) leases() {
 	checks, fetches := q.plan.Checks(), q.item.Kind == wire.KindFetch
 	if _, admits := q.plan.LocalDecision(); !admits {
@@ -82,12 +82,12 @@ func (q *question) wants(u *wire.Units, c *counter.Check) bool {
 		c.Age = u.Age
 	}
 	if q.item.Kind == wire.KindFetch {
-		c.OnError = counter.OnErrorDeny // no request waits for these units, so on_error has no use
+		c.OnError = counter.OnErrorDeny // no request waits for these units, so on_error does not apply
 	}
 	return true
 }
 
-// results returns where the store's answers to q.first are written.
+// results returns the memory for the store's answers to q.first.
 func (q *question) results() []counter.Result {
 	if q.item.Kind == wire.KindFetch {
 		return q.lease.fetched[:]
@@ -102,7 +102,7 @@ func (q *question) granted(err error) {
 	for _, t := range q.lease.taken {
 		c, r := &checks[t.check], &results[t.check]
 		if err == nil && !r.Local && r.Granted > t.own {
-			if !r.Overflow { // the overflow counter also belongs to other clients
+			if !r.Overflow { // other clients share the overflow counter
 				q.handOut(t, c, r)
 			}
 			r.Granted = t.own

@@ -155,8 +155,8 @@ func TestUnleasedLimitsChargeTheCostOnly(t *testing.T) {
 	}
 }
 
-// TestOfSeveralLimits: units are leased of one of two limits, and of both. If one denies, nothing
-// is granted.
+// TestOfSeveralLimits: units are leased from one of two limits, and from both. If one denies,
+// nothing is granted.
 func TestOfSeveralLimits(t *testing.T) {
 	h := open(t, leased, nil)
 	item := h.wanting(wire.KindLease, "/both", nil)
@@ -178,8 +178,8 @@ func TestOfSeveralLimits(t *testing.T) {
 	}
 }
 
-// TestNothingIsGrantedWithoutTheStore: nothing is leased, and on_error admits only the request
-// itself.
+// TestNothingIsGrantedWithoutTheStore: if the store fails, nothing is leased, and on_error admits
+// only the request itself.
 func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 	memory, err := memstore.New(memstore.Options{})
 	if err != nil {
@@ -207,8 +207,8 @@ func TestNothingIsGrantedWithoutTheStore(t *testing.T) {
 	}
 }
 
-// TestOldCallersAreAnsweredAsBefore: a call in the first version gets a reply in it, which
-// announces the newer one.
+// TestOldCallersAreAnsweredAsBefore: a call in the first version of the protocol gets a reply in
+// that version, which announces the newer one.
 func TestOldCallersAreAnsweredAsBefore(t *testing.T) {
 	h := open(t, leased, nil)
 	w := h.post(h.call(h.question("/hot", "192.0.2.1")), wire.ContentType)
@@ -251,7 +251,7 @@ func TestAnyBridgeRedeemsReceipts(t *testing.T) {
 	}
 }
 
-// TestLeasedUnitsAreCounted: at most the granted units are refunded.
+// TestLeasedUnitsAreCounted: at most as many units are refunded as were granted.
 func TestLeasedUnitsAreCounted(t *testing.T) {
 	h := open(t, leased, nil)
 	a := h.ask(h.wanting(wire.KindLease, "/hot", nil))[0]
@@ -263,7 +263,7 @@ func TestLeasedUnitsAreCounted(t *testing.T) {
 }
 
 // TestSharedCountersLeaseNothing: if the store is full, a client's units are charged to a shared
-// counter too. They are not refunded to a counter of the client's own.
+// counter. They are not refunded to a counter of the client's own.
 func TestSharedCountersLeaseNothing(t *testing.T) {
 	h := open(t, leased, func(o *Options) {
 		memory, err := memstore.New(memstore.Options{CountersMax: 1})

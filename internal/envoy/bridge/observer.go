@@ -12,12 +12,12 @@ import (
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
-// Observer counts requests that do not come from filters, such as those over Envoy's rate limit
-// protocol, in the bridge's metrics. It also finds their policy.
+// Observer counts requests that do not come from filters in the bridge's metrics, such as those
+// over Envoy's rate limit protocol. It also returns the policy that applies to them.
 type Observer struct {
 	b       *Bridge
 	limits  *prometheus.CounterVec  // by result
-	domains atomic.Pointer[domains] // of the last policy in force
+	domains atomic.Pointer[domains] // of the policy that was last in force
 	// domainLoggedAt is the second in which an unknown domain was logged last.
 	domainLoggedAt atomic.Int64
 }
@@ -37,15 +37,15 @@ func (o *Observer) Decided(plan *core.Plan, d *core.Decision) {
 	}
 }
 
-// countForeign counts the outcome of a rule that is in no version of the policy: a limit that Envoy
-// sends. All of these have one rule name.
+// countForeign counts the outcome of a limit that Envoy sends, which is a rule of no version of the
+// policy. All such limits are counted under one rule name.
 func (o *Observer) countForeign(one core.RuleOutcome) {
 	if one.Index >= 0 && one.Outcome != core.OutcomeNone {
 		o.b.metrics.Requests.WithLabelValues(one.Ruleset.Name(), one.Ruleset.RuleName(one.Index), one.Outcome.String()).Inc()
 	}
 }
 
-// UnknownDomain counts a request for whose domain there is no policy.
+// UnknownDomain counts a request whose domain no policy covers.
 func (o *Observer) UnknownDomain() { o.limits.WithLabelValues("unknown_domain").Inc() }
 
 // Invalid counts a request that was answered with an error.

@@ -10,16 +10,18 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// AdminHandler serves operators alone, on a listener of their own. It needs the token of operators if
-// there is one. Requests of browser pages are rejected, as by [Bridge.Handler].
+// AdminHandler serves only the routes of operators, on a listener of their own. If there is a token
+// of operators, requests must carry it. Requests of browser pages are rejected, as by
+// [Bridge.Handler].
 func (b *Bridge) AdminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc(operator.Prefix, b.requireAdminToken(b.serveOperators))
 	return b.recoverPanics(b.closeAfterReply(b.rejectPages(mux, b.options.AdminToken)))
 }
 
-// serveOperatorsByToken serves operators on the listener of filters. Whoever may ask whether a request
-// is within its limits may not reset them, so filters' token is not enough.
+// serveOperatorsByToken serves operators on the listener of filters. The filters' token is not
+// enough: a caller that may ask whether a request is within its limits must not be able to reset
+// them.
 func (b *Bridge) serveOperatorsByToken() http.HandlerFunc {
 	if b.options.AdminToken != "" {
 		return b.requireAdminToken(b.serveOperators)
@@ -38,14 +40,14 @@ func (b *Bridge) serveOperators(w http.ResponseWriter, r *http.Request) {
 	b.operators().ServeHTTP(w, r)
 }
 
-// operators returns what answers operators now.
+// operators returns the API of operators for the policy in force.
 func (b *Bridge) operators() *operator.API {
 	return &operator.API{Desk: &operator.Desk{Store: b.options.Store, Denials: b.options.Events.Recent, Policies: b.operated,
 		Directory: formOf(b.policy.Current()).directory}, Front: "bridge",
 		DirectoryRemedy: "write directory: true in its policy, which needs --redis, or ask Redis itself: --redis in place of --bridge", Reload: b.Reload, Node: b.node, Others: b.options.Others}
 }
 
-// operated returns the policy in force, as operators ask about it.
+// operated returns the policy in force, in the form that the operators' API needs.
 func (b *Bridge) operated() []operator.Policy {
 	now := b.policy.Current()
 	return []operator.Policy{{Ruleset: now.Ruleset, Document: now.Document, Verifiers: now.Verifiers(), File: b.options.PolicyFile,

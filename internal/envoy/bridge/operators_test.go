@@ -29,8 +29,9 @@ func asks(handler http.Handler, method, path, token string) *httptest.ResponseRe
 	return w
 }
 
-// TestOperatorsNeedTheirToken: the token of filters opens no route of operators, and that of operators
-// no route of filters. Without a token of operators, their routes are on their own listener only.
+// TestOperatorsNeedTheirToken: the filters' token does not open the operators' routes, and the
+// operators' token does not open the filters' routes. Without a token of operators, their routes
+// are only on their own listener.
 func TestOperatorsNeedTheirToken(t *testing.T) {
 	both := open(t, shop, func(o *Options) { o.Token, o.AdminToken = filterToken, adminToken })
 	filters := open(t, shop, func(o *Options) { o.Token = filterToken })
@@ -55,7 +56,8 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 		for _, route := range operator.Routes() {
 			path := operator.Prefix + route.Name
 			w := asks(c.on, route.Method, path, c.token)
-			// A route that is reached has an answer of its own, such as 400 for a missing parameter.
+			// If the route is reached, its own answer is returned, such as 400 for a missing
+			// parameter.
 			reached := w.Code != 401 && !strings.Contains(w.Body.String(), "operators are not served here")
 			if reached != (c.status == 200) || !reached && w.Code != c.status {
 				t.Errorf("%s: %s: %d %s, want %d", c.name, path, w.Code, w.Body, c.status)
@@ -72,8 +74,8 @@ func TestOperatorsNeedTheirToken(t *testing.T) {
 	}
 }
 
-// TestOperatorsSeeAndResetWhatTheBridgeCharges: the routes show what filters were charged, and who was
-// denied.
+// TestOperatorsSeeAndResetWhatTheBridgeCharges: the routes show the charges that filters caused,
+// and the clients that were denied.
 func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
 	still(t, func(h *bridged) {
 		for range 3 {
@@ -104,8 +106,8 @@ func TestOperatorsSeeAndResetWhatTheBridgeCharges(t *testing.T) {
 	})
 }
 
-// TestNoPageInABrowserOperates: the listener of operators rejects pages, and over TCP without a token
-// names that are not its own.
+// TestNoPageInABrowserOperates: the listener of operators rejects browser pages. Over TCP without a
+// token, it also rejects unknown host names.
 func TestNoPageInABrowserOperates(t *testing.T) {
 	for _, token := range []string{"", adminToken} {
 		h := open(t, shop, func(o *Options) { o.AdminToken = token })

@@ -19,24 +19,24 @@ import (
 	"github.com/penstock/penstock/internal/status"
 )
 
-// StatusPath is the path at which clients see their own limits, where Envoy routes their requests to
-// the bridge.
+// StatusPath is the path at which clients can read their own limits, if Envoy routes their requests
+// to the bridge.
 const StatusPath = "/v1/status"
 
-// The fields by which Envoy tells of a client's request what the request itself does not. A client's
-// own fields of these names must be overwritten.
+// The fields in which Envoy sends facts about a client's request that the request itself does not
+// contain. Envoy must overwrite fields of these names that a client sends.
 const (
 	statusPeerField  = "X-Penstock-Peer"  // source.address
-	statusTokenField = "X-Penstock-Token" // of filters, since Authorization is the client's
+	statusTokenField = "X-Penstock-Token" // the filters' token; Authorization belongs to the client
 	statusAttrField  = "X-Penstock-Attr"  // NAME=VALUE, any number of times
 	originalPath     = "X-Envoy-Original-Path"
 )
 
-// Bounds of requests of clients for their own limits.
+// Bounds on the requests of clients for their own limits.
 const (
-	// statusMax bounds the requests under way. Further ones are answered 503.
+	// statusMax bounds the concurrent requests. Further ones are answered 503.
 	statusMax = 64
-	// statusEach bounds the requests from one address, or one network of 64 bits of IPv6, in a second.
+	// statusEach bounds the requests per second from one IPv4 address or one IPv6 /64 network.
 	// Further ones are answered 429. Some addresses share a bound.
 	statusEach   = 50
 	statusShares = 4096
@@ -55,7 +55,7 @@ type statusBounds struct {
 // admits counts a request from an address, and reports whether it is within the bound.
 func (s *statusBounds) admits(addr netip.Addr, now time.Time) bool {
 	if addr = addr.WithZone(""); addr.Is6() && !addr.Is4In6() {
-		prefix, _ := addr.Prefix(64) // 64 is valid
+		prefix, _ := addr.Prefix(64) // 64 is a valid length
 		addr = prefix.Addr()
 	}
 	share := &s.each[maphash.Comparable(s.seed, addr.Unmap())%statusShares]
@@ -76,7 +76,8 @@ func (s *statusBounds) admits(addr netip.Addr, now time.Time) bool {
 }
 
 // fromEnvoy reports whether a request for a client's own limits comes from an Envoy, and not from a
-// page in a browser or another program on the network. Then fields that browsers set are the client's.
+// page in a browser or another program on the network. If it does, header fields that browsers set
+// come from the client and are no reason to reject it.
 func (b *Bridge) fromEnvoy(r *http.Request) bool {
 	if token := b.options.Token; token != "" {
 		return subtle.ConstantTimeCompare([]byte(r.Header.Get(statusTokenField)), []byte(token)) == 1
@@ -108,7 +109,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		if busy {
 			code = http.StatusServiceUnavailable
 		}
-		http.Error(w, "too many requests for limits: ask again in a second", code)
+		http.Error(w, "too many requests for limits: try again in a second", code)
 		return
 	}
 	var answer status.Answer
@@ -121,7 +122,7 @@ func (b *Bridge) serveStatus(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("WWW-Authenticate", status.Challenge)
 		http.Error(w, "the credential was rejected", http.StatusUnauthorized)
 	default:
-		_ = answer.Write(w) // it can be marshaled
+		_ = answer.Write(w) // an answer can always be marshaled
 	}
 }
 
@@ -134,7 +135,7 @@ func statusRequest(r *http.Request, inputs *core.Inputs) (*wire.Ask, error) {
 	}
 	source := r.Header[statusPeerField]
 	if len(source) == 0 {
-		return nil, errors.New("nobody has said from which address the request is: let the route of Envoy set " + statusPeerField +
+		return nil, errors.New("the address of the client is missing: let the route of Envoy set " + statusPeerField +
 			": \"%DOWNSTREAM_REMOTE_ADDRESS%\"")
 	}
 	ask := &wire.Ask{Path: r.URL.Path, Query: r.URL.RawQuery, Method: r.Method, Host: r.Host}

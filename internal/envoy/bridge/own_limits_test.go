@@ -29,7 +29,8 @@ func looks(handler http.Handler, fields ...string) (int, status.Answer, string) 
 	return w.Code, answer, w.Body.String()
 }
 
-// TestClientsSeeTheirOwnLimits: the client is the one that a check finds, and nothing is charged.
+// TestClientsSeeTheirOwnLimits: the answer is about the same client as a check of that request, and
+// nothing is charged.
 func TestClientsSeeTheirOwnLimits(t *testing.T) {
 	still(t, func(h *bridged) {
 		h.ask(h.question("/api/x", "192.0.2.7"))
@@ -46,7 +47,8 @@ func TestClientsSeeTheirOwnLimits(t *testing.T) {
 	})
 }
 
-// TestStatusIsForEnvoy: without what Envoy adds, or with what a client has added, there is no answer.
+// TestStatusIsForEnvoy: a request is rejected if it lacks Envoy's header fields, or if a client has
+// set them too.
 func TestStatusIsForEnvoy(t *testing.T) {
 	h := open(t, shop, func(o *Options) { o.Token = filterToken })
 	bare := open(t, shop, nil)
@@ -97,8 +99,8 @@ func TestStatusIsForEnvoy(t *testing.T) {
 	}
 }
 
-// TestStatusIsBounded: one address gets a bounded number of answers in a second, and other addresses
-// theirs. Without a store there is no answer.
+// TestStatusIsBounded: one address gets a bounded number of answers in a second, and does not
+// affect other addresses. If the store fails, the answer is an error.
 func TestStatusIsBounded(t *testing.T) {
 	still(t, func(h *bridged) {
 		handler := h.b.Handler()
@@ -145,7 +147,7 @@ func FuzzStatus(f *testing.F) {
 	})
 }
 
-// TestStatusCountsByNetwork: addresses of one host share a bound, whatever form they have.
+// TestStatusCountsByNetwork: all addresses of one host share a bound, in every notation.
 func TestStatusCountsByNetwork(t *testing.T) {
 	h := open(t, shop, nil)
 	now := time.Unix(1e9, 0)

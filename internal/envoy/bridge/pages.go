@@ -19,12 +19,12 @@ const hostLogEvery = time.Minute
 //
 // A browser names the origin of a page in its requests, unless the page asks its own host. An
 // attacker's page can load from a name that later resolves to this machine, and then ask its own
-// host. Neither a token nor a certificate stops that page over plain TCP without a token. So there
-// the host must be one that an attacker cannot own: an address, localhost, a name without a dot
-// such as the filter's penstock, or one of Options.Hosts. Browsers cannot connect to Unix sockets.
+// host. Over plain TCP without a token, nothing else stops that page. So the host must then be one
+// that an attacker cannot own: an address, localhost, a name without a dot such as the filter's
+// penstock, or one of Options.Hosts. Browsers cannot connect to Unix sockets.
 func (b *Bridge) rejectPages(next http.Handler, token string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		site := r.Header.Get("Sec-Fetch-Site") // none: the user typed the address
+		site := r.Header.Get("Sec-Fetch-Site") // "none": the user typed the address
 		switch {
 		case r.Header.Get("Origin") != "" || site != "" && site != "none":
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
@@ -32,7 +32,7 @@ func (b *Bridge) rejectPages(next http.Handler, token string) http.Handler {
 		case token == "" && r.TLS == nil && overTCP(r) && !b.knowsHost(r.Host):
 			b.metrics.calls.WithLabelValues(callUnauthorized).Inc()
 			b.warnOfHost(r.Host)
-			http.Error(w, "the bridge is not known by this host: ask by its address or as localhost, give it --host with the name, or a token",
+			http.Error(w, "the bridge does not have this host name: use its address or localhost, or start it with --host and the name or with a token",
 				http.StatusMisdirectedRequest)
 		default:
 			next.ServeHTTP(w, r)
@@ -46,7 +46,8 @@ func overTCP(r *http.Request) bool {
 	return ok && local.Network() != "unix"
 }
 
-// knowsHost reports whether an attacker's page cannot have the host. A port is ignored.
+// knowsHost reports whether the host is one that an attacker's page cannot have. The port is
+// ignored.
 func (b *Bridge) knowsHost(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -61,14 +62,14 @@ func (b *Bridge) knowsHost(host string) bool {
 	return slices.ContainsFunc(b.options.Hosts, func(known string) bool { return strings.EqualFold(known, host) })
 }
 
-// warnOfHost logs an unknown host at a bounded rate: filters may be configured with that name for
-// the bridge.
+// warnOfHost logs an unknown host at a bounded rate: the filters' configuration may call the bridge
+// by that name.
 func (b *Bridge) warnOfHost(host string) {
 	const most = 100
 	now := time.Now().Unix()
 	if last := b.hostLoggedAt.Load(); now-last < int64(hostLogEvery/time.Second) || !b.hostLoggedAt.CompareAndSwap(last, now) {
 		return
 	}
-	b.logger.Warn("a call with an unknown host is rejected: if filters send this host, give the bridge --host",
+	b.logger.Warn("a call with an unknown host is rejected: if filters send this host, start the bridge with --host",
 		"host", host[:min(len(host), most)])
 }

@@ -77,7 +77,7 @@ func TestUnknownHostsAreRejected(t *testing.T) {
 			}
 		}
 	}
-	if n := strings.Count(said.String(), "give the bridge --host"); n != 1 {
+	if n := strings.Count(said.String(), "start the bridge with --host"); n != 1 {
 		t.Errorf("%d lines in the log:\n%s", n, said)
 	}
 }

@@ -118,7 +118,7 @@ func TestAPanicOfTheStore(t *testing.T) {
 	h.ask(settling(first, "35"))
 	eventually.Until(t, 10*time.Second, "it has panicked", func() bool { return store.fuse.Load() < 1 })
 	h.ask(settling(second, "3"))
-	h.settled(13) // the reserved units of the first stay charged
+	h.settled(13) // the reserved units of the first request stay charged
 	if text := log.String(); !strings.Contains(text, "provoked") || !strings.Contains(text, "panic_test.go") {
 		t.Errorf("the log does not say where: %s", text)
 	}

@@ -17,10 +17,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile/lint"
 )
 
-// The last formerMin former versions of the policy stay known, and up to formerMax that were
-// replaced less than formerAge ago. Filters receive a new version within a second or so. A filter
-// that is busy may be some seconds late, while an operator may edit the file several times a
-// second.
+// The bridge keeps the last formerMin former versions of the policy, and up to formerMax of those
+// that were replaced less than formerAge ago. Filters receive a new version within about a second.
+// A busy filter may be some seconds late, and an operator may edit the file several times a second.
 const (
 	formerMin = 4
 	formerMax = 64
@@ -29,16 +28,16 @@ const (
 
 // filterForm is what the bridge keeps with a version of the policy.
 type filterForm struct {
-	inputs  core.Inputs // the inputs that the policy reads from a request
+	inputs  core.Inputs // the parts of a request that the policy reads
 	compact []byte      // the policy in the form that filters read
-	// directory is the one that requests are decided with; nil for a policy without one.
+	// directory is the directory that requests are decided with; nil for a policy without one.
 	directory *directory.Directory
 }
 
 // formOf returns the filters' data of a version.
 func formOf(v *live.Version) *filterForm { return v.Front.(*filterForm) }
 
-// openPolicy puts the policy into force and starts to follow its file.
+// openPolicy makes the policy take effect and starts to follow its file.
 func (b *Bridge) openPolicy() (err error) {
 	o := &b.options
 	source := live.Fixed(o.Policy)
@@ -58,14 +57,14 @@ func (b *Bridge) openPolicy() (err error) {
 	return nil
 }
 
-// unnamed is the namespace of a policy without a name that counts only in memory.
+// unnamed is the namespace of a policy that has no name and counts only in memory.
 const unnamed = "default"
 
 var errNameMissing = errors.New("the policy has no name: others that count in the same store would share its counters by " +
 	"accident; write name: shop, and the same name wherever the same counters are meant")
 
-// complete names a policy that has no name, turns the directory on for keys, and rejects a policy that
-// needs a directory where there is none.
+// complete names a policy that has no name and turns the directory on for keys. It rejects a policy
+// that needs a directory if the bridge has none.
 func (b *Bridge) complete(d *policyfile.Document) error {
 	if d.Name == "" && b.options.Shared {
 		return errNameMissing
@@ -82,7 +81,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 	}
 	form := &filterForm{inputs: core.InputsOf(&source), compact: compact.AppendPolicy(nil, &source, v.ID)}
 	if len(form.compact) > compact.PolicyBytesMax {
-		return fmt.Errorf("the policy has %d bytes in the form that filters read, and %d is the most: have fewer rules",
+		return fmt.Errorf("the policy has %d bytes in the form that filters read, and at most %d are allowed: use fewer rules",
 			len(form.compact), compact.PolicyBytesMax)
 	}
 	v.Front = form
@@ -92,7 +91,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 	return err
 }
 
-// changed reports a version that has come into force.
+// changed reports a version that has taken effect.
 func (b *Bridge) changed(before, now *live.Version) {
 	b.metrics.Policies.Show(b, now.Document, b.refused)
 	b.options.Changed(now.ID, formOf(now).compact)
@@ -102,10 +101,10 @@ func (b *Bridge) changed(before, now *live.Version) {
 	}
 }
 
-// refused returns why the latest edit of the policy file was refused, or nil.
+// refused returns the error for which the latest edit of the policy file was rejected, or nil.
 func (b *Bridge) refused() error {
 	if b.policy == nil {
-		return nil // it is being opened
+		return nil // the policy is being opened
 	}
 	return b.policy.Err()
 }

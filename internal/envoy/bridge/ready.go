@@ -11,30 +11,30 @@ import (
 )
 
 const (
-	// readyTime bounds the store's time to report that it is ready.
+	// readyTime bounds a check of the store.
 	readyTime = 500 * time.Millisecond
-	// readyAge is how long the store's report is reused. Any caller may ask for /readyz, and must
-	// not cause a call of the store each time.
+	// readyAge is how long the result of a check is reused. Any caller may request /readyz, and
+	// must not cause a call to the store each time.
 	readyAge = time.Second
 )
 
-// reached is the store's last report.
+// reached is the result of the last check of the store.
 type reached struct {
 	mu  sync.Mutex // held during a check, so that checks do not overlap
 	at  time.Time
 	err error
 }
 
-// readiness is the body of /readyz. It names no server, because any caller may ask.
+// readiness is the body of /readyz. It names no server, because any caller may read it.
 type readiness struct {
 	Ready   bool     `json:"ready"`
 	Version string   `json:"policy_version"`
 	Missing []string `json:"missing,omitempty"` // why the bridge is not ready
-	// Warnings need attention. Limits still hold as the last good policy says.
+	// Warnings need attention, but the limits of the last good policy still hold.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// readiness checks everything that decisions need.
+// readiness checks everything that is needed for decisions.
 func (b *Bridge) readiness() (r readiness) {
 	now := b.policy.Current()
 	r.Version = now.ID
@@ -56,8 +56,8 @@ func (b *Bridge) readiness() (r readiness) {
 	return r
 }
 
-// reachable checks the store, unless it was checked a moment ago. A caller that leaves during the
-// check does not spoil the result for others.
+// reachable checks the store, unless it was checked a moment ago. The check does not end when a
+// caller disconnects, because others use its result.
 func (b *Bridge) reachable() error {
 	s := &b.reached
 	s.mu.Lock()

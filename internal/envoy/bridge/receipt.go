@@ -26,12 +26,12 @@ const receiptTTL = 10 * counter.Minute
 // than any receipt issued here could is not redeemed.
 const clocksApart = counter.Minute
 
-// onceInTime is the limit of a receipt that several bridges can redeem: one redemption in the
-// longest time that any bridge would accept it.
+// onceInTime is the limit of the counter of a receipt that several bridges can redeem. It allows
+// one redemption in the longest time for which any bridge would accept the receipt.
 var onceInTime = func() counter.Limit {
 	l, err := counter.NewLimit(counter.TokenBucket, 1, receiptTTL+2*clocksApart, 1)
 	if err != nil {
-		panic(err) // the constants are within bounds
+		panic(err) // cannot happen: the constants are within bounds
 	}
 	return l
 }()
@@ -56,8 +56,8 @@ const receiptHeadMin = 1 + len(process{}) + 8 + 1
 // Reasons why a receipt is not redeemed, as the settlement metric names them.
 var (
 	errForeign  = errors.New("invalid")  // foreign, changed, or of a later form
-	errExpired  = errors.New("expired")  // expired, or from before this bridge's start: the bridge does not know what was redeemed then
-	errRedeemed = errors.New("redeemed") // redeemed before, or beyond the bounds of memory
+	errExpired  = errors.New("expired")  // expired, or from before this bridge's start: the bridge does not know which receipts were redeemed then
+	errRedeemed = errors.New("redeemed") // redeemed before, or the memory for redeemed receipts is full
 )
 
 // sealer issues receipts and redeems each once. Safe for concurrent use.
@@ -82,11 +82,10 @@ type receiptSecret struct {
 }
 
 // newSealer returns a sealer that derives its keys from the token. Without a token, it uses a
-// random secret until replace sets another. Until then, no other process opens its receipts.
+// random secret until replace sets another. Until then, no other process can open its receipts.
 //
 // Bridges behind one address share a secret but not the memory of redeemed receipts. If other
-// processes count in the store, the store is asked as well whether a receipt was redeemed: see
-// onlyOnce.
+// processes count in the store, the store also records which receipts were redeemed: see onlyOnce.
 func newSealer(token string, now counter.Micros) *sealer {
 	s := &sealer{started: now}
 	_, _ = rand.Read(s.process[:]) // never fails
@@ -116,7 +115,7 @@ func (s *sealer) receiptSecret(secret string) receiptSecret {
 	return receiptSecret{secret: []byte(secret), own: sealingKey([]byte(secret), s.process)}
 }
 
-// key returns the cipher for receipts that process p has sealed with the secret.
+// key returns the cipher of the receipts that process p has sealed with the secret.
 func (r *receiptSecret) key(s *sealer, p process) cipher.AEAD {
 	if p == s.process {
 		return r.own
@@ -128,7 +127,7 @@ func (r *receiptSecret) key(s *sealer, p process) cipher.AEAD {
 func sealingKey(secret []byte, p process) cipher.AEAD {
 	key, err := hkdf.Key(sha256.New, secret, p[:], "penstock bridge receipt", 32)
 	if err != nil {
-		panic(err) // the length is valid
+		panic(err) // cannot happen: the length is valid
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -165,12 +164,12 @@ func (s *sealer) sealed(form byte, version string, plain []byte) string {
 	return string(s.secrets.Load().current.own.Seal(head, nonce(number), plain, head))
 }
 
-// opened is the content of a receipt that can be redeemed.
+// opened is the content of a receipt that was opened and can be redeemed.
 type opened struct {
 	id      receiptID
 	version string
 	expires counter.Micros
-	plain   []byte // a settlement or a refund, by its form
+	plain   []byte // a settlement or a refund, depending on the form
 }
 
 // open returns the content of a receipt of the given form. It does not redeem the receipt.

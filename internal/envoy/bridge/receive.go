@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// Bounds of calls that are being received. A call counts as under way only once it has been
-// received. So a caller that sends half a call and waits does not occupy the place of a call that
-// can be answered.
+// Bounds on the calls that are being received. A call counts towards CallsMax only after it has
+// been received. So a caller that sends half a call and waits does not take the place of a call
+// that can be answered.
 const (
 	// CallTime bounds the time to receive a call, from its first byte to its last. A server of
 	// [Bridge.Handler] sets it as its read timeout. A slower call is answered 408, or its
-	// connection is closed. Filters send a call at once, and few filters wait this long for the
-	// answer.
+	// connection is closed. Filters send a whole call at once, and few filters wait this long for
+	// the answer.
 	CallTime = 5 * time.Second
 	// ReplyTime bounds the time a server of [Bridge.Handler] takes to write a reply, counted from
 	// the head of the call. For a call that waits for a throttle rule, it counts from the end of
 	// the wait.
 	ReplyTime = 2 * CallTime
-	// receivingMax bounds the calls being received, some 10 KB each. Further calls are answered
-	// 503.
+	// receivingMax bounds the calls being received, which use about 10 KB each. Further calls are
+	// answered 503.
 	receivingMax = 1 << 14
-	// bodiesMax bounds the bytes of the bodies of all calls together, without the first bodyFree of
-	// each. It includes calls that are being received, under way, or waiting. A call that needs
-	// more is answered 503.
+	// bodiesMax bounds the bytes of the bodies of all calls together, except the first bodyFree of
+	// each. It includes calls that are being received, decided, or waiting. A call that needs more
+	// is answered 503.
 	bodiesMax = 256 << 20
-	// bodyFree is the size of most calls.
+	// bodyFree is the number of bytes of each call that are not counted. Most calls are not larger.
 	bodyFree = 4 << 10
 )
 
@@ -70,7 +70,8 @@ func (b *Bridge) receive(c *call, from io.Reader) error {
 	}
 }
 
-// enter counts a received call as under way if there is room for it. Then the caller must leave.
+// enter counts a received call towards CallsMax and reports whether there is room for it. If there
+// is, the caller must call leave.
 func (b *Bridge) enter() bool {
 	if b.under.Add(1) <= int64(b.options.CallsMax) {
 		return true
@@ -96,10 +97,10 @@ func (b *Bridge) reject(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.Is(err, errFull):
 		b.metrics.calls.WithLabelValues(callBusy).Inc()
 		w.Header().Set("Retry-After", "1")
-		// With this header, a filter can tell the answer from a proxy's 503.
+		// By this header, a filter distinguishes the answer from the 503 of a proxy.
 		w.Header()[leasingHeader] = leasingUsual
 		if r.ProtoMajor == 1 {
-			// Otherwise the server would wait for the rest of the body.
+			// Without this header, the server would wait for the rest of the body.
 			w.Header().Set("Connection", "close")
 		}
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)

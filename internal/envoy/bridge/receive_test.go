@@ -73,8 +73,8 @@ func TestHalfACallHoldsNoPlace(t *testing.T) {
 	}
 }
 
-// TestIncomingCallsAreBounded: calls and bytes being received are bounded, and ended calls no
-// longer count.
+// TestIncomingCallsAreBounded: the calls and bytes being received are bounded, and calls that have
+// ended no longer count.
 func TestIncomingCallsAreBounded(t *testing.T) {
 	h := open(t, shop, nil)
 	whole := h.call(h.question("/api/x", "192.0.2.1"))
@@ -117,8 +117,8 @@ func (s *stuck) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAnUnreadReplyHoldsNoPlace: a client that does not read its reply takes no place of
-// calls.
+// TestAnUnreadReplyHoldsNoPlace: a client that does not read its reply does not count towards
+// CallsMax.
 func TestAnUnreadReplyHoldsNoPlace(t *testing.T) {
 	h := open(t, shop, func(o *Options) { o.CallsMax = 1 })
 	whole := h.call(h.question("/api/x", "192.0.2.1"))

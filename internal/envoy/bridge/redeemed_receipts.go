@@ -29,7 +29,7 @@ type receiptID struct {
 // none. Safe for concurrent use.
 type redeemed struct {
 	mu       sync.Mutex
-	segments map[receiptID]*segment // by the ID of their first receipt
+	segments map[receiptID]*segment // by the ID of the segment's first receipt
 	order    []receiptID            // IDs of segments; the next to examine is first
 }
 
@@ -38,9 +38,9 @@ type segment struct {
 	expires counter.Micros // of the last redeemed receipt
 }
 
-// redeem records a receipt until it expires, and reports whether it was not recorded before. At the
-// bound, which takes more than 16,384 segments, a receipt that needs a new segment counts as
-// redeemed. Its reserved units stay charged, so nothing is refunded twice.
+// redeem records a receipt until it expires, and reports whether it was not recorded before. If
+// memory is full (16,384 segments), a receipt that needs a new segment counts as redeemed. Its
+// reserved units stay charged, so no unit is refunded twice.
 func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
 	bit := id.number % segmentReceipts
 	first := receiptID{id.process, id.number - bit}
@@ -61,7 +61,7 @@ func (r *redeemed) redeem(id receiptID, expires, now counter.Micros) bool {
 }
 
 // add returns a new segment, or nil if there is no room. Each call examines a few segments and
-// frees those that have expired, so that all are examined over time.
+// frees those that have expired, so that all segments are examined over time.
 func (r *redeemed) add(first receiptID, now counter.Micros) *segment {
 	const looks, looksFull = 4, 64
 	if r.segments == nil {

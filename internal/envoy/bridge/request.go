@@ -16,10 +16,10 @@ import (
 )
 
 // verdictTTL is how long a filter may remember the verdict on a credential. If the client or its
-// tier has no limit, the filter does not ask the bridge. So a revoked key may be admitted for that
+// tier has no limit, the filter does not call the bridge. So a revoked key may be admitted for that
 // long, and response headers may show its tier. If there is a limit, the bridge decides by its own
-// verdict. A filter with held units decides by its remembered verdict for at most a second, and one
-// under a policy with a directory for half a second.
+// verdict. A filter that holds leased units uses its remembered verdict for at most a second, or
+// half a second if the policy has a directory.
 const verdictTTL = 10 * counter.Second
 
 // question is one item of a call and its answer. It is reused.
@@ -32,7 +32,7 @@ type question struct {
 	first      []counter.Check // the checks for the first store call; if empty, there is no call
 	throttled  []core.Throttled
 	attrs      wire.View
-	request    policy.Attributes // that is planned; nil if there is no plan
+	request    policy.Attributes // of the current plan; nil if there is no plan
 	clients    lookups
 	settlement core.Settlement
 	lease      leasing
@@ -52,8 +52,8 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	}
 }
 
-// release drops the request. Its strings share the memory of the whole call, and some are
-// credentials.
+// release drops the request, because its strings keep the memory of the whole call alive and some
+// of them are credentials.
 func (q *question) release() {
 	q.plan.Reset()
 	q.request = nil
@@ -70,8 +70,8 @@ func (q *question) release() {
 	q.lease.fetch[0] = counter.Check{}
 }
 
-// begin makes the first plan of a filter's question. left is the verification time that the call has
-// left.
+// begin makes the first plan of a filter's question. left is the rest of the call's verification
+// time.
 func (q *question) begin(left *counter.Micros) {
 	defer q.rescue()
 	ask := &q.item.Ask
@@ -89,7 +89,7 @@ func (q *question) begin(left *counter.Micros) {
 	}
 }
 
-// ask makes the plan of a request. left is the verification time that it may take.
+// ask makes the plan of a request. left is the rest of the call's verification time.
 func (q *question) ask(a policy.Attributes, left *counter.Micros) {
 	q.request = a
 	q.plan.Reset()
@@ -158,8 +158,8 @@ func (q *question) panicked(reason any) {
 	q.answer = wire.Answer{Status: wire.StatusInvalid, Results: q.answer.Results[:0], Leases: q.answer.Leases[:0]}
 }
 
-// panicked logs a panic, at most once a second: a caller that has found how to cause one will
-// repeat it.
+// panicked logs a panic, at most once a second: a caller that has found out how to cause panics
+// will repeat it.
 func (b *Bridge) panicked(reason any) {
 	now := time.Now().Unix()
 	if b.quiet.Swap(now) != now {
@@ -192,13 +192,13 @@ func (q *question) failed(d *core.Decision, err error) {
 // complete fills in the answer of a decided request.
 func (q *question) complete(d *core.Decision) {
 	if q.plan.Unchecked() {
-		// The filter does not know about credentials that were not verified for lack of time.
+		// The filter cannot tell that a credential was not verified for lack of time.
 		q.answer.Status = wire.StatusBusy
 		q.count(d)
 		return
 	}
 	q.answer.Results = q.plan.AppendUnsharded(q.answer.Results[:0])
-	// Otherwise the later call, which waits, is counted.
+	// A delayed request is counted with its later call, which waits.
 	if d.Delay == 0 || q.item.Kind != wire.KindAsk {
 		q.count(d)
 	}
@@ -211,15 +211,15 @@ func (q *question) complete(d *core.Decision) {
 	}
 }
 
-// count counts the outcome of each rule, the states of the credentials, and costs missing from
-// headers, and reports the decision.
+// count counts the outcome of each rule, the states of the credentials, and costs that are missing
+// from headers. It also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
 }
 
-// judge fills in the verdicts on the credentials, and the records of the clients, unless the filter
-// knows them. The filter must not remember a verdict that was given for lack of time, nor a client
-// without a record because the directory could not be read.
+// judge fills in the verdicts on the credentials, and the clients' records unless the filter has
+// them already. The filter must not remember a verdict that was given for lack of time, nor a
+// client that has no record only because the directory could not be read.
 func (q *question) judge() {
 	known, ttl := q.clients.encode(), int64(verdictTTL)
 	if q.clients.unknown {

@@ -19,7 +19,7 @@ import (
 type job struct {
 	core.Settlement
 	due       []counter.Check
-	condition []counter.Check // the check that no other bridge has made this refund; empty: no other bridge can
+	condition []counter.Check // checks that no other bridge has made this refund; empty if no other bridge can make it
 	key       []byte          // of the condition
 }
 
@@ -39,8 +39,8 @@ func (j *job) Release() {
 
 var _ settle.Conditional = (*job)(nil)
 
-// settle redeems a receipt. The answer says whether the receipt is good; the store is called later.
-// A receipt of an unknown policy is not redeemed, and the reserved units stay charged.
+// settle redeems a receipt. The answer reports whether the receipt is valid; the store is called
+// later. A receipt of an unknown policy is not redeemed, and the reserved units stay charged.
 func (q *question) settle() {
 	defer q.rescue()
 	b := q.bridge
@@ -84,14 +84,14 @@ func (q *question) settle() {
 	}
 }
 
-// refundsLocal reports whether a check refunds a charge that a bridge made in place of the store.
-// Only that bridge can refund it.
+// refundsLocal reports whether a check refunds a charge that a bridge made locally while the store
+// did not answer. Only that bridge can refund it.
 func refundsLocal(c counter.Check) bool { return c.Op == counter.OpRefund && c.Receipt <= 0 }
 
-// onlyOnce makes a refund depend on no other bridge having made it. Bridges do not share their
-// memory of redeemed receipts, so the store has a counter for each receipt, with a limit of one in
-// the time it can be redeemed. A repeated charge needs no counter: the caller may charge that
-// client anyway.
+// onlyOnce makes a refund conditional: no other bridge may have made it before. Bridges do not
+// share their memory of redeemed receipts, so the store has a counter for each receipt, with a
+// limit of one in the time it can be redeemed. A repeated charge needs no such counter: the caller
+// can charge that client in any case.
 func (j *job) onlyOnce(o *opened) {
 	back := slices.IndexFunc(j.due, func(c counter.Check) bool { return c.Op == counter.OpRefund && !refundsLocal(c) })
 	if back < 0 {

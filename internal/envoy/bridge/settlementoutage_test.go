@@ -13,9 +13,9 @@ import (
 	"github.com/penstock/penstock/internal/test/redistest"
 )
 
-// TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the bridge decides. What the
-// response costs is what counts: in the bridge's own allowance, and in Redis when it is back. A
-// lower cost is credited only by the bridge that admitted the request.
+// TestTheRealCostCountsWhileRedisIsFrozen: Redis does not answer, so the bridge decides. The cost
+// of the response is what is charged: to the bridge's own share, and to Redis when it answers
+// again. A lower cost is credited only by the bridge that admitted the request.
 func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 	server := redistest.Start(t)
 	open := func() (*bridged, *store.Store) {
@@ -23,7 +23,7 @@ func TestTheRealCostCountsWhileRedisIsFrozen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = s.Close() }) // the leases of a test need not be returned
+		t.Cleanup(func() { _ = s.Close() }) // the leased units of a test need not be refunded
 		return open(t, shop, func(o *Options) {
 			o.Store, o.Corrections, o.Shared, o.Token = s.Requests, s.Corrections, true, "0123456789abcdef"
 		}), s

@@ -51,7 +51,8 @@ func TestBridgesShareTheirSecret(t *testing.T) {
 }
 
 // TestSharingASecret: while the store does not answer, a bridge seals with its own secret and asks
-// again. It notices a replaced secret, and receipts of the previous one are good until they expire.
+// again. It notices that the secret was replaced, and receipts sealed with the previous secret stay
+// valid until they expire.
 func TestSharingASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, err := policyfile.Decode("shop", policyfile.YAML, []byte(shop))
@@ -65,7 +66,7 @@ func TestSharingASecret(t *testing.T) {
 			case secret == nil:
 				return "", errors.New("away")
 			case *secret == "":
-				held.CompareAndSwap(secret, &proposal) // as SET NX, of which both read the outcome
+				held.CompareAndSwap(secret, &proposal) // like SET NX, whose outcome both bridges read
 				return *held.Load(), nil
 			default:
 				return *secret, nil
@@ -95,7 +96,7 @@ func TestSharingASecret(t *testing.T) {
 			t.Errorf("it is not logged once by each:\n%s", log)
 		}
 		put("")
-		loser := first // the bridge whose own secret was not taken
+		loser := first // the bridge whose own secret was not adopted
 		if *held.Load() == own {
 			loser = second
 		}
