@@ -66,6 +66,7 @@ var imports = map[string][]string{
 	"internal/control/ledger":   {"core/policy", "internal/directory"},
 	"internal/control/localpg":  {},
 	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
+	"internal/otlp": {},
 	"internal/operator": {
 		"core", "core/counter", "core/policy", "internal/credential", "internal/directory", "internal/events", "internal/fleet", "internal/policyfile",
 	},
@@ -136,7 +137,7 @@ var imports = map[string][]string{
 		"core", "core/counter", "core/policy", "internal/control", "internal/control/api", "internal/control/database",
 		"internal/control/ledger", "internal/control/localpg", "internal/credential", "internal/directory",
 		"internal/directory/redisdir", "internal/enforce", "internal/enforce/metrics", "internal/envoy/bridge", "internal/envoy/ecds", "internal/envoy/rls",
-		"internal/envoy/rlsimport", "internal/events", "internal/fleet", "internal/operator", "internal/policyfile",
+		"internal/envoy/rlsimport", "internal/events", "internal/fleet", "internal/operator", "internal/otlp", "internal/policyfile",
 		"internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisadmin", "internal/store/redisstore",
 	},

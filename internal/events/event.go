@@ -135,8 +135,8 @@ func cut(text string, n int) string {
 // kindIP is the kind of clients that are identified by their address.
 const kindIP = "ip"
 
-// shownClient returns a client as KIND:ID. A client that is an address is shown as addresses are.
-func shownClient(kind, id string, shown policy.AddressShown) string {
+// ShownClient returns a client as KIND:ID. A client that is an address is shown as addresses are.
+func ShownClient(kind, id string, shown policy.AddressShown) string {
 	switch {
 	case kind == "":
 		return ""
@@ -150,14 +150,14 @@ func shownClient(kind, id string, shown policy.AddressShown) string {
 	if err != nil {
 		return kind
 	}
-	if text := shownAddress(prefix.Addr(), shown); text != "" {
+	if text := ShownAddress(prefix.Addr(), shown); text != "" {
 		return kind + ":" + text
 	}
 	return kind
 }
 
-// shownAddress returns an address as far as it is to be shown.
-func shownAddress(addr netip.Addr, shown policy.AddressShown) string {
+// ShownAddress returns an address as far as it is to be shown.
+func ShownAddress(addr netip.Addr, shown policy.AddressShown) string {
 	if !addr.IsValid() || shown == policy.AddressNone {
 		return ""
 	}

@@ -29,7 +29,9 @@ const (
 
 // filterForm is what the bridge keeps with a version of the policy.
 type filterForm struct {
+	version string      // the version that filters know
 	inputs  core.Inputs // the inputs that the policy reads from a request
+	traced  core.Inputs // the same and the trace of the request
 	compact []byte      // the policy in the form that filters read
 	// directory is the one that requests are decided with; nil for a policy without one.
 	directory *directory.Directory
@@ -80,7 +82,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 	if err != nil {
 		return err
 	}
-	form := &filterForm{inputs: core.InputsOf(&source), compact: compact.AppendPolicy(nil, &source, v.ID)}
+	form := b.formFor(source, v.ID)
 	if len(form.compact) > compact.PolicyBytesMax {
 		return fmt.Errorf("the policy has %d bytes in the form that filters read, and %d is the most: have fewer rules",
 			len(form.compact), compact.PolicyBytesMax)
@@ -95,7 +97,8 @@ func (b *Bridge) prepare(v *live.Version) error {
 // changed reports a version that has come into force.
 func (b *Bridge) changed(before, now *live.Version) {
 	b.metrics.Policies.Show(b, now.Document, b.refused)
-	b.options.Changed(now.ID, formOf(now).compact)
+	form := formOf(now)
+	b.options.Changed(form.version, form.compact)
 	if before != nil && before.Document.Name != now.Document.Name {
 		b.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
 			"any more for the domain of its former name", "before", before.Document.Name, "now", now.Document.Name)
@@ -113,7 +116,7 @@ func (b *Bridge) refused() error {
 // servePolicy answers with the policy in force, in compact form.
 func (b *Bridge) servePolicy(w http.ResponseWriter, r *http.Request) {
 	now := b.policy.Current()
-	tag := `"` + now.ID + `"`
+	tag := `"` + formOf(now).version + `"`
 	w.Header().Set("Etag", tag)
 	b.askForDenials(w.Header())
 	if r.Header.Get("If-None-Match") == tag {
