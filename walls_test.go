@@ -116,6 +116,7 @@ var imports = map[string][]string{
 	},
 	"internal/envoy/rlsimport": {"core/policy", "internal/envoy/rls", "internal/policyfile", "internal/policyfile/syntax"},
 	"internal/test/eventually": {},
+	"internal/test/otlptest":   {},
 	"internal/test/limittest":  {"core/counter"},
 	"internal/test/module":     {},
 	"internal/test/request":    {"core/counter", "core/policy", "internal/test/seed"},

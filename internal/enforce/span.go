@@ -22,6 +22,8 @@ const (
 	// spanScope is the instrumentation scope of spans.
 	spanScope = "github.com/penstock/penstock"
 	spanName  = "penstock.check"
+	// attributesMax is how many attributes a span has at most.
+	attributesMax = 9
 )
 
 // The values of penstock.source: what decided the request.
@@ -107,33 +109,35 @@ func (s *Span) record(plan *core.Plan, d *core.Decision, err error, versions []*
 	if !span.IsRecording() {
 		return
 	}
-	if err != nil {
-		span.SetStatus(codes.Error, "")
-		span.SetAttributes(attribute.String("error.type", metrics.FailureKind(err)))
-	}
-	span.SetAttributes(attribute.String("penstock.decision", d.Outcome.String()), attribute.String("penstock.source", sourceOf(plan, d, err)))
+	attributes := make([]attribute.KeyValue, 0, attributesMax)
 	text := func(key, value string) {
 		if value != "" {
-			span.SetAttributes(attribute.String(key, value))
+			attributes = append(attributes, attribute.String(key, value))
 		}
+	}
+	if err != nil {
+		span.SetStatus(codes.Error, "")
+		text("error.type", metrics.FailureKind(err))
 	}
 	rule := d.Rule
 	if rule == "" && d.Denied() {
 		rule = plan.BlockedBy()
 	}
-	text("penstock.rule", rule)
 	_, endpoint := plan.Reported(d)
+	text("penstock.decision", d.Outcome.String())
+	text("penstock.source", sourceOf(plan, d, err))
+	text("penstock.rule", rule)
 	text("penstock.endpoint", endpoint)
-	if len(versions) == 0 {
-		return
+	if len(versions) > 0 {
+		v := deciding(plan, d, versions)
+		text("penstock.policy", v.Document.Name)
+		text("penstock.version", v.ID)
+		if shows(v, d) {
+			text("penstock.client", attributeText(events.ShownClient(d.Client.Kind, d.Client.ID, v.Events.Address)))
+			text("client.address", events.ShownAddress(plan.Peer(), v.Events.Address))
+		}
 	}
-	v := deciding(plan, d, versions)
-	text("penstock.policy", v.Document.Name)
-	text("penstock.version", v.ID)
-	if shows(v, d) {
-		text("penstock.client", attributeText(events.ShownClient(d.Client.Kind, d.Client.ID, v.Events.Address)))
-		text("client.address", events.ShownAddress(plan.Peer(), v.Events.Address))
-	}
+	span.SetAttributes(attributes...)
 }
 
 // shows reports whether the events of the policy name the client of such a decision.

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -141,12 +142,20 @@ func read(getenv func(string) string) (w settings, err error) {
 	}
 	signal := func(name string) (on bool, protocol string, err error) {
 		exporter := "OTEL_" + name + "_EXPORTER"
-		endpoint := getenv("OTEL_EXPORTER_OTLP_ENDPOINT") + getenv("OTEL_EXPORTER_OTLP_"+name+"_ENDPOINT")
+		place := "OTEL_EXPORTER_OTLP_" + name + "_ENDPOINT"
+		endpoint := getenv(place)
+		if endpoint == "" {
+			place = "OTEL_EXPORTER_OTLP_ENDPOINT"
+			endpoint = getenv(place)
+		}
 		switch value := getenv(exporter); {
 		case value == "none", value == "" && endpoint == "":
 			return false, "", nil
 		case value != "otlp" && value != "":
 			return false, "", fmt.Errorf("%s is %q: write otlp or none", exporter, value)
+		}
+		if at, err := url.Parse(endpoint); endpoint != "" && (err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "") {
+			return false, "", fmt.Errorf("%s is %q: write a URL, as http://localhost:4318", place, endpoint)
 		}
 		const common = "OTEL_EXPORTER_OTLP_PROTOCOL"
 		own := "OTEL_EXPORTER_OTLP_" + name + "_PROTOCOL"
