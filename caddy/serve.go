@@ -11,6 +11,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 )
@@ -23,6 +24,7 @@ type scratch struct {
 	fields   response.Writer
 	body     []byte
 	wait     throttle.Wait
+	failure  error    // of the store's last call, or nil
 	asks     *Handler // the handler of the request that waits
 	// settlement is an unused settlement, kept for the next request.
 	settlement *settlement
@@ -47,8 +49,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	h.app.store.hold()
 	defer h.app.store.release()
 	rec := recordOf(r)
+	span := enforce.SpanWithin(r.Context())
 	s := scratches.Get().(*scratch)
 	s.plan.Reset()
+	s.failure = nil
 	s.useDirectory(h.app.store.directory)
 	s.attrs.reset(r)
 	if !s.attrs.served() {
@@ -87,6 +91,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request, next caddyht
 	}
 	rec.keep(&d)
 	h.app.store.enforcer.Count(&s.plan, &d, s.versions...)
+	span.End(&s.plan, &d, s.failure, s.versions...)
 	waiting := h.tryOut(rec, r, d.Denied())
 	if d.Outcome == core.OutcomeNone {
 		s.release()
@@ -125,8 +130,8 @@ func (h *Handler) decide(r *http.Request, s *scratch) (d core.Decision, gone boo
 // ask asks the store and decides. It reports whether the store answered. If not, on_error decides,
 // or the request is denied because too many requests wait for the store.
 func (h *Handler) ask(s *scratch, checks []counter.Check) (d core.Decision, answered bool) {
-	d, err := h.app.store.enforcer.Ask(&s.plan, checks)
-	return d, err == nil
+	d, s.failure = h.app.store.enforcer.Ask(&s.plan, checks)
+	return d, s.failure == nil
 }
 
 // deny answers a denied request or leaves that to error routes. It releases the scratch.

@@ -52,6 +52,28 @@ func (p *Plan) Reported(d *Decision) (limit *counter.Limit, endpoint string) {
 	return limit, endpoint
 }
 
+// endpointPatternsMax is how many path patterns of a rule [Plan.EndpointOf] compares with the path.
+const endpointPatternsMax = 16
+
+// EndpointOf returns the index in [Ruleset.Endpoints] of the path pattern by which the rule of an
+// outcome applies, where i is the index of the outcome in [Plan.Outcomes]. It is -1 if the rule has
+// no path, or if none of the first 16 patterns matches. A rule with a single pattern applies by that
+// pattern. With several descriptors, the path is that of the last descriptor.
+func (p *Plan) EndpointOf(i int) int {
+	if when := p.uses[i].rule.when; when != nil && len(when.Patterns) > 0 {
+		return when.EndpointIndex(&p.who.Request, endpointPatternsMax)
+	}
+	return -1
+}
+
+// Endpoints returns the path patterns of a rule, the most specific first, in canonical spelling.
+func (rs *Ruleset) Endpoints(rule int) []string {
+	if when := rs.rules[rule].when; when != nil {
+		return when.Endpoints()
+	}
+	return nil
+}
+
 // Request returns the attributes of the request that was added last, nil if there is none. With
 // several descriptors they are those of the last descriptor.
 func (p *Plan) Request() policy.Attributes { return p.who.Request.Attrs }

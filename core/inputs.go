@@ -19,12 +19,18 @@ type Inputs struct {
 	Query   bool
 }
 
+// TraceHeader is the header, in canonical form, with the trace of a request by the W3C.
+const TraceHeader = "Traceparent"
+
 // InputsOf returns what decisions by the policy can read from [policy.Attributes]. A front that
 // delegates decisions to another process sends it only these values.
 func InputsOf(p *policy.Policy) Inputs {
 	var r Inputs
 	if len(p.TrustedProxies) > 0 || p.TrustedHops > 0 {
 		r.header(identify.ForwardedHeader)
+	}
+	if p.Traced {
+		r.header(TraceHeader)
 	}
 	for i := range p.Identify {
 		r.identify(&p.Identify[i])

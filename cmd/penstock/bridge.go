@@ -39,6 +39,13 @@ Without --redis the environment may say where to count:
   REDIS_PASSWORD  also with --redis, unless --redis-password-file says it
 
 PENSTOCK_EVENTS says the same as --events.
+
+The variables of OpenTelemetry make the bridge send spans of checks and metrics by OTLP. Nothing is sent without them:
+  OTEL_EXPORTER_OTLP_ENDPOINT  the collector, as http://localhost:4318
+  OTEL_EXPORTER_OTLP_PROTOCOL  http/protobuf (the default) or grpc
+  OTEL_TRACES_EXPORTER, OTEL_METRICS_EXPORTER  none sends the other only; otlp sends to http://localhost:4318 without an endpoint
+  OTEL_SERVICE_NAME            the name of the service (penstock-bridge)
+
 A flag wins over a variable that says the same thing otherwise. What contradicts or has no effect is an error.
 
 Over TCP it listens beyond this machine only if callers show a token or a client certificate, over gRPC as well. SIGHUP reads
@@ -179,16 +186,21 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, opened.Close()) }()
+	closeSending, err := openSending(ctx, &o)
+	if err != nil {
+		return err
+	}
+	defer closeSending()
 	b, err := bridge.New(o)
 	if err != nil {
-		return errors.Join(err, opened.Close())
+		return err
 	}
-	defer func() { err = errors.Join(err, opened.Close()) }()
 	if opened.Redis != nil {
 		defer fleet.Join(opened.Redis, b.Node()).Close()
 	}
 	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
-		entrances: entrances}, logger), b.Close())
+		tracer: o.Tracer, entrances: entrances}, logger), b.Close())
 }
 
 // warnOfArguments warns about secrets in the command line, which other users of the machine can

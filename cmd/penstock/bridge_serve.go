@@ -47,6 +47,7 @@ type served struct {
 	store    counter.Store
 	metrics  *metrics.Metrics
 	outages  *enforce.Outages
+	tracer   *enforce.Tracer
 	envoys   *ecds.Server // nil: the bridge does not send the policy to Envoys
 	token    string       // required from gRPC callers; "": none
 	callsMax int          // bound of concurrent gRPC requests; 0: the default

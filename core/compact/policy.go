@@ -21,6 +21,9 @@ const (
 	// compactHeadDirected is compactHeadUnread for a policy with Directory. A filter that does not know
 	// it would decide without the records of clients.
 	compactHeadDirected = "penstock policy 6\n"
+	// compactHeadTraced is for a policy with Traced, and says whether there is a Directory. A filter
+	// that does not know it would send no traces.
+	compactHeadTraced = "penstock policy 7\n"
 )
 
 // PolicyBytesMax is the greatest length of a compact policy, enough for 100,000 rules of 160 bytes
@@ -31,8 +34,10 @@ const PolicyBytesMax = 16 << 20
 // for tokens and API keys it describes where requests carry them, and it omits
 // [policy.Identify.Verifier]. It also omits Timezone, which only a process with a store needs.
 func AppendPolicy(dst []byte, p *policy.Policy, version string) []byte {
-	c := codec.Coder{Unread: p.Directory || saysUnread(p)}
+	c := codec.Coder{Unread: p.Directory || p.Traced || saysUnread(p)}
 	switch {
+	case p.Traced:
+		c.Data = append(dst, compactHeadTraced...)
 	case p.Directory:
 		c.Data = append(dst, compactHeadDirected...)
 	case c.Unread:
@@ -53,20 +58,14 @@ func ReadPolicy(data []byte) (p policy.Policy, version string, err error) {
 	if end < len(compactHead) || len(data) > PolicyBytesMax {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}
-	unread := true
-	switch string(data[:len(compactHead)]) {
-	case compactHead:
-		unread = false
-	case compactHeadUnread:
-	case compactHeadDirected:
-		p.Directory = true
-	default:
+	const digit = len(compactHead) - len("4\n") // its place in every head
+	form := data[digit]
+	if string(data[:digit]) != compactHead[:digit] || form < compactHead[digit] || form > compactHeadTraced[digit] ||
+		data[digit+1] != '\n' || string(checksum(data[:end])) != string(data[end:]) {
 		return policy.Policy{}, "", codec.ErrMalformed
 	}
-	if string(checksum(data[:end])) != string(data[end:]) {
-		return policy.Policy{}, "", codec.ErrMalformed
-	}
-	c := codec.Coder{Data: data[len(compactHead):end], Reading: true, Unread: unread}
+	p.Directory, p.Traced = form == compactHeadDirected[digit], form == compactHeadTraced[digit]
+	c := codec.Coder{Data: data[len(compactHead):end], Reading: true, Unread: form != compactHead[digit]}
 	c.Text(&version)
 	codePolicy(&c, &p)
 	if c.Broken || len(c.Data) > 0 {
@@ -84,6 +83,9 @@ func checksum(data []byte) []byte {
 }
 
 func codePolicy(c *codec.Coder, p *policy.Policy) {
+	if p.Traced {
+		c.Flag(&p.Directory)
+	}
 	c.Text(&p.Name)
 	c.Flag(&p.Disabled)
 	codec.List(c, &p.Identify, codeIdentify)

@@ -38,6 +38,9 @@ type Policy struct {
 	// Directory reports whether clients can have records in a directory, which name tiers and
 	// tenants.
 	Directory bool
+	// Traced reports whether a front that delegates decisions sends the trace of each request with
+	// it: [core.InputsOf] then has the header traceparent.
+	Traced bool
 }
 
 // Identify is one way to identify a client.

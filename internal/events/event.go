@@ -136,9 +136,9 @@ func cut(text string, n int) string {
 // kindIP is the kind of clients that are identified by their address.
 const kindIP = "ip"
 
-// shownClient returns a client as KIND:ID. If the client is an address, it is shown like other
+// ShownClient returns a client as KIND:ID. If the client is an address, it is shown like other
 // addresses.
-func shownClient(kind, id string, shown policy.AddressShown) string {
+func ShownClient(kind, id string, shown policy.AddressShown) string {
 	switch {
 	case kind == "":
 		return ""
@@ -152,14 +152,14 @@ func shownClient(kind, id string, shown policy.AddressShown) string {
 	if err != nil {
 		return kind
 	}
-	if text := shownAddress(prefix.Addr(), shown); text != "" {
+	if text := ShownAddress(prefix.Addr(), shown); text != "" {
 		return kind + ":" + text
 	}
 	return kind
 }
 
-// shownAddress returns the part of an address that may be shown.
-func shownAddress(addr netip.Addr, shown policy.AddressShown) string {
+// ShownAddress returns the part of an address that may be shown.
+func ShownAddress(addr netip.Addr, shown policy.AddressShown) string {
 	if !addr.IsValid() || shown == policy.AddressNone {
 		return ""
 	}

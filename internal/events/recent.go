@@ -72,7 +72,7 @@ func (r *recent) of(client string) (all []Event) {
 	names := []string{client}
 	if id, ok := strings.CutPrefix(client, kindIP+":"); ok {
 		if addr, err := netip.ParseAddr(id); err == nil {
-			names = append(names, kindIP+":"+shownAddress(addr, policy.AddressPrefix))
+			names = append(names, kindIP+":"+ShownAddress(addr, policy.AddressPrefix))
 		}
 	}
 	r.mu.Lock()

@@ -204,8 +204,8 @@ func (e *entry) event(node string) Event {
 	text := string(e.text)
 	part := func(i int) string { return text[e.ends[i-1]:e.ends[i]] }
 	shown := Event{Time: e.at, Kind: KindAdmitted, Policy: e.policy, Version: e.version, Rule: e.rule, Decision: e.decision,
-		Status: e.status, Client: shownClient(text[:e.ends[0]], part(1), e.settings.Address), Tier: part(2),
-		IP: shownAddress(e.address, e.settings.Address), Method: part(3), Path: part(4), Node: node, Count: e.count}
+		Status: e.status, Client: ShownClient(text[:e.ends[0]], part(1), e.settings.Address), Tier: part(2),
+		IP: ShownAddress(e.address, e.settings.Address), Method: part(3), Path: part(4), Node: node, Count: e.count}
 	if e.limit != nil {
 		shown.Limit = e.limit.String()
 	}

@@ -240,6 +240,31 @@ func (c *Condition) Endpoint(r *Request) (text string, ok bool) {
 	return "", false
 }
 
+// Endpoints returns the canonical spellings of the path patterns, the most specific first.
+func (c *Condition) Endpoints() []string {
+	texts := make([]string, len(c.Patterns))
+	for i := range c.Patterns {
+		texts[i] = c.Patterns[i].text
+	}
+	return texts
+}
+
+// EndpointIndex returns the index in Endpoints of the path pattern that matches the request, -1 if
+// none does. It looks at most at so many patterns.
+func (c *Condition) EndpointIndex(r *Request, most int) int {
+	if len(c.Patterns) == 1 {
+		return 0
+	}
+	for i := range c.Patterns[:min(most, len(c.Patterns))] {
+		for j := range r.Readings {
+			if c.Patterns[i].matches(&r.Readings[j]) {
+				return i
+			}
+		}
+	}
+	return -1
+}
+
 // NewEndpoint returns the path pattern that matches one reading of the path. It returns "" if none
 // does, or if an earlier reading matches the same pattern.
 func (c *Condition) NewEndpoint(r *Request, reading int) string {

@@ -22,8 +22,9 @@ type Version struct {
 	Ruleset  *core.Ruleset
 	// Events says which decisions of the version are reported.
 	Events policy.Events
-	// Outcomes, Denials and Credentials count the requests under this version.
+	// Outcomes, Endpoints, Denials and Credentials count the requests under this version.
 	Outcomes    *metrics.Rules
+	Endpoints   *metrics.Endpoints
 	Denials     *metrics.Denials
 	Credentials *metrics.Credentials
 	// Front is the value that Options.Prepare set.
@@ -37,6 +38,7 @@ type Version struct {
 func (v *Version) Count(plan *core.Plan) {
 	v.Credentials.Count(plan.Credentials())
 	v.Outcomes.Count(plan.Outcomes())
+	v.Endpoints.Count(plan)
 	v.Denials.Count(plan.Outcomes(), plan.Identity().Tier)
 }
 
@@ -73,7 +75,7 @@ func (o *Options) compile(d *policyfile.Document) (v *Version, err error) {
 		return nil, err
 	}
 	v = &Version{ID: d.Version(), Document: d, Ruleset: ruleset, Events: d.EventSettings(), Outcomes: o.Metrics.Rules(d.Name, ruleset),
-		Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
+		Endpoints: o.Metrics.EndpointsOf(d, ruleset), Denials: o.Metrics.DenialsOf(d, ruleset), Credentials: o.Metrics.CredentialsOf(d, ruleset), verifiers: opened}
 	if o.Prepare != nil {
 		if err := o.Prepare(v); err != nil {
 			return nil, err

@@ -37,6 +37,7 @@ import (
 type Metrics struct {
 	Requests     *prometheus.CounterVec // by policy, rule, outcome
 	Denials      *prometheus.CounterVec // by policy, rule, tier
+	Endpoints    *prometheus.CounterVec // by policy, rule, endpoint, outcome
 	CheckSeconds prometheus.Histogram
 	StoreErrors  *prometheus.CounterVec // by kind
 	Credentials  *prometheus.CounterVec // by policy, method, state
@@ -63,6 +64,8 @@ func New() *Metrics {
 			"policy", "rule", "outcome"),
 		Denials: vec("penstock_denials_total", "Requests that a rule denied, by policy, rule and tier of the client.",
 			"policy", "rule", "tier"),
+		Endpoints: vec("penstock_endpoint_requests_total", "Requests by policy, rule, path pattern of the rule and outcome.",
+			"policy", "rule", "endpoint", "outcome"),
 		CheckSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "penstock_check_duration_seconds",
 			Help: "Time that requests spent waiting for the store.",
@@ -101,7 +104,7 @@ func keyReloads(result string, of func(accepted, refused uint64) uint64) prometh
 
 // Collectors returns all metrics, for a registry.
 func (m *Metrics) Collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.Requests, m.Denials, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
+	return []prometheus.Collector{m.Requests, m.Denials, m.Endpoints, m.CheckSeconds, m.StoreErrors, m.Credentials, m.Waits, m.Settlements,
 		m.Unreadable, m.Reloads, m.Policies, m.keyPanics, m.keyReloads[0], m.keyReloads[1]}
 }
 

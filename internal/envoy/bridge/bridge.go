@@ -98,6 +98,8 @@ type Options struct {
 	Outages *enforce.Outages
 	// Events receives the decisions that the policy reports. With nil, none are reported.
 	Events *events.Log
+	// Tracer makes the spans of checks. Nil makes none.
+	Tracer *enforce.Tracer
 	// Registry holds the metrics that /metrics shows. Nil means a new registry.
 	Registry *prometheus.Registry
 	// Logger logs policies and failures, never clients. Nil discards them.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/penstock/penstock/core/counter"
@@ -30,6 +31,7 @@ type call struct {
 	taking    []counter.Call
 	asked     []*question    // the questions that the store is asked about
 	leasing   bool           // a question leases or refunds units
+	traced    bool           // the questions have the traces of their requests
 	left      counter.Micros // the rest of verifyTime
 }
 
@@ -162,13 +164,15 @@ func (b *Bridge) read(c *call) (*live.Version, error) {
 		return nil, err
 	}
 	c.leasing = reader.Leasing
+	version, traced := strings.CutSuffix(reader.Version, tracedSuffix)
+	c.traced = traced
 	for {
 		ok, err := reader.Next(&c.next().item)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
-			return b.policy.Of(reader.Version), nil
+			return b.policy.Of(version), nil
 		}
 		c.used++
 	}
@@ -188,13 +192,13 @@ func (b *Bridge) answer(w http.ResponseWriter, r *http.Request, c *call, v *live
 		case q.item.Kind == wire.KindRefund:
 			q.takeBack()
 		case q.item.Kind == wire.KindDenied:
-			q.reportDenials(&c.left)
+			q.reportDenials(&c.left, c.traced)
 		case busy:
 			q.answer.Status = wire.StatusBusy
 		case q.item.Kind == wire.KindWait && c.used > 1:
 			q.answer.Status = wire.StatusInvalid // waiting would delay the other answers
 		default:
-			q.begin(&c.left)
+			q.begin(&c.left, c.traced)
 		}
 	}
 	b.resolve(r.Context(), c.questions[:c.used])

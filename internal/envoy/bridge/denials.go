@@ -28,15 +28,15 @@ func (b *Bridge) askForDenials(header http.Header) {
 }
 
 // reportDenials reports the denials of a filter as events. left is the verification time that the
-// call has left.
-func (q *question) reportDenials(left *counter.Micros) {
+// call has left. traced says that the question has the trace of its request.
+func (q *question) reportDenials(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
 	if q.version == nil {
 		q.answer.Status = wire.StatusUnknown
 		return
 	}
-	inputs := &formOf(q.version).inputs
+	inputs := formOf(q.version).inputsOf(traced)
 	if len(ask.Headers) != len(inputs.Headers) || len(ask.Attrs) != len(inputs.Attrs) || len(q.item.Units) != 1 ||
 		q.item.Units[0].Cost < 1 || q.item.Units[0].Max < 0 {
 		q.answer.Status = wire.StatusInvalid

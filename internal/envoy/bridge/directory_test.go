@@ -244,7 +244,7 @@ func counterSource(h *bridged, addr string) uint32 {
 	q.item = item
 	q.reset(h.b, h.b.policy.Current(), micros(time.Now()))
 	left := verifyTime
-	q.begin(&left)
+	q.begin(&left, false)
 	return q.plan.Source()
 }
 

@@ -4,7 +4,6 @@ package bridge
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ type client struct {
 // serveJSON decides one request that is described in JSON, by the policy in force, and charges it
 // like any other request.
 func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
-	answer, err := b.answerJSON(r.Context(), c)
+	answer, err := b.answerJSON(r, c)
 	if err != nil {
 		b.reject(w, r, err)
 		return
@@ -69,7 +68,7 @@ func (b *Bridge) serveJSON(w http.ResponseWriter, r *http.Request, c *call) {
 }
 
 // answerJSON decides one request described in JSON.
-func (b *Bridge) answerJSON(ctx context.Context, c *call) (t jsonDecision, err error) {
+func (b *Bridge) answerJSON(r *http.Request, c *call) (t jsonDecision, err error) {
 	if !b.enter() {
 		return t, errFull
 	}
@@ -84,9 +83,10 @@ func (b *Bridge) answerJSON(ctx context.Context, c *call) (t jsonDecision, err e
 	c.used++ // so that the end of the call releases it
 	q.item.Kind, q.item.Ask.Known = 0, 0
 	q.reset(b, b.policy.Current(), micros(time.Now()))
+	q.span = b.options.Tracer.Within(r.Header.Get(core.TraceHeader))
 	c.left = verifyTime
 	q.ask(&described{asked: request, now: q.now}, &c.left)
-	b.resolve(ctx, c.questions[:1])
+	b.resolve(r.Context(), c.questions[:1])
 	q.prepare()
 	var d core.Decision
 	if len(q.first) > 0 {

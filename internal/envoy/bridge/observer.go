@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/live"
 )
 
@@ -25,11 +26,12 @@ type Observer struct {
 // Observer returns the one observer of a bridge.
 func (b *Bridge) Observer() *Observer { return &Observer{b: b, limits: b.metrics.rls} }
 
-// Decided counts a request that was decided.
-func (o *Observer) Decided(plan *core.Plan, d *core.Decision) {
+// Decided counts a request that was decided, and ends its span.
+func (o *Observer) Decided(plan *core.Plan, d *core.Decision, span *enforce.Span, failure error) {
 	o.limits.WithLabelValues(callAnswered).Inc()
 	known := o.b.policy.Known()
 	o.b.enforcer.Count(plan, d, known...)
+	span.End(plan, d, failure, known...)
 	for _, one := range plan.Outcomes() {
 		if !slices.ContainsFunc(known, func(v *live.Version) bool { return v.Ruleset == one.Ruleset }) {
 			o.countForeign(one)

@@ -8,6 +8,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -27,7 +28,7 @@ func TestLimitsOfNoEditionAreCounted(t *testing.T) {
 		var plan core.Plan
 		plan.Add(rs, &wire.View{Ask: &wire.Ask{Path: "/"}, Inputs: new(core.Inputs)})
 		d := plan.Decide()
-		h.b.Observer().Decided(&plan, &d)
+		h.b.Observer().Decided(&plan, &d, new(enforce.Span), nil)
 	}
 	for series, want := range map[string]int{
 		`penstock_requests_total{outcome="allowed",policy="shop",rule="sent"}`: 2,

@@ -28,7 +28,9 @@ const (
 
 // filterForm is what the bridge keeps with a version of the policy.
 type filterForm struct {
+	version string      // the version that filters know
 	inputs  core.Inputs // the parts of a request that the policy reads
+	traced  core.Inputs // the same and the trace of the request
 	compact []byte      // the policy in the form that filters read
 	// directory is the directory that requests are decided with; nil for a policy without one.
 	directory *directory.Directory
@@ -79,7 +81,7 @@ func (b *Bridge) prepare(v *live.Version) error {
 	if err != nil {
 		return err
 	}
-	form := &filterForm{inputs: core.InputsOf(&source), compact: compact.AppendPolicy(nil, &source, v.ID)}
+	form := b.formFor(source, v.ID)
 	if len(form.compact) > compact.PolicyBytesMax {
 		return fmt.Errorf("the policy has %d bytes in the form that filters read, and at most %d are allowed: use fewer rules",
 			len(form.compact), compact.PolicyBytesMax)
@@ -94,7 +96,8 @@ func (b *Bridge) prepare(v *live.Version) error {
 // changed reports a version that has taken effect.
 func (b *Bridge) changed(before, now *live.Version) {
 	b.metrics.Policies.Show(b, now.Document, b.refused)
-	b.options.Changed(now.ID, formOf(now).compact)
+	form := formOf(now)
+	b.options.Changed(form.version, form.compact)
 	if before != nil && before.Document.Name != now.Document.Name {
 		b.logger.Warn("the edit has renamed the policy: its counters begin anew, and over Envoy's rate limit protocol nothing is limited "+
 			"any more for the domain of its former name", "before", before.Document.Name, "now", now.Document.Name)
@@ -112,7 +115,7 @@ func (b *Bridge) refused() error {
 // servePolicy answers with the policy in force, in compact form.
 func (b *Bridge) servePolicy(w http.ResponseWriter, r *http.Request) {
 	now := b.policy.Current()
-	tag := `"` + now.ID + `"`
+	tag := `"` + formOf(now).version + `"`
 	w.Header().Set("Etag", tag)
 	b.askForDenials(w.Header())
 	if r.Header.Get("If-None-Match") == tag {

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/enforce"
 	"github.com/penstock/penstock/internal/enforce/live"
 	"github.com/penstock/penstock/internal/enforce/throttle"
 	"github.com/penstock/penstock/internal/envoy/wire"
@@ -36,6 +37,8 @@ type question struct {
 	clients    lookups
 	settlement core.Settlement
 	lease      leasing
+	span       enforce.Span
+	failure    error // of the store, or nil
 	bridge     *Bridge
 	version    *live.Version
 	now        counter.Micros
@@ -47,6 +50,7 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 	q.lease.taken = q.lease.taken[:0]
 	q.bridge, q.version, q.now, q.first, q.throttled = b, v, now, nil, nil
 	q.request, q.clients.directory = nil, nil
+	q.span, q.failure = enforce.Span{}, nil
 	if v != nil {
 		q.clients.directory = formOf(v).directory
 	}
@@ -56,7 +60,7 @@ func (q *question) reset(b *Bridge, v *live.Version, now counter.Micros) {
 // of them are credentials.
 func (q *question) release() {
 	q.plan.Reset()
-	q.request = nil
+	q.request, q.span = nil, enforce.Span{}
 	q.clients.forget()
 	ask, settle := &q.item.Ask, &q.item.Settle
 	clear(ask.Headers)
@@ -71,20 +75,21 @@ func (q *question) release() {
 }
 
 // begin makes the first plan of a filter's question. left is the rest of the call's verification
-// time.
-func (q *question) begin(left *counter.Micros) {
+// time. traced says that the question has the trace of its request.
+func (q *question) begin(left *counter.Micros, traced bool) {
 	defer q.rescue()
 	ask := &q.item.Ask
 	if q.version == nil {
 		q.answer.Status = wire.StatusUnknown
 		return
 	}
-	inputs := &formOf(q.version).inputs
+	inputs := formOf(q.version).inputsOf(traced)
 	switch {
 	case len(ask.Headers) != len(inputs.Headers) || len(ask.Attrs) != len(inputs.Attrs):
 		q.answer.Status = wire.StatusInvalid
 	default:
 		q.attrs = wire.View{Ask: ask, Inputs: inputs, At: q.now}
+		q.span = q.bridge.spanOf(&q.attrs, traced)
 		q.ask(&q.attrs, left)
 	}
 }
@@ -178,7 +183,7 @@ func (q *question) Ask(checks []counter.Check) (core.Decision, bool) {
 
 // failed fills in the answer of a question that on_error has decided.
 func (q *question) failed(d *core.Decision, err error) {
-	q.answer.Status = wire.StatusUnavailable
+	q.answer.Status, q.failure = wire.StatusUnavailable, err
 	switch {
 	case errors.Is(err, counter.ErrOverloaded):
 		q.answer.Status = wire.StatusBusy // the filter denies the request
@@ -215,6 +220,7 @@ func (q *question) complete(d *core.Decision) {
 // from headers. It also reports the decision as an event.
 func (q *question) count(d *core.Decision) {
 	q.bridge.enforcer.Count(&q.plan, d, q.version)
+	q.span.End(&q.plan, d, q.failure, q.version)
 }
 
 // judge fills in the verdicts on the credentials, and the clients' records unless the filter has

@@ -42,7 +42,7 @@ type served struct {
 	outcomes                map[string]int
 }
 
-func (s *served) Decided(plan *core.Plan, d *core.Decision) {
+func (s *served) Decided(plan *core.Plan, _ *core.Decision, _ *enforce.Span, _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.decided++

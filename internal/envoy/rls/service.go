@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/penstock/penstock/core"
@@ -67,6 +68,8 @@ type Options struct {
 	// RequestsMax is the greatest number of requests that are answered concurrently. 0 means
 	// RequestsMaxDefault.
 	RequestsMax int
+	// Tracer makes the spans of checks. Nil makes none.
+	Tracer *enforce.Tracer
 	// Observer observes the outcomes of requests. Nil means none.
 	Observer Observer
 	// Now is the wall clock. Nil means this machine's. Counters do not depend on it.
@@ -77,8 +80,8 @@ type Options struct {
 // arguments.
 type Observer interface {
 	// Decided reports a request that was decided. The plan's Outcomes and Credentials have the
-	// details.
-	Decided(plan *core.Plan, decision *core.Decision)
+	// details. The observer ends the span. failure is the error of the store, or nil.
+	Decided(plan *core.Plan, decision *core.Decision, span *enforce.Span, failure error)
 	// UnknownDomain reports a request that was admitted because no rule covers its domain and its
 	// descriptors have no limits of their own.
 	UnknownDomain()
@@ -177,11 +180,13 @@ type call struct {
 	results      []counter.Result
 	body         []byte
 	left         counter.Micros // what is left of verifyTime
+	span         enforce.Span
 }
 
 // release drops the request, so that none of its data remains in memory.
 func (c *call) release() {
 	c.plan.Reset()
+	c.span = enforce.Span{}
 	clear(c.descriptions)
 	clear(c.descriptors)
 	clear(c.reports)
@@ -218,6 +223,7 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return overLimit(request), nil
 	}
 	c := s.calls.Get().(*call)
+	c.span = s.spanOf(ctx)
 	defer func() {
 		c.release()
 		s.calls.Put(c)
@@ -226,6 +232,18 @@ func (s *Service) ShouldRateLimit(ctx context.Context, request *pb.RateLimitRequ
 		return response, err
 	}
 	return s.decide(until, c, clients, request), nil
+}
+
+// spanOf returns the span of the request of a context, in the span of Envoy's call.
+func (s *Service) spanOf(ctx context.Context) enforce.Span {
+	if s.options.Tracer == nil {
+		return enforce.Span{}
+	}
+	sent := metadata.ValueFromIncomingContext(ctx, "traceparent")
+	if len(sent) != 1 {
+		return enforce.Span{}
+	}
+	return s.options.Tracer.Within(sent[0])
 }
 
 // bringsLimit reports whether a descriptor has a limit of its own.
@@ -326,7 +344,7 @@ func (s *Service) decide(ctx context.Context, c *call, clients *directory.Direct
 		decision = c.plan.DecideDescriptors(c.descriptors)
 		s.report(ctx, c, len(checks) > 0, decision.Denied())
 	}
-	s.options.Observer.Decided(&c.plan, &decision)
+	s.options.Observer.Decided(&c.plan, &decision, &c.span, err)
 	return c.answer(&decision, len(request.GetDescriptors()), err != nil)
 }
 
@@ -349,8 +367,8 @@ func (s *Service) report(ctx context.Context, c *call, asked, denied bool) {
 // noObserver is an Observer whose methods do nothing.
 type noObserver struct{}
 
-func (noObserver) Decided(*core.Plan, *core.Decision) {}
-func (noObserver) UnknownDomain()                     {}
-func (noObserver) Invalid(error)                      {}
-func (noObserver) Busy()                              {}
-func (noObserver) Panicked(any)                       {}
+func (noObserver) Decided(*core.Plan, *core.Decision, *enforce.Span, error) {}
+func (noObserver) UnknownDomain()                                           {}
+func (noObserver) Invalid(error)                                            {}
+func (noObserver) Busy()                                                    {}
+func (noObserver) Panicked(any)                                             {}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/otlptest"
+)
+
+// sendSoon makes the exporters of OpenTelemetry send often.
+var sendSoon = []string{"OTEL_BSP_SCHEDULE_DELAY=100", "OTEL_METRIC_EXPORT_INTERVAL=200"}
+
+// awaitCheck waits for the span of a check with a decision, and for its parent.
+func awaitCheck(t *testing.T, collector *otlptest.Receiver, decision string) (check, proxy otlptest.Span) {
+	t.Helper()
+	eventually.Until(t, patience, "the collector has the span of a check that is "+decision+", and its parent", func() bool {
+		for _, span := range collector.Spans("penstock.check") {
+			var found bool
+			if proxy, found = collector.ByID(span.Parent); found && span.Attributes["penstock.decision"] == decision {
+				check = span
+				return true
+			}
+		}
+		return false
+	})
+	if check.Trace != proxy.Trace || check.BeganNanos < proxy.BeganNanos || check.EndedNanos < check.BeganNanos {
+		t.Errorf("the check %+v is not within %+v", check, proxy)
+	}
+	return check, proxy
+}
+
+// awaitPatternMetric waits until the collector has a metric by the pattern of a rule.
+func awaitPatternMetric(t *testing.T, collector *otlptest.Receiver, outcome string) {
+	t.Helper()
+	eventually.Until(t, patience, "the collector has the metric by path pattern", func() bool {
+		sum, _ := collector.Sum("penstock_endpoint_requests_total", map[string]string{"policy": "shop", "rule": "api", "endpoint": "/api/*", "outcome": outcome})
+		return sum >= 1
+	})
+}
+
+// TestTracesOfCaddy: a check is a span below the one that the directive tracing makes. Caddy sends
+// Penstock's metrics by OTLP with its own.
+func TestTracesOfCaddy(t *testing.T) {
+	t.Parallel()
+	collector := otlptest.Start(t)
+	caddy := startCaddy(t, `{
+	admin ADMIN
+	metrics {
+		otlp
+	}
+}
+:SITE {
+	tracing {
+		span proxy
+	}
+	penstock {
+		name shop
+		rule api {
+			match path /api/*
+			limit 1/31d fixed_window
+		}
+	}
+	respond ok
+}
+`, append(sendSoon, "OTEL_EXPORTER_OTLP_ENDPOINT="+collector.HTTP, "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf")...)
+	for _, want := range []struct {
+		status   int
+		decision string
+	}{{http.StatusOK, "allowed"}, {http.StatusTooManyRequests, "denied"}} {
+		if got := caddy.get("/api/x").status; got != want.status {
+			t.Fatalf("status %d, want %d", got, want.status)
+		}
+		check, proxy := awaitCheck(t, collector, want.decision)
+		if proxy.Name != "proxy" || check.Attributes["penstock.rule"] != "api" || check.Attributes["penstock.endpoint"] != "/api/*" ||
+			check.Attributes["penstock.policy"] != "shop" || check.Attributes["penstock.source"] != "store" || check.Attributes["penstock.client"] != "" {
+			t.Errorf("the check is %+v, its parent %+v", check, proxy)
+		}
+	}
+	awaitPatternMetric(t, collector, "denied")
+}
+
+const tracedPolicy = `name: shop
+events: {}
+rules: [{name: api, match: {path: /api/*}, limit: 1/31d fixed_window}]
+`
+
+// traced makes an Envoy trace every request; COLLECTOR is the collector's address.
+const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100}, provider: {name: envoy.tracers.opentelemetry, typed_config: {
+    "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
+    http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
+
+// tracedFilter hands the filter Envoy's span, as in docs/guides/envoy.md.
+const tracedFilter = `{name: envoy.filters.http.header_mutation, typed_config: {
+    "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation,
+    mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
+      header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}},
+      ` + wasmFilter
+
+// tracing returns a site whose Envoy sends its spans to the collector.
+func tracing(collector *otlptest.Receiver, name, filter string) *site {
+	address := strings.TrimPrefix(collector.HTTP, "http://")
+	return &site{filter: filter, set: relaxedDeadline, manager: strings.NewReplacer("COLLECTOR", collector.HTTP, "NAME", name).Replace(traced),
+		cluster: bridgeCluster + "\n  - " + strings.NewReplacer("{name: NAME,", "{name: "+name+"-collector,", "cluster_name: NAME", "cluster_name: "+name+"-collector",
+			"{pipe: {path: SOCKET}}", "{socket_address: {address: 127.0.0.1, port_value: "+portOf(address)+"}}").Replace(bridgeCluster)}
+}
+
+// TestTracesOfEnvoy: a check is a span in the trace of Envoy, which the bridge sends by OTLP, as its
+// metrics. With the filter it is a child of the request's span, which header_mutation hands over; with
+// Envoy's own filter, a child of the span of the call.
+func TestTracesOfEnvoy(t *testing.T) {
+	t.Parallel()
+	collectors := [2]*otlptest.Receiver{otlptest.Start(t), otlptest.Start(t)}
+	filter, service := tracing(collectors[0], "filter", tracedFilter), tracing(collectors[1], "service", builtInFilter)
+	startEnvoy(t, wasm(t), nil, filter, service)
+	t.Run("filter", func(t *testing.T) {
+		filter.sendsTraces(t, collectors[0], "OTEL_EXPORTER_OTLP_ENDPOINT="+collectors[0].HTTP)
+	})
+	t.Run("service", func(t *testing.T) {
+		service.sendsTraces(t, collectors[1], "OTEL_EXPORTER_OTLP_ENDPOINT="+collectors[1].GRPC, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc")
+	})
+}
+
+// sendsTraces asks the site until a request is denied.
+func (s *site) sendsTraces(t *testing.T, collector *otlptest.Receiver, env ...string) {
+	b := newBridge(t, tracedPolicy, "--rls-listen", "unix:"+s.grpc)
+	b.listen, b.env = s.bridge, append(env, sendSoon...)
+	b.run(t)
+	eventually.Until(t, patience, "a request is denied", func() bool { return s.get(t, "/api/x").status == http.StatusTooManyRequests })
+	for _, decision := range []string{"allowed", "denied"} {
+		check, proxy := awaitCheck(t, collector, decision)
+		if check.Service != "penstock-bridge" || proxy.Service != "envoy" || check.Attributes["penstock.endpoint"] != "/api/*" ||
+			check.Attributes["penstock.source"] != "store" {
+			t.Errorf("the check is %+v, its parent %+v", check, proxy)
+		}
+		if client := check.Attributes["penstock.client"]; (client == "ip:127.0.0.1") != (decision == "denied") {
+			t.Errorf("the client of a check that is %s is %q", decision, client)
+		}
+	}
+	awaitPatternMetric(t, collector, "denied")
+}
