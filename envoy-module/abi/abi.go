@@ -89,15 +89,14 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 	defer undecided(s, f, &verdict)
 	t := f.NewStream()
 	t.Headers = readHeaders(t.Headers[:0], headers, count)
-	switch v := t.Decide(goString(source, length), (*host)(s), (*waker)(s)); v {
-	case front.Wait:
+	v := t.Decide(goString(source, length), (*host)(s), (*waker)(s))
+	if v == front.Wait {
 		s.waiting = C.uint64_t(streams.add(t))
 		return C.VERDICT_WAIT
-	default:
-		verdict = reply(s, t, v)
-		t.Release()
-		return verdict
 	}
+	defer t.Release()
+	t.Provoke("adapter")
+	return reply(s, t, v)
 }
 
 // penstockWoken returns the verdict on a request that waited.
@@ -106,9 +105,9 @@ func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.c
 func penstockWoken(s *C.stream) (verdict C.int) {
 	defer undecided(s, fronts.get(uint64(s.front)), &verdict)
 	t := streams.take(uint64(s.waiting))
-	verdict = reply(s, t, t.Woken())
-	t.Release()
-	return verdict
+	defer t.Release()
+	t.Provoke("woken")
+	return reply(s, t, t.Woken())
 }
 
 // penstockGone ends a request that waits, because its client has left.
@@ -125,6 +124,48 @@ func penstockGone(id C.uint64_t) {
 func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
 	defer recovered()
 	merge(s, readHeaders(nil, headers, count))
+}
+
+// penstockResponse reads the beginning of a response on which the charge depends, and writes the
+// fields to set in it.
+//
+//export penstockResponse
+func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t) {
+	defer recovered()
+	fields, listens := settlings.get(uint64(s.settling)).Begin(&front.Beginning{Headers: readHeaders(nil, headers, count),
+		Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
+	s.listens = C.bool(listens)
+	writeMerged(s, fields)
+}
+
+// penstockBody reads pieces of the body of a response.
+//
+//export penstockBody
+func penstockBody(s *C.stream, chunks *C.text, count C.size_t, ends C.bool) {
+	defer recovered()
+	t := settlings.get(uint64(s.settling))
+	for _, c := range unsafe.Slice(chunks, int(count)) {
+		s.listens = C.bool(t.Body(unsafe.Slice((*byte)(unsafe.Pointer(c.at)), int(c.length)), false))
+	}
+	if ends {
+		s.listens = C.bool(t.Body(nil, true))
+	}
+}
+
+// penstockTrailers reads the trailers of a response.
+//
+//export penstockTrailers
+func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
+	defer recovered()
+	settlings.get(uint64(id)).Trailers(readHeaders(nil, trailers, count))
+}
+
+// penstockEnded ends a response on which the charge depends.
+//
+//export penstockEnded
+func penstockEnded(id C.uint64_t) {
+	defer recovered()
+	settlings.take(uint64(id)).End()
 }
 
 // undecided recovers from a panic while a request is decided. It must be deferred.

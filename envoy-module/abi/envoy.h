@@ -22,9 +22,10 @@ typedef struct {
   size_t value_length;
 } header;
 
-enum { REQUEST_HEADERS = 0, RESPONSE_HEADERS = 2 };
+enum { REQUEST_HEADERS = 0, RESPONSE_HEADERS = 2, RESPONSE_TRAILERS = 3 };
+enum { RECEIVED_RESPONSE_BODY = 2 };
 enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1, HEADERS_STOP_ALL_AND_WATERMARK = 4 };
-enum { SOURCE_ADDRESS = 24 };
+enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
 
 #define CALLBACK(name) envoy_dynamic_module_callback_##name
 
@@ -38,6 +39,8 @@ bool CALLBACK(http_set_header)(void *filter, int kind, text name, text value);
 bool CALLBACK(http_filter_get_attribute_string)(void *filter, int id, text *value);
 bool CALLBACK(http_filter_get_attribute_int)(void *filter, int id, uint64_t *value);
 bool CALLBACK(http_filter_get_attribute_bool)(void *filter, int id, bool *value);
+size_t CALLBACK(http_get_body_chunks_size)(void *filter, int kind);
+bool CALLBACK(http_get_body_chunks)(void *filter, int kind, text *into);
 void CALLBACK(http_send_response)(void *filter, uint32_t status, header *headers, size_t count, text body, text details);
 void CALLBACK(http_send_response_headers)(void *filter, header *headers, size_t count, bool ends);
 void CALLBACK(http_filter_continue_decoding)(void *filter);

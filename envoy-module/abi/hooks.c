@@ -9,8 +9,8 @@
 
 #define HOOK(name) envoy_dynamic_module_on_##name
 
-// HEADERS_USUAL is the number of headers that need no allocation.
-enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32 };
+// The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
+enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
 
 // A config is one configuration of the filter.
 typedef struct {
@@ -161,13 +161,14 @@ void HOOK(http_filter_destroy)(stream *s) {
   s->gone = true;
   pthread_mutex_unlock(&s->lock);
   if (s->waiting != 0) penstockGone(s->waiting);
-  s->waiting = 0;
+  if (s->settling != 0) penstockEnded(s->settling);
+  s->waiting = s->settling = 0;
   release(s);
 }
 
 size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
-  (void)ends;
   s->envoy = envoy;
+  s->complete = ends;
   header usual[HEADERS_USUAL];
   size_t count;
   header *all = gather(s, REQUEST_HEADERS, usual, &count);
@@ -200,47 +201,85 @@ void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
   }
 }
 
-size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
-  (void)ends;
-  if (s->answered || s->count == 0) return HEADERS_CONTINUE;
+// set_fields sets the fields of the reply in the response.
+static void set_fields(stream *s) {
+  const char *at = s->reply;
+  header field;
+  for (uint32_t i = 0; i < s->count; i++) {
+    at = next_field(at, &field);
+    CALLBACK(http_set_header)
+    (s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, (text){field.value, field.value_length});
+  }
+}
+
+// has_fields reports whether the response has a field of the reply already.
+static bool has_fields(stream *s) {
   const char *at = s->reply;
   header field;
   for (uint32_t i = 0; i < s->count; i++) {
     at = next_field(at, &field);
     text theirs;
-    if (!CALLBACK(http_get_header)(envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, &theirs, 0, NULL)) continue;
-    // The upstream has fields of its own.
+    if (CALLBACK(http_get_header)(s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, &theirs, 0, NULL)) return true;
+  }
+  return false;
+}
+
+size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
+  if (s->answered || (s->count == 0 && s->settling == 0)) return HEADERS_CONTINUE;
+  s->envoy = envoy;
+  if (s->settling != 0 || has_fields(s)) {
     header usual[HEADERS_USUAL];
     size_t count;
     header *all = gather(s, RESPONSE_HEADERS, usual, &count);
     if (all == NULL) return HEADERS_CONTINUE;
-    penstockMerge(s, all, count);
+    if (s->settling != 0) {
+      text details = {NULL, 0};
+      if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
+      penstockResponse(s, all, count, ends, (char *)details.at, details.length);
+    } else {
+      penstockMerge(s, all, count);
+    }
     if (all != usual) free(all);
-    break;
   }
-  at = s->reply;
-  for (uint32_t i = 0; i < s->count; i++) {
-    at = next_field(at, &field);
-    CALLBACK(http_set_header)
-    (envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, (text){field.value, field.value_length});
-  }
+  set_fields(s);
   return HEADERS_CONTINUE;
 }
 
 size_t HOOK(http_filter_request_body)(void *envoy, stream *s, bool ends) {
-  (void)envoy, (void)s, (void)ends;
+  (void)envoy;
+  if (ends) s->complete = true;
   return 0;
 }
+
 size_t HOOK(http_filter_request_trailers)(void *envoy, stream *s) {
-  (void)envoy, (void)s;
+  (void)envoy;
+  s->complete = true;
   return 0;
 }
+
 size_t HOOK(http_filter_response_body)(void *envoy, stream *s, bool ends) {
-  (void)envoy, (void)s, (void)ends;
+  if (!s->listens && !(ends && s->settling != 0)) return 0;
+  text usual[CHUNKS_USUAL], *chunks = usual;
+  size_t count = s->listens ? CALLBACK(http_get_body_chunks_size)(envoy, RECEIVED_RESPONSE_BODY) : 0;
+  if (count > CHUNKS_USUAL && (chunks = malloc(count * sizeof *chunks)) == NULL) {
+    s->listens = false; // the response then counts as cut
+    return 0;
+  }
+  if (count > 0 && !CALLBACK(http_get_body_chunks)(envoy, RECEIVED_RESPONSE_BODY, chunks)) count = 0;
+  penstockBody(s, chunks, count, ends);
+  if (chunks != usual) free(chunks);
   return 0;
 }
+
 size_t HOOK(http_filter_response_trailers)(void *envoy, stream *s) {
-  (void)envoy, (void)s;
+  if (s->settling == 0) return 0;
+  s->envoy = envoy;
+  header usual[HEADERS_USUAL];
+  size_t count;
+  header *all = gather(s, RESPONSE_TRAILERS, usual, &count);
+  if (all == NULL) return 0;
+  penstockTrailers(s->settling, all, count);
+  if (all != usual) free(all);
   return 0;
 }
 

@@ -21,6 +21,9 @@ func reply(s *C.stream, t *front.Stream, v front.Verdict) C.int {
 	if v == front.Respond {
 		return writeResponse(s, t.Response())
 	}
+	if settling := t.Settling(); settling != nil {
+		s.settling = C.uint64_t(settlings.add(settling))
+	}
 	fields, remaining := t.Fields()
 	s.remaining = C.int64_t(remaining)
 	writeFields(s, fields)
@@ -69,7 +72,11 @@ func merge(s *C.stream, headers [][2]string) {
 		}
 		rest = after
 	}
-	merged := exchange.Merge(&own, int64(s.remaining), headers)
+	writeMerged(s, exchange.Merge(&own, int64(s.remaining), headers))
+}
+
+// writeMerged writes fields of a response that were combined with its own.
+func writeMerged(s *C.stream, merged [][2]string) {
 	var fields response.Fields
 	for _, f := range merged {
 		for i := range fields {

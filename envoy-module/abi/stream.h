@@ -21,11 +21,14 @@ typedef struct stream {
   void *scheduler;  // NULL until the request waits
   uint64_t front;   // the configuration, as Go knows it
   uint64_t waiting; // the request, as Go knows it; 0 unless it waits
+  uint64_t settling; // the settlement of the response, as Go knows it; 0 for none
   pthread_mutex_t lock; // guards gone, uses, and every use of the scheduler by the goroutine
   bool gone;            // Envoy has destroyed the stream
   int uses;
   bool answered;  // the module has made the response
   bool over;      // Envoy has made the response, or has ended the stream
+  bool complete;  // the request has come to its end
+  bool listens;   // Go must see the body of the response
   int64_t remaining; // the units that the fields of the reply report
   uint32_t count;    // fields in the reply
   uint32_t length;

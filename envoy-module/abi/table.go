@@ -19,8 +19,9 @@ type table[T any] struct {
 }
 
 var (
-	fronts  table[front.Front]
-	streams table[front.Stream] // the requests that wait
+	fronts    table[front.Front]
+	streams   table[front.Stream]   // the requests that wait
+	settlings table[front.Settling] // the responses on which charges depend
 )
 
 func (t *table[T]) add(value *T) uint64 {

@@ -185,6 +185,7 @@ func (s *Stream) resolve() {
 // conclude decides the request by the store's answer.
 func (s *Stream) conclude(err error) (v Verdict) {
 	defer s.rescue(&v)
+	s.Provoke("goroutine")
 	if err != nil {
 		return s.complete(s.plan.Fail(err))
 	}

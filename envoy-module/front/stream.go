@@ -61,6 +61,9 @@ type Stream struct {
 	fields    response.Fields
 	remaining int64
 	response  Response
+	settling  *Settling // nil unless the charge depends on the response
+
+	provoked string // in tests of panics: where to panic
 }
 
 // headersKept is the number of headers whose room is kept for the next request.
@@ -81,6 +84,10 @@ func (s *Stream) drop() {
 	if s.holds.Add(-1) > 0 {
 		return
 	}
+	if t := s.settling; t != nil { // the client left while the request waited
+		s.settling = nil
+		t.End()
+	}
 	s.plan.Reset()
 	s.request.Release()
 	clear(s.Headers)
@@ -88,7 +95,7 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
-	s.version, s.waker, s.cancel = nil, nil, nil
+	s.version, s.waker, s.cancel, s.provoked = nil, nil, nil, ""
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
 }
@@ -97,6 +104,7 @@ func (s *Stream) drop() {
 func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	defer s.rescue(&v)
 	f := s.front
+	provoke(s, "hook")
 	s.version = f.policy.Current()
 	reads := readsOf(s.version)
 	q := &s.request
@@ -159,6 +167,7 @@ func (s *Stream) complete(d core.Decision) Verdict {
 	s.front.store.enforcer.Count(&s.plan, &d, s.version)
 	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
 	if !d.Denied() {
+		s.expect()
 		return Continue
 	}
 	r, _ := exchange.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
