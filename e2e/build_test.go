@@ -87,6 +87,9 @@ var (
 	buildWasm = sync.OnceValues(func() (string, error) {
 		return program("penstock.wasm", func() (string, error) { return compileWasm("penstock.wasm") })
 	})
+	buildModule = sync.OnceValues(func() (string, error) {
+		return program("libpenstock.so", func() (string, error) { return compileModule("libpenstock.so") })
+	})
 )
 
 // program returns the path of a program: in the folder that the environment names, or otherwise as
@@ -123,6 +126,13 @@ func compileWasm(name string, flags ...string) (string, error) {
 	return path, run(command)
 }
 
+// compileModule builds the native module, with further flags for go build.
+func compileModule(name string, flags ...string) (string, error) {
+	path := filepath.Join(built, name)
+	args := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", path}, flags...)
+	return path, run(exec.Command("go", append(args, "../envoy-module")...))
+}
+
 // run runs a build. The error contains the output of the build.
 func run(command *exec.Cmd) error {
 	if out, err := command.CombinedOutput(); err != nil {
@@ -139,6 +149,9 @@ func penstockProgram(t testing.TB) string { return mustBuild(t, buildPenstock) }
 
 // wasm returns the path of the filter that users load.
 func wasm(t testing.TB) string { return mustBuild(t, buildWasm) }
+
+// module returns the path of the native module that users load.
+func module(t testing.TB) string { return mustBuild(t, buildModule) }
 
 func mustBuild(t testing.TB, build func() (string, error)) string {
 	t.Helper()

@@ -117,6 +117,12 @@ func (c *Counter) Take(now counter.Micros, l *counter.Limit, cost int64) (Verdic
 	return Ask, Held{}
 }
 
+// Decides reports whether Take would decide at once, without a call. It changes nothing.
+func (c *Counter) Decides(now counter.Micros, l *counter.Limit, cost int64) bool {
+	return l.Count() == c.count && l.Capacity() == c.capacity &&
+		(c.queued == 0 && c.slotFor(now, cost) != nil || c.denies(now, cost))
+}
+
 // slotFor returns the slot from which to take cost: of the slots with enough units, the one that
 // expires first; nil if there is none.
 func (c *Counter) slotFor(now counter.Micros, cost int64) *slot {

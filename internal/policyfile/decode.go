@@ -307,3 +307,7 @@ func Join(path, key string) string {
 
 // Index returns the path of an entry in a list.
 func Index(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// DecodePart decodes a tree into a pointer to a struct whose fields have json tags: a Document that
+// is not checked as a whole, or other settings that are written beside one.
+func DecodePart(n *syntax.Node, into any, found *syntax.Report) { decodeInto(n, into, found) }

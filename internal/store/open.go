@@ -70,6 +70,7 @@ type Store struct {
 	Redis  *redisstore.Store
 	Leases *leasestore.Store
 
+	now   func([]counter.Check, []counter.Result) bool // over Redis: answers from memory, or reports false
 	close func() error
 }
 
@@ -109,9 +110,9 @@ func openRedis(o *Options) (*Store, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store redis: %w", err), closeLeases(leases), redis.Close())
 	}
-	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes,
+	standIn := fallback.New(leases, fallback.Options{Local: memory, Nodes: redis.Nodes, AtOnce: leases.TakeNow,
 		Prepare: redis.CountNodes, Known: leases.Used, Failed: o.Failed})
-	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases,
+	return &Store{Requests: standIn, Corrections: standIn.Corrections(), Redis: redis, Leases: leases, now: standIn.TakeNow,
 		close: func() error {
 			return errors.Join(closeLeases(leases), redis.Close(), memory.Close())
 		}}, nil
@@ -145,4 +146,14 @@ func closeLeases(leases *leasestore.Store) error {
 	ctx, cancel := context.WithTimeout(context.Background(), leaseReturnTime)
 	defer cancel()
 	return leases.Close(ctx)
+}
+
+// TakeNow answers a call at once if that is possible without asking Redis: from memory, from leased
+// units or from a remembered denial. It returns false if Redis must be asked; then nothing is
+// charged. It never waits.
+func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
+	if s.now == nil {
+		return s.Memory.Take(context.Background(), checks, results) == nil
+	}
+	return s.now(checks, results)
 }

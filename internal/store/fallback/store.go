@@ -33,6 +33,9 @@ type Options struct {
 	// starts from this number. An answer that admits a request must be included before the request
 	// is admitted. Nil means that there are no reports.
 	Known func(c *counter.Check) (used int64)
+	// AtOnce answers a call as the shared store would, if that is possible without asking it, and
+	// otherwise returns false and charges nothing. Nil means that it never is.
+	AtOnce func(checks []counter.Check, results []counter.Result) bool
 	// Now returns the time. Nil means time.Now.
 	Now func() time.Time
 	// Failed is called with each error of the shared store after which Local answered in its place.
@@ -95,6 +98,20 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	}
 	err := s.inner.Take(ctx, checks, results)
 	return s.or(t, err, unsent(err), checks, results)
+}
+
+// TakeNow answers a call like Take, but only if it can without asking the shared store. Otherwise it
+// returns false, and charges nothing.
+func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
+	if s.options.AtOnce == nil || s.owed.count.Load() > 0 {
+		return false
+	}
+	s.prepare(checks)
+	if !s.options.AtOnce(checks, results) {
+		return false
+	}
+	s.tally(checks, results)
+	return true
 }
 
 // prepare calls Options.Prepare if a check needs it.

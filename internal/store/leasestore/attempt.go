@@ -42,8 +42,9 @@ type attempt struct {
 	results []counter.Result
 	kind    kind
 	parts   []part
-	owned   int // number of checks that take units for others too
-	inHand  int // number of checks with reserved units
+	owned   int  // number of checks that take units for others too
+	inHand  int  // number of checks with reserved units
+	atOnce  bool // the attempt must neither wait nor call the inner store
 
 	deadline  time.Time
 	wait      *waiter // set while the attempt waits in the queue of check at
@@ -134,9 +135,11 @@ func (a *attempt) take(i int) lease.Verdict {
 		if a.remembered(i) {
 			return lease.Deny
 		}
-		a.own(p, now, c)
+		if !a.atOnce {
+			a.own(p, now, c)
+		}
 	case lease.Wait:
-		if a.owned > 0 || !a.hasTime() {
+		if a.atOnce || a.owned > 0 || !a.hasTime() {
 			h.counter.Leave(c.Cost)
 			return 0
 		}
@@ -318,7 +321,7 @@ func (a *attempt) recorded(i int) bool {
 	switch {
 	case h == nil || h.id != p.id:
 		return false
-	case h.recording == 0:
+	case h.recording == 0 && !a.atOnce:
 		h.recording, a.recording = violation, p
 		h.pins++
 		return false

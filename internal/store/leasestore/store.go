@@ -114,6 +114,50 @@ func (s *Store) Take(ctx context.Context, checks []counter.Check, results []coun
 	return s.take(ctx, kind, checks, results)
 }
 
+// TakeNow answers a call like Take, but only if it can without asking the inner store and without
+// waiting for another call. Otherwise it returns false, and charges nothing.
+func (s *Store) TakeNow(checks []counter.Check, results []counter.Result) bool {
+	if counter.ValidateChecks(checks, results) != nil {
+		return false
+	}
+	kind, leased, exact := kindOf(checks)
+	if kind == takes && exact && s.denyFromMemory(checks, results, true) {
+		return true
+	}
+	if !leased || kind > shadows || s.closed.Load() || !s.decides(checks) {
+		return false
+	}
+	a := s.attempt(kind, checks, results)
+	defer a.release()
+	a.atOnce = true
+	if a.reserve() == settled {
+		return true
+	}
+	a.abandon()
+	return false
+}
+
+// decides reports whether every counter of a check that can be leased would decide it at once.
+// Without this test, requests that have to ask would count twice in the demand of their counters.
+func (s *Store) decides(checks []counter.Check) bool {
+	for i := range checks {
+		c := &checks[i]
+		if !leasable(c) {
+			continue
+		}
+		id := s.identify(c.Key)
+		sh := s.counters.of(id)
+		sh.mu.Lock()
+		h := sh.byID[id]
+		can := h != nil && h.counter.Decides(s.now(), c.Limit, c.Cost)
+		sh.mu.Unlock()
+		if !can {
+			return false
+		}
+	}
+	return true
+}
+
 // conclude records the outcome of a call and returns the error for the caller. If the call was sent
 // only to renew a denial, and the store did not answer, the remembered denial answers the call.
 func (s *Store) conclude(ctx context.Context, sent counter.Micros, k kind, checks []counter.Check, results []counter.Result, err error) error {

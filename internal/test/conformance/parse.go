@@ -14,7 +14,7 @@ import (
 )
 
 // Fronts are the names of all fronts.
-var Fronts = []string{"core", "wasm", "caddy", "envoy"}
+var Fronts = []string{"core", "wasm", "caddy", "envoy", "module"}
 
 // Load reads the corpus.
 func Load(t testing.TB) []Story { return load(t, "*.txt") }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// startModule runs Envoy with the native module and one site for each configuration.
+func startModule(t testing.TB, library string, upstream http.Handler, settings ...string) (*envoy, []*site) {
+	t.Helper()
+	var sites []*site
+	for _, text := range settings {
+		sites = append(sites, &site{filter: moduleFilter(text)})
+	}
+	return startEnvoyIn(t, []string{"ENVOY_DYNAMIC_MODULES_SEARCH_PATH=" + filepath.Dir(library)}, "", upstream, sites...), sites
+}
+
+// moduleFilter returns the filter in YAML, with its configuration.
+func moduleFilter(settings string) string {
+	return `{name: penstock, typed_config: {
+        "@type": type.googleapis.com/envoy.extensions.filters.http.dynamic_modules.v3.DynamicModuleFilter,
+        dynamic_module_config: {name: penstock, do_not_close: true}, filter_name: penstock,
+        filter_config: {"@type": type.googleapis.com/google.protobuf.StringValue, value: ` + strconv.Quote(settings) + `}}}`
+}
+
+// inRedis are the lines of a configuration with a store in Redis and a long deadline, because the
+// machine is busy with other tests.
+func inRedis(redis *redistest.Server) string {
+	return "store: {type: redis, url: \"" + redis.URL() + "\", timeout: 5s}\n"
+}
+
+const threeADay = "name: shop\non_error: deny\nrules: [{name: all, limit: 3/31d}]\n"
+
+// TestModule: the native module admits a limit and denies what exceeds it, with the fields of the
+// other fronts, from memory and from Redis.
+func TestModule(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	_, sites := startModule(t, module(t), nil, threeADay, threeADay+inRedis(redis))
+	for i, s := range sites {
+		for n, want := range []int{200, 200, 200, 429, 429} {
+			a := s.get(t, "/")
+			remaining := strconv.Itoa(max(0, 2-n))
+			if a.status != want || a.header.Get("X-RateLimit-Limit") != "3" || a.header.Get("X-RateLimit-Remaining") != remaining ||
+				!strings.HasPrefix(a.header.Get("RateLimit"), `"all";r=`+remaining+";t=") ||
+				a.header.Get("RateLimit-Policy") != `"all";q=3;w=2678400` {
+				t.Errorf("site %d, request %d: %d, %v, want %d with the fields", i, n+1, a.status, a.header, want)
+			}
+			if denied := want == 429; denied != (a.header.Get("Retry-After") != "") ||
+				denied != strings.Contains(a.body, `"violated-policies":["all"]`) {
+				t.Errorf("site %d, request %d: %v, %s", i, n+1, a.header, a.body)
+			}
+		}
+	}
+}
+
+// TestModuleHoldsBodies: a request with a body waits for the store's answer, and none of it reaches
+// the upstream undecided.
+func TestModuleHoldsBodies(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	seen := make(chan int, 16)
+	upstream := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := 0
+		for buffer := make([]byte, 4096); ; {
+			k, err := r.Body.Read(buffer)
+			if n += k; err != nil {
+				break
+			}
+		}
+		seen <- n
+	})
+	_, sites := startModule(t, module(t), upstream, threeADay+inRedis(redis))
+	const size = 3 << 20
+	for n, want := range []int{200, 200, 200, 429, 429} {
+		response, err := http.Post("http://"+sites[0].address+"/", "text/plain", strings.NewReader(strings.Repeat("x", size)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("request %d: status %d, want %d", n+1, response.StatusCode, want)
+		}
+	}
+	for range 3 {
+		if n := <-seen; n != size {
+			t.Errorf("the upstream got %d bytes of %d", n, size)
+		}
+	}
+	select {
+	case <-seen:
+		t.Error("a denied request reached the upstream")
+	default:
+	}
+}
+
+// TestModuleNeverOver: two Envoys with the module and a Caddy share one policy and one Redis. Under
+// concurrent load they admit exactly the limit between them.
+func TestModuleNeverOver(t *testing.T) {
+	t.Parallel()
+	const policy = "name: shop\non_error: deny\nrules: [{name: all, per: [], limit: 1000/31d}]\n"
+	const each = 2_000
+	redis := redistest.Start(t)
+	file := renamed(t, filepath.Join(t.TempDir(), "policy.yaml"))
+	file.edit(policy)
+	_, one := startModule(t, module(t), nil, "policy: "+file.path+"\n"+inRedis(redis))
+	_, two := startModule(t, module(t), nil, policy+inRedis(redis))
+	p := startCaddy(t, editedCaddyfile, "PENSTOCK_REDIS="+redis.URL(), "POLICY="+file.path)
+	var got tally
+	for _, group := range []interface{ Wait() }{startLoadOn(one[0].address, 64, &got, times(each)),
+		startLoadOn(two[0].address, 32, &got, times(each)), startLoadOn(p.address, 16, &got, times(each))} {
+		defer group.Wait()
+	}
+	t.Cleanup(func() {
+		admitted, denied, broken := got.admitted.Load(), got.refused.Load(), got.broken.Load()
+		if admitted != limit || denied != 3*each-limit || broken != 0 || got.serverErrors.Load() != 0 {
+			t.Errorf("admitted %d, denied %d, broken %d, errors %d: want exactly %d of %d", admitted, denied, broken,
+				got.serverErrors.Load(), limit, 3*each)
+		}
+	})
+}
+
+// TestModuleLeases: with leases, most requests are decided in the process, by units that all workers
+// share, and the limit holds.
+func TestModuleLeases(t *testing.T) {
+	t.Parallel()
+	const total = 4_000
+	redis := redistest.Start(t)
+	_, sites := startModule(t, module(t), nil,
+		"name: shop\nlease: auto\non_error: deny\nrules: [{name: all, per: [], limit: 3000/31d}]\n"+inRedis(redis))
+	before := redis.Calls("evalsha")
+	var got tally
+	startLoadOn(sites[0].address, 64, &got, times(total)).Wait()
+	calls := redis.Calls("evalsha") - before
+	t.Logf("%d requests, %d calls, %d admitted", total, calls, got.admitted.Load())
+	if got.admitted.Load() != 3_000 || got.refused.Load() != total-3_000 {
+		t.Errorf("admitted %d, denied %d of %d, want exactly 3000", got.admitted.Load(), got.refused.Load(), total)
+	}
+	if calls > total/2 {
+		t.Errorf("%d calls of Redis for %d requests", calls, total)
+	}
+}
+
+// TestModuleRejectsConfigurations: Envoy does not start with a configuration that is wrong, and its
+// log says what is.
+func TestModuleRejectsConfigurations(t *testing.T) {
+	t.Parallel()
+	for settings, want := range map[string]string{
+		"polcy: x.yaml": "polcy", "policy: /nowhere/policy.yaml": "/nowhere/policy.yaml", "name: shop": "policy is missing", "": "is empty",
+		"policy: x.yaml\nstore: {type: redis}":            "url is missing",
+		threeADay + "store: {type: memory, timeout: 10s}": "takes only counters_max and bytes_max",
+	} {
+		text := envoyRejects(t, settings)
+		if !strings.Contains(text, want) {
+			t.Errorf("%q: the log lacks %q:\n%s", settings, want, text)
+		}
+	}
+}
+
+// envoyRejects returns the log of an Envoy that does not start with the module so configured.
+func envoyRejects(t testing.TB, settings string) string {
+	t.Helper()
+	e := &envoy{admin: "127.0.0.1:0"}
+	s := &site{filter: moduleFilter(settings)}
+	file := filepath.Join(t.TempDir(), "envoy.yaml")
+	overwritten(t, file).edit(e.configuration(t, "", "127.0.0.1:1", []*site{s}))
+	command := envoyCommand(t, file, "--mode", "validate")
+	command.Env = append(command.Environ(), "ENVOY_DYNAMIC_MODULES_SEARCH_PATH="+filepath.Dir(module(t)))
+	out, err := command.CombinedOutput()
+	if err == nil {
+		t.Errorf("%q is accepted", settings)
+	}
+	return fmt.Sprintf("%s", out)
+}

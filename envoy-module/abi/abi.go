@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build cgo
+
+package abi
+
+/*
+#cgo CFLAGS: -O2 -Wall -Wextra
+#cgo LDFLAGS: -Wl,--unresolved-symbols=ignore-all
+#cgo noescape attribute_text
+#cgo nocallback attribute_text
+#cgo noescape attribute_number
+#cgo nocallback attribute_number
+#cgo noescape attribute_bool
+#cgo nocallback attribute_bool
+#cgo noescape stream_waits
+#cgo nocallback stream_waits
+#cgo noescape stream_wake
+#cgo nocallback stream_wake
+#include "stream.h"
+*/
+import "C"
+
+import (
+	"runtime"
+	"strconv"
+	"unsafe"
+
+	"github.com/penstock/penstock/envoy-module/front"
+)
+
+// process is what all configurations share.
+var process = front.NewProcess(newLogger())
+
+// penstockInit is called once, when Envoy loads the module. Workers enter Go concurrently, and would
+// wait for each other and for the goroutines that ask the store if there were fewer processors.
+//
+//export penstockInit
+func penstockInit(workers C.uint32_t) {
+	if most := int(workers) + 1; runtime.GOMAXPROCS(0) < most {
+		runtime.GOMAXPROCS(most)
+	}
+}
+
+// penstockOpen opens a configuration. It returns 0 after it has logged what is wrong with it.
+//
+//export penstockOpen
+func penstockOpen(at *C.char, length C.size_t) (id C.uint64_t) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			process.Panicked(reason)
+			id = 0
+		}
+	}()
+	settings, err := front.ReadSettings([]byte(goString(at, length)))
+	if err != nil {
+		logger.Error("the configuration is rejected", "error", err)
+		return 0
+	}
+	f, err := process.Open(settings)
+	if err != nil {
+		logger.Error("the configuration is rejected", "error", err)
+		return 0
+	}
+	return C.uint64_t(fronts.add(f))
+}
+
+// penstockClose ends a configuration, whose streams have all ended.
+//
+//export penstockClose
+func penstockClose(id C.uint64_t) {
+	defer recovered()
+	closeFront(fronts.take(uint64(id)))
+}
+
+// penstockNoRoutes says that there are no settings of routes.
+//
+//export penstockNoRoutes
+func penstockNoRoutes() {
+	defer recovered()
+	logger.Error("the configuration of a route is rejected: the module has no settings of routes; write the paths into the policy")
+}
+
+// penstockRequest decides a request, or makes it wait.
+//
+//export penstockRequest
+func penstockRequest(s *C.stream, headers *C.header, count C.size_t, source *C.char, length C.size_t) (verdict C.int) {
+	f := fronts.get(uint64(s.front))
+	defer undecided(s, f, &verdict)
+	t := f.NewStream()
+	t.Headers = readHeaders(t.Headers[:0], headers, count)
+	v := t.Decide(goString(source, length), (*host)(s), (*waker)(s))
+	if v == front.Wait {
+		s.waiting = C.uint64_t(streams.add(t))
+		return C.VERDICT_WAIT
+	}
+	defer t.Release()
+	t.Provoke("adapter")
+	return reply(s, t, v)
+}
+
+// penstockWoken returns the verdict on a request that waited.
+//
+//export penstockWoken
+func penstockWoken(s *C.stream) (verdict C.int) {
+	defer undecided(s, fronts.get(uint64(s.front)), &verdict)
+	t := streams.take(uint64(s.waiting))
+	defer t.Release()
+	t.Provoke("woken")
+	return reply(s, t, t.Woken())
+}
+
+// penstockGone ends a request that waits, because its client has left.
+//
+//export penstockGone
+func penstockGone(id C.uint64_t) {
+	defer recovered()
+	streams.take(uint64(id)).Gone()
+}
+
+// penstockMerge combines the fields of the reply with those of the upstream's response.
+//
+//export penstockMerge
+func penstockMerge(s *C.stream, headers *C.header, count C.size_t) {
+	defer recovered()
+	merge(s, readHeaders(nil, headers, count))
+}
+
+// penstockResponse reads the beginning of a response on which the charge depends, and writes the
+// fields to set in it.
+//
+//export penstockResponse
+func penstockResponse(s *C.stream, headers *C.header, count C.size_t, ends C.bool, details *C.char, length C.size_t) {
+	defer recovered()
+	fields, listens := settlings.get(uint64(s.settling)).Begin(&front.Beginning{Headers: readHeaders(nil, headers, count),
+		Ends: bool(ends), Complete: bool(s.complete), Details: goString(details, length)})
+	s.listens = C.bool(listens)
+	writeMerged(s, fields)
+}
+
+// penstockBody reads pieces of the body of a response.
+//
+//export penstockBody
+func penstockBody(s *C.stream, chunks *C.text, count C.size_t, ends C.bool) {
+	defer recovered()
+	t := settlings.get(uint64(s.settling))
+	for _, c := range unsafe.Slice(chunks, int(count)) {
+		s.listens = C.bool(t.Body(unsafe.Slice((*byte)(unsafe.Pointer(c.at)), int(c.length)), false))
+	}
+	if ends {
+		s.listens = C.bool(t.Body(nil, true))
+	}
+}
+
+// penstockTrailers reads the trailers of a response.
+//
+//export penstockTrailers
+func penstockTrailers(id C.uint64_t, trailers *C.header, count C.size_t) {
+	defer recovered()
+	settlings.get(uint64(id)).Trailers(readHeaders(nil, trailers, count))
+}
+
+// penstockEnded ends a response on which the charge depends.
+//
+//export penstockEnded
+func penstockEnded(id C.uint64_t) {
+	defer recovered()
+	settlings.take(uint64(id)).End()
+}
+
+// undecided recovers from a panic while a request is decided. It must be deferred.
+func undecided(s *C.stream, f *front.Front, verdict *C.int) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	process.Panicked(reason)
+	*verdict = C.VERDICT_CONTINUE
+	s.count = 0
+	if f.Denies() {
+		*verdict = writeResponse(s, front.Unguarded())
+	}
+}
+
+// recovered recovers from a panic in a hook that decides nothing. It must be deferred.
+func recovered() {
+	if reason := recover(); reason != nil {
+		process.Panicked(reason)
+	}
+}
+
+// goString returns the text at an address of C, which it shares.
+func goString(at *C.char, length C.size_t) string {
+	return unsafe.String((*byte)(unsafe.Pointer(at)), int(length))
+}
+
+// readHeaders appends the headers, whose texts are Envoy's.
+func readHeaders(into [][2]string, headers *C.header, count C.size_t) [][2]string {
+	for _, h := range unsafe.Slice(headers, int(count)) {
+		into = append(into, [2]string{goString(h.name, h.name_length), goString(h.value, h.value_length)})
+	}
+	return into
+}
+
+// host gives attributes of a stream.
+type host C.stream
+
+// Attribute implements [front.Host].
+func (h *host) Attribute(name string) (string, bool) {
+	id, isNumber, isBool, ok := front.AttributeID(name)
+	s := (*C.stream)(h)
+	switch {
+	case !ok:
+		return "", false
+	case isNumber:
+		var n C.uint64_t
+		ok = bool(C.attribute_number(s, C.int(id), &n))
+		return strconv.FormatUint(uint64(n), 10), ok
+	case isBool:
+		var is C.bool
+		ok = bool(C.attribute_bool(s, C.int(id), &is))
+		return strconv.FormatBool(bool(is)), ok
+	}
+	var value C.text
+	ok = bool(C.attribute_text(s, C.int(id), &value))
+	if !ok {
+		return "", false
+	}
+	return goString(value.at, value.length), true
+}
+
+// waker wakes a stream.
+type waker C.stream
+
+// Waits implements [front.Waker].
+func (w *waker) Waits() { C.stream_waits((*C.stream)(w)) }
+
+// Wake implements [front.Waker].
+func (w *waker) Wake() { C.stream_wake((*C.stream)(w)) }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The part of Envoy's interface for native modules that this module uses, of version 0.2.0. The
+// names are prescribed by Envoy.
+#ifndef PENSTOCK_ENVOY_H
+#define PENSTOCK_ENVOY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Text of Envoy or of the module. It is valid during the call only.
+typedef struct {
+  const char *at;
+  size_t length;
+} text;
+
+typedef struct {
+  const char *name;
+  size_t name_length;
+  const char *value;
+  size_t value_length;
+} header;
+
+enum { REQUEST_HEADERS = 0, RESPONSE_HEADERS = 2, RESPONSE_TRAILERS = 3 };
+enum { RECEIVED_RESPONSE_BODY = 2 };
+enum { HEADERS_CONTINUE = 0, HEADERS_STOP = 1, HEADERS_STOP_ALL_AND_WATERMARK = 4 };
+enum { CODE_DETAILS = 16, SOURCE_ADDRESS = 24 };
+
+#define CALLBACK(name) envoy_dynamic_module_callback_##name
+
+void CALLBACK(log)(int level, text message);
+bool CALLBACK(log_enabled)(int level);
+uint32_t CALLBACK(get_concurrency)(void);
+size_t CALLBACK(http_get_headers_size)(void *filter, int kind);
+bool CALLBACK(http_get_headers)(void *filter, int kind, header *into);
+bool CALLBACK(http_get_header)(void *filter, int kind, text name, text *value, size_t index, size_t *count);
+bool CALLBACK(http_set_header)(void *filter, int kind, text name, text value);
+bool CALLBACK(http_filter_get_attribute_string)(void *filter, int id, text *value);
+bool CALLBACK(http_filter_get_attribute_int)(void *filter, int id, uint64_t *value);
+bool CALLBACK(http_filter_get_attribute_bool)(void *filter, int id, bool *value);
+size_t CALLBACK(http_get_body_chunks_size)(void *filter, int kind);
+bool CALLBACK(http_get_body_chunks)(void *filter, int kind, text *into);
+void CALLBACK(http_send_response)(void *filter, uint32_t status, header *headers, size_t count, text body, text details);
+void CALLBACK(http_send_response_headers)(void *filter, header *headers, size_t count, bool ends);
+void CALLBACK(http_filter_continue_decoding)(void *filter);
+void *CALLBACK(http_filter_scheduler_new)(void *filter);
+void CALLBACK(http_filter_scheduler_commit)(void *scheduler, uint64_t event);
+void CALLBACK(http_filter_scheduler_delete)(void *scheduler);
+
+#endif

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#include "stream.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "_cgo_export.h"
+
+#define HOOK(name) envoy_dynamic_module_on_##name
+
+// The numbers of headers, fields of a reply, and pieces of a body that need no allocation.
+enum { HEADERS_USUAL = 64, FIELDS_USUAL = 32, CHUNKS_USUAL = 16 };
+
+// A config is one configuration of the filter.
+typedef struct {
+  uint64_t front;
+} config;
+
+static void release(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  int left = --s->uses;
+  pthread_mutex_unlock(&s->lock);
+  if (left > 0) return;
+  if (s->scheduler != NULL) CALLBACK(http_filter_scheduler_delete)(s->scheduler);
+  if (s->reply != s->own) free(s->reply);
+  pthread_mutex_destroy(&s->lock);
+  free(s);
+}
+
+void stream_waits(stream *s) {
+  if (s->scheduler == NULL) s->scheduler = CALLBACK(http_filter_scheduler_new)(s->envoy);
+  pthread_mutex_lock(&s->lock);
+  s->uses++;
+  pthread_mutex_unlock(&s->lock);
+}
+
+// The scheduler refers to the worker's event loop, which lives as long as the worker's streams. So
+// it is used under the lock with which Envoy's destroy hook marks the stream.
+void stream_wake(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  if (!s->gone && s->scheduler != NULL) CALLBACK(http_filter_scheduler_commit)(s->scheduler, 0);
+  pthread_mutex_unlock(&s->lock);
+  release(s);
+}
+
+void stream_unwaits(stream *s) { release(s); }
+
+char *stream_room(stream *s, uint32_t length) {
+  if (length <= s->room) return s->reply;
+  char *more = malloc(length);
+  if (more == NULL) return NULL;
+  if (s->reply != s->own) free(s->reply);
+  s->reply = more;
+  s->room = length;
+  return more;
+}
+
+bool attribute_text(stream *s, int id, text *value) {
+  return CALLBACK(http_filter_get_attribute_string)(s->envoy, id, value);
+}
+bool attribute_number(stream *s, int id, uint64_t *value) {
+  return CALLBACK(http_filter_get_attribute_int)(s->envoy, id, value);
+}
+bool attribute_bool(stream *s, int id, bool *value) {
+  return CALLBACK(http_filter_get_attribute_bool)(s->envoy, id, value);
+}
+void write_log(int level, const char *at, size_t length) {
+  CALLBACK(log)(level, (text){at, length});
+}
+bool writes_log(int level) { return CALLBACK(log_enabled)(level); }
+
+// next_field reads the field at a place in a reply and returns the place of the next one.
+static const char *next_field(const char *at, header *h) {
+  field_lengths lengths;
+  memcpy(&lengths, at, sizeof lengths);
+  h->name = at + sizeof lengths;
+  h->name_length = lengths.name;
+  h->value = h->name + lengths.name;
+  h->value_length = lengths.value;
+  return h->value + lengths.value;
+}
+
+// respond sends the response that the reply holds.
+static void respond(stream *s) {
+  response_head head;
+  memcpy(&head, s->reply, sizeof head);
+  header usual[FIELDS_USUAL], *headers = usual;
+  if (head.count > FIELDS_USUAL && (headers = malloc(head.count * sizeof *headers)) == NULL) {
+    headers = usual;
+    head.count = FIELDS_USUAL;
+  }
+  const char *at = s->reply + sizeof head;
+  for (uint32_t i = 0; i < head.count; i++) at = next_field(at, &headers[i]);
+  s->answered = true;
+  s->count = 0;
+  // Sending calls the hooks of the response, and may destroy the stream.
+  if (head.ends) {
+    CALLBACK(http_send_response_headers)(s->envoy, headers, head.count, true);
+  } else {
+    static const char details[] = "penstock";
+    CALLBACK(http_send_response)(s->envoy, head.status, headers, head.count, (text){at, head.body},
+                                 (text){details, sizeof details - 1});
+  }
+  if (headers != usual) free(headers);
+}
+
+// gather reads all headers into room for HEADERS_USUAL of them, or into allocated memory that the
+// caller frees. It returns NULL without memory.
+static header *gather(stream *s, int kind, header *usual, size_t *count) {
+  *count = CALLBACK(http_get_headers_size)(s->envoy, kind);
+  header *all = usual;
+  if (*count > HEADERS_USUAL && (all = malloc(*count * sizeof *all)) == NULL) return NULL;
+  if (*count > 0 && !CALLBACK(http_get_headers)(s->envoy, kind, all)) *count = 0;
+  return all;
+}
+
+const char *HOOK(program_init)(void) {
+  penstockInit(CALLBACK(get_concurrency)());
+  return "v0.2.0";
+}
+
+void *HOOK(http_filter_config_new)(void *envoy, text name, text settings) {
+  (void)envoy, (void)name;
+  uint64_t front = penstockOpen((char *)settings.at, settings.length);
+  if (front == 0) return NULL;
+  config *c = malloc(sizeof *c);
+  if (c == NULL) abort();
+  c->front = front;
+  return c;
+}
+
+void HOOK(http_filter_config_destroy)(config *c) {
+  penstockClose(c->front);
+  free(c);
+}
+
+void *HOOK(http_filter_per_route_config_new)(text name, text settings) {
+  (void)name, (void)settings;
+  penstockNoRoutes();
+  return NULL;
+}
+
+void HOOK(http_filter_per_route_config_destroy)(void *c) { (void)c; }
+
+void *HOOK(http_filter_new)(config *c, void *envoy) {
+  stream *s = malloc(sizeof *s);
+  if (s == NULL) abort();
+  memset(s, 0, offsetof(stream, own));
+  s->envoy = envoy;
+  s->front = c->front;
+  s->uses = 1;
+  s->reply = s->own;
+  s->room = REPLY_ROOM;
+  pthread_mutex_init(&s->lock, NULL);
+  return s;
+}
+
+void HOOK(http_filter_destroy)(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  s->gone = true;
+  pthread_mutex_unlock(&s->lock);
+  if (s->waiting != 0) penstockGone(s->waiting);
+  if (s->settling != 0) penstockEnded(s->settling);
+  s->waiting = s->settling = 0;
+  release(s);
+}
+
+size_t HOOK(http_filter_request_headers)(void *envoy, stream *s, bool ends) {
+  s->envoy = envoy;
+  s->complete = ends;
+  header usual[HEADERS_USUAL];
+  size_t count;
+  header *all = gather(s, REQUEST_HEADERS, usual, &count);
+  if (all == NULL) return HEADERS_CONTINUE;
+  text source = {NULL, 0};
+  if (!CALLBACK(http_filter_get_attribute_string)(envoy, SOURCE_ADDRESS, &source)) source.length = 0;
+  int verdict = penstockRequest(s, all, count, (char *)source.at, source.length);
+  if (all != usual) free(all);
+  switch (verdict) {
+  case VERDICT_RESPOND:
+    respond(s);
+    return HEADERS_STOP;
+  case VERDICT_WAIT:
+    // Any other status would let a request with a body pass before it is decided.
+    return HEADERS_STOP_ALL_AND_WATERMARK;
+  }
+  return HEADERS_CONTINUE;
+}
+
+void HOOK(http_filter_scheduled)(void *envoy, stream *s, uint64_t event) {
+  (void)event;
+  if (s->waiting == 0) return;
+  int verdict = penstockWoken(s);
+  s->waiting = 0;
+  if (s->over) return;
+  if (verdict == VERDICT_RESPOND) {
+    respond(s);
+  } else {
+    CALLBACK(http_filter_continue_decoding)(envoy);
+  }
+}
+
+// set_fields sets the fields of the reply in the response.
+static void set_fields(stream *s) {
+  const char *at = s->reply;
+  header field;
+  for (uint32_t i = 0; i < s->count; i++) {
+    at = next_field(at, &field);
+    CALLBACK(http_set_header)
+    (s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, (text){field.value, field.value_length});
+  }
+}
+
+// has_fields reports whether the response has a field of the reply already.
+static bool has_fields(stream *s) {
+  const char *at = s->reply;
+  header field;
+  for (uint32_t i = 0; i < s->count; i++) {
+    at = next_field(at, &field);
+    text theirs;
+    if (CALLBACK(http_get_header)(s->envoy, RESPONSE_HEADERS, (text){field.name, field.name_length}, &theirs, 0, NULL)) return true;
+  }
+  return false;
+}
+
+size_t HOOK(http_filter_response_headers)(void *envoy, stream *s, bool ends) {
+  if (s->answered || (s->count == 0 && s->settling == 0)) return HEADERS_CONTINUE;
+  s->envoy = envoy;
+  if (s->settling != 0 || has_fields(s)) {
+    header usual[HEADERS_USUAL];
+    size_t count;
+    header *all = gather(s, RESPONSE_HEADERS, usual, &count);
+    if (all == NULL) return HEADERS_CONTINUE;
+    if (s->settling != 0) {
+      text details = {NULL, 0};
+      if (!CALLBACK(http_filter_get_attribute_string)(envoy, CODE_DETAILS, &details)) details.length = 0;
+      penstockResponse(s, all, count, ends, (char *)details.at, details.length);
+    } else {
+      penstockMerge(s, all, count);
+    }
+    if (all != usual) free(all);
+  }
+  set_fields(s);
+  return HEADERS_CONTINUE;
+}
+
+size_t HOOK(http_filter_request_body)(void *envoy, stream *s, bool ends) {
+  (void)envoy;
+  if (ends) s->complete = true;
+  return 0;
+}
+
+size_t HOOK(http_filter_request_trailers)(void *envoy, stream *s) {
+  (void)envoy;
+  s->complete = true;
+  return 0;
+}
+
+size_t HOOK(http_filter_response_body)(void *envoy, stream *s, bool ends) {
+  if (!s->listens && !(ends && s->settling != 0)) return 0;
+  text usual[CHUNKS_USUAL], *chunks = usual;
+  size_t count = s->listens ? CALLBACK(http_get_body_chunks_size)(envoy, RECEIVED_RESPONSE_BODY) : 0;
+  if (count > CHUNKS_USUAL && (chunks = malloc(count * sizeof *chunks)) == NULL) {
+    s->listens = false; // the response then counts as cut
+    return 0;
+  }
+  if (count > 0 && !CALLBACK(http_get_body_chunks)(envoy, RECEIVED_RESPONSE_BODY, chunks)) count = 0;
+  penstockBody(s, chunks, count, ends);
+  if (chunks != usual) free(chunks);
+  return 0;
+}
+
+size_t HOOK(http_filter_response_trailers)(void *envoy, stream *s) {
+  if (s->settling == 0) return 0;
+  s->envoy = envoy;
+  header usual[HEADERS_USUAL];
+  size_t count;
+  header *all = gather(s, RESPONSE_TRAILERS, usual, &count);
+  if (all == NULL) return 0;
+  penstockTrailers(s->settling, all, count);
+  if (all != usual) free(all);
+  return 0;
+}
+
+void HOOK(http_filter_stream_complete)(void *envoy, stream *s) {
+  (void)envoy;
+  s->over = true;
+}
+
+size_t HOOK(http_filter_local_reply)(void *envoy, stream *s, uint32_t status, text details, bool resets) {
+  (void)envoy, (void)status, (void)details, (void)resets;
+  s->over = true;
+  return 0;
+}
+
+// Envoy rejects a module that lacks one of the hooks below. They belong to calls that the module
+// does not make.
+void HOOK(http_filter_http_callout_done)(void) {}
+void HOOK(http_filter_http_stream_headers)(void) {}
+void HOOK(http_filter_http_stream_data)(void) {}
+void HOOK(http_filter_http_stream_trailers)(void) {}
+void HOOK(http_filter_http_stream_complete)(void) {}
+void HOOK(http_filter_http_stream_reset)(void) {}
+void HOOK(http_filter_downstream_above_write_buffer_high_watermark)(void) {}
+void HOOK(http_filter_downstream_below_write_buffer_low_watermark)(void) {}
+void HOOK(http_filter_config_scheduled)(void) {}
+void HOOK(http_filter_config_http_callout_done)(void) {}
+void HOOK(http_filter_config_http_stream_headers)(void) {}
+void HOOK(http_filter_config_http_stream_data)(void) {}
+void HOOK(http_filter_config_http_stream_trailers)(void) {}
+void HOOK(http_filter_config_http_stream_complete)(void) {}
+void HOOK(http_filter_config_http_stream_reset)(void) {}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+#ifndef PENSTOCK_STREAM_H
+#define PENSTOCK_STREAM_H
+
+#include "envoy.h"
+
+#include <pthread.h>
+
+// The verdicts of package front.
+enum { VERDICT_CONTINUE = 0, VERDICT_RESPOND = 1, VERDICT_WAIT = 2 };
+
+// REPLY_ROOM is the room for a reply within a stream. The fields about three limits take about 300
+// bytes. A longer reply is allocated.
+enum { REPLY_ROOM = 640 };
+
+// A stream is one request. Envoy's worker uses it, and the goroutine that decides the request while
+// it waits. The last of the two frees it.
+typedef struct stream {
+  void *envoy;
+  void *scheduler;  // NULL until the request waits
+  uint64_t front;   // the configuration, as Go knows it
+  uint64_t waiting; // the request, as Go knows it; 0 unless it waits
+  uint64_t settling; // the settlement of the response, as Go knows it; 0 for none
+  pthread_mutex_t lock; // guards gone, uses, and every use of the scheduler by the goroutine
+  bool gone;            // Envoy has destroyed the stream
+  int uses;
+  bool answered;  // the module has made the response
+  bool over;      // Envoy has made the response, or has ended the stream
+  bool complete;  // the request has come to its end
+  bool listens;   // Go must see the body of the response
+  int64_t remaining; // the units that the fields of the reply report
+  uint32_t count;    // fields in the reply
+  uint32_t length;
+  uint32_t room;
+  char *reply; // own, or allocated
+  char own[REPLY_ROOM];
+} stream;
+
+// A reply is a block of fields, each of which has the lengths of its name and value and their text.
+// A response has a block in front: its status, the number of its fields, and the length of the body
+// that follows them.
+typedef struct {
+  uint32_t name, value;
+} field_lengths;
+
+typedef struct {
+  uint32_t status, count, body;
+  uint32_t ends; // the response is a block of headers alone, sent as it is
+} response_head;
+
+// stream_waits prepares a stream for stream_wake.
+void stream_waits(stream *s);
+// stream_wake makes Envoy call back the stream, if it exists still. It ends the goroutine's use.
+void stream_wake(stream *s);
+// stream_unwaits ends the goroutine's use without waking the stream.
+void stream_unwaits(stream *s);
+// stream_room makes room for a reply of that length. It returns NULL without memory.
+char *stream_room(stream *s, uint32_t length);
+
+bool attribute_text(stream *s, int id, text *value);
+bool attribute_number(stream *s, int id, uint64_t *value);
+bool attribute_bool(stream *s, int id, bool *value);
+void write_log(int level, const char *at, size_t length);
+bool writes_log(int level);
+
+#endif

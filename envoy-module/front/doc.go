@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package front decides requests in Envoy's own process, with the core and the stores of Caddy's
+// front. It knows nothing of Envoy's interface for native modules, so its tests run without Envoy.
+//
+// # Promise
+//
+// No call blocks its caller. What memory, leased units or a remembered denial can decide is decided
+// at once. Any other request waits while a bounded number of goroutines asks the store, and its
+// [Waker] is called when it is decided. Every request is decided: if the store does not answer, by
+// on_error of its rules, and after a panic, by on_error of the policy.
+//
+// # Price
+//
+// A request that is decided at once takes one allocation for the texts that the policy reads and
+// some for its response fields. One that waits takes 4 KB until its response begins, and no
+// goroutine of its own unless it waits for a throttle rule.
+//
+// # When not to use it
+//
+// The WebAssembly filter has memory of its own, and asks a bridge: see envoy-wasm/filter.
+package front

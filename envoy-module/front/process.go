@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/enforce"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/metrics"
+	"github.com/penstock/penstock/internal/enforce/settle"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/enforce/topk"
+	"github.com/penstock/penstock/internal/store"
+)
+
+// Process is what all filters of one Envoy share: stores, verifiers, queues and metrics. A
+// configuration that replaces another one with the same store settings keeps the store and its
+// counters. It is safe for concurrent use.
+type Process struct {
+	logger    *slog.Logger
+	metrics   *metrics.Metrics
+	verifiers *live.Verifiers
+	lines     *throttle.Queues
+	denied    *topk.Sketch
+	panics    atomic.Int64
+	quiet     atomic.Int64 // the second in which a panic was last logged
+
+	mu     sync.Mutex
+	stores map[string]*sharedStore // by their settings
+}
+
+// NewProcess returns a process without filters. Its messages go to the logger.
+func NewProcess(logger *slog.Logger) *Process {
+	return &Process{logger: logger, metrics: metrics.New(), verifiers: live.NewVerifiers(logger),
+		lines: throttle.New(throttle.Options{}), denied: topk.New(topk.Options{}), stores: map[string]*sharedStore{}}
+}
+
+// Panics returns the number of panics so far. Each was recovered.
+func (p *Process) Panics() int64 { return p.panics.Load() }
+
+// Panicked counts a panic of a hook, and logs at most one each second.
+func (p *Process) Panicked(reason any) { p.panicked(reason) }
+
+// panicked counts a panic, and logs at most one each second.
+func (p *Process) panicked(reason any) {
+	p.panics.Add(1)
+	now := time.Now().Unix()
+	if p.quiet.Swap(now) != now {
+		p.logger.Error("a panic, and on_error decides", "reason", fmt.Sprint(reason), "stack", string(debug.Stack()))
+	}
+}
+
+// sharedStore is a store that one or several filters use.
+type sharedStore struct {
+	*store.Store
+	key       string
+	users     int // guarded by Process.mu
+	enforcer  *enforce.Enforcer
+	directory *directory.Directory // nil without one
+	settler   *settle.Queue
+	asker     *asker
+}
+
+// openStore returns a store with the settings, which closeStore gives back.
+func (p *Process) openStore(s *Settings) (*sharedStore, error) {
+	text, err := json.Marshal(struct {
+		Store     *Store
+		Directory *Directory
+	}{s.Store, s.Directory})
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known := p.stores[string(text)]; known != nil {
+		known.users++
+		return known, nil
+	}
+	opened, err := p.buildStore(s)
+	if err != nil {
+		return nil, err
+	}
+	opened.key, opened.users = string(text), 1
+	p.stores[opened.key] = opened
+	return opened, nil
+}
+
+func (p *Process) buildStore(s *Settings) (*sharedStore, error) {
+	options, err := s.Store.options()
+	if err != nil {
+		return nil, err
+	}
+	outages := enforce.NewOutages(p.logger)
+	options.Logger = p.logger
+	options.Failed = func(err error) {
+		p.metrics.StoreFailed(err)
+		outages.Failed(err)
+	}
+	opened, err := store.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	shared := &sharedStore{Store: opened, enforcer: enforce.New(opened.Requests, p.metrics)}
+	shared.enforcer.Log(outages)
+	shared.enforcer.CountDenials(p.denied)
+	shared.settler = settle.New(opened.Corrections, func(end settle.End) { p.metrics.Settlements.WithLabelValues(string(end)).Inc() })
+	shared.settler.Panic = p.panicked
+	shared.asker = newAsker(p, shared.enforcer)
+	if s.Directory == nil {
+		return shared, nil
+	}
+	var timeout time.Duration
+	if options.Redis != nil {
+		timeout = options.Redis.Timeout
+	}
+	if shared.directory, err = s.Directory.open(p, opened, timeout); err != nil {
+		return nil, errors.Join(err, opened.Close())
+	}
+	return shared, nil
+}
+
+// closeStore gives a store back. The last filter closes it, after the charges of its requests are
+// corrected.
+func (p *Process) closeStore(s *sharedStore) error {
+	p.mu.Lock()
+	s.users--
+	last := s.users == 0
+	if last {
+		delete(p.stores, s.key)
+	}
+	p.mu.Unlock()
+	if !last {
+		return nil
+	}
+	s.asker.stop()
+	var problems []error
+	if !s.settler.Stop(settle.Deadline) {
+		problems = append(problems, errors.New("the store closes before all charges were settled: the reserved units stay charged"))
+	}
+	if s.directory != nil {
+		problems = append(problems, s.directory.Close())
+	}
+	return errors.Join(append(problems, s.Close())...)
+}

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"strconv"
+
+	"github.com/penstock/penstock/internal/envoy/exchange"
+)
+
+// Response is a response in place of the upstream's.
+type Response struct {
+	Status  uint32
+	Headers [][2]string
+	Body    []byte
+	Ends    bool // Headers are the whole response, with its status, and are sent as they are
+}
+
+// grpcKind is the content type of the response to a gRPC request without a subtype.
+const grpcKind = "application/grpc"
+
+// responseTo returns the response to a request with that content type. For gRPC it is a single
+// block of headers, which has the status of gRPC.
+func responseTo(contentType string, r exchange.Response, message string) Response {
+	kind := exchange.GRPCType(contentType)
+	if kind == "" {
+		return Response{Status: r.Status, Headers: r.Headers, Body: r.Body}
+	}
+	if kind == exchange.GRPCNative {
+		kind = grpcKind
+	}
+	headers := [][2]string{{":status", "200"}, {"content-type", kind}}
+	for _, h := range r.Headers {
+		if h[0] != "content-type" {
+			headers = append(headers, h)
+		}
+	}
+	if r.GRPCStatus >= 0 {
+		headers = append(headers, [2]string{"grpc-status", strconv.Itoa(int(r.GRPCStatus))}, [2]string{"grpc-message", message})
+	}
+	return Response{Status: 200, Headers: headers, Ends: true}
+}
+
+// Unguarded returns the response to a request that on_error denies without a plan.
+func Unguarded() *Response {
+	r := exchange.Unguarded()
+	return &Response{Status: r.Status, Headers: r.Headers, Body: r.Body}
+}

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/enforce/throttle"
+	"github.com/penstock/penstock/internal/envoy/exchange"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// Verdict tells Envoy how to proceed with a request.
+type Verdict uint8
+
+// The verdicts.
+const (
+	Continue Verdict = iota // with the fields of [Stream.Fields] in the response
+	Respond                 // with [Stream.Response] in place of the upstream
+	Wait                    // until the waker is called
+)
+
+// Host gives values that Envoy knows of the request whose hook runs.
+type Host interface {
+	// Attribute returns an attribute by its name.
+	Attribute(name string) (value string, ok bool)
+}
+
+// Waker wakes one request.
+type Waker interface {
+	// Waits is called within the hook, before the request can be woken.
+	Waits()
+	// Wake is called once, by any goroutine, when the request is decided. Envoy then calls
+	// [Stream.Woken], unless the request has ended.
+	Wake()
+}
+
+// Stream is one request. Envoy's worker calls its methods, one at a time.
+type Stream struct {
+	// Headers are those of the request, for [Stream.Decide]. Their texts need to be valid only
+	// within the hook.
+	Headers [][2]string
+
+	front   *Front
+	version *live.Version
+	request exchange.Request
+	plan    core.Plan
+	writer  response.Writer
+	wait    throttle.Wait
+	waker   Waker
+	cancel  context.CancelFunc // of the wait for a throttle rule
+	holds   atomic.Int32       // the hooks and the goroutine that use the stream
+
+	verdict   Verdict
+	fields    response.Fields
+	remaining int64
+	response  Response
+	settling  *Settling // nil unless the charge depends on the response
+
+	provoked string // in tests of panics: where to panic
+}
+
+// headersKept is the number of headers whose room is kept for the next request.
+const headersKept = 256
+
+// NewStream returns a stream for one request. Release ends it.
+func (f *Front) NewStream() *Stream {
+	s := f.streams.Get().(*Stream)
+	s.holds.Store(1)
+	return s
+}
+
+// Release ends the hooks' use of the stream.
+func (s *Stream) Release() { s.drop() }
+
+// drop ends one use of the stream. The last one recycles it.
+func (s *Stream) drop() {
+	if s.holds.Add(-1) > 0 {
+		return
+	}
+	if t := s.settling; t != nil { // the client left while the request waited
+		s.settling = nil
+		t.End()
+	}
+	s.plan.Reset()
+	s.request.Release()
+	clear(s.Headers)
+	s.Headers = s.Headers[:0]
+	if cap(s.Headers) > headersKept {
+		s.Headers = nil
+	}
+	s.version, s.waker, s.cancel, s.provoked = nil, nil, nil, ""
+	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
+	s.front.streams.Put(s)
+}
+
+// Decide decides the request, or makes it wait. source is Envoy's source.address.
+func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
+	defer s.rescue(&v)
+	f := s.front
+	provoke(s, "hook")
+	s.version = f.policy.Current()
+	reads := readsOf(s.version)
+	q := &s.request
+	q.Take(reads, s.Headers, micros(time.Now()))
+	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
+	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
+		return s.respond(exchange.BadTarget(), "invalid target")
+	}
+	for _, name := range reads.Attrs {
+		text, ok := host.Attribute(name)
+		q.Ask.Attrs = append(q.Ask.Attrs, wire.Value{Text: text, Given: ok && text != ""})
+	}
+	q.Own()
+	s.plan.Reset()
+	if d := f.store.directory; d != nil {
+		s.plan.UseDirectory(d)
+	}
+	s.plan.Add(s.version.Ruleset, &q.View)
+	switch {
+	case len(s.plan.Unresolved()) > 0:
+		return s.ask(waker)
+	case len(s.plan.Checks()) == 0:
+		return s.complete(s.plan.Decide())
+	case len(s.plan.Throttled()) == 0 && f.store.TakeNow(s.plan.Checks(), s.plan.Results()):
+		return s.complete(s.plan.Decide())
+	}
+	return s.ask(waker)
+}
+
+// ask makes the request wait for the store, or decides it if too many requests wait.
+func (s *Stream) ask(waker Waker) Verdict {
+	s.waker = waker
+	s.holds.Add(1) // for the goroutine
+	s.front.enter()
+	waker.Waits()
+	if s.front.store.asker.add(s) {
+		return Wait
+	}
+	s.holds.Add(-1)
+	s.front.leave()
+	return s.complete(s.plan.Fail(counter.ErrOverloaded))
+}
+
+// Woken returns the verdict on a request that waited.
+func (s *Stream) Woken() Verdict { return s.verdict }
+
+// Gone notes that the client has left while the request waited.
+func (s *Stream) Gone() {
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.drop()
+}
+
+// complete applies a decision.
+func (s *Stream) complete(d core.Decision) Verdict {
+	if d.Rule == "" {
+		d.Rule = s.plan.BlockedBy()
+	}
+	s.front.store.enforcer.Count(&s.plan, &d, s.version)
+	s.fields, s.remaining = s.writer.Headers(&s.plan, &d), d.Remaining
+	if !d.Denied() {
+		s.expect()
+		return Continue
+	}
+	r, _ := exchange.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	_, message := response.GRPCStatus(&d)
+	return s.respond(r, message)
+}
+
+// respond makes the request be answered in place of the upstream. message is for clients of gRPC.
+func (s *Stream) respond(r exchange.Response, message string) Verdict {
+	s.response = responseTo(s.request.ContentType, r, message)
+	return Respond
+}
+
+// Fields returns the fields about limits to set in the response, and the remaining units that they
+// report.
+func (s *Stream) Fields() (fields *response.Fields, remaining int64) { return &s.fields, s.remaining }
+
+// Response returns the response after the verdict Respond.
+func (s *Stream) Response() *Response { return &s.response }
+
+// rescue recovers from a panic while a request is decided, and decides it by on_error of the policy.
+// It must be deferred.
+func (s *Stream) rescue(v *Verdict) {
+	if reason := recover(); reason != nil {
+		*v = s.fail(reason)
+	}
+}
+
+// fail decides a request after a panic.
+func (s *Stream) fail(reason any) Verdict {
+	s.front.process.panicked(reason)
+	s.fields = response.Fields{}
+	if s.front.Denies() {
+		return s.respond(exchange.Unguarded(), "unavailable")
+	}
+	return Continue
+}

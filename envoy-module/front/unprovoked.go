@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build !provoke
+
+package front
+
+// provoke causes a panic in tests of panics.
+func provoke(*Stream, string) {}
+
+// Provoke is provoke for the hooks.
+func (*Stream) Provoke(string) {}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/core/slim"
+)
+
+// Response is a response that a front itself sends to a client.
+type Response struct {
+	Status     uint32
+	Headers    [][2]string
+	Body       []byte
+	GRPCStatus int32 // the status for gRPC clients; -1 lets Envoy choose it
+}
+
+// GRPCNative marks a request that Envoy itself treats as gRPC.
+const GRPCNative = "native"
+
+// GRPCType returns the content type of a response to a gRPC request. It returns "" for other
+// requests, and [GRPCNative] if Envoy itself converts the response to gRPC.
+func GRPCType(asked string) string {
+	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
+		return GRPCNative
+	}
+	return response.GRPCContentType(asked)
+}
+
+// Deny returns the response to a denied request, with the given fields about its limits. For a
+// request of gRPC that Envoy does not convert, grpcType is the content type of the response, which
+// Envoy omits if there is no body; otherwise it is "".
+func Deny(plan *core.Plan, d *core.Decision, contentType string, own *response.Fields) (r Response, grpcType string) {
+	var headers [][2]string
+	if challenge := response.Challenge(d); challenge != "" {
+		headers = append(headers, [2]string{"www-authenticate", challenge})
+	}
+	if d.Response != nil {
+		for _, f := range d.Response.Headers {
+			headers = setField(headers, slim.LowerASCII(f.Name), f.Value)
+		}
+	}
+	r = Response{Status: uint32(d.Status), GRPCStatus: -1}
+	switch kind := GRPCType(contentType); kind {
+	case "":
+		headers = setField(headers, "content-type", response.ContentType(d))
+		r.Body = response.AppendProblem(nil, plan, d)
+	case GRPCNative:
+		// Envoy makes a trailers-only response, with the body as the message.
+		code, _ := response.GRPCStatus(d)
+		r.GRPCStatus, r.Body = int32(code), []byte(response.Detail(d))
+	default:
+		code, message := response.GRPCStatus(d)
+		r.Status, grpcType = 200, kind
+		headers = setField(headers, "grpc-status", strconv.Itoa(code))
+		headers = setField(headers, "grpc-message", message)
+	}
+	for _, f := range Merge(own, d.Remaining, headers) {
+		headers = setField(headers, f[0], f[1])
+	}
+	r.Headers = headers
+	return r, grpcType
+}
+
+// setField sets a field in a list of headers, replacing one of that name.
+//
+//go:noinline
+func setField(headers [][2]string, name, value string) [][2]string {
+	for i := range headers {
+		if headers[i][0] == name {
+			headers[i][1] = value
+			return headers
+		}
+	}
+	return append(headers, [2]string{name, value})
+}
+
+// Merge returns the fields about limits to set in a response, nil if there are none. They combine
+// the front's own fields with those that the headers of the response have.
+func Merge(own *response.Fields, remaining int64, headers [][2]string) (fields [][2]string) {
+	if own.Empty() {
+		return nil
+	}
+	all := *own
+	all.Merge(remaining, false, func(f response.Field) []string { return Lines(headers, response.FieldNames[f]) })
+	fields = make([][2]string, 0, len(all))
+	for i, value := range all {
+		if value != "" {
+			fields = append(fields, [2]string{response.FieldNames[i], value})
+		}
+	}
+	return fields
+}
+
+// Unguarded returns the response to a request that on_error denies and for which there is no plan.
+func Unguarded() Response {
+	d := core.Decision{Outcome: core.OutcomeDegradedDenied, Status: 503}
+	return Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", response.ContentType(&d)}},
+		Body: response.AppendProblem(nil, new(core.Plan), &d)}
+}
+
+// BadTarget returns the response to a request whose path or host the upstream might read
+// differently.
+func BadTarget() Response {
+	return Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
+		Body: []byte(response.InvalidTarget)}
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"slices"
+	"strings"
+	"unsafe"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
+)
+
+// Reads lists the values that one version of a policy reads from a request.
+type Reads struct {
+	core.Inputs
+	index map[string]int // of Headers, by name in lower case
+}
+
+// ReadsOf returns the values of the inputs.
+func ReadsOf(inputs core.Inputs) Reads {
+	r := Reads{Inputs: inputs, index: make(map[string]int, len(inputs.Headers))}
+	for i, name := range inputs.Headers {
+		r.index[slim.LowerASCII(name)] = i
+	}
+	return r
+}
+
+// Request holds the parts of one request that the policy reads. It is filled once, from the
+// headers. The zero Request is ready, and so is one after [Request.Release].
+type Request struct {
+	View        wire.View // of Ask
+	Ask         wire.Ask
+	ContentType string
+	ID          string   // the x-request-id
+	Hurried     bool     // a header sets the upstream timeout
+	Bytes       int      // of all headers
+	again       []string // headers of the policy with more than one line
+}
+
+// Take reads the headers of a request. Their names are lower case, as Envoy has them. The request
+// keeps the texts of the headers.
+func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
+	q.Release()
+	q.View = wire.View{Ask: &q.Ask, Inputs: &reads.Inputs, At: now}
+	for range reads.Headers {
+		q.Ask.Headers = append(q.Ask.Headers, wire.Value{})
+	}
+	for _, field := range headers {
+		q.Bytes += len(field[0]) + len(field[1])
+		switch name := field[0]; name {
+		case ":path":
+			q.Ask.Path, q.Ask.Query, _ = strings.Cut(field[1], "?")
+		case ":method":
+			q.Ask.Method = field[1]
+		case ":authority":
+			q.Ask.Host = field[1]
+		case "host": // the same as :authority, if it is present at all
+			if q.Ask.Host == "" {
+				q.Ask.Host = field[1]
+			}
+		case "x-request-id":
+			q.ID = field[1]
+			q.header(reads, name, field[1])
+		case "content-type":
+			q.ContentType = field[1]
+			q.header(reads, name, field[1])
+		default:
+			q.Hurried = q.Hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-")
+			q.header(reads, name, field[1])
+		}
+	}
+	for _, name := range q.again {
+		i := reads.index[name]
+		q.Ask.Headers[i].Text = policy.JoinLines(reads.Headers[i], Lines(headers, name))
+	}
+	if !reads.Query {
+		q.Ask.Query = ""
+	}
+}
+
+// header stores a header that the policy reads; if it has several lines, header stores the first.
+// They are joined later in one step, because joining line by line would copy the first line once for
+// each further line.
+//
+//go:noinline
+func (q *Request) header(reads *Reads, name, value string) {
+	i, ok := reads.index[name]
+	if !ok {
+		return
+	}
+	v := &q.Ask.Headers[i]
+	if !v.Given {
+		*v = wire.Value{Text: value, Given: true}
+	} else if !slices.Contains(q.again, name) {
+		q.again = append(q.again, name)
+	}
+}
+
+// Release drops the request and keeps the slices for the next one.
+func (q *Request) Release() {
+	clear(q.Ask.Headers)
+	clear(q.Ask.Attrs)
+	clear(q.again)
+	*q = Request{Ask: wire.Ask{Headers: q.Ask.Headers[:0], Attrs: q.Ask.Attrs[:0]}, again: q.again[:0]}
+}
+
+// Own copies the texts of the request, all of them into one allocation. Without it, a request is
+// valid only as long as the headers that it was taken from.
+func (q *Request) Own() {
+	texts := [...]*string{&q.Ask.Path, &q.Ask.Method, &q.Ask.Host, &q.Ask.Query, &q.ContentType, &q.ID}
+	n := 0
+	for _, text := range texts {
+		n += len(*text)
+	}
+	for i := range q.Ask.Headers {
+		n += len(q.Ask.Headers[i].Text)
+	}
+	for i := range q.Ask.Attrs {
+		n += len(q.Ask.Attrs[i].Text)
+	}
+	if n == 0 {
+		return
+	}
+	all := make([]byte, 0, n)
+	keep := func(text *string) {
+		start := len(all)
+		all = append(all, *text...)
+		*text = unsafe.String(unsafe.SliceData(all[start:]), len(*text)) // within its capacity
+		if len(all) == start {
+			*text = ""
+		}
+	}
+	for _, text := range texts {
+		keep(text)
+	}
+	for i := range q.Ask.Headers {
+		keep(&q.Ask.Headers[i].Text)
+	}
+	for i := range q.Ask.Attrs {
+		keep(&q.Ask.Attrs[i].Text)
+	}
+}
+
+// Lines returns the values of a header, nil if it is absent.
+//
+//go:noinline
+func Lines(headers [][2]string, name string) (values []string) {
+	for i := range headers {
+		if headers[i][0] == name {
+			values = append(values, headers[i][1])
+		}
+	}
+	return values
+}

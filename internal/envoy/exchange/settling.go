@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package exchange
+
+import (
+	"strings"
+
+	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/internal/envoy/wire"
+	"github.com/penstock/penstock/internal/usage"
+)
+
+// Settling is the settlement of a response and what is known of the response. It implements
+// [core.Answer].
+type Settling struct {
+	core.Settlement
+	status  int
+	headers []wire.Field // headers read so far that can contain costs
+	tap     *usage.Tap   // reads the body; nil if no cost is in it
+	awaits  bool         // a header can still come in the trailers
+	unread  bool         // the body contains a cost but cannot be read
+	cut     bool         // the response was truncated
+}
+
+// Beginning describes a response that begins.
+type Beginning struct {
+	Status  int
+	Headers [][2]string
+	Ends    bool // there is no body
+	Head    bool // the method is HEAD
+	// Aborted says that Envoy might have made the response because the client did not finish its
+	// request or chose the upstream timeout.
+	Aborted  bool
+	Inflater usage.Inflater // nil: compressed bodies are not read
+}
+
+// Begin reads costs from the beginning of a response. It reports whether nothing more needs to be
+// known, so that the settlement is due at once: a stream can last for hours.
+func (d *Settling) Begin(b *Beginning) (due bool) {
+	d.status = b.Status
+	if b.Aborted {
+		d.status, d.unread = 0, true
+		return true
+	}
+	d.learn(b.Headers)
+	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
+	d.awaits = bodied && Lines(b.Headers, "content-length") == nil && d.Awaits(d)
+	if paths := d.Paths(); bodied && len(paths) > 0 {
+		tap := usage.New(paths, first(b.Headers, "content-type"), first(b.Headers, "content-encoding"), b.Inflater)
+		if d.unread = tap.Unread(); tap.Readable() {
+			d.tap = tap
+		}
+	}
+	if usage.Withheld(b.Head, b.Status, Lines(b.Headers, "content-range") != nil) {
+		d.unread = true // the failure does not concern a cost in a header
+	}
+	return d.tap == nil && !d.awaits
+}
+
+// Cost returns the cost of the request if the beginning of the response determines it.
+func (d *Settling) Cost() (cost int64, known bool) {
+	if d.awaits || d.status == 0 {
+		return 0, false
+	}
+	return d.CostNow(d)
+}
+
+// Listens reports whether Body must see the body.
+func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
+
+// Body reads a piece of the body, which it does not keep.
+func (d *Settling) Body(piece []byte) {
+	if d.Listens() {
+		_, _ = d.tap.Write(piece) // it takes everything
+	}
+}
+
+// Trailers reads the trailers.
+func (d *Settling) Trailers(trailers [][2]string) { d.learn(trailers) }
+
+// Cut notes that the response ended before its end was read.
+func (d *Settling) Cut() {
+	d.cut = true
+	d.learn(nil)
+}
+
+// Forget drops what is known of a response, and keeps the buffers for the next one.
+func (d *Settling) Forget() { *d = Settling{Settlement: d.Settlement, headers: d.headers[:0]} }
+
+// learn stores headers that can contain costs, unless they are stored already. Headers that are
+// missing from a truncated response count as unread, because they might have been in its trailers.
+//
+//go:noinline
+func (d *Settling) learn(headers [][2]string) {
+	for _, name := range d.Settlement.Headers() {
+		if _, known := d.Header(name); known {
+			continue
+		}
+		text := core.UnreadMark
+		if values := Lines(headers, slim.LowerASCII(name)); values != nil {
+			text = strings.Clone(strings.Join(values, ", "))
+		} else if !d.cut {
+			continue
+		}
+		d.headers = append(d.headers, wire.Field{Name: name, Text: text})
+	}
+}
+
+func first(headers [][2]string, name string) string {
+	if values := Lines(headers, name); values != nil {
+		return values[0]
+	}
+	return ""
+}
+
+// Status implements [core.Answer].
+func (d *Settling) Status() int { return d.status }
+
+// Header implements [core.Answer].
+func (d *Settling) Header(name string) (string, bool) {
+	for i := range d.headers {
+		if d.headers[i].Name == name {
+			return d.headers[i].Text, true
+		}
+	}
+	return "", false
+}
+
+// JSON implements [core.Answer].
+func (d *Settling) JSON(path string) (string, bool) {
+	var value string
+	var ok bool
+	unread := d.unread || d.cut
+	if d.tap != nil {
+		value, ok = d.tap.JSON(path)
+		unread = unread || d.tap.Unread()
+	}
+	if unread {
+		return core.UnreadMark + value, true
+	}
+	return value, ok
+}
+
+var _ core.Answer = (*Settling)(nil)
+
+// StatusOf returns the status in the headers of a response. A status that is not a number counts as
+// 0.
+func StatusOf(headers [][2]string) int {
+	for i := range headers {
+		if headers[i][0] == ":status" {
+			status, _ := slim.ParseWhole(headers[i][1])
+			return int(status)
+		}
+	}
+	return 0
+}
+
+// Aborts reports whether Envoy might have made the response because the client did not finish its
+// request or chose the upstream timeout. A client cannot make the upstream unreachable. details is
+// Envoy's response.code_details; complete says that the request has come to its end, and hurried
+// that a header of it sets the upstream timeout.
+func Aborts(details string, complete, hurried bool) bool {
+	switch {
+	case details == "" || details == "via_upstream":
+		return false
+	case complete:
+		return hurried && (strings.Contains(details, "timeout") || strings.Contains(details, "duration"))
+	default:
+		return details != "no_healthy_upstream" && !strings.Contains(details, "connection_failure")
+	}
+}
