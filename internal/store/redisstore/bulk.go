@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -20,39 +19,23 @@ const scanCount = 1000
 // SetValues sets values of keys, in one pipeline for each server. A nil value removes the key. It
 // returns at the latest when ctx is done; some values may then be set and others not.
 func (s *Store) SetValues(ctx context.Context, keys []string, values [][]byte) error {
-	groups := map[*node][]int{}
-	for i, key := range keys {
-		n, err := s.valueNode(key)
-		if err != nil {
-			return err
-		}
-		groups[n] = append(groups[n], i)
-	}
-	var writing sync.WaitGroup
-	errs := make([]error, 0, len(groups))
-	var mu sync.Mutex
-	for n, of := range groups {
-		writing.Go(func() {
-			_, err := n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-				for _, i := range of {
-					if values[i] == nil {
-						pipe.Del(ctx, keys[i])
-					} else {
-						pipe.Set(ctx, keys[i], values[i], 0)
-					}
+	return s.perNode(keys, func(n *node, of []int) error {
+		_, err := n.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, i := range of {
+				if values[i] == nil {
+					pipe.Del(ctx, keys[i])
+				} else {
+					pipe.Set(ctx, keys[i], values[i], 0)
 				}
-				return nil
-			})
-			if err != nil {
-				s.rediscover() // a slot may have moved
-				mu.Lock()
-				errs = append(errs, failureOf(err))
-				mu.Unlock()
 			}
+			return nil
 		})
-	}
-	writing.Wait()
-	return errors.Join(errs...)
+		if err != nil {
+			s.rediscover() // a slot may have moved
+			return failureOf(err)
+		}
+		return nil
+	})
 }
 
 // Keys calls each for the keys of all servers that match a pattern, some hundreds at a time, until

@@ -19,9 +19,14 @@ const ValueBytesMax = replyStringMax
 
 // Values reads the values of keys, in one pipeline for each server. values[i] becomes the value of
 // keys[i], nil if there is none, and empty but not nil if it is not a string. It returns at the
-// latest
-// when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
+// latest when ctx is done. The error is of KindSlow if a server has answered calls that were sent later.
 func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) error {
+	return s.perNode(keys, func(n *node, of []int) error { return s.valuesOf(ctx, n, of, keys, values) })
+}
+
+// perNode calls do for each server of the keys, in parallel, with the indexes of its keys. It
+// returns when all calls have returned, with their errors joined.
+func (s *Store) perNode(keys []string, do func(n *node, of []int) error) error {
 	groups := map[*node][]int{}
 	for i, key := range keys {
 		n, err := s.valueNode(key)
@@ -30,19 +35,19 @@ func (s *Store) Values(ctx context.Context, keys []string, values [][]byte) erro
 		}
 		groups[n] = append(groups[n], i)
 	}
-	var reading sync.WaitGroup
+	var calls sync.WaitGroup
 	errs := make([]error, 0, len(groups))
 	var mu sync.Mutex
 	for n, of := range groups {
-		reading.Go(func() {
-			if err := s.valuesOf(ctx, n, of, keys, values); err != nil {
+		calls.Go(func() {
+			if err := do(n, of); err != nil {
 				mu.Lock()
 				errs = append(errs, err)
 				mu.Unlock()
 			}
 		})
 	}
-	reading.Wait()
+	calls.Wait()
 	return errors.Join(errs...)
 }
 
