@@ -17,6 +17,8 @@ package abi
 #cgo nocallback stream_waits
 #cgo noescape stream_wake
 #cgo nocallback stream_wake
+#cgo noescape stream_unwaits
+#cgo nocallback stream_unwaits
 #include "stream.h"
 */
 import "C"
@@ -237,3 +239,6 @@ func (w *waker) Waits() { C.stream_waits((*C.stream)(w)) }
 
 // Wake implements [front.Waker].
 func (w *waker) Wake() { C.stream_wake((*C.stream)(w)) }
+
+// Unwaits implements [front.Waker].
+func (w *waker) Unwaits() { C.stream_unwaits((*C.stream)(w)) }

@@ -39,6 +39,8 @@ type Waker interface {
 	// Wake is called once, by any goroutine, when the request is decided. Envoy then calls
 	// [Stream.Woken], unless the request has ended.
 	Wake()
+	// Unwaits is called instead of Wake, within the hook, if the request does not wait after all.
+	Unwaits()
 }
 
 // Stream is one request. Envoy's worker calls its methods, one at a time.
@@ -143,6 +145,7 @@ func (s *Stream) ask(waker Waker) Verdict {
 	if s.front.store.asker.add(s) {
 		return Wait
 	}
+	waker.Unwaits()
 	s.holds.Add(-1)
 	s.front.leave()
 	return s.complete(s.plan.Fail(counter.ErrOverloaded))
