@@ -63,6 +63,7 @@ func (b *block) readStore() {
 func (b *block) storeWord() {
 	d, s := b.d, b.store
 	texts := s.texts()
+	lists := map[string]*[]string{"addrs": &s.Addrs, "addrs_before": &s.AddrsBefore}
 	numbers := map[string]*int{"counters_max": &s.CountersMax, "bytes_max": &s.BytesMax, "queue_max": &s.QueueMax}
 	word := d.Val()
 	text, isText := texts[word]
@@ -73,14 +74,14 @@ func (b *block) storeWord() {
 	case replicaWords[word]:
 		b.problem("store."+word, "would read from replicas", "leave it out: a check reads and charges its counters in one step, on the "+
 			"master only; a replica lags behind, so limits would not hold")
-	case !isText && !isNumber && word != "timeout" && word != "remember_denials" && word != "addrs":
-		b.problem("store."+word, "is an unknown field", "the fields are url, mode, addrs, master, username, password, "+
+	case !isText && !isNumber && word != "timeout" && word != "remember_denials" && lists[word] == nil:
+		b.problem("store."+word, "is an unknown field", "the fields are url, mode, addrs, addrs_before, master, username, password, "+
 			"password_file, sentinel_username, sentinel_password, sentinel_password_file, ca, cert, key, server_name, timeout, queue_max "+
 			"and remember_denials for redis, counters_max and bytes_max for memory")
-	case word == "addrs" && len(args) == 0:
-		b.problem("store.addrs", "is empty", "write addrs host:6379 host:6379")
-	case word == "addrs":
-		s.Addrs = append(s.Addrs, args...)
+	case lists[word] != nil && len(args) == 0:
+		b.problem("store."+word, "is empty", "write "+word+" host:6379 host:6379")
+	case lists[word] != nil:
+		*lists[word] = append(*lists[word], args...)
 	case len(args) != 1:
 		b.problem("store."+word, "takes one value", "")
 	case isText && *text != "", isNumber && *number != 0, word == "timeout" && s.Timeout != 0,

@@ -67,6 +67,10 @@ type Store struct {
 	// the same spelling, in any order.
 	Addrs []string `json:"addrs,omitempty"`
 
+	// The servers of the ring before servers were added or removed, while that change is under way.
+	// A counter that moves is charged on both of its servers.
+	AddrsBefore []string `json:"addrs_before,omitempty"`
+
 	// The name of the master in the sentinels' configuration. Required with `sentinel`.
 	Master string `json:"master,omitempty"`
 
@@ -140,6 +144,10 @@ func (s *Store) resolve() (Store, error) {
 	resolved.Addrs = slices.Clone(s.Addrs)
 	for i := range resolved.Addrs {
 		fill("addrs", &resolved.Addrs[i])
+	}
+	resolved.AddrsBefore = slices.Clone(s.AddrsBefore)
+	for i := range resolved.AddrsBefore {
+		fill("addrs_before", &resolved.AddrsBefore[i])
 	}
 	return resolved, errors.Join(problems...)
 }
@@ -268,7 +276,7 @@ func (s *Store) build(d *Directory) (*pooledStore, error) {
 		}}
 	if s.shared() {
 		options.Redis = &redisstore.Options{
-			URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, Master: s.Master,
+			URL: s.URL, Mode: s.Mode, Addrs: s.Addrs, AddrsBefore: s.AddrsBefore, Master: s.Master,
 			SentinelUsername: s.SentinelUsername, SentinelPassword: s.SentinelPassword,
 			SentinelPasswordFile: s.SentinelPasswordFile,
 			Username:             s.Username, Password: s.Password, PasswordFile: s.PasswordFile,

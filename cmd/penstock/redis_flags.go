@@ -22,6 +22,8 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 	flags.StringVar(&o.Mode, "redis-mode", "", "the mode of the Redis servers: single, sentinel, cluster or ring (single)")
 	flags.StringSliceVar(&o.Addrs, "redis-addrs", nil, "the sentinels, some servers of the cluster, or all of the ring, as `HOST:PORT,…`; "+
 		"--redis rediss://user@host beside it sets user and TLS")
+	flags.StringSliceVar(&o.AddrsBefore, "redis-addrs-before", nil, "the servers of the ring before some were added or removed, while that "+
+		"change is under way, as `HOST:PORT,…`")
 	flags.StringVar(&o.Master, "redis-master", "", "the `NAME` by which sentinels know the master")
 	flags.StringVar(&o.SentinelUsername, "redis-sentinel-username", "", "the user of the sentinels, if they have one")
 	flags.StringVar(&o.SentinelPasswordFile, "redis-sentinel-password-file", "", "a `FILE` that holds the password of the sentinels")

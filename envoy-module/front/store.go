@@ -33,6 +33,7 @@ type Store struct {
 	URL                  string           `json:"url,omitempty"`
 	Mode                 string           `json:"mode,omitempty"`
 	Addrs                policyfile.Words `json:"addrs,omitempty"`
+	AddrsBefore          policyfile.Words `json:"addrs_before,omitempty"`
 	Master               string           `json:"master,omitempty"`
 	SentinelUsername     string           `json:"sentinel_username,omitempty"`
 	SentinelPassword     string           `json:"sentinel_password,omitempty"`
@@ -112,6 +113,9 @@ func (s *Store) options() (o store.Options, err error) {
 		PasswordFile: s.PasswordFile, CAFile: s.CA, CertFile: s.Cert, KeyFile: s.Key, ServerName: s.ServerName, QueueMax: s.QueueMax}
 	for _, addr := range s.Addrs {
 		r.Addrs = append(r.Addrs, text("addrs", addr))
+	}
+	for _, addr := range s.AddrsBefore {
+		r.AddrsBefore = append(r.AddrsBefore, text("addrs_before", addr))
 	}
 	if s.Timeout != "" {
 		if r.Timeout, err = policyfile.Span(s.Timeout); err != nil {

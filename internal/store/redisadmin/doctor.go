@@ -328,7 +328,7 @@ func (d *Deployment) examineTopology(ctx context.Context) (all []Finding) {
 	case ModeRing:
 		for _, n := range d.Nodes {
 			named, err := n.send(ctx, "get", redisstore.RingKey).Text()
-			if here := redisstore.RingNames(d.addrs()); err == nil && named != here {
+			if here := redisstore.RingNames(d.addrs()); err == nil && !redisstore.RingsCountTogether(named, here) {
 				say(LevelWrong, "ring", fmt.Sprintf("at %s the last node that connected named the servers %.500q, and here they are %q: nodes that "+
 					"name them otherwise count apart, and limits do not hold; write the same addresses everywhere, or tell those of the nodes by "+
 					"--redis-addrs", n.Addr, named, here))

@@ -5,6 +5,7 @@ package redisstore
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +25,10 @@ func (o *Options) ToolServers() (base *redis.Options, named []*redis.Options, er
 	s, err := o.settings()
 	if err != nil {
 		return nil, nil, err
+	}
+	if s.before != nil {
+		return nil, nil, errors.New("addrs_before goes with nodes: a tool looks at the servers of one ring; leave it out, or name the " +
+			"servers of before as addrs")
 	}
 	base = toolOptions(s.address, s.tls)
 	for _, seed := range s.seeds {

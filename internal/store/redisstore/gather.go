@@ -55,17 +55,39 @@ func (s *Store) merge(t *splitCall) (refund *splitCall, failure *Failure) {
 	if failure != nil {
 		return refund, failure.ofCall(unsent)
 	}
-	for _, p := range t.parts {
-		for i, place := range p.places {
-			if !p.divided {
-				t.results[place] = p.results[i]
-			}
-		}
-	}
+	t.collect()
 	if denied {
 		s.recordDenials(t)
 	}
 	return refund, nil
+}
+
+// collect copies the results of the parts. A check in two parts has the stricter of two results.
+func (t *splitCall) collect() {
+	var seen [counter.ChecksMax]bool
+	for _, p := range t.parts {
+		if p.divided {
+			continue
+		}
+		for i, place := range p.places {
+			if seen[place] {
+				stricter(&t.results[place], &p.results[i])
+				continue
+			}
+			t.results[place], seen[place] = p.results[i], true
+		}
+	}
+}
+
+// stricter changes a result to what it and another result for the same check both allow. The
+// receipt stays: a refund on the other server names a charge that it may not find, and then
+// restores nothing there.
+func stricter(r, other *counter.Result) {
+	r.Denied = r.Denied || other.Denied
+	r.Overflow = r.Overflow || other.Overflow
+	r.Granted, r.Remaining = min(r.Granted, other.Granted), min(r.Remaining, other.Remaining)
+	r.Wait, r.Reset, r.Next = max(r.Wait, other.Wait), max(r.Reset, other.Reset), max(r.Next, other.Next)
+	r.LeasedIn, r.Violations = max(r.LeasedIn, other.LeasedIn), max(r.Violations, other.Violations)
 }
 
 // denies reports whether the result of a check denies the call.

@@ -85,19 +85,43 @@ func (o *Options) readAddrs(s *settings, port string) (problems []error) {
 		}
 		return []error{fmt.Errorf("addrs are %d: at most %d are taken, and %s", len(o.Addrs), addrsMax, enough)}
 	}
-	for i, text := range o.Addrs {
+	s.seeds, problems = readAddrList("addrs", o.Addrs, s.seeds, port)
+	return append(problems, o.readBefore(s, port)...)
+}
+
+// readBefore reads AddrsBefore.
+func (o *Options) readBefore(s *settings, port string) (problems []error) {
+	switch {
+	case len(o.AddrsBefore) == 0:
+		return nil
+	case s.mode != ModeRing:
+		return []error{fmt.Errorf("addrs_before goes with mode ring, and the mode is %s: leave it out", s.mode)}
+	case len(o.AddrsBefore) > addrsMax:
+		return []error{fmt.Errorf("addrs_before are %d: a ring has at most %d", len(o.AddrsBefore), addrsMax)}
+	}
+	s.before, problems = readAddrList("addrs_before", o.AddrsBefore, nil, port)
+	if len(problems) == 0 && RingNames(s.before) == RingNames(s.seeds) {
+		problems = append(problems, errors.New("addrs_before are the same servers as addrs: leave addrs_before out"))
+	}
+	return problems
+}
+
+// readAddrList appends the addresses of an option, each once.
+func readAddrList(option string, texts, to []string, port string) (addrs []string, problems []error) {
+	for i, text := range texts {
 		addr, err := parseAddr(text, port)
 		switch {
 		case err != nil:
-			problems = append(problems, fmt.Errorf("addrs[%d] %w", i, err))
+			problems = append(problems, fmt.Errorf("%s[%d] %w", option, i, err))
 		// Host names are case-insensitive.
-		case slices.ContainsFunc(s.seeds, func(seed string) bool { return strings.EqualFold(seed, addr) }):
-			problems = append(problems, fmt.Errorf("addrs[%d] %q is listed twice (upper and lower case are the same): keep one", i, addr))
+		case slices.ContainsFunc(to, func(other string) bool { return strings.EqualFold(other, addr) }):
+			problems = append(problems, fmt.Errorf("%s[%d] %q is listed twice (upper and lower case are the same): keep one",
+				option, i, addr))
 		default:
-			s.seeds = append(s.seeds, addr)
+			to = append(to, addr)
 		}
 	}
-	return problems
+	return to, problems
 }
 
 // parseAddr parses host:port, host, or [v6]:port. Its errors do not repeat text that may contain a

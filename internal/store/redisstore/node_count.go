@@ -77,7 +77,7 @@ type nodeCounter struct {
 func (c *nodeCounter) turn(now time.Time) {
 	before := c.asked
 	c.asked = nil
-	n := c.store.nodeOf(c.store.placeOf([]byte(nodesKey)))
+	n := c.store.nodeOf(c.store.valuePlaceOf([]byte(nodesKey)))
 	if n == nil {
 		return
 	}

@@ -59,6 +59,13 @@ type Options struct {
 	// every node must spell the addresses in the same way, in any order. Addrs is not valid with
 	// ModeSingle.
 	Addrs []string
+	// AddrsBefore are the addresses of the ring before servers were added or removed, spelled as the
+	// nodes spell them that still use that ring. A counter that moves from one server to another is
+	// then charged on both, and a request is denied if either denies it. So nodes with the ring of
+	// before and nodes with both rings together never exceed a limit, and neither do nodes with both
+	// and nodes with only the new ring, once the former have run for the longest window. It is valid
+	// only with ModeRing. A single address is the one server before there was a ring.
+	AddrsBefore []string
 	// Master is the name of the master at the sentinels. It is required with ModeSentinel. Master
 	// and the sentinel credentials below are valid only in that mode.
 	Master string
@@ -103,6 +110,7 @@ type settings struct {
 	mode    string
 	// host:port of servers or sentinels to start discovery from; unused for a single server
 	seeds  []string
+	before []string // the ring of before; nil unless it is changing
 	master string
 
 	sentinelUser, sentinelPassword string

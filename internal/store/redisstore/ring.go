@@ -17,21 +17,49 @@ import (
 // ring is a set of independent servers that share the counters. It never changes. If a server
 // fails, its counters do not move to another server, because every client would start with its full
 // limit there.
+//
+// While an operator adds or removes servers, nodes with both rings charge a counter that moves on
+// both of its servers, and deny a request that either denies. So its server of before counts all
+// requests as long as there are nodes that know only that ring. After the longest window its new
+// server has counted as much, and nodes may use only the new ring.
 type ring struct {
-	nodes []*node
-	homes [slotCount]uint8 // index of the server by slot
+	nodes  []*node
+	homes  [slotCount]uint8  // index of the server by slot
+	before *[slotCount]uint8 // the same in the ring of before; nil unless the ring is changing
 }
 
 // newRing returns a ring of the servers that the options name.
 func newRing(s *Store) *ring {
 	r := &ring{}
-	for _, addr := range s.settings.seeds {
+	addrs := slices.Clone(s.settings.seeds)
+	for _, addr := range s.settings.before {
+		if !slices.Contains(addrs, addr) {
+			addrs = append(addrs, addr)
+		}
+	}
+	for _, addr := range addrs {
 		r.nodes = append(r.nodes, newNode(s, s.settings.at(addr)))
 	}
 	for slot := range r.homes {
 		r.homes[slot] = uint8(homeOf(slot, s.settings.seeds))
 	}
+	if s.settings.before != nil {
+		r.before = new([slotCount]uint8)
+		for slot := range r.before {
+			before := s.settings.before[homeOf(slot, s.settings.before)]
+			r.before[slot] = uint8(slices.Index(addrs, before))
+		}
+	}
 	return r
+}
+
+// homeBefore returns the index of the server that held a slot before the ring changed, and whether
+// it is another one than now.
+func (r *ring) homeBefore(slot int) (home int, moved bool) {
+	if r.before == nil {
+		return 0, false
+	}
+	return int(r.before[slot]), r.before[slot] != r.homes[slot]
 }
 
 // homeOf returns the index of the server that holds a slot in a ring: the address for which the
@@ -55,8 +83,28 @@ func homeOf(slot int, addrs []string) (home int) {
 // by the node that connected last (see [RingNames]). No rule's key has this form.
 const RingKey = "rl1:~ring:{~ring}"
 
-// RingNames returns the value to store at [RingKey]. Nodes with different values count separately.
+// RingNames returns how [RingKey] spells the servers of a ring.
 func RingNames(addrs []string) string { return strings.Join(slices.Sorted(slices.Values(addrs)), ",") }
+
+// ringBefore separates the servers of a ring from those of the ring before, in the value at
+// [RingKey] of a node with both.
+const ringBefore = " before "
+
+// ringNames returns the value that the node stores at [RingKey].
+func (s *settings) ringNames() string {
+	if s.before == nil {
+		return RingNames(s.seeds)
+	}
+	return RingNames(s.seeds) + ringBefore + RingNames(s.before)
+}
+
+// RingsCountTogether reports whether limits hold between two nodes with these values at [RingKey]:
+// the ring of one is that of the other, or its ring of before.
+func RingsCountTogether(a, b string) bool {
+	now, before, _ := strings.Cut(a, ringBefore)
+	nowToo, beforeToo, _ := strings.Cut(b, ringBefore)
+	return now == nowToo || now == beforeToo || before == nowToo
+}
 
 // agree stores this node's addresses of the ring on a server, and warns if another node has stored
 // different ones.
@@ -64,16 +112,16 @@ func (n *node) agree(ctx context.Context) error {
 	if n.store.settings.mode != ModeRing {
 		return nil
 	}
-	mine := RingNames(n.store.settings.seeds)
+	mine := n.store.settings.ringNames()
 	theirs, err := n.client.Get(ctx, RingKey).Result()
 	if theirs == mine || err != nil && err != redis.Nil {
 		return nil // no warning for a user without the right to GET
 	}
-	if err := n.client.Set(ctx, RingKey, mine, 0).Err(); err != nil || theirs == "" {
+	if err := n.client.Set(ctx, RingKey, mine, 0).Err(); err != nil || theirs == "" || RingsCountTogether(mine, theirs) {
 		return nil
 	}
 	return &unsafeError{fmt.Sprintf("another node named the servers of the ring %.500q, and this one names them %q: while both run they "+
-		"count apart, and limits do not hold: write the same addresses everywhere", theirs, mine)}
+		"count apart, and limits do not hold: write the same addresses everywhere, and to change them, addrs_before first", theirs, mine)}
 }
 
 func (r *ring) close() {

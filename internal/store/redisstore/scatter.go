@@ -43,12 +43,23 @@ func (s *Store) onePlace(checks []counter.Check) (place int, one bool) {
 		return 0, true
 	}
 	place = s.placeOf(checks[0].Key)
-	for i := range checks[1:] {
-		if s.placeOf(checks[1+i].Key) != place {
+	for i := range checks {
+		if s.placeOf(checks[i].Key) != place {
+			return place, false
+		}
+		if _, moved := s.placeBefore(checks[i].Key); moved {
 			return place, false
 		}
 	}
 	return place, true
+}
+
+// placeBefore returns the place of a counter before the ring changed, and whether it is another one.
+func (s *Store) placeBefore(key []byte) (place int, moved bool) {
+	if s.ring == nil {
+		return 0, false
+	}
+	return s.ring.homeBefore(slotOf(key))
 }
 
 func (s *Store) placeOf(key []byte) int {
@@ -59,6 +70,15 @@ func (s *Store) placeOf(key []byte) int {
 	return slot
 }
 
+// valuePlaceOf returns the place of a value that is not a counter. While a ring changes it is the
+// place of before, where nodes that know only that ring find it.
+func (s *Store) valuePlaceOf(key []byte) int {
+	if place, moved := s.placeBefore(key); moved {
+		return place
+	}
+	return s.placeOf(key)
+}
+
 // newSplitCall groups checks by place.
 func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *splitCall {
 	t := &splitCall{checks: checks, results: results}
@@ -67,27 +87,51 @@ func (s *Store) newSplitCall(checks []counter.Check, results []counter.Result) *
 		return t
 	}
 	for i := range checks {
-		place := s.placeOf(checks[i].Key)
-		p := t.at(place)
-		if p == nil {
-			p = &part{place: place}
-			t.parts = append(t.parts, p)
-		}
+		p := t.at(s.placeOf(checks[i].Key))
 		p.places = append(p.places, i)
+	}
+	// A check in two places has its own result in the first part, which is therefore that of its
+	// new place.
+	for i := range checks {
+		if place, moved := s.placeBefore(checks[i].Key); moved {
+			p := t.at(place)
+			p.places = append(p.places, i)
+		}
 	}
 	for _, p := range t.parts {
 		p.fill(checks)
+		for i := range p.checks {
+			if _, moved := s.placeBefore(p.checks[i].Key); moved {
+				chargeOneNumber(&p.checks[i])
+			}
+		}
 	}
 	return t
 }
 
+// chargeOneNumber makes a check that charges as many units as there are charge one number or
+// nothing, because it is charged on two servers that may have different numbers left.
+func chargeOneNumber(c *counter.Check) {
+	if c.Op != counter.OpUpTo {
+		return
+	}
+	if c.Cost > 0 {
+		c.Min, c.Max = c.Cost, c.Cost
+	} else {
+		c.Max = c.Min
+	}
+}
+
+// at returns the part of a place, which it adds if there is none.
 func (t *splitCall) at(place int) *part {
 	for _, p := range t.parts {
 		if p.place == place {
 			return p
 		}
 	}
-	return nil
+	p := &part{place: place}
+	t.parts = append(t.parts, p)
+	return p
 }
 
 // fill copies the checks of the part. A check whose penalty is in another part loses its reference

@@ -22,7 +22,7 @@ const (
 // becomes the secret. SharedSecret uses only commands that [LeastPrivilege] allows, and does not
 // affect the circuit breaker.
 func (s *Store) SharedSecret(ctx context.Context, proposal string) (secret string, err error) {
-	n := s.nodeOf(s.placeOf([]byte(secretKey)))
+	n := s.nodeOf(s.valuePlaceOf([]byte(secretKey)))
 	switch {
 	case n == nil:
 		return "", s.unknown()

@@ -82,7 +82,7 @@ func (s *Store) valuesOf(ctx context.Context, n *node, of []int, keys []string, 
 
 // valueNode returns the server that holds a key.
 func (s *Store) valueNode(key string) (*node, error) {
-	n := s.nodeOf(s.placeOf([]byte(key)))
+	n := s.nodeOf(s.valuePlaceOf([]byte(key)))
 	switch {
 	case n == nil:
 		return nil, s.unknown()
