@@ -114,7 +114,7 @@ var imports = map[string][]string{
 		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
 		"internal/store/memstore", "internal/store/redisstore", "internal/usage/inflate",
 	},
-	"envoy-module/abi": {"core/response", "envoy-module/front", "internal/envoy/exchange"},
+	"envoy-module/abi": {"core/response", "envoy-module/front"},
 	"envoy-module":     {"envoy-module/abi"},
 	"envoy-wasm/filter": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
