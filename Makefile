@@ -9,12 +9,14 @@ FUZZTIME ?= 20s
 ROUNDS ?= 100
 ADDRESS ?= http://localhost:8080
 ARGS ?=
+# What run-envoy starts: the WebAssembly filter with its bridge, or the native module.
+FRONT ?= filter
 
 # Packages whose tests also run under the race detector: those whose code or tests share memory
 # between goroutines. Most tests of core use one goroutine, so in core only the tests in files that
 # start goroutines are run.
 SHARES := "sync"|"sync/atomic"|^[[:space:]]*go [a-z]|\.Go.func
-RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd | xargs -rn1 dirname | sort -u | \
+RACE = $(shell grep -rlE --include='*.go' '$(SHARES)' internal caddy cmd envoy-module | xargs -rn1 dirname | sort -u | \
 	grep -v '^internal/test/' | sed 's,^,./,')
 RACE_IN_CORE = $(shell grep -rlE --include='*_test.go' '$(SHARES)' core | xargs -r grep -hoE '^func Test[A-Za-z0-9_]+' | \
 	sed 's/func //' | paste -sd '|')
@@ -37,14 +39,14 @@ E2E := PENSTOCK_BIN=$(CURDIR)/bin $(TEST) -count=1 -vet=off
 # READY=1 means that setup and build are done, so that parallel targets do not repeat them.
 READY ?=
 FAILED_ONCE := $(CURDIR)/.cache/stages/failed-once
-FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm | xargs -rn1 dirname | sort -u)
+FUZZ_PACKAGES = $(shell grep -rl --include='*_test.go' '^func Fuzz' core internal caddy envoy-wasm envoy-module | xargs -rn1 dirname | sort -u)
 
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
 
 .PHONY: run
-run: say-build build ## start Caddy with examples/Caddyfile and print what to try; installs nothing
+run: say-build bin/caddy bin/penstock bin/penstock.wasm ## start Caddy with examples/Caddyfile and print what to try; installs nothing
 	@echo
 	@echo "Penstock is limiting $(ADDRESS): 3 requests a minute for each client."
 	@echo "In another terminal:"
@@ -66,8 +68,8 @@ setup-envoy:
 	@tools/setup.sh envoy
 
 .PHONY: run-envoy
-run-envoy: setup-envoy bin/penstock bin/penstock.wasm ## start Redis, the bridge and Envoy with examples/envoy.yaml and print what to try
-	@exec tools/run-envoy.sh
+run-envoy: setup-envoy $(if $(filter module,$(FRONT)),bin/libpenstock.so,bin/penstock bin/penstock.wasm) ## start Redis, the bridge and Envoy with examples/envoy.yaml and print what to try; FRONT=module for the native module
+	@exec tools/run-envoy.sh $(FRONT)
 
 .PHONY: setup-postgresql
 setup-postgresql:
@@ -78,7 +80,7 @@ run-control: setup-postgresql say-build bin/caddy bin/penstock ## start PostgreS
 	@exec tools/run-control.sh
 
 .PHONY: build
-build: bin/caddy bin/penstock bin/penstock.wasm ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm for Envoy
+build: bin/caddy bin/penstock bin/penstock.wasm bin/libpenstock.so ## build bin/caddy, the command bin/penstock, and bin/penstock.wasm and bin/libpenstock.so for Envoy
 
 .PHONY: bin/caddy
 bin/caddy:
@@ -92,9 +94,19 @@ bin/penstock:
 bin/penstock.wasm:
 	@GOOS=wasip1 GOARCH=wasm $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/penstock.wasm ./envoy-wasm
 
+# The module is the only program that needs a C compiler, so the others are built without one.
+.PHONY: bin/libpenstock.so
+bin/libpenstock.so:
+	@cc=$$($(GO) env CC); if command -v "$${cc%% *}" >/dev/null; then \
+	  CGO_ENABLED=1 $(GO) build -trimpath -buildmode=c-shared -ldflags '-s -w' -o bin/libpenstock.so ./envoy-module; \
+	else \
+	  rm -f bin/libpenstock.so; \
+	  echo "bin/libpenstock.so is not built: it needs a C compiler; make setup installs gcc, or install it with: apt-get install gcc libc6-dev"; \
+	fi
+
 .PHONY: setup
-setup: ## install missing programs that the tests start: redis-server, PostgreSQL, nginx, Node, Prometheus, and Envoy in .cache/envoy
-	@tools/setup.sh envoy nginx node postgresql prometheus
+setup: ## install missing programs that the tests need: redis-server, gcc, PostgreSQL, nginx, Node, Prometheus, and Envoy in .cache/envoy
+	@tools/setup.sh envoy gcc nginx node postgresql prometheus
 
 .PHONY: check
 check: setup build ## run before each commit, takes minutes: lint, all packages with short random walks, a few tests of e2e

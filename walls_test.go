@@ -106,6 +106,18 @@ var imports = map[string][]string{
 		"internal/policyfile", "internal/status",
 		"internal/policyfile/lint",
 	},
+	"internal/envoy/exchange": {
+		"core", "core/counter", "core/policy", "core/response", "core/slim", "internal/envoy/wire", "internal/usage",
+	},
+	"envoy-module/front": {
+		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/directory/redisdir",
+		"internal/enforce", "internal/enforce/live", "internal/enforce/metrics", "internal/enforce/settle",
+		"internal/enforce/throttle", "internal/enforce/topk", "internal/envoy/exchange", "internal/envoy/wire",
+		"internal/policyfile", "internal/policyfile/lint", "internal/policyfile/syntax", "internal/store",
+		"internal/store/memstore", "internal/store/redisstore", "internal/usage/inflate",
+	},
+	"envoy-module/abi": {"core/response", "envoy-module/front"},
+	"envoy-module":     {"envoy-module/abi"},
 	"envoy-wasm/filter": {
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
 		"internal/envoy/wire", "internal/lease", "internal/usage",
@@ -354,7 +366,7 @@ func TestModulesStandAlone(t *testing.T) {
 
 // named finds paths of this repository in prose: `core/plan.go`, `examples/Caddyfile`,
 // `docs/reference/policy.md`.
-var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|internal|cmd|examples|e2e|deploy|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
+var named = regexp.MustCompile("`((?:\\.ci|core|lua|caddy|envoy-wasm|envoy-module|internal|cmd|examples|e2e|deploy|docs|bench|tools)/[A-Za-z0-9_./*-]*)`")
 
 func TestDocumentsNameWhatExists(t *testing.T) {
 	for _, path := range tracked(t) {

@@ -22,8 +22,19 @@ import (
 // the commands that the program suggests, and stops the program like Ctrl-C does.
 func TestEnvoyExample(t *testing.T) {
 	t.Parallel()
+	runExample(t, "filter")
+}
+
+// TestEnvoyModuleExample does the same with "make run-envoy FRONT=module".
+func TestEnvoyModuleExample(t *testing.T) {
+	t.Parallel()
+	runExample(t, "module")
+}
+
+func runExample(t *testing.T, front string) {
+	t.Helper()
 	x := newCheckout(t)
-	run := exec.Command("tools/run-envoy.sh")
+	run := exec.Command("tools/run-envoy.sh", front)
 	run.Dir, run.Env = x.folder, append(os.Environ(), "LC_ALL=C")
 	run.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C goes to the whole process group
 	s := startServer(t, run)
@@ -114,26 +125,27 @@ func newCheckout(t *testing.T) *checkout {
 	t.Helper()
 	x := &checkout{folder: t.TempDir()}
 	envoyCommand(t, "") // fails the test if Envoy is missing
-	for name, target := range map[string]string{"bin/penstock": penstockProgram(t), "bin/penstock.wasm": wasm(t), ".cache": "../.cache"} {
+	for name, target := range map[string]string{"bin/penstock": penstockProgram(t), "bin/penstock.wasm": wasm(t),
+		"bin/libpenstock.so": module(t), ".cache": "../.cache"} {
 		x.must(t, os.MkdirAll(filepath.Join(x.folder, "bin"), 0o700))
 		absolute, err := filepath.Abs(target)
 		x.must(t, err)
 		x.must(t, os.Symlink(absolute, filepath.Join(x.folder, name)))
 	}
-	files := []string{"examples/envoy.yaml", "examples/envoy.policy.yaml", "examples/keys.toml", "tools/run-envoy.sh"}
+	files := []string{"examples/envoy.yaml", "examples/envoy-module.yaml", "examples/envoy.policy.yaml", "examples/keys.toml", "tools/run-envoy.sh"}
 	for _, file := range files {
 		text, err := os.ReadFile(filepath.Join("..", file))
 		x.must(t, err)
 		x.must(t, os.MkdirAll(filepath.Dir(filepath.Join(x.folder, file)), 0o700))
 		x.must(t, os.WriteFile(filepath.Join(x.folder, file), text, 0o700))
 	}
-	edits := []string{"deadline: 50ms", longDeadline} // the machine also runs other tests
+	edits := []string{"deadline: 50ms", longDeadline, "timeout: 50ms", "timeout: 5s"} // the machine also runs other tests
 	for _, port := range []string{"6379", "8090", "9901"} {
 		x.addresses = append(x.addresses, freeport.Address(t))
 		edits = append(edits, port, portOf(x.addresses[len(x.addresses)-1]))
 	}
 	edits = append(edits, "--listen $bridge", "--listen $bridge --redis-timeout 5s")
-	for _, file := range []string{"examples/envoy.yaml", "tools/run-envoy.sh"} {
+	for _, file := range []string{"examples/envoy.yaml", "examples/envoy-module.yaml", "tools/run-envoy.sh"} {
 		replaceIn(t, filepath.Join(x.folder, file), edits...)
 	}
 	return x

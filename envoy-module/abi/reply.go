@@ -13,7 +13,6 @@ import (
 
 	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/envoy-module/front"
-	"github.com/penstock/penstock/internal/envoy/exchange"
 )
 
 // reply writes what the hooks need after a verdict: the fields to set, or a response.
@@ -72,7 +71,7 @@ func merge(s *C.stream, headers [][2]string) {
 		}
 		rest = after
 	}
-	writeMerged(s, exchange.Merge(&own, int64(s.remaining), headers))
+	writeMerged(s, response.Merge(&own, int64(s.remaining), headers))
 }
 
 // writeMerged writes fields of a response that were combined with its own.

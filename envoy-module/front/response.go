@@ -5,7 +5,7 @@ package front
 import (
 	"strconv"
 
-	"github.com/penstock/penstock/internal/envoy/exchange"
+	"github.com/penstock/penstock/core/response"
 )
 
 // Response is a response in place of the upstream's.
@@ -21,12 +21,12 @@ const grpcKind = "application/grpc"
 
 // responseTo returns the response to a request with that content type. For gRPC it is a single
 // block of headers, which has the status of gRPC.
-func responseTo(contentType string, r exchange.Response, message string) Response {
-	kind := exchange.GRPCType(contentType)
+func responseTo(contentType string, r response.Response, message string) Response {
+	kind := response.GRPCType(contentType)
 	if kind == "" {
 		return Response{Status: r.Status, Headers: r.Headers, Body: r.Body}
 	}
-	if kind == exchange.GRPCNative {
+	if kind == response.GRPCNative {
 		kind = grpcKind
 	}
 	headers := [][2]string{{":status", "200"}, {"content-type", kind}}
@@ -43,6 +43,6 @@ func responseTo(contentType string, r exchange.Response, message string) Respons
 
 // Unguarded returns the response to a request that on_error denies without a plan.
 func Unguarded() *Response {
-	r := exchange.Unguarded()
+	r := response.Unguarded()
 	return &Response{Status: r.Status, Headers: r.Headers, Body: r.Body}
 }

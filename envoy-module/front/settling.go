@@ -72,7 +72,7 @@ func (t *Settling) Begin(b *Beginning) (fields [][2]string, listens bool) {
 	if cost, known := t.response.Cost(); known {
 		t.fields.Correct(cost)
 	}
-	fields = exchange.Merge(&t.fields, t.remaining, b.Headers)
+	fields = response.Merge(&t.fields, t.remaining, b.Headers)
 	if due {
 		t.settle()
 		return fields, false

@@ -113,7 +113,7 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 	q.Take(reads, s.Headers, micros(time.Now()))
 	q.Ask.SetAddresses(reads.Headers, source, f.settings.appended())
 	if !core.ServesTarget(q.Ask.Method, q.Ask.Path, q.Ask.Host) {
-		return s.respond(exchange.BadTarget(), "invalid target")
+		return s.respond(response.BadTarget(), "invalid target")
 	}
 	for _, name := range reads.Attrs {
 		text, ok := host.Attribute(name)
@@ -173,13 +173,13 @@ func (s *Stream) complete(d core.Decision) Verdict {
 		s.expect()
 		return Continue
 	}
-	r, _ := exchange.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
+	r, _ := response.Deny(&s.plan, &d, s.request.ContentType, &s.fields)
 	_, message := response.GRPCStatus(&d)
 	return s.respond(r, message)
 }
 
 // respond makes the request be answered in place of the upstream. message is for clients of gRPC.
-func (s *Stream) respond(r exchange.Response, message string) Verdict {
+func (s *Stream) respond(r response.Response, message string) Verdict {
 	s.response = responseTo(s.request.ContentType, r, message)
 	return Respond
 }
@@ -204,7 +204,7 @@ func (s *Stream) fail(reason any) Verdict {
 	s.front.process.panicked(reason)
 	s.fields = response.Fields{}
 	if s.front.Denies() {
-		return s.respond(exchange.Unguarded(), "unavailable")
+		return s.respond(response.Unguarded(), "unavailable")
 	}
 	return Continue
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corepolicy "github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -43,16 +44,15 @@ func (a *attributes) take(h Host, p *policy, headers [][2]string, appended bool)
 			if a.ask.Host == "" {
 				a.ask.Host = field[1]
 			}
+			continue
 		case "x-request-id":
 			a.origin = hash(a.origin, field[1])
-			a.header(p, name, field[1])
 		case "content-type":
 			a.contentType = field[1]
-			a.header(p, name, field[1])
 		default:
 			a.hurried = a.hurried || name == "grpc-timeout" || strings.HasPrefix(name, "x-envoy-upstream-")
-			a.header(p, name, field[1])
 		}
+		a.header(p, field[0], field[1]) // no policy can name a pseudo-header
 	}
 	for _, name := range a.again {
 		a.join(p, headers, name)
@@ -127,6 +127,6 @@ func (a *attributes) header(p *policy, name, value string) {
 //
 //go:noinline
 func (a *attributes) join(p *policy, headers [][2]string, name string) {
-	i, lines := p.headers[name], lines(headers, name)
+	i, lines := p.headers[name], response.Lines(headers, name)
 	a.ask.Headers[i].Text = corepolicy.JoinLines(p.reads.Headers[i], lines)
 }

@@ -4,6 +4,7 @@ package filter
 
 import (
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
@@ -68,12 +69,7 @@ type Reply struct {
 }
 
 // Response is a response that the filter itself sends to a client.
-type Response struct {
-	Status     uint32
-	Headers    [][2]string
-	Body       []byte
-	GRPCStatus int32 // the status for gRPC clients; -1 lets Envoy choose it
-}
+type Response = response.Response
 
 // Counter names a counter of Envoy's statistics.
 type Counter uint8

@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	corepolicy "github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/core/response"
 )
 
@@ -98,8 +99,7 @@ func (s *Stream) unguarded(deny bool) Action {
 		return Continue
 	}
 	d := core.Decision{Outcome: core.OutcomeDegradedDenied, Status: 503}
-	s.answer(Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", response.ContentType(&d)}},
-		Body: response.AppendProblem(nil, new(core.Plan), &d)})
+	s.problem(503, 14, response.AppendProblem(nil, new(core.Plan), &d))
 	return Pause
 }
 
@@ -110,8 +110,7 @@ func (s *Stream) oversized() Action {
 	s.release()
 	s.f.host.Count(CounterOversized)
 	s.f.host.Count(CounterDenied)
-	s.answer(Response{Status: 431, GRPCStatus: 8, Headers: [][2]string{{"content-type", "application/problem+json"}},
-		Body: []byte(`{"type":"about:blank","title":"Request Header Fields Too Large","status":431}`)})
+	s.problem(431, 8, []byte(`{"type":"about:blank","title":"Request Header Fields Too Large","status":431}`))
 	return Pause
 }
 
@@ -121,9 +120,15 @@ func (s *Stream) badTarget() Action {
 	s.state = decided
 	s.release()
 	s.f.host.Count(CounterInvalidTarget)
-	s.answer(Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
-		Body: []byte(response.InvalidTarget)})
+	s.problem(400, 3, []byte(response.InvalidTarget))
 	return Pause
+}
+
+// problem answers the request with a problem document.
+//
+//go:noinline
+func (s *Stream) problem(status uint32, grpc int32, body []byte) {
+	s.answer(Response{Status: status, GRPCStatus: grpc, Headers: [][2]string{{"content-type", corepolicy.ContentProblem}}, Body: body})
 }
 
 // answer answers the request.

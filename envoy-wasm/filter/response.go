@@ -7,6 +7,7 @@ import (
 
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/usage"
@@ -88,7 +89,7 @@ func (s *Stream) ResponseHeaders(headers [][2]string, ends bool) (fields [][2]st
 	if s.due != nil {
 		s.begin(status, headers, ends)
 	}
-	return s.merged(headers)
+	return response.Merge(&s.fields, s.remaining, headers)
 }
 
 func statusOf(headers [][2]string) int {
@@ -113,7 +114,7 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 	}
 	d.learn(headers)
 	bodied := !ends && !s.head && status >= 200 && status != 204 && status != 304
-	d.awaits = bodied && lines(headers, "content-length") == nil && d.Awaits(d)
+	d.awaits = bodied && response.Lines(headers, "content-length") == nil && d.Awaits(d)
 	if !d.awaits {
 		if cost, known := d.CostNow(d); known {
 			s.fields.Correct(cost)
@@ -125,7 +126,7 @@ func (s *Stream) begin(status int, headers [][2]string, ends bool) {
 			d.tap = tap
 		}
 	}
-	if usage.Withheld(s.head, status, lines(headers, "content-range") != nil) {
+	if usage.Withheld(s.head, status, response.Lines(headers, "content-range") != nil) {
 		d.unread = true // the failure does not concern a cost in a header
 	}
 	if d.tap == nil && !d.awaits {
@@ -153,7 +154,7 @@ func (s *Stream) aborts() bool {
 }
 
 func first(headers [][2]string, name string) string {
-	if values := lines(headers, name); values != nil {
+	if values := response.Lines(headers, name); values != nil {
 		return values[0]
 	}
 	return ""
@@ -169,7 +170,7 @@ func (d *due) learn(headers [][2]string) {
 			continue
 		}
 		text := core.UnreadMark
-		if values := lines(headers, slim.LowerASCII(name)); values != nil {
+		if values := response.Lines(headers, slim.LowerASCII(name)); values != nil {
 			text = strings.Clone(strings.Join(values, ", "))
 		} else if !d.cut {
 			continue

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/penstock/penstock/core/response"
 
 	"github.com/penstock/penstock/core/counter"
 	corepolicy "github.com/penstock/penstock/core/policy"
@@ -88,7 +89,7 @@ func refusedWith(t *testing.T, response *corepolicy.Response, headers ...string)
 }
 
 func fieldOf(headers [][2]string, name string) string {
-	if values := lines(headers, name); len(values) == 1 {
+	if values := response.Lines(headers, name); len(values) == 1 {
 		return values[0]
 	} else if len(values) > 1 {
 		return "twice"

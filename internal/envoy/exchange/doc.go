@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exchange reads requests and builds responses for the fronts that run in Envoy.
+// Package exchange reads the requests and responses of Envoy for the native module.
 //
 // # Promise
 //
-// The filter and the native module read the same values from the same headers, and answer a denied
-// request with the same fields and the same body. [Request] holds the values that a policy reads.
-// [Deny] builds the response to a denied request, and [Merge] the fields of any other response.
+// [Request] holds the values that a policy reads of a request, from the list of its headers, and
+// [Settling] what a settlement needs of a response. Both read what the WebAssembly filter reads: the
+// conformance corpus compares them. The filter has code of its own for it, because it would grow by
+// 10 KB with this package. What answers a denied request is in package response, for both.
 //
 // # Price
 //
 // Reading a request costs a look-up in a map for each of its headers. It allocates nothing, unless a
-// header that the policy reads has several lines. A denial allocates its list of headers and its
-// body.
+// header that the policy reads has several lines. [Request.Own] allocates once.
 //
 // # When not to use it
 //
-// A front outside of Envoy has its own types for headers, and net/http among them. It uses package
-// response directly.
+// A front outside of Envoy has its own types for headers, those of net/http among them.
 package exchange

@@ -10,6 +10,7 @@ import (
 	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
@@ -43,6 +44,8 @@ type Request struct {
 
 // Take reads the headers of a request. Their names are lower case, as Envoy has them. The request
 // keeps the texts of the headers.
+//
+//go:noinline
 func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 	q.Release()
 	q.View = wire.View{Ask: &q.Ask, Inputs: &reads.Inputs, At: now}
@@ -75,7 +78,7 @@ func (q *Request) Take(reads *Reads, headers [][2]string, now counter.Micros) {
 	}
 	for _, name := range q.again {
 		i := reads.index[name]
-		q.Ask.Headers[i].Text = policy.JoinLines(reads.Headers[i], Lines(headers, name))
+		q.Ask.Headers[i].Text = policy.JoinLines(reads.Headers[i], response.Lines(headers, name))
 	}
 	if !reads.Query {
 		q.Ask.Query = ""
@@ -101,6 +104,8 @@ func (q *Request) header(reads *Reads, name, value string) {
 }
 
 // Release drops the request and keeps the slices for the next one.
+//
+//go:noinline
 func (q *Request) Release() {
 	clear(q.Ask.Headers)
 	clear(q.Ask.Attrs)
@@ -143,16 +148,4 @@ func (q *Request) Own() {
 	for i := range q.Ask.Attrs {
 		keep(&q.Ask.Attrs[i].Text)
 	}
-}
-
-// Lines returns the values of a header, nil if it is absent.
-//
-//go:noinline
-func Lines(headers [][2]string, name string) (values []string) {
-	for i := range headers {
-		if headers[i][0] == name {
-			values = append(values, headers[i][1])
-		}
-	}
-	return values
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/penstock/penstock/core"
+	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 	"github.com/penstock/penstock/internal/envoy/wire"
 	"github.com/penstock/penstock/internal/usage"
@@ -37,6 +38,8 @@ type Beginning struct {
 
 // Begin reads costs from the beginning of a response. It reports whether nothing more needs to be
 // known, so that the settlement is due at once: a stream can last for hours.
+//
+//go:noinline
 func (d *Settling) Begin(b *Beginning) (due bool) {
 	d.status = b.Status
 	if b.Aborted {
@@ -45,20 +48,22 @@ func (d *Settling) Begin(b *Beginning) (due bool) {
 	}
 	d.learn(b.Headers)
 	bodied := !b.Ends && !b.Head && b.Status >= 200 && b.Status != 204 && b.Status != 304
-	d.awaits = bodied && Lines(b.Headers, "content-length") == nil && d.Awaits(d)
+	d.awaits = bodied && response.Lines(b.Headers, "content-length") == nil && d.Awaits(d)
 	if paths := d.Paths(); bodied && len(paths) > 0 {
 		tap := usage.New(paths, first(b.Headers, "content-type"), first(b.Headers, "content-encoding"), b.Inflater)
 		if d.unread = tap.Unread(); tap.Readable() {
 			d.tap = tap
 		}
 	}
-	if usage.Withheld(b.Head, b.Status, Lines(b.Headers, "content-range") != nil) {
+	if usage.Withheld(b.Head, b.Status, response.Lines(b.Headers, "content-range") != nil) {
 		d.unread = true // the failure does not concern a cost in a header
 	}
 	return d.tap == nil && !d.awaits
 }
 
 // Cost returns the cost of the request if the beginning of the response determines it.
+//
+//go:noinline
 func (d *Settling) Cost() (cost int64, known bool) {
 	if d.awaits || d.status == 0 {
 		return 0, false
@@ -70,6 +75,8 @@ func (d *Settling) Cost() (cost int64, known bool) {
 func (d *Settling) Listens() bool { return d.tap != nil && d.tap.Readable() }
 
 // Body reads a piece of the body, which it does not keep.
+//
+//go:noinline
 func (d *Settling) Body(piece []byte) {
 	if d.Listens() {
 		_, _ = d.tap.Write(piece) // it takes everything
@@ -80,10 +87,15 @@ func (d *Settling) Body(piece []byte) {
 func (d *Settling) Trailers(trailers [][2]string) { d.learn(trailers) }
 
 // Cut notes that the response ended before its end was read.
+//
+//go:noinline
 func (d *Settling) Cut() {
 	d.cut = true
 	d.learn(nil)
 }
+
+// Known returns the headers read so far that can contain costs.
+func (d *Settling) Known() []wire.Field { return d.headers }
 
 // Forget drops what is known of a response, and keeps the buffers for the next one.
 func (d *Settling) Forget() { *d = Settling{Settlement: d.Settlement, headers: d.headers[:0]} }
@@ -98,7 +110,7 @@ func (d *Settling) learn(headers [][2]string) {
 			continue
 		}
 		text := core.UnreadMark
-		if values := Lines(headers, slim.LowerASCII(name)); values != nil {
+		if values := response.Lines(headers, slim.LowerASCII(name)); values != nil {
 			text = strings.Clone(strings.Join(values, ", "))
 		} else if !d.cut {
 			continue
@@ -107,8 +119,9 @@ func (d *Settling) learn(headers [][2]string) {
 	}
 }
 
+//go:noinline
 func first(headers [][2]string, name string) string {
-	if values := Lines(headers, name); values != nil {
+	if values := response.Lines(headers, name); values != nil {
 		return values[0]
 	}
 	return ""
@@ -146,6 +159,8 @@ var _ core.Answer = (*Settling)(nil)
 
 // StatusOf returns the status in the headers of a response. A status that is not a number counts as
 // 0.
+//
+//go:noinline
 func StatusOf(headers [][2]string) int {
 	for i := range headers {
 		if headers[i][0] == ":status" {
@@ -160,6 +175,8 @@ func StatusOf(headers [][2]string) int {
 // request or chose the upstream timeout. A client cannot make the upstream unreachable. details is
 // Envoy's response.code_details; complete says that the request has come to its end, and hurried
 // that a header of it sets the upstream timeout.
+//
+//go:noinline
 func Aborts(details string, complete, hurried bool) bool {
 	switch {
 	case details == "" || details == "via_upstream":

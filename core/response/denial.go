@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package exchange
+package response
 
 import (
 	"strconv"
 	"strings"
 
 	"github.com/penstock/penstock/core"
-	"github.com/penstock/penstock/core/response"
 	"github.com/penstock/penstock/core/slim"
 )
 
-// Response is a response that a front itself sends to a client.
+// Response is a response that a front in Envoy itself sends to a client.
 type Response struct {
 	Status     uint32
 	Headers    [][2]string
@@ -28,15 +27,15 @@ func GRPCType(asked string) string {
 	if asked == "application/grpc" || strings.HasPrefix(asked, "application/grpc+") {
 		return GRPCNative
 	}
-	return response.GRPCContentType(asked)
+	return GRPCContentType(asked)
 }
 
 // Deny returns the response to a denied request, with the given fields about its limits. For a
 // request of gRPC that Envoy does not convert, grpcType is the content type of the response, which
 // Envoy omits if there is no body; otherwise it is "".
-func Deny(plan *core.Plan, d *core.Decision, contentType string, own *response.Fields) (r Response, grpcType string) {
+func Deny(plan *core.Plan, d *core.Decision, contentType string, own *Fields) (r Response, grpcType string) {
 	var headers [][2]string
-	if challenge := response.Challenge(d); challenge != "" {
+	if challenge := Challenge(d); challenge != "" {
 		headers = append(headers, [2]string{"www-authenticate", challenge})
 	}
 	if d.Response != nil {
@@ -47,22 +46,22 @@ func Deny(plan *core.Plan, d *core.Decision, contentType string, own *response.F
 	r = Response{Status: uint32(d.Status), GRPCStatus: -1}
 	switch kind := GRPCType(contentType); kind {
 	case "":
-		headers = setField(headers, "content-type", response.ContentType(d))
-		r.Body = response.AppendProblem(nil, plan, d)
+		headers = setField(headers, "content-type", ContentType(d))
+		r.Body = AppendProblem(nil, plan, d)
 	case GRPCNative:
 		// Envoy makes a trailers-only response, with the body as the message.
-		code, _ := response.GRPCStatus(d)
-		r.GRPCStatus, r.Body = int32(code), []byte(response.Detail(d))
+		code, _ := GRPCStatus(d)
+		r.GRPCStatus, r.Body = int32(code), []byte(Detail(d))
 	default:
-		code, message := response.GRPCStatus(d)
+		code, message := GRPCStatus(d)
 		r.Status, grpcType = 200, kind
 		headers = setField(headers, "grpc-status", strconv.Itoa(code))
 		headers = setField(headers, "grpc-message", message)
 	}
-	for _, f := range Merge(own, d.Remaining, headers) {
-		headers = setField(headers, f[0], f[1])
-	}
 	r.Headers = headers
+	for _, f := range Merge(own, d.Remaining, headers) {
+		r.Headers = setField(r.Headers, f[0], f[1])
+	}
 	return r, grpcType
 }
 
@@ -81,16 +80,18 @@ func setField(headers [][2]string, name, value string) [][2]string {
 
 // Merge returns the fields about limits to set in a response, nil if there are none. They combine
 // the front's own fields with those that the headers of the response have.
-func Merge(own *response.Fields, remaining int64, headers [][2]string) (fields [][2]string) {
+//
+//go:noinline
+func Merge(own *Fields, remaining int64, headers [][2]string) (fields [][2]string) {
 	if own.Empty() {
 		return nil
 	}
 	all := *own
-	all.Merge(remaining, false, func(f response.Field) []string { return Lines(headers, response.FieldNames[f]) })
+	all.Merge(remaining, false, func(f Field) []string { return Lines(headers, FieldNames[f]) })
 	fields = make([][2]string, 0, len(all))
 	for i, value := range all {
 		if value != "" {
-			fields = append(fields, [2]string{response.FieldNames[i], value})
+			fields = append(fields, [2]string{FieldNames[i], value})
 		}
 	}
 	return fields
@@ -99,13 +100,25 @@ func Merge(own *response.Fields, remaining int64, headers [][2]string) (fields [
 // Unguarded returns the response to a request that on_error denies and for which there is no plan.
 func Unguarded() Response {
 	d := core.Decision{Outcome: core.OutcomeDegradedDenied, Status: 503}
-	return Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", response.ContentType(&d)}},
-		Body: response.AppendProblem(nil, new(core.Plan), &d)}
+	return Response{Status: 503, GRPCStatus: 14, Headers: [][2]string{{"content-type", ContentType(&d)}},
+		Body: AppendProblem(nil, new(core.Plan), &d)}
 }
 
 // BadTarget returns the response to a request whose path or host the upstream might read
 // differently.
 func BadTarget() Response {
 	return Response{Status: 400, GRPCStatus: 3, Headers: [][2]string{{"content-type", "application/problem+json"}},
-		Body: []byte(response.InvalidTarget)}
+		Body: []byte(InvalidTarget)}
+}
+
+// Lines returns the values of a header, nil if it is absent.
+//
+//go:noinline
+func Lines(headers [][2]string, name string) (values []string) {
+	for i := range headers {
+		if headers[i][0] == name {
+			values = append(values, headers[i][1])
+		}
+	}
+	return values
 }

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package front
+
+import (
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/response"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+// nobody is a host without attributes.
+type nobody struct{}
+
+func (nobody) Attribute(string) (string, bool) { return "", false }
+
+// bell is a waker that a test waits for.
+type bell struct {
+	waits int
+	rung  chan struct{}
+}
+
+func newBell() *bell { return &bell{rung: make(chan struct{}, 1)} }
+
+func (b *bell) Waits() { b.waits++ }
+func (b *bell) Wake()  { b.rung <- struct{}{} }
+
+// opened opens a front with the settings until the test ends.
+func opened(t testing.TB, settings string) *Front {
+	t.Helper()
+	s, err := ReadSettings([]byte(settings))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := NewProcess(slog.New(slog.DiscardHandler)).Open(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+		if len(f.process.stores) != 0 {
+			t.Error("the store is left open")
+		}
+	})
+	return f
+}
+
+// request returns the headers of a GET.
+func request(path string, more ...string) [][2]string {
+	all := [][2]string{{":method", "GET"}, {":path", path}, {":authority", "example.com"}}
+	for i := 0; i < len(more); i += 2 {
+		all = append(all, [2]string{more[i], more[i+1]})
+	}
+	return all
+}
+
+const client = "192.0.2.7:4711"
+
+// ask decides a request, and waits for the store if that is necessary.
+func ask(t testing.TB, f *Front, headers [][2]string) (v Verdict, fields response.Fields, r Response) {
+	t.Helper()
+	s, b := f.NewStream(), newBell()
+	s.Headers = append(s.Headers, headers...)
+	if v = s.Decide(client, nobody{}, b); v == Wait {
+		<-b.rung
+		v = s.Woken()
+	}
+	of, _ := s.Fields()
+	fields, r = *of, *s.Response()
+	if settling := s.Settling(); settling != nil {
+		settling.End()
+	}
+	s.Release()
+	return v, fields, r
+}
+
+const three = "name: shop\nrules: [{name: all, limit: 3/31d}]\n"
+
+func TestDecidesInMemoryAtOnce(t *testing.T) {
+	f := opened(t, three)
+	for i := range 5 {
+		b, s := newBell(), f.NewStream()
+		s.Headers = append(s.Headers, request("/")...)
+		v := s.Decide(client, nobody{}, b)
+		fields, _ := s.Fields()
+		if b.waits != 0 || (v == Continue) != (i < 3) || fields[response.FieldRemaining] != strconv.Itoa(max(0, 2-i)) {
+			t.Errorf("request %d: verdict %d, %v, waits %d times", i+1, v, fields, b.waits)
+		}
+		if r := s.Response(); v == Respond && (r.Status != http.StatusTooManyRequests || !strings.Contains(string(r.Body), "quota")) {
+			t.Errorf("request %d is answered %d %s", i+1, r.Status, r.Body)
+		}
+		s.Release()
+	}
+}
+
+// TestRequestsOwnTheirTexts: what a decision keeps of a request does not change with the memory that
+// Envoy reuses after the hook.
+func TestRequestsOwnTheirTexts(t *testing.T) {
+	f := opened(t, "name: shop\nidentify: [{header: {name: X-User, unverified: true}}]\nrules: [{name: all, limit: 1/31d}]\n")
+	envoys := []byte("alice")
+	headers := func() [][2]string { return request("/", "x-user", string(envoys)) }
+	if v, _, _ := ask(t, f, headers()); v != Continue {
+		t.Fatal("the first request is denied")
+	}
+	copy(envoys, "bobby")
+	if v, _, _ := ask(t, f, headers()); v != Continue {
+		t.Error("another client is denied")
+	}
+	copy(envoys, "alice")
+	if v, _, _ := ask(t, f, headers()); v != Respond {
+		t.Error("the client is not remembered")
+	}
+}
+
+func TestAsksRedisInTheBackground(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, three+"store: {type: redis, url: \""+redis.URL()+"\", timeout: 5s}\n")
+	const requests = 200
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	admitted := 0
+	for range requests {
+		all.Go(func() {
+			v, _, _ := ask(t, f, request("/"))
+			mu.Lock()
+			defer mu.Unlock()
+			if v == Continue {
+				admitted++
+			}
+		})
+	}
+	all.Wait()
+	if admitted != 3 {
+		t.Errorf("%d of %d requests are admitted, want 3", admitted, requests)
+	}
+	if calls := redis.Calls("evalsha"); calls >= requests {
+		t.Errorf("%d calls for %d requests: denials are not remembered", calls, requests)
+	}
+}
+
+// TestStreamsThatEndWhileTheyWait: the goroutine that decides a request and the hook that ends it can
+// come in any order, and the front closes afterwards.
+func TestStreamsThatEndWhileTheyWait(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, "name: shop\nrules: [{name: all, limit: 100000/31d, cost_after: {estimate: 2, header: X-Cost, default: 1}}]\nstore: {type: redis, url: \""+
+		redis.URL()+"\", timeout: 5s}\n")
+	for range 200 {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, nobody{}, b); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+		s.Gone()
+		<-b.rung
+	}
+	eventually.Until(t, 10*time.Second, "no request waits", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.under == 0
+	})
+}
+
+// TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once, and
+// those that wait are decided.
+func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
+	redis := redistest.Start(t)
+	f := opened(t, "name: shop\nrules: [{name: all, limit: 1000000/31d}]\nstore: {type: redis, url: \""+redis.URL()+"\", timeout: 10s}\n")
+	redis.Pause()
+	var waiting []*bell
+	denied := 0
+	for range waitingMax + askersMax*batchMax + 100 {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		switch v := s.Decide(client, nobody{}, b); v {
+		case Wait:
+			waiting = append(waiting, b)
+			defer s.Release()
+		case Respond:
+			denied++
+			if r := s.Response(); r.Status != http.StatusServiceUnavailable {
+				t.Errorf("status %d", r.Status)
+			}
+			s.Release()
+		default:
+			t.Fatalf("verdict %d", v)
+		}
+	}
+	redis.Resume()
+	for _, b := range waiting {
+		<-b.rung
+	}
+	if denied < 100 {
+		t.Errorf("%d requests are denied, %d wait", denied, len(waiting))
+	}
+}
+
+// broken is a host that panics.
+type broken struct{}
+
+func (broken) Attribute(string) (string, bool) { panic("broken") }
+
+func TestAPanicIsDecidedByOnError(t *testing.T) {
+	for word, want := range map[string]Verdict{"allow": Continue, "deny": Respond} {
+		f := opened(t, "name: shop\non_error: "+word+"\nidentify: [{attr: request.protocol}]\nrules: [{name: all, limit: 3/31d}]\n")
+		s := f.NewStream()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, broken{}, newBell()); v != want || f.process.Panics() != 1 {
+			t.Errorf("%s: verdict %d, %d panics", word, v, f.process.Panics())
+		}
+		s.Release()
+	}
+}
+
+func TestSettlesResponses(t *testing.T) {
+	f := opened(t, "name: shop\nrules: [{name: all, limit: 100/31d, cost_after: {estimate: 1, json: usage.total, default: 1}}]\n")
+	begin := func() *Settling {
+		s := f.NewStream()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, nobody{}, newBell()); v != Continue {
+			t.Fatalf("verdict %d", v)
+		}
+		defer s.Release()
+		return s.Settling()
+	}
+	settling := begin()
+	fields, listens := settling.Begin(&Beginning{Headers: [][2]string{{":status", "200"}, {"content-type", "application/json"}},
+		Complete: true, Details: "via_upstream"})
+	if len(fields) == 0 || !listens {
+		t.Fatalf("fields %v, listens %t", fields, listens)
+	}
+	if !settling.Body([]byte(`{"usage":{"to`), false) || settling.Body([]byte(`tal":40}}`), true) {
+		t.Error("the body is not read to its end")
+	}
+	settling.End()
+	eventually.Until(t, 10*time.Second, "the cost is charged", func() bool {
+		_, fields, _ := ask(t, f, request("/"))
+		n, _ := strconv.Atoi(fields[response.FieldRemaining])
+		return n <= 60
+	})
+}
+
+func TestSettingsSayWhatIsWrong(t *testing.T) {
+	for text, want := range map[string]string{
+		"polciy: x":                "polciy",
+		"name: shop":               "policy is missing",
+		"policy: x\n" + three:      "write the rules into the policy file",
+		three + "store: {url: x}":  "need type: redis",
+		three + "store: {type: x}": "neither memory nor redis",
+		three + "store: {type: redis, url: \"redis://h\", timeout: soon}":                     "timeout \"soon\"",
+		three + "store: {type: redis, url: \"redis://{env.PENSTOCK_NOT_SET}\"}":               "PENSTOCK_NOT_SET",
+		"rules: [{name: r, limit: 1/1m}]\nstore: {type: redis, url: \"redis://localhost:1\"}": "the policy has no name",
+		"name: a\ndirectory: {clients_max: -1}\nrules: [{name: r, limit: 1/1m}]":              "clients_max -1",
+		"name: a\nidentify: [{attr: xds.route_name}]\nrules: [{name: r, limit: 1/1m}]":        "does not read yet",
+	} {
+		s, err := ReadSettings([]byte(text))
+		if err == nil {
+			var f *Front
+			if f, err = NewProcess(slog.New(slog.DiscardHandler)).Open(s); err == nil {
+				err = errors.Join(errors.New("it is accepted"), f.Close())
+			}
+		}
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: the error lacks %q: %v", text, want, err)
+		}
+	}
+}
