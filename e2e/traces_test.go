@@ -93,12 +93,11 @@ const traced = `use_remote_address: true, tracing: {random_sampling: {value: 100
     "@type": type.googleapis.com/envoy.config.trace.v3.OpenTelemetryConfig, service_name: envoy,
     http_service: {http_uri: {uri: "COLLECTOR/v1/traces", cluster: NAME-collector, timeout: 5s}}}}}`
 
-// tracedFilter hands the filter Envoy's span, as in docs/guides/envoy.md.
-const tracedFilter = `{name: envoy.filters.http.header_mutation, typed_config: {
+// handingOver hands the filter Envoy's span. It is in docs/guides/opentelemetry.md.
+const handingOver = `{name: envoy.filters.http.header_mutation, typed_config: {
     "@type": type.googleapis.com/envoy.extensions.filters.http.header_mutation.v3.HeaderMutation,
     mutations: {request_mutations: [{append: {append_action: OVERWRITE_IF_EXISTS_OR_ADD,
-      header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}},
-      ` + wasmFilter
+      header: {key: traceparent, value: "00-%TRACE_ID%-%SPAN_ID%-01"}}}]}}}`
 
 // tracing returns a site whose Envoy sends its spans to the collector.
 func tracing(collector *otlptest.Receiver, name, filter string) *site {
@@ -113,8 +112,11 @@ func tracing(collector *otlptest.Receiver, name, filter string) *site {
 // Envoy's own filter, a child of the span of the call.
 func TestTracesOfEnvoy(t *testing.T) {
 	t.Parallel()
+	if !strings.Contains(readFile(t, "../docs/guides/opentelemetry.md"), "- "+handingOver) {
+		t.Error("docs/guides/opentelemetry.md has another filter")
+	}
 	collectors := [2]*otlptest.Receiver{otlptest.Start(t), otlptest.Start(t)}
-	filter, service := tracing(collectors[0], "filter", tracedFilter), tracing(collectors[1], "service", builtInFilter)
+	filter, service := tracing(collectors[0], "filter", handingOver+",\n      "+wasmFilter), tracing(collectors[1], "service", builtInFilter)
 	startEnvoy(t, wasm(t), nil, filter, service)
 	t.Run("filter", func(t *testing.T) {
 		filter.sendsTraces(t, collectors[0], "OTEL_EXPORTER_OTLP_ENDPOINT="+collectors[0].HTTP)

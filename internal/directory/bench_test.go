@@ -11,11 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/penstock/penstock/core"
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/directory"
 	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/benchpair"
 	"github.com/penstock/penstock/internal/test/redistest"
+	"github.com/penstock/penstock/internal/test/request"
 )
 
 // BenchmarkFind measures what a known client costs, one of 50,000.
@@ -104,4 +108,48 @@ func BenchmarkFindKey(b *testing.B) {
 			b.Fatal("a key is unknown")
 		}
 	}
+}
+
+// BenchmarkKnownClient measures what the directory adds to the plan of a request of a client that
+// is remembered, one of 50,000.
+func BenchmarkKnownClient(b *testing.B) {
+	d, err := directory.Open(directory.Options{Source: new(directory.Memory)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer d.Close()
+	document, err := policyfile.Decode("p.yaml", policyfile.YAML, []byte("name: shop\ndirectory: true\nidentify: [{header: {name: X-User, unverified: true}}]\n"+
+		"rules: [{name: api, match: {path: /api/*}, limit: 100/1m, tiers: {gold: 1000/1m}}]\n"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	rs, err := document.Compile()
+	if err != nil {
+		b.Fatal(err)
+	}
+	const clients = 50_000
+	requests := make([]request.Attributes, clients)
+	var plan core.Plan
+	for i := range requests {
+		requests[i] = request.Attributes{PathText: "/api/x", Headers: map[string]string{"X-User": fmt.Sprintf("u_%d", i)}, Time: now()}
+		plan.Reset()
+		plan.UseDirectory(d)
+		plan.Add(rs, &requests[i])
+		d.Fetch(b.Context(), 0, plan.Unresolved())
+	}
+	next := 0
+	way := func(use *directory.Directory) func() {
+		return func() {
+			plan.Reset()
+			if use != nil {
+				plan.UseDirectory(use)
+			}
+			plan.Add(rs, &requests[next%clients])
+			if len(plan.Unresolved()) > 0 || len(plan.Checks()) != 1 {
+				b.Fatal("a client is unknown")
+			}
+			next++
+		}
+	}
+	benchpair.Measure(b, []benchpair.Way{{Name: "without a directory", Call: way(nil)}, {Name: "with a directory", Call: way(d)}})
 }

@@ -4,6 +4,7 @@ package directory
 
 import (
 	"hash/maphash"
+	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,6 +27,7 @@ type entry struct {
 	used       atomic.Int32 // the recent number of uses, at most usedMax
 	refreshing atomic.Bool  // a read of the record is queued or running
 	place      int          // in the shard's ring; the shard's lock guards it
+	hash       uint64       // of the name; the key in the shard's map
 }
 
 // present reports whether there is a record.
@@ -48,6 +50,9 @@ const usedMax = 3
 // cache holds the entries of the clients that have been used recently. It is safe for concurrent
 // use: each shard has a lock for readers and writers.
 //
+// The entries are found by a hash of 64 bits, so that a name is hashed once. Two names with one hash
+// evict each other, and neither is taken for the other. The seed is secret, so nobody can choose them.
+//
 // A full shard evicts an entry for each new one. Its CLOCK hand visits one entry after another. If
 // the use count of the entry is 0, the entry is evicted. Otherwise the count is reduced by one.
 type cache struct {
@@ -58,7 +63,7 @@ type cache struct {
 
 type shard struct {
 	mu      sync.RWMutex
-	entries map[policy.ClientName]*entry
+	entries map[uint64]*entry
 	ring    []*entry
 	hand    int
 	_       [64]byte // keeps the next shard off this cache line
@@ -70,9 +75,12 @@ func newCache(most int) *cache {
 	return &cache{seed: maphash.MakeSeed(), most: (most + shardCount - 1) / shardCount}
 }
 
-func (c *cache) shard(name policy.ClientName) *shard {
-	return &c.shards[maphash.Comparable(c.seed, name)%shardCount]
+// hash returns the hash of a name.
+func (c *cache) hash(name policy.ClientName) uint64 {
+	return maphash.String(c.seed, name.ID) ^ bits.RotateLeft64(maphash.String(c.seed, name.Kind), 1)
 }
+
+func (c *cache) shard(hash uint64) *shard { return &c.shards[hash%shardCount] }
 
 // find returns the entry of a client, or nil, and counts the use.
 func (c *cache) find(name policy.ClientName) *entry {
@@ -87,10 +95,14 @@ func (c *cache) find(name policy.ClientName) *entry {
 
 // peek returns the entry of a client, or nil.
 func (c *cache) peek(name policy.ClientName) *entry {
-	s := c.shard(name)
+	hash := c.hash(name)
+	s := c.shard(hash)
 	s.mu.RLock()
-	e := s.entries[name]
+	e := s.entries[hash]
 	s.mu.RUnlock()
+	if e == nil || e.name != name {
+		return nil
+	}
 	return e
 }
 
@@ -98,15 +110,16 @@ func (c *cache) peek(name policy.ClientName) *entry {
 // may refer to the memory of a request.
 func (c *cache) put(e *entry) {
 	e.name = policy.ClientName{Kind: strings.Clone(e.name.Kind), ID: strings.Clone(e.name.ID)}
-	s := c.shard(e.name)
+	e.hash = c.hash(e.name)
+	s := c.shard(e.hash)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.entries == nil {
-		s.entries = make(map[policy.ClientName]*entry)
+		s.entries = make(map[uint64]*entry)
 	}
-	if old := s.entries[e.name]; old != nil {
+	if old := s.entries[e.hash]; old != nil {
 		e.place = old.place
-		s.entries[e.name], s.ring[e.place] = e, e
+		s.entries[e.hash], s.ring[e.place] = e, e
 		e.used.Store(old.used.Load())
 		return
 	}
@@ -117,7 +130,7 @@ func (c *cache) put(e *entry) {
 		e.place = s.evict()
 		s.ring[e.place] = e
 	}
-	s.entries[e.name] = e
+	s.entries[e.hash] = e
 }
 
 // evict removes an entry that was not used recently, and returns its place. The caller holds the
@@ -132,7 +145,7 @@ func (s *shard) evict() (place int) {
 		s.hand = (s.hand + 1) % len(s.ring)
 	}
 	place = s.hand
-	delete(s.entries, s.ring[place].name)
+	delete(s.entries, s.ring[place].hash)
 	s.hand = (s.hand + 1) % len(s.ring)
 	return place
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package directory_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/core/policy"
+	"github.com/penstock/penstock/internal/directory"
+	"github.com/penstock/penstock/internal/directory/redisdir"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/racescale"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+const (
+	// examRecords is the number of records in make exam, and usualRecords otherwise.
+	examRecords, usualRecords = 10_000_000, 100_000
+	// activeShare is the share of the clients that are seen.
+	activeShare = 10
+	// recordBytesAllTold is the promise for what a record takes in Redis, with its key and all that
+	// Redis adds.
+	recordBytesAllTold = 250
+	// Clients are seen a few at a time, as in a proxy at work, and many at a time, as fast as they
+	// can be.
+	fewAtOnce, manyAtOnce = 8, 64
+	// shards is by how much a directory rounds its bound up, at most.
+	shards = 64
+)
+
+// TestManyRecords fills Redis with records, in make exam ten million, and has a tenth of the clients
+// seen. It holds the bounds of memory, and those of calls: none for a client that was seen before.
+// The log has the times, which depend on the machine.
+func TestManyRecords(t *testing.T) {
+	records := usualRecords
+	if os.Getenv(racescale.ExamVariable) != "" {
+		records = racescale.Fewer(examRecords)
+	}
+	server := redistest.Start(t)
+	store, err := redisstore.New(redisstore.Options{URL: server.URL(), Timeout: redisstore.TimeoutMax})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	source := redisdir.New(store)
+	empty := server.Memory()
+	fill(t, source, records)
+	each := float64(server.Memory()-empty) / float64(records)
+	t.Logf("%d records take %.0f bytes each in Redis", records, each)
+	if each > recordBytesAllTold {
+		t.Errorf("a record takes %.0f bytes, more than %d", each, recordBytesAllTold)
+	}
+	active := records / activeShare
+	d := open(t, directory.Options{Source: source, ClientsMax: 2 * active}) // the shards do not fill evenly
+	none := heap()
+	for i, atOnce := range [...]int{fewAtOnce, manyAtOnce} {
+		before := d.Figures().Reads.Load()
+		first := contact(t, d, i*active/2, (i+1)*active/2, atOnce, "u_%d")
+		t.Logf("%d first contacts, %d at a time: p50 %v, p99 %v, most %v; %.1f clients in a read", len(first), atOnce, first.at(50), first.at(99),
+			first.at(100), float64(len(first))/float64(d.Figures().Reads.Load()-before))
+	}
+	reads := d.Figures().Reads.Load()
+	t.Logf("a remembered client takes %.0f bytes of heap", float64(heap()-none)/float64(active))
+	later := contact(t, d, 0, active, manyAtOnce, "u_%d")
+	t.Logf("and later: p99 %v", later.at(99))
+	if again := d.Figures().Reads.Load() - reads; again != 0 {
+		t.Errorf("%d reads for clients that were seen before", again)
+	}
+	if undirected := d.Figures().Undirected.Load() + d.Figures().Overloads.Load(); undirected != 0 {
+		t.Errorf("%d clients were decided without their records", undirected)
+	}
+	holdsMadeUp(t, d, 2*active)
+}
+
+// holdsMadeUp has many made-up clients seen: first as many as the directory remembers, n, and then as
+// many again, which must not make it grow.
+func holdsMadeUp(t *testing.T, d *directory.Directory, n int) {
+	t.Helper()
+	contact(t, d, 0, n, manyAtOnce, "made_up_%d")
+	full, reads, began := heap(), d.Figures().Reads.Load(), time.Now()
+	contact(t, d, 0, n, manyAtOnce, "invented_%d")
+	grown := heap() - full
+	read := d.Figures().Reads.Load() - reads
+	t.Logf("%d made-up clients: %d bytes of heap more, %d remembered; %d reads, %.0f a second", n, grown, d.Len(), read,
+		float64(read)/time.Since(began).Seconds())
+	if grown > full/10 || d.Len() > n+shards {
+		t.Errorf("the heap grew by %d bytes to %d, and %d clients are remembered", grown, full+grown, d.Len())
+	}
+	if read > uint64(n) {
+		t.Errorf("%d reads for %d clients", read, n)
+	}
+}
+
+// fill writes records as they are usual: most have a tier, one in four limits with a reason, one in
+// twenty is blocked.
+func fill(t *testing.T, source *redisdir.Source, records int) {
+	t.Helper()
+	const part = 10_000
+	names, texts := make([]policy.ClientName, 0, part), make([][]byte, 0, part)
+	for i := range records {
+		r := directory.Record{Tier: "gold"}
+		switch {
+		case i%20 == 0:
+			r.Block = &directory.Mark{Reason: "abuse, ticket 4711"}
+		case i%4 == 0:
+			r.Limits = map[string]directory.Limits{"api": {Limits: []string{"500/1h"}, Reason: "contract of March"}}
+		}
+		names, texts = append(names, policy.ClientName{Kind: "user", ID: fmt.Sprintf("u_%d", i)}), append(texts, r.Text())
+		if len(names) == part || i == records-1 {
+			if err := source.Fill(t.Context(), names, texts); err != nil {
+				t.Fatal(err)
+			}
+			names, texts = names[:0], texts[:0]
+		}
+	}
+}
+
+// waits are how long clients waited, sorted.
+type waits []time.Duration
+
+func (w waits) at(percent int) time.Duration { return w[(len(w)-1)*percent/100] }
+
+// contact has the clients from one number to another seen, several at a time.
+func contact(t *testing.T, d *directory.Directory, from, to, atOnce int, form string) waits {
+	t.Helper()
+	all := make(waits, to-from)
+	var next atomic.Int64
+	var seen sync.WaitGroup
+	for range atOnce {
+		seen.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(all); i = int(next.Add(1)) - 1 {
+				id := fmt.Sprintf(form, from+i)
+				began := time.Now()
+				if _, known := d.Find("user", id, now()); !known {
+					d.Fetch(context.Background(), uint32(i%manyAtOnce), []policy.ClientName{{Kind: "user", ID: id}})
+				}
+				all[i] = time.Since(began)
+			}
+		})
+	}
+	seen.Wait()
+	slices.Sort(all)
+	return all
+}
+
+// heap returns the bytes of the heap in use.
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
