@@ -17,7 +17,7 @@ import (
 )
 
 // filterBytesMax is how large the filter may be. Envoy compiles it at its start, a second for each MB on its main thread.
-const filterBytesMax = 3_910_000
+const filterBytesMax = 3_880_000
 
 // filterParts is how many KB of code the packages had in the filter when it had 3.56 MB: what a failure is compared with.
 var filterParts = map[string]int{"runtime": 1152, "core": 448, "filter": 68, "internal_strconv": 50, "type_": 47,
@@ -64,7 +64,7 @@ func TestFilterStaysSmall(t *testing.T) {
 
 func TestFilterDependsOnLittle(t *testing.T) {
 	command := exec.Command("go", "list", "-deps", "./envoy-wasm")
-	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	command.Env = append(os.Environ(), wasip1...)
 	out, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func buildFilter(t *testing.T, linker string, flags ...string) []byte {
 	path := filepath.Join(t.TempDir(), "penstock.wasm")
 	command := append([]string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", linker, "-o", path}, flags...)
 	build := exec.Command("go", append(command, "./envoy-wasm")...)
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	build.Env = append(os.Environ(), wasip1...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -23,6 +23,9 @@ import (
 
 const module = "github.com/penstock/penstock"
 
+// wasip1 are the variables with which the go command builds the filter.
+var wasip1 = []string{"GOOS=wasip1", "GOARCH=wasm"}
+
 // imports says what each folder may import of ours. A folder not listed is a finding: say where it
 // belongs first.
 var imports = map[string][]string{
@@ -122,7 +125,8 @@ var imports = map[string][]string{
 		"core", "core/compact", "core/counter", "core/policy", "core/response", "core/slim",
 		"internal/envoy/wire", "internal/lease", "internal/usage",
 	},
-	"envoy-wasm": {"core/compact", "core/counter", "core/slim", "envoy-wasm/filter"},
+	"envoy-wasm/abi": {},
+	"envoy-wasm":     {"core/compact", "core/counter", "core/slim", "envoy-wasm/abi", "envoy-wasm/filter"},
 	"internal/envoy/rls": {
 		"core", "core/counter", "core/policy", "core/response", "internal/directory", "internal/enforce",
 		"internal/enforce/metrics",
@@ -170,7 +174,15 @@ type listed struct {
 
 func list(t *testing.T, args ...string) []listed {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list", "-json"}, args...)...).Output()
+	return listFor(t, nil, args...)
+}
+
+// listFor lists packages with further environment variables.
+func listFor(t *testing.T, environment []string, args ...string) []listed {
+	t.Helper()
+	command := exec.Command("go", append([]string{"list", "-json"}, args...)...)
+	command.Env = append(os.Environ(), environment...)
+	out, err := command.Output()
 	if err != nil {
 		t.Fatalf("go list %v: %v", args, err)
 	}
@@ -186,7 +198,7 @@ func list(t *testing.T, args ...string) []listed {
 }
 
 func TestImportsPointOneWay(t *testing.T) {
-	for _, p := range list(t, "./...") {
+	for _, p := range append(list(t, "./..."), listFor(t, wasip1, "./envoy-wasm/...")...) {
 		folder := strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, module), "/")
 		if folder == "" {
 			continue
@@ -258,7 +270,7 @@ func TestCoreStaysSmall(t *testing.T) {
 		}
 	}
 	build := exec.Command("go", "build", "./core/...")
-	build.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
+	build.Env = append(os.Environ(), wasip1...)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Errorf("core does not build for wasip1: %v\n%s", err, out)
 	}

@@ -22,34 +22,28 @@ import (
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
 
-// TestAdapter tests the behavior that depends on the adapter, natively and in the shipped .wasm.
+// TestAdapter tests the behavior that depends on the adapter, in the shipped .wasm.
 func TestAdapter(t *testing.T) {
-	shipped, err := proxytest.NewWasmVMContext(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = shipped.Close() })
-	for mode, machine := range map[string]types.VMContext{"go": new(vm), "wasm": shipped} {
-		for name, test := range map[string]func(*testing.T, *rig){
-			"a request and its response":  aRequestAndItsResponse,
-			"a refusal":                   aRefusal,
-			"a refusal by gRPC-Web":       aRefusalByGRPCWeb,
-			"calls are shared":            callsAreShared,
-			"a cost in the body":          aCostInTheBody,
-			"a cost in a trailer":         aCostInATrailer,
-			"a response without a cost":   aResponseWithoutACost,
-			"who waits in line":           throttledRequest,
-			"a stream that is gone":       aStreamThatIsGone,
-			"a deadline":                  aDeadline,
-			"an internal redirect":        anInternalRedirect,
-			"answers that are none":       answersThatAreNone,
-			"policies":                    policies,
-			"configurations":              configurations,
-			"properties of several kinds": propertiesOfSeveralKinds,
-			"the pace of ticks":           thePaceOfTicks,
-		} {
-			t.Run(mode+"/"+name, func(t *testing.T) { test(t, &rig{vm: machine}) })
-		}
+	shipped := load(t)
+	for name, test := range map[string]func(*testing.T, *rig){
+		"a request and its response":  aRequestAndItsResponse,
+		"a refusal":                   aRefusal,
+		"a refusal by gRPC-Web":       aRefusalByGRPCWeb,
+		"calls are shared":            callsAreShared,
+		"a cost in the body":          aCostInTheBody,
+		"a cost in a trailer":         aCostInATrailer,
+		"a response without a cost":   aResponseWithoutACost,
+		"who waits in line":           throttledRequest,
+		"a stream that is gone":       aStreamThatIsGone,
+		"a deadline":                  aDeadline,
+		"an internal redirect":        anInternalRedirect,
+		"answers that are none":       answersThatAreNone,
+		"policies":                    policies,
+		"configurations":              configurations,
+		"properties of several kinds": propertiesOfSeveralKinds,
+		"the pace of ticks":           thePaceOfTicks,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, &rig{vm: shipped}) })
 	}
 }
 

@@ -19,11 +19,12 @@ import (
 	"github.com/penstock/penstock/internal/test/eventually"
 )
 
-// build compiles the filter as it is shipped.
-func build(t testing.TB) []byte {
+// load compiles the filter as it is shipped, with further flags for go build, and loads it.
+func load(t testing.TB, flags ...string) proxytest.WasmVMContext {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "penstock.wasm")
-	command := exec.Command("go", "build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file, ".")
+	args := []string{"build", "-trimpath", "-buildmode=c-shared", "-ldflags", "-s -w", "-o", file}
+	command := exec.Command("go", append(append(args, flags...), ".")...)
 	command.Env = append(os.Environ(), "GOOS=wasip1", "GOARCH=wasm")
 	if out, err := command.CombinedOutput(); err != nil {
 		t.Fatalf("building the filter: %v\n%s", err, out)
@@ -32,7 +33,16 @@ func build(t testing.TB) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return wasm
+	vm, err := proxytest.NewWasmVMContext(wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := vm.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return vm
 }
 
 // wasmFront is the filter in an emulator. Each story has a bridge in this process.
@@ -53,18 +63,11 @@ func newWasmFront(t testing.TB) *wasmFront {
 	if err != nil {
 		t.Fatal(err)
 	}
-	vm, err := proxytest.NewWasmVMContext(build(t))
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
-		if err := vm.Close(); err != nil {
-			t.Error(err)
-		}
 		_ = kept.Close()
 		_ = local.Close()
 	})
-	return &wasmFront{vm: vm, store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
+	return &wasmFront{vm: load(t), store: &conformance.Store{Of: kept}, local: local, set: conformance.Setting{Now: time.Now(),
 		KeySetURL: conformance.ServeKeySet(t), Attrs: map[string]string{"query": "request.query", "protocol": "request.protocol"}}}
 }
 

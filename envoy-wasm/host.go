@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build wasm
+
 package main
 
 import (
-	"time"
-
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-
 	"github.com/penstock/penstock/core/compact"
 	corecounter "github.com/penstock/penstock/core/counter"
 	"github.com/penstock/penstock/core/slim"
+	"github.com/penstock/penstock/envoy-wasm/abi"
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
@@ -21,33 +20,43 @@ type host struct {
 	plugin   uint32 // the context of the plugin
 	cluster  string
 	queue    uint32
-	counters []counter
-	held     gauge
+	counters []abi.Metric
+	held     abi.Metric
+	answered map[uint32]func(filter.Reply) // the callbacks of the calls that are not answered, by their numbers
 }
 
 // started is the start time of the VM. It is not a field, because the linker keeps all methods of
 // types that are reachable from an interface.
-var started = time.Now()
+var started = abi.Elapsed()
 
 func newHost(plugin uint32) *host {
-	h := &host{plugin: plugin}
+	h := &host{plugin: plugin, answered: map[uint32]func(filter.Reply){}}
 	for _, name := range filter.CounterNames {
-		h.counters = append(h.counters, newCounter("penstock."+name))
+		h.counters = append(h.counters, abi.NewCounter("penstock."+name))
 	}
-	h.held = newGauge("penstock." + filter.GaugeHeld)
+	h.held = abi.NewGauge("penstock." + filter.GaugeHeld)
 	return h
 }
 
 // Call implements [filter.Host]. The call belongs to the plugin. If it belonged to the stream that
 // was resumed last, its answer would be lost when that stream ends.
 func (h *host) Call(c filter.Call, answered func(filter.Reply)) error {
-	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
+	if err := abi.Use(h.plugin); err != nil {
 		return err
 	}
-	_, err := proxywasm.DispatchHttpCall(h.cluster, c.Header, c.Body, nil, c.TimeoutMillis, func(_, bodyBytes, _ int) {
-		answered(h.reply(bodyBytes))
-	})
-	return err
+	call, err := abi.HTTPCall(h.cluster, c.Header, c.Body, c.TimeoutMillis)
+	if err != nil {
+		return err
+	}
+	h.answered[call] = answered
+	return nil
+}
+
+// called passes on the answer to a call.
+func (h *host) called(call uint32, bodyBytes int) {
+	answered := h.answered[call]
+	delete(h.answered, call)
+	answered(h.reply(bodyBytes))
 }
 
 // reply reads the answer to a call. An answer that cannot be read has status 0.
@@ -58,7 +67,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 			r = filter.Reply{}
 		}
 	}()
-	headers, err := proxywasm.GetHttpCallResponseHeaders()
+	headers, err := abi.CallHeaders.All()
 	if err != nil {
 		return r
 	}
@@ -78,7 +87,7 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 		}
 	}
 	if r.Status == 200 && bodyBytes > 0 {
-		if r.Body, err = proxywasm.GetHttpCallResponseBody(0, min(bodyBytes, replyBytesMax)); err != nil {
+		if r.Body, err = abi.Read(abi.CallBody, min(bodyBytes, replyBytesMax)); err != nil {
 			return filter.Reply{}
 		}
 	}
@@ -86,62 +95,62 @@ func (h *host) reply(bodyBytes int) (r filter.Reply) {
 }
 
 // Wake implements [filter.Host].
-func (h *host) Wake() error { return proxywasm.EnqueueSharedQueue(h.queue, []byte{1}) }
+func (h *host) Wake() error { return abi.Enqueue(h.queue, "1") }
 
 // TickEvery implements [filter.Host]. The ticks belong to the plugin.
 func (h *host) TickEvery(millis uint32) error {
-	if err := proxywasm.SetEffectiveContext(h.plugin); err != nil {
+	if err := abi.Use(h.plugin); err != nil {
 		return err
 	}
-	return proxywasm.SetTickPeriodMilliSeconds(millis)
+	return abi.TickEvery(millis)
 }
 
 // Resume implements [filter.Host].
 func (h *host) Resume(stream uint32) {
-	if proxywasm.SetEffectiveContext(stream) == nil {
-		_ = proxywasm.ResumeHttpRequest() // a stream that has ended needs no response
+	if abi.Use(stream) == nil {
+		_ = abi.ResumeRequest() // a stream that has ended needs no response
 	}
 }
 
 // Respond implements [filter.Host].
 func (h *host) Respond(stream uint32, r filter.Response) {
-	if proxywasm.SetEffectiveContext(stream) == nil {
-		if err := proxywasm.SendHttpResponse(r.Status, r.Headers, r.Body, r.GRPCStatus); err != nil {
-			proxywasm.LogWarn("penstock: a refusal cannot be sent: " + err.Error())
+	if abi.Use(stream) == nil {
+		if err := abi.Respond(r.Status, r.Headers, r.Body, r.GRPCStatus); err != nil {
+			abi.Warn("penstock: a refusal cannot be sent: " + err.Error())
 		}
 	}
 }
 
 // Now implements [filter.Host].
-func (h *host) Now() corecounter.Micros { return corecounter.Micros(time.Now().UnixMicro()) }
+func (h *host) Now() corecounter.Micros { return corecounter.Micros(abi.Now()) }
 
 // Elapsed implements [filter.Host].
 func (h *host) Elapsed() corecounter.Micros {
-	return 1 + corecounter.Micros(time.Since(started)/time.Microsecond)
+	return corecounter.Micros(1 + abi.Elapsed() - started)
 }
 
 // Property implements [filter.Host].
 func (h *host) Property(path ...string) (string, bool) {
-	value, err := proxywasm.GetProperty(path)
-	return string(value), err == nil
+	value, err := abi.Property(path)
+	return value, err == nil
 }
 
 // Count implements [filter.Host].
-func (h *host) Count(c filter.Counter) { h.counters[c].increment() }
+func (h *host) Count(c filter.Counter) { h.counters[c].Add(1) }
 
 // Held implements [filter.Host].
-func (h *host) Held(change int64) { h.held.add(change) }
+func (h *host) Held(change int64) { h.held.Add(change) }
 
 // Shared implements [filter.Host].
 func (h *host) Shared(record uint32) (value []byte, cas uint32) {
 	// a value that cannot be read has never been written
-	value, cas, _ = proxywasm.GetSharedData(recordName(record))
+	value, cas, _ = abi.Shared(recordName(record))
 	return value, cas
 }
 
 // Share implements [filter.Host].
 func (h *host) Share(record uint32, value []byte, cas uint32) bool {
-	return proxywasm.SetSharedData(recordName(record), value, cas) == nil
+	return abi.Share(recordName(record), value, cas) == nil
 }
 
 // recordName returns the name of a record. None of its runes is a surrogate, since those cannot be
@@ -149,4 +158,4 @@ func (h *host) Share(record uint32, value []byte, cas uint32) bool {
 func recordName(record uint32) string { return "penstock-" + string(rune(1<<16+record)) }
 
 // Warn implements [filter.Host].
-func (h *host) Warn(line string) { proxywasm.LogWarn(line) }
+func (h *host) Warn(line string) { abi.Warn(line) }

@@ -1,97 +1,107 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build wasm
+
 package main
 
 import (
 	"slices"
 	"strconv"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
-
+	"github.com/penstock/penstock/envoy-wasm/abi"
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
+func init() { abi.Register(new(vm)) }
+
+// vm runs in one worker, with the plugins of all configurations that have the same vm_id.
+type vm struct {
+	plugins []*plugin // plugins that have started
+}
+
+// NewPlugin implements [abi.VM].
+func (v *vm) NewPlugin(id uint32) abi.Plugin { return &plugin{id: id, vm: v} }
+
 // plugin is one configuration of the filter in one worker.
 type plugin struct {
-	types.DefaultPluginContext
 	id     uint32
 	vm     *vm
 	filter *filter.Filter
 	host   *host
 }
 
-// OnPluginStart implements [types.PluginContext]. A panic makes only the start fail, and not the
+// Start implements [abi.Plugin]. A panic makes only the start fail, and not the
 // VM, which other plugins share.
-func (p *plugin) OnPluginStart(int) (status types.OnPluginStartStatus) {
+func (p *plugin) Start() (valid bool) {
 	defer func() {
 		if recover() != nil {
-			proxywasm.LogCritical("penstock: a panic, and the configuration is refused")
-			status = types.OnPluginStartStatusFailed
+			abi.Critical("penstock: a panic, and the configuration is refused")
+			valid = false
 		}
 	}()
-	configuration, err := proxywasm.GetPluginConfiguration()
-	if err != nil && err != types.ErrorStatusNotFound {
-		proxywasm.LogCritical("penstock: the configuration cannot be read: " + err.Error())
-		return types.OnPluginStartStatusFailed
+	configuration, err := abi.Configuration()
+	if err != nil {
+		abi.Critical("penstock: the configuration cannot be read: " + err.Error())
+		return false
 	}
 	p.host = newHost(p.id)
 	if p.filter, err = filter.New(provoked(p.host), configuration); err != nil {
-		proxywasm.LogCritical("penstock: the configuration is refused: " + err.Error())
-		return types.OnPluginStartStatusFailed
+		abi.Critical("penstock: the configuration is refused: " + err.Error())
+		return false
 	}
 	p.host.cluster = p.filter.Cluster()
 	// The queue has a unique name and belongs to this worker: an item in it makes Envoy call this
 	// worker at once.
-	if p.host.queue, err = proxywasm.RegisterSharedQueue(queueName()); err != nil {
-		proxywasm.LogCritical("penstock: no queue: " + err.Error())
-		return types.OnPluginStartStatusFailed
+	if p.host.queue, err = abi.RegisterQueue(queueName()); err != nil {
+		abi.Critical("penstock: no queue: " + err.Error())
+		return false
 	}
 	for i := len(p.vm.plugins) - 1; i >= 0 && !p.filter.Succeed(p.vm.plugins[i].filter); i-- {
 	}
 	if err := p.filter.Start(); err != nil {
-		proxywasm.LogCritical("penstock: " + err.Error())
-		return types.OnPluginStartStatusFailed
+		abi.Critical("penstock: " + err.Error())
+		return false
 	}
 	p.vm.plugins = append(p.vm.plugins, p)
-	return types.OnPluginStartStatusOK
+	return true
 }
 
-// OnPluginDone implements [types.PluginContext].
-func (p *plugin) OnPluginDone() bool {
+// Done implements [abi.Plugin].
+func (p *plugin) Done() {
 	p.vm.plugins = slices.DeleteFunc(p.vm.plugins, func(other *plugin) bool { return other == p })
 	if p.filter == nil {
-		return true // its configuration was rejected
+		return // its configuration was rejected
 	}
 	p.filter.End()
 	for i := len(p.vm.plugins) - 1; i >= 0 && !p.vm.plugins[i].filter.Inherit(p.filter); i-- {
 	}
-	return true
 }
 
-// OnQueueReady implements [types.PluginContext]. It is called once for all items in the queue.
-func (p *plugin) OnQueueReady(queue uint32) {
-	_, _ = proxywasm.DequeueSharedQueue(queue) // the content of the item has no meaning
+// QueueReady implements [abi.Plugin]. It is called once for all items in the queue.
+func (p *plugin) QueueReady(queue uint32) {
+	_, _ = abi.Dequeue(queue) // the content of the item has no meaning
 	p.filter.Flush()
 }
 
-// OnTick implements [types.PluginContext].
-func (p *plugin) OnTick() { p.filter.Tick() }
+// Tick implements [abi.Plugin].
+func (p *plugin) Tick() { p.filter.Tick() }
 
-// NewHttpContext implements [types.PluginContext].
-func (p *plugin) NewHttpContext(id uint32) types.HttpContext {
+// Called implements [abi.Plugin].
+func (p *plugin) Called(call uint32, bodyBytes int) { p.host.called(call, bodyBytes) }
+
+// NewStream implements [abi.Plugin].
+func (p *plugin) NewStream(id uint32) abi.Stream {
 	return &stream{plugin: p, step: p.filter.NewStream(id)}
 }
 
 // stream adapts one request.
 type stream struct {
-	types.DefaultHttpContext
 	plugin *plugin
 	step   *filter.Stream
 }
 
-// OnHttpRequestHeaders implements [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(_ int, ends bool) (action types.Action) {
+// RequestHeaders implements [abi.Stream].
+func (s *stream) RequestHeaders(ends bool) (action abi.Action) {
 	if ends {
 		s.step.RequestEnds()
 	}
@@ -100,76 +110,69 @@ func (s *stream) OnHttpRequestHeaders(_ int, ends bool) (action types.Action) {
 			action = actionOf(s.step.Panicked(reason))
 		}
 	}()
-	headers, err := proxywasm.GetHttpRequestHeaders()
+	headers, err := abi.RequestHeaders.All()
 	if err != nil {
 		return actionOf(s.step.Failed())
 	}
 	return actionOf(s.step.RequestHeaders(headers))
 }
 
-// OnHttpRequestBody implements [types.HttpContext].
-func (s *stream) OnHttpRequestBody(_ int, ends bool) types.Action {
+// RequestBody implements [abi.Stream].
+func (s *stream) RequestBody(ends bool) {
 	if ends {
 		s.step.RequestEnds()
 	}
-	return types.ActionContinue
 }
 
-// OnHttpRequestTrailers implements [types.HttpContext].
-func (s *stream) OnHttpRequestTrailers(int) types.Action {
-	s.step.RequestEnds()
-	return types.ActionContinue
-}
+// RequestTrailers implements [abi.Stream].
+func (s *stream) RequestTrailers() { s.step.RequestEnds() }
 
-// OnHttpResponseHeaders implements [types.HttpContext].
-func (s *stream) OnHttpResponseHeaders(_ int, ends bool) types.Action {
+// ResponseHeaders implements [abi.Stream].
+func (s *stream) ResponseHeaders(ends bool) {
 	defer s.step.Guard()
 	if !s.step.Responds() {
-		return types.ActionContinue
+		return
 	}
-	headers, err := proxywasm.GetHttpResponseHeaders()
+	headers, err := abi.ResponseHeaders.All()
 	if err != nil {
-		return types.ActionContinue
+		return
 	}
 	for _, field := range s.step.ResponseHeaders(headers, ends) {
-		if err := proxywasm.ReplaceHttpResponseHeader(field[0], field[1]); err != nil {
-			proxywasm.LogWarn("penstock: " + field[0] + " cannot be set: " + err.Error())
+		if err := abi.ResponseHeaders.Replace(field[0], field[1]); err != nil {
+			abi.Warn("penstock: " + field[0] + " cannot be set: " + err.Error())
 		}
 	}
-	return types.ActionContinue
 }
 
-// OnHttpResponseBody implements [types.HttpContext]. It does not delay the body, so it sees each
+// ResponseBody implements [abi.Stream]. It does not delay the body, so it sees each
 // piece once.
-func (s *stream) OnHttpResponseBody(size int, ends bool) types.Action {
+func (s *stream) ResponseBody(size int, ends bool) {
 	defer s.step.Guard()
 	var piece []byte
 	if size > 0 && s.step.Listens() {
 		// if it fails, no cost is found and the default is charged
-		piece, _ = proxywasm.GetHttpResponseBody(0, size)
+		piece, _ = abi.Read(abi.ResponseBody, size)
 	}
 	s.step.ResponseBody(piece, ends)
-	return types.ActionContinue
 }
 
-// OnHttpResponseTrailers implements [types.HttpContext].
-func (s *stream) OnHttpResponseTrailers(int) types.Action {
+// ResponseTrailers implements [abi.Stream].
+func (s *stream) ResponseTrailers() {
 	defer s.step.Guard()
 	if s.step.Awaits() {
-		trailers, _ := proxywasm.GetHttpResponseTrailers()
+		trailers, _ := abi.ResponseTrailers.All()
 		s.step.ResponseTrailers(trailers)
 	}
-	return types.ActionContinue
 }
 
-// OnHttpStreamDone implements [types.HttpContext].
-func (s *stream) OnHttpStreamDone() { s.step.Done() }
+// Done implements [abi.Stream].
+func (s *stream) Done() { s.step.Done() }
 
-func actionOf(a filter.Action) types.Action {
+func actionOf(a filter.Action) abi.Action {
 	if a == filter.Pause {
-		return types.ActionPause
+		return abi.Pause
 	}
-	return types.ActionContinue
+	return abi.Continue
 }
 
 func queueName() string { return "penstock-" + strconv.FormatUint(random(), 36) }

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build provoke
+//go:build provoke && wasm
 
 package main
 
 import (
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-
+	"github.com/penstock/penstock/envoy-wasm/abi"
 	"github.com/penstock/penstock/envoy-wasm/filter"
 )
 
 // provoked returns a host that panics once, in the method that a request's header X-Provoke names:
 // property, wake, call, resume or respond. The method name fatal causes an error from which Go
-// cannot recover.
-func provoked(h filter.Host) filter.Host { return &provocation{Host: h} }
+// cannot recover. If the cluster is named panic, the host panics at the start.
+func provoked(h *host) filter.Host { return &provocation{host: h} }
 
 type provocation struct {
-	filter.Host
+	*host
 	next string // the method that panics next
 }
 
@@ -27,23 +26,31 @@ func (p *provocation) at(here string) {
 	}
 }
 
+// TickEvery implements [filter.Host]. The filter calls it at the start.
+func (p *provocation) TickEvery(millis uint32) error {
+	if p.cluster == "panic" {
+		p.at(p.next)
+	}
+	return p.host.TickEvery(millis)
+}
+
 // Property implements [filter.Host]. The filter reads a property first, while the request's headers
 // can be read.
 func (p *provocation) Property(path ...string) (string, bool) {
-	if where, err := proxywasm.GetHttpRequestHeader("x-provoke"); err == nil {
+	if where, err := abi.RequestHeaders.Get("x-provoke"); err == nil {
 		p.next = where
 		if where == "fatal" {
 			overflow(0)
 		}
 	}
 	p.at("property")
-	return p.Host.Property(path...)
+	return p.host.Property(path...)
 }
 
 // Wake implements [filter.Host].
 func (p *provocation) Wake() error {
 	p.at("wake")
-	return p.Host.Wake()
+	return p.host.Wake()
 }
 
 // Call implements [filter.Host].
@@ -51,19 +58,19 @@ func (p *provocation) Call(c filter.Call, answered func(filter.Reply)) error {
 	if c.Method == "POST" {
 		p.at("call")
 	}
-	return p.Host.Call(c, answered)
+	return p.host.Call(c, answered)
 }
 
 // Resume implements [filter.Host].
 func (p *provocation) Resume(stream uint32) {
 	p.at("resume")
-	p.Host.Resume(stream)
+	p.host.Resume(stream)
 }
 
 // Respond implements [filter.Host].
 func (p *provocation) Respond(stream uint32, r filter.Response) {
 	p.at("respond")
-	p.Host.Respond(stream, r)
+	p.host.Respond(stream, r)
 }
 
 func overflow(depth int) int { return overflow(depth+1) + depth }

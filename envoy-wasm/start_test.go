@@ -12,12 +12,22 @@ import (
 )
 
 // TestAPanicAtTheStart: a panic at the start rejects the configuration, and Envoy keeps the
-// previous one.
+// previous one. The VM goes on: the next configuration starts.
 func TestAPanicAtTheStart(t *testing.T) {
 	log.SetOutput(io.Discard)
-	host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(&vm{plugins: []*plugin{nil}}))
-	t.Cleanup(reset)
-	if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != types.OnPluginStartStatusFailed {
-		t.Errorf("it starts: %q", host.GetCriticalLogs())
+	vm := load(t, "-tags", "provoke")
+	for _, start := range []struct {
+		configuration string
+		want          types.OnPluginStartStatus
+	}{
+		{"cluster: panic", types.OnPluginStartStatusFailed},
+		{"cluster: penstock", types.OnPluginStartStatusOK},
+	} {
+		host, reset := proxytest.NewHostEmulator(proxytest.NewEmulatorOption().WithVMContext(vm).
+			WithPluginConfiguration([]byte(start.configuration)))
+		if host.StartVM() != types.OnVMStartStatusOK || host.StartPlugin() != start.want {
+			t.Errorf("%s: %q", start.configuration, host.GetCriticalLogs())
+		}
+		reset()
 	}
 }

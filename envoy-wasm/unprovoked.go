@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-//go:build !provoke
+//go:build !provoke && wasm
 
 package main
 
@@ -8,4 +8,4 @@ import "github.com/penstock/penstock/envoy-wasm/filter"
 
 // provoked returns the host unchanged. Built with the tag provoke, for tests, requests can make the
 // host panic.
-func provoked(h filter.Host) filter.Host { return h }
+func provoked(h *host) filter.Host { return h }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build wasm
+
 // Command vm is a WebAssembly filter for Envoy that measures parts of Penstock's filter. Its
 // configuration is one of the modes below, or a compact policy in base64 under which three limits
 // apply to /. With a policy, each response has the time of each part, in nanoseconds, in headers
@@ -10,10 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm"
-	"github.com/proxy-wasm/proxy-wasm-go-sdk/proxywasm/types"
-
 	"github.com/penstock/penstock/core/counter"
+	"github.com/penstock/penstock/envoy-wasm/abi"
 	"github.com/penstock/penstock/envoy-wasm/filter"
 	"github.com/penstock/penstock/internal/envoy/wire"
 )
@@ -30,48 +30,69 @@ const (
 
 func main() {}
 
-func init() { proxywasm.SetVMContext(new(vm)) }
+func init() { abi.Register(new(vm)) }
 
-type vm struct{ types.DefaultVMContext }
+type vm struct{}
 
-// NewPluginContext implements [types.VMContext].
-func (*vm) NewPluginContext(uint32) types.PluginContext { return new(plugin) }
+// NewPlugin implements [abi.VM].
+func (*vm) NewPlugin(id uint32) abi.Plugin { return &plugin{id: id, asking: map[uint32]uint32{}} }
 
 type plugin struct {
-	types.DefaultPluginContext
+	id     uint32
 	mode   string // one of the modes; "" measures the filter's parts
 	host   *host
 	filter *filter.Filter
 	queue  uint32
-	count  proxywasm.MetricCounter
+	count  abi.Metric
+	asking map[uint32]uint32 // the streams that wait for answers of the bridge, by the calls
 }
 
-// OnPluginStart implements [types.PluginContext].
-func (p *plugin) OnPluginStart(int) types.OnPluginStartStatus {
-	configuration, err := proxywasm.GetPluginConfiguration()
+// Start implements [abi.Plugin].
+func (p *plugin) Start() bool {
+	configuration, err := abi.Configuration()
 	if err != nil {
-		return types.OnPluginStartStatusFailed
+		return false
 	}
-	p.count = proxywasm.DefineCounterMetric("bench.count")
+	p.count = abi.NewCounter("bench.count")
 	switch mode := string(configuration); mode {
 	case modeNothing, modeHeaders, modeCalls, modeAsks:
 		p.mode = mode
-		return types.OnPluginStartStatusOK
+		return true
 	}
 	p.host = new(host)
 	if p.filter, err = filter.New(p.host, []byte("policy: "+string(configuration))); err != nil {
-		proxywasm.LogCritical(err.Error())
-		return types.OnPluginStartStatusFailed
+		abi.Critical(err.Error())
+		return false
 	}
-	p.queue, err = proxywasm.RegisterSharedQueue("bench")
+	p.queue, err = abi.RegisterQueue("bench")
 	if err != nil {
-		return types.OnPluginStartStatusFailed
+		return false
 	}
-	return types.OnPluginStartStatusOK
+	return true
 }
 
-// NewHttpContext implements [types.PluginContext].
-func (p *plugin) NewHttpContext(id uint32) types.HttpContext { return &stream{plugin: p, id: id} }
+// Done implements [abi.Plugin].
+func (p *plugin) Done() {}
+
+// Tick implements [abi.Plugin].
+func (p *plugin) Tick() {}
+
+// QueueReady implements [abi.Plugin].
+func (p *plugin) QueueReady(uint32) {}
+
+// Called implements [abi.Plugin].
+func (p *plugin) Called(call uint32, bodyBytes int) {
+	_, _ = abi.CallHeaders.All()
+	_, _ = abi.Read(abi.CallBody, bodyBytes)
+	stream := p.asking[call]
+	delete(p.asking, call)
+	if abi.Use(stream) == nil {
+		_ = abi.ResumeRequest()
+	}
+}
+
+// NewStream implements [abi.Plugin].
+func (p *plugin) NewStream(id uint32) abi.Stream { return &stream{plugin: p, id: id} }
 
 // host is an Envoy whose functions do nothing, so that only the filter's own work is measured.
 type host struct {
@@ -92,7 +113,7 @@ func (h *host) Now() counter.Micros             { return 1_700_000_000 * counter
 func (h *host) Elapsed() counter.Micros         { return counter.Second }
 func (h *host) Count(filter.Counter)            {}
 func (h *host) Held(int64)                      {}
-func (h *host) Warn(line string)                { proxywasm.LogWarn(line) }
+func (h *host) Warn(line string)                { abi.Warn(line) }
 
 func (h *host) Shared(uint32) ([]byte, uint32)    { return nil, 0 }
 func (h *host) Share(uint32, []byte, uint32) bool { return true }
@@ -108,7 +129,6 @@ const (
 )
 
 type stream struct {
-	types.DefaultHttpContext
 	plugin  *plugin
 	id      uint32
 	figures [][2]string
@@ -128,52 +148,51 @@ func (s *stream) each(name string, do func()) {
 	s.note(name, time.Since(begin), rounds)
 }
 
-// OnHttpRequestHeaders implements [types.HttpContext].
-func (s *stream) OnHttpRequestHeaders(int, bool) types.Action {
+// RequestHeaders implements [abi.Stream].
+func (s *stream) RequestHeaders(bool) abi.Action {
 	if s.plugin.mode == modeNothing {
-		return types.ActionContinue
+		return abi.Continue
 	}
-	headers, _ := proxywasm.GetHttpRequestHeaders()
+	headers, _ := abi.RequestHeaders.All()
 	s.seen = len(headers)
 	switch s.plugin.mode {
 	case modeHeaders:
-		return types.ActionContinue
+		return abi.Continue
 	case modeCalls, modeAsks:
-		_, _ = proxywasm.GetProperty([]string{"source", "address"})
-		s.plugin.count.Increment(1) // allowed
-		s.plugin.count.Increment(1) // leased
+		_, _ = abi.Property([]string{"source", "address"})
+		s.plugin.count.Add(1) // allowed
+		s.plugin.count.Add(1) // leased
 		return s.ask()
 	}
 	s.work(headers)
-	s.each("request-headers", func() { _, _ = proxywasm.GetHttpRequestHeaders() })
+	s.each("request-headers", func() { _, _ = abi.RequestHeaders.All() })
 	path := []string{"source", "address"}
-	s.each("property", func() { _, _ = proxywasm.GetProperty(path) })
-	s.each("clock", func() { _ = time.Now() })
-	s.each("count", func() { s.plugin.count.Increment(1) })
-	s.each("context", func() { _ = proxywasm.SetEffectiveContext(s.id) })
-	one := []byte{1}
+	s.each("property", func() { _, _ = abi.Property(path) })
+	s.each("clock", func() { _ = abi.Now() })
+	s.each("count", func() { s.plugin.count.Add(1) })
+	s.each("context", func() { _ = abi.Use(s.id) })
 	s.each("queue", func() {
-		_ = proxywasm.EnqueueSharedQueue(s.plugin.queue, one)
-		_, _ = proxywasm.DequeueSharedQueue(s.plugin.queue)
+		_ = abi.Enqueue(s.plugin.queue, "1")
+		_, _ = abi.Dequeue(s.plugin.queue)
 	})
-	return types.ActionContinue
+	return abi.Continue
 }
 
 // ask waits for an answer of the bridge if the mode requires it.
-func (s *stream) ask() types.Action {
+func (s *stream) ask() abi.Action {
 	if s.plugin.mode != modeAsks {
-		return types.ActionContinue
+		return abi.Continue
 	}
 	question := [][2]string{{":method", "GET"}, {":path", "/healthz"}, {":authority", "bridge"}}
-	_, err := proxywasm.DispatchHttpCall("service", question, nil, nil, 500, func(_, size, _ int) {
-		_, _ = proxywasm.GetHttpCallResponseHeaders()
-		_, _ = proxywasm.GetHttpCallResponseBody(0, size)
-		_ = proxywasm.ResumeHttpRequest()
-	})
-	if err != nil {
-		return types.ActionContinue
+	if abi.Use(s.plugin.id) != nil {
+		return abi.Continue
 	}
-	return types.ActionPause
+	call, err := abi.HTTPCall("service", question, nil, 500)
+	if err != nil {
+		return abi.Continue
+	}
+	s.plugin.asking[call] = s.id
+	return abi.Pause
 }
 
 // work measures the filter's parts, with a batch of requests at a time.
@@ -230,27 +249,41 @@ func (s *stream) work(headers [][2]string) {
 	s.note("tell", tell, times)
 }
 
-// OnHttpResponseHeaders implements [types.HttpContext].
-func (s *stream) OnHttpResponseHeaders(int, bool) types.Action {
+// RequestBody implements [abi.Stream].
+func (s *stream) RequestBody(bool) {}
+
+// RequestTrailers implements [abi.Stream].
+func (s *stream) RequestTrailers() {}
+
+// ResponseBody implements [abi.Stream].
+func (s *stream) ResponseBody(int, bool) {}
+
+// ResponseTrailers implements [abi.Stream].
+func (s *stream) ResponseTrailers() {}
+
+// Done implements [abi.Stream].
+func (s *stream) Done() {}
+
+// ResponseHeaders implements [abi.Stream].
+func (s *stream) ResponseHeaders(bool) {
 	switch s.plugin.mode {
 	case modeNothing:
-		return types.ActionContinue
+		return
 	case modeHeaders, modeCalls, modeAsks:
 		names := []string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
 		if s.plugin.mode != modeHeaders {
 			// which may already contain some of the headers
-			_, _ = proxywasm.GetHttpResponseHeaders()
+			_, _ = abi.ResponseHeaders.All()
 			names = append(names, "ratelimit", "ratelimit-policy")
 		}
 		for _, name := range names {
-			_ = proxywasm.ReplaceHttpResponseHeader(name, strconv.Itoa(999_000_000+s.seen))
+			_ = abi.ResponseHeaders.Replace(name, strconv.Itoa(999_000_000+s.seen))
 		}
-		return types.ActionContinue
+		return
 	}
-	s.each("response-headers", func() { _, _ = proxywasm.GetHttpResponseHeaders() })
-	s.each("replace", func() { _ = proxywasm.ReplaceHttpResponseHeader("x-ratelimit-remaining", "999000000") })
+	s.each("response-headers", func() { _, _ = abi.ResponseHeaders.All() })
+	s.each("replace", func() { _ = abi.ResponseHeaders.Replace("x-ratelimit-remaining", "999000000") })
 	for _, f := range s.figures {
-		_ = proxywasm.AddHttpResponseHeader(f[0], f[1])
+		_ = abi.ResponseHeaders.Replace(f[0], f[1])
 	}
-	return types.ActionContinue
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package abi
+
+import "unsafe"
+
+// Envoy answers a call by asking for memory, which it fills, and by writing the address and the
+// size of the answer to where the call points. The answer is then in given. A write to given, unlike
+// one of Envoy's, is seen by the garbage collector. All this happens before the call returns, and
+// there is one thread, so these variables serve all calls.
+var (
+	given   []byte
+	address uint32 // that of given, which is not needed
+	size    uint32 // set to 0 before each call, because Envoy does not write that of an empty answer
+)
+
+// property holds the path of the property that is asked for. Envoy reads it during the call only.
+var property []byte
+
+//go:wasmexport proxy_on_memory_allocate
+func onMemoryAllocate(bytes uint32) *byte {
+	given = make([]byte, max(bytes, 1))
+	return unsafe.SliceData(given)
+}
+
+// answer returns Envoy's answer to a call with the given status. It belongs to the caller.
+func answer(status Status) ([]byte, error) {
+	data := given
+	given = nil
+	switch {
+	case status != ok:
+		return nil, status
+	case size == 0:
+		return nil, nil
+	case int(size) > len(data):
+		return nil, internalFailure
+	}
+	return data[:size], nil
+}
+
+// text returns bytes as an argument of a call.
+func text(data []byte) string { return unsafe.String(unsafe.SliceData(data), len(data)) }
