@@ -18,20 +18,20 @@ func attacked(o options, s *section) error {
 		return &contender{name: name, unasked: true, start: refusing(ofCaddy(false, always(site)))}
 	}
 	accepted := answering("a handler that only sets the same headers", "\tbench_headers\n\trespond \"ok\"")
-	body := answering("the same, with status 429 and the body of a refusal", "\tbench_headers\n\trespond `"+refusal+"` 429")
+	body := answering("the same, with status 429 and the body of a denial", "\tbench_headers\n\trespond `"+refusal+"` 429")
 	redis := func(name, limit string) *contender {
 		return &contender{name: name, unasked: true, start: refusing(ofCaddy(true, always(oneRule(limit, ""))))}
 	}
-	exact := redis("Penstock, Redis, all let through", hourly(unlimited))
-	refused := redis("Penstock, Redis, all refused until the end of the window", "1000/1d fixed_window")
+	exact := redis("Penstock, Redis, all admitted", hourly(unlimited))
+	refused := redis("Penstock, Redis, all denied until the end of the window", "1000/1d fixed_window")
 	over := tenTimes(redis("Penstock, Redis, `100/1s`, 1,000 a second", "100/1s"))
 	overBucket := tenTimes(redis("Penstock, Redis, `100/1s burst 10`, 1,000 a second", "100/1s burst 10"))
-	rival := &contender{name: "caddy-ratelimit, all refused", unasked: true, start: refusing(ofCaddy(false, func(int) string { return zoned(1) }))}
+	rival := &contender{name: "caddy-ratelimit, all denied", unasked: true, start: refusing(ofCaddy(false, func(int) string { return zoned(1) }))}
 	all := []*contender{accepted, body, exact, refused, over, overBucket, rival}
 	if err := compare(o, all, callers); err != nil {
 		return err
 	}
-	s.table("", "requests/s", "refused", "CPU µs/request", "of it", "Redis calls/s, later than 0.2 s", "let through/s")
+	s.table("", "requests/s", "denied", "CPU µs/request", "of it", "Redis calls/s after the first 0.2 s", "admitted/s")
 	for _, c := range all {
 		seen := c.seen.seen
 		calls := ""
@@ -46,13 +46,13 @@ func attacked(o options, s *section) error {
 	sum := func(f *figures) float64 { return f.calls * f.perSecond }
 	letThrough := func(f *figures) float64 { return admittedOf(f) * f.perSecond }
 	s.targets(
-		fmt.Sprintf("While a client's own wait lasts, Redis is asked %s times a second for %s refusals a second (%s).", small(of(refused.seen.seen, sum)),
-			thousands(of(refused.seen.seen, perSecond)), against(of(refused.seen.seen, sum) < 2, "no calls beyond one per wait, and one a second to look again")),
-		fmt.Sprintf("Ten times over `100/1s`, Redis is asked %s times a second: %.1f times for each request that is let through (%s).",
+		fmt.Sprintf("While a client must wait, there are %s Redis calls a second for %s denials a second (%s).", small(of(refused.seen.seen, sum)),
+			thousands(of(refused.seen.seen, perSecond)), against(of(refused.seen.seen, sum) < 2, "at most one call for each wait, and one a second to check again")),
+		fmt.Sprintf("At ten times `100/1s`, there are %s Redis calls a second: %.1f for each admitted request (%s).",
 			thousands(of(over.seen.seen, sum)), of(over.seen.seen, sum)/of(over.seen.seen, letThrough), against(of(over.seen.seen, sum)/of(over.seen.seen, letThrough) <= 2.2,
-				"2: each is let through by a call, and waits for its turn after a call that refused it")),
-		fmt.Sprintf("A refusal costs Caddy %+.1f µs beside a handler that answers with the same body; a request that is let through %+.1f µs beside one that answers ok (%s).",
-			path, through, against(path <= through, "no more than the accepted path")))
+				"2: one call that denies, and after the wait one that admits")),
+		fmt.Sprintf("A denial costs Caddy %+.1f µs more than a handler that answers with the same body; an admitted request costs %+.1f µs more than a handler that answers ok (%s).",
+			path, through, against(path <= through, "no more than an admitted request")))
 	return nil
 }
 

@@ -42,7 +42,7 @@ func manyClients(o options, s *section) error {
 	describe(s, all)
 	calls := of(leased.seen.seen, redisUsed) / of(exact.seen.seen, redisUsed)
 	cpu := of(leased.seen.seen, totalCPU) / of(exact.seen.seen, totalCPU)
-	s.targets(fmt.Sprintf("Where each client asks seldom, leases make %.2f × the calls of Redis at %.2f × the CPU (%s).", calls, cpu,
-		against(calls <= 1.02 && cpu <= 1.05, "no more than exact, but for noise of 5 %")))
+	s.targets(fmt.Sprintf("With few requests from each client, leases make %.2f × the Redis calls at %.2f × the CPU (%s).", calls, cpu,
+		against(calls <= 1.02 && cpu <= 1.05, "no more than exact, within noise of 5 %")))
 	return nil
 }

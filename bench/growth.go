@@ -149,7 +149,7 @@ func growthOfRules(o options, s *section) error {
 	if err := c.write(o, s); err != nil {
 		return err
 	}
-	s.say("\n10,000 rules cost %.2f × what three do: %s, since rules are found by an index of what they match.\n", c.series[0].times(), c.series[0].shape())
+	s.say("\n10,000 rules cost %.2f × as much as three: %s. An index finds the rules that match.\n", c.series[0].times(), c.series[0].shape())
 	return nil
 }
 

@@ -27,7 +27,7 @@ func growthOfClients(o options, s *section) error {
 		return err
 	}
 	sizes := []int{1_000, 10_000, 100_000, 1_000_000, 10_000_000}
-	inMemory := &chart{title: "A decision, by the number of clients", across: "clients, of which a random one asks"}
+	inMemory := &chart{title: "A decision, by the number of clients", across: "clients, one of which is chosen at random"}
 	var works []func() int
 	for _, n := range sizes {
 		store, err := memstore.New(memstore.Options{CountersMax: 2 * n})
@@ -56,7 +56,7 @@ func growthOfClients(o options, s *section) error {
 		return err
 	}
 	memory := &inMemory.series[0]
-	s.say("\nFrom a thousand clients to %s, a decision in memory becomes %.1f × as dear: nothing is searched, but counters no longer fit\n"+
+	s.say("\nFrom a thousand clients to %s, a decision in memory becomes %.1f × as expensive, because counters no longer fit\n"+
 		"into the processor's caches. Redis takes %.1f × from a thousand to %s.\n", tenfold(sizes[len(sizes)-1]), memory.times(), over.times(), tenfold(sizes[len(over.values)-1]))
 	return nil
 }
@@ -195,7 +195,7 @@ func growthOfNodes(o options, s *section) error {
 	if err := c.write(o, s); err != nil {
 		return err
 	}
-	s.say("\nEight nodes cost %.2f × one for each exact decision, and %.2f × leased. What one Redis can decide is shared by all nodes where it\n"+
-		"is asked for each request; leases leave it nearly idle however many nodes there are.\n", c.series[0].times(), c.series[1].times())
+	s.say("\nEight nodes cost %.2f × one for each exact decision, and %.2f × leased. With a call for each request, all nodes share\n"+
+		"the capacity of one Redis; with leases, Redis is nearly idle with any number of nodes.\n", c.series[0].times(), c.series[1].times())
 	return nil
 }

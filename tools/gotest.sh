@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
-# gotest.sh COMMAND... runs a go test command. gotest.sh again runs what earlier commands left.
+# gotest.sh COMMAND... runs a go test command. "gotest.sh again" repeats the tests that failed in
+# earlier commands.
 #
 # A test that waits for a process fails if a busy machine starves that process. So, if AGAIN names a
-# file, up to three failing tests do not fail the command: it is added to the file, restricted to
-# them, for `gotest.sh again` to run when nothing else runs. A test that fails then, too, has failed.
-# The output of the first failure is printed even if the test passes the second time, because it may
-# show a rare mistake. Data races, panics, and tests that hang fail at once.
+# file, up to three failing tests do not fail the command. Instead, the command, restricted to these
+# tests, is added to the file, and `gotest.sh again` repeats it when nothing else runs. A test that
+# fails again has failed. The output of the first failure is printed even if the test passes the
+# second time, because it may show a rare mistake. Data races, panics, and tests that hang fail at
+# once.
 set -uo pipefail
 most=3
 
@@ -22,7 +24,7 @@ first() {
 		grep -qE '^panic: |DATA RACE|\[(build|setup) failed\]' "$log"; then
 		return "$status"
 	fi
-	# A failure outside a test, for example in TestMain, has a FAIL line of its package only.
+	# A failure outside a test, for example in TestMain, has only the FAIL line of its package.
 	local packages
 	packages=$(grep -cE '^FAIL[[:space:]]+[^[:space:]]+/' "$log")
 	[ "$packages" -le ${#failed[@]} ] || return "$status"

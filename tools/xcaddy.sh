@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds a Caddy with Penstock the way xcaddy does it, from this checkout, into .cache/xcaddy-caddy.
+# Builds a Caddy with Penstock from this checkout with xcaddy, into .cache/xcaddy-caddy.
 #
-# To resolve the import, go also looks for a module github.com/penstock/penstock/caddy. The network's
-# answer to that is outside this test: some proxies report an error where they should say that there
-# is no such module, which fails the build. After any error (|) go asks the next proxy in the list,
-# and an empty folder says that there is none.
+# To resolve the import, go also looks for a module github.com/penstock/penstock/caddy. This test
+# must not depend on the network's answer: some module proxies answer with an error instead of "not
+# found", which fails the build. After any error (|), go uses the next proxy in the list. Here that
+# is an empty folder, which means "not found".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 caddy=$(go list -m -f '{{.Version}}' github.com/caddyserver/caddy/v2)

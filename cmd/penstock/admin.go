@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// adminCommands returns the commands that ask a running Caddy or bridge, or Redis.
+// adminCommands returns the commands for a running Caddy or bridge, or Redis.
 func adminCommands() []*cobra.Command {
 	a := new(admin)
 	commands := []*cobra.Command{
@@ -36,7 +36,7 @@ func adminCommands() []*cobra.Command {
 	return commands
 }
 
-// request returns what a command asks; it is called once the flags are parsed.
+// request returns the request of a command. It is called after the flags are parsed.
 type request func() (method, path string, query url.Values)
 
 func (a *admin) command(name, short string, prepare func(*cobra.Command) request) *cobra.Command {
@@ -54,7 +54,8 @@ func (a *admin) command(name, short string, prepare func(*cobra.Command) request
 	return cmd
 }
 
-// reloadCommand prints one line on success, or with --json the policies in force, as "rules" does.
+// reloadCommand returns the command that reloads policies. It prints one line on success, or with
+// --json the policies in force, as "rules" does.
 func (a *admin) reloadCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "reload", Short: "Read the policy files again", Args: noArgs}
 	asJSON := cmd.Flags().Bool("json", false, "print the policies now in force as JSON")

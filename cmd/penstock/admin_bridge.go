@@ -19,7 +19,7 @@ import (
 // adminTokenVariable is the environment variable with the token of operators.
 const adminTokenVariable = "PENSTOCK_ADMIN_TOKEN"
 
-// bridgeTarget is a running bridge that a command asks.
+// bridgeTarget is a running bridge to which a command sends its request.
 type bridgeTarget struct {
 	url           string
 	tokenFile     string
@@ -42,7 +42,7 @@ func (b *bridgeTarget) check() error {
 	return nil
 }
 
-// process returns the bridge as a process to ask.
+// process returns the bridge as the target of a request.
 func (b *bridgeTarget) process() (p *process, err error) {
 	p = &process{name: "the bridge", flag: "--bridge", at: b.url, is: "a bridge that serves operators",
 		takes: "the address of --admin-listen, or of --listen with --admin-token-file", remedy: "is it running, with --admin-listen or --admin-token-file?"}
@@ -63,7 +63,7 @@ func (b *bridgeTarget) process() (p *process, err error) {
 		return nil, err
 	}
 	p.base = url.URL{Scheme: at.Scheme, Host: at.Host}
-	// The token goes to the bridge that is named, and nowhere else.
+	// The token is sent only to the bridge that the flag names, not to a redirect's target.
 	p.client = &http.Client{Transport: &http.Transport{TLSClientConfig: config},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	return p, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// nobodyError is the answer that there is no client of a name.
+// nobodyError is the error for a client that does not exist.
 type nobodyError struct{ text string }
 
 func (e *nobodyError) Error() string { return e.text }
@@ -23,7 +23,7 @@ func (e *nobodyError) Unwrap() error { return errNobody }
 
 const clientUsage = "who: KIND:ID as in keys, such as user:u_42, api_key:acme or ip:192.0.2.7"
 
-// clientFlags say which client is meant.
+// clientFlags select a client.
 type clientFlags struct{ words operator.Words }
 
 // register adds the flags.
@@ -32,15 +32,15 @@ func (c *clientFlags) register(flags *pflag.FlagSet) {
 	c.registerRest(flags)
 }
 
-// registerRest adds all flags but the one that names the client.
+// registerRest adds all flags except the one that names the client.
 func (c *clientFlags) registerRest(flags *pflag.FlagSet) {
-	flags.StringVar(&c.words.User, "user", "", "the client's user, if it is known by something else and rules count per user")
-	flags.StringVar(&c.words.Tier, "tier", "", "the client's tier, if rules have limits by tier and no keys file says it")
+	flags.StringVar(&c.words.User, "user", "", "the client's user, if --client names another kind and rules count per user")
+	flags.StringVar(&c.words.Tier, "tier", "", "the client's tier, if rules have limits by tier and no keys file contains it")
 	flags.StringVar(&c.words.Tenant, "tenant", "", "the client's tenant, if rules count per tenant")
 	flags.StringVar(&c.words.Host, "host", "", "the host, if rules count per host")
 }
 
-// counterFlags say which counters of a client are meant.
+// counterFlags select counters of a client.
 type counterFlags struct {
 	of           clientFlags
 	policy, rule string
@@ -92,14 +92,14 @@ func (a *admin) clientCommand(name, short string) *cobra.Command {
 	return cmd
 }
 
-// warnOfGaps prints a line for each property of the client that cannot be known.
+// warnOfGaps prints a line for each property of the client that is unknown.
 func warnOfGaps(out io.Writer, reply []byte) error {
 	var report struct {
 		Client   string
 		Profiles []operator.Profile
 	}
 	if err := json.Unmarshal(reply, &report); err != nil {
-		return fmt.Errorf("reading what Caddy said of the client: %w", err)
+		return fmt.Errorf("reading the answer about the client: %w", err)
 	}
 	for _, f := range report.Profiles {
 		for _, gap := range f.Unknown {

@@ -19,15 +19,15 @@ import (
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
 
-// directTarget is Redis itself, which a command asks without a running Caddy or bridge.
+// directTarget is Redis itself, which a command reads without a running Caddy or bridge.
 type directTarget struct {
 	redis        storeFlags
 	policy, name string
 }
 
-// registerPolicy adds the flags that say which counters there are.
+// registerPolicy adds the flags that determine which counters exist.
 func (d *directTarget) registerPolicy(flags *pflag.FlagSet) {
-	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that says which counters a client has")
+	flags.StringVar(&d.policy, "policy-file", "", "with --redis: the policy `FILE` that defines the counters")
 	flags.StringVar(&d.name, "name", "", "with --redis: the namespace of counters, if the policy file does not name it but the Caddyfile does")
 }
 
@@ -39,7 +39,7 @@ func (d *directTarget) check() error {
 	return nil
 }
 
-// ask answers as a running process would, from what Redis holds.
+// ask answers like a running process, from the data in Redis.
 func (d *directTarget) ask(ctx context.Context, method, route string, query url.Values, body io.Reader) ([]byte, error) {
 	api, done, err := d.open(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *directTarget) ask(ctx context.Context, method, route string, query url.
 	return append(text, '\n'), err
 }
 
-// open opens Redis and the policy file. The caller calls done.
+// open opens Redis and the policy file. The caller must call done.
 func (d *directTarget) open(ctx context.Context) (api *operator.API, done func(), err error) {
 	options, err := d.redis.options()
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// Limits for requests of operators: what they ask is on this machine or near it, and its replies are
-// for people to read.
+// Limits for requests of operators. The target is on this machine or near it, and its replies are
+// short enough for people to read.
 const (
 	adminTimeout       = 10 * time.Second
 	adminReplyBytesMax = 16 << 20
@@ -33,7 +33,7 @@ const (
 	adminUsage   = "the admin endpoint of Caddy: host:port, or unix//path/to/socket"
 )
 
-// admin is what a command asks: a running Caddy, a running bridge, or Redis itself.
+// admin is the target of a command: a running Caddy, a running bridge, or Redis itself.
 type admin struct {
 	address string
 	bridge  bridgeTarget
@@ -45,14 +45,15 @@ func (a *admin) register(flags *pflag.FlagSet) {
 	a.direct.registerPolicy(flags)
 }
 
-// registerTargets adds the flags that name what is asked, for commands that concern no counters.
+// registerTargets adds the flags that name the target, for commands that concern no counters.
 func (a *admin) registerTargets(flags *pflag.FlagSet) {
 	flags.StringVar(&a.address, "admin", adminDefault, adminUsage)
 	a.bridge.register(flags)
 	a.direct.redis.register(flags, "ask this Redis in place of a Caddy")
 }
 
-// check returns an error if the flags name several targets, or none that a flag goes with.
+// check returns an error if the flags name several targets, or if a flag belongs to a target that
+// is not named.
 func (a *admin) check() error {
 	var named []string
 	for flag, given := range map[string]bool{"--admin": a.address != adminDefault, "--bridge": a.bridge.url != "", "--redis": a.direct.redis.given()} {
@@ -61,12 +62,12 @@ func (a *admin) check() error {
 		}
 	}
 	if len(named) > 1 {
-		return fmt.Errorf("%s are given, and each names what to ask; keep one", strings.Join(named, " and "))
+		return fmt.Errorf("%s are given, and each names a target; keep one", strings.Join(named, " and "))
 	}
 	return errors.Join(a.bridge.check(), a.direct.check())
 }
 
-// ask returns the reply as indented JSON.
+// ask sends a request to the target and returns the reply as indented JSON.
 func (a *admin) ask(ctx context.Context, method, path string, query url.Values) ([]byte, error) {
 	return a.send(ctx, method, path, query, http.NoBody)
 }
@@ -126,11 +127,11 @@ func (a *admin) send(ctx context.Context, method, path string, query url.Values,
 	return t.indented(body)
 }
 
-// process is a running process that a command asks.
+// process is a running process to which a command sends its request.
 type process struct {
 	name, flag, at string // at is the value of the flag
-	is, takes      string // what the address must be, and where the user finds it
-	remedy         string // if it does not answer
+	is, takes      string // the kind of address, and where the user finds it
+	remedy         string // what to do if the process does not answer
 	base           url.URL
 	client         *http.Client
 	token          string // "" for none

@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// TestOneTarget: a command asks one process, and flags without effect are errors.
+// TestOneTarget: a command has one target, and flags without effect are errors.
 func TestOneTarget(t *testing.T) {
 	for args, want := range map[string]string{
-		"--bridge http://127.0.0.1:1 --admin 127.0.0.1:2":        "each names what to ask; keep one",
-		"--bridge http://127.0.0.1:1 --redis redis://127.0.0.1":  "each names what to ask; keep one",
+		"--bridge http://127.0.0.1:1 --admin 127.0.0.1:2":        "each names a target; keep one",
+		"--bridge http://127.0.0.1:1 --redis redis://127.0.0.1":  "each names a target; keep one",
 		"--bridge-token-file x":                                  "need --bridge",
 		"--policy-file x":                                        "need --redis",
 		"--redis-password-file x":                                "need --redis",
@@ -35,8 +35,8 @@ func TestOneTarget(t *testing.T) {
 	}
 }
 
-// TestTheTokenStays: the token of operators is in the environment or a file, and goes to no server
-// that the bridge names.
+// TestTheTokenStays: the token of operators is in the environment or a file, and is not sent to a
+// server to which the bridge redirects.
 func TestTheTokenStays(t *testing.T) {
 	var other []string
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { other = append(other, r.Header.Get("Authorization")) }))
@@ -62,7 +62,7 @@ func TestTheTokenStays(t *testing.T) {
 	}
 }
 
-// TestOperatorsOfABridge: the flags that let operators in are checked before anything is opened.
+// TestOperatorsOfABridge: the flags for operators are checked before anything is opened.
 func TestOperatorsOfABridge(t *testing.T) {
 	for args, want := range map[string]string{
 		"--admin-listen 0.0.0.0:0":                                      "give --admin-token-file",

@@ -17,7 +17,7 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 )
 
-// scopeFlag adds the flag that asks for one node alone.
+// scopeFlag adds the flag that restricts the answer to one node.
 func scopeFlag(cmd *cobra.Command) *bool {
 	return cmd.Flags().Bool("this-node", false, "only the process that is asked, without Redis")
 }
@@ -59,7 +59,7 @@ func (a *admin) topCommand() *cobra.Command {
 func printTop(out io.Writer, reply []byte) error {
 	var top fleet.Top
 	if err := json.Unmarshal(reply, &top); err != nil {
-		return fmt.Errorf("reading what is denied most often: %w", err)
+		return fmt.Errorf("reading the denials: %w", err)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	if len(top.Rules) > 0 {
@@ -85,7 +85,8 @@ func printTop(out io.Writer, reply []byte) error {
 	return table.Flush()
 }
 
-// printable returns a text that came from the network as one that a terminal shows and does not obey.
+// printable quotes a text from the network if it contains control characters, which a terminal
+// would obey.
 func printable(text string) string {
 	if text == "" {
 		return "-"

@@ -22,8 +22,8 @@ type usageReport struct {
 	Penalties []operator.Penalty
 }
 
-// usageCommand returns the command that prints a client's counters for people. It asks what the command
-// client asks.
+// usageCommand returns the command that prints a client's counters for people. It sends the same
+// request as the command client.
 func (a *admin) usageCommand() *cobra.Command {
 	var which counterFlags
 	cmd := &cobra.Command{Use: "usage CLIENT", Short: "Print what a client has used of its limits, without spending anything",
@@ -83,7 +83,8 @@ func (r *usageReport) print(out io.Writer, now time.Time) error {
 	return nil
 }
 
-// resets returns when a counter is whole again, and when it admits the next unit if it admits none now.
+// resets returns when the whole limit is available again, and when the next unit is admitted if
+// none is admitted now.
 func resets(c *operator.Counter, now time.Time) string {
 	if c.Used == 0 {
 		return "-"
@@ -95,7 +96,7 @@ func resets(c *operator.Counter, now time.Time) string {
 	return text + ")"
 }
 
-// wait returns a span for people: rounded up, so that it has passed when it is over.
+// wait formats a span for people. It rounds up, so that the displayed span is never too short.
 func wait(ms int64) string {
 	span := time.Duration(ms) * time.Millisecond
 	unit := time.Millisecond
@@ -105,7 +106,7 @@ func wait(ms int64) string {
 	return (span + unit - 1).Truncate(unit).String()
 }
 
-// unsharded returns the counters with the shards of each limit as one.
+// unsharded returns the counters, with the shards of each limit combined into one.
 func unsharded(counters []operator.Counter) (all []operator.Counter) {
 	for _, c := range counters {
 		if c.ShardOf == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/penstock/penstock/internal/operator"
 )
 
-// TestUsageTable tests that the shards of a limit are one line, and that nothing from the network
-// reaches the terminal as a control sequence.
+// TestUsageTable tests that the shards of a limit are one line, and that no control sequence from
+// the network reaches the terminal.
 func TestUsageTable(t *testing.T) {
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
 	report := usageReport{Client: "user:a\x1b[2J", Counters: []operator.Counter{

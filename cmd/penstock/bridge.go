@@ -226,7 +226,7 @@ const tokenMin = 16
 // readToken returns the token of filters, or "" if there is none.
 func (f *bridgeFlags) readToken() (string, error) { return readToken("token", f.token, f.tokenFile) }
 
-// readToken returns the token that the flag of a name or its file says, or "" if there is none.
+// readToken returns the token from a flag or its file, or "" if there is none.
 func readToken(flag, said, file string) (string, error) {
 	token, err := policyfile.Secret(said)
 	if err != nil {

@@ -22,8 +22,9 @@ const (
 	refillRateDefault = "1.0"
 )
 
-// fromEnvironment sets what the flags leave to environment variables. If there is no policy file,
-// it returns the policy that the variables describe. An empty variable counts as unset.
+// fromEnvironment sets options that the flags omit from environment variables. If there is no
+// policy file, it returns the policy that the variables describe. An empty variable counts as
+// unset.
 func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.Logger) (*policyfile.Document, error) {
 	if err := f.redisFrom(getenv, logger); err != nil {
 		return nil, err
@@ -32,7 +33,7 @@ func (f *bridgeFlags) fromEnvironment(getenv func(string) string, logger *slog.L
 	if f.policy != "" {
 		for name, value := range map[string]string{"BUCKET_SIZE": size, "REFILL_RATE": rate} {
 			if value != "" {
-				return nil, fmt.Errorf("%s is set, and --policy says the limits: unset %s, or leave --policy out", name, name)
+				return nil, fmt.Errorf("%s is set, and --policy defines the limits: unset %s, or leave --policy out", name, name)
 			}
 		}
 		return nil, nil
@@ -79,7 +80,7 @@ func bucket(size, rate string) (string, error) {
 	return fmt.Sprintf("%s/%ss burst %d", exact.Num(), exact.Denom(), tokens), nil
 }
 
-// readSecret reads a file that contains a secret and line ends, nothing else.
+// readSecret reads a file that contains only a secret and line ends.
 func readSecret(name string) (string, error) {
 	const bytesMax = 4096
 	file, err := os.Open(name)

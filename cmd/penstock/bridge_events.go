@@ -12,7 +12,7 @@ import (
 	"github.com/penstock/penstock/internal/events"
 )
 
-// eventsVariable is the environment variable that says the same as --events.
+// eventsVariable is the environment variable that replaces --events.
 const eventsVariable = "PENSTOCK_EVENTS"
 
 // openEvents adds a log of events to the bridge's options. The caller closes it after the bridge.
@@ -25,9 +25,9 @@ func (f *bridgeFlags) openEvents(o *bridge.Options) (closeAll func(), err error)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", place, err)
 	}
-	node, _ := os.Hostname() // "" is left out of events
+	node, _ := os.Hostname() // if it is "", events have no node
 	o.Events = events.New(events.Options{Node: node, Failed: func(err error, lost uint64) {
-		o.Logger.Warn("events could not be written, and are counted only", "decisions", lost, "error", err)
+		o.Logger.Warn("events could not be written, and are only counted", "decisions", lost, "error", err)
 	}})
 	if sink == nil {
 		return func() {}, nil

@@ -27,16 +27,16 @@ import (
 
 // Limits of the gRPC services.
 const (
-	// grpcStreamsMax is how many requests of one connection may be under way. For more, Envoy opens
+	// grpcStreamsMax is how many requests of one connection may run at once. For more, Envoy opens
 	// another connection.
 	grpcStreamsMax = 1024
 	// grpcBytesMax bounds the size of a message. If the message is too large, Envoy admits the
-	// request, and clients control part of its size. So there is room for 64 descriptors, each with
-	// the 60 KiB of headers that Envoy accepts.
+	// request, and a client could cause that, because it controls part of the size. So the bound
+	// allows for 64 descriptors, each with the 60 KiB of headers that Envoy accepts.
 	grpcBytesMax = 4 << 20
 	// keepaliveMin is the shortest interval at which Envoy may ping the bridge.
 	keepaliveMin = time.Second
-	// tokenlessMax is how many requests without the token may be under way. They should be health
+	// tokenlessMax is how many requests without the token may run at once. They should be health
 	// checks, but each may be as slow and as large as any other request.
 	tokenlessMax = 32
 	// tokenlessTime is how long a request without the token may take. A health check is a few bytes
@@ -49,24 +49,24 @@ const (
 // filter sends each request alone.
 const requestsOfCall = 4
 
-// overGRPC is the gRPC servers for Envoy.
+// overGRPC holds the functions that stop the gRPC servers for Envoy.
 type overGRPC struct{ leaves, drains, stops []func() }
 
-// stop ends the servers and all requests under way.
+// stop ends the servers and all running requests.
 func (o *overGRPC) stop() {
 	for _, stop := range o.stops {
 		stop()
 	}
 }
 
-// leave announces that the bridge will stop, and goes on answering.
+// leave announces that the bridge will stop, and continues to answer.
 func (o *overGRPC) leave() {
 	for _, leave := range o.leaves {
 		leave()
 	}
 }
 
-// drain answers the requests under way, and ends the servers.
+// drain waits until running requests are answered, and ends the servers.
 func (o *overGRPC) drain() {
 	var ending sync.WaitGroup
 	for _, drain := range o.drains {
@@ -101,7 +101,7 @@ func (s *served) serveEnvoy(b *bridge.Bridge, ended chan<- error, logger *slog.L
 			o.drain()
 			return nil, err
 		}
-		o.drains = append(o.drains, server.Stop) // its streams never end by themselves
+		o.drains = append(o.drains, server.Stop) // the server's streams never end by themselves
 	}
 	return o, nil
 }
@@ -130,7 +130,7 @@ func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience ti
 	if s.tls != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(s.tls)))
 	}
-	if patience > 0 { // otherwise streams that never end would occupy all of them
+	if patience > 0 { // otherwise streams that never end would occupy all workers
 		options = append(options, grpc.NumStreamWorkers(grpcWorkers))
 	}
 	server := grpc.NewServer(options...)
@@ -148,7 +148,7 @@ func (s *served) serveGRPC(at entrance, register func(*grpc.Server), patience ti
 type grpcGuard struct {
 	token     string // "" admits every client that can connect
 	patience  time.Duration
-	tokenless atomic.Int64 // requests under way without the token
+	tokenless atomic.Int64 // running requests without the token
 	logger    *slog.Logger
 }
 

@@ -50,8 +50,8 @@ func descriptors(client string) *pb.RateLimitRequest {
 		Entries: []*ratelimit.RateLimitDescriptor_Entry{{Key: "remote_address", Value: client}}}}}
 }
 
-// TestTheTokenOverGRPC: without the token a client learns only that the bridge is running, and not
-// Envoy's filter configuration, which contains the token.
+// TestTheTokenOverGRPC: without the token, a client can check the health of the bridge, but cannot
+// get Envoy's filter configuration, which contains the token.
 func TestTheTokenOverGRPC(t *testing.T) {
 	const token = "0123456789abcdef"
 	filter := file(t, "filter.conf", "token: "+token+"\n")
@@ -73,7 +73,7 @@ func TestTheTokenOverGRPC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The reply shows whether it could be sent.
+		// The reply shows whether the request could be sent.
 		_ = stream.Send(&discovery.DiscoveryRequest{ResourceNames: []string{"penstock"}, Node: &envoycore.Node{Id: "envoy"}})
 		response, err := stream.Recv()
 		if status.Code(err) != want || (response != nil) != (want == codes.OK) {
@@ -217,7 +217,8 @@ func halfOverGRPC(client *http.Client, address, method string) (string, error) {
 	return response.Trailer.Get("Grpc-Status") + response.Header.Get("Grpc-Status"), nil
 }
 
-// TestAPanicOverGRPC: a panic ends one request or stream, though gRPC itself recovers from none.
+// TestAPanicOverGRPC: a panic ends only one request or stream, although gRPC itself does not
+// recover from panics.
 func TestAPanicOverGRPC(t *testing.T) {
 	said := new(eventually.Journal)
 	guard := &grpcGuard{logger: said.Logger()}
@@ -234,8 +235,8 @@ func TestAPanicOverGRPC(t *testing.T) {
 	}
 }
 
-// TestStoppingOverGRPC: a health watch is told at once that the bridge stops, and requests are
-// answered until it has stopped.
+// TestStoppingOverGRPC: a health watch gets a message as soon as the bridge begins to stop, and
+// requests are answered until it has stopped.
 func TestStoppingOverGRPC(t *testing.T) {
 	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--drain-delay", "300ms")
 	_, conn := r.overGRPC("Envoy's rate limit protocol")

@@ -56,11 +56,11 @@ type entrances struct {
 	admin          entrance
 	tls            *tls.Config
 	mode           fs.FileMode // of Unix sockets
-	guarded        bool        // callers must show a token or a certificate
+	guarded        bool        // callers must present a token or a certificate
 }
 
-// entrances returns the addresses to listen on. It rejects addresses that other machines could
-// reach without showing a token or certificate.
+// entrances returns the addresses to listen on. It rejects addresses that other machines could use
+// without a token or certificate.
 func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances, err error) {
 	if e.tls, err = f.certificates.config(); err != nil {
 		return e, err
@@ -100,7 +100,7 @@ func (f *bridgeFlags) entrances(token string, logger *slog.Logger) (e entrances,
 	return e, nil
 }
 
-// certified reports whether callers must show certificates.
+// certified reports whether callers must present certificates.
 func (e *entrances) certified() bool {
 	return e.tls != nil && e.tls.ClientAuth == tls.RequireAndVerifyClientCert
 }

@@ -16,7 +16,7 @@ import (
 // adminConnectionsMax bounds the connections of operators.
 const adminConnectionsMax = 256
 
-// operatorFlags are the flags of the bridge that let operators in.
+// operatorFlags are the flags of the bridge for operators.
 type operatorFlags struct {
 	listen           string
 	token, tokenFile string
@@ -28,7 +28,8 @@ func (f *operatorFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tokenFile, "admin-token-file", "", "a `FILE` that holds the token of operators")
 }
 
-// readToken returns the token of operators, or "" if there is none. It must not be that of filters.
+// readToken returns the token of operators, or "" if there is none. It must differ from the token
+// of filters.
 func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	token, err := readToken("admin-token", f.token, f.tokenFile)
 	if err == nil && token != "" && token == ofFilters {
@@ -38,7 +39,7 @@ func (f *operatorFlags) readToken(ofFilters string) (string, error) {
 	return token, err
 }
 
-// guarded reports whether operators must show a token.
+// guarded reports whether operators must send a token.
 func (f *operatorFlags) guarded() bool { return f.token != "" || f.tokenFile != "" }
 
 // entrance adds the address for operators, and reports whether other machines can reach it.
@@ -56,8 +57,8 @@ func (f *operatorFlags) entrance(e *entrances) (beyond bool, err error) {
 	return beyond, nil
 }
 
-// serveOperators begins to serve operators. Without an address for them, the server serves nobody. A
-// Unix socket has no TLS.
+// serveOperators begins to serve operators, if there is an address for them. A Unix socket has no
+// TLS.
 func (s *served) serveOperators(b *bridge.Bridge, guarded bool, logger *slog.Logger) (*http.Server, error) {
 	config := s.tls
 	if s.admin.network == "unix" {

@@ -22,8 +22,8 @@ func environmentOf(variables string) (getenv func(name string) string) {
 	return func(name string) string { return env[name] }
 }
 
-// bridgeRefuses starts a bridge with a variable NAME=VALUE and flags. It wants an error that
-// contains a text and no secret.
+// bridgeRefuses starts a bridge with a variable NAME=VALUE and flags. It fails the test unless the
+// error contains the given text and no secret.
 func bridgeRefuses(t *testing.T, env, args, want string) {
 	t.Helper()
 	name, value, _ := strings.Cut(env, "=")
@@ -52,8 +52,8 @@ func TestBridgeRefusesModes(t *testing.T) {
 		{"REDIS_MODE=cluster", "", "REDIS_ADDRS is not set"},
 		{"REDIS_MODE=sentinel", "--redis-master m", "REDIS_ADDRS is not set"},
 		{"REDIS_ADDRS=a:1,b:2", "", "set REDIS_MODE to one of them"},
-		{"REDIS_MASTER=m", "", "REDIS_MASTER are given, and no Redis; write --redis"},
-		{"REDIS_SENTINEL_PASSWORD=secret", "", "REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given, and no Redis; write --redis"},
+		{"REDIS_MASTER=m", "", "REDIS_MASTER are given without a Redis; write --redis"},
+		{"REDIS_SENTINEL_PASSWORD=secret", "", "REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given without a Redis; write --redis"},
 		{"REDIS_ADDRS=a:1,b:2", "--redis-mode single", `and the mode is "single"`},
 		{"REDIS_MODE=cluster", "--redis-mode ring", "--redis-mode is ring, and REDIS_ADDRS is not set"},
 		{"", "--redis-mode ring --redis redis://a", "name all of them"},

@@ -25,14 +25,14 @@ import (
 
 // Limits of the servers.
 const (
-	// drainTime is how long calls under way may take when the bridge stops. Requests that wait
-	// under throttle rules are denied a second earlier.
+	// drainTime is how long running calls may take when the bridge stops. Requests that wait under
+	// throttle rules are denied a second earlier.
 	drainTime = 5 * time.Second
 	// idleTime is longer than the hour after which Envoy closes an idle connection. If the server
 	// closed it first, a request that Envoy sends at that moment would be lost.
 	idleTime       = 90 * time.Minute
 	headerBytesMax = 16 << 10 // of a call; the values of its requests are in the body
-	// streamsMax is how many calls of one connection may be under way, including those that wait
+	// streamsMax is how many calls of one connection may run at once, including those that wait
 	// under throttle rules.
 	streamsMax = 4096
 	// pingTime is how long an HTTP/2 connection may be silent before the server pings it, and
@@ -42,7 +42,7 @@ const (
 	pongTime = 10 * time.Second
 )
 
-// served is what serve needs besides the bridge itself.
+// served holds the arguments of serve besides the bridge itself.
 type served struct {
 	store    counter.Store
 	metrics  *metrics.Metrics
@@ -71,7 +71,7 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	if err != nil {
 		return errors.Join(err, server.Close())
 	}
-	defer operators.Close() //nolint:errcheck // its requests are short, and may be asked again
+	defer operators.Close() //nolint:errcheck // its requests are short, and can be repeated
 	envoy, err := s.serveEnvoy(b, ended, logger)
 	if err != nil {
 		return errors.Join(err, server.Close())
@@ -82,8 +82,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 		return errors.Join(err, server.Close())
 	case <-ctx.Done():
 	}
-	// A second signal ends the drain, since both Ctrl-C and the parent process may signal the
-	// bridge. The sockets are removed all the same. A third signal ends the process.
+	// A second signal ends the drain. The sockets are still removed, because Ctrl-C and the parent
+	// process may both signal the bridge. A third signal ends the process.
 	hurry, calm := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer calm()
 	context.AfterFunc(hurry, calm)
@@ -98,7 +98,8 @@ func (f *bridgeFlags) serve(ctx context.Context, b *bridge.Bridge, s *served, lo
 	return drain(hurry, b, server, envoy)
 }
 
-// drain answers the calls under way, unless that takes too long or hurry is done.
+// drain waits until running calls are answered, but ends them if that takes too long or hurry is
+// done.
 func drain(hurry context.Context, b *bridge.Bridge, server *http.Server, envoy *overGRPC) error {
 	defer time.AfterFunc(drainTime-time.Second, b.Dismiss).Stop()
 	ending, end := context.WithTimeout(hurry, drainTime)
@@ -182,7 +183,7 @@ func serveHTTP(server *http.Server, listener net.Listener) (err error) {
 	return err
 }
 
-// discovery returns the server that sends the policy to Envoys; nil if there is none.
+// discovery returns the server that sends the policy to Envoys, or nil if there is none.
 func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger) (*ecds.Server, error) {
 	if f.xds == "" {
 		if f.xdsWasm != "" || f.xdsFilter != "" {
@@ -204,7 +205,7 @@ func (f *bridgeFlags) discovery(e *entrances, token string, logger *slog.Logger)
 	}
 	server, err := ecds.New(o, logger)
 	if err != nil {
-		return nil, fmt.Errorf("--xds-listen: %w; --xds-wasm and --xds-filter say it", err)
+		return nil, fmt.Errorf("--xds-listen: %w; see --xds-wasm and --xds-filter", err)
 	}
 	return server, nil
 }

@@ -64,7 +64,7 @@ func (f *bridgeFlags) misplaced() error {
 	case redis:
 		return nil
 	case !f.redis.IsZero():
-		return errors.New("--redis-… flags, REDIS_PASSWORD, REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given, and no Redis; write " +
+		return errors.New("--redis-… flags, REDIS_PASSWORD, REDIS_SENTINEL_PASSWORD or REDIS_MASTER are given without a Redis; write " +
 			"--redis redis://localhost:6379, or set REDIS_ADDR or REDIS_ADDRS")
 	case f.clientsMax != 0:
 		return errors.New("--clients-max is for the directory of clients in Redis: write --redis redis://localhost:6379, or leave it out")

@@ -51,7 +51,7 @@ func bridging(t *testing.T, args ...string) *running {
 	return r
 }
 
-// eventually waits until the bridge has logged what.
+// eventually waits until the bridge has logged the given text.
 func (r *running) eventually(what string) {
 	r.t.Helper()
 	pattern := regexp.MustCompile(what)
@@ -110,8 +110,8 @@ func TestBridgeByEnvironment(t *testing.T) {
 	r.eventually(`limit="?1/1000s burst 3`)
 }
 
-// TestBridgeReloadsAndStops: SIGHUP reloads the file, SIGTERM drains the calls under way, and the
-// socket is removed afterwards.
+// TestBridgeReloadsAndStops: SIGHUP reloads the file, SIGTERM drains running calls, and the socket
+// is removed afterwards.
 func TestBridgeReloadsAndStops(t *testing.T) {
 	// not t.TempDir: a socket's path is at most 107 bytes
 	folder, err := os.MkdirTemp("", "penstock")
@@ -163,7 +163,8 @@ func TestBridgeReloadsAndStops(t *testing.T) {
 	}
 }
 
-// TestBridgeServesEnvoysProtocol on another address, beside the bridge's own protocol.
+// TestBridgeServesEnvoysProtocol: the bridge serves Envoy's rate limit protocol on another address,
+// beside its own protocol.
 func TestBridgeServesEnvoysProtocol(t *testing.T) {
 	r := bridging(t, "--rls-listen", "127.0.0.1:0", "--xds-listen", "127.0.0.1:0", "--xds-wasm", "/etc/penstock.wasm")
 	r.eventually(`over gRPC" for="Envoy's rate limit protocol" address=127.0.0.1`)

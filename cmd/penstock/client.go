@@ -59,8 +59,8 @@ func addClientEdits(parent *cobra.Command, a *admin) {
 	}
 }
 
-// edit returns the command of an action. arguments is how many follow the client; -1 stands for any
-// number. ends says that the change may have an end.
+// edit returns the command of an action. arguments is the number of arguments after the client; -1
+// stands for any number. If ends is true, the change may have an end.
 func (c *clientEdits) edit(action directory.Action, use, short string, arguments int, ends bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.MinimumNArgs(1)}
 	if arguments >= 0 {
@@ -211,7 +211,7 @@ func (c *clientEdits) history() *cobra.Command {
 	return cmd
 }
 
-// print prints a value as JSON, or as people write it.
+// print prints a value as JSON, or calls people to print it as text.
 func (c *clientEdits) print(w io.Writer, value any, people func(io.Writer)) error {
 	if !c.asJSON {
 		people(w)

@@ -37,7 +37,7 @@ func (c *controlClient) register(flags *pflag.FlagSet) {
 // given reports whether the flags name a control plane.
 func (c *controlClient) given() bool { return c.url != "" }
 
-// check returns what does not go together with the flags.
+// check returns an error if the flags contradict each other.
 func (c *controlClient) check(flags *pflag.FlagSet) error {
 	switch {
 	case !c.given() && c.tokenFile != "":
@@ -74,8 +74,8 @@ func (c *controlClient) apply(ctx context.Context, edit directory.Edit) (*direct
 	}
 	body := struct {
 		directory.Edit
-		Client *struct{} `json:"client,omitempty"` // it is in the path
-		Actor  *struct{} `json:"actor,omitempty"`  // it is the token's
+		Client *struct{} `json:"client,omitempty"` // the path names the client
+		Actor  *struct{} `json:"actor,omitempty"`  // the token names the actor
 	}{Edit: edit}
 	text, err := json.Marshal(body)
 	if err != nil {

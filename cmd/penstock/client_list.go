@@ -31,7 +31,7 @@ func (c *clientEdits) list() *cobra.Command {
 	flags.StringVar(&query.Kind, "kind", "", "only clients of this kind: user, api_key, tenant, ip, header.NAME and so on")
 	flags.BoolVar(&query.Blocked, "blocked", false, "only clients that are blocked now")
 	flags.IntVarP(&query.Most, "number", "n", 100, "about how many clients, up to 1000")
-	flags.StringVar(&query.After, "after", "", "begin where the page before ended, as it was printed there")
+	flags.StringVar(&query.After, "after", "", "begin at the place that the previous page printed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		all, err := c.collect(cmd.Context(), query)
 		if err != nil {
@@ -42,8 +42,8 @@ func (c *clientEdits) list() *cobra.Command {
 	return cmd
 }
 
-// collect returns a page. Where the records are few among other keys, that takes several calls, each
-// with its own deadline.
+// collect returns a page. If Redis has few records among many other keys, that takes several calls,
+// each with its own deadline.
 func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	all, most := &directory.Listing{Clients: []directory.Listed{}}, query.Most
 	for {
@@ -62,7 +62,7 @@ func (c *clientEdits) collect(ctx context.Context, query directory.ListQuery) (*
 	}
 }
 
-// page asks for one page.
+// page makes one call for a page.
 func (c *clientEdits) page(ctx context.Context, query directory.ListQuery) (*directory.Listing, error) {
 	values := url.Values{}
 	for name, value := range map[string]string{"kind": query.Kind, "after": query.After} {

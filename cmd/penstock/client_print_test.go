@@ -9,8 +9,8 @@ import (
 	"github.com/penstock/penstock/internal/directory"
 )
 
-// TestRecordsArePrintedSafely: what somebody wrote into a record reaches a terminal in quotes if it
-// contains control characters.
+// TestRecordsArePrintedSafely: texts of a record are printed in quotes if they contain control
+// characters.
 func TestRecordsArePrintedSafely(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder

@@ -13,12 +13,12 @@ import (
 	"github.com/penstock/penstock/internal/envoy/bridge"
 )
 
-// The limits of connections, for each address that the bridge listens on. Without them a client
-// that can connect could use up its memory. A connection beyond them is closed at once, so that the
+// The limits of connections, for each address that the bridge listens on. Without them, a client
+// could use up the bridge's memory. A connection beyond a limit is closed at once, so that the
 // client notices.
 const (
-	// httpConnectionsMax is larger than the number of calls under way and waiting, since with
-	// HTTP/1.1 each has its own connection. An idle connection holds some 10 KB.
+	// httpConnectionsMax is larger than the number of running and waiting calls, because with
+	// HTTP/1.1 each call has its own connection. An idle connection holds some 10 KB.
 	httpConnectionsMax = 1 << 15
 	// grpcConnectionsMax allows one connection for each worker of some hundred Envoys. An idle
 	// connection holds some 80 KB.
@@ -26,8 +26,8 @@ const (
 	// One in newConnsShare places is reserved for connections without a call yet.
 	newConnsShare = 8
 	// firstCallTime is how long a connection may take until the head of its first call has arrived,
-	// including the TLS handshake. A call may take half of that time to arrive. The other half lets
-	// a busy server answer a call that does not arrive.
+	// including the TLS handshake. A call may take half of that time to arrive. The other half is
+	// for a busy server to answer that the call did not arrive completely.
 	firstCallTime = 2 * bridge.CallTime
 	// probeTime is how long a connection that only checks the health may be silent. Health checks
 	// are more frequent.
@@ -39,11 +39,12 @@ const fullLogEvery = time.Minute
 
 // connLimit limits the connections of a listener. A connection is new until its first call, with
 // the token if there is one; then it is established. Established connections may take all but an
-// eighth of the places. With tokens or certificates, new connections share that eighth. When it is
-// full, the next connection replaces the new connection that has been silent longest, of the same
-// address if that address has many. So a client that makes its call at once always gets a place.
-// One address may have at most three quarters of the established connections. Connections over a
-// Unix socket have no address, and are not limited by it. Safe for concurrent use.
+// eighth of the places. With tokens or certificates, new connections share that eighth. When that
+// eighth is full, the next connection replaces the new connection that has been silent longest. If
+// the address of the next connection has many new ones, it replaces one of the same address. So a
+// client that makes its call at once always gets a place. One address may have at most three
+// quarters of the established connections. Connections over a Unix socket have no address, and are
+// not limited by it. Safe for concurrent use.
 type connLimit struct {
 	net.Listener
 	max, establishedMax, newConnsMax int
@@ -101,7 +102,7 @@ func (c *connLimit) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// enter adds a new connection, and returns the one to be closed for it, or nil.
+// enter adds a new connection, and returns the connection to close for it, or nil.
 func (c *connLimit) enter(v *limitedConn) (late *limitedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -174,8 +175,8 @@ func (v *limitedConn) admit() {
 	}
 }
 
-// probe notes that a new connection has checked the health, which needs no token. A nil limitedConn
-// has no limit.
+// probe records that a new connection has sent a health check, which needs no token. A nil
+// limitedConn has no limit.
 func (v *limitedConn) probe() {
 	if v == nil {
 		return
@@ -208,8 +209,8 @@ func (c *connLimit) logClosed(why string) {
 	}
 }
 
-// RemoteAddr implements [net.Conn]. The address contains the connection, because gRPC gives a
-// request no other access to it.
+// RemoteAddr implements [net.Conn]. The returned address contains the connection, because a gRPC
+// handler has no other access to the connection.
 func (v *limitedConn) RemoteAddr() net.Addr { return limitedAddr{v.Conn.RemoteAddr(), v} }
 
 // limitedAddr is the remote address of a limitedConn.

@@ -77,13 +77,13 @@ func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
 		c.wantOpen(true, admitted)
 		c.wantOpen(false, all[:96]...)
 		c.wantOpen(true, all[96:]...)
-		all[96].probe() // so that it is not the one that was silent longest
+		all[96].probe() // so that another connection has been silent longest
 		c.accept("192.0.2.2")
 		c.wantOpen(true, all[96], all[98], all[99])
 		c.wantOpen(false, all[97])
 		last := c.accept("192.0.2.2")
 		for range 100 {
-			c.accept(from) // from an address that has many: one of its own is closed
+			c.accept(from) // the address has many: one of its own connections is closed
 		}
 		c.wantOpen(true, last)
 		if n := strings.Count(c.said.String(), "made no call yet"); n != 1 {
@@ -92,8 +92,8 @@ func TestConnectionsWithoutACallAreDisplaced(t *testing.T) {
 	}
 }
 
-// TestABurstHasAllThePlaces: without tokens, new connections may take all places, but none of an
-// established connection.
+// TestABurstHasAllThePlaces: without tokens, new connections may take all free places, but they
+// replace no established connection.
 func TestABurstHasAllThePlaces(t *testing.T) {
 	c := newTestLimit(t, 32, false)
 	var admitted, all []*limitedConn
@@ -109,8 +109,8 @@ func TestABurstHasAllThePlaces(t *testing.T) {
 	c.wantOpen(true, all[1:]...)
 }
 
-// TestGuestsAreBounded: established connections get the places not kept for new ones, one address
-// three quarters of those. A connection that closes makes room, once.
+// TestGuestsAreBounded: established connections get the places that are not reserved for new ones,
+// and one address gets three quarters of those. A connection that closes makes room, once.
 func TestGuestsAreBounded(t *testing.T) {
 	c := newTestLimit(t, 32, true) // 28 established connections, 21 from one address
 	var admitted []*limitedConn

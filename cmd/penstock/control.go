@@ -145,7 +145,7 @@ func (f *controlFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
 		return nil, err
 	}
 	if !said && !inRedis(&o) {
-		return nil, errors.New("no Redis is named, and the proxies read what applies from there: write --redis redis://host:6379, or set REDIS_ADDR")
+		return nil, errors.New("no Redis is named, and the proxies read their records from there: write --redis redis://host:6379, or set REDIS_ADDR")
 	}
 	if o.URL, err = fillIn(o.URL); err != nil {
 		return nil, fmt.Errorf("--redis: %w", err)
@@ -154,7 +154,7 @@ func (f *controlFlags) store(logger *slog.Logger) (*redisstore.Store, error) {
 	return redisstore.New(o)
 }
 
-// listener listens where the flags say.
+// listener listens on the address in the flags.
 func (f *controlFlags) listener(logger *slog.Logger) (net.Listener, error) {
 	config, err := f.certificates.config()
 	if err != nil {
@@ -188,7 +188,8 @@ func (f *controlFlags) showToken(secret string, expires time.Time) error {
 	return err
 }
 
-// writeSecret writes a secret to a file that only this user reads, also if the file was there before.
+// writeSecret writes a secret to a file that only this user can read, even if the file existed
+// before.
 func writeSecret(path, secret string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

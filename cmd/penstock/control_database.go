@@ -33,7 +33,8 @@ func (f *controlFlags) withLedger(ctx context.Context, do func(*ledger.Ledger) e
 	return do(&ledger.Ledger{Pool: pool})
 }
 
-// newControlToken returns the command that makes a token without one, for whoever has the database.
+// newControlToken returns the command that makes a token directly in the database, without a token
+// of the API.
 func newControlToken() *cobra.Command {
 	f := new(controlFlags)
 	var name, role, span, reason string
@@ -73,7 +74,7 @@ func newControlAudit() *cobra.Command {
 					return err
 				}
 				if broken != "" {
-					return fmt.Errorf("%s; the %d before it are as they were written", broken, v.Changes)
+					return fmt.Errorf("%s; the %d before it are unaltered", broken, v.Changes)
 				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d changes are as they were written (%v); the last has the hash %x\n", v.Changes,
 					time.Since(began).Round(time.Millisecond), v.Hash)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestControlSaysWhatIsMissing tests that what contradicts or is missing is an error with a remedy
+// TestControlSaysWhatIsMissing tests that contradicting or missing flags are errors with a remedy,
 // before anything starts.
 func TestControlSaysWhatIsMissing(t *testing.T) {
 	t.Setenv(databaseVariable, "")
@@ -45,8 +45,8 @@ func TestControlSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// TestTheFirstTokenIsForOneUser tests that the file of the first token has it alone, and that others
-// cannot read it even if the file was there before.
+// TestTheFirstTokenIsForOneUser tests that the file of the first token contains only the token, and
+// that other users cannot read it even if the file existed before.
 func TestTheFirstTokenIsForOneUser(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte(strings.Repeat("x", 1000)), 0o666); err != nil {

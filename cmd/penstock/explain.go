@@ -29,7 +29,7 @@ import (
 // keysWait is how long explain waits for keys from a URL: without them it cannot check a token.
 const keysWait = 5 * time.Second
 
-// question is the request that explain is asked about, as given in the flags.
+// question is the request to explain, as given in the flags.
 type question struct {
 	policy, name, method, target, host string
 	client, remote, now                string
@@ -70,7 +70,7 @@ func newExplain() *cobra.Command {
 	flags.StringArrayVar(&q.attrs, "attr", nil, "an attribute of the proxy, as NAME=VALUE; may be given several times")
 	flags.StringVar(&q.named.Client, "client", "", "the client, instead of a token or key: KIND:ID, such as user:u_42 or api_key:acme")
 	flags.StringVar(&q.named.User, "user", "", "the user of the --client, if its token or key names one")
-	flags.StringVar(&q.named.Tier, "tier", "", "the tier of the --client, if no keys file says it")
+	flags.StringVar(&q.named.Tier, "tier", "", "the tier of the --client, if no keys file contains it")
 	flags.StringVar(&q.named.Tenant, "tenant", "", "the tenant of the --client")
 	flags.StringVar(&q.now, "now", "", "the instant, such as 2026-12-01T00:00:00Z (default: now)")
 	flags.BoolVar(&q.asJSON, "json", false, "print JSON")
@@ -156,8 +156,8 @@ func (p patient) Verify(credential string) (*policy.Identity, policy.CredentialS
 	return p.JWT.Verify(credential)
 }
 
-// VerifyFor implements [policy.CostlyVerifier] and hides the JWT's method, which limits the cost of
-// a client: one token is no attack.
+// VerifyFor implements [policy.CostlyVerifier]. It replaces the JWT's method, which limits the cost
+// that one client may cause: explain verifies only one token.
 func (p patient) VerifyFor(_ *policy.Asker, credential string) (*policy.Identity, policy.CredentialState) {
 	return p.Verify(credential)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// assert makes the request that of the named client. It returns verifiers that take any credential
-// for the client's. The caller closes the closer.
+// assert makes the request come from the named client. It returns verifiers that accept any
+// credential as the client's. The caller closes the closer.
 func (q *question) assert(cmd *cobra.Command, d *policyfile.Document, a *asked) ([]policy.Verifier, io.Closer, error) {
 	if q.named.Client == "" {
 		return nil, nil, errors.New("--user, --tier and --tenant are those of a --client; write --client user:u_42 too")
@@ -71,7 +71,7 @@ func (q *question) assertIn(cmd *cobra.Command, p *operator.Policy, client *oper
 	return verifiers, q.claim(client, a)
 }
 
-// asserting is a verifier that takes any credential for that of one client.
+// asserting is a verifier that accepts any credential as that of one client.
 type asserting struct{ client *operator.Profile }
 
 // Verify returns the client, or the state of its API key if that is not valid.
@@ -109,18 +109,18 @@ func (a *asked) carry(entry *policyfile.Identify) error {
 		header, value = "Authorization", "Bearer "+value
 	}
 	if a.headers.Get(header) != "" {
-		return fmt.Errorf("--client says who asks, and the header %s of the request too; leave one out", header)
+		return fmt.Errorf("--client and the header %s both identify the client; leave one out", header)
 	}
 	a.headers.Set(header, value)
 	return nil
 }
 
-// claim adds to the request what identifies a client without a credential.
+// claim adds the properties to the request that identify a client without a credential.
 func (q *question) claim(client *operator.Client, a *asked) error {
 	kind, id, _ := strings.Cut(client.String(), ":")
 	word, name, _ := strings.Cut(kind, ".")
 	if said := cmp.Or(q.named.User, q.named.Tier, q.named.Tenant); said != "" {
-		return fmt.Errorf("--user, --tier and --tenant are told by a token or a key, and %s has none; add what the policy takes %q from, "+
+		return fmt.Errorf("--user, --tier and --tenant are those of a token or a key, and %s has none; add the field that the policy takes %q from, "+
 			"by --header or --attr", client, said)
 	}
 	switch word {
@@ -128,7 +128,7 @@ func (q *question) claim(client *operator.Client, a *asked) error {
 		text, _, _ := strings.Cut(id, "/")
 		addr, err := netip.ParseAddr(text)
 		if err != nil || a.peer.IsValid() {
-			return fmt.Errorf("--client %s is an address, and so is --ip; leave one out", client)
+			return fmt.Errorf("--client %s and --ip both give the address; leave one out", client)
 		}
 		a.peer = addr
 		if !a.remote.IsValid() {

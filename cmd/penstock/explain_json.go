@@ -54,7 +54,7 @@ type ruleAnswer struct {
 	Outcome   string        `json:"outcome,omitempty"` // of a rule that applies
 	Whose     string        `json:"limits_of,omitempty"`
 	Unlimited bool          `json:"unlimited,omitempty"`
-	Hidden    bool          `json:"hidden,omitempty"`          // clients are not shown its limits
+	Hidden    bool          `json:"hidden,omitempty"`          // response headers do not show its limits
 	Shards    int           `json:"shards,omitempty"`          // number of shards of each counter in Checks
 	Denying   int           `json:"shards_refusing,omitempty"` // how many shards would deny the request
 	Checks    []checkAnswer `json:"checks,omitempty"`

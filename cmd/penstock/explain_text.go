@@ -111,7 +111,7 @@ func (r *ruleAnswer) print(out io.Writer, looked bool) {
 	}
 }
 
-// turns describes the shards of a rule's counters, and what they would decide.
+// turns describes the shards of a rule's counters, and their decisions.
 func (r *ruleAnswer) turns(looked bool) string {
 	text := fmt.Sprintf("%d shards, used in rotation", r.Shards)
 	switch {
@@ -126,7 +126,7 @@ func (r *ruleAnswer) turns(looked bool) string {
 	return text
 }
 
-// mayDeny reports whether some shards of the rule would deny the request, though not all.
+// mayDeny reports whether some but not all shards of the rule would deny the request.
 func (r ruleAnswer) mayDeny() bool {
 	return r.Denying > 0 && r.Action != actionWords[policy.ActionLogOnly]
 }

@@ -108,7 +108,7 @@ func readKey(in io.Reader) (string, error) {
 	return key, nil
 }
 
-// parseDate parses an instant, or a day, which stands for its first instant in UTC.
+// parseDate parses an instant or a day. A day stands for its first instant in UTC.
 func parseDate(flag, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

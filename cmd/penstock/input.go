@@ -42,8 +42,8 @@ func readPolicy(path string, in io.Reader) (*policyfile.Document, error) {
 	return policyfile.Decode("standard input", format, data)
 }
 
-// rejectCaddyfile returns an error for a Caddyfile, which says where to put the policy. Only Caddy
-// can read a Caddyfile, with its imports and substitutions.
+// rejectCaddyfile returns an error for a Caddyfile. The error explains where to put the policy.
+// Only Caddy can read a Caddyfile, with its imports and substitutions.
 func rejectCaddyfile(path string) error {
 	if _, known := syntax.FormatOf(path); known {
 		return nil
@@ -59,7 +59,7 @@ func rejectCaddyfile(path string) error {
 	return nil
 }
 
-// noArgs rejects arguments that are not flags, and says what to do instead.
+// noArgs rejects arguments that are not flags, and names the remedy.
 func noArgs(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && cmd.HasSubCommands():

@@ -40,7 +40,7 @@ func newKey() *cobra.Command {
 	return parent
 }
 
-// why adds the flags for the history.
+// why adds the flags for the actor and the reason in the history.
 func why(cmd *cobra.Command, edit *directory.KeyEdit) {
 	cmd.Flags().StringVar(&edit.Reason, "reason", "", "why, for the history; required")
 	cmd.Flags().StringVar(&edit.Actor, "actor", currentUser(), "who makes the change, for the history")
@@ -130,14 +130,14 @@ func (k *keyEdits) rotate() *cobra.Command {
 	var overlap string
 	cmd := &cobra.Command{Use: "rotate NAME --overlap SPAN", Short: "Make a key like the one of a name, which ends after the overlap",
 		Args: cobra.ExactArgs(1), Example: "  penstock key rotate acme --overlap 24h --reason \"yearly\""}
-	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the keys before stay valid, such as 24h, or 0s; required")
+	cmd.Flags().StringVar(&overlap, "overlap", "", "how long the previous keys stay valid, such as 24h, or 0s; required")
 	options.register(cmd)
 	why(cmd, &edit)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		edit.Name = args[0]
 		switch overlap {
 		case "":
-			return errors.New("--overlap is missing; write --overlap 24h, or --overlap 0s to end the keys before at once")
+			return errors.New("--overlap is missing; write --overlap 24h, or --overlap 0s to end the previous keys at once")
 		case "0s", "0":
 		default:
 			if edit.Until, err = endOf("", overlap, time.Now()); err != nil {
@@ -220,7 +220,7 @@ func (k *keyEdits) show() *cobra.Command {
 func (k *keyEdits) list() *cobra.Command {
 	cmd := &cobra.Command{Use: "list", Short: "Print the keys of the directory by name, page by page", Args: noArgs}
 	n := cmd.Flags().IntP("number", "n", 100, "about how many keys")
-	after := cmd.Flags().String("after", "", "begin after this name, with which the page before ended")
+	after := cmd.Flags().String("after", "", "begin after this name, which the previous page printed")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		shown, err := k.lookUpKeys(cmd.Context(), "", *after, *n)
 		if err != nil {

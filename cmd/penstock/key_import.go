@@ -17,7 +17,7 @@ import (
 // imported is the result of an import.
 type imported struct {
 	Imported int `json:"imported"`
-	Known    int `json:"known"` // were in the directory already, with the same record
+	Known    int `json:"known"` // entries that were in the directory already, with the same record
 }
 
 // importKeys returns the command that copies a keys file to the directory.
@@ -40,7 +40,7 @@ func (k *keyEdits) importKeys() *cobra.Command {
 			one.Record = recordOf(&entries[i], edit.Actor)
 			shown, err := k.applyKey(cmd.Context(), one)
 			if err != nil {
-				return fmt.Errorf("%s: the entry of %q: %w; %d entries before it were imported, %d were there", args[0], one.Name, err,
+				return fmt.Errorf("%s: the entry of %q: %w; %d entries before it were imported, %d existed already", args[0], one.Name, err,
 					total.Imported, total.Known)
 			}
 			total.Imported += shown.Changed

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command penstock checks a policy, explains what it would do to a request, creates entries for
-// files of API keys, and asks a running Caddy or the Redis server about clients. None of these
-// commands charges a counter. "penstock bridge" serves Envoy, and does charge counters. The exit
-// status is 0, or 1 if the arguments, a policy or a server is at fault, or 3
-// if there is no client of the name that was asked for.
+// Command penstock checks a policy, explains what it would do to a request, manages API keys and
+// the records of clients, and reads and resets the counters of clients. None of these commands
+// charges a counter. "penstock bridge" serves Envoy, and does charge counters. "penstock control"
+// serves an API for operators. The exit status is 0, or 1 for an error in the arguments, a policy
+// or a server, or 3 if the named client does not exist.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 // itself.
 var errSaid = errors.New("")
 
-// errNobody is wrapped if there is no client of the name that was asked for. The command ends with status 3.
+// errNobody is wrapped if the named client does not exist. The command ends with status 3.
 var errNobody = operator.ErrNobody
 
 func main() {
@@ -82,8 +82,8 @@ func version() string {
 }
 
 // describeBuild returns "penstock VERSION commit HASH DATE GO". A build outside a checkout has no
-// commit and no date; a module version installed by "go install" has neither, because the version
-// already names both.
+// commit and no date; a module version that "go install" has installed has neither, because the
+// version identifies both.
 func describeBuild(info *debug.BuildInfo) string {
 	settings := map[string]string{}
 	for _, setting := range info.Settings {

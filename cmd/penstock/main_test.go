@@ -167,7 +167,7 @@ func TestExplainWaitsForKeysOnlyOfATokenThatIsThere(t *testing.T) {
 	defer issuer.Close()
 	policy := file(t, "policy.yaml", "identify: [{jwt: {jwks_url: \""+issuer.URL+"\"}}, ip]\nrules: [{name: a, limit: 10/1m}]\n")
 	// This is signed by the key of RFC 8037, but its content is no token. The message about it
-	// shows that the keys were there.
+	// shows that the keys were found.
 	const token = "eyJhbGciOiJFZERTQSJ9.RXhhbXBsZSBvZiBFZDI1NTE5IHNpZ25pbmc.hgyY0il_MGCjP0JzlnLWG1PPOt7-09PGcvMg3AIbQR6dWbhijcNR4ki4iylGjg5BhVsPt9g7sVvpAr_MuM0KAg"
 	for header, want := range map[string]string{"A: b": "jwt: absent", "Authorization: Bearer " + token: "jwt: malformed"} {
 		out, _, err := run(t, "", "explain", "--policy", policy, "--ip", "192.0.2.7", "--header", header)
@@ -340,8 +340,8 @@ func TestAdminCommandsAsk(t *testing.T) {
 	}
 }
 
-// TestClientCommandsSayWhatIsNotKnown: exit status 3 for a client that there is not, and a warning
-// for what only the client's token says.
+// TestClientCommandsSayWhatIsNotKnown: the exit status is 3 for a client that does not exist.
+// Properties that only the client's token contains cause a warning.
 func TestClientCommandsSayWhatIsNotKnown(t *testing.T) {
 	caddy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("client") == "api_key:acne" {
@@ -365,7 +365,7 @@ func TestClientCommandsSayWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestTopIsATable: the range in which the true number lies is in the words of the table.
+// TestTopIsATable: the table shows the range of the true number.
 func TestTopIsATable(t *testing.T) {
 	answer := `{"clients":[{"policy":"shop","client":"user:ann","refused":120,"over":0},{"policy":"api","client":"ip:192.0.2.7","refused":30,"over":4}]}`
 	caddy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(answer)) }))
@@ -384,8 +384,8 @@ func TestTopIsATable(t *testing.T) {
 	}
 }
 
-// TestValidateSaysWhatItDidNotRead: a policy is not called valid without a word about the keys file,
-// which may be wrong.
+// TestValidateSaysWhatItDidNotRead: if validate has not read the keys file, its output mentions
+// that, because the file may be wrong.
 func TestValidateSaysWhatItDidNotRead(t *testing.T) {
 	keys := file(t, "keys.toml", "[[keys]]\nid = \"acme\"\n")
 	policy := file(t, "policy.yaml", "identify: [{api_key: {keys_file: "+keys+"}}, ip]\nrules: [{name: api, limit: 10/1m}]\n")
@@ -398,7 +398,8 @@ func TestValidateSaysWhatItDidNotRead(t *testing.T) {
 	}
 }
 
-// TestExplainOfANamedClient: support explains a request of a client without having its token or key.
+// TestExplainOfANamedClient: a request of a client can be explained without the client's token or
+// key.
 func TestExplainOfANamedClient(t *testing.T) {
 	keys := file(t, "keys.toml", "[[keys]]\nid = \"acme\"\ntier = \"gold\"\nhash = \"sha256:"+strings.Repeat("0a", 32)+"\"\n"+
 		"[[keys]]\nid = \"gone\"\nrevoked = true\nhash = \"sha256:"+strings.Repeat("0b", 32)+"\"\n")
@@ -444,7 +445,8 @@ func TestExplainOfANamedClient(t *testing.T) {
 	}
 }
 
-// TestValidateSaysWhatCaddyLogs: whoever reads Caddy's access log reads keys in headers of their own.
+// TestValidateSaysWhatCaddyLogs: validate warns that Caddy's access log contains keys from custom
+// header fields.
 func TestValidateSaysWhatCaddyLogs(t *testing.T) {
 	for identify, want := range map[string]string{
 		"api_key: {keys_file: k.toml}":                              "(header X-Api-Key)",

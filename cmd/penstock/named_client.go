@@ -12,9 +12,9 @@ import (
 	"github.com/penstock/penstock/internal/policyfile"
 )
 
-// openUnwatched compiles a policy for questions about a client that is named, so that nothing needs
-// to be verified. Keys files that can be read tell the client's tier and limits. The caller closes
-// the closer.
+// openUnwatched compiles a policy for reports about a named client, for which no credential is
+// verified. The client's tier and limits come from the keys files that can be read. The caller
+// closes the closer.
 func openUnwatched(d *policyfile.Document, path string) (*operator.Policy, io.Closer, error) {
 	verifiers, closer := keysOf(d, path)
 	p := &operator.Policy{Document: d, Verifiers: verifiers}
@@ -61,7 +61,7 @@ func (c closers) Close() error {
 	return nil
 }
 
-// unable is a verifier of credentials that this program does not see.
+// unable is a verifier for entries whose credentials this program does not have.
 type unable struct{}
 
 // Verify returns that the credential is unknown.

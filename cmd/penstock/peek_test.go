@@ -134,8 +134,8 @@ func TestExplainLooksAtCountersAndChargesNothing(t *testing.T) {
 	}
 }
 
-// TestExplainLooksAtAllShards, of a cluster as well as of one server, whichever shards earlier
-// requests used.
+// TestExplainLooksAtAllShards: explain reads all shards, of a cluster or of one server, whichever
+// shards earlier requests used.
 func TestExplainLooksAtAllShards(t *testing.T) {
 	const text = "name: shop\nrules:\n  - {name: all, per: [], limit: 12/30d fixed_window, shards: 4}\n" +
 		"  - {name: many, match: {path: /many}, limit: [640/1h, 6400/1d], shards: 64}\n"

@@ -47,7 +47,7 @@ func newSetupCluster() *cobra.Command {
 			return tellTrial(cmd.OutOrStdout(), trial)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "penstock-cluster", "the `FOLDER` for its files, which is made if it is not there")
+	cmd.Flags().StringVar(&dir, "dir", "penstock-cluster", "the `FOLDER` for its files; it is made if it is missing")
 	cmd.Flags().IntVar(&port, "port", redisadmin.TrialPort, "the first of six ports")
 	return cmd
 }
@@ -72,7 +72,7 @@ its files    %s
 	return err
 }
 
-// redisFlags select the servers to look at.
+// redisFlags select the servers to inspect.
 type redisFlags struct {
 	storeFlags
 	timeout time.Duration
@@ -97,7 +97,7 @@ func (f *redisFlags) options() (o redisadmin.Options, err error) {
 }
 
 // looking returns a command's Run function, which connects to the servers and calls do. do reports
-// whether all is in order.
+// whether it found no problem.
 func (f *redisFlags) looking(do func(context.Context, *cobra.Command, *redisadmin.Deployment) (ok bool, err error)) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
 		options, err := f.options()

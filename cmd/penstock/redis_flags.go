@@ -35,7 +35,7 @@ func addRedis(flags *pflag.FlagSet, o *redisstore.Options, usage string) {
 	flags.StringVar(&o.ServerName, "redis-server-name", "", "the name that the certificate of Redis must have (each server's host)")
 }
 
-// inRedis reports whether options name a server.
+// inRedis reports whether the options name a server.
 func inRedis(o *redisstore.Options) bool { return o.URL != "" || len(o.Addrs) > 0 }
 
 // redisVariables reads the location of Redis from the environment, and reports whether it is set. A
@@ -107,7 +107,7 @@ func severalServers(by, addr, addrs string) (servers []string, err error) {
 	return servers, nil
 }
 
-// storeFlags select the Redis whose counters a command looks at.
+// storeFlags select the Redis whose counters a command reads.
 type storeFlags struct {
 	redisstore.Options
 	environment bool
@@ -126,7 +126,7 @@ func (f *storeFlags) options() (o redisstore.Options, err error) {
 	o = f.Options
 	if f.environment {
 		if inRedis(&o) {
-			return o, errors.New("--redis-env says that the environment names the servers, and --redis or --redis-addrs names them too; keep one")
+			return o, errors.New("--redis-env takes the servers from the environment, and --redis or --redis-addrs names servers too; keep one")
 		}
 		switch said, err := redisVariables(&o, os.Getenv); {
 		case err != nil:

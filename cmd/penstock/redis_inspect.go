@@ -118,7 +118,7 @@ func (in *inspection) inspectClient(ctx context.Context, cmd *cobra.Command, ser
 		ok = ok && fine
 	}
 	if len(checks) == 0 {
-		return false, fmt.Errorf("no rule of the policy counts %s by what is known of it; say more, by --user, --tier, --tenant or --host",
+		return false, fmt.Errorf("no rule of the policy counts %s by its known properties; add --user, --tier, --tenant or --host",
 			client)
 	}
 	return ok, nil
@@ -142,7 +142,7 @@ func (in *inspection) document(input io.Reader) (*policyfile.Document, error) {
 	return document, nil
 }
 
-// checkRule returns an error if the policy has no rule of the name that was asked for.
+// checkRule returns an error if the policy has no rule of the given name.
 func (in *inspection) checkRule(rules *core.Ruleset) error {
 	var names []string
 	for i := range rules.Len() {

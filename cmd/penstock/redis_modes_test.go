@@ -83,7 +83,7 @@ func TestWordsOfModesThatMeanNothing(t *testing.T) {
 		"add --redis-mode cluster":                       "explain --path /search --ip 192.0.2.7 --policy " + policy + " --redis " + movedFrom(c),
 		"the mode is cluster, but " + single.Addr:        "redis health --redis-mode cluster --redis " + single.URL(),
 		"REDIS_MODE is cluster, and REDIS_ADDRS is not":  "redis health --redis-env",
-		"names them too; keep one":                       "redis health --redis-env --redis redis://a",
+		"names servers too; keep one":                       "redis health --redis-env --redis redis://a",
 		"write mode cluster, mode sentinel or mode ring": "redis health --redis-addrs a,b",
 		"name all of them":                               "explain --redis-mode ring --redis redis://a --policy " + policy,
 		"master is missing":                              "explain --redis-mode sentinel --redis redis://a --policy " + policy,
@@ -118,7 +118,7 @@ func TestRingIsLookedAfter(t *testing.T) {
 		return servers[0].Client().Exists(t.Context(), redisstore.RingKey).Val()+servers[1].Client().Exists(t.Context(), redisstore.RingKey).Val() == 2
 	}
 	eventually.Until(t, 20*time.Second, "a node has left its names", func() bool {
-		if !both() { // it disappeared before it could be
+		if !both() { // a key was removed before both servers had one
 			chargeIn(t, redisstore.Options{Mode: redisstore.ModeRing, Addrs: []string{servers[1].Addr, servers[0].Addr}}, "/month", 1)
 		}
 		return both()

@@ -111,7 +111,7 @@ func TestRedisInspect(t *testing.T) {
 }
 
 // TestRedisInspectOfAVerifiedClient: the counters of clients that tokens and API keys identify are
-// found by their names, with the tier that the keys file says, and without the token's secret.
+// found by the clients' names, with the tier in the keys file, and without the token's secret.
 func TestRedisInspectOfAVerifiedClient(t *testing.T) {
 	s := redistest.Start(t)
 	keys := file(t, "keys.toml", "[[keys]]\nid = \"acme\"\ntier = \"gold\"\nhash = \"sha256:"+strings.Repeat("0a", 32)+"\"\n")

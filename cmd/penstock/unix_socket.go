@@ -32,7 +32,7 @@ func listenOn(network, address string, mode fs.FileMode) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenUnix listens on a socket with that mode.
+// listenUnix listens on a socket with the given mode.
 func listenUnix(path string, mode fs.FileMode) (net.Listener, error) {
 	listener, err := listenNarrowly(path, mode)
 	if err != nil {

@@ -80,7 +80,7 @@ func frontsOf(names []string) (fronts []lint.Front, err error) {
 }
 
 // validate returns the errors and warnings about a file, one line each. If the file is valid and no
-// front was named, beyond says which fronts would reject it.
+// front was named, beyond lists the fronts that would reject it.
 func validate(path string, in io.Reader, files bool, fronts []lint.Front) (errs, warnings []string, beyond string) {
 	document, err := readPolicy(path, in)
 	if err == nil {
@@ -137,8 +137,8 @@ func unread(d *policyfile.Document) string {
 	return "; " + strings.Join(names, " and ") + " were not read: --files reads them"
 }
 
-// logged says which credentials of the policy Caddy's access log would show; "" if Caddy is not to
-// enforce the policy, or there are none.
+// logged lists the credentials of the policy that Caddy's access log would show. It is "" if there
+// are none, or if Caddy is not one of the fronts.
 func logged(d *policyfile.Document, fronts []lint.Front) string {
 	places := d.LoggedCredentials()
 	if len(places) == 0 || !slices.Contains(fronts, lint.FrontCaddy) {
@@ -148,8 +148,8 @@ func logged(d *policyfile.Document, fronts []lint.Front) string {
 		"docs/guides/tiers-and-keys.md", strings.Join(places, ", "))
 }
 
-// busiestFrom is the number of limits from which validate names the busiest request. It is half of
-// the maximum for one call of the store.
+// busiestFrom is the number of limits of a request from which validate describes that request. It
+// is half of the maximum for one call of the store.
 const busiestFrom = counter.ChecksMax / 2
 
 // busiest describes a sample request that has nearly too many limits to be admitted, or returns ""
