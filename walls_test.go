@@ -63,7 +63,7 @@ var imports = map[string][]string{
 	},
 	"internal/control/api":      {"core/policy", "internal/control/ledger", "internal/directory"},
 	"internal/control/database": {},
-	"internal/control/ledger":   {"core/policy", "internal/directory"},
+	"internal/control/ledger":   {"core/policy", "internal/directory", "internal/policyfile"},
 	"internal/control/localpg":  {},
 	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
 	"internal/operator": {
