@@ -48,6 +48,7 @@ the policy file, which is followed anyway; tokens, passwords and certificates ar
 // bridgeFlags are the flags of the bridge command, as written.
 type bridgeFlags struct {
 	policy       string
+	published    publishedFlags
 	redis        redisstore.Options
 	countersMax  int
 	clientsMax   int
@@ -82,7 +83,8 @@ func newBridge() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
+	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed; or redis:NAME, which a control plane publishes in --redis")
+	f.published.register(flags)
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a host `NAME` with a dot by which callers without a token reach the bridge over TCP; that of --listen is known")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
@@ -138,6 +140,9 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if err := f.negative(); err != nil {
 		return err
 	}
+	if err := f.published.check(f.policy); err != nil {
+		return err
+	}
 	document, err := f.fromEnvironment(os.Getenv, logger)
 	if err != nil {
 		return err
@@ -178,6 +183,12 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	opened, err := f.openStore(&o)
 	if err != nil {
 		return err
+	}
+	if strings.HasPrefix(f.policy, publishedPrefix) {
+		o.PolicyFile = ""
+		if o.Source, err = f.published.source(f.policy, opened.Redis, logger); err != nil {
+			return errors.Join(err, opened.Close())
+		}
 	}
 	b, err := bridge.New(o)
 	if err != nil {

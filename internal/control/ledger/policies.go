@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/penstock/penstock/internal/policyfile"
@@ -55,6 +56,11 @@ func (p Parts) String() string { return fmt.Sprintf("%g%%", float64(p)/100) }
 
 // MarshalJSON writes percent.
 func (p Parts) MarshalJSON() ([]byte, error) { return json.Marshal(float64(p) / 100) }
+
+// Schema implements [huma.SchemaProvider].
+func (Parts) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{Type: "number", Format: "double"}
+}
 
 // UnmarshalJSON reads percent.
 func (p *Parts) UnmarshalJSON(text []byte) error {
