@@ -49,6 +49,9 @@ type App struct {
 	// relative to the working directory; the Caddyfile makes it relative to the Caddyfile.
 	Policy string `json:"policy,omitempty"`
 
+	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
+	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
+
 	// A policy file to try out in every handler, besides the policies in force. Metrics count the
 	// requests on which it disagrees with the policies in force: those that only it would deny, and
 	// those that only it would admit. It denies nothing and has its own counters. It costs one more
@@ -92,14 +95,11 @@ func (a *App) Provision(ctx caddy.Context) error {
 	}
 	a.events = events.(*caddyevents.App)
 	err = errors.Join(a.openEvents(), a.openStore())
-	if a.Policy != "" {
-		err = errors.Join(err, a.addFile())
+	if err == nil || a.PolicyRedis == nil { // a policy in Redis needs the store
+		err = errors.Join(err, a.addSourced())
 	}
 	if a.ShadowPolicy != "" {
-		e, wrong := a.openShadow(a.ShadowPolicy, appPlace, func(d *policyfile.Document) error {
-			a.govern(d)
-			return a.name(d)
-		})
+		e, wrong := a.openShadowFile(a.ShadowPolicy, appPlace, a.complete)
 		err = errors.Join(err, wrong)
 		a.tried = append(a.tried, e)
 	}
@@ -131,15 +131,40 @@ func (a *App) openStore() error {
 	return err
 }
 
-func (a *App) addFile() error {
-	p, err := a.openFile(a.Policy, appPlace, func(d *policyfile.Document) error {
-		a.govern(d)
-		return a.name(d)
-	})
-	if err == nil {
-		a.policies = append(a.policies, p)
-	}
+// complete sets what a policy file leaves to the app.
+func (a *App) complete(d *policyfile.Document) error {
+	a.govern(d)
+	return a.name(d)
+}
+
+// addSourced opens the policy of the app that is in a file or in Redis.
+func (a *App) addSourced() error {
+	policies, tried, err := a.openSourced(a.Policy, a.PolicyRedis, appPlace, a.complete)
+	a.policies, a.tried = append(a.policies, policies...), append(a.tried, tried...)
 	return err
+}
+
+// openSourced opens a policy in a file or in Redis, if either is named.
+func (a *App) openSourced(file string, inRedis *PublishedPolicy, place string, complete func(*policyfile.Document) error) (
+	policies, tried []*live.Policy, err error,
+) {
+	switch {
+	case file != "" && inRedis != nil:
+		return nil, nil, errTwoPolicies
+	case file != "":
+		p, err := a.openFile(file, place, complete)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []*live.Policy{p}, nil, nil
+	case inRedis != nil:
+		p, candidate, err := a.openPublished(inRedis, place, complete)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []*live.Policy{p}, []*live.Policy{candidate}, nil
+	}
+	return nil, nil, nil
 }
 
 // appPlace names the app in messages about its policies.

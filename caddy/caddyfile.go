@@ -23,6 +23,7 @@ func init() {
 //	penstock [<matcher>] [<count>/<window> [burst <n>] [<algorithm>]...] {
 //	    name   <namespace>
 //	    policy <file>
+//	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
 //	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
@@ -39,8 +40,8 @@ func parseDirective(h httpcaddyfile.Helper) (caddyhttp.MiddlewareHandler, error)
 	if err != nil {
 		return nil, err
 	}
-	handler := &Handler{Name: d.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, PolicyWords: wordsOf(d)}
-	if len(d.Rules) > 0 || b.policy != "" || b.shadowPolicy != "" {
+	handler := &Handler{Name: d.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, PolicyWords: wordsOf(d)}
+	if len(d.Rules) > 0 || b.policy != "" || b.published != nil || b.shadowPolicy != "" {
 		handler.Site = site
 	}
 	return handler, nil
@@ -63,6 +64,7 @@ func lineName(state map[string]any, site string) string {
 //	    directory
 //	    events_to stdout|<file>|syslog...|none
 //	    policy <file>
+//	    policy redis <name> { key <public key>, state_dir <folder>, node <name> }
 //	    shadow policy <file>
 //	    rule   <name> [<limit>...] { <words of a rule> }
 //	    <words of a policy>
@@ -80,7 +82,7 @@ func parseGlobalOption(d *caddyfile.Dispenser, existing any) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Name: document.Name, Policy: b.policy, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
+	app := &App{Name: document.Name, Policy: b.policy, PolicyRedis: b.published, ShadowPolicy: b.shadowPolicy, Store: b.store, Directory: b.directory,
 		EventsTo: b.eventsTo, PolicyWords: wordsOf(document)}
 	return httpcaddyfile.App{Name: "penstock", Value: caddyconfig.JSON(app, nil)}, nil
 }
@@ -97,7 +99,7 @@ func (h *Handler) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if err != nil {
 		return err
 	}
-	h.Name, h.Policy, h.ShadowPolicy, h.PolicyWords = document.Name, b.policy, b.shadowPolicy, wordsOf(document)
+	h.Name, h.Policy, h.PolicyRedis, h.ShadowPolicy, h.PolicyWords = document.Name, b.policy, b.published, b.shadowPolicy, wordsOf(document)
 	return nil
 }
 

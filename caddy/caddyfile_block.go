@@ -26,6 +26,8 @@ type block struct {
 	line     *syntax.Node  // the rule of the directive's first line
 	nameLine func() string // nil outside of a site
 	policy   string
+	// published is a policy in Redis.
+	published *PublishedPolicy
 	// shadowPolicy is the file of a candidate policy.
 	shadowPolicy string
 	store        *Store
@@ -111,7 +113,7 @@ func (b *block) word() {
 	word := b.d.Val()
 	switch {
 	case word == "policy":
-		b.policyFile(word, &b.policy)
+		b.readPolicy()
 	case word == "shadow":
 		b.shadow()
 	case word == "store" && b.nameLine != nil:
@@ -154,18 +156,36 @@ func (b *block) shadow() {
 	b.policyFile("shadow policy", &b.shadowPolicy)
 }
 
+// readPolicy reads "policy FILE" or "policy redis NAME".
+func (b *block) readPolicy() {
+	args := b.d.RemainingArgs()
+	switch {
+	case len(args) == 2 && args[0] == "redis":
+		b.readPublished(args[1])
+		return
+	case b.published != nil:
+		b.problem("policy", "is listed twice", "keep one")
+	default:
+		b.filePath("policy", args, &b.policy)
+	}
+	b.noBlock("policy")
+}
+
 func (b *block) policyFile(word string, file *string) {
-	d := b.d
-	args := d.RemainingArgs()
+	b.filePath(word, b.d.RemainingArgs(), file)
+	b.noBlock(word)
+}
+
+// filePath takes the arguments that name a file.
+func (b *block) filePath(word string, args []string, file *string) {
 	switch {
 	case len(args) != 1:
 		b.problem(word, "takes one file", "write "+word+" policy.yaml")
 	case *file != "":
 		b.problem(word, "is listed twice", "keep one file")
 	default:
-		*file = absolute(d, args[0])
+		*file = absolute(b.d, args[0])
 	}
-	b.noBlock(word)
 }
 
 // absolute resolves a path relative to the Caddyfile, as import does. The working directory of a

@@ -57,6 +57,9 @@ type Handler struct {
 	// Caddyfile.
 	Policy string `json:"policy,omitempty"`
 
+	// A policy that a control plane publishes in Redis, instead of a file. Default: none.
+	PolicyRedis *PublishedPolicy `json:"policy_redis,omitempty"`
+
 	// A policy file to try out on the requests of this handler, besides the policies in force.
 	// Metrics count the requests on which it disagrees with the policies in force: those that only
 	// it would deny, and those that only it would admit. It denies nothing and has its own
@@ -100,10 +103,8 @@ func (h *Handler) Provision(ctx caddy.Context) error {
 	}
 	h.delegates = delegateErrors(ctx, server)
 	h.policies = append(h.policies, h.app.policies...)
-	if h.Policy != "" {
-		err = errors.Join(err, h.addFile())
-	}
 	h.tried = append(h.tried, h.app.tried...)
+	err = errors.Join(err, h.addSourced())
 	if h.ShadowPolicy != "" {
 		err = errors.Join(err, h.addShadow())
 	}
@@ -140,24 +141,22 @@ func (h *Handler) warnOfAccessLog(server *caddyhttp.Server) {
 	}
 }
 
-func (h *Handler) addFile() error {
-	p, err := h.app.openFile(h.Policy, h.place(), func(d *policyfile.Document) error {
-		h.govern(d)
-		inherit(d, &h.app.PolicyWords)
-		return h.name(d)
-	})
-	if err == nil {
-		h.policies = append(h.policies, p)
-	}
+// complete sets what a policy file leaves to the handler.
+func (h *Handler) complete(d *policyfile.Document) error {
+	h.govern(d)
+	inherit(d, &h.app.PolicyWords)
+	return h.name(d)
+}
+
+// addSourced opens the policy of the handler that is in a file or in Redis.
+func (h *Handler) addSourced() error {
+	policies, tried, err := h.app.openSourced(h.Policy, h.PolicyRedis, h.place(), h.complete)
+	h.policies, h.tried = append(h.policies, policies...), append(h.tried, tried...)
 	return err
 }
 
 func (h *Handler) addShadow() error {
-	e, err := h.app.openShadow(h.ShadowPolicy, h.place(), func(d *policyfile.Document) error {
-		h.govern(d)
-		inherit(d, &h.app.PolicyWords)
-		return h.name(d)
-	})
+	e, err := h.app.openShadowFile(h.ShadowPolicy, h.place(), h.complete)
 	if err == nil {
 		h.tried = append(h.tried, e)
 	}
@@ -201,7 +200,7 @@ func (h *Handler) Validate() error {
 		return errors.New("nothing to enforce: this penstock handler has no rule and the penstock app has no policy; " +
 			"write a limit (penstock 100/1m), a rule or a policy file")
 	}
-	if len(h.Rules) == 0 && h.Policy == "" && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
+	if len(h.Rules) == 0 && h.Policy == "" && h.PolicyRedis == nil && h.ShadowPolicy == "" && (h.Name != "" || !h.empty()) {
 		return errors.New("this penstock block has settings for rules but has no rule; add one, or move the settings to the global " +
 			"penstock block")
 	}

@@ -16,7 +16,7 @@ import (
 // UnmarshalJSON reads the app's configuration. The error lists all problems.
 func (a *App) UnmarshalJSON(data []byte) error {
 	d, err := readWords(data, own{"store", &a.Store}, own{"directory", &a.Directory}, own{"events_to", &a.EventsTo}, own{"policy", &a.Policy},
-		own{"shadow_policy", &a.ShadowPolicy})
+		own{"policy_redis", &a.PolicyRedis}, own{"shadow_policy", &a.ShadowPolicy})
 	if err == nil {
 		a.Name, a.PolicyWords = d.Name, wordsOf(d)
 	}
@@ -25,7 +25,7 @@ func (a *App) UnmarshalJSON(data []byte) error {
 
 // UnmarshalJSON reads the handler's configuration. The error lists all problems.
 func (h *Handler) UnmarshalJSON(data []byte) error {
-	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy}, own{"shadow_policy", &h.ShadowPolicy})
+	d, err := readWords(data, own{"site", &h.Site}, own{"policy", &h.Policy}, own{"policy_redis", &h.PolicyRedis}, own{"shadow_policy", &h.ShadowPolicy})
 	if err == nil {
 		h.Name, h.PolicyWords = d.Name, wordsOf(d)
 	}

@@ -94,7 +94,7 @@ func (s *shadows) stop() {
 // known.
 func (h *Handler) tryOut(rec *record, r *http.Request, denied bool) (waiting *settlement) {
 	for _, candidate := range h.tried {
-		if !rec.begin(candidate) {
+		if idle(candidate) || !rec.begin(candidate) {
 			continue
 		}
 		if s := h.app.shadows.try(candidate, r, denied); s != nil {
@@ -224,13 +224,22 @@ func admitted(denied bool) string {
 
 func init() { collectors = append(collectors, shadowTotal) }
 
+// openShadowFile opens a candidate in a file for an app or a handler.
+func (a *App) openShadowFile(path, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
+	resolved, err := resolvePath(path)
+	if err != nil {
+		return nil, err
+	}
+	return a.openShadow(live.File(resolved), place, complete)
+}
+
 // openShadow opens a candidate for an app or a handler. It calls the owner's
 // complete function first.
-func (a *App) openShadow(path, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
+func (a *App) openShadow(source live.Source, place string, complete func(*policyfile.Document) error) (*live.Policy, error) {
 	if a.shadows == nil {
 		a.shadows = startShadows(a.store, a.store.directory)
 	}
-	return a.openFile(path, place+", shadow policy", func(d *policyfile.Document) error {
+	return a.open(source, place+", shadow policy", func(d *policyfile.Document) error {
 		if err := complete(d); err != nil {
 			return err
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/penstock/penstock/internal/fleet"
 	"github.com/penstock/penstock/internal/policyfile"
 	"github.com/penstock/penstock/internal/policyfile/lint"
+	"github.com/penstock/penstock/internal/store"
 	"github.com/penstock/penstock/internal/store/memstore"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -55,6 +56,7 @@ the policy file, which is followed anyway; tokens, passwords and certificates ar
 // bridgeFlags are the flags of the bridge command, as written.
 type bridgeFlags struct {
 	policy       string
+	published    publishedFlags
 	redis        redisstore.Options
 	countersMax  int
 	clientsMax   int
@@ -89,7 +91,8 @@ func newBridge() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed")
+	flags.StringVar(&f.policy, "policy", "", "the policy `FILE`, which is followed; or redis:NAME, which a control plane publishes in --redis")
+	f.published.register(flags)
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:8441", "where to serve HTTP/1.1 and HTTP/2: host:port, or unix:PATH")
 	flags.StringSliceVar(&f.hosts, "host", nil, "a host `NAME` with a dot by which callers without a token reach the bridge over TCP; that of --listen is known")
 	flags.StringVar(&f.rls, "rls-listen", "", "where to serve Envoy's rate limit protocol, over gRPC: host:port, or unix:PATH")
@@ -145,6 +148,9 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	if err := f.negative(); err != nil {
 		return err
 	}
+	if err := f.published.check(f.policy); err != nil {
+		return err
+	}
 	document, err := f.fromEnvironment(os.Getenv, logger)
 	if err != nil {
 		return err
@@ -192,6 +198,9 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 		return err
 	}
 	defer closeSending()
+	if err := f.usePublished(&o, opened, logger); err != nil {
+		return err
+	}
 	b, err := bridge.New(o)
 	if err != nil {
 		return err
@@ -201,6 +210,16 @@ func (f *bridgeFlags) run(ctx context.Context, logger *slog.Logger) (err error) 
 	}
 	return errors.Join(f.serve(ctx, b, &served{store: o.Store, metrics: o.Metrics, outages: o.Outages, envoys: envoys, token: token, callsMax: f.callsMax,
 		tracer: o.Tracer, entrances: entrances}, logger), b.Close())
+}
+
+// usePublished sets the source of a policy that a control plane publishes.
+func (f *bridgeFlags) usePublished(o *bridge.Options, opened *store.Store, logger *slog.Logger) (err error) {
+	if !strings.HasPrefix(f.policy, publishedPrefix) {
+		return nil
+	}
+	o.PolicyFile = ""
+	o.Source, err = f.published.source(f.policy, opened.Redis, logger)
+	return err
 }
 
 // warnOfArguments warns about secrets in the command line, which other users of the machine can

@@ -121,8 +121,9 @@ func (c *controlClient) lookUp(ctx context.Context, client string, n int) (*oper
 	return entry, nil
 }
 
-// send sends a request, and decodes the answer. The status is 0 if there is no answer.
-func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any) (status int, err error) {
+// send sends a request with further header fields, names and values in turn, and decodes the answer.
+// The status is 0 if there is no answer.
+func (c *controlClient) send(ctx context.Context, method, path string, body []byte, answer any, header ...string) (status int, err error) {
 	token, err := c.token()
 	if err != nil {
 		return 0, err
@@ -140,6 +141,9 @@ func (c *controlClient) send(ctx context.Context, method, path string, body []by
 	r.Header.Set("Authorization", "Bearer "+token)
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
 	}
 	response, err := (&http.Client{Timeout: adminTimeout + time.Second}).Do(r)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -43,12 +44,13 @@ type controlFlags struct {
 	certificates certificates
 	tokenFile    string
 	folder       string
+	policyKey    string
 }
 
 func newControl() *cobra.Command {
 	cmd := &cobra.Command{Use: "control", Short: "Keep clients in PostgreSQL, and publish them to Redis", Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
-	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI())
+	cmd.AddCommand(newControlServe(), newControlDev(), newControlToken(), newControlAudit(), newControlOpenAPI(), newControlPolicy())
 	return cmd
 }
 
@@ -79,6 +81,12 @@ func newControlDev() *cobra.Command {
 				return err
 			}
 			defer func() { err = errors.Join(err, server.Stop()) }()
+			if f.policyKey == "" {
+				f.policyKey = filepath.Join(f.folder, "policy.key")
+				if _, err := makePolicyKey(f.policyKey); err != nil && !errors.Is(err, fs.ErrExist) {
+					return err
+				}
+			}
 			return f.serve(cmd.Context(), server.URL())
 		}}
 	cmd.Flags().StringVar(&f.folder, "dir", ".penstock", "the `FOLDER` of the database; it is made if it is missing")
@@ -98,6 +106,7 @@ func (f *controlFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.certificates.cert, "tls-cert", "", "a PEM `FILE` with the certificate of the API")
 	flags.StringVar(&f.certificates.key, "tls-key", "", "a PEM `FILE` with its key")
 	flags.StringVar(&f.certificates.clientCA, "client-ca", "", "a PEM `FILE` with the CAs of callers, which must show a certificate")
+	flags.StringVar(&f.policyKey, "policy-key", "", "a `FILE` with the private key that signs policies, made by penstock control policy key")
 	flags.StringVar(&f.tokenFile, "first-token-file", "", "write the first admin's token to a `FILE` that only this user reads, in place of printing it")
 }
 
@@ -126,6 +135,10 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 		return err
 	}
 	defer store.Close()
+	key, err := readPolicyKey(f.policyKey, logger)
+	if err != nil {
+		return err
+	}
 	listener, err := f.listener(logger)
 	if err != nil {
 		return err
@@ -134,7 +147,7 @@ func (f *controlFlags) serve(ctx context.Context, database string) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	logger.Info("penstock control listens", "address", listener.Addr().String())
-	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, FirstToken: f.showToken})
+	return control.Run(ctx, control.Options{Database: database, Redis: store, Listener: listener, Logger: logger, PolicyKey: key, FirstToken: f.showToken})
 }
 
 // store returns the Redis that the flags or the environment name.

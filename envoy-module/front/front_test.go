@@ -30,8 +30,9 @@ type bell struct {
 
 func newBell() *bell { return &bell{rung: make(chan struct{}, 1)} }
 
-func (b *bell) Waits() { b.waits++ }
-func (b *bell) Wake()  { b.rung <- struct{}{} }
+func (b *bell) Waits()   { b.waits++ }
+func (b *bell) Wake()    { b.rung <- struct{}{} }
+func (b *bell) Unwaits() { b.waits-- }
 
 // opened opens a front with the settings until the test ends.
 func opened(t testing.TB, settings string) *Front {

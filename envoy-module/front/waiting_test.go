@@ -17,10 +17,6 @@ func (w *countingWaker) Waits()   { w.waits++ }
 func (w *countingWaker) Wake()    { w.wakes++ }
 func (w *countingWaker) Unwaits() { w.unwaits++ }
 
-// noAttributes is a host that knows nothing of a request.
-type noAttributes struct{}
-
-func (noAttributes) Attribute(string) (string, bool) { return "", false }
 
 // TestAFullQueueDenies tests that a request beyond the queue is denied at once, and that it does not
 // wait: a stream that waits is not freed before it is woken.
@@ -42,7 +38,7 @@ func TestAFullQueueDenies(t *testing.T) {
 	s := f.NewStream()
 	s.Headers = append(s.Headers, [2]string{":method", "GET"}, [2]string{":path", "/"},
 		[2]string{":authority", "example.com"})
-	if v := s.Decide("192.0.2.1:1234", noAttributes{}, waker); v != Respond {
+	if v := s.Decide("192.0.2.1:1234", nobody{}, waker); v != Respond {
 		t.Errorf("verdict %d, want %d", v, Respond)
 	}
 	s.Release()

@@ -17,6 +17,7 @@ package control
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -33,6 +34,7 @@ import (
 	"github.com/penstock/penstock/internal/control/database"
 	"github.com/penstock/penstock/internal/control/ledger"
 	"github.com/penstock/penstock/internal/control/publish"
+	"github.com/penstock/penstock/internal/control/rollout"
 	"github.com/penstock/penstock/internal/directory/redisdir"
 	"github.com/penstock/penstock/internal/store/redisstore"
 )
@@ -51,12 +53,14 @@ const (
 	readyTime = 2 * time.Second
 )
 
-// Options configures a control plane. All fields are required.
+// Options configures a control plane. All fields but PolicyKey are required.
 type Options struct {
 	Database string // the address, as postgres://user@host:5432/name
 	Redis    *redisstore.Store
 	Listener net.Listener // with TLS, if any
 	Logger   *slog.Logger
+	// PolicyKey signs policies. It may be nil: then none is published.
+	PolicyKey ed25519.PrivateKey
 	// FirstToken is called with an admin's token when the database has never had a token.
 	FirstToken func(secret string, expires time.Time) error
 }
@@ -89,14 +93,16 @@ func Run(ctx context.Context, o Options) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	failed := make(chan error, 2)
+	policies := &rollout.Rollout{Database: config.ConnConfig.Copy(), Ledger: p.ledger, Redis: o.Redis, Key: o.PolicyKey, Logger: o.Logger}
 	running.Go(func() {
 		if err := p.prepare(ctx); err != nil {
 			failed <- err
 			return
 		}
+		running.Go(func() { policies.Run(ctx) })
 		p.publisher.Run(ctx)
 	})
-	server := &http.Server{Handler: api.New(api.Options{Ledger: p.ledger, Logger: o.Logger, Ready: p.ready}), ReadHeaderTimeout: callTime,
+	server := &http.Server{Handler: api.New(api.Options{Ledger: p.ledger, Logger: o.Logger, Ready: p.ready, Encode: policies.Encode}), ReadHeaderTimeout: callTime,
 		ReadTimeout: callTime, WriteTimeout: callTime, IdleTimeout: idleTime, MaxHeaderBytes: headerBytesMax,
 		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug)}
 	running.Go(func() {

@@ -48,6 +48,8 @@ type Policy struct {
 	Name     string `json:"name"`
 	Version  string `json:"version"`
 	Rejected bool   `json:"rejected,omitempty"` // the last edit of its file was rejected
+	// Published is the version as a control plane published it, before this node completed it.
+	Published string `json:"published,omitempty"`
 }
 
 // Rule counts the outcomes of requests under a rule since the process began, and in the last

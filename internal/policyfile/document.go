@@ -87,6 +87,7 @@ type Document struct {
 	// the parsed file, for the positions of problems found later; nil for a Document made in Go
 	tree   *syntax.Node
 	folder string // folder of the file from which it was read, or ""
+	origin string // the version that was published, or ""
 }
 
 // Rule is one rule of a policy.

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"strings"
 )
 
 // versionBytes is the number of bytes of the hash in a version. With 48 bits, the probability that
@@ -14,11 +15,21 @@ const versionBytes = 6
 
 // Version returns a short hash of the document for logs and metrics: 12 hexadecimal digits.
 // Documents that differ only in comments, spaces or format have the same version.
-func (d *Document) Version() string {
+func (d *Document) Version() string { return d.Hash()[:2*versionBytes] }
+
+// MarkPublished remembers the present version as the one that a control plane has published. A front
+// may then complete the document, which changes its version.
+func (d *Document) MarkPublished() { d.origin = d.Version() }
+
+// Published returns the version that a control plane has published, or "" if none has.
+func (d *Document) Published() string { return d.origin }
+
+// Hash returns the whole hash of which Version is the beginning.
+func (d *Document) Hash() string {
 	data, err := json.Marshal(d)
 	if err != nil { // cannot happen: a document has words and numbers only
-		return "unknown"
+		return strings.Repeat("?", hex.EncodedLen(sha256.Size))
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:versionBytes])
+	return hex.EncodeToString(sum[:])
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
+	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/control/ledger"
 )
 
@@ -31,6 +32,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Ready returns the state of the servers that the process needs, for /readyz.
 	Ready func(context.Context) Readiness
+	// Encode returns why a publication of a policy cannot be published, or nil.
+	Encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
 }
 
 // API is the handler of all paths.
@@ -38,6 +41,7 @@ type API struct {
 	ledger *ledger.Ledger
 	logger *slog.Logger
 	ready  func(context.Context) Readiness
+	encode func(p *ledger.Publication, now, candidate *ledger.Revision) error
 	huma   huma.API
 	turns  chan struct{} // holds a value for each request that is being served
 	mux    *http.ServeMux
@@ -45,9 +49,9 @@ type API struct {
 
 // New returns the handler.
 func New(o Options) *API {
-	a := &API{ledger: o.Ledger, logger: o.Logger, ready: o.Ready, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
+	a := &API{ledger: o.Ledger, logger: o.Logger, ready: o.Ready, encode: o.Encode, turns: make(chan struct{}, requestsMax), mux: http.NewServeMux()}
 	config := huma.DefaultConfig("Penstock control", "1")
-	config.Info.Description = "Clients, tiers and tokens of a Penstock control plane."
+	config.Info.Description = "Clients, tiers, policies and tokens of a Penstock control plane."
 	config.CreateHooks, config.DocsPath, config.SchemasPath = nil, "", ""
 	config.RejectUnknownQueryParameters = true
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer"}}
@@ -58,6 +62,7 @@ func New(o Options) *API {
 	a.changeOperations()
 	a.tierOperations()
 	a.tokenOperations()
+	a.policyOperations()
 	a.mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
 	a.mux.HandleFunc("GET /readyz", a.readyz)
 	return a
@@ -154,10 +159,19 @@ func (a *API) away(err error) string {
 
 // problem returns the answer to an error of the ledger.
 func (a *API) problem(err error) error {
-	invalid := (*ledger.Invalid)(nil)
+	invalid, problems := (*ledger.Invalid)(nil), policy.Problems(nil)
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &problems):
+		details := make([]error, len(problems))
+		for i, p := range problems {
+			details[i] = &huma.ErrorDetail{Message: p.String(), Location: "body.text." + p.Path}
+			if p.Value != "" {
+				details[i].(*huma.ErrorDetail).Value = p.Value
+			}
+		}
+		return huma.Error422UnprocessableEntity("the policy is not valid, and nothing has changed", details...)
 	case errors.As(err, &invalid):
 		location := "body"
 		if invalid.Place == "client" {

@@ -4,6 +4,7 @@ package database
 
 import (
 	"context"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -48,8 +49,12 @@ func TestProcessesThatStartTogetherMigrateOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var rows int64
-	if err := pools[0].QueryRow(t.Context(), "SELECT count(*) FROM schema_versions WHERE version_id > 0").Scan(&rows); err != nil || rows != Newest() {
-		t.Errorf("%d rows of versions, %v; want %d", rows, err, Newest())
+	steps, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pools[0].QueryRow(t.Context(), "SELECT count(*) FROM schema_versions WHERE version_id > 0").Scan(&rows); err != nil || rows != int64(len(steps)) {
+		t.Errorf("%d rows of versions, %v; want %d", rows, err, len(steps))
 	}
 }
 

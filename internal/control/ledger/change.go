@@ -18,6 +18,7 @@ const (
 	WhatClient = "client"
 	WhatTier   = "tier"
 	WhatToken  = "token"
+	WhatPolicy = "policy"
 )
 
 // Change is one entry of the audit trail: who changed what, when and why.
@@ -26,8 +27,8 @@ type Change struct {
 	At      time.Time `json:"at"`
 	Actor   string    `json:"actor"`
 	Origin  string    `json:"origin" doc:"the address that the change came from, or the command"`
-	What    string    `json:"what" enum:"client,tier,token"`
-	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier or token"`
+	What    string    `json:"what" enum:"client,tier,token,policy"`
+	Subject string    `json:"subject" doc:"KIND:ID of a client, or the name of a tier, token or policy"`
 	Action  string    `json:"action"`
 	Reason  string    `json:"reason"`
 	Before  *string   `json:"before" doc:"the record's text before; null if there was none"`

@@ -200,6 +200,9 @@ func (p *Policy) edited(d *policyfile.Document, err error) {
 		p.reject(before, err)
 		return
 	}
+	if keeper, ok := p.options.Source.(Keeper); ok {
+		defer keeper.Keep(d)
+	}
 	mended := p.rejected.Swap(nil) != nil
 	logger := p.logger()
 	if next == nil {

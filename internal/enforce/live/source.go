@@ -28,6 +28,13 @@ type Follower interface {
 	Close() error
 }
 
+// Keeper is a source that keeps what came into force, for a start without the source itself.
+type Keeper interface {
+	// Keep is called after each change whose document is in force, also if it differs in nothing from
+	// the one before. The document is the one that the source handed on.
+	Keep(*policyfile.Document)
+}
+
 // File returns a source for the policy file at path.
 func File(path string) Source { return file(path) }
 

@@ -41,10 +41,11 @@ const (
 	WaitersMaxDefault = 1 << 14
 )
 
-// Options configures a bridge. Store and one of PolicyFile and Policy are required.
+// Options configures a bridge. Store and one of PolicyFile, Policy and Source are required.
 type Options struct {
 	PolicyFile string               // a policy file, reloaded when it changes
 	Policy     *policyfile.Document // a policy that does not change
+	Source     live.Source          // any other source of a policy
 	// Store charges requests. The caller closes it after the bridge.
 	Store counter.Store
 	// Corrections corrects charges after a response is known. Nil means Store.
@@ -143,7 +144,7 @@ func New(o Options) (*Bridge, error) {
 	switch {
 	case o.Store == nil:
 		return nil, errors.New("a bridge needs a store")
-	case (o.PolicyFile == "") == (o.Policy == nil):
+	case o.sources() != 1:
 		return nil, errors.New("a bridge needs a policy, from a file or otherwise")
 	}
 	if o.Logger == nil {
@@ -196,6 +197,16 @@ func New(o Options) (*Bridge, error) {
 		b.running.Go(func() { b.shareSecret(b.ending) })
 	}
 	return b, nil
+}
+
+// sources returns how many sources of a policy are given.
+func (o *Options) sources() (n int) {
+	for _, given := range []bool{o.PolicyFile != "", o.Policy != nil, o.Source != nil} {
+		if given {
+			n++
+		}
+	}
+	return n
 }
 
 // Reload reads the policy file now. If the file has an error, Reload returns it and the previous

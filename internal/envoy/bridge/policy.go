@@ -42,8 +42,11 @@ func formOf(v *live.Version) *filterForm { return v.Front.(*filterForm) }
 // openPolicy makes the policy take effect and starts to follow its file.
 func (b *Bridge) openPolicy() (err error) {
 	o := &b.options
-	source := live.Fixed(o.Policy)
-	if o.PolicyFile != "" {
+	source := o.Source
+	switch {
+	case o.Policy != nil:
+		source = live.Fixed(o.Policy)
+	case o.PolicyFile != "":
 		source = live.File(o.PolicyFile)
 	}
 	b.policy, err = live.Open(live.Options{Source: source, FormerMin: formerMin, FormerMax: formerMax, FormerAge: formerAge,

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ledger
+
+import (
+	"context"
+	"fmt"
+)
+
+// Publish is a step of a publication that is asked for.
+type Publish struct {
+	Step     Step
+	Revision int64 // 0 stands for the latest; ignored by StepWithdraw
+	// Share and DenialsMax go with StepShare. DenialsMax 0 is no bound.
+	Share, DenialsMax Parts
+	// Generation, if it is not 0, is the one that must be present.
+	Generation int64
+}
+
+// check returns what is wrong with the step, without the rows.
+func (p *Publish) check() error {
+	switch {
+	case p.Step != StepShadow && p.Step != StepShare && p.Step != StepAll && p.Step != StepWithdraw:
+		return &Invalid{Place: "step", Value: p.Step, Text: fmt.Sprintf("step %q is none: write shadow, share, all or withdraw", p.Step)}
+	case (p.Step == StepShare) != (p.Share != 0):
+		return &Invalid{Place: "share_percent", Value: p.Share, Text: "the step share needs a share of the nodes, and no other step has one: write share_percent 10"}
+	case p.Step == StepShare && (p.Share < 1 || p.Share >= partsAll):
+		return &Invalid{Place: "share_percent", Value: p.Share, Text: fmt.Sprintf("a share of %v is not between 0.01%% and 99.99%%: write 10, or the step all", p.Share)}
+	case p.DenialsMax != 0 && p.Step != StepShare:
+		return &Invalid{Place: "denials_max_percent", Value: p.DenialsMax, Text: "only the step share has a bound of denials: leave it out"}
+	case p.DenialsMax < 0 || p.DenialsMax >= partsAll:
+		return &Invalid{Place: "denials_max_percent", Value: p.DenialsMax,
+			Text: fmt.Sprintf("a bound of %v is not between 0.01%% and 99.99%%: write 5, or leave it out for none", p.DenialsMax)}
+	case p.Step == StepWithdraw && p.Revision != 0:
+		return &Invalid{Place: "revision", Value: p.Revision, Text: "withdraw takes back the candidate, whichever it is: leave the revision out"}
+	}
+	return nil
+}
+
+// next returns the publication after the step.
+func (p *Publish) next(present *Policy, nowMicros int64) (next Publication, action string, err error) {
+	revision := p.Revision
+	if revision == 0 {
+		revision = present.Head
+	}
+	// A database that was restored from a backup must not use a generation twice, so that of an
+	// instant is the least.
+	next = Publication{Generation: max(present.Generation+1, nowMicros), Revision: present.Revision}
+	switch {
+	case p.Step == StepWithdraw && present.Candidate == 0:
+		return next, "", &Invalid{Place: "step", Value: p.Step, Text: "there is no candidate to withdraw: nothing has changed"}
+	case p.Step == StepWithdraw:
+		return next, fmt.Sprintf("withdraw %d", present.Candidate), nil
+	case p.Step == StepAll:
+		next.Revision = revision
+		return next, fmt.Sprintf("publish %d to all", revision), nil
+	case present.Revision == 0:
+		return next, "", &Invalid{Place: "step", Value: p.Step, Text: "no revision is in force yet, so nodes would have none beside the candidate: write the step all"}
+	case present.Revision == revision:
+		return next, "", &Invalid{Place: "revision", Value: revision, Text: fmt.Sprintf("revision %d is in force already: name another", revision)}
+	}
+	next.Candidate, next.Step, next.Share, next.DenialsMax = revision, p.Step, p.Share, p.DenialsMax
+	action = fmt.Sprintf("publish %d in shadow", revision)
+	if p.Step == StepShare {
+		action = fmt.Sprintf("publish %d to %v", revision, p.Share)
+	}
+	return next, action, nil
+}
+
+// Publish makes a step of a publication. encode is called with the new publication before it is
+// committed; an error of it changes nothing.
+func (l *Ledger) Publish(ctx context.Context, actor Actor, name string, p Publish, reason string, encode func(*Publication, *Revision, *Revision) error) (
+	after *Policy, err error,
+) {
+	if err := checkReason(reason); err != nil {
+		return nil, err
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	err = l.write(ctx, func(w *writing) error {
+		present, err := policyOf(ctx, w.tx, name)
+		switch {
+		case err != nil:
+			return err
+		case present == nil:
+			return ErrNone
+		case p.Generation != 0 && p.Generation != present.Generation:
+			return ErrChanged
+		case p.Revision > present.Head || p.Revision < 0:
+			return &Invalid{Place: "revision", Value: p.Revision, Text: fmt.Sprintf("policy %q has no revision %d: its latest is %d", name, p.Revision, present.Head)}
+		}
+		next, action, err := p.next(present, w.now.UnixMicro())
+		if err != nil {
+			return err
+		}
+		now, candidate, err := contentsOf(ctx, w.tx, name, &next)
+		if err != nil {
+			return err
+		}
+		if err := encode(&next, now, candidate); err != nil {
+			return err
+		}
+		if err := w.note(ctx, Change{Actor: actor.Name, Origin: actor.Origin, What: WhatPolicy, Subject: name, Action: action, Reason: reason,
+			Before: present.Publication.text(), After: next.text()}); err != nil {
+			return err
+		}
+		after = &Policy{Policy: name, Head: present.Head, Publication: next}
+		_, err = w.tx.Exec(ctx, "UPDATE policies SET generation = $2, revision = $3, candidate = nullif($4::bigint, 0), step = nullif($5, ''), "+
+			"share = nullif($6::int, 0), denials_max = nullif($7::int, 0) WHERE policy = $1",
+			name, next.Generation, next.Revision, next.Candidate, string(next.Step), int32(next.Share), int32(next.DenialsMax))
+		return err
+	})
+	return after, err
+}
+
+// text returns what the audit trail has of a publication.
+func (p *Publication) text() *string {
+	text := jsonText(p)
+	return &text
+}
+
+// contentsOf returns the revisions of a publication; candidate is nil if it has none.
+func contentsOf(ctx context.Context, q querier, name string, p *Publication) (now, candidate *Revision, err error) {
+	if now, err = revisionOf(ctx, q, name, p.Revision); err != nil || p.Candidate == 0 {
+		return now, nil, err
+	}
+	candidate, err = revisionOf(ctx, q, name, p.Candidate)
+	return now, candidate, err
+}
+
+// Published returns a policy and the revisions of its publication. Both are nil before the first
+// publication.
+func (l *Ledger) Published(ctx context.Context, name string) (p *Policy, now, candidate *Revision, err error) {
+	if p, err = l.Policy(ctx, name); err != nil || p.Revision == 0 {
+		return p, nil, nil, err
+	}
+	now, candidate, err = contentsOf(ctx, l.Pool, name, &p.Publication)
+	return p, now, candidate, err
+}

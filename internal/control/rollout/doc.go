@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rollout brings published policies to Redis, and withdraws candidates that deny too much.
+//
+// # Promise
+//
+// Every process of a control plane does the same, without a lock: what is written depends on the rows
+// only, and a text replaces the one in Redis only if that is still as it was read. A publication is
+// written as soon as its commit is told. Every two seconds the text in Redis is compared with the
+// rows: one that is missing, forged or older is replaced.
+//
+// While a candidate with a bound of denials is in force on a share of the nodes, the totals of these
+// nodes are read every two seconds. If the share of denials among the requests since the candidate
+// came into force exceeds the bound, the candidate is withdrawn, which is a publication like any
+// other. See [Share].
+//
+// # Price
+//
+// One connection to the database, and one read of each published policy every two seconds.
+//
+// # When not to use it
+//
+// For the directory of clients: see package publish.
+package rollout

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/published/redispolicy"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+const (
+	// lookEvery is how often Redis is compared with the rows.
+	lookEvery = 2 * time.Second
+	// againAfter is the pause after an error.
+	againAfter = time.Second
+	// roundTime bounds a round.
+	roundTime = 10 * time.Second
+	// pageMax is how many policies are read at a time.
+	pageMax = 100
+)
+
+// Rollout publishes policies. Create one with its fields and call Run.
+type Rollout struct {
+	Database *pgx.ConnConfig
+	Ledger   *ledger.Ledger
+	Redis    *redisstore.Store
+	Key      ed25519.PrivateKey // nil: nothing is published
+	Logger   *slog.Logger
+
+	written map[string]int64 // the generation in Redis, by policy
+	nodes   map[string]*trial
+	trouble string
+}
+
+// Encode returns why a publication cannot be published, or nil.
+func (r *Rollout) Encode(p *ledger.Publication, now, candidate *ledger.Revision) error {
+	if r.Key == nil {
+		return &ledger.Invalid{Text: "this control plane has no key to sign policies with: start it with --policy-key FILE"}
+	}
+	_, err := r.encode(p, now, candidate)
+	if errors.Is(err, published.ErrTooLarge) {
+		return &ledger.Invalid{Place: "revision", Value: now.Revision, Text: err.Error()}
+	}
+	return err
+}
+
+// encode returns the signed text of a publication.
+func (r *Rollout) encode(p *ledger.Publication, now, candidate *ledger.Revision) ([]byte, error) {
+	m := published.Message{Policy: now.Policy, Generation: p.Generation, Now: published.Content{Revision: now.Revision, Document: now.Document}}
+	if candidate != nil {
+		m.Candidate = &published.Candidate{Content: published.Content{Revision: candidate.Revision, Document: candidate.Document}, Share: int32(p.Share)}
+	}
+	return m.Seal(r.Key)
+}
+
+// Run publishes until the context is done.
+func (r *Rollout) Run(ctx context.Context) {
+	r.written, r.nodes = map[string]int64{}, map[string]*trial{}
+	for ctx.Err() == nil {
+		if err := r.follow(ctx); ctx.Err() == nil {
+			r.said(err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(againAfter/2 + rand.N(againAfter)):
+		}
+	}
+}
+
+// said logs the beginning and the end of trouble.
+func (r *Rollout) said(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == r.trouble:
+	case text != "":
+		r.Logger.Warn("a policy could not be published; nodes go on with what they have", "error", text)
+	default:
+		r.Logger.Info("publishing policies goes on")
+	}
+	r.trouble = text
+}
+
+// follow publishes until the connection to the database ends.
+func (r *Rollout) follow(ctx context.Context) error {
+	c, err := pgx.ConnectConfig(ctx, r.Database.Copy())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close(context.WithoutCancel(ctx)) }()
+	if _, err := c.Exec(ctx, "LISTEN penstock_changes"); err != nil {
+		return err
+	}
+	for look := (time.Time{}); ; {
+		due := !time.Now().Before(look)
+		if due {
+			look = time.Now().Add(lookEvery)
+		}
+		if err := r.round(ctx, due); ctx.Err() == nil {
+			r.said(err)
+		}
+		waiting, cancel := context.WithDeadline(ctx, look)
+		_, err := c.WaitForNotification(waiting)
+		late := waiting.Err() != nil
+		cancel()
+		if err != nil && (!late || ctx.Err() != nil || c.IsClosed()) {
+			return err
+		}
+	}
+}
+
+// round publishes what is not in Redis. If look is true, it reads Redis and the nodes as well.
+func (r *Rollout) round(ctx context.Context, look bool) error {
+	ctx, cancel := context.WithTimeout(ctx, roundTime)
+	defer cancel()
+	var problems []error
+	for after := ""; ; {
+		page, err := r.Ledger.Policies(ctx, after, pageMax)
+		if err != nil {
+			return errors.Join(append(problems, err)...)
+		}
+		for i := range page {
+			p := &page[i]
+			if p.Generation == 0 || !look && r.written[p.Policy] == p.Generation {
+				continue
+			}
+			if err := r.publish(ctx, p); err != nil {
+				problems = append(problems, fmt.Errorf("policy %q: %w", p.Policy, err))
+			}
+		}
+		if look {
+			problems = append(problems, r.watch(ctx, page))
+		}
+		if len(page) < pageMax {
+			return errors.Join(problems...)
+		}
+		after = page[len(page)-1].Policy
+	}
+}
+
+// errKey says that the process cannot sign.
+var errKey = errors.New("this process has no key to sign policies with: start it with --policy-key FILE")
+
+// publish brings a policy to Redis, unless Redis has it.
+func (r *Rollout) publish(ctx context.Context, p *ledger.Policy) error {
+	if r.Key == nil {
+		return errKey
+	}
+	present, err := redispolicy.Read(ctx, r.Redis, p.Policy)
+	if err != nil {
+		return err
+	}
+	mine := []ed25519.PublicKey{r.Key.Public().(ed25519.PublicKey)}
+	if m, err := published.Open(present, p.Policy, mine); err == nil && m.Generation >= p.Generation {
+		if m.Generation > p.Generation {
+			return fmt.Errorf("Redis has the generation %d, and this database %d: the database was restored from a backup; publish the policy anew",
+				m.Generation, p.Generation)
+		}
+		r.written[p.Policy] = p.Generation
+		return nil
+	}
+	// The rows may be at a later generation by now.
+	latest, now, candidate, err := r.Ledger.Published(ctx, p.Policy)
+	if err != nil || now == nil {
+		return err
+	}
+	text, err := r.encode(&latest.Publication, now, candidate)
+	if err != nil {
+		return err
+	}
+	swapped, err := redispolicy.Swap(ctx, r.Redis, p.Policy, present, text)
+	if err != nil {
+		return err
+	}
+	if swapped { // otherwise another process has written it, and the next look shows it
+		r.written[p.Policy] = latest.Generation
+		r.Logger.Info("a policy is published", "policy", p.Policy, "generation", latest.Generation, "revision", latest.Revision,
+			"candidate", latest.Candidate)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/penstock/penstock/internal/control/ledger"
+	"github.com/penstock/penstock/internal/fleet"
+)
+
+// requestsMin is how many requests nodes must have decided by a candidate before their share of
+// denials counts.
+const requestsMin = 100
+
+// counts are the requests of a policy's rules on one node. The rule "" is the policy itself.
+type counts map[string]count
+
+type count struct{ admitted, denied uint64 }
+
+// trial is what the nodes have reported about a candidate.
+type trial struct {
+	generation int64
+	first      map[string]counts // by node: the totals when it first reported the candidate
+}
+
+// Share returns the share of denials that nodes of a candidate report, of all requests since they
+// reported it first. The requests are the denials of all rules and the admissions of the rule with the
+// most. Nodes do not report how many requests met no rule, so the true share may be less.
+func Share(denied, admitted uint64) ledger.Parts {
+	if denied+admitted == 0 {
+		return 0
+	}
+	return ledger.Percent(100 * float64(denied) / float64(denied+admitted))
+}
+
+// watch withdraws the candidates that deny too much.
+func (r *Rollout) watch(ctx context.Context, page []ledger.Policy) error {
+	var reading *fleet.Reading
+	var problems []error
+	for i := range page {
+		p := &page[i]
+		if p.Step != ledger.StepShare || p.DenialsMax == 0 {
+			delete(r.nodes, p.Policy)
+			continue
+		}
+		if reading == nil {
+			var err error
+			if reading, err = fleet.Read(ctx, r.Redis); err != nil {
+				return fmt.Errorf("read the denials of the nodes: %w", err)
+			}
+		}
+		if err := r.weigh(ctx, p, reading.Records); err != nil {
+			problems = append(problems, fmt.Errorf("policy %q: %w", p.Policy, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// weigh withdraws a candidate if its nodes deny too much.
+func (r *Rollout) weigh(ctx context.Context, p *ledger.Policy, records []*fleet.Record) error {
+	candidate, err := r.Ledger.Revision(ctx, p.Policy, p.Candidate)
+	if err != nil {
+		return err
+	}
+	t := r.nodes[p.Policy]
+	if t == nil || t.generation != p.Generation {
+		t = &trial{generation: p.Generation, first: map[string]counts{}}
+		r.nodes[p.Policy] = t
+	}
+	nodes, denied, admitted := t.sum(p.Policy, candidate.Version, records)
+	share := Share(denied, admitted)
+	if denied+admitted < requestsMin || share <= p.DenialsMax {
+		return nil
+	}
+	reason := fmt.Sprintf("%v of %d requests on %d nodes were denied, and %v is the bound", share, denied+admitted, nodes, p.DenialsMax)
+	_, err = r.Ledger.Publish(ctx, ledger.Actor{Name: "control", Origin: "bound of denials"}, p.Policy,
+		ledger.Publish{Step: ledger.StepWithdraw, Generation: p.Generation}, reason, r.Encode)
+	if errors.Is(err, ledger.ErrChanged) {
+		return nil // another process or an operator was first
+	}
+	if err == nil {
+		r.Logger.Warn("a candidate of a policy is withdrawn", "policy", p.Policy, "revision", p.Candidate, "reason", reason)
+	}
+	return err
+}
+
+// sum returns what the nodes of a version have decided since they reported it first.
+func (t *trial) sum(policy, version string, records []*fleet.Record) (nodes int, denied, admitted uint64) {
+	byRule := map[string]uint64{}
+	for _, record := range records {
+		if !enforces(record, policy, version) {
+			continue
+		}
+		now := counts{}
+		for _, rule := range record.Rules {
+			if rule.Policy == policy {
+				now[rule.Rule] = count{rule.Admitted, rule.Denied}
+			}
+		}
+		first, known := t.first[record.ID]
+		if !known {
+			t.first[record.ID] = now
+			continue
+		}
+		nodes++
+		for rule, n := range now {
+			before := first[rule] // zero for a rule that the node did not have
+			denied += n.denied - min(n.denied, before.denied)
+			byRule[rule] += n.admitted - min(n.admitted, before.admitted)
+		}
+	}
+	for _, n := range byRule {
+		admitted = max(admitted, n)
+	}
+	return nodes, denied, admitted
+}
+
+// enforces reports whether a node has a version of a policy in force.
+func enforces(record *fleet.Record, policy, version string) bool {
+	for _, p := range record.Policies {
+		if p.Name == policy && p.Published == version {
+			return true
+		}
+	}
+	return false
+}

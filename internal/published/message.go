@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package published
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/policyfile/syntax"
+)
+
+// Bounds of a message.
+const (
+	// TextBytesMax bounds the text. It is what a reader accepts from Redis.
+	TextBytesMax = 1 << 20
+	// headerBytesMax bounds its first line.
+	headerBytesMax = 1 << 10
+	// messageBytesMax bounds the message, which has two documents and little else.
+	messageBytesMax = 2*syntax.SizeMax + 4<<10
+)
+
+// formatVersion is the version of the form. Readers deny others.
+const formatVersion = 1
+
+// Message is what nodes are to enforce of a policy.
+type Message struct {
+	Policy     string     `json:"policy"`
+	Generation int64      `json:"generation"` // rises with each publication
+	Now        Content    `json:"now"`
+	Candidate  *Candidate `json:"candidate,omitempty"`
+}
+
+// Content is a revision of a policy.
+type Content struct {
+	Revision int64                `json:"revision"`
+	Document *policyfile.Document `json:"document"`
+}
+
+// Candidate is a revision that some nodes enforce, or that nodes compare with the one in force.
+type Candidate struct {
+	Content
+	Share int32 `json:"share"` // of ten thousand nodes; 0: none enforces it, and all compare it
+}
+
+// shareAll is the whole of which Candidate.Share is a part.
+const shareAll = 10_000
+
+// Has reports whether a node is among those that enforce the candidate. The answer for a node is the
+// same for all revisions of a policy, and a node of a share is one of each greater share.
+func (m *Message) Has(node string) bool {
+	return m.Candidate != nil && Place(m.Policy, node) < m.Candidate.Share
+}
+
+// Place returns the place of a node among ten thousand, by a hash of its name.
+func Place(policy, node string) int32 {
+	sum := sha256.Sum256([]byte(policy + "\x00" + node))
+	return int32(binary.BigEndian.Uint64(sum[:8]) % shareAll)
+}
+
+// For returns what a node enforces.
+func (m *Message) For(node string) Content {
+	if m.Has(node) {
+		return m.Candidate.Content
+	}
+	return m.Now
+}
+
+// Trial returns the candidate that all nodes compare with the policy in force. ok is false if there
+// is none.
+func (m *Message) Trial() (c Content, ok bool) {
+	if m.Candidate == nil || m.Candidate.Share > 0 {
+		return c, false
+	}
+	return m.Candidate.Content, true
+}
+
+// header is the first line of the text.
+type header struct {
+	Format     int    `json:"v"`
+	Policy     string `json:"policy"`
+	Generation int64  `json:"generation"`
+	Key        string `json:"key"` // which key has signed, for messages; not trusted
+	Signature  []byte `json:"signature"`
+}
+
+// signed returns the bytes that a signature covers.
+func (h *header) signed(body []byte) []byte {
+	text := fmt.Appendf(nil, "penstock policy %d\x00%s\x00%d\x00", h.Format, h.Policy, h.Generation)
+	return append(text, body...)
+}
+
+// ErrTooLarge says that a message is too large for its readers.
+var ErrTooLarge = errors.New("the policy is too large to be published")
+
+// Seal returns the signed text of a message.
+func (m *Message) Seal(key ed25519.PrivateKey) ([]byte, error) {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	var body bytes.Buffer
+	packer, _ := gzip.NewWriterLevel(&body, gzip.BestCompression) // the level is valid
+	if _, err := packer.Write(text); err != nil {
+		return nil, err
+	}
+	if err := packer.Close(); err != nil {
+		return nil, err
+	}
+	h := header{Format: formatVersion, Policy: m.Policy, Generation: m.Generation, Key: keyID(key.Public().(ed25519.PublicKey))}
+	h.Signature = ed25519.Sign(key, h.signed(body.Bytes()))
+	line, err := json.Marshal(&h)
+	if err != nil {
+		return nil, err
+	}
+	whole := append(append(line, '\n'), body.Bytes()...)
+	if len(text) > messageBytesMax || len(line) > headerBytesMax || len(whole) > TextBytesMax {
+		return nil, fmt.Errorf("%w: it has %d bytes, %d compressed, and at most %d and %d can be: have fewer rules", ErrTooLarge, len(text), len(whole),
+			messageBytesMax, TextBytesMax)
+	}
+	return whole, nil
+}
+
+// Open returns the message of a text about a policy, if one of the keys has signed it.
+func Open(text []byte, policy string, keys []ed25519.PublicKey) (*Message, error) {
+	if len(text) > TextBytesMax {
+		return nil, fmt.Errorf("the published policy has %d bytes, and at most %d can be", len(text), TextBytesMax)
+	}
+	line, body, found := bytes.Cut(text, []byte("\n"))
+	var h header
+	if !found || len(line) > headerBytesMax || json.Unmarshal(line, &h) != nil {
+		return nil, errors.New("the published policy is broken: its first line is not that of a control plane")
+	}
+	switch {
+	case h.Format != formatVersion:
+		return nil, fmt.Errorf("the published policy has the form %d, and this program reads %d: use the release of the control plane", h.Format, formatVersion)
+	case h.Policy != policy:
+		return nil, fmt.Errorf("the published policy is %.80q and not %q", h.Policy, policy)
+	case !h.trusted(body, keys):
+		return nil, fmt.Errorf("the published policy is not signed by a key that this node trusts (it names the key %.20q): publish it with the "+
+			"control plane, or add its key", h.Key)
+	}
+	// What follows was written by whoever has the key.
+	reader, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("the published policy is broken: %w", err)
+	}
+	plain, err := io.ReadAll(io.LimitReader(reader, messageBytesMax+1))
+	if err == nil && len(plain) > messageBytesMax {
+		err = fmt.Errorf("it has more than %d bytes", messageBytesMax)
+	}
+	m := new(Message)
+	if err == nil {
+		err = json.Unmarshal(plain, m)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the published policy is broken: %w", err)
+	case m.Policy != h.Policy || m.Generation != h.Generation || m.Generation < 1 || m.Generation == math.MaxInt64 || m.Now.Document == nil ||
+		m.Candidate != nil && (m.Candidate.Document == nil || m.Candidate.Share < 0 || m.Candidate.Share >= shareAll):
+		return nil, errors.New("the published policy is broken: its parts contradict each other")
+	}
+	return m, nil
+}
+
+// trusted reports whether one of the keys has signed the text.
+func (h *header) trusted(body []byte, keys []ed25519.PublicKey) bool {
+	covered := h.signed(body)
+	for _, key := range keys {
+		if ed25519.Verify(key, covered, h.Signature) {
+			return true
+		}
+	}
+	return false
+}

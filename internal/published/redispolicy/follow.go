@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redispolicy
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
+)
+
+// follower follows a policy in two goroutines: one listens, and one looks.
+type follower struct {
+	source  *Source
+	changed func(*policyfile.Document, error)
+	wake    chan struct{} // a change was told
+	reload  chan chan error
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Follow implements [live.Source].
+func (s *Source) Follow(changed func(*policyfile.Document, error)) (live.Follower, error) {
+	f := &follower{source: s, changed: changed, wake: make(chan struct{}, 1), reload: make(chan chan error)}
+	f.ctx, f.cancel = context.WithCancel(context.Background())
+	f.running.Go(f.listen)
+	f.running.Go(f.run)
+	return f, nil
+}
+
+// listen has the policy looked at when a change is told, and when the subscription begins.
+func (f *follower) listen() {
+	wake := func() {
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+	o := &f.source.o
+	for f.ctx.Err() == nil {
+		_ = o.Store.Listen(f.ctx, keyOf(o.Policy), channel, wake, func(name string) {
+			if name == o.Policy {
+				wake()
+			}
+		})
+		select {
+		case <-f.ctx.Done():
+		case <-time.After(about(listenAgain)):
+		}
+	}
+}
+
+// about returns a span, give or take a fifth.
+func about(span time.Duration) time.Duration { return span - span/5 + rand.N(2*span/5) }
+
+func (f *follower) run() {
+	every := cmp.Or(f.source.o.pause, lookEvery)
+	due := time.NewTimer(about(every))
+	defer due.Stop()
+	for {
+		err := error(nil)
+		select {
+		case <-f.ctx.Done():
+			return
+		case <-f.wake:
+			err = f.look(false)
+		case <-due.C:
+			err = f.look(false)
+		case answer := <-f.reload:
+			err = f.look(true)
+			answer <- err
+		}
+		pause := every
+		if errors.Is(err, errAway) {
+			pause = againAfter
+		}
+		due.Reset(about(pause))
+	}
+}
+
+// look reads the policy, and hands on a new one or the reason why it is denied. If always is true, it
+// hands on one that is not new as well. Without an answer of Redis, the policy in force stays.
+func (f *follower) look(always bool) error {
+	s := f.source
+	s.mu.Lock()
+	found, err := s.look(f.ctx)
+	tell := false
+	switch {
+	case errors.Is(err, errMissing):
+		if !s.missing && !s.o.Trial {
+			s.o.Logger.Warn("Redis has no published policy any more; the one in force stays", "policy", s.o.Policy)
+		}
+		s.missing = true
+	case found != nil:
+		tell = always || s.said != sha256.Sum256(found.text)
+		if s.hand(found); err != nil && s.o.Trial {
+			tell = false // the source of the policy in force reports it
+		}
+	}
+	s.mu.Unlock()
+	if tell && err == nil {
+		f.changed(found.document, nil)
+	} else if tell {
+		f.changed(nil, err)
+	}
+	return err
+}
+
+// Reload implements [live.Follower].
+func (f *follower) Reload() error {
+	answer := make(chan error, 1)
+	select {
+	case f.reload <- answer:
+	case <-f.ctx.Done():
+		return errors.New("the policy is no longer followed")
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-f.ctx.Done():
+		return errors.New("the policy is no longer followed")
+	}
+}
+
+// Close implements [live.Follower].
+func (f *follower) Close() error {
+	f.cancel()
+	f.running.Wait()
+	return nil
+}

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redispolicy
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/penstock/penstock/internal/enforce/live"
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+const (
+	// lookEvery is how often Redis is read although nobody told of a change, give or take a fifth.
+	lookEvery = 30 * time.Second
+	// againAfter is the pause after a look that Redis did not answer.
+	againAfter = 2 * time.Second
+	// readTime bounds one look.
+	readTime = 2 * time.Second
+	// listenAgain is the pause before a lost subscription is made again, give or take a fifth.
+	listenAgain = 200 * time.Millisecond
+)
+
+// Options configures a source. Store, Policy and Keys are required.
+type Options struct {
+	Store  *redisstore.Store
+	Policy string
+	Keys   []ed25519.PublicKey // a policy that none of them has signed is denied
+	// Folder keeps the last policy that was in force. "" keeps none, and a start fails while Redis
+	// is away.
+	Folder string
+	// Node decides whether this node is in a share of the nodes. "" is the name of the host.
+	Node string
+	// Trial makes a source of the candidate that nodes compare with the policy in force. While there
+	// is none, its policy is one that is not enabled. It keeps no file.
+	Trial  bool
+	Logger *slog.Logger
+
+	pause time.Duration // lookEvery in tests; 0 is lookEvery
+}
+
+// Source follows a policy in Redis. It implements [live.Source].
+type Source struct {
+	o Options
+
+	mu         sync.Mutex
+	generation int64             // the greatest that came into force, or that the file has
+	said       [sha256.Size]byte // the text that was last handed on or denied
+	handed     handed
+	missing    bool // Redis had no policy at the last look, which was logged
+}
+
+// handed is a text that was handed on, and whose document may come into force.
+type handed struct {
+	document   *policyfile.Document
+	text       []byte
+	generation int64
+}
+
+var (
+	_ live.Source = (*Source)(nil)
+	_ live.Keeper = (*Source)(nil)
+)
+
+// New returns a source. It reads nothing yet.
+func New(o Options) (*Source, error) {
+	switch {
+	case o.Policy == "":
+		return nil, errors.New("the policy in Redis has no name: write redis NAME")
+	case len(o.Keys) == 0:
+		return nil, fmt.Errorf("policy redis %s: a key is missing, and without one anybody who writes to Redis could set any limits: "+
+			"write the key that penstock control policy key prints", o.Policy)
+	case len(o.Keys) > published.KeysMax:
+		return nil, fmt.Errorf("policy redis %s: it has %d keys, and at most %d are accepted: remove former ones", o.Policy, len(o.Keys), published.KeysMax)
+	}
+	if o.Node == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("policy redis %s: %w; name the node", o.Policy, err)
+		}
+		o.Node = host
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Source{o: o}, nil
+}
+
+// String implements [live.Source].
+func (s *Source) String() string { return "redis:" + s.o.Policy }
+
+// errAway wraps an error of Redis, which leaves the policy in force as it is.
+var errAway = errors.New("redis did not answer for the policy")
+
+// errMissing says that Redis has no policy of the name.
+var errMissing = errors.New("none is published in this Redis: publish it with penstock control policy publish, or correct the name")
+
+// Load implements [live.Source]. It returns the policy in Redis, or the one in the file if Redis is
+// away, has none, has an older one, or one that is denied.
+func (s *Source) Load() (*policyfile.Document, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept, keptErr := s.read()
+	if kept != nil {
+		s.generation = max(s.generation, kept.generation)
+	}
+	found, err := s.look(context.Background())
+	if err == nil {
+		s.hand(found)
+		return found.document, nil
+	}
+	if kept == nil {
+		return nil, errors.Join(fmt.Errorf("policy %q: %w", s.o.Policy, err), keptErr)
+	}
+	if !s.o.Trial {
+		s.o.Logger.Warn("the policy is the one that was kept on disk", "policy", s.o.Policy, "generation", kept.generation, "error", err)
+	}
+	s.hand(kept)
+	return kept.document, nil
+}
+
+// look reads the policy in Redis. The caller holds the lock.
+func (s *Source) look(ctx context.Context) (*handed, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTime)
+	defer cancel()
+	text, err := Read(ctx, s.o.Store, s.o.Policy)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errAway, err)
+	case text == nil:
+		return nil, errMissing
+	}
+	return s.open(text)
+}
+
+// open verifies a text. The result has the text even if there is an error.
+func (s *Source) open(text []byte) (*handed, error) {
+	h := &handed{text: text}
+	m, err := published.Open(text, s.o.Policy, s.o.Keys)
+	if err != nil {
+		return h, err
+	}
+	if h.generation = m.Generation; m.Generation < s.generation {
+		return h, fmt.Errorf("the published policy has the generation %d, and this node had %d already: somebody has restored an old one; "+
+			"publish it anew with the control plane", m.Generation, s.generation)
+	}
+	h.document = s.pick(m)
+	return h, nil
+}
+
+// pick returns the document of a message for this node.
+func (s *Source) pick(m *published.Message) *policyfile.Document {
+	if !s.o.Trial {
+		d := m.For(s.o.Node).Document
+		d.MarkPublished()
+		return d
+	}
+	if c, ok := m.Trial(); ok {
+		return c.Document
+	}
+	idle, off := *m.Now.Document, false
+	idle.Enabled = &off
+	return &idle
+}
+
+// hand remembers what is handed on.
+func (s *Source) hand(h *handed) {
+	s.said, s.handed, s.missing = sha256.Sum256(h.text), *h, false
+}
+
+// Keep implements [live.Keeper]: the document is in force, so the next start may use it.
+func (s *Source) Keep(d *policyfile.Document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.handed.document != d || d == nil {
+		return
+	}
+	s.generation = max(s.generation, s.handed.generation)
+	if err := s.write(s.handed.text); err != nil {
+		s.o.Logger.Warn("the policy in force could not be kept on disk: a start while Redis is away has the one before, or none",
+			"policy", s.o.Policy, "error", err)
+	}
+}

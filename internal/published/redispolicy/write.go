@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redispolicy
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+
+	"github.com/penstock/penstock/internal/store/redisstore"
+)
+
+// channel tells of published policies.
+const channel = "rl1:~policies"
+
+// keyPrefix begins the key of a policy.
+const keyPrefix = "rl1:~policy:{~policy}:"
+
+func keyOf(policy string) string { return keyPrefix + policy }
+
+// swapScript replaces the value of a key if it is still as it was read.
+//
+//go:embed swap.lua
+var swapScript string
+
+// Read returns the text of a policy in Redis, or nil.
+func Read(ctx context.Context, store *redisstore.Store, policy string) ([]byte, error) {
+	values := make([][]byte, 1)
+	err := store.Values(ctx, []string{keyOf(policy)}, values)
+	return values[0], err
+}
+
+// Swap replaces the text of a policy if it is still old, and tells the nodes.
+func Swap(ctx context.Context, store *redisstore.Store, policy string, old, text []byte) (swapped bool, err error) {
+	if !bytes.Equal(old, text) {
+		reply, err := store.DoFor(ctx, keyOf(policy), "eval", swapScript, 1, keyOf(policy), old, text)
+		if err != nil || reply != int64(1) {
+			return false, err
+		}
+	}
+	_, err = store.DoFor(ctx, keyOf(policy), "publish", channel, policy)
+	return true, err
+}
