@@ -73,7 +73,7 @@ var imports = map[string][]string{
 	"internal/control/ledger":   {"core/policy", "internal/directory", "internal/policyfile"},
 	"internal/control/localpg":  {},
 	"internal/control/publish":  {"core/policy", "internal/control/ledger", "internal/directory", "internal/directory/redisdir"},
-	"internal/otlp": {},
+	"internal/otlp":             {},
 	"internal/control/rollout": {
 		"internal/control/ledger", "internal/fleet", "internal/published", "internal/published/redispolicy",
 		"internal/store/redisstore",

@@ -83,7 +83,7 @@ func TestWordsOfModesThatMeanNothing(t *testing.T) {
 		"add --redis-mode cluster":                       "explain --path /search --ip 192.0.2.7 --policy " + policy + " --redis " + movedFrom(c),
 		"the mode is cluster, but " + single.Addr:        "redis health --redis-mode cluster --redis " + single.URL(),
 		"REDIS_MODE is cluster, and REDIS_ADDRS is not":  "redis health --redis-env",
-		"names servers too; keep one":                       "redis health --redis-env --redis redis://a",
+		"names servers too; keep one":                    "redis health --redis-env --redis redis://a",
 		"write mode cluster, mode sentinel or mode ring": "redis health --redis-addrs a,b",
 		"name all of them":                               "explain --redis-mode ring --redis redis://a --policy " + policy,
 		"master is missing":                              "explain --redis-mode sentinel --redis redis://a --policy " + policy,
