@@ -32,13 +32,14 @@ type controlPlane struct {
 
 // startControl starts a process over a database and a Redis. A token of the database may be given;
 // otherwise the process makes the first one.
-func startControl(t *testing.T, database, redis, token string) *controlPlane {
+// args are further flags.
+func startControl(t *testing.T, database, redis, token string, args ...string) *controlPlane {
 	t.Helper()
 	c := &controlPlane{address: freeport.Address(t), token: token}
 	file := filepath.Join(t.TempDir(), "token")
 	command := exec.Command(penstockProgram(t), "control", "serve", "--listen", c.address, "--first-token-file", file)
 	command.Env = append(os.Environ(), "PENSTOCK_DATABASE="+database, "REDIS_URL="+redis)
-	command.Args = append(command.Args, "--redis", "{env.REDIS_URL}")
+	command.Args = append(append(command.Args, "--redis", "{env.REDIS_URL}"), args...)
 	c.server = startServer(t, command)
 	eventually.Until(t, controlPatience, "penstock control is ready", func() bool {
 		c.mustRun()

@@ -53,7 +53,8 @@ func serve(t *testing.T) *served {
 			t.Fatal(err)
 		}
 	}
-	s.api = New(Options{Ledger: s.ledger, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} }})
+	s.api = New(Options{Ledger: s.ledger, Logger: slog.New(slog.DiscardHandler), Ready: func(context.Context) Readiness { return Readiness{Ready: true} },
+		Encode: func(*ledger.Publication, *ledger.Revision, *ledger.Revision) error { return nil }})
 	server := httptest.NewServer(s.api)
 	t.Cleanup(server.Close)
 	s.url = server.URL
@@ -198,6 +199,7 @@ func TestEveryOperationIsAsDescribed(t *testing.T) {
 	if a := s.wants(s.ask(ledger.Admin, "GET", "/v1/tokens", ""), 200, `"revoked_at"`); strings.Contains(a.body, token.Secret[4:]) {
 		t.Error("the list of tokens shows a secret")
 	}
+	s.policies()
 	for path, item := range s.api.OpenAPI().Paths {
 		for _, o := range []*huma.Operation{item.Get, item.Put, item.Post, item.Patch, item.Delete} {
 			if o != nil && !s.seen[o.OperationID] {

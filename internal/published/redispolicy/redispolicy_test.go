@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package redispolicy
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/penstock/penstock/internal/policyfile"
+	"github.com/penstock/penstock/internal/published"
+	"github.com/penstock/penstock/internal/store/redisstore"
+	"github.com/penstock/penstock/internal/test/eventually"
+	"github.com/penstock/penstock/internal/test/redistest"
+)
+
+const patience = 30 * time.Second
+
+var signer = ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1}, ed25519.SeedSize))
+
+// bench is a Redis with a policy, and a folder.
+type bench struct {
+	t      *testing.T
+	redis  *redistest.Server
+	store  *redisstore.Store
+	folder string
+	log    eventually.Journal
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	b := &bench{t: t, redis: redistest.Start(t), folder: t.TempDir()}
+	var err error
+	if b.store, err = redisstore.New(redisstore.Options{URL: b.redis.URL()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.store.Close() })
+	return b
+}
+
+// text returns a signed policy with a limit that is its generation.
+func (b *bench) text(generation int64, key ed25519.PrivateKey, candidate int) []byte {
+	b.t.Helper()
+	document := func(limit int64) *policyfile.Document {
+		return &policyfile.Document{Name: "shop", Rules: []policyfile.Rule{{Name: "api", Limit: policyfile.Words{fmt.Sprintf("%d/1m", limit)}}}}
+	}
+	m := published.Message{Policy: "shop", Generation: generation, Now: published.Content{Revision: 1, Document: document(generation)}}
+	if candidate > 0 {
+		m.Candidate = &published.Candidate{Content: published.Content{Revision: 2, Document: document(int64(candidate))}}
+	}
+	text, err := m.Seal(key)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return text
+}
+
+// set writes a text to Redis without telling anybody.
+func (b *bench) set(text []byte) {
+	b.t.Helper()
+	if err := b.redis.Client().Set(b.t.Context(), keyOf("shop"), text, 0).Err(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) source(o Options) *Source {
+	b.t.Helper()
+	o.Store, o.Policy, o.Keys, o.Logger = b.store, "shop", []ed25519.PublicKey{signer.Public().(ed25519.PublicKey)}, slog.New(slog.NewTextHandler(&b.log, nil))
+	s, err := New(o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// follow follows a source that keeps each policy, and returns what it hands on.
+func (b *bench) follow(s *Source) <-chan string {
+	b.t.Helper()
+	told := make(chan string, 100)
+	f, err := s.Follow(func(d *policyfile.Document, err error) {
+		if err != nil {
+			told <- err.Error()
+			return
+		}
+		s.Keep(d)
+		told <- d.Rules[0].Limit[0]
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = f.Close() })
+	return told
+}
+
+// next fails the test unless the next thing that is told contains a text.
+func (b *bench) next(told <-chan string, want string) {
+	b.t.Helper()
+	select {
+	case got := <-told:
+		if !strings.Contains(got, want) {
+			b.t.Fatalf("told %q, want %q", got, want)
+		}
+	case <-time.After(patience):
+		b.t.Fatalf("nothing was told; want %q", want)
+	}
+}
+
+// loads fails the test unless a source loads a limit.
+func (b *bench) loads(o Options, want string) {
+	b.t.Helper()
+	if d, err := b.source(o).Load(); err != nil || d.Rules[0].Limit[0] != want || d.Published() != d.Version() {
+		b.t.Errorf("loaded %+v, %v; want the limit %s", d, err, want)
+	}
+}
+
+// TestASourceFollowsRedis tests that a change is found when it is told, and by a look when it is not,
+// and that what is forged or old is told as an error, once.
+func TestASourceFollowsRedis(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := b.source(Options{}).Load(); err == nil || !strings.Contains(err.Error(), "penstock control policy publish") {
+		t.Errorf("without a policy: %v", err)
+	}
+	b.set(b.text(5, signer, 0))
+	s := b.source(Options{Folder: b.folder, pause: 50 * time.Millisecond})
+	if d, err := s.Load(); err != nil || d.Rules[0].Limit[0] != "5/1m" {
+		t.Fatal(err)
+	}
+	told := b.follow(s)
+	b.set(b.text(6, signer, 0))
+	b.next(told, "6/1m") // nobody told of it
+	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(7, signer, 0)); err != nil || !swapped {
+		t.Fatal(swapped, err)
+	}
+	b.next(told, "7/1m")
+	if swapped, err := Swap(t.Context(), b.store, "shop", b.text(6, signer, 0), b.text(8, signer, 0)); err != nil || swapped {
+		t.Errorf("a policy that has changed since was replaced: %t, %v", swapped, err)
+	}
+	b.set(b.text(9, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{2}, ed25519.SeedSize)), 0))
+	b.next(told, "not signed by a key that this node trusts")
+	b.set(b.text(6, signer, 0))
+	b.next(told, "somebody has restored an old one")
+	b.set([]byte("nonsense"))
+	b.next(told, "broken")
+	if err := b.redis.Client().Del(t.Context(), keyOf("shop")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually.Until(t, patience, "the log tells that Redis has no policy", func() bool { return strings.Contains(b.log.String(), "no published policy any more") })
+	b.set(b.text(10, signer, 0))
+	b.next(told, "10/1m")
+	if len(told) > 0 {
+		t.Errorf("told %q besides", <-told)
+	}
+}
+
+// TestTheLookFindsAChangeIn36Seconds tests the pause between two looks without Pub/Sub.
+func TestTheLookFindsAChangeIn36Seconds(t *testing.T) {
+	t.Parallel()
+	for range 1000 {
+		if span := about(lookEvery); span < 24*time.Second || span > 36*time.Second {
+			t.Fatalf("a pause of %v", span)
+		}
+	}
+}
+
+// TestAStartWithoutRedis tests that the last policy that was in force is kept, verified, and preferred to
+// an older one in Redis.
+func TestAStartWithoutRedis(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.set(b.text(5, signer, 0))
+	s := b.source(Options{Folder: b.folder})
+	d, err := s.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.set(nil)
+	if _, err := b.source(Options{Folder: b.folder}).Load(); err == nil {
+		t.Error("a policy that did not come into force was kept")
+	}
+	s.Keep(d)
+	b.loads(Options{Folder: b.folder}, "5/1m") // Redis has nothing that can be read
+	b.set(b.text(4, signer, 0))
+	b.loads(Options{Folder: b.folder}, "5/1m") // an older one
+	b.loads(Options{}, "4/1m")                 // a node without a folder knows no better
+	b.redis.Kill()
+	b.loads(Options{Folder: b.folder}, "5/1m")
+	if info, err := os.Stat(s.path()); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file has the mode %v, %v", info.Mode(), err)
+	}
+	text, err := os.ReadFile(s.path())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.path(), bytes.Replace(text, []byte(`"generation":5`), []byte(`"generation":6`), 1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.source(Options{Folder: b.folder}).Load(); err == nil || !strings.Contains(err.Error(), "is denied: the published policy is not signed") {
+		t.Errorf("a file that was changed: %v", err)
+	}
+}
+
+// TestATrialIsIdleWithoutACandidate tests the source of candidates in shadow.
+func TestATrialIsIdleWithoutACandidate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.set(b.text(5, signer, 0))
+	s := b.source(Options{Trial: true, pause: 50 * time.Millisecond, Folder: b.folder})
+	d, err := s.Load()
+	if err != nil || d.Enabled == nil || *d.Enabled {
+		t.Fatalf("without a candidate: %+v, %v", d, err)
+	}
+	told := b.follow(s)
+	b.set(b.text(6, signer, 9))
+	b.next(told, "9/1m")
+	b.set([]byte("nonsense")) // which the other source tells of
+	b.set(b.text(7, signer, 8))
+	b.next(told, "8/1m")
+	if files, err := os.ReadDir(b.folder); err != nil || len(files) > 0 {
+		t.Errorf("a trial keeps %v, %v", files, err)
+	}
+}
