@@ -170,6 +170,32 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	})
 }
 
+// TestAClientThatLeavesAThrottleQueueIsGone: its request ends at once, and it is charged nothing.
+func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
+	f := opened(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
+	if v, _, _ := ask(t, f, request("/")); v != Continue {
+		t.Fatal("the first request is denied")
+	}
+	var waiting []*bell
+	start := time.Now()
+	for range 100 {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, nobody{}, b); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+		s.Gone()
+		waiting = append(waiting, b)
+	}
+	for _, b := range waiting {
+		<-b.rung
+	}
+	// A turn comes after 45 seconds.
+	if n, took := f.process.lines.Waiting(), time.Since(start); n != 0 || took > 30*time.Second {
+		t.Errorf("%d requests wait after %v", n, took)
+	}
+}
+
 // TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once, and
 // those that wait are decided.
 func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
