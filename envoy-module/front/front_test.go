@@ -277,11 +277,13 @@ func TestSettlesResponses(t *testing.T) {
 
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"polciy: x":                "polciy",
-		"name: shop":               "policy is missing",
-		"policy: x\n" + three:      "write the rules into the policy file",
-		three + "store: {url: x}":  "need type: redis",
-		three + "store: {type: x}": "neither memory nor redis",
+		"polciy: x":                 "polciy",
+		"name: shop":                "policy is missing",
+		"policy: x\n" + three:       "write the rules and other settings into the policy file",
+		"policy: x\non_error: deny": "settings of a policy beside it",
+		"events: {}\n" + three:      "not supported by the module yet",
+		three + "store: {url: x}":   "need type: redis",
+		three + "store: {type: x}":  "neither memory nor redis",
 		three + "store: {type: redis, url: \"redis://h\", timeout: soon}":                     "timeout \"soon\"",
 		three + "store: {type: redis, url: \"redis://{env.PENSTOCK_NOT_SET}\"}":               "PENSTOCK_NOT_SET",
 		"rules: [{name: r, limit: 1/1m}]\nstore: {type: redis, url: \"redis://localhost:1\"}": "the policy has no name",
