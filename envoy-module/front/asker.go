@@ -210,7 +210,7 @@ func (s *Stream) queueUp() {
 		}
 		s.decided(v)
 	}()
-	d, end := s.wait.Decide(context.Background(), s.front.process.lines, &s.plan, s.plan.Throttled(), s)
+	d, end := s.wait.Decide(s.ctx, s.front.process.lines, &s.plan, s.plan.Throttled(), s)
 	if end != throttle.EndNone {
 		s.front.process.metrics.Waits.WithLabelValues(string(end)).Inc()
 	}

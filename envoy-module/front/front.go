@@ -3,6 +3,7 @@
 package front
 
 import (
+	"context"
 	"errors"
 	"sync"
 	"time"
@@ -36,7 +37,7 @@ func (p *Process) Open(s *Settings) (*Front, error) {
 		return nil, err
 	}
 	f := &Front{process: p, settings: s, store: shared, idle: make(chan struct{})}
-	f.streams.New = func() any { return &Stream{front: f} }
+	f.streams.New = func() any { return &Stream{front: f, ctx: context.Background()} }
 	if err := f.openPolicy(); err != nil {
 		return nil, errors.Join(err, p.closeStore(shared))
 	}

@@ -171,6 +171,32 @@ func TestStreamsThatEndWhileTheyWait(t *testing.T) {
 	})
 }
 
+// TestAClientThatLeavesAThrottleQueueIsGone: its request ends at once, and it is charged nothing.
+func TestAClientThatLeavesAThrottleQueueIsGone(t *testing.T) {
+	f := opened(t, "name: shop\nrules: [{name: all, limit: 4/3m burst 1, action: throttle, throttle: {max_delay: 1m}}]\n")
+	if v, _, _ := ask(t, f, request("/")); v != Continue {
+		t.Fatal("the first request is denied")
+	}
+	var waiting []*bell
+	start := time.Now()
+	for range 100 {
+		s, b := f.NewStream(), newBell()
+		s.Headers = append(s.Headers, request("/")...)
+		if v := s.Decide(client, nobody{}, b); v != Wait {
+			t.Fatalf("verdict %d", v)
+		}
+		s.Gone()
+		waiting = append(waiting, b)
+	}
+	for _, b := range waiting {
+		<-b.rung
+	}
+	// A turn comes after 45 seconds.
+	if n, took := f.process.lines.Waiting(), time.Since(start); n != 0 || took > 30*time.Second {
+		t.Errorf("%d requests wait after %v", n, took)
+	}
+}
+
 // TestTooManyWaitingRequestsAreDenied: beyond the bound of the queue a request is denied at once, and
 // those that wait are decided.
 func TestTooManyWaitingRequestsAreDenied(t *testing.T) {
@@ -252,11 +278,13 @@ func TestSettlesResponses(t *testing.T) {
 
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	for text, want := range map[string]string{
-		"polciy: x":                "polciy",
-		"name: shop":               "policy is missing",
-		"policy: x\n" + three:      "write the rules into the policy file",
-		three + "store: {url: x}":  "need type: redis",
-		three + "store: {type: x}": "neither memory nor redis",
+		"polciy: x":                 "polciy",
+		"name: shop":                "policy is missing",
+		"policy: x\n" + three:       "write the rules and other settings into the policy file",
+		"policy: x\non_error: deny": "settings of a policy beside it",
+		"events: {}\n" + three:      "not supported by the module yet",
+		three + "store: {url: x}":   "need type: redis",
+		three + "store: {type: x}":  "neither memory nor redis",
 		three + "store: {type: redis, url: \"redis://h\", timeout: soon}":                     "timeout \"soon\"",
 		three + "store: {type: redis, url: \"redis://{env.PENSTOCK_NOT_SET}\"}":               "PENSTOCK_NOT_SET",
 		"rules: [{name: r, limit: 1/1m}]\nstore: {type: redis, url: \"redis://localhost:1\"}": "the policy has no name",

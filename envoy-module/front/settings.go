@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/penstock/penstock/core/policy"
 	"github.com/penstock/penstock/internal/policyfile"
@@ -32,8 +33,7 @@ type Settings struct {
 	// skip_xff_append. Default: true.
 	XFFAppended *bool `json:"xff_appended,omitempty"`
 
-	// words are the settings of a policy that are written in place: the rules, or defaults for the
-	// policy file.
+	// words are a policy that is written in place of a policy file.
 	words *policyfile.Document
 }
 
@@ -79,11 +79,12 @@ func split(tree *syntax.Node) (own, rest *syntax.Node) {
 // check returns every problem of the settings besides those of a policy.
 func (s *Settings) check() error {
 	var problems []error
-	switch rules := len(s.words.Rules) > 0; {
-	case s.Policy == "" && !rules:
+	switch {
+	case s.Policy == "" && len(s.words.Rules) == 0:
 		problems = append(problems, errors.New("policy is missing: write the path of a policy file, or rules"))
-	case s.Policy != "" && rules:
-		problems = append(problems, fmt.Errorf("policy %q and rules are given: write the rules into the policy file", s.Policy))
+	case s.Policy != "" && !reflect.ValueOf(*s.words).IsZero():
+		problems = append(problems, fmt.Errorf("policy %q is given, and settings of a policy beside it: write the rules and other "+
+			"settings into the policy file", s.Policy))
 	}
 	if s.Store != nil {
 		problems = append(problems, s.Store.check()...)
@@ -116,6 +117,10 @@ func (s *Settings) complete(d *policyfile.Document) error {
 	if (d.Directory || d.KeysInDirectory()) && s.Directory == nil {
 		return policy.Problems{{Path: "directory", Why: "is read by the policy, and this filter has none",
 			Remedy: "write directory: {} in the configuration of the filter", Place: d.Place("directory")}}
+	}
+	if d.Events != nil {
+		return policy.Problems{{Path: "events", Why: "is not supported by the module yet", Remedy: "leave it out, or use the " +
+			"WebAssembly filter", Place: d.Place("events")}}
 	}
 	d.Directory = s.Directory != nil
 	return nil

@@ -56,7 +56,8 @@ type Stream struct {
 	writer  response.Writer
 	wait    throttle.Wait
 	waker   Waker
-	cancel  context.CancelFunc // of the wait for a throttle rule
+	ctx     context.Context    // of a wait for a throttle rule
+	cancel  context.CancelFunc // ends that wait; nil without one
 	holds   atomic.Int32       // the hooks and the goroutine that use the stream
 
 	verdict   Verdict
@@ -86,6 +87,9 @@ func (s *Stream) drop() {
 	if s.holds.Add(-1) > 0 {
 		return
 	}
+	if s.cancel != nil {
+		s.cancel()
+	}
 	if t := s.settling; t != nil { // the client left while the request waited
 		s.settling = nil
 		t.End()
@@ -97,7 +101,7 @@ func (s *Stream) drop() {
 	if cap(s.Headers) > headersKept {
 		s.Headers = nil
 	}
-	s.version, s.waker, s.cancel, s.provoked = nil, nil, nil, ""
+	s.version, s.waker, s.ctx, s.cancel, s.provoked = nil, nil, context.Background(), nil, ""
 	s.verdict, s.fields, s.remaining, s.response = Continue, response.Fields{}, 0, Response{}
 	s.front.streams.Put(s)
 }
@@ -139,6 +143,9 @@ func (s *Stream) Decide(source string, host Host, waker Waker) (v Verdict) {
 // ask makes the request wait for the store, or decides it if too many requests wait.
 func (s *Stream) ask(waker Waker) Verdict {
 	s.waker = waker
+	if len(s.plan.Throttled()) > 0 {
+		s.ctx, s.cancel = context.WithCancel(context.Background())
+	}
 	s.holds.Add(1) // for the goroutine
 	s.front.enter()
 	waker.Waits()
@@ -154,7 +161,8 @@ func (s *Stream) ask(waker Waker) Verdict {
 // Woken returns the verdict on a request that waited.
 func (s *Stream) Woken() Verdict { return s.verdict }
 
-// Gone notes that the client has left while the request waited.
+// Gone notes that the client has left while the request waited. One that waits for a throttle rule
+// leaves its queue, and is charged nothing.
 func (s *Stream) Gone() {
 	if s.cancel != nil {
 		s.cancel()
